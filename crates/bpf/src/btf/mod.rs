@@ -1,0 +1,163 @@
+//! BTF: the type information that travels in object files and that the kernel publishes.
+//!
+//! A [`Btf`] is parsed once, with every id and string offset checked, so that accessors can't fail
+//! on a type that exists. Format: the kernel's `Documentation/bpf/btf.rst`.
+
+/// Index of a type in one [`Btf`]; 0 is `void`.
+pub type TypeId = u32;
+
+/// All types of one blob (or of a blob on top of a base, as kernel modules have it).
+#[derive(Debug, Default, Clone)]
+pub struct Btf {
+    /// `types[id]`; `types[0]` is `void`.
+    pub(crate) types: Vec<Type>,
+}
+
+/// One type: its name (empty when anonymous) and what it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Type {
+    /// The name; empty for anonymous types and for kinds that have none.
+    pub name: String,
+    /// Kind and contents.
+    pub kind: Kind,
+}
+
+/// What a type is (`BTF_KIND_*`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// Type 0.
+    Void,
+    /// An integer of `size` bytes; `bits` of them used, starting at bit `offset`.
+    Int {
+        /// Bytes.
+        size: u32,
+        /// Used bits.
+        bits: u8,
+        /// First used bit.
+        offset: u8,
+        /// Signed.
+        signed: bool,
+        /// `_Bool`.
+        boolean: bool,
+        /// `char`.
+        char: bool,
+    },
+    /// Pointer to.
+    Ptr(TypeId),
+    /// `count` elements of `elem`.
+    Array {
+        /// Element type.
+        elem: TypeId,
+        /// Type of the index.
+        index: TypeId,
+        /// Number of elements; 0 for a flexible array.
+        count: u32,
+    },
+    /// A struct or union of `size` bytes.
+    Composite {
+        /// A union, not a struct.
+        union: bool,
+        /// Bytes.
+        size: u32,
+        /// Members, in source order.
+        members: Vec<Member>,
+    },
+    /// An enumeration of `size` bytes (`BTF_KIND_ENUM` and `ENUM64`).
+    Enum {
+        /// Bytes: 1, 2, 4 or 8.
+        size: u32,
+        /// Signed values.
+        signed: bool,
+        /// Written as `BTF_KIND_ENUM64`.
+        wide: bool,
+        /// Name and value (sign-extended when `signed`).
+        values: Vec<(String, i64)>,
+    },
+    /// Forward declaration of a struct (or of a union).
+    Fwd {
+        /// A union, not a struct.
+        union: bool,
+    },
+    /// Another name for a type.
+    Typedef(TypeId),
+    /// `volatile`.
+    Volatile(TypeId),
+    /// `const`.
+    Const(TypeId),
+    /// `restrict`.
+    Restrict(TypeId),
+    /// A function; its type is a `FuncProto`.
+    Func {
+        /// The prototype.
+        proto: TypeId,
+        /// How it may be called from outside.
+        linkage: Linkage,
+    },
+    /// A function's parameters and result.
+    FuncProto {
+        /// Result type; 0 for `void`.
+        ret: TypeId,
+        /// Name and type; a last parameter of type 0 without a name means `...`.
+        params: Vec<(String, TypeId)>,
+    },
+    /// A global variable.
+    Var {
+        /// Its type.
+        ty: TypeId,
+        /// Static, global or extern.
+        linkage: Linkage,
+    },
+    /// A section of variables.
+    Datasec {
+        /// Bytes.
+        size: u32,
+        /// The variables, by offset.
+        vars: Vec<SecVar>,
+    },
+    /// A floating-point number of so many bytes.
+    Float(u32),
+    /// An attribute of a type, or of one of its members or parameters.
+    DeclTag {
+        /// What it is attached to.
+        ty: TypeId,
+        /// Member or parameter index; -1 for the type itself.
+        component: i32,
+    },
+    /// An attribute of a pointed-to type (`__kptr`, `__rcu`, `__user`, ...).
+    TypeTag(TypeId),
+}
+
+/// A member of a struct or union.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Empty for an anonymous struct or union.
+    pub name: String,
+    /// Its type.
+    pub ty: TypeId,
+    /// Offset from the start of the composite, in bits.
+    pub bit_offset: u32,
+    /// Width in bits of a bit-field; 0 for an ordinary member.
+    pub bit_size: u32,
+}
+
+/// A variable's place in its section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SecVar {
+    /// The `Var`.
+    pub ty: TypeId,
+    /// Bytes from the start of the section.
+    pub offset: u32,
+    /// Bytes.
+    pub size: u32,
+}
+
+/// Linkage of a function or variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Linkage {
+    /// Visible in its own object only; verified in the context of each call.
+    Static,
+    /// Visible outside; a function is verified once, on its own.
+    Global,
+    /// Defined elsewhere: a ksym, a kconfig value or a kfunc.
+    Extern,
+}

@@ -1,0 +1,20 @@
+//! From a compiled object file to a program that is proved safe, and the interpreter that defines
+//! what running it means. No packets and no I/O here.
+//!
+//! ```text
+//! Object::open(bytes) -> Object          ELF, BTF, maps, relocations as data
+//! Object::link(..)    -> Linked          CO-RE, globals, subprograms, map references resolved
+//! verifier::verify(Linked) -> Verified | Rejection
+//! interp::run(&Verified, ..)             every access checked at run time
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod btf;
+pub mod errno;
+pub mod insn;
+pub mod program;
+
+pub use errno::Errno;
+pub use insn::Insn;
+pub use program::{Linked, MapDef};

@@ -1,0 +1,226 @@
+//! A linked program: what the object loader hands to the verifier, and the interpreter runs.
+
+use std::sync::Arc;
+
+use crate::btf::{Btf, Linkage, TypeId};
+use crate::insn::Insn;
+
+/// One program with everything it refers to resolved; the next step is the verifier.
+///
+/// Instructions are the kernel's, with these references: a map load (`PSEUDO_MAP_FD`,
+/// `PSEUDO_MAP_VALUE`) has an index into [`Linked::maps`] as immediate, a kfunc call an index into
+/// [`Linked::kfuncs`], a call or function reference the distance to the callee in slots, a
+/// `PSEUDO_BTF_ID` load a type id in [`Linked::kernel_btf`].
+#[derive(Debug, Clone)]
+pub struct Linked {
+    /// The C function's name.
+    pub name: String,
+    /// ELF section it came from, e.g. `xdp.frags`.
+    pub section: String,
+    /// Where it may be attached.
+    pub attach: AttachType,
+    /// Declared to handle frames of several buffers (`BPF_F_XDP_HAS_FRAGS`).
+    pub has_frags: bool,
+    /// Text of the licence section; empty when there is none.
+    pub license: String,
+    /// The entry function first, then every function it reaches.
+    pub insns: Vec<Insn>,
+    /// Functions, by start; the first is the entry.
+    pub functions: Vec<Function>,
+    /// Source positions, by instruction.
+    pub lines: Vec<Line>,
+    /// All maps of the object (shared by its programs).
+    pub maps: Arc<[MapDef]>,
+    /// Kfuncs the program calls.
+    pub kfuncs: Vec<KfuncRef>,
+    /// Types of the object file.
+    pub btf: Option<Arc<Btf>>,
+    /// Types of the kernel that CO-RE relocations and typed pointers refer to.
+    pub kernel_btf: Arc<Btf>,
+}
+
+/// Where an XDP program may be attached (`expected_attach_type`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AttachType {
+    /// A port's receive hook (`BPF_XDP`).
+    Xdp,
+    /// An entry of a devmap (`BPF_XDP_DEVMAP`): may read `egress_ifindex`.
+    Devmap,
+    /// An entry of a cpumap (`BPF_XDP_CPUMAP`).
+    Cpumap,
+}
+
+/// A function inside a linked program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// First instruction slot.
+    pub start: u32,
+    /// Name; empty when the object carries none.
+    pub name: String,
+    /// `Global` functions are verified once, on their own.
+    pub linkage: Linkage,
+    /// The `Func` type in [`Linked::btf`].
+    pub type_id: Option<TypeId>,
+}
+
+/// Where an instruction comes from in the C source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// First instruction slot this line covers (up to the next `Line`).
+    pub insn: u32,
+    /// File name as the compiler wrote it.
+    pub file: Arc<str>,
+    /// The text of the line, without indentation.
+    pub text: Arc<str>,
+    /// 1-based line number.
+    pub line: u32,
+    /// 1-based column.
+    pub column: u32,
+}
+
+/// A kfunc that a program calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KfuncRef {
+    /// Its name, e.g. `bpf_xdp_pull_data`.
+    pub name: String,
+    /// Its `Func` type in the object's BTF.
+    pub type_id: Option<TypeId>,
+    /// Declared weak: when unknown, calls are refused only where they can be reached.
+    pub weak: bool,
+}
+
+/// What an object file says about one map.
+#[derive(Debug, Clone)]
+pub struct MapDef {
+    /// Name in the object file.
+    pub name: String,
+    /// Kind.
+    pub kind: MapType,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Capacity; for ring buffers, bytes.
+    pub max_entries: u32,
+    /// `BPF_F_*` creation flags.
+    pub flags: u32,
+    /// Extra per-kind parameter (bloom filter hashes, arena address).
+    pub map_extra: u64,
+    /// Shared by name between objects (`LIBBPF_PIN_BY_NAME`).
+    pub pin_by_name: bool,
+    /// Type of the key in `btf`; 0 when unknown.
+    pub key_type: TypeId,
+    /// Type of the value in `btf`; 0 when unknown.
+    pub value_type: TypeId,
+    /// Types that `key_type` and `value_type` refer to.
+    pub btf: Option<Arc<Btf>>,
+    /// Template of the inner maps of a map of maps.
+    pub inner: Option<Box<MapDef>>,
+    /// Slots filled by the object file (`.values`).
+    pub slots: Vec<(u32, SlotInit)>,
+    /// Contents of a data section (`.data`, `.rodata`, `.bss`): the value of key 0.
+    pub initial: Option<Vec<u8>>,
+    /// Which data section this map holds, if any.
+    pub section: Option<DataSection>,
+}
+
+/// What a slot of a map of maps or program array starts with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SlotInit {
+    /// Index into the object's maps.
+    Map(usize),
+    /// Name of a program in the same object.
+    Program(String),
+}
+
+/// The kinds of data section that become maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataSection {
+    /// `.data*`
+    Data,
+    /// `.rodata*`: frozen and read-only for programs.
+    Rodata,
+    /// `.bss*`
+    Bss,
+    /// `.kconfig`: frozen and read-only for programs.
+    Kconfig,
+}
+
+macro_rules! map_types {
+    ($($name:ident = $value:literal, $text:literal;)*) => {
+        /// `enum bpf_map_type`. Numbers without a variant are refused by the object loader by name.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum MapType { $(#[doc = concat!("`BPF_MAP_TYPE_", $text, "`")] $name = $value,)* }
+
+        impl MapType {
+            /// From the kernel's number.
+            pub fn from_number(number: u32) -> Option<Self> {
+                match number { $($value => Some(MapType::$name),)* _ => None }
+            }
+
+            /// The kernel's name, lower case, as bpftool prints it.
+            pub fn name(self) -> String {
+                match self { $(MapType::$name => $text.to_ascii_lowercase(),)* }
+            }
+        }
+    };
+}
+
+map_types! {
+    Hash = 1, "HASH";
+    Array = 2, "ARRAY";
+    ProgArray = 3, "PROG_ARRAY";
+    PerfEventArray = 4, "PERF_EVENT_ARRAY";
+    PercpuHash = 5, "PERCPU_HASH";
+    PercpuArray = 6, "PERCPU_ARRAY";
+    StackTrace = 7, "STACK_TRACE";
+    CgroupArray = 8, "CGROUP_ARRAY";
+    LruHash = 9, "LRU_HASH";
+    LruPercpuHash = 10, "LRU_PERCPU_HASH";
+    LpmTrie = 11, "LPM_TRIE";
+    ArrayOfMaps = 12, "ARRAY_OF_MAPS";
+    HashOfMaps = 13, "HASH_OF_MAPS";
+    Devmap = 14, "DEVMAP";
+    Sockmap = 15, "SOCKMAP";
+    Cpumap = 16, "CPUMAP";
+    Xskmap = 17, "XSKMAP";
+    Sockhash = 18, "SOCKHASH";
+    CgroupStorage = 19, "CGROUP_STORAGE";
+    ReuseportSockarray = 20, "REUSEPORT_SOCKARRAY";
+    PercpuCgroupStorage = 21, "PERCPU_CGROUP_STORAGE";
+    Queue = 22, "QUEUE";
+    Stack = 23, "STACK";
+    SkStorage = 24, "SK_STORAGE";
+    DevmapHash = 25, "DEVMAP_HASH";
+    StructOps = 26, "STRUCT_OPS";
+    Ringbuf = 27, "RINGBUF";
+    InodeStorage = 28, "INODE_STORAGE";
+    TaskStorage = 29, "TASK_STORAGE";
+    BloomFilter = 30, "BLOOM_FILTER";
+    UserRingbuf = 31, "USER_RINGBUF";
+    CgrpStorage = 32, "CGRP_STORAGE";
+    Arena = 33, "ARENA";
+    InsnArray = 34, "INSN_ARRAY";
+}
+
+impl Linked {
+    /// Whether the licence allows GPL-only helpers (`license_is_gpl_compatible`).
+    pub fn is_gpl_compatible(&self) -> bool {
+        matches!(
+            self.license.as_str(),
+            "GPL"
+                | "GPL v2"
+                | "GPL and additional rights"
+                | "Dual BSD/GPL"
+                | "Dual MIT/GPL"
+                | "Dual MPL/GPL"
+        )
+    }
+
+    /// The source line of an instruction, when the object carries line information.
+    pub fn line_of(&self, insn: usize) -> Option<&Line> {
+        let after = self.lines.partition_point(|line| line.insn as usize <= insn);
+        self.lines.get(after.checked_sub(1)?)
+    }
+}

@@ -1,0 +1,3 @@
+//! The `towpath` binary.
+
+fn main() {}
