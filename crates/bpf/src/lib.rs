@@ -13,8 +13,10 @@
 pub mod btf;
 pub mod errno;
 pub mod insn;
+pub mod object;
 pub mod program;
 
 pub use errno::Errno;
 pub use insn::Insn;
+pub use object::{Env, Object};
 pub use program::{Linked, MapDef};

@@ -1,23 +1,42 @@
 //! BTF: the type information that travels in object files and that the kernel publishes.
 //!
-//! A [`Btf`] is parsed once, with every id and string offset checked, so that accessors can't fail
-//! on a type that exists. Format: the kernel's `Documentation/bpf/btf.rst`.
+//! A [`Btf`] is parsed once, with every id, string offset and nesting depth checked, so that
+//! accessors can't fail or loop on a type that exists. Names are shared (`Arc<str>`, one for each
+//! distinct string), because a kernel publishes more than 100,000 types. Format: the kernel's
+//! `Documentation/bpf/btf.rst`.
+
+mod parse;
+mod print;
+mod query;
+
+use std::sync::{Arc, OnceLock};
+
+pub use parse::BtfError;
+use query::NameIndex;
+pub use query::essential_name;
 
 /// Index of a type in one [`Btf`]; 0 is `void`.
 pub type TypeId = u32;
 
-/// All types of one blob (or of a blob on top of a base, as kernel modules have it).
+/// A name out of a BTF blob, shared by everything that has the same name.
+pub type Name = Arc<str>;
+
+/// All types of one blob, or of a blob on top of a base (as kernel modules have it).
 #[derive(Debug, Default, Clone)]
 pub struct Btf {
-    /// `types[id]`; `types[0]` is `void`.
-    pub(crate) types: Vec<Type>,
+    /// Types that come before the first of `types`.
+    base: Option<Arc<Btf>>,
+    /// Own types: `types[id - base.len()]`. Without a base, `types[0]` is `void`.
+    types: Vec<Type>,
+    /// Ids by name, built at the first search.
+    index: OnceLock<NameIndex>,
 }
 
 /// One type: its name (empty when anonymous) and what it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Type {
-    /// The name; empty for anonymous types and for kinds that have none.
-    pub name: String,
+    /// The name; empty for anonymous types and for kinds that have none. A tag's is its text.
+    pub name: Name,
     /// Kind and contents.
     pub kind: Kind,
 }
@@ -60,7 +79,7 @@ pub enum Kind {
         /// Bytes.
         size: u32,
         /// Members, in source order.
-        members: Vec<Member>,
+        members: Box<[Member]>,
     },
     /// An enumeration of `size` bytes (`BTF_KIND_ENUM` and `ENUM64`).
     Enum {
@@ -71,7 +90,7 @@ pub enum Kind {
         /// Written as `BTF_KIND_ENUM64`.
         wide: bool,
         /// Name and value (sign-extended when `signed`).
-        values: Vec<(String, i64)>,
+        values: Box<[(Name, i64)]>,
     },
     /// Forward declaration of a struct (or of a union).
     Fwd {
@@ -98,7 +117,7 @@ pub enum Kind {
         /// Result type; 0 for `void`.
         ret: TypeId,
         /// Name and type; a last parameter of type 0 without a name means `...`.
-        params: Vec<(String, TypeId)>,
+        params: Box<[(Name, TypeId)]>,
     },
     /// A global variable.
     Var {
@@ -112,7 +131,7 @@ pub enum Kind {
         /// Bytes.
         size: u32,
         /// The variables, by offset.
-        vars: Vec<SecVar>,
+        vars: Box<[SecVar]>,
     },
     /// A floating-point number of so many bytes.
     Float(u32),
@@ -131,7 +150,7 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// Empty for an anonymous struct or union.
-    pub name: String,
+    pub name: Name,
     /// Its type.
     pub ty: TypeId,
     /// Offset from the start of the composite, in bits.

@@ -1,0 +1,252 @@
+//! Questions to a [`Btf`]: what a type is behind its other names, its size, who has this name.
+
+use std::collections::HashMap;
+
+use super::{Btf, Kind, Member, Name, SecVar, Type, TypeId};
+
+/// What `Btf::get` answers for an id that doesn't exist, so that callers need no second case.
+static VOID: Kind = Kind::Void;
+
+impl Btf {
+    /// Number of types, `void` and those of the base included: ids are below this.
+    pub fn len(&self) -> usize {
+        self.base_len() + self.types.len()
+    }
+
+    /// Whether there is no type but `void`.
+    pub fn is_empty(&self) -> bool {
+        self.len() <= 1
+    }
+
+    /// A type by id.
+    pub fn get(&self, id: TypeId) -> Option<&Type> {
+        match (id as usize).checked_sub(self.base_len()) {
+            Some(own) => self.types.get(own),
+            None => self.base.as_ref()?.get(id),
+        }
+    }
+
+    /// What a type is; `Void` when there is no such id.
+    pub fn kind(&self, id: TypeId) -> &Kind {
+        self.get(id).map_or(&VOID, |ty| &ty.kind)
+    }
+
+    /// A type's name; empty when it has none.
+    pub fn name(&self, id: TypeId) -> &str {
+        self.get(id).map_or("", |ty| &ty.name)
+    }
+
+    /// All types with their ids, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (TypeId, &Type)> {
+        (0..self.len() as TypeId).filter_map(|id| Some((id, self.get(id)?)))
+    }
+
+    /// Own types with their ids, without those of the base.
+    pub(crate) fn own_types(&self) -> impl Iterator<Item = (TypeId, &Type)> {
+        (self.base_len() as TypeId..).zip(&self.types)
+    }
+
+    /// Own types, to be completed by the object loader (sizes of data sections).
+    pub(crate) fn own_type_mut(&mut self, id: TypeId) -> Option<&mut Type> {
+        let own = (id as usize).checked_sub(self.base_len())?;
+        self.types.get_mut(own)
+    }
+
+    /// The id behind typedefs, `const`, `volatile`, `restrict` and type tags.
+    pub fn resolve(&self, mut id: TypeId) -> TypeId {
+        loop {
+            match *self.kind(id) {
+                Kind::Typedef(to)
+                | Kind::Volatile(to)
+                | Kind::Const(to)
+                | Kind::Restrict(to)
+                | Kind::TypeTag(to) => id = to,
+                _ => return id,
+            }
+        }
+    }
+
+    /// The id behind `const`, `volatile`, `restrict` and type tags, but not typedefs.
+    pub fn strip_qualifiers(&self, mut id: TypeId) -> TypeId {
+        loop {
+            match *self.kind(id) {
+                Kind::Volatile(to) | Kind::Const(to) | Kind::Restrict(to) | Kind::TypeTag(to) => {
+                    id = to;
+                }
+                _ => return id,
+            }
+        }
+    }
+
+    /// What the type behind all other names is.
+    pub fn resolved(&self, id: TypeId) -> &Kind {
+        self.kind(self.resolve(id))
+    }
+
+    /// Bytes a value of this type takes; `None` for `void`, functions and forward declarations.
+    pub fn size_of(&self, id: TypeId) -> Option<u64> {
+        let mut factor = 1u64;
+        let mut id = id;
+        loop {
+            let size = match *self.resolved(id) {
+                Kind::Int { size, .. }
+                | Kind::Composite { size, .. }
+                | Kind::Enum { size, .. }
+                | Kind::Datasec { size, .. }
+                | Kind::Float(size) => u64::from(size),
+                Kind::Ptr(_) => POINTER_BYTES,
+                Kind::Array { elem, count, .. } => {
+                    factor = factor.checked_mul(u64::from(count))?;
+                    id = elem;
+                    continue;
+                }
+                Kind::Var { ty, .. } => {
+                    id = ty;
+                    continue;
+                }
+                _ => return None,
+            };
+            return factor.checked_mul(size);
+        }
+    }
+
+    /// The members of a struct or union behind any other names; empty for anything else.
+    pub fn members(&self, id: TypeId) -> &[Member] {
+        match self.resolved(id) {
+            Kind::Composite { members, .. } => members,
+            _ => &[],
+        }
+    }
+
+    /// A member by name, also inside anonymous structs and unions: it and its offset in bits from
+    /// the start of `id`.
+    pub fn member(&self, id: TypeId, name: &str) -> Option<(&Member, u32)> {
+        self.member_within(id, name, &mut Vec::new())
+    }
+
+    /// `seen` holds the anonymous types looked through in vain: each is looked through only once.
+    fn member_within(
+        &self,
+        id: TypeId,
+        name: &str,
+        seen: &mut Vec<TypeId>,
+    ) -> Option<(&Member, u32)> {
+        for member in self.members(id) {
+            if &*member.name == name {
+                return Some((member, member.bit_offset));
+            }
+            if member.name.is_empty() && !seen.contains(&member.ty) {
+                if let Some((inner, offset)) = self.member_within(member.ty, name, seen) {
+                    return Some((inner, member.bit_offset.checked_add(offset)?));
+                }
+                seen.push(member.ty);
+            }
+        }
+        None
+    }
+
+    /// The first type of this name that `wanted` accepts.
+    pub fn find(&self, name: &str, wanted: impl Fn(&Kind) -> bool) -> Option<TypeId> {
+        self.candidates(essential_name(name))
+            .find(|&id| self.name(id) == name && wanted(self.kind(id)))
+    }
+
+    /// A struct or union by name.
+    pub fn find_composite(&self, name: &str) -> Option<TypeId> {
+        self.find(name, |kind| matches!(kind, Kind::Composite { .. }))
+    }
+
+    /// A function by name.
+    pub fn find_func(&self, name: &str) -> Option<TypeId> {
+        self.find(name, |kind| matches!(kind, Kind::Func { .. }))
+    }
+
+    /// A variable by name.
+    pub fn find_var(&self, name: &str) -> Option<TypeId> {
+        self.find(name, |kind| matches!(kind, Kind::Var { .. }))
+    }
+
+    /// The variables of a data section, by section name.
+    pub fn datasec(&self, section: &str) -> Option<(TypeId, &[SecVar])> {
+        let id = self.find(section, |kind| matches!(kind, Kind::Datasec { .. }))?;
+        match self.kind(id) {
+            Kind::Datasec { vars, .. } => Some((id, vars)),
+            _ => None,
+        }
+    }
+
+    /// Ids, ascending, whose name without flavour is `essential`.
+    pub fn candidates(&self, essential: &str) -> impl Iterator<Item = TypeId> + use<'_> {
+        let own = self.index.get_or_init(|| NameIndex::of(self));
+        let in_base: Vec<TypeId> = match &self.base {
+            Some(base) => base.candidates(essential).collect(),
+            None => Vec::new(),
+        };
+        in_base.into_iter().chain(own.ids(essential, self.base_len()))
+    }
+
+    /// Number of types in the base: the first own id.
+    pub(crate) fn base_len(&self) -> usize {
+        self.base.as_ref().map_or(0, |base| base.len())
+    }
+}
+
+/// A name without its flavour: `task_struct` of `task_struct___v6` (`bpf_core_essential_name_len`).
+///
+/// A flavour lets one source file describe a kernel type as several kernel versions have it.
+pub fn essential_name(name: &str) -> &str {
+    let bytes = name.as_bytes();
+    let is_start =
+        |at: usize| bytes[at] != b'_' && &bytes[at + 1..at + 4] == b"___" && bytes[at + 4] != b'_';
+    match (0..bytes.len().saturating_sub(4)).rev().find(|&at| is_start(at)) {
+        Some(at) => name.get(..=at).unwrap_or(name),
+        None => name,
+    }
+}
+
+/// Own ids of a [`Btf`] by name without flavour: the first of each name, and a chain of the others.
+#[derive(Debug, Default, Clone)]
+pub(super) struct NameIndex {
+    first: HashMap<Name, TypeId>,
+    /// By own index: the next id of the same name; 0 at the end.
+    next: Vec<TypeId>,
+}
+
+impl NameIndex {
+    fn of(btf: &Btf) -> Self {
+        let mut index = NameIndex { first: HashMap::new(), next: vec![0; btf.types.len()] };
+        // Backwards, so that each chain ascends.
+        for (own, ty) in btf.types.iter().enumerate().rev().filter(|(_, ty)| !ty.name.is_empty()) {
+            let id = (btf.base_len() + own) as TypeId;
+            let essential = essential_name(&ty.name);
+            let key =
+                if essential.len() == ty.name.len() { ty.name.clone() } else { essential.into() };
+            index.next[own] = index.first.insert(key, id).unwrap_or(0);
+        }
+        index
+    }
+
+    fn ids(&self, name: &str, base_len: usize) -> impl Iterator<Item = TypeId> + use<'_> {
+        std::iter::successors(self.first.get(name).copied(), move |&id| {
+            self.next.get(id as usize - base_len).copied()
+        })
+        .take_while(|&id| id != 0)
+    }
+}
+
+/// BPF pointers are 64 bits wide whatever the machine.
+const POINTER_BYTES: u64 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flavour_is_what_follows_three_underscores() {
+        assert_eq!(essential_name("task_struct___v6"), "task_struct");
+        assert_eq!(essential_name("a___b___c"), "a___b");
+        assert_eq!(essential_name("___x"), "___x");
+        assert_eq!(essential_name("x____y"), "x____y");
+        assert_eq!(essential_name("x___"), "x___");
+    }
+}

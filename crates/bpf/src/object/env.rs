@@ -1,0 +1,61 @@
+//! What an object file may ask about the kernel it runs on: its types, version, configuration and
+//! symbols.
+//!
+//! Everything has an answer without a running kernel, so that the same file links to the same
+//! instructions on every machine; a caller that wants the machine's own answers passes them in.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::btf::Btf;
+
+/// The kernel that programs are linked against.
+#[derive(Debug, Clone)]
+pub struct Env {
+    /// Target of CO-RE relocations, typed ksyms and kfuncs.
+    pub kernel_btf: Arc<Btf>,
+    /// `LINUX_KERNEL_VERSION`, as `KERNEL_VERSION(a, b, c)` computes it.
+    pub kernel_version: u32,
+    /// `CONFIG_*`, with the text of a `.config` file: `y`, `m`, `n`, `100`, `0x10`, `"text"`.
+    /// An option that is missing here is unset.
+    pub config: HashMap<String, String>,
+    /// Addresses of typeless ksyms (`/proc/kallsyms`). A weak one that is missing here is 0.
+    pub symbols: HashMap<String, u64>,
+}
+
+impl Env {
+    /// A kernel with these types; its version is [`KERNEL_VERSION_DEFAULT`], its configuration
+    /// [`CONFIG_DEFAULT`], and no symbol has an address.
+    pub fn new(kernel_btf: Arc<Btf>) -> Self {
+        let config = CONFIG_DEFAULT.iter().map(|&(k, v)| (k.to_owned(), v.to_owned()));
+        Env {
+            kernel_btf,
+            kernel_version: KERNEL_VERSION_DEFAULT,
+            config: config.collect(),
+            symbols: HashMap::new(),
+        }
+    }
+
+    /// The kernel that Towpath itself looks like, from the types that ship with it.
+    pub fn builtin() -> Self {
+        Env::new(super::builtin::kernel_btf())
+    }
+}
+
+/// Linux 6.18.0: the kernel whose rules Towpath follows.
+pub const KERNEL_VERSION_DEFAULT: u32 = 6 << 16 | 18 << 8;
+
+/// What XDP programs ask for in `.kconfig`.
+pub const CONFIG_DEFAULT: &[(&str, &str)] = &[
+    ("CONFIG_BPF", "y"),
+    ("CONFIG_BPF_SYSCALL", "y"),
+    ("CONFIG_BPF_JIT", "y"),
+    ("CONFIG_NET", "y"),
+    ("CONFIG_INET", "y"),
+    ("CONFIG_IPV6", "y"),
+    ("CONFIG_HZ", "250"),
+    ("CONFIG_NR_CPUS", "8192"),
+    ("CONFIG_XDP_SOCKETS", "y"),
+    ("CONFIG_MMU", "y"),
+    ("CONFIG_64BIT", "y"),
+];

@@ -1,0 +1,179 @@
+//! What a section's name says about the programs in it: a table that never refuses.
+//!
+//! Tools differ in the names they accept (libbpf's `section_defs`, iproute2's `prog`, the samples'
+//! `xdp1`), and a name is only a hint: any program can be selected and is then loaded as XDP.
+
+use crate::program::AttachType;
+
+/// What kind of program a section holds, as far as its name says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ProgramKind {
+    /// An XDP program.
+    Xdp,
+    /// A program for another hook, in libbpf's words (`kprobe`, `tc`): runs here only if it would
+    /// be accepted as an XDP program too.
+    Other(&'static str),
+    /// The name says nothing: XDP when the user selects it.
+    Unknown,
+}
+
+impl ProgramKind {
+    /// A word for listings.
+    pub fn name(self) -> &'static str {
+        match self {
+            ProgramKind::Xdp => "xdp",
+            ProgramKind::Other(name) => name,
+            ProgramKind::Unknown => "unknown",
+        }
+    }
+}
+
+/// What a section name means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SectionMeaning {
+    /// Kind of program.
+    pub kind: ProgramKind,
+    /// Where it may be attached.
+    pub attach: AttachType,
+    /// Handles frames of several buffers.
+    pub has_frags: bool,
+}
+
+/// Looks a section name up. The kernel's loaders accept a leading `?` ("don't load by default").
+pub fn meaning_of(section: &str) -> SectionMeaning {
+    let name = section.strip_prefix('?').unwrap_or(section);
+    for &(pattern, attach, has_frags) in XDP_SECTIONS {
+        if matches(name, pattern) {
+            return SectionMeaning { kind: ProgramKind::Xdp, attach, has_frags };
+        }
+    }
+    let kind = OTHER_SECTIONS
+        .iter()
+        .find(|&&pattern| matches(name, pattern))
+        .map_or(ProgramKind::Unknown, |&pattern| {
+            ProgramKind::Other(pattern.trim_end_matches(['/', '+', '.']))
+        });
+    SectionMeaning { kind, attach: AttachType::Xdp, has_frags: false }
+}
+
+/// `name+` is the name alone or with `/...` behind it, `name/` needs the slash, else exact.
+fn matches(name: &str, pattern: &str) -> bool {
+    match pattern.strip_suffix('+') {
+        Some(stem) => {
+            name.strip_prefix(stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        }
+        None if pattern.ends_with('/') => name.starts_with(pattern),
+        None => name == pattern,
+    }
+}
+
+/// XDP names: libbpf's, the older spellings it once had, and those libxdp and the samples use.
+const XDP_SECTIONS: &[(&str, AttachType, bool)] = &[
+    ("xdp.frags/devmap+", AttachType::Devmap, true),
+    ("xdp/devmap+", AttachType::Devmap, false),
+    ("xdp_devmap+", AttachType::Devmap, false),
+    ("xdp_devmap.frags+", AttachType::Devmap, true),
+    ("xdp_frags/devmap+", AttachType::Devmap, true),
+    ("xdp.frags/cpumap+", AttachType::Cpumap, true),
+    ("xdp/cpumap+", AttachType::Cpumap, false),
+    ("xdp_cpumap+", AttachType::Cpumap, false),
+    ("xdp_cpumap.frags+", AttachType::Cpumap, true),
+    ("xdp_frags/cpumap+", AttachType::Cpumap, true),
+    ("xdp.frags+", AttachType::Xdp, true),
+    ("xdp_frags+", AttachType::Xdp, true),
+    ("xdp+", AttachType::Xdp, false),
+];
+
+/// libbpf's other sections (`section_defs` in libbpf.c).
+const OTHER_SECTIONS: &[&str] = &[
+    "socket+",
+    "sk_reuseport/migrate",
+    "sk_reuseport",
+    "kprobe.multi+",
+    "kretprobe.multi+",
+    "kprobe.session+",
+    "uprobe.multi+",
+    "uprobe.session+",
+    "uretprobe.multi+",
+    "kprobe+",
+    "uprobe+",
+    "uprobe.s+",
+    "kretprobe+",
+    "uretprobe+",
+    "uretprobe.s+",
+    "ksyscall+",
+    "kretsyscall+",
+    "usdt+",
+    "usdt.s+",
+    "tcx/",
+    "tc+",
+    "classifier+",
+    "action+",
+    "netkit/",
+    "tracepoint+",
+    "tp+",
+    "raw_tracepoint+",
+    "raw_tp+",
+    "raw_tracepoint.w+",
+    "raw_tp.w+",
+    "tp_btf+",
+    "fentry+",
+    "fentry.s+",
+    "fmod_ret+",
+    "fmod_ret.s+",
+    "fexit+",
+    "fexit.s+",
+    "freplace+",
+    "lsm+",
+    "lsm.s+",
+    "lsm_cgroup+",
+    "iter+",
+    "iter.s+",
+    "syscall",
+    "perf_event+",
+    "lwt_in+",
+    "lwt_out+",
+    "lwt_xmit+",
+    "lwt_seg6local",
+    "sockops+",
+    "sk_skb+",
+    "sk_msg+",
+    "lirc_mode2+",
+    "flow_dissector+",
+    "cgroup/",
+    "cgroup_skb/",
+    "sk_lookup+",
+    "struct_ops+",
+    "struct_ops.s+",
+    "netfilter",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn xdp_sections_in_all_spellings() {
+        let cases = [
+            ("xdp", AttachType::Xdp, false),
+            ("xdp/my_prog", AttachType::Xdp, false),
+            ("?xdp.frags", AttachType::Xdp, true),
+            ("xdp/devmap", AttachType::Devmap, false),
+            ("xdp_devmap/map_prog", AttachType::Devmap, false),
+            ("xdp.frags/cpumap", AttachType::Cpumap, true),
+            ("xdp_cpumap/x", AttachType::Cpumap, false),
+        ];
+        for (name, attach, has_frags) in cases {
+            let expected = SectionMeaning { kind: ProgramKind::Xdp, attach, has_frags };
+            assert_eq!(meaning_of(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn other_names_are_listed_not_refused() {
+        assert_eq!(meaning_of("kprobe/do_open").kind, ProgramKind::Other("kprobe"));
+        assert_eq!(meaning_of("tc").kind, ProgramKind::Other("tc"));
+        assert_eq!(meaning_of("xdp_sock").kind, ProgramKind::Unknown);
+        assert_eq!(meaning_of("prog").kind, ProgramKind::Unknown);
+    }
+}
