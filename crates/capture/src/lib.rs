@@ -1,0 +1,86 @@
+//! Capture files: pcap and pcapng, read as a stream and written with XDP verdicts.
+//!
+//! Own code because the reader must survive any bytes with bounded memory and say where a damaged
+//! file stops being one, and because the writer records what a program decided about each frame in
+//! the pcapng packet options that `xdpdump` uses: verdict, queue and packet id.
+//!
+//! Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng.
+
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod pcap;
+pub mod pcapng;
+mod reader;
+mod source;
+
+pub use error::Error;
+pub use reader::{Format, Reader};
+
+/// Longest frame read or written, in bytes: what Wireshark and tcpdump accept too.
+pub const PACKET_BYTES_MAX: u32 = 262_144;
+
+/// The link type of Ethernet frames, the only one an XDP program can be run on.
+pub const LINK_TYPE_ETHERNET: u16 = 1;
+
+/// One frame of a capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// The bytes captured; fewer than `original_len` when the capture cut the frame short.
+    pub data: &'a [u8],
+    /// Length on the wire, in bytes.
+    pub original_len: u32,
+    /// Nanoseconds since 1970; 0 when the capture has no times.
+    pub timestamp_ns: u64,
+    /// Index into the reader's or writer's interfaces.
+    pub interface: u32,
+    /// What pcapng can say besides; all absent in a pcap file.
+    pub options: PacketOptions<'a>,
+}
+
+impl Packet<'_> {
+    /// Whether the capture kept only the start of the frame (its `snaplen` was shorter).
+    pub fn is_cut_short(&self) -> bool {
+        (self.data.len() as u64) < u64::from(self.original_len)
+    }
+}
+
+/// Options of an enhanced packet block (draft-ietf-opsawg-pcapng section 4.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PacketOptions<'a> {
+    /// `epb_flags`: the low two bits are the direction, see [`pcapng::Direction`].
+    pub flags: Option<u32>,
+    /// `epb_packetid`: the same for every record of one frame, e.g. before and after a program.
+    pub packet_id: Option<u64>,
+    /// `epb_queue`: the receive queue.
+    pub queue: Option<u32>,
+    /// `epb_verdict` of type "Linux eBPF XDP": what the program returned.
+    pub xdp_verdict: Option<u64>,
+    /// `opt_comment`: a sentence for the reader.
+    pub comment: Option<&'a str>,
+}
+
+/// Where frames of a capture came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// `LINKTYPE_*`; see [`LINK_TYPE_ETHERNET`].
+    pub link_type: u16,
+    /// Frames are cut to so many bytes; 0 when they are not.
+    pub snaplen: u32,
+    /// `if_name`, e.g. `eth0`; empty when the file does not say.
+    pub name: String,
+    /// `if_description`; empty when the file does not say.
+    pub description: String,
+}
+
+impl Interface {
+    /// An Ethernet interface whose frames are not cut.
+    pub fn ethernet(name: &str) -> Self {
+        Interface {
+            link_type: LINK_TYPE_ETHERNET,
+            snaplen: 0,
+            name: name.to_owned(),
+            description: String::new(),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The classic pcap format: a 24-byte header, then one 16-byte record header per frame.
+
+use std::io::{Read, Write};
+
+use crate::source::{Endian, Fields, Source};
+use crate::{Error, Interface, LINK_TYPE_ETHERNET, PACKET_BYTES_MAX, Packet, PacketOptions};
+
+/// Reads the records of a file whose magic number has been read.
+#[derive(Debug)]
+pub(crate) struct Decoder<R> {
+    source: Source<R>,
+    endian: Endian,
+    /// Nanoseconds in one unit of a record's fraction of a second: 1000 or 1.
+    fraction_ns: u64,
+    interface: Interface,
+    buffer: Vec<u8>,
+}
+
+impl<R: Read> Decoder<R> {
+    pub(crate) fn start(mut source: Source<R>, magic: [u8; 4]) -> Result<Self, Error> {
+        let (endian, fraction_ns) = match u32::from_le_bytes(magic) {
+            MAGIC_MICROSECONDS => (Endian::Little, 1000),
+            MAGIC_NANOSECONDS => (Endian::Little, 1),
+            other if other.swap_bytes() == MAGIC_MICROSECONDS => (Endian::Big, 1000),
+            other if other.swap_bytes() == MAGIC_NANOSECONDS => (Endian::Big, 1),
+            _ => {
+                let found = magic.iter().map(|byte| format!("{byte:02x}")).collect();
+                return Err(Error::NotACapture { found });
+            }
+        };
+        let mut rest = [0; HEADER_BYTES - 4];
+        source.fill(&mut rest, "the pcap file header", 0)?;
+        let mut fields = Fields::new(&rest, endian);
+        let header = parse_header(&mut fields).unwrap_or_default();
+        if header.version_major != 2 {
+            return Err(Error::Malformed {
+                offset: 4,
+                what: "the pcap major version",
+                found: header.version_major.into(),
+                expected: "2".to_owned(),
+            });
+        }
+        let interface = Interface {
+            link_type: header.link_type,
+            snaplen: header.snaplen,
+            name: String::new(),
+            description: String::new(),
+        };
+        Ok(Decoder { source, endian, fraction_ns, interface, buffer: Vec::new() })
+    }
+
+    pub(crate) fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    pub(crate) fn offset(&self) -> u64 {
+        self.source.offset
+    }
+
+    pub(crate) fn next_packet(&mut self) -> Result<Option<Packet<'_>>, Error> {
+        const WHAT: &str = "a packet record";
+        let start = self.source.offset;
+        let mut header = [0; RECORD_BYTES];
+        if !self.source.begin(&mut header, WHAT)? {
+            return Ok(None);
+        }
+        let word = |at: usize| {
+            self.endian.u32([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        let (seconds, fraction, length, original_len) = (word(0), word(4), word(8), word(12));
+        if length > PACKET_BYTES_MAX {
+            return Err(Error::TooLarge {
+                offset: start + 8,
+                what: "a packet",
+                size: length.into(),
+                limit: PACKET_BYTES_MAX.into(),
+            });
+        }
+        self.buffer.resize(length as usize, 0);
+        self.source.fill(&mut self.buffer, WHAT, start)?;
+        Ok(Some(Packet {
+            data: &self.buffer,
+            original_len,
+            timestamp_ns: u64::from(seconds) * 1_000_000_000
+                + u64::from(fraction) * self.fraction_ns,
+            interface: 0,
+            options: PacketOptions::default(),
+        }))
+    }
+}
+
+#[derive(Default)]
+struct Header {
+    version_major: u16,
+    snaplen: u32,
+    link_type: u16,
+}
+
+fn parse_header(fields: &mut Fields<'_>) -> Option<Header> {
+    let version_major = fields.u16()?;
+    let _version_minor = fields.u16()?;
+    let _time_zone = fields.u32()?;
+    let _accuracy = fields.u32()?;
+    let snaplen = fields.u32()?;
+    // The upper half holds the frame check sequence's length.
+    let link_type = (fields.u32()? & 0xffff) as u16;
+    Some(Header { version_major, snaplen, link_type })
+}
+
+/// Writes Ethernet frames in the classic format, with nanoseconds.
+#[derive(Debug)]
+pub struct Writer<W> {
+    output: W,
+    offset: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes the file header.
+    pub fn new(output: W) -> Result<Self, Error> {
+        let mut writer = Writer { output, offset: 0 };
+        let mut header = Vec::with_capacity(HEADER_BYTES);
+        header.extend_from_slice(&MAGIC_NANOSECONDS.to_le_bytes());
+        header.extend_from_slice(&2_u16.to_le_bytes());
+        header.extend_from_slice(&4_u16.to_le_bytes());
+        header.extend_from_slice(&[0; 8]);
+        header.extend_from_slice(&PACKET_BYTES_MAX.to_le_bytes());
+        header.extend_from_slice(&u32::from(LINK_TYPE_ETHERNET).to_le_bytes());
+        writer.put(&header)?;
+        Ok(writer)
+    }
+
+    /// Writes one frame.
+    pub fn write(
+        &mut self,
+        data: &[u8],
+        original_len: u32,
+        timestamp_ns: u64,
+    ) -> Result<(), Error> {
+        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        if length > PACKET_BYTES_MAX {
+            return Err(Error::TooLarge {
+                offset: self.offset,
+                what: "a packet",
+                size: data.len() as u64,
+                limit: PACKET_BYTES_MAX.into(),
+            });
+        }
+        // Seconds are 32 bits wide in this format, until 2106.
+        let seconds = u32::try_from(timestamp_ns / 1_000_000_000).unwrap_or(u32::MAX);
+        let fraction = (timestamp_ns % 1_000_000_000) as u32;
+        let mut header = [0; RECORD_BYTES];
+        for (slot, value) in
+            header.chunks_exact_mut(4).zip([seconds, fraction, length, original_len])
+        {
+            slot.copy_from_slice(&value.to_le_bytes());
+        }
+        self.put(&header)?;
+        self.put(data)
+    }
+
+    /// Flushes what is buffered and gives the output back.
+    pub fn finish(mut self) -> Result<W, Error> {
+        self.output.flush().map_err(|source| Error::Io { offset: self.offset, source })?;
+        Ok(self.output)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.output.write_all(bytes).map_err(|source| Error::Io { offset: self.offset, source })?;
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+const MAGIC_MICROSECONDS: u32 = 0xa1b2_c3d4;
+const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
+const HEADER_BYTES: usize = 24;
+const RECORD_BYTES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Reader;
+
+    fn big_endian_microseconds(records: &[(u32, u32, &[u8], u32)]) -> Vec<u8> {
+        let mut file = MAGIC_MICROSECONDS.to_be_bytes().to_vec();
+        file.extend([0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 96, 0, 0, 0, 1]);
+        for (seconds, fraction, data, original_len) in records {
+            for word in [*seconds, *fraction, data.len() as u32, *original_len] {
+                file.extend(word.to_be_bytes());
+            }
+            file.extend(*data);
+        }
+        file
+    }
+
+    #[test]
+    fn both_byte_orders_and_resolutions_are_read() {
+        let file = big_endian_microseconds(&[(1, 2, &[1, 2, 3], 1500)]);
+        let mut reader = Reader::new(file.as_slice()).unwrap();
+        assert_eq!(reader.interfaces()[0].snaplen, 96);
+        let packet = reader.next_packet().unwrap().unwrap();
+        assert_eq!((packet.timestamp_ns, packet.data), (1_000_002_000, &[1, 2, 3][..]));
+        assert!(packet.is_cut_short());
+        assert_eq!(reader.next_packet().unwrap(), None);
+
+        let mut writer = Writer::new(Vec::new()).unwrap();
+        writer.write(&[9; 60], 60, 5_000_000_007).unwrap();
+        let file = writer.finish().unwrap();
+        let mut reader = Reader::new(file.as_slice()).unwrap();
+        let packet = reader.next_packet().unwrap().unwrap();
+        assert_eq!((packet.timestamp_ns, packet.data), (5_000_000_007, &[9; 60][..]));
+        assert!(!packet.is_cut_short());
+    }
+
+    #[test]
+    fn a_truncated_file_gives_its_whole_frames_and_names_the_place() {
+        let file = big_endian_microseconds(&[(1, 2, &[7; 60], 60), (1, 3, &[8; 60], 60)]);
+        let mut reader = Reader::new(&file[..file.len() - 20]).unwrap();
+        assert_eq!(reader.next_packet().unwrap().unwrap().data, [7; 60]);
+        let message = reader.next_packet().unwrap_err().to_string();
+        assert!(message.contains("starts at offset 100: 20 more bytes"), "{message}");
+        assert_eq!(reader.next_packet().unwrap(), None);
+    }
+
+    #[test]
+    fn lengths_are_bounded() {
+        let mut file = big_endian_microseconds(&[(1, 2, &[], 60)]);
+        let at = file.len() - 8;
+        file[at..at + 4].copy_from_slice(&u32::MAX.to_be_bytes());
+        let mut reader = Reader::new(file.as_slice()).unwrap();
+        let error = reader.next_packet().unwrap_err();
+        assert!(matches!(error, Error::TooLarge { offset: 32, .. }), "{error}");
+    }
+
+    #[test]
+    fn other_files_are_refused_by_their_first_bytes() {
+        let error = Reader::new(&b"\x7fELF\x02"[..]).unwrap_err();
+        assert!(error.to_string().contains("starts with 7f454c46"), "{error}");
+        assert!(matches!(Reader::new(&b""[..]), Err(Error::NotACapture { .. })));
+        assert!(matches!(Reader::new(&b"\xd4\xc3"[..]), Err(Error::Truncated { .. })));
+    }
+}
