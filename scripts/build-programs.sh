@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Compiles programs/*.c to BPF objects: build/programs/NAME.o, or OUT/NAME.o.
+#
+# usage: build-programs.sh [--clang CLANG] [--out DIR] [NAME...]
+#
+# Only what changed is compiled again. A program whose header says "Needs: clang >= N" is skipped,
+# and named, when the compiler is older.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+clang=${CLANG:-}
+out=build/programs
+names=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    --clang) clang=$2; shift 2 ;;
+    --out) out=$2; shift 2 ;;
+    -*) echo "build-programs.sh: unknown option $1" >&2; exit 2 ;;
+    *) names+=("$1"); shift ;;
+    esac
+done
+if [ -z "$clang" ]; then
+    for clang in clang-19 clang clang-18 clang-17 clang-16 clang-15 clang-14 none; do
+        command -v "$clang" >/dev/null && break
+    done
+    [ "$clang" != none ] || { echo "build-programs.sh: no clang found; run make deps" >&2; exit 1; }
+fi
+version=$("$clang" -dumpversion | cut -d. -f1)
+[ ${#names[@]} -gt 0 ] || names=($(cd programs && ls ./*.c | sed 's|^\./||; s|\.c$||'))
+flags=(-O2 -g -target bpf -Wall -Werror -Wno-unused-function -Iprograms/include)
+# Debian keeps <asm/types.h> in a directory that only the host target searches.
+flags+=("-I/usr/include/$(uname -m)-linux-gnu")
+
+mkdir -p "$out"
+built=0
+for name in "${names[@]}"; do
+    source=programs/$name.c
+    object=$out/$name.o
+    needs=$(sed -n 's/.*Needs: clang >= \([0-9]*\).*/\1/p' "$source" | head -1)
+    if [ -n "$needs" ] && [ "$version" -lt "$needs" ]; then
+        echo "skipped $name: needs clang >= $needs, $clang is $version"
+        continue
+    fi
+    extra=($(sed -n 's|^// Flags: ||p' "$source"))
+    if [ "$object" -nt "$source" ] && [ -z "$(find programs -newer "$object" -name '*.h')" ] &&
+        [ "$object" -nt scripts/build-programs.sh ]; then
+        continue
+    fi
+    "$clang" "${flags[@]}" "${extra[@]}" -c "$source" -o "$object.tmp"
+    mv "$object.tmp" "$object"
+    built=$((built + 1))
+done
+echo "programs: ${#names[@]} in $out ($built compiled by $clang)"
