@@ -1,0 +1,1 @@
+//! Fuzz targets, one file each in `tests/`: short under `cargo test`, longer under `make fuzz`.
