@@ -1,1 +1,3 @@
-//! Placeholder until the first content lands.
+//! Frames, `xdp_md`, verdicts, XDP helpers and kfuncs: what a program can touch.
+
+pub mod host;

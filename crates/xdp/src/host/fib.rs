@@ -1,0 +1,59 @@
+//! The forwarding information base: routes by longest prefix.
+
+use std::net::IpAddr;
+
+/// The table that lookups without a table id use (`RT_TABLE_MAIN`).
+pub const TABLE_MAIN: u32 = 254;
+
+/// One route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Routing table, [`TABLE_MAIN`] unless said otherwise.
+    pub table: u32,
+    /// Network address; bits past `prefix_len` are zero.
+    pub destination: IpAddr,
+    /// Leading bits of `destination` that count.
+    pub prefix_len: u8,
+    /// What happens to packets that match.
+    pub kind: RouteKind,
+    /// Priority; among equal prefixes the smallest wins. Reported as `rt_metric`.
+    pub metric: u32,
+    /// Largest packet on this route in bytes, when it is less than the interface's.
+    pub mtu: Option<u32>,
+    /// Encapsulates packets (light-weight tunnel), which programs cannot do.
+    pub encapsulates: bool,
+    /// Preferred source address.
+    pub source: Option<IpAddr>,
+    /// Where packets go; several for a multipath route, none unless `kind` is `Unicast`.
+    pub next_hops: Vec<NextHop>,
+}
+
+/// The types of route that lookups tell apart (`RTN_*`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RouteKind {
+    /// Dropped silently.
+    Blackhole,
+    /// Sent to everybody on the link.
+    Broadcast,
+    /// For this host.
+    Local,
+    /// Refused: administratively prohibited.
+    Prohibit,
+    /// Sent on by a next hop.
+    #[default]
+    Unicast,
+    /// Refused: host unreachable.
+    Unreachable,
+}
+
+/// One way on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NextHop {
+    /// Interface packets leave by.
+    pub ifindex: u32,
+    /// The router; `None` when the destination is on the link. An IPv4 route may have an IPv6
+    /// gateway.
+    pub gateway: Option<IpAddr>,
+    /// Share of a multipath route, 1 or more.
+    pub weight: u32,
+}

@@ -1,0 +1,78 @@
+//! What programs can ask about the host around them: interfaces, routes, neighbours.
+//!
+//! The kernel answers from its network stack. Towpath owns plain tables instead, filled from a file
+//! (`--fib`) or, later, from live configuration; helpers such as `bpf_fib_lookup` and
+//! `bpf_check_mtu` read nothing else.
+
+pub mod fib;
+
+use std::net::IpAddr;
+
+/// Everything known about the host. The default is a host with nothing configured.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Interfaces, at most one per ifindex.
+    pub interfaces: Vec<Interface>,
+    /// Routes of all tables, in no particular order.
+    pub routes: Vec<fib::Route>,
+    /// Neighbours (ARP and ND entries), in no particular order.
+    pub neighbours: Vec<Neighbour>,
+}
+
+/// A network interface as helpers see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Its number, 1 or more.
+    pub ifindex: u32,
+    /// Its name, e.g. `eth0`.
+    pub name: String,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// Largest payload of a frame, in bytes, without the Ethernet header.
+    pub mtu: u32,
+    /// Whether it is up (`IFF_UP`).
+    pub up: bool,
+    /// Whether IPv4 packets received here are forwarded (`ipv4/conf/IF/forwarding`).
+    pub forwarding_v4: bool,
+    /// Whether IPv6 packets received here are forwarded (`ipv6/conf/IF/forwarding`).
+    pub forwarding_v6: bool,
+    /// Its own addresses, with the preferred source address of each family first.
+    pub addresses: Vec<IpAddr>,
+    /// A VLAN device: the interface below it and its tag.
+    pub vlan: Option<Vlan>,
+}
+
+/// What makes an interface a VLAN device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vlan {
+    /// ifindex of the interface below.
+    pub lower: u32,
+    /// Tag: 1..=4094.
+    pub id: u16,
+    /// EtherType of the tag: 0x8100 or 0x88a8.
+    pub protocol: u16,
+}
+
+/// A neighbour whose Ethernet address is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Interface it is behind.
+    pub ifindex: u32,
+    /// Its IP address.
+    pub address: IpAddr,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+}
+
+impl Host {
+    /// The interface of that number.
+    pub fn interface(&self, ifindex: u32) -> Option<&Interface> {
+        self.interfaces.iter().find(|interface| interface.ifindex == ifindex)
+    }
+
+    /// The Ethernet address of a neighbour.
+    pub fn neighbour(&self, ifindex: u32, address: IpAddr) -> Option<[u8; 6]> {
+        let found = self.neighbours.iter().find(|n| n.ifindex == ifindex && n.address == address);
+        found.map(|neighbour| neighbour.mac)
+    }
+}
