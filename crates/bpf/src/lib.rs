@@ -14,6 +14,7 @@ pub mod btf;
 pub mod errno;
 pub mod insn;
 pub mod object;
+pub mod interp;
 pub mod program;
 
 pub use errno::Errno;

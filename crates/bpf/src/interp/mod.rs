@@ -1,0 +1,39 @@
+//! The interpreter: what it means to run a program, written to be read beside RFC 9669.
+//!
+//! It is the specification that faster ways of running are compared with, so it favours plainness
+//! over speed. It never touches memory: every load, store and atomic goes to a [`Runtime`], which
+//! checks the address against what the program may touch and only then performs the access. A
+//! program that the verifier accepted must never make a runtime say no; when one does, the
+//! [`Fault`] that comes back is a bug in the verifier or in a helper, never undefined behaviour.
+//!
+//! ```text
+//! Code::resolve(&Linked, &Resolver) -> Code     map indexes become addresses, as in the kernel
+//! run(&Arc<Code>, ctx, &mut Runtime, &Limits) -> r0 | Fault
+//! ```
+
+mod alu;
+mod code;
+mod conformance;
+mod fault;
+mod jump;
+mod machine;
+mod memory;
+mod runtime;
+
+pub use code::{Access, Code, ResolveError, Resolver, function_address, is_function};
+pub use conformance::{ConformanceError, run_conformance};
+pub use fault::{Fault, Stop, Violation};
+pub use machine::{Limits, run, run_function};
+pub use runtime::{AtomicOp, Callbacks, Runtime};
+
+use machine::run_at;
+
+/// Tail calls one run may make (`MAX_TAIL_CALL_CNT`).
+pub const MAX_TAIL_CALLS: u32 = 33;
+/// Functions that may be active at once (`MAX_CALL_FRAMES` is 8 in 6.18 and 16 in 7.3).
+pub const MAX_CALL_FRAMES: usize = 16;
+/// Rounds a `may_goto` loop may take in one function call (`BPF_MAX_LOOPS`).
+pub const MAX_LOOPS: u32 = 8 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests;
