@@ -13,8 +13,8 @@
 pub mod btf;
 pub mod errno;
 pub mod insn;
-pub mod object;
 pub mod interp;
+pub mod object;
 pub mod program;
 
 pub use errno::Errno;
