@@ -1,1 +1,83 @@
-//! Placeholder until the first content lands.
+//! The running kernel as one more way to execute a program: the arbiter of what Towpath does.
+//!
+//! A [`Linked`](towpath_bpf::Linked) program and its maps are loaded through `bpf(2)` and run with
+//! `BPF_PROG_TEST_RUN`, so the same bytes go through our verifier and interpreter and through the
+//! kernel's. Small on purpose, and not libbpf: linking has been done already, by the code under
+//! test.
+
+mod image;
+mod map;
+mod program;
+mod run;
+mod sys_unsafe;
+mod types;
+mod uapi;
+
+pub use map::{Entry, KernelMap, MapError, MapSet};
+pub use program::{KernelProgram, LoadError, LoadOptions, ProgramInfo, ProgramKind};
+pub use run::{RunError, TestRun, TestRunResult, XdpMd};
+
+use towpath_bpf::{Errno, Insn, Linked, MapDef};
+
+/// A kernel that accepts programs from us.
+#[derive(Debug)]
+pub struct Kernel {
+    types: types::KernelTypes,
+    cpus: usize,
+}
+
+/// Why the running kernel can't be used; the text is fit for "skipped: ...".
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unavailable {
+    /// The process may not use `bpf(2)`.
+    #[error(
+        "bpf(2) is not permitted here: run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+    )]
+    NotPermitted,
+    /// No such system call, or no XDP.
+    #[error("this kernel has no bpf(2) for XDP programs: {0}")]
+    Missing(Errno),
+}
+
+impl Kernel {
+    /// Finds out whether programs can be loaded, by loading the smallest one.
+    pub fn open() -> Result<Self, Unavailable> {
+        let kernel = Kernel { types: types::KernelTypes::default(), cpus: map::possible_cpus() };
+        let insns = [Insn::new(0xb7, 0, 0, 0, 2), Insn::new(0x95, 0, 0, 0, 0)];
+        match program::probe(&insns) {
+            Ok(()) => Ok(kernel),
+            Err(Errno::EPERM | Errno::EACCES) => Err(Unavailable::NotPermitted),
+            Err(errno) => Err(Unavailable::Missing(errno)),
+        }
+    }
+
+    /// Creates one kernel map for each definition, in order, fills the data sections and the slots
+    /// that hold maps, and freezes read-only sections.
+    pub fn load_maps(&self, definitions: &[MapDef]) -> Result<MapSet, MapError> {
+        MapSet::create(definitions, self.cpus)
+    }
+
+    /// Loads a program; `maps` are those made from [`Linked::maps`].
+    pub fn load(&self, linked: &Linked, maps: &MapSet) -> Result<KernelProgram, LoadError> {
+        self.load_with(linked, maps, &LoadOptions::default())
+    }
+
+    /// [`Kernel::load`] with a say in logging and the program's type.
+    pub fn load_with(
+        &self,
+        linked: &Linked,
+        maps: &MapSet,
+        options: &LoadOptions,
+    ) -> Result<KernelProgram, LoadError> {
+        program::load(linked, maps, &self.types, options)
+    }
+
+    /// CPUs the kernel may ever have: how many values an element of a per-CPU map has.
+    pub fn possible_cpus(&self) -> usize {
+        self.cpus
+    }
+}
+
+#[cfg(test)]
+mod tests;

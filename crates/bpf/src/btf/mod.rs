@@ -15,6 +15,8 @@ pub use parse::BtfError;
 use query::NameIndex;
 pub use query::essential_name;
 
+pub mod emit;
+
 /// Index of a type in one [`Btf`]; 0 is `void`.
 pub type TypeId = u32;
 

@@ -1,0 +1,126 @@
+//! A linked program in the form `BPF_PROG_LOAD` takes: bytes, with the kernel's own ids.
+
+use std::os::fd::AsFd as _;
+
+use towpath_bpf::btf::emit::Emitter;
+use towpath_bpf::insn::{PSEUDO_MAP_FD, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE};
+use towpath_bpf::{Insn, Linked};
+
+use crate::map::MapSet;
+use crate::program::LoadError;
+use crate::sys_unsafe::{FUNC_INFO_BYTES, LINE_INFO_BYTES, number};
+use crate::types::KernelTypes;
+
+/// Everything of a program that the kernel reads through a pointer.
+#[derive(Debug, Default)]
+pub(crate) struct Image {
+    pub(crate) insns: Vec<u8>,
+    /// With its terminating zero.
+    pub(crate) license: Vec<u8>,
+    /// A BTF blob; empty when the program has no types.
+    pub(crate) btf: Vec<u8>,
+    /// `struct bpf_func_info` records, which callbacks and global functions need.
+    pub(crate) func_info: Vec<u8>,
+    /// `struct bpf_line_info` records.
+    pub(crate) line_info: Vec<u8>,
+}
+
+impl Image {
+    pub(crate) fn new(
+        linked: &Linked,
+        maps: &MapSet,
+        types: &KernelTypes,
+    ) -> Result<Self, LoadError> {
+        let mut image = Image {
+            insns: instructions(linked, maps, types)?,
+            license: linked.license.bytes().filter(|&byte| byte != 0).chain([0]).collect(),
+            ..Image::default()
+        };
+        if let Some(btf) = &linked.btf {
+            let mut emitter = Emitter::new(btf);
+            image.func_info = func_info(linked);
+            if !image.func_info.is_empty() {
+                image.line_info = line_info(linked, &mut emitter);
+            }
+            image.btf = emitter.finish();
+        }
+        Ok(image)
+    }
+}
+
+fn instructions(linked: &Linked, maps: &MapSet, types: &KernelTypes) -> Result<Vec<u8>, LoadError> {
+    let mut bytes = Vec::with_capacity(linked.insns.len() * 8);
+    let mut second_slot = false;
+    for (at, &insn) in linked.insns.iter().enumerate() {
+        let insn = if second_slot { insn } else { translate(insn, at, linked, maps, types)? };
+        second_slot = !second_slot && insn.is_ld_imm64();
+        bytes.extend_from_slice(&insn.to_le_bytes());
+    }
+    Ok(bytes)
+}
+
+fn translate(
+    insn: Insn,
+    at: usize,
+    linked: &Linked,
+    maps: &MapSet,
+    types: &KernelTypes,
+) -> Result<Insn, LoadError> {
+    let map_pseudo =
+        [PSEUDO_MAP_FD, PSEUDO_MAP_VALUE, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE].contains(&insn.src);
+    if insn.is_ld_imm64() && map_pseudo {
+        let map = usize::try_from(insn.imm).ok().and_then(|index| maps.maps().get(index));
+        let map = map.ok_or(LoadError::NoSuchMap { insn: at, index: insn.imm })?;
+        let src = match insn.src {
+            PSEUDO_MAP_FD | PSEUDO_MAP_IDX => PSEUDO_MAP_FD,
+            _ => PSEUDO_MAP_VALUE,
+        };
+        return Ok(Insn { src, imm: number(map.as_fd()) as i32, ..insn });
+    }
+    if insn.is_kfunc_call() {
+        let kfunc = usize::try_from(insn.imm).ok().and_then(|index| linked.kfuncs.get(index));
+        let kfunc = kfunc.ok_or(LoadError::NoSuchKfunc { insn: at, index: insn.imm })?;
+        return match types.function(&kfunc.name) {
+            Some(id) => Ok(Insn { imm: id as i32, off: 0, ..insn }),
+            // libbpf's placeholder for a missing weak kfunc: the verifier refuses the call where
+            // it can be reached (`BPF_KFUNC_CALL_UNRESOLVED`).
+            None if kfunc.weak => Ok(Insn { imm: 0, off: 0, ..insn }),
+            None => Err(LoadError::UnknownKfunc { insn: at, name: kfunc.name.clone() }),
+        };
+    }
+    Ok(insn)
+}
+
+/// One record a function, or none at all: the kernel wants every function's type or no types.
+fn func_info(linked: &Linked) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(linked.functions.len() * FUNC_INFO_BYTES);
+    for function in &linked.functions {
+        let Some(type_id) = function.type_id else {
+            return Vec::new();
+        };
+        for word in [function.start, type_id] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+/// Line records, or none when a function's first line is missing (`check_btf_line` insists).
+fn line_info(linked: &Linked, strings: &mut Emitter<'_>) -> Vec<u8> {
+    let starts_known = linked
+        .functions
+        .iter()
+        .all(|f| linked.lines.binary_search_by_key(&f.start, |line| line.insn).is_ok());
+    if !starts_known {
+        return Vec::new();
+    }
+    let mut bytes = Vec::with_capacity(linked.lines.len() * LINE_INFO_BYTES);
+    for line in &linked.lines {
+        let (file, text) = (strings.string(&line.file), strings.string(&line.text));
+        let place = line.line << 10 | line.column.min(0x3ff);
+        for word in [line.insn, file, text, place] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+    bytes
+}

@@ -1,0 +1,391 @@
+//! Maps in the kernel, made from an object's definitions.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use towpath_bpf::btf::Btf;
+use towpath_bpf::btf::emit::Emitter;
+use towpath_bpf::program::{DataSection, MapType, SlotInit};
+use towpath_bpf::{Errno, MapDef};
+
+use crate::program::KernelProgram;
+use crate::sys_unsafe::{self, MapFd, number};
+use crate::uapi::{MapCreate, NAME_BYTES};
+
+/// The maps of one object, in the object's order.
+#[derive(Debug)]
+pub struct MapSet {
+    maps: Vec<KernelMap>,
+    /// Slots that wait for their program to be loaded: map, slot, program's name.
+    program_slots: Vec<(usize, u32, String)>,
+}
+
+/// Why a map could not be made or filled.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum MapError {
+    /// `BPF_MAP_CREATE` said no.
+    #[error(
+        "map `{name}` ({kind}, key {key_size}, value {value_size}, max_entries {max_entries}, \
+         flags {flags:#x}): the kernel refuses to create it: {errno}"
+    )]
+    Create {
+        /// The map.
+        name: String,
+        /// Its kind, as bpftool prints it.
+        kind: String,
+        /// Bytes of a key.
+        key_size: u32,
+        /// Bytes of a value.
+        value_size: u32,
+        /// Capacity.
+        max_entries: u32,
+        /// `BPF_F_*`.
+        flags: u32,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// The first contents could not be written.
+    #[error("map `{name}`: the kernel refuses its first contents{detail}: {errno}")]
+    Fill {
+        /// The map.
+        name: String,
+        /// Which slot or step.
+        detail: String,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// A map of maps without a description of its inner maps.
+    #[error("map `{name}`: a map of maps needs a template of its inner maps, and has none")]
+    NoTemplate {
+        /// The map.
+        name: String,
+    },
+    /// A slot names a map that doesn't exist.
+    #[error("map `{name}`, slot {slot}: no map with index {index} in this object")]
+    NoSuchMap {
+        /// The map.
+        name: String,
+        /// The slot.
+        slot: u32,
+        /// The index it names.
+        index: usize,
+    },
+}
+
+impl MapSet {
+    pub(crate) fn create(definitions: &[MapDef], cpus: usize) -> Result<Self, MapError> {
+        let mut blobs = BtfCache::default();
+        let mut maps = Vec::with_capacity(definitions.len());
+        for definition in definitions {
+            maps.push(KernelMap::create(definition, cpus, &mut blobs)?);
+        }
+        let mut set = MapSet { maps, program_slots: Vec::new() };
+        for (index, definition) in definitions.iter().enumerate() {
+            set.fill(index, definition)?;
+        }
+        Ok(set)
+    }
+
+    /// All maps, in the object's order.
+    pub fn maps(&self) -> &[KernelMap] {
+        &self.maps
+    }
+
+    /// Puts a loaded program into the slots that the object file reserves for it.
+    pub fn set_program(&self, program: &KernelProgram) -> Result<(), MapError> {
+        let value = number(program.as_fd()).to_le_bytes();
+        for (map, slot, _) in self.program_slots.iter().filter(|(.., p)| p == program.name()) {
+            let map = &self.maps[*map];
+            map.update(&slot.to_le_bytes(), &value, 0)
+                .map_err(|errno| map.fill_error(&format!(", slot {slot}"), errno))?;
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, index: usize, definition: &MapDef) -> Result<(), MapError> {
+        for (slot, init) in &definition.slots {
+            let map = &self.maps[index];
+            match init {
+                SlotInit::Program(name) => self.program_slots.push((index, *slot, name.clone())),
+                SlotInit::Map(inner) => {
+                    let inner = self.maps.get(*inner).ok_or_else(|| MapError::NoSuchMap {
+                        name: map.name.clone(),
+                        slot: *slot,
+                        index: *inner,
+                    })?;
+                    let value = number(inner.as_fd()).to_le_bytes();
+                    map.update(&slot.to_le_bytes(), &value, 0)
+                        .map_err(|errno| map.fill_error(&format!(", slot {slot}"), errno))?;
+                }
+            }
+        }
+        self.maps[index].fill_section(definition)
+    }
+}
+
+/// A key and its value.
+pub type Entry = (Vec<u8>, Vec<u8>);
+
+/// One map in the kernel.
+#[derive(Debug)]
+pub struct KernelMap {
+    name: String,
+    kind: MapType,
+    fd: MapFd,
+    /// The template a map of maps was made with; the kernel needs it alive only during creation,
+    /// we keep it to make further inner maps alike.
+    _inner: Option<Box<KernelMap>>,
+}
+
+impl KernelMap {
+    fn create(definition: &MapDef, cpus: usize, blobs: &mut BtfCache) -> Result<Self, MapError> {
+        let kind = definition.kind;
+        let of_maps = matches!(kind, MapType::ArrayOfMaps | MapType::HashOfMaps);
+        let inner = match &definition.inner {
+            Some(inner) if of_maps => Some(Box::new(KernelMap::create(inner, cpus, blobs)?)),
+            None if of_maps => return Err(MapError::NoTemplate { name: definition.name.clone() }),
+            _ => None,
+        };
+        let mut attr = MapCreate {
+            map_type: kind as u32,
+            key_size: definition.key_size,
+            value_size: definition.value_size,
+            max_entries: entries(definition, cpus),
+            map_flags: flags(definition),
+            inner_map_fd: inner.as_deref().map_or(0, |map| number(map.as_fd())),
+            map_name: object_name(&definition.name),
+            map_extra: definition.map_extra,
+            ..MapCreate::default()
+        };
+        let value_bytes = user_value_bytes(kind, definition.value_size, cpus);
+        let btf = definition.btf.as_ref().filter(|_| takes_btf(kind)).and_then(|b| blobs.fd(b));
+        let fd = match &btf {
+            Some(btf) => {
+                let plain = attr;
+                attr.btf_fd = number(btf.as_fd());
+                attr.btf_key_type_id = definition.key_type;
+                attr.btf_value_type_id = definition.value_type;
+                // As libbpf: a map that needs no types must not fail for bad ones.
+                MapFd::create(&attr, value_bytes).or_else(|_| MapFd::create(&plain, value_bytes))
+            }
+            None => MapFd::create(&attr, value_bytes),
+        };
+        let fd = fd.map_err(|errno| create_error(definition, &attr, errno))?;
+        Ok(KernelMap { name: definition.name.clone(), kind, fd, _inner: inner })
+    }
+
+    /// Writes a data section's bytes; read-only sections can't change afterwards, which is what
+    /// lets the verifier treat them as constants (`bpf_map_is_rdonly`).
+    fn fill_section(&self, definition: &MapDef) -> Result<(), MapError> {
+        if let Some(initial) = &definition.initial {
+            self.update(&0u32.to_le_bytes(), initial, 0)
+                .map_err(|errno| self.fill_error("", errno))?;
+        }
+        if matches!(definition.section, Some(DataSection::Rodata | DataSection::Kconfig)) {
+            self.fd.freeze().map_err(|errno| self.fill_error(" (freeze)", errno))?;
+        }
+        Ok(())
+    }
+
+    fn fill_error(&self, detail: &str, errno: Errno) -> MapError {
+        MapError::Fill { name: self.name.clone(), detail: detail.to_owned(), errno }
+    }
+
+    /// Name in the object file.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Kind.
+    pub fn kind(&self) -> MapType {
+        self.kind
+    }
+
+    /// Bytes of a value on this side: for per-CPU kinds, all CPUs' values, each padded to 8.
+    pub fn value_bytes(&self) -> usize {
+        self.fd.value_bytes()
+    }
+
+    /// Puts a value at a key (`BPF_ANY` 0, `BPF_NOEXIST` 1, `BPF_EXIST` 2).
+    pub fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        self.fd.update(key, value, flags)
+    }
+
+    /// The value at a key; queues and stacks take an empty key and show their head.
+    pub fn lookup(&self, key: &[u8]) -> Result<Vec<u8>, Errno> {
+        let mut value = vec![0; self.fd.value_bytes()];
+        self.fd.lookup(key, &mut value, 0)?;
+        Ok(value)
+    }
+
+    /// Removes a key.
+    pub fn delete(&self, key: &[u8]) -> Result<(), Errno> {
+        self.fd.delete(key)
+    }
+
+    /// The key after `key` in the kernel's order, or the first; `None` after the last.
+    pub fn next_key(&self, key: Option<&[u8]>) -> Result<Option<Vec<u8>>, Errno> {
+        let mut next = vec![0; self.fd.key_bytes()];
+        match self.fd.next_key(key, &mut next) {
+            Ok(()) => Ok(Some(next)),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// All entries, up to `limit`, in the kernel's order; entries that vanish meanwhile, and
+    /// slots of an array of objects that are empty, are left out.
+    pub fn entries(&self, limit: usize) -> Result<Vec<Entry>, Errno> {
+        let mut entries = Vec::new();
+        let mut key = self.next_key(None)?;
+        let mut steps = 0;
+        while let Some(current) = key {
+            match self.lookup(&current) {
+                Ok(value) => entries.push((current.clone(), value)),
+                Err(Errno::ENOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+            steps += 1;
+            if steps >= limit {
+                break;
+            }
+            key = self.next_key(Some(&current))?;
+        }
+        Ok(entries)
+    }
+}
+
+impl AsFd for KernelMap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// One `BPF_BTF_LOAD` for all maps that share a [`Btf`].
+#[derive(Default)]
+struct BtfCache {
+    loaded: Vec<(Arc<Btf>, Option<Arc<OwnedFd>>)>,
+}
+
+impl BtfCache {
+    /// `None` when the kernel refuses the types: most maps do without.
+    fn fd(&mut self, btf: &Arc<Btf>) -> Option<Arc<OwnedFd>> {
+        if let Some((_, fd)) = self.loaded.iter().find(|(known, _)| Arc::ptr_eq(known, btf)) {
+            return fd.clone();
+        }
+        let fd = sys_unsafe::btf_load(&Emitter::new(btf).finish(), &mut []).ok().map(Arc::new);
+        self.loaded.push((Arc::clone(btf), fd.clone()));
+        fd
+    }
+}
+
+fn create_error(definition: &MapDef, attr: &MapCreate, errno: Errno) -> MapError {
+    MapError::Create {
+        name: definition.name.clone(),
+        kind: definition.kind.name(),
+        key_size: attr.key_size,
+        value_size: attr.value_size,
+        max_entries: attr.max_entries,
+        flags: attr.map_flags,
+        errno,
+    }
+}
+
+/// Kinds whose `map_ops` have no `map_check_btf` for plain programs; libbpf drops the types of the
+/// same ones (`map_is_created`, `bpf_object__create_map`).
+fn takes_btf(kind: MapType) -> bool {
+    !matches!(
+        kind,
+        MapType::PerfEventArray
+            | MapType::CgroupArray
+            | MapType::StackTrace
+            | MapType::ArrayOfMaps
+            | MapType::HashOfMaps
+            | MapType::Devmap
+            | MapType::DevmapHash
+            | MapType::Cpumap
+            | MapType::Xskmap
+            | MapType::Sockmap
+            | MapType::Sockhash
+            | MapType::ProgArray
+    )
+}
+
+/// A perf event array without a size gets one slot a CPU, as libbpf does.
+fn entries(definition: &MapDef, cpus: usize) -> u32 {
+    match definition.kind {
+        MapType::PerfEventArray if definition.max_entries == 0 => cpus as u32,
+        _ => definition.max_entries,
+    }
+}
+
+fn flags(definition: &MapDef) -> u32 {
+    match definition.section {
+        Some(DataSection::Rodata | DataSection::Kconfig) => definition.flags | F_RDONLY_PROG,
+        _ => definition.flags,
+    }
+}
+
+/// What the kernel copies for one value (`bpf_map_value_size`).
+fn user_value_bytes(kind: MapType, value_size: u32, cpus: usize) -> usize {
+    let value_size = value_size as usize;
+    match kind {
+        MapType::PercpuHash
+        | MapType::PercpuArray
+        | MapType::LruPercpuHash
+        | MapType::PercpuCgroupStorage => value_size.next_multiple_of(8) * cpus,
+        MapType::ProgArray
+        | MapType::PerfEventArray
+        | MapType::CgroupArray
+        | MapType::ArrayOfMaps
+        | MapType::HashOfMaps => 4,
+        _ => value_size,
+    }
+}
+
+/// A name as the kernel accepts it: letters, digits, `_` and `.`, at most 15 of them.
+pub(crate) fn object_name(name: &str) -> [u8; NAME_BYTES] {
+    let mut out = [0; NAME_BYTES];
+    for (to, from) in out[..NAME_BYTES - 1].iter_mut().zip(name.bytes()) {
+        *to = if from.is_ascii_alphanumeric() || b"_.".contains(&from) { from } else { b'_' };
+    }
+    out
+}
+
+/// CPUs the kernel may ever have (`num_possible_cpus`), from sysfs; 1 when that is unreadable.
+pub(crate) fn possible_cpus() -> usize {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    count_cpus(text.trim()).unwrap_or(1)
+}
+
+/// Counts a list like `0-3,8`.
+fn count_cpus(list: &str) -> Option<usize> {
+    let mut count = 0;
+    for range in list.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+        count += (last + 1).checked_sub(first)?;
+    }
+    Some(count)
+}
+
+/// `BPF_F_RDONLY_PROG`.
+const F_RDONLY_PROG: u32 = 1 << 7;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists_are_counted() {
+        assert_eq!(count_cpus("0-3,8"), Some(5));
+        assert_eq!(count_cpus("0"), Some(1));
+        assert_eq!(count_cpus(""), None);
+    }
+
+    #[test]
+    fn names_are_made_acceptable() {
+        assert_eq!(&object_name("a-b.rodata.str1.1"), b"a_b.rodata.str1\0");
+    }
+}

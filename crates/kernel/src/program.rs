@@ -1,0 +1,253 @@
+//! Loading a program, and what the kernel says about it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use towpath_bpf::program::AttachType;
+use towpath_bpf::{Errno, Insn, Linked};
+
+use crate::image::Image;
+use crate::map::{MapSet, object_name};
+use crate::sys_unsafe::{self, ProgramImage, number};
+use crate::types::KernelTypes;
+use crate::uapi::ProgLoad;
+
+/// A program the kernel accepted; unloaded when dropped.
+#[derive(Debug)]
+pub struct KernelProgram {
+    name: String,
+    fd: OwnedFd,
+    log: String,
+}
+
+/// What to ask of the kernel while loading.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct LoadOptions {
+    /// Program type.
+    pub kind: ProgramKind,
+    /// Verifier log of accepted programs: 0 none, 1 instructions, 2 with states, 4 statistics
+    /// (`BPF_LOG_*`).
+    pub log_level: u32,
+    /// On refusal, load again to get the log. Off, it is empty, and a refusal costs half.
+    pub log_refusals: bool,
+    /// More `BPF_F_*` program flags, e.g. strict alignment.
+    pub prog_flags: u32,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        LoadOptions { kind: ProgramKind::Xdp, log_level: 0, log_refusals: true, prog_flags: 0 }
+    }
+}
+
+/// Program types this loader knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProgramKind {
+    /// `BPF_PROG_TYPE_XDP`, attached as the linked program says.
+    Xdp,
+}
+
+/// Why a program could not be loaded.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The kernel's verifier, or a check before it, said no.
+    #[error("the kernel refuses the program: {errno}\n{log}")]
+    Refused {
+        /// The kernel's answer.
+        errno: Errno,
+        /// The verifier's log; may be empty.
+        log: String,
+    },
+    /// The kernel refuses the program's types.
+    #[error("the kernel refuses the program's BTF: {errno}\n{log}")]
+    Btf {
+        /// The kernel's answer.
+        errno: Errno,
+        /// The kernel's explanation.
+        log: String,
+    },
+    /// An instruction refers to a map that was not loaded.
+    #[error("instruction {insn} loads map {index}, but the map set has no such map")]
+    NoSuchMap {
+        /// Slot of the instruction.
+        insn: usize,
+        /// The index in its immediate.
+        index: i32,
+    },
+    /// An instruction refers to a kfunc outside the program's table.
+    #[error("instruction {insn} calls kfunc {index}, but the program lists no such kfunc")]
+    NoSuchKfunc {
+        /// Slot of the instruction.
+        insn: usize,
+        /// The index in its immediate.
+        index: i32,
+    },
+    /// The running kernel has no function of that name.
+    #[error("instruction {insn} calls kfunc `{name}`, which the running kernel does not have")]
+    UnknownKfunc {
+        /// Slot of the instruction.
+        insn: usize,
+        /// The function.
+        name: String,
+    },
+}
+
+impl LoadError {
+    /// The kernel's errno, when it was the kernel that refused.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            LoadError::Refused { errno, .. } | LoadError::Btf { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+
+    /// The kernel's log, empty when there is none.
+    pub fn log(&self) -> &str {
+        match self {
+            LoadError::Refused { log, .. } | LoadError::Btf { log, .. } => log,
+            _ => "",
+        }
+    }
+}
+
+/// What the kernel knows about a loaded program (`struct bpf_prog_info`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProgramInfo {
+    /// Number of the program in this kernel.
+    pub id: u32,
+    /// Hash of its instructions.
+    pub tag: [u8; 8],
+    /// Bytes of instructions after the verifier's rewriting.
+    pub xlated_bytes: u32,
+    /// Bytes of machine code; 0 when it is interpreted.
+    pub jited_bytes: u32,
+    /// Instructions the verifier walked.
+    pub verified_insns: u32,
+}
+
+impl KernelProgram {
+    /// The C function's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The verifier's log; empty unless [`LoadOptions::log_level`] asked for one.
+    pub fn log(&self) -> &str {
+        &self.log
+    }
+
+    /// Sizes, tag and verification effort.
+    pub fn info(&self) -> Result<ProgramInfo, Errno> {
+        let info = sys_unsafe::prog_info(self.as_fd())?;
+        Ok(ProgramInfo {
+            id: info.id,
+            tag: info.tag,
+            xlated_bytes: info.xlated_prog_len,
+            jited_bytes: info.jited_prog_len,
+            verified_insns: info.verified_insns,
+        })
+    }
+}
+
+impl AsFd for KernelProgram {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+pub(crate) fn load(
+    linked: &Linked,
+    maps: &MapSet,
+    types: &KernelTypes,
+    options: &LoadOptions,
+) -> Result<KernelProgram, LoadError> {
+    let image = Image::new(linked, maps, types)?;
+    let btf = if image.btf.is_empty() { None } else { Some(load_btf(&image.btf)?) };
+    let ProgramKind::Xdp = options.kind;
+    let numbers = ProgLoad {
+        prog_type: PROG_TYPE_XDP,
+        expected_attach_type: attach_number(linked.attach),
+        prog_flags: options.prog_flags | if linked.has_frags { F_XDP_HAS_FRAGS } else { 0 },
+        prog_name: object_name(&linked.name),
+        prog_btf_fd: btf.as_ref().map_or(0, |fd| number(fd.as_fd())),
+        log_level: options.log_level,
+        ..ProgLoad::default()
+    };
+    let bytes = ProgramImage {
+        insns: &image.insns,
+        license: &image.license,
+        func_info: &image.func_info,
+        line_info: &image.line_info,
+    };
+    let (fd, log) = load_logged(&bytes, numbers, options)?;
+    Ok(KernelProgram { name: linked.name.clone(), fd, log })
+}
+
+/// Loads, with a log buffer that grows while the kernel says it is too small.
+fn load_logged(
+    image: &ProgramImage<'_>,
+    mut numbers: ProgLoad,
+    options: &LoadOptions,
+) -> Result<(OwnedFd, String), LoadError> {
+    if options.log_level == 0 {
+        match sys_unsafe::prog_load(image, &numbers, &mut []) {
+            Ok(fd) => return Ok((fd, String::new())),
+            Err(errno) if !options.log_refusals => {
+                return Err(LoadError::Refused { errno, log: String::new() });
+            }
+            Err(_) => numbers.log_level = 1,
+        }
+    }
+    let mut log = vec![0; LOG_BYTES_FIRST];
+    loop {
+        match sys_unsafe::prog_load(image, &numbers, &mut log) {
+            Ok(fd) => return Ok((fd, text(&log))),
+            Err(Errno::ENOSPC) if log.len() < LOG_BYTES_MAX => {
+                log = vec![0; log.len() * 16];
+            }
+            Err(errno) => return Err(LoadError::Refused { errno, log: text(&log) }),
+        }
+    }
+}
+
+fn load_btf(blob: &[u8]) -> Result<OwnedFd, LoadError> {
+    sys_unsafe::btf_load(blob, &mut []).or_else(|_| {
+        let mut log = vec![0; LOG_BYTES_FIRST];
+        sys_unsafe::btf_load(blob, &mut log)
+            .map_err(|errno| LoadError::Btf { errno, log: text(&log) })
+    })
+}
+
+/// Loads a bare program, to find out whether that is possible at all.
+pub(crate) fn probe(insns: &[Insn]) -> Result<(), Errno> {
+    let insns: Vec<u8> = insns.iter().flat_map(|insn| insn.to_le_bytes()).collect();
+    let image = ProgramImage { insns: &insns, license: b"GPL\0", ..ProgramImage::default() };
+    let numbers = ProgLoad { prog_type: PROG_TYPE_XDP, ..ProgLoad::default() };
+    sys_unsafe::prog_load(&image, &numbers, &mut []).map(drop)
+}
+
+/// The log up to its terminating zero.
+fn text(log: &[u8]) -> String {
+    let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
+    String::from_utf8_lossy(&log[..end]).into_owned()
+}
+
+fn attach_number(attach: AttachType) -> u32 {
+    match attach {
+        AttachType::Xdp => 37,
+        AttachType::Devmap => 33,
+        AttachType::Cpumap => 35,
+    }
+}
+
+/// `BPF_PROG_TYPE_XDP`.
+const PROG_TYPE_XDP: u32 = 6;
+/// `BPF_F_XDP_HAS_FRAGS`.
+const F_XDP_HAS_FRAGS: u32 = 1 << 5;
+/// First size of a log buffer.
+const LOG_BYTES_FIRST: usize = 1 << 16;
+/// A log buffer that is still too small at this size is cut off (the kernel takes up to 1 GB).
+const LOG_BYTES_MAX: usize = 1 << 28;
