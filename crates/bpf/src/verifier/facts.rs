@@ -1,0 +1,179 @@
+//! What a compiler may rely on: the facts that verification proved about each instruction.
+//!
+//! A fact holds on every path that reaches the instruction. What differs between paths is
+//! widened (a constant becomes a range, a pointer kind becomes `Mixed`).
+
+/// Facts about one instruction slot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InsnFacts {
+    /// Some path reaches it; an unreached instruction can be left out.
+    pub reachable: bool,
+    /// Of a load, store or atomic: the memory it touches.
+    pub access: Option<AccessFact>,
+    /// Of a conditional jump: which ways paths leave it.
+    pub branch: BranchFact,
+    /// Of ALU operations and jumps: values of the destination operand before it.
+    pub dst: Option<Range>,
+    /// Of ALU operations and jumps: values of the source register operand.
+    pub src: Option<Range>,
+    /// Of calls with a map argument: which map, when all paths agree.
+    pub map: Option<MapFact>,
+    /// Of calls with a key argument on the stack (or a tail call): its value when all paths agree.
+    pub constant_key: ConstantKey,
+}
+
+/// The memory that an access touches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AccessFact {
+    /// `struct xdp_md` at this offset.
+    Ctx {
+        /// Bytes from the start.
+        offset: i32,
+    },
+    /// Between `data` (or `data_meta`) and `data_end`.
+    Packet,
+    /// The stack of the function's own frame (`up` = 0) or of a caller.
+    Stack {
+        /// Frames up from the running one, when all paths agree.
+        up: u32,
+        /// Bytes from that frame's frame pointer, when constant.
+        offset: Option<i32>,
+    },
+    /// The value of an object's map (of its inner map template, with `inner`).
+    MapValue {
+        /// Index into [`crate::Linked::maps`].
+        map: u32,
+        /// A value of an inner map.
+        inner: bool,
+        /// Bytes from the start of the value, when constant.
+        offset: Option<i32>,
+    },
+    /// Memory of proved size: ring buffer records, dynptr slices, allocated objects, map keys.
+    Mem,
+    /// A typed kernel pointer that can be stale: a failing load gives 0 (probe semantics).
+    ProbeRead,
+    /// A typed kernel pointer that is valid.
+    Btf,
+    /// An arena pointer: 32 bits within the arena, faults give 0.
+    Arena,
+    /// Different kinds on different paths.
+    Mixed,
+}
+
+/// Which ways paths leave a conditional jump.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BranchFact {
+    /// Some path jumps.
+    pub taken: bool,
+    /// Some path falls through.
+    pub fallthrough: bool,
+}
+
+/// Bounds of an operand, over all paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// Smallest value, unsigned.
+    pub umin: u64,
+    /// Largest value, unsigned.
+    pub umax: u64,
+    /// Smallest value, signed.
+    pub smin: i64,
+    /// Largest value, signed.
+    pub smax: i64,
+    /// Bits that may be set.
+    pub maybe_ones: u64,
+}
+
+impl Range {
+    /// Any number or pointer.
+    pub const UNKNOWN: Range =
+        Range { umin: 0, umax: u64::MAX, smin: i64::MIN, smax: i64::MAX, maybe_ones: u64::MAX };
+
+    /// The only value, if there is one.
+    pub fn constant(&self) -> Option<u64> {
+        (self.umin == self.umax).then_some(self.umin)
+    }
+
+    /// The bounds that hold both.
+    pub(crate) fn widen(self, other: Range) -> Range {
+        Range {
+            umin: self.umin.min(other.umin),
+            umax: self.umax.max(other.umax),
+            smin: self.smin.min(other.smin),
+            smax: self.smax.max(other.smax),
+            maybe_ones: self.maybe_ones | other.maybe_ones,
+        }
+    }
+}
+
+/// The map of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MapFact {
+    /// One map on all paths.
+    One {
+        /// Index into [`crate::Linked::maps`].
+        map: u32,
+        /// The inner map of it.
+        inner: bool,
+    },
+    /// Several.
+    Several,
+}
+
+/// The key of a lookup.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ConstantKey {
+    /// Not looked at, or no key.
+    #[default]
+    None,
+    /// The same on all paths.
+    Is(u64),
+    /// Not constant.
+    Varies,
+}
+
+impl InsnFacts {
+    /// Adds what one path does here.
+    pub(crate) fn add_access(&mut self, access: AccessFact) {
+        self.access = Some(match self.access {
+            None => access,
+            Some(before) => merge_access(before, access),
+        });
+    }
+
+    /// Adds the map one path uses here.
+    pub(crate) fn add_map(&mut self, map: u32, inner: bool) {
+        let now = MapFact::One { map, inner };
+        self.map = Some(match self.map {
+            None => now,
+            Some(before) if before == now => now,
+            Some(_) => MapFact::Several,
+        });
+    }
+
+    /// Adds the key one path uses here; `None` when it isn't a known constant.
+    pub(crate) fn add_key(&mut self, key: Option<u64>) {
+        self.constant_key = match (self.constant_key, key) {
+            (ConstantKey::None, Some(key)) => ConstantKey::Is(key),
+            (ConstantKey::Is(before), Some(key)) if before == key => ConstantKey::Is(key),
+            _ => ConstantKey::Varies,
+        };
+    }
+}
+
+fn merge_access(before: AccessFact, now: AccessFact) -> AccessFact {
+    use AccessFact::{Btf, MapValue, Mixed, ProbeRead, Stack};
+    match (before, now) {
+        (a, b) if a == b => a,
+        (Stack { up: a, .. }, Stack { up: b, .. }) if a == b => Stack { up: a, offset: None },
+        (MapValue { map, inner, .. }, MapValue { map: other, inner: other_inner, .. })
+            if map == other && inner == other_inner =>
+        {
+            MapValue { map, inner, offset: None }
+        }
+        (Btf | ProbeRead, Btf | ProbeRead) => ProbeRead,
+        _ => Mixed,
+    }
+}

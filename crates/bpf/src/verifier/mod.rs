@@ -1,0 +1,101 @@
+//! The verifier: proves that a linked program is safe to run, by following every path it can take.
+//!
+//! Path-sensitive with state pruning, as the kernel's `kernel/bpf/verifier.c`: the measure is the
+//! kernel, so that what loads there loads here. `insn.rs` follows a path instruction by
+//! instruction, `prune.rs` ends it where a state equal to an earlier one is reached, and
+//! `precision.rs` finds out which numbers mattered, so that most states are equal.
+
+use std::time::Duration;
+
+use crate::errno::Errno;
+use crate::program::Linked;
+
+mod access;
+mod arena;
+mod args;
+mod call;
+mod callback;
+mod env;
+mod facts;
+mod log;
+mod precision;
+mod reg;
+mod rejection;
+mod scalar;
+mod scc;
+mod state;
+mod tnum;
+mod verified;
+
+pub use facts::{AccessFact, BranchFact, ConstantKey, InsnFacts, MapFact, Range};
+pub use rejection::{RejectedInsn, Rejection, SourceLine};
+pub use verified::{SubprogramFacts, SubprogramKind, Verified};
+
+/// Limits and wishes of one verification.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// 0: no log; 1: paths and states as the kernel logs them at level 1; 2: every instruction.
+    pub log_level: u32,
+    /// Bytes of log kept; the rest is dropped, and the log says so.
+    pub log_bytes_max: usize,
+    /// Instructions followed over all paths (`BPF_COMPLEXITY_LIMIT_INSNS`).
+    pub insns_processed_max: u64,
+    /// Paths remembered to be followed later (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`).
+    pub pending_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            log_level: 0,
+            log_bytes_max: 16 << 20,
+            insns_processed_max: 1_000_000,
+            pending_max: 8192,
+        }
+    }
+}
+
+/// What a verification took; the kernel's words.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Instructions followed, over all paths.
+    pub insns_processed: u64,
+    /// States kept to compare with.
+    pub total_states: u64,
+    /// States kept at one time.
+    pub peak_states: u64,
+    /// The most states looked through at one instruction.
+    pub max_states_per_insn: u32,
+    /// Time taken.
+    pub elapsed: Duration,
+}
+
+/// The outcome of a verification that was asked for a log.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// Accepted or not.
+    pub result: Result<Verified, Box<Rejection>>,
+    /// Kernel-style log, as far as `Options` asked for one.
+    pub log: String,
+    /// What it took, also when rejected.
+    pub stats: Stats,
+}
+
+/// Proves `linked` safe, or says why it can't.
+///
+/// # Errors
+///
+/// A [`Rejection`]: the program breaks a rule, or a limit of `options` was reached.
+pub fn verify(linked: Linked, options: &Options) -> Result<Verified, Box<Rejection>> {
+    verify_with_log(linked, options).result
+}
+
+/// As [`verify`], with the log and statistics whatever the outcome.
+pub fn verify_with_log(linked: Linked, options: &Options) -> Report {
+    let verifier = env::Verifier::new(&linked, options);
+    let rejection = verifier.reject(Errno::EOPNOTSUPP, "the verifier is not complete yet");
+    Report { result: Err(rejection), log: String::new(), stats: Stats::default() }
+}

@@ -1,0 +1,339 @@
+//! The state of a program at one point of one path: frames, their registers and stacks, and what
+//! the program holds (references and locks).
+
+use crate::insn::{REG_COUNT, STACK_BYTES};
+
+use super::reg::{Base, BtfSource, Flags, MapRef, Reg, RegType};
+use super::scalar::Scalar;
+
+/// Bytes of one stack slot.
+pub(crate) const SLOT_BYTES: usize = 8;
+/// Slots of one frame.
+pub(crate) const SLOT_COUNT: usize = STACK_BYTES / SLOT_BYTES;
+/// Call depth, the entry function included (`MAX_CALL_FRAMES`).
+pub(crate) const FRAME_COUNT_MAX: usize = 8;
+
+/// What one byte of the stack holds (`enum bpf_stack_slot_type`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SlotKind {
+    /// Never written.
+    Invalid,
+    /// Part of a spilled register.
+    Spill,
+    /// Some bytes of data.
+    Misc,
+    /// Zero.
+    Zero,
+    Dynptr,
+    Iter,
+    Irq,
+}
+
+/// Eight bytes of stack.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct StackSlot {
+    /// The spilled register, or the state of a dynptr, iterator or saved interrupt flag.
+    pub(crate) reg: Reg,
+    /// By byte; index 0 is the byte with the highest address (as in the kernel).
+    pub(crate) kinds: [SlotKind; SLOT_BYTES],
+}
+
+impl StackSlot {
+    pub(crate) const EMPTY: StackSlot =
+        StackSlot { reg: Reg::NOT_INIT, kinds: [SlotKind::Invalid; SLOT_BYTES] };
+
+    /// Holds a register, spilled with at least its lowest byte (`is_spilled_reg`).
+    pub(crate) fn is_spill(&self) -> bool {
+        self.kinds[SLOT_BYTES - 1] == SlotKind::Spill
+    }
+
+    /// All eight bytes are a spilled register.
+    pub(crate) fn is_full_spill(&self) -> bool {
+        self.kinds[0] == SlotKind::Spill
+    }
+
+    /// Holds a spilled number (`is_spilled_scalar_reg`).
+    pub(crate) fn is_scalar_spill(&self) -> bool {
+        self.is_spill() && self.reg.is_scalar()
+    }
+
+    /// The common kind of dynptr, iterator and interrupt slots, which fill all eight bytes.
+    pub(crate) fn special(&self) -> Option<SlotKind> {
+        let kind = self.kinds[SLOT_BYTES - 1];
+        matches!(kind, SlotKind::Dynptr | SlotKind::Iter | SlotKind::Irq).then_some(kind)
+    }
+
+    /// Makes every byte `kind` and forgets the register.
+    pub(crate) fn fill(&mut self, kind: SlotKind) {
+        *self = StackSlot { reg: Reg::NOT_INIT, kinds: [kind; SLOT_BYTES] };
+    }
+}
+
+/// One activation of a function (`struct bpf_func_state`).
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    pub(crate) regs: [Reg; REG_COUNT],
+    /// Slot `i` holds bytes `fp-8*(i+1) .. fp-8*i`; as long as the deepest slot used.
+    pub(crate) stack: Vec<StackSlot>,
+    /// The calling instruction; `usize::MAX` for the entry function.
+    pub(crate) callsite: usize,
+    pub(crate) subprog: usize,
+    /// Called by a helper or kfunc, not by a call instruction.
+    pub(crate) in_callback: bool,
+    pub(crate) in_async_callback: bool,
+    pub(crate) in_exception_callback: bool,
+    /// Tells entries into async callbacks apart.
+    pub(crate) async_entry_count: u32,
+    /// What a callback may return.
+    pub(crate) callback_ret_range: (i32, i32),
+    /// How often the callback was called in the state of its caller.
+    pub(crate) callback_depth: u32,
+    /// Slots (by bit) read by the paths below this state before being written.
+    pub(crate) stack_read: u64,
+    /// Slots (by bit) fully written since the parent state.
+    pub(crate) stack_written: u64,
+}
+
+impl Frame {
+    /// A frame as a call finds it: nothing but the frame pointer.
+    pub(crate) fn new(depth: usize, callsite: usize, subprog: usize) -> Self {
+        let mut regs = [Reg::NOT_INIT; REG_COUNT];
+        regs[REG_COUNT - 1] = Reg {
+            kind: RegType::new(Base::Stack, Flags::NONE),
+            var: Scalar::constant(0),
+            frame: depth as u32,
+            ..Reg::NOT_INIT
+        };
+        Frame {
+            regs,
+            stack: Vec::new(),
+            callsite,
+            subprog,
+            in_callback: false,
+            in_async_callback: false,
+            in_exception_callback: false,
+            async_entry_count: 0,
+            callback_ret_range: (0, 0),
+            callback_depth: 0,
+            stack_read: 0,
+            // A fresh frame owes its parent state nothing.
+            stack_written: u64::MAX,
+        }
+    }
+
+    /// The slot, if the stack was ever used that deep.
+    pub(crate) fn slot(&self, spi: usize) -> Option<&StackSlot> {
+        self.stack.get(spi)
+    }
+
+    /// Makes the stack at least `slots` deep (`grow_stack_state`); at most [`SLOT_COUNT`].
+    pub(crate) fn grow_stack(&mut self, slots: usize) {
+        let wanted = slots.min(SLOT_COUNT);
+        if self.stack.len() < wanted {
+            self.stack.resize(wanted, StackSlot::EMPTY);
+        }
+    }
+
+    /// Registers, then spilled registers.
+    pub(crate) fn all_regs(&self) -> impl Iterator<Item = &Reg> {
+        let spilled = self.stack.iter().filter(|slot| slot.is_spill()).map(|slot| &slot.reg);
+        self.regs.iter().chain(spilled)
+    }
+
+    /// As [`Frame::all_regs`], to be changed (`bpf_for_each_reg_in_vstate`).
+    pub(crate) fn all_regs_mut(&mut self) -> impl Iterator<Item = &mut Reg> {
+        let spilled =
+            self.stack.iter_mut().filter(|slot| slot.is_spill()).map(|slot| &mut slot.reg);
+        self.regs.iter_mut().chain(spilled)
+    }
+}
+
+/// What kind of thing is held (`enum ref_state_type`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RefKind {
+    /// A pointer that must be released.
+    Ptr,
+    /// A saved interrupt state.
+    Irq,
+    /// `bpf_spin_lock`.
+    Lock,
+    ResLock,
+    ResLockIrq,
+}
+
+impl RefKind {
+    /// A spin lock of any sort.
+    pub(crate) fn is_lock(self) -> bool {
+        matches!(self, RefKind::Lock | RefKind::ResLock | RefKind::ResLockIrq)
+    }
+}
+
+/// The object a lock lives in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LockOwner {
+    None,
+    Map(MapRef),
+    Btf(BtfSource),
+}
+
+/// One thing held (`struct bpf_reference_state`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ref {
+    pub(crate) kind: RefKind,
+    pub(crate) id: u32,
+    /// Where it was acquired.
+    pub(crate) insn_idx: usize,
+    /// Of locks.
+    pub(crate) owner: LockOwner,
+}
+
+/// Everything held at this point.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Refs {
+    /// In order of acquisition.
+    pub(crate) list: Vec<Ref>,
+    pub(crate) active_locks: u32,
+    pub(crate) active_preempt_locks: u32,
+    /// Depth of `bpf_rcu_read_lock`.
+    pub(crate) active_rcu_locks: u32,
+    /// The innermost saved interrupt state (0: none).
+    pub(crate) active_irq_id: u32,
+    /// The innermost lock.
+    pub(crate) active_lock_id: u32,
+    pub(crate) active_lock_owner: LockOwner,
+}
+
+impl Default for Refs {
+    fn default() -> Self {
+        Refs {
+            list: Vec::new(),
+            active_locks: 0,
+            active_preempt_locks: 0,
+            active_rcu_locks: 0,
+            active_irq_id: 0,
+            active_lock_id: 0,
+            active_lock_owner: LockOwner::None,
+        }
+    }
+}
+
+/// Index of an explored state in the arena.
+pub(crate) type StateId = usize;
+
+/// One step of a path that can't be inferred from the program text (`bpf_jmp_history_entry`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HistoryEntry {
+    pub(crate) idx: u32,
+    pub(crate) prev_idx: u32,
+    /// The instruction accessed the stack at this frame and slot.
+    pub(crate) stack_access: Option<(u8, u8)>,
+    /// Scalars refined together at a conditional jump.
+    pub(crate) linked: LinkedRegs,
+}
+
+/// Up to six registers or slots linked by id at a conditional jump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct LinkedRegs {
+    pub(crate) count: u8,
+    pub(crate) items: [LinkedReg; LINKED_REGS_MAX],
+}
+
+/// The kernel's `LINKED_REGS_MAX`.
+pub(crate) const LINKED_REGS_MAX: usize = 6;
+
+/// One of [`LinkedRegs`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct LinkedReg {
+    pub(crate) frame: u8,
+    /// Register number or slot index.
+    pub(crate) index: u8,
+    pub(crate) is_reg: bool,
+}
+
+/// Everything at one point of one path (`struct bpf_verifier_state`).
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    /// Outermost first; never empty.
+    pub(crate) frames: Vec<Frame>,
+    pub(crate) refs: Refs,
+    /// The checkpoint this path continued from.
+    pub(crate) parent: Option<StateId>,
+    /// Paths not yet followed to their end below this state.
+    pub(crate) branches: u32,
+    /// Where the state was taken (explored states only).
+    pub(crate) insn_idx: usize,
+    /// First and last instruction of the segment since the parent.
+    pub(crate) first_insn_idx: usize,
+    pub(crate) last_insn_idx: usize,
+    pub(crate) history: Vec<HistoryEntry>,
+    pub(crate) callback_unroll_depth: u32,
+    pub(crate) may_goto_depth: u32,
+    pub(crate) dfs_depth: u32,
+    pub(crate) in_sleepable: bool,
+    /// Dead registers and slots have been removed.
+    pub(crate) cleaned: bool,
+}
+
+impl State {
+    /// A program about to run `subprog`, with nothing but a frame pointer.
+    pub(crate) fn new(subprog: usize) -> Self {
+        State {
+            frames: vec![Frame::new(0, usize::MAX, subprog)],
+            refs: Refs::default(),
+            parent: None,
+            branches: 1,
+            insn_idx: 0,
+            first_insn_idx: 0,
+            last_insn_idx: 0,
+            history: Vec::new(),
+            callback_unroll_depth: 0,
+            may_goto_depth: 0,
+            dfs_depth: 0,
+            in_sleepable: false,
+            cleaned: false,
+        }
+    }
+
+    /// Index of the running frame.
+    pub(crate) fn depth(&self) -> usize {
+        self.frames.len() - 1
+    }
+
+    /// The running frame.
+    pub(crate) fn frame(&self) -> &Frame {
+        &self.frames[self.frames.len() - 1]
+    }
+
+    /// The running frame, to be changed.
+    pub(crate) fn frame_mut(&mut self) -> &mut Frame {
+        let depth = self.depth();
+        &mut self.frames[depth]
+    }
+
+    /// Every register and spilled register of every frame.
+    pub(crate) fn all_regs(&self) -> impl Iterator<Item = &Reg> {
+        self.frames.iter().flat_map(Frame::all_regs)
+    }
+
+    /// As [`State::all_regs`], to be changed.
+    pub(crate) fn all_regs_mut(&mut self) -> impl Iterator<Item = &mut Reg> {
+        self.frames.iter_mut().flat_map(Frame::all_regs_mut)
+    }
+
+    /// The slot a stack pointer's `spi` means.
+    pub(crate) fn slot(&self, frame: usize, spi: usize) -> Option<&StackSlot> {
+        self.frames.get(frame)?.stack.get(spi)
+    }
+
+    /// Makes every register that matches an unknown number (`mark_reg_invalid`).
+    pub(crate) fn invalidate_regs(&mut self, matches: impl Fn(&Reg) -> bool) {
+        for reg in self.all_regs_mut().filter(|reg| matches(reg)) {
+            *reg = Reg::UNKNOWN;
+        }
+    }
+}
+
+/// The byte offset from the frame pointer as a slot index, for a negative offset.
+pub(crate) fn slot_index(off: i64) -> usize {
+    ((-off - 1) / SLOT_BYTES as i64) as usize
+}

@@ -1,0 +1,83 @@
+//! A program proved safe, with what the proof learned.
+
+use crate::program::Linked;
+
+use super::Stats;
+use super::facts::InsnFacts;
+
+/// The only thing that may be run or compiled. Made by [`super::verify`] alone.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Verified {
+    linked: Linked,
+    facts: Vec<InsnFacts>,
+    subprograms: Vec<SubprogramFacts>,
+    stats: Stats,
+}
+
+/// What is known of one function of the program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SubprogramFacts {
+    /// First instruction slot.
+    pub start: usize,
+    /// One behind the last slot.
+    pub end: usize,
+    /// Bytes of stack it uses (0..=512), callees not counted.
+    pub stack_bytes: u32,
+    /// How it is entered.
+    pub kind: SubprogramKind,
+    /// Some path reaches it.
+    pub reachable: bool,
+    /// A tail call can run in it or in a callee.
+    pub tail_call_reachable: bool,
+}
+
+/// How a function is entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SubprogramKind {
+    /// The program itself.
+    Entry,
+    /// Called; verified at each call.
+    Static,
+    /// Called; verified once for all arguments of its types.
+    Global,
+    /// Called by a helper or kfunc while it runs.
+    Callback,
+    /// Called later, by a timer or work queue.
+    AsyncCallback,
+    /// Run when the program throws.
+    ExceptionCallback,
+}
+
+impl Verified {
+    pub(crate) fn new(
+        linked: Linked,
+        facts: Vec<InsnFacts>,
+        subprograms: Vec<SubprogramFacts>,
+        stats: Stats,
+    ) -> Self {
+        Verified { linked, facts, subprograms, stats }
+    }
+
+    /// The program.
+    pub fn linked(&self) -> &Linked {
+        &self.linked
+    }
+
+    /// Facts by instruction slot; as many as there are slots.
+    pub fn facts(&self) -> &[InsnFacts] {
+        &self.facts
+    }
+
+    /// The functions, by start; the first is the entry.
+    pub fn subprograms(&self) -> &[SubprogramFacts] {
+        &self.subprograms
+    }
+
+    /// What the proof took.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+}
