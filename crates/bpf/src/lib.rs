@@ -16,6 +16,7 @@ pub mod insn;
 pub mod interp;
 pub mod object;
 pub mod program;
+pub mod proto;
 pub mod verifier;
 
 pub use errno::Errno;

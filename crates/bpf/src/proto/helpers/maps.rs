@@ -1,0 +1,89 @@
+//! Helpers that work on maps.
+
+use super::*;
+
+pub(super) const TABLE: &[HelperProto] = &[
+    helper(id::MAP_LOOKUP_ELEM, &[MAP, KEY], "Finds the value of a key.").pkt().ret(VALUE_OR_NULL),
+    helper(id::MAP_UPDATE_ELEM, &[MAP, KEY, VALUE, ANY], "Sets the value of a key.").pkt(),
+    helper(id::MAP_DELETE_ELEM, &[MAP, KEY], "Removes a key.").pkt(),
+    helper(id::MAP_LOOKUP_PERCPU_ELEM, &[MAP, KEY, ANY], "Finds the value of a key on a CPU.")
+        .pkt()
+        .ret(VALUE_OR_NULL),
+    helper(
+        id::MAP_PUSH_ELEM,
+        &[MAP, VALUE, ANY],
+        "Adds a value to a queue, stack or bloom filter.",
+    )
+    .pkt(),
+    helper(id::MAP_POP_ELEM, &[MAP, VALUE_UNINIT], "Takes a value from a queue or stack."),
+    helper(id::MAP_PEEK_ELEM, &[MAP, VALUE_UNINIT], "Reads the next value; tests a bloom filter."),
+    helper(
+        id::FOR_EACH_MAP_ELEM,
+        &[MAP, FUNC, STACK_OR_NULL, ANY],
+        "Calls a function for each element.",
+    )
+    .cap_bpf(),
+    helper(id::RINGBUF_OUTPUT, &[MAP, MEM_READ, SIZE_OR_ZERO, ANY], "Copies a record in."),
+    helper(
+        id::RINGBUF_RESERVE,
+        &[MAP, Arg::new(ArgKind::ConstAllocSizeOrZero), ANY],
+        "Reserves room for a record.",
+    )
+    .ret(Ret::new(RetKind::Mem).with(Flags::RINGBUF).with(Flags::NULL)),
+    helper(id::RINGBUF_SUBMIT, &[RECORD, ANY], "Publishes a reserved record.").ret(VOID),
+    helper(id::RINGBUF_DISCARD, &[RECORD, ANY], "Gives a reserved record up.").ret(VOID),
+    helper(id::RINGBUF_QUERY, &[MAP, ANY], "Reads positions and size of a ring buffer."),
+    helper(
+        id::RINGBUF_RESERVE_DYNPTR,
+        &[MAP, ANY, ANY, RING_DYNPTR.with(Flags::UNINIT).with(Flags::WRITE)],
+        "Reserves room for a record of a size known at run time.",
+    )
+    .cap_bpf(),
+    helper(id::RINGBUF_SUBMIT_DYNPTR, RING_RELEASE, "Publishes a reserved record.")
+        .cap_bpf()
+        .ret(VOID),
+    helper(id::RINGBUF_DISCARD_DYNPTR, RING_RELEASE, "Gives a reserved record up.")
+        .cap_bpf()
+        .ret(VOID),
+    helper(
+        id::USER_RINGBUF_DRAIN,
+        &[MAP, FUNC, STACK_OR_NULL, ANY],
+        "Calls a function for each record that user space wrote.",
+    )
+    .cap_bpf(),
+    helper(
+        id::TASK_STORAGE_GET,
+        &[MAP, Arg::btf("task_struct").with(Flags::NULL), VALUE.with(Flags::NULL), ANY],
+        "Finds or makes the value of a task.",
+    )
+    .cap_bpf()
+    .ret(VALUE_OR_NULL)
+    .backed(Backing::NothingFound("a null pointer")),
+    helper(
+        id::TASK_STORAGE_DELETE,
+        &[MAP, Arg::btf("task_struct").with(Flags::NULL)],
+        "Removes the value of a task.",
+    )
+    .cap_bpf()
+    .backed(Backing::NothingFound("-ENOENT")),
+    helper(
+        id::CGRP_STORAGE_GET,
+        &[MAP, Arg::btf("cgroup").with(Flags::NULL), VALUE.with(Flags::NULL), ANY],
+        "Finds or makes the value of a cgroup.",
+    )
+    .cap_bpf()
+    .ret(VALUE_OR_NULL)
+    .backed(Backing::NothingFound("a null pointer")),
+    helper(
+        id::CGRP_STORAGE_DELETE,
+        &[MAP, Arg::btf("cgroup").with(Flags::NULL)],
+        "Removes the value of a cgroup.",
+    )
+    .cap_bpf()
+    .backed(Backing::NothingFound("-ENOENT")),
+];
+
+const VALUE_UNINIT: Arg = VALUE.with(Flags::UNINIT).with(Flags::WRITE);
+const RECORD: Arg = Arg::new(ArgKind::RingbufMem).with(Flags::RELEASE);
+const RING_DYNPTR: Arg = DYNPTR.with(Flags::DYNPTR_RINGBUF);
+const RING_RELEASE: &[Arg] = &[RING_DYNPTR.with(Flags::RELEASE), ANY];

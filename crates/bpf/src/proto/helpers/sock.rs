@@ -1,0 +1,69 @@
+//! Helpers that look up sockets of the host's stack and convert between socket types.
+
+use super::*;
+
+pub(super) const TABLE: &[HelperProto] = &[
+    helper(id::SK_LOOKUP_TCP, LOOKUP, "Finds a TCP socket by addresses and ports.")
+        .pkt()
+        .ret(Ret::new(RetKind::Socket).with(Flags::NULL))
+        .backed(NO_SOCKET),
+    helper(id::SK_LOOKUP_UDP, LOOKUP, "Finds a UDP socket by addresses and ports.")
+        .pkt()
+        .ret(Ret::new(RetKind::Socket).with(Flags::NULL))
+        .backed(NO_SOCKET),
+    helper(id::SKC_LOOKUP_TCP, LOOKUP, "As `bpf_sk_lookup_tcp`, also finding request sockets.")
+        .pkt()
+        .ret(Ret::new(RetKind::SockCommon).with(Flags::NULL))
+        .backed(NO_SOCKET),
+    helper(id::SK_RELEASE, &[SOCK.with(Flags::RELEASE)], "Releases a looked-up socket.")
+        .backed(Backing::NothingFound("0")),
+    helper(
+        id::TCP_CHECK_SYNCOOKIE,
+        &[SOCK, MEM_READ, SIZE, MEM_READ, SIZE],
+        "Checks a SYN cookie for a listening socket.",
+    )
+    .gpl()
+    .pkt()
+    .backed(Backing::NothingFound("-ENOENT")),
+    helper(
+        id::TCP_GEN_SYNCOOKIE,
+        &[SOCK, MEM_READ, SIZE, MEM_READ, SIZE],
+        "Makes a SYN cookie for a listening socket.",
+    )
+    .gpl()
+    .pkt()
+    .backed(Backing::NothingFound("-ENOENT")),
+    convert(id::SKC_TO_TCP6_SOCK, "tcp6_sock", "Socket as `struct tcp6_sock`, if it is one."),
+    convert(id::SKC_TO_TCP_SOCK, "tcp_sock", "Socket as `struct tcp_sock`, if it is one."),
+    convert(
+        id::SKC_TO_TCP_TIMEWAIT_SOCK,
+        "tcp_timewait_sock",
+        "Socket as `struct tcp_timewait_sock`, if it is one.",
+    ),
+    convert(
+        id::SKC_TO_TCP_REQUEST_SOCK,
+        "tcp_request_sock",
+        "Socket as `struct tcp_request_sock`, if it is one.",
+    ),
+    convert(id::SKC_TO_UDP6_SOCK, "udp6_sock", "Socket as `struct udp6_sock`, if it is one."),
+    convert(id::SKC_TO_UNIX_SOCK, "unix_sock", "Socket as `struct unix_sock`, if it is one."),
+    HelperProto {
+        args: &[Arg::new(ArgKind::SockCommon)],
+        ..convert(
+            id::SKC_TO_MPTCP_SOCK,
+            "mptcp_sock",
+            "Socket as `struct mptcp_sock`, if it is one.",
+        )
+    },
+];
+
+const fn convert(id: u32, btf: &'static str, summary: &'static str) -> HelperProto {
+    helper(id, &[SOCK], summary)
+        .cap_perfmon()
+        .ret(Ret::new(RetKind::BtfId(btf)).with(Flags::NULL))
+        .backed(NO_SOCKET)
+}
+
+const SOCK: Arg = Arg::new(ArgKind::BtfIdSockCommon);
+const LOOKUP: &[Arg] = &[CTX, MEM_READ, SIZE, ANY, ANY];
+const NO_SOCKET: Backing = Backing::NothingFound("a null pointer");

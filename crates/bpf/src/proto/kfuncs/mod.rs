@@ -1,0 +1,60 @@
+//! The kfuncs an XDP program may call, by family (the sets that the kernel registers for XDP).
+
+mod common;
+mod dynptrs;
+mod iterators;
+mod objects;
+mod strings;
+mod tasks;
+mod xdp;
+
+use super::Backing;
+use super::kfunc::{Iter, KArg, KParam, KRet, KfuncFlags, KfuncId, KfuncProto};
+
+/// All tables.
+pub(super) const TABLES: &[&[KfuncProto]] = &[
+    xdp::TABLE,
+    objects::TABLE,
+    tasks::TABLE,
+    iterators::TABLE,
+    common::TABLE,
+    dynptrs::TABLE,
+    strings::TABLE,
+];
+
+const fn kfunc(
+    id: KfuncId,
+    params: &'static [KParam],
+    ret: KRet,
+    summary: &'static str,
+) -> KfuncProto {
+    KfuncProto {
+        id,
+        name: id.name(),
+        params,
+        ret,
+        flags: KfuncFlags::NONE,
+        summary,
+        backing: Backing::Full,
+    }
+}
+
+const fn p(name: &'static str, kind: KArg) -> KParam {
+    KParam { name, kind }
+}
+
+impl KfuncProto {
+    const fn flags(self, flags: &[KfuncFlags]) -> Self {
+        let mut all = self.flags;
+        let mut index = 0;
+        while index < flags.len() {
+            all = all.with(flags[index]);
+            index += 1;
+        }
+        KfuncProto { flags: all, ..self }
+    }
+
+    const fn backed(self, backing: Backing) -> Self {
+        KfuncProto { backing, ..self }
+    }
+}

@@ -1,0 +1,191 @@
+//! Kfuncs that work on the frame, or ask connection tracking, flow tables, IPsec and crypto.
+
+use super::*;
+
+pub(super) const TABLE: &[KfuncProto] = &[
+    kfunc(
+        KfuncId::DynptrFromXdp,
+        &[p("x", KArg::Ctx), p("flags", KArg::Scalar), p("ptr__uninit", KArg::DynptrUninit)],
+        KRet::Scalar,
+        "Makes a dynptr over the frame, frags included.",
+    ),
+    kfunc(
+        KfuncId::XdpPullData,
+        &[p("x", KArg::Ctx), p("len", KArg::Scalar)],
+        KRet::Scalar,
+        "Moves bytes of the frags into the linear part.",
+    )
+    .flags(&[KfuncFlags::CHANGES_PACKET]),
+    kfunc(
+        KfuncId::XdpMetadataRxTimestamp,
+        &[p("ctx", KArg::Ctx), p("timestamp", KArg::Mem(8))],
+        KRet::Scalar,
+        "When the device received the frame.",
+    )
+    .flags(&[KfuncFlags::TRUSTED_ARGS, KfuncFlags::DEV_BOUND])
+    .backed(Backing::NothingFound("-EOPNOTSUPP")),
+    kfunc(
+        KfuncId::XdpMetadataRxHash,
+        &[p("ctx", KArg::Ctx), p("hash", KArg::Mem(4)), p("rss_type", KArg::Mem(4))],
+        KRet::Scalar,
+        "Receive hash of the frame and what it covers.",
+    )
+    .flags(&[KfuncFlags::TRUSTED_ARGS, KfuncFlags::DEV_BOUND])
+    .backed(Backing::NothingFound("-EOPNOTSUPP")),
+    kfunc(
+        KfuncId::XdpMetadataRxVlanTag,
+        &[p("ctx", KArg::Ctx), p("vlan_proto", KArg::Mem(2)), p("vlan_tci", KArg::Mem(2))],
+        KRet::Scalar,
+        "VLAN tag that the device removed.",
+    )
+    .flags(&[KfuncFlags::TRUSTED_ARGS, KfuncFlags::DEV_BOUND])
+    .backed(Backing::NothingFound("-EOPNOTSUPP")),
+    kfunc(
+        KfuncId::XdpCtLookup,
+        &[
+            p("xdp_ctx", KArg::Ctx),
+            p("bpf_tuple", KArg::MemSize { optional: false }),
+            p("tuple__sz", KArg::Size { constant: false }),
+            p("opts", KArg::MemSize { optional: false }),
+            p("opts__sz", KArg::Size { constant: false }),
+        ],
+        KRet::Object("nf_conn"),
+        "Finds a tracked connection.",
+    )
+    .flags(&[KfuncFlags::ACQUIRE, KfuncFlags::RET_NULL])
+    .backed(Backing::NothingFound("a null pointer, `opts->error` set to -ENOENT")),
+    kfunc(
+        KfuncId::XdpCtAlloc,
+        &[
+            p("xdp_ctx", KArg::Ctx),
+            p("bpf_tuple", KArg::MemSize { optional: false }),
+            p("tuple__sz", KArg::Size { constant: false }),
+            p("opts", KArg::MemSize { optional: false }),
+            p("opts__sz", KArg::Size { constant: false }),
+        ],
+        KRet::Object("nf_conn___init"),
+        "Makes a connection that is not tracked yet.",
+    )
+    .flags(&[KfuncFlags::ACQUIRE, KfuncFlags::RET_NULL])
+    .backed(Backing::NothingFound("a null pointer, `opts->error` set to -ENOENT")),
+    kfunc(
+        KfuncId::CtInsertEntry,
+        &[p("nfct_i", KArg::Object("nf_conn___init"))],
+        KRet::Object("nf_conn"),
+        "Starts tracking a new connection.",
+    )
+    .flags(&[KfuncFlags::ACQUIRE, KfuncFlags::RELEASE, KfuncFlags::RET_NULL])
+    .backed(Backing::NothingFound("a null pointer")),
+    kfunc(
+        KfuncId::CtRelease,
+        &[p("nfct", KArg::Object("nf_conn"))],
+        KRet::Void,
+        "Releases a connection.",
+    )
+    .flags(&[KfuncFlags::RELEASE])
+    .backed(Backing::NothingFound("nothing to release")),
+    kfunc(
+        KfuncId::CtSetTimeout,
+        &[p("nfct", KArg::Object("nf_conn___init")), p("timeout", KArg::Scalar)],
+        KRet::Void,
+        "Sets the timeout of a new connection.",
+    )
+    .flags(&[KfuncFlags::TRUSTED_ARGS])
+    .backed(Backing::NothingFound("no effect")),
+    kfunc(
+        KfuncId::CtChangeTimeout,
+        &[p("nfct", KArg::Object("nf_conn")), p("timeout", KArg::Scalar)],
+        KRet::Scalar,
+        "Changes the timeout of a connection.",
+    )
+    .flags(&[KfuncFlags::TRUSTED_ARGS])
+    .backed(Backing::NothingFound("-ENOENT")),
+    kfunc(
+        KfuncId::CtSetStatus,
+        &[p("nfct", KArg::Object("nf_conn___init")), p("status", KArg::Scalar)],
+        KRet::Scalar,
+        "Sets the status bits of a new connection.",
+    )
+    .flags(&[KfuncFlags::TRUSTED_ARGS])
+    .backed(Backing::NothingFound("-ENOENT")),
+    kfunc(
+        KfuncId::CtChangeStatus,
+        &[p("nfct", KArg::Object("nf_conn")), p("status", KArg::Scalar)],
+        KRet::Scalar,
+        "Changes the status bits of a connection.",
+    )
+    .flags(&[KfuncFlags::TRUSTED_ARGS])
+    .backed(Backing::NothingFound("-ENOENT")),
+    kfunc(
+        KfuncId::CtSetNatInfo,
+        &[
+            p("nfct", KArg::Object("nf_conn___init")),
+            p("addr", KArg::Mem(16)),
+            p("port", KArg::Scalar),
+            p("manip", KArg::Scalar),
+        ],
+        KRet::Scalar,
+        "Sets up address translation for a new connection.",
+    )
+    .flags(&[KfuncFlags::TRUSTED_ARGS])
+    .backed(Backing::NothingFound("-ENOENT")),
+    kfunc(
+        KfuncId::XdpFlowLookup,
+        &[
+            p("ctx", KArg::Ctx),
+            p("fib_tuple", KArg::Mem(64)),
+            p("opts", KArg::MemSize { optional: false }),
+            p("opts_len__sz", KArg::Size { constant: false }),
+        ],
+        KRet::Object("flow_offload_tuple_rhash"),
+        "Finds an entry of a netfilter flow table.",
+    )
+    .flags(&[KfuncFlags::TRUSTED_ARGS, KfuncFlags::RET_NULL])
+    .backed(Backing::NothingFound("a null pointer")),
+    kfunc(
+        KfuncId::XdpGetXfrmState,
+        &[
+            p("ctx", KArg::Ctx),
+            p("opts", KArg::MemSize { optional: false }),
+            p("opts__sz", KArg::Size { constant: false }),
+        ],
+        KRet::Object("xfrm_state"),
+        "Finds an IPsec state.",
+    )
+    .flags(&[KfuncFlags::ACQUIRE, KfuncFlags::RET_NULL])
+    .backed(Backing::NothingFound("a null pointer, `opts->error` set to -ENOENT")),
+    kfunc(
+        KfuncId::XdpXfrmStateRelease,
+        &[p("x", KArg::Object("xfrm_state"))],
+        KRet::Void,
+        "Releases an IPsec state.",
+    )
+    .flags(&[KfuncFlags::RELEASE])
+    .backed(Backing::NothingFound("nothing to release")),
+    kfunc(
+        KfuncId::CryptoEncrypt,
+        &[
+            p("ctx", KArg::Object("bpf_crypto_ctx")),
+            p("src", KArg::Dynptr),
+            p("dst", KArg::Dynptr),
+            p("siv__nullable", KArg::DynptrOrNull),
+        ],
+        KRet::Scalar,
+        "Encrypts bytes with a context that another program made.",
+    )
+    .flags(&[KfuncFlags::RCU])
+    .backed(Backing::NothingFound("-EINVAL")),
+    kfunc(
+        KfuncId::CryptoDecrypt,
+        &[
+            p("ctx", KArg::Object("bpf_crypto_ctx")),
+            p("src", KArg::Dynptr),
+            p("dst", KArg::Dynptr),
+            p("siv__nullable", KArg::DynptrOrNull),
+        ],
+        KRet::Scalar,
+        "Decrypts bytes with a context that another program made.",
+    )
+    .flags(&[KfuncFlags::RCU])
+    .backed(Backing::NothingFound("-EINVAL")),
+];

@@ -1,0 +1,86 @@
+//! What programs may call: every helper and kfunc with its argument and result types, as data.
+//!
+//! One table serves four readers: the verifier checks calls against it, the runtime dispatches on
+//! its ids, messages take names from it, and `docs/helpers.md` is generated from it. Numbers and
+//! names are the kernel's (`include/uapi/linux/bpf.h`); types are those of 6.18.
+
+pub mod arg;
+mod backing;
+mod helpers;
+pub mod id;
+pub mod kfunc;
+mod kfuncs;
+mod map_rules;
+pub mod markdown;
+
+pub use arg::{Arg, ArgKind, Flags, Ret, RetKind};
+pub use backing::Backing;
+pub use kfunc::{KArg, KRet, KfuncFlags, KfuncId, KfuncProto};
+pub use map_rules::{MapRule, map_rule};
+
+/// What the verifier and the runtime know about one helper.
+#[derive(Debug, Clone, Copy)]
+pub struct HelperProto {
+    /// Number (`enum bpf_func_id`).
+    pub id: u32,
+    /// Name with its `bpf_` prefix.
+    pub name: &'static str,
+    /// Needs a GPL-compatible licence.
+    pub gpl_only: bool,
+    /// What a user must be allowed in the kernel to load a program that calls it.
+    pub capability: Capability,
+    /// Up to five arguments.
+    pub args: &'static [Arg],
+    /// Result.
+    pub ret: Ret,
+    /// Packet pointers may be passed as memory (`pkt_access`).
+    pub pkt_access: bool,
+    /// Packet pointers are void afterwards (`bpf_helper_changes_pkt_data`).
+    pub changes_packet: bool,
+    /// May sleep: never callable from XDP, which runs in softirq.
+    pub might_sleep: bool,
+
+    /// One sentence: what it does.
+    pub summary: &'static str,
+    /// Where its answers come from in Towpath.
+    pub backing: Backing,
+}
+
+/// Which privilege the kernel asks of who loads a program that calls a helper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Capability {
+    /// None beyond loading XDP programs.
+    Net,
+    /// `CAP_BPF`
+    Bpf,
+    /// `CAP_PERFMON`
+    Perfmon,
+}
+
+/// The helper with this number, if an XDP program may call it.
+pub fn helper(id: u32) -> Option<&'static HelperProto> {
+    helpers().find(|helper| helper.id == id)
+}
+
+/// All helpers that an XDP program may call.
+pub fn helpers() -> impl Iterator<Item = &'static HelperProto> {
+    helpers::TABLES.iter().flat_map(|table| table.iter())
+}
+
+/// The name of any helper, also of those that XDP programs may not call.
+pub fn helper_name(id: u32) -> Option<&'static str> {
+    id::name(id)
+}
+
+/// The kfunc with this name, if an XDP program may call it.
+pub fn kfunc(name: &str) -> Option<&'static KfuncProto> {
+    kfuncs().find(|kfunc| kfunc.name == name)
+}
+
+/// All kfuncs that an XDP program may call.
+pub fn kfuncs() -> impl Iterator<Item = &'static KfuncProto> {
+    kfuncs::TABLES.iter().flat_map(|table| table.iter())
+}
+
+#[cfg(test)]
+mod tests;
