@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod btf;
+pub mod disasm;
 pub mod errno;
 pub mod insn;
 pub mod interp;
