@@ -1,3 +1,9 @@
-//! Frames, `xdp_md`, verdicts, XDP helpers and kfuncs: what a program can touch.
+//! What an XDP program can touch: frames, the context, verdicts, helpers; and the way in for users
+//! of the library.
 
-pub mod host;
+#![deny(unsafe_code)]
+
+pub mod frame;
+mod memory;
+
+pub use frame::{Frame, FrameError, RxInfo};

@@ -1,0 +1,71 @@
+//! Copying bytes out of and into a frame, across the borders of its buffers.
+
+use towpath_bpf::Errno;
+
+use super::Frame;
+
+impl Frame {
+    /// `bpf_xdp_load_bytes`: copies the bytes at `offset` into `out`.
+    pub fn load_bytes(&self, offset: usize, out: &mut [u8]) -> Result<(), Errno> {
+        self.check_range(offset, out.len())?;
+        let mut out = out;
+        let mut skip = offset;
+        for buffer in std::iter::once(self.linear()).chain(self.frags.iter().map(|f| f.bytes())) {
+            let from = skip.min(buffer.len());
+            skip -= from;
+            let part = out.len().min(buffer.len() - from);
+            let (now, later) = out.split_at_mut(part);
+            now.copy_from_slice(&buffer[from..from + part]);
+            out = later;
+        }
+        Ok(())
+    }
+
+    /// `bpf_xdp_store_bytes`: copies `bytes` into the frame at `offset`.
+    pub fn store_bytes(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Errno> {
+        self.check_range(offset, bytes.len())?;
+        let mut bytes = bytes;
+        let mut skip = offset;
+        let linear = &mut self.head.bytes_mut()[self.data..self.data_end];
+        let frags = self.frags.iter_mut().map(|frag| frag.bytes_mut());
+        for buffer in std::iter::once(linear).chain(frags) {
+            let from = skip.min(buffer.len());
+            skip -= from;
+            let part = bytes.len().min(buffer.len() - from);
+            buffer[from..from + part].copy_from_slice(&bytes[..part]);
+            bytes = &bytes[part..];
+        }
+        Ok(())
+    }
+
+    /// Address of `len` bytes at `offset` when they lie in one buffer (`bpf_xdp_pointer`), else
+    /// `None`.
+    pub(crate) fn pointer(&self, offset: usize, len: usize) -> Result<Option<u64>, Errno> {
+        self.check_range(offset, len)?;
+        let linear = self.linear_len();
+        if offset < linear {
+            let fits = offset + len <= linear;
+            return Ok(fits.then(|| self.data_addr() + offset as u64));
+        }
+        let mut skip = offset - linear;
+        for frag in &self.frags {
+            if skip < frag.len {
+                let fits = skip + len <= frag.len;
+                return Ok(fits.then(|| frag.addr() + skip as u64));
+            }
+            skip -= frag.len;
+        }
+        Ok(None)
+    }
+
+    /// The checks at the start of `bpf_xdp_pointer`, in its order.
+    fn check_range(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        if offset > OFFSET_MAX || len > OFFSET_MAX {
+            return Err(Errno::EFAULT);
+        }
+        if offset + len > self.len() { Err(Errno::EINVAL) } else { Ok(()) }
+    }
+}
+
+/// Offsets and lengths are 16-bit numbers to the kernel, although a frame may be longer.
+const OFFSET_MAX: usize = 0xffff;

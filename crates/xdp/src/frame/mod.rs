@@ -1,0 +1,231 @@
+//! A frame: one packet in memory that a program may look at and change.
+//!
+//! It has the shape of the kernel's `xdp_buff`: a linear buffer with headroom in front (where
+//! metadata and pushed headers go) and tailroom behind, and up to 17 further buffers, the frags.
+//! Offsets are kept, not pointers; the buffers never move while the frame lives.
+
+mod adjust;
+mod bytes;
+mod pull;
+
+use crate::memory::Block;
+
+/// One packet: a linear buffer, its metadata and its frags.
+#[derive(Debug)]
+pub struct Frame {
+    head: Block,
+    /// First byte of metadata; equals `data` when there is none.
+    data_meta: usize,
+    /// First byte of the packet.
+    data: usize,
+    /// One past the last byte of the linear part.
+    data_end: usize,
+    frags: Vec<Frag>,
+    /// Buffers that held frags and may again.
+    spare: Vec<Block>,
+    /// Where the frame arrived.
+    pub rx: RxInfo,
+    /// Where it will leave, for programs of devmap entries.
+    pub egress_ifindex: u32,
+}
+
+/// Where a frame arrived (`xdp_rxq_info`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RxInfo {
+    /// Interface number.
+    pub ifindex: u32,
+    /// Receive queue.
+    pub queue_index: u32,
+    /// Size of a frag's buffer; 0 when the port cannot grow frags.
+    pub frag_size: u32,
+}
+
+/// A further buffer of a frame (`skb_frag_t`).
+#[derive(Debug)]
+pub(crate) struct Frag {
+    pub(crate) block: Block,
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+}
+
+/// A packet that does not fit a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Shorter than an Ethernet header.
+    #[error("a frame has at least {ETH_HLEN} bytes, this one has {0}")]
+    TooShort(usize),
+    /// More than a linear buffer and 17 frags hold.
+    #[error("a frame has at most {FRAME_BYTES_MAX} bytes, this one has {0}")]
+    TooLong(usize),
+    /// Metadata of a length the kernel refuses.
+    #[error(
+        "metadata has a multiple of 4 bytes, at most {METADATA_BYTES_MAX}, and not more than there \
+         are; not {0}"
+    )]
+    Metadata(usize),
+}
+
+impl Frame {
+    /// A frame with this packet, split as the kernel's `BPF_PROG_TEST_RUN` splits it: the first
+    /// 3520 bytes linear, the rest in frags of 4096.
+    pub fn new(packet: &[u8]) -> Result<Frame, FrameError> {
+        Frame::with_metadata(packet, 0)
+    }
+
+    /// As [`Frame::new`]; the first `metadata` of `bytes` become the frame's metadata.
+    pub fn with_metadata(bytes: &[u8], metadata: usize) -> Result<Frame, FrameError> {
+        let mut frame = Frame {
+            head: Block::new(BUFFER_BYTES),
+            data_meta: HEADROOM_BYTES,
+            data: HEADROOM_BYTES,
+            data_end: HEADROOM_BYTES,
+            frags: Vec::new(),
+            spare: Vec::new(),
+            rx: RxInfo { ifindex: 1, queue_index: 0, frag_size: BUFFER_BYTES as u32 },
+            egress_ifindex: 0,
+        };
+        frame.refill(bytes, metadata)?;
+        Ok(frame)
+    }
+
+    /// Puts another packet into the same buffers; everything but `rx` and `egress_ifindex` starts
+    /// afresh. On an error the frame is unchanged.
+    pub fn refill(&mut self, bytes: &[u8], metadata: usize) -> Result<(), FrameError> {
+        check_sizes(bytes.len(), metadata)?;
+        let (linear, rest) = bytes.split_at(bytes.len().min(LINEAR_BYTES_MAX));
+        self.release_frags(0);
+        self.data_meta = HEADROOM_BYTES - metadata;
+        self.data = HEADROOM_BYTES;
+        self.data_end = self.data_meta + linear.len();
+        self.head.bytes_mut()[self.data_meta..self.data_end].copy_from_slice(linear);
+        for part in rest.chunks(BUFFER_BYTES) {
+            let mut block = self.spare.pop().unwrap_or_else(|| Block::new(BUFFER_BYTES));
+            block.bytes_mut()[..part.len()].copy_from_slice(part);
+            self.frags.push(Frag { block, offset: 0, len: part.len() });
+        }
+        Ok(())
+    }
+
+    /// Bytes of the packet, frags included, metadata not.
+    #[expect(clippy::len_without_is_empty, reason = "a frame is never empty")]
+    pub fn len(&self) -> usize {
+        self.linear_len() + self.frags_len()
+    }
+
+    /// Bytes between `data` and `data_end`.
+    pub fn linear_len(&self) -> usize {
+        self.data_end - self.data
+    }
+
+    /// Number of frags.
+    pub fn frag_count(&self) -> usize {
+        self.frags.len()
+    }
+
+    /// The metadata in front of the packet.
+    pub fn metadata(&self) -> &[u8] {
+        &self.head.bytes()[self.data_meta..self.data]
+    }
+
+    /// The part of the packet between `data` and `data_end`.
+    pub fn linear(&self) -> &[u8] {
+        &self.head.bytes()[self.data..self.data_end]
+    }
+
+    /// The whole packet, copied into one piece.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = self.linear().to_vec();
+        for frag in &self.frags {
+            bytes.extend_from_slice(frag.bytes());
+        }
+        bytes
+    }
+
+    /// Address that `xdp_md.data` loads.
+    pub(crate) fn data_addr(&self) -> u64 {
+        self.head.addr() + self.data as u64
+    }
+
+    /// Address that `xdp_md.data_meta` loads.
+    pub(crate) fn data_meta_addr(&self) -> u64 {
+        self.head.addr() + self.data_meta as u64
+    }
+
+    /// Address that `xdp_md.data_end` loads.
+    pub(crate) fn data_end_addr(&self) -> u64 {
+        self.head.addr() + self.data_end as u64
+    }
+
+    /// Whether the address is in the linear buffer, head- and tailroom included.
+    pub(crate) fn is_in_head(&self, addr: u64) -> bool {
+        addr.wrapping_sub(self.head.addr()) < self.head.len() as u64
+    }
+
+    pub(crate) fn frags(&self) -> &[Frag] {
+        &self.frags
+    }
+
+    pub(crate) fn frags_len(&self) -> usize {
+        self.frags.iter().map(|frag| frag.len).sum()
+    }
+
+    /// Drops all frags from `keep` on; their buffers are kept for later.
+    fn release_frags(&mut self, keep: usize) {
+        self.spare.extend(self.frags.drain(keep..).map(|frag| frag.block));
+    }
+
+    fn metadata_len(&self) -> usize {
+        self.data - self.data_meta
+    }
+}
+
+impl Frag {
+    /// Address of its first byte.
+    pub(crate) fn addr(&self) -> u64 {
+        self.block.addr() + self.offset as u64
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.block.bytes()[self.offset..self.offset + self.len]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.block.bytes_mut()[self.offset..self.offset + self.len]
+    }
+}
+
+fn check_sizes(len: usize, metadata: usize) -> Result<(), FrameError> {
+    if !metadata.is_multiple_of(4) || metadata > METADATA_BYTES_MAX || metadata > len {
+        return Err(FrameError::Metadata(metadata));
+    }
+    if len < ETH_HLEN {
+        return Err(FrameError::TooShort(len));
+    }
+    if len > FRAME_BYTES_MAX {
+        return Err(FrameError::TooLong(len));
+    }
+    Ok(())
+}
+
+/// Bytes of the linear buffer and of each frag's buffer (`frame_sz`, a page).
+pub const BUFFER_BYTES: usize = 4096;
+/// Room in front of a new packet (`XDP_PACKET_HEADROOM`).
+pub const HEADROOM_BYTES: usize = 256;
+/// Room at the end of the linear buffer that programs never get: the kernel keeps
+/// `skb_shared_info` there.
+pub const TAILROOM_BYTES: usize = 320;
+/// Start of the headroom that programs never get (`sizeof(struct xdp_frame)`).
+pub const FRAME_HEADER_BYTES: usize = 40;
+/// Most bytes of a new packet in the linear buffer.
+pub const LINEAR_BYTES_MAX: usize = BUFFER_BYTES - HEADROOM_BYTES - TAILROOM_BYTES;
+/// Frags a frame may have (`MAX_SKB_FRAGS`).
+pub const FRAGS_MAX: usize = 17;
+/// Most bytes of a new packet.
+pub const FRAME_BYTES_MAX: usize = LINEAR_BYTES_MAX + FRAGS_MAX * BUFFER_BYTES;
+/// Most bytes of metadata in the usual headroom.
+pub const METADATA_BYTES_MAX: usize = HEADROOM_BYTES - FRAME_HEADER_BYTES;
+/// Bytes of an Ethernet header, which programs cannot cut into.
+pub const ETH_HLEN: usize = 14;
+
+#[cfg(test)]
+mod tests;

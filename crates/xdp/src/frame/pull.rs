@@ -1,0 +1,52 @@
+//! Bringing bytes from the frags into the linear part, where a program can reach them directly.
+
+use towpath_bpf::Errno;
+
+use super::{BUFFER_BYTES, FRAME_HEADER_BYTES, Frame, TAILROOM_BYTES};
+
+impl Frame {
+    /// `bpf_xdp_pull_data`: makes the first `len` bytes of the packet linear.
+    ///
+    /// Tailroom is used first; when it is too small the packet and its metadata move down into the
+    /// headroom, by no more than is needed.
+    pub fn pull_data(&mut self, len: usize) -> Result<(), Errno> {
+        let linear = self.linear_len();
+        if len > self.len() {
+            return Err(Errno::EINVAL);
+        }
+        let Some(pull) = len.checked_sub(linear).filter(|&pull| pull > 0) else { return Ok(()) };
+        let headroom = self.data_meta - FRAME_HEADER_BYTES;
+        let tailroom = BUFFER_BYTES - TAILROOM_BYTES - self.data_end;
+        if pull > headroom + tailroom {
+            return Err(Errno::EINVAL);
+        }
+        if let Some(shift) = pull.checked_sub(tailroom).filter(|&shift| shift > 0) {
+            let from = self.data_meta..self.data_end;
+            self.head.bytes_mut().copy_within(from, self.data_meta - shift);
+            self.data_meta -= shift;
+            self.data -= shift;
+            self.data_end -= shift;
+        }
+        self.take_from_frags(pull);
+        Ok(())
+    }
+
+    /// Moves `left` bytes from the front of the frags to the end of the linear part.
+    fn take_from_frags(&mut self, mut left: usize) {
+        let mut emptied = 0;
+        for frag in &mut self.frags {
+            let part = frag.len.min(left);
+            let to = self.data_end..self.data_end + part;
+            self.head.bytes_mut()[to].copy_from_slice(&frag.bytes()[..part]);
+            self.data_end += part;
+            frag.offset += part;
+            frag.len -= part;
+            left -= part;
+            if frag.len > 0 {
+                break;
+            }
+            emptied += 1;
+        }
+        self.spare.extend(self.frags.drain(..emptied).map(|frag| frag.block));
+    }
+}

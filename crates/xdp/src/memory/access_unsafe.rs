@@ -1,0 +1,196 @@
+//! Accesses to memory by address, on the strength of a [`Grant`].
+//!
+//! Map values may be read and written by several workers and a user thread at once, as in the
+//! kernel. So every aligned access is one relaxed atomic of its own width, which is what a plain
+//! load or store of a BPF program means there; an unaligned one is made of smaller ones and may
+//! tear, as it may in the kernel.
+
+#![expect(unsafe_code, reason = "programs hold addresses; this is where they are followed")]
+
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+use towpath_bpf::interp::AtomicOp;
+
+/// Permission to touch `len` bytes at `addr`: they belong to memory that outlives the permission,
+/// is readable and writable, and was exposed ([`super::Block`], a map's region). Whether the program
+/// may write there was decided by whoever made the grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Grant {
+    addr: u64,
+    len: u64,
+}
+
+impl Grant {
+    /// States that these bytes may be touched.
+    ///
+    /// # Safety
+    ///
+    /// The bytes lie inside one live allocation with exposed provenance that stays alive as long as
+    /// the grant is used, and no reference to them exists meanwhile.
+    pub(crate) unsafe fn new(addr: u64, len: u64) -> Grant {
+        Grant { addr, len }
+    }
+
+    /// Address of the first byte.
+    pub(crate) fn addr(self) -> u64 {
+        self.addr
+    }
+
+    /// Bytes.
+    pub(crate) fn len(self) -> u64 {
+        self.len
+    }
+}
+
+/// Loads a whole grant of 1, 2, 4 or 8 bytes, little endian.
+pub(crate) fn load(grant: Grant) -> u64 {
+    let Grant { addr, len } = grant;
+    if !addr.is_multiple_of(len) {
+        let mut bytes = [0; 8];
+        copy_out(grant, &mut bytes[..len as usize]);
+        return u64::from_le_bytes(bytes);
+    }
+    match len {
+        1 => u64::from(byte(addr).load(Relaxed)),
+        2 => u64::from(u16::from_le(half(addr).load(Relaxed))),
+        4 => u64::from(u32::from_le(word(addr).load(Relaxed))),
+        8 => u64::from_le(double(addr).load(Relaxed)),
+        _ => unreachable!("access of {len} bytes"),
+    }
+}
+
+/// Stores the low bytes of `value` into a whole grant of 1, 2, 4 or 8 bytes.
+pub(crate) fn store(grant: Grant, value: u64) {
+    let Grant { addr, len } = grant;
+    if !addr.is_multiple_of(len) {
+        return copy_in(grant, &value.to_le_bytes()[..len as usize]);
+    }
+    match len {
+        1 => byte(addr).store(value as u8, Relaxed),
+        2 => half(addr).store((value as u16).to_le(), Relaxed),
+        4 => word(addr).store((value as u32).to_le(), Relaxed),
+        8 => double(addr).store(value.to_le(), Relaxed),
+        _ => unreachable!("access of {len} bytes"),
+    }
+}
+
+/// One atomic operation on a whole, aligned grant; returns the old value.
+pub(crate) fn atomic(grant: Grant, op: AtomicOp, operand: u64) -> u64 {
+    let Grant { addr, len } = grant;
+    assert!(addr.is_multiple_of(len), "atomics are aligned, checked with the grant");
+    match (op, len) {
+        (AtomicOp::LoadAcquire, 1) => u64::from(byte(addr).load(Acquire)),
+        (AtomicOp::LoadAcquire, 2) => u64::from(half(addr).load(Acquire)),
+        (AtomicOp::LoadAcquire, 4) => u64::from(word(addr).load(Acquire)),
+        (AtomicOp::LoadAcquire, _) => double(addr).load(Acquire),
+        (AtomicOp::StoreRelease, _) => {
+            match len {
+                1 => byte(addr).store(operand as u8, Release),
+                2 => half(addr).store(operand as u16, Release),
+                4 => word(addr).store(operand as u32, Release),
+                _ => double(addr).store(operand, Release),
+            }
+            0
+        }
+        (_, 4) => u64::from(modify_word(addr, op, operand as u32)),
+        _ => modify_double(addr, op, operand),
+    }
+}
+
+/// Copies a grant's bytes out. `out` is as long as the grant.
+pub(crate) fn copy_out(grant: Grant, out: &mut [u8]) {
+    assert_eq!(grant.len, out.len() as u64);
+    let mut addr = grant.addr;
+    let mut out = out;
+    while !out.is_empty() {
+        if addr.is_multiple_of(8) && out.len() >= 8 {
+            let (word, rest) = out.split_at_mut(8);
+            word.copy_from_slice(&double(addr).load(Relaxed).to_ne_bytes());
+            (addr, out) = (addr + 8, rest);
+        } else {
+            let (first, rest) = out.split_at_mut(1);
+            first[0] = byte(addr).load(Relaxed);
+            (addr, out) = (addr + 1, rest);
+        }
+    }
+}
+
+/// Copies bytes into a grant of the same length.
+pub(crate) fn copy_in(grant: Grant, bytes: &[u8]) {
+    assert_eq!(grant.len, bytes.len() as u64);
+    let mut addr = grant.addr;
+    let mut bytes = bytes;
+    while let Some((&first, rest)) = bytes.split_first() {
+        if addr.is_multiple_of(8)
+            && let Some((word, rest)) = bytes.split_first_chunk::<8>()
+        {
+            double(addr).store(u64::from_ne_bytes(*word), Relaxed);
+            (addr, bytes) = (addr + 8, rest);
+        } else {
+            byte(addr).store(first, Relaxed);
+            (addr, bytes) = (addr + 1, rest);
+        }
+    }
+}
+
+fn modify_word(addr: u64, op: AtomicOp, operand: u32) -> u32 {
+    let cell = word(addr);
+    match op {
+        AtomicOp::Add => cell.fetch_add(operand, SeqCst),
+        AtomicOp::Or => cell.fetch_or(operand, SeqCst),
+        AtomicOp::And => cell.fetch_and(operand, SeqCst),
+        AtomicOp::Xor => cell.fetch_xor(operand, SeqCst),
+        AtomicOp::CompareExchange { expected } => {
+            match cell.compare_exchange(expected as u32, operand, SeqCst, SeqCst) {
+                Ok(old) | Err(old) => old,
+            }
+        }
+        AtomicOp::Exchange | AtomicOp::LoadAcquire | AtomicOp::StoreRelease => {
+            cell.swap(operand, SeqCst)
+        }
+    }
+}
+
+fn modify_double(addr: u64, op: AtomicOp, operand: u64) -> u64 {
+    let cell = double(addr);
+    match op {
+        AtomicOp::Add => cell.fetch_add(operand, SeqCst),
+        AtomicOp::Or => cell.fetch_or(operand, SeqCst),
+        AtomicOp::And => cell.fetch_and(operand, SeqCst),
+        AtomicOp::Xor => cell.fetch_xor(operand, SeqCst),
+        AtomicOp::CompareExchange { expected } => {
+            match cell.compare_exchange(expected, operand, SeqCst, SeqCst) {
+                Ok(old) | Err(old) => old,
+            }
+        }
+        AtomicOp::Exchange | AtomicOp::LoadAcquire | AtomicOp::StoreRelease => {
+            cell.swap(operand, SeqCst)
+        }
+    }
+}
+
+fn byte<'a>(addr: u64) -> &'a AtomicU8 {
+    // SAFETY: `addr` is inside a grant, so inside live exposed memory without other references;
+    // bytes have no alignment. The reference does not leave this module.
+    unsafe { AtomicU8::from_ptr(with_exposed_provenance_mut(addr as usize)) }
+}
+
+fn half<'a>(addr: u64) -> &'a AtomicU16 {
+    debug_assert!(addr.is_multiple_of(2));
+    // SAFETY: as for `byte`; callers checked the alignment.
+    unsafe { AtomicU16::from_ptr(with_exposed_provenance_mut(addr as usize)) }
+}
+
+fn word<'a>(addr: u64) -> &'a AtomicU32 {
+    debug_assert!(addr.is_multiple_of(4));
+    // SAFETY: as for `byte`; callers checked the alignment.
+    unsafe { AtomicU32::from_ptr(with_exposed_provenance_mut(addr as usize)) }
+}
+
+fn double<'a>(addr: u64) -> &'a AtomicU64 {
+    debug_assert!(addr.is_multiple_of(8));
+    // SAFETY: as for `byte`; callers checked the alignment.
+    unsafe { AtomicU64::from_ptr(with_exposed_provenance_mut(addr as usize)) }
+}

@@ -1,0 +1,78 @@
+//! An owned, zeroed piece of memory at an address that never changes.
+
+#![expect(unsafe_code, reason = "memory whose address programs hold cannot be a plain Vec")]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+/// Memory for frames, stacks and objects. Aligned to a cache line, zero when new.
+///
+/// The safe accessors borrow the block; programs reach it by address between such borrows
+/// ([`super::Grant`]).
+pub(crate) struct Block {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a block owns its memory, and nothing in it depends on the thread.
+unsafe impl Send for Block {}
+// SAFETY: `&Block` only reads; programs write through addresses only during a run, which holds the
+// owner of the block exclusively.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// `len` zero bytes (at least one cache line).
+    pub(crate) fn new(len: usize) -> Block {
+        let layout = layout(len);
+        // SAFETY: the layout's size is not zero.
+        let base = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        // Addresses made from integers later on refer to this allocation.
+        let _exposed = base.as_ptr().expose_provenance();
+        Block { base, len }
+    }
+
+    /// Address of the first byte.
+    pub(crate) fn addr(&self) -> u64 {
+        self.base.as_ptr() as u64
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The contents.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the allocation has `len` initialised bytes (zeroed when made) and lives as long
+        // as `self`; no program runs during the borrow, since a run borrows the owner mutably.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+
+    /// The contents, to change.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout.
+        unsafe { dealloc(self.base.as_ptr(), layout(self.len)) }
+    }
+}
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Block({:#x}, {} bytes)", self.addr(), self.len)
+    }
+}
+
+fn layout(len: usize) -> Layout {
+    let size = len.max(LINE_BYTES).min(isize::MAX as usize - LINE_BYTES);
+    Layout::from_size_align(size, LINE_BYTES)
+        .expect("the size is capped and the alignment a power of two")
+}
+
+const LINE_BYTES: usize = 64;

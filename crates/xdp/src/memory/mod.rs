@@ -1,0 +1,11 @@
+//! Memory that programs reach: blocks that never move, and single accesses to them.
+//!
+//! Programs hold real addresses, so memory they see must stay where it is and every access is made
+//! through a raw address. The two files with `unsafe` code are here: [`block_unsafe`] owns memory,
+//! [`access_unsafe`] touches it once somebody has checked the address.
+
+mod access_unsafe;
+mod block_unsafe;
+
+pub(crate) use access_unsafe::{Grant, atomic, copy_in, copy_out, load, store};
+pub(crate) use block_unsafe::Block;
