@@ -1,1 +1,41 @@
-//! Placeholder until the first content lands.
+//! BPF maps: storage, the side programs see and the side users see.
+//!
+//! Semantics (sizes, flags, error numbers, update rules) are the kernel's; `docs/maps.md` lists the
+//! kinds, their limits and where we differ on purpose. Three ideas hold the crate together:
+//!
+//! - **Memory never moves.** A map reserves its whole memory when it is created, so a program may
+//!   keep the address of a value until it returns, and a compiler may build addresses into code.
+//! - **Readers take no lock.** Writers lock one bucket; what they unlink is reused only after every
+//!   worker has been quiescent once ([`qsbr`]).
+//! - **All `unsafe` is in [`memory_unsafe`].** Everything above it works on offsets into a region.
+//!
+//! ```text
+//! Map::create(&MapDef, &CreateOptions) -> Arc<Map>     one map
+//! MapSet::create(&[MapDef], &SetOptions) -> MapSet     all maps of an object
+//! map.lookup / update / delete / push / for_each       what helpers call, on a worker
+//! map.user()                                           what bpf(2) offers, from any thread
+//! typed::{format, parse}                               keys and values as JSON through BTF
+//! ```
+
+pub mod access;
+mod array;
+mod check;
+mod error;
+pub mod fields;
+pub mod flags;
+mod map;
+mod memory_unsafe;
+pub mod qsbr;
+mod set;
+mod store;
+mod stub;
+mod sync;
+mod user;
+
+pub use access::Access;
+pub use error::MapError;
+pub use map::{CreateOptions, Map};
+pub use qsbr::Domain;
+pub use set::{MapSet, SetOptions};
+pub use store::Element;
+pub use user::{User, Value};

@@ -1,0 +1,105 @@
+//! Which bytes of a map's memory a program may touch, and how.
+//!
+//! The interpreter asks for each access, so the answer is a few compares: a map's memory is at most
+//! a handful of [`Span`]s, each a row of equal elements with a key and a value inside.
+
+use crate::flags::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG};
+
+/// What a program may do with bytes of a map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Read only: keys, values of read-only maps, entries of device maps.
+    Read,
+    /// Write only: values of maps made with `BPF_F_WRONLY_PROG`.
+    Write,
+    /// Read and write.
+    ReadWrite,
+    /// An arena page that isn't allocated: reads give zeroes and writes vanish.
+    Absent,
+}
+
+impl Access {
+    /// Whether a load is allowed.
+    pub fn may_read(self) -> bool {
+        self != Access::Write
+    }
+
+    /// Whether a store or atomic is allowed.
+    pub fn may_write(self) -> bool {
+        self != Access::Read
+    }
+
+    /// What creation flags leave to programs (`bpf_map_flags_to_cap`).
+    pub(crate) fn of_programs(map_flags: u32) -> Self {
+        if map_flags & BPF_F_RDONLY_PROG != 0 {
+            Access::Read
+        } else if map_flags & BPF_F_WRONLY_PROG != 0 {
+            Access::Write
+        } else {
+            Access::ReadWrite
+        }
+    }
+}
+
+/// A row of equal elements in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Address of the first element.
+    pub(crate) base: u64,
+    /// Bytes of the whole row.
+    pub(crate) bytes: u64,
+    /// Bytes from one element to the next.
+    pub(crate) stride: u64,
+    /// Where the key starts in an element, and its size; size 0 when there is none.
+    pub(crate) key: (u64, u64),
+    /// Where the value starts in an element, and its size.
+    pub(crate) value: (u64, u64),
+    /// What a program may do with the value.
+    pub(crate) access: Access,
+}
+
+impl Span {
+    /// Values only, one after another.
+    pub(crate) fn values(base: u64, bytes: u64, stride: u64, size: u64, access: Access) -> Self {
+        Span { base, bytes, stride, key: (0, 0), value: (0, size), access }
+    }
+
+    /// What a program may do with `len` bytes at `addr`; `None` when they are not one key or value.
+    pub(crate) fn owns(&self, addr: u64, len: u64) -> Option<Access> {
+        let from_base = addr.checked_sub(self.base).filter(|&at| at < self.bytes)?;
+        let at = from_base % self.stride;
+        let inside = |(start, size): (u64, u64)| {
+            at.checked_sub(start).is_some_and(|skip| skip <= size && len <= size - skip)
+        };
+        if inside(self.value) {
+            Some(self.access)
+        } else if inside(self.key) {
+            Some(Access::Read)
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_access_stays_inside_one_key_or_value() {
+        let span = Span {
+            base: 0x1000,
+            bytes: 96,
+            stride: 32,
+            key: (16, 4),
+            value: (24, 8),
+            access: Access::ReadWrite,
+        };
+        assert_eq!(span.owns(0x1000 + 32 + 24, 8), Some(Access::ReadWrite));
+        assert_eq!(span.owns(0x1000 + 32 + 16, 4), Some(Access::Read));
+        assert_eq!(span.owns(0x1000 + 32 + 25, 8), None, "past the value");
+        assert_eq!(span.owns(0x1000, 4), None, "the element's header");
+        assert_eq!(span.owns(0x1000 + 96 + 24, 8), None, "past the row");
+        assert_eq!(span.owns(0x1000 + 24, u64::MAX), None, "a length that wraps");
+    }
+}

@@ -1,0 +1,66 @@
+//! Why a map could not be made.
+
+use towpath_bpf::Errno;
+
+/// A map that cannot be created, or whose first contents cannot be stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MapError {
+    /// The definition breaks a rule of its kind (`map_alloc_check` in the kernel).
+    #[error(
+        "map {map:?} of kind {kind}: {rule} (the kernel answers {errno}); change its definition"
+    )]
+    Definition {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: String,
+        /// The rule that is broken.
+        rule: &'static str,
+        /// What `BPF_MAP_CREATE` returns.
+        errno: Errno,
+    },
+    /// Memory for it can't be had.
+    #[error(
+        "map {map:?}: no memory for {bytes} bytes; lower max_entries (limit {limit} bytes a map)"
+    )]
+    Memory {
+        /// The map's name.
+        map: String,
+        /// What it needs.
+        bytes: u64,
+        /// The most a map may have.
+        limit: u64,
+    },
+    /// A slot that the object file fills can't be filled.
+    #[error("map {map:?}, slot {slot}: {problem}; correct the initialiser in the object file")]
+    Slot {
+        /// The map's name.
+        map: String,
+        /// The index in `.values`.
+        slot: u32,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A data section holds more bytes than its map.
+    #[error("map {map:?}: {bytes} initial bytes do not fit its value of {size} bytes")]
+    Initial {
+        /// The map's name.
+        map: String,
+        /// Bytes given.
+        bytes: usize,
+        /// Bytes of the value.
+        size: u32,
+    },
+}
+
+impl MapError {
+    /// The error number that the kernel gives in this case.
+    pub fn errno(&self) -> Errno {
+        match self {
+            MapError::Definition { errno, .. } => *errno,
+            MapError::Memory { .. } => Errno::ENOMEM,
+            MapError::Slot { .. } | MapError::Initial { .. } => Errno::EINVAL,
+        }
+    }
+}

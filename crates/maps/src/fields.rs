@@ -1,0 +1,213 @@
+//! Special fields inside values: locks, timers and kernel pointers that copies leave alone.
+//!
+//! The verifier finds them in a value's BTF (`struct btf_record` in the kernel); a map only needs
+//! where they are. Copying in and out skips them (`bpf_obj_memcpy`), a deleted or overwritten
+//! element gives up what they own (`bpf_obj_free_fields`).
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::memory_unsafe::Region;
+
+/// One special field of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field {
+    /// What it is.
+    pub kind: FieldKind,
+    /// Bytes from the start of the value.
+    pub offset: u32,
+    /// Bytes it takes.
+    pub size: u32,
+}
+
+/// Kinds of special field (`enum btf_field_type`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldKind {
+    /// `struct bpf_spin_lock`
+    SpinLock,
+    /// `struct bpf_res_spin_lock`
+    ResSpinLock,
+    /// `struct bpf_timer`
+    Timer,
+    /// `struct bpf_wq`
+    Workqueue,
+    /// `struct bpf_task_work`
+    TaskWork,
+    /// `__kptr_untrusted`: holds no reference.
+    KptrUntrusted,
+    /// `__kptr`: owns a reference.
+    Kptr,
+    /// `__percpu_kptr`: owns a reference.
+    KptrPercpu,
+    /// `__uptr`
+    UserPtr,
+    /// `struct bpf_list_head`
+    ListHead,
+    /// `struct bpf_rb_root`
+    RbRoot,
+}
+
+/// Takes over what a field owned, when its element goes away or is overwritten.
+pub trait ReleaseField: Send + Sync {
+    /// `address` is the field's; for pointers, timers and work queues `content` is its first word,
+    /// which has already been set to 0 (and wasn't 0 before). Lists and trees come as they are.
+    fn release(&self, field: &Field, address: NonNull<u8>, content: u64);
+}
+
+/// The special fields of one map's values, by offset, and who takes over what they own.
+#[derive(Clone, Default)]
+pub(crate) struct Fields {
+    list: Vec<Field>,
+    release: Option<Arc<dyn ReleaseField>>,
+}
+
+impl Fields {
+    pub(crate) fn new(mut list: Vec<Field>, release: Option<Arc<dyn ReleaseField>>) -> Self {
+        list.sort_by_key(|field| field.offset);
+        Fields { list, release }
+    }
+
+    /// The fields, by offset.
+    pub(crate) fn list(&self) -> &[Field] {
+        &self.list
+    }
+
+    /// Whether `BPF_F_LOCK` can work: the value has a `bpf_spin_lock`.
+    pub(crate) fn has_lock(&self) -> bool {
+        self.lock_offset().is_some()
+    }
+
+    fn lock_offset(&self) -> Option<usize> {
+        self.list.iter().find(|f| f.kind == FieldKind::SpinLock).map(|f| f.offset as usize)
+    }
+
+    /// Copies a value in, except for its special fields.
+    pub(crate) fn copy_in(&self, region: &Region, at: usize, value: &[u8]) {
+        self.ordinary(value.len(), |from, to| region.write(at + from, &value[from..to]));
+    }
+
+    /// Copies a value out; special fields read as zero (`check_and_init_map_value`).
+    pub(crate) fn copy_out(&self, region: &Region, at: usize, out: &mut [u8]) {
+        let len = out.len();
+        if !self.list.is_empty() {
+            out.fill(0);
+        }
+        self.ordinary(len, |from, to| region.read(at + from, &mut out[from..to]));
+    }
+
+    /// As [`Fields::copy_in`], holding the value's lock (`copy_map_value_locked`).
+    pub(crate) fn copy_in_locked(&self, region: &Region, at: usize, value: &[u8]) {
+        self.locked(region, at, || self.copy_in(region, at, value));
+    }
+
+    /// As [`Fields::copy_out`], holding the value's lock.
+    pub(crate) fn copy_out_locked(&self, region: &Region, at: usize, out: &mut [u8]) {
+        self.locked(region, at, || self.copy_out(region, at, out));
+    }
+
+    /// Gives up what the fields of the value at `at` own (`bpf_obj_free_fields`).
+    pub(crate) fn release(&self, region: &Region, at: usize) {
+        let Some(owner) = &self.release else { return };
+        for field in &self.list {
+            let place = at + field.offset as usize;
+            match field.kind {
+                FieldKind::SpinLock | FieldKind::ResSpinLock => {}
+                FieldKind::KptrUntrusted => region.word(place).store(0, Relaxed),
+                FieldKind::ListHead | FieldKind::RbRoot => {
+                    owner.release(field, region.at(place), 0);
+                }
+                _ => {
+                    let content = region.word(place).swap(0, std::sync::atomic::Ordering::AcqRel);
+                    if content != 0 {
+                        owner.release(field, region.at(place), content);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Calls `copy(from, to)` for each run of ordinary bytes among `len`.
+    fn ordinary(&self, len: usize, mut copy: impl FnMut(usize, usize)) {
+        let mut from = 0;
+        for field in &self.list {
+            let start = (field.offset as usize).min(len);
+            if from < start {
+                copy(from, start);
+            }
+            from = from.max((field.offset as usize).saturating_add(field.size as usize));
+        }
+        if from < len {
+            copy(from, len);
+        }
+    }
+
+    fn locked(&self, region: &Region, at: usize, body: impl FnOnce()) {
+        let Some(offset) = self.lock_offset() else { return body() };
+        let lock = region.half(at + offset);
+        spin_lock(lock);
+        body();
+        spin_unlock(lock);
+    }
+}
+
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.list.fmt(f)
+    }
+}
+
+/// Takes a `bpf_spin_lock`: 0 is free, 1 is held. The same word that the helper uses.
+pub fn spin_lock(lock: &std::sync::atomic::AtomicU32) {
+    let mut tries = 0u32;
+    while lock.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
+        tries += 1;
+        // The holder may have lost its core: in user space spinning alone could wait for long.
+        if tries.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
+    }
+}
+
+/// Releases a lock taken with [`spin_lock`].
+pub fn spin_unlock(lock: &std::sync::atomic::AtomicU32) {
+    lock.store(0, Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[test]
+    fn copies_leave_special_fields_alone() {
+        let lock = Field { kind: FieldKind::SpinLock, offset: 4, size: 4 };
+        let fields = Fields::new(vec![lock], None);
+        let region = Region::new(16).unwrap();
+        region.write(0, &[9; 12]);
+        fields.copy_in(&region, 0, &[1; 12]);
+        let mut raw = [0; 12];
+        region.read(0, &mut raw);
+        assert_eq!(raw, [1, 1, 1, 1, 9, 9, 9, 9, 1, 1, 1, 1]);
+        fields.copy_out(&region, 0, &mut raw);
+        assert_eq!(raw, [1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn an_owned_pointer_is_released_once() {
+        #[derive(Default)]
+        struct Seen(Mutex<Vec<u64>>);
+        impl ReleaseField for Seen {
+            fn release(&self, _: &Field, _: NonNull<u8>, content: u64) {
+                self.0.lock().unwrap().push(content);
+            }
+        }
+        let seen = Arc::new(Seen::default());
+        let kptr = Field { kind: FieldKind::Kptr, offset: 8, size: 8 };
+        let fields = Fields::new(vec![kptr], Some(seen.clone()));
+        let region = Region::new(16).unwrap();
+        region.write(8, &7u64.to_ne_bytes());
+        fields.release(&region, 0);
+        fields.release(&region, 0);
+        assert_eq!(*seen.0.lock().unwrap(), [7]);
+    }
+}

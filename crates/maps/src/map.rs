@@ -1,0 +1,314 @@
+//! One map: its definition, its storage and the operations that every kind shares.
+
+use std::ops::ControlFlow;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+use towpath_bpf::program::MapType;
+use towpath_bpf::{Errno, MapDef};
+
+use crate::access::{Access, Span};
+use crate::array::Array;
+use crate::check;
+use crate::error::MapError;
+use crate::fields::{Field, FieldKind, Fields, ReleaseField};
+use crate::memory_unsafe::REGION_BYTES_MAX;
+use crate::qsbr::Domain;
+use crate::store::{Element, Store};
+use crate::stub::Stub;
+use crate::user::{User, Value};
+
+/// What a map needs beside its definition.
+#[derive(Clone)]
+pub struct CreateOptions {
+    /// The readers: its workers are the CPUs of per-CPU maps. One domain serves all maps that the
+    /// same workers use.
+    pub domain: Arc<Domain>,
+    /// Special fields of the value, from its BTF.
+    pub fields: Vec<Field>,
+    /// Who takes over what special fields own.
+    pub release: Option<Arc<dyn ReleaseField>>,
+}
+
+impl CreateOptions {
+    /// Options without special fields.
+    pub fn new(domain: Arc<Domain>) -> Self {
+        CreateOptions { domain, fields: Vec::new(), release: None }
+    }
+}
+
+/// A BPF map. Programs use it through the methods here, with the number of the worker they run on;
+/// user threads through [`Map::user`].
+pub struct Map {
+    id: u32,
+    def: MapDef,
+    domain: Arc<Domain>,
+    fields: Fields,
+    frozen: AtomicBool,
+    spans: Box<[Span]>,
+    storage: Storage,
+}
+
+/// The storage of each kind.
+enum Storage {
+    Array(Array),
+    Stub(Stub),
+}
+
+impl Map {
+    /// Creates a map as `BPF_MAP_CREATE` does, with the kernel's checks.
+    pub fn create(def: &MapDef, options: &CreateOptions) -> Result<Arc<Map>, MapError> {
+        static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+        check::check(def)?;
+        let fields = Fields::new(options.fields.clone(), options.release.clone());
+        let storage = Storage::new(def, options, &fields).map_err(|_no_memory| {
+            let entry = u64::from(def.key_size) + u64::from(def.value_size);
+            MapError::Memory {
+                map: def.name.clone(),
+                bytes: entry.saturating_mul(u64::from(def.max_entries)),
+                limit: REGION_BYTES_MAX,
+            }
+        })?;
+        let map = Map {
+            id: NEXT_ID.fetch_add(1, Relaxed),
+            def: def.clone(),
+            domain: options.domain.clone(),
+            fields,
+            frozen: AtomicBool::new(false),
+            spans: storage.as_store().spans().into_boxed_slice(),
+            storage,
+        };
+        map.fill_initial()?;
+        Ok(Arc::new(map))
+    }
+
+    /// Unique number in this process, never 0.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The definition it was created from.
+    pub fn def(&self) -> &MapDef {
+        &self.def
+    }
+
+    /// Name in the object file.
+    pub fn name(&self) -> &str {
+        &self.def.name
+    }
+
+    /// Kind.
+    pub fn kind(&self) -> MapType {
+        self.def.kind
+    }
+
+    /// Bytes of a key.
+    pub fn key_size(&self) -> u32 {
+        self.def.key_size
+    }
+
+    /// Bytes of a value.
+    pub fn value_size(&self) -> u32 {
+        self.def.value_size
+    }
+
+    /// Capacity; bytes for ring buffers, pages for arenas.
+    pub fn max_entries(&self) -> u32 {
+        self.def.max_entries
+    }
+
+    /// `BPF_F_*` creation flags.
+    pub fn flags(&self) -> u32 {
+        self.def.flags
+    }
+
+    /// Special fields of the value, by offset.
+    pub fn fields(&self) -> &[Field] {
+        self.fields.list()
+    }
+
+    /// Whether values differ from CPU to CPU.
+    pub fn is_percpu(&self) -> bool {
+        matches!(self.def.kind, MapType::PercpuArray | MapType::PercpuHash | MapType::LruPercpuHash)
+    }
+
+    /// Number of CPUs of a per-CPU value: the domain's workers.
+    pub fn cpus(&self) -> usize {
+        self.domain.workers()
+    }
+
+    /// The number that stands for this map in a program's register. Not an address of anything a
+    /// program may read.
+    pub fn handle(&self) -> u64 {
+        std::ptr::from_ref(self) as u64
+    }
+
+    /// Elements in the map; `None` for kinds that don't count.
+    pub fn count(&self) -> Option<u64> {
+        self.store().count()
+    }
+
+    // --- What programs do ---
+
+    /// `bpf_map_lookup_elem`: where the value lies. It stays readable until the worker's next
+    /// [`Domain::quiesce`].
+    pub fn lookup(&self, worker: usize, key: &[u8]) -> Option<NonNull<u8>> {
+        if key.len() != self.def.key_size as usize {
+            return None;
+        }
+        self.store().lookup(worker, key)
+    }
+
+    /// `bpf_map_lookup_percpu_elem`: where the value of another CPU lies.
+    pub fn lookup_percpu(&self, key: &[u8], cpu: u32) -> Option<NonNull<u8>> {
+        if key.len() != self.def.key_size as usize {
+            return None;
+        }
+        self.store().lookup_percpu(key, cpu)
+    }
+
+    /// `bpf_map_update_elem`
+    pub fn update(&self, worker: usize, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        self.check_key(key)?;
+        self.check_size(value.len())?;
+        self.store().update(worker, key, value, flags)
+    }
+
+    /// `bpf_map_delete_elem`
+    pub fn delete(&self, worker: usize, key: &[u8]) -> Result<(), Errno> {
+        self.check_key(key)?;
+        self.store().delete(worker, key)
+    }
+
+    /// `bpf_map_push_elem`
+    pub fn push(&self, value: &[u8], flags: u64) -> Result<(), Errno> {
+        self.check_size(value.len())?;
+        self.store().push(value, flags)
+    }
+
+    /// `bpf_map_pop_elem`: into `out`, of the size of a value. On failure `out` is zeroed.
+    pub fn pop(&self, out: &mut [u8]) -> Result<(), Errno> {
+        self.check_size(out.len())?;
+        self.store().pop(out)
+    }
+
+    /// `bpf_map_peek_elem`: for a bloom filter `out` is what is asked for.
+    pub fn peek(&self, out: &mut [u8]) -> Result<(), Errno> {
+        self.check_size(out.len())?;
+        self.store().peek(out)
+    }
+
+    /// `bpf_for_each_map_elem` without its flags: calls `visit` for each element until it breaks,
+    /// and gives the number of elements visited. `visit` may use the map.
+    pub fn for_each(
+        &self,
+        worker: usize,
+        mut visit: impl FnMut(Element<'_>) -> ControlFlow<()>,
+    ) -> Result<u64, Errno> {
+        self.store().for_each(worker, &mut visit)
+    }
+
+    /// What a program may do with `len` bytes at `addr`; `None` when they aren't this map's, or
+    /// not inside one key or value.
+    pub fn owns(&self, addr: u64, len: usize) -> Option<Access> {
+        self.spans.iter().find_map(|span| span.owns(addr, len as u64))
+    }
+
+    /// `BPF_F_LOCK` works: the value has a `bpf_spin_lock`.
+    pub fn has_lock(&self) -> bool {
+        self.fields.has_lock()
+    }
+
+    // --- What users do ---
+
+    /// The user side. The calling thread counts as a reader as long as the result lives.
+    pub fn user(&self) -> User<'_> {
+        User { map: self, _reader: self.domain.guard() }
+    }
+
+    /// `BPF_MAP_FREEZE`: user space can no longer write. `EBUSY` when it is frozen already.
+    pub fn freeze(&self) -> Result<(), Errno> {
+        if self.fields.list().iter().any(|field| field.kind != FieldKind::SpinLock) {
+            return Err(Errno::ENOTSUPP);
+        }
+        if self.frozen.swap(true, Relaxed) { Err(Errno::EBUSY) } else { Ok(()) }
+    }
+
+    /// Whether [`Map::freeze`] was called.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen.load(Relaxed)
+    }
+
+    // --- For the rest of the crate ---
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        self.storage.as_store()
+    }
+
+    pub(crate) fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// Checks a value that user space stores.
+    pub(crate) fn check_value(&self, value: &Value) -> Result<(), Errno> {
+        let cpus_fit = match value {
+            Value::One(_) => !self.is_percpu(),
+            Value::PerCpu(all) => self.is_percpu() && all.len() == self.cpus(),
+        };
+        let size = self.def.value_size as usize;
+        let sizes_fit = value.cpus().iter().all(|bytes| bytes.len() == size);
+        if cpus_fit && sizes_fit { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    fn check_key(&self, key: &[u8]) -> Result<(), Errno> {
+        if key.len() == self.def.key_size as usize { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    fn check_size(&self, len: usize) -> Result<(), Errno> {
+        if len == self.def.value_size as usize { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    fn fill_initial(&self) -> Result<(), MapError> {
+        let Some(bytes) = &self.def.initial else { return Ok(()) };
+        match &self.storage {
+            Storage::Array(array) if bytes.len() <= self.def.value_size as usize => {
+                array.fill(bytes);
+                Ok(())
+            }
+            _ => Err(MapError::Initial {
+                map: self.def.name.clone(),
+                bytes: bytes.len(),
+                size: self.def.value_size,
+            }),
+        }
+    }
+}
+
+impl Storage {
+    fn new(def: &MapDef, options: &CreateOptions, fields: &Fields) -> Result<Self, Errno> {
+        let cpus = options.domain.workers();
+        Ok(match def.kind {
+            MapType::Array => Storage::Array(Array::new(def, None, fields.clone())?),
+            MapType::PercpuArray => Storage::Array(Array::new(def, Some(cpus), fields.clone())?),
+            kind => Storage::Stub(Stub::new(kind)),
+        })
+    }
+
+    fn as_store(&self) -> &dyn Store {
+        match self {
+            Storage::Array(array) => array,
+            Storage::Stub(stub) => stub,
+        }
+    }
+}
+
+impl std::fmt::Debug for Map {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Map")
+            .field("id", &self.id)
+            .field("name", &self.def.name)
+            .field("kind", &self.def.kind)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,133 @@
+//! What user space does with a map: the commands of `bpf(2)`, from any thread.
+
+use towpath_bpf::Errno;
+
+use crate::flags::{BPF_F_LOCK, BPF_F_RDONLY, BPF_F_WRONLY};
+use crate::map::Map;
+use crate::qsbr::Guard;
+
+/// A value as user space sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// One value.
+    One(Vec<u8>),
+    /// One value for each CPU, in CPU order.
+    PerCpu(Vec<Vec<u8>>),
+}
+
+impl Value {
+    /// The bytes of a map without per-CPU values, or of CPU 0.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Value::One(bytes) => bytes,
+            Value::PerCpu(all) => all.first().map_or(&[], Vec::as_slice),
+        }
+    }
+
+    /// One slice a CPU; a single one for maps without per-CPU values.
+    pub fn cpus(&self) -> Vec<&[u8]> {
+        match self {
+            Value::One(bytes) => vec![bytes],
+            Value::PerCpu(all) => all.iter().map(Vec::as_slice).collect(),
+        }
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Self {
+        Value::One(bytes)
+    }
+}
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Self {
+        Value::One(bytes.to_vec())
+    }
+}
+
+/// The user side of a map ([`Map::user`]). Counts as a reader of the map's domain: keep it short.
+#[derive(Debug)]
+pub struct User<'a> {
+    pub(crate) map: &'a Map,
+    pub(crate) _reader: Guard<'a>,
+}
+
+impl User<'_> {
+    /// `BPF_MAP_LOOKUP_ELEM`. `flags`: 0 or `BPF_F_LOCK`.
+    pub fn lookup(&self, key: &[u8], flags: u64) -> Result<Value, Errno> {
+        self.may_read()?;
+        self.check_lock_only(flags)?;
+        self.check_key(key)?;
+        self.map.store().read(key, flags & BPF_F_LOCK != 0)
+    }
+
+    /// `BPF_MAP_UPDATE_ELEM`. `flags`: `BPF_ANY`, `BPF_NOEXIST` or `BPF_EXIST`, and `BPF_F_LOCK`.
+    pub fn update(&self, key: &[u8], value: &Value, flags: u64) -> Result<(), Errno> {
+        self.may_write()?;
+        self.check_lock(flags)?;
+        self.check_key(key)?;
+        self.map.check_value(value)?;
+        self.map.store().write(key, value, flags)
+    }
+
+    /// `BPF_MAP_DELETE_ELEM`.
+    pub fn delete(&self, key: &[u8]) -> Result<(), Errno> {
+        self.may_write()?;
+        self.check_key(key)?;
+        self.map.store().delete(0, key)
+    }
+
+    /// `BPF_MAP_LOOKUP_AND_DELETE_ELEM`.
+    pub fn lookup_and_delete(&self, key: &[u8], flags: u64) -> Result<Value, Errno> {
+        self.may_read()?;
+        self.may_write()?;
+        self.check_lock_only(flags)?;
+        self.check_key(key)?;
+        self.map.store().take(key, flags & BPF_F_LOCK != 0)
+    }
+
+    /// `BPF_MAP_GET_NEXT_KEY`: the key after `key` (the first one when `key` is `None` or not in
+    /// the map); `ENOENT` after the last.
+    pub fn next_key(&self, key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
+        self.may_read()?;
+        if let Some(key) = key {
+            self.check_key(key)?;
+        }
+        self.map.store().next_key(key)
+    }
+
+    /// All elements, in `next_key` order. One that disappears meanwhile is left out; the walk ends
+    /// after `max_entries` elements, because a walk over a changing map may start again.
+    pub fn entries(&self) -> impl Iterator<Item = (Vec<u8>, Value)> {
+        let mut last: Option<Vec<u8>> = None;
+        let keys = std::iter::from_fn(move || {
+            last = self.next_key(last.as_deref()).ok();
+            last.clone()
+        });
+        keys.take(self.map.max_entries() as usize).filter_map(|key| {
+            let value = self.lookup(&key, 0).ok()?;
+            Some((key, value))
+        })
+    }
+
+    fn may_read(&self) -> Result<(), Errno> {
+        if self.map.flags() & BPF_F_WRONLY != 0 { Err(Errno::EPERM) } else { Ok(()) }
+    }
+
+    fn may_write(&self) -> Result<(), Errno> {
+        let refused = self.map.flags() & BPF_F_RDONLY != 0 || self.map.is_frozen();
+        if refused { Err(Errno::EPERM) } else { Ok(()) }
+    }
+
+    fn check_key(&self, key: &[u8]) -> Result<(), Errno> {
+        if key.len() == self.map.key_size() as usize { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    fn check_lock(&self, flags: u64) -> Result<(), Errno> {
+        if flags & BPF_F_LOCK != 0 && !self.map.has_lock() { Err(Errno::EINVAL) } else { Ok(()) }
+    }
+
+    fn check_lock_only(&self, flags: u64) -> Result<(), Errno> {
+        if flags & !BPF_F_LOCK != 0 { Err(Errno::EINVAL) } else { self.check_lock(flags) }
+    }
+}
