@@ -81,10 +81,10 @@ fn translate(
         let kfunc = usize::try_from(insn.imm).ok().and_then(|index| linked.kfuncs.get(index));
         let kfunc = kfunc.ok_or(LoadError::NoSuchKfunc { insn: at, index: insn.imm })?;
         return match types.function(&kfunc.name) {
-            Some(id) => Ok(Insn { imm: id as i32, off: 0, ..insn }),
+            Some(id) => Ok(Insn { imm: id as i32, ..insn }),
             // libbpf's placeholder for a missing weak kfunc: the verifier refuses the call where
             // it can be reached (`BPF_KFUNC_CALL_UNRESOLVED`).
-            None if kfunc.weak => Ok(Insn { imm: 0, off: 0, ..insn }),
+            None if kfunc.weak => Ok(Insn { imm: 0, ..insn }),
             None => Err(LoadError::UnknownKfunc { insn: at, name: kfunc.name.clone() }),
         };
     }

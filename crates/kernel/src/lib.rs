@@ -17,6 +17,9 @@ pub use map::{Entry, KernelMap, MapError, MapSet};
 pub use program::{KernelProgram, LoadError, LoadOptions, ProgramInfo, ProgramKind};
 pub use run::{RunError, TestRun, TestRunResult, XdpMd};
 
+use std::sync::Arc;
+
+use towpath_bpf::btf::Btf;
 use towpath_bpf::{Errno, Insn, Linked, MapDef};
 
 /// A kernel that accepts programs from us.
@@ -71,6 +74,11 @@ impl Kernel {
         options: &LoadOptions,
     ) -> Result<KernelProgram, LoadError> {
         program::load(linked, maps, &self.types, options)
+    }
+
+    /// The running kernel's types, e.g. to link against; empty when it publishes none.
+    pub fn btf(&self) -> &Arc<Btf> {
+        self.types.btf()
     }
 
     /// CPUs the kernel may ever have: how many values an element of a per-CPU map has.

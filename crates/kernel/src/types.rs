@@ -1,13 +1,29 @@
 //! The running kernel's own BTF, asked for the ids of kfuncs.
 
-/// Ids of the kernel's functions by name; read when first asked.
+use std::sync::{Arc, OnceLock};
+
+use towpath_bpf::btf::{Btf, Kind};
+
+/// Where the kernel publishes its types.
+const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// The kernel's types; read when first asked for, empty when it publishes none.
 #[derive(Debug, Default)]
-pub(crate) struct KernelTypes {}
+pub(crate) struct KernelTypes {
+    btf: OnceLock<Arc<Btf>>,
+}
 
 impl KernelTypes {
+    pub(crate) fn btf(&self) -> &Arc<Btf> {
+        self.btf.get_or_init(|| {
+            let bytes = std::fs::read(VMLINUX_BTF).unwrap_or_default();
+            Arc::new(Btf::parse(&bytes).unwrap_or_default())
+        })
+    }
+
     /// The BTF id of a kernel function; `None` when it doesn't exist (or lives in a module, whose
     /// BTF this small loader doesn't read).
-    pub(crate) fn function(&self, _name: &str) -> Option<u32> {
-        None
+    pub(crate) fn function(&self, name: &str) -> Option<u32> {
+        self.btf().find(name, |kind| matches!(kind, Kind::Func { .. }))
     }
 }

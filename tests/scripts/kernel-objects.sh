@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Compiles every XDP program of the kernel's samples and selftests that compiles outside its tree.
+# usage: kernel-objects.sh KERNEL_SOURCE OUT_DIR
+# Objects go to OUT_DIR/{clang-14,clang-19}/{samples,selftests}/NAME.o, messages of those that fail
+# beside them as NAME.err; OUT_DIR/count.txt says how many there are.
+set -u
+source_dir=$1 out=$2
+self=$source_dir/tools/testing/selftests/bpf
+mkdir -p "$out/include"
+# Samples say uapi/linux/... for what user space calls linux/...
+[ -e "$out/include/uapi" ] || ln -s /usr/include "$out/include/uapi"
+# Samples without vmlinux.h take these from headers that only the kernel's own build has.
+cat > "$out/include/sample_types.h" <<'TYPES'
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+#define __force
+#define __packed __attribute__((packed))
+#define AF_INET 2
+#define AF_INET6 10
+#include <linux/tcp.h>
+#include <linux/udp.h>
+struct vlan_hdr {
+    __be16 h_vlan_TCI;
+    __be16 h_vlan_encapsulated_proto;
+};
+TYPES
+[ -s "$out/include/vmlinux.h" ] ||
+    bpftool btf dump file /sys/kernel/btf/vmlinux format c > "$out/include/vmlinux.h" || exit 1
+
+flags=(-g -O2 -target bpf -D__TARGET_ARCH_x86 -D__x86_64__ -Wno-everything
+    -I"$out/include" -I"$self" -I"$self/progs" -I"$source_dir/samples/bpf"
+    -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include)
+
+# The three places where samples and selftests look for uapi headers newer than the system's.
+uapi=(-I"$source_dir/tools/include/uapi" -I"$source_dir/include/uapi")
+
+compile() { # clang source object extra-flags...
+    local clang=$1 from=$2 to=$3
+    shift 3
+    nice "$clang" "${flags[@]}" "$@" -c "$from" -o "$to.part" 2> "${to%.o}.err" &&
+        mv "$to.part" "$to" && rm -f "${to%.o}.err" && return 0
+    rm -f "$to.part"
+    return 1
+}
+
+: > "$out/count.txt"
+for clang in clang-14 clang-19; do
+    command -v "$clang" > /dev/null || { echo "$clang: not installed" >> "$out/count.txt"; continue; }
+    for set in samples selftests; do
+        case $set in
+        samples) files=$(grep -lE 'SEC\("\??xdp' "$source_dir"/samples/bpf/*.c) ;;
+        selftests) files=$(grep -lE 'SEC\("\??xdp' "$self"/progs/*.c) ;;
+        esac
+        mkdir -p "$out/$clang/$set"
+        tried=0 built=0
+        for file in $files; do
+            name=$(basename "${file%.c}")
+            object=$out/$clang/$set/$name.o
+            tried=$((tried + 1))
+            if [ -s "$object" ] || compile "$clang" "$file" "$object" "${uapi[@]}" -mcpu=v3 ||
+                compile "$clang" "$file" "$object" -mcpu=v3 ||
+                compile "$clang" "$file" "$object" -mcpu=v3 -include sample_types.h; then
+                built=$((built + 1))
+            fi
+        done
+        echo "$clang $set: $built of $tried sources compile" >> "$out/count.txt"
+    done
+done
+cat "$out/count.txt"

@@ -1,0 +1,53 @@
+//! Compares Towpath with the running kernel and prints tables, or JSON with `--json`.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use towpath_kernel::Kernel;
+use towpath_tests::compare;
+
+/// Parity of Towpath with the running kernel, the arbiter.
+#[derive(Parser)]
+struct Args {
+    /// Print JSON instead of tables.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// The kernel's own verifier test tables.
+    Tables,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let kernel = match Kernel::open() {
+        Ok(kernel) => kernel,
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    let report = match args.what {
+        What::Tables => compare::tables(&kernel),
+    };
+    match report {
+        Ok(report) => {
+            if args.json {
+                println!("{}", report.json());
+            } else {
+                println!("{report}");
+            }
+            ExitCode::from(u8::from(!report.passed()))
+        }
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            ExitCode::from(2)
+        }
+    }
+}

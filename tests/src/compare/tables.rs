@@ -1,0 +1,58 @@
+//! The kernel's verifier tables: our verdict, the running kernel's, and what the table expects.
+
+use towpath_kernel::Kernel;
+
+use super::Report;
+use crate::sources::{self, SourceError};
+use crate::tables::{self, TableTest};
+use crate::verdict::{self, Agreement};
+
+/// Compares every test that can be an XDP program.
+pub fn tables(kernel: &Kernel) -> Result<Report, SourceError> {
+    let tests = tables::read(&sources::verifier_tables()?, kernel.btf())?;
+    let mut report = Report::new("verifier tables");
+    let mut count = Count::default();
+    for test in &tests {
+        compare(kernel, test, &mut report, &mut count);
+    }
+    report.differences.sort_by_key(|difference| difference.kind != "unsound");
+    report.figure("tests (XDP and type-independent)", tests.len());
+    report.figure("refused by the kernel", count.kernel_refuses);
+    report.figure("  of which refused by us", share(count.both_refuse, count.kernel_refuses));
+    report.figure("accepted by the kernel", count.kernel_accepts);
+    report.figure("  of which accepted by us", share(count.both_accept, count.kernel_accepts));
+    report.figure("kernel differs from the table", count.kernel_differs_from_table);
+    Ok(report)
+}
+
+#[derive(Default)]
+struct Count {
+    kernel_accepts: usize,
+    kernel_refuses: usize,
+    both_accept: usize,
+    both_refuse: usize,
+    /// Mostly tests whose rule depends on the program type, or changed since the table's kernel.
+    kernel_differs_from_table: usize,
+}
+
+fn compare(kernel: &Kernel, test: &TableTest, report: &mut Report, count: &mut Count) {
+    let maps = match kernel.load_maps(&test.linked.maps) {
+        Ok(maps) => maps,
+        Err(error) => return report.skipped.push(format!("{}: {error}", test.name)),
+    };
+    let theirs = verdict::kernel(kernel, &test.linked, &maps, true);
+    let ours = verdict::ours(&test.linked);
+    let accepted = theirs.is_accepted();
+    count.kernel_accepts += usize::from(accepted);
+    count.kernel_refuses += usize::from(!accepted);
+    count.kernel_differs_from_table +=
+        usize::from(accepted != test.accept && !test.strict_alignment);
+    let agreement = Agreement::of(ours.is_accepted(), accepted);
+    count.both_accept += usize::from(agreement == Agreement::BothAccept);
+    count.both_refuse += usize::from(agreement == Agreement::BothRefuse);
+    report.verdicts(&test.name, agreement, theirs.reason(), ours.reason());
+}
+
+fn share(part: usize, whole: usize) -> String {
+    format!("{part} ({:.2} %)", 100.0 * part as f64 / whole.max(1) as f64)
+}
