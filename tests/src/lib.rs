@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod packets;
 pub mod random;
 pub mod sources;
 pub mod tables;

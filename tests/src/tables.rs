@@ -2,7 +2,7 @@
 //!
 //! `scripts/verifier-tables.sh` writes them as JSON lines; here a line becomes a [`Linked`] with
 //! the maps that the kernel's runner would have made for it (`do_test_fixup`). Tests of other
-//! program types are left out; tests without a type are type-independent and belong here.
+//! program types are kept apart; tests without a type are type-independent and count as XDP's.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use towpath_bpf::btf::{Btf, Linkage};
+use towpath_bpf::insn::{BPF_LDX, BPF_MEM, BPF_W};
 use towpath_bpf::program::{AttachType, Function, KfuncRef, MapType};
 use towpath_bpf::{Insn, Linked, MapDef};
 
@@ -29,9 +30,12 @@ pub struct TableTest {
     /// Meant for strict alignment, which XDP programs on this machine don't have: the table's
     /// expectation says nothing here.
     pub strict_alignment: bool,
+    /// Written for another program type. Loaded as XDP all the same, as one more program that both
+    /// verifiers must judge alike, but outside of the tables' own bars.
+    pub foreign: bool,
 }
 
-/// Reads a dump, keeping the tests for XDP and those for any program type.
+/// Reads a dump: tests for XDP, those for any program type, and the rest as `foreign`.
 pub fn read(path: &Path, kernel_btf: &Arc<Btf>) -> Result<Vec<TableTest>, SourceError> {
     let invalid = |source| SourceError::File { path: path.to_owned(), source };
     let text = std::fs::read_to_string(path).map_err(invalid)?;
@@ -44,10 +48,7 @@ pub fn read(path: &Path, kernel_btf: &Arc<Btf>) -> Result<Vec<TableTest>, Source
     };
     let mut tests = Vec::new();
     for record in lines {
-        let record = record?;
-        if record.prog_type == 0 || record.prog_type == PROG_TYPE_XDP {
-            tests.push(record.into_test(map_btf.as_ref(), kernel_btf));
-        }
+        tests.push(record?.into_test(map_btf.as_ref(), kernel_btf));
     }
     Ok(tests)
 }
@@ -83,7 +84,11 @@ struct Record {
 
 impl Record {
     fn into_test(self, map_btf: Option<&Arc<Btf>>, kernel_btf: &Arc<Btf>) -> TableTest {
+        let foreign = self.prog_type != 0 && self.prog_type != PROG_TYPE_XDP;
         let mut insns = self.instructions();
+        if foreign {
+            insns.iter_mut().for_each(as_xdp);
+        }
         let (mut maps, mut kfuncs) = (Vec::new(), Vec::new());
         for (name, slots) in &self.maps {
             for &slot in slots {
@@ -124,6 +129,7 @@ impl Record {
             accept: self.result == "accept",
             error: self.error,
             strict_alignment: self.flags & F_STRICT_ALIGNMENT != 0,
+            foreign,
         }
     }
 
@@ -158,6 +164,18 @@ impl Record {
         blob.extend(types);
         blob.extend(strings);
         Btf::parse(&blob).ok()
+    }
+}
+
+/// Turns loads of `__sk_buff.data`, `data_end` and `data_meta` from r1 into those of `xdp_md`.
+fn as_xdp(insn: &mut Insn) {
+    if insn.code == (BPF_LDX | BPF_MEM | BPF_W) && insn.src == 1 {
+        insn.off = match insn.off {
+            76 => 0,
+            80 => 4,
+            140 => 8,
+            other => other,
+        };
     }
 }
 

@@ -6,7 +6,6 @@ use towpath_bpf::program::{AttachType, Function, MapType};
 use super::*;
 
 /// Runs `check` with the kernel, or says why not.
-
 fn with_kernel(check: impl FnOnce(&Kernel)) {
     match Kernel::open() {
         Ok(kernel) => check(&kernel),

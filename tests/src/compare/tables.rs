@@ -11,17 +11,16 @@ use crate::verdict::{self, Agreement};
 pub fn tables(kernel: &Kernel) -> Result<Report, SourceError> {
     let tests = tables::read(&sources::verifier_tables()?, kernel.btf())?;
     let mut report = Report::new("verifier tables");
-    let mut count = Count::default();
-    for test in &tests {
-        compare(kernel, test, &mut report, &mut count);
+    for (foreign, title) in
+        [(false, "XDP and type-independent tests"), (true, "tests of other types, as XDP")]
+    {
+        let mut count = Count::default();
+        for test in tests.iter().filter(|test| test.foreign == foreign) {
+            compare(kernel, test, &mut report, &mut count);
+        }
+        count.print(title, &mut report);
     }
     report.differences.sort_by_key(|difference| difference.kind != "unsound");
-    report.figure("tests (XDP and type-independent)", tests.len());
-    report.figure("refused by the kernel", count.kernel_refuses);
-    report.figure("  of which refused by us", share(count.both_refuse, count.kernel_refuses));
-    report.figure("accepted by the kernel", count.kernel_accepts);
-    report.figure("  of which accepted by us", share(count.both_accept, count.kernel_accepts));
-    report.figure("kernel differs from the table", count.kernel_differs_from_table);
     Ok(report)
 }
 
@@ -33,6 +32,17 @@ struct Count {
     both_refuse: usize,
     /// Mostly tests whose rule depends on the program type, or changed since the table's kernel.
     kernel_differs_from_table: usize,
+}
+
+impl Count {
+    fn print(&self, title: &str, report: &mut Report) {
+        report.figure(title, self.kernel_refuses + self.kernel_accepts);
+        report.figure("  refused by the kernel", self.kernel_refuses);
+        report.figure("    of which refused by us", share(self.both_refuse, self.kernel_refuses));
+        report.figure("  accepted by the kernel", self.kernel_accepts);
+        report.figure("    of which accepted by us", share(self.both_accept, self.kernel_accepts));
+        report.figure("  kernel differs from the table", self.kernel_differs_from_table);
+    }
 }
 
 fn compare(kernel: &Kernel, test: &TableTest, report: &mut Report, count: &mut Count) {
