@@ -11,7 +11,7 @@ use towpath_bpf::{Errno, MapDef};
 use crate::access::{Access, Span};
 use crate::fields::Fields;
 use crate::flags::{BPF_EXIST, BPF_F_LOCK, BPF_NOEXIST};
-use crate::memory_unsafe::{PAGE_BYTES, Region};
+use crate::memory::{PAGE_BYTES, Region};
 use crate::store::{Element, Store, Visit};
 use crate::user::Value;
 

@@ -10,7 +10,7 @@ use crate::flags::{
     BPF_F_RDONLY_PROG, BPF_F_SEGV_ON_FAULT, BPF_F_STACK_BUILD_ID, BPF_F_WRONLY, BPF_F_WRONLY_PROG,
     BPF_F_ZERO_SEED,
 };
-use crate::memory_unsafe::PAGE_BYTES;
+use crate::memory::PAGE_BYTES;
 
 /// Most bytes the kernel allocates in one piece (`KMALLOC_MAX_SIZE` on x86-64).
 const KMALLOC_MAX_SIZE: u64 = 4 << 20;

@@ -7,9 +7,10 @@
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::memory_unsafe::Region;
+use crate::memory::Region;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::{AtomicU32, spin_loop, yield_now};
 
 /// One special field of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +108,13 @@ impl Fields {
         self.locked(region, at, || self.copy_out(region, at, out));
     }
 
+    /// Makes the fields of a new element empty.
+    pub(crate) fn clear(&self, region: &Region, at: usize) {
+        for field in &self.list {
+            region.clear(at + field.offset as usize, field.size as usize);
+        }
+    }
+
     /// Gives up what the fields of the value at `at` own (`bpf_obj_free_fields`).
     pub(crate) fn release(&self, region: &Region, at: usize) {
         let Some(owner) = &self.release else { return };
@@ -119,7 +127,7 @@ impl Fields {
                     owner.release(field, region.at(place), 0);
                 }
                 _ => {
-                    let content = region.word(place).swap(0, std::sync::atomic::Ordering::AcqRel);
+                    let content = region.word(place).swap(0, AcqRel);
                     if content != 0 {
                         owner.release(field, region.at(place), content);
                     }
@@ -159,17 +167,17 @@ impl fmt::Debug for Fields {
 }
 
 /// Takes a `bpf_spin_lock`: 0 is free, 1 is held. The same word that the helper uses.
-pub fn spin_lock(lock: &std::sync::atomic::AtomicU32) {
+pub fn spin_lock(lock: &AtomicU32) {
     let mut tries = 0u32;
     while lock.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
         tries += 1;
         // The holder may have lost its core: in user space spinning alone could wait for long.
-        if tries.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
+        if tries.is_multiple_of(64) { yield_now() } else { spin_loop() }
     }
 }
 
 /// Releases a lock taken with [`spin_lock`].
-pub fn spin_unlock(lock: &std::sync::atomic::AtomicU32) {
+pub fn spin_unlock(lock: &AtomicU32) {
     lock.store(0, Release);
 }
 

@@ -23,13 +23,20 @@ mod check;
 mod error;
 pub mod fields;
 pub mod flags;
+mod hash;
 mod map;
+mod memory;
+#[cfg(loom)]
+mod memory_loom;
+#[cfg(not(loom))]
 mod memory_unsafe;
 pub mod qsbr;
 mod set;
 mod store;
 mod stub;
 mod sync;
+#[cfg(test)]
+mod testing;
 mod user;
 
 pub use access::Access;

@@ -13,7 +13,8 @@ use crate::array::Array;
 use crate::check;
 use crate::error::MapError;
 use crate::fields::{Field, FieldKind, Fields, ReleaseField};
-use crate::memory_unsafe::REGION_BYTES_MAX;
+use crate::hash::HashTable;
+use crate::memory::REGION_BYTES_MAX;
 use crate::qsbr::Domain;
 use crate::store::{Element, Store};
 use crate::stub::Stub;
@@ -53,6 +54,7 @@ pub struct Map {
 /// The storage of each kind.
 enum Storage {
     Array(Array),
+    Hash(HashTable),
     Stub(Stub),
 }
 
@@ -136,6 +138,11 @@ impl Map {
     /// Number of CPUs of a per-CPU value: the domain's workers.
     pub fn cpus(&self) -> usize {
         self.domain.workers()
+    }
+
+    /// The readers of this map.
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
     }
 
     /// The number that stands for this map in a program's register. Not an address of anything a
@@ -291,6 +298,9 @@ impl Storage {
         Ok(match def.kind {
             MapType::Array => Storage::Array(Array::new(def, None, fields.clone())?),
             MapType::PercpuArray => Storage::Array(Array::new(def, Some(cpus), fields.clone())?),
+            MapType::Hash | MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash => {
+                Storage::Hash(HashTable::new(def, &options.domain, fields.clone())?)
+            }
             kind => Storage::Stub(Stub::new(kind)),
         })
     }
@@ -298,6 +308,7 @@ impl Storage {
     fn as_store(&self) -> &dyn Store {
         match self {
             Storage::Array(array) => array,
+            Storage::Hash(table) => table,
             Storage::Stub(stub) => stub,
         }
     }

@@ -14,11 +14,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use towpath_bpf::Errno;
 
-/// Most bytes one map may reserve. Reserved is not used: pages come when they are touched.
-pub(crate) const REGION_BYTES_MAX: u64 = 1 << 36;
-
-/// Size of a page, the unit of ring buffers and arenas.
-pub(crate) const PAGE_BYTES: usize = 4096;
+use crate::memory::{PAGE_BYTES, REGION_BYTES_MAX};
 
 /// A zeroed, readable and writable mapping.
 #[derive(Debug)]
@@ -89,6 +85,7 @@ impl Region {
     }
 
     /// The 64-bit word at a multiple of 8.
+    #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset < self.len);
         // SAFETY: inside the mapping and aligned (asserted; the length is a multiple of a page),
@@ -97,6 +94,7 @@ impl Region {
     }
 
     /// The 32-bit word at a multiple of 4.
+    #[inline]
     pub(crate) fn half(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset < self.len);
         // SAFETY: as in `word`.
@@ -121,6 +119,17 @@ impl Region {
                 self.byte(offset).store(first, Relaxed);
                 (offset, bytes) = (offset + 1, rest);
             }
+        }
+    }
+
+    /// Copies bytes to a multiple of 8, and zeroes up to the next multiple of 8.
+    pub(crate) fn write_padded(&self, offset: usize, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        self.write(offset, words.as_flattened());
+        if !rest.is_empty() {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            self.write(offset + words.len() * 8, &last);
         }
     }
 
@@ -149,6 +158,7 @@ impl Region {
 
     /// Whether bytes in memory equal `bytes`. `offset` is a multiple of 8 and the memory after the
     /// bytes up to the next multiple of 8 is zero, as in a key.
+    #[inline]
     pub(crate) fn equals(&self, mut offset: usize, bytes: &[u8]) -> bool {
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {

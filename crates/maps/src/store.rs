@@ -9,6 +9,9 @@ use towpath_bpf::Errno;
 use crate::access::Span;
 use crate::user::Value;
 
+/// In place of a worker's number: a user thread.
+pub(crate) const USER: usize = usize::MAX;
+
 /// One element as `bpf_for_each_map_elem` shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Element<'a> {
@@ -78,7 +81,7 @@ pub(crate) trait Store: Send + Sync {
     /// Stores a value from user space.
     fn write(&self, key: &[u8], value: &Value, flags: u64) -> Result<(), Errno> {
         match value {
-            Value::One(bytes) => self.update(0, key, bytes, flags),
+            Value::One(bytes) => self.update(USER, key, bytes, flags),
             Value::PerCpu(_) => Err(Errno::EINVAL),
         }
     }

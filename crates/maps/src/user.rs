@@ -5,6 +5,7 @@ use towpath_bpf::Errno;
 use crate::flags::{BPF_F_LOCK, BPF_F_RDONLY, BPF_F_WRONLY};
 use crate::map::Map;
 use crate::qsbr::Guard;
+use crate::store::USER;
 
 /// A value as user space sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +75,7 @@ impl User<'_> {
     pub fn delete(&self, key: &[u8]) -> Result<(), Errno> {
         self.may_write()?;
         self.check_key(key)?;
-        self.map.store().delete(0, key)
+        self.map.store().delete(USER, key)
     }
 
     /// `BPF_MAP_LOOKUP_AND_DELETE_ELEM`.

@@ -1,0 +1,415 @@
+//! HASH, PERCPU_HASH, LRU_HASH and LRU_PERCPU_HASH.
+//!
+//! Kernel counterpart: `kernel/bpf/hashtab.c`. Updating a key puts a new element in the place of
+//! the old one, so that a reader sees either value whole; per-CPU values are written in place.
+//! Elements come from a [`pool`] that is somewhat larger than `max_entries`, because replaced ones
+//! wait for readers.
+
+mod hasher;
+mod lru;
+mod pool;
+mod table;
+
+use std::ops::ControlFlow;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use towpath_bpf::program::MapType;
+use towpath_bpf::{Errno, MapDef};
+
+use crate::access::{Access, Span};
+use crate::fields::Fields;
+use crate::flags::{BPF_EXIST, BPF_F_LOCK, BPF_F_ZERO_SEED, BPF_NOEXIST};
+use crate::memory::{PAGE_BYTES, Region};
+use crate::qsbr::Domain;
+use crate::store::{Element, Store, USER, Visit};
+use crate::sync::{AtomicU32, Ordering};
+use crate::user::Value;
+
+pub(crate) use hasher::{Hasher, jhash};
+use pool::{HEADER_BYTES, NIL, header};
+use table::{Bucket, Table};
+
+/// A hash table of any of the four kinds.
+#[doc(alias = "BPF_MAP_TYPE_HASH")]
+#[doc(alias = "BPF_MAP_TYPE_PERCPU_HASH")]
+#[doc(alias = "BPF_MAP_TYPE_LRU_HASH")]
+#[doc(alias = "BPF_MAP_TYPE_LRU_PERCPU_HASH")]
+pub(crate) struct HashTable {
+    table: Table,
+    /// Keys in the table, those being inserted included.
+    count: AtomicU32,
+    max_entries: u32,
+    value_size: usize,
+    /// A full table makes room by itself.
+    lru: Option<lru::Clock>,
+    /// Values of per-CPU kinds; otherwise they follow the key.
+    percpu: Option<PerCpu>,
+    fields: Fields,
+    access: Access,
+}
+
+/// A row of values for each CPU, by element index.
+struct PerCpu {
+    region: Region,
+    cpus: usize,
+    cpu_stride: usize,
+    stride: usize,
+}
+
+impl HashTable {
+    pub(crate) fn new(def: &MapDef, domain: &Arc<Domain>, fields: Fields) -> Result<Self, Errno> {
+        let is_percpu = matches!(def.kind, MapType::PercpuHash | MapType::LruPercpuHash);
+        let is_lru = matches!(def.kind, MapType::LruHash | MapType::LruPercpuHash);
+        let (key_size, value_size) = (def.key_size as usize, def.value_size as usize);
+        let value_bytes = if is_percpu { 0 } else { value_size.next_multiple_of(8) };
+        let element_bytes = HEADER_BYTES + key_size.next_multiple_of(8) + value_bytes;
+        let spare = spare_elements(def.max_entries, element_bytes, domain.workers());
+        let elements = def.max_entries.checked_add(spare).ok_or(Errno::E2BIG)?;
+        let hasher = Hasher::new(def.flags & BPF_F_ZERO_SEED != 0);
+        let percpu = is_percpu.then(|| PerCpu::new(elements, value_size, domain.workers()));
+        Ok(HashTable {
+            table: Table::new(
+                def.max_entries,
+                elements,
+                key_size,
+                value_bytes,
+                hasher,
+                domain.clone(),
+            )?,
+            count: AtomicU32::new(0),
+            max_entries: def.max_entries,
+            value_size,
+            lru: is_lru.then(lru::Clock::default),
+            percpu: percpu.transpose()?,
+            fields,
+            access: Access::of_programs(def.flags),
+        })
+    }
+
+    fn hash(&self, key: &[u8]) -> u32 {
+        self.table.hasher.hash(key)
+    }
+
+    /// Where the value of an element lies.
+    #[inline]
+    fn place(&self, element: u32, cpu: usize) -> (&Region, usize) {
+        match &self.percpu {
+            None => (&self.table.pool.region, self.table.value_offset(element)),
+            Some(rows) => (&rows.region, rows.offset(element, cpu)),
+        }
+    }
+
+    /// Regions and offsets of all values of an element.
+    fn places(&self, element: u32) -> impl Iterator<Item = (&Region, usize)> {
+        let cpus = self.percpu.as_ref().map_or(1, |rows| rows.cpus);
+        (0..cpus).map(move |cpu| self.place(element, cpu))
+    }
+
+    fn mark_used(&self, element: u32) {
+        let state = self.table.pool.header(element, header::STATE);
+        // Only the first use of a round writes, so that hot elements stay shared between cores.
+        if state.load(Ordering::Relaxed) == header::LINKED {
+            let _ = state.compare_exchange(
+                header::LINKED,
+                header::LINKED | header::REFERENCED,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    fn lookup_on(&self, cpu: usize, key: &[u8]) -> Option<NonNull<u8>> {
+        let element = self.table.find(self.hash(key), key);
+        if element == NIL {
+            return None;
+        }
+        if self.lru.is_some() {
+            self.mark_used(element);
+        }
+        let (region, offset) = self.place(element, cpu);
+        Some(region.at(offset))
+    }
+
+    /// `htab_map_update_elem` and its siblings, for one value or (from user space) all CPUs'.
+    fn insert(&self, worker: usize, key: &[u8], new: New<'_>, flags: u64) -> Result<(), Errno> {
+        let known = if self.percpu.is_some() { flags } else { flags & !BPF_F_LOCK };
+        if known > BPF_EXIST {
+            return Err(Errno::EINVAL);
+        }
+        let hash = self.hash(key);
+        loop {
+            let bucket = self.table.lock(hash);
+            let old = bucket.find(hash, key);
+            check_flags(old, flags)?;
+            if old != NIL && (self.percpu.is_some() || flags & BPF_F_LOCK != 0) {
+                self.overwrite(old, new, flags);
+                return Ok(());
+            }
+            if old == NIL && !self.reserve() {
+                drop(bucket);
+                let clock = self.lru.as_ref().ok_or(Errno::E2BIG)?;
+                clock.evict(self, worker);
+                continue;
+            }
+            let Some(element) = self.table.pool.take(worker) else {
+                if old == NIL {
+                    self.count.fetch_sub(1, Ordering::Relaxed);
+                }
+                return Err(Errno::ENOMEM);
+            };
+            self.fill(element, new);
+            // A replaced element of an LRU map was used just now (`bpf_lru_node_set_ref`).
+            let state = if old == NIL { 0 } else { header::REFERENCED };
+            bucket.link(element, hash, key, state);
+            if old != NIL {
+                self.discard(bucket, old, worker);
+            }
+            return Ok(());
+        }
+    }
+
+    /// Writes a value over one that is in the table.
+    fn overwrite(&self, element: u32, new: New<'_>, flags: u64) {
+        if self.lru.is_some() {
+            self.mark_used(element);
+        }
+        new.each(self, element, |region, offset, value| {
+            if flags & BPF_F_LOCK != 0 {
+                self.fields.copy_in_locked(region, offset, value);
+            } else {
+                self.fields.copy_in(region, offset, value);
+                self.fields.release(region, offset);
+            }
+        });
+    }
+
+    /// Writes the value of an element that nobody sees yet; CPUs without a value get zeroes
+    /// (`pcpu_init_value`).
+    fn fill(&self, element: u32, new: New<'_>) {
+        for (region, offset) in self.places(element) {
+            self.fields.release(region, offset);
+            self.fields.clear(region, offset);
+            if self.percpu.is_some() {
+                region.clear(offset, self.value_size);
+            }
+        }
+        new.each(self, element, |region, offset, value| {
+            self.fields.copy_in(region, offset, value);
+        });
+    }
+
+    /// Counts a key in, if there is room.
+    fn reserve(&self) -> bool {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        if count >= self.max_entries {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// Unlinks an element of a locked bucket, unlocks it, and gives the element back.
+    fn discard(&self, bucket: Bucket<'_>, element: u32, worker: usize) {
+        let unlinked = bucket.unlink(element);
+        drop(bucket);
+        debug_assert!(unlinked);
+        for (region, offset) in self.places(element) {
+            self.fields.release(region, offset);
+        }
+        self.table.pool.retire(worker, element);
+    }
+
+    fn remove(&self, worker: usize, key: &[u8]) -> Result<u32, Errno> {
+        let hash = self.hash(key);
+        let bucket = self.table.lock(hash);
+        let element = bucket.find(hash, key);
+        if element == NIL {
+            return Err(Errno::ENOENT);
+        }
+        self.discard(bucket, element, worker);
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Ok(element)
+    }
+
+    fn copy_out(&self, element: u32, locked: bool) -> Value {
+        let one = |(region, offset)| {
+            let mut out = vec![0; self.value_size];
+            if locked {
+                self.fields.copy_out_locked(region, offset, &mut out);
+            } else {
+                self.fields.copy_out(region, offset, &mut out);
+            }
+            out
+        };
+        if self.percpu.is_some() {
+            Value::PerCpu(self.places(element).map(one).collect())
+        } else {
+            Value::One(one(self.place(element, 0)))
+        }
+    }
+}
+
+impl Store for HashTable {
+    fn spans(&self) -> Vec<Span> {
+        let pool = &self.table.pool;
+        let key = (HEADER_BYTES as u64, self.table.key_size as u64);
+        let value_size = self.value_size as u64;
+        let in_element = if self.percpu.is_some() { 0 } else { value_size };
+        let elements = Span {
+            base: pool.region.base(),
+            bytes: u64::from(pool.elements) * pool.stride as u64,
+            stride: pool.stride as u64,
+            key,
+            value: (self.table.value_offset(0) as u64, in_element),
+            access: self.access,
+        };
+        let rows = self.percpu.iter().map(|rows| {
+            let bytes = (rows.cpu_stride * rows.cpus) as u64;
+            let (base, stride) = (rows.region.base(), rows.stride as u64);
+            Span::values(base, bytes, stride, value_size, self.access)
+        });
+        std::iter::once(elements).chain(rows).collect()
+    }
+
+    fn lookup(&self, worker: usize, key: &[u8]) -> Option<NonNull<u8>> {
+        self.lookup_on(worker, key)
+    }
+
+    fn lookup_percpu(&self, key: &[u8], cpu: u32) -> Option<NonNull<u8>> {
+        let rows = self.percpu.as_ref()?;
+        if cpu as usize >= rows.cpus {
+            return None;
+        }
+        self.lookup_on(cpu as usize, key)
+    }
+
+    fn update(&self, worker: usize, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        self.insert(worker, key, New::Of(worker, value), flags)
+    }
+
+    fn delete(&self, worker: usize, key: &[u8]) -> Result<(), Errno> {
+        self.remove(worker, key).map(|_element| ())
+    }
+
+    fn for_each(&self, worker: usize, visit: &mut Visit<'_>) -> Result<u64, Errno> {
+        let mut key = vec![0; self.table.key_size];
+        let mut visited = 0;
+        for bucket in 0..=self.table.mask {
+            let mut element = self.table.first(bucket);
+            let mut steps = 0;
+            // The bound matters only when elements are reused under the walk.
+            while element != NIL && steps < self.table.pool.elements {
+                // As the kernel, the next one is known before the callback, which may delete.
+                let next = self.table.next(element);
+                self.table.read_key(element, &mut key);
+                let key_address = self.table.pool.region.at(self.table.key_offset(element));
+                let (region, offset) = self.place(element, worker);
+                visited += 1;
+                let value = region.at(offset);
+                let shown = Element { key: &key, key_address: Some(key_address), value };
+                if let ControlFlow::Break(()) = visit(shown) {
+                    return Ok(visited);
+                }
+                (element, steps) = (next, steps + 1);
+            }
+        }
+        Ok(visited)
+    }
+
+    fn read(&self, key: &[u8], locked: bool) -> Result<Value, Errno> {
+        let element = self.table.find(self.hash(key), key);
+        if element == NIL { Err(Errno::ENOENT) } else { Ok(self.copy_out(element, locked)) }
+    }
+
+    fn write(&self, key: &[u8], value: &Value, flags: u64) -> Result<(), Errno> {
+        match value {
+            Value::One(bytes) => self.insert(USER, key, New::Of(0, bytes), flags),
+            Value::PerCpu(all) => self.insert(USER, key, New::All(all), flags),
+        }
+    }
+
+    fn take(&self, key: &[u8], locked: bool) -> Result<Value, Errno> {
+        let hash = self.hash(key);
+        let bucket = self.table.lock(hash);
+        let element = bucket.find(hash, key);
+        if element == NIL {
+            return Err(Errno::ENOENT);
+        }
+        let value = self.copy_out(element, locked);
+        self.discard(bucket, element, USER);
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Ok(value)
+    }
+
+    fn next_key(&self, key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
+        let mut next = vec![0; self.table.key_size];
+        if self.table.next_key(key, &mut next) { Ok(next) } else { Err(Errno::ENOENT) }
+    }
+
+    fn count(&self) -> Option<u64> {
+        Some(u64::from(self.count.load(Ordering::Relaxed)))
+    }
+}
+
+impl PerCpu {
+    fn new(elements: u32, value_size: usize, cpus: usize) -> Result<Self, Errno> {
+        let stride = value_size.next_multiple_of(8);
+        let row = elements as usize * stride;
+        // A row is whole elements and whole pages, so that one span covers all rows.
+        let unit = stride * PAGE_BYTES;
+        let cpu_stride = if row < unit { row } else { row.next_multiple_of(unit) };
+        let bytes = (cpu_stride as u64).checked_mul(cpus as u64).ok_or(Errno::ENOMEM)?;
+        Ok(PerCpu { region: Region::new(bytes)?, cpus, cpu_stride, stride })
+    }
+
+    fn offset(&self, element: u32, cpu: usize) -> usize {
+        cpu * self.cpu_stride + element as usize * self.stride
+    }
+}
+
+/// What an update brings.
+#[derive(Clone, Copy)]
+enum New<'a> {
+    /// The value of one CPU (of the only one, if values aren't per CPU).
+    Of(usize, &'a [u8]),
+    /// A value for each CPU.
+    All(&'a [Vec<u8>]),
+}
+
+impl New<'_> {
+    fn each(self, map: &HashTable, element: u32, mut store: impl FnMut(&Region, usize, &[u8])) {
+        match self {
+            New::Of(cpu, value) => {
+                let (region, offset) = map.place(element, cpu);
+                store(region, offset, value);
+            }
+            New::All(values) => {
+                for ((region, offset), value) in map.places(element).zip(values) {
+                    store(region, offset, value);
+                }
+            }
+        }
+    }
+}
+
+/// `check_flags` of the kernel's hash table.
+fn check_flags(old: u32, flags: u64) -> Result<(), Errno> {
+    match flags & !BPF_F_LOCK {
+        BPF_NOEXIST if old != NIL => Err(Errno::EEXIST),
+        BPF_EXIST if old == NIL => Err(Errno::ENOENT),
+        _ => Ok(()),
+    }
+}
+
+/// Elements beyond `max_entries`, for those that wait for readers: a sixteenth, some dozens at
+/// least, and not much memory for big values; always enough for every writer to hold one.
+fn spare_elements(max_entries: u32, element_bytes: usize, workers: usize) -> u32 {
+    const SPARE_BYTES_MAX: usize = 8 << 20;
+    let wanted = (max_entries / 16).max(64) as usize;
+    let spare = wanted.min(SPARE_BYTES_MAX / element_bytes);
+    spare.max(workers + 16) as u32
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+//! Elements of a hash table: a fixed number of equal blocks in one region.
+//!
+//! An element that was unlinked *waits* until every reader has passed (see [`crate::qsbr`]); only
+//! then it becomes free. When nothing is free, the one that waits longest is reused at once, as the
+//! kernel does with preallocated elements always; [`Pool::reuses`] then tells readers, who may be
+//! standing on it, to start their walk again.
+//!
+//! Each worker has a shard of its own, so that taking and giving back rarely meets another core.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use towpath_bpf::Errno;
+
+use crate::memory::Region;
+use crate::qsbr::Domain;
+use crate::sync::{self, AtomicU64, Ordering};
+
+/// Index of no element.
+pub(crate) const NIL: u32 = u32::MAX;
+
+/// Where things are in an element; the key follows at [`HEADER_BYTES`].
+pub(crate) mod header {
+    /// Index of the next element in the bucket.
+    pub(crate) const NEXT: usize = 0;
+    /// Hash of the key.
+    pub(crate) const HASH: usize = 4;
+    /// Index of the next free or waiting element. Not `NEXT`: a reader on an unlinked element
+    /// still goes on from there.
+    pub(crate) const LINK: usize = 8;
+    /// [`LINKED`] and [`REFERENCED`].
+    pub(crate) const STATE: usize = 12;
+    /// In a bucket.
+    pub(crate) const LINKED: u32 = 1;
+    /// Used since the clock's hand last came by.
+    pub(crate) const REFERENCED: u32 = 2;
+}
+
+/// Bytes of an element before its key.
+pub(crate) const HEADER_BYTES: usize = 16;
+
+/// Elements a shard takes from the untouched ones at a time.
+const REFILL: u32 = 32;
+
+/// All elements of a table.
+pub(crate) struct Pool {
+    pub(crate) region: Region,
+    /// Bytes of an element.
+    pub(crate) stride: usize,
+    /// Number of elements.
+    pub(crate) elements: u32,
+    /// First element that was never used; past `elements` when there is none.
+    untouched: AtomicU32,
+    shards: Box<[Shard]>,
+    /// How often an element was reused while a reader might stand on it.
+    reuses: AtomicU64,
+    domain: Arc<Domain>,
+}
+
+/// One worker's part, on cache lines of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Shard(Mutex<Lists>);
+
+/// Elements nobody has linked.
+struct Lists {
+    /// Free ones, last in first out.
+    free: u32,
+    /// Never used ones: from, to.
+    fresh: (u32, u32),
+    /// Waiting ones, first in first out; `older` came before everything in `newer`.
+    older: Waiting,
+    newer: Waiting,
+}
+
+/// A list of waiting elements, and when the last one was unlinked.
+#[derive(Clone, Copy)]
+struct Waiting {
+    first: u32,
+    last: u32,
+    tag: u64,
+}
+
+impl Waiting {
+    const NONE: Waiting = Waiting { first: NIL, last: NIL, tag: 0 };
+}
+
+impl Default for Lists {
+    fn default() -> Self {
+        Lists { free: NIL, fresh: (0, 0), older: Waiting::NONE, newer: Waiting::NONE }
+    }
+}
+
+impl Pool {
+    /// `elements` elements of `stride` bytes, for the workers of `domain` and one more.
+    pub(crate) fn new(elements: u32, stride: usize, domain: Arc<Domain>) -> Result<Self, Errno> {
+        let bytes = u64::from(elements).checked_mul(stride as u64).ok_or(Errno::ENOMEM)?;
+        Ok(Pool {
+            region: Region::new(bytes)?,
+            stride,
+            elements,
+            untouched: AtomicU32::new(0),
+            shards: (0..=domain.workers()).map(|_| Shard::default()).collect(),
+            reuses: AtomicU64::new(0),
+            domain,
+        })
+    }
+
+    /// Offset of an element in the region.
+    #[inline]
+    pub(crate) fn offset(&self, element: u32) -> usize {
+        element as usize * self.stride
+    }
+
+    /// A field of an element's header.
+    #[inline]
+    pub(crate) fn header(&self, element: u32, field: usize) -> &sync::AtomicU32 {
+        self.region.half(self.offset(element) + field)
+    }
+
+    /// Number of reuses under a reader. Read it before a walk and, after an acquire fence, behind
+    /// it: when it changed, the walk may have gone astray.
+    #[inline]
+    pub(crate) fn reuses(&self) -> u64 {
+        self.reuses.load(Ordering::Acquire)
+    }
+
+    /// An element for `worker` (any other number: a user thread). `None` only when all are linked.
+    pub(crate) fn take(&self, worker: usize) -> Option<u32> {
+        let own = self.shard_of(worker);
+        let shards = self.shards.len();
+        let in_turn = || (0..shards).map(move |step| (own + step) % shards);
+        in_turn()
+            .find_map(|shard| self.lock(shard).take(self))
+            .or_else(|| in_turn().find_map(|shard| self.lock(shard).take_waiting(self)))
+    }
+
+    /// Gives back an element that was never linked.
+    pub(crate) fn give_back(&self, worker: usize, element: u32) {
+        self.lock(self.shard_of(worker)).push_free(self, element);
+    }
+
+    /// Gives back an element that was just unlinked.
+    pub(crate) fn retire(&self, worker: usize, element: u32) {
+        let tag = self.domain.tag();
+        let mut lists = self.lock(self.shard_of(worker));
+        self.header(element, header::LINK).store(NIL, Ordering::Relaxed);
+        let Waiting { first, last, .. } = lists.newer;
+        if first == NIL {
+            lists.newer = Waiting { first: element, last: element, tag };
+        } else {
+            self.header(last, header::LINK).store(element, Ordering::Relaxed);
+            lists.newer = Waiting { first, last: element, tag };
+        }
+    }
+
+    fn shard_of(&self, worker: usize) -> usize {
+        worker.min(self.shards.len() - 1)
+    }
+
+    fn lock(&self, shard: usize) -> MutexGuard<'_, Lists> {
+        self.shards[shard].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refill(&self) -> (u32, u32) {
+        let share = (self.elements / self.shards.len() as u32).clamp(1, REFILL);
+        let from = self.untouched.fetch_update(Relaxed, Relaxed, |next| {
+            (next < self.elements).then(|| next.saturating_add(share).min(self.elements))
+        });
+        from.map_or((0, 0), |from| (from, from.saturating_add(share).min(self.elements)))
+    }
+}
+
+impl Lists {
+    fn take(&mut self, pool: &Pool) -> Option<u32> {
+        if let Some(element) = self.pop_free(pool) {
+            return Some(element);
+        }
+        if self.fresh.0 == self.fresh.1 {
+            self.fresh = pool.refill();
+        }
+        if self.fresh.0 < self.fresh.1 {
+            self.fresh.0 += 1;
+            return Some(self.fresh.0 - 1);
+        }
+        self.reclaim(pool);
+        self.pop_free(pool)
+    }
+
+    /// Frees what waited long enough, and asks readers to move on for the rest.
+    fn reclaim(&mut self, pool: &Pool) {
+        for _ in 0..2 {
+            if self.older.first != NIL && pool.domain.passed(self.older.tag) {
+                let rest = std::mem::replace(&mut self.free, self.older.first);
+                pool.header(self.older.last, header::LINK).store(rest, Ordering::Relaxed);
+                self.older = Waiting::NONE;
+            }
+            if self.older.first == NIL && self.newer.first != NIL {
+                self.older = std::mem::replace(&mut self.newer, Waiting::NONE);
+                pool.domain.advance();
+            }
+        }
+    }
+
+    /// Takes the element that waits longest although a reader may stand on it.
+    fn take_waiting(&mut self, pool: &Pool) -> Option<u32> {
+        let list = if self.older.first == NIL { &mut self.newer } else { &mut self.older };
+        let element = list.first;
+        if element == NIL {
+            return None;
+        }
+        list.first = pool.header(element, header::LINK).load(Ordering::Relaxed);
+        pool.reuses.fetch_add(1, Ordering::AcqRel);
+        // What is written to the element from now on comes with the count: see `reuses`.
+        sync::fence(Ordering::Release);
+        Some(element)
+    }
+
+    fn pop_free(&mut self, pool: &Pool) -> Option<u32> {
+        if self.free == NIL {
+            return None;
+        }
+        let element = self.free;
+        self.free = pool.header(element, header::LINK).load(Ordering::Relaxed);
+        Some(element)
+    }
+
+    fn push_free(&mut self, pool: &Pool, element: u32) {
+        pool.header(element, header::LINK).store(self.free, Ordering::Relaxed);
+        self.free = element;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unlinked_elements_wait_for_readers() {
+        let domain = Domain::new(1);
+        domain.quiesce(0);
+        let pool = Pool::new(4, 32, domain.clone()).unwrap();
+        let first = pool.take(0).unwrap();
+        pool.retire(0, first);
+        let others: Vec<u32> = (0..3).map(|_| pool.take(0).unwrap()).collect();
+        assert!(!others.contains(&first));
+        assert_eq!(pool.reuses(), 0);
+        domain.quiesce(0);
+        domain.advance();
+        domain.quiesce(0);
+        assert_eq!(pool.take(0), Some(first));
+        assert_eq!(pool.reuses(), 0, "the reader had passed");
+        assert_eq!(pool.take(0), None);
+    }
+
+    #[test]
+    fn with_nothing_free_the_longest_waiting_is_reused() {
+        let domain = Domain::new(1);
+        domain.quiesce(0);
+        let pool = Pool::new(2, 32, domain).unwrap();
+        let (first, second) = (pool.take(0).unwrap(), pool.take(9).unwrap());
+        pool.retire(0, second);
+        pool.retire(0, first);
+        assert_eq!(pool.take(0), Some(second));
+        assert_eq!(pool.take(9), Some(first));
+        assert_eq!(pool.reuses(), 2);
+        assert_eq!(pool.take(0), None);
+    }
+}
