@@ -33,6 +33,7 @@ flags+=("-I/usr/include/$(uname -m)-linux-gnu")
 
 mkdir -p "$out"
 built=0
+failed=()
 for name in "${names[@]}"; do
     source=programs/$name.c
     object=$out/$name.o
@@ -46,8 +47,12 @@ for name in "${names[@]}"; do
         [ "$object" -nt scripts/build-programs.sh ]; then
         continue
     fi
-    "$clang" "${flags[@]}" "${extra[@]}" -c "$source" -o "$object.tmp"
-    mv "$object.tmp" "$object"
-    built=$((built + 1))
+    if "$clang" "${flags[@]}" "${extra[@]}" -c "$source" -o "$object.tmp"; then
+        mv "$object.tmp" "$object"
+        built=$((built + 1))
+    else
+        failed+=("$name")
+    fi
 done
 echo "programs: ${#names[@]} in $out ($built compiled by $clang)"
+[ ${#failed[@]} -eq 0 ] || { echo "build-programs.sh: failed: ${failed[*]}" >&2; exit 1; }

@@ -57,7 +57,11 @@ static __always_inline void *take(struct cursor *cursor, __u64 size)
 // Length of the linear part; what statistics count unless a program asks for whole frames.
 static __always_inline __u64 linear_bytes(struct xdp_md *ctx)
 {
-    return ctx->data_end - ctx->data;
+    __u64 bytes = ctx->data_end - ctx->data;
+
+    // Or clang moves a constant into the subtraction, and a packet pointer is no number.
+    barrier_var(bytes);
+    return bytes;
 }
 
 // For maps whose counters are per CPU: no atomics needed.
