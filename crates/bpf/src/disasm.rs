@@ -7,6 +7,7 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::insn::*;
 use crate::program::Linked;
+use crate::proto::helper_name;
 
 /// An instruction of a program, ready to be printed: `(b7) r0 = 2`.
 #[derive(Debug, Clone, Copy)]
@@ -116,7 +117,10 @@ impl Disasm<'_> {
                 None => write!(f, "call kfunc#{imm}"),
             };
         }
-        write!(f, "call helper#{imm}")
+        match u32::try_from(imm).ok().and_then(helper_name) {
+            Some(name) => write!(f, "call {name}#{imm}"),
+            None => write!(f, "call unknown#{imm}"),
+        }
     }
 
     /// Name of the function that a call or function reference leads to.
@@ -274,6 +278,7 @@ mod tests {
             (text(0xdb, 1, 2, 0, 0xf1), "(db) r0 = atomic64_cmpxchg((u64 *)(r1 +0), r0, r2)"),
             (text(0x2d, 1, 2, 9, 0), "(2d) if r1 > r2 goto pc+9"),
             (text(0x16, 1, 0, -3, 8), "(16) if w1 == 0x8 goto pc-3"),
+            (text(0x85, 0, 0, 0, 1), "(85) call bpf_map_lookup_elem#1"),
             (text(0x85, 0, 1, 0, 7), "(85) call pc+7"),
             (text(0x95, 0, 0, 0, 0), "(95) exit"),
             (text(0xe5, 0, 0, 2, 0), "(e5) may_goto pc+2"),

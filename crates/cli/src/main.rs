@@ -1,3 +1,67 @@
-//! The `towpath` binary.
+//! The `towpath` binary: reads the command line, runs one command, turns errors into exit codes.
 
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod args;
+mod error;
+mod fib;
+mod files;
+mod generate;
+mod inspect;
+mod output;
+mod prog;
+mod program;
+mod suggest;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::{Cli, Command, ProgCommand};
+use error::{CliError, Status};
+use output::Output;
+
+fn main() -> ExitCode {
+    let Cli { output, command } = Cli::parse();
+    let mut output = Output::new(output);
+    let result = execute(command, &mut output).and_then(|status| {
+        output.flush()?;
+        Ok(status)
+    });
+    match result {
+        Ok(status) => status.into(),
+        Err(error) => {
+            let told = report_error(&error, &mut output).and_then(|()| output.flush());
+            // If even that can't be told, the exit status still can.
+            told.err().map_or(error.status(), |_| error.status()).into()
+        }
+    }
+}
+
+fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
+    match command {
+        Command::Verify(args) => return verify::verify(&args, output),
+        Command::Prog { command: ProgCommand::Dump(args) } => prog::dump(&args, output)?,
+        Command::Inspect(args) => inspect::inspect(&args, output)?,
+        Command::Completions { shell } => generate::completions(shell, output)?,
+        Command::Man { dir } => generate::manual(dir.as_deref(), output)?,
+        Command::Run(_) | Command::Prog { command: ProgCommand::Run(_) } => {
+            return Err(CliError::NotYet);
+        }
+    }
+    Ok(Status::Ok)
+}
+
+/// Tells of an error: a sentence on standard error, or `{"error": ...}` on standard output.
+#[expect(clippy::print_stderr, reason = "the one place where errors are told")]
+fn report_error(error: &CliError, output: &mut Output) -> Result<(), CliError> {
+    if error.status() == Status::Ok {
+        return Ok(());
+    }
+    if output.json {
+        return output.json(&serde_json::json!({ "error": error.to_string() }));
+    }
+    eprintln!("error: {error}");
+    Ok(())
+}

@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 pub mod frame;
+pub mod host;
 mod memory;
 
 pub use frame::{Frame, FrameError, RxInfo};

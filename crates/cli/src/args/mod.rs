@@ -1,0 +1,134 @@
+//! What can be said on the command line. Help, manual page and completions come from these types.
+//!
+//! Names follow the tools people know: xdp-loader's `-n` and `-s` choose a program, bpftool's
+//! `prog run` and `prog dump` keep their verbs and words.
+
+mod programs;
+mod run;
+
+pub use programs::{Assignment, ProgramArgs, Selection};
+pub use run::{DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec};
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// XDP in user space: verify and run compiled XDP programs, without root, kernel or network card.
+///
+/// Towpath takes an XDP object file as the compiler made it, proves its programs safe by the
+/// kernel's rules, and runs them over captures and single packets.
+///
+/// Exit status: 0 when all went well; 1 when a program was refused (by the verifier, or by the
+/// running kernel); 2 when the command line or a file could not be understood.
+#[derive(Debug, Parser)]
+#[command(name = "towpath", version, subcommand_required = true, arg_required_else_help = true)]
+#[command(max_term_width = 100)]
+pub struct Cli {
+    /// How results are shown, for every command.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// How results are shown.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// Print JSON instead of text; errors too, as {"error": "..."}
+    #[arg(short = 'j', long, global = true)]
+    pub json: bool,
+    /// Print JSON over several lines
+    #[arg(long, global = true)]
+    pub pretty: bool,
+    /// Say more: the verifier's log, what programs print; twice for every instruction
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program over a capture and show its verdicts
+    ///
+    /// Every frame of the capture goes through the program as if it had just been received.
+    /// Frames that survive (XDP_PASS, XDP_TX, XDP_REDIRECT) can be written to a capture again,
+    /// each with its verdict and redirect target.
+    Run(Box<RunArgs>),
+    /// Check whether programs would be accepted
+    ///
+    /// Without -n or -s, every XDP program of every object is verified. With --json there is one
+    /// line for each program.
+    Verify(VerifyArgs),
+    /// Run one packet through a program, or show its instructions
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Prog {
+        /// What to do with the program.
+        #[command(subcommand)]
+        command: ProgCommand,
+    },
+    /// Show what an object file contains
+    ///
+    /// Programs, maps, global variables, licence and sizes. Nothing is verified or run.
+    Inspect(InspectArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, in roff
+    Man {
+        /// Write one page for each command into this directory instead
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+}
+
+/// The commands under `prog`.
+#[derive(Debug, Subcommand)]
+pub enum ProgCommand {
+    /// Run one packet through a program (BPF_PROG_TEST_RUN)
+    ///
+    /// The packet is read from a file, or from standard input with "-": raw bytes, or the first
+    /// frame of a pcap or pcapng file. With --exec kernel the same linked program is loaded into
+    /// the running kernel instead, which needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON.
+    Run(Box<ProgRunArgs>),
+    /// Show the instructions of a program
+    Dump(DumpArgs),
+}
+
+/// Arguments of `verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Object files
+    #[arg(value_name = "OBJ", required = true)]
+    pub objects: Vec<PathBuf>,
+    /// Which programs; all when not given.
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Values for global variables.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+}
+
+/// Arguments of `inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// Object file
+    #[arg(value_name = "OBJ")]
+    pub object: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_table_of_arguments_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,53 @@
+//! Arguments that several commands share: which program, and what it is linked with.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+
+/// Which program of an object; not needed when it has only one.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Program")]
+pub struct Selection {
+    /// The program with this name (its C function)
+    #[arg(short = 'n', long = "prog-name", visible_alias = "name", value_name = "PROG")]
+    pub name: Option<String>,
+    /// The program in this ELF section
+    #[arg(short, long, value_name = "SEC", conflicts_with = "name")]
+    pub section: Option<String>,
+}
+
+/// What a program is linked with.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Program")]
+pub struct ProgramArgs {
+    /// Set a global variable before the program is linked: an integer, true, false, or hex:BYTES
+    #[arg(long = "set", value_name = "VAR=VALUE")]
+    pub set: Vec<Assignment>,
+    /// Kernel types for CO-RE: a BTF file, or "builtin" for those that ship with Towpath [default:
+    /// the running kernel's, else builtin]
+    #[arg(long, value_name = "FILE")]
+    pub btf: Option<PathBuf>,
+}
+
+/// `VAR=VALUE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assignment {
+    /// The variable.
+    pub name: String,
+    /// Its value, not yet understood.
+    pub value: String,
+}
+
+impl FromStr for Assignment {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() && !value.is_empty() => {
+                Ok(Assignment { name: name.trim().to_owned(), value: value.trim().to_owned() })
+            }
+            _ => Err("expected VAR=VALUE, e.g. limit=100"),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Arguments of the commands that run or show one program.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::{ProgramArgs, Selection};
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Object file
+    #[arg(value_name = "OBJ")]
+    pub object: PathBuf,
+    /// Which program.
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Capture to run over, pcap or pcapng; "-" is standard input
+    #[arg(long = "in", value_name = "A.pcap", required = true)]
+    pub input: PathBuf,
+    /// Write surviving frames here as pcapng, with verdicts and redirect targets
+    #[arg(long = "out", value_name = "B.pcapng")]
+    pub output: Option<PathBuf>,
+    /// Run over the whole capture this many times; --out gets the frames of the first
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+    /// What executes the program
+    #[arg(long, value_enum, default_value_t = RunExec::Interp)]
+    pub exec: RunExec,
+    /// What is around the program.
+    #[command(flatten)]
+    pub surroundings: Surroundings,
+    /// What it is linked with.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+}
+
+/// Arguments of `prog run`.
+#[derive(Debug, Args)]
+pub struct ProgRunArgs {
+    /// Object file
+    #[arg(value_name = "OBJ")]
+    pub object: PathBuf,
+    /// Which program.
+    #[command(flatten)]
+    pub selection: Selection,
+    /// The packet: raw bytes, or a capture of which the first frame is taken; "-" is standard input
+    #[arg(long, value_name = "FILE", required = true)]
+    pub data_in: PathBuf,
+    /// Write the packet here as the program left it; "-" is standard output
+    #[arg(long, value_name = "FILE")]
+    pub data_out: Option<PathBuf>,
+    /// The context as bytes: struct xdp_md, little endian
+    #[arg(long, value_name = "FILE")]
+    pub ctx_in: Option<PathBuf>,
+    /// Write the context here as it is afterwards; "-" is standard output
+    #[arg(long, value_name = "FILE")]
+    pub ctx_out: Option<PathBuf>,
+    /// Run the program this many times; duration_ns is for one run
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+    /// What executes the program
+    #[arg(long, value_enum, default_value_t = ProgRunExec::Interp)]
+    pub exec: ProgRunExec,
+    /// What is around the program.
+    #[command(flatten)]
+    pub surroundings: Surroundings,
+    /// What it is linked with.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+}
+
+/// What a program finds around it.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Surroundings")]
+pub struct Surroundings {
+    /// First contents of maps, JSON by map name
+    #[arg(long, value_name = "M.json")]
+    pub map_init: Option<PathBuf>,
+    /// Show the maps' contents afterwards
+    #[arg(long)]
+    pub dump_maps: bool,
+    /// Interfaces, routes and neighbours that helpers answer from, TOML or JSON
+    #[arg(long, value_name = "FILE")]
+    pub fib: Option<PathBuf>,
+    /// Interface that frames arrive on (ctx->ingress_ifindex)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub ifindex: u32,
+    /// CPUs to pretend to have: values in an element of a per-CPU map
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub cpus: u32,
+}
+
+/// What `run` can execute programs with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RunExec {
+    /// The interpreter: every access checked
+    Interp,
+}
+
+/// What `prog run` can execute programs with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProgRunExec {
+    /// The interpreter: every access checked
+    Interp,
+    /// The running kernel, through BPF_PROG_TEST_RUN
+    Kernel,
+}
+
+impl ProgRunExec {
+    /// The word on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            ProgRunExec::Interp => "interp",
+            ProgRunExec::Kernel => "kernel",
+        }
+    }
+}
+
+/// Arguments of `prog dump`.
+#[derive(Debug, Args)]
+pub struct DumpArgs {
+    /// Object file
+    #[arg(value_name = "OBJ")]
+    pub object: PathBuf,
+    /// What to show
+    #[arg(value_enum, default_value_t = DumpForm::Xlated)]
+    pub form: DumpForm,
+    /// Which program.
+    #[command(flatten)]
+    pub selection: Selection,
+    /// What it is linked with.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+}
+
+/// What `prog dump` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DumpForm {
+    /// Instructions, linked: maps, subprograms and types resolved
+    Xlated,
+    /// Instructions below the C lines they come from
+    Source,
+}

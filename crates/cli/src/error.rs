@@ -1,0 +1,140 @@
+//! Every way a command can fail, and the exit status that goes with it.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use towpath_bpf::object::{GlobalError, ObjectError, SelectError};
+
+/// A command that failed. The message is one sentence for the person who typed it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CliError {
+    /// A file could not be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file is larger than anything of its kind.
+    #[error("{}: {size} bytes, more than the {limit} that {what} may have", path.display())]
+    FileTooLarge {
+        /// The file.
+        path: PathBuf,
+        /// What kind of file was expected.
+        what: &'static str,
+        /// Its size.
+        size: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Standard output is gone or full.
+    #[error("standard output: {0}")]
+    Stdout(io::Error),
+    /// An object file that can't be understood.
+    #[error("{}: {source}", path.display())]
+    Object {
+        /// The object file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ObjectError,
+    },
+    /// No such program, or several.
+    #[error("{}: {source}; use -n PROG or -s SECTION", path.display())]
+    Select {
+        /// The object file.
+        path: PathBuf,
+        /// What was asked for and what there is.
+        source: SelectError,
+    },
+    /// `--set` with a variable or value that does not fit.
+    #[error("{}: --set: {source}", path.display())]
+    Global {
+        /// The object file.
+        path: PathBuf,
+        /// What is wrong.
+        source: GlobalError,
+    },
+    /// `--set` with a value of no known form.
+    #[error("--set {name}={value}: expected an integer (10, -1, 0x1f), true, false, or hex:BYTES")]
+    Value {
+        /// The variable.
+        name: String,
+        /// What was given.
+        value: String,
+    },
+    /// A program that can't be linked: a type, symbol or map that is not there.
+    #[error("{}: program {program}: {source}", path.display())]
+    Link {
+        /// The object file.
+        path: PathBuf,
+        /// The program.
+        program: String,
+        /// What is missing.
+        source: ObjectError,
+    },
+    /// A capture that can't be read or written.
+    #[error("{}: {source}", path.display())]
+    Capture {
+        /// The capture.
+        path: PathBuf,
+        /// What is wrong, and where.
+        source: towpath_capture::Error,
+    },
+    /// A capture of something other than Ethernet.
+    #[error(
+        "{}: frame {frame} is from an interface of link type {link_type}, and XDP programs take \
+         Ethernet frames (link type 1): capture on an Ethernet interface, not on \"any\"",
+        path.display()
+    )]
+    LinkType {
+        /// The capture.
+        path: PathBuf,
+        /// Number of the frame, from 1.
+        frame: u64,
+        /// `LINKTYPE_*`
+        link_type: u16,
+    },
+    /// Running programs waits for the front door of `crates/xdp`.
+    #[error("this build cannot run programs yet")]
+    NotYet,
+    /// A file in a text format that can't be understood.
+    #[error("{}: {message}", path.display())]
+    Text {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        message: String,
+    },
+}
+
+/// What a command that did not fail has to say to the caller's shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Status {
+    /// All went well.
+    Ok = 0,
+    /// A program was refused.
+    Refused = 1,
+    /// The command line or a file could not be understood.
+    Unreadable = 2,
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> Self {
+        ExitCode::from(status as u8)
+    }
+}
+
+impl CliError {
+    /// The exit status that goes with this error.
+    pub fn status(&self) -> Status {
+        match self {
+            // The reader of our output has seen enough (`towpath ... | head`).
+            CliError::Stdout(source) if source.kind() == io::ErrorKind::BrokenPipe => Status::Ok,
+            CliError::Link { .. } => Status::Refused,
+            _ => Status::Unreadable,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Where results go: text or JSON on standard output, with colours when it is a terminal.
+
+mod progress;
+mod style;
+mod table;
+
+pub use progress::Progress;
+pub use style::Style;
+pub use table::{Align, Table, grouped, in_bytes};
+
+use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
+
+use serde::Serialize;
+
+use crate::args::OutputArgs;
+use crate::error::CliError;
+
+/// Standard output and how to use it.
+#[derive(Debug)]
+pub struct Output {
+    stdout: BufWriter<Stdout>,
+    /// JSON was asked for.
+    pub json: bool,
+    /// How often `-v` was given.
+    pub verbose: u8,
+    /// Colours, or none.
+    pub style: Style,
+    pretty: bool,
+}
+
+impl Output {
+    /// Standard output as the arguments want it.
+    pub fn new(args: OutputArgs) -> Self {
+        let OutputArgs { json, pretty, verbose } = args;
+        let stdout = io::stdout();
+        // https://no-color.org: set and not empty means no colours.
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let style = Style::new(stdout.is_terminal() && !no_color && !json);
+        Output { stdout: BufWriter::new(stdout), json: json || pretty, verbose, style, pretty }
+    }
+
+    /// Prints a line of text.
+    pub fn line(&mut self, text: &str) -> Result<(), CliError> {
+        self.bytes(text.as_bytes())?;
+        self.bytes(b"\n")
+    }
+
+    /// Prints a JSON document: on one line, or over several with `--pretty`.
+    pub fn json(&mut self, value: &impl Serialize) -> Result<(), CliError> {
+        let result = if self.pretty {
+            serde_json::to_writer_pretty(&mut self.stdout, value)
+        } else {
+            serde_json::to_writer(&mut self.stdout, value)
+        };
+        result.map_err(|error| CliError::Stdout(error.into()))?;
+        self.bytes(b"\n")
+    }
+
+    /// Prints a table, indented by two spaces.
+    pub fn table(&mut self, table: &Table) -> Result<(), CliError> {
+        let text = table.render(self.style);
+        self.bytes(text.as_bytes())
+    }
+
+    /// As [`Output::table`]; nothing at all for a table without rows.
+    pub fn section(&mut self, table: &Table) -> Result<(), CliError> {
+        if table.is_empty() { Ok(()) } else { self.table(table) }
+    }
+
+    /// Tells something about the result on standard error, apart from the result itself.
+    #[expect(clippy::print_stderr, reason = "advice does not belong into what is piped on")]
+    pub fn note(&self, text: &str) {
+        eprintln!("note: {text}");
+    }
+
+    /// Writes bytes as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), CliError> {
+        self.stdout.write_all(bytes).map_err(CliError::Stdout)
+    }
+
+    /// Makes sure that everything has left the process.
+    pub fn flush(&mut self) -> Result<(), CliError> {
+        self.stdout.flush().map_err(CliError::Stdout)
+    }
+}

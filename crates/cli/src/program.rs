@@ -1,0 +1,151 @@
+//! From the arguments to a linked or verified program: open, set globals, select, link, verify.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use towpath_bpf::btf::Btf;
+use towpath_bpf::object::{GlobalValue, ObjectError};
+use towpath_bpf::{Env, Linked, Object};
+
+use crate::args::{Assignment, ProgramArgs, Selection};
+use crate::error::CliError;
+use crate::files;
+
+/// An object file and what to link it against.
+#[derive(Debug)]
+pub struct Opened {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The object, its globals set.
+    pub object: Object,
+    env: Env,
+}
+
+/// Reads and opens an object file, nothing more.
+pub fn open_object(path: &Path) -> Result<Object, CliError> {
+    let bytes = files::read(path, "an object file", OBJECT_BYTES_MAX)?;
+    let name = path.display().to_string();
+    Object::open(&bytes, &name).map_err(|source| CliError::Object { path: path.to_owned(), source })
+}
+
+impl Opened {
+    /// Opens an object file and sets the globals that the arguments name.
+    pub fn new(path: &Path, args: &ProgramArgs) -> Result<Self, CliError> {
+        Self::with_env(path, args, kernel_types(args.btf.as_deref())?)
+    }
+
+    /// As [`Opened::new`], with kernel types found before.
+    pub fn with_env(path: &Path, args: &ProgramArgs, env: Env) -> Result<Self, CliError> {
+        let mut object = open_object(path)?;
+        for Assignment { name, value } in &args.set {
+            let parsed = parse_value(value)
+                .ok_or_else(|| CliError::Value { name: name.clone(), value: value.clone() })?;
+            object
+                .set_global(name, &parsed)
+                .map_err(|source| CliError::Global { path: path.to_owned(), source })?;
+        }
+        Ok(Opened { path: path.to_owned(), object, env })
+    }
+
+    /// The index of the program that the arguments choose.
+    pub fn select(&self, selection: &Selection) -> Result<usize, CliError> {
+        let Selection { name, section } = selection;
+        self.object
+            .select(name.as_deref(), section.as_deref())
+            .map_err(|source| CliError::Select { path: self.path.clone(), source })
+    }
+
+    /// Links a program.
+    pub fn link(&self, program: usize) -> Result<Linked, CliError> {
+        self.object.link(program, &self.env).map_err(|source| self.link_error(program, source))
+    }
+
+    /// The kernel that programs are linked against.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    fn link_error(&self, program: usize, source: ObjectError) -> CliError {
+        let program = self.object.programs().get(program);
+        CliError::Link {
+            path: self.path.clone(),
+            program: program.map_or_else(String::new, |program| program.name.clone()),
+            source,
+        }
+    }
+}
+
+/// The kernel types to link against: those asked for, else the running kernel's, else ours.
+pub fn kernel_types(wanted: Option<&Path>) -> Result<Env, CliError> {
+    match wanted {
+        Some(path) if path == Path::new("builtin") => Ok(Env::builtin()),
+        Some(path) => {
+            let bytes = files::read(path, "kernel BTF", BTF_BYTES_MAX)?;
+            let btf = Btf::parse(&bytes).map_err(|error| CliError::Text {
+                path: path.to_owned(),
+                message: error.to_string(),
+            })?;
+            Ok(Env::new(Arc::new(btf)))
+        }
+        // A kernel without BTF, or with one that makes no sense, is not the user's mistake.
+        None => {
+            let running = files::read(Path::new(RUNNING_KERNEL), "kernel BTF", BTF_BYTES_MAX);
+            let btf = running.ok().and_then(|bytes| Btf::parse(&bytes).ok());
+            Ok(btf.map_or_else(Env::builtin, |btf| Env::new(Arc::new(btf))))
+        }
+    }
+}
+
+/// `10`, `-1`, `0x1f`, `true`, `hex:00ff`.
+fn parse_value(text: &str) -> Option<GlobalValue> {
+    if let Some(digits) = text.strip_prefix("hex:") {
+        return parse_hex(digits).map(GlobalValue::Bytes);
+    }
+    match text {
+        "true" => return Some(GlobalValue::Int(1)),
+        "false" => return Some(GlobalValue::Int(0)),
+        _ => {}
+    }
+    let (negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
+    let value = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => digits.parse(),
+    };
+    let value = i128::from(value.ok()?);
+    Some(GlobalValue::Int(if negative { -value } else { value }))
+}
+
+/// Bytes from hex digits, with or without spaces and colons between bytes.
+fn parse_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u8> = text
+        .chars()
+        .filter(|c| !matches!(c, ' ' | ':'))
+        .map(|c| c.to_digit(16).map(|digit| digit as u8))
+        .collect::<Option<_>>()?;
+    let pairs = digits.chunks_exact(2);
+    if !pairs.remainder().is_empty() {
+        return None;
+    }
+    Some(pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
+}
+
+const RUNNING_KERNEL: &str = "/sys/kernel/btf/vmlinux";
+const OBJECT_BYTES_MAX: u64 = 256 << 20;
+const BTF_BYTES_MAX: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_four_forms() {
+        assert_eq!(parse_value("10"), Some(GlobalValue::Int(10)));
+        assert_eq!(parse_value("-1"), Some(GlobalValue::Int(-1)));
+        assert_eq!(parse_value("0xff"), Some(GlobalValue::Int(255)));
+        assert_eq!(parse_value("true"), Some(GlobalValue::Int(1)));
+        assert_eq!(parse_value("hex:0a0b"), Some(GlobalValue::Bytes(vec![10, 11])));
+        for wrong in ["", "ten", "1.5", "hex:abc", "hex:xy", "--1"] {
+            assert_eq!(parse_value(wrong), None, "{wrong}");
+        }
+    }
+}

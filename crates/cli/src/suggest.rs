@@ -1,0 +1,34 @@
+//! "Did you mean": the nearest of the names that exist.
+
+/// `; did you mean X?` for a name that is nearly right, else the list of what there is.
+pub fn among<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    let near = names
+        .iter()
+        .map(|name| (strsim::damerau_levenshtein(wanted, name), *name))
+        .filter(|(distance, name)| *distance <= 1 + name.len() / 4)
+        .min();
+    if let Some((_, name)) = near {
+        return format!("; did you mean \"{name}\"?");
+    }
+    if names.is_empty() {
+        return "; there are none".to_owned();
+    }
+    let shown = names.iter().take(LISTED_MAX).copied().collect::<Vec<_>>().join(", ");
+    let more = if names.len() > LISTED_MAX { ", ..." } else { "" };
+    format!("; there are: {shown}{more}")
+}
+
+const LISTED_MAX: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_is_recognised_and_anything_else_gets_the_list() {
+        assert_eq!(among("couters", ["counters", "blocked"]), "; did you mean \"counters\"?");
+        assert_eq!(among("x", ["counters", "blocked"]), "; there are: counters, blocked");
+        assert_eq!(among("x", []), "; there are none");
+    }
+}

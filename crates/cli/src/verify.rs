@@ -1,0 +1,164 @@
+//! `towpath verify`: would these programs be accepted, and if not, why?
+
+use std::path::Path;
+
+use serde::Serialize;
+use towpath_bpf::Env;
+use towpath_bpf::object::ProgramKind;
+use towpath_bpf::verifier::{self, Options, Rejection, Report, Stats};
+
+use crate::args::VerifyArgs;
+use crate::error::{CliError, Status};
+use crate::output::{Output, grouped};
+use crate::program::{Opened, kernel_types};
+
+/// One line of `--json`.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    object: String,
+    program: &'a str,
+    section: &'a str,
+    accepted: bool,
+    insns: u64,
+    states: u64,
+    elapsed_us: u128,
+    reason: Option<Reason>,
+}
+
+/// Why a program was refused.
+#[derive(Debug, Default, Serialize)]
+struct Reason {
+    insn: Option<usize>,
+    source: Option<String>,
+    message: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    registers: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    hint: String,
+}
+
+/// Verifies every program asked for; an object that cannot be read does not keep the rest from it.
+pub fn verify(args: &VerifyArgs, output: &mut Output) -> Result<Status, CliError> {
+    let env = kernel_types(args.program.btf.as_deref())?;
+    let mut worst = Status::Ok;
+    for path in &args.objects {
+        let status = match verify_object(path, args, &env, output) {
+            Err(error @ CliError::Stdout(_)) => return Err(error),
+            Err(error) => {
+                crate::report_error(&error, output)?;
+                error.status()
+            }
+            Ok(status) => status,
+        };
+        worst = worst.max(status);
+    }
+    Ok(worst)
+}
+
+fn verify_object(
+    path: &Path,
+    args: &VerifyArgs,
+    env: &Env,
+    output: &mut Output,
+) -> Result<Status, CliError> {
+    let opened = Opened::with_env(path, &args.program, env.clone())?;
+    let chosen = if args.selection.name.is_some() || args.selection.section.is_some() {
+        vec![opened.select(&args.selection)?]
+    } else {
+        xdp_programs(&opened)
+    };
+    if chosen.is_empty() {
+        return Err(CliError::Text {
+            path: path.to_owned(),
+            message: "no XDP programs; choose another kind with -n PROG".to_owned(),
+        });
+    }
+    let mut worst = Status::Ok;
+    for program in chosen {
+        worst = worst.max(verify_program(&opened, program, output)?);
+    }
+    Ok(worst)
+}
+
+/// All programs that are, or may be, XDP programs.
+fn xdp_programs(opened: &Opened) -> Vec<usize> {
+    let programs = opened.object.programs().iter().enumerate();
+    let wanted = programs.filter(|(_, program)| !matches!(program.kind, ProgramKind::Other(_)));
+    wanted.map(|(index, _)| index).collect()
+}
+
+fn verify_program(opened: &Opened, index: usize, output: &mut Output) -> Result<Status, CliError> {
+    let Some(program) = opened.object.programs().get(index) else { return Ok(Status::Ok) };
+    let mut options = Options::default();
+    options.log_level = u32::from(output.verbose).min(2);
+    let (result, log, stats) = match opened.link(index) {
+        Ok(linked) => {
+            let Report { result, log, stats, .. } = verifier::verify_with_log(linked, &options);
+            (result.map(drop).map_err(|rejection| reason(&rejection)), log, stats)
+        }
+        Err(CliError::Link { source, .. }) => {
+            let reason = Reason { message: source.to_string(), ..Reason::default() };
+            (Err(reason), String::new(), Stats::default())
+        }
+        Err(error) => return Err(error),
+    };
+    let status = if result.is_ok() { Status::Ok } else { Status::Refused };
+    let line = Line {
+        object: opened.path.display().to_string(),
+        program: &program.name,
+        section: &program.section,
+        accepted: result.is_ok(),
+        insns: stats.insns_processed,
+        states: stats.total_states,
+        elapsed_us: stats.elapsed.as_micros(),
+        reason: result.err(),
+    };
+    if output.json {
+        output.json(&line)?;
+    } else {
+        print(&line, &log, output)?;
+    }
+    Ok(status)
+}
+
+fn reason(rejection: &Rejection) -> Reason {
+    let insn = rejection.insn.as_ref();
+    let source = insn.and_then(|insn| insn.source.as_ref());
+    Reason {
+        insn: insn.map(|insn| insn.index),
+        source: source.map(|line| format!("{}:{}: {}", line.file, line.line, line.text)),
+        message: rejection.message.clone(),
+        registers: rejection.registers.clone(),
+        hint: rejection.hint.clone(),
+    }
+}
+
+fn print(line: &Line<'_>, log: &str, output: &mut Output) -> Result<(), CliError> {
+    let style = output.style;
+    if !log.is_empty() {
+        output.line(log.trim_end())?;
+    }
+    let verdict = if line.accepted { style.good("accepted") } else { style.bad("refused ") };
+    let name = style.bold(line.program);
+    let cost = format!(
+        "{} insns, {} states, {:.1} ms",
+        grouped(line.insns),
+        grouped(line.states),
+        line.elapsed_us as f64 / 1000.0
+    );
+    let place = format!("{} ({})", line.object, line.section);
+    output.line(&format!("{verdict}  {name}  {}  {cost}", style.dim(&place)))?;
+    let Some(reason) = &line.reason else { return Ok(()) };
+    output.line(&format!("  {}", reason.message))?;
+    if let Some(insn) = reason.insn {
+        let source = reason.source.as_deref().unwrap_or("no line information");
+        output.line(&format!("  at instruction {insn}, {}", style.source(source)))?;
+    }
+    if !reason.registers.is_empty() {
+        output.line(&format!("  known here: {}", reason.registers))?;
+    }
+    if !reason.hint.is_empty() {
+        output.line(&format!("  hint: {}", reason.hint))?;
+    }
+    Ok(())
+}
