@@ -61,6 +61,8 @@ impl Flags {
     pub(crate) const NON_OWN_REF: Flags = Flags(1 << 9);
     /// Of arguments only: memory that the callee fills.
     pub(crate) const UNINIT: Flags = Flags(1 << 10);
+    /// Of `Mem`: bytes of the frame, void when the frame changes (`DYNPTR_TYPE_XDP`).
+    pub(crate) const PACKET_SLICE: Flags = Flags(1 << 11);
 
     pub(crate) const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0

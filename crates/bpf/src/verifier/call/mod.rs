@@ -3,37 +3,16 @@
 use crate::errno::Errno;
 use crate::insn::Insn;
 
+mod traits;
+
+pub(crate) use traits::{CallTraits, traits};
+
 use super::env::{Result, Verifier};
 use super::reg::{Base, DynptrKind, Reg};
 
 /// What the call checks remember of a call instruction over all paths.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallAux {}
-
-/// What the control-flow pass must know of a call before its arguments are known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CallTraits {
-    /// Arguments it reads, r1 first (`None`: unknown, take all five).
-    pub(crate) arg_count: Option<u8>,
-    /// Calls a function of the program before it returns (`is_sync_callback_calling_function`).
-    pub(crate) calls_back_sync: bool,
-    /// Has a function of the program called later (timer, workqueue).
-    pub(crate) calls_back_async: bool,
-    /// `*_next` of an open-coded iterator.
-    pub(crate) iter_next: bool,
-    /// Packet pointers are void afterwards.
-    pub(crate) changes_packet: bool,
-    pub(crate) might_sleep: bool,
-    /// `bpf_throw`: does not return.
-    pub(crate) throws: bool,
-    /// Keeps r1..r5 as far as it doesn't take them (`bpf_fastcall`).
-    pub(crate) fastcall: bool,
-}
-
-/// The traits of the call `insn`; of a call this module does not know, the defaults.
-pub(crate) fn traits(_v: &Verifier<'_>, _insn: &Insn) -> CallTraits {
-    CallTraits::default()
-}
 
 /// Checks a helper call in the current state and applies its effects (`check_helper_call`).
 pub(crate) fn check_helper_call(v: &mut Verifier<'_>, _insn_idx: usize, insn: &Insn) -> Result<()> {
@@ -104,4 +83,17 @@ pub(crate) fn mark_dynptr_reg(v: &mut Verifier<'_>, reg: &mut Reg, kind: DynptrK
         super::reg::Payload::Dynptr { kind, first_slot: true },
     );
     reg.id = id;
+}
+
+/// A load from, or store to, a socket that a helper or map gave (`check_sock_access`): which fields
+/// may be read with which sizes. The caller sets the loaded register to an unknown number.
+pub(crate) fn check_sock_access(
+    v: &mut Verifier<'_>,
+    regno: u8,
+    off: i32,
+    size: u32,
+    access: super::env::Access,
+) -> Result<()> {
+    let _ = (off, size, access);
+    Err(v.reject(Errno::EACCES, format!("R{regno} invalid sock access")))
 }
