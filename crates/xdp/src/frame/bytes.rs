@@ -59,7 +59,7 @@ impl Frame {
     }
 
     /// The checks at the start of `bpf_xdp_pointer`, in its order.
-    fn check_range(&self, offset: usize, len: usize) -> Result<(), Errno> {
+    pub(crate) fn check_range(&self, offset: usize, len: usize) -> Result<(), Errno> {
         if offset > OFFSET_MAX || len > OFFSET_MAX {
             return Err(Errno::EFAULT);
         }

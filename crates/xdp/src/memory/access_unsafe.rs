@@ -32,16 +32,6 @@ impl Grant {
     pub(crate) unsafe fn new(addr: u64, len: u64) -> Grant {
         Grant { addr, len }
     }
-
-    /// Address of the first byte.
-    pub(crate) fn addr(self) -> u64 {
-        self.addr
-    }
-
-    /// Bytes.
-    pub(crate) fn len(self) -> u64 {
-        self.len
-    }
 }
 
 /// Loads a whole grant of 1, 2, 4 or 8 bytes, little endian.
@@ -133,6 +123,16 @@ pub(crate) fn copy_in(grant: Grant, bytes: &[u8]) {
             (addr, bytes) = (addr + 1, rest);
         }
     }
+}
+
+/// Takes the `bpf_spin_lock` in an aligned grant of 4 bytes.
+pub(crate) fn lock(grant: Grant) {
+    towpath_maps::fields::spin_lock(word(grant.addr));
+}
+
+/// Gives a lock taken with [`lock`] back.
+pub(crate) fn unlock(grant: Grant) {
+    towpath_maps::fields::spin_unlock(word(grant.addr));
 }
 
 fn modify_word(addr: u64, op: AtomicOp, operand: u32) -> u32 {

@@ -7,5 +7,5 @@
 mod access_unsafe;
 mod block_unsafe;
 
-pub(crate) use access_unsafe::{Grant, atomic, copy_in, copy_out, load, store};
+pub(crate) use access_unsafe::{Grant, atomic, copy_in, copy_out, load, lock, store, unlock};
 pub(crate) use block_unsafe::Block;

@@ -1,0 +1,88 @@
+//! One call of a helper: the run it happens in and checked access to its arguments.
+
+use std::sync::Arc;
+
+use towpath_bpf::Errno;
+use towpath_bpf::interp::{Callbacks, Stop, Violation};
+use towpath_maps::Map;
+
+use crate::run::Run;
+
+/// What a helper works with.
+pub(crate) struct Call<'c, 'r> {
+    /// The run: frame, worker, maps, memory.
+    pub(crate) run: &'c mut Run<'r>,
+    /// Calls functions of the program.
+    pub(crate) callbacks: &'c mut dyn Callbacks<Run<'r>>,
+}
+
+impl Call<'_, '_> {
+    /// The map in argument `number` (1..=5).
+    pub(crate) fn map(
+        &self,
+        function: &'static str,
+        args: &[u64; 5],
+        number: u8,
+    ) -> Result<Arc<Map>, Stop> {
+        let value = args[usize::from(number) - 1];
+        self.run.map_by_handle(value).ok_or_else(|| {
+            let why = "a map of this program";
+            Violation::Argument { function, argument: number, value, why }.into()
+        })
+    }
+
+    /// Copies `len` readable bytes.
+    pub(crate) fn read(&self, addr: u64, len: usize) -> Result<Bytes, Stop> {
+        let mut bytes = Bytes::zeroed(len);
+        self.run.read(addr, bytes.as_mut())?;
+        Ok(bytes)
+    }
+
+    /// Copies bytes to writable memory.
+    pub(crate) fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), Stop> {
+        Ok(self.run.write(addr, bytes)?)
+    }
+
+    /// Calls a function of the program.
+    pub(crate) fn callback(&mut self, function: u64, args: [u64; 5]) -> Result<u64, Stop> {
+        self.callbacks.call(self.run, function, args)
+    }
+}
+
+/// What a result means in r0: 0, or the negated error number.
+pub(crate) fn status(result: Result<(), Errno>) -> u64 {
+    match result {
+        Ok(()) => 0,
+        Err(errno) => errno.to_reg(),
+    }
+}
+
+/// Bytes copied out of a program's memory; small ones without an allocation.
+pub(crate) struct Bytes {
+    small: [u8; SMALL_BYTES],
+    large: Vec<u8>,
+    len: usize,
+}
+
+impl Bytes {
+    /// `len` zero bytes.
+    pub(crate) fn zeroed(len: usize) -> Bytes {
+        let large = if len > SMALL_BYTES { vec![0; len] } else { Vec::new() };
+        Bytes { small: [0; SMALL_BYTES], large, len }
+    }
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        if self.len > SMALL_BYTES { &self.large } else { &self.small[..self.len] }
+    }
+}
+
+impl AsMut<[u8]> for Bytes {
+    fn as_mut(&mut self) -> &mut [u8] {
+        if self.len > SMALL_BYTES { &mut self.large } else { &mut self.small[..self.len] }
+    }
+}
+
+/// Most keys and values fit; larger ones take an allocation.
+const SMALL_BYTES: usize = 128;

@@ -1,0 +1,64 @@
+//! Loops, locks and exceptions: helpers that steer the program.
+
+use towpath_bpf::Errno;
+use towpath_bpf::interp::{MAX_LOOPS, Stop, Violation};
+use towpath_bpf::proto::id;
+
+use super::{Call, KfuncTable, Table};
+
+pub(super) const TABLE: Table =
+    &[(id::LOOP, bpf_loop), (id::SPIN_LOCK, spin_lock), (id::SPIN_UNLOCK, spin_unlock)];
+
+pub(super) const KFUNCS: KfuncTable = &[("bpf_throw", throw)];
+
+/// `bpf_loop(nr_loops, callback, context, flags)`: the callback gets the index and the context; a
+/// return value other than 0 ends the loop. Returns the number of calls made.
+fn bpf_loop(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let [count, callback, context, flags, _] = args;
+    let count = count as u32;
+    if flags != 0 {
+        return Ok(Errno::EINVAL.to_reg());
+    }
+    if count > MAX_LOOPS {
+        return Ok(Errno::E2BIG.to_reg());
+    }
+    for index in 0..count {
+        if call.callback(callback, [u64::from(index), context, 0, 0, 0])? != 0 {
+            return Ok(u64::from(index) + 1);
+        }
+    }
+    Ok(u64::from(count))
+}
+
+/// `bpf_spin_lock(lock)`
+fn spin_lock(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let grant = call.run.grant_lock("bpf_spin_lock", args[0])?;
+    crate::memory::lock(grant);
+    Ok(0)
+}
+
+/// `bpf_spin_unlock(lock)`
+fn spin_unlock(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let grant = call.run.grant_lock("bpf_spin_unlock", args[0])?;
+    crate::memory::unlock(grant);
+    Ok(0)
+}
+
+/// `bpf_throw(cookie)`
+fn throw(_call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    Err(Stop::Throw(args[0]))
+}
+
+impl crate::run::Run<'_> {
+    fn grant_lock(
+        &self,
+        function: &'static str,
+        addr: u64,
+    ) -> Result<crate::memory::Grant, Violation> {
+        if !addr.is_multiple_of(4) {
+            let why = "an aligned lock";
+            return Err(Violation::Argument { function, argument: 1, value: addr, why });
+        }
+        self.grant(addr, 4, true)
+    }
+}

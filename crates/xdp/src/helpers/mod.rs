@@ -1,0 +1,88 @@
+//! Helpers and kfuncs: what a program can call.
+//!
+//! Each is a plain function `fn(&mut Call, [u64; 5]) -> Result<u64, Stop>` that takes the registers
+//! r1..r5 and returns r0. The interpreter calls it today and compiled code will call the same
+//! function. A helper trusts no register: [`Call`] checks every map, buffer and size argument again,
+//! and what the verifier should have refused ends the run with a [`Violation`].
+//!
+//! **To add a helper**: write the function in the file of its group (or a new file with a `TABLE`),
+//! add a line `(id::NAME, function)` to the group's `TABLE`, and list a new file's table in
+//! [`TABLES`]. Expected failures are `Ok(Errno::EINVAL.to_reg())`; `Err` is for what no verified
+//! program can do.
+//!
+//! **To add a kfunc**: the same with its name, `("bpf_name", function)`, in [`KFUNC_TABLES`].
+//!
+//! State that must outlive a call goes into [`Run`] (one run), [`crate::Worker`] (one thread) or
+//! [`crate::program::Surroundings`] (everything). Memory handed to the program is registered in
+//! `Run::extras` as long as the program may touch it.
+
+mod call;
+mod checksum;
+mod control;
+mod format;
+mod map;
+mod packet;
+mod redirect;
+mod time;
+mod trace;
+
+use std::sync::LazyLock;
+
+use towpath_bpf::interp::Stop;
+
+pub(crate) use call::Call;
+pub use trace::Trace;
+
+/// A helper or kfunc.
+pub(crate) type Helper = fn(&mut Call<'_, '_>, [u64; 5]) -> Result<u64, Stop>;
+
+/// Helpers of one group, by number.
+pub(crate) type Table = &'static [(u32, Helper)];
+
+/// Kfuncs of one group, by name.
+pub(crate) type KfuncTable = &'static [(&'static str, Helper)];
+
+/// All groups of helpers.
+const TABLES: &[Table] = &[
+    checksum::TABLE,
+    control::TABLE,
+    map::TABLE,
+    packet::TABLE,
+    redirect::TABLE,
+    time::TABLE,
+    trace::TABLE,
+];
+
+/// All groups of kfuncs.
+const KFUNC_TABLES: &[KfuncTable] = &[control::KFUNCS, packet::KFUNCS];
+
+/// The helper with this number.
+pub(crate) fn helper(id: u32) -> Option<Helper> {
+    static BY_ID: LazyLock<Vec<Option<Helper>>> = LazyLock::new(|| {
+        let all = || TABLES.iter().flat_map(|table| table.iter());
+        let len = all().map(|&(id, _)| id as usize + 1).max().unwrap_or(0);
+        let mut by_id = vec![None; len];
+        for &(id, helper) in all() {
+            by_id[id as usize] = Some(helper);
+        }
+        by_id
+    });
+    BY_ID.get(id as usize).copied().flatten()
+}
+
+/// The kfunc with this number ([`kfunc_number`]).
+pub(crate) fn kfunc(number: u32) -> Option<Helper> {
+    kfuncs().nth(number as usize).map(|&(_, kfunc)| kfunc)
+}
+
+/// The number by which [`kfunc`] knows a kfunc.
+pub(crate) fn kfunc_number(name: &str) -> Option<u32> {
+    kfuncs().position(|&(known, _)| known == name).map(|number| number as u32)
+}
+
+fn kfuncs() -> impl Iterator<Item = &'static (&'static str, Helper)> {
+    KFUNC_TABLES.iter().flat_map(|table| table.iter())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! Helpers that change or copy the frame, and the kfunc that pulls frags into its linear part.
+
+use towpath_bpf::interp::Stop;
+use towpath_bpf::proto::id;
+
+use super::call::status;
+use super::{Call, KfuncTable, Table};
+
+pub(super) const TABLE: Table = &[
+    (id::XDP_ADJUST_HEAD, adjust_head),
+    (id::XDP_ADJUST_META, adjust_meta),
+    (id::XDP_ADJUST_TAIL, adjust_tail),
+    (id::XDP_GET_BUFF_LEN, buff_len),
+    (id::XDP_LOAD_BYTES, load_bytes),
+    (id::XDP_STORE_BYTES, store_bytes),
+];
+
+pub(super) const KFUNCS: KfuncTable = &[("bpf_xdp_pull_data", pull_data)];
+
+/// `bpf_xdp_adjust_head(ctx, delta)`
+fn adjust_head(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(status(call.run.frame.adjust_head(args[1] as i32)))
+}
+
+/// `bpf_xdp_adjust_meta(ctx, delta)`
+fn adjust_meta(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(status(call.run.frame.adjust_meta(args[1] as i32)))
+}
+
+/// `bpf_xdp_adjust_tail(ctx, delta)`
+fn adjust_tail(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(status(call.run.frame.adjust_tail(args[1] as i32)))
+}
+
+/// `bpf_xdp_get_buff_len(ctx)`
+fn buff_len(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(call.run.frame.len() as u64)
+}
+
+/// `bpf_xdp_load_bytes(ctx, offset, buf, len)`
+fn load_bytes(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let [_, offset, buf, len, _] = args;
+    let (offset, len) = (offset as u32 as usize, len as u32 as usize);
+    // The size is checked first: a bad one must not make us allocate.
+    let mut bytes = match call.run.frame.check_range(offset, len) {
+        Ok(()) => super::call::Bytes::zeroed(len),
+        Err(errno) => return Ok(errno.to_reg()),
+    };
+    let result = call.run.frame.load_bytes(offset, bytes.as_mut());
+    if result.is_ok() {
+        call.write(buf, bytes.as_ref())?;
+    }
+    Ok(status(result))
+}
+
+/// `bpf_xdp_store_bytes(ctx, offset, buf, len)`
+fn store_bytes(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let [_, offset, buf, len, _] = args;
+    let (offset, len) = (offset as u32 as usize, len as u32 as usize);
+    if let Err(errno) = call.run.frame.check_range(offset, len) {
+        return Ok(errno.to_reg());
+    }
+    let bytes = call.read(buf, len)?;
+    Ok(status(call.run.frame.store_bytes(offset, bytes.as_ref())))
+}
+
+/// `bpf_xdp_pull_data(ctx, len)`
+fn pull_data(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(status(call.run.frame.pull_data(args[1] as u32 as usize)))
+}

@@ -1,0 +1,81 @@
+//! Redirects, and whether a frame fits through an interface.
+
+use towpath_bpf::Errno;
+use towpath_bpf::interp::Stop;
+use towpath_bpf::program::MapType;
+use towpath_bpf::proto::id;
+
+use super::{Call, Table};
+use crate::frame::ETH_HLEN;
+use crate::verdict::{Action, Target};
+
+pub(super) const TABLE: Table =
+    &[(id::REDIRECT, redirect), (id::REDIRECT_MAP, redirect_map), (id::CHECK_MTU, check_mtu)];
+
+/// `bpf_redirect(ifindex, flags)`
+fn redirect(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let [ifindex, flags, ..] = args;
+    if flags != 0 {
+        return Ok(Action::Aborted as u64);
+    }
+    call.run.redirect = Some(Target::Interface { ifindex: ifindex as u32 });
+    Ok(Action::Redirect as u64)
+}
+
+/// `bpf_redirect_map(map, key, flags)` (`__bpf_xdp_redirect_map`). A miss returns the action in the
+/// low two flag bits and forgets an earlier redirect.
+fn redirect_map(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let map = call.map("bpf_redirect_map", &args, 1)?;
+    let (key, flags) = (args[1] as u32, args[2]);
+    let known_flags = match map.kind() {
+        MapType::Devmap | MapType::DevmapHash => BPF_F_BROADCAST | BPF_F_EXCLUDE_INGRESS,
+        _ => 0,
+    };
+    if flags & !(BPF_F_ACTION_MASK | known_flags) != 0 {
+        return Ok(Action::Aborted as u64);
+    }
+    if flags & BPF_F_BROADCAST != 0 {
+        let exclude_ingress = flags & BPF_F_EXCLUDE_INGRESS != 0;
+        call.run.redirect = Some(Target::Broadcast { map, exclude_ingress });
+        return Ok(Action::Redirect as u64);
+    }
+    let worker = call.run.worker.number() as usize;
+    let Some(entry) = map.lookup(worker, &key.to_ne_bytes()) else {
+        call.run.redirect = None;
+        return Ok(flags & BPF_F_ACTION_MASK);
+    };
+    let mut value = vec![0; map.value_size() as usize];
+    call.run.read(entry.as_ptr() as u64, &mut value)?;
+    call.run.redirect = Some(Target::Entry { map, key, value });
+    Ok(Action::Redirect as u64)
+}
+
+/// `bpf_check_mtu(ctx, ifindex, mtu_len, len_diff, flags)` (`bpf_xdp_check_mtu`): 0 when the linear
+/// part, changed by `len_diff`, fits. Writes the interface's MTU to `*mtu_len`.
+fn check_mtu(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let [_, ifindex, mtu_len_addr, len_diff, flags] = args;
+    if flags != 0 {
+        return Ok(Errno::EINVAL.to_reg());
+    }
+    let frame = &*call.run.frame;
+    let ifindex = if ifindex as u32 == 0 { frame.rx.ifindex } else { ifindex as u32 };
+    let Some(interface) = call.run.surroundings.host.interface(ifindex) else {
+        return Ok(Errno::ENODEV.to_reg());
+    };
+    let mut asked = [0; 4];
+    call.run.read(mtu_len_addr, &mut asked)?;
+    let len = match u32::from_le_bytes(asked) {
+        0 => frame.linear_len() as i64,
+        asked => i64::from(asked) + ETH_HLEN as i64,
+    };
+    // The kernel adds in 32-bit arithmetic.
+    let len = (len as i32).wrapping_add(len_diff as i32);
+    let limit = i64::from(interface.mtu) + ETH_HLEN as i64;
+    call.write(mtu_len_addr, &interface.mtu.to_le_bytes())?;
+    Ok(if i64::from(len) <= limit { 0 } else { BPF_MTU_CHK_RET_FRAG_NEEDED })
+}
+
+const BPF_F_ACTION_MASK: u64 = 3;
+const BPF_F_BROADCAST: u64 = 8;
+const BPF_F_EXCLUDE_INGRESS: u64 = 16;
+const BPF_MTU_CHK_RET_FRAG_NEEDED: u64 = 1;

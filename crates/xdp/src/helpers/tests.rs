@@ -1,0 +1,23 @@
+//! The registry: numbers, names and what the tables of types say must agree.
+
+use towpath_bpf::proto;
+
+use super::*;
+
+#[test]
+fn every_helper_here_is_one_that_programs_may_call() {
+    for &(id, _) in TABLES.iter().flat_map(|table| table.iter()) {
+        assert!(proto::helper(id).is_some(), "helper {id} ({:?})", proto::helper_name(id));
+    }
+    for (name, _) in kfuncs() {
+        assert!(proto::kfunc(name).is_some(), "kfunc {name}");
+    }
+}
+
+#[test]
+fn kfuncs_are_found_by_the_number_of_their_name() {
+    let number = kfunc_number("bpf_xdp_pull_data").unwrap();
+    assert!(kfunc(number).is_some());
+    assert_eq!(kfunc_number("bpf_no_such_thing"), None);
+    assert!(kfunc(u32::MAX).is_none());
+}

@@ -1,0 +1,66 @@
+//! Clocks, random numbers, and which CPU and node this is.
+
+use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
+use towpath_bpf::interp::Stop;
+use towpath_bpf::proto::id;
+
+use super::{Call, Table};
+
+pub(super) const TABLE: Table = &[
+    (id::KTIME_GET_NS, ktime),
+    (id::KTIME_GET_BOOT_NS, boot_time),
+    (id::KTIME_GET_COARSE_NS, coarse_time),
+    (id::KTIME_GET_TAI_NS, tai_time),
+    (id::JIFFIES64, jiffies),
+    (id::GET_PRANDOM_U32, random),
+    (id::GET_SMP_PROCESSOR_ID, cpu),
+    (id::GET_NUMA_NODE_ID, node),
+];
+
+fn ktime(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(nanoseconds(ClockId::Monotonic))
+}
+
+fn boot_time(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(nanoseconds(ClockId::Boottime))
+}
+
+fn coarse_time(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(nanoseconds(ClockId::MonotonicCoarse))
+}
+
+fn tai_time(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    // Every Linux has this clock; the fallback is for a kernel that hides it.
+    Ok(clock_gettime_dynamic(DynamicClockId::Tai).map_or(0, in_nanoseconds))
+}
+
+/// `bpf_jiffies64`: ticks of the configured `CONFIG_HZ`; the kernel's counter starts five minutes
+/// before it wraps at 32 bits (`INITIAL_JIFFIES`).
+fn jiffies(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    let initial = u64::from((-300i32 * HZ as i32) as u32);
+    Ok(initial + nanoseconds(ClockId::Monotonic) / (NANOSECONDS_PER_SECOND / HZ))
+}
+
+fn random(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(u64::from(call.run.worker.random_u32()))
+}
+
+fn cpu(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(u64::from(call.run.worker.number()))
+}
+
+fn node(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(0)
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    in_nanoseconds(clock_gettime(clock))
+}
+
+fn in_nanoseconds(now: Timespec) -> u64 {
+    now.tv_sec as u64 * NANOSECONDS_PER_SECOND + now.tv_nsec as u64
+}
+
+const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
+/// `CONFIG_HZ` of the kernel Towpath looks like.
+const HZ: u64 = 250;

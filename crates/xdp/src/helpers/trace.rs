@@ -1,0 +1,81 @@
+//! `bpf_trace_printk` and `bpf_trace_vprintk`: lines of text for whoever debugs the program.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use towpath_bpf::Errno;
+use towpath_bpf::interp::Stop;
+use towpath_bpf::proto::id;
+
+use super::format::format;
+use super::{Call, Table};
+
+pub(super) const TABLE: Table =
+    &[(id::TRACE_PRINTK, trace_printk), (id::TRACE_VPRINTK, trace_vprintk)];
+
+/// The last lines that programs printed. Bounded: old lines make room for new ones.
+#[derive(Debug, Default)]
+pub struct Trace {
+    lines: Mutex<VecDeque<String>>,
+}
+
+impl Trace {
+    /// Takes all lines out, oldest first.
+    pub fn take(&self) -> Vec<String> {
+        self.lock().drain(..).collect()
+    }
+
+    pub(crate) fn push(&self, line: String) {
+        let mut lines = self.lock();
+        if lines.len() == TRACE_LINES_MAX {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<String>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `bpf_trace_printk(fmt, fmt_size, arg1, arg2, arg3)`: returns the length of the text.
+fn trace_printk(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let [fmt, size, values @ ..] = args;
+    print(call, fmt, size, &values)
+}
+
+/// `bpf_trace_vprintk(fmt, fmt_size, data, data_len)`: arguments are 8-byte words in memory.
+fn trace_vprintk(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let [fmt, size, data, len, _] = args;
+    let len = len as u32 as usize;
+    if !len.is_multiple_of(8) || len > VALUES_MAX * 8 || (len != 0 && data == 0) {
+        return Ok(Errno::EINVAL.to_reg());
+    }
+    let bytes = call.read(data, len)?;
+    let (words, _) = bytes.as_ref().as_chunks::<8>();
+    let values: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    print(call, fmt, size, &values)
+}
+
+fn print(call: &mut Call<'_, '_>, fmt: u64, size: u64, values: &[u64]) -> Result<u64, Stop> {
+    let bytes = call.read(fmt, (size as u32 as usize).min(FORMAT_BYTES_MAX))?;
+    let Some((0, text)) = bytes.as_ref().split_last() else {
+        return Ok(Errno::EINVAL.to_reg());
+    };
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    match format(call.run, text, values) {
+        Ok(line) => {
+            let len = line.len() as u64;
+            call.run.surroundings.trace.push(line);
+            Ok(len)
+        }
+        Err(errno) => Ok(errno.to_reg()),
+    }
+}
+
+/// Lines kept.
+const TRACE_LINES_MAX: usize = 4096;
+/// Values one call may print (`MAX_BPRINTF_VARARGS`).
+const VALUES_MAX: usize = 12;
+/// A format longer than this is not a constant string of a program.
+const FORMAT_BYTES_MAX: usize = 4096;

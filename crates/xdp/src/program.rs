@@ -1,0 +1,149 @@
+//! The front door: open an object, load a program of it, run it on frames, read its maps.
+
+mod error;
+mod load;
+mod slots;
+
+use std::sync::Arc;
+
+use towpath_bpf::interp::{self, Code, Fault, Limits};
+use towpath_bpf::program::AttachType;
+use towpath_bpf::verifier::{self, Verified};
+use towpath_bpf::{Env, Object};
+use towpath_maps::MapSet;
+
+use crate::frame::Frame;
+use crate::helpers::Trace;
+use crate::host::Host;
+use crate::run::Run;
+use crate::verdict::{Action, Verdict};
+use crate::worker::Worker;
+
+pub use error::LoadError;
+pub use load::Loader;
+pub use slots::Slots;
+
+/// A program that is ready to run, with its maps.
+#[derive(Debug, Clone)]
+pub struct Program {
+    code: Arc<Code>,
+    verified: Option<Arc<Verified>>,
+    attach: AttachType,
+    has_frags: bool,
+    maps: Arc<MapSet>,
+    surroundings: Arc<Surroundings>,
+}
+
+/// Which program of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Select<'a> {
+    /// The only one there is.
+    #[default]
+    Only,
+    /// By its C function's name.
+    Name(&'a str),
+    /// By its section.
+    Section(&'a str),
+}
+
+/// How a program is loaded.
+#[derive(Debug, Clone, Default)]
+pub struct LoadOptions {
+    /// Workers that will run it at the same time (at least one): the CPUs of per-CPU maps.
+    pub workers: usize,
+    /// What helpers tell about interfaces, routes and neighbours.
+    pub host: Arc<Host>,
+    /// Limits and log level of the verifier.
+    pub verifier: verifier::Options,
+    /// Runs without a proof. Only for tests of the interpreter: it checks every access anyway, but
+    /// a program may then fault, loop for long or leave a map locked.
+    pub unverified: bool,
+    /// Bound on one run.
+    pub limits: Limits,
+}
+
+/// What all programs of an object, and all runs, share beside maps.
+#[derive(Debug, Default)]
+pub struct Surroundings {
+    /// What helpers tell about interfaces, routes and neighbours.
+    pub host: Arc<Host>,
+    /// What programs printed.
+    pub trace: Trace,
+    /// Programs in program arrays.
+    pub programs: Slots,
+    pub(crate) limits: Limits,
+}
+
+impl Program {
+    /// Links, verifies and prepares one program of `object`, creates the object's maps and fills
+    /// its program arrays.
+    pub fn load(
+        object: &Object,
+        select: Select<'_>,
+        env: &Env,
+        options: &LoadOptions,
+    ) -> Result<Program, LoadError> {
+        Loader::new(object, env, options)?.program(select)
+    }
+
+    /// A worker for [`Program::run`]; `number` is below [`LoadOptions::workers`].
+    pub fn worker(&self, number: u32) -> Worker {
+        Worker::new(number)
+    }
+
+    /// Runs the program on one frame. A [`Fault`] is something a verified program cannot do.
+    pub fn run(&self, worker: &mut Worker, frame: &mut Frame) -> Result<Verdict, Fault> {
+        let number = worker.number() as usize;
+        let verdict = self.run_busy(worker, frame);
+        self.maps.domain().quiesce(number);
+        verdict
+    }
+
+    /// As [`Program::run`] for use inside a burst: the worker still counts as holding addresses
+    /// from maps, until the caller says otherwise ([`towpath_maps::Domain::quiesce`]).
+    pub fn run_busy(&self, worker: &mut Worker, frame: &mut Frame) -> Result<Verdict, Fault> {
+        let context = worker.context_addr();
+        let mut run = Run::new(frame, worker, &self.maps, &self.surroundings);
+        let r0 = interp::run(&self.code, context, &mut run, &self.surroundings.limits)?;
+        let returned = r0 as u32;
+        let action = Action::from_returned(returned);
+        let redirect = run.redirect.take();
+        let target = if action == Action::Redirect { redirect } else { None };
+        Ok(Verdict { action, returned, target })
+    }
+
+    /// The C function's name.
+    pub fn name(&self) -> &str {
+        &self.code.name
+    }
+
+    /// Where it may be attached.
+    pub fn attach(&self) -> AttachType {
+        self.attach
+    }
+
+    /// Whether it takes frames of several buffers.
+    pub fn has_frags(&self) -> bool {
+        self.has_frags
+    }
+
+    /// Its object's maps.
+    pub fn maps(&self) -> &Arc<MapSet> {
+        &self.maps
+    }
+
+    /// What it shares with other programs: printed lines, program arrays.
+    pub fn surroundings(&self) -> &Arc<Surroundings> {
+        &self.surroundings
+    }
+
+    /// The instructions as they run.
+    pub fn code(&self) -> &Arc<Code> {
+        &self.code
+    }
+
+    /// The proof, unless it was loaded without one.
+    pub fn verified(&self) -> Option<&Arc<Verified>> {
+        self.verified.as_ref()
+    }
+}

@@ -1,0 +1,161 @@
+//! Loading the programs of one object over one set of maps.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use towpath_bpf::interp::{Access, Code, Resolver};
+use towpath_bpf::object::Env;
+use towpath_bpf::program::{KfuncRef, Linked, SlotInit};
+use towpath_bpf::verifier::{self, AccessFact, SubprogramKind, Verified};
+use towpath_bpf::{MapDef, Object};
+use towpath_maps::{Domain, Map, MapSet, SetOptions};
+
+use super::{LoadError, LoadOptions, Program, Select, Surroundings};
+use crate::helpers;
+
+/// The maps of an object and a way to load its programs over them.
+///
+/// ```text
+/// let loader = Loader::new(&object, &env, &options)?;
+/// let (a, b) = (loader.program(Select::Name("a"))?, loader.program(Select::Name("b"))?);
+/// ```
+#[derive(Debug)]
+pub struct Loader<'a> {
+    object: &'a Object,
+    env: &'a Env,
+    options: &'a LoadOptions,
+    maps: Arc<MapSet>,
+    surroundings: Arc<Surroundings>,
+}
+
+impl<'a> Loader<'a> {
+    /// Creates the object's maps.
+    pub fn new(
+        object: &'a Object,
+        env: &'a Env,
+        options: &'a LoadOptions,
+    ) -> Result<Loader<'a>, LoadError> {
+        let set_options = SetOptions {
+            domain: Domain::new(options.workers.max(1)),
+            fields: Vec::new(),
+            release: None,
+        };
+        let maps = MapSet::create(object.maps(), &set_options)?;
+        let surroundings = Surroundings {
+            host: Arc::clone(&options.host),
+            limits: options.limits,
+            ..Surroundings::default()
+        };
+        let (maps, surroundings) = (Arc::new(maps), Arc::new(surroundings));
+        Ok(Loader { object, env, options, maps, surroundings })
+    }
+
+    /// The object's maps.
+    pub fn maps(&self) -> &Arc<MapSet> {
+        &self.maps
+    }
+
+    /// Links, verifies and prepares one program, and those that the object file puts into program
+    /// arrays.
+    pub fn program(&self, select: Select<'_>) -> Result<Program, LoadError> {
+        let (name, section) = match select {
+            Select::Only => (None, None),
+            Select::Name(name) => (Some(name), None),
+            Select::Section(section) => (None, Some(section)),
+        };
+        let index = self.object.select(name, section)?;
+        let program = self.prepare(index)?;
+        let mut loaded = HashMap::from([(program.name().to_owned(), Arc::clone(&program.code))]);
+        for (map, def) in self.maps.maps().iter().zip(self.object.maps().iter()) {
+            self.fill_slots(map, def, &mut loaded)?;
+        }
+        Ok(program)
+    }
+
+    fn fill_slots(
+        &self,
+        map: &Map,
+        def: &MapDef,
+        loaded: &mut HashMap<String, Arc<Code>>,
+    ) -> Result<(), LoadError> {
+        for (slot, init) in &def.slots {
+            let SlotInit::Program(name) = init else { continue };
+            let code = match loaded.get(name) {
+                Some(code) => Arc::clone(code),
+                None => self.prepare(self.object.select(Some(name), None)?)?.code,
+            };
+            loaded.insert(name.clone(), Arc::clone(&code));
+            // The object loader checked the indexes against the map's size.
+            let _in_bounds = self.surroundings.programs.set_code(map, *slot, code);
+        }
+        Ok(())
+    }
+
+    fn prepare(&self, index: usize) -> Result<Program, LoadError> {
+        let linked = self.object.link(index, self.env)?;
+        let (attach, has_frags) = (linked.attach, linked.has_frags);
+        let (code, verified) = if self.options.unverified {
+            (self.resolve(Arc::new(linked), Vec::new())?, None)
+        } else {
+            let name = linked.name.clone();
+            let verified = verifier::verify(linked, &self.options.verifier)
+                .map_err(|rejection| LoadError::Rejected { program: name, rejection })?;
+            let code = self.resolve(Arc::new(verified.linked().clone()), accesses(&verified))?;
+            (code.with_exception_callback(exception_callback(&verified)), Some(Arc::new(verified)))
+        };
+        Ok(Program {
+            code: Arc::new(code),
+            verified,
+            attach,
+            has_frags,
+            maps: Arc::clone(&self.maps),
+            surroundings: Arc::clone(&self.surroundings),
+        })
+    }
+
+    fn resolve(&self, linked: Arc<Linked>, accesses: Vec<Access>) -> Result<Code, LoadError> {
+        let program = linked.name.clone();
+        Code::resolve(linked, accesses, &Addresses { maps: &self.maps })
+            .map_err(|source| LoadError::Resolve { program, source })
+    }
+}
+
+/// How each instruction reaches memory, as far as the interpreter must know.
+fn accesses(verified: &Verified) -> Vec<Access> {
+    let access = |fact: &Option<AccessFact>| match fact {
+        Some(AccessFact::ProbeRead) => Access::Probe,
+        Some(AccessFact::Arena) => Access::Arena,
+        _ => Access::Direct,
+    };
+    verified.facts().iter().map(|facts| access(&facts.access)).collect()
+}
+
+fn exception_callback(verified: &Verified) -> Option<u32> {
+    let mut subprograms = verified.subprograms().iter();
+    let found = subprograms.find(|sub| sub.kind == SubprogramKind::ExceptionCallback)?;
+    u32::try_from(found.start).ok()
+}
+
+/// Addresses of an object's maps and of our kfuncs.
+struct Addresses<'a> {
+    maps: &'a MapSet,
+}
+
+impl Resolver for Addresses<'_> {
+    fn map(&self, index: usize) -> Option<u64> {
+        Some(self.maps.map(index)?.handle())
+    }
+
+    fn map_value(&self, index: usize, offset: u32) -> Option<u64> {
+        let value = self.maps.map(index)?.lookup(0, &0u32.to_ne_bytes())?;
+        Some(value.as_ptr() as u64 + u64::from(offset))
+    }
+
+    fn variable(&self, _type_id: u32) -> Option<u64> {
+        None
+    }
+
+    fn kfunc(&self, kfunc: &KfuncRef) -> Option<u32> {
+        helpers::kfunc_number(&kfunc.name)
+    }
+}

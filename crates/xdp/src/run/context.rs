@@ -1,0 +1,43 @@
+//! The context as a program sees it: `struct xdp_md`.
+//!
+//! Its fields are 32 bits wide, but `data`, `data_end` and `data_meta` are pointers. The kernel's
+//! verifier rewrites their loads into loads of the real, 64-bit ones (`xdp_convert_ctx_access`);
+//! here a 4-byte load at their offset has the same result.
+
+use towpath_bpf::interp::Violation;
+
+use super::Run;
+
+impl Run<'_> {
+    /// Offset into `xdp_md` of an address, if it is one of the context's.
+    pub(super) fn context_offset(&self, addr: u64) -> Option<u64> {
+        let offset = addr.wrapping_sub(self.worker.context_addr());
+        (offset < CONTEXT_BYTES).then_some(offset)
+    }
+
+    /// Loads a field.
+    pub(super) fn load_context(&self, addr: u64, offset: u64, size: u32) -> Result<u64, Violation> {
+        let frame = &*self.frame;
+        Ok(match (offset, size) {
+            (DATA, 4) => frame.data_addr(),
+            (DATA_END, 4) => frame.data_end_addr(),
+            (DATA_META, 4) => frame.data_meta_addr(),
+            (INGRESS_IFINDEX, 4) => u64::from(frame.rx.ifindex),
+            (RX_QUEUE_INDEX, 4) => u64::from(frame.rx.queue_index),
+            (EGRESS_IFINDEX, 4) => u64::from(frame.egress_ifindex),
+            _ => {
+                let why = "the context is read by whole, aligned 4-byte fields";
+                return Err(Violation::Memory { addr, size: size.into(), write: false, why });
+            }
+        })
+    }
+}
+
+/// `sizeof(struct xdp_md)`
+const CONTEXT_BYTES: u64 = 24;
+const DATA: u64 = 0;
+const DATA_END: u64 = 4;
+const DATA_META: u64 = 8;
+const INGRESS_IFINDEX: u64 = 12;
+const RX_QUEUE_INDEX: u64 = 16;
+const EGRESS_IFINDEX: u64 = 20;

@@ -1,0 +1,156 @@
+//! One run of a program over a frame: everything the program can reach, and the way it reaches it.
+//!
+//! [`Run`] is the [`Runtime`] of the interpreter, and helpers get it whoever calls them, so that
+//! compiled code shares them.
+
+mod context;
+mod reach_unsafe;
+
+use std::sync::Arc;
+
+use towpath_bpf::insn::STACK_BYTES;
+use towpath_bpf::interp::{AtomicOp, Callbacks, Code, MAX_CALL_FRAMES, Runtime, Stop, Violation};
+use towpath_maps::{Map, MapSet};
+
+use crate::frame::Frame;
+use crate::helpers;
+use crate::memory;
+use crate::program::Surroundings;
+use crate::verdict::Target;
+use crate::worker::Worker;
+
+/// The state of one run.
+pub(crate) struct Run<'a> {
+    pub(crate) frame: &'a mut Frame,
+    pub(crate) worker: &'a mut Worker,
+    pub(crate) maps: &'a MapSet,
+    pub(crate) surroundings: &'a Surroundings,
+    /// Target of the last redirect call.
+    pub(crate) redirect: Option<Target>,
+    /// Memory beside stack, frame and maps that the program got from a helper.
+    pub(crate) extras: Vec<Extra>,
+    /// Lowest stack address the active functions may touch.
+    stack_floor: u64,
+}
+
+/// A piece of memory a helper gave to the program: a ring buffer record, an object, a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extra {
+    /// First byte.
+    pub(crate) addr: u64,
+    /// Bytes.
+    pub(crate) len: u64,
+    /// Stores and atomics are allowed.
+    pub(crate) writable: bool,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(
+        frame: &'a mut Frame,
+        worker: &'a mut Worker,
+        maps: &'a MapSet,
+        surroundings: &'a Surroundings,
+    ) -> Self {
+        let stack_floor = worker.stack_top();
+        Run { frame, worker, maps, surroundings, redirect: None, extras: Vec::new(), stack_floor }
+    }
+
+    /// The map that a register stands for, if it is one this program may use.
+    pub(crate) fn map_by_handle(&self, handle: u64) -> Option<Arc<Map>> {
+        self.maps.maps().iter().find(|map| map.handle() == handle).cloned()
+    }
+
+    /// Copies bytes the program may read.
+    pub(crate) fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Violation> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        memory::copy_out(self.grant(addr, out.len() as u64, false)?, out);
+        Ok(())
+    }
+
+    /// Copies bytes to where the program may write.
+    pub(crate) fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), Violation> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        memory::copy_in(self.grant(addr, bytes.len() as u64, true)?, bytes);
+        Ok(())
+    }
+}
+
+impl Runtime for Run<'_> {
+    fn load(&mut self, addr: u64, size: u32) -> Result<u64, Violation> {
+        if let Some(offset) = self.context_offset(addr) {
+            return self.load_context(addr, offset, size);
+        }
+        Ok(memory::load(self.grant(addr, u64::from(size), false)?))
+    }
+
+    fn store(&mut self, addr: u64, size: u32, value: u64) -> Result<(), Violation> {
+        memory::store(self.grant(addr, u64::from(size), true)?, value);
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        addr: u64,
+        size: u32,
+        op: AtomicOp,
+        operand: u64,
+    ) -> Result<u64, Violation> {
+        if !addr.is_multiple_of(u64::from(size)) {
+            let why = "an atomic is aligned to its size";
+            return Err(Violation::Memory { addr, size: size.into(), write: true, why });
+        }
+        let write = op != AtomicOp::LoadAcquire;
+        Ok(memory::atomic(self.grant(addr, u64::from(size), write)?, op, operand))
+    }
+
+    fn enter_frame(&mut self, depth: usize) -> Result<u64, Violation> {
+        if depth >= MAX_CALL_FRAMES {
+            return Err(Violation::CallDepth { limit: MAX_CALL_FRAMES });
+        }
+        let top = self.worker.stack_top() - (depth * STACK_BYTES) as u64;
+        self.stack_floor = top - STACK_BYTES as u64;
+        Ok(top)
+    }
+
+    fn leave_frame(&mut self, depth: usize) {
+        self.stack_floor = self.worker.stack_top() - (depth * STACK_BYTES) as u64;
+    }
+
+    fn call_helper(
+        &mut self,
+        id: u32,
+        args: [u64; 5],
+        callbacks: &mut dyn Callbacks<Self>,
+    ) -> Result<u64, Stop> {
+        let helper = helpers::helper(id).ok_or(Violation::UnknownHelper { id })?;
+        helper(&mut helpers::Call { run: self, callbacks }, args)
+    }
+
+    fn call_kfunc(
+        &mut self,
+        id: u32,
+        args: [u64; 5],
+        callbacks: &mut dyn Callbacks<Self>,
+    ) -> Result<u64, Stop> {
+        let kfunc = helpers::kfunc(id).ok_or(Violation::UnknownKfunc { id })?;
+        kfunc(&mut helpers::Call { run: self, callbacks }, args)
+    }
+
+    fn tail_call(&mut self, map: u64, index: u32) -> Result<Option<Arc<Code>>, Stop> {
+        let Some(map) = self.map_by_handle(map) else {
+            let why = "a program array";
+            return Err(Violation::Argument {
+                function: "bpf_tail_call",
+                argument: 2,
+                value: map,
+                why,
+            }
+            .into());
+        };
+        Ok(self.surroundings.programs.slot(&map, index))
+    }
+}

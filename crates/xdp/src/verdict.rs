@@ -1,0 +1,103 @@
+//! What a run decided about its frame, redirect target included.
+//!
+//! The kernel keeps the target of a redirect in per-CPU state until the driver asks for it. Here it
+//! is part of the verdict, so that a burst of frames can be judged first and delivered in bulk.
+
+use std::fmt;
+use std::sync::Arc;
+
+use towpath_maps::Map;
+
+/// The outcome of one run.
+#[derive(Debug, Clone)]
+pub struct Verdict {
+    /// What happens to the frame.
+    pub action: Action,
+    /// The 32-bit value the program returned. Values above 4 are no action: the frame is dropped
+    /// as with [`Action::Aborted`].
+    pub returned: u32,
+    /// Where a redirected frame goes; `None` when the action is another, or when the program
+    /// returned `XDP_REDIRECT` without a successful redirect call (the kernel drops the frame).
+    pub target: Option<Target>,
+}
+
+/// `enum xdp_action`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Something went wrong: drop and count.
+    Aborted,
+    /// Drop.
+    Drop,
+    /// On to the stack.
+    Pass,
+    /// Back out of the port it came from.
+    Tx,
+    /// To [`Verdict::target`].
+    Redirect,
+}
+
+/// Where a frame is redirected to.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// `bpf_redirect`: an interface by number.
+    Interface {
+        /// Its number; whether it exists is found out on delivery.
+        ifindex: u32,
+    },
+    /// `bpf_redirect_map`: the entry of a devmap, cpumap or xskmap that was there at the call.
+    Entry {
+        /// The map.
+        map: Arc<Map>,
+        /// The key, cut to 32 bits.
+        key: u32,
+        /// The entry's bytes at the time of the call.
+        value: Vec<u8>,
+    },
+    /// `bpf_redirect_map` with `BPF_F_BROADCAST`: every entry of a devmap.
+    Broadcast {
+        /// The map.
+        map: Arc<Map>,
+        /// Not to the interface the frame came from (`BPF_F_EXCLUDE_INGRESS`).
+        exclude_ingress: bool,
+    },
+}
+
+impl Action {
+    /// From a program's return value; anything unknown counts as [`Action::Aborted`].
+    pub fn from_returned(returned: u32) -> Action {
+        match returned {
+            1 => Action::Drop,
+            2 => Action::Pass,
+            3 => Action::Tx,
+            4 => Action::Redirect,
+            _ => Action::Aborted,
+        }
+    }
+
+    /// The kernel's name, e.g. `XDP_PASS`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Action::Aborted => "XDP_ABORTED",
+            Action::Drop => "XDP_DROP",
+            Action::Pass => "XDP_PASS",
+            Action::Tx => "XDP_TX",
+            Action::Redirect => "XDP_REDIRECT",
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Interface { ifindex } => write!(f, "ifindex {ifindex}"),
+            Target::Entry { map, key, .. } => write!(f, "{}[{key}]", map.name()),
+            Target::Broadcast { map, .. } => write!(f, "all of {}", map.name()),
+        }
+    }
+}

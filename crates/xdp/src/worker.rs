@@ -1,0 +1,69 @@
+//! A worker: what one thread needs to run programs, made once and used for every frame.
+
+use towpath_bpf::insn::STACK_BYTES;
+use towpath_bpf::interp::MAX_CALL_FRAMES;
+
+use crate::memory::Block;
+
+/// Stack, context and random numbers of one thread. Programs see its number as their CPU.
+#[derive(Debug)]
+pub struct Worker {
+    number: u32,
+    stack: Block,
+    /// Stands for `xdp_md`: its address is what r1 holds, its fields come from the frame.
+    context: Block,
+    random: u64,
+}
+
+impl Worker {
+    /// Worker `number` (from 0): index of its values in per-CPU maps.
+    pub fn new(number: u32) -> Worker {
+        Worker::with_seed(number, entropy())
+    }
+
+    /// As [`Worker::new`], with repeatable `bpf_get_prandom_u32` numbers.
+    pub fn with_seed(number: u32, seed: u64) -> Worker {
+        Worker {
+            number,
+            stack: Block::new(STACK_BYTES * MAX_CALL_FRAMES),
+            context: Block::new(CONTEXT_BLOCK_BYTES),
+            random: seed,
+        }
+    }
+
+    /// Its number: what `bpf_get_smp_processor_id` returns.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The next random number (splitmix64, the upper half).
+    pub(crate) fn random_u32(&mut self) -> u32 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 32) as u32
+    }
+
+    /// One past the highest stack byte: r10 of the entry function.
+    pub(crate) fn stack_top(&self) -> u64 {
+        self.stack.addr() + self.stack.len() as u64
+    }
+
+    pub(crate) fn is_in_stack(&self, addr: u64) -> bool {
+        addr.wrapping_sub(self.stack.addr()) < self.stack.len() as u64
+    }
+
+    /// The value of r1 when a program starts.
+    pub(crate) fn context_addr(&self) -> u64 {
+        self.context.addr()
+    }
+}
+
+/// A seed that differs from worker to worker and run to run.
+fn entropy() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0u8)
+}
+
+const CONTEXT_BLOCK_BYTES: usize = 64;
