@@ -12,6 +12,7 @@ mod query;
 use std::sync::{Arc, OnceLock};
 
 pub use parse::BtfError;
+pub(crate) use parse::Strings;
 use query::NameIndex;
 pub use query::essential_name;
 

@@ -64,13 +64,15 @@ pub enum BtfError {
         /// What is wrong.
         what: &'static str,
     },
-    /// A name outside the string section.
-    #[error("BTF type {id}: name offset {name} lies outside the string section")]
+    /// A name that isn't in the string section.
+    #[error("BTF type {id}: name offset {name} {what}")]
     Name {
         /// Type id.
         id: TypeId,
         /// The offset.
         name: u32,
+        /// Why not.
+        what: &'static str,
     },
     /// A reference to a type that doesn't exist.
     #[error("BTF type {id} refers to type {to}, but there are only {count} types")]
@@ -334,7 +336,7 @@ impl<'a> Parser<'a> {
 
     fn name(&mut self, offset: u32) -> Result<Name, BtfError> {
         let id = self.next_id();
-        self.strings.at(offset).ok_or(BtfError::Name { id, name: offset })
+        self.strings.at(offset).map_err(|what| BtfError::Name { id, name: offset, what })
     }
 
     fn wrong(&self, what: &'static str) -> BtfError {
@@ -343,17 +345,20 @@ impl<'a> Parser<'a> {
 }
 
 /// The string sections of base and blob, each string made once.
-struct Strings<'a> {
+pub(crate) struct Strings<'a> {
     base: &'a str,
     own: &'a str,
     /// By offset: 1 + index in `made`; 0 for offsets that no name used yet.
     by_offset: Vec<u32>,
     made: Vec<Name>,
     empty: Name,
+    /// Bytes that may still be copied: names that are each other's tails would add up to the
+    /// square of the section's size.
+    budget: usize,
 }
 
 impl<'a> Strings<'a> {
-    fn new(base: &'a [u8], own: &'a [u8]) -> Result<Self, BtfError> {
+    pub(crate) fn new(base: &'a [u8], own: &'a [u8]) -> Result<Self, BtfError> {
         let text = |bytes: &'a [u8]| {
             if bytes.last().is_some_and(|&last| last != 0) {
                 return Err(BtfError::Strings("doesn't end with a NUL byte"));
@@ -363,24 +368,31 @@ impl<'a> Strings<'a> {
         };
         let (base, own) = (text(base)?, text(own)?);
         let by_offset = vec![0; base.len() + own.len()];
-        Ok(Strings { base, own, by_offset, made: Vec::new(), empty: Name::from("") })
+        let budget = 4 * by_offset.len() + 4096;
+        Ok(Strings { base, own, by_offset, made: Vec::new(), empty: Name::from(""), budget })
     }
 
-    fn at(&mut self, offset: u32) -> Option<Name> {
+    /// The string at an offset, or why there is none.
+    pub(crate) fn at(&mut self, offset: u32) -> Result<Name, &'static str> {
         if offset == 0 {
-            return Some(self.empty.clone());
+            return Ok(self.empty.clone());
         }
         let offset = offset as usize;
-        let slot = self.by_offset.get_mut(offset)?;
-        if *slot == 0 {
-            let tail = match offset.checked_sub(self.base.len()) {
-                Some(offset) => self.own.get(offset..)?,
-                None => self.base.get(offset..)?,
-            };
-            self.made.push(Name::from(tail.split('\0').next()?));
-            *slot = self.made.len() as u32;
+        let slot = *self.by_offset.get(offset).ok_or("lies outside the string section")?;
+        if let Some(made) = (slot as usize).checked_sub(1).and_then(|index| self.made.get(index)) {
+            return Ok(made.clone());
         }
-        self.made.get(*slot as usize - 1).cloned()
+        let tail = match offset.checked_sub(self.base.len()) {
+            Some(offset) => self.own.get(offset..),
+            None => self.base.get(offset..),
+        };
+        let text =
+            tail.and_then(|tail| tail.split('\0').next()).ok_or("isn't a whole character")?;
+        self.budget = self.budget.checked_sub(text.len()).ok_or("overlaps too many other names")?;
+        let name = Name::from(text);
+        self.made.push(name.clone());
+        self.by_offset[offset] = self.made.len() as u32;
+        Ok(name)
     }
 }
 

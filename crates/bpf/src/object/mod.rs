@@ -5,15 +5,27 @@
 //! what is wrong with one program doesn't matter to another. No I/O: the caller reads files.
 
 mod builtin;
+mod code;
+mod core;
+mod data;
+mod elf;
 mod env;
 mod error;
+mod ext;
+mod externs;
+mod legacy;
+mod link;
+mod maps;
+mod open;
 mod section;
+mod select;
 
 use std::sync::Arc;
 
 use crate::btf::{Btf, TypeId};
 use crate::program::{AttachType, DataSection, Linked, MapDef};
 
+pub use self::core::POISON_CALL;
 pub use env::{CONFIG_DEFAULT, Env, KERNEL_VERSION_DEFAULT};
 pub use error::{GlobalError, ObjectError, SelectError};
 pub use section::{ProgramKind, SectionMeaning, meaning_of};
@@ -27,6 +39,12 @@ pub struct Object {
     programs: Vec<Program>,
     maps: Arc<[MapDef]>,
     globals: Vec<Global>,
+    /// By program: its function in `code`.
+    entries: Vec<usize>,
+    code: code::Code,
+    externs: externs::Externs,
+    /// The map that holds kernel configuration values.
+    config_map: Option<usize>,
 }
 
 /// A program in an object file.
@@ -77,8 +95,7 @@ pub enum GlobalValue {
 impl Object {
     /// Opens an object file; `name` is what error messages call it.
     pub fn open(bytes: &[u8], name: &str) -> Result<Object, ObjectError> {
-        let _ = bytes;
-        Err(ObjectError::File { name: name.to_owned(), what: "not readable yet".to_owned() })
+        open::open(bytes, name)
     }
 
     /// What the caller called it.
@@ -113,19 +130,27 @@ impl Object {
 
     /// Sets the initial value of a global variable, in all programs linked from now on.
     pub fn set_global(&mut self, name: &str, value: &GlobalValue) -> Result<(), GlobalError> {
-        let _ = value;
-        Err(GlobalError::Missing { name: name.to_owned(), candidates: String::new() })
+        let Some(global) = self.globals.iter().find(|global| global.name == name) else {
+            let candidates = self.globals.iter().map(|global| global.name.as_str());
+            let candidates = candidates.collect::<Vec<_>>().join(", ");
+            return Err(GlobalError::Missing { name: name.to_owned(), candidates });
+        };
+        let bytes = data::encode(global, value, self.btf.as_deref())?;
+        let (map, start) = (global.map, global.offset as usize);
+        let initial = Arc::make_mut(&mut self.maps).get_mut(map).and_then(|m| m.initial.as_mut());
+        if let Some(place) = initial.and_then(|data| data.get_mut(start..start + bytes.len())) {
+            place.copy_from_slice(&bytes);
+        }
+        Ok(())
     }
 
     /// The index of the program with this name or in this section; without either, the only one.
     pub fn select(&self, name: Option<&str>, section: Option<&str>) -> Result<usize, SelectError> {
-        let _ = (name, section);
-        Err(SelectError::Empty)
+        select::select(&self.programs, name, section)
     }
 
     /// Links one program against `env`.
     pub fn link(&self, program: usize, env: &Env) -> Result<Linked, ObjectError> {
-        let _ = env;
-        Err(ObjectError::NoProgram { index: program, count: self.programs.len() })
+        link::link(self, program, env)
     }
 }

@@ -1,0 +1,314 @@
+//! Functions: the executable sections cut at their symbols, with every reference kept symbolic.
+//!
+//! A function may be a program, a subprogram or both. A reference that can't be resolved is kept
+//! with its reason: only the programs that reach it are refused.
+
+use std::collections::BTreeMap;
+
+use super::ObjectError;
+use super::elf::{Elf, Place, Section, Symbol, limit};
+use super::ext::{BtfExt, CoreRelocation, part};
+use super::externs::Externs;
+use super::maps::Maps;
+use crate::btf::{Btf, Kind, Linkage, TypeId};
+use crate::insn::{INSN_SIZE, Insn};
+use crate::program::Line;
+
+/// All functions of an object.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Code {
+    pub(super) functions: Vec<Function>,
+    /// Function that starts at a slot of a section.
+    by_place: BTreeMap<(usize, u64), usize>,
+}
+
+/// One function.
+#[derive(Debug, Clone)]
+pub(super) struct Function {
+    pub(super) name: String,
+    pub(super) section: String,
+    /// ELF index of the section.
+    section_index: usize,
+    /// First slot in the section.
+    pub(super) start: u64,
+    pub(super) insns: Vec<Insn>,
+    /// By instruction.
+    pub(super) references: Vec<Reference>,
+    /// By instruction; offsets are bytes in the section.
+    pub(super) core: Vec<CoreRelocation>,
+    /// Instruction numbers are relative to the function.
+    pub(super) lines: Vec<Line>,
+    pub(super) type_id: Option<TypeId>,
+    /// As the verifier treats it: hidden functions count as static.
+    pub(super) linkage: Linkage,
+    /// Visible to other objects, so that it can be a program.
+    pub(super) is_global: bool,
+}
+
+/// What an instruction refers to.
+#[derive(Debug, Clone)]
+pub(super) struct Reference {
+    /// Slot in the function.
+    pub(super) insn: usize,
+    pub(super) target: Target,
+    /// For messages.
+    pub(super) symbol: String,
+}
+
+/// Where a reference leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    Map(usize),
+    /// A place in the value of a data section's map.
+    Data {
+        map: usize,
+        offset: u32,
+    },
+    Function(usize),
+    Extern(usize),
+    /// Nowhere, and why.
+    Broken(&'static str),
+}
+
+impl Code {
+    /// Cuts the executable sections into functions.
+    pub(super) fn collect(
+        elf: &Elf<'_>,
+        btf: Option<&Btf>,
+        ext: &BtfExt,
+    ) -> Result<Self, ObjectError> {
+        let mut code = Code::default();
+        for (index, section) in elf.sections.iter().enumerate().filter(|(_, s)| s.executable) {
+            if section.data.len() % INSN_SIZE != 0 {
+                let what = format!("{} bytes aren't whole instructions", section.data.len());
+                return Err(ObjectError::Section { section: section.name.to_owned(), what });
+            }
+            code.cut_section(elf, index, section)?;
+        }
+        limit("functions", code.functions.len(), FUNCTIONS_MAX)?;
+        for function in &mut code.functions {
+            function.attach_types(btf, ext);
+        }
+        Ok(code)
+    }
+
+    fn cut_section(
+        &mut self,
+        elf: &Elf<'_>,
+        index: usize,
+        section: &Section<'_>,
+    ) -> Result<(), ObjectError> {
+        let wrong = |what: String| ObjectError::Section { section: section.name.to_owned(), what };
+        let mut symbols = function_symbols(elf, index);
+        // Of two names for one place the global one counts.
+        symbols.sort_by_key(|symbol| (symbol.value, !symbol.is_global()));
+        symbols.dedup_by_key(|symbol| symbol.value);
+        for (at, symbol) in symbols.iter().enumerate() {
+            let next = symbols.get(at + 1).map_or(section.size, |next| next.value);
+            // Symbols of assembly code and of old compilers have no size.
+            let size =
+                if symbol.size == 0 { next.saturating_sub(symbol.value) } else { symbol.size };
+            let end = symbol.value.saturating_add(size);
+            if symbol.value % INSN_SIZE as u64 != 0 || size % INSN_SIZE as u64 != 0 {
+                return Err(wrong(format!("function {} isn't whole instructions", symbol.name)));
+            }
+            if end > section.size {
+                return Err(wrong(format!("function {} ends after the section", symbol.name)));
+            }
+            if end > next {
+                return Err(wrong(format!("function {} overlaps the next one", symbol.name)));
+            }
+            let bytes = &section.data[symbol.value as usize..end as usize];
+            let (slots, _) = bytes.as_chunks::<INSN_SIZE>();
+            let start = symbol.value / INSN_SIZE as u64;
+            self.by_place.insert((index, start), self.functions.len());
+            self.functions.push(Function {
+                name: symbol.name.to_owned(),
+                section: section.name.to_owned(),
+                section_index: index,
+                start,
+                insns: slots.iter().map(|&slot| Insn::from_le_bytes(slot)).collect(),
+                references: Vec::new(),
+                core: Vec::new(),
+                lines: Vec::new(),
+                type_id: None,
+                linkage: if symbol.is_hidden { Linkage::Static } else { Linkage::Global },
+                is_global: symbol.is_global(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Finds out where the references of all functions lead.
+    pub(super) fn resolve(&mut self, elf: &Elf<'_>, maps: &Maps, externs: &Externs) {
+        let resolver = Resolver { elf, maps, externs, by_place: &self.by_place };
+        for function in &mut self.functions {
+            function.references = resolver.references(function);
+        }
+    }
+}
+
+/// Symbols of functions in a section; labels, where a compiler marked no functions.
+fn function_symbols<'e, 'a>(elf: &'e Elf<'a>, section: usize) -> Vec<&'e Symbol<'a>> {
+    let functions: Vec<_> = elf.symbols_in(section).filter(|symbol| symbol.is_function()).collect();
+    if !functions.is_empty() {
+        return functions;
+    }
+    let is_label = |symbol: &&Symbol<'_>| {
+        symbol.is_global() && symbol.kind == ::object::elf::STT_NOTYPE && !symbol.name.is_empty()
+    };
+    elf.symbols_in(section).filter(is_label).collect()
+}
+
+impl Function {
+    /// Takes the part of `.BTF.ext` that lies in this function.
+    fn attach_types(&mut self, btf: Option<&Btf>, ext: &BtfExt) {
+        let slot = INSN_SIZE as u64;
+        let (start, end) = (self.start * slot, (self.start + self.insns.len() as u64) * slot);
+        let section = self.section.as_str();
+        let info = part(ext.functions.get(section), |info| info.offset, start, start + 1).first();
+        let type_id = info.map(|info| info.type_id);
+        match (type_id, type_id.and_then(|id| btf.map(|btf| btf.kind(id)))) {
+            (Some(id), Some(&Kind::Func { linkage, .. })) => {
+                self.type_id = Some(id);
+                if linkage != Linkage::Global {
+                    self.linkage = Linkage::Static;
+                }
+            }
+            // The kernel knows linkage from types only.
+            _ => self.linkage = Linkage::Static,
+        }
+        let relative = |offset: u32| ((u64::from(offset) - start) / slot) as u32;
+        self.lines = part(ext.lines.get(section), |line| line.offset, start, end)
+            .iter()
+            .map(|line| Line {
+                insn: relative(line.offset),
+                file: line.file.clone(),
+                text: line.text.clone(),
+                line: line.line,
+                column: line.column,
+            })
+            .collect();
+        self.core = part(ext.relocations.get(section), |core| core.offset, start, end).to_vec();
+    }
+
+    /// Slot in the function of a byte offset in its section.
+    pub(super) fn slot_of(&self, offset: u32) -> usize {
+        (u64::from(offset) / INSN_SIZE as u64).saturating_sub(self.start) as usize
+    }
+
+    /// Byte offset in the section of a slot of the function.
+    pub(super) fn offset_of(&self, insn: usize) -> u64 {
+        (self.start + insn as u64) * INSN_SIZE as u64
+    }
+}
+
+/// Where symbols lead.
+struct Resolver<'a> {
+    elf: &'a Elf<'a>,
+    maps: &'a Maps,
+    externs: &'a Externs,
+    by_place: &'a BTreeMap<(usize, u64), usize>,
+}
+
+impl Resolver<'_> {
+    fn references(&self, function: &Function) -> Vec<Reference> {
+        let relocations = &self.elf.sections[function.section_index].relocations;
+        let mut references = Vec::new();
+        let mut at = 0;
+        while let Some(insn) = function.insns.get(at) {
+            let offset = function.offset_of(at);
+            let first = relocations.partition_point(|entry| entry.offset < offset);
+            let relocation = relocations.get(first).filter(|entry| entry.offset == offset);
+            let reference = match relocation {
+                Some(relocation) => {
+                    let symbol = &self.elf.symbols[relocation.symbol];
+                    let target = if insn.is_ld_imm64() {
+                        self.load_target(relocation.symbol, symbol, insn)
+                    } else {
+                        self.call_target(relocation.symbol, symbol, insn)
+                    };
+                    Some((target, symbol.label(self.elf)))
+                }
+                None => self.local_target(function, at, insn).map(|target| (target, String::new())),
+            };
+            if let Some((target, symbol)) = reference {
+                references.push(Reference { insn: at, target, symbol });
+            }
+            at += if insn.is_ld_imm64() { 2 } else { 1 };
+        }
+        references
+    }
+
+    /// The target of a 64-bit load; the immediate is added to the symbol's value.
+    fn load_target(&self, index: usize, symbol: &Symbol<'_>, insn: &Insn) -> Target {
+        let section = match symbol.place {
+            Place::Section(section) => section,
+            Place::Undefined => return self.extern_target(index),
+            Place::Reserved => return Target::Broken("an absolute symbol has no place in memory"),
+        };
+        let offset = symbol.value.wrapping_add(insn.imm as u64);
+        if let Some(&map) = self.maps.by_section.get(&section) {
+            let size = self.maps.defs[map].value_size;
+            return match u32::try_from(offset) {
+                Ok(offset) if offset <= size => Target::Data { map, offset },
+                _ => Target::Broken("the place lies outside the data section"),
+            };
+        }
+        if let Some(&map) = self.maps.by_place.get(&(section, offset)) {
+            return Target::Map(map);
+        }
+        if self.elf.sections[section].executable {
+            return self.function_at(section, offset / INSN_SIZE as u64, offset);
+        }
+        Target::Broken("its section holds no map, variable or function")
+    }
+
+    /// The target of a call: the immediate counts slots from the symbol, less one.
+    fn call_target(&self, index: usize, symbol: &Symbol<'_>, insn: &Insn) -> Target {
+        if !insn.is_pseudo_call() {
+            return Target::Broken("only calls and 64-bit loads can refer to a symbol");
+        }
+        match symbol.place {
+            Place::Undefined => self.extern_target(index),
+            Place::Reserved => Target::Broken("an absolute symbol can't be called"),
+            Place::Section(section) => {
+                let slot = (symbol.value / INSN_SIZE as u64)
+                    .wrapping_add_signed(i64::from(insn.imm))
+                    .wrapping_add(1);
+                self.function_at(section, slot, symbol.value)
+            }
+        }
+    }
+
+    /// Within a section clang leaves no relocation for calls; everything else needs one.
+    fn local_target(&self, function: &Function, at: usize, insn: &Insn) -> Option<Target> {
+        if insn.is_pseudo_call() {
+            let slot = (function.start + at as u64 + 1).wrapping_add_signed(i64::from(insn.imm));
+            return Some(self.function_at(function.section_index, slot, 0));
+        }
+        if insn.is_kfunc_call() {
+            return Some(Target::Broken("a kfunc call without a relocation names no kfunc"));
+        }
+        (insn.is_ld_imm64() && insn.src != 0)
+            .then_some(Target::Broken("a load of a map or address without a relocation"))
+    }
+
+    fn extern_target(&self, symbol: usize) -> Target {
+        let index = self.externs.of_symbol(symbol);
+        index.map_or(Target::Broken("the symbol isn't defined"), Target::Extern)
+    }
+
+    fn function_at(&self, section: usize, slot: u64, offset: u64) -> Target {
+        if !offset.is_multiple_of(INSN_SIZE as u64) {
+            return Target::Broken("the target isn't at a whole instruction");
+        }
+        match self.by_place.get(&(section, slot)) {
+            Some(&function) => Target::Function(function),
+            None => Target::Broken("no function starts at the target"),
+        }
+    }
+}
+
+/// Far more than the kernel's 256 subprograms for each of many programs.
+const FUNCTIONS_MAX: usize = 1 << 16;

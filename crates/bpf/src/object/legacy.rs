@@ -1,0 +1,227 @@
+//! Maps that an object defines as plain structs in a `maps` section: what came before `.maps`.
+//!
+//! libbpf 1.x refuses these; many objects in use have them, each with its own struct. All begin
+//! with the same four words; what follows is told apart by the struct's size: libbpf's
+//! `bpf_map_def` (16 or 20 bytes), the samples' and selftests' (24 and 28), iproute2's
+//! `bpf_elf_map` (36), gobpf's with a namespace (280). Any other size is taken when the rest is 0.
+
+use super::ObjectError;
+use super::elf::{Elf, Place};
+use super::maps::{Maps, empty_def, wrong};
+use crate::btf::Btf;
+use crate::program::{MapDef, MapType, SlotInit};
+
+/// A definition with what can be resolved only when all are known.
+struct Legacy {
+    map: usize,
+    /// iproute2's id, to which `inner_id` and section names `ID/KEY` refer.
+    id: u32,
+    inner: Inner,
+}
+
+/// How the inner map of a map of maps is named.
+enum Inner {
+    None,
+    /// The n-th map of the section (samples).
+    Index(u32),
+    /// The map with this id (iproute2), filling the outer map's slot.
+    Id {
+        id: u32,
+        slot: u32,
+    },
+}
+
+/// Collects the maps of all `maps` and `maps/NAME` sections.
+pub(super) fn add_legacy_maps(
+    maps: &mut Maps,
+    elf: &Elf<'_>,
+    btf: Option<&Btf>,
+) -> Result<(), ObjectError> {
+    let mut found = Vec::new();
+    for (index, section) in elf.sections.iter().enumerate() {
+        let is_maps = section.name == "maps" || section.name.starts_with("maps/");
+        if is_maps && section.is_alloc && !section.executable {
+            add_section(maps, elf, index, btf, &mut found)?;
+        }
+    }
+    resolve_inner(maps, &found)?;
+    fill_tail_calls(maps, elf, &found);
+    Ok(())
+}
+
+fn add_section(
+    maps: &mut Maps,
+    elf: &Elf<'_>,
+    index: usize,
+    btf: Option<&Btf>,
+    found: &mut Vec<Legacy>,
+) -> Result<(), ObjectError> {
+    let section = &elf.sections[index];
+    let is_map = |kind| kind == ::object::elf::STT_OBJECT || kind == ::object::elf::STT_NOTYPE;
+    let mut places: Vec<(u64, &str)> = elf
+        .symbols_in(index)
+        .filter(|symbol| is_map(symbol.kind) && !symbol.name.is_empty())
+        .map(|symbol| (symbol.value, symbol.name))
+        .collect();
+    places.sort_unstable();
+    for (at, &(start, name)) in places.iter().enumerate() {
+        // Symbols of old compilers have no size: a definition reaches to the next one.
+        let end = places.get(at + 1).map_or(section.size, |next| next.0);
+        let bytes = usize::try_from(start)
+            .ok()
+            .zip(usize::try_from(end).ok())
+            .and_then(|(start, end)| section.data.get(start..end))
+            .ok_or_else(|| wrong(name, format!("offset {start:#x} is outside {}", section.name)))?;
+        let (mut def, id, inner) = read(name, bytes)?;
+        if let Some(btf) = btf {
+            annotate(&mut def, btf);
+        }
+        let map = maps.add(def, index, start)?;
+        found.push(Legacy { map, id, inner });
+    }
+    Ok(())
+}
+
+/// Reads one struct.
+fn read(name: &str, bytes: &[u8]) -> Result<(MapDef, u32, Inner), ObjectError> {
+    let word = |index: usize| {
+        let raw = bytes.get(index * 4..).and_then(|rest| rest.first_chunk());
+        raw.map_or(0, |&raw| u32::from_le_bytes(raw))
+    };
+    if bytes.len() < 16 {
+        let what = format!("its definition has {} bytes, at least 16 are needed", bytes.len());
+        return Err(wrong(name, what));
+    }
+    let kind = MapType::from_number(word(0))
+        .ok_or_else(|| wrong(name, format!("map type {} doesn't exist", word(0))))?;
+    let mut def = empty_def(name, kind);
+    (def.key_size, def.value_size) = (word(1), word(2));
+    (def.max_entries, def.flags) = (word(3), word(4));
+    let is_outer = matches!(kind, MapType::ArrayOfMaps | MapType::HashOfMaps);
+    let (mut id, mut inner, mut known) = (0, Inner::None, 20);
+    match bytes.len() {
+        // `inner_map_idx` and `numa_node` of samples/bpf; the second means nothing here.
+        24 | 28 => {
+            known = bytes.len();
+            if is_outer {
+                inner = Inner::Index(word(5));
+            }
+        }
+        // `id`, `pinning`, `inner_id`, `inner_idx` of iproute2.
+        36 => {
+            known = 36;
+            id = word(5);
+            def.pin_by_name = word(6) != 0;
+            if is_outer && word(7) != 0 {
+                inner = Inner::Id { id: word(7), slot: word(8) };
+            }
+        }
+        280 => {
+            known = 280;
+            def.pin_by_name = word(5) != 0;
+        }
+        _ => {}
+    }
+    if let Some(at) = bytes.iter().skip(known).position(|&byte| byte != 0) {
+        let what = format!(
+            "its definition of {} bytes has something at byte {}, where no known struct has a field",
+            bytes.len(),
+            known + at
+        );
+        return Err(wrong(name, what));
+    }
+    Ok((def, id, inner))
+}
+
+/// Types of key and value, when the source said them with `BPF_ANNOTATE_KV_PAIR`.
+fn annotate(def: &mut MapDef, btf: &Btf) {
+    let Some(pair) = btf.find_composite(&format!("____btf_map_{}", def.name)) else { return };
+    let typed = |member: &str, size: u32| {
+        let (member, _) = btf.member(pair, member)?;
+        (btf.size_of(member.ty) == Some(size.into())).then_some(member.ty)
+    };
+    if let (Some(key), Some(value)) = (typed("key", def.key_size), typed("value", def.value_size)) {
+        (def.key_type, def.value_type) = (key, value);
+    }
+}
+
+fn resolve_inner(maps: &mut Maps, found: &[Legacy]) -> Result<(), ObjectError> {
+    for legacy in found {
+        let outer = maps.defs[legacy.map].name.clone();
+        let (target, slot) = match legacy.inner {
+            Inner::None => continue,
+            Inner::Index(index) => (found.get(index as usize), None),
+            Inner::Id { id, slot } => (found.iter().find(|other| other.id == id), Some(slot)),
+        };
+        let target = target.filter(|target| target.map != legacy.map);
+        let Some(target) = target.map(|target| target.map) else {
+            return Err(wrong(&outer, "its inner map isn't in the object".to_owned()));
+        };
+        let mut template = maps.defs[target].clone();
+        template.inner = None;
+        maps.defs[legacy.map].inner = Some(Box::new(template));
+        // iproute2: slot -1 only declares the template.
+        if let Some(slot) = slot.filter(|&slot| slot != u32::MAX) {
+            maps.defs[legacy.map].slots.push((slot, SlotInit::Map(target)));
+        }
+    }
+    Ok(())
+}
+
+/// iproute2's `__section_tail(ID, KEY)`: the program in section `ID/KEY` goes into slot `KEY` of
+/// the program array with that id.
+fn fill_tail_calls(maps: &mut Maps, elf: &Elf<'_>, found: &[Legacy]) {
+    for (index, section) in elf.sections.iter().enumerate().filter(|(_, s)| s.executable) {
+        let Some((id, key)) = section.name.split_once('/') else { continue };
+        let (Some(id), Ok(key)) = (parse_number(id), key.parse()) else { continue };
+        let is_target =
+            |legacy: &&Legacy| legacy.id == id && maps.defs[legacy.map].kind == MapType::ProgArray;
+        let Some(map) = found.iter().find(is_target).map(|legacy| legacy.map) else { continue };
+        let program = elf
+            .symbols
+            .iter()
+            .find(|symbol| symbol.place == Place::Section(index) && symbol.is_global());
+        if let Some(program) = program {
+            maps.defs[map].slots.push((key, SlotInit::Program(program.name.to_owned())));
+        }
+    }
+}
+
+/// A C number: decimal or, as iproute2's examples have it, hexadecimal.
+fn parse_number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn a_definition_of_any_size_is_read_when_its_tail_is_zero() {
+        for size in [4, 5, 6, 7, 8, 12] {
+            let mut def = vec![2, 4, 8, 256];
+            def.resize(size, 0);
+            let (def, ..) = read("counters", &words(&def)).unwrap();
+            assert_eq!((def.kind, def.value_size, def.max_entries), (MapType::Array, 8, 256));
+        }
+        let error = read("counters", &words(&[2, 4, 8, 256, 0, 0, 0, 9])).err().unwrap();
+        assert!(error.to_string().contains("byte 28"), "{error}");
+        assert!(read("counters", &words(&[99, 4, 8, 1])).is_err());
+        assert!(read("counters", &[2, 0, 0]).is_err());
+    }
+
+    #[test]
+    fn iproute2_maps_carry_pinning_and_inner_ids() {
+        let (def, id, inner) = read("outer", &words(&[12, 4, 4, 8, 0, 7, 2, 9, 3])).unwrap();
+        assert!(def.pin_by_name);
+        assert_eq!(id, 7);
+        assert!(matches!(inner, Inner::Id { id: 9, slot: 3 }));
+    }
+}

@@ -1,0 +1,280 @@
+//! Maps that an object defines through BTF: variables in the `.maps` section whose type *is* the
+//! definition.
+//!
+//! `__uint(type, N)` declares a member `int (*type)[N]`, `__type(key, T)` a member `T *key`, and
+//! `__array(values, T)` an array of what the slots hold (libbpf's `parse_btf_map_def`).
+
+use std::collections::HashMap;
+
+use super::ObjectError;
+use super::elf::{Elf, Place, limit};
+use crate::btf::{Btf, Kind, Member, TypeId};
+use crate::program::{MapDef, MapType, SlotInit};
+
+/// The maps of an object while they are collected.
+#[derive(Debug, Default)]
+pub(super) struct Maps {
+    pub(super) defs: Vec<MapDef>,
+    /// Map at an offset of a section (`.maps`, `maps`).
+    pub(super) by_place: HashMap<(usize, u64), usize>,
+    /// Map that holds all of a data section.
+    pub(super) by_section: HashMap<usize, usize>,
+    /// Where a definition's `values` start: section, offset, map; sorted.
+    values: Vec<(usize, u64, usize)>,
+}
+
+impl Maps {
+    /// Adds a definition found at a place of the file.
+    pub(super) fn add(
+        &mut self,
+        def: MapDef,
+        section: usize,
+        offset: u64,
+    ) -> Result<usize, ObjectError> {
+        limit("maps", self.defs.len() + 1, MAPS_MAX)?;
+        let index = self.defs.len();
+        if self.by_place.insert((section, offset), index).is_some() {
+            let what = format!("another map is at the same offset {offset:#x}");
+            return Err(wrong(&def.name, what));
+        }
+        self.defs.push(def);
+        Ok(index)
+    }
+
+    /// Collects the variables of the `.maps` section.
+    pub(super) fn add_btf_maps(&mut self, elf: &Elf<'_>, btf: &Btf) -> Result<(), ObjectError> {
+        let Some((section, contents)) = elf.section(MAPS_SECTION) else { return Ok(()) };
+        let Some((_, vars)) = btf.datasec(MAPS_SECTION) else {
+            return Err(ObjectError::Section {
+                section: MAPS_SECTION.to_owned(),
+                what: "there is no type information for it (compile with -g)".to_owned(),
+            });
+        };
+        for var in vars {
+            let name = btf.name(var.ty);
+            let Kind::Var { ty, .. } = *btf.kind(var.ty) else {
+                return Err(wrong(name, "its type in BTF isn't that of a variable".into()));
+            };
+            if u64::from(var.offset) + u64::from(var.size) > contents.size {
+                return Err(wrong(name, format!("offset {:#x} is outside .maps", var.offset)));
+            }
+            let mut values_at = None;
+            let def = Definition { btf, map: name, is_inner: false }.read(ty, &mut values_at)?;
+            let index = self.add(def, section, var.offset.into())?;
+            if let Some(at) = values_at {
+                self.values.push((section, u64::from(var.offset) + u64::from(at), index));
+            }
+        }
+        self.values.sort_unstable();
+        Ok(())
+    }
+
+    /// Fills `.values` slots from the relocations of `.maps` (`bpf_object__collect_map_relos`).
+    pub(super) fn fill_slots(&mut self, elf: &Elf<'_>) -> Result<(), ObjectError> {
+        let Some((section, contents)) = elf.section(MAPS_SECTION) else { return Ok(()) };
+        for relocation in &contents.relocations {
+            let symbol = &elf.symbols[relocation.symbol];
+            let refuse = |what: &str| ObjectError::Relocation {
+                section: MAPS_SECTION.to_owned(),
+                offset: relocation.offset,
+                symbol: symbol.label(elf),
+                what: what.to_owned(),
+            };
+            let after = self.values.partition_point(|v| (v.0, v.1) <= (section, relocation.offset));
+            let Some(&(_, start, map)) = after.checked_sub(1).and_then(|at| self.values.get(at))
+            else {
+                return Err(refuse("no map definition with values lies here"));
+            };
+            let distance = relocation.offset - start;
+            if !distance.is_multiple_of(8) {
+                return Err(refuse("a slot takes 8 bytes, this is inside one"));
+            }
+            let slot = u32::try_from(distance / 8).map_err(|_cause| refuse("too far"))?;
+            let def = &self.defs[map];
+            let init = if def.kind == MapType::ProgArray {
+                if !symbol.is_function() || symbol.place == Place::Undefined {
+                    return Err(refuse("a slot of a program array needs a program"));
+                }
+                SlotInit::Program(symbol.name.to_owned())
+            } else {
+                let addend = contents.data.get(relocation.offset as usize..);
+                let addend = addend.and_then(|rest| rest.first_chunk()).copied();
+                let offset =
+                    symbol.value.wrapping_add(u64::from_le_bytes(addend.unwrap_or([0; 8])));
+                match symbol.place {
+                    Place::Section(at) => self.by_place.get(&(at, offset)).copied(),
+                    _ => None,
+                }
+                .map(SlotInit::Map)
+                .ok_or_else(|| refuse("a slot of a map of maps needs a map of this object"))?
+            };
+            self.defs[map].slots.push((slot, init));
+        }
+        Ok(())
+    }
+}
+
+/// A definition with nothing known but its name.
+pub(super) fn empty_def(name: &str, kind: MapType) -> MapDef {
+    MapDef {
+        name: name.to_owned(),
+        kind,
+        key_size: 0,
+        value_size: 0,
+        max_entries: 0,
+        flags: 0,
+        map_extra: 0,
+        pin_by_name: false,
+        key_type: 0,
+        value_type: 0,
+        btf: None,
+        inner: None,
+        slots: Vec::new(),
+        initial: None,
+        section: None,
+    }
+}
+
+/// One definition being read from a struct type.
+struct Definition<'a> {
+    btf: &'a Btf,
+    map: &'a str,
+    is_inner: bool,
+}
+
+impl Definition<'_> {
+    /// Reads the struct; `values_at` gets the byte offset of its `values` member.
+    fn read(&self, ty: TypeId, values_at: &mut Option<u32>) -> Result<MapDef, ObjectError> {
+        let Kind::Composite { members, union: false, .. } = self.btf.resolved(ty) else {
+            let what = format!("its type must be a struct, not {}", self.btf.c_name(ty));
+            return Err(wrong(self.map, what));
+        };
+        let kind = members.iter().find(|member| &*member.name == "type");
+        let kind = kind.ok_or_else(|| self.wrong("its definition has no type"))?;
+        let number = self.integer(kind)?;
+        let kind = MapType::from_number(number)
+            .ok_or_else(|| self.wrong(&format!("map type {number} doesn't exist")))?;
+        let mut def = empty_def(self.map, kind);
+        for member in members {
+            self.apply(member, &mut def, values_at)?;
+        }
+        Ok(def)
+    }
+
+    fn apply(
+        &self,
+        member: &Member,
+        def: &mut MapDef,
+        values_at: &mut Option<u32>,
+    ) -> Result<(), ObjectError> {
+        match &*member.name {
+            "type" | "numa_node" => {}
+            "max_entries" => def.max_entries = self.integer(member)?,
+            "map_flags" => def.flags = self.integer(member)?,
+            "map_extra" => def.map_extra = self.long(member)?,
+            "key_size" => self.set_size("key", &mut def.key_size, self.integer(member)?)?,
+            "value_size" => self.set_size("value", &mut def.value_size, self.integer(member)?)?,
+            "key" => {
+                let size;
+                (def.key_type, size) = self.pointed_type(member)?;
+                self.set_size("key", &mut def.key_size, size)?;
+            }
+            "value" => {
+                let size;
+                (def.value_type, size) = self.pointed_type(member)?;
+                self.set_size("value", &mut def.value_size, size)?;
+            }
+            "pinning" => match (self.is_inner, self.integer(member)?) {
+                (false, pinning @ (0 | 1)) => def.pin_by_name = pinning == 1,
+                (false, _) => return Err(self.wrong("pinning must be 0 or LIBBPF_PIN_BY_NAME (1)")),
+                (true, _) => return Err(self.wrong("an inner map can't be pinned")),
+            },
+            "values" => {
+                *values_at = Some(member.bit_offset / 8);
+                self.values(member, def)?;
+            }
+            // libbpf refuses unknown members only in strict mode; a new one means nothing to us.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// `__array(values, T)`: inner map definitions or program prototypes.
+    fn values(&self, member: &Member, def: &mut MapDef) -> Result<(), ObjectError> {
+        if self.is_inner {
+            return Err(self.wrong("an inner map can't have values of its own"));
+        }
+        let Kind::Array { elem, .. } = *self.btf.resolved(member.ty) else {
+            return Err(self.wrong("values must be an array"));
+        };
+        let Kind::Ptr(slot) = *self.btf.resolved(elem) else {
+            return Err(self.wrong("values must be an array of pointers"));
+        };
+        self.set_size("value", &mut def.value_size, 4)?;
+        match (def.kind, self.btf.resolved(slot)) {
+            (MapType::ArrayOfMaps | MapType::HashOfMaps, Kind::Composite { .. }) => {
+                let name = format!("{}.inner", self.map);
+                let inner = Definition { btf: self.btf, map: &name, is_inner: true };
+                def.inner = Some(Box::new(inner.read(slot, &mut None)?));
+                Ok(())
+            }
+            (MapType::ProgArray, Kind::FuncProto { .. }) => Ok(()),
+            (MapType::ArrayOfMaps | MapType::HashOfMaps, _) => {
+                Err(self.wrong("values must be pointers to an inner map's definition"))
+            }
+            (MapType::ProgArray, _) => Err(self.wrong("values must be pointers to functions")),
+            (kind, _) => Err(self.wrong(&format!("a {} can't have values", kind.name()))),
+        }
+    }
+
+    /// `int (*member)[N]`: N.
+    fn integer(&self, member: &Member) -> Result<u32, ObjectError> {
+        if let Kind::Ptr(to) = *self.btf.resolved(member.ty)
+            && let Kind::Array { count, .. } = *self.btf.resolved(to)
+        {
+            return Ok(count);
+        }
+        Err(self.wrong(&format!("member {} must be written with __uint", member.name)))
+    }
+
+    /// As [`Self::integer`], or `enum { X = N } member` of `__ulong`.
+    fn long(&self, member: &Member) -> Result<u64, ObjectError> {
+        match self.btf.resolved(member.ty) {
+            Kind::Enum { values, .. } if values.len() == 1 => Ok(values[0].1 as u64),
+            _ => self.integer(member).map(u64::from),
+        }
+    }
+
+    /// `T *member`: T and its size.
+    fn pointed_type(&self, member: &Member) -> Result<(TypeId, u32), ObjectError> {
+        let Kind::Ptr(to) = *self.btf.resolved(member.ty) else {
+            return Err(self.wrong(&format!("member {} must be written with __type", member.name)));
+        };
+        let size = self.btf.size_of(to).and_then(|size| u32::try_from(size).ok());
+        let size = size.ok_or_else(|| {
+            self.wrong(&format!("{} type {} has no size", member.name, self.btf.c_name(to)))
+        })?;
+        Ok((to, size))
+    }
+
+    fn set_size(&self, what: &str, slot: &mut u32, size: u32) -> Result<(), ObjectError> {
+        if *slot != 0 && *slot != size {
+            return Err(self.wrong(&format!("{what} size is given as {slot} and as {size}")));
+        }
+        *slot = size;
+        Ok(())
+    }
+
+    fn wrong(&self, what: &str) -> ObjectError {
+        wrong(self.map, what.to_owned())
+    }
+}
+
+pub(super) fn wrong(map: &str, what: String) -> ObjectError {
+    ObjectError::Map { map: map.to_owned(), what }
+}
+
+/// The section of definitions by BTF.
+pub(super) const MAPS_SECTION: &str = ".maps";
+/// A program can refer to 64 maps (`MAX_USED_MAPS`); an object with many programs to some more.
+const MAPS_MAX: usize = 4096;
