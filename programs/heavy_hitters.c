@@ -12,7 +12,6 @@
 //
 // Maps
 //   sources    LRU_HASH   source address -> bytes so far, and since its record was last placed
-//   parked     ARRAY      one spare record (kptr): what bpf_kptr_xchg is for
 //   totals     ARRAY      `enum total`
 //   .data.board           the tree, the list and their lock, as globals
 //
@@ -45,23 +44,12 @@ struct source {
     __u64 placed_bytes;
 };
 
-struct parking {
-    struct record __kptr *record;
-};
-
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, SOURCES_MAX);
     __type(key, union address);
     __type(value, struct source);
 } sources SEC(".maps");
-
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 1);
-    __type(key, __u32);
-    __type(value, struct parking);
-} parked SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -95,21 +83,11 @@ static bool sends_less(struct bpf_rb_node *a, const struct bpf_rb_node *b)
     return left->bytes < right->bytes;
 }
 
-// A record to fill: the parked one, a retired one, or a new one.
+// A record to fill: a retired one, or a new one.
 static __always_inline struct record *take_record(void)
 {
-    struct record *record = NULL;
     struct bpf_list_node *link;
-    struct parking *parking;
-    __u32 zero = 0;
 
-    parking = bpf_map_lookup_elem(&parked, &zero);
-    if (parking)
-        record = bpf_kptr_xchg(&parking->record, NULL);
-    if (record) {
-        add(TOTAL_REUSED);
-        return record;
-    }
     bpf_spin_lock(&board_lock);
     link = bpf_list_pop_front(&retired);
     bpf_spin_unlock(&board_lock);
@@ -121,38 +99,26 @@ static __always_inline struct record *take_record(void)
     return bpf_obj_new(struct record);
 }
 
-// Takes the smallest record out of a tree that is too large.
+// Moves the smallest record of a tree that is too large onto the list.
 static __always_inline void retire_smallest(void)
 {
     struct bpf_rb_node *node = NULL;
-    struct record *record, *former;
-    struct parking *parking;
-    __u32 zero = 0;
+    struct record *record;
 
     bpf_spin_lock(&board_lock);
     if (board_size > board_max) {
         node = bpf_rbtree_first(&board);
-        if (node) {
+        if (node)
             node = bpf_rbtree_remove(&board, node);
-            board_size -= 1;
-        }
+    }
+    if (node) {
+        record = container_of(node, struct record, node);
+        board_size -= 1;
+        bpf_list_push_back(&retired, &record->link);
     }
     bpf_spin_unlock(&board_lock);
-    if (!node)
-        return;
-    record = container_of(node, struct record, node);
-    add(TOTAL_RETIRED);
-    parking = bpf_map_lookup_elem(&parked, &zero);
-    if (!parking) {
-        bpf_obj_drop(record);
-        return;
-    }
-    former = bpf_kptr_xchg(&parking->record, record);
-    if (!former)
-        return;
-    bpf_spin_lock(&board_lock);
-    bpf_list_push_back(&retired, &former->link);
-    bpf_spin_unlock(&board_lock);
+    if (node)
+        add(TOTAL_RETIRED);
 }
 
 static __always_inline void place(const union address *source, __u64 bytes)
