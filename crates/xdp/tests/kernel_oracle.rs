@@ -1,0 +1,84 @@
+//! Every recorded case of the kernel's XDP helpers gives the same answer here.
+//!
+//! `tests/data/kernel-oracle` holds a program that calls one helper as a map tells it, and what
+//! Linux 6.18 answered to 94 combinations of arguments and frames.
+
+use std::sync::Arc;
+
+use towpath_bpf::{Env, Object};
+use towpath_maps::Value;
+use towpath_xdp::host::{Host, Interface};
+use towpath_xdp::{Frame, LoadOptions, Program, Select};
+
+const OBJECT: &[u8] = include_bytes!("../../../tests/data/kernel-oracle/xdp_helpers.bpf.o");
+const EXPECTED: &str = include_str!("../../../tests/data/kernel-oracle/expected-6.18.txt");
+/// The recording's output buffer: a longer packet made the kernel return -ENOSPC.
+const OUT_BYTES: usize = 70_000;
+
+#[test]
+fn recorded_answers_are_reproduced() {
+    let object = Object::open(OBJECT, "xdp_helpers.bpf.o").unwrap();
+    let options = LoadOptions { host: Arc::new(loopback()), unverified: true, ..LoadOptions::default() };
+    let program = Program::load(&object, Select::Name("prog"), &Env::builtin(), &options).unwrap();
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for line in EXPECTED.lines().filter(|line| !line.starts_with('#')) {
+        let (case, expected) = line.split_once("-> ").unwrap();
+        let numbers: Vec<i32> =
+            case.split_whitespace().map(|number| number.parse().unwrap()).collect();
+        let got = answer(&program, &numbers);
+        count += 1;
+        if got != expected {
+            wrong.push(format!("{case}\n  kernel {expected}\n  here   {got}"));
+        }
+    }
+    assert_eq!(count, 94, "cases");
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Runs one case and prints what the recording printed.
+fn answer(program: &Program, case: &[i32]) -> String {
+    let &[op, a, b, flags, len, metadata] = case else { panic!("six numbers") };
+    let maps = program.maps();
+    let config: Vec<u8> = [op, a, b, flags].iter().flat_map(|n| n.to_le_bytes()).collect();
+    let zero = 0u32.to_le_bytes();
+    let results = maps.by_name("resm").unwrap();
+    maps.by_name("cfgm").unwrap().user().update(&zero, &Value::One(config), 0).unwrap();
+    results.user().update(&zero, &Value::One(vec![0; 48]), 0).unwrap();
+
+    let packet: Vec<u8> = (0..len).map(|i| (i * 7) as u8).collect();
+    let Ok(mut frame) = Frame::with_metadata(&packet, metadata as usize) else {
+        return "run=-22 ret=0 r=0 lin=0 total=0 meta=0 out=70000 pad=0 if=0".to_owned();
+    };
+    let verdict = program.run(&mut program.worker(0), &mut frame).unwrap();
+
+    let out = frame.metadata().len() + frame.len();
+    let status = if out > OUT_BYTES { -28 } else { 0 };
+    let value = results.user().lookup(&zero, 0).unwrap();
+    let word = |at: usize| {
+        let bytes = value.bytes()[at..at + 4].try_into().unwrap();
+        u32::from_le_bytes(bytes)
+    };
+    let r = i64::from(word(0)) | i64::from(word(4)) << 32;
+    let [linear, total, meta, mtu, ifindex] = [8, 12, 16, 20, 24].map(word);
+    let returned = verdict.returned;
+    format!(
+        "run={status} ret={returned} r={r} lin={linear} total={total} meta={meta} out={out} \
+         pad={mtu} if={ifindex}"
+    )
+}
+
+/// The machine of the recording: a loopback interface with its usual MTU.
+fn loopback() -> Host {
+    let interface = Interface {
+        ifindex: 1,
+        name: "lo".to_owned(),
+        mac: [0; 6],
+        mtu: 65536,
+        up: true,
+        forwarding_v4: false,
+        forwarding_v6: false,
+        addresses: Vec::new(),
+        vlan: None,
+    };
+    Host { interfaces: vec![interface], ..Host::default() }
+}
