@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use towpath_bpf::btf::{Btf, Kind};
 use towpath_bpf::interp::{Access, Code, Resolver};
 use towpath_bpf::object::Env;
 use towpath_bpf::program::{KfuncRef, Linked, SlotInit};
@@ -115,7 +116,8 @@ impl<'a> Loader<'a> {
 
     fn resolve(&self, linked: Arc<Linked>, accesses: Vec<Access>) -> Result<Code, LoadError> {
         let program = linked.name.clone();
-        Code::resolve(linked, accesses, &Addresses { maps: &self.maps })
+        let addresses = Addresses { maps: &self.maps, kernel: Arc::clone(&linked.kernel_btf) };
+        Code::resolve(linked, accesses, &addresses)
             .map_err(|source| LoadError::Resolve { program, source })
     }
 }
@@ -139,6 +141,7 @@ fn exception_callback(verified: &Verified) -> Option<u32> {
 /// Addresses of an object's maps and of our kfuncs.
 struct Addresses<'a> {
     maps: &'a MapSet,
+    kernel: Arc<Btf>,
 }
 
 impl Resolver for Addresses<'_> {
@@ -151,11 +154,17 @@ impl Resolver for Addresses<'_> {
         Some(value.as_ptr() as u64 + u64::from(offset))
     }
 
-    fn variable(&self, _type_id: u32) -> Option<u64> {
-        None
+    /// A program may ask whether a weak kfunc exists (`if (bpf_xdp_pull_data)`): its address is
+    /// only compared with 0.
+    fn variable(&self, type_id: u32) -> Option<u64> {
+        let ty = self.kernel.get(type_id)?;
+        matches!(ty.kind, Kind::Func { .. }).then(|| KFUNC_ADDRESS | u64::from(type_id))
     }
 
     fn kfunc(&self, kfunc: &KfuncRef) -> Option<u32> {
         helpers::kfunc_number(&kfunc.name)
     }
 }
+
+/// Tag of addresses that stand for kfuncs: in the hole between user and kernel addresses.
+const KFUNC_ADDRESS: u64 = 0xbf01_0000_0000_0000;
