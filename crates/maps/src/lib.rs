@@ -19,7 +19,9 @@
 
 pub mod access;
 mod array;
+mod bloom;
 mod check;
+mod environment;
 mod error;
 pub mod fields;
 pub mod flags;
@@ -30,19 +32,24 @@ mod memory;
 mod memory_loom;
 #[cfg(not(loom))]
 mod memory_unsafe;
+mod prog_array;
 pub mod qsbr;
+mod queue;
 mod set;
 mod store;
 mod stub;
 mod sync;
+mod targets;
 #[cfg(test)]
 mod testing;
 mod user;
 
 pub use access::Access;
+pub use environment::{AnyEnvironment, Environment};
 pub use error::MapError;
 pub use map::{CreateOptions, Map};
 pub use qsbr::Domain;
 pub use set::{MapSet, SetOptions};
 pub use store::Element;
+pub use targets::Target;
 pub use user::{User, Value};

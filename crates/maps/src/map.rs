@@ -10,14 +10,19 @@ use towpath_bpf::{Errno, MapDef};
 
 use crate::access::{Access, Span};
 use crate::array::Array;
+use crate::bloom::Bloom;
 use crate::check;
+use crate::environment::{AnyEnvironment, Environment};
 use crate::error::MapError;
 use crate::fields::{Field, FieldKind, Fields, ReleaseField};
 use crate::hash::HashTable;
 use crate::memory::REGION_BYTES_MAX;
+use crate::prog_array::ProgArray;
 use crate::qsbr::Domain;
+use crate::queue::Queue;
 use crate::store::{Element, Store};
 use crate::stub::Stub;
+use crate::targets::{DevmapHash, Target, TargetArray};
 use crate::user::{User, Value};
 
 /// What a map needs beside its definition.
@@ -30,12 +35,15 @@ pub struct CreateOptions {
     pub fields: Vec<Field>,
     /// Who takes over what special fields own.
     pub release: Option<Arc<dyn ReleaseField>>,
+    /// Which devices, CPUs, programs and sockets exist.
+    pub environment: Arc<dyn Environment>,
 }
 
 impl CreateOptions {
-    /// Options without special fields.
+    /// Options without special fields, where every target exists.
     pub fn new(domain: Arc<Domain>) -> Self {
-        CreateOptions { domain, fields: Vec::new(), release: None }
+        let environment = Arc::new(AnyEnvironment);
+        CreateOptions { domain, fields: Vec::new(), release: None, environment }
     }
 }
 
@@ -54,7 +62,12 @@ pub struct Map {
 /// The storage of each kind.
 enum Storage {
     Array(Array),
+    Bloom(Bloom),
+    DevmapHash(DevmapHash),
     Hash(HashTable),
+    Programs(ProgArray),
+    Queue(Queue),
+    Targets(TargetArray),
     Stub(Stub),
 }
 
@@ -216,6 +229,40 @@ impl Map {
         self.store().for_each(worker, &mut visit)
     }
 
+    /// The id of the program in a slot of a PROG_ARRAY; `None` also for other kinds.
+    pub fn program(&self, index: u32) -> Option<u32> {
+        match &self.storage {
+            Storage::Programs(programs) => programs.program(index),
+            _ => None,
+        }
+    }
+
+    /// Puts a program's id (0: none) into a slot of a PROG_ARRAY, without asking the environment.
+    pub fn set_program(&self, index: u32, id: u32) -> Result<(), Errno> {
+        match &self.storage {
+            Storage::Programs(programs) => programs.set(index, id),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// The entry of a DEVMAP, DEVMAP_HASH, CPUMAP or XSKMAP that `bpf_redirect_map` asks for.
+    pub fn target(&self, key: u32) -> Option<Target> {
+        match &self.storage {
+            Storage::Targets(targets) => targets.target(key),
+            Storage::DevmapHash(table) => table.target(key),
+            _ => None,
+        }
+    }
+
+    /// All entries of such a map with their keys, in the order of a broadcast.
+    pub fn targets(&self) -> Vec<(u32, Target)> {
+        match &self.storage {
+            Storage::Targets(targets) => targets.targets(),
+            Storage::DevmapHash(table) => table.targets(),
+            _ => Vec::new(),
+        }
+    }
+
     /// What a program may do with `len` bytes at `addr`; `None` when they aren't this map's, or
     /// not inside one key or value.
     pub fn owns(&self, addr: u64, len: usize) -> Option<Access> {
@@ -295,12 +342,22 @@ impl Map {
 impl Storage {
     fn new(def: &MapDef, options: &CreateOptions, fields: &Fields) -> Result<Self, Errno> {
         let cpus = options.domain.workers();
+        let environment = || options.environment.clone();
         Ok(match def.kind {
             MapType::Array => Storage::Array(Array::new(def, None, fields.clone())?),
             MapType::PercpuArray => Storage::Array(Array::new(def, Some(cpus), fields.clone())?),
             MapType::Hash | MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash => {
                 Storage::Hash(HashTable::new(def, &options.domain, fields.clone())?)
             }
+            MapType::ProgArray => Storage::Programs(ProgArray::new(def, environment())),
+            MapType::Devmap | MapType::Cpumap | MapType::Xskmap => {
+                Storage::Targets(TargetArray::new(def, environment())?)
+            }
+            MapType::DevmapHash => {
+                Storage::DevmapHash(DevmapHash::new(def, &options.domain, environment())?)
+            }
+            MapType::Queue | MapType::Stack => Storage::Queue(Queue::new(def)?),
+            MapType::BloomFilter => Storage::Bloom(Bloom::new(def)?),
             kind => Storage::Stub(Stub::new(kind)),
         })
     }
@@ -308,7 +365,12 @@ impl Storage {
     fn as_store(&self) -> &dyn Store {
         match self {
             Storage::Array(array) => array,
+            Storage::Bloom(bloom) => bloom,
+            Storage::DevmapHash(table) => table,
             Storage::Hash(table) => table,
+            Storage::Programs(programs) => programs,
+            Storage::Queue(queue) => queue,
+            Storage::Targets(targets) => targets,
             Storage::Stub(stub) => stub,
         }
     }

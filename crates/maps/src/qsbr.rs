@@ -9,7 +9,7 @@
 //! as long as it lives. For whole maps inside maps it decides when they are freed.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::sync::{AtomicU64, Ordering::SeqCst, fence};
 
@@ -19,7 +19,7 @@ const OFFLINE: u64 = u64::MAX;
 /// Threads that may hold a [`Guard`] at the same moment; more of them wait.
 const GUESTS_MAX: usize = 16;
 
-/// Readers of a group of maps, and what waits for them.
+/// Readers of a group of maps.
 pub struct Domain {
     /// Counts up when a reclaimer needs readers to show that they moved on.
     epoch: AtomicU64,
@@ -27,12 +27,7 @@ pub struct Domain {
     workers: Box<[Reader]>,
     /// As `workers`, claimed by guards.
     guests: Box<[Reader]>,
-    /// Dropped when every reader has passed their tag.
-    deferred: Mutex<Vec<Deferred>>,
 }
-
-/// Something to drop later, and when it was unlinked.
-type Deferred = (u64, Box<dyn Send>);
 
 /// One reader's announcement, on a cache line of its own.
 #[repr(align(128))]
@@ -49,7 +44,6 @@ impl Domain {
             epoch: AtomicU64::new(1),
             workers: readers(workers.max(1), 0),
             guests: readers(GUESTS_MAX, OFFLINE),
-            deferred: Mutex::default(),
         })
     }
 
@@ -63,13 +57,11 @@ impl Domain {
         let now = self.epoch.load(SeqCst);
         self.workers[worker].0.store(now, SeqCst);
         fence(SeqCst);
-        self.drop_deferred();
     }
 
     /// Worker `worker` stops reading maps until its next [`Domain::quiesce`]: it sleeps or ends.
     pub fn offline(&self, worker: usize) {
         self.workers[worker].0.store(OFFLINE, SeqCst);
-        self.drop_deferred();
     }
 
     /// Makes the calling thread a reader as long as the guard lives. Keep it short.
@@ -84,14 +76,6 @@ impl Domain {
             }
             std::thread::yield_now();
         }
-    }
-
-    /// Drops `thing` when no reader can hold it any more.
-    pub(crate) fn defer(&self, thing: Box<dyn Send>) {
-        let tag = self.tag();
-        self.lock_deferred().push((tag, thing));
-        self.advance();
-        self.drop_deferred();
     }
 
     /// The tag of something that has just been unlinked.
@@ -110,22 +94,6 @@ impl Domain {
     /// Starts a new epoch, so that readers' next announcements are later than all tags so far.
     pub(crate) fn advance(&self) {
         self.epoch.fetch_add(1, SeqCst);
-    }
-
-    fn drop_deferred(&self) {
-        let mut waiting = self.lock_deferred();
-        if waiting.is_empty() {
-            return;
-        }
-        let (ready, rest) = waiting.drain(..).partition(|&(tag, _)| self.passed(tag));
-        *waiting = rest;
-        drop(waiting);
-        // Outside the lock: dropping a map may defer more.
-        drop::<Vec<_>>(ready);
-    }
-
-    fn lock_deferred(&self) -> std::sync::MutexGuard<'_, Vec<Deferred>> {
-        self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -150,7 +118,6 @@ impl Drop for Guard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn a_tag_passes_when_every_reader_moved_on() {
@@ -167,22 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_keeps_a_deferred_drop_waiting() {
-        struct Flag(Arc<AtomicBool>);
-        impl Drop for Flag {
-            fn drop(&mut self) {
-                self.0.store(true, SeqCst);
-            }
-        }
-        let dropped = Arc::new(AtomicBool::new(false));
+    fn a_guard_is_a_reader() {
         let domain = Domain::new(1);
-        domain.quiesce(0);
+        domain.offline(0);
         let guard = domain.guard();
-        domain.defer(Box::new(Flag(dropped.clone())));
-        domain.quiesce(0);
-        assert!(!dropped.load(SeqCst));
+        let tag = domain.tag();
+        domain.advance();
+        assert!(!domain.passed(tag));
         drop(guard);
-        domain.quiesce(0);
-        assert!(dropped.load(SeqCst));
+        assert!(domain.passed(tag));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use towpath_bpf::MapDef;
 
 use crate::access::Access;
+use crate::environment::{AnyEnvironment, Environment};
 use crate::error::MapError;
 use crate::fields::{Field, ReleaseField};
 use crate::map::{CreateOptions, Map};
@@ -19,12 +20,19 @@ pub struct SetOptions {
     pub fields: Vec<Vec<Field>>,
     /// Who takes over what special fields own.
     pub release: Option<Arc<dyn ReleaseField>>,
+    /// Which devices, CPUs, programs and sockets exist.
+    pub environment: Arc<dyn Environment>,
 }
 
 impl SetOptions {
-    /// A domain of `workers` workers and no special fields.
+    /// A domain of `workers` workers, no special fields, and every target exists.
     pub fn new(workers: usize) -> Self {
-        SetOptions { domain: Domain::new(workers), fields: Vec::new(), release: None }
+        SetOptions {
+            domain: Domain::new(workers),
+            fields: Vec::new(),
+            release: None,
+            environment: Arc::new(AnyEnvironment),
+        }
     }
 }
 
@@ -43,8 +51,12 @@ impl MapSet {
         let mut maps = Vec::with_capacity(defs.len());
         for (index, def) in defs.iter().enumerate() {
             let fields = options.fields.get(index).cloned().unwrap_or_default();
-            let domain = options.domain.clone();
-            let options = CreateOptions { domain, fields, release: options.release.clone() };
+            let options = CreateOptions {
+                domain: options.domain.clone(),
+                fields,
+                release: options.release.clone(),
+                environment: options.environment.clone(),
+            };
             maps.push(Map::create(def, &options)?);
         }
         Ok(MapSet { places: places(&maps), maps, domain: options.domain.clone() })

@@ -10,6 +10,8 @@ pub(crate) enum Hasher {
     Seeded([u64; 2]),
     /// `jhash` with seed 0: the order of iteration is the kernel's.
     Jenkins,
+    /// The key itself, a 32-bit number.
+    Number,
 }
 
 impl Hasher {
@@ -26,6 +28,7 @@ impl Hasher {
         match self {
             Hasher::Seeded(seed) => seeded(*seed, key),
             Hasher::Jenkins => jhash(key, 0),
+            Hasher::Number => crate::prog_array::number(key),
         }
     }
 }

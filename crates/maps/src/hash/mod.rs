@@ -59,6 +59,16 @@ struct PerCpu {
 
 impl HashTable {
     pub(crate) fn new(def: &MapDef, domain: &Arc<Domain>, fields: Fields) -> Result<Self, Errno> {
+        let hasher = Hasher::new(def.flags & BPF_F_ZERO_SEED != 0);
+        Self::with_hasher(def, domain, fields, hasher)
+    }
+
+    pub(crate) fn with_hasher(
+        def: &MapDef,
+        domain: &Arc<Domain>,
+        fields: Fields,
+        hasher: Hasher,
+    ) -> Result<Self, Errno> {
         let is_percpu = matches!(def.kind, MapType::PercpuHash | MapType::LruPercpuHash);
         let is_lru = matches!(def.kind, MapType::LruHash | MapType::LruPercpuHash);
         let (key_size, value_size) = (def.key_size as usize, def.value_size as usize);
@@ -66,7 +76,6 @@ impl HashTable {
         let element_bytes = HEADER_BYTES + key_size.next_multiple_of(8) + value_bytes;
         let spare = spare_elements(def.max_entries, element_bytes, domain.workers());
         let elements = def.max_entries.checked_add(spare).ok_or(Errno::E2BIG)?;
-        let hasher = Hasher::new(def.flags & BPF_F_ZERO_SEED != 0);
         let percpu = is_percpu.then(|| PerCpu::new(elements, value_size, domain.workers()));
         Ok(HashTable {
             table: Table::new(
