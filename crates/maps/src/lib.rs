@@ -32,9 +32,11 @@ mod memory;
 mod memory_loom;
 #[cfg(not(loom))]
 mod memory_unsafe;
+pub mod perf;
 mod prog_array;
 pub mod qsbr;
 mod queue;
+pub mod ringbuf;
 mod set;
 mod store;
 mod stub;
@@ -43,6 +45,7 @@ mod targets;
 #[cfg(test)]
 mod testing;
 mod user;
+pub mod user_ringbuf;
 
 pub use access::Access;
 pub use environment::{AnyEnvironment, Environment};

@@ -17,16 +17,20 @@ use crate::error::MapError;
 use crate::fields::{Field, FieldKind, Fields, ReleaseField};
 use crate::hash::HashTable;
 use crate::memory::REGION_BYTES_MAX;
+use crate::perf::PerfEventArray;
 use crate::prog_array::ProgArray;
 use crate::qsbr::Domain;
 use crate::queue::Queue;
+use crate::ringbuf::Ringbuf;
 use crate::store::{Element, Store};
 use crate::stub::Stub;
 use crate::targets::{DevmapHash, Target, TargetArray};
 use crate::user::{User, Value};
+use crate::user_ringbuf::UserRingbuf;
 
-/// What a map needs beside its definition.
+/// What a map needs beside its definition. Start from [`CreateOptions::new`].
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct CreateOptions {
     /// The readers: its workers are the CPUs of per-CPU maps. One domain serves all maps that the
     /// same workers use.
@@ -66,7 +70,10 @@ enum Storage {
     DevmapHash(DevmapHash),
     Hash(HashTable),
     Programs(ProgArray),
+    Perf(PerfEventArray),
     Queue(Queue),
+    Ringbuf(Ringbuf),
+    UserRingbuf(UserRingbuf),
     Targets(TargetArray),
     Stub(Stub),
 }
@@ -263,6 +270,21 @@ impl Map {
         }
     }
 
+    /// A RINGBUF's own operations.
+    pub fn ringbuf(&self) -> Option<&Ringbuf> {
+        if let Storage::Ringbuf(ring) = &self.storage { Some(ring) } else { None }
+    }
+
+    /// A USER_RINGBUF's own operations.
+    pub fn user_ringbuf(&self) -> Option<&UserRingbuf> {
+        if let Storage::UserRingbuf(ring) = &self.storage { Some(ring) } else { None }
+    }
+
+    /// A PERF_EVENT_ARRAY's own operations.
+    pub fn perf(&self) -> Option<&PerfEventArray> {
+        if let Storage::Perf(perf) = &self.storage { Some(perf) } else { None }
+    }
+
     /// What a program may do with `len` bytes at `addr`; `None` when they aren't this map's, or
     /// not inside one key or value.
     pub fn owns(&self, addr: u64, len: usize) -> Option<Access> {
@@ -357,6 +379,9 @@ impl Storage {
                 Storage::DevmapHash(DevmapHash::new(def, &options.domain, environment())?)
             }
             MapType::Queue | MapType::Stack => Storage::Queue(Queue::new(def)?),
+            MapType::Ringbuf => Storage::Ringbuf(Ringbuf::new(def)?),
+            MapType::UserRingbuf => Storage::UserRingbuf(UserRingbuf::new(def)?),
+            MapType::PerfEventArray => Storage::Perf(PerfEventArray::new(def, cpus)),
             MapType::BloomFilter => Storage::Bloom(Bloom::new(def)?),
             kind => Storage::Stub(Stub::new(kind)),
         })
@@ -369,7 +394,10 @@ impl Storage {
             Storage::DevmapHash(table) => table,
             Storage::Hash(table) => table,
             Storage::Programs(programs) => programs,
+            Storage::Perf(perf) => perf,
             Storage::Queue(queue) => queue,
+            Storage::Ringbuf(ring) => ring,
+            Storage::UserRingbuf(ring) => ring,
             Storage::Targets(targets) => targets,
             Storage::Stub(stub) => stub,
         }

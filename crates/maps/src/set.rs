@@ -11,8 +11,9 @@ use crate::fields::{Field, ReleaseField};
 use crate::map::{CreateOptions, Map};
 use crate::qsbr::Domain;
 
-/// What a set needs beside the definitions.
+/// What a set needs beside the definitions. Start from [`SetOptions::new`].
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct SetOptions {
     /// The readers of all maps; see [`CreateOptions::domain`].
     pub domain: Arc<Domain>,

@@ -118,9 +118,8 @@ impl TargetArray {
 
 impl Store for TargetArray {
     fn spans(&self) -> Vec<Span> {
-        let readable = if self.kind == MapType::Cpumap { 0 } else { self.value_size as u64 };
         let bytes = u64::from(self.entries) * 8;
-        vec![Span::values(self.region.base(), bytes, 8, readable, Access::Read)]
+        vec![Span::values(self.region.base(), bytes, 8, self.value_size as u64, Access::Read)]
     }
 
     fn lookup(&self, _worker: usize, key: &[u8]) -> Option<NonNull<u8>> {

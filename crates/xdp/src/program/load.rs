@@ -9,7 +9,7 @@ use towpath_bpf::object::Env;
 use towpath_bpf::program::{KfuncRef, Linked, SlotInit};
 use towpath_bpf::verifier::{self, AccessFact, SubprogramKind, Verified};
 use towpath_bpf::{MapDef, Object};
-use towpath_maps::{Domain, Map, MapSet, SetOptions};
+use towpath_maps::{Map, MapSet, SetOptions};
 
 use super::{LoadError, LoadOptions, Program, Select, Surroundings};
 use crate::helpers;
@@ -36,11 +36,7 @@ impl<'a> Loader<'a> {
         env: &'a Env,
         options: &'a LoadOptions,
     ) -> Result<Loader<'a>, LoadError> {
-        let set_options = SetOptions {
-            domain: Domain::new(options.workers.max(1)),
-            fields: Vec::new(),
-            release: None,
-        };
+        let set_options = SetOptions::new(options.workers.max(1));
         let maps = MapSet::create(object.maps(), &set_options)?;
         let surroundings = Surroundings {
             host: Arc::clone(&options.host),
