@@ -24,6 +24,7 @@
 #include "checksum.h"
 #include "hash.h"
 #include "parse.h"
+#include "rendezvous.h"
 #include "steering.h"
 
 #define SERVICES_MAX 64
@@ -86,6 +87,15 @@ struct {
     __type(key, __u32);
     __type(value, struct backend);
 } backends SEC(".maps");
+
+#ifdef UNROLLED
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, SERVICES_MAX);
+    __type(key, __u32);
+    __type(value, struct candidates);
+} candidates SEC(".maps");
+#endif
 
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -165,6 +175,23 @@ static __always_inline struct backend *backend_by_ring(const struct flow *flow,
     return backend_at(*number);
 }
 
+// For a ring whose choice has left, before the control plane has written a new one.
+static __always_inline struct backend *backend_by_rendezvous(const struct flow *flow,
+                                                             const struct service *service,
+                                                             __u32 *number)
+{
+#ifdef UNROLLED
+    __u32 index = service->number;
+    struct candidates *known = bpf_map_lookup_elem(&candidates, &index);
+
+    if (known) {
+        *number = rendezvous(known, hash_flow(flow, hash_seed));
+        return backend_at(*number);
+    }
+#endif
+    return NULL;
+}
+
 static __always_inline struct backend *choose_backend(const struct flow *flow,
                                                       const struct service *service,
                                                       bool is_first_segment)
@@ -184,6 +211,8 @@ static __always_inline struct backend *choose_backend(const struct flow *flow,
         }
     }
     backend = backend_by_ring(flow, service, &number);
+    if (!backend)
+        backend = backend_by_rendezvous(flow, service, &number);
     if (!backend) {
         note(EVENT_NO_BACKEND);
         return NULL;

@@ -13,9 +13,6 @@
 #define QUIC_FIXED_BIT 0x40
 #define QUIC_PORT 443
 
-// clang gives up unrolling a loop as large as this one; the preprocessor does not.
-#define TIMES_4(step) step step step step
-
 // `cursor` stands at the transport header.
 static __always_inline bool is_first_segment(struct cursor *cursor, const struct flow *flow)
 {
@@ -28,38 +25,40 @@ static __always_inline bool is_first_segment(struct cursor *cursor, const struct
 
 #ifdef UNROLLED
 
+// clang gives up unrolling a loop as large as these; the preprocessor does not.
+#define TIMES_4(step) step step step step
+#define TIMES_8(step) TIMES_4(step) TIMES_4(step)
+#define TIMES_24(step) TIMES_8(step) TIMES_8(step) TIMES_8(step)
+
+// 0 for the two kinds that are one byte and carry no length (RFC 9293, 3.1).
+static const __u8 has_length[256] = {[2 ... 255] = 0xff};
+
 // One option: the walk's state is where it stands and how many bytes are left.
 struct option_walk {
     __u8 *pos;
     __u32 left;
 };
 
-// Looks at one TCP option (RFC 9293, 3.2). 1 found, 0 go on, -1 end or malformed.
+// Looks at one TCP option (RFC 9293, 3.2). 1 found, 0 go on, -1 end or malformed. Padding steps on
+// through the same arithmetic as every other kind: one path per option, or the verifier would
+// follow 2^24 of them.
 static __always_inline int tcp_option(struct option_walk *walk, void *end, __u32 *number)
 {
     __u8 *option = walk->pos;
-    __u8 length;
+    __u32 mask, step;
 
-    if (!walk->left || (void *)(option + 1) > end || option[0] == 0)
+    if (walk->left < 2 || (void *)(option + 2) > end)
         return -1;
-    if (option[0] == 1) { // padding
-        walk->pos += 1;
-        walk->left -= 1;
-        return 0;
-    }
-    if ((void *)(option + 2) > end)
+    mask = has_length[option[0]];
+    step = (option[1] & mask) | (~mask & 1);
+    if (step == 0 || step > walk->left)
         return -1;
-    length = option[1];
-    if (length < 2 || length > walk->left)
-        return -1;
-    if (option[0] == STEERING_TCP_OPTION && length == 6) {
-        if ((void *)(option + 6) > end)
-            return -1;
+    if (option[0] == STEERING_TCP_OPTION && (void *)(option + 6) <= end) {
         *number = (__u32)option[2] << 24 | option[3] << 16 | option[4] << 8 | option[5];
         return 1;
     }
-    walk->pos += length;
-    walk->left -= length;
+    walk->pos += step;
+    walk->left -= step;
     return 0;
 }
 
@@ -73,7 +72,7 @@ static __always_inline bool tcp_steering_number(struct cursor *cursor, __u32 *nu
         return false;
     walk.pos = (__u8 *)(tcp + 1);
     walk.left = tcp->doff * 4 - sizeof(*tcp);
-    TIMES_4(if (!found) found = tcp_option(&walk, cursor->end, number);)
+    TIMES_24(if (!found) found = tcp_option(&walk, cursor->end, number);)
     return found > 0;
 }
 

@@ -260,7 +260,8 @@ class Edge:
         kinds = [
             (18, lambda: self.web_flow(4)), (7, lambda: self.web_flow(6)),
             (2, lambda: self.web_flow(4, tags=(100,))),
-            (1, lambda: self.web_flow(6, tags=(200, 100))), (6, self.quic_flow), (14, lambda: self.dns(4)), (5, lambda: self.dns(6)),
+            (1, lambda: self.web_flow(6, tags=(200, 100))),
+            (6, self.quic_flow), (14, lambda: self.dns(4)), (5, lambda: self.dns(6)),
             (90, self.syn_flood), (45, self.scan), (4, lambda: self.ping(4)),
             (3, lambda: self.ping(6)), (2, self.fragments), (3, self.extension_headers),
             (6, self.tunnel), (2, self.arp), (2, self.damaged),
