@@ -2,7 +2,9 @@
 
 mod error;
 mod load;
-mod slots;
+mod registry;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::sync::Arc;
 
@@ -21,11 +23,12 @@ use crate::worker::Worker;
 
 pub use error::LoadError;
 pub use load::Loader;
-pub use slots::Slots;
+pub use registry::Programs;
 
 /// A program that is ready to run, with its maps.
 #[derive(Debug, Clone)]
 pub struct Program {
+    id: u32,
     code: Arc<Code>,
     verified: Option<Arc<Verified>>,
     attach: AttachType,
@@ -69,8 +72,8 @@ pub struct Surroundings {
     pub host: Arc<Host>,
     /// What programs printed.
     pub trace: Trace,
-    /// Programs in program arrays.
-    pub programs: Slots,
+    /// Programs that maps name by id.
+    pub programs: Programs,
     pub(crate) limits: Limits,
 }
 
@@ -110,6 +113,11 @@ impl Program {
         let redirect = run.redirect.take();
         let target = if action == Action::Redirect { redirect } else { None };
         Ok(Verdict { action, returned, target })
+    }
+
+    /// Its id in [`Surroundings::programs`]: what program arrays hold.
+    pub fn id(&self) -> u32 {
+        self.id
     }
 
     /// The C function's name.

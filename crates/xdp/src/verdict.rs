@@ -50,8 +50,8 @@ pub enum Target {
         map: Arc<Map>,
         /// The key, cut to 32 bits.
         key: u32,
-        /// The entry's bytes at the time of the call.
-        value: Vec<u8>,
+        /// The entry at the time of the call.
+        entry: towpath_maps::Target,
     },
     /// `bpf_redirect_map` with `BPF_F_BROADCAST`: every entry of a devmap.
     Broadcast {
@@ -96,7 +96,9 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Target::Interface { ifindex } => write!(f, "ifindex {ifindex}"),
-            Target::Entry { map, key, .. } => write!(f, "{}[{key}]", map.name()),
+            Target::Entry { map, key, entry } => {
+                write!(f, "{}[{key}] = {}", map.name(), entry.number)
+            }
             Target::Broadcast { map, .. } => write!(f, "all of {}", map.name()),
         }
     }

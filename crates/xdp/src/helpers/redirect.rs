@@ -39,14 +39,11 @@ fn redirect_map(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
         call.run.redirect = Some(Target::Broadcast { map, exclude_ingress });
         return Ok(Action::Redirect as u64);
     }
-    let worker = call.run.worker.number() as usize;
-    let Some(entry) = map.lookup(worker, &key.to_ne_bytes()) else {
+    let Some(entry) = map.target(key) else {
         call.run.redirect = None;
         return Ok(flags & BPF_F_ACTION_MASK);
     };
-    let mut value = vec![0; map.value_size() as usize];
-    call.run.read(entry.as_ptr() as u64, &mut value)?;
-    call.run.redirect = Some(Target::Entry { map, key, value });
+    call.run.redirect = Some(Target::Entry { map, key, entry });
     Ok(Action::Redirect as u64)
 }
 

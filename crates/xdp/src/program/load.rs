@@ -62,7 +62,7 @@ impl<'a> Loader<'a> {
         };
         let index = self.object.select(name, section)?;
         let program = self.prepare(index)?;
-        let mut loaded = HashMap::from([(program.name().to_owned(), Arc::clone(&program.code))]);
+        let mut loaded = HashMap::from([(program.name().to_owned(), program.id)]);
         for (map, def) in self.maps.maps().iter().zip(self.object.maps().iter()) {
             self.fill_slots(map, def, &mut loaded)?;
         }
@@ -73,17 +73,17 @@ impl<'a> Loader<'a> {
         &self,
         map: &Map,
         def: &MapDef,
-        loaded: &mut HashMap<String, Arc<Code>>,
+        loaded: &mut HashMap<String, u32>,
     ) -> Result<(), LoadError> {
         for (slot, init) in &def.slots {
             let SlotInit::Program(name) = init else { continue };
-            let code = match loaded.get(name) {
-                Some(code) => Arc::clone(code),
-                None => self.prepare(self.object.select(Some(name), None)?)?.code,
+            let id = match loaded.get(name) {
+                Some(&id) => id,
+                None => self.prepare(self.object.select(Some(name), None)?)?.id,
             };
-            loaded.insert(name.clone(), Arc::clone(&code));
+            loaded.insert(name.clone(), id);
             // The object loader checked the indexes against the map's size.
-            let _in_bounds = self.surroundings.programs.set_code(map, *slot, code);
+            let _in_bounds = map.set_program(*slot, id);
         }
         Ok(())
     }
@@ -100,8 +100,10 @@ impl<'a> Loader<'a> {
             let code = self.resolve(Arc::new(verified.linked().clone()), accesses(&verified))?;
             (code.with_exception_callback(exception_callback(&verified)), Some(Arc::new(verified)))
         };
+        let code = Arc::new(code);
         Ok(Program {
-            code: Arc::new(code),
+            id: self.surroundings.programs.add(Arc::clone(&code)),
+            code,
             verified,
             attach,
             has_frags,
@@ -135,9 +137,9 @@ fn exception_callback(verified: &Verified) -> Option<u32> {
 }
 
 /// Addresses of an object's maps and of our kfuncs.
-struct Addresses<'a> {
-    maps: &'a MapSet,
-    kernel: Arc<Btf>,
+pub(super) struct Addresses<'a> {
+    pub(super) maps: &'a MapSet,
+    pub(super) kernel: Arc<Btf>,
 }
 
 impl Resolver for Addresses<'_> {

@@ -5,6 +5,8 @@
 
 mod context;
 mod reach_unsafe;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -151,6 +153,6 @@ impl Runtime for Run<'_> {
             }
             .into());
         };
-        Ok(self.surroundings.programs.slot(&map, index))
+        Ok(map.program(index).and_then(|id| self.surroundings.programs.get(id)))
     }
 }
