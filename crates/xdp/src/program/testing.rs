@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use towpath_bpf::MapDef;
 use towpath_bpf::btf::Btf;
 use towpath_bpf::insn::Insn;
 use towpath_bpf::interp::{Code, Limits};
 use towpath_bpf::program::{AttachType, Linked, MapType};
-use towpath_bpf::MapDef;
 use towpath_maps::{MapSet, SetOptions};
 
 use super::load::Addresses;
