@@ -3,6 +3,8 @@
 //! `tests/data/kernel-oracle` holds a program that calls one helper as a map tells it, and what
 //! Linux 6.18 answered to 94 combinations of arguments and frames.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 
 use towpath_bpf::btf::Btf;

@@ -8,6 +8,16 @@ impl Frame {
     /// `bpf_xdp_load_bytes`: copies the bytes at `offset` into `out`.
     pub fn load_bytes(&self, offset: usize, out: &mut [u8]) -> Result<(), Errno> {
         self.check_range(offset, out.len())?;
+        self.copy_from(offset, out);
+        Ok(())
+    }
+
+    /// Copies the first bytes of the packet; `out` is not longer than it.
+    pub(crate) fn copy_bytes(&self, out: &mut [u8]) {
+        self.copy_from(0, out);
+    }
+
+    fn copy_from(&self, offset: usize, out: &mut [u8]) {
         let mut out = out;
         let mut skip = offset;
         for buffer in std::iter::once(self.linear()).chain(self.frags.iter().map(|f| f.bytes())) {
@@ -18,7 +28,6 @@ impl Frame {
             now.copy_from_slice(&buffer[from..from + part]);
             out = later;
         }
-        Ok(())
     }
 
     /// `bpf_xdp_store_bytes`: copies `bytes` into the frame at `offset`.

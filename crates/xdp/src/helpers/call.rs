@@ -33,6 +33,10 @@ impl Call<'_, '_> {
 
     /// Copies `len` readable bytes.
     pub(crate) fn read(&self, addr: u64, len: usize) -> Result<Bytes, Stop> {
+        // Checked before anything is allocated: `len` may be a register's content.
+        if len > 0 {
+            self.run.grant(addr, len as u64, false)?;
+        }
         let mut bytes = Bytes::zeroed(len);
         self.run.read(addr, bytes.as_mut())?;
         Ok(bytes)

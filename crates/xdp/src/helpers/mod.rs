@@ -19,10 +19,12 @@
 mod call;
 mod checksum;
 mod control;
+mod dynptr;
 mod format;
 mod map;
 mod packet;
 mod redirect;
+mod ring;
 mod time;
 mod trace;
 
@@ -49,6 +51,7 @@ const TABLES: &[Table] = &[
     map::TABLE,
     packet::TABLE,
     redirect::TABLE,
+    ring::TABLE,
     time::TABLE,
     trace::TABLE,
 ];

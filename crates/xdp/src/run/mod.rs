@@ -31,6 +31,8 @@ pub(crate) struct Run<'a> {
     pub(crate) redirect: Option<Target>,
     /// Memory beside stack, frame and maps that the program got from a helper.
     pub(crate) extras: Vec<Extra>,
+    /// Ring buffer records it has reserved and not yet given back.
+    pub(crate) records: Vec<Record>,
     /// Lowest stack address the active functions may touch.
     stack_floor: u64,
 }
@@ -46,6 +48,15 @@ pub(crate) struct Extra {
     pub(crate) writable: bool,
 }
 
+/// A reserved ring buffer record.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    /// First byte of its data.
+    pub(crate) addr: u64,
+    /// Its ring buffer.
+    pub(crate) map: Arc<Map>,
+}
+
 impl<'a> Run<'a> {
     pub(crate) fn new(
         frame: &'a mut Frame,
@@ -54,7 +65,16 @@ impl<'a> Run<'a> {
         surroundings: &'a Surroundings,
     ) -> Self {
         let stack_floor = worker.stack_top();
-        Run { frame, worker, maps, surroundings, redirect: None, extras: Vec::new(), stack_floor }
+        Run {
+            frame,
+            worker,
+            maps,
+            surroundings,
+            redirect: None,
+            extras: Vec::new(),
+            records: Vec::new(),
+            stack_floor,
+        }
     }
 
     /// The map that a register stands for, if it is one this program may use.

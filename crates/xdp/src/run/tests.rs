@@ -174,3 +174,52 @@ fn printed_lines_are_kept() {
     assert_eq!(run(&program, &[0; 64]).unwrap().returned as usize, line.len());
     assert_eq!(program.surroundings().trace.take(), [line]);
 }
+
+#[test]
+fn ring_records_are_ours_only_until_they_are_submitted() {
+    let reserve = |after: &[Insn]| {
+        let mut insns = map_pointer(1, 0).to_vec();
+        insns.extend([mov(2, 16), mov(3, 0), call(id::RINGBUF_RESERVE)]);
+        insns.push(Insn::new(MOV_X, 6, 0, 0, 0));
+        insns.push(Insn::new(BPF_ST | BPF_MEM | BPF_DW, 6, 0, 8, 0x55));
+        insns.extend_from_slice(after);
+        insns.extend([mov(0, 2), EXIT]);
+        testing::program(&insns, &[map_def(MapType::Ringbuf, 0, 0, 4096)])
+    };
+    let submit = [Insn::new(MOV_X, 1, 6, 0, 0), mov(2, 0), call(id::RINGBUF_SUBMIT)];
+    let program = reserve(&submit);
+    assert_eq!(run(&program, &[0; 64]).unwrap().action, Action::Pass);
+    let mut seen = Vec::new();
+    program.maps().map(0).unwrap().ringbuf().unwrap().consume(|record| {
+        seen.push(record.to_vec());
+        std::ops::ControlFlow::Continue(())
+    });
+    assert_eq!(seen, [[0, 0, 0, 0, 0, 0, 0, 0, 0x55, 0, 0, 0, 0, 0, 0, 0]]);
+
+    let touch = Insn::new(BPF_ST | BPF_MEM | BPF_B, 6, 0, 0, 1);
+    let late = reserve(&[submit[0], submit[1], submit[2], touch]);
+    assert!(run(&late, &[0; 64]).unwrap_err().to_string().contains("not memory"));
+    let beyond = reserve(&[Insn::new(BPF_ST | BPF_MEM | BPF_B, 6, 0, 16, 1)]);
+    assert!(run(&beyond, &[0; 64]).unwrap_err().to_string().contains("not memory"));
+    let twice = reserve(&[submit, submit].concat());
+    assert!(run(&twice, &[0; 64]).unwrap_err().to_string().contains("has reserved"));
+}
+
+#[test]
+fn perf_samples_carry_the_start_of_the_packet() {
+    let mut insns = vec![Insn::new(BPF_ST | BPF_MEM | BPF_DW, 10, 0, -8, 7)];
+    insns.extend(map_pointer(2, 0));
+    // flags: 20 bytes of the packet, BPF_F_CURRENT_CPU
+    insns.push(Insn::new(BPF_LD | BPF_IMM | BPF_DW, 3, 0, 0, -1));
+    insns.push(Insn::new(0, 0, 0, 0, 20));
+    insns.extend(stack_pointer(4, -8));
+    insns.extend([mov(5, 8), call(id::PERF_EVENT_OUTPUT), EXIT]);
+    let program = testing::program(&insns, &[map_def(MapType::PerfEventArray, 4, 4, 1)]);
+    let perf = || program.maps().map(0).unwrap().perf().unwrap();
+    assert_eq!(run(&program, &[9; 64]).unwrap().returned as i32, -2, "nobody opened the slot");
+    perf().open_all(4096);
+    assert_eq!(run(&program, &[9; 64]).unwrap().returned, 0);
+    let mut want = vec![7, 0, 0, 0, 0, 0, 0, 0];
+    want.extend([9; 20]);
+    assert_eq!(perf().read(0), Some(want));
+}

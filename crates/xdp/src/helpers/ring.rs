@@ -1,0 +1,218 @@
+//! Ring buffers and perf events: what programs send to and receive from user space.
+
+use std::ops::ControlFlow;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use towpath_bpf::Errno;
+use towpath_bpf::interp::{Stop, Violation};
+use towpath_bpf::proto::id;
+use towpath_maps::Map;
+
+use super::call::{Bytes, status};
+use super::dynptr::{DYNPTR_SIZE_MAX, Dynptr, DynptrKind};
+use super::{Call, Table};
+use crate::memory::Block;
+use crate::run::{Extra, Record};
+
+pub(super) const TABLE: Table = &[
+    (id::RINGBUF_OUTPUT, output),
+    (id::RINGBUF_RESERVE, reserve),
+    (id::RINGBUF_SUBMIT, submit),
+    (id::RINGBUF_DISCARD, discard),
+    (id::RINGBUF_QUERY, query),
+    (id::RINGBUF_RESERVE_DYNPTR, reserve_dynptr),
+    (id::RINGBUF_SUBMIT_DYNPTR, submit_dynptr),
+    (id::RINGBUF_DISCARD_DYNPTR, discard_dynptr),
+    (id::USER_RINGBUF_DRAIN, drain),
+    (id::PERF_EVENT_OUTPUT, perf_output),
+];
+
+/// `bpf_ringbuf_output(ringbuf, data, size, flags)`
+fn output(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let map = ringbuf("bpf_ringbuf_output", call, &args)?;
+    let data = call.read(args[1], record_size(args[2]))?;
+    let Some(ring) = map.ringbuf() else { return Ok(Errno::EINVAL.to_reg()) };
+    Ok(status(ring.output(data.as_ref(), args[3])))
+}
+
+/// `bpf_ringbuf_reserve(ringbuf, size, flags)`: the record's address, or 0.
+fn reserve(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let map = ringbuf("bpf_ringbuf_reserve", call, &args)?;
+    if args[2] != 0 {
+        return Ok(0);
+    }
+    Ok(reserve_record(call, &map, args[1]).unwrap_or(0))
+}
+
+fn reserve_record(call: &mut Call<'_, '_>, map: &Arc<Map>, size: u64) -> Option<u64> {
+    let data = map.ringbuf()?.reserve(size)?;
+    let addr = data.as_ptr() as u64;
+    call.run.extras.push(Extra { addr, len: size, writable: true });
+    call.run.records.push(Record { addr, map: Arc::clone(map) });
+    Some(addr)
+}
+
+/// `bpf_ringbuf_submit(data, flags)`
+fn submit(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    commit("bpf_ringbuf_submit", call, args[0], |map, sample| {
+        map.ringbuf().map_or(Ok(()), |ring| ring.submit(sample, args[1]))
+    })
+}
+
+/// `bpf_ringbuf_discard(data, flags)`
+fn discard(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    commit("bpf_ringbuf_discard", call, args[0], |map, sample| {
+        map.ringbuf().map_or(Ok(()), |ring| ring.discard(sample, args[1]))
+    })
+}
+
+/// Takes a reserved record away from the program and gives it to `finish`.
+fn commit(
+    function: &'static str,
+    call: &mut Call<'_, '_>,
+    addr: u64,
+    finish: impl FnOnce(&Map, NonNull<u8>) -> Result<(), Errno>,
+) -> Result<u64, Stop> {
+    let found = call.run.records.iter().position(|record| record.addr == addr);
+    let (Some(at), Some(sample)) = (found, NonNull::new(addr as *mut u8)) else {
+        let why = "a record this program has reserved";
+        return Err(Violation::Argument { function, argument: 1, value: addr, why }.into());
+    };
+    let record = call.run.records.swap_remove(at);
+    call.run.extras.retain(|extra| extra.addr != addr);
+    // Both return nothing to the program; the ring refuses only what it did not reserve.
+    let _refused = finish(&record.map, sample);
+    Ok(0)
+}
+
+/// `bpf_ringbuf_query(ringbuf, what)`
+fn query(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let map = ringbuf("bpf_ringbuf_query", call, &args)?;
+    Ok(map.ringbuf().map_or(0, |ring| ring.query(args[1])))
+}
+
+/// `bpf_ringbuf_reserve_dynptr(ringbuf, size, flags, ptr)`: on failure the dynptr is null.
+fn reserve_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let map = ringbuf("bpf_ringbuf_reserve_dynptr", call, &args)?;
+    let [_, size, flags, ptr, _] = args;
+    let size = size as u32;
+    let refused = if flags != 0 {
+        Some(Errno::EINVAL)
+    } else if size > DYNPTR_SIZE_MAX {
+        Some(Errno::E2BIG)
+    } else {
+        None
+    };
+    if let Some(errno) = refused {
+        Dynptr::NULL.store(call, ptr)?;
+        return Ok(errno.to_reg());
+    }
+    match reserve_record(call, &map, u64::from(size)) {
+        Some(addr) => {
+            Dynptr::new(DynptrKind::Ringbuf, addr, size).store(call, ptr)?;
+            Ok(0)
+        }
+        None => {
+            Dynptr::NULL.store(call, ptr)?;
+            Ok(Errno::EINVAL.to_reg())
+        }
+    }
+}
+
+/// `bpf_ringbuf_submit_dynptr(ptr, flags)`
+fn submit_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    release_dynptr(call, args, submit)
+}
+
+/// `bpf_ringbuf_discard_dynptr(ptr, flags)`
+fn discard_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    release_dynptr(call, args, discard)
+}
+
+fn release_dynptr(
+    call: &mut Call<'_, '_>,
+    args: [u64; 5],
+    finish: super::Helper,
+) -> Result<u64, Stop> {
+    let dynptr = Dynptr::load(call, args[0])?;
+    if dynptr.data != 0 {
+        finish(call, [dynptr.data, args[1], 0, 0, 0])?;
+        Dynptr::NULL.store(call, args[0])?;
+    }
+    Ok(0)
+}
+
+/// `bpf_user_ringbuf_drain(map, callback, context, flags)`: the callback gets a dynptr over each
+/// sample and the context; a return value other than 0 ends the walk.
+fn drain(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let map = call.map("bpf_user_ringbuf_drain", &args, 1)?;
+    let [_, callback, context, flags, _] = args;
+    let Some(ring) = map.user_ringbuf() else { return Ok(Errno::EINVAL.to_reg()) };
+    let mut lent = Block::new(super::dynptr::DYNPTR_BYTES);
+    let view = Extra { addr: lent.addr(), len: lent.len() as u64, writable: false };
+    let mut stop = None;
+    let result = ring.drain(flags, |sample, size| {
+        let addr = sample.as_ptr() as u64;
+        let dynptr = Dynptr::new(DynptrKind::Local, addr, size);
+        lent.bytes_mut().copy_from_slice(&dynptr.to_bytes());
+        let data = Extra { addr, len: u64::from(size), writable: true };
+        call.run.extras.extend([view, data]);
+        let returned = call.callback(callback, [lent.addr(), context, 0, 0, 0]);
+        call.run.extras.retain(|extra| *extra != view && *extra != data);
+        match returned {
+            Ok(0) => ControlFlow::Continue(()),
+            Ok(_) => ControlFlow::Break(()),
+            Err(reason) => {
+                stop = Some(reason);
+                ControlFlow::Break(())
+            }
+        }
+    });
+    match (stop, result) {
+        (Some(reason), _) => Err(reason),
+        (None, Ok(shown)) => Ok(shown),
+        (None, Err(errno)) => Ok(errno.to_reg()),
+    }
+}
+
+/// `bpf_perf_event_output(ctx, map, flags, data, size)`: the low half of `flags` is the slot, the
+/// next 20 bits how many bytes of the packet follow the data.
+fn perf_output(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let map = call.map("bpf_perf_event_output", &args, 2)?;
+    let [_, _, flags, data, size] = args;
+    if flags & !(INDEX_MASK | PACKET_LEN_MASK) != 0 {
+        return Ok(Errno::EINVAL.to_reg());
+    }
+    let packet_len = ((flags & PACKET_LEN_MASK) >> PACKET_LEN_SHIFT) as usize;
+    if packet_len > call.run.frame.len() {
+        return Ok(Errno::EFAULT.to_reg());
+    }
+    let data = call.read(data, record_size(size))?;
+    let Some(perf) = map.perf() else { return Ok(Errno::EINVAL.to_reg()) };
+    let mut sample = data.as_ref().to_vec();
+    let mut packet = Bytes::zeroed(packet_len);
+    call.run.frame.copy_bytes(packet.as_mut());
+    sample.extend_from_slice(packet.as_ref());
+    let worker = call.run.worker.number() as usize;
+    Ok(status(perf.output(worker, flags & INDEX_MASK, sample)))
+}
+
+fn ringbuf(function: &'static str, call: &Call<'_, '_>, args: &[u64; 5]) -> Result<Arc<Map>, Stop> {
+    let map = call.map(function, args, 1)?;
+    if map.ringbuf().is_none() {
+        let why = "a ring buffer";
+        return Err(Violation::Argument { function, argument: 1, value: args[0], why }.into());
+    }
+    Ok(map)
+}
+
+/// Sizes are bounded by the readable memory behind them; the cap keeps a bad one from allocating.
+fn record_size(size: u64) -> usize {
+    size.min(RECORD_BYTES_MAX) as usize
+}
+
+const RECORD_BYTES_MAX: u64 = 1 << 29;
+const INDEX_MASK: u64 = 0xffff_ffff;
+const PACKET_LEN_MASK: u64 = 0xf_ffff << PACKET_LEN_SHIFT;
+const PACKET_LEN_SHIFT: u32 = 32;
