@@ -26,6 +26,7 @@ mod error;
 pub mod fields;
 pub mod flags;
 mod hash;
+mod lpm;
 mod map;
 mod memory;
 #[cfg(loom)]

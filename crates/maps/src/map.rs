@@ -16,6 +16,7 @@ use crate::environment::{AnyEnvironment, Environment};
 use crate::error::MapError;
 use crate::fields::{Field, FieldKind, Fields, ReleaseField};
 use crate::hash::HashTable;
+use crate::lpm::LpmTrie;
 use crate::memory::REGION_BYTES_MAX;
 use crate::perf::PerfEventArray;
 use crate::prog_array::ProgArray;
@@ -70,6 +71,7 @@ enum Storage {
     DevmapHash(DevmapHash),
     Hash(HashTable),
     Programs(ProgArray),
+    Lpm(LpmTrie),
     Perf(PerfEventArray),
     Queue(Queue),
     Ringbuf(Ringbuf),
@@ -379,6 +381,7 @@ impl Storage {
                 Storage::DevmapHash(DevmapHash::new(def, &options.domain, environment())?)
             }
             MapType::Queue | MapType::Stack => Storage::Queue(Queue::new(def)?),
+            MapType::LpmTrie => Storage::Lpm(LpmTrie::new(def, &options.domain)?),
             MapType::Ringbuf => Storage::Ringbuf(Ringbuf::new(def)?),
             MapType::UserRingbuf => Storage::UserRingbuf(UserRingbuf::new(def)?),
             MapType::PerfEventArray => Storage::Perf(PerfEventArray::new(def, cpus)),
@@ -394,6 +397,7 @@ impl Storage {
             Storage::DevmapHash(table) => table,
             Storage::Hash(table) => table,
             Storage::Programs(programs) => programs,
+            Storage::Lpm(trie) => trie,
             Storage::Perf(perf) => perf,
             Storage::Queue(queue) => queue,
             Storage::Ringbuf(ring) => ring,

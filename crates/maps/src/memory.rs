@@ -7,7 +7,7 @@ pub(crate) use crate::memory_unsafe::Region;
 pub(crate) use crate::memory_loom::Region;
 
 /// Most bytes one map may reserve. Reserved is not used: pages come when they are touched.
-pub(crate) const REGION_BYTES_MAX: u64 = 1 << 36;
+pub(crate) const REGION_BYTES_MAX: u64 = 1 << 40;
 
 /// Size of a page, the unit of ring buffers and arenas.
 pub(crate) const PAGE_BYTES: usize = 4096;

@@ -7,7 +7,7 @@
 
 mod hasher;
 mod lru;
-mod pool;
+pub(crate) mod pool;
 mod table;
 
 use std::ops::ControlFlow;

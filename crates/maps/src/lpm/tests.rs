@@ -1,0 +1,114 @@
+use std::collections::BTreeMap;
+
+use towpath_bpf::program::MapType;
+
+use super::*;
+use crate::flags::{BPF_ANY, BPF_F_NO_PREALLOC};
+use crate::map::{CreateOptions, Map};
+use crate::testing::{Random, def};
+
+fn create(data: u32, entries: u32) -> Arc<Map> {
+    let def = def(MapType::LpmTrie, 4 + data, 4, entries, BPF_F_NO_PREALLOC);
+    Map::create(&def, &CreateOptions::new(Domain::new(1))).unwrap()
+}
+
+fn key(length: u32, data: &[u8]) -> Vec<u8> {
+    [&length.to_ne_bytes(), data].concat()
+}
+
+#[test]
+fn the_longest_prefix_wins() {
+    let map = create(4, 10);
+    for (length, data, value) in
+        [(16, [192, 168, 0, 0], 1u32), (24, [192, 168, 1, 0], 2), (0, [0; 4], 3)]
+    {
+        map.update(0, &key(length, &data), &value.to_ne_bytes(), BPF_ANY).unwrap();
+    }
+    let find = |length, data: [u8; 4]| {
+        let value = map.user().lookup(&key(length, &data), 0).ok()?;
+        Some(u32::from_ne_bytes(*value.bytes().first_chunk().unwrap()))
+    };
+    assert_eq!(find(32, [192, 168, 1, 7]), Some(2));
+    assert_eq!(find(32, [192, 168, 2, 7]), Some(1));
+    assert_eq!(find(20, [192, 168, 1, 7]), Some(1), "a shorter key matches shorter prefixes");
+    assert_eq!(find(32, [10, 0, 0, 1]), Some(3));
+    assert_eq!(find(33, [10, 0, 0, 1]), None, "longer than its data");
+}
+
+#[test]
+fn errors_are_the_kernels() {
+    let map = create(4, 1);
+    let one = key(8, &[10, 0, 0, 0]);
+    assert_eq!(map.update(0, &key(33, &[0; 4]), &[0; 4], BPF_ANY), Err(Errno::EINVAL));
+    assert_eq!(map.update(0, &one, &[0; 4], 3), Err(Errno::EINVAL));
+    assert_eq!(map.update(0, &one, &[0; 4], BPF_EXIST), Err(Errno::ENOENT));
+    assert_eq!(map.update(0, &one, &[0; 4], BPF_NOEXIST), Ok(()));
+    assert_eq!(map.update(0, &one, &[0; 4], BPF_NOEXIST), Err(Errno::EEXIST));
+    assert_eq!(map.update(0, &key(9, &[10, 0, 0, 0]), &[0; 4], BPF_ANY), Err(Errno::ENOSPC));
+    assert_eq!(map.delete(0, &key(9, &[10, 0, 0, 0])), Err(Errno::ENOENT));
+    assert_eq!(map.delete(0, &key(33, &[0; 4])), Err(Errno::EINVAL));
+    assert_eq!(map.delete(0, &one), Ok(()));
+    assert_eq!(map.user().next_key(None), Err(Errno::ENOENT));
+}
+
+#[test]
+fn keys_come_most_specific_first() {
+    // The example of the kernel's `trie_get_next_key`.
+    let map = create(4, 8);
+    let order = [
+        key(24, &[192, 168, 0, 0]),
+        key(24, &[192, 168, 1, 0]),
+        key(24, &[192, 168, 128, 0]),
+        key(16, &[192, 168, 0, 0]),
+    ];
+    for prefix in order.iter().rev() {
+        map.update(0, prefix, &[0; 4], BPF_ANY).unwrap();
+    }
+    let found: Vec<_> = map.user().entries().map(|(key, _)| key).collect();
+    assert_eq!(found, order);
+}
+
+/// Bits of a prefix that count.
+fn masked(length: u32, data: u16) -> u16 {
+    if length == 0 { 0 } else { data & (u16::MAX << (16 - length)) }
+}
+
+#[test]
+fn random_operations_agree_with_a_scan() {
+    let map = create(2, 60);
+    let mut model: BTreeMap<(u32, u16), u32> = BTreeMap::new();
+    let mut random = Random::new(11);
+    for step in 0u32..20_000 {
+        let length = random.below(17) as u32;
+        // Few distinct values, so that prefixes nest and repeat.
+        let data = (random.below(8) << 13 | random.below(4) << 6 | random.below(4)) as u16;
+        let bytes = key(length, &data.to_be_bytes());
+        let place = (length, masked(length, data));
+        match random.below(3) {
+            0 => {
+                let removed = model.remove(&place).map(|_| ()).ok_or(Errno::ENOENT);
+                assert_eq!(map.delete(0, &bytes), removed);
+            }
+            1 => {
+                let full = model.len() == 60 && !model.contains_key(&place);
+                let expected = if full { Err(Errno::ENOSPC) } else { Ok(()) };
+                assert_eq!(map.update(0, &bytes, &step.to_ne_bytes(), BPF_ANY), expected);
+                if !full {
+                    model.insert(place, step);
+                }
+            }
+            _ => {
+                let expected = (0..=length).rev().find_map(|l| model.get(&(l, masked(l, data))));
+                let found = map.user().lookup(&bytes, 0).ok();
+                let found = found.map(|v| u32::from_ne_bytes(*v.bytes().first_chunk().unwrap()));
+                assert_eq!(found.as_ref(), expected, "step {step}");
+            }
+        }
+        if step % 16 == 0 {
+            map.domain().quiesce(0);
+        }
+        if step % 500 == 0 {
+            assert_eq!(map.user().entries().count(), model.len());
+        }
+    }
+}
