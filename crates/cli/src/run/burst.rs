@@ -1,0 +1,103 @@
+//! Frames that are run together, so that reading and writing captures is not timed with them.
+
+use std::time::{Duration, Instant};
+
+use towpath_capture::Packet;
+use towpath_xdp::{Frame, FrameError, RxInfo, Verdict};
+
+use crate::error::CliError;
+use crate::session::Session;
+
+/// A burst of frames and their verdicts. Frames are made once and filled again.
+#[derive(Debug)]
+pub(super) struct Burst {
+    frames: Vec<Frame>,
+    origins: Vec<Origin>,
+    verdicts: Vec<Verdict>,
+    ifindex: u32,
+}
+
+/// What a frame was before the program had it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin {
+    /// Its number in the capture, from 1, as Wireshark counts.
+    pub(super) number: u64,
+    /// When it was captured, in nanoseconds since 1970.
+    pub(super) timestamp_ns: u64,
+    /// Index into the capture's interfaces.
+    pub(super) interface: u32,
+    /// Bytes that the capture left out at its end.
+    pub(super) missing: u32,
+}
+
+/// A frame after the program had it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Judged<'a> {
+    /// The frame, as the program left it.
+    pub(super) frame: &'a Frame,
+    /// Where it came from.
+    pub(super) origin: Origin,
+    /// What the program decided.
+    pub(super) verdict: &'a Verdict,
+}
+
+impl Burst {
+    /// An empty burst; frames of the capture's first interface arrive on `ifindex`, those of the
+    /// second on the next number, and so on.
+    pub(super) fn new(ifindex: u32) -> Self {
+        Burst { frames: Vec::new(), origins: Vec::new(), verdicts: Vec::new(), ifindex }
+    }
+
+    /// Adds a frame, unless its length is none a frame can have.
+    pub(super) fn push(&mut self, packet: &Packet<'_>, number: u64) -> Result<(), FrameError> {
+        let index = self.origins.len();
+        match self.frames.get_mut(index) {
+            Some(frame) => frame.refill(packet.data, 0)?,
+            None => self.frames.push(Frame::new(packet.data)?),
+        }
+        let frame = &mut self.frames[index];
+        frame.rx = RxInfo {
+            ifindex: self.ifindex.saturating_add(packet.interface),
+            queue_index: packet.options.queue.unwrap_or(0),
+            ..frame.rx
+        };
+        self.origins.push(Origin {
+            number,
+            timestamp_ns: packet.timestamp_ns,
+            interface: packet.interface,
+            missing: packet.original_len.saturating_sub(packet.data.len() as u32),
+        });
+        Ok(())
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.origins.len() >= BURST_FRAMES
+    }
+
+    /// Runs the program on every frame and gives the time that took.
+    pub(super) fn run(&mut self, session: &mut Session) -> Result<Duration, CliError> {
+        let Session { program, worker } = session;
+        let start = Instant::now();
+        for (frame, origin) in self.frames.iter_mut().zip(&self.origins) {
+            let verdict = program
+                .run(worker, frame)
+                .map_err(|fault| CliError::Fault { frame: origin.number, fault })?;
+            self.verdicts.push(verdict);
+        }
+        Ok(start.elapsed())
+    }
+
+    /// The frames that were run.
+    pub(super) fn judged(&self) -> impl Iterator<Item = Judged<'_>> {
+        let frames = self.frames.iter().zip(&self.origins).zip(&self.verdicts);
+        frames.map(|((frame, origin), verdict)| Judged { frame, origin: *origin, verdict })
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.origins.clear();
+        self.verdicts.clear();
+    }
+}
+
+/// As many as fit a core's cache with what the program needs beside them.
+const BURST_FRAMES: usize = 64;

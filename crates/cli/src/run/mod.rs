@@ -1,0 +1,163 @@
+//! `towpath run`: every frame of a capture through a program, and what became of them.
+
+mod burst;
+mod report;
+mod sink;
+mod tally;
+
+use std::path::Path;
+
+use towpath_capture::{LINK_TYPE_ETHERNET, Packet, Reader};
+
+use crate::args::RunArgs;
+use crate::error::{CliError, Status};
+use crate::output::{Output, Progress};
+use crate::session::Session;
+use burst::Burst;
+use sink::Sink;
+use tally::Tally;
+
+/// Runs a program over a capture.
+pub fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliError> {
+    if args.repeat > 1 && args.input == Path::new("-") {
+        return Err(CliError::RepeatStdin);
+    }
+    let RunArgs { object, selection, program, surroundings, .. } = args;
+    let mut session = Session::open(object, selection, program, surroundings)?;
+    let mut sink = args.output.as_deref().map(Sink::create).transpose()?;
+    let mut tally = Tally::default();
+    let progress = Progress::new(total_bytes(args));
+    // A capture that breaks off is told of after what came before it was counted and written.
+    let mut broken = None;
+    for pass in 0..args.repeat {
+        let mut pass = Pass { args, pass, tally: &mut tally, progress: &progress };
+        let result = pass.over_capture(&mut session, sink.as_mut());
+        if let Some(sink) = sink.take() {
+            sink.finish()?;
+        }
+        match result {
+            Ok(()) => {}
+            Err(error @ CliError::Capture { .. }) => {
+                broken = Some(error);
+                break;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    progress.finish();
+    report::print(args, &session.program, &tally, output)?;
+    match broken {
+        None => Ok(Status::Ok),
+        Some(error) => {
+            output.flush()?;
+            output.problem(&error);
+            Ok(error.status())
+        }
+    }
+}
+
+/// Bytes to be read over all passes, when that is known.
+fn total_bytes(args: &RunArgs) -> Option<u64> {
+    let metadata = std::fs::metadata(&args.input).ok().filter(std::fs::Metadata::is_file)?;
+    Some(metadata.len().saturating_mul(args.repeat.into()))
+}
+
+/// One reading of the capture.
+struct Pass<'a> {
+    args: &'a RunArgs,
+    /// From 0.
+    pass: u32,
+    tally: &'a mut Tally,
+    progress: &'a Progress,
+}
+
+impl Pass<'_> {
+    fn over_capture(
+        &mut self,
+        session: &mut Session,
+        sink: Option<&mut Sink>,
+    ) -> Result<(), CliError> {
+        if self.args.input == Path::new("-") {
+            return self.over(Reader::new(std::io::stdin().lock()), session, sink);
+        }
+        self.over(Reader::open(&self.args.input), session, sink)
+    }
+
+    fn over<R: std::io::Read>(
+        &mut self,
+        reader: Result<Reader<R>, towpath_capture::Error>,
+        session: &mut Session,
+        mut sink: Option<&mut Sink>,
+    ) -> Result<(), CliError> {
+        let failed = |source| CliError::Capture { path: self.args.input.clone(), source };
+        let mut reader = reader.map_err(failed)?;
+        let mut burst = Burst::new(self.args.surroundings.ifindex);
+        let mut number = 0;
+        let mut result = Ok(());
+        loop {
+            let full = match next_ethernet(&mut reader, number + 1, &self.args.input) {
+                Ok(Some(packet)) => {
+                    number += 1;
+                    self.tally.frame(&packet);
+                    if let Err(error) = burst.push(&packet, number) {
+                        self.tally.skip(error);
+                    }
+                    burst.is_full()
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            };
+            if full {
+                self.judge(&mut burst, &reader, session, sink.as_deref_mut())?;
+            }
+        }
+        self.judge(&mut burst, &reader, session, sink)?;
+        result
+    }
+
+    /// Runs the burst, counts its verdicts and writes what survived.
+    fn judge<R: std::io::Read>(
+        &mut self,
+        burst: &mut Burst,
+        reader: &Reader<R>,
+        session: &mut Session,
+        sink: Option<&mut Sink>,
+    ) -> Result<(), CliError> {
+        self.tally.elapsed += burst.run(session)?;
+        for judged in burst.judged() {
+            self.tally.verdict(&judged.verdict, judged.frame.len() as u64);
+        }
+        if let Some(sink) = sink {
+            for judged in burst.judged() {
+                sink.write(&judged, reader.interfaces())?;
+            }
+        }
+        burst.clear();
+        let size = self.progress.total().unwrap_or(0) / u64::from(self.args.repeat);
+        self.progress.at(u64::from(self.pass) * size + reader.offset(), self.tally.frames);
+        Ok(())
+    }
+}
+
+/// The next frame, which must be an Ethernet frame.
+fn next_ethernet<'a, R: std::io::Read>(
+    reader: &'a mut Reader<R>,
+    number: u64,
+    path: &Path,
+) -> Result<Option<Packet<'a>>, CliError> {
+    let packet = reader
+        .next_packet()
+        .map_err(|source| CliError::Capture { path: path.to_owned(), source })?;
+    let Some(packet) = packet else { return Ok(None) };
+    if packet.link_type != LINK_TYPE_ETHERNET {
+        return Err(CliError::LinkType {
+            path: path.to_owned(),
+            frame: number,
+            link_type: packet.link_type,
+        });
+    }
+    Ok(Some(packet))
+}

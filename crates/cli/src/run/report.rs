@@ -1,0 +1,159 @@
+//! The outcome of a run, as a table or as JSON.
+
+use serde_json::{Map as Object, Value, json};
+use towpath_xdp::Program;
+
+use super::tally::{ACTIONS, Tally};
+use crate::args::RunArgs;
+use crate::error::CliError;
+use crate::mapfile;
+use crate::output::{Align, Output, Table, grouped, in_bytes};
+
+/// Shows what was counted, and the maps if asked to.
+pub(super) fn print(
+    args: &RunArgs,
+    program: &Program,
+    tally: &Tally,
+    output: &mut Output,
+) -> Result<(), CliError> {
+    if output.json {
+        return print_json(args, program, tally, output);
+    }
+    print_heading(args, program, tally, output)?;
+    print_verdicts(tally, output)?;
+    print_targets(tally, output)?;
+    print_remarks(args, tally, output)?;
+    if output.verbose > 0 {
+        let lines = program.surroundings().trace.take();
+        print_trace(&lines, output)?;
+    }
+    if args.surroundings.dump_maps {
+        mapfile::print(program, output)?;
+    }
+    Ok(())
+}
+
+/// What programs said through `bpf_trace_printk`.
+pub fn print_trace(lines: &[String], output: &mut Output) -> Result<(), CliError> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    output.line(&format!("\n{}", output.style.bold("printed by the program")))?;
+    for line in lines {
+        output.line(&format!("  {}", line.trim_end_matches('\n')))?;
+    }
+    Ok(())
+}
+
+fn print_json(
+    args: &RunArgs,
+    program: &Program,
+    tally: &Tally,
+    output: &mut Output,
+) -> Result<(), CliError> {
+    let verdicts: Object<String, Value> = ACTIONS
+        .iter()
+        .zip(&tally.verdicts)
+        .map(|(action, count)| (action.name().to_owned(), count.frames.into()))
+        .collect();
+    let targets: Object<String, Value> = tally
+        .targets
+        .iter()
+        .map(|(target, count)| (target.clone(), count.frames.into()))
+        .collect();
+    let mut document = json!({
+        "frames": tally.frames,
+        "bytes": tally.bytes,
+        "verdicts": verdicts,
+        "ns_per_frame": (tally.ns_per_frame() * 10.0).round() / 10.0,
+        "targets": targets,
+        "skipped": tally.skipped.values().sum::<u64>(),
+        "cut_short": tally.cut_short,
+    });
+    if args.surroundings.dump_maps {
+        document["maps"] = mapfile::to_json(program);
+    }
+    if output.verbose > 0 {
+        document["trace"] = program.surroundings().trace.take().into();
+    }
+    output.json(&document)
+}
+
+fn print_heading(
+    args: &RunArgs,
+    program: &Program,
+    tally: &Tally,
+    output: &mut Output,
+) -> Result<(), CliError> {
+    let name = output.style.bold(program.name());
+    let input = args.input.display();
+    let repeat = if args.repeat > 1 { format!(", {} times", args.repeat) } else { String::new() };
+    output.line(&format!(
+        "{name} over {input}{repeat}: {} frames, {}",
+        grouped(tally.frames),
+        in_bytes(tally.bytes),
+    ))
+}
+
+fn print_verdicts(tally: &Tally, output: &mut Output) -> Result<(), CliError> {
+    let mut table = Table::new(&[
+        ("verdict", Align::Left),
+        ("frames", Align::Right),
+        ("share", Align::Right),
+        ("bytes", Align::Right),
+    ]);
+    let judged = tally.judged().max(1);
+    for (action, count) in ACTIONS.iter().zip(&tally.verdicts) {
+        let share = count.frames as f64 * 100.0 / judged as f64;
+        table.row(vec![
+            action.name().to_owned(),
+            grouped(count.frames),
+            format!("{share:.1} %"),
+            in_bytes(count.bytes),
+        ]);
+    }
+    output.line("")?;
+    output.table(&table)?;
+    output.line(&format!("\n  {:.0} ns/frame, interpreted", tally.ns_per_frame()))
+}
+
+fn print_targets(tally: &Tally, output: &mut Output) -> Result<(), CliError> {
+    let mut table = Table::new(&[
+        ("redirected to", Align::Left),
+        ("frames", Align::Right),
+        ("bytes", Align::Right),
+    ]);
+    for (target, count) in &tally.targets {
+        table.row(vec![target.clone(), grouped(count.frames), in_bytes(count.bytes)]);
+    }
+    if tally.lost > 0 {
+        let nowhere = "nowhere (no redirect call succeeded): dropped".to_owned();
+        table.row(vec![nowhere, grouped(tally.lost), String::new()]);
+    }
+    if table.is_empty() {
+        return Ok(());
+    }
+    output.line("")?;
+    output.table(&table)
+}
+
+/// What a person should know before trusting the numbers above.
+fn print_remarks(args: &RunArgs, tally: &Tally, output: &mut Output) -> Result<(), CliError> {
+    for (value, count) in &tally.unknown {
+        let frames = grouped(*count);
+        output.line(&format!("  {frames} times the program returned {value}, which is no verdict"))?;
+    }
+    for (reason, count) in &tally.skipped {
+        output.line(&format!("  {} frames were not run: {reason}", grouped(*count)))?;
+    }
+    if tally.cut_short > 0 {
+        output.line(&format!(
+            "  {} frames were cut short by the capture: the program saw their beginning only",
+            grouped(tally.cut_short)
+        ))?;
+    }
+    if let Some(path) = &args.output {
+        output.line(&format!("  surviving frames are in {}", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! What a run counts.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use towpath_capture::Packet;
+use towpath_xdp::{Action, FrameError, Verdict};
+
+/// Counters of a run, over all passes.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Frames read from the capture.
+    pub(super) frames: u64,
+    /// Their bytes, as captured.
+    pub(super) bytes: u64,
+    /// Frames of which the capture holds only the beginning.
+    pub(super) cut_short: u64,
+    /// Frames that no program can get, by reason.
+    pub(super) skipped: BTreeMap<&'static str, u64>,
+    /// By action, in the kernel's order.
+    pub(super) verdicts: [Count; ACTIONS.len()],
+    /// Return values that are no action.
+    pub(super) unknown: BTreeMap<u32, u64>,
+    /// Where redirected frames go, as text.
+    pub(super) targets: BTreeMap<String, Count>,
+    /// `XDP_REDIRECT` without a target: the kernel drops these.
+    pub(super) lost: u64,
+    /// Time inside the program.
+    pub(super) elapsed: Duration,
+}
+
+/// Frames and their bytes after the program.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Count {
+    pub(super) frames: u64,
+    pub(super) bytes: u64,
+}
+
+impl Count {
+    fn add(&mut self, bytes: u64) {
+        self.frames += 1;
+        self.bytes += bytes;
+    }
+}
+
+impl Tally {
+    /// A frame was read.
+    pub(super) fn frame(&mut self, packet: &Packet<'_>) {
+        self.frames += 1;
+        self.bytes += packet.data.len() as u64;
+        self.cut_short += u64::from(packet.is_cut_short());
+    }
+
+    /// A frame was not run.
+    pub(super) fn skip(&mut self, error: FrameError) {
+        let reason = match error {
+            FrameError::TooShort(_) => "shorter than an Ethernet header",
+            FrameError::TooLong(_) => "longer than a frame can be",
+            FrameError::Metadata(_) => "impossible metadata",
+        };
+        *self.skipped.entry(reason).or_default() += 1;
+    }
+
+    /// A frame of now `bytes` bytes was judged.
+    pub(super) fn verdict(&mut self, verdict: &Verdict, bytes: u64) {
+        let Verdict { action, returned, target } = verdict;
+        let index = ACTIONS.iter().position(|known| known == action).unwrap_or(0);
+        self.verdicts[index].add(bytes);
+        if *action == Action::Aborted && *returned != 0 {
+            // Bounded by what a person reads: a program may return any of 2^32 values.
+            if self.unknown.len() < UNKNOWN_MAX || self.unknown.contains_key(returned) {
+                *self.unknown.entry(*returned).or_default() += 1;
+            }
+        }
+        if *action == Action::Redirect {
+            self.redirect(target.as_ref().map(ToString::to_string), bytes);
+        }
+    }
+
+    fn redirect(&mut self, target: Option<String>, bytes: u64) {
+        let Some(target) = target else {
+            self.lost += 1;
+            return;
+        };
+        let known = self.targets.len() < TARGETS_MAX || self.targets.contains_key(&target);
+        let target = if known { target } else { "others".to_owned() };
+        self.targets.entry(target).or_default().add(bytes);
+    }
+
+    /// Frames that went through the program.
+    pub(super) fn judged(&self) -> u64 {
+        self.verdicts.iter().map(|count| count.frames).sum()
+    }
+
+    /// Average time of one run.
+    pub(super) fn ns_per_frame(&self) -> f64 {
+        match self.judged() {
+            0 => 0.0,
+            frames => self.elapsed.as_nanos() as f64 / frames as f64,
+        }
+    }
+}
+
+/// All actions, in the order of their numbers.
+pub(super) const ACTIONS: [Action; 5] =
+    [Action::Aborted, Action::Drop, Action::Pass, Action::Tx, Action::Redirect];
+
+const TARGETS_MAX: usize = 1024;
+const UNKNOWN_MAX: usize = 64;

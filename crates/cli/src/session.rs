@@ -1,0 +1,48 @@
+//! A program loaded by the interpreter's side, with maps filled and host tables in place.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use towpath_xdp::program::{LoadError, LoadOptions, Loader, Select};
+use towpath_xdp::{Program, Worker};
+
+use crate::args::{ProgramArgs, Selection, Surroundings};
+use crate::error::CliError;
+use crate::program::Opened;
+use crate::{fib, mapfile};
+
+/// A program that is ready to run, and the worker that runs it.
+#[derive(Debug)]
+pub struct Session {
+    /// The program.
+    pub program: Program,
+    /// The thread's part: stack, context, CPU number.
+    pub worker: Worker,
+}
+
+impl Session {
+    /// Opens, links, verifies and loads a program, and fills its object's maps.
+    pub fn open(
+        object: &Path,
+        selection: &Selection,
+        linking: &ProgramArgs,
+        surroundings: &Surroundings,
+    ) -> Result<Self, CliError> {
+        let opened = Opened::new(object, linking)?;
+        let index = opened.select(selection)?;
+        let name = opened.program_name(index);
+        let host = surroundings.fib.as_deref().map(fib::read).transpose()?.unwrap_or_default();
+        let options = LoadOptions {
+            workers: surroundings.cpus as usize,
+            host: Arc::new(host),
+            ..LoadOptions::default()
+        };
+        let refused = |source: LoadError| CliError::Load { path: object.to_owned(), source };
+        let loader = Loader::new(&opened.object, opened.env(), &options).map_err(refused)?;
+        let program = loader.program(Select::Name(name)).map_err(refused)?;
+        if let Some(path) = &surroundings.map_init {
+            mapfile::fill(path, &loader)?;
+        }
+        Ok(Session { worker: program.worker(0), program })
+    }
+}
