@@ -46,8 +46,14 @@ fn write_starts(classic: &mut Vec<u8>, blocks: &mut Vec<u8>) -> Result<(), Error
         comment: Some("c"),
         ..Default::default()
     };
-    let packet =
-        towpath_capture::Packet { data, original_len: 61, timestamp_ns: 1, interface, options };
+    let packet = towpath_capture::Packet {
+        data,
+        original_len: 61,
+        timestamp_ns: 1,
+        interface,
+        link_type: towpath_capture::LINK_TYPE_ETHERNET,
+        options,
+    };
     writer.write(&packet)
 }
 

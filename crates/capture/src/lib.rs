@@ -34,6 +34,8 @@ pub struct Packet<'a> {
     pub timestamp_ns: u64,
     /// Index into the reader's or writer's interfaces.
     pub interface: u32,
+    /// Link type of that interface; not looked at when writing.
+    pub link_type: u16,
     /// What pcapng can say besides; all absent in a pcap file.
     pub options: PacketOptions<'a>,
 }

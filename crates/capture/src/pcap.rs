@@ -84,6 +84,7 @@ impl<R: Read> Decoder<R> {
             timestamp_ns: u64::from(seconds) * 1_000_000_000
                 + u64::from(fraction) * self.fraction_ns,
             interface: 0,
+            link_type: self.interface.link_type,
             options: PacketOptions::default(),
         }))
     }

@@ -10,7 +10,7 @@ use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
 use pcap_file::pcapng::{PcapNgReader, PcapNgWriter};
 use pcap_file::{DataLink, Endianness};
 use towpath_capture::pcapng::{Direction, Section, Writer};
-use towpath_capture::{Interface, Packet, PacketOptions, Reader, pcap};
+use towpath_capture::{Interface, LINK_TYPE_ETHERNET, Packet, PacketOptions, Reader, pcap};
 
 const TIME_NS: u64 = 1_700_000_000_123_456_789;
 
@@ -33,7 +33,14 @@ fn our_pcapng_is_understood() {
     };
     for data in &frames() {
         let original_len = data.len() as u32;
-        let packet = Packet { data, original_len, timestamp_ns: TIME_NS, interface, options };
+        let packet = Packet {
+            data,
+            original_len,
+            timestamp_ns: TIME_NS,
+            interface,
+            link_type: LINK_TYPE_ETHERNET,
+            options,
+        };
         writer.write(&packet).unwrap();
     }
     let file = writer.finish().unwrap();

@@ -4,7 +4,10 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use towpath_bpf::interp::Fault;
 use towpath_bpf::object::{GlobalError, ObjectError, SelectError};
+use towpath_kernel::Unavailable;
+use towpath_xdp::{FrameError, LoadError};
 
 /// A command that failed. The message is one sentence for the person who typed it.
 #[derive(Debug, thiserror::Error)]
@@ -97,9 +100,42 @@ pub enum CliError {
         /// `LINKTYPE_*`
         link_type: u16,
     },
-    /// Running programs waits for the front door of `crates/xdp`.
-    #[error("this build cannot run programs yet")]
-    NotYet,
+    /// A program that can't be loaded: refused by the verifier, or a map that can't be created.
+    #[error("{}: {source}", path.display())]
+    Load {
+        /// The object file.
+        path: PathBuf,
+        /// Why.
+        source: LoadError,
+    },
+    /// A run that did what no verified program can do.
+    #[error(
+        "frame {frame}: {fault}; a verified program cannot do this, so this is an error in Towpath: \
+         please report it with the object file and the frame"
+    )]
+    Fault {
+        /// Number of the frame, from 1.
+        frame: u64,
+        /// What happened, and where.
+        fault: Box<Fault>,
+    },
+    /// Standard input cannot be read twice.
+    #[error("--repeat needs a file: standard input can be read only once")]
+    RepeatStdin,
+    /// The running kernel can't be used.
+    #[error("--exec kernel: {0}")]
+    Kernel(#[from] Unavailable),
+    /// The running kernel refused the program or the packet.
+    #[error("--exec kernel: {0}")]
+    KernelRefused(String),
+    /// A packet that can't be run.
+    #[error("{}: {source}", path.display())]
+    Frame {
+        /// The packet's file.
+        path: PathBuf,
+        /// Why.
+        source: FrameError,
+    },
     /// A file in a text format that can't be understood.
     #[error("{}: {message}", path.display())]
     Text {
@@ -133,7 +169,10 @@ impl CliError {
         match self {
             // The reader of our output has seen enough (`towpath ... | head`).
             CliError::Stdout(source) if source.kind() == io::ErrorKind::BrokenPipe => Status::Ok,
-            CliError::Link { .. } => Status::Refused,
+            CliError::Link { .. }
+            | CliError::Load { .. }
+            | CliError::Fault { .. }
+            | CliError::KernelRefused(_) => Status::Refused,
             _ => Status::Unreadable,
         }
     }

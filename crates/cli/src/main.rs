@@ -8,9 +8,12 @@ mod fib;
 mod files;
 mod generate;
 mod inspect;
+mod mapfile;
 mod output;
 mod prog;
 mod program;
+mod run;
+mod session;
 mod suggest;
 mod verify;
 
@@ -46,9 +49,8 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
         Command::Inspect(args) => inspect::inspect(&args, output)?,
         Command::Completions { shell } => generate::completions(shell, output)?,
         Command::Man { dir } => generate::manual(dir.as_deref(), output)?,
-        Command::Run(_) | Command::Prog { command: ProgCommand::Run(_) } => {
-            return Err(CliError::NotYet);
-        }
+        Command::Run(args) => return run::run(&args, output),
+        Command::Prog { command: ProgCommand::Run(args) } => prog::run(&args, output)?,
     }
     Ok(Status::Ok)
 }

@@ -60,18 +60,19 @@ impl Opened {
         self.object.link(program, &self.env).map_err(|source| self.link_error(program, source))
     }
 
+    /// The name of a program.
+    pub fn program_name(&self, program: usize) -> &str {
+        self.object.programs().get(program).map_or("", |program| program.name.as_str())
+    }
+
     /// The kernel that programs are linked against.
     pub fn env(&self) -> &Env {
         &self.env
     }
 
     fn link_error(&self, program: usize, source: ObjectError) -> CliError {
-        let program = self.object.programs().get(program);
-        CliError::Link {
-            path: self.path.clone(),
-            program: program.map_or_else(String::new, |program| program.name.clone()),
-            source,
-        }
+        let program = self.program_name(program).to_owned();
+        CliError::Link { path: self.path.clone(), program, source }
     }
 }
 
@@ -116,7 +117,7 @@ fn parse_value(text: &str) -> Option<GlobalValue> {
 }
 
 /// Bytes from hex digits, with or without spaces and colons between bytes.
-fn parse_hex(text: &str) -> Option<Vec<u8>> {
+pub fn parse_hex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text
         .chars()
         .filter(|c| !matches!(c, ' ' | ':'))

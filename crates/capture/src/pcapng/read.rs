@@ -242,6 +242,7 @@ impl<R: Read> Decoder<R> {
             timestamp_ns: self.clocks[interface]
                 .nanoseconds(u64::from(high) << 32 | u64::from(low)),
             interface: interface as u32,
+            link_type: self.interfaces[interface].link_type,
             options: packet_options(fields, self.endian, block)?,
         })
     }
@@ -265,6 +266,7 @@ impl<R: Read> Decoder<R> {
             original_len,
             timestamp_ns: 0,
             interface: interface as u32,
+            link_type: self.interfaces[interface].link_type,
             options: PacketOptions::default(),
         })
     }

@@ -7,6 +7,7 @@ fn packet(data: &[u8]) -> Packet<'_> {
         original_len: data.len() as u32,
         timestamp_ns: 1_700_000_000_123_456_789,
         interface: 0,
+        link_type: crate::LINK_TYPE_ETHERNET,
         options: PacketOptions::default(),
     }
 }

@@ -67,7 +67,7 @@ impl<W: Write> Writer<W> {
 
     /// Writes one frame.
     pub fn write(&mut self, packet: &Packet<'_>) -> Result<(), Error> {
-        let Packet { data, original_len, timestamp_ns, interface, options } = packet;
+        let Packet { data, original_len, timestamp_ns, interface, link_type: _, options } = packet;
         if *interface >= self.interface_count {
             return Err(Error::UnknownInterface {
                 offset: self.offset,

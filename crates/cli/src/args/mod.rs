@@ -7,7 +7,7 @@ mod programs;
 mod run;
 
 pub use programs::{Assignment, ProgramArgs, Selection};
-pub use run::{DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec};
+pub use run::{DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, Surroundings};
 
 use std::path::PathBuf;
 

@@ -12,9 +12,6 @@ pub struct RunArgs {
     /// Object file
     #[arg(value_name = "OBJ")]
     pub object: PathBuf,
-    /// Which program.
-    #[command(flatten)]
-    pub selection: Selection,
     /// Capture to run over, pcap or pcapng; "-" is standard input
     #[arg(long = "in", value_name = "A.pcap", required = true)]
     pub input: PathBuf,
@@ -27,6 +24,9 @@ pub struct RunArgs {
     /// What executes the program
     #[arg(long, value_enum, default_value_t = RunExec::Interp)]
     pub exec: RunExec,
+    /// Which program.
+    #[command(flatten)]
+    pub selection: Selection,
     /// What is around the program.
     #[command(flatten)]
     pub surroundings: Surroundings,
@@ -41,9 +41,6 @@ pub struct ProgRunArgs {
     /// Object file
     #[arg(value_name = "OBJ")]
     pub object: PathBuf,
-    /// Which program.
-    #[command(flatten)]
-    pub selection: Selection,
     /// The packet: raw bytes, or a capture of which the first frame is taken; "-" is standard input
     #[arg(long, value_name = "FILE", required = true)]
     pub data_in: PathBuf,
@@ -62,6 +59,9 @@ pub struct ProgRunArgs {
     /// What executes the program
     #[arg(long, value_enum, default_value_t = ProgRunExec::Interp)]
     pub exec: ProgRunExec,
+    /// Which program.
+    #[command(flatten)]
+    pub selection: Selection,
     /// What is around the program.
     #[command(flatten)]
     pub surroundings: Surroundings,
@@ -105,16 +105,6 @@ pub enum ProgRunExec {
     Interp,
     /// The running kernel, through BPF_PROG_TEST_RUN
     Kernel,
-}
-
-impl ProgRunExec {
-    /// The word on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            ProgRunExec::Interp => "interp",
-            ProgRunExec::Kernel => "kernel",
-        }
-    }
 }
 
 /// Arguments of `prog dump`.

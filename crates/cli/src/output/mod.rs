@@ -73,6 +73,12 @@ impl Output {
         eprintln!("note: {text}");
     }
 
+    /// Tells of an error on standard error although there is a result.
+    #[expect(clippy::print_stderr, reason = "errors do not belong into what is piped on")]
+    pub fn problem(&self, error: &CliError) {
+        eprintln!("error: {error}");
+    }
+
     /// Writes bytes as they are.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), CliError> {
         self.stdout.write_all(bytes).map_err(CliError::Stdout)

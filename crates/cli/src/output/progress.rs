@@ -28,6 +28,11 @@ impl Progress {
         Progress { bar }
     }
 
+    /// Bytes there are, when that is known.
+    pub fn total(&self) -> Option<u64> {
+        self.bar.length()
+    }
+
     /// Where the run is.
     pub fn at(&self, bytes: u64, frames: u64) {
         self.bar.set_position(bytes);

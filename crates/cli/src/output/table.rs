@@ -16,16 +16,16 @@ pub enum Align {
 /// A table being filled.
 #[derive(Debug)]
 pub struct Table {
-    header: Vec<&'static str>,
+    header: Vec<String>,
     alignments: Vec<Align>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// A table with these columns.
-    pub fn new(columns: &[(&'static str, Align)]) -> Self {
+    pub fn new<N: AsRef<str>>(columns: &[(N, Align)]) -> Self {
         Table {
-            header: columns.iter().map(|(name, _)| *name).collect(),
+            header: columns.iter().map(|(name, _)| name.as_ref().to_owned()).collect(),
             alignments: columns.iter().map(|(_, align)| *align).collect(),
             rows: Vec::new(),
         }
@@ -47,7 +47,7 @@ impl Table {
         table.load_preset(presets::NOTHING);
         table.set_style(TableComponent::VerticalLines, ' ');
         table.set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_header(self.header.iter().copied());
+        table.set_header(&self.header);
         for row in &self.rows {
             table.add_row(row);
         }
@@ -61,7 +61,7 @@ impl Table {
         for (index, line) in table.to_string().lines().enumerate() {
             let line = line.trim_end();
             let line = if index == 0 { style.bold(line) } else { line.to_owned() };
-            text.push_str(" ");
+            text.push(' ');
             text.push_str(&line);
             text.push('\n');
         }

@@ -79,9 +79,10 @@ impl Burst {
         let Session { program, worker } = session;
         let start = Instant::now();
         for (frame, origin) in self.frames.iter_mut().zip(&self.origins) {
-            let verdict = program
-                .run(worker, frame)
-                .map_err(|fault| CliError::Fault { frame: origin.number, fault })?;
+            let verdict = program.run(worker, frame).map_err(|fault| CliError::Fault {
+                frame: origin.number,
+                fault: Box::new(fault),
+            })?;
             self.verdicts.push(verdict);
         }
         Ok(start.elapsed())

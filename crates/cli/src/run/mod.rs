@@ -17,6 +17,8 @@ use burst::Burst;
 use sink::Sink;
 use tally::Tally;
 
+pub use report::print_trace;
+
 /// Runs a program over a capture.
 pub fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliError> {
     if args.repeat > 1 && args.input == Path::new("-") {

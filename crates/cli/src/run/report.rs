@@ -6,7 +6,7 @@ use towpath_xdp::Program;
 use super::tally::{ACTIONS, Tally};
 use crate::args::RunArgs;
 use crate::error::CliError;
-use crate::mapfile;
+use crate::mapfile::Contents;
 use crate::output::{Align, Output, Table, grouped, in_bytes};
 
 /// Shows what was counted, and the maps if asked to.
@@ -28,7 +28,7 @@ pub(super) fn print(
         print_trace(&lines, output)?;
     }
     if args.surroundings.dump_maps {
-        mapfile::print(program, output)?;
+        Contents::of(program).print(output)?;
     }
     Ok(())
 }
@@ -56,22 +56,20 @@ fn print_json(
         .zip(&tally.verdicts)
         .map(|(action, count)| (action.name().to_owned(), count.frames.into()))
         .collect();
-    let targets: Object<String, Value> = tally
-        .targets
-        .iter()
-        .map(|(target, count)| (target.clone(), count.frames.into()))
-        .collect();
+    let targets: Object<String, Value> =
+        tally.targets.iter().map(|(target, count)| (target.clone(), count.frames.into())).collect();
     let mut document = json!({
         "frames": tally.frames,
         "bytes": tally.bytes,
         "verdicts": verdicts,
         "ns_per_frame": (tally.ns_per_frame() * 10.0).round() / 10.0,
+        "maps": null,
         "targets": targets,
         "skipped": tally.skipped.values().sum::<u64>(),
         "cut_short": tally.cut_short,
     });
     if args.surroundings.dump_maps {
-        document["maps"] = mapfile::to_json(program);
+        document["maps"] = json!(Contents::of(program));
     }
     if output.verbose > 0 {
         document["trace"] = program.surroundings().trace.take().into();
@@ -141,7 +139,8 @@ fn print_targets(tally: &Tally, output: &mut Output) -> Result<(), CliError> {
 fn print_remarks(args: &RunArgs, tally: &Tally, output: &mut Output) -> Result<(), CliError> {
     for (value, count) in &tally.unknown {
         let frames = grouped(*count);
-        output.line(&format!("  {frames} times the program returned {value}, which is no verdict"))?;
+        output
+            .line(&format!("  {frames} times the program returned {value}, which is no verdict"))?;
     }
     for (reason, count) in &tally.skipped {
         output.line(&format!("  {} frames were not run: {reason}", grouped(*count)))?;

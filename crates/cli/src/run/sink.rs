@@ -123,10 +123,8 @@ impl Sink {
             // The comment still says where the frame goes.
             return self.input_interface(input, inputs);
         }
-        let interface = Interface {
-            description: "redirect target".to_owned(),
-            ..Interface::ethernet(target)
-        };
+        let interface =
+            Interface { description: "redirect target".to_owned(), ..Interface::ethernet(target) };
         let added = self.add(&interface)?;
         self.targets.insert(target.to_owned(), added);
         Ok(added)

@@ -1,0 +1,116 @@
+//! Stores what a file says into maps: ours, or the running kernel's.
+
+use std::path::Path;
+
+use towpath_bpf::program::MapType;
+use towpath_bpf::{Errno, MapDef};
+use towpath_maps::{Map, Value};
+use towpath_xdp::{Loader, Select};
+
+use super::parse::{Filling, Step, Stored, parse};
+use crate::error::CliError;
+use crate::files;
+
+/// Fills the maps of an object that the interpreter will run.
+pub fn fill(path: &Path, loader: &Loader<'_>) -> Result<(), CliError> {
+    let maps = loader.maps();
+    let defs: Vec<MapDef> = maps.maps().iter().map(|map| map.def().clone()).collect();
+    for Filling { map, steps } in read(path, &defs, maps.domain().workers())? {
+        let Some(map) = maps.map(map) else { continue };
+        for step in &steps {
+            store(loader, map, step).map_err(|message| refused(path, &step.path, &message))?;
+        }
+    }
+    Ok(())
+}
+
+/// Fills maps of the running kernel.
+pub fn fill_kernel(
+    path: &Path,
+    defs: &[MapDef],
+    maps: &towpath_kernel::MapSet,
+    cpus: usize,
+) -> Result<(), CliError> {
+    for Filling { map, steps } in read(path, defs, cpus)? {
+        let Some(map) = maps.maps().get(map) else { continue };
+        for step in &steps {
+            store_in_kernel(map, step).map_err(|message| refused(path, &step.path, &message))?;
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path, defs: &[MapDef], cpus: usize) -> Result<Vec<Filling>, CliError> {
+    let refused = |message: String| CliError::Text { path: path.to_owned(), message };
+    let bytes = files::read(path, "map contents", FILE_BYTES_MAX)?;
+    let text = String::from_utf8(bytes)
+        .map_err(|error| refused(format!("not text: byte {}", error.utf8_error().valid_up_to())))?;
+    parse(&text, defs, cpus).map_err(refused)
+}
+
+fn refused(path: &Path, place: &str, message: &str) -> CliError {
+    CliError::Text { path: path.to_owned(), message: format!("{place}: {message}") }
+}
+
+fn store(loader: &Loader<'_>, map: &Map, step: &Step) -> Result<(), String> {
+    let key = step.key.as_deref().unwrap_or_default();
+    match &step.stored {
+        Stored::Value(value) if step.key.is_none() => map.push(value.bytes(), 0).map_err(said_map),
+        Stored::Value(value) => map.user().update(key, value, 0).map_err(said_map),
+        Stored::Program(name) => {
+            let program = loader.program(Select::Name(name)).map_err(|error| error.to_string())?;
+            let slots = &program.surroundings().programs;
+            slots.set(map, index_of(key), &program).map_err(said_map)
+        }
+        Stored::Target(number, program) => {
+            // What runs at a target is recorded only, so any number that is not 0 will do.
+            let program = u32::from(program.is_some());
+            let value = Value::One(target_bytes(map.def(), *number, program));
+            map.user().update(key, &value, 0).map_err(said_map)
+        }
+        Stored::Map(_) | Stored::Inner(_) => Err("maps of maps cannot be filled yet".to_owned()),
+    }
+}
+
+fn store_in_kernel(map: &towpath_kernel::KernelMap, step: &Step) -> Result<(), String> {
+    let key = step.key.as_deref().unwrap_or_default();
+    let value = match &step.stored {
+        Stored::Value(Value::One(bytes)) => bytes.clone(),
+        Stored::Value(Value::PerCpu(all)) => all.iter().flat_map(|bytes| padded(bytes)).collect(),
+        Stored::Target(number, None) => {
+            let mut value = number.to_le_bytes().to_vec();
+            value.resize(map.value_bytes(), 0);
+            value
+        }
+        Stored::Target(..) | Stored::Program(_) | Stored::Map(_) | Stored::Inner(_) => {
+            return Err("not available with --exec kernel: programs and inner maps".to_owned());
+        }
+    };
+    map.update(key, &value, 0).map_err(|errno| format!("the kernel refuses it: {errno}"))
+}
+
+/// `struct bpf_devmap_val` and `bpf_cpumap_val`, or the number alone in a map of 4-byte values.
+fn target_bytes(def: &MapDef, number: u32, program: u32) -> Vec<u8> {
+    let mut bytes = number.to_le_bytes().to_vec();
+    if def.kind != MapType::Xskmap && def.value_size == 8 {
+        bytes.extend(program.to_le_bytes());
+    }
+    bytes
+}
+
+/// In the kernel's interface, values of a per-CPU element start at multiples of 8.
+fn padded(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
+}
+
+fn index_of(key: &[u8]) -> u32 {
+    key.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+fn said_map(errno: Errno) -> String {
+    format!("the map refuses it: {errno}")
+}
+
+const FILE_BYTES_MAX: u64 = 256 << 20;

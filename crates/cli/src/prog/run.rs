@@ -1,0 +1,99 @@
+//! `towpath prog run`: one packet through a program, as bpftool's `prog run` does it.
+
+use std::path::Path;
+
+use serde::Serialize;
+use towpath_capture::Reader;
+use towpath_xdp::Action;
+
+use super::context::Context;
+use super::engine::{self, Outcome};
+use crate::args::{ProgRunArgs, ProgRunExec};
+use crate::error::CliError;
+use crate::mapfile::Contents;
+use crate::output::{Output, grouped};
+use crate::{files, run};
+
+/// The `--json` document, with bpftool's names.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    retval: u32,
+    data_size_out: usize,
+    duration_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    maps: Option<&'a Contents>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    trace: &'a [String],
+}
+
+/// Runs one packet through a program.
+pub fn run(args: &ProgRunArgs, output: &mut Output) -> Result<(), CliError> {
+    let data = packet(&args.data_in)?;
+    let context = match &args.ctx_in {
+        Some(path) => Context::read(path, data.len())?,
+        None => Context {
+            data_end: data.len() as u32,
+            ingress_ifindex: args.surroundings.ifindex,
+            ..Context::default()
+        },
+    };
+    let outcome = match args.exec {
+        ProgRunExec::Interp => engine::interpret(args, &data, context)?,
+        ProgRunExec::Kernel => engine::ask_kernel(args, &data, context)?,
+    };
+    if let Some(path) = &args.data_out {
+        files::write(path, &outcome.data)?;
+    }
+    if let Some(path) = &args.ctx_out {
+        files::write(path, &outcome.context.to_bytes())?;
+    }
+    if output.json { print_json(&outcome, output) } else { print(&outcome, args, output) }
+}
+
+/// The bytes of a file, or of the first frame when it is a capture.
+fn packet(path: &Path) -> Result<Vec<u8>, CliError> {
+    let bytes = files::read(path, "a packet", PACKET_FILE_BYTES_MAX)?;
+    // A frame that starts with a capture's magic number is a destination address nobody has.
+    let Ok(mut reader) = Reader::new(bytes.as_slice()) else { return Ok(bytes) };
+    let first = reader
+        .next_packet()
+        .map_err(|source| CliError::Capture { path: path.to_owned(), source })?;
+    first.map(|packet| packet.data.to_vec()).ok_or_else(|| CliError::Text {
+        path: path.to_owned(),
+        message: "a capture without frames".to_owned(),
+    })
+}
+
+fn print_json(outcome: &Outcome, output: &mut Output) -> Result<(), CliError> {
+    output.json(&Document {
+        retval: outcome.retval,
+        data_size_out: outcome.data.len(),
+        duration_ns: outcome.duration_ns,
+        target: outcome.target.as_deref(),
+        maps: outcome.maps.as_ref(),
+        trace: &outcome.trace,
+    })
+}
+
+fn print(outcome: &Outcome, args: &ProgRunArgs, output: &mut Output) -> Result<(), CliError> {
+    let style = output.style;
+    let action = Action::from_returned(outcome.retval);
+    let name = match outcome.retval {
+        0..=4 => action.name().to_owned(),
+        value => format!("{value}, which is no verdict: dropped as {action}"),
+    };
+    let target = outcome.target.as_ref().map_or(String::new(), |target| format!(" to {target}"));
+    output.line(&format!("{}{target}", style.bold(&name)))?;
+    output.line(&format!("  returned  {}", outcome.retval))?;
+    output.line(&format!("  packet    {} bytes", grouped(outcome.data.len() as u64)))?;
+    let runs = if args.repeat > 1 { format!(" ({} runs)", args.repeat) } else { String::new() };
+    output.line(&format!("  duration  {} ns{runs}", grouped(outcome.duration_ns)))?;
+    if output.verbose > 0 {
+        run::print_trace(&outcome.trace, output)?;
+    }
+    outcome.maps.as_ref().map_or(Ok(()), |maps| maps.print(output))
+}
+
+const PACKET_FILE_BYTES_MAX: u64 = 16 << 20;
