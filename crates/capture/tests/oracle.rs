@@ -1,5 +1,7 @@
 //! Files we write, read by an independent implementation, and files it writes, read by us.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::borrow::Cow;
 use std::time::Duration;
 

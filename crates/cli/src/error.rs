@@ -12,7 +12,7 @@ use towpath_xdp::{FrameError, LoadError};
 /// A command that failed. The message is one sentence for the person who typed it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CliError {
+pub(crate) enum CliError {
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File {
@@ -42,7 +42,7 @@ pub enum CliError {
         /// The object file.
         path: PathBuf,
         /// What is wrong with it.
-        source: ObjectError,
+        source: Box<ObjectError>,
     },
     /// No such program, or several.
     #[error("{}: {source}; use -n PROG or -s SECTION", path.display())]
@@ -50,7 +50,7 @@ pub enum CliError {
         /// The object file.
         path: PathBuf,
         /// What was asked for and what there is.
-        source: SelectError,
+        source: Box<SelectError>,
     },
     /// `--set` with a variable or value that does not fit.
     #[error("{}: --set: {source}", path.display())]
@@ -58,7 +58,7 @@ pub enum CliError {
         /// The object file.
         path: PathBuf,
         /// What is wrong.
-        source: GlobalError,
+        source: Box<GlobalError>,
     },
     /// `--set` with a value of no known form.
     #[error("--set {name}={value}: expected an integer (10, -1, 0x1f), true, false, or hex:BYTES")]
@@ -76,7 +76,7 @@ pub enum CliError {
         /// The program.
         program: String,
         /// What is missing.
-        source: ObjectError,
+        source: Box<ObjectError>,
     },
     /// A capture that can't be read or written.
     #[error("{}: {source}", path.display())]
@@ -106,7 +106,7 @@ pub enum CliError {
         /// The object file.
         path: PathBuf,
         /// Why.
-        source: LoadError,
+        source: Box<LoadError>,
     },
     /// A run that did what no verified program can do.
     #[error(
@@ -148,7 +148,7 @@ pub enum CliError {
 
 /// What a command that did not fail has to say to the caller's shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Status {
+pub(crate) enum Status {
     /// All went well.
     Ok = 0,
     /// A program was refused.
@@ -165,7 +165,7 @@ impl From<Status> for ExitCode {
 
 impl CliError {
     /// The exit status that goes with this error.
-    pub fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         match self {
             // The reader of our output has seen enough (`towpath ... | head`).
             CliError::Stdout(source) if source.kind() == io::ErrorKind::BrokenPipe => Status::Ok,

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::error::CliError;
 
 /// Reads a file that may have at most `limit` bytes; `what` is what it should be.
-pub fn read(path: &Path, what: &'static str, limit: u64) -> Result<Vec<u8>, CliError> {
+pub(crate) fn read(path: &Path, what: &'static str, limit: u64) -> Result<Vec<u8>, CliError> {
     let failed = |source| CliError::File { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     // One byte more than allowed tells that there is more, also for pipes without a size.
@@ -26,7 +26,7 @@ pub fn read(path: &Path, what: &'static str, limit: u64) -> Result<Vec<u8>, CliE
 }
 
 /// Writes a whole file.
-pub fn write(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     if path == Path::new("-") {
         let mut stdout = io::stdout().lock();
         return stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(CliError::Stdout);

@@ -10,14 +10,14 @@ use crate::error::CliError;
 use crate::output::Output;
 
 /// Prints a completion script.
-pub fn completions(shell: Shell, output: &mut Output) -> Result<(), CliError> {
+pub(crate) fn completions(shell: Shell, output: &mut Output) -> Result<(), CliError> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "towpath", &mut script);
     output.bytes(&script)
 }
 
 /// Prints the manual page of `towpath`, or writes those of all commands into `dir`.
-pub fn manual(dir: Option<&Path>, output: &mut Output) -> Result<(), CliError> {
+pub(crate) fn manual(dir: Option<&Path>, output: &mut Output) -> Result<(), CliError> {
     let Some(dir) = dir else {
         let mut page = Vec::new();
         clap_mangen::Man::new(Cli::command()).render(&mut page).map_err(CliError::Stdout)?;

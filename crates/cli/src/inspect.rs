@@ -61,7 +61,7 @@ struct GlobalLine<'a> {
 }
 
 /// Shows an object file.
-pub fn inspect(args: &InspectArgs, output: &mut Output) -> Result<(), CliError> {
+pub(crate) fn inspect(args: &InspectArgs, output: &mut Output) -> Result<(), CliError> {
     let object = open_object(&args.object)?;
     let contents = contents_of(&object);
     if output.json { output.json(&contents) } else { print(&contents, output) }

@@ -13,7 +13,7 @@ use crate::files;
 
 /// An object file and what to link it against.
 #[derive(Debug)]
-pub struct Opened {
+pub(crate) struct Opened {
     /// Where it is.
     pub path: PathBuf,
     /// The object, its globals set.
@@ -22,62 +22,65 @@ pub struct Opened {
 }
 
 /// Reads and opens an object file, nothing more.
-pub fn open_object(path: &Path) -> Result<Object, CliError> {
+pub(crate) fn open_object(path: &Path) -> Result<Object, CliError> {
     let bytes = files::read(path, "an object file", OBJECT_BYTES_MAX)?;
     let name = path.display().to_string();
-    Object::open(&bytes, &name).map_err(|source| CliError::Object { path: path.to_owned(), source })
+    Object::open(&bytes, &name)
+        .map_err(|source| CliError::Object { path: path.to_owned(), source: Box::new(source) })
 }
 
 impl Opened {
     /// Opens an object file and sets the globals that the arguments name.
-    pub fn new(path: &Path, args: &ProgramArgs) -> Result<Self, CliError> {
+    pub(crate) fn new(path: &Path, args: &ProgramArgs) -> Result<Self, CliError> {
         Self::with_env(path, args, kernel_types(args.btf.as_deref())?)
     }
 
     /// As [`Opened::new`], with kernel types found before.
-    pub fn with_env(path: &Path, args: &ProgramArgs, env: Env) -> Result<Self, CliError> {
+    pub(crate) fn with_env(path: &Path, args: &ProgramArgs, env: Env) -> Result<Self, CliError> {
         let mut object = open_object(path)?;
         for Assignment { name, value } in &args.set {
             let parsed = parse_value(value)
                 .ok_or_else(|| CliError::Value { name: name.clone(), value: value.clone() })?;
-            object
-                .set_global(name, &parsed)
-                .map_err(|source| CliError::Global { path: path.to_owned(), source })?;
+            object.set_global(name, &parsed).map_err(|source| CliError::Global {
+                path: path.to_owned(),
+                source: Box::new(source),
+            })?;
         }
         Ok(Opened { path: path.to_owned(), object, env })
     }
 
     /// The index of the program that the arguments choose.
-    pub fn select(&self, selection: &Selection) -> Result<usize, CliError> {
+    pub(crate) fn select(&self, selection: &Selection) -> Result<usize, CliError> {
         let Selection { name, section } = selection;
-        self.object
-            .select(name.as_deref(), section.as_deref())
-            .map_err(|source| CliError::Select { path: self.path.clone(), source })
+        self.object.select(name.as_deref(), section.as_deref()).map_err(|source| CliError::Select {
+            path: self.path.clone(),
+            source: Box::new(source),
+        })
     }
 
     /// Links a program.
-    pub fn link(&self, program: usize) -> Result<Linked, CliError> {
+    pub(crate) fn link(&self, program: usize) -> Result<Linked, CliError> {
         self.object.link(program, &self.env).map_err(|source| self.link_error(program, source))
     }
 
     /// The name of a program.
-    pub fn program_name(&self, program: usize) -> &str {
+    pub(crate) fn program_name(&self, program: usize) -> &str {
         self.object.programs().get(program).map_or("", |program| program.name.as_str())
     }
 
     /// The kernel that programs are linked against.
-    pub fn env(&self) -> &Env {
+    pub(crate) fn env(&self) -> &Env {
         &self.env
     }
 
     fn link_error(&self, program: usize, source: ObjectError) -> CliError {
         let program = self.program_name(program).to_owned();
-        CliError::Link { path: self.path.clone(), program, source }
+        CliError::Link { path: self.path.clone(), program, source: Box::new(source) }
     }
 }
 
 /// The kernel types to link against: those asked for, else the running kernel's, else ours.
-pub fn kernel_types(wanted: Option<&Path>) -> Result<Env, CliError> {
+pub(crate) fn kernel_types(wanted: Option<&Path>) -> Result<Env, CliError> {
     match wanted {
         Some(path) if path == Path::new("builtin") => Ok(Env::builtin()),
         Some(path) => {
@@ -117,7 +120,7 @@ fn parse_value(text: &str) -> Option<GlobalValue> {
 }
 
 /// Bytes from hex digits, with or without spaces and colons between bytes.
-pub fn parse_hex(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn parse_hex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text
         .chars()
         .filter(|c| !matches!(c, ' ' | ':'))

@@ -13,7 +13,7 @@ use crate::{fib, mapfile};
 
 /// A program that is ready to run, and the worker that runs it.
 #[derive(Debug)]
-pub struct Session {
+pub(crate) struct Session {
     /// The program.
     pub program: Program,
     /// The thread's part: stack, context, CPU number.
@@ -22,7 +22,7 @@ pub struct Session {
 
 impl Session {
     /// Opens, links, verifies and loads a program, and fills its object's maps.
-    pub fn open(
+    pub(crate) fn open(
         object: &Path,
         selection: &Selection,
         linking: &ProgramArgs,
@@ -37,7 +37,10 @@ impl Session {
             host: Arc::new(host),
             ..LoadOptions::default()
         };
-        let refused = |source: LoadError| CliError::Load { path: object.to_owned(), source };
+        let refused = |source: LoadError| CliError::Load {
+            path: object.to_owned(),
+            source: Box::new(source),
+        };
         let loader = Loader::new(&opened.object, opened.env(), &options).map_err(refused)?;
         let program = loader.program(Select::Name(name)).map_err(refused)?;
         if let Some(path) = &surroundings.map_init {

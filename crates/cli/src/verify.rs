@@ -38,7 +38,7 @@ struct Reason {
 }
 
 /// Verifies every program asked for; an object that cannot be read does not keep the rest from it.
-pub fn verify(args: &VerifyArgs, output: &mut Output) -> Result<Status, CliError> {
+pub(crate) fn verify(args: &VerifyArgs, output: &mut Output) -> Result<Status, CliError> {
     let env = kernel_types(args.program.btf.as_deref())?;
     let mut worst = Status::Ok;
     for path in &args.objects {

@@ -6,8 +6,8 @@
 mod programs;
 mod run;
 
-pub use programs::{Assignment, ProgramArgs, Selection};
-pub use run::{DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, Surroundings};
+pub(crate) use programs::{Assignment, ProgramArgs, Selection};
+pub(crate) use run::{DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, Surroundings};
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ use clap_complete::Shell;
 #[derive(Debug, Parser)]
 #[command(name = "towpath", version, subcommand_required = true, arg_required_else_help = true)]
 #[command(max_term_width = 100)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// How results are shown, for every command.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -36,7 +36,7 @@ pub struct Cli {
 /// How results are shown.
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = "Output")]
-pub struct OutputArgs {
+pub(crate) struct OutputArgs {
     /// Print JSON instead of text; errors too, as {"error": "..."}
     #[arg(short = 'j', long, global = true)]
     pub json: bool,
@@ -50,7 +50,7 @@ pub struct OutputArgs {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Run a program over a capture and show its verdicts
     ///
     /// Every frame of the capture goes through the program as if it had just been received.
@@ -88,7 +88,7 @@ pub enum Command {
 
 /// The commands under `prog`.
 #[derive(Debug, Subcommand)]
-pub enum ProgCommand {
+pub(crate) enum ProgCommand {
     /// Run one packet through a program (BPF_PROG_TEST_RUN)
     ///
     /// The packet is read from a file, or from standard input with "-": raw bytes, or the first
@@ -101,7 +101,7 @@ pub enum ProgCommand {
 
 /// Arguments of `verify`.
 #[derive(Debug, Args)]
-pub struct VerifyArgs {
+pub(crate) struct VerifyArgs {
     /// Object files
     #[arg(value_name = "OBJ", required = true)]
     pub objects: Vec<PathBuf>,
@@ -115,7 +115,7 @@ pub struct VerifyArgs {
 
 /// Arguments of `inspect`.
 #[derive(Debug, Args)]
-pub struct InspectArgs {
+pub(crate) struct InspectArgs {
     /// Object file
     #[arg(value_name = "OBJ")]
     pub object: PathBuf,

@@ -8,7 +8,7 @@ use clap::Args;
 /// Which program of an object; not needed when it has only one.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Program")]
-pub struct Selection {
+pub(crate) struct Selection {
     /// The program with this name (its C function)
     #[arg(short = 'n', long = "prog-name", visible_alias = "name", value_name = "PROG")]
     pub name: Option<String>,
@@ -20,7 +20,7 @@ pub struct Selection {
 /// What a program is linked with.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Program")]
-pub struct ProgramArgs {
+pub(crate) struct ProgramArgs {
     /// Set a global variable before the program is linked: an integer, true, false, or hex:BYTES
     #[arg(long = "set", value_name = "VAR=VALUE")]
     pub set: Vec<Assignment>,
@@ -32,7 +32,7 @@ pub struct ProgramArgs {
 
 /// `VAR=VALUE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Assignment {
+pub(crate) struct Assignment {
     /// The variable.
     pub name: String,
     /// Its value, not yet understood.

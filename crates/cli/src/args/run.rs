@@ -8,7 +8,7 @@ use super::{ProgramArgs, Selection};
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// Object file
     #[arg(value_name = "OBJ")]
     pub object: PathBuf,
@@ -37,7 +37,7 @@ pub struct RunArgs {
 
 /// Arguments of `prog run`.
 #[derive(Debug, Args)]
-pub struct ProgRunArgs {
+pub(crate) struct ProgRunArgs {
     /// Object file
     #[arg(value_name = "OBJ")]
     pub object: PathBuf,
@@ -73,7 +73,7 @@ pub struct ProgRunArgs {
 /// What a program finds around it.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Surroundings")]
-pub struct Surroundings {
+pub(crate) struct Surroundings {
     /// First contents of maps, JSON by map name
     #[arg(long, value_name = "M.json")]
     pub map_init: Option<PathBuf>,
@@ -93,14 +93,14 @@ pub struct Surroundings {
 
 /// What `run` can execute programs with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RunExec {
+pub(crate) enum RunExec {
     /// The interpreter: every access checked
     Interp,
 }
 
 /// What `prog run` can execute programs with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ProgRunExec {
+pub(crate) enum ProgRunExec {
     /// The interpreter: every access checked
     Interp,
     /// The running kernel, through BPF_PROG_TEST_RUN
@@ -109,7 +109,7 @@ pub enum ProgRunExec {
 
 /// Arguments of `prog dump`.
 #[derive(Debug, Args)]
-pub struct DumpArgs {
+pub(crate) struct DumpArgs {
     /// Object file
     #[arg(value_name = "OBJ")]
     pub object: PathBuf,
@@ -126,7 +126,7 @@ pub struct DumpArgs {
 
 /// What `prog dump` shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DumpForm {
+pub(crate) enum DumpForm {
     /// Instructions, linked: maps, subprograms and types resolved
     Xlated,
     /// Instructions below the C lines they come from

@@ -17,7 +17,7 @@ use crate::{files, suggest};
 use file::{Device, FibFile, InterfaceEntry, NeighbourEntry, NextHopEntry, RouteEntry};
 
 /// Reads a file of tables.
-pub fn read(path: &Path) -> Result<Host, CliError> {
+pub(crate) fn read(path: &Path) -> Result<Host, CliError> {
     let refused = |message: String| CliError::Text { path: path.to_owned(), message };
     let bytes = files::read(path, "a table of routes", FILE_BYTES_MAX)?;
     let text = String::from_utf8(bytes)

@@ -13,7 +13,7 @@ use super::typed;
 
 /// The contents of an object's maps.
 #[derive(Debug, Default)]
-pub struct Contents {
+pub(crate) struct Contents {
     pub(super) maps: Vec<MapContents>,
 }
 
@@ -40,13 +40,13 @@ pub(super) struct Entry {
 
 impl Contents {
     /// Of the maps of a program that the interpreter ran.
-    pub fn of(program: &Program) -> Self {
+    pub(crate) fn of(program: &Program) -> Self {
         let maps = program.maps().maps().iter().filter(|map| is_shown(map.def()));
         Contents { maps: maps.map(|map| contents_of(map)).collect() }
     }
 
     /// Of maps in the running kernel.
-    pub fn of_kernel(defs: &[MapDef], maps: &towpath_kernel::MapSet, cpus: usize) -> Self {
+    pub(crate) fn of_kernel(defs: &[MapDef], maps: &towpath_kernel::MapSet, cpus: usize) -> Self {
         let pairs = defs.iter().zip(maps.maps()).filter(|(def, _)| is_shown(def));
         let contents = pairs.map(|(def, map)| {
             let entries = map.entries(def.max_entries as usize).unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::error::CliError;
 use crate::files;
 
 /// Fills the maps of an object that the interpreter will run.
-pub fn fill(path: &Path, loader: &Loader<'_>) -> Result<(), CliError> {
+pub(crate) fn fill(path: &Path, loader: &Loader<'_>) -> Result<(), CliError> {
     let maps = loader.maps();
     let defs: Vec<MapDef> = maps.maps().iter().map(|map| map.def().clone()).collect();
     for Filling { map, steps } in read(path, &defs, maps.domain().workers())? {
@@ -25,7 +25,7 @@ pub fn fill(path: &Path, loader: &Loader<'_>) -> Result<(), CliError> {
 }
 
 /// Fills maps of the running kernel.
-pub fn fill_kernel(
+pub(crate) fn fill_kernel(
     path: &Path,
     defs: &[MapDef],
     maps: &towpath_kernel::MapSet,
@@ -58,13 +58,12 @@ fn store(loader: &Loader<'_>, map: &Map, step: &Step) -> Result<(), String> {
         Stored::Value(value) if step.key.is_none() => map.push(value.bytes(), 0).map_err(said_map),
         Stored::Value(value) => map.user().update(key, value, 0).map_err(said_map),
         Stored::Program(name) => {
-            let program = loader.program(Select::Name(name)).map_err(|error| error.to_string())?;
-            let slots = &program.surroundings().programs;
-            slots.set(map, index_of(key), &program).map_err(said_map)
+            let value = Value::One(program_id(loader, name)?.to_le_bytes().to_vec());
+            map.user().update(key, &value, 0).map_err(said_map)
         }
         Stored::Target(number, program) => {
-            // What runs at a target is recorded only, so any number that is not 0 will do.
-            let program = u32::from(program.is_some());
+            let program = program.as_deref().map(|name| program_id(loader, name)).transpose()?;
+            let program = program.unwrap_or(0);
             let value = Value::One(target_bytes(map.def(), *number, program));
             map.user().update(key, &value, 0).map_err(said_map)
         }
@@ -105,8 +104,10 @@ fn padded(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn index_of(key: &[u8]) -> u32 {
-    key.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+/// Loads another program of the object and gives the number that maps know it by.
+fn program_id(loader: &Loader<'_>, name: &str) -> Result<u32, String> {
+    let program = loader.program(Select::Name(name)).map_err(|error| error.to_string())?;
+    Ok(program.id())
 }
 
 fn said_map(errno: Errno) -> String {

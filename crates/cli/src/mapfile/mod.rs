@@ -19,5 +19,5 @@ mod parse;
 mod show;
 mod typed;
 
-pub use contents::Contents;
-pub use fill::{fill, fill_kernel};
+pub(crate) use contents::Contents;
+pub(crate) use fill::{fill, fill_kernel};

@@ -8,7 +8,7 @@ use crate::output::{Align, Output, Table, grouped};
 
 impl Contents {
     /// Prints all maps. Without `-v`, long maps are cut and zero entries of arrays left out.
-    pub fn print(&self, output: &mut Output) -> Result<(), CliError> {
+    pub(crate) fn print(&self, output: &mut Output) -> Result<(), CliError> {
         for map in &self.maps {
             print_map(map, output)?;
         }

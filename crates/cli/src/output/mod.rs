@@ -4,9 +4,9 @@ mod progress;
 mod style;
 mod table;
 
-pub use progress::Progress;
-pub use style::Style;
-pub use table::{Align, Table, grouped, in_bytes};
+pub(crate) use progress::Progress;
+pub(crate) use style::Style;
+pub(crate) use table::{Align, Table, grouped, in_bytes};
 
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
 
@@ -17,7 +17,7 @@ use crate::error::CliError;
 
 /// Standard output and how to use it.
 #[derive(Debug)]
-pub struct Output {
+pub(crate) struct Output {
     stdout: BufWriter<Stdout>,
     /// JSON was asked for.
     pub json: bool,
@@ -30,7 +30,7 @@ pub struct Output {
 
 impl Output {
     /// Standard output as the arguments want it.
-    pub fn new(args: OutputArgs) -> Self {
+    pub(crate) fn new(args: OutputArgs) -> Self {
         let OutputArgs { json, pretty, verbose } = args;
         let stdout = io::stdout();
         // https://no-color.org: set and not empty means no colours.
@@ -40,13 +40,13 @@ impl Output {
     }
 
     /// Prints a line of text.
-    pub fn line(&mut self, text: &str) -> Result<(), CliError> {
+    pub(crate) fn line(&mut self, text: &str) -> Result<(), CliError> {
         self.bytes(text.as_bytes())?;
         self.bytes(b"\n")
     }
 
     /// Prints a JSON document: on one line, or over several with `--pretty`.
-    pub fn json(&mut self, value: &impl Serialize) -> Result<(), CliError> {
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), CliError> {
         let result = if self.pretty {
             serde_json::to_writer_pretty(&mut self.stdout, value)
         } else {
@@ -57,35 +57,35 @@ impl Output {
     }
 
     /// Prints a table, indented by two spaces.
-    pub fn table(&mut self, table: &Table) -> Result<(), CliError> {
+    pub(crate) fn table(&mut self, table: &Table) -> Result<(), CliError> {
         let text = table.render(self.style);
         self.bytes(text.as_bytes())
     }
 
     /// As [`Output::table`]; nothing at all for a table without rows.
-    pub fn section(&mut self, table: &Table) -> Result<(), CliError> {
+    pub(crate) fn section(&mut self, table: &Table) -> Result<(), CliError> {
         if table.is_empty() { Ok(()) } else { self.table(table) }
     }
 
     /// Tells something about the result on standard error, apart from the result itself.
     #[expect(clippy::print_stderr, reason = "advice does not belong into what is piped on")]
-    pub fn note(&self, text: &str) {
+    pub(crate) fn note(&self, text: &str) {
         eprintln!("note: {text}");
     }
 
     /// Tells of an error on standard error although there is a result.
     #[expect(clippy::print_stderr, reason = "errors do not belong into what is piped on")]
-    pub fn problem(&self, error: &CliError) {
+    pub(crate) fn problem(&self, error: &CliError) {
         eprintln!("error: {error}");
     }
 
     /// Writes bytes as they are.
-    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), CliError> {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), CliError> {
         self.stdout.write_all(bytes).map_err(CliError::Stdout)
     }
 
     /// Makes sure that everything has left the process.
-    pub fn flush(&mut self) -> Result<(), CliError> {
+    pub(crate) fn flush(&mut self) -> Result<(), CliError> {
         self.stdout.flush().map_err(CliError::Stdout)
     }
 }

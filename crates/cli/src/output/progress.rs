@@ -6,13 +6,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// How far a run over a capture is, by bytes read.
 #[derive(Debug)]
-pub struct Progress {
+pub(crate) struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
     /// A bar of `total` bytes; without a total (standard input) it only counts.
-    pub fn new(total: Option<u64>) -> Self {
+    pub(crate) fn new(total: Option<u64>) -> Self {
         // Hidden by indicatif when standard error is no terminal; 10 redraws a second at most, so
         // that drawing takes no time from the program.
         let target = ProgressDrawTarget::stderr_with_hz(10);
@@ -29,18 +29,18 @@ impl Progress {
     }
 
     /// Bytes there are, when that is known.
-    pub fn total(&self) -> Option<u64> {
+    pub(crate) fn total(&self) -> Option<u64> {
         self.bar.length()
     }
 
     /// Where the run is.
-    pub fn at(&self, bytes: u64, frames: u64) {
+    pub(crate) fn at(&self, bytes: u64, frames: u64) {
         self.bar.set_position(bytes);
         self.bar.set_message(format!("{} frames", super::grouped(frames)));
     }
 
     /// The run is over: the bar goes away.
-    pub fn finish(self) {
+    pub(crate) fn finish(self) {
         self.bar.finish_and_clear();
     }
 }

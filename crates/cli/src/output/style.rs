@@ -2,38 +2,38 @@
 
 /// Colours on or off.
 #[derive(Debug, Clone, Copy)]
-pub struct Style {
+pub(crate) struct Style {
     on: bool,
 }
 
 impl Style {
     /// With colours, or without.
-    pub fn new(on: bool) -> Self {
+    pub(crate) fn new(on: bool) -> Self {
         Style { on }
     }
 
     /// Headings.
-    pub fn bold(self, text: &str) -> String {
+    pub(crate) fn bold(self, text: &str) -> String {
         self.paint("1", text)
     }
 
     /// What matters less: addresses, source lines.
-    pub fn dim(self, text: &str) -> String {
+    pub(crate) fn dim(self, text: &str) -> String {
         self.paint("2", text)
     }
 
     /// Accepted.
-    pub fn good(self, text: &str) -> String {
+    pub(crate) fn good(self, text: &str) -> String {
         self.paint("32", text)
     }
 
     /// Refused.
-    pub fn bad(self, text: &str) -> String {
+    pub(crate) fn bad(self, text: &str) -> String {
         self.paint("31", text)
     }
 
     /// Source lines between instructions.
-    pub fn source(self, text: &str) -> String {
+    pub(crate) fn source(self, text: &str) -> String {
         self.paint("36", text)
     }
 

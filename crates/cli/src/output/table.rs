@@ -6,7 +6,7 @@ use super::Style;
 
 /// Which side of a column its cells line up on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Align {
+pub(crate) enum Align {
     /// Words.
     Left,
     /// Numbers.
@@ -15,7 +15,7 @@ pub enum Align {
 
 /// A table being filled.
 #[derive(Debug)]
-pub struct Table {
+pub(crate) struct Table {
     header: Vec<String>,
     alignments: Vec<Align>,
     rows: Vec<Vec<String>>,
@@ -23,7 +23,7 @@ pub struct Table {
 
 impl Table {
     /// A table with these columns.
-    pub fn new<N: AsRef<str>>(columns: &[(N, Align)]) -> Self {
+    pub(crate) fn new<N: AsRef<str>>(columns: &[(N, Align)]) -> Self {
         Table {
             header: columns.iter().map(|(name, _)| name.as_ref().to_owned()).collect(),
             alignments: columns.iter().map(|(_, align)| *align).collect(),
@@ -32,12 +32,12 @@ impl Table {
     }
 
     /// Adds a row; missing cells are empty.
-    pub fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
     /// Whether nothing was added.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
@@ -70,7 +70,7 @@ impl Table {
 }
 
 /// A number with spaces between groups of three digits.
-pub fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -83,7 +83,7 @@ pub fn grouped(number: u64) -> String {
 }
 
 /// A number of bytes in the unit that needs the fewest digits.
-pub fn in_bytes(bytes: u64) -> String {
+pub(crate) fn in_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
     let mut value = bytes as f64;

@@ -38,7 +38,7 @@ struct SourceLine<'a> {
 }
 
 /// Prints a program's instructions.
-pub fn dump(args: &DumpArgs, output: &mut Output) -> Result<(), CliError> {
+pub(crate) fn dump(args: &DumpArgs, output: &mut Output) -> Result<(), CliError> {
     let opened = Opened::new(&args.object, &args.program)?;
     let linked = opened.link(opened.select(&args.selection)?)?;
     let with_source = args.form == DumpForm::Source;

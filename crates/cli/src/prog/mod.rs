@@ -5,5 +5,5 @@ mod dump;
 mod engine;
 mod run;
 
-pub use dump::dump;
-pub use run::run;
+pub(crate) use dump::dump;
+pub(crate) use run::run;

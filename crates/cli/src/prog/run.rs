@@ -29,7 +29,7 @@ struct Document<'a> {
 }
 
 /// Runs one packet through a program.
-pub fn run(args: &ProgRunArgs, output: &mut Output) -> Result<(), CliError> {
+pub(crate) fn run(args: &ProgRunArgs, output: &mut Output) -> Result<(), CliError> {
     let data = packet(&args.data_in)?;
     let context = match &args.ctx_in {
         Some(path) => Context::read(path, data.len())?,

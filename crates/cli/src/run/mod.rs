@@ -17,10 +17,10 @@ use burst::Burst;
 use sink::Sink;
 use tally::Tally;
 
-pub use report::print_trace;
+pub(crate) use report::print_trace;
 
 /// Runs a program over a capture.
-pub fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliError> {
+pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliError> {
     if args.repeat > 1 && args.input == Path::new("-") {
         return Err(CliError::RepeatStdin);
     }
@@ -130,7 +130,7 @@ impl Pass<'_> {
     ) -> Result<(), CliError> {
         self.tally.elapsed += burst.run(session)?;
         for judged in burst.judged() {
-            self.tally.verdict(&judged.verdict, judged.frame.len() as u64);
+            self.tally.verdict(judged.verdict, judged.frame.len() as u64);
         }
         if let Some(sink) = sink {
             for judged in burst.judged() {

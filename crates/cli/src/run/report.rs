@@ -34,7 +34,7 @@ pub(super) fn print(
 }
 
 /// What programs said through `bpf_trace_printk`.
-pub fn print_trace(lines: &[String], output: &mut Output) -> Result<(), CliError> {
+pub(crate) fn print_trace(lines: &[String], output: &mut Output) -> Result<(), CliError> {
     if lines.is_empty() {
         return Ok(());
     }
