@@ -9,6 +9,7 @@
 
 pub mod compare;
 pub mod packets;
+pub mod programs;
 pub mod random;
 pub mod sources;
 pub mod tables;

@@ -1,0 +1,78 @@
+//! Random programs: generated with a structure that verifiers accept, then sometimes damaged.
+//!
+//! Programs without damage are accepted almost always, and test that running them gives what the
+//! kernel gives. Damaged ones sit at the edge of what is provable, and test that our verifier
+//! draws the line where the kernel's does.
+
+mod asm;
+pub mod edit;
+mod fragments;
+mod generate;
+mod helpers;
+mod memory;
+mod mutate;
+mod state;
+
+use std::sync::Arc;
+
+use towpath_bpf::btf::Btf;
+use towpath_bpf::program::{AttachType, MapType};
+use towpath_bpf::{Insn, Linked, MapDef};
+
+use crate::random::Random;
+use crate::tables::{functions, plain_map};
+
+/// The program of a seed: every third one is damaged.
+pub fn program(seed: u64) -> Vec<Insn> {
+    let mut random = Random::new(seed);
+    let damaged = random.one_in(3);
+    let mut insns = generate::program(&mut random, damaged);
+    if damaged {
+        mutate::damage(&mut insns, &mut random);
+    }
+    insns
+}
+
+/// Instructions as a linked program over [`maps`].
+pub fn linked(insns: Vec<Insn>, maps: &Arc<[MapDef]>, kernel_btf: &Arc<Btf>) -> Linked {
+    Linked {
+        name: "random".to_owned(),
+        section: "xdp".to_owned(),
+        attach: AttachType::Xdp,
+        has_frags: false,
+        license: "GPL".to_owned(),
+        functions: functions(&insns, &[]),
+        insns,
+        lines: Vec::new(),
+        maps: Arc::clone(maps),
+        kfuncs: Vec::new(),
+        btf: None,
+        kernel_btf: Arc::clone(kernel_btf),
+    }
+}
+
+/// The maps that random programs use, by index.
+pub fn maps() -> Arc<[MapDef]> {
+    vec![
+        plain_map("array", MapType::Array, (4, ARRAY_VALUE, ARRAY_ENTRIES)),
+        plain_map("hash", MapType::Hash, (8, HASH_VALUE, HASH_ENTRIES)),
+        plain_map("devmap", MapType::Devmap, (4, 4, 4)),
+        plain_map("programs", MapType::ProgArray, (4, 4, 4)),
+        plain_map("queue", MapType::Queue, (0, QUEUE_VALUE, 4)),
+        plain_map("one", MapType::Array, (4, ARRAY_VALUE, 1)),
+    ]
+    .into()
+}
+
+const ARRAY_MAP: i32 = 0;
+const HASH_MAP: i32 = 1;
+const DEV_MAP: i32 = 2;
+const PROGRAM_MAP: i32 = 3;
+const QUEUE_MAP: i32 = 4;
+const SINGLE_MAP: i32 = 5;
+
+const ARRAY_VALUE: u32 = 64;
+const ARRAY_ENTRIES: u32 = 4;
+const HASH_VALUE: u32 = 24;
+const HASH_ENTRIES: u32 = 8;
+const QUEUE_VALUE: u32 = 8;
