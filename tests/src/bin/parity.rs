@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use towpath_kernel::Kernel;
-use towpath_tests::compare;
+use towpath_tests::compare::{self, Budget};
 
 /// Parity of Towpath with the running kernel, the arbiter.
 #[derive(Parser)]
@@ -22,6 +22,18 @@ struct Args {
 enum What {
     /// The kernel's own verifier test tables.
     Tables,
+    /// Random programs.
+    Random {
+        /// First seed.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Programs to generate.
+        #[arg(long, default_value_t = 3000)]
+        programs: u64,
+        /// Packets to run each accepted program on.
+        #[arg(long, default_value_t = 8)]
+        packets: usize,
+    },
 }
 
 fn main() -> ExitCode {
@@ -35,6 +47,9 @@ fn main() -> ExitCode {
     };
     let report = match args.what {
         What::Tables => compare::tables(&kernel),
+        What::Random { seed, programs, packets } => {
+            Ok(compare::random(&kernel, &Budget { seed, programs, packets }))
+        }
     };
     match report {
         Ok(report) => {

@@ -1,7 +1,9 @@
 //! The comparisons, one module each, and the report they share.
 
+mod random;
 mod report;
 mod tables;
 
+pub use random::{Budget, random};
 pub use report::{Difference, Report};
 pub use tables::tables;

@@ -20,7 +20,7 @@ impl Generator<'_> {
             }
             return dst;
         }
-        if self.misstep() {
+        if self.misstep() && self.random.one_in(8) {
             return self.random.below(10) as u8;
         }
         *self.random.pick(&known)

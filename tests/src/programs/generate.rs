@@ -12,8 +12,7 @@ use crate::random::Random;
 pub(super) fn program(random: &mut Random, wild: bool) -> Vec<Insn> {
     let budget = 8 + random.below(60);
     let mut main = Generator::new(random, State::entry(), wild, budget);
-    main.asm.mov(6, 1);
-    main.state.set(6, Kind::Ctx);
+    main.keep_context();
     main.block(0);
     main.epilogue();
     let Generator { asm, calls, .. } = main;
@@ -68,6 +67,15 @@ impl<'r> Generator<'r> {
             calls: Vec::new(),
             depth: 0,
             moves_packet: false,
+        }
+    }
+
+    /// Moves the context where calls leave it alone.
+    fn keep_context(&mut self) {
+        if let Some(&reg) = self.state.find(|kind| kind == Kind::Ctx).first() {
+            self.asm.mov(6, reg);
+            self.state.set(6, Kind::Ctx);
+            self.state.regs[1..=5].fill(Kind::Unset);
         }
     }
 
@@ -173,6 +181,7 @@ impl<'r> Generator<'r> {
         let state = self.state.callee();
         let mut callee = Generator::new(self.random, state, self.wild, budget);
         callee.depth = self.depth + 1;
+        callee.keep_context();
         callee.block(0);
         callee.finish();
         let moves_packet = callee.moves_packet;
@@ -230,6 +239,11 @@ impl<'r> Generator<'r> {
         let code = self.random.below(5) as i32;
         self.asm.mov_imm(0, code);
         self.asm.exit();
+    }
+
+    /// Whether this is the program's entry function.
+    pub(super) fn is_entry(&self) -> bool {
+        self.depth == 0
     }
 
     /// Makes a jump leave the function.

@@ -21,7 +21,8 @@ impl Generator<'_> {
             5 => self.redirect(),
             6 => self.packet_bytes(),
             7 => self.queue(),
-            8 => self.tail_call(),
+            // Elsewhere it takes a function with types.
+            8 if self.is_entry() => self.tail_call(),
             _ => self.buffer_length(),
         }
     }
@@ -167,6 +168,8 @@ impl Generator<'_> {
         }
         self.asm.load_map(2, PROGRAM_MAP);
         self.finish_call(12);
+        // Nothing is returned.
+        self.state.set(0, Kind::Unset);
         self.state.drop_packet_pointers();
         self.moves_packet = true;
     }

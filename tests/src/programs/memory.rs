@@ -164,7 +164,9 @@ impl Generator<'_> {
             }
             _ => {
                 let src = self.scalar();
-                self.asm.store(size, pointer, src, off);
+                if src != pointer {
+                    self.asm.store(size, pointer, src, off);
+                }
             }
         }
     }
@@ -180,9 +182,10 @@ impl Generator<'_> {
         if [pointer, index].contains(&dst) {
             return;
         }
-        if self.state.regs[usize::from(pointer)] == Kind::Unset {
+        // A register for the index may have been taken from the pointer.
+        let (Kind::Packet(_) | Kind::Value(_)) = self.state.regs[usize::from(pointer)] else {
             return;
-        }
+        };
         self.asm.mov(dst, pointer);
         self.asm.alu(BPF_ADD, dst, index);
         self.state.set(dst, Kind::Unset);
@@ -222,6 +225,9 @@ impl Generator<'_> {
         }
         let src = if op & BPF_FETCH != 0 { self.own_scalar() } else { self.scalar() };
         if src == pointer {
+            return;
+        }
+        if !matches!(self.state.regs[usize::from(pointer)], Kind::Value(_)) {
             return;
         }
         self.asm.put(BPF_STX | BPF_ATOMIC | size, pointer, src, off, op);
