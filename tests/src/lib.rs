@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod execution;
 pub mod packets;
 pub mod programs;
 pub mod random;

@@ -87,5 +87,11 @@ impl Kernel {
     }
 }
 
+/// Moves the calling thread into a network namespace of its own with nothing but a loopback device,
+/// so that redirects, routes and sockets are the same on every machine.
+pub fn isolate_network() -> Result<(), Errno> {
+    sys_unsafe::unshare_network()
+}
+
 #[cfg(test)]
 mod tests;

@@ -132,6 +132,7 @@ pub type Entry = (Vec<u8>, Vec<u8>);
 pub struct KernelMap {
     name: String,
     kind: MapType,
+    value_size: usize,
     fd: MapFd,
     /// The template a map of maps was made with; the kernel needs it alive only during creation,
     /// we keep it to make further inner maps alike.
@@ -172,7 +173,8 @@ impl KernelMap {
             None => MapFd::create(&attr, value_bytes),
         };
         let fd = fd.map_err(|errno| create_error(definition, &attr, errno))?;
-        Ok(KernelMap { name: definition.name.clone(), kind, fd, _inner: inner })
+        let value_size = definition.value_size as usize;
+        Ok(KernelMap { name: definition.name.clone(), kind, value_size, fd, _inner: inner })
     }
 
     /// Writes a data section's bytes; read-only sections can't change afterwards, which is what
@@ -205,6 +207,11 @@ impl KernelMap {
     /// Bytes of a value on this side: for per-CPU kinds, all CPUs' values, each padded to 8.
     pub fn value_bytes(&self) -> usize {
         self.fd.value_bytes()
+    }
+
+    /// Bytes of one CPU's value among those of [`KernelMap::value_bytes`].
+    pub fn cpu_value_bytes(&self) -> usize {
+        self.value_size.next_multiple_of(8)
     }
 
     /// Puts a value at a key (`BPF_ANY` 0, `BPF_NOEXIST` 1, `BPF_EXIST` 2).

@@ -217,6 +217,12 @@ pub(crate) fn prog_info(prog: BorrowedFd<'_>) -> Result<ProgInfo, Errno> {
     Ok(info)
 }
 
+/// Moves the calling thread into a new, empty network namespace.
+pub(crate) fn unshare_network() -> Result<(), Errno> {
+    // SAFETY: the call takes no pointer and changes nothing that Rust code relies on.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
 /// One `bpf(2)`.
 ///
 /// # Safety

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use towpath_bpf::interp::{self, Code, Fault, Limits};
 use towpath_bpf::program::AttachType;
 use towpath_bpf::verifier::{self, Verified};
-use towpath_bpf::{Env, Object};
+use towpath_bpf::{Env, Linked, Object};
 use towpath_maps::MapSet;
 
 use crate::frame::Frame;
@@ -87,6 +87,12 @@ impl Program {
         options: &LoadOptions,
     ) -> Result<Program, LoadError> {
         Loader::new(object, env, options)?.program(select)
+    }
+
+    /// Verifies and prepares a program that was linked elsewhere, with maps of its own made from
+    /// [`Linked::maps`]. Its program arrays stay empty.
+    pub fn from_linked(linked: Linked, options: &LoadOptions) -> Result<Program, LoadError> {
+        load::from_linked(linked, options)
     }
 
     /// A worker for [`Program::run`]; `number` is below [`LoadOptions::workers`].

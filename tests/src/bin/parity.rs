@@ -33,6 +33,12 @@ enum What {
         /// Packets to run each accepted program on.
         #[arg(long, default_value_t = 8)]
         packets: usize,
+        /// Run what the kernel accepts without our proof.
+        #[arg(long)]
+        unverified: bool,
+        /// Differences to minimise and print.
+        #[arg(long, default_value_t = 20)]
+        failures: usize,
     },
 }
 
@@ -45,10 +51,14 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Err(why) = towpath_kernel::isolate_network() {
+        eprintln!("no network namespace of our own ({why}): results depend on this machine's");
+    }
     let report = match args.what {
         What::Tables => compare::tables(&kernel),
-        What::Random { seed, programs, packets } => {
-            Ok(compare::random(&kernel, &Budget { seed, programs, packets }))
+        What::Random { seed, programs, packets, unverified, failures } => {
+            let budget = Budget { seed, programs, packets, unverified, failures_max: failures };
+            Ok(compare::random(&kernel, &budget))
         }
     };
     match report {

@@ -1,9 +1,15 @@
 //! Random programs: our verdict beside the kernel's, and what both accept run on packets.
 
-use towpath_kernel::Kernel;
+use std::sync::Arc;
 
-use super::Report;
-use crate::programs;
+use towpath_bpf::{Insn, MapDef};
+use towpath_kernel::Kernel;
+use towpath_xdp::LoadOptions;
+
+use super::{Difference, Report};
+use crate::execution::{Mismatch, Pair, depends_on_surroundings};
+use crate::packets::packets;
+use crate::programs::{self, edit};
 use crate::verdict::{self, Agreement};
 
 /// How much to do.
@@ -15,39 +21,111 @@ pub struct Budget {
     pub programs: u64,
     /// Packets to run each accepted program on.
     pub packets: usize,
+    /// Trust the kernel's verdict and run without our proof: tests the interpreter alone.
+    pub unverified: bool,
+    /// Differences to minimise and print; the rest is counted.
+    pub failures_max: usize,
 }
 
 /// Compares so many random programs.
 pub fn random(kernel: &Kernel, budget: &Budget) -> Report {
+    let mut court =
+        Court { kernel, maps: programs::maps(), budget, counts: [0; 4], runs: 0, surroundings: 0 };
     let mut report = Report::new("random programs");
-    let maps = programs::maps();
-    let kernel_maps = match kernel.load_maps(&maps) {
-        Ok(maps) => maps,
-        Err(error) => {
-            report.skipped.push(error.to_string());
-            return report;
+    for seed in budget.seed..budget.seed.saturating_add(budget.programs) {
+        let insns = programs::program(seed);
+        let Some(failure) = court.judge(&insns, true) else { continue };
+        if report.differences.len() >= budget.failures_max {
+            report.more += 1;
+            continue;
         }
-    };
-    let mut counts = [0usize; 4];
-    for seed in budget.seed..budget.seed + budget.programs {
-        let linked = programs::linked(programs::program(seed), &maps, kernel.btf());
-        let theirs = verdict::kernel(kernel, &linked, &kernel_maps, true);
-        let ours = verdict::ours(&linked);
-        let agreement = Agreement::of(ours.is_accepted(), theirs.is_accepted());
-        counts[agreement as usize] += 1;
-        report.verdicts(&format!("seed {seed}"), agreement, theirs.reason(), ours.reason());
-            report.skipped.push(format!(
-                "{} {} {}",
-                crate::random::Random::new(seed).one_in(3),
-                seed,
-                theirs.reason()
-            ));
-        }
+        let kind = failure.kind.clone();
+        let small = edit::minimise(&insns, TRIES_MAX, |candidate| {
+            court.judge(candidate, false).is_some_and(|other| other.kind == kind)
+        });
+        let last = court.judge(&small, false).unwrap_or(failure);
+        report.differences.push(describe(seed, &small, last));
     }
+    report.differences.sort_by_key(|difference| difference.kind != "unsound");
+    let [both, neither, unsound, strict] = court.counts;
     report.figure("programs", budget.programs);
-    report.figure("accepted by both", counts[Agreement::BothAccept as usize]);
-    report.figure("refused by both", counts[Agreement::BothRefuse as usize]);
-    report.figure("accepted by us alone", counts[Agreement::Unsound as usize]);
-    report.figure("accepted by the kernel alone", counts[Agreement::TooStrict as usize]);
+    report.figure("accepted by both", both);
+    report.figure("refused by both", neither);
+    report.figure("accepted by us alone", unsound);
+    report.figure("accepted by the kernel alone", strict);
+    report.figure("programs run", court.runs);
+    report.figure("  of which not comparable (addresses)", court.surroundings);
     report
 }
+
+fn describe(seed: u64, insns: &[Insn], failure: Mismatch) -> Difference {
+    let lines: Vec<String> = insns
+        .iter()
+        .enumerate()
+        .map(|(at, i)| {
+            format!("\n    {at:3}: {:02x} r{} r{} {} {:#x}", i.code, i.dst, i.src, i.off, i.imm)
+        })
+        .collect();
+    Difference {
+        name: format!("seed {seed}, packet {}{}", failure.packet, lines.concat()),
+        kind: failure.kind,
+        kernel: failure.kernel,
+        ours: failure.ours,
+    }
+}
+
+/// Judges one program after the other.
+struct Court<'k> {
+    kernel: &'k Kernel,
+    maps: Arc<[MapDef]>,
+    budget: &'k Budget,
+    /// By [`Agreement`].
+    counts: [usize; 4],
+    runs: usize,
+    /// Programs whose results depend on addresses or unwritten bytes.
+    surroundings: usize,
+}
+
+impl Court<'_> {
+    /// What differs, if anything does. `counted` is off while minimising.
+    fn judge(&mut self, insns: &[Insn], counted: bool) -> Option<Mismatch> {
+        let mismatch = |kind: &str, kernel: &str, ours: &str| {
+            let [kind, kernel, ours] = [kind, kernel, ours].map(str::to_owned);
+            Some(Mismatch { kind, packet: 0, kernel, ours })
+        };
+        let kernel_maps = match self.kernel.load_maps(&self.maps) {
+            Ok(maps) => maps,
+            Err(error) => return mismatch("map creation", &error.to_string(), ""),
+        };
+        let linked = programs::linked(insns.to_vec(), &self.maps, self.kernel.btf());
+        let theirs = verdict::kernel(self.kernel, &linked, &kernel_maps, !counted);
+        let unverified = self.budget.unverified;
+        if !unverified {
+            let ours = verdict::ours(&linked);
+            let agreement = Agreement::of(ours.is_accepted(), theirs.is_accepted());
+            self.counts[agreement as usize] += usize::from(counted);
+            match agreement {
+                Agreement::Unsound => return mismatch("unsound", theirs.reason(), ""),
+                Agreement::TooStrict => return mismatch("too strict", "", ours.reason()),
+                Agreement::BothRefuse => return None,
+                Agreement::BothAccept => {}
+            }
+        }
+        let program = theirs.program()?;
+        self.runs += usize::from(counted);
+        let options = LoadOptions { unverified, ..LoadOptions::default() };
+        let packets = packets(self.budget.seed, self.budget.packets, false);
+        let found = match Pair::new(&linked, program, &kernel_maps, &options) {
+            Ok(mut pair) => pair.compare(&packets)?,
+            Err(error) => return mismatch("not runnable", "", &error),
+        };
+        if found.kind != "fault" && depends_on_surroundings(&linked, &options, &packets) {
+            self.surroundings += usize::from(counted);
+            return None;
+        }
+        Some(found)
+    }
+}
+
+/// Attempts at making one failing program smaller.
+const TRIES_MAX: usize = 400;

@@ -15,6 +15,8 @@ pub struct Report {
     pub figures: Vec<(String, String)>,
     /// Where the two sides differ, the worst first.
     pub differences: Vec<Difference>,
+    /// Differences beyond those listed.
+    pub more: usize,
     /// What was left out, and why.
     pub skipped: Vec<String>,
 }
@@ -76,6 +78,7 @@ impl Report {
             "title": self.title,
             "figures": figures,
             "differences": differences,
+            "more": self.more,
             "skipped": self.skipped,
         })
     }
@@ -91,6 +94,9 @@ impl fmt::Display for Report {
             writeln!(f, "\n{}: {}", difference.kind, difference.name)?;
             writeln!(f, "  kernel: {}", difference.kernel)?;
             writeln!(f, "  ours:   {}", difference.ours)?;
+        }
+        if self.more > 0 {
+            writeln!(f, "\n... and {} more", self.more)?;
         }
         for skipped in &self.skipped {
             writeln!(f, "skipped: {skipped}")?;

@@ -48,8 +48,8 @@ fn damage_jump(insn: &mut Insn, random: &mut Random) {
         (_, 1) if insn.is_reg_operand() => std::mem::swap(&mut insn.dst, &mut insn.src),
         (_, 2) if !insn.is_reg_operand() => change_immediate(insn, random),
         _ => {
-            insn.code =
-                (insn.code & 0x0f) | *random.pick(&[0x10, 0x20, 0x30, 0x50, 0x60, 0xa0, 0xb0, 0xc0])
+            let op = *random.pick(&[0x10, 0x20, 0x30, 0x50, 0x60, 0xa0, 0xb0, 0xc0]);
+            insn.code = (insn.code & 0x0f) | op;
         }
     }
 }

@@ -36,14 +36,7 @@ impl<'a> Loader<'a> {
         env: &'a Env,
         options: &'a LoadOptions,
     ) -> Result<Loader<'a>, LoadError> {
-        let set_options = SetOptions::new(options.workers.max(1));
-        let maps = MapSet::create(object.maps(), &set_options)?;
-        let surroundings = Surroundings {
-            host: Arc::clone(&options.host),
-            limits: options.limits,
-            ..Surroundings::default()
-        };
-        let (maps, surroundings) = (Arc::new(maps), Arc::new(surroundings));
+        let (maps, surroundings) = surround(object.maps(), options)?;
         Ok(Loader { object, env, options, maps, surroundings })
     }
 
@@ -90,34 +83,59 @@ impl<'a> Loader<'a> {
 
     fn prepare(&self, index: usize) -> Result<Program, LoadError> {
         let linked = self.object.link(index, self.env)?;
-        let (attach, has_frags) = (linked.attach, linked.has_frags);
-        let (code, verified) = if self.options.unverified {
-            (self.resolve(Arc::new(linked), Vec::new())?, None)
-        } else {
-            let name = linked.name.clone();
-            let verified = verifier::verify(linked, &self.options.verifier)
-                .map_err(|rejection| LoadError::Rejected { program: name, rejection })?;
-            let code = self.resolve(Arc::new(verified.linked().clone()), accesses(&verified))?;
-            (code.with_exception_callback(exception_callback(&verified)), Some(Arc::new(verified)))
-        };
-        let code = Arc::new(code);
-        Ok(Program {
-            id: self.surroundings.programs.add(Arc::clone(&code)),
-            code,
-            verified,
-            attach,
-            has_frags,
-            maps: Arc::clone(&self.maps),
-            surroundings: Arc::clone(&self.surroundings),
-        })
+        let (maps, surroundings) = (Arc::clone(&self.maps), Arc::clone(&self.surroundings));
+        finish(linked, maps, surroundings, self.options)
     }
+}
 
-    fn resolve(&self, linked: Arc<Linked>, accesses: Vec<Access>) -> Result<Code, LoadError> {
-        let program = linked.name.clone();
-        let addresses = Addresses { maps: &self.maps, kernel: Arc::clone(&linked.kernel_btf) };
-        Code::resolve(linked, accesses, &addresses)
-            .map_err(|source| LoadError::Resolve { program, source })
-    }
+/// Verifies and prepares a program that was linked already, over maps of its own.
+pub(super) fn from_linked(linked: Linked, options: &LoadOptions) -> Result<Program, LoadError> {
+    let (maps, surroundings) = surround(&linked.maps, options)?;
+    finish(linked, maps, surroundings, options)
+}
+
+/// Creates maps, and what programs over them share.
+fn surround(
+    maps: &[MapDef],
+    options: &LoadOptions,
+) -> Result<(Arc<MapSet>, Arc<Surroundings>), LoadError> {
+    let set_options = SetOptions::new(options.workers.max(1));
+    let maps = MapSet::create(maps, &set_options)?;
+    let surroundings = Surroundings {
+        host: Arc::clone(&options.host),
+        limits: options.limits,
+        ..Surroundings::default()
+    };
+    Ok((Arc::new(maps), Arc::new(surroundings)))
+}
+
+/// Verifies a program and resolves its references.
+fn finish(
+    linked: Linked,
+    maps: Arc<MapSet>,
+    surroundings: Arc<Surroundings>,
+    options: &LoadOptions,
+) -> Result<Program, LoadError> {
+    let (attach, has_frags) = (linked.attach, linked.has_frags);
+    let (code, verified) = if options.unverified {
+        (resolve(Arc::new(linked), Vec::new(), &maps)?, None)
+    } else {
+        let name = linked.name.clone();
+        let verified = verifier::verify(linked, &options.verifier)
+            .map_err(|rejection| LoadError::Rejected { program: name, rejection })?;
+        let code = resolve(Arc::new(verified.linked().clone()), accesses(&verified), &maps)?;
+        (code.with_exception_callback(exception_callback(&verified)), Some(Arc::new(verified)))
+    };
+    let code = Arc::new(code);
+    let id = surroundings.programs.add(Arc::clone(&code));
+    Ok(Program { id, code, verified, attach, has_frags, maps, surroundings })
+}
+
+fn resolve(linked: Arc<Linked>, accesses: Vec<Access>, maps: &MapSet) -> Result<Code, LoadError> {
+    let program = linked.name.clone();
+    let addresses = Addresses { maps, kernel: Arc::clone(&linked.kernel_btf) };
+    Code::resolve(linked, accesses, &addresses)
+        .map_err(|source| LoadError::Resolve { program, source })
 }
 
 /// How each instruction reaches memory, as far as the interpreter must know.
