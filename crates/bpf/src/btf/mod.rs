@@ -86,7 +86,7 @@ pub enum Kind {
     },
     /// An enumeration of `size` bytes (`BTF_KIND_ENUM` and `ENUM64`).
     Enum {
-        /// Bytes: 1, 2, 4 or 8.
+        /// Bytes: 1, 2, 4 or 8; 0 when only declared.
         size: u32,
         /// Signed values.
         signed: bool,

@@ -273,7 +273,8 @@ impl<'a> Parser<'a> {
         signed: bool,
         wide: bool,
     ) -> Result<Kind, BtfError> {
-        if size > 8 || !size.is_power_of_two() {
+        // An enum that is only declared has no size.
+        if size > 8 || !(size.is_power_of_two() || size == 0) {
             return Err(self.wrong("an enum must be 1, 2, 4 or 8 bytes"));
         }
         let values = self.list(count, if wide { 12 } else { 8 }, |parser| {

@@ -1,6 +1,7 @@
 //! Questions to a [`Btf`]: what a type is behind its other names, its size, who has this name.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use super::{Btf, Kind, Member, Name, SecVar, Type, TypeId};
 
@@ -50,6 +51,16 @@ impl Btf {
     pub(crate) fn own_type_mut(&mut self, id: TypeId) -> Option<&mut Type> {
         let own = (id as usize).checked_sub(self.base_len())?;
         self.types.get_mut(own)
+    }
+
+    /// Adds a type whose references exist, and returns its id.
+    pub(crate) fn push(&mut self, ty: Type) -> TypeId {
+        if self.types.is_empty() && self.base.is_none() {
+            self.types.push(Type { name: Name::from(""), kind: Kind::Void });
+        }
+        self.types.push(ty);
+        self.index = OnceLock::new();
+        (self.len() - 1) as TypeId
     }
 
     /// The id behind typedefs, `const`, `volatile`, `restrict` and type tags.
