@@ -18,6 +18,7 @@
 //! ```
 
 pub mod access;
+pub mod arena;
 mod array;
 mod bloom;
 mod check;
@@ -26,6 +27,7 @@ mod error;
 pub mod fields;
 pub mod flags;
 mod hash;
+mod inner;
 mod lpm;
 mod map;
 mod memory;

@@ -9,6 +9,7 @@ use towpath_bpf::program::MapType;
 use towpath_bpf::{Errno, MapDef};
 
 use crate::access::{Access, Span};
+use crate::arena::Arena;
 use crate::array::Array;
 use crate::bloom::Bloom;
 use crate::check;
@@ -16,6 +17,7 @@ use crate::environment::{AnyEnvironment, Environment};
 use crate::error::MapError;
 use crate::fields::{Field, FieldKind, Fields, ReleaseField};
 use crate::hash::HashTable;
+use crate::inner::MapOfMaps;
 use crate::lpm::LpmTrie;
 use crate::memory::REGION_BYTES_MAX;
 use crate::perf::PerfEventArray;
@@ -66,11 +68,13 @@ pub struct Map {
 
 /// The storage of each kind.
 enum Storage {
+    Arena(Arena),
     Array(Array),
     Bloom(Bloom),
     DevmapHash(DevmapHash),
     Hash(HashTable),
     Programs(ProgArray),
+    Inner(MapOfMaps),
     Lpm(LpmTrie),
     Perf(PerfEventArray),
     Queue(Queue),
@@ -272,6 +276,28 @@ impl Map {
         }
     }
 
+    /// Puts a map into a slot of a map of maps, as user space does with a descriptor. `EINVAL` when
+    /// it isn't shaped like the template, or this is no map of maps.
+    pub fn insert_inner(&self, key: &[u8], inner: &Arc<Map>, flags: u64) -> Result<(), Errno> {
+        self.check_key(key)?;
+        self.inner_maps().ok_or(Errno::EINVAL)?.insert(key, inner, flags)
+    }
+
+    /// The map in a slot of a map of maps.
+    pub fn inner(&self, key: &[u8]) -> Option<Arc<Map>> {
+        self.inner_maps()?.inner(key)
+    }
+
+    /// The inner map that a handle from [`Map::lookup`] stands for.
+    pub fn inner_by_handle(&self, handle: u64) -> Option<Arc<Map>> {
+        self.inner_maps()?.by_handle(handle)
+    }
+
+    /// An ARENA's own operations.
+    pub fn arena(&self) -> Option<&Arena> {
+        if let Storage::Arena(arena) = &self.storage { Some(arena) } else { None }
+    }
+
     /// A RINGBUF's own operations.
     pub fn ringbuf(&self) -> Option<&Ringbuf> {
         if let Storage::Ringbuf(ring) = &self.storage { Some(ring) } else { None }
@@ -290,7 +316,10 @@ impl Map {
     /// What a program may do with `len` bytes at `addr`; `None` when they aren't this map's, or
     /// not inside one key or value.
     pub fn owns(&self, addr: u64, len: usize) -> Option<Access> {
-        self.spans.iter().find_map(|span| span.owns(addr, len as u64))
+        match &self.storage {
+            Storage::Arena(arena) => arena.owns(addr, len as u64),
+            _ => self.spans.iter().find_map(|span| span.owns(addr, len as u64)),
+        }
     }
 
     /// `BPF_F_LOCK` works: the value has a `bpf_spin_lock`.
@@ -324,8 +353,14 @@ impl Map {
         self.storage.as_store()
     }
 
-    pub(crate) fn spans(&self) -> &[Span] {
-        &self.spans
+    pub(crate) fn inner_maps(&self) -> Option<&MapOfMaps> {
+        if let Storage::Inner(maps) = &self.storage { Some(maps) } else { None }
+    }
+
+    /// First and last address of each part of the map's memory.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (u64, u64)> {
+        let spans = self.spans.iter().map(|span| (span.base, span.base + (span.bytes - 1)));
+        spans.chain(self.arena().map(Arena::reach))
     }
 
     /// Checks a value that user space stores.
@@ -381,6 +416,10 @@ impl Storage {
                 Storage::DevmapHash(DevmapHash::new(def, &options.domain, environment())?)
             }
             MapType::Queue | MapType::Stack => Storage::Queue(Queue::new(def)?),
+            MapType::ArrayOfMaps | MapType::HashOfMaps => {
+                Storage::Inner(MapOfMaps::new(def, &options.domain)?)
+            }
+            MapType::Arena => Storage::Arena(Arena::new(def)?),
             MapType::LpmTrie => Storage::Lpm(LpmTrie::new(def, &options.domain)?),
             MapType::Ringbuf => Storage::Ringbuf(Ringbuf::new(def)?),
             MapType::UserRingbuf => Storage::UserRingbuf(UserRingbuf::new(def)?),
@@ -392,11 +431,13 @@ impl Storage {
 
     fn as_store(&self) -> &dyn Store {
         match self {
+            Storage::Arena(arena) => arena,
             Storage::Array(array) => array,
             Storage::Bloom(bloom) => bloom,
             Storage::DevmapHash(table) => table,
             Storage::Hash(table) => table,
             Storage::Programs(programs) => programs,
+            Storage::Inner(maps) => maps,
             Storage::Lpm(trie) => trie,
             Storage::Perf(perf) => perf,
             Storage::Queue(queue) => queue,

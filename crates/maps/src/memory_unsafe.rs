@@ -72,11 +72,6 @@ impl Region {
         self.base.as_ptr() as u64
     }
 
-    /// Bytes of the mapping.
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     /// Address of a byte, for a program.
     pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset < self.len, "offset {offset} outside a region of {} bytes", self.len);

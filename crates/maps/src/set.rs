@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use towpath_bpf::MapDef;
+use towpath_bpf::program::SlotInit;
 
 use crate::access::Access;
 use crate::environment::{AnyEnvironment, Environment};
 use crate::error::MapError;
 use crate::fields::{Field, ReleaseField};
+use crate::flags::BPF_ANY;
+use crate::inner::MapOfMaps;
 use crate::map::{CreateOptions, Map};
 use crate::qsbr::Domain;
 
@@ -60,6 +63,9 @@ impl MapSet {
             };
             maps.push(Map::create(def, &options)?);
         }
+        for (map, def) in maps.iter().zip(defs) {
+            fill_slots(map, def, &maps)?;
+        }
         Ok(MapSet { places: places(&maps), maps, domain: options.domain.clone() })
     }
 
@@ -84,30 +90,95 @@ impl MapSet {
     }
 
     /// The map that a handle in a program's register stands for ([`Map::handle`]).
-    pub fn by_handle(&self, handle: u64) -> Option<&Map> {
-        self.maps.iter().find(|map| map.handle() == handle).map(Arc::as_ref)
+    pub fn by_handle(&self, handle: u64) -> Option<Arc<Map>> {
+        let own = self.maps.iter().find(|map| map.handle() == handle).cloned();
+        own.or_else(|| self.maps_of_maps().find_map(|maps| maps.by_handle(handle)))
     }
 
     /// The map whose memory holds `addr`.
-    pub fn at(&self, addr: u64) -> Option<&Arc<Map>> {
+    pub fn at(&self, addr: u64) -> Option<Arc<Map>> {
+        self.own_at(addr).cloned().or_else(|| self.maps_of_maps().find_map(|maps| maps.at(addr)))
+    }
+
+    /// What a program may do with `len` bytes at `addr`; `None` when no map has them.
+    pub fn owns(&self, addr: u64, len: usize) -> Option<Access> {
+        match self.own_at(addr) {
+            Some(map) => map.owns(addr, len),
+            None => self.maps_of_maps().find_map(|maps| maps.at(addr))?.owns(addr, len),
+        }
+    }
+
+    fn own_at(&self, addr: u64) -> Option<&Arc<Map>> {
         let after = self.places.partition_point(|&(first, _, _)| first <= addr);
         let &(_, last, index) = self.places.get(after.checked_sub(1)?)?;
         if addr <= last { self.maps.get(index) } else { None }
     }
 
-    /// What a program may do with `len` bytes at `addr`; `None` when no map has them.
-    pub fn owns(&self, addr: u64, len: usize) -> Option<Access> {
-        self.at(addr)?.owns(addr, len)
+    fn maps_of_maps(&self) -> impl Iterator<Item = &MapOfMaps> {
+        self.maps.iter().filter_map(|map| map.inner_maps())
     }
+}
+
+/// Puts maps into the slots of a map of maps that the object file fills. Slots of program arrays
+/// are left to whoever loads programs.
+fn fill_slots(map: &Map, def: &MapDef, maps: &[Arc<Map>]) -> Result<(), MapError> {
+    for (slot, init) in &def.slots {
+        let SlotInit::Map(index) = init else { continue };
+        let failed = |problem: String| {
+            let map = def.name.clone();
+            MapError::Slot { map, slot: *slot, problem }
+        };
+        let inner = maps.get(*index).ok_or_else(|| failed(format!("there is no map {index}")))?;
+        map.insert_inner(&slot.to_ne_bytes(), inner, BPF_ANY).map_err(|errno| {
+            failed(format!("map {:?} isn't like the inner map's template: {errno}", inner.name()))
+        })?;
+    }
+    Ok(())
 }
 
 fn places(maps: &[Arc<Map>]) -> Vec<(u64, u64, usize)> {
     let mut places: Vec<_> = maps
         .iter()
         .enumerate()
-        .flat_map(|(index, map)| map.spans().iter().map(move |span| (index, span)))
-        .map(|(index, span)| (span.base, span.base + (span.bytes - 1), index))
+        .flat_map(|(index, map)| map.places().map(move |(first, last)| (first, last, index)))
         .collect();
     places.sort_unstable();
     places
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_bpf::program::MapType;
+
+    use crate::testing::def;
+
+    use super::*;
+
+    #[test]
+    fn an_address_leads_to_its_map() {
+        let mut outer = def(MapType::ArrayOfMaps, 4, 4, 2, 0);
+        outer.inner = Some(Box::new(def(MapType::Array, 4, 8, 3, 0)));
+        outer.slots = vec![(1, SlotInit::Map(1))];
+        let defs = [outer, def(MapType::Array, 4, 8, 3, 0), def(MapType::Hash, 4, 4, 3, 0)];
+        let set = MapSet::create(&defs, &SetOptions::new(2)).unwrap();
+        let array = set.map(1).unwrap();
+        let value = array.lookup(0, &2u32.to_ne_bytes()).unwrap().as_ptr() as u64;
+        assert_eq!(set.at(value).unwrap().id(), array.id());
+        assert_eq!(set.owns(value, 8), Some(Access::ReadWrite));
+        assert_eq!(set.owns(value, 9), None);
+        assert_eq!(set.owns(8, 8), None);
+        let handle = set.map(0).unwrap().lookup(1, &1u32.to_ne_bytes()).unwrap();
+        assert_eq!(set.by_handle(handle.as_ptr() as u64).unwrap().id(), array.id());
+    }
+
+    #[test]
+    fn a_slot_of_another_shape_is_named() {
+        let mut outer = def(MapType::ArrayOfMaps, 4, 4, 2, 0);
+        outer.inner = Some(Box::new(def(MapType::Array, 4, 8, 3, 0)));
+        outer.slots = vec![(1, SlotInit::Map(1))];
+        let defs = [outer, def(MapType::Hash, 4, 4, 3, 0)];
+        let error = MapSet::create(&defs, &SetOptions::new(1)).unwrap_err();
+        assert!(error.to_string().contains("slot 1"), "{error}");
+        assert_eq!(error.errno(), towpath_bpf::Errno::EINVAL);
+    }
 }

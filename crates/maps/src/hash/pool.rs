@@ -7,14 +7,14 @@
 //!
 //! Each worker has a shard of its own, so that taking and giving back rarely meets another core.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_bpf::Errno;
 
 use crate::memory::Region;
 use crate::qsbr::Domain;
-use crate::sync::{self, AtomicU64, Ordering};
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::{AtomicU32, AtomicU64, fence};
 
 /// Index of no element.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -114,7 +114,7 @@ impl Pool {
 
     /// A field of an element's header.
     #[inline]
-    pub(crate) fn header(&self, element: u32, field: usize) -> &sync::AtomicU32 {
+    pub(crate) fn header(&self, element: u32, field: usize) -> &AtomicU32 {
         self.region.half(self.offset(element) + field)
     }
 
@@ -122,7 +122,7 @@ impl Pool {
     /// it: when it changed, the walk may have gone astray.
     #[inline]
     pub(crate) fn reuses(&self) -> u64 {
-        self.reuses.load(Ordering::Acquire)
+        self.reuses.load(Acquire)
     }
 
     /// An element for `worker` (any other number: a user thread). `None` only when all are linked.
@@ -144,12 +144,12 @@ impl Pool {
     pub(crate) fn retire(&self, worker: usize, element: u32) {
         let tag = self.domain.tag();
         let mut lists = self.lock(self.shard_of(worker));
-        self.header(element, header::LINK).store(NIL, Ordering::Relaxed);
+        self.header(element, header::LINK).store(NIL, Relaxed);
         let Waiting { first, last, .. } = lists.newer;
         if first == NIL {
             lists.newer = Waiting { first: element, last: element, tag };
         } else {
-            self.header(last, header::LINK).store(element, Ordering::Relaxed);
+            self.header(last, header::LINK).store(element, Relaxed);
             lists.newer = Waiting { first, last: element, tag };
         }
     }
@@ -192,7 +192,7 @@ impl Lists {
         for _ in 0..2 {
             if self.older.first != NIL && pool.domain.passed(self.older.tag) {
                 let rest = std::mem::replace(&mut self.free, self.older.first);
-                pool.header(self.older.last, header::LINK).store(rest, Ordering::Relaxed);
+                pool.header(self.older.last, header::LINK).store(rest, Relaxed);
                 self.older = Waiting::NONE;
             }
             if self.older.first == NIL && self.newer.first != NIL {
@@ -209,10 +209,10 @@ impl Lists {
         if element == NIL {
             return None;
         }
-        list.first = pool.header(element, header::LINK).load(Ordering::Relaxed);
-        pool.reuses.fetch_add(1, Ordering::AcqRel);
+        list.first = pool.header(element, header::LINK).load(Relaxed);
+        pool.reuses.fetch_add(1, AcqRel);
         // What is written to the element from now on comes with the count: see `reuses`.
-        sync::fence(Ordering::Release);
+        fence(Release);
         Some(element)
     }
 
@@ -221,12 +221,12 @@ impl Lists {
             return None;
         }
         let element = self.free;
-        self.free = pool.header(element, header::LINK).load(Ordering::Relaxed);
+        self.free = pool.header(element, header::LINK).load(Relaxed);
         Some(element)
     }
 
     fn push_free(&mut self, pool: &Pool, element: u32) {
-        pool.header(element, header::LINK).store(self.free, Ordering::Relaxed);
+        pool.header(element, header::LINK).store(self.free, Relaxed);
         self.free = element;
     }
 }

@@ -79,7 +79,7 @@ impl<'a> Run<'a> {
 
     /// The map that a register stands for, if it is one this program may use.
     pub(crate) fn map_by_handle(&self, handle: u64) -> Option<Arc<Map>> {
-        self.maps.maps().iter().find(|map| map.handle() == handle).cloned()
+        self.maps.by_handle(handle)
     }
 
     /// Copies bytes the program may read.

@@ -1,0 +1,283 @@
+//! ARENA: up to 4 GiB of sparse memory that a program and user space share.
+//!
+//! Kernel counterpart: `kernel/bpf/arena.c`. A program's arena pointer is the address that user
+//! space has; its low 32 bits are also the offset from [`Arena::base`], which is how a compiler
+//! addresses the memory. Pages that aren't allocated read as zero and swallow writes, like the
+//! kernel's fault handler has it.
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use towpath_bpf::{Errno, MapDef};
+
+use crate::access::Access;
+use crate::memory::{PAGE_BYTES, Region};
+use crate::store::Store;
+use crate::user::Value;
+
+/// Bytes that 32-bit offsets reach.
+const REACH: u64 = 1 << 32;
+
+/// An arena and which of its pages are allocated.
+#[derive(Debug)]
+#[doc(alias = "BPF_MAP_TYPE_ARENA")]
+pub struct Arena {
+    region: Region,
+    /// Multiple of 4 GiB inside the region.
+    base: u64,
+    /// The address user space knows for the first page.
+    user_start: u64,
+    pages: u32,
+    taken: Mutex<Taken>,
+}
+
+/// What each page is used for, a bit a page.
+#[derive(Debug)]
+struct Taken {
+    /// Has memory.
+    allocated: Vec<u64>,
+    /// May not be allocated unless asked for by address.
+    reserved: Vec<u64>,
+}
+
+impl Arena {
+    pub(crate) fn new(def: &MapDef) -> Result<Self, Errno> {
+        // Twice the reach holds an aligned part of that size wherever it lies.
+        let region = Region::new(2 * REACH)?;
+        let base = region.base().next_multiple_of(REACH);
+        let words = def.max_entries.div_ceil(64) as usize;
+        let taken = Taken { allocated: vec![0; words], reserved: vec![0; words] };
+        Ok(Arena {
+            region,
+            base,
+            user_start: if def.map_extra == 0 { base } else { def.map_extra },
+            pages: def.max_entries,
+            taken: Mutex::new(taken),
+        })
+    }
+
+    /// Where offset 0 lies: an arena pointer's low 32 bits are added to this.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The first arena pointer (`map_extra` when the definition gives one).
+    pub fn user_start(&self) -> u64 {
+        self.user_start
+    }
+
+    /// Where the memory of an arena pointer lies.
+    pub fn resolve(&self, pointer: u64) -> u64 {
+        self.base + (pointer & (REACH - 1))
+    }
+
+    /// `bpf_arena_alloc_pages`: the arena pointer of `count` pages, at `pointer` if that isn't 0;
+    /// `None` when they can't be had.
+    pub fn alloc_pages(&self, pointer: u64, count: u32) -> Option<u64> {
+        if count == 0 || count > self.pages {
+            return None;
+        }
+        let mut taken = self.lock();
+        let first = if pointer == 0 {
+            self.find_free(&taken, count)?
+        } else {
+            let first = self.page_of(pointer)?;
+            let free = self.run(first, count)?.all(|page| !get(&taken.allocated, page));
+            free.then_some(first)?
+        };
+        for page in self.run(first, count)? {
+            set(&mut taken.allocated, page, true);
+        }
+        Some(self.pointer_to(first))
+    }
+
+    /// `bpf_arena_free_pages`: gives pages back; those that aren't allocated are skipped.
+    pub fn free_pages(&self, pointer: u64, count: u32) {
+        let Some(first) = self.page_of(pointer) else { return };
+        let mut taken = self.lock();
+        let end = first.saturating_add(count).min(self.pages);
+        for page in first..end {
+            if get(&taken.allocated, page) {
+                set(&mut taken.allocated, page, false);
+                self.region.clear(self.offset(page), PAGE_BYTES);
+            }
+        }
+    }
+
+    /// `bpf_arena_reserve_pages`: keeps pages from being allocated by search. `EINVAL` outside the
+    /// arena, `EBUSY` when one is taken.
+    pub fn reserve_pages(&self, pointer: u64, count: u32) -> Result<(), Errno> {
+        if count == 0 {
+            return Ok(());
+        }
+        let run = self.page_of(pointer).and_then(|first| self.run(first, count));
+        let run = run.ok_or(Errno::EINVAL)?;
+        let mut taken = self.lock();
+        let busy = |page| get(&taken.allocated, page) || get(&taken.reserved, page);
+        if run.clone().any(busy) {
+            return Err(Errno::EBUSY);
+        }
+        for page in run {
+            set(&mut taken.reserved, page, true);
+        }
+        Ok(())
+    }
+
+    /// What a program may do with bytes at a real address; `None` when they aren't the arena's.
+    pub(crate) fn owns(&self, addr: u64, len: u64) -> Option<Access> {
+        let offset = addr.checked_sub(self.base).filter(|&offset| offset < REACH)?;
+        let end = offset.checked_add(len).filter(|&end| end <= REACH)?;
+        let pages = offset / PAGE_BYTES as u64..end.div_ceil(PAGE_BYTES as u64);
+        let taken = self.lock();
+        let first = (self.user_start & (REACH - 1)) / PAGE_BYTES as u64;
+        let allocated = |page: u64| {
+            let index = page.checked_sub(first).filter(|&index| index < u64::from(self.pages));
+            index.is_some_and(|index| get(&taken.allocated, index as u32))
+        };
+        let whole = pages.into_iter().all(allocated);
+        Some(if whole { Access::ReadWrite } else { Access::Absent })
+    }
+
+    /// First and last real address that an arena pointer can lead to.
+    pub(crate) fn reach(&self) -> (u64, u64) {
+        (self.base, self.base + (REACH - 1))
+    }
+
+    /// Copies bytes out, for user space; pages without memory read as zero.
+    pub fn read(&self, pointer: u64, out: &mut [u8]) -> Result<(), Errno> {
+        let offset = self.checked(pointer, out.len())?;
+        self.region.read(offset, out);
+        Ok(())
+    }
+
+    /// Copies bytes in, for user space, allocating pages as its first touch of one does.
+    pub fn write(&self, pointer: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let offset = self.checked(pointer, bytes.len())?;
+        let first = self.page_of(pointer & !(PAGE_BYTES as u64 - 1)).ok_or(Errno::EINVAL)?;
+        let in_page = pointer as usize % PAGE_BYTES;
+        let count = (in_page + bytes.len()).div_ceil(PAGE_BYTES) as u32;
+        let mut taken = self.lock();
+        for page in first..first + count {
+            set(&mut taken.allocated, page, true);
+        }
+        self.region.write(offset, bytes);
+        Ok(())
+    }
+
+    fn checked(&self, pointer: u64, len: usize) -> Result<usize, Errno> {
+        let start = pointer.checked_sub(self.user_start).ok_or(Errno::EINVAL)?;
+        let end = start.checked_add(len as u64).ok_or(Errno::EINVAL)?;
+        if end > u64::from(self.pages) * PAGE_BYTES as u64 {
+            return Err(Errno::EINVAL);
+        }
+        Ok((self.resolve(pointer) - self.region.base()) as usize)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The page an arena pointer names; `None` outside the arena or inside a page.
+    fn page_of(&self, pointer: u64) -> Option<u32> {
+        let bytes = pointer.checked_sub(self.user_start)?;
+        let page = u32::try_from(bytes / PAGE_BYTES as u64).ok()?;
+        (bytes.is_multiple_of(PAGE_BYTES as u64) && page < self.pages).then_some(page)
+    }
+
+    fn run(&self, first: u32, count: u32) -> Option<Range<u32>> {
+        first.checked_add(count).filter(|&end| end <= self.pages).map(|end| first..end)
+    }
+
+    fn find_free(&self, taken: &Taken, count: u32) -> Option<u32> {
+        let mut first = 0;
+        for page in 0..self.pages {
+            if get(&taken.allocated, page) || get(&taken.reserved, page) {
+                first = page + 1;
+            } else if page + 1 - first == count {
+                return Some(first);
+            }
+        }
+        None
+    }
+
+    fn pointer_to(&self, page: u32) -> u64 {
+        self.user_start + u64::from(page) * PAGE_BYTES as u64
+    }
+
+    fn offset(&self, page: u32) -> usize {
+        (self.resolve(self.pointer_to(page)) - self.region.base()) as usize
+    }
+}
+
+impl Store for Arena {
+    fn update(&self, _worker: usize, _key: &[u8], _value: &[u8], _flags: u64) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    fn read(&self, _key: &[u8], _locked: bool) -> Result<Value, Errno> {
+        Err(Errno::EINVAL)
+    }
+}
+
+fn get(bits: &[u64], page: u32) -> bool {
+    bits.get(page as usize / 64).is_some_and(|word| word >> (page % 64) & 1 == 1)
+}
+
+fn set(bits: &mut [u64], page: u32, on: bool) {
+    if let Some(word) = bits.get_mut(page as usize / 64) {
+        *word = *word & !(1 << (page % 64)) | u64::from(on) << (page % 64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_bpf::program::MapType;
+
+    use crate::flags::BPF_F_MMAPABLE;
+    use crate::testing::def;
+
+    use super::*;
+
+    fn arena(map_extra: u64) -> Arena {
+        let def = MapDef { map_extra, ..def(MapType::Arena, 0, 0, 10, BPF_F_MMAPABLE) };
+        Arena::new(&def).unwrap()
+    }
+
+    #[test]
+    fn pages_are_found_freed_and_found_again() {
+        let arena = arena(0);
+        let page = |index: u64| arena.user_start() + index * PAGE_BYTES as u64;
+        arena.reserve_pages(page(1), 1).unwrap();
+        assert_eq!(arena.alloc_pages(0, 1), Some(page(0)));
+        assert_eq!(arena.alloc_pages(0, 2), Some(page(2)), "page 1 is reserved");
+        assert_eq!(arena.alloc_pages(page(1), 1), Some(page(1)), "but can be asked for");
+        assert_eq!(arena.alloc_pages(page(1), 1), None);
+        assert_eq!(arena.alloc_pages(0, 7), None);
+        assert_eq!(arena.alloc_pages(page(9), 2), None);
+        assert_eq!(arena.alloc_pages(page(0) + 8, 1), None, "not the start of a page");
+        arena.free_pages(page(0), 3);
+        assert_eq!(arena.alloc_pages(0, 1), Some(page(0)));
+        assert_eq!(arena.reserve_pages(page(0), 1), Err(Errno::EBUSY));
+        assert_eq!(arena.reserve_pages(page(10), 1), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn pages_without_memory_are_absent() {
+        let arena = arena(0x10_0000_2000);
+        let pointer = arena.alloc_pages(0, 1).unwrap();
+        assert_eq!(pointer, 0x10_0000_2000);
+        let address = arena.resolve(pointer);
+        assert_eq!(address, arena.base() + 0x2000);
+        assert_eq!(arena.owns(address, 8), Some(Access::ReadWrite));
+        assert_eq!(arena.owns(address - 4, 8), Some(Access::Absent));
+        assert_eq!(arena.owns(address + REACH, 8), None);
+        arena.write(pointer + 4094, &[1; 4]).unwrap();
+        assert_eq!(arena.owns(address + 4096, 8), Some(Access::ReadWrite), "touched by a user");
+        let mut back = [0; 4];
+        arena.read(pointer + 4094, &mut back).unwrap();
+        assert_eq!(back, [1; 4]);
+        arena.free_pages(pointer, 1);
+        arena.read(pointer + 4094, &mut back).unwrap();
+        assert_eq!(back, [0, 0, 1, 1]);
+    }
+}
