@@ -2,7 +2,7 @@
 //
 // firewall: a stateless packet filter for IPv4 and IPv6.
 //
-// Source addresses are matched against prefix lists (longest match wins, so that an allowed host may
+// Source addresses are matched against prefix lists (longest match wins, so an allowed host may
 // sit in a blocked network), then destination ports against a set of services. ICMP errors that
 // IPv6 and path-MTU discovery need always pass. Whatever matched is counted by rule and CPU.
 //

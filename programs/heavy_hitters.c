@@ -2,9 +2,9 @@
 //
 // heavy_hitters: which sources send most, kept in a sorted tree as frames arrive.
 //
-// Each source seen has a record, an object on its own. Records lie in a tree sorted by bytes. When a
+// Each source seen has a record, an object of its own. They lie in a tree sorted by bytes. When a
 // source has sent another quantum, its record leaves the tree and comes back at its new place;
-// between two quanta nothing is locked. The record of a source that falls to the smallest place of a
+// between two quanta nothing is locked. The record of a source that falls to the last place of a
 // full tree is retired onto a list, from which new sources take theirs: after the warm-up nothing
 // is allocated.
 //

@@ -2,9 +2,9 @@
 //
 // last_words: keeps the head of the last dropped-looking frame of each source, for the post-mortem.
 //
-// A frame whose IP header lies about its length, or whose TTL is 0, is copied into an object that is
-// built aside and then exchanged into the map in one step: a reader sees a whole note or none, and
-// the former note comes back to be freed. No lock, and no copy inside the map.
+// A frame whose IP header lies about its length, or whose TTL is 0, is copied into an object
+// that is built aside and then exchanged into the map in one step: a reader sees a whole note or
+// none, and the former note comes back to be freed. No lock, and no copy inside the map.
 //
 // Needs: clang >= 15 (type tags for kptrs), kernel 6.4.
 //

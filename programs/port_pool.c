@@ -4,7 +4,7 @@
 //
 // A new flow from inside takes a port from the pool and leaves with the public address. Answers
 // to that port find their way back. A flow's port returns when its entry is taken down by the next
-// use of an old port: ports that were just freed lie on a stack and are reused last, so late answers
+// use of an old port: ports that were just freed lie on a stack and are reused last: late answers
 // to an old flow do not reach a new one.
 //
 // Maps

@@ -4,7 +4,7 @@
 //
 // A bucket fills at `packets_per_second` up to `burst_packets` and each packet takes one token. The
 // bucket of a busy source is touched from several CPUs at once: its two fields change together
-// under a spin lock. (The kernel allows no spin lock in an LRU map, so the buckets are a plain hash:
+// under a spin lock. (The kernel allows no spin lock in an LRU map, so buckets are a plain hash:
 // sources that find it full share one bucket between them.)
 //
 // Maps

@@ -12,7 +12,7 @@
 //   egress     PERCPU_ARRAY  0: frames and bytes that left
 //
 // Configure  nothing; entries of `ports` say where forwarding is wanted.
-// Verdicts   XDP_REDIRECT forwarded; XDP_DROP blackhole, unreachable or prohibited; XDP_PASS for the
+// Verdicts   XDP_REDIRECT forwarded; XDP_DROP blackhole, unreachable, prohibited; XDP_PASS for the
 //            host: its own addresses, no neighbour yet, TTL expired, too big, options, multicast.
 #include "checksum.h"
 #include "parse.h"

@@ -119,7 +119,7 @@ static __always_inline void flow_of(const struct segment *segment, struct flow *
     flow->dest_port = segment->tcp->dest;
 }
 
-// The low half is the cookie, bits 32..47 the MSS; negative on error. The helper reads as many bytes
+// The low half is the cookie, bits 32..47 the MSS; negative on error. The helper reads as much
 // as the header says, and the verifier wants the largest header to be there: the frame is grown
 // first, and cut to the answer's length later.
 static __always_inline __s64 make_cookie(struct xdp_md *ctx, struct segment *segment)
@@ -206,7 +206,9 @@ static __always_inline int answer_syn(struct xdp_md *ctx, struct segment *segmen
     if (cookie < 0)
         return finish(RESULT_REFUSED, XDP_DROP);
     answer_bytes += segment->ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
-    if (bpf_xdp_adjust_tail(ctx, answer_bytes - (int)linear_bytes(ctx)) || !find_segment(ctx, segment))
+    if (bpf_xdp_adjust_tail(ctx, answer_bytes - (int)linear_bytes(ctx)))
+        return finish(RESULT_REFUSED, XDP_DROP);
+    if (!find_segment(ctx, segment))
         return finish(RESULT_REFUSED, XDP_DROP);
     return write_answer(segment, (void *)(long)ctx->data_end, cookie, cookie >> 32);
 }

@@ -9,7 +9,7 @@
 //
 // Maps
 //   handlers   PROG_ARRAY    slot -> program; filled from this object
-//   tenants    HASH          {protocol, network id} -> 1; empty map and open = true: all are welcome
+//   tenants    HASH          {protocol, network id} -> 1; who is welcome unless `open`
 //   endpoints  HASH          outer destination address -> 1; where tunnels may end
 //   results    PERCPU_ARRAY  `enum result` -> packets, bytes
 //

@@ -1,1 +1,3 @@
 //! Fuzz targets, one file each in `tests/`: short under `cargo test`, longer under `make fuzz`.
+
+#![forbid(unsafe_code)]

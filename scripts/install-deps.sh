@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Installs what the chosen chores need and the machine lacks, with apt; says so when it cannot.
+#
+# usage: install-deps.sh [demo|test|parity]
+#
+#   demo    a C compiler for BPF (clang 14 or later), libbpf's and the kernel's headers, python3
+#   test    the same, and clang 14 and 19 side by side
+#   parity  the same, and what it takes to ask the running kernel: bpftool, xdp-tools, its source
+#
+# Quiet when nothing is missing. Rust is not installed, only asked for: rustup is its own installer.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+what=${1:-demo}
+missing=()
+
+has_clang() { ls /usr/bin/clang-1[4-9] /usr/bin/clang-2[0-9] 2>/dev/null | grep -q . ||
+    command -v clang >/dev/null; }
+need_command() { command -v "$1" >/dev/null || missing+=("$2"); }
+need_file() { [ -e "$1" ] || missing+=("$2"); }
+
+has_clang || missing+=(clang)
+need_file /usr/include/bpf/bpf_helpers.h libbpf-dev
+need_file /usr/include/linux/bpf.h linux-libc-dev
+need_command python3 python3
+need_command cc gcc
+case $what in
+demo) ;;
+test | parity)
+    need_command clang-14 clang-14
+    need_command clang-19 clang-19
+    ;;&
+parity)
+    need_command bpftool bpftool
+    need_command xdp-loader xdp-tools
+    need_command bc bc
+    need_file /usr/src/linux-source-6.1.tar.xz linux-source-6.1
+    ;;
+test) ;;
+*) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+
+if ! command -v cargo >/dev/null; then
+    echo "Rust is missing: https://rustup.rs (1.95 or later), then run this again" >&2
+    exit 1
+fi
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+give_up() {
+    echo "missing: ${missing[*]}" >&2
+    echo "$1; please install them and run this again" >&2
+    exit 1
+}
+command -v apt-get >/dev/null || give_up "there is no apt on this machine"
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || give_up "installing needs root, and there is no sudo"
+    as_root=(sudo)
+fi
+mkdir -p build
+log=build/install-deps.log
+echo "installing ${missing[*]} (log: $log)"
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get -qq update >"$log" 2>&1 || true # old lists may still do
+optional=()
+for package in "${missing[@]}"; do
+    # Distributions carry different clangs: a second one is good to have, not a reason to stop.
+    if ! apt-cache show "$package" >/dev/null 2>&1 && [[ $package == clang-* ]]; then
+        echo "note: this distribution has no $package; tests with it are skipped"
+    else
+        optional+=("$package")
+    fi
+done
+[ ${#optional[@]} -eq 0 ] ||
+    "${as_root[@]}" apt-get -qq install -y --no-install-recommends "${optional[@]}" >>"$log" 2>&1 ||
+    { tail -5 "$log" >&2; give_up "apt could not install them (see $log)"; }
