@@ -1,12 +1,55 @@
-# Chores of the house. `make help` lists them.
+# Chores of the house, each one command from a fresh clone. `make help` lists them.
 
-.PHONY: help deps programs programs-all
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+TOWPATH := $(TARGET)/release/towpath
+# How long each fuzz target runs under `make fuzz`.
+FUZZ_SECONDS ?= 60
+
+.PHONY: help demo test bench lint fuzz parity docs release programs programs-all clean
+
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+demo: release programs ## a firewall and a load balancer over a capture, in the interpreter
+	@scripts/demo.sh $(TOWPATH)
+
+test: programs-all ## all tests; those that need root or the running kernel skip themselves
+	@$(CARGO) test --workspace --quiet
+
+bench: release programs ## time a frame through each program, and the verifier beside the kernel's
+	@bench/run.py --towpath $(TOWPATH)
+
+lint: ## formatting, clippy, documentation, licences of dependencies
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	@scripts/check-licences.py
+
+fuzz: ## every fuzz target for FUZZ_SECONDS
+	@BOLERO_RANDOM_TEST_TIME_MS=$$(($(FUZZ_SECONDS) * 1000)) \
+		$(CARGO) test --release -p towpath-fuzz -- --test-threads=1 --nocapture
+
+parity: ## compare with the running kernel (root): tables, objects, packets, random programs
+	@scripts/install-deps.sh parity
+	@$(CARGO) run --release --quiet -p towpath-tests --bin parity -- tables
+
+release: ## build the `towpath` binary
+	@scripts/install-deps.sh demo
+	@$(CARGO) build --release --quiet -p towpath-cli
 
 programs: ## compile programs/*.c into build/programs
+	@scripts/install-deps.sh demo
 	@scripts/build-programs.sh
 
 programs-all: ## the same with clang 14 and clang 19, into build/clang-14 and build/clang-19
-	@scripts/build-programs.sh --clang clang-14 --out build/clang-14
-	@scripts/build-programs.sh --clang clang-19 --out build/clang-19
+	@scripts/install-deps.sh test
+	@for clang in clang-14 clang-19; do \
+		if command -v $$clang >/dev/null; then \
+			scripts/build-programs.sh --clang $$clang --out build/$$clang || exit 1; \
+		fi; \
+	done
+
+clean: ## remove everything that was built
+	@$(CARGO) clean --quiet
+	@rm -rf build

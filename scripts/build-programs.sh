@@ -47,10 +47,11 @@ for name in "${names[@]}"; do
         [ "$object" -nt scripts/build-programs.sh ]; then
         continue
     fi
-    if "$clang" "${flags[@]}" "${extra[@]}" -c "$source" -o "$object.tmp"; then
-        mv "$object.tmp" "$object"
+    if "$clang" "${flags[@]}" "${extra[@]}" -c "$source" -o "$object.$$"; then
+        mv "$object.$$" "$object"
         built=$((built + 1))
     else
+        rm -f "$object.$$"
         failed+=("$name")
     fi
 done

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Writes the maps that the demo starts with: load_balancer.json and firewall.json.
+
+usage: make_config.py [--out DIR]
+
+It is also the control plane of programs/load_balancer.c in small: it fills the Maglev rings as the
+paper does (Eisenbud et al., NSDI 2016, 3.4). Python's standard library only.
+"""
+
+import argparse
+import ipaddress
+import json
+import socket
+import struct
+import zlib
+from pathlib import Path
+
+RING_SLOTS = 1021
+TCP, UDP = 6, 17
+
+# Virtual service: address, port, protocol, flags, backend numbers. Flags are load_balancer.c's.
+SERVICES = [
+    ("203.0.113.10", 80, TCP, 0, [1, 2, 3]),
+    ("203.0.113.20", 443, UDP, 0, [2, 3]),
+    ("203.0.113.53", 53, UDP, 2, [4]),
+    ("2001:db8:10::10", 80, TCP, 0, [1, 3, 5]),
+    ("2001:db8:10::53", 53, UDP, 2, [5]),
+]
+BACKENDS = {1: "10.0.0.1", 2: "10.0.0.2", 3: "10.0.0.3", 4: "10.0.0.4", 5: "2001:db8:ff::5"}
+
+DROP, PASS, NEXT = 0, 1, 2
+# Prefix, rule number, action. The longest match wins: one host of a blocked network is let in.
+SOURCES = [
+    ("192.0.2.0/24", 1, DROP),
+    ("198.51.100.0/24", 2, DROP),
+    ("100.64.0.0/10", 3, DROP),
+    ("198.51.100.7/32", 4, PASS),
+    ("10.0.0.0/8", 5, DROP),
+    ("127.0.0.0/8", 5, DROP),
+    ("224.0.0.0/3", 5, DROP),
+    ("2001:db8:bad::/48", 6, DROP),
+]
+# Port, protocol, rule number, action.
+PORTS = [
+    (80, TCP, 10, PASS), (443, TCP, 11, PASS), (443, UDP, 12, PASS), (53, UDP, 13, PASS),
+    (4789, UDP, 14, PASS), (6081, UDP, 15, PASS), (22, TCP, 20, DROP), (23, TCP, 20, DROP),
+    (445, TCP, 20, DROP), (3389, TCP, 20, DROP),
+]
+
+
+def in_hex(data: bytes) -> str:
+    return "hex:" + data.hex()
+
+
+def address(text: str) -> bytes:
+    """`union address`: 16 bytes, an IPv4 address in the first four."""
+    return ipaddress.ip_address(text).packed.ljust(16, b"\0")
+
+
+def family(text: str) -> int:
+    return socket.AF_INET6 if ":" in text else socket.AF_INET
+
+
+def maglev_ring(backends: list[int]) -> list[int]:
+    """A backend for each slot. Every backend walks all slots in an order of its own, in turns."""
+    walks = []
+    for backend in backends:
+        name = f"backend-{backend}".encode()
+        offset = zlib.crc32(name) % RING_SLOTS
+        skip = zlib.crc32(name[::-1]) % (RING_SLOTS - 1) + 1
+        walks.append(((offset + step * skip) % RING_SLOTS for step in range(RING_SLOTS)))
+    ring: list[int | None] = [None] * RING_SLOTS
+    filled = 0
+    while filled < RING_SLOTS:
+        for backend, walk in zip(backends, walks):
+            slot = next((slot for slot in walk if ring[slot] is None), None)
+            if slot is not None:
+                ring[slot] = backend
+                filled += 1
+    return [backend for backend in ring if backend is not None]
+
+
+def load_balancer() -> dict:
+    services, rings, backends = [], [], []
+    for number, (vip, port, protocol, flags, members) in enumerate(SERVICES):
+        key = address(vip) + struct.pack("!HBB", port, protocol, family(vip))
+        services.append({"key": in_hex(key), "value": in_hex(struct.pack("<II", number, flags))})
+        ring = struct.pack(f"<{RING_SLOTS}I", *maglev_ring(members))
+        rings.append({"key": number, "value": in_hex(ring)})
+    for number, host in BACKENDS.items():
+        mac = bytes([2, 0, 0, 0, 1, number])
+        value = address(host) + mac + struct.pack("<H", family(host))
+        backends.append({"key": number, "value": in_hex(value)})
+    return {"services": services, "rings": rings, "backends": backends}
+
+
+def firewall() -> dict:
+    sources = {"sources_v4": [], "sources_v6": []}
+    for prefix, rule, action in SOURCES:
+        network = ipaddress.ip_network(prefix)
+        key = struct.pack("<I", network.prefixlen) + network.network_address.packed
+        sources[f"sources_v{network.version}"].append(
+            {"key": in_hex(key), "value": in_hex(struct.pack("<II", rule, action))})
+    services = [{"key": in_hex(struct.pack("!HBB", port, protocol, 0)),
+                 "value": in_hex(struct.pack("<II", rule, action))}
+                for port, protocol, rule, action in PORTS]
+    return {**sources, "services": services}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    out = parser.parse_args().out
+    for name, maps in (("load_balancer", load_balancer()), ("firewall", firewall())):
+        (out / f"{name}.json").write_text(json.dumps(maps, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
