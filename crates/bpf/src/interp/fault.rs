@@ -71,10 +71,10 @@ pub enum Violation {
         id: u32,
     },
     /// No such kfunc here (a weak one that was called all the same).
-    #[error("kfunc {name} is not known")]
+    #[error("kfunc number {id} is not known")]
     UnknownKfunc {
-        /// Its name, or number.
-        name: String,
+        /// Its number.
+        id: u32,
     },
     /// A callback address that is not a function of the program.
     #[error("{addr:#x} is not the address of a function of this program")]

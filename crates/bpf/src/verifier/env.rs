@@ -54,6 +54,8 @@ pub(crate) struct Verifier<'p> {
     pub(crate) async_entry_count: u32,
     /// The function that runs when the program throws, if it named one.
     pub(crate) exception_callback: Option<usize>,
+    /// Special fields of maps and types.
+    pub(crate) records: super::call::Records,
     last_id: u32,
 }
 
@@ -135,6 +137,7 @@ impl<'p> Verifier<'p> {
             jumps_processed: 0,
             async_entry_count: 0,
             exception_callback: None,
+            records: super::call::Records::of(prog),
             last_id: 0,
         }
     }

@@ -1,14 +1,38 @@
 //! Calls of helpers and kfuncs: which exist, what they take, what they give back.
+//!
+//! `helper.rs` and `kfunc.rs` are the two entries; `args.rs` and `kargs.rs` check the arguments,
+//! and the other modules each know one kind of thing that arguments point to.
 
-use crate::errno::Errno;
-use crate::insn::Insn;
-
+mod args;
+mod callback;
+mod dynptr;
+mod format;
+mod graph;
+mod helper;
+mod iter;
+mod kargs;
+mod kfunc;
+mod kptr;
+mod lock;
+mod map_ptr;
+mod mem;
+mod meta;
+mod record;
+mod refs;
+mod regtype;
+mod sock;
 mod traits;
+mod trust;
+mod walk;
 
+pub(crate) use record::Records;
+pub(crate) use regtype::type_name;
 pub(crate) use traits::{CallTraits, traits};
 
-use super::env::{Result, Verifier};
-use super::reg::{Base, DynptrKind, Reg};
+use crate::insn::Insn;
+
+use super::env::{Access, Result, Verifier};
+use super::reg::{DynptrKind, Reg};
 
 /// What the call checks remember of a call instruction over all paths.
 #[derive(Clone, Debug, Default)]
@@ -16,12 +40,12 @@ pub(crate) struct CallAux {}
 
 /// Checks a helper call in the current state and applies its effects (`check_helper_call`).
 pub(crate) fn check_helper_call(v: &mut Verifier<'_>, _insn_idx: usize, insn: &Insn) -> Result<()> {
-    Err(v.reject(Errno::EINVAL, format!("invalid func unknown#{}", insn.imm)))
+    v.call_helper(insn.imm as u32)
 }
 
 /// Checks a kfunc call in the current state and applies its effects (`check_kfunc_call`).
 pub(crate) fn check_kfunc_call(v: &mut Verifier<'_>, _insn_idx: usize, insn: &Insn) -> Result<()> {
-    Err(v.reject(Errno::EINVAL, format!("kernel function btf_id {} is not allowed", insn.imm)))
+    v.call_kfunc(insn)
 }
 
 /// A load from, or store to, a typed pointer (`check_ptr_to_btf_access`).
@@ -30,11 +54,10 @@ pub(crate) fn check_btf_access(
     regno: u8,
     off: i32,
     size: u32,
-    access: super::env::Access,
+    access: Access,
     value_regno: Option<u8>,
 ) -> Result<()> {
-    let _ = (off, size, access, value_regno);
-    Err(v.reject(Errno::EACCES, format!("R{regno} invalid mem access 'ptr_'")))
+    v.check_object_access(regno, off, size, access, value_regno)
 }
 
 /// A load from, or store to, a constant map pointer (`check_ptr_to_map_access`).
@@ -43,11 +66,10 @@ pub(crate) fn check_map_ptr_access(
     regno: u8,
     off: i32,
     size: u32,
-    access: super::env::Access,
+    access: Access,
     value_regno: Option<u8>,
 ) -> Result<()> {
-    let _ = (off, size, access, value_regno);
-    Err(v.reject(Errno::EACCES, format!("R{regno} invalid mem access 'map_ptr'")))
+    v.check_map_object_access(regno, off, size, access, value_regno)
 }
 
 /// Whether a direct access to `size` bytes at `off` of a map value touches one of its special
@@ -56,33 +78,27 @@ pub(crate) fn check_map_ptr_access(
 /// Answers true when the access was a kptr load or store that is allowed
 /// (`check_map_kptr_access`), and has then set the value register.
 pub(crate) fn check_map_fields(
-    _v: &mut Verifier<'_>,
-    _regno: u8,
-    _off: i32,
-    _size: u32,
-    _access: super::env::Access,
-    _value_regno: Option<u8>,
-    _helper: bool,
+    v: &mut Verifier<'_>,
+    regno: u8,
+    off: i32,
+    size: u32,
+    _access: Access,
+    value_regno: Option<u8>,
+    helper: bool,
 ) -> Result<bool> {
-    Ok(false)
+    v.check_field_access(regno, off, size, value_regno, helper)
 }
 
 /// A store is about to overwrite a slot of a dynptr (`destroy_if_dynptr_stack_slot`).
 pub(crate) fn destroy_if_dynptr(v: &mut Verifier<'_>, frame: usize, spi: usize) -> Result<()> {
-    let _ = (frame, spi);
-    Err(v.reject(Errno::EINVAL, "cannot overwrite referenced dynptr"))
+    v.destroy_dynptr(frame, spi)
 }
 
 /// Sets a dynptr argument register of a global function or callback
 /// (`mark_dynptr_cb_reg`).
 pub(crate) fn mark_dynptr_reg(v: &mut Verifier<'_>, reg: &mut Reg, kind: DynptrKind) {
-    let id = v.new_id();
-    *reg = Reg::pointer(
-        Base::Dynptr,
-        super::reg::Flags::NONE,
-        super::reg::Payload::Dynptr { kind, first_slot: true },
-    );
-    reg.id = id;
+    *reg = dynptr::dynptr_reg(kind, true);
+    reg.id = v.new_id();
 }
 
 /// A load from, or store to, a socket that a helper or map gave (`check_sock_access`): which fields
@@ -92,8 +108,7 @@ pub(crate) fn check_sock_access(
     regno: u8,
     off: i32,
     size: u32,
-    access: super::env::Access,
+    access: Access,
 ) -> Result<()> {
-    let _ = (off, size, access);
-    Err(v.reject(Errno::EACCES, format!("R{regno} invalid sock access")))
+    v.check_sock_field(regno, off, size, access)
 }

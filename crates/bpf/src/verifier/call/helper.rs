@@ -1,0 +1,357 @@
+//! Calls of helpers: availability, effects, results (`check_helper_call`).
+
+use crate::errno::Errno;
+use crate::proto::{self, HelperProto, MapRule, RetKind, id};
+
+use super::super::env::{Result, Verifier};
+use super::super::reg::{Base, BtfRef, BtfSource, DynptrKind, Flags, Payload, Reg};
+use super::super::scalar::Scalar;
+use super::meta::CallMeta;
+use super::record::{FieldKind, Target};
+use crate::btf::Kind;
+use crate::program::MapType;
+
+impl Verifier<'_> {
+    /// Checks a helper call in the current state and applies its effects.
+    pub(super) fn call_helper(&mut self, number: u32) -> Result<()> {
+        let helper = self.available_helper(number)?;
+        let mut meta = CallMeta::default();
+        for index in 0..helper.args.len() {
+            self.check_helper_arg(helper, index, &mut meta)?;
+        }
+        self.check_map_use(helper, &meta)?;
+        self.note_facts(helper, &meta)?;
+        self.mark_raw_memory(&meta)?;
+        self.apply_release(helper, &meta)?;
+        self.apply_effects(helper, &mut meta)?;
+        self.finish_helper(helper, &meta)
+    }
+
+    /// The helper, if this program may call it here.
+    fn available_helper(&self, number: u32) -> Result<&'static HelperProto> {
+        let Some(helper) = proto::helper(number) else {
+            return Err(match proto::helper_name(number) {
+                Some(name) => self.reject_hint(
+                    Errno::EINVAL,
+                    format!("program of this type cannot use helper {name}#{number}"),
+                    "the helper exists, but not for XDP programs: see docs/helpers.md",
+                ),
+                None => self.reject(Errno::EINVAL, format!("invalid func unknown#{number}")),
+            });
+        };
+        if helper.gpl_only && !self.prog.is_gpl_compatible() {
+            return Err(self.reject_hint(
+                Errno::EINVAL,
+                "cannot call GPL-restricted function from non-GPL compatible program",
+                &format!(
+                    "{} asks for a GPL-compatible licence: char _license[] SEC(\"license\") = \
+                     \"GPL\" (or \"Dual MIT/GPL\", ...)",
+                    helper.name
+                ),
+            ));
+        }
+        if helper.might_sleep && !self.cur.in_sleepable {
+            let message = "helper call might sleep in a non-sleepable prog";
+            return Err(self.reject(Errno::EINVAL, message));
+        }
+        self.check_may_sleep(helper.name, helper.might_sleep)?;
+        self.check_lock_allows(matches!(number, id::SPIN_UNLOCK | id::KPTR_XCHG))?;
+        Ok(helper)
+    }
+
+    /// A call that may sleep must not be in a section that forbids it.
+    pub(super) fn check_may_sleep(&self, name: &str, sleeps: bool) -> Result<()> {
+        let refs = &self.cur.refs;
+        let region = if refs.active_rcu_locks > 0 {
+            "rcu_read_lock"
+        } else if refs.active_preempt_locks > 0 {
+            "non-preemptible"
+        } else if refs.active_irq_id != 0 {
+            "IRQ-disabled"
+        } else {
+            return Ok(());
+        };
+        if sleeps {
+            let message = format!("sleepable call {name} in {region} region");
+            return Err(self.reject(Errno::EINVAL, message));
+        }
+        Ok(())
+    }
+
+    /// Kind of map, and direction (`check_map_func_compatibility`, `record_func_map`).
+    fn check_map_use(&self, helper: &HelperProto, meta: &CallMeta) -> Result<()> {
+        let Some(def) = meta.map.and_then(|(map, _)| self.map_def(map)) else { return Ok(()) };
+        if proto::map_rule(def.kind, helper.id) != MapRule::Allowed {
+            let message = format!(
+                "cannot pass map_type {} into func {}#{}",
+                def.kind as u32, helper.name, helper.id
+            );
+            let hint = format!("{} does not work with {} maps", helper.name, def.kind.name());
+            return Err(self.reject_hint(Errno::EINVAL, message, &hint));
+        }
+        const RDONLY_PROG: u32 = 1 << 7;
+        let changes =
+            [id::MAP_DELETE_ELEM, id::MAP_UPDATE_ELEM, id::MAP_PUSH_ELEM, id::MAP_POP_ELEM];
+        if def.flags & RDONLY_PROG != 0 && changes.contains(&helper.id) {
+            return Err(self.reject(Errno::EACCES, "write into map forbidden"));
+        }
+        Ok(())
+    }
+
+    /// What a compiler may rely on: which map, which key.
+    fn note_facts(&mut self, helper: &HelperProto, meta: &CallMeta) -> Result<()> {
+        let Some((map, _)) = meta.map else { return Ok(()) };
+        let mut key = meta.const_key;
+        if helper.id == id::TAIL_CALL {
+            let bound = self.map_def(map).map_or(0, |def| u64::from(def.max_entries));
+            key = self.reg(3).const_value().filter(|index| *index < bound);
+            if key.is_some() {
+                self.mark_chain_precision(3)?;
+            }
+        }
+        let insn_idx = self.insn_idx;
+        let facts = &mut self.aux[insn_idx].facts;
+        facts.add_map(map.index, map.inner);
+        facts.add_key(key);
+        Ok(())
+    }
+
+    /// Ends the reference of a release argument.
+    fn apply_release(&mut self, helper: &HelperProto, meta: &CallMeta) -> Result<()> {
+        let Some(regno) = meta.release_regno else { return Ok(()) };
+        let is_dynptr = helper.args[usize::from(regno) - 1].kind == proto::ArgKind::Dynptr;
+        let done = if is_dynptr {
+            self.release_dynptr(regno)?
+        } else if meta.ref_id != 0 && helper.id == id::KPTR_XCHG {
+            self.give_to_map(meta.ref_id)
+        } else if meta.ref_id != 0 {
+            self.release_reference(meta.ref_id)
+        } else {
+            self.reg(regno).is_null_const()
+        };
+        if done {
+            return Ok(());
+        }
+        let message =
+            format!("func {}#{} reference has not been acquired before", helper.name, helper.id);
+        Err(self.reject(Errno::EINVAL, message))
+    }
+
+    /// A map owns the object now. Objects for each CPU stay readable under RCU.
+    fn give_to_map(&mut self, ref_id: u32) -> bool {
+        if !self.forget_reference(ref_id) {
+            return false;
+        }
+        let in_rcu = self.in_rcu_section();
+        for reg in self.cur.all_regs_mut().filter(|reg| reg.ref_id == ref_id) {
+            if in_rcu && reg.has(Flags::ALLOC | Flags::PERCPU) {
+                reg.ref_id = 0;
+                reg.kind.flags = reg.kind.flags.without(Flags::ALLOC).with(Flags::RCU);
+            } else {
+                *reg = Reg::UNKNOWN;
+            }
+        }
+        true
+    }
+
+    /// What is particular to one helper.
+    fn apply_effects(&mut self, helper: &HelperProto, meta: &mut CallMeta) -> Result<()> {
+        match helper.id {
+            id::TAIL_CALL => self.check_resource_leak(false, "tail_call"),
+            id::FOR_EACH_MAP_ELEM
+            | id::TIMER_SET_CALLBACK
+            | id::FIND_VMA
+            | id::LOOP
+            | id::USER_RINGBUF_DRAIN => self.call_back_from_helper(helper.id, meta),
+            id::SNPRINTF => self.check_snprintf(),
+            id::DYNPTR_FROM_MEM if !self.reg(1).is(Base::MapValue) => {
+                let kind = self.type_name(self.reg(1).kind);
+                let message = format!("Unsupported reg type {kind} for bpf_dynptr_from_mem data");
+                Err(self.reject(Errno::EACCES, message))
+            }
+            id::DYNPTR_WRITE => match meta.dynptr {
+                Some(dynptr) if dynptr.kind == DynptrKind::Invalid => {
+                    Err(self.internal("a dynptr of no kind"))
+                }
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// Registers after the call.
+    fn finish_helper(&mut self, helper: &HelperProto, meta: &CallMeta) -> Result<()> {
+        let percpu_object = helper.args.first().is_some_and(|arg| {
+            arg.kind == proto::ArgKind::PercpuBtfId && self.reg(1).has(Flags::RCU)
+        });
+        let result = self.helper_result(helper, meta, percpu_object)?;
+        self.clobber_caller_saved();
+        *self.reg_mut(0) = result;
+        if is_acquire(helper.id) || self.acquires_socket(helper, meta) {
+            let id = self.acquire_reference();
+            let reg = self.reg_mut(0);
+            reg.id = id;
+            reg.ref_id = id;
+        } else if casts_socket(helper.id) {
+            self.reg_mut(0).ref_id = meta.ref_id;
+        }
+        if helper.changes_packet {
+            self.clear_all_packet_pointers();
+        }
+        Ok(())
+    }
+
+    /// What r0 holds afterwards.
+    fn helper_result(
+        &mut self,
+        helper: &HelperProto,
+        meta: &CallMeta,
+        percpu_object: bool,
+    ) -> Result<Reg> {
+        let null = helper.ret.flags.has(proto::Flags::NULL);
+        let flags = if null { Flags::MAYBE_NULL } else { Flags::NONE };
+        let mut reg = match helper.ret.kind {
+            RetKind::Integer => Reg::scalar(integer_range(helper.id, meta)),
+            RetKind::Void => Reg::NOT_INIT,
+            RetKind::MapValue => return self.map_value_result(helper, meta, flags),
+            RetKind::Socket => Reg::pointer(Base::Socket, flags, Payload::None),
+            RetKind::SockCommon => Reg::pointer(Base::SockCommon, flags, Payload::None),
+            RetKind::Mem => self.memory_result(helper, meta, flags),
+            RetKind::MemOrBtfId => self.percpu_result(meta, flags, percpu_object)?,
+            RetKind::BtfId(name) => self.object_result(helper, name, meta, flags)?,
+        };
+        if reg.maybe_null() {
+            reg.id = self.new_id();
+        }
+        Ok(reg)
+    }
+
+    fn map_value_result(
+        &mut self,
+        helper: &HelperProto,
+        meta: &CallMeta,
+        flags: Flags,
+    ) -> Result<Reg> {
+        let Some((map, uid)) = meta.map else {
+            return Err(self.internal("a map value without a map"));
+        };
+        let bound = self.map_def(map).map_or(0, |def| u64::from(def.max_entries));
+        let found =
+            helper.id == id::MAP_LOOKUP_ELEM && meta.const_key.is_some_and(|key| key < bound);
+        let flags = if found { flags.without(Flags::MAYBE_NULL) } else { flags };
+        let mut reg = Reg::pointer(Base::MapValue, flags, Payload::Map { map, uid });
+        let locked = self.record_of(&reg).is_some_and(|record| record.has_lock());
+        if reg.maybe_null() || locked {
+            reg.id = self.new_id();
+        }
+        Ok(reg)
+    }
+
+    fn memory_result(&self, helper: &HelperProto, meta: &CallMeta, flags: Flags) -> Reg {
+        let ringbuf = helper.ret.flags.has(proto::Flags::RINGBUF);
+        let flags = if ringbuf { flags | Flags::RINGBUF } else { flags };
+        let dynptr = meta.dynptr.filter(|_| helper.id == id::DYNPTR_DATA);
+        let dynptr_id = dynptr.map_or(0, |dynptr| dynptr.id);
+        let payload = Payload::Mem { size: meta.ret_size, dynptr_id };
+        let mut reg = Reg::pointer(Base::Mem, flags, payload);
+        reg.ref_id = dynptr.map_or(0, |dynptr| dynptr.ref_id);
+        reg
+    }
+
+    /// A per-cpu variable: a structure, or plain memory.
+    fn percpu_result(&self, meta: &CallMeta, flags: Flags, object: bool) -> Result<Reg> {
+        let (Some(ty), Some(btf)) = (meta.ret_btf, meta.ret_btf.and_then(|ty| self.btf(ty.source)))
+        else {
+            return Err(self.reject(Errno::EACCES, "Helper has invalid btf_id in R1"));
+        };
+        let id = btf.resolve(ty.id);
+        let ty = BtfRef { source: ty.source, id };
+        if matches!(btf.kind(id), Kind::Composite { .. }) {
+            let flags = if object { flags | Flags::ALLOC | Flags::RCU } else { flags };
+            return Ok(Reg::pointer(Base::BtfId, flags, Payload::Btf(ty)));
+        }
+        let Some(size) = btf.size_of(id).and_then(|size| u32::try_from(size).ok()) else {
+            let message = format!("unable to resolve the size of type '{}'", btf.name(id));
+            return Err(self.reject(Errno::EINVAL, message));
+        };
+        let payload = Payload::Mem { size, dynptr_id: 0 };
+        Ok(Reg::pointer(Base::Mem, flags | Flags::RDONLY, payload))
+    }
+
+    fn object_result(
+        &self,
+        helper: &HelperProto,
+        name: &str,
+        meta: &CallMeta,
+        flags: Flags,
+    ) -> Result<Reg> {
+        let trusted = helper.ret.flags.has(proto::Flags::TRUSTED);
+        let mut flags = if trusted { flags | Flags::TRUSTED } else { flags };
+        let ty = match meta.kptr.filter(|_| helper.id == id::KPTR_XCHG) {
+            Some(field) => {
+                let Target::Kptr(ty) = field.target else {
+                    return Err(self.internal("a kptr field without a type"));
+                };
+                if ty.source == BtfSource::Object {
+                    flags = flags | Flags::ALLOC;
+                    if field.kind == FieldKind::KptrPercpu {
+                        flags = flags | Flags::PERCPU;
+                    }
+                }
+                ty
+            }
+            None => self.kernel_struct(name)?,
+        };
+        Ok(Reg::pointer(Base::BtfId, flags, Payload::Btf(ty)))
+    }
+
+    /// A lookup in a map of sockets takes a reference (`is_acquire_function`).
+    fn acquires_socket(&self, helper: &HelperProto, meta: &CallMeta) -> bool {
+        let kind = meta.map.and_then(|(map, _)| self.map_def(map)).map(|def| def.kind);
+        helper.id == id::MAP_LOOKUP_ELEM
+            && matches!(kind, Some(MapType::Sockmap | MapType::Sockhash))
+    }
+}
+
+/// Helpers that return an object to be released (`is_acquire_function`).
+fn is_acquire(helper: u32) -> bool {
+    matches!(
+        helper,
+        id::SK_LOOKUP_TCP
+            | id::SK_LOOKUP_UDP
+            | id::SKC_LOOKUP_TCP
+            | id::RINGBUF_RESERVE
+            | id::KPTR_XCHG
+    )
+}
+
+/// Helpers that return their argument as another type (`is_ptr_cast_function`).
+fn casts_socket(helper: u32) -> bool {
+    matches!(
+        helper,
+        id::SKC_TO_TCP6_SOCK
+            | id::SKC_TO_TCP_SOCK
+            | id::SKC_TO_TCP_TIMEWAIT_SOCK
+            | id::SKC_TO_TCP_REQUEST_SOCK
+            | id::SKC_TO_UDP6_SOCK
+            | id::SKC_TO_UNIX_SOCK
+            | id::SKC_TO_MPTCP_SOCK
+    )
+}
+
+/// What is known of an integer result (`do_refine_retval_range`).
+fn integer_range(helper: u32, meta: &CallMeta) -> Scalar {
+    const ERRNO_MAX: i64 = 4095;
+    let reads_up_to_size = [id::GET_TASK_STACK, id::PROBE_READ_USER_STR, id::PROBE_READ_KERNEL_STR];
+    if reads_up_to_size.contains(&helper) {
+        let most = i64::try_from(meta.size_max).unwrap_or(i64::MAX);
+        return Scalar::signed_range(-ERRNO_MAX, most);
+    }
+    if helper == id::GET_SMP_PROCESSOR_ID {
+        return Scalar::unsigned_range(0, WORKER_COUNT_MAX - 1);
+    }
+    Scalar::UNKNOWN
+}
+
+/// The kernel knows how many CPUs there are; here it is how many workers there may be.
+const WORKER_COUNT_MAX: u64 = 1024;

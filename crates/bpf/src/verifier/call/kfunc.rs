@@ -1,0 +1,331 @@
+//! Calls of kfuncs: availability, effects, results (`check_kfunc_call`).
+
+use crate::btf::Kind;
+use crate::errno::Errno;
+use crate::insn::Insn;
+use crate::proto::{KRet, KfuncFlags, KfuncId, KfuncProto};
+
+use super::super::env::{Result, Verifier};
+use super::super::reg::{Base, BtfRef, BtfSource, DynptrKind, Flags, Payload, Reg};
+use super::super::scalar::Scalar;
+use super::graph::element;
+use super::meta::CallMeta;
+use super::traits::kfunc_of;
+
+impl Verifier<'_> {
+    /// Checks a kfunc call in the current state and applies its effects.
+    pub(super) fn call_kfunc(&mut self, insn: &Insn) -> Result<()> {
+        let kfunc = self.available_kfunc(insn)?;
+        self.fork_failed_lock(kfunc.id)?;
+        let mut meta = CallMeta::default();
+        self.check_kfunc_args(kfunc, &mut meta)?;
+        if calls_back(kfunc.id) {
+            self.call_back_from_kfunc(kfunc.id, &meta)?;
+        }
+        self.process_section(kfunc.id)?;
+        let sleeps = kfunc.flags.has(KfuncFlags::SLEEPABLE);
+        self.check_may_sleep(kfunc.name, sleeps)?;
+        if kfunc.flags.has(KfuncFlags::RCU_PROTECTED) && !self.in_rcu_section() {
+            let message =
+                format!("kernel func {} requires RCU critical section protection", kfunc.name);
+            return Err(self.reject(Errno::EACCES, message));
+        }
+        self.release_kfunc_arg(kfunc, &meta)?;
+        if adds_to_graph(kfunc.id) {
+            let held = self.reg(2).ref_id;
+            self.make_non_owning(held)?;
+            self.forget_reference(held);
+        }
+        self.finish_kfunc(kfunc, &meta)
+    }
+
+    /// The kfunc, if this program may call it here.
+    fn available_kfunc(&self, insn: &Insn) -> Result<&'static KfuncProto> {
+        let called = usize::try_from(insn.imm).ok().and_then(|i| self.prog.kfuncs.get(i));
+        let name = called.map_or("unknown", |called| called.name.as_str());
+        let Some(kfunc) = kfunc_of(self, insn) else {
+            let message = format!("calling kernel function {name} is not allowed");
+            return Err(self.reject_hint(
+                Errno::EACCES,
+                message,
+                "docs/helpers.md lists the kfuncs an XDP program may call; guard a weak one \
+                 with bpf_ksym_exists()",
+            ));
+        };
+        if kfunc.flags.has(KfuncFlags::SLEEPABLE) && !self.cur.in_sleepable {
+            let message = format!("program must be sleepable to call sleepable kfunc {name}");
+            return Err(self.reject(Errno::EACCES, message));
+        }
+        if kfunc.flags.has(KfuncFlags::DEV_BOUND) {
+            return Err(self.reject_hint(
+                Errno::EINVAL,
+                "metadata kfuncs require device-bound program",
+                "the program must be bound to a port when it is loaded",
+            ));
+        }
+        if kfunc.id == KfuncId::IterCssTaskNew && !self.cur.in_sleepable {
+            let message = "css_task_iter is only allowed in bpf_lsm, bpf_iter and sleepable progs";
+            return Err(self.reject(Errno::EINVAL, message));
+        }
+        self.check_lock_allows(allowed_under_lock(kfunc.id))?;
+        Ok(kfunc)
+    }
+
+    /// A resilient lock can fail: that path goes on without the lock and with an error in r0.
+    fn fork_failed_lock(&mut self, kfunc: KfuncId) -> Result<()> {
+        if !takes_resilient_lock(kfunc) {
+            return Ok(());
+        }
+        let mut failed = self.cur.clone();
+        let regs = &mut failed.frame_mut().regs;
+        for reg in &mut regs[..6] {
+            *reg = Reg::NOT_INIT;
+        }
+        regs[0] = Reg::scalar(Scalar::signed_range(-4095, -1));
+        self.push_pending_state(failed, self.insn_idx + 1, self.insn_idx)
+    }
+
+    /// Ends the reference of the argument that the kfunc takes over.
+    fn release_kfunc_arg(&mut self, kfunc: &KfuncProto, meta: &CallMeta) -> Result<()> {
+        let Some(regno) = meta.release_regno else { return Ok(()) };
+        let held = self.reg(regno).ref_id;
+        if self.release_reference(held) {
+            return Ok(());
+        }
+        let message = format!("kfunc {} reference has not been acquired before", kfunc.name);
+        Err(self.reject(Errno::EINVAL, message))
+    }
+
+    /// Registers after the call.
+    fn finish_kfunc(&mut self, kfunc: &KfuncProto, meta: &CallMeta) -> Result<()> {
+        let mut result = self.kfunc_result(kfunc, meta)?;
+        // An owned object can always be shared.
+        let never_null = kfunc.id == KfuncId::RefcountAcquireImpl && meta.owning;
+        let is_pointer = result.is_pointer();
+        if is_pointer && kfunc.flags.has(KfuncFlags::RET_NULL) && !never_null {
+            result.kind.flags = result.kind.flags.with(Flags::MAYBE_NULL);
+            result.id = self.new_id();
+        }
+        if is_pointer && kfunc.flags.has(KfuncFlags::ACQUIRE) {
+            let id = self.acquire_reference();
+            result.ref_id = id;
+            if result.maybe_null() {
+                result.id = id;
+            }
+        } else if is_pointer && matches!(kfunc.ret, KRet::ListNode | KRet::RbNode) {
+            self.set_non_owning(&mut result)?;
+        }
+        let locked = self.record_of(&result).is_some_and(|record| record.has_lock());
+        if locked && result.id == 0 {
+            result.id = self.new_id();
+        }
+        self.clobber_caller_saved();
+        *self.reg_mut(0) = result;
+        if kfunc.flags.has(KfuncFlags::CHANGES_PACKET) {
+            self.clear_all_packet_pointers();
+        }
+        match meta.iter.filter(|_| kfunc.flags.has(KfuncFlags::ITER_NEXT)) {
+            Some((frame, spi)) => self.process_iter_next(frame, spi),
+            None => Ok(()),
+        }
+    }
+
+    /// What r0 holds afterwards, apart from null and references.
+    fn kfunc_result(&mut self, kfunc: &KfuncProto, meta: &CallMeta) -> Result<Reg> {
+        Ok(match kfunc.ret {
+            KRet::Void => Reg::NOT_INIT,
+            KRet::Scalar if takes_resilient_lock(kfunc.id) => Reg::constant(0),
+            KRet::Scalar => Reg::UNKNOWN,
+            KRet::Object(name) => {
+                let ty = self.kernel_struct(name)?;
+                let flags = self.object_flags(kfunc, meta);
+                Reg::pointer(Base::BtfId, flags, Payload::Btf(ty))
+            }
+            KRet::Mem(size) => {
+                let payload = Payload::Mem { size, dynptr_id: 0 };
+                Reg::pointer(Base::Mem, Flags::RDONLY, payload)
+            }
+            KRet::NewObject => self.new_object(meta, false)?,
+            KRet::NewPercpuObject => self.new_object(meta, true)?,
+            KRet::SameObject => {
+                let Some(ty) = meta.arg_btf else {
+                    return Err(self.internal("a reference to an object of no type"));
+                };
+                Reg::pointer(Base::BtfId, Flags::ALLOC, Payload::Btf(ty))
+            }
+            KRet::ListNode | KRet::RbNode => match meta.root.as_ref().and_then(element) {
+                Some(reg) => reg,
+                None => return Err(self.internal("an element of nothing")),
+            },
+            KRet::KernCtx => {
+                let ty = self.kernel_struct("xdp_buff")?;
+                Reg::pointer(Base::BtfId, Flags::TRUSTED, Payload::Btf(ty))
+            }
+            KRet::CastTo => self.cast_result(meta)?,
+            KRet::Slice { writable } => self.slice_result(meta, writable)?,
+        })
+    }
+
+    /// How far the object a kfunc returns can be trusted; references make it so by themselves.
+    fn object_flags(&self, kfunc: &KfuncProto, meta: &CallMeta) -> Flags {
+        if kfunc.id == KfuncId::GetKmemCache {
+            return Flags::UNTRUSTED;
+        }
+        if kfunc.flags.has(KfuncFlags::RCU_PROTECTED) {
+            return Flags::RCU;
+        }
+        let iter = meta.iter.and_then(|(frame, spi)| self.cur.slot(frame, spi));
+        match iter.filter(|_| kfunc.flags.has(KfuncFlags::ITER_NEXT)) {
+            Some(slot) if slot.reg.has(Flags::RCU) => Flags::RCU,
+            Some(_) => Flags::TRUSTED,
+            None => Flags::NONE,
+        }
+    }
+
+    /// `bpf_obj_new`: the type is the argument.
+    fn new_object(&self, meta: &CallMeta, percpu: bool) -> Result<Reg> {
+        let wrong = |message: String| self.reject(Errno::EINVAL, message);
+        let Some(id) = meta.constant.and_then(|id| u32::try_from(id).ok()) else {
+            return Err(wrong("local type ID argument must be in range [0, U32_MAX]".into()));
+        };
+        let Some(btf) = self.btf(BtfSource::Object) else {
+            return Err(wrong("bpf_obj_new/bpf_percpu_obj_new requires prog BTF".into()));
+        };
+        let Kind::Composite { union: false, size, .. } = *btf.kind(id) else {
+            return Err(wrong(
+                "bpf_obj_new/bpf_percpu_obj_new type ID argument must be of a struct".into(),
+            ));
+        };
+        let ty = BtfRef { source: BtfSource::Object, id };
+        let mut flags = Flags::ALLOC;
+        if percpu {
+            if size > PERCPU_OBJECT_BYTES_MAX {
+                return Err(wrong(format!(
+                    "bpf_percpu_obj_new type size ({size}) is greater than \
+                     {PERCPU_OBJECT_BYTES_MAX}"
+                )));
+            }
+            if !is_scalar_struct(btf, id, 0) {
+                return Err(wrong(
+                    "bpf_percpu_obj_new type ID argument must be of a struct of scalars".into(),
+                ));
+            }
+            if self.records.of_type(ty).is_some() {
+                return Err(wrong(
+                    "bpf_percpu_obj_new type ID argument must not contain special fields".into(),
+                ));
+            }
+            flags = flags | Flags::PERCPU;
+        }
+        Ok(Reg::pointer(Base::BtfId, flags, Payload::Btf(ty)))
+    }
+
+    /// `bpf_rdonly_cast`: any address as a structure of the kernel, or as memory.
+    fn cast_result(&self, meta: &CallMeta) -> Result<Reg> {
+        let id = meta.constant.unwrap_or(u64::MAX);
+        let known = u32::try_from(id).ok().filter(|id| (*id as usize) < self.prog.kernel_btf.len());
+        let Some(known) = known else {
+            let message = format!("Unknown type ID {id} passed to kfunc bpf_rdonly_cast");
+            return Err(self.reject(Errno::EINVAL, message));
+        };
+        let ty = BtfRef { source: BtfSource::Kernel, id: known };
+        match self.prog.kernel_btf.kind(known) {
+            Kind::Composite { .. } => {
+                Ok(Reg::pointer(Base::BtfId, Flags::UNTRUSTED, Payload::Btf(ty)))
+            }
+            Kind::Void => Ok(Reg::pointer(
+                Base::Mem,
+                Flags::RDONLY | Flags::UNTRUSTED,
+                Payload::Mem { size: 0, dynptr_id: 0 },
+            )),
+            _ => {
+                let message = "kfunc bpf_rdonly_cast type ID argument must be of a struct or void";
+                Err(self.reject(Errno::EINVAL, message))
+            }
+        }
+    }
+
+    /// `bpf_dynptr_slice`: as many bytes as the constant says.
+    fn slice_result(&self, meta: &CallMeta, writable: bool) -> Result<Reg> {
+        let (Some(dynptr), Some(size)) = (meta.dynptr, meta.constant) else {
+            return Err(self.internal("a slice of no dynptr or size"));
+        };
+        let Ok(size) = u32::try_from(size) else {
+            return Err(self.reject(Errno::EINVAL, format!("a slice of {size} bytes")));
+        };
+        let mut flags = if writable { Flags::NONE } else { Flags::RDONLY };
+        if dynptr.kind == DynptrKind::Xdp {
+            flags = flags | Flags::PACKET_SLICE;
+        }
+        let payload = Payload::Mem { size, dynptr_id: dynptr.id };
+        Ok(Reg::pointer(Base::Mem, flags, payload))
+    }
+}
+
+/// Numbers all the way down (`__btf_type_is_scalar_struct`).
+fn is_scalar_struct(btf: &crate::btf::Btf, id: crate::btf::TypeId, depth: u32) -> bool {
+    const NESTING_MAX: u32 = 3;
+    if depth > NESTING_MAX {
+        return false;
+    }
+    btf.members(id).iter().all(|member| {
+        let mut ty = btf.resolve(member.ty);
+        while let Kind::Array { elem, .. } = *btf.kind(ty) {
+            ty = btf.resolve(elem);
+        }
+        match btf.kind(ty) {
+            Kind::Int { .. } | Kind::Enum { .. } => true,
+            Kind::Composite { .. } => is_scalar_struct(btf, ty, depth + 1),
+            _ => false,
+        }
+    })
+}
+
+fn calls_back(kfunc: KfuncId) -> bool {
+    use KfuncId::*;
+    matches!(
+        kfunc,
+        RbtreeAddImpl | WqSetCallbackImpl | TaskWorkScheduleSignalImpl | TaskWorkScheduleResumeImpl
+    )
+}
+
+fn adds_to_graph(kfunc: KfuncId) -> bool {
+    use KfuncId::*;
+    matches!(kfunc, ListPushFrontImpl | ListPushBackImpl | RbtreeAddImpl)
+}
+
+fn takes_resilient_lock(kfunc: KfuncId) -> bool {
+    matches!(kfunc, KfuncId::ResSpinLock | KfuncId::ResSpinLockIrqsave)
+}
+
+/// What may be called with a lock held (`kfunc_spin_allowed`).
+fn allowed_under_lock(kfunc: KfuncId) -> bool {
+    use KfuncId::*;
+    matches!(
+        kfunc,
+        ListPushFrontImpl
+            | ListPushBackImpl
+            | ListPopFront
+            | ListPopBack
+            | ListFront
+            | ListBack
+            | RbtreeAddImpl
+            | RbtreeRemove
+            | RbtreeFirst
+            | RbtreeRoot
+            | RbtreeLeft
+            | RbtreeRight
+            | RefcountAcquireImpl
+            | IterNumNew
+            | IterNumNext
+            | IterNumDestroy
+            | ResSpinLock
+            | ResSpinUnlock
+            | ResSpinLockIrqsave
+            | ResSpinUnlockIrqrestore
+            | StreamVprintkImpl
+    )
+}
+
+/// `BPF_GLOBAL_PERCPU_MA_MAX_SIZE`
+const PERCPU_OBJECT_BYTES_MAX: u32 = 512;

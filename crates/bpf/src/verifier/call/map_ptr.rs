@@ -1,0 +1,81 @@
+//! Reading the kernel's own description of a map through a map pointer.
+
+use crate::errno::Errno;
+use crate::program::MapType;
+
+use super::super::env::{Access, Result, Verifier};
+use super::super::reg::Flags;
+use super::walk::{Loaded, Place, struct_walk};
+
+impl Verifier<'_> {
+    /// A load from, or store to, a map pointer: its structure is the kernel's `struct bpf_array`
+    /// and the like (`check_ptr_to_map_access`).
+    pub(super) fn check_map_object_access(
+        &mut self,
+        regno: u8,
+        off: i32,
+        size: u32,
+        access: Access,
+        value_regno: Option<u8>,
+    ) -> Result<()> {
+        let reg = *self.reg(regno);
+        let Some(def) = self.map_of(&reg) else {
+            return Err(self.internal("a map pointer without a map"));
+        };
+        let name = kernel_name(def.kind);
+        let off = i64::from(off) + i64::from(reg.off);
+        let Ok(start) = u32::try_from(off) else {
+            let message = format!("R{regno} is {name} invalid negative access: off={off}");
+            return Err(self.reject(Errno::EACCES, message));
+        };
+        if access != Access::Read {
+            let message = format!("only read from {name} is supported");
+            return Err(self.reject(Errno::EACCES, message));
+        }
+        let ty = self.kernel_struct(name)?;
+        let btf = &self.prog.kernel_btf;
+        let (mut id, mut at, mut flags) = (ty.id, start, Flags::NONE);
+        let loaded = loop {
+            let place = struct_walk(btf, id, at, size, &mut flags)
+                .map_err(|(errno, message)| self.reject(errno, message))?;
+            match place {
+                Place::Struct(inner) => (id, at) = (inner, 0),
+                Place::Scalar => break Loaded::Scalar,
+                Place::OtherPointer => break Loaded::Untrusted,
+                Place::Pointer { to, .. } => {
+                    let to = super::super::reg::BtfRef { id: btf.resolve(to), ..ty };
+                    break Loaded::Object(to, flags.with(Flags::UNTRUSTED));
+                }
+            }
+        };
+        if let Some(value_regno) = value_regno {
+            *self.reg_mut(value_regno) = loaded.into_reg(self);
+        }
+        Ok(())
+    }
+}
+
+/// The kernel's structure for a kind of map (`map_btf_id`).
+fn kernel_name(kind: MapType) -> &'static str {
+    use MapType::*;
+    match kind {
+        Hash | PercpuHash | LruHash | LruPercpuHash | HashOfMaps => "bpf_htab",
+        Array | PercpuArray | ProgArray | PerfEventArray | ArrayOfMaps | CgroupArray => "bpf_array",
+        LpmTrie => "lpm_trie",
+        Queue | Stack => "bpf_queue_stack",
+        BloomFilter => "bpf_bloom_filter",
+        Ringbuf | UserRingbuf => "bpf_ringbuf_map",
+        Devmap | DevmapHash => "bpf_dtab",
+        Cpumap => "bpf_cpu_map",
+        Xskmap => "xsk_map",
+        Sockmap => "bpf_stab",
+        Sockhash => "bpf_shtab",
+        Arena => "bpf_arena",
+        StackTrace => "bpf_stack_map",
+        ReuseportSockarray => "reuseport_array",
+        SkStorage | InodeStorage | TaskStorage | CgrpStorage => "bpf_local_storage_map",
+        CgroupStorage | PercpuCgroupStorage => "bpf_cgroup_storage_map",
+        StructOps => "bpf_struct_ops_map",
+        InsnArray => "bpf_insn_array",
+    }
+}

@@ -1,0 +1,318 @@
+//! Which registers fit which argument (`check_reg_type` and `check_func_arg_reg_off`).
+
+use crate::errno::Errno;
+use crate::proto::{self, Arg, ArgKind, HelperProto, id};
+
+use super::super::env::{Result, Verifier};
+use super::super::reg::{Base, BtfSource, Flags, Reg, RegType};
+use super::meta::CallMeta;
+use super::refs::is_alloc_object;
+
+impl Verifier<'_> {
+    /// The register's type must be one of those the argument takes (`check_reg_type`).
+    pub(super) fn check_reg_type(
+        &self,
+        helper: &HelperProto,
+        arg: &Arg,
+        regno: u8,
+        meta: &CallMeta,
+    ) -> Result<()> {
+        let reg = *self.reg(regno);
+        let mut flags = reg.kind.flags;
+        if arg.flags.has(proto::Flags::RDONLY) {
+            flags = flags.without(Flags::RDONLY);
+        }
+        if arg.flags.has(proto::Flags::NULL) {
+            flags = flags.without(Flags::MAYBE_NULL);
+        }
+        if arg.kind == ArgKind::Mem {
+            flags = flags.without(Flags::PACKET_SLICE);
+        }
+        // Objects of the program may go into kptr fields as kernel objects do.
+        if helper.id == id::KPTR_XCHG && regno == 2 && flags.has(Flags::ALLOC) {
+            flags = flags.without(Flags::ALLOC | Flags::PERCPU);
+        }
+        let kind = RegType::new(reg.base(), flags);
+        let wanted = compatible(arg.kind);
+        if !wanted.contains(&kind) {
+            let expected: Vec<String> = wanted.iter().map(|kind| self.type_name(*kind)).collect();
+            let actual = self.type_name(reg.kind);
+            let message = format!("R{regno} type={actual} expected={}", expected.join(", "));
+            return Err(self.reject_hint(Errno::EACCES, message, hint_for(&reg, arg)));
+        }
+        if reg.is(Base::BtfId) { self.check_object_type(helper, arg, regno, meta) } else { Ok(()) }
+    }
+
+    /// A typed pointer must point to the right type.
+    fn check_object_type(
+        &self,
+        helper: &HelperProto,
+        arg: &Arg,
+        regno: u8,
+        meta: &CallMeta,
+    ) -> Result<()> {
+        let reg = *self.reg(regno);
+        if compatible(arg.kind) == MEM {
+            if !arg.flags.has(proto::Flags::RDONLY) {
+                let kind = self.type_name(reg.kind);
+                let name = helper.name.trim_start_matches("bpf_");
+                let message =
+                    format!("{name}() may write into memory pointed by R{regno} type={kind}");
+                return Err(self.reject(Errno::EACCES, message));
+            }
+            return Ok(());
+        }
+        if reg.has(Flags::PERCPU) && !reg.has(Flags::ALLOC) {
+            return Ok(());
+        }
+        if reg.has(Flags::ALLOC) {
+            return match meta.kptr {
+                Some(field) if helper.id == id::KPTR_XCHG && regno == 2 => {
+                    self.check_kptr_match(&field, &reg, regno)
+                }
+                _ => Ok(()),
+            };
+        }
+        let release = arg.flags.has(proto::Flags::RELEASE);
+        if reg.maybe_null() && (!arg.flags.has(proto::Flags::NULL) || release) {
+            let message = format!("Possibly NULL pointer passed to helper arg{regno}");
+            return Err(self.reject_hint(Errno::EACCES, message, NULL_HINT));
+        }
+        if helper.id == id::KPTR_XCHG {
+            let Some(field) = meta.kptr else {
+                return Err(self.internal("bpf_kptr_xchg without a kptr field"));
+            };
+            return self.check_kptr_match(&field, &reg, regno);
+        }
+        let wanted = arg.btf.unwrap_or("sock_common");
+        let strict = release && helper.id != id::SK_RELEASE;
+        if !self.is_struct_at(&reg, wanted, strict) {
+            let actual = self.struct_name(&reg);
+            let message = format!("R{regno} is of type {actual} but {wanted} is expected");
+            return Err(self.reject(Errno::EACCES, message));
+        }
+        Ok(())
+    }
+
+    /// Which offsets a pointer argument may have (`check_func_arg_reg_off`).
+    pub(super) fn check_arg_offset(&self, regno: u8, release: bool, dynptr: bool) -> Result<()> {
+        let reg = self.reg(regno);
+        if release {
+            if dynptr && reg.is(Base::Stack) {
+                return Ok(());
+            }
+            if reg.off != 0 {
+                let message = format!(
+                    "R{regno} must have zero offset when passed to release func or trusted arg \
+                     to kfunc"
+                );
+                return Err(self.reject(Errno::EINVAL, message));
+            }
+            return self.check_pointer_offset(reg, regno, false);
+        }
+        let any_offset = match reg.base() {
+            Base::Stack | Base::Packet | Base::PacketMeta | Base::MapKey | Base::MapValue => {
+                reg.kind.flags == Flags::NONE
+            }
+            Base::Mem | Base::Buf => !reg.maybe_null(),
+            Base::Arena | Base::Scalar => true,
+            _ => false,
+        };
+        if any_offset {
+            return Ok(());
+        }
+        let unsafe_flags = Flags::MAYBE_NULL | Flags::UNTRUSTED | Flags::PERCPU | Flags::USER;
+        let fixed_ok = reg.is(Base::BtfId) && !reg.kind.flags.intersects(unsafe_flags);
+        self.check_pointer_offset(reg, regno, fixed_ok)
+    }
+
+    /// No variable offset, and a fixed one only if `fixed_ok` (`__check_ptr_off_reg`).
+    pub(crate) fn check_pointer_offset(&self, reg: &Reg, regno: u8, fixed_ok: bool) -> Result<()> {
+        let kind = self.type_name(reg.kind);
+        if reg.off < 0 {
+            let message = format!("negative offset {kind} ptr R{regno} off={} disallowed", reg.off);
+            return Err(self.reject(Errno::EACCES, message));
+        }
+        if !fixed_ok && reg.off != 0 {
+            let message =
+                format!("dereference of modified {kind} ptr R{regno} off={} disallowed", reg.off);
+            return Err(self.reject_hint(
+                Errno::EACCES,
+                message,
+                "pass the pointer as it was obtained, without adding to it",
+            ));
+        }
+        if !reg.var.tnum.equals_const(0) {
+            let message = format!("variable {kind} access var_off={:?} disallowed", reg.var.tnum);
+            return Err(self.reject(Errno::EACCES, message));
+        }
+        Ok(())
+    }
+
+    /// A type in the log's notation (`reg_type_str`).
+    pub(super) fn type_name(&self, kind: RegType) -> String {
+        type_name(kind)
+    }
+
+    /// The structure a typed pointer points to.
+    pub(super) fn struct_name(&self, reg: &Reg) -> String {
+        let name = reg.btf().and_then(|ty| Some(self.btf(ty.source)?.name(ty.id).to_owned()));
+        name.unwrap_or_default()
+    }
+
+    /// Whether a pointer that isn't an object of the kernel can be one (`reg2btf_ids`).
+    pub(super) fn implied_struct(base: Base) -> Option<&'static str> {
+        match base {
+            Base::Socket => Some("sock"),
+            Base::SockCommon => Some("sock_common"),
+            Base::TcpSock => Some("tcp_sock"),
+            Base::ConstMapPtr => Some("bpf_map"),
+            _ => None,
+        }
+    }
+
+    /// Whether a kfunc may rely on the object (`is_trusted_reg`).
+    pub(super) fn is_trusted(reg: &Reg) -> bool {
+        let trusted = Flags::ALLOC | Flags::TRUSTED | Flags::NON_OWN_REF;
+        let clean = reg.kind.flags.without(trusted) == Flags::NONE;
+        reg.ref_id != 0
+            || (Self::implied_struct(reg.base()).is_some() && clean)
+            || (reg.kind.flags.intersects(trusted) && clean)
+    }
+
+    /// The special fields of the map value or object a register points into (`reg_btf_record`).
+    pub(super) fn record_of(&self, reg: &Reg) -> Option<std::rc::Rc<super::record::Record>> {
+        match reg.base() {
+            Base::MapValue => self.records.of_map(reg.map()?),
+            Base::BtfId if is_alloc_object(reg) => self.records.of_type(reg.btf()?),
+            _ => None,
+        }
+    }
+
+    /// Whether the register is an object of the kernel, not of the program.
+    pub(super) fn is_kernel_object(reg: &Reg) -> bool {
+        reg.btf().is_some_and(|ty| ty.source == BtfSource::Kernel)
+    }
+}
+
+/// The register types that fit a kind of argument (`compatible_reg_types`).
+fn compatible(kind: ArgKind) -> &'static [RegType] {
+    match kind {
+        ArgKind::MapKey | ArgKind::MapValue | ArgKind::Mem => MEM,
+        ArgKind::ConstSize | ArgKind::ConstSizeOrZero | ArgKind::ConstAllocSizeOrZero => SCALAR,
+        ArgKind::Anything => SCALAR,
+        ArgKind::ConstMapPtr => const { &[RegType::plain(Base::ConstMapPtr)] },
+        ArgKind::Ctx => const { &[RegType::plain(Base::Ctx)] },
+        ArgKind::SockCommon => SOCK,
+        ArgKind::BtfIdSockCommon => SOCK_OR_BTF,
+        ArgKind::BtfId => OBJECT,
+        ArgKind::SpinLock => LOCKED,
+        ArgKind::KptrXchgDest => LOCKED,
+        ArgKind::RingbufMem => const { &[RegType::new(Base::Mem, Flags::RINGBUF)] },
+        ArgKind::PercpuBtfId => PERCPU,
+        ArgKind::Func => const { &[RegType::plain(Base::Func)] },
+        ArgKind::Stack => const { &[RegType::plain(Base::Stack)] },
+        ArgKind::ConstStr | ArgKind::Timer => const { &[RegType::plain(Base::MapValue)] },
+        ArgKind::Dynptr => const { &[RegType::plain(Base::Stack), RegType::plain(Base::Dynptr)] },
+    }
+}
+
+/// A type in the log's notation, without the registers' details.
+pub(crate) fn type_name(kind: RegType) -> String {
+    let base = match kind.base {
+        Base::NotInit => "?",
+        Base::Scalar => "scalar",
+        Base::Ctx => "ctx",
+        Base::ConstMapPtr => "map_ptr",
+        Base::MapValue => "map_value",
+        Base::MapKey => "map_key",
+        Base::Stack => "fp",
+        Base::PacketMeta => "pkt_meta",
+        Base::Packet => "pkt",
+        Base::PacketEnd => "pkt_end",
+        Base::Socket => "sock",
+        Base::SockCommon => "sock_common",
+        Base::TcpSock => "tcp_sock",
+        Base::XdpSock => "xdp_sock",
+        Base::BtfId => "ptr_",
+        Base::Mem => "mem",
+        Base::Arena => "arena",
+        Base::Buf => "buf",
+        Base::Func => "func",
+        Base::Dynptr => "dynptr_ptr",
+    };
+    let prefixes = [
+        (Flags::RDONLY, "rdonly_"),
+        (Flags::RINGBUF, "ringbuf_"),
+        (Flags::USER, "user_"),
+        (Flags::PERCPU, "percpu_"),
+        (Flags::RCU, "rcu_"),
+        (Flags::UNTRUSTED, "untrusted_"),
+        (Flags::TRUSTED, "trusted_"),
+    ];
+    let mut name: String = prefixes
+        .iter()
+        .filter(|(flag, _)| kind.flags.has(*flag))
+        .map(|(_, prefix)| *prefix)
+        .collect();
+    name.push_str(base);
+    if kind.flags.has(Flags::MAYBE_NULL) {
+        name.push_str(if kind.base == Base::BtfId { "or_null_" } else { "_or_null" });
+    }
+    name
+}
+
+/// What to do about the most frequent mistakes.
+fn hint_for(reg: &Reg, arg: &Arg) -> &'static str {
+    match (reg.base(), arg.kind) {
+        _ if reg.maybe_null() => NULL_HINT,
+        (_, ArgKind::ConstMapPtr) => "pass the address of a map (`&my_map`)",
+        (_, ArgKind::Ctx) => "pass the program's own context, unchanged",
+        (Base::PacketEnd, _) => "data_end is only for comparisons; pass a pointer into the packet",
+        (Base::Scalar, ArgKind::Mem | ArgKind::MapKey | ArgKind::MapValue) => {
+            "a number is not an address: pass a pointer to the stack, a map value or the packet"
+        }
+        _ => "",
+    }
+}
+
+pub(super) const NULL_HINT: &str = "compare the pointer with NULL before using it";
+
+const MEM: &[RegType] = &[
+    RegType::plain(Base::Stack),
+    RegType::plain(Base::Packet),
+    RegType::plain(Base::PacketMeta),
+    RegType::plain(Base::MapKey),
+    RegType::plain(Base::MapValue),
+    RegType::plain(Base::Mem),
+    RegType::new(Base::Mem, Flags::RINGBUF),
+    RegType::plain(Base::Buf),
+    RegType::new(Base::BtfId, Flags::TRUSTED),
+];
+const SCALAR: &[RegType] = &[RegType::plain(Base::Scalar)];
+const SOCK: &[RegType] = &[
+    RegType::plain(Base::SockCommon),
+    RegType::plain(Base::Socket),
+    RegType::plain(Base::TcpSock),
+    RegType::plain(Base::XdpSock),
+];
+const SOCK_OR_BTF: &[RegType] = &[
+    RegType::plain(Base::SockCommon),
+    RegType::plain(Base::Socket),
+    RegType::plain(Base::TcpSock),
+    RegType::plain(Base::XdpSock),
+    RegType::plain(Base::BtfId),
+    RegType::new(Base::BtfId, Flags::TRUSTED),
+];
+const OBJECT: &[RegType] = &[
+    RegType::plain(Base::BtfId),
+    RegType::new(Base::BtfId, Flags::TRUSTED),
+    RegType::new(Base::BtfId, Flags::RCU),
+];
+const LOCKED: &[RegType] =
+    &[RegType::plain(Base::MapValue), RegType::new(Base::BtfId, Flags::ALLOC)];
+const PERCPU: &[RegType] = &[
+    RegType::new(Base::BtfId, Flags::PERCPU),
+    RegType::new(Base::BtfId, Flags::PERCPU.with(Flags::RCU)),
+    RegType::new(Base::BtfId, Flags::PERCPU.with(Flags::TRUSTED)),
+];
