@@ -16,17 +16,20 @@ pub enum Access {
     ReadWrite,
     /// An arena page that isn't allocated: reads give zeroes and writes vanish.
     Absent,
+    /// The data of a ring: only records that a program holds may be touched, and which those are
+    /// the program's runtime knows.
+    Record,
 }
 
 impl Access {
     /// Whether a load is allowed.
     pub fn may_read(self) -> bool {
-        self != Access::Write
+        !matches!(self, Access::Write | Access::Record)
     }
 
     /// Whether a store or atomic is allowed.
     pub fn may_write(self) -> bool {
-        self != Access::Read
+        !matches!(self, Access::Read | Access::Record)
     }
 
     /// What creation flags leave to programs (`bpf_map_flags_to_cap`).

@@ -51,6 +51,7 @@ mod user;
 pub mod user_ringbuf;
 
 pub use access::Access;
+pub use arena::Arena;
 pub use environment::{AnyEnvironment, Environment};
 pub use error::MapError;
 pub use map::{CreateOptions, Map};

@@ -175,7 +175,7 @@ impl Ringbuf {
 
 impl Store for Ringbuf {
     fn spans(&self) -> Vec<Span> {
-        vec![self.ring.span(Access::ReadWrite)]
+        vec![self.ring.span()]
     }
 
     fn update(&self, _worker: usize, _key: &[u8], _value: &[u8], _flags: u64) -> Result<(), Errno> {
@@ -262,10 +262,10 @@ impl Ring {
         self.region.read(self.offset(position) + RECORD_HEADER_BYTES, out);
     }
 
-    /// Both images of the data, as programs may touch them.
-    pub(crate) fn span(&self, access: Access) -> Span {
+    /// Both images of the data.
+    pub(crate) fn span(&self) -> Span {
         let bytes = 2 * self.size();
-        Span::values(self.region.base() + DATA_OFFSET as u64, bytes, bytes, bytes, access)
+        Span::values(self.region.base() + DATA_OFFSET as u64, bytes, bytes, bytes, Access::Record)
     }
 
     fn offset(&self, position: u64) -> usize {

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use towpath_bpf::{Errno, MapDef};
 
-use crate::access::{Access, Span};
+use crate::access::Span;
 use crate::flags::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 use crate::ringbuf::{BUSY, DISCARD, Ring, record_bytes};
 use crate::store::Store;
@@ -158,7 +158,7 @@ impl UserRingbuf {
 
 impl Store for UserRingbuf {
     fn spans(&self) -> Vec<Span> {
-        vec![self.ring.span(Access::Read)]
+        vec![self.ring.span()]
     }
 
     fn update(&self, _worker: usize, _key: &[u8], _value: &[u8], _flags: u64) -> Result<(), Errno> {

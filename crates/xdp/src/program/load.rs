@@ -166,7 +166,11 @@ impl Resolver for Addresses<'_> {
     }
 
     fn map_value(&self, index: usize, offset: u32) -> Option<u64> {
-        let value = self.maps.map(index)?.lookup(0, &0u32.to_ne_bytes())?;
+        let map = self.maps.map(index)?;
+        if let Some(arena) = map.arena() {
+            return Some(arena.user_start() + u64::from(offset));
+        }
+        let value = map.lookup(0, &0u32.to_ne_bytes())?;
         Some(value.as_ptr() as u64 + u64::from(offset))
     }
 

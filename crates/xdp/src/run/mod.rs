@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use towpath_bpf::insn::STACK_BYTES;
 use towpath_bpf::interp::{AtomicOp, Callbacks, Code, MAX_CALL_FRAMES, Runtime, Stop, Violation};
-use towpath_maps::{Map, MapSet};
+use towpath_maps::{Arena, Map, MapSet};
 
 use crate::frame::Frame;
 use crate::helpers;
@@ -82,6 +82,11 @@ impl<'a> Run<'a> {
         self.maps.by_handle(handle)
     }
 
+    /// The program's arena: it may have one.
+    pub(crate) fn arena(&self) -> Option<&Arena> {
+        self.maps.maps().iter().find_map(|map| map.arena())
+    }
+
     /// Copies bytes the program may read.
     pub(crate) fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Violation> {
         if out.is_empty() {
@@ -127,6 +132,14 @@ impl Runtime for Run<'_> {
         }
         let write = op != AtomicOp::LoadAcquire;
         Ok(memory::atomic(self.grant(addr, u64::from(size), write)?, op, operand))
+    }
+
+    fn arena_address(&mut self, addr: u64) -> Option<u64> {
+        self.arena().map(|arena| arena.resolve(addr))
+    }
+
+    fn arena_user_base(&mut self) -> u64 {
+        self.arena().map_or(0, Arena::user_start)
     }
 
     fn enter_frame(&mut self, depth: usize) -> Result<u64, Violation> {

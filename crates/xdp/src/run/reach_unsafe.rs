@@ -6,7 +6,6 @@
 #![expect(unsafe_code, reason = "a grant states that memory is alive; this is where that is known")]
 
 use towpath_bpf::interp::Violation;
-use towpath_bpf::program::MapType;
 use towpath_maps::Access;
 
 use super::Run;
@@ -38,13 +37,10 @@ impl Run<'_> {
             let inside = addr >= self.frame.data_meta_addr() && end <= self.frame.data_end_addr();
             return (!inside).then_some("packet access outside [data_meta, data_end)");
         }
-        if let Some(map) = self.maps.at(addr)
-            && !is_ring(map.kind())
-        {
-            return match map.owns(addr, len as usize) {
-                Some(access) => refusal_by_map(access, write),
-                None => Some("not inside one key or value of a map"),
-            };
+        match self.maps.owns(addr, len as usize) {
+            // Of a ring only the records that the program holds may be touched: see `extras`.
+            None | Some(Access::Record) => {}
+            Some(access) => return refusal_by_map(access, write),
         }
         if self.context_offset(addr).is_some() {
             return Some("the context is read-only, and only loads reach it");
@@ -57,11 +53,6 @@ impl Run<'_> {
         let inside = ranges.any(|(first, last)| first <= addr && end <= last);
         (!inside).then_some("not memory this run may touch")
     }
-}
-
-/// Of a ring only reserved records may be touched, and those are in `extras`.
-fn is_ring(kind: MapType) -> bool {
-    matches!(kind, MapType::Ringbuf | MapType::UserRingbuf)
 }
 
 fn refusal_by_map(access: Access, write: bool) -> Option<&'static str> {
