@@ -4,6 +4,7 @@
 
 mod args;
 mod error;
+mod events;
 mod fib;
 mod files;
 mod generate;

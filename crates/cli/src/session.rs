@@ -8,6 +8,7 @@ use towpath_xdp::{Program, Worker};
 
 use crate::args::{ProgramArgs, Selection, Surroundings};
 use crate::error::CliError;
+use crate::events::Events;
 use crate::program::Opened;
 use crate::{fib, mapfile};
 
@@ -46,6 +47,7 @@ impl Session {
         if let Some(path) = &surroundings.map_init {
             mapfile::fill(path, &loader)?;
         }
+        Events::open(program.maps());
         Ok(Session { worker: program.worker(0), program })
     }
 }

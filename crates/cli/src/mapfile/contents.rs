@@ -21,7 +21,7 @@ pub(crate) struct Contents {
 #[derive(Debug)]
 pub(super) struct MapContents {
     pub(super) name: String,
-    pub(super) kind: String,
+    pub(super) kind: MapType,
     pub(super) max_entries: u32,
     /// Arrays: entries that were never written are all zero, and of no interest to a reader.
     pub(super) has_all_keys: bool,
@@ -31,18 +31,26 @@ pub(super) struct MapContents {
 /// One element.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) key: Json,
-    /// One value, or one for each CPU.
-    pub(super) values: Vec<Json>,
-    pub(super) is_per_cpu: bool,
+    /// `None` in a queue or stack.
+    pub(super) key: Option<Json>,
+    pub(super) held: Held,
     pub(super) is_zero: bool,
 }
 
+/// What an element holds.
+#[derive(Debug)]
+pub(super) enum Held {
+    One(Json),
+    /// One value for each CPU.
+    PerCpu(Vec<Json>),
+    Map(MapContents),
+}
+
 impl Contents {
-    /// Of the maps of a program that the interpreter ran.
+    /// Of the maps of a program that the interpreter ran. Queues and stacks are emptied by this.
     pub(crate) fn of(program: &Program) -> Self {
         let maps = program.maps().maps().iter().filter(|map| is_shown(map.def()));
-        Contents { maps: maps.map(|map| contents_of(map)).collect() }
+        Contents { maps: maps.map(|map| contents_of(map, program)).collect() }
     }
 
     /// Of maps in the running kernel.
@@ -50,8 +58,10 @@ impl Contents {
         let pairs = defs.iter().zip(maps.maps()).filter(|(def, _)| is_shown(def));
         let contents = pairs.map(|(def, map)| {
             let entries = map.entries(def.max_entries as usize).unwrap_or_default();
-            let entries = entries.into_iter().map(|(key, value)| (key, split(def, &value, cpus)));
-            map_contents(def, entries)
+            let entries = entries
+                .into_iter()
+                .map(|(key, value)| plain_entry(def, &key, &split(def, &value, cpus)));
+            map_contents(def, entries.collect())
         });
         Contents { maps: contents.collect() }
     }
@@ -69,16 +79,23 @@ impl Serialize for Contents {
 
 impl Serialize for Entry {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Entry { key, values, is_per_cpu, is_zero: _ } = self;
-        let entry = if *is_per_cpu {
-            let values = values.iter().enumerate();
-            let values: Vec<Json> =
-                values.map(|(cpu, value)| json!({ "cpu": cpu, "value": value })).collect();
-            json!({ "key": key, "values": values })
-        } else {
-            json!({ "key": key, "value": values.first() })
+        let Entry { key, held, is_zero: _ } = self;
+        let (name, value) = match held {
+            Held::One(value) if key.is_none() => return value.serialize(serializer),
+            Held::One(value) => ("value", value.clone()),
+            Held::Map(inner) => ("value", json!(inner.entries)),
+            Held::PerCpu(values) => {
+                let values = values.iter().enumerate();
+                (
+                    "values",
+                    values.map(|(cpu, value)| json!({ "cpu": cpu, "value": value })).collect(),
+                )
+            }
         };
-        entry.serialize(serializer)
+        let mut object = serializer.serialize_map(Some(2))?;
+        object.serialize_entry("key", key)?;
+        object.serialize_entry(name, &value)?;
+        object.end()
     }
 }
 
@@ -87,35 +104,100 @@ fn is_shown(def: &MapDef) -> bool {
     !def.section.is_some_and(is_read_only)
 }
 
-fn contents_of(map: &Map) -> MapContents {
-    let user = map.user();
-    map_contents(map.def(), user.entries())
+fn contents_of(map: &Map, program: &Program) -> MapContents {
+    let def = map.def();
+    let entries = match def.kind {
+        MapType::ArrayOfMaps | MapType::HashOfMaps => inner_entries(map, program),
+        MapType::Devmap | MapType::DevmapHash => target_entries(map, "ifindex", program),
+        MapType::Cpumap => target_entries(map, "qsize", program),
+        MapType::ProgArray => program_entries(map, program),
+        MapType::Queue | MapType::Stack => queue_entries(map),
+        _ => map.user().entries().map(|(key, value)| plain_entry(def, &key, &value)).collect(),
+    };
+    map_contents(def, entries)
 }
 
-fn map_contents(def: &MapDef, entries: impl Iterator<Item = (Vec<u8>, Value)>) -> MapContents {
-    let entries = entries.map(|(key, value)| Entry {
-        key: typed::key_to_json(def, &key),
-        values: value.cpus().iter().map(|bytes| typed::value_to_json(def, bytes)).collect(),
-        is_per_cpu: is_per_cpu(def.kind),
-        is_zero: value.cpus().iter().all(|bytes| bytes.iter().all(|byte| *byte == 0)),
-    });
+fn map_contents(def: &MapDef, entries: Vec<Entry>) -> MapContents {
     MapContents {
         name: def.name.clone(),
-        kind: def.kind.name(),
+        kind: def.kind,
         max_entries: def.max_entries,
         has_all_keys: matches!(def.kind, MapType::Array | MapType::PercpuArray),
-        entries: entries.collect(),
+        entries,
     }
+}
+
+fn plain_entry(def: &MapDef, key: &[u8], value: &Value) -> Entry {
+    let mut values: Vec<Json> =
+        value.cpus().iter().map(|bytes| typed::value_to_json(def, bytes)).collect();
+    Entry {
+        key: Some(typed::key_to_json(def, key)),
+        is_zero: value.cpus().iter().all(|bytes| bytes.iter().all(|byte| *byte == 0)),
+        held: match is_per_cpu(def.kind) {
+            true => Held::PerCpu(values),
+            false => Held::One(values.pop().unwrap_or(Json::Null)),
+        },
+    }
+}
+
+fn inner_entries(map: &Map, program: &Program) -> Vec<Entry> {
+    let keys: Vec<Vec<u8>> = map.user().entries().map(|(key, _id)| key).collect();
+    let entries = keys.iter().filter_map(|key| {
+        let inner = map.inner(key)?;
+        Some(Entry {
+            key: Some(typed::key_to_json(map.def(), key)),
+            held: Held::Map(contents_of(&inner, program)),
+            is_zero: false,
+        })
+    });
+    entries.collect()
+}
+
+fn target_entries(map: &Map, word: &str, program: &Program) -> Vec<Entry> {
+    let entries = map.targets().into_iter().map(|(key, target)| {
+        let mut value = json!({ word: target.number });
+        if let Some(name) = program_name(program, target.id) {
+            value["prog"] = name.into();
+        }
+        Entry { key: Some(key.into()), held: Held::One(value), is_zero: false }
+    });
+    entries.collect()
+}
+
+fn program_entries(map: &Map, program: &Program) -> Vec<Entry> {
+    let slots = (0..map.max_entries()).filter_map(|slot| Some((slot, map.program(slot)?)));
+    let entries = slots.map(|(slot, id)| {
+        let name = program_name(program, id).map_or(Json::Null, Json::String);
+        Entry { key: Some(slot.into()), held: Held::One(name), is_zero: false }
+    });
+    entries.collect()
+}
+
+fn program_name(program: &Program, id: u32) -> Option<String> {
+    Some(program.surroundings().programs.get(id)?.name.clone())
+}
+
+/// Everything in a queue or stack, in the order in which pushing it would make it again.
+fn queue_entries(map: &Map) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let mut bytes = vec![0; map.value_size() as usize];
+    while entries.len() < map.max_entries() as usize && map.pop(&mut bytes).is_ok() {
+        let value = typed::value_to_json(map.def(), &bytes);
+        entries.push(Entry { key: None, held: Held::One(value), is_zero: false });
+    }
+    if map.kind() == MapType::Stack {
+        entries.reverse();
+    }
+    entries
 }
 
 /// The values of an element as the kernel gives them: one after the other, padded to 8 bytes.
 fn split(def: &MapDef, value: &[u8], cpus: usize) -> Value {
-    let size = def.value_size as usize;
     if !is_per_cpu(def.kind) {
         return Value::One(value.to_vec());
     }
+    let size = def.value_size as usize;
     let stride = size.next_multiple_of(8).max(1);
-    Value::PerCpu(
-        value.chunks_exact(stride).take(cpus).map(|chunk| chunk[..size].to_vec()).collect(),
-    )
+    let values = value.chunks_exact(stride).take(cpus);
+    Value::PerCpu(values.map(|chunk| chunk[..size].to_vec()).collect())
 }

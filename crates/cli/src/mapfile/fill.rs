@@ -4,7 +4,7 @@ use std::path::Path;
 
 use towpath_bpf::program::MapType;
 use towpath_bpf::{Errno, MapDef};
-use towpath_maps::{Map, Value};
+use towpath_maps::{CreateOptions, Map, Value};
 use towpath_xdp::{Loader, Select};
 
 use super::parse::{Filling, Step, Stored, parse};
@@ -67,7 +67,23 @@ fn store(loader: &Loader<'_>, map: &Map, step: &Step) -> Result<(), String> {
             let value = Value::One(target_bytes(map.def(), *number, program));
             map.user().update(key, &value, 0).map_err(said_map)
         }
-        Stored::Map(_) | Stored::Inner(_) => Err("maps of maps cannot be filled yet".to_owned()),
+        Stored::Map(index) => {
+            let Some(inner) = loader.maps().map(*index) else {
+                return Err("the object has no such map".to_owned());
+            };
+            map.insert_inner(key, inner, 0).map_err(said_map)
+        }
+        Stored::Inner(steps) => {
+            let Some(template) = &map.def().inner else {
+                return Err("the object does not say what the inner maps are".to_owned());
+            };
+            let options = CreateOptions::new(map.domain().clone());
+            let inner = Map::create(template, &options).map_err(|error| error.to_string())?;
+            for step in steps {
+                store(loader, &inner, step).map_err(|error| format!("{}: {error}", step.path))?;
+            }
+            map.insert_inner(key, &inner, 0).map_err(said_map)
+        }
     }
 }
 

@@ -177,7 +177,7 @@ impl Parser<'_> {
             MapType::ArrayOfMaps | MapType::HashOfMaps => self.inner_map(map, path, json),
             MapType::Devmap | MapType::DevmapHash => target(path, json, "ifindex"),
             MapType::Cpumap => target(path, json, "qsize"),
-            MapType::Xskmap => target(path, json, "queue"),
+            MapType::Xskmap => target(path, json, "socket"),
             _ => Ok(Stored::Value(self.bytes_of_value(map, path, json)?)),
         }
     }

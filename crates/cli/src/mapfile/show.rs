@@ -2,27 +2,44 @@
 
 use serde_json::Value as Json;
 
-use super::contents::{Contents, Entry, MapContents};
+use towpath_bpf::program::MapType;
+
+use super::contents::{Contents, Entry, Held, MapContents};
 use crate::error::CliError;
 use crate::output::{Align, Output, Table, grouped};
 
 impl Contents {
     /// Prints all maps. Without `-v`, long maps are cut and zero entries of arrays left out.
     pub(crate) fn print(&self, output: &mut Output) -> Result<(), CliError> {
-        for map in &self.maps {
-            print_map(map, output)?;
+        for map in self.maps.iter().filter(|map| is_listed(map.kind)) {
+            print_map(&map.name, map, output)?;
         }
         Ok(())
     }
 }
 
-fn print_map(map: &MapContents, output: &mut Output) -> Result<(), CliError> {
+/// Kinds whose contents are elsewhere (records, pages) or cannot be listed are left out.
+fn is_listed(kind: MapType) -> bool {
+    !matches!(
+        kind,
+        MapType::Ringbuf
+            | MapType::UserRingbuf
+            | MapType::PerfEventArray
+            | MapType::Arena
+            | MapType::BloomFilter
+    )
+}
+
+fn print_map(name: &str, map: &MapContents, output: &mut Output) -> Result<(), CliError> {
     let all = output.verbose > 0;
-    let shown: Vec<&Entry> =
-        map.entries.iter().filter(|entry| all || !map.has_all_keys || !entry.is_zero).collect();
+    let zeroes = !map.has_all_keys || output.verbose > 1;
+    let shown: Vec<&Entry> = map.entries.iter().filter(|entry| zeroes || !entry.is_zero).collect();
     let limit = if all { usize::MAX } else { ROWS_SHOWN };
-    let name = output.style.bold(&map.name);
-    output.line(&format!("\n{name} ({}): {}", map.kind, summary(map, shown.len())))?;
+    let heading = output.style.bold(name);
+    output.line(&format!("\n{heading} ({}): {}", map.kind.name(), summary(map, shown.len())))?;
+    if matches!(map.kind, MapType::ArrayOfMaps | MapType::HashOfMaps) {
+        return print_inner_maps(name, &shown, limit, output);
+    }
     let rows: Vec<Vec<(String, String)>> =
         shown.iter().take(limit).flat_map(|entry| rows_of(entry, all)).collect();
     let Some(first) = rows.first() else { return Ok(()) };
@@ -32,7 +49,8 @@ fn print_map(map: &MapContents, output: &mut Output) -> Result<(), CliError> {
         rows.into_iter().map(|row| row.into_iter().map(|(_, text)| text).collect()).collect()
     } else {
         names = vec!["key".to_owned(), "value".to_owned()];
-        shown.iter().take(limit).map(|entry| vec![text(&entry.key), text(&merged(entry))]).collect()
+        let key = |entry: &Entry| entry.key.as_ref().map_or_else(String::new, text);
+        shown.iter().take(limit).map(|entry| vec![key(entry), text(&merged(entry))]).collect()
     };
     let numeric = |column: usize| {
         rows.iter().all(|row| row[column].chars().all(|c| c.is_ascii_digit() || c == '-'))
@@ -47,11 +65,28 @@ fn print_map(map: &MapContents, output: &mut Output) -> Result<(), CliError> {
         table.row(row);
     }
     output.table(&table)?;
-    if shown.len() > limit {
-        let more = grouped((shown.len() - limit) as u64);
-        output.line(&format!("  ... {more} more; -v shows all"))?;
+    print_more(shown.len(), limit, output)
+}
+
+fn print_inner_maps(
+    name: &str,
+    entries: &[&Entry],
+    limit: usize,
+    output: &mut Output,
+) -> Result<(), CliError> {
+    for entry in entries.iter().take(limit) {
+        if let (Some(key), Held::Map(inner)) = (&entry.key, &entry.held) {
+            print_map(&format!("{name}[{}]", text(key)), inner, output)?;
+        }
     }
-    Ok(())
+    print_more(entries.len(), limit, output)
+}
+
+fn print_more(count: usize, limit: usize, output: &mut Output) -> Result<(), CliError> {
+    if count <= limit {
+        return Ok(());
+    }
+    output.line(&format!("  ... {} more; -v shows all", grouped((count - limit) as u64)))
 }
 
 fn summary(map: &MapContents, shown: usize) -> String {
@@ -77,10 +112,13 @@ fn has_names(row: &[(String, String)], names: &[String]) -> bool {
 /// An element as rows of named cells: one, or one for each CPU when everything is to be shown.
 fn rows_of(entry: &Entry, all: bool) -> Vec<Vec<(String, String)>> {
     let mut key = Vec::new();
-    cells("key", &entry.key, &mut key);
-    if entry.is_per_cpu && all {
-        let values = entry.values.iter().enumerate();
+    if let Some(json) = &entry.key {
+        cells("key", json, &mut key);
+    }
+    if let (Held::PerCpu(values), true) = (&entry.held, all) {
         return values
+            .iter()
+            .enumerate()
             .map(|(cpu, value)| {
                 let mut row = key.clone();
                 row.push(("cpu".to_owned(), cpu.to_string()));
@@ -96,9 +134,14 @@ fn rows_of(entry: &Entry, all: bool) -> Vec<Vec<(String, String)>> {
 
 /// The value, or the sum of the values of all CPUs.
 fn merged(entry: &Entry) -> Json {
-    let mut values = entry.values.iter();
-    let first = values.next().cloned().unwrap_or(Json::Null);
-    values.fold(first, |total, value| sum(&total, value))
+    match &entry.held {
+        Held::One(value) => value.clone(),
+        Held::PerCpu(values) => {
+            let total = values.iter().cloned().reduce(|total, value| sum(&total, &value));
+            total.unwrap_or(Json::Null)
+        }
+        Held::Map(inner) => Json::String(format!("{} entries", inner.entries.len())),
+    }
 }
 
 /// Adds numbers wherever both have one; elsewhere the first stands.

@@ -1,13 +1,17 @@
 //! What executes a test run: the interpreter or the running kernel, with the same result type.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
-use towpath_kernel::{Kernel, LoadError as KernelLoadError, TestRun};
+use towpath_bpf::Linked;
+use towpath_bpf::program::SlotInit;
+use towpath_kernel::{Kernel, KernelProgram, LoadError as KernelLoadError, MapSet, TestRun};
 use towpath_xdp::{Frame, RxInfo};
 
 use super::context::Context;
-use crate::args::ProgRunArgs;
+use crate::args::{ProgRunArgs, Selection};
 use crate::error::CliError;
+use crate::events::Events;
 use crate::mapfile::{self, Contents};
 use crate::program::Opened;
 use crate::session::Session;
@@ -27,6 +31,8 @@ pub(super) struct Outcome {
     pub(super) target: Option<String>,
     /// Maps afterwards, when they were asked for.
     pub(super) maps: Option<Contents>,
+    /// What came through ring buffers and perf events.
+    pub(super) events: Events,
     /// What the program printed.
     pub(super) trace: Vec<String>,
 }
@@ -55,6 +61,8 @@ pub(super) fn interpret(
         verdict = Some(run.map_err(|fault| CliError::Fault { frame: 1, fault: Box::new(fault) })?);
     }
     let elapsed = start.elapsed();
+    let mut events = Events::default();
+    events.drain(program.maps());
     let metadata = frame.metadata().to_vec();
     let offset = metadata.len() as u32;
     let data = [metadata, frame.to_vec()].concat();
@@ -71,6 +79,7 @@ pub(super) fn interpret(
         duration_ns: per_run(elapsed.as_nanos(), args.repeat),
         target: verdict.and_then(|verdict| verdict.target.as_ref()).map(ToString::to_string),
         maps: surroundings.dump_maps.then(|| Contents::of(program)),
+        events,
         trace: program.surroundings().trace.take(),
     })
 }
@@ -89,6 +98,7 @@ pub(super) fn ask_kernel(
     if let Some(path) = &args.surroundings.map_init {
         mapfile::fill_kernel(path, &linked.maps, &maps, kernel.possible_cpus())?;
     }
+    let _tail_called = load_slots(&kernel, &opened, &linked, &maps)?;
     let program = kernel.load(&linked, &maps).map_err(|error| refused(load_message(&error)))?;
     let run = TestRun {
         meta_bytes: context.data,
@@ -116,8 +126,37 @@ pub(super) fn ask_kernel(
             .surroundings
             .dump_maps
             .then(|| Contents::of_kernel(&linked.maps, &maps, kernel.possible_cpus())),
+        events: Events::default(),
         trace: Vec::new(),
     })
+}
+
+/// Loads the programs that the object file puts into program arrays; they live as long as the
+/// result.
+fn load_slots(
+    kernel: &Kernel,
+    opened: &Opened,
+    linked: &Linked,
+    maps: &MapSet,
+) -> Result<Vec<KernelProgram>, CliError> {
+    let slots = linked.maps.iter().flat_map(|map| &map.slots);
+    let names: BTreeSet<&str> = slots
+        .filter_map(|(_, init)| match init {
+            SlotInit::Program(name) => Some(name.as_str()),
+            SlotInit::Map(_) => None,
+        })
+        .collect();
+    let mut programs = Vec::with_capacity(names.len());
+    for name in names {
+        let selection = Selection { name: Some(name.to_owned()), section: None };
+        let linked = opened.link(opened.select(&selection)?)?;
+        let program = kernel.load(&linked, maps).map_err(|error| {
+            CliError::KernelRefused(format!("{name}: {}", load_message(&error)))
+        })?;
+        maps.set_program(&program).map_err(|error| CliError::KernelRefused(error.to_string()))?;
+        programs.push(program);
+    }
+    Ok(programs)
 }
 
 /// The kernel's last words in its log say what is wrong; the first say how it got there.
@@ -125,7 +164,10 @@ fn load_message(error: &KernelLoadError) -> String {
     let log: Vec<&str> =
         error.log().lines().filter(|line| !line.starts_with("processed")).collect();
     let tail = log[log.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n  ");
-    if tail.is_empty() { error.to_string() } else { format!("{error}\n  {tail}") }
+    match error.errno() {
+        Some(errno) if !tail.is_empty() => format!("the program is refused: {errno}\n  {tail}"),
+        _ => error.to_string(),
+    }
 }
 
 fn per_run(nanoseconds: u128, runs: u32) -> u64 {

@@ -10,6 +10,7 @@ use super::context::Context;
 use super::engine::{self, Outcome};
 use crate::args::{ProgRunArgs, ProgRunExec};
 use crate::error::CliError;
+use crate::events::Events;
 use crate::mapfile::Contents;
 use crate::output::{Output, grouped};
 use crate::{files, run};
@@ -24,6 +25,8 @@ struct Document<'a> {
     target: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     maps: Option<&'a Contents>,
+    #[serde(skip_serializing_if = "Events::is_empty")]
+    events: &'a Events,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     trace: &'a [String],
 }
@@ -73,6 +76,7 @@ fn print_json(outcome: &Outcome, output: &mut Output) -> Result<(), CliError> {
         duration_ns: outcome.duration_ns,
         target: outcome.target.as_deref(),
         maps: outcome.maps.as_ref(),
+        events: &outcome.events,
         trace: &outcome.trace,
     })
 }
@@ -93,6 +97,7 @@ fn print(outcome: &Outcome, args: &ProgRunArgs, output: &mut Output) -> Result<(
     if output.verbose > 0 {
         run::print_trace(&outcome.trace, output)?;
     }
+    outcome.events.print(output)?;
     outcome.maps.as_ref().map_or(Ok(()), |maps| maps.print(output))
 }
 

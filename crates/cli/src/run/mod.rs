@@ -129,6 +129,7 @@ impl Pass<'_> {
         sink: Option<&mut Sink>,
     ) -> Result<(), CliError> {
         self.tally.elapsed += burst.run(session)?;
+        self.tally.events.drain(session.program.maps());
         for judged in burst.judged() {
             self.tally.verdict(judged.verdict, judged.frame.len() as u64);
         }

@@ -22,6 +22,7 @@ pub(super) fn print(
     print_heading(args, program, tally, output)?;
     print_verdicts(tally, output)?;
     print_targets(tally, output)?;
+    tally.events.print(output)?;
     print_remarks(args, tally, output)?;
     if output.verbose > 0 {
         let lines = program.surroundings().trace.take();
@@ -65,6 +66,7 @@ fn print_json(
         "ns_per_frame": (tally.ns_per_frame() * 10.0).round() / 10.0,
         "maps": null,
         "targets": targets,
+        "events": tally.events,
         "skipped": tally.skipped.values().sum::<u64>(),
         "cut_short": tally.cut_short,
     });

@@ -6,6 +6,8 @@ use std::time::Duration;
 use towpath_capture::Packet;
 use towpath_xdp::{Action, FrameError, Verdict};
 
+use crate::events::Events;
+
 /// Counters of a run, over all passes.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
@@ -25,6 +27,8 @@ pub(super) struct Tally {
     pub(super) targets: BTreeMap<String, Count>,
     /// `XDP_REDIRECT` without a target: the kernel drops these.
     pub(super) lost: u64,
+    /// What came through ring buffers and perf events.
+    pub(super) events: Events,
     /// Time inside the program.
     pub(super) elapsed: Duration,
 }
