@@ -11,10 +11,12 @@ use crate::errno::Errno;
 use crate::program::Linked;
 
 mod access;
+mod alu;
 mod arena;
 mod args;
 mod call;
 mod callback;
+mod compare;
 mod env;
 mod facts;
 mod log;
