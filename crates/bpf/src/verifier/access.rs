@@ -1,10 +1,37 @@
-//! Memory accesses of instructions and of helper arguments.
+//! Memory accesses of instructions and of helper arguments (`check_mem_access`,
+//! `check_helper_mem_access`).
 
+use crate::errno::Errno;
+use crate::program::{AttachType, DataSection, MapDef, MapType};
+
+use super::call;
 use super::env::{Access, Result, Verifier};
+use super::facts::AccessFact;
+use super::reg::{Base, Flags, Payload, Reg};
+use super::show::type_name;
+use super::stack::VAR_OFF_MAX;
+
+/// `BPF_F_RDONLY_PROG`, `BPF_F_WRONLY_PROG` of map creation.
+const MAP_RDONLY_PROG: u32 = 1 << 7;
+const MAP_WRONLY_PROG: u32 = 1 << 8;
+
+/// One memory access of an instruction.
+#[derive(Clone, Copy)]
+pub(crate) struct MemAccess {
+    pub(crate) regno: u8,
+    pub(crate) off: i32,
+    pub(crate) size: u32,
+    pub(crate) access: Access,
+    /// The register a load sets or a store takes its value from.
+    pub(crate) value_regno: Option<u8>,
+    pub(crate) sign_extend: bool,
+    /// Unaligned accesses are refused (atomics; the stack always).
+    pub(crate) aligned: bool,
+}
 
 impl Verifier<'_> {
-    /// A load or store of `size` bytes at `regno + off` by the current instruction
-    /// (`check_mem_access`). A load sets `value_regno`; a store takes its value from it.
+    /// A load or store of `size` bytes at `regno + off`. A load sets `value_regno`; a store takes
+    /// its value from it.
     pub(crate) fn check_mem_access(
         &mut self,
         regno: u8,
@@ -14,12 +41,367 @@ impl Verifier<'_> {
         value_regno: Option<u8>,
         sign_extend: bool,
     ) -> Result<()> {
-        let _ = (regno, off, size, access, value_regno, sign_extend);
-        Err(self.internal("memory accesses are not checked yet"))
+        let aligned = false;
+        self.check_access(MemAccess { regno, off, size, access, value_regno, sign_extend, aligned })
     }
 
-    /// A helper or kfunc reads or writes `size` bytes at `regno` (`check_helper_mem_access`).
-    /// `raw`: it fills them without reading, so that stack may be uninitialised before.
+    /// As [`Verifier::check_mem_access`], with all wishes.
+    pub(crate) fn check_access(&mut self, m: MemAccess) -> Result<()> {
+        let reg = *self.reg(m.regno);
+        self.check_alignment(&reg, &m)?;
+        let off = i64::from(reg.off) + i64::from(m.off);
+        self.note_access_fact(&reg, off);
+        match reg.base() {
+            _ if reg.maybe_null() => return Err(self.invalid_mem_access(m.regno, &reg)),
+            Base::MapValue => self.map_value_access(&m, &reg, off)?,
+            Base::MapKey => {
+                self.forbid_write(&m, "write to change key")?;
+                let size = self.map_of(&reg).map_or(0, |map| map.key_size);
+                self.check_region(m.regno, off, m.size, size, false)?;
+                self.load_unknown(&m);
+            }
+            Base::Mem => self.mem_access(&m, &reg, off)?,
+            Base::Ctx => self.ctx_access(&m, &reg, off)?,
+            Base::Stack if m.access == Access::Read => {
+                self.check_stack_read(m.regno, off, m.size, m.value_regno)?;
+            }
+            Base::Stack => self.check_stack_write(m.regno, off, m.size, m.value_regno)?,
+            Base::Packet | Base::PacketMeta => {
+                self.check_packet_access(m.regno, off, m.size, false)?;
+                self.load_unknown(&m);
+            }
+            Base::Socket | Base::SockCommon | Base::TcpSock | Base::XdpSock => {
+                self.sock_access(&m, &reg, off)?;
+            }
+            Base::BtfId => {
+                call::check_btf_access(self, m.regno, m.off, m.size, m.access, m.value_regno)?;
+            }
+            Base::ConstMapPtr => {
+                call::check_map_ptr_access(self, m.regno, m.off, m.size, m.access, m.value_regno)?;
+            }
+            Base::Arena => self.load_unknown(&m),
+            _ => return Err(self.invalid_mem_access(m.regno, &reg)),
+        }
+        self.narrow_loaded(&m);
+        Ok(())
+    }
+
+    fn invalid_mem_access(&self, regno: u8, reg: &Reg) -> Box<super::Rejection> {
+        let hint = if reg.maybe_null() {
+            "the pointer may be NULL here: compare it with NULL first"
+        } else if reg.is_scalar() {
+            "this is a number, not a pointer: arithmetic or a 32-bit operation made it one, or the \
+             pointer was invalidated (packet pointers by bpf_xdp_adjust_*, references by release)"
+        } else {
+            ""
+        };
+        let name = type_name(reg.kind);
+        self.reject_hint(Errno::EACCES, format!("R{regno} invalid mem access '{name}'"), hint)
+    }
+
+    /// A loaded number has as many bits as were loaded.
+    fn narrow_loaded(&mut self, m: &MemAccess) {
+        let (Access::Read, Some(regno)) = (m.access, m.value_regno) else { return };
+        let reg = self.reg_mut(regno);
+        if m.size >= 8 || !reg.is_scalar() {
+            return;
+        }
+        if m.sign_extend {
+            reg.id = 0;
+            reg.off = 0;
+            reg.var.sign_extend(m.size);
+        } else {
+            reg.var.truncate(m.size);
+        }
+    }
+
+    fn load_unknown(&mut self, m: &MemAccess) {
+        if let (Access::Read, Some(regno)) = (m.access, m.value_regno) {
+            self.mark_reg_unknown(regno);
+        }
+    }
+
+    fn forbid_write(&self, m: &MemAccess, what: &str) -> Result<()> {
+        if m.access == Access::Write {
+            let regno = m.regno;
+            return Err(self.reject(Errno::EACCES, format!("{what} R{regno} not allowed")));
+        }
+        Ok(())
+    }
+
+    fn check_alignment(&self, reg: &Reg, m: &MemAccess) -> Result<()> {
+        // Spills are tracked by slot, so the stack is strict; other memory is as the CPU allows.
+        if !(m.aligned || reg.is(Base::Stack)) || reg.is(Base::Arena) {
+            return Ok(());
+        }
+        let fixed = i64::from(reg.off) + i64::from(m.off);
+        let place = reg.var.tnum.add(super::tnum::Tnum::constant(fixed as u64));
+        if place.is_aligned(u64::from(m.size)) {
+            return Ok(());
+        }
+        let what = match reg.base() {
+            Base::Stack => "stack ",
+            Base::Packet | Base::PacketMeta => "packet ",
+            Base::MapValue => "value ",
+            Base::Ctx => "context ",
+            _ => "",
+        };
+        let message = format!(
+            "misaligned {what}access off ({:#x}; {:#x})+{}+{} size {}",
+            reg.var.tnum.value, reg.var.tnum.mask, reg.off, m.off, m.size
+        );
+        let hint = "the address must be a multiple of the access size";
+        Err(self.reject_hint(Errno::EACCES, message, hint))
+    }
+
+    fn map_value_access(&mut self, m: &MemAccess, reg: &Reg, off: i64) -> Result<()> {
+        self.check_map_direction(m.regno, reg, m.size, off, m.access)?;
+        let size = self.map_of(reg).map_or(0, |map| map.value_size);
+        self.check_region(m.regno, off, m.size, size, false)?;
+        let (off32, helper) = (m.off, false);
+        let handled =
+            call::check_map_fields(self, m.regno, off32, m.size, m.access, m.value_regno, helper)?;
+        if handled {
+            return Ok(());
+        }
+        let known = self.frozen_value(reg, off, m);
+        match (known, m.access, m.value_regno) {
+            (Some(value), Access::Read, Some(regno)) => {
+                *self.reg_mut(regno) = Reg::constant(value);
+            }
+            _ => self.load_unknown(m),
+        }
+        Ok(())
+    }
+
+    /// A load from `.rodata` gives the constant that is there (`bpf_map_direct_read`).
+    fn frozen_value(&self, reg: &Reg, off: i64, m: &MemAccess) -> Option<u64> {
+        let map = self.map_of(reg)?;
+        if !is_frozen(map) || !reg.var.is_const() {
+            return None;
+        }
+        let start = usize::try_from(off + reg.var.tnum.value as i64).ok()?;
+        let bytes = map.initial.as_ref()?.get(start..start + m.size as usize)?;
+        let mut wide = [0u8; 8];
+        wide.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(u64::from_le_bytes(wide))
+    }
+
+    /// `check_map_access_type`.
+    fn check_map_direction(
+        &self,
+        regno: u8,
+        reg: &Reg,
+        size: u32,
+        off: i64,
+        access: Access,
+    ) -> Result<()> {
+        let Some(map) = self.map_of(reg) else { return Ok(()) };
+        let (forbidden, verb) = match access {
+            Access::Write => (is_frozen(map) || map.flags & MAP_RDONLY_PROG != 0, "write into"),
+            Access::Read => (map.flags & MAP_WRONLY_PROG != 0, "read from"),
+        };
+        if !forbidden {
+            return Ok(());
+        }
+        let (name, value_size) = (&map.name, map.value_size);
+        let message = format!(
+            "{verb} map forbidden, value_size={value_size} off={off} size={size}: R{regno} is '{name}'"
+        );
+        Err(self.reject(Errno::EACCES, message))
+    }
+
+    fn mem_access(&mut self, m: &MemAccess, reg: &Reg, off: i64) -> Result<()> {
+        if reg.has(Flags::RDONLY) && m.access == Access::Write {
+            return Err(self.cannot_write(m.regno, reg));
+        }
+        // Untrusted memory is read by instructions that survive a fault.
+        if !reg.has(Flags::UNTRUSTED) {
+            self.check_region(m.regno, off, m.size, reg.mem_size(), false)?;
+        }
+        self.load_unknown(m);
+        Ok(())
+    }
+
+    fn cannot_write(&self, regno: u8, reg: &Reg) -> Box<super::Rejection> {
+        let name = type_name(reg.kind);
+        self.reject(Errno::EACCES, format!("R{regno} cannot write into {name}"))
+    }
+
+    fn sock_access(&mut self, m: &MemAccess, reg: &Reg, off: i64) -> Result<()> {
+        if m.access == Access::Write {
+            return Err(self.cannot_write(m.regno, reg));
+        }
+        if reg.var.smin < 0 || !call::is_valid_sock_access(reg.base(), off, m.size) {
+            let name = type_name(reg.kind);
+            let (regno, size) = (m.regno, m.size);
+            let message = format!("R{regno} invalid {name} access off={off} size={size}");
+            return Err(self.reject(Errno::EACCES, message));
+        }
+        self.load_unknown(m);
+        Ok(())
+    }
+
+    /// `struct xdp_md` (`xdp_is_valid_access`).
+    fn ctx_access(&mut self, m: &MemAccess, reg: &Reg, off: i64) -> Result<()> {
+        self.check_fixed_pointer(m.regno, reg)?;
+        let invalid = |v: &Self| {
+            let size = m.size;
+            let hint = if m.access == Access::Write {
+                "fields of struct xdp_md can't be written"
+            } else if off == i64::from(EGRESS_IFINDEX) {
+                "egress_ifindex is only there for programs in section \"xdp/devmap\""
+            } else {
+                "fields of struct xdp_md are read as whole, aligned 32-bit words"
+            };
+            let message = format!("invalid bpf_context access off={off} size={size}");
+            v.reject_hint(Errno::EACCES, message, hint)
+        };
+        let in_md = (0..24).contains(&off) && off % 4 == 0 && m.size == 4;
+        let egress = off == i64::from(EGRESS_IFINDEX) && self.prog.attach != AttachType::Devmap;
+        if !in_md || egress || m.access == Access::Write {
+            return Err(invalid(self));
+        }
+        let base = match off {
+            0 => Some(Base::Packet),
+            4 => Some(Base::PacketEnd),
+            8 => Some(Base::PacketMeta),
+            _ => None,
+        };
+        if base.is_some() && m.sign_extend {
+            return Err(invalid(self));
+        }
+        if let Some(regno) = m.value_regno {
+            *self.reg_mut(regno) = match base {
+                Some(base) => Reg::pointer(base, Flags::NONE, Payload::Range(0)),
+                None => Reg::UNKNOWN,
+            };
+        }
+        Ok(())
+    }
+
+    /// The pointer must be as it was given: no offset (`check_ptr_off_reg`).
+    pub(crate) fn check_fixed_pointer(&self, regno: u8, reg: &Reg) -> Result<()> {
+        let name = type_name(reg.kind);
+        if reg.off < 0 {
+            let message = format!("negative offset {name} ptr R{regno} off={} disallowed", reg.off);
+            return Err(self.reject(Errno::EACCES, message));
+        }
+        if reg.off != 0 {
+            let message =
+                format!("dereference of modified {name} ptr R{regno} off={} disallowed", reg.off);
+            return Err(self.reject(Errno::EACCES, message));
+        }
+        if !reg.var.tnum.equals_const(0) {
+            let tnum = reg.var.tnum;
+            let message = format!(
+                "variable {name} access var_off=({:#x}; {:#x}) disallowed",
+                tnum.value, tnum.mask
+            );
+            return Err(self.reject(Errno::EACCES, message));
+        }
+        Ok(())
+    }
+
+    /// Bytes of the packet that a comparison with `data_end` proved to be there.
+    pub(crate) fn check_packet_access(
+        &mut self,
+        regno: u8,
+        off: i64,
+        size: u32,
+        zero_size_allowed: bool,
+    ) -> Result<()> {
+        let reg = *self.reg(regno);
+        if reg.var.smin < 0 {
+            return Err(self.negative_index(regno));
+        }
+        let range = u32::try_from(reg.range()).unwrap_or(0);
+        if reg.range() < 0 {
+            let message = format!("R{regno} offset is outside of the packet");
+            return Err(self.reject(Errno::EINVAL, message));
+        }
+        self.check_span(regno, off, size, range, zero_size_allowed)
+    }
+
+    fn negative_index(&self, regno: u8) -> Box<super::Rejection> {
+        let message = format!(
+            "R{regno} min value is negative, either use unsigned index or do a if (index >=0) check."
+        );
+        self.reject_hint(
+            Errno::EACCES,
+            message,
+            "make the index unsigned, or check that it is >= 0",
+        )
+    }
+
+    /// A region of `region` bytes, the pointer's variable part anywhere in its range
+    /// (`check_mem_region_access`).
+    pub(crate) fn check_region(
+        &mut self,
+        regno: u8,
+        off: i64,
+        size: u32,
+        region: u32,
+        zero_size_allowed: bool,
+    ) -> Result<()> {
+        let var = self.reg(regno).var;
+        if var.smin < 0 && (var.smin == i64::MIN || var.smin.saturating_add(off) < 0) {
+            return Err(self.negative_index(regno));
+        }
+        self.check_span(regno, var.smin.saturating_add(off), size, region, zero_size_allowed)?;
+        if var.umax >= VAR_OFF_MAX as u64 {
+            let message = format!(
+                "R{regno} unbounded memory access, make sure to bounds check any such access"
+            );
+            let hint = "compare the index with the size before using it, in the same register";
+            return Err(self.reject_hint(Errno::EACCES, message, hint));
+        }
+        self.check_span(regno, var.umax as i64 + off, size, region, zero_size_allowed)
+    }
+
+    /// `off..off + size` within `region` bytes (`__check_mem_access`).
+    fn check_span(
+        &self,
+        regno: u8,
+        off: i64,
+        size: u32,
+        region: u32,
+        zero_size_allowed: bool,
+    ) -> Result<()> {
+        let size_ok = size > 0 || zero_size_allowed;
+        if off >= 0 && size_ok && off.saturating_add(size.into()) <= i64::from(region) {
+            return Ok(());
+        }
+        let reg = self.reg(regno);
+        let (message, hint) = match reg.base() {
+            Base::MapKey => (
+                format!("invalid access to map key, key_size={region} off={off} size={size}"),
+                "stay within the key",
+            ),
+            Base::MapValue => (
+                format!("invalid access to map value, value_size={region} off={off} size={size}"),
+                "check the index against the size of the value before using it",
+            ),
+            Base::Packet | Base::PacketMeta => (
+                format!(
+                    "invalid access to packet, off={off} size={size}, R{regno}(id={},off={},r={})",
+                    reg.id,
+                    reg.off,
+                    reg.range()
+                ),
+                "compare (pointer + bytes) with data_end before this access, using this pointer, \
+                 and again after anything that moves the packet",
+            ),
+            _ => (
+                format!("invalid access to memory, mem_size={region} off={off} size={size}"),
+                "stay within the memory that was obtained",
+            ),
+        };
+        Err(self.reject_hint(Errno::EACCES, message, hint))
+    }
+
+    /// A helper or kfunc reads or writes `size` bytes at `regno`. `raw`: it fills them without
+    /// reading, so that stack may be uninitialised before; the caller then stores to them.
     pub(crate) fn check_helper_mem_access(
         &mut self,
         regno: u8,
@@ -28,36 +410,90 @@ impl Verifier<'_> {
         zero_size_allowed: bool,
         raw: bool,
     ) -> Result<()> {
-        let _ = (regno, size, access, zero_size_allowed, raw);
-        Err(self.internal("memory accesses are not checked yet"))
-    }
-
-    /// The stack bytes `regno + off ..+ size` must hold data (`check_stack_range_initialized`).
-    pub(crate) fn check_stack_range_initialized(
-        &mut self,
-        regno: u8,
-        off: i32,
-        size: u32,
-        access: Access,
-        zero_size_allowed: bool,
-        raw: bool,
-    ) -> Result<()> {
-        let _ = (regno, off, size, access, zero_size_allowed, raw);
-        Err(self.internal("memory accesses are not checked yet"))
-    }
-
-    /// Slot `spi` of frame `frame` is read here: states in which it differs are not equal
-    /// (`bpf_mark_stack_read`).
-    pub(crate) fn mark_stack_read(&mut self, frame: usize, spi: usize) {
-        let _ = (frame, spi);
-    }
-
-    /// Slot `spi` of frame `frame` is fully overwritten here (`bpf_mark_stack_write`).
-    pub(crate) fn mark_stack_written(&mut self, frame: usize, spi: usize) {
-        let _ = (frame, spi);
+        let reg = *self.reg(regno);
+        let off = i64::from(reg.off);
+        match reg.base() {
+            _ if reg.maybe_null() => {}
+            Base::Packet | Base::PacketMeta => {
+                return self.check_packet_access(regno, off, size, zero_size_allowed);
+            }
+            Base::MapKey => {
+                if access == Access::Write {
+                    return Err(self.cannot_write(regno, &reg));
+                }
+                let region = self.map_of(&reg).map_or(0, |map| map.key_size);
+                return self.check_region(regno, off, size, region, false);
+            }
+            Base::MapValue => {
+                self.check_map_direction(regno, &reg, size, off, access)?;
+                let region = self.map_of(&reg).map_or(0, |map| map.value_size);
+                self.check_region(regno, off, size, region, zero_size_allowed)?;
+                call::check_map_fields(self, regno, 0, size, access, None, true)?;
+                return Ok(());
+            }
+            Base::Mem => {
+                if reg.has(Flags::RDONLY) && access == Access::Write {
+                    return Err(self.cannot_write(regno, &reg));
+                }
+                return self.check_region(regno, off, size, reg.mem_size(), zero_size_allowed);
+            }
+            Base::Stack => {
+                return self.check_stack_range_initialized(
+                    regno,
+                    off,
+                    size,
+                    access,
+                    zero_size_allowed,
+                    raw,
+                );
+            }
+            Base::BtfId => return call::check_btf_access(self, regno, 0, size, access, None),
+            _ => {}
+        }
+        if zero_size_allowed && size == 0 && reg.is_null_const() {
+            return Ok(());
+        }
+        let name = type_name(reg.kind);
+        Err(self.reject(Errno::EACCES, format!("R{regno} type={name} expected=fp")))
     }
 
     /// Packet contents or bounds changed: no packet pointer or slice of the packet is usable
     /// (`clear_all_pkt_pointers`).
-    pub(crate) fn clear_all_packet_pointers(&mut self) {}
+    pub(crate) fn clear_all_packet_pointers(&mut self) {
+        let packet_ids = call::packet_dynptr_ids(self);
+        self.cur.invalidate_regs(|reg| {
+            reg.is_packet_any() || (reg.dynptr_id() != 0 && packet_ids.contains(&reg.dynptr_id()))
+        });
+    }
+
+    fn note_access_fact(&mut self, reg: &Reg, off: i64) {
+        let offset = reg.var.is_const().then(|| off + reg.var.tnum.value as i64);
+        let offset = offset.and_then(|offset| i32::try_from(offset).ok());
+        let fact = match reg.base() {
+            Base::Ctx => AccessFact::Ctx { offset: offset.unwrap_or(0) },
+            Base::Packet | Base::PacketMeta => AccessFact::Packet,
+            Base::Stack => AccessFact::Stack { up: self.cur.depth() as u32 - reg.frame, offset },
+            Base::MapValue => match reg.map() {
+                Some(map) => AccessFact::MapValue { map: map.index, inner: map.inner, offset },
+                None => AccessFact::Mixed,
+            },
+            Base::Arena => AccessFact::Arena,
+            Base::BtfId if reg.has(Flags::ALLOC) => AccessFact::Mem,
+            Base::BtfId if reg.has(Flags::TRUSTED) || reg.ref_id != 0 => AccessFact::Btf,
+            Base::BtfId => AccessFact::ProbeRead,
+            Base::Mem if reg.has(Flags::UNTRUSTED) => AccessFact::ProbeRead,
+            Base::Mem | Base::MapKey => AccessFact::Mem,
+            _ => AccessFact::Btf,
+        };
+        self.aux[self.insn_idx].facts.add_access(fact);
+    }
+}
+
+/// Offset of `egress_ifindex` in `struct xdp_md`.
+const EGRESS_IFINDEX: i32 = 20;
+
+/// Frozen before the program runs, so that its contents are constants.
+fn is_frozen(map: &MapDef) -> bool {
+    map.kind == MapType::Array
+        && matches!(map.section, Some(DataSection::Rodata | DataSection::Kconfig))
 }

@@ -12,7 +12,7 @@ use super::arena::Arena;
 use super::call::CallAux;
 use super::facts::InsnFacts;
 use super::log::Log;
-use super::reg::{Base, BtfSource, MapRef, Reg};
+use super::reg::{Base, BtfSource, MapRef, Reg, RegType};
 use super::rejection::Rejection;
 use super::state::{Frame, State};
 use super::{Options, Stats};
@@ -35,6 +35,8 @@ pub(crate) struct Verifier<'p> {
     pub(crate) cur: State,
     pub(crate) insn_idx: usize,
     pub(crate) prev_insn_idx: usize,
+    /// The current instruction has an entry in the path's history.
+    pub(crate) history_entry: bool,
     /// By instruction slot.
     pub(crate) aux: Vec<InsnAux>,
     pub(crate) subprogs: Vec<Subprog>,
@@ -81,6 +83,8 @@ pub(crate) struct InsnAux {
     pub(crate) calls_callback: bool,
     /// Strongly connected part of the control flow, 0 outside of loops.
     pub(crate) scc: u32,
+    /// Pointer type of the memory access, for those that must be the same on all paths.
+    pub(crate) pointer_type: Option<RegType>,
     /// Registers (by bit) that may be read before being written from here on.
     pub(crate) live_regs: u16,
     /// What `Verified` tells about the instruction.
@@ -124,7 +128,8 @@ impl<'p> Verifier<'p> {
             options,
             cur: State::new(0),
             insn_idx: 0,
-            prev_insn_idx: 0,
+            prev_insn_idx: super::state::NO_INSN,
+            history_entry: false,
             aux: vec![InsnAux::default(); prog.insns.len()],
             subprogs: Vec::new(),
             arena: Arena::default(),

@@ -92,8 +92,7 @@ impl Verifier<'_> {
             }
         }
         if let Some(ty) = reg.btf() {
-            let name = self.btf(ty.source).and_then(|btf| btf.ty(ty.id)).map(|ty| ty.name.clone());
-            out.push_str(name.as_deref().unwrap_or("?"));
+            out.push_str(self.btf(ty.source).map_or("?", |btf| btf.name(ty.id)));
         }
         out.push('(');
         out.push_str(&self.attributes(reg).join(","));

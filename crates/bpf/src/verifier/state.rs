@@ -223,13 +223,33 @@ pub(crate) type StateId = usize;
 /// One step of a path that can't be inferred from the program text (`bpf_jmp_history_entry`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HistoryEntry {
-    pub(crate) idx: u32,
-    pub(crate) prev_idx: u32,
+    pub(crate) idx: usize,
+    pub(crate) prev_idx: usize,
     /// The instruction accessed the stack at this frame and slot.
     pub(crate) stack_access: Option<(u8, u8)>,
+    /// The operands of a comparison were stack pointers, which precision doesn't follow.
+    pub(crate) dst_is_stack: bool,
+    pub(crate) src_is_stack: bool,
     /// Scalars refined together at a conditional jump.
     pub(crate) linked: LinkedRegs,
 }
+
+impl HistoryEntry {
+    /// Arrival at `idx` from `prev_idx`.
+    pub(crate) fn jump(idx: usize, prev_idx: usize) -> Self {
+        HistoryEntry {
+            idx,
+            prev_idx,
+            stack_access: None,
+            dst_is_stack: false,
+            src_is_stack: false,
+            linked: LinkedRegs::default(),
+        }
+    }
+}
+
+/// Stands for "before the first instruction".
+pub(crate) const NO_INSN: usize = usize::MAX;
 
 /// Up to six registers or slots linked by id at a conditional jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -284,7 +304,7 @@ impl State {
             branches: 1,
             insn_idx: 0,
             first_insn_idx: 0,
-            last_insn_idx: 0,
+            last_insn_idx: NO_INSN,
             history: Vec::new(),
             callback_unroll_depth: 0,
             may_goto_depth: 0,

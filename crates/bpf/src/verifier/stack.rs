@@ -1,0 +1,498 @@
+//! The program's stack: what each byte holds, spilled registers, reads and writes.
+//!
+//! Slots are 8 bytes. A register stored to an aligned slot keeps all that is known of it and gets
+//! it back when loaded; other stores leave data of which only zero-ness is remembered. The
+//! kernel's `check_stack_write`, `check_stack_read` and `check_stack_range_initialized`.
+
+use crate::errno::Errno;
+use crate::insn::{BPF_MEM, BPF_ST, STACK_BYTES};
+
+use super::call;
+use super::env::{Access, Result, Verifier};
+use super::reg::{ADD_CONST, Base, Reg};
+use super::scalar::Scalar;
+use super::state::{Frame, SLOT_BYTES, SlotKind, StackSlot, slot_index};
+
+/// Pointers with a variable part beyond this are useless (`BPF_MAX_VAR_OFF`).
+pub(crate) const VAR_OFF_MAX: i64 = 1 << 29;
+
+/// Index into [`StackSlot::kinds`] of the byte at a negative offset.
+pub(crate) fn kind_index(off: i64) -> usize {
+    ((-off - 1) % SLOT_BYTES as i64) as usize
+}
+
+/// Bits needed for any value of a scalar (`get_reg_width`).
+pub(crate) fn value_bits(reg: &Reg) -> u32 {
+    64 - reg.var.umax.leading_zeros()
+}
+
+impl Verifier<'_> {
+    /// The bytes `off..off + size` (after the variable part) must be on the stack; makes it deep
+    /// enough. Returns the lowest offset and the one behind the highest byte.
+    pub(crate) fn check_stack_bounds(
+        &mut self,
+        regno: u8,
+        off: i64,
+        size: u32,
+        what: &str,
+    ) -> Result<(i64, i64)> {
+        let reg = *self.reg(regno);
+        let (low, high) = if reg.var.is_const() {
+            (reg.var.tnum.value as i64, reg.var.tnum.value as i64)
+        } else {
+            (reg.var.smin, reg.var.smax)
+        };
+        if high >= VAR_OFF_MAX || low <= -VAR_OFF_MAX {
+            let message = format!("invalid unbounded variable-offset{what} stack R{regno}");
+            let hint = "compare the index with a constant bound before using it";
+            return Err(self.reject_hint(Errno::EACCES, message, hint));
+        }
+        let (min, max) = (low + off, high + off + i64::from(size));
+        if min < -(STACK_BYTES as i64) || min > -1 || max > 0 {
+            let message = if reg.var.is_const() {
+                format!("invalid{what} stack R{regno} off={min} size={size}")
+            } else {
+                let tnum = reg.var.tnum;
+                format!(
+                    "invalid variable-offset{what} stack R{regno} var_off=({:#x}; {:#x}) off={off} size={size}",
+                    tnum.value, tnum.mask
+                )
+            };
+            let hint = "the stack is the 512 bytes below the frame pointer: keep the object \
+                        smaller, or the index within it";
+            return Err(self.reject_hint(Errno::EACCES, message, hint));
+        }
+        let depth = (-min) as u32;
+        let subprog = self.frame_of(&reg).subprog;
+        self.subprogs[subprog].stack_depth = self.subprogs[subprog].stack_depth.max(depth);
+        self.frame_of_mut(&reg).grow_stack((depth as usize).div_ceil(SLOT_BYTES));
+        Ok((min, max))
+    }
+
+    /// A store to the stack by an instruction (`check_stack_write`).
+    pub(crate) fn check_stack_write(
+        &mut self,
+        regno: u8,
+        off: i64,
+        size: u32,
+        value_regno: Option<u8>,
+    ) -> Result<()> {
+        let reg = *self.reg(regno);
+        let (min, max) = self.check_stack_bounds(regno, off, size, " write to")?;
+        let frame = reg.frame as usize;
+        for spi in slot_index(max - 1)..=slot_index(min) {
+            self.destroy_dynptr(frame, spi)?;
+        }
+        if reg.var.is_const() {
+            self.write_fixed(frame, min, size, value_regno)
+        } else {
+            self.write_variable(frame, min, max, value_regno)
+        }
+    }
+
+    fn destroy_dynptr(&mut self, frame: usize, spi: usize) -> Result<()> {
+        let slot = self.cur.slot(frame, spi);
+        if slot.is_some_and(|slot| slot.special() == Some(SlotKind::Dynptr)) {
+            call::destroy_if_dynptr(self, frame, spi)?;
+        }
+        Ok(())
+    }
+
+    /// The number a `BPF_ST` instruction stores, if the current instruction is one.
+    fn stored_immediate(&self) -> Option<i32> {
+        let insn = self.insn();
+        (insn.class() == BPF_ST && insn.mode() == BPF_MEM).then_some(insn.imm)
+    }
+
+    fn write_fixed(
+        &mut self,
+        frame: usize,
+        off: i64,
+        size: u32,
+        value_regno: Option<u8>,
+    ) -> Result<()> {
+        let spi = slot_index(off);
+        let aligned = off % SLOT_BYTES as i64 == 0;
+        let immediate = self.stored_immediate().filter(|_| value_regno.is_none());
+        let value = value_regno.map(|regno| *self.reg(regno));
+        if size as usize == SLOT_BYTES {
+            self.mark_stack_written(frame, spi);
+        }
+        match (value, immediate) {
+            (Some(value), _) if aligned && value.is_scalar() => {
+                let fits = value_bits(&value) <= size * 8;
+                if fits && let Some(regno) = value_regno {
+                    self.assign_scalar_id(regno);
+                }
+                let mut spilled = value_regno.map_or(value, |regno| *self.reg(regno));
+                if !fits {
+                    spilled.id = 0;
+                    spilled.off = 0;
+                }
+                self.spill(frame, spi, &spilled, size);
+            }
+            (None, Some(imm)) if aligned => {
+                let value = Reg::constant(i64::from(imm) as u64);
+                self.spill(frame, spi, &value, size);
+            }
+            (Some(value), _) if is_spillable(&value) => {
+                self.spill_pointer(frame, spi, &value, size)?;
+            }
+            _ => return self.write_data(frame, off, size, value_regno, immediate),
+        }
+        self.note_stack_access(frame, spi);
+        Ok(())
+    }
+
+    fn spill_pointer(&mut self, frame: usize, spi: usize, value: &Reg, size: u32) -> Result<()> {
+        if size as usize != SLOT_BYTES {
+            return Err(self.reject(Errno::EACCES, "invalid size of register spill"));
+        }
+        if frame != self.cur.depth() && value.is(Base::Stack) {
+            let message = "cannot spill pointers to stack into stack frame of the caller";
+            return Err(self.reject(Errno::EINVAL, message));
+        }
+        self.spill(frame, spi, value, size);
+        Ok(())
+    }
+
+    /// Keeps a register in a slot (`save_register_state`).
+    fn spill(&mut self, frame: usize, spi: usize, value: &Reg, size: u32) {
+        let Some(slot) = self.slot_mut(frame, spi) else { return };
+        scrub_special(slot);
+        slot.reg = *value;
+        let first = SLOT_BYTES - size as usize;
+        for kind in &mut slot.kinds[first..] {
+            *kind = SlotKind::Spill;
+        }
+        for kind in &mut slot.kinds[..first] {
+            if !matches!(*kind, SlotKind::Zero | SlotKind::Invalid) {
+                *kind = SlotKind::Misc;
+            }
+        }
+    }
+
+    fn write_data(
+        &mut self,
+        frame: usize,
+        off: i64,
+        size: u32,
+        value_regno: Option<u8>,
+        immediate: Option<i32>,
+    ) -> Result<()> {
+        let zero_reg = value_regno.filter(|&regno| self.reg(regno).is_null_const());
+        let is_zero = zero_reg.is_some() || immediate == Some(0);
+        if let Some(regno) = zero_reg {
+            // Later states rely on the zero, so it must be compared.
+            self.mark_chain_precision(regno)?;
+        }
+        let kind = if is_zero { SlotKind::Zero } else { SlotKind::Misc };
+        let Some(slot) = self.slot_mut(frame, slot_index(off)) else { return Ok(()) };
+        forget_spill(slot);
+        for byte in off..off + i64::from(size) {
+            slot.kinds[kind_index(byte)] = kind;
+        }
+        Ok(())
+    }
+
+    fn write_variable(
+        &mut self,
+        frame: usize,
+        min: i64,
+        max: i64,
+        value_regno: Option<u8>,
+    ) -> Result<()> {
+        let zero_reg = value_regno.filter(|&regno| self.reg(regno).is_null_const());
+        let immediate = self.stored_immediate().filter(|_| value_regno.is_none());
+        let is_zero = zero_reg.is_some() || immediate == Some(0);
+        let mut zero_used = false;
+        for off in min..max {
+            let Some(slot) = self.slot_mut(frame, slot_index(off)) else { continue };
+            let index = kind_index(off);
+            let kind = slot.kinds[index];
+            if is_zero && kind == SlotKind::Spill && slot.reg.is_null_const() {
+                zero_used = true;
+                continue;
+            }
+            if kind == SlotKind::Spill || slot.special().is_some() {
+                forget_spill(slot);
+            }
+            let stays_zero = is_zero && kind == SlotKind::Zero;
+            zero_used |= stays_zero;
+            slot.kinds[index] = if stays_zero { SlotKind::Zero } else { SlotKind::Misc };
+        }
+        match zero_reg {
+            Some(regno) if zero_used => self.mark_chain_precision(regno),
+            _ => Ok(()),
+        }
+    }
+
+    /// A load from the stack by an instruction (`check_stack_read`). Sets `value_regno`.
+    pub(crate) fn check_stack_read(
+        &mut self,
+        regno: u8,
+        off: i64,
+        size: u32,
+        value_regno: Option<u8>,
+    ) -> Result<()> {
+        let reg = *self.reg(regno);
+        if reg.var.is_const() {
+            let (min, _) = self.check_stack_bounds(regno, off, size, " read from")?;
+            return self.read_fixed(reg.frame as usize, min, size, value_regno);
+        }
+        let Some(value_regno) = value_regno else {
+            let message = format!(
+                "variable offset stack pointer cannot be passed into helper function; R{regno}"
+            );
+            return Err(self.reject(Errno::EACCES, message));
+        };
+        self.check_stack_range_initialized(regno, off, size, Access::Read, false, false)?;
+        let (min, max) = self.check_stack_bounds(regno, off, size, " read from")?;
+        self.load_data(reg.frame as usize, min, max, value_regno);
+        Ok(())
+    }
+
+    fn read_fixed(
+        &mut self,
+        frame: usize,
+        off: i64,
+        size: u32,
+        value_regno: Option<u8>,
+    ) -> Result<()> {
+        let spi = slot_index(off);
+        let slot = self.cur.slot(frame, spi).copied().unwrap_or(StackSlot::EMPTY);
+        self.mark_stack_read(frame, spi);
+        if !slot.is_spill() {
+            self.check_data(&slot, off, size)?;
+            if let Some(regno) = value_regno {
+                self.load_data(frame, off, off + i64::from(size), regno);
+            }
+            return Ok(());
+        }
+        let spill_size = slot.kinds.iter().filter(|kind| **kind == SlotKind::Spill).count() as u32;
+        if size as usize == SLOT_BYTES && spill_size as usize == SLOT_BYTES {
+            if let Some(regno) = value_regno {
+                self.assign_spilled_id(frame, spi);
+                let value = self.cur.slot(frame, spi).map_or(Reg::UNKNOWN, |slot| slot.reg);
+                *self.reg_mut(regno) = value;
+            }
+            self.note_stack_access(frame, spi);
+            return Ok(());
+        }
+        if !slot.reg.is_scalar() {
+            let hint = "a pointer stored to the stack must be loaded back as 8 bytes";
+            let message = "invalid size of register fill";
+            return Err(self.reject_hint(Errno::EACCES, message, hint));
+        }
+        let Some(regno) = value_regno else { return Ok(()) };
+        if size <= spill_size && off % SLOT_BYTES as i64 == 0 {
+            self.fill_narrow(frame, spi, size, spill_size, regno);
+            return Ok(());
+        }
+        self.fill_bytes(frame, off, size, &slot, regno)
+    }
+
+    /// The low bytes of a spilled number.
+    fn fill_narrow(&mut self, frame: usize, spi: usize, size: u32, spill_size: u32, regno: u8) {
+        let spilled = |v: &Self| v.cur.slot(frame, spi).map_or(Reg::UNKNOWN, |slot| slot.reg);
+        if size == 4 && spill_size == 4 && value_bits(&spilled(self)) <= 32 {
+            self.assign_spilled_id(frame, spi);
+        }
+        let mut value = spilled(self);
+        if value_bits(&value) > size * 8 {
+            value.id = 0;
+            value.off = 0;
+        }
+        *self.reg_mut(regno) = value;
+        self.note_stack_access(frame, spi);
+    }
+
+    /// Some bytes of a slot that holds a spilled number among others.
+    fn fill_bytes(
+        &mut self,
+        frame: usize,
+        off: i64,
+        size: u32,
+        slot: &StackSlot,
+        regno: u8,
+    ) -> Result<()> {
+        let kinds = (off..off + i64::from(size)).map(|byte| slot.kinds[kind_index(byte)]);
+        let spilled = kinds.clone().filter(|kind| *kind == SlotKind::Spill).count();
+        let zeros = kinds.filter(|kind| *kind == SlotKind::Zero).count();
+        let all = size as usize;
+        if spilled == all && slot.reg.is_null_const() {
+            *self.reg_mut(regno) = Reg::constant(0);
+            self.note_stack_access(frame, slot_index(off));
+        } else if zeros == all {
+            *self.reg_mut(regno) = Reg::constant(0);
+        } else {
+            self.mark_reg_unknown(regno);
+        }
+        Ok(())
+    }
+
+    /// Bytes that are data, or uninitialised (which privileged programs may read).
+    fn check_data(&self, slot: &StackSlot, off: i64, size: u32) -> Result<()> {
+        for (i, byte) in (off..off + i64::from(size)).enumerate() {
+            let kind = slot.kinds[kind_index(byte)];
+            if !matches!(kind, SlotKind::Misc | SlotKind::Zero | SlotKind::Invalid) {
+                let message = format!("invalid read from stack off {off}+{i} size {size}");
+                return Err(self.reject(Errno::EACCES, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Data bytes become 0 if all are zero, else an unknown number (`mark_reg_stack_read`).
+    fn load_data(&mut self, frame: usize, min: i64, max: i64, regno: u8) {
+        let zero = (min..max).all(|off| {
+            let slot = self.cur.slot(frame, slot_index(off));
+            slot.is_some_and(|slot| slot.kinds[kind_index(off)] == SlotKind::Zero)
+        });
+        *self.reg_mut(regno) = if zero { Reg::constant(0) } else { Reg::UNKNOWN };
+    }
+
+    /// A callee reads or (`access`) writes the bytes; they must hold data.
+    pub(crate) fn check_stack_range_initialized(
+        &mut self,
+        regno: u8,
+        off: i64,
+        size: u32,
+        access: Access,
+        zero_size_allowed: bool,
+        raw: bool,
+    ) -> Result<()> {
+        if size == 0 && !zero_size_allowed {
+            return Err(self.reject(Errno::EACCES, format!("invalid zero-sized read: R{regno}")));
+        }
+        let reg = *self.reg(regno);
+        let (min, max) = self.check_stack_bounds(regno, off, size, " indirect access to")?;
+        let frame = reg.frame as usize;
+        let raw = raw && reg.var.is_const();
+        for byte in min..max {
+            let (spi, index) = (slot_index(byte), kind_index(byte));
+            let slot = self.cur.slot(frame, spi).copied().unwrap_or(StackSlot::EMPTY);
+            if raw {
+                if slot.kinds[index] == SlotKind::Dynptr {
+                    let message = format!("potential write to dynptr at off={byte} disallowed");
+                    return Err(self.reject(Errno::EACCES, message));
+                }
+                continue;
+            }
+            if slot.special().is_some() {
+                let at = byte - min;
+                let message =
+                    format!("invalid read from stack R{regno} off {min}+{at} size {size}");
+                return Err(self.reject(Errno::EACCES, message));
+            }
+            if access == Access::Write && let Some(slot) = self.slot_mut(frame, spi) {
+                if slot.kinds[index] == SlotKind::Spill {
+                    forget_spill(slot);
+                }
+                slot.kinds[index] = SlotKind::Misc;
+            }
+            self.mark_stack_read(frame, spi);
+        }
+        Ok(())
+    }
+
+    /// A scalar about to be copied gets an id, so that what is learned of the copy is known of it
+    /// (`assign_scalar_id_before_mov`).
+    pub(crate) fn assign_scalar_id(&mut self, regno: u8) {
+        let mut reg = *self.reg(regno);
+        self.with_scalar_id(&mut reg);
+        *self.reg_mut(regno) = reg;
+    }
+
+    fn assign_spilled_id(&mut self, frame: usize, spi: usize) {
+        let Some(mut reg) = self.cur.slot(frame, spi).map(|slot| slot.reg) else { return };
+        self.with_scalar_id(&mut reg);
+        if let Some(slot) = self.slot_mut(frame, spi) {
+            slot.reg = reg;
+        }
+    }
+
+    fn with_scalar_id(&mut self, reg: &mut Reg) {
+        if !reg.is_scalar() {
+            return;
+        }
+        if reg.id & ADD_CONST != 0 {
+            // One distance to the id is all that can be kept.
+            reg.id = 0;
+            reg.off = 0;
+        }
+        if reg.id == 0 && !reg.var.is_const() {
+            reg.id = self.new_id();
+        }
+    }
+
+    fn slot_mut(&mut self, frame: usize, spi: usize) -> Option<&mut StackSlot> {
+        self.cur.frames.get_mut(frame)?.stack.get_mut(spi)
+    }
+
+    /// Slot `spi` of frame `frame` is read here: states in which it differs are not equal
+    /// (the read marks of the kernel's liveness analysis).
+    pub(crate) fn mark_stack_read(&mut self, frame: usize, spi: usize) {
+        let bit = 1u64 << (spi & 63);
+        let written = self.cur.frames.get(frame).is_none_or(|f| f.stack_written & bit != 0);
+        if !written {
+            let parent = self.cur.parent;
+            self.mark_parents_read(parent, frame, bit);
+        }
+    }
+
+    /// Marks the slots of `bits` read in a state and the states it came from. True: new marks.
+    pub(crate) fn mark_parents_read(
+        &mut self,
+        mut parent: Option<usize>,
+        frame: usize,
+        mut bits: u64,
+    ) -> bool {
+        let mut changed = false;
+        while let Some(id) = parent {
+            let state = self.arena.state_mut(id);
+            let Some(owner): Option<&mut Frame> = state.frames.get_mut(frame) else { break };
+            bits &= !owner.stack_read;
+            if bits == 0 {
+                break;
+            }
+            owner.stack_read |= bits;
+            changed = true;
+            bits &= !owner.stack_written;
+            parent = state.parent;
+        }
+        changed
+    }
+
+    /// Slot `spi` of frame `frame` is fully overwritten here.
+    pub(crate) fn mark_stack_written(&mut self, frame: usize, spi: usize) {
+        if let Some(frame) = self.cur.frames.get_mut(frame) {
+            frame.stack_written |= 1u64 << (spi & 63);
+        }
+    }
+}
+
+/// Pointers that keep their type on the stack (`is_spillable_regtype`).
+fn is_spillable(reg: &Reg) -> bool {
+    !matches!(reg.base(), Base::NotInit | Base::Scalar | Base::Dynptr)
+}
+
+/// The slot no longer holds what filled all of it.
+fn scrub_special(slot: &mut StackSlot) {
+    if slot.special().is_some() {
+        slot.fill(SlotKind::Misc);
+    }
+}
+
+/// What was spilled becomes data (`scrub_spilled_slot`).
+fn forget_spill(slot: &mut StackSlot) {
+    slot.reg = Reg::NOT_INIT;
+    for kind in &mut slot.kinds {
+        if !matches!(kind, SlotKind::Invalid | SlotKind::Zero | SlotKind::Misc) {
+            *kind = SlotKind::Misc;
+        }
+    }
+}
+
+/// A number of which nothing is known, as a spilled register.
+pub(crate) const UNBOUND: Reg = Reg { var: Scalar::UNKNOWN, ..Reg::UNKNOWN };
