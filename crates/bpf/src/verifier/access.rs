@@ -7,7 +7,7 @@ use crate::program::{AttachType, DataSection, MapDef, MapType};
 use super::call;
 use super::env::{Access, Result, Verifier};
 use super::facts::AccessFact;
-use super::reg::{Base, Flags, Payload, Reg};
+use super::reg::{Base, DynptrKind, Flags, Payload, Reg};
 use super::show::type_name;
 use super::stack::VAR_OFF_MAX;
 
@@ -71,7 +71,7 @@ impl Verifier<'_> {
                 self.load_unknown(&m);
             }
             Base::Socket | Base::SockCommon | Base::TcpSock | Base::XdpSock => {
-                self.sock_access(&m, &reg, off)?;
+                self.sock_access(&m, &reg)?;
             }
             Base::BtfId => {
                 call::check_btf_access(self, m.regno, m.off, m.size, m.access, m.value_regno)?;
@@ -228,16 +228,11 @@ impl Verifier<'_> {
         self.reject(Errno::EACCES, format!("R{regno} cannot write into {name}"))
     }
 
-    fn sock_access(&mut self, m: &MemAccess, reg: &Reg, off: i64) -> Result<()> {
+    fn sock_access(&mut self, m: &MemAccess, reg: &Reg) -> Result<()> {
         if m.access == Access::Write {
             return Err(self.cannot_write(m.regno, reg));
         }
-        if reg.var.smin < 0 || !call::is_valid_sock_access(reg.base(), off, m.size) {
-            let name = type_name(reg.kind);
-            let (regno, size) = (m.regno, m.size);
-            let message = format!("R{regno} invalid {name} access off={off} size={size}");
-            return Err(self.reject(Errno::EACCES, message));
-        }
+        call::check_sock_access(self, m.regno, m.off, m.size, m.access)?;
         self.load_unknown(m);
         Ok(())
     }
@@ -460,7 +455,11 @@ impl Verifier<'_> {
     /// Packet contents or bounds changed: no packet pointer or slice of the packet is usable
     /// (`clear_all_pkt_pointers`).
     pub(crate) fn clear_all_packet_pointers(&mut self) {
-        let packet_ids = call::packet_dynptr_ids(self);
+        let slots = self.cur.frames.iter().flat_map(|frame| &frame.stack);
+        let packet_ids: Vec<u32> = slots
+            .filter(|slot| matches!(slot.reg.dynptr(), Some(DynptrKind::Xdp | DynptrKind::Skb)))
+            .map(|slot| slot.reg.id)
+            .collect();
         self.cur.invalidate_regs(|reg| {
             reg.is_packet_any() || (reg.dynptr_id() != 0 && packet_ids.contains(&reg.dynptr_id()))
         });

@@ -25,6 +25,8 @@ pub(crate) struct Arena {
     /// By instruction (and, within it, newest last).
     by_insn: HashMap<usize, Vec<StateId>>,
     live: usize,
+    /// Evicted and not yet freed.
+    retired: Vec<StateId>,
 }
 
 impl Arena {
@@ -75,24 +77,27 @@ impl Arena {
         &mut self.get_mut(id).state
     }
 
-    /// Stops comparing with a state; frees it once nothing refers to it.
-    pub(crate) fn evict(&mut self, id: StateId) {
+    /// Stops comparing with a state.
+    pub(crate) fn retire(&mut self, id: StateId) {
         let insn_idx = self.state(id).insn_idx;
         if let Some(ids) = self.by_insn.get_mut(&insn_idx) {
             ids.retain(|&other| other != id);
         }
         self.get_mut(id).evicted = true;
-        self.free_if_unused(id);
+        self.retired.push(id);
     }
 
-    /// Frees an evicted state without children; `pinned` says who else refers to it.
-    pub(crate) fn free_if_unused(&mut self, id: StateId) {
-        let item = self.get(id);
-        if item.evicted && item.state.branches == 0 {
-            self.items[id] = None;
-            self.free.push(id);
-            self.live -= 1;
-        }
+    /// States retired but still referred to.
+    pub(crate) fn retired(&self) -> Vec<StateId> {
+        self.retired.clone()
+    }
+
+    /// Frees a retired state that nothing refers to any more.
+    pub(crate) fn free(&mut self, id: StateId) {
+        self.items[id] = None;
+        self.retired.retain(|&other| other != id);
+        self.free.push(id);
+        self.live -= 1;
     }
 
     /// States kept at this moment.

@@ -157,7 +157,11 @@ impl Verifier<'_> {
                 return Err(self.reject_at(idx, Errno::EINVAL, message));
             };
             if !starts.contains(&target) {
-                return Err(self.reject_at(idx, Errno::EINVAL, "jump into the middle of ldimm64 insn"));
+                return Err(self.reject_at(
+                    idx,
+                    Errno::EINVAL,
+                    "jump into the middle of ldimm64 insn",
+                ));
             }
         }
         for subprog in &self.subprogs {
@@ -255,9 +259,7 @@ impl Verifier<'_> {
             todo.extend_from_slice(self.successors(idx).as_slice());
         }
         match reached.iter().position(|reached| !reached) {
-            Some(idx) => {
-                Err(self.reject_at(idx, Errno::EINVAL, format!("unreachable insn {idx}")))
-            }
+            Some(idx) => Err(self.reject_at(idx, Errno::EINVAL, format!("unreachable insn {idx}"))),
             None => Ok(()),
         }
     }
@@ -297,9 +299,5 @@ pub(crate) fn relative(idx: usize, distance: i64) -> Option<usize> {
 
 /// How far a jump goes: `gotol` (JMP32|JA) keeps its distance in the immediate.
 pub(crate) fn jump_distance(insn: &Insn) -> i64 {
-    if insn.class() == BPF_JMP32 && insn.op() == BPF_JA {
-        insn.imm.into()
-    } else {
-        insn.off.into()
-    }
+    if insn.class() == BPF_JMP32 && insn.op() == BPF_JA { insn.imm.into() } else { insn.off.into() }
 }

@@ -31,7 +31,7 @@ impl Verifier<'_> {
     }
 
     /// Registers an instruction reads and registers it overwrites.
-    fn use_def(&self, idx: usize) -> (u16, u16) {
+    pub(crate) fn use_def(&self, idx: usize) -> (u16, u16) {
         let insn = self.insn_at(idx);
         let (dst, src) = (1u16 << insn.dst, 1u16 << insn.src);
         match insn.class() {

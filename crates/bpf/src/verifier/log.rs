@@ -1,8 +1,8 @@
 //! The kernel-style log: states, instructions and source lines along each path.
 
-use std::fmt::Write as _;
-
+use crate::disasm::Disasm;
 use crate::errno::Errno;
+use crate::insn::REG_COUNT;
 
 use super::env::Verifier;
 use super::rejection::{RejectedInsn, Rejection, SourceLine};
@@ -27,14 +27,16 @@ impl Log {
     }
 
     /// Appends, up to the limit.
-    pub(crate) fn push(&mut self, text: std::fmt::Arguments<'_>) {
+    pub(crate) fn push(&mut self, text: &str) {
         if self.level == 0 || self.full {
             return;
         }
-        if self.text.write_fmt(text).is_err() || self.text.len() > self.bytes_max {
+        if self.text.len() + text.len() > self.bytes_max {
             self.full = true;
             self.text.push_str("\n(log cut here: its limit is reached)\n");
+            return;
         }
+        self.text.push_str(text);
     }
 
     pub(crate) fn take(&mut self) -> String {
@@ -51,9 +53,10 @@ impl Verifier<'_> {
         message: String,
         hint: &str,
     ) -> Box<Rejection> {
-        let insn = insn_idx.filter(|&idx| idx < self.prog.insns.len()).map(|index| RejectedInsn {
+        let index = insn_idx.filter(|&idx| idx < self.prog.insns.len());
+        let insn = index.map(|index| RejectedInsn {
             index,
-            text: String::new(),
+            text: self.insn_text(index),
             source: self.prog.line_of(index).map(|line| SourceLine {
                 file: line.file.clone(),
                 line: line.line,
@@ -61,12 +64,89 @@ impl Verifier<'_> {
                 text: line.text.clone(),
             }),
         });
-        Box::new(Rejection {
-            errno,
-            message,
-            hint: hint.to_owned(),
-            insn,
-            registers: String::new(),
-        })
+        let registers = match index {
+            Some(index) if index == self.insn_idx => self.used_registers(),
+            _ => String::new(),
+        };
+        Box::new(Rejection { errno, message, hint: hint.to_owned(), insn, registers })
+    }
+
+    fn insn_text(&self, idx: usize) -> String {
+        Disasm::of(self.prog, idx).map(|text| text.to_string()).unwrap_or_default()
+    }
+
+    /// The registers that the current instruction reads.
+    fn used_registers(&self) -> String {
+        let (used, _) = self.use_def(self.insn_idx);
+        let frame = self.cur.frame();
+        let shown = (0..REG_COUNT).filter(|regno| used & (1 << regno) != 0).map(|regno| {
+            format!("R{regno}={}", self.show_reg(&frame.regs[regno], self.cur.depth()))
+        });
+        shown.collect::<Vec<_>>().join(" ")
+    }
+
+    /// The instruction about to be checked, with its source line and, at level 2, the state.
+    pub(crate) fn log_insn(&mut self) {
+        if !self.log.wants(1) {
+            return;
+        }
+        let idx = self.insn_idx;
+        if let Some(line) = self.prog.line_of(idx)
+            && line.insn as usize == idx
+        {
+            let source = format!("; {} @ {}:{}\n", line.text, line.file, line.line);
+            self.log.push(&source);
+        }
+        let mut text = format!("{idx}: {}", self.insn_text(idx));
+        if self.log.wants(2) {
+            text = format!("{text:<48}; {}", self.show_frame(self.cur.frame(), self.cur.depth()));
+        }
+        text.push('\n');
+        self.log.push(&text);
+    }
+
+    /// A queued path is taken up.
+    pub(crate) fn log_path(&mut self) {
+        if !self.log.wants(1) {
+            return;
+        }
+        let state = self.show_frame(self.cur.frame(), self.cur.depth());
+        let prev = self.prev_insn_idx.cast_signed();
+        let text = format!("\nfrom {prev} to {}: {state}\n", self.insn_idx);
+        self.log.push(&text);
+    }
+
+    /// The path ends in a state explored before.
+    pub(crate) fn log_safe(&mut self) {
+        if self.log.wants(1) {
+            let text =
+                format!("from {} to {}: safe\n", self.prev_insn_idx.cast_signed(), self.insn_idx);
+            self.log.push(&text);
+        }
+    }
+
+    /// Something that changes frames has happened.
+    pub(crate) fn log_state(&mut self, what: &str) {
+        if self.log.wants(1) {
+            let state = self.show_frame(self.cur.frame(), self.cur.depth());
+            let text = format!("{what}: frame{}: {state}\n", self.cur.depth());
+            self.log.push(&text);
+        }
+    }
+
+    /// The kernel's last lines.
+    pub(crate) fn log_stats(&mut self) {
+        if self.log.wants(1) {
+            let stats = &self.stats;
+            let text = format!(
+                "processed {} insns (limit {}) max_states_per_insn {} total_states {} peak_states {}\n",
+                stats.insns_processed,
+                self.options.insns_processed_max,
+                stats.max_states_per_insn,
+                stats.total_states,
+                stats.peak_states
+            );
+            self.log.push(&text);
+        }
     }
 }

@@ -5,27 +5,42 @@
 //! instruction, `prune.rs` ends it where a state equal to an earlier one is reached, and
 //! `precision.rs` finds out which numbers mattered, so that most states are equal.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::errno::Errno;
 use crate::program::Linked;
+
+use env::Verifier;
 
 mod access;
 mod alu;
 mod arena;
 mod args;
+mod backtrack;
 mod call;
 mod callback;
+mod cfg;
 mod compare;
+mod depth;
 mod env;
+mod equal;
 mod facts;
+mod follow;
+mod jump;
+mod ksym;
+mod liveness;
 mod log;
+mod pointer;
 mod precision;
+mod prune;
 mod reg;
 mod rejection;
 mod scalar;
 mod scc;
+mod show;
+mod stack;
 mod state;
+mod structure;
+mod subprog;
 mod tnum;
 mod verified;
 
@@ -97,7 +112,67 @@ pub fn verify(linked: Linked, options: &Options) -> Result<Verified, Box<Rejecti
 
 /// As [`verify`], with the log and statistics whatever the outcome.
 pub fn verify_with_log(linked: Linked, options: &Options) -> Report {
-    let verifier = env::Verifier::new(&linked, options);
-    let rejection = verifier.reject(Errno::EOPNOTSUPP, "the verifier is not complete yet");
-    Report { result: Err(rejection), log: String::new(), stats: Stats::default() }
+    let start = Instant::now();
+    let mut verifier = Verifier::new(&linked, options);
+    let outcome = verifier.run();
+    verifier.stats.elapsed = start.elapsed();
+    if let Err(rejection) = &outcome {
+        verifier.log.push(&format!("{}\n", rejection.message));
+    }
+    verifier.log_stats();
+    let stats = verifier.stats.clone();
+    let log = verifier.log.take();
+    let facts = verifier.facts();
+    let subprograms = verifier.subprogram_facts();
+    let result = outcome.map(|()| Verified::new(linked, facts, subprograms, stats.clone()));
+    Report { result, log, stats }
+}
+
+impl Verifier<'_> {
+    /// All passes, in the kernel's order (`bpf_check`).
+    fn run(&mut self) -> env::Result<()> {
+        self.check_structure()?;
+        self.check_cfg()?;
+        self.insn_idx = 0;
+        self.follow_function(0)?;
+        self.follow_global_functions()?;
+        self.check_stack_depth()
+    }
+
+    /// Global functions that something reached calls, until there are no new ones
+    /// (`do_check_subprogs`).
+    fn follow_global_functions(&mut self) -> env::Result<()> {
+        let mut done = vec![false; self.subprogs.len()];
+        loop {
+            let next =
+                (1..self.subprogs.len()).find(|&index| self.subprogs[index].called && !done[index]);
+            let Some(index) = next else { return Ok(()) };
+            done[index] = true;
+            self.follow_function(index)?;
+        }
+    }
+
+    fn facts(&mut self) -> Vec<InsnFacts> {
+        self.aux.iter_mut().map(|aux| std::mem::take(&mut aux.facts)).collect()
+    }
+
+    fn subprogram_facts(&self) -> Vec<SubprogramFacts> {
+        let kind = |index: usize, subprog: &env::Subprog| match subprog {
+            _ if index == 0 => SubprogramKind::Entry,
+            subprog if subprog.is_exception_callback => SubprogramKind::ExceptionCallback,
+            subprog if subprog.is_async_callback => SubprogramKind::AsyncCallback,
+            subprog if subprog.is_callback => SubprogramKind::Callback,
+            subprog if subprog.global => SubprogramKind::Global,
+            _ => SubprogramKind::Static,
+        };
+        let facts = self.subprogs.iter().enumerate().map(|(index, subprog)| SubprogramFacts {
+            start: subprog.start,
+            end: subprog.end,
+            stack_bytes: subprog.stack_depth,
+            kind: kind(index, subprog),
+            reachable: self.aux.get(subprog.start).is_some_and(|aux| aux.seen),
+            tail_call_reachable: subprog.tail_call_reachable,
+        });
+        facts.collect()
+    }
 }

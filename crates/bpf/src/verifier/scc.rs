@@ -35,6 +35,8 @@ pub(crate) struct Backedge {
 #[derive(Debug, Default)]
 pub(crate) struct Loops {
     pub(crate) visits: HashMap<LoopKey, LoopVisit>,
+    /// Back edges of all visits.
+    open: usize,
 }
 
 /// Rounds of carrying marks over back edges before everything is marked (`MAX_BACKEDGE_ITERS`).
@@ -78,11 +80,18 @@ impl Verifier<'_> {
         }
         visit.entry = None;
         let backedges = std::mem::take(&mut visit.backedges);
-        self.propagate_backedges(backedges);
+        self.loops.open -= backedges.len();
+        if !backedges.is_empty() {
+            self.propagate_backedges(backedges);
+            self.free_retired();
+        }
     }
 
     /// The marks of a state are not final (`incomplete_read_marks`).
     pub(crate) fn marks_incomplete(&self, state: &State) -> bool {
+        if self.loops.open == 0 {
+            return false;
+        }
         let Some(key) = self.loop_key(state) else { return false };
         self.loops.visits.get(&key).is_some_and(|visit| !visit.backedges.is_empty())
     }
@@ -92,6 +101,7 @@ impl Verifier<'_> {
         let Some(key) = self.loop_key(self.arena.state(equal)) else { return false };
         let Some(visit) = self.loops.visits.get_mut(&key) else { return false };
         visit.backedges.push(Backedge { state, equal });
+        self.loops.open += 1;
         true
     }
 
@@ -106,7 +116,7 @@ impl Verifier<'_> {
             let mut changed = false;
             for backedge in &mut backedges {
                 changed |= self.propagate_liveness(backedge.equal, &backedge.state);
-                changed |= self.propagate_precision(backedge.equal, &mut backedge.state, true);
+                changed |= self.propagate_precision(backedge.equal, &mut backedge.state);
             }
             if !changed {
                 return;

@@ -385,7 +385,9 @@ impl Verifier<'_> {
                     format!("invalid read from stack R{regno} off {min}+{at} size {size}");
                 return Err(self.reject(Errno::EACCES, message));
             }
-            if access == Access::Write && let Some(slot) = self.slot_mut(frame, spi) {
+            if access == Access::Write
+                && let Some(slot) = self.slot_mut(frame, spi)
+            {
                 if slot.kinds[index] == SlotKind::Spill {
                     forget_spill(slot);
                 }

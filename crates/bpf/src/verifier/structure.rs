@@ -115,9 +115,7 @@ fn alu_reserved(insn: &Insn) -> bool {
     let is64 = insn.class() == BPF_ALU64;
     match insn.op() {
         BPF_NEG => insn.src != 0 || insn.off != 0 || insn.imm != 0,
-        BPF_END => {
-            insn.src != 0 || insn.off != 0 || !matches!(insn.imm, 16 | 32 | 64)
-        }
+        BPF_END => insn.src != 0 || insn.off != 0 || !matches!(insn.imm, 16 | 32 | 64),
         BPF_MOV if insn.is_reg_operand() => {
             let sign_extension = matches!(insn.off, 0 | 8 | 16) || (is64 && insn.off == 32);
             // off 1, imm u32::MAX-like: cast into another address space (arena).
@@ -125,9 +123,7 @@ fn alu_reserved(insn: &Insn) -> bool {
             !(cast || (sign_extension && insn.imm == 0))
         }
         BPF_MOV => insn.src != 0 || insn.off != 0,
-        BPF_DIV | BPF_MOD => {
-            !matches!(insn.off, 0 | 1) || operand_reserved(insn)
-        }
+        BPF_DIV | BPF_MOD => !matches!(insn.off, 0 | 1) || operand_reserved(insn),
         _ => insn.off != 0 || operand_reserved(insn),
     }
 }

@@ -1,0 +1,112 @@
+//! Stack over the whole call chain: 512 bytes at most, 256 below a tail call
+//! (`check_max_stack_depth`).
+
+use std::collections::HashMap;
+
+use crate::errno::Errno;
+use crate::insn::{BPF_CALL, BPF_JMP, STACK_BYTES};
+
+use super::env::{Result, Verifier};
+use super::state::FRAME_COUNT_MAX;
+
+/// `bpf_tail_call`.
+const TAIL_CALL: i32 = 12;
+/// What the callers of a function with a tail call may use of the stack.
+const TAIL_CALL_STACK_MAX: u32 = 256;
+
+/// A call or callback reference: who, where, whom.
+#[derive(Clone, Copy)]
+struct Edge {
+    idx: usize,
+    callee: usize,
+    direct: bool,
+}
+
+impl Verifier<'_> {
+    /// Checks every call chain from the entry and from each async callback.
+    pub(crate) fn check_stack_depth(&mut self) -> Result<()> {
+        let edges = self.call_edges();
+        let roots: Vec<usize> = (0..self.subprogs.len())
+            .filter(|&index| index == 0 || self.subprogs[index].is_async_callback)
+            .collect();
+        // The most stack seen above a function, so that each is walked again only when deeper.
+        let mut seen = HashMap::new();
+        for root in roots {
+            let mut chain = vec![root];
+            self.walk_calls(&edges, &mut chain, 0, &mut seen)?;
+        }
+        Ok(())
+    }
+
+    fn call_edges(&mut self) -> Vec<Vec<Edge>> {
+        let mut edges = vec![Vec::new(); self.subprogs.len()];
+        for idx in 0..self.prog.insns.len() {
+            let insn = self.insn_at(idx);
+            let owner = self.subprog_of(idx);
+            if insn.code == (BPF_JMP | BPF_CALL) && insn.src == 0 && insn.imm == TAIL_CALL {
+                self.subprogs[owner].has_tail_call = true;
+            }
+            let direct = insn.is_pseudo_call();
+            if (direct || insn.is_func_ref())
+                && let Some(callee) = self.callee(idx, &insn)
+            {
+                edges[owner].push(Edge { idx, callee, direct });
+            }
+        }
+        edges
+    }
+
+    /// Bytes one frame takes: the machine code keeps it aligned to 16.
+    fn frame_bytes(&self, subprog: usize) -> u32 {
+        self.subprogs[subprog].stack_depth.max(1).div_ceil(16) * 16
+    }
+
+    fn walk_calls(
+        &mut self,
+        edges: &[Vec<Edge>],
+        chain: &mut Vec<usize>,
+        above: u32,
+        seen: &mut HashMap<(usize, usize), u32>,
+    ) -> Result<()> {
+        let Some(&subprog) = chain.last() else { return Ok(()) };
+        let start = self.subprogs[subprog].start;
+        if chain.len() > 1 && self.subprogs[subprog].has_tail_call {
+            if above >= TAIL_CALL_STACK_MAX {
+                let message = format!(
+                    "tail_calls are not allowed when call stack of previous frames is {above} bytes. Too large"
+                );
+                return Err(self.reject_at(start, Errno::EACCES, message));
+            }
+            for &caller in chain.iter() {
+                self.subprogs[caller].tail_call_reachable = true;
+            }
+        }
+        self.subprogs[subprog].tail_call_reachable |= self.subprogs[subprog].has_tail_call;
+        let depth = above + self.frame_bytes(subprog);
+        if depth > STACK_BYTES as u32 {
+            let count = chain.len();
+            let message = format!("combined stack size of {count} calls is {depth}. Too large");
+            return Err(self.reject_at(start, Errno::EACCES, message));
+        }
+        for edge in &edges[subprog] {
+            // Async callbacks start on a stack of their own.
+            if !edge.direct && self.subprogs[edge.callee].is_async_callback {
+                continue;
+            }
+            if chain.len() >= FRAME_COUNT_MAX {
+                let message = format!("the call stack of {} frames is too deep !", chain.len() + 1);
+                return Err(self.reject_at(edge.idx, Errno::E2BIG, message));
+            }
+            let key = (edge.callee, chain.len());
+            let tail_calls = self.subprogs[edge.callee].tail_call_reachable;
+            if !tail_calls && seen.get(&key).is_some_and(|&deepest| deepest >= depth) {
+                continue;
+            }
+            seen.insert(key, depth);
+            chain.push(edge.callee);
+            self.walk_calls(edges, chain, depth, seen)?;
+            chain.pop();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! Is one state as safe as another: whatever the program does from the current state, it could
+//! have done from the explored one (`states_equal`).
+
+use super::env::Verifier;
+use super::reg::{ADD_CONST, Base, Reg};
+use super::stack::UNBOUND;
+use super::state::{Frame, Ref, RefKind, Refs, SLOT_BYTES, SlotKind, StackSlot, State};
+
+/// How alike states must be (`enum exact_level`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Exact {
+    /// What wasn't used may differ; marks of the old state are final.
+    Not,
+    /// The same: to find endless loops.
+    Yes,
+    /// Within its ranges, all scalars taken as precise: the old state's marks aren't final.
+    Range,
+}
+
+/// Which id of the old state is which of the current one.
+#[derive(Default)]
+pub(crate) struct IdMap {
+    pairs: Vec<(u32, u32)>,
+    invented: u32,
+}
+
+impl IdMap {
+    /// Consistent with what was said before (`check_ids`).
+    pub(crate) fn same(&mut self, old: u32, current: u32) -> bool {
+        if (old == 0) != (current == 0) {
+            return false;
+        }
+        if old == 0 {
+            return true;
+        }
+        for &(known_old, known_current) in &self.pairs {
+            if known_old == old {
+                return known_current == current;
+            }
+            if known_current == current {
+                return false;
+            }
+        }
+        self.pairs.push((old, current));
+        true
+    }
+
+    /// As [`IdMap::same`]; a scalar without id is linked with nothing, as one with an id of its
+    /// own (`check_scalar_ids`).
+    fn same_scalar(&mut self, old: u32, current: u32) -> bool {
+        let old = if old != 0 { old } else { self.invent() };
+        let current = if current != 0 { current } else { self.invent() };
+        self.same(old, current)
+    }
+
+    fn invent(&mut self) -> u32 {
+        self.invented += 1;
+        // Above all ids a verification of a million instructions can give out.
+        (1 << 30) + self.invented
+    }
+}
+
+impl Verifier<'_> {
+    /// Whether `current` needs no exploring because `old` was (or is being) explored.
+    pub(crate) fn states_equal(&self, old: &State, current: &State, exact: Exact) -> bool {
+        let mut ids = IdMap::default();
+        old.frames.len() == current.frames.len()
+            && old.in_sleepable == current.in_sleepable
+            && refs_equal(&old.refs, &current.refs, &mut ids)
+            && (0..old.frames.len()).all(|depth| {
+                let (a, b) = (&old.frames[depth], &current.frames[depth]);
+                a.callsite == b.callsite
+                    && a.subprog == b.subprog
+                    && self.frames_equal(a, b, old.frame_insn(depth), exact, &mut ids)
+            })
+    }
+
+    fn frames_equal(
+        &self,
+        old: &Frame,
+        current: &Frame,
+        insn_idx: usize,
+        exact: Exact,
+        ids: &mut IdMap,
+    ) -> bool {
+        if old.callback_depth > current.callback_depth {
+            return false;
+        }
+        let live = self.aux.get(insn_idx).map_or(u16::MAX, |aux| aux.live_regs);
+        let regs = old.regs.iter().zip(&current.regs).enumerate();
+        let mut live_regs = regs.filter(|(regno, _)| live & (1 << regno) != 0);
+        live_regs.all(|(_, (a, b))| regs_equal(a, b, exact, ids))
+            && stacks_equal(old, current, exact, ids)
+    }
+}
+
+fn refs_equal(old: &Refs, current: &Refs, ids: &mut IdMap) -> bool {
+    let counts = |refs: &Refs| {
+        (
+            refs.list.len(),
+            refs.active_locks,
+            refs.active_preempt_locks,
+            refs.active_rcu_locks,
+            refs.active_lock_owner,
+        )
+    };
+    let same_ref = |a: &Ref, b: &Ref, ids: &mut IdMap| {
+        a.kind == b.kind
+            && ids.same(a.id, b.id)
+            && (matches!(a.kind, RefKind::Ptr | RefKind::Irq) || a.owner == b.owner)
+    };
+    counts(old) == counts(current)
+        && ids.same(old.active_irq_id, current.active_irq_id)
+        && ids.same(old.active_lock_id, current.active_lock_id)
+        && old.list.iter().zip(&current.list).all(|(a, b)| same_ref(a, b, ids))
+}
+
+/// `regsafe`.
+fn regs_equal(old: &Reg, current: &Reg, exact: Exact, ids: &mut IdMap) -> bool {
+    if exact == Exact::Yes {
+        return exactly(old, current, ids);
+    }
+    if old.is(Base::NotInit) && exact == Exact::Not {
+        return true;
+    }
+    if old.kind != current.kind {
+        return false;
+    }
+    match old.base() {
+        Base::Scalar => {
+            if !old.precise && exact == Exact::Not {
+                return true;
+            }
+            let flagged = |reg: &Reg| (reg.id & ADD_CONST != 0).then_some(reg.off);
+            flagged(old) == flagged(current)
+                && ids.same_scalar(old.id, current.id)
+                && old.var.contains(&current.var)
+        }
+        Base::MapKey | Base::MapValue | Base::Mem | Base::Buf => {
+            old.off == current.off
+                && old.payload == current.payload
+                && old.var.contains(&current.var)
+                && ids.same(old.id, current.id)
+                && ids.same(old.ref_id, current.ref_id)
+        }
+        Base::Packet | Base::PacketMeta => {
+            let (a, b) = (old.range(), current.range());
+            let range = if a < 0 || b < 0 { a == b } else { a <= b };
+            range
+                && old.off == current.off
+                && ids.same(old.id, current.id)
+                && old.var.contains(&current.var)
+        }
+        Base::Stack => old.frame == current.frame && exactly(old, current, ids),
+        Base::Arena => true,
+        _ => exactly(old, current, ids),
+    }
+}
+
+/// `regs_exact`: everything but the ids' numbers.
+fn exactly(old: &Reg, current: &Reg, ids: &mut IdMap) -> bool {
+    old.kind == current.kind
+        && old.off == current.off
+        && old.payload == current.payload
+        && old.var == current.var
+        && old.frame == current.frame
+        && ids.same(old.id, current.id)
+        && ids.same(old.ref_id, current.ref_id)
+}
+
+/// `stacksafe`: slots the old state has; what it doesn't have it can't have used.
+fn stacks_equal(old: &Frame, current: &Frame, exact: Exact, ids: &mut IdMap) -> bool {
+    old.stack.iter().enumerate().all(|(spi, slot)| {
+        let other = current.slot(spi).unwrap_or(&StackSlot::EMPTY);
+        slots_equal(slot, other, exact, ids)
+    })
+}
+
+fn slots_equal(old: &StackSlot, current: &StackSlot, exact: Exact, ids: &mut IdMap) -> bool {
+    if exact == Exact::Yes && old.kinds != current.kinds {
+        return false;
+    }
+    // Privileged programs may read what was never written: such bytes are any data.
+    if old.kinds.iter().all(|kind| *kind == SlotKind::Invalid) {
+        return true;
+    }
+    if exact != Exact::Yes
+        && let (Some(a), Some(b)) = (whole_scalar(old), whole_scalar(current))
+    {
+        return regs_equal(&a, &b, exact, ids);
+    }
+    for i in 0..SLOT_BYTES {
+        let (a, b) = (old.kinds[i], current.kinds[i]);
+        let any = matches!(a, SlotKind::Invalid | SlotKind::Misc);
+        if !any && a != b {
+            return false;
+        }
+    }
+    let last = old.kinds[SLOT_BYTES - 1];
+    match last {
+        SlotKind::Spill => regs_equal(&old.reg, &current.reg, exact, ids),
+        SlotKind::Dynptr | SlotKind::Iter | SlotKind::Irq => {
+            special_equal(&old.reg, &current.reg, ids)
+        }
+        _ => true,
+    }
+}
+
+/// Dynptr, iterator and interrupt slots; an iterator's depth is not part of its state.
+fn special_equal(old: &Reg, current: &Reg, ids: &mut IdMap) -> bool {
+    use super::reg::Payload::Iter;
+    let payload = match (old.payload, current.payload) {
+        (Iter { ty: a, state: s, .. }, Iter { ty: b, state: t, .. }) => a == b && s == t,
+        (a, b) => a == b,
+    };
+    payload && ids.same(old.ref_id, current.ref_id)
+}
+
+/// A slot as one 64-bit number: a spilled scalar, or data of which nothing is known.
+fn whole_scalar(slot: &StackSlot) -> Option<Reg> {
+    if slot.is_full_spill() && slot.reg.is_scalar() {
+        return Some(slot.reg);
+    }
+    let data = slot.kinds.iter().all(|kind| matches!(kind, SlotKind::Misc | SlotKind::Invalid));
+    data.then_some(UNBOUND)
+}

@@ -1,0 +1,409 @@
+//! Conditional jumps: following both ways, each with what its outcome tells
+//! (`check_cond_jmp_op`).
+
+use crate::insn::*;
+
+use super::cfg::{jump_distance, relative};
+use super::compare;
+use super::env::{Result, Verifier};
+use super::reg::{ADD_CONST, AT_PKT_END, BEYOND_PKT_END, Base, Flags, Reg};
+use super::state::{LINKED_REGS_MAX, LinkedReg, LinkedRegs, State};
+
+impl Verifier<'_> {
+    /// One conditional jump; returns the instruction this path goes on with.
+    pub(crate) fn check_conditional_jump(&mut self, insn: &Insn) -> Result<usize> {
+        let next = self.insn_idx + 1;
+        let target = relative(self.insn_idx, jump_distance(insn)).unwrap_or(next);
+        if insn.op() == BPF_JCOND {
+            return self.check_may_goto(next, target);
+        }
+        self.check_reg_read(insn.dst)?;
+        if insn.is_reg_operand() {
+            self.check_reg_read(insn.src)?;
+        }
+        self.note_operands(insn);
+        let dst = *self.reg(insn.dst);
+        let src = self.jump_operand(insn);
+        let dst_is_stack = dst.is(Base::Stack);
+        let src_is_stack = insn.is_reg_operand() && src.is(Base::Stack);
+        if dst_is_stack || src_is_stack {
+            self.note_stack_compare(dst_is_stack, src_is_stack);
+        }
+        let is32 = insn.class() == BPF_JMP32;
+        match branch_taken(&dst, &src, insn.op(), is32) {
+            Some(taken) => {
+                if dst.is_scalar() {
+                    self.mark_chain_precision(insn.dst)?;
+                }
+                if insn.is_reg_operand() && src.is_scalar() {
+                    self.mark_chain_precision(insn.src)?;
+                }
+                self.note_branch(taken, !taken);
+                Ok(if taken { target } else { next })
+            }
+            None => {
+                self.note_branch(true, true);
+                self.follow_both(insn, next, target)?;
+                Ok(next)
+            }
+        }
+    }
+
+    fn jump_operand(&self, insn: &Insn) -> Reg {
+        if insn.is_reg_operand() {
+            *self.reg(insn.src)
+        } else {
+            Reg::constant(i64::from(insn.imm) as u64)
+        }
+    }
+
+    /// The kernel takes the jump once the program has looped long enough: both ways are possible
+    /// at any time, and only the jump on this path.
+    fn check_may_goto(&mut self, next: usize, target: usize) -> Result<usize> {
+        let idx = self.insn_idx;
+        let mut queued = self.cur.clone();
+        queued.may_goto_depth += 1;
+        if let Some(previous) = self.find_previous_entry(self.cur.parent, idx) {
+            self.widen_imprecise(previous, &mut queued);
+        }
+        self.push_pending_state(queued, next, idx)?;
+        self.note_branch(true, true);
+        Ok(target)
+    }
+
+    /// Queues the jump and goes on with the fall-through.
+    fn follow_both(&mut self, insn: &Insn, next: usize, target: usize) -> Result<()> {
+        debug_assert_eq!(next, self.insn_idx + 1);
+        let linked = self.collect_linked(insn);
+        if linked.count > 1 {
+            self.note_linked(linked);
+        }
+        let mut taken = self.cur.clone();
+        let dst = *self.reg(insn.dst);
+        let src = self.jump_operand(insn);
+        let is32 = insn.class() == BPF_JMP32;
+        for (holds, state) in [(true, &mut taken), (false, &mut self.cur)] {
+            refine_state(state, insn, &dst, &src, is32, holds, &linked);
+        }
+        if !is32 {
+            self.refine_pointers(insn, &dst, &src, &mut taken);
+        }
+        self.push_pending_state(taken, target, self.insn_idx)
+    }
+
+    /// What a comparison of pointers tells: null-ness, or bytes of the packet.
+    fn refine_pointers(&mut self, insn: &Insn, dst: &Reg, src: &Reg, taken: &mut State) {
+        let equality = matches!(insn.op(), BPF_JEQ | BPF_JNE);
+        let is_equal = insn.op() == BPF_JEQ;
+        if insn.is_reg_operand() && equality && dst.is_pointer() && src.is_pointer() {
+            let typed = dst.is(Base::BtfId) || src.is(Base::BtfId);
+            if dst.maybe_null() != src.maybe_null() && !typed {
+                let regno = if src.maybe_null() { insn.src } else { insn.dst };
+                let mut equal =
+                    if is_equal { taken.frame().clone() } else { self.cur.frame().clone() };
+                self.mark_not_null(&mut equal.regs[usize::from(regno)]);
+                let state = if is_equal { taken } else { &mut self.cur };
+                *state.frame_mut() = equal;
+            }
+            return;
+        }
+        if !insn.is_reg_operand() && insn.imm == 0 && equality && dst.maybe_null() {
+            let mut current = std::mem::replace(&mut self.cur, State::new(0));
+            self.mark_null_or_not(&mut current, dst, !is_equal);
+            self.mark_null_or_not(taken, dst, is_equal);
+            self.cur = current;
+            return;
+        }
+        if insn.is_reg_operand() {
+            refine_packet(insn, dst, src, &mut self.cur, taken);
+        }
+    }
+
+    /// All copies of a pointer that may be null become null or not (`mark_ptr_or_null_regs`).
+    fn mark_null_or_not(&self, state: &mut State, pointer: &Reg, is_null: bool) {
+        let (id, ref_id) = (pointer.id, pointer.ref_id);
+        if ref_id != 0 && ref_id == id && is_null {
+            // The reference never existed.
+            state.refs.list.retain(|held| held.id != id);
+        }
+        for reg in state.all_regs_mut() {
+            if !reg.maybe_null() || reg.id != id {
+                continue;
+            }
+            let odd = !reg.var.tnum.equals_const(0);
+            if odd {
+                continue;
+            }
+            if is_null {
+                *reg = Reg::constant(0);
+                continue;
+            }
+            self.mark_not_null(reg);
+            if !self.may_hold_lock(reg) {
+                reg.id = 0;
+            }
+        }
+    }
+
+    /// `collect_linked_regs` for both operands.
+    fn collect_linked(&mut self, insn: &Insn) -> LinkedRegs {
+        let mut linked = LinkedRegs::default();
+        let operands = [Some(insn.dst), insn.is_reg_operand().then_some(insn.src)];
+        let mut ids = [0u32; 2];
+        for (slot, regno) in ids.iter_mut().zip(operands) {
+            let reg = regno.map_or(Reg::NOT_INIT, |regno| *self.reg(regno));
+            if reg.is_scalar() {
+                *slot = reg.id & !ADD_CONST;
+            }
+        }
+        if ids[0] == ids[1] {
+            ids[1] = 0;
+        }
+        for id in ids.into_iter().filter(|&id| id != 0) {
+            for (depth, frame) in self.cur.frames.iter_mut().enumerate() {
+                let spilled =
+                    frame.stack.iter_mut().enumerate().filter(|(_, slot)| slot.is_spill());
+                let spilled = spilled.map(|(spi, slot)| (spi, false, &mut slot.reg));
+                let regs = frame.regs.iter_mut().enumerate().map(|(no, reg)| (no, true, reg));
+                for (index, is_reg, reg) in regs.chain(spilled) {
+                    if reg.is_scalar() && reg.id & !ADD_CONST == id {
+                        link(&mut linked, reg, depth, index, is_reg);
+                    }
+                }
+            }
+        }
+        linked
+    }
+}
+
+fn link(linked: &mut LinkedRegs, reg: &mut Reg, depth: usize, index: usize, is_reg: bool) {
+    let count = usize::from(linked.count);
+    if count >= LINKED_REGS_MAX {
+        // No room in the history: what isn't recorded must not be refined.
+        reg.id = 0;
+        reg.off = 0;
+        return;
+    }
+    linked.items[count] = LinkedReg { frame: depth as u8, index: index as u8, is_reg };
+    linked.count += 1;
+}
+
+/// Is the outcome known (`is_branch_taken`).
+fn branch_taken(dst: &Reg, src: &Reg, op: u8, is32: bool) -> Option<bool> {
+    if dst.is_packet_any() && src.is_packet_any() {
+        return if is32 { None } else { packet_branch_taken(dst, src, op) };
+    }
+    if dst.is_scalar() && src.is_scalar() {
+        return compare::outcome(&dst.var, &src.var, op, is32);
+    }
+    let (pointer, number) = if dst.is_pointer() { (dst, src) } else { (src, dst) };
+    if is32 || number.const_value() != Some(0) || !is_never_null(pointer) {
+        return None;
+    }
+    match op {
+        BPF_JEQ => Some(false),
+        BPF_JNE => Some(true),
+        _ => None,
+    }
+}
+
+/// Pointers known not to be null (`reg_not_null`).
+fn is_never_null(reg: &Reg) -> bool {
+    if reg.maybe_null() {
+        return false;
+    }
+    match reg.base() {
+        Base::Socket
+        | Base::TcpSock
+        | Base::MapValue
+        | Base::MapKey
+        | Base::SockCommon
+        | Base::ConstMapPtr => true,
+        Base::BtfId => reg.ref_id != 0 || (reg.has(Flags::TRUSTED) && !reg.has(Flags::UNTRUSTED)),
+        Base::Mem => !reg.has(Flags::UNTRUSTED),
+        _ => false,
+    }
+}
+
+/// A pointer already compared with the packet's end (`is_pkt_ptr_branch_taken`).
+fn packet_branch_taken(dst: &Reg, src: &Reg, op: u8) -> Option<bool> {
+    let (pointer, op) = if src.is(Base::PacketEnd) {
+        (dst, op)
+    } else if dst.is(Base::PacketEnd) {
+        (src, flip(op))
+    } else {
+        return None;
+    };
+    match (op, pointer.range()) {
+        (BPF_JGT, BEYOND_PKT_END) => Some(true),
+        (BPF_JLE, BEYOND_PKT_END) => Some(false),
+        (BPF_JGE, BEYOND_PKT_END | AT_PKT_END) => Some(true),
+        (BPF_JLT, BEYOND_PKT_END | AT_PKT_END) => Some(false),
+        _ => None,
+    }
+}
+
+/// The comparison with its sides exchanged.
+fn flip(op: u8) -> u8 {
+    match op {
+        BPF_JGT => BPF_JLT,
+        BPF_JLT => BPF_JGT,
+        BPF_JGE => BPF_JLE,
+        BPF_JLE => BPF_JGE,
+        BPF_JSGT => BPF_JSLT,
+        BPF_JSLT => BPF_JSGT,
+        BPF_JSGE => BPF_JSLE,
+        BPF_JSLE => BPF_JSGE,
+        op => op,
+    }
+}
+
+/// Sharpens the compared numbers and those linked to them, in one outcome's state.
+fn refine_state(
+    state: &mut State,
+    insn: &Insn,
+    dst: &Reg,
+    src: &Reg,
+    is32: bool,
+    holds: bool,
+    linked: &LinkedRegs,
+) {
+    if !dst.is_scalar() || !src.is_scalar() {
+        return;
+    }
+    let frame = state.frame_mut();
+    let mut left = frame.regs[usize::from(insn.dst)];
+    let mut right = if insn.is_reg_operand() { frame.regs[usize::from(insn.src)] } else { *src };
+    compare::refine(&mut left.var, &mut right.var, insn.op(), is32, holds);
+    frame.regs[usize::from(insn.dst)] = left;
+    if insn.is_reg_operand() && insn.src != insn.dst {
+        frame.regs[usize::from(insn.src)] = right;
+    }
+    if linked.count == 0 {
+        return;
+    }
+    if insn.is_reg_operand() && right.id != 0 {
+        sync_linked(state, &right, linked);
+    }
+    if left.id != 0 {
+        sync_linked(state, &left, linked);
+    }
+}
+
+/// What is known of `known` holds for all numbers of its id (`sync_linked_regs`).
+fn sync_linked(state: &mut State, known: &Reg, linked: &LinkedRegs) {
+    for item in &linked.items[..usize::from(linked.count)] {
+        let Some(frame) = state.frames.get_mut(usize::from(item.frame)) else { continue };
+        let reg = if item.is_reg {
+            frame.regs.get_mut(usize::from(item.index))
+        } else {
+            frame.stack.get_mut(usize::from(item.index)).map(|slot| &mut slot.reg)
+        };
+        let Some(reg) = reg else { continue };
+        if !reg.is_scalar() || reg.id & !ADD_CONST != known.id & !ADD_CONST {
+            continue;
+        }
+        if reg.id == known.id && reg.off == known.off {
+            *reg = *known;
+            continue;
+        }
+        let delta = i64::from(reg.off) - i64::from(known.off);
+        let distance = super::scalar::Scalar::constant(delta as u64);
+        let (id, off) = (reg.id, reg.off);
+        *reg = *known;
+        (reg.id, reg.off) = (id, off);
+        reg.var = known.var.alu(BPF_ADD, &distance, true);
+    }
+}
+
+/// Packet bytes proved by a comparison (`try_match_pkt_pointers`).
+fn refine_packet(insn: &Insn, dst: &Reg, src: &Reg, current: &mut State, taken: &mut State) {
+    // `moving` was compared with the fixed end of its region.
+    let is_region = |moving: &Reg, end: &Reg| {
+        (moving.is(Base::Packet) && end.is(Base::PacketEnd))
+            || (moving.is(Base::PacketMeta) && is_packet_start(end))
+    };
+    let (moving, regno, op) = if is_region(dst, src) {
+        (dst, insn.dst, insn.op())
+    } else if is_region(src, dst) {
+        (src, insn.src, flip(insn.op()))
+    } else {
+        return;
+    };
+    // Now `moving OP end`: which outcome means "inside", and whether equality is in it.
+    let (inside, outside, open, beyond) = match op {
+        BPF_JGT => (current, taken, false, true),
+        BPF_JLT => (taken, current, true, false),
+        BPF_JGE => (current, taken, true, false),
+        BPF_JLE => (taken, current, false, true),
+        _ => return,
+    };
+    extend_ranges(inside, moving, open);
+    let reg = &mut outside.frame_mut().regs[usize::from(regno)];
+    if reg.is(Base::Packet) {
+        let range = if beyond { BEYOND_PKT_END } else { AT_PKT_END };
+        reg.payload = super::reg::Payload::Range(range);
+    }
+}
+
+/// `data` as it was loaded: the end of the metadata.
+fn is_packet_start(reg: &Reg) -> bool {
+    reg.is(Base::Packet) && reg.id == 0 && reg.off == 0 && reg.var.tnum.equals_const(0)
+}
+
+/// Every pointer of the same base may go as far as this one (`find_good_pkt_pointers`). `open`:
+/// the byte it points to is inside, too.
+fn extend_ranges(state: &mut State, moving: &Reg, open: bool) {
+    if moving.off < 0 || (moving.off == 0 && !open) {
+        return;
+    }
+    let limit = PACKET_OFF_MAX as u64;
+    if moving.var.umax > limit || moving.var.umax + moving.off as u64 > limit {
+        return;
+    }
+    let range = moving.off + i32::from(open);
+    for reg in state.all_regs_mut() {
+        if reg.kind == moving.kind && reg.id == moving.id {
+            reg.payload = super::reg::Payload::Range(reg.range().max(range));
+        }
+    }
+}
+
+/// Bytes a packet pointer's range may span (`MAX_PACKET_OFF`).
+const PACKET_OFF_MAX: i32 = 0xffff;
+
+impl Verifier<'_> {
+    /// A pointer known not to be null; some map values are pointers to something else
+    /// (`mark_ptr_not_null_reg`).
+    pub(crate) fn mark_not_null(&self, reg: &mut Reg) {
+        use crate::program::MapType;
+        reg.kind.flags = reg.kind.flags.without(Flags::MAYBE_NULL);
+        let (Base::MapValue, Some(map)) = (reg.base(), reg.map()) else { return };
+        let Some(def) = self.map_def(map) else { return };
+        match def.kind {
+            MapType::ArrayOfMaps | MapType::HashOfMaps => {
+                let inner = super::reg::MapRef { index: map.index, inner: true };
+                reg.kind.base = Base::ConstMapPtr;
+                reg.payload = super::reg::Payload::Map { map: inner, uid: reg.id };
+            }
+            MapType::Xskmap => {
+                reg.kind.base = Base::XdpSock;
+                reg.payload = super::reg::Payload::None;
+            }
+            MapType::Sockmap | MapType::Sockhash => {
+                reg.kind.base = Base::Socket;
+                reg.payload = super::reg::Payload::None;
+            }
+            _ => {}
+        }
+    }
+
+    /// The id of a pointer to something with a lock tells which lock it is.
+    fn may_hold_lock(&self, reg: &Reg) -> bool {
+        match reg.base() {
+            Base::MapValue => self.map_of(reg).is_some_and(|map| map.value_type != 0),
+            Base::BtfId => reg.has(Flags::ALLOC),
+            _ => false,
+        }
+    }
+}

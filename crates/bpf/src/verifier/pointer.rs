@@ -1,0 +1,357 @@
+//! ALU instructions: copies, arithmetic on numbers, and what may be done to pointers
+//! (`check_alu_op`, `adjust_reg_min_max_vals`, `adjust_ptr_min_max_vals`).
+
+use crate::errno::Errno;
+use crate::insn::*;
+
+use super::env::{Result, Verifier};
+use super::reg::{ADD_CONST, Base, Flags, Payload, Reg, RegType};
+use super::scalar::Scalar;
+use super::show::type_name;
+use super::stack::{VAR_OFF_MAX, value_bits};
+
+impl Verifier<'_> {
+    /// One ALU instruction.
+    pub(crate) fn check_alu(&mut self, insn: &Insn) -> Result<()> {
+        match insn.op() {
+            BPF_END | BPF_NEG => self.check_unary(insn),
+            BPF_MOV => self.check_mov(insn),
+            _ => self.check_binary(insn),
+        }
+    }
+
+    fn check_unary(&mut self, insn: &Insn) -> Result<()> {
+        self.check_reg_read(insn.dst)?;
+        self.note_operands(insn);
+        self.check_reg_write(insn.dst, false)?;
+        let is64 = insn.class() == BPF_ALU64;
+        let reg = *self.reg(insn.dst);
+        let mut out = Reg::UNKNOWN;
+        if reg.is_scalar() && insn.op() == BPF_NEG {
+            out.var = reg.var.alu(BPF_NEG, &Scalar::constant(0), is64);
+        } else if insn.op() == BPF_END && insn.imm < 64 {
+            // Whatever the order, the upper bytes become zero.
+            out.var.truncate(insn.imm as u32 / 8);
+        }
+        // An operation on one number can still depend on it.
+        out.precise = reg.is_scalar() && reg.precise;
+        *self.reg_mut(insn.dst) = out;
+        Ok(())
+    }
+
+    fn check_mov(&mut self, insn: &Insn) -> Result<()> {
+        if !insn.is_reg_operand() {
+            self.check_reg_write(insn.dst, false)?;
+            let value = if insn.class() == BPF_ALU64 {
+                i64::from(insn.imm) as u64
+            } else {
+                u64::from(insn.imm as u32)
+            };
+            *self.reg_mut(insn.dst) = Reg::constant(value);
+            return Ok(());
+        }
+        self.check_reg_read(insn.src)?;
+        self.note_operands(insn);
+        self.check_reg_write(insn.dst, false)?;
+        if insn.imm != 0 {
+            return self.check_address_cast(insn);
+        }
+        let is64 = insn.class() == BPF_ALU64;
+        if is64 && insn.off == 0 {
+            self.assign_scalar_id(insn.src);
+            *self.reg_mut(insn.dst) = *self.reg(insn.src);
+            return Ok(());
+        }
+        self.move_part(insn, is64);
+        Ok(())
+    }
+
+    /// A 32-bit or sign-extending copy. The copy only equals its source if no bit is lost.
+    fn move_part(&mut self, insn: &Insn, is64: bool) {
+        let source = *self.reg(insn.src);
+        if !source.is_scalar() {
+            let mut out = Reg::UNKNOWN;
+            if !is64 {
+                out.var.truncate(4);
+            }
+            *self.reg_mut(insn.dst) = out;
+            return;
+        }
+        let same = match insn.off {
+            0 => value_bits(&source) <= 32,
+            bits => source.var.umax < 1u64 << ((bits as u32 - 1) & 63),
+        };
+        if same {
+            self.assign_scalar_id(insn.src);
+        }
+        let mut out = *self.reg(insn.src);
+        if !same {
+            out.id = 0;
+            out.off = 0;
+        }
+        match (insn.off, is64) {
+            (0, _) => out.var.truncate(4),
+            (bits, true) => out.var.sign_extend(bits as u32 / 8),
+            (bits, false) => out.var.sign_extend_32(bits as u32 / 8),
+        }
+        *self.reg_mut(insn.dst) = out;
+    }
+
+    fn check_address_cast(&mut self, insn: &Insn) -> Result<()> {
+        if !self.prog.maps.iter().any(|map| map.kind == crate::program::MapType::Arena) {
+            let message =
+                "addr_space_cast insn can only be used in a program that has an associated arena";
+            return Err(self.reject(Errno::EINVAL, message));
+        }
+        let to_arena = insn.imm == 1;
+        *self.reg_mut(insn.dst) = if to_arena {
+            Reg { kind: RegType::plain(Base::Arena), ..Reg::UNKNOWN }
+        } else {
+            Reg::UNKNOWN
+        };
+        Ok(())
+    }
+
+    fn check_binary(&mut self, insn: &Insn) -> Result<()> {
+        self.check_reg_read(insn.dst)?;
+        if insn.is_reg_operand() {
+            self.check_reg_read(insn.src)?;
+        } else if matches!(insn.op(), BPF_DIV | BPF_MOD) && insn.imm == 0 {
+            return Err(self.reject(Errno::EINVAL, "div by zero"));
+        } else if matches!(insn.op(), BPF_LSH | BPF_RSH | BPF_ARSH) {
+            let width = if insn.class() == BPF_ALU64 { 64 } else { 32 };
+            if !(0..width).contains(&insn.imm) {
+                return Err(self.reject(Errno::EINVAL, format!("invalid shift {}", insn.imm)));
+            }
+        }
+        self.note_operands(insn);
+        self.check_reg_write(insn.dst, false)?;
+        self.apply_binary(insn)
+    }
+
+    fn apply_binary(&mut self, insn: &Insn) -> Result<()> {
+        let dst = *self.reg(insn.dst);
+        if dst.is(Base::Arena) {
+            return Ok(());
+        }
+        let operand = if insn.is_reg_operand() {
+            *self.reg(insn.src)
+        } else {
+            Reg::constant(i64::from(insn.imm) as u64)
+        };
+        match (dst.is_scalar(), operand.is_scalar()) {
+            (false, false) => {
+                if insn.op() == BPF_SUB {
+                    self.mark_reg_unknown(insn.dst);
+                    return Ok(());
+                }
+                let (regno, operator) = (insn.dst, operator(insn.op()));
+                let message = format!("R{regno} pointer {operator} pointer prohibited");
+                Err(self.reject(Errno::EACCES, message))
+            }
+            (true, false) => {
+                self.mark_chain_precision(insn.dst)?;
+                self.offset_pointer(insn, &operand, &dst, false)
+            }
+            (false, true) => {
+                if insn.is_reg_operand() {
+                    self.mark_chain_precision(insn.src)?;
+                }
+                self.offset_pointer(insn, &dst, &operand, true)
+            }
+            (true, true) => {
+                if insn.is_reg_operand() && dst.precise {
+                    self.mark_chain_precision(insn.src)?;
+                }
+                self.combine_scalars(insn, &dst, &operand);
+                Ok(())
+            }
+        }
+    }
+
+    fn combine_scalars(&mut self, insn: &Insn, dst: &Reg, operand: &Reg) {
+        let is64 = insn.class() == BPF_ALU64;
+        let mut out = Reg::scalar(dst.var.alu(insn.op(), &operand.var, is64));
+        out.precise = dst.precise;
+        // A constant distance to another register is remembered once (`BPF_ADD_CONST`).
+        let constant = operand.const_value().filter(|value| *value <= i32::MAX as u64);
+        if let (BPF_ADD, true, Some(value)) = (insn.op(), is64, constant)
+            && dst.id != 0
+            && dst.id & ADD_CONST == 0
+        {
+            out.id = dst.id | ADD_CONST;
+            out.off = value as i32;
+        }
+        *self.reg_mut(insn.dst) = out;
+    }
+
+    /// `pointer OP number`; `pointer_is_dst` tells which side of the instruction is the pointer.
+    fn offset_pointer(
+        &mut self,
+        insn: &Insn,
+        pointer: &Reg,
+        offset: &Reg,
+        pointer_is_dst: bool,
+    ) -> Result<()> {
+        if offset.var.is_contradiction() {
+            self.mark_reg_unknown(insn.dst);
+            return Ok(());
+        }
+        let name = type_name(pointer.kind);
+        let regno = insn.dst;
+        if insn.class() != BPF_ALU64 {
+            if insn.op() == BPF_SUB {
+                self.mark_reg_unknown(regno);
+                return Ok(());
+            }
+            let message = format!("R{regno} 32-bit pointer arithmetic prohibited");
+            return Err(self.reject(Errno::EACCES, message));
+        }
+        if pointer.maybe_null() {
+            let message =
+                format!("R{regno} pointer arithmetic on {name} prohibited, null-check it first");
+            let hint = "compare the pointer with NULL before adding to it";
+            return Err(self.reject_hint(Errno::EACCES, message, hint));
+        }
+        if pointer.is(Base::Mem) && pointer.has(Flags::UNTRUSTED) {
+            *self.reg_mut(regno) = *pointer;
+            return Ok(());
+        }
+        let adds_zero = offset.const_value() == Some(0) && insn.op() == BPF_ADD;
+        if !(may_be_offset(pointer.base()) || (pointer.is(Base::ConstMapPtr) && adds_zero)) {
+            let message = format!("R{regno} pointer arithmetic on {name} prohibited");
+            return Err(self.reject(Errno::EACCES, message));
+        }
+        self.check_sane_offset(offset, &name)?;
+        self.check_sane_offset(pointer, &name)?;
+        let out = match insn.op() {
+            BPF_ADD => self.add_to_pointer(pointer, offset),
+            BPF_SUB => self.subtract_from_pointer(regno, pointer, offset, pointer_is_dst)?,
+            BPF_AND | BPF_OR | BPF_XOR => {
+                let operator = operator(insn.op());
+                let message = format!("R{regno} bitwise operator {operator} on pointer prohibited");
+                return Err(self.reject(Errno::EACCES, message));
+            }
+            op => {
+                let operator = operator(op);
+                let message =
+                    format!("R{regno} pointer arithmetic with {operator} operator prohibited");
+                return Err(self.reject(Errno::EACCES, message));
+            }
+        };
+        self.check_sane_offset(&out, &name)?;
+        *self.reg_mut(regno) = out;
+        Ok(())
+    }
+
+    fn add_to_pointer(&mut self, pointer: &Reg, offset: &Reg) -> Reg {
+        let mut out = *pointer;
+        if let Some(value) = offset.const_value()
+            && let Ok(off) = i32::try_from(i64::from(pointer.off).wrapping_add(value as i64))
+        {
+            out.off = off;
+            return out;
+        }
+        out.var = pointer.var.alu(BPF_ADD, &offset.var, true);
+        self.forget_packet_range(&mut out, true);
+        out
+    }
+
+    fn subtract_from_pointer(
+        &mut self,
+        regno: u8,
+        pointer: &Reg,
+        offset: &Reg,
+        pointer_is_dst: bool,
+    ) -> Result<Reg> {
+        if !pointer_is_dst {
+            let message = format!("R{regno} tried to subtract pointer from scalar");
+            return Err(self.reject(Errno::EACCES, message));
+        }
+        if pointer.is(Base::Stack) {
+            let message = format!("R{regno} subtraction from stack pointer prohibited");
+            return Err(self.reject(Errno::EACCES, message));
+        }
+        let mut out = *pointer;
+        if let Some(value) = offset.const_value()
+            && let Ok(off) = i32::try_from(i64::from(pointer.off).wrapping_sub(value as i64))
+        {
+            out.off = off;
+            return Ok(out);
+        }
+        out.var = pointer.var.alu(BPF_SUB, &offset.var, true);
+        // Going back keeps what was proved to lie ahead.
+        self.forget_packet_range(&mut out, offset.var.smin < 0);
+        Ok(out)
+    }
+
+    /// A packet pointer with a new variable part is a new base.
+    fn forget_packet_range(&mut self, reg: &mut Reg, range_lost: bool) {
+        if !reg.is_packet() {
+            return;
+        }
+        reg.id = self.new_id();
+        if range_lost {
+            reg.payload = Payload::Range(0);
+        }
+    }
+
+    /// Offsets stay far from overflow (`check_reg_sane_offset`).
+    fn check_sane_offset(&self, reg: &Reg, name: &str) -> Result<()> {
+        let var = &reg.var;
+        let limit = VAR_OFF_MAX;
+        let value = var.tnum.value as i64;
+        let message = if var.is_const() && (value >= limit || value <= -limit) {
+            format!("math between {name} pointer and {value} is not allowed")
+        } else if !reg.is_scalar() && (i64::from(reg.off) >= limit || i64::from(reg.off) <= -limit)
+        {
+            format!("{name} pointer offset {} is not allowed", reg.off)
+        } else if var.smin == i64::MIN {
+            format!(
+                "math between {name} pointer and register with unbounded min value is not allowed"
+            )
+        } else if var.smin >= limit || var.smin <= -limit {
+            format!("value {} makes {name} pointer be out of bounds", var.smin)
+        } else {
+            return Ok(());
+        };
+        let hint = "bound the number on both sides before adding it to the pointer \
+                    (an unsigned compare, or a mask)";
+        Err(self.reject_hint(Errno::EINVAL, message, hint))
+    }
+}
+
+/// Pointer types that may have an offset.
+fn may_be_offset(base: Base) -> bool {
+    matches!(
+        base,
+        Base::Ctx
+            | Base::MapValue
+            | Base::MapKey
+            | Base::Stack
+            | Base::PacketMeta
+            | Base::Packet
+            | Base::BtfId
+            | Base::Mem
+            | Base::Buf
+            | Base::Func
+            | Base::Dynptr
+    )
+}
+
+fn operator(op: u8) -> &'static str {
+    match op {
+        BPF_ADD => "+=",
+        BPF_SUB => "-=",
+        BPF_MUL => "*=",
+        BPF_DIV => "/=",
+        BPF_OR => "|=",
+        BPF_AND => "&=",
+        BPF_LSH => "<<=",
+        BPF_RSH => ">>=",
+        BPF_MOD => "%=",
+        BPF_XOR => "^=",
+        BPF_ARSH => "s>>=",
+        _ => "=",
+    }
+}

@@ -1,0 +1,329 @@
+//! Where paths end early: at states that were explored before (`is_state_visited`).
+
+use crate::errno::Errno;
+use crate::insn::BPF_JCOND;
+
+use super::env::{Result, Verifier};
+use super::equal::Exact;
+use super::reg::{ADD_CONST, Base, IterState, Payload, Reg};
+use super::state::{SlotKind, State, StateId};
+
+/// Entries after which a segment's history is cut by a checkpoint.
+const HISTORY_BEFORE_CHECKPOINT: usize = 40;
+
+impl Verifier<'_> {
+    /// True: the current state needs no exploring. Otherwise it may have been kept for later
+    /// comparisons.
+    pub(crate) fn is_state_visited(&mut self) -> Result<bool> {
+        let insn_idx = self.insn_idx;
+        let aux = &self.aux[insn_idx];
+        let forced = aux.force_checkpoint || self.cur.history.len() > HISTORY_BEFORE_CHECKPOINT;
+        let jumps = self.jumps_processed - self.jumps_at_last_state;
+        let insns = self.stats.insns_processed - self.insns_at_last_state;
+        let mut keep = forced || (jumps >= 2 && insns >= 8);
+        let candidates = self.arena.at_insn(insn_idx);
+        let count = candidates.len() as u32;
+        for id in candidates {
+            let verdict = if self.arena.state(id).branches > 0 {
+                let verdict = self.compare_unfinished(id)?;
+                if verdict == Verdict::Miss && !forced && jumps < 20 && insns < 100 {
+                    // A loop's iterations are rarely equal: don't keep too many.
+                    keep = false;
+                }
+                verdict
+            } else {
+                self.compare_finished(id)
+            };
+            if let Verdict::Hit { in_loop } = verdict {
+                self.end_at(id, in_loop);
+                return Ok(true);
+            }
+            self.count_miss(id, keep);
+        }
+        self.stats.max_states_per_insn = self.stats.max_states_per_insn.max(count);
+        if keep {
+            self.keep_state();
+        }
+        Ok(false)
+    }
+
+    fn compare_finished(&mut self, id: StateId) -> Verdict {
+        let in_loop = self.marks_incomplete(self.arena.state(id));
+        if !in_loop && !self.arena.state(id).cleaned {
+            self.clean_state(id);
+        }
+        let exact = if in_loop { Exact::Range } else { Exact::Not };
+        if self.states_equal(self.arena.state(id), &self.cur, exact) {
+            Verdict::Hit { in_loop }
+        } else {
+            Verdict::Miss
+        }
+    }
+
+    /// A state whose own paths haven't all ended: being back at it is a loop. Loops that are
+    /// bound to end (iterators, callbacks, `may_goto`) may converge; others may not.
+    fn compare_unfinished(&self, id: StateId) -> Result<Verdict> {
+        let old = self.arena.state(id);
+        let (a, b) = (old.frame(), self.cur.frame());
+        if a.in_async_callback && a.async_entry_count != b.async_entry_count {
+            return Ok(Verdict::Miss);
+        }
+        let insn = self.insn();
+        let in_range = |v: &Self| v.states_equal(old, &v.cur, Exact::Range);
+        if self.call_traits(&insn).iter_next {
+            let converged = in_range(self) && self.iterator_is_active();
+            return Ok(if converged { Verdict::Hit { in_loop: true } } else { Verdict::Miss });
+        }
+        let is_may_goto = insn.op() == BPF_JCOND && matches!(insn.class(), crate::insn::BPF_JMP);
+        if is_may_goto && old.may_goto_depth != self.cur.may_goto_depth && in_range(self) {
+            return Ok(Verdict::Hit { in_loop: true });
+        }
+        if self.aux[self.insn_idx].calls_callback {
+            let converged = in_range(self);
+            return Ok(if converged { Verdict::Hit { in_loop: true } } else { Verdict::Miss });
+        }
+        if maybe_looping(old, &self.cur)
+            && !iterator_depths_differ(old, &self.cur)
+            && old.may_goto_depth == self.cur.may_goto_depth
+            && old.callback_unroll_depth == self.cur.callback_unroll_depth
+            && self.states_equal(old, &self.cur, Exact::Yes)
+        {
+            let message = format!("infinite loop detected at insn {}", self.insn_idx);
+            let hint = "nothing changes from one iteration to the next: make the loop count, \
+                        and compare the count with a constant";
+            return Err(self.reject_hint(Errno::EINVAL, message, hint));
+        }
+        Ok(Verdict::Miss)
+    }
+
+    /// r1 of `*_next` points to an iterator that still has elements.
+    fn iterator_is_active(&self) -> bool {
+        let reg = self.reg(1);
+        let Some(off) = reg.const_offset().filter(|off| (-512..0).contains(off)) else {
+            return false;
+        };
+        // The iterator's first slot is the one with the lowest address.
+        let slot = self.frame_of(reg).slot(super::state::slot_index(off));
+        slot.is_some_and(|slot| {
+            matches!(slot.reg.payload, Payload::Iter { state: IterState::Active, .. })
+        })
+    }
+
+    /// The current path ends in a state explored before: its marks are this path's, too.
+    fn end_at(&mut self, id: StateId, in_loop: bool) {
+        self.arena.get_mut(id).hits += 1;
+        if self.aux[self.insn_idx].jump_point {
+            self.note_jump();
+        }
+        self.propagate_liveness_here(id);
+        self.propagate_precision_here(id);
+        if in_loop {
+            let mut state = self.cur.clone();
+            state.insn_idx = self.insn_idx;
+            if !self.add_backedge(id, state) {
+                // No loop is known here, so nobody will carry marks over later: assume them all.
+                let mut current = std::mem::replace(&mut self.cur, State::new(0));
+                self.mark_all_scalars_precise(&mut current);
+                self.mark_all_read(&current);
+                self.cur = current;
+            }
+        }
+    }
+
+    fn mark_all_read(&mut self, state: &State) {
+        for depth in 0..state.frames.len() {
+            let bits = !state.frames[depth].stack_written;
+            self.mark_parents_read(state.parent, depth, bits);
+        }
+    }
+
+    fn count_miss(&mut self, id: StateId, keep: bool) {
+        let patience =
+            if self.aux[self.insn_idx].force_checkpoint && self.arena.state(id).branches > 0 {
+                64
+            } else {
+                3
+            };
+        let item = self.arena.get_mut(id);
+        if keep {
+            item.misses += 1;
+        }
+        if item.misses > item.hits.saturating_mul(patience).saturating_add(patience) {
+            self.arena.retire(id);
+            self.free_if_unused(id);
+        }
+    }
+
+    fn free_if_unused(&mut self, id: StateId) {
+        let item = self.arena.get(id);
+        if item.evicted && item.state.branches == 0 && !self.marks_incomplete(&item.state) {
+            self.arena.free(id);
+        }
+    }
+
+    /// Frees what only waited for a loop's marks.
+    pub(crate) fn free_retired(&mut self) {
+        for id in self.arena.retired() {
+            self.free_if_unused(id);
+        }
+    }
+
+    /// Keeps a copy of the current state, which goes on as its child.
+    fn keep_state(&mut self) {
+        self.stats.total_states += 1;
+        self.insns_at_last_state = self.stats.insns_processed;
+        self.jumps_at_last_state = self.jumps_processed;
+        for reg in self.cur.all_regs_mut().filter(|reg| reg.is_scalar()) {
+            reg.precise = false;
+        }
+        clear_single_ids(&mut self.cur);
+        let mut kept = self.cur.clone();
+        kept.insn_idx = self.insn_idx;
+        for frame in &mut kept.frames {
+            frame.stack_read = 0;
+        }
+        let dfs_depth = kept.dfs_depth + 1;
+        let id = self.arena.insert(kept);
+        self.stats.peak_states = self.stats.peak_states.max(self.arena.len() as u64);
+        self.maybe_enter_loop(id);
+        self.cur.parent = Some(id);
+        self.cur.first_insn_idx = self.insn_idx;
+        self.cur.dfs_depth = dfs_depth;
+        self.cur.history.clear();
+        self.history_entry = false;
+        for frame in &mut self.cur.frames {
+            frame.stack_written = 0;
+            frame.stack_read = 0;
+        }
+    }
+
+    /// Removes what no path below a finished state reads (`clean_verifier_state`).
+    fn clean_state(&mut self, id: StateId) {
+        let state = self.arena.state(id);
+        let live: Vec<u16> = (0..state.frames.len())
+            .map(|depth| self.aux.get(state.frame_insn(depth)).map_or(u16::MAX, |a| a.live_regs))
+            .collect();
+        let state = self.arena.state_mut(id);
+        state.cleaned = true;
+        for (frame, live) in state.frames.iter_mut().zip(live) {
+            for (regno, reg) in frame.regs.iter_mut().enumerate().take(10) {
+                if live & (1 << regno) == 0 {
+                    *reg = Reg::NOT_INIT;
+                }
+            }
+            let read = frame.stack_read;
+            for (spi, slot) in frame.stack.iter_mut().enumerate() {
+                if read & (1 << (spi & 63)) == 0 && slot.special().is_none() {
+                    slot.fill(SlotKind::Invalid);
+                }
+            }
+        }
+    }
+
+    /// The current path has ended (`update_branch_counts`).
+    pub(crate) fn end_path(&mut self) {
+        let mut parent = self.cur.parent;
+        while let Some(id) = parent {
+            let state = self.arena.state_mut(id);
+            state.branches = state.branches.saturating_sub(1);
+            if state.branches > 0 {
+                return;
+            }
+            parent = state.parent;
+            self.maybe_exit_loop(id);
+            self.free_if_unused(id);
+        }
+    }
+
+    /// The nearest ancestor at the same instruction and in the same calls (`find_prev_entry`).
+    pub(crate) fn find_previous_entry(
+        &self,
+        mut from: Option<StateId>,
+        insn_idx: usize,
+    ) -> Option<StateId> {
+        while let Some(id) = from {
+            let state = self.arena.state(id);
+            if state.insn_idx == insn_idx && state.branches > 0 && same_callsites(state, &self.cur)
+            {
+                return Some(id);
+            }
+            from = state.parent;
+        }
+        None
+    }
+
+    /// Numbers that changed since an earlier iteration and didn't matter become unknown, so that
+    /// loops without an end in sight converge (`widen_imprecise_scalars`).
+    pub(crate) fn widen_imprecise(&self, old: StateId, state: &mut State) {
+        let old = self.arena.state(old);
+        for (a, b) in old.frames.iter().zip(&mut state.frames) {
+            for (before, now) in a.regs.iter().zip(&mut b.regs) {
+                widen(before, now);
+            }
+            for (before, now) in a.stack.iter().zip(&mut b.stack) {
+                if before.is_spill() && now.is_spill() {
+                    widen(&before.reg, &mut now.reg);
+                }
+            }
+        }
+    }
+}
+
+/// How the current state compares with an explored one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    Hit { in_loop: bool },
+    Miss,
+}
+
+fn widen(before: &Reg, now: &mut Reg) {
+    let scalars = before.is_scalar() && now.is_scalar();
+    if scalars && !before.precise && !now.precise && before.var != now.var {
+        *now = Reg::UNKNOWN;
+    }
+}
+
+/// `same_callsites`.
+pub(crate) fn same_callsites(a: &State, b: &State) -> bool {
+    a.frames.len() == b.frames.len()
+        && a.frames.iter().zip(&b.frames).all(|(a, b)| a.callsite == b.callsite)
+}
+
+/// A quick look whether the running frame's registers are all the same.
+fn maybe_looping(old: &State, current: &State) -> bool {
+    old.frames.len() == current.frames.len()
+        && old.frame().regs.iter().zip(&current.frame().regs).all(|(a, b)| {
+            (a.kind, a.off, a.payload, a.id, a.ref_id) == (b.kind, b.off, b.payload, b.id, b.ref_id)
+                && a.var == b.var
+        })
+}
+
+fn iterator_depths_differ(old: &State, current: &State) -> bool {
+    let pairs = old.frames.iter().zip(&current.frames);
+    let mut slots = pairs.flat_map(|(a, b)| a.stack.iter().zip(&b.stack));
+    slots.any(|(a, b)| match (a.reg.payload, b.reg.payload) {
+        (
+            Payload::Iter { state: IterState::Active, depth, .. },
+            Payload::Iter { depth: other, .. },
+        ) => depth != other,
+        _ => false,
+    })
+}
+
+/// An id that only one scalar has links it with nothing.
+fn clear_single_ids(state: &mut State) {
+    let mut ids: Vec<u32> = state
+        .all_regs()
+        .filter(|reg| reg.is(Base::Scalar) && reg.id != 0)
+        .map(|reg| reg.id & !ADD_CONST)
+        .collect();
+    ids.sort_unstable();
+    for reg in state.all_regs_mut().filter(|reg| reg.is(Base::Scalar) && reg.id != 0) {
+        let id = reg.id & !ADD_CONST;
+        let first = ids.partition_point(|&other| other < id);
+        if ids.get(first + 1) != Some(&id) {
+            reg.id = 0;
+            reg.off = 0;
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Functions of the program: calls of static ones (followed in place) and global ones (verified
+//! once on their own), and what happens where a function ends.
+
+use crate::errno::Errno;
+use crate::insn::Insn;
+
+use super::env::{Result, Verifier};
+use super::reg::{Base, Reg};
+use super::show::type_name;
+use super::state::{FRAME_COUNT_MAX, Frame, RefKind};
+
+/// Registers a call destroys: r0..r5.
+const CALLER_SAVED_COUNT: usize = 6;
+
+impl Verifier<'_> {
+    /// A call of a function of the program (`check_func_call`); returns where the path goes on.
+    pub(crate) fn check_subprog_call(&mut self, insn: &Insn) -> Result<usize> {
+        let callsite = self.insn_idx;
+        let Some(subprog) = self.callee(callsite, insn) else {
+            return Err(self.internal("a call leads to no function"));
+        };
+        if self.subprogs[subprog].global {
+            self.check_global_call(subprog)?;
+            return Ok(callsite + 1);
+        }
+        let frame = self.new_frame(callsite, subprog, |caller, callee| {
+            callee.regs[1..CALLER_SAVED_COUNT].copy_from_slice(&caller.regs[1..CALLER_SAVED_COUNT]);
+        })?;
+        self.clear_caller_saved();
+        self.cur.frames.push(frame);
+        self.log_state("Func call");
+        Ok(self.subprogs[subprog].start)
+    }
+
+    fn check_global_call(&mut self, subprog: usize) -> Result<()> {
+        if self.cur.refs.active_locks > 0 {
+            let message = "global function calls are not allowed while holding a lock, \
+                           use static function instead";
+            return Err(self.reject(Errno::EINVAL, message));
+        }
+        if self.subprogs[subprog].might_sleep {
+            let message =
+                "sleepable global function calls are not allowed in a program that can't sleep";
+            return Err(self.reject(Errno::EINVAL, message));
+        }
+        self.check_global_args(subprog)?;
+        if self.subprogs[subprog].changes_packet {
+            self.clear_all_packet_pointers();
+        }
+        self.subprogs[subprog].called = true;
+        self.clear_caller_saved();
+        self.mark_reg_unknown(0);
+        Ok(())
+    }
+
+    /// After a call only r6..r10 hold anything.
+    pub(crate) fn clear_caller_saved(&mut self) {
+        self.cur.frame_mut().regs[..CALLER_SAVED_COUNT].fill(Reg::NOT_INIT);
+    }
+
+    /// The frame of a function about to run (`setup_func_entry`).
+    pub(crate) fn new_frame(
+        &self,
+        callsite: usize,
+        subprog: usize,
+        set_up: impl FnOnce(&Frame, &mut Frame),
+    ) -> Result<Frame> {
+        let depth = self.cur.frames.len();
+        if depth >= FRAME_COUNT_MAX {
+            let message = format!("the call stack of {} frames is too deep", depth + 1);
+            return Err(self.reject(Errno::E2BIG, message));
+        }
+        let caller = self.cur.frame();
+        let mut callee = Frame::new(depth, callsite, subprog);
+        callee.in_async_callback = caller.in_async_callback;
+        callee.async_entry_count = caller.async_entry_count;
+        set_up(caller, &mut callee);
+        Ok(callee)
+    }
+
+    /// The end of a function, or (`throws`) of everything; `None`: the path is complete
+    /// (`process_bpf_exit_full`).
+    pub(crate) fn check_exit(&mut self, throws: bool) -> Result<Option<usize>> {
+        let outermost = self.cur.depth() == 0;
+        let prefix = if throws { "bpf_throw" } else { "BPF_EXIT instruction in main prog" };
+        self.check_leaks(throws, throws || outermost, prefix)?;
+        if throws {
+            return Ok(None);
+        }
+        if outermost {
+            self.check_return_value()?;
+            return Ok(None);
+        }
+        self.return_from_frame().map(Some)
+    }
+
+    /// `prepare_func_exit`.
+    fn return_from_frame(&mut self) -> Result<usize> {
+        self.check_reg_read(0)?;
+        let result = *self.reg(0);
+        if result.is(Base::Stack) {
+            let message = "cannot return stack pointer to the caller";
+            return Err(self.reject(Errno::EINVAL, message));
+        }
+        let frame = self.cur.frame();
+        let (callsite, in_callback) = (frame.callsite, frame.in_callback);
+        let range = frame.callback_ret_range;
+        if in_callback {
+            if !result.is_scalar() {
+                return Err(self.reject(Errno::EACCES, "R0 not a scalar value"));
+            }
+            self.mark_chain_precision(0)?;
+            self.check_result_range(range, "At callback return")?;
+        }
+        self.cur.frames.pop();
+        if !in_callback {
+            *self.reg_mut(0) = result;
+            return Ok(callsite + 1);
+        }
+        // The call decides again whether the callback runs once more.
+        if let Some(previous) = self.find_previous_entry(self.cur.parent, callsite) {
+            let mut current = std::mem::replace(&mut self.cur, super::state::State::new(0));
+            self.widen_imprecise(previous, &mut current);
+            self.cur = current;
+        }
+        Ok(callsite)
+    }
+
+    /// What the program, a global function or an async callback returns (`check_return_code`).
+    fn check_return_value(&mut self) -> Result<()> {
+        self.check_reg_read(0)?;
+        let frame = self.cur.frame();
+        let (asynchronous, range) = (frame.in_async_callback, frame.callback_ret_range);
+        let own = frame.subprog != 0 && !frame.in_exception_callback;
+        let reg = *self.reg(0);
+        if asynchronous {
+            if !reg.is_scalar() {
+                let name = type_name(reg.kind);
+                let message = format!(
+                    "At async callback return the register R0 is not a known value ({name})"
+                );
+                return Err(self.reject(Errno::EINVAL, message));
+            }
+            self.mark_chain_precision(0)?;
+            return self.check_result_range(range, "At async callback return");
+        }
+        if own && !reg.is_scalar() {
+            let name = type_name(reg.kind);
+            let message =
+                format!("At subprogram exit the register R0 is not a scalar value ({name})");
+            return Err(self.reject(Errno::EINVAL, message));
+        }
+        Ok(())
+    }
+
+    fn check_result_range(&self, range: (i32, i32), when: &str) -> Result<()> {
+        let var = self.reg(0).var;
+        let (low, high) = (i64::from(range.0), i64::from(range.1));
+        if var.smin >= low && var.smax <= high {
+            return Ok(());
+        }
+        let mut known = String::new();
+        if var.smin > i64::MIN {
+            known.push_str(&format!(" smin={}", var.smin));
+        }
+        if var.smax < i64::MAX {
+            known.push_str(&format!(" smax={}", var.smax));
+        }
+        if known.is_empty() {
+            known.push_str(" unknown scalar value");
+        }
+        let message =
+            format!("{when} the register R0 has{known} should have been in [{low}, {high}]");
+        Err(self.reject(Errno::EINVAL, message))
+    }
+
+    /// Nothing may be held here: at exit, or (`exit` false) before calling a thing named by
+    /// `prefix` that can't run with anything held.
+    pub(crate) fn check_resource_leak(&mut self, exit: bool, prefix: &str) -> Result<()> {
+        self.check_leaks(exit, true, prefix)
+    }
+
+    /// `check_resource_leak` of the kernel.
+    fn check_leaks(&self, throws: bool, check_locks: bool, prefix: &str) -> Result<()> {
+        let refs = &self.cur.refs;
+        let inside = |what: &str| {
+            self.reject(Errno::EINVAL, format!("{prefix} cannot be used inside {what}-ed region"))
+        };
+        if check_locks && refs.active_locks > 0 {
+            return Err(inside("bpf_spin_lock"));
+        }
+        if throws || self.cur.depth() == 0 {
+            let lingering = refs.list.iter().find(|held| held.kind == RefKind::Ptr);
+            if let Some(held) = lingering {
+                let message =
+                    format!("Unreleased reference id={} alloc_insn={}", held.id, held.insn_idx);
+                let hint = "what was acquired there must be released (or submitted, discarded, \
+                            stored) on every path";
+                return Err(self.reject_hint(Errno::EINVAL, message, hint));
+            }
+        }
+        if check_locks && refs.active_irq_id != 0 {
+            return Err(inside("bpf_local_irq_save"));
+        }
+        if check_locks && refs.active_rcu_locks > 0 {
+            return Err(inside("bpf_rcu_read_lock"));
+        }
+        if check_locks && refs.active_preempt_locks > 0 {
+            return Err(inside("bpf_preempt_disable"));
+        }
+        Ok(())
+    }
+}
