@@ -5,7 +5,7 @@ use crate::btf::{Btf, Kind, TypeId};
 use crate::errno::Errno;
 
 use super::call;
-use super::env::{Access, Result, Verifier};
+use super::env::{Result, Verifier};
 use super::reg::{Base, BtfRef, BtfSource, DynptrKind, Flags, Payload, Reg, RegType};
 use super::state::{SlotKind, State, slot_index};
 
@@ -84,7 +84,7 @@ impl Verifier<'_> {
                 let message = format!("R{regno} is not a pointer to arena or scalar.");
                 Err(self.reject(Errno::EINVAL, message))
             }
-            ArgKind::Dynptr(_) => self.check_dynptr_arg(regno),
+            ArgKind::Dynptr(_) => self.check_passed_dynptr(regno),
             ArgKind::Trusted { ty, nullable, .. } => {
                 if nullable && reg.is_null_const() {
                     return Ok(());
@@ -100,7 +100,7 @@ impl Verifier<'_> {
     }
 
     /// An initialised dynptr on the stack, or one that was passed in.
-    fn check_dynptr_arg(&mut self, regno: u8) -> Result<()> {
+    fn check_passed_dynptr(&mut self, regno: u8) -> Result<()> {
         let reg = *self.reg(regno);
         let valid = match reg.base() {
             Base::Dynptr => reg.off == 0 && reg.var.tnum.equals_const(0),
@@ -119,24 +119,6 @@ impl Verifier<'_> {
         }
         let message = format!("Expected an initialized dynptr as R{regno}");
         Err(self.reject(Errno::EINVAL, message))
-    }
-
-    /// A register as memory that a callee reads and writes; null is fine if it may be
-    /// (`check_mem_reg`).
-    pub(crate) fn check_mem_reg(&mut self, regno: u8, size: u32) -> Result<()> {
-        let saved = *self.reg(regno);
-        if saved.is_null_const() {
-            return Ok(());
-        }
-        if saved.maybe_null() {
-            let mut reg = saved;
-            self.mark_not_null(&mut reg);
-            *self.reg_mut(regno) = reg;
-        }
-        self.check_helper_mem_access(regno, size, Access::Read, true, false)?;
-        self.check_helper_mem_access(regno, size, Access::Write, true, false)?;
-        *self.reg_mut(regno) = saved;
-        Ok(())
     }
 
     /// The state in which a global function (or the program) is verified on its own.

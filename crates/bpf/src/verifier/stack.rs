@@ -81,7 +81,7 @@ impl Verifier<'_> {
         let (min, max) = self.check_stack_bounds(regno, off, size, " write to")?;
         let frame = reg.frame as usize;
         for spi in slot_index(max - 1)..=slot_index(min) {
-            self.destroy_dynptr(frame, spi)?;
+            self.overwrite_dynptr(frame, spi)?;
         }
         if reg.var.is_const() {
             self.write_fixed(frame, min, size, value_regno)
@@ -90,7 +90,7 @@ impl Verifier<'_> {
         }
     }
 
-    fn destroy_dynptr(&mut self, frame: usize, spi: usize) -> Result<()> {
+    fn overwrite_dynptr(&mut self, frame: usize, spi: usize) -> Result<()> {
         let slot = self.cur.slot(frame, spi);
         if slot.is_some_and(|slot| slot.special() == Some(SlotKind::Dynptr)) {
             call::destroy_if_dynptr(self, frame, spi)?;
