@@ -90,9 +90,10 @@ impl Code {
             }
             if insn.is_kfunc_call() {
                 let index = insn.imm as usize;
-                // A weak kfunc nobody knows stays an impossible number: reaching it is a fault.
                 let id = linked.kfuncs.get(index).and_then(|kfunc| resolver.kfunc(kfunc));
-                insns[slot].imm = id.map_or(-1, |id| id as i32);
+                // A weak kfunc nobody knows may be in code that is never reached; when it is
+                // reached after all, the complement of its index tells which it was.
+                insns[slot].imm = id.map_or(!insn.imm, |id| id as i32);
             }
             slot += 1;
         }
@@ -109,6 +110,12 @@ impl Code {
     pub fn with_exception_callback(mut self, start: Option<u32>) -> Code {
         self.exception_callback = start;
         self
+    }
+
+    /// The name of a kfunc that could not be resolved, from the immediate of its call.
+    pub(super) fn unknown_kfunc(&self, imm: i32) -> String {
+        let kfunc = self.linked.as_ref().and_then(|linked| linked.kfuncs.get(!imm as usize));
+        kfunc.map_or_else(|| format!("number {imm}"), |kfunc| kfunc.name.clone())
     }
 
     /// The instructions.

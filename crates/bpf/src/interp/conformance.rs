@@ -122,7 +122,7 @@ impl Runtime for Flat {
         _args: [u64; 5],
         _callbacks: &mut dyn Callbacks<Self>,
     ) -> Result<u64, Stop> {
-        Err(Violation::UnknownKfunc { id }.into())
+        Err(Violation::UnknownKfunc { name: id.to_string() }.into())
     }
 
     fn tail_call(&mut self, _map: u64, _index: u32) -> Result<Option<Arc<Code>>, Stop> {

@@ -71,10 +71,10 @@ pub enum Violation {
         id: u32,
     },
     /// No such kfunc here (a weak one that was called all the same).
-    #[error("kfunc number {id} is not known")]
+    #[error("kfunc {name} is not known")]
     UnknownKfunc {
-        /// Its number.
-        id: u32,
+        /// Its name, or number.
+        name: String,
     },
     /// A callback address that is not a function of the program.
     #[error("{addr:#x} is not the address of a function of this program")]

@@ -290,6 +290,10 @@ impl Machine {
                 self.push_frame(runtime, Some(caller))?;
                 self.next = target;
             }
+            PSEUDO_KFUNC_CALL if insn.imm < 0 => {
+                let name = self.code.unknown_kfunc(insn.imm);
+                return Err(Violation::UnknownKfunc { name }.into());
+            }
             PSEUDO_KFUNC_CALL => {
                 self.regs[0] = runtime.call_kfunc(insn.imm as u32, args, self)?;
             }

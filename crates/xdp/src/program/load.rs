@@ -6,7 +6,7 @@ use std::sync::Arc;
 use towpath_bpf::btf::{Btf, Kind};
 use towpath_bpf::interp::{Access, Code, Resolver};
 use towpath_bpf::object::Env;
-use towpath_bpf::program::{KfuncRef, Linked, SlotInit};
+use towpath_bpf::program::{KfuncRef, Linked, MapType, SlotInit};
 use towpath_bpf::verifier::{self, AccessFact, SubprogramKind, Verified};
 use towpath_bpf::{MapDef, Object};
 use towpath_maps::{Map, MapSet, SetOptions};
@@ -99,14 +99,26 @@ fn surround(
     maps: &[MapDef],
     options: &LoadOptions,
 ) -> Result<(Arc<MapSet>, Arc<Surroundings>), LoadError> {
-    let set_options = SetOptions::new(options.workers.max(1));
-    let maps = MapSet::create(maps, &set_options)?;
+    let workers = options.workers.max(1);
+    let maps = MapSet::create(&sized(maps, workers), &SetOptions::new(workers))?;
     let surroundings = Surroundings {
         host: Arc::clone(&options.host),
         limits: options.limits,
         ..Surroundings::default()
     };
     Ok((Arc::new(maps), Arc::new(surroundings)))
+}
+
+/// The definitions with the sizes that depend on the machine: a perf event array without a size
+/// has a slot for each CPU, as libbpf makes it.
+fn sized(defs: &[MapDef], workers: usize) -> Vec<MapDef> {
+    let mut defs = defs.to_vec();
+    for def in &mut defs {
+        if def.kind == MapType::PerfEventArray && def.max_entries == 0 {
+            def.max_entries = workers as u32;
+        }
+    }
+    defs
 }
 
 /// Verifies a program and resolves its references.

@@ -5,16 +5,13 @@ use std::sync::Arc;
 use towpath_bpf::MapDef;
 use towpath_bpf::btf::Btf;
 use towpath_bpf::insn::Insn;
-use towpath_bpf::interp::{Code, Limits};
+use towpath_bpf::interp::Limits;
 use towpath_bpf::program::{AttachType, Linked, MapType};
-use towpath_maps::{MapSet, SetOptions};
 
-use super::load::Addresses;
-use super::{Program, Surroundings};
+use super::{LoadOptions, Program};
 
 /// A program over these maps.
 pub(crate) fn program(insns: &[Insn], defs: &[MapDef]) -> Program {
-    let maps = Arc::new(MapSet::create(defs, &SetOptions::new(1)).unwrap());
     let linked = Linked {
         name: "test".to_owned(),
         section: "xdp".to_owned(),
@@ -29,19 +26,9 @@ pub(crate) fn program(insns: &[Insn], defs: &[MapDef]) -> Program {
         btf: None,
         kernel_btf: Arc::new(Btf::default()),
     };
-    let addresses = Addresses { maps: &maps, kernel: Arc::clone(&linked.kernel_btf) };
-    let code = Arc::new(Code::resolve(Arc::new(linked), Vec::new(), &addresses).unwrap());
     let limits = Limits { insns: 1_000_000 };
-    let surroundings = Arc::new(Surroundings { limits, ..Surroundings::default() });
-    Program {
-        id: surroundings.programs.add(Arc::clone(&code)),
-        code,
-        verified: None,
-        attach: AttachType::Xdp,
-        has_frags: true,
-        maps,
-        surroundings,
-    }
+    let options = LoadOptions { unverified: true, limits, ..LoadOptions::default() };
+    Program::from_linked(linked, &options).unwrap()
 }
 
 /// A map without name, types or slots.

@@ -171,7 +171,8 @@ impl Runtime for Run<'_> {
         args: [u64; 5],
         callbacks: &mut dyn Callbacks<Self>,
     ) -> Result<u64, Stop> {
-        let kfunc = helpers::kfunc(id).ok_or(Violation::UnknownKfunc { id })?;
+        let kfunc =
+            helpers::kfunc(id).ok_or_else(|| Violation::UnknownKfunc { name: id.to_string() })?;
         kfunc(&mut helpers::Call { run: self, callbacks }, args)
     }
 

@@ -1,0 +1,75 @@
+//! Whatever the instructions, the interpreter ends with a value or a fault; and a program that the
+//! verifier accepts ends without a fault.
+
+use std::sync::Arc;
+
+use towpath_bpf::Linked;
+use towpath_bpf::btf::Btf;
+use towpath_bpf::insn::Insn;
+use towpath_bpf::interp::{Limits, run_conformance};
+use towpath_bpf::program::AttachType;
+use towpath_xdp::{Frame, LoadOptions, Program};
+
+/// Five fields that become an instruction; codes are picked so that most are defined.
+type Raw = (u8, u8, u8, i8, i32);
+
+#[test]
+fn any_stream_ends() {
+    bolero::check!().with_type::<(Vec<Raw>, Vec<u8>)>().for_each(|(raw, memory)| {
+        let program: Vec<u8> = raw.iter().flat_map(|raw| insn(*raw).to_le_bytes()).collect();
+        let _value_or_fault = run_conformance(&program, &mut memory.clone());
+    });
+}
+
+#[test]
+fn accepted_programs_stay_inside() {
+    let kernel = Arc::new(Btf::default());
+    bolero::check!().with_type::<(Vec<Raw>, Vec<u8>)>().for_each(|(raw, packet)| {
+        let options = LoadOptions { limits: Limits { insns: 1 << 24 }, ..LoadOptions::default() };
+        let Ok(program) = Program::from_linked(linked(raw, &kernel), &options) else { return };
+        let mut bytes = packet.clone();
+        bytes.resize(packet.len().clamp(14, 9000), 0);
+        let mut frame = Frame::new(&bytes).expect("the length is clamped");
+        if let Err(fault) = program.run(&mut program.worker(0), &mut frame) {
+            panic!("accepted, but: {fault}");
+        }
+    });
+}
+
+fn linked(raw: &[Raw], kernel: &Arc<Btf>) -> Linked {
+    let mut insns = vec![Insn::new(MOV64, 0, 0, 0, 2)];
+    insns.extend(raw.iter().map(|raw| insn(*raw)));
+    insns.push(Insn::new(EXIT, 0, 0, 0, 0));
+    Linked {
+        name: "fuzzed".to_owned(),
+        section: "xdp".to_owned(),
+        attach: AttachType::Xdp,
+        has_frags: true,
+        license: "GPL".to_owned(),
+        insns,
+        functions: Vec::new(),
+        lines: Vec::new(),
+        maps: Vec::new().into(),
+        kfuncs: Vec::new(),
+        btf: None,
+        kernel_btf: Arc::clone(kernel),
+    }
+}
+
+fn insn((code, dst, src, off, imm): Raw) -> Insn {
+    let code = CODES.get(usize::from(code)).copied().unwrap_or(code);
+    Insn::new(code, dst % 12, src % 12, i16::from(off), imm)
+}
+
+const MOV64: u8 = 0xb7;
+const EXIT: u8 = 0x95;
+/// Codes of common instructions, so that random bytes often mean something.
+const CODES: &[u8] = &[
+    0x07, 0x0f, 0x17, 0x1f, 0x27, 0x2f, 0x37, 0x3f, 0x47, 0x4f, 0x57, 0x5f, 0x67, 0x6f, 0x77, 0x7f,
+    0x87, 0x97, 0x9f, 0xa7, 0xaf, 0xb7, 0xbf, 0xc7, 0xcf, 0xd4, 0xd7, 0xdc, 0x04, 0x0c, 0x14, 0x1c,
+    0x24, 0x2c, 0x34, 0x3c, 0x44, 0x4c, 0x54, 0x5c, 0x64, 0x6c, 0x74, 0x7c, 0x84, 0x94, 0x9c, 0xa4,
+    0xac, 0xb4, 0xbc, 0xc4, 0xcc, 0x05, 0x06, 0x15, 0x1d, 0x25, 0x2d, 0x35, 0x3d, 0x45, 0x4d, 0x55,
+    0x5d, 0x65, 0x6d, 0x75, 0x7d, 0xa5, 0xad, 0xb5, 0xbd, 0xc5, 0xcd, 0xd5, 0xdd, 0x16, 0x1e, 0x26,
+    0x2e, 0x61, 0x69, 0x71, 0x79, 0x81, 0x89, 0x91, 0x62, 0x6a, 0x72, 0x7a, 0x63, 0x6b, 0x73, 0x7b,
+    0xc3, 0xdb, 0x18, 0x85, 0x95, 0xe5,
+];
