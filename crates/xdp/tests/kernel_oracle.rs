@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use towpath_bpf::btf::Btf;
 use towpath_bpf::{Env, Object};
 use towpath_maps::Value;
 use towpath_xdp::host::{Host, Interface};
@@ -23,7 +22,7 @@ fn recorded_answers_are_reproduced() {
     let object = Object::open(OBJECT, "xdp_helpers.bpf.o").unwrap();
     let options =
         LoadOptions { host: Arc::new(loopback()), unverified: true, ..LoadOptions::default() };
-    let program = Program::load(&object, Select::Name("prog"), &env(), &options).unwrap();
+    let program = Program::load(&object, Select::Name("prog"), &Env::builtin(), &options).unwrap();
     let (mut wrong, mut count) = (Vec::new(), 0);
     for line in EXPECTED.lines().filter(|line| !line.starts_with('#')) {
         let (case, expected) = line.split_once("-> ").unwrap();
@@ -69,15 +68,6 @@ fn answer(program: &Program, case: &[i32]) -> String {
         "run={status} ret={returned} r={r} lin={linear} total={total} meta={meta} out={out} \
          pad={mtu} if={ifindex}"
     )
-}
-
-/// Types of the running kernel when it has the kfunc that the program asks for, else our own.
-fn env() -> Env {
-    let kernel = std::fs::read("/sys/kernel/btf/vmlinux").ok();
-    match kernel.and_then(|bytes| Btf::parse(&bytes).ok()) {
-        Some(btf) if btf.find_func("bpf_xdp_pull_data").is_some() => Env::new(Arc::new(btf)),
-        _ => Env::builtin(),
-    }
 }
 
 /// The machine of the recording: a loopback interface with its usual MTU.
