@@ -119,6 +119,14 @@ pub(crate) enum CliError {
         /// What happened, and where.
         fault: Box<Fault>,
     },
+    /// `--dump-maps` with a map that is not there.
+    #[error("--dump-maps: no map {name:?}{hint}")]
+    NoMap {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        hint: String,
+    },
     /// Standard input cannot be read twice.
     #[error("--repeat needs a file: standard input can be read only once")]
     RepeatStdin,

@@ -31,6 +31,8 @@ impl Session {
     ) -> Result<Self, CliError> {
         let opened = Opened::new(object, linking)?;
         let index = opened.select(selection)?;
+        let shown = surroundings.dump_maps.as_deref().unwrap_or_default();
+        mapfile::check_names(shown, opened.object.maps())?;
         let name = opened.program_name(index);
         let host = surroundings.fib.as_deref().map(fib::read).transpose()?.unwrap_or_default();
         let options = LoadOptions {

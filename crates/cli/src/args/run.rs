@@ -77,9 +77,9 @@ pub(crate) struct Surroundings {
     /// First contents of maps, JSON by map name
     #[arg(long, value_name = "M.json")]
     pub map_init: Option<PathBuf>,
-    /// Show the maps' contents afterwards
-    #[arg(long)]
-    pub dump_maps: bool,
+    /// Show the contents of all maps afterwards, or of those named: --dump-maps=stats,flows
+    #[arg(long, value_name = "NAME", num_args = 0.., require_equals = true, value_delimiter = ',')]
+    pub dump_maps: Option<Vec<String>>,
     /// Interfaces, routes and neighbours that helpers answer from, TOML or JSON
     #[arg(long, value_name = "FILE")]
     pub fib: Option<PathBuf>,

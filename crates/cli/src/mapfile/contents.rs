@@ -10,6 +10,8 @@ use towpath_xdp::Program;
 
 use super::parse::{is_per_cpu, is_read_only};
 use super::typed;
+use crate::error::CliError;
+use crate::suggest;
 
 /// The contents of an object's maps.
 #[derive(Debug, Default)]
@@ -48,14 +50,19 @@ pub(super) enum Held {
 
 impl Contents {
     /// Of the maps of a program that the interpreter ran. Queues and stacks are emptied by this.
-    pub(crate) fn of(program: &Program) -> Self {
-        let maps = program.maps().maps().iter().filter(|map| is_shown(map.def()));
+    pub(crate) fn of(program: &Program, names: &[String]) -> Self {
+        let maps = program.maps().maps().iter().filter(|map| is_shown(map.def(), names));
         Contents { maps: maps.map(|map| contents_of(map, program)).collect() }
     }
 
     /// Of maps in the running kernel.
-    pub(crate) fn of_kernel(defs: &[MapDef], maps: &towpath_kernel::MapSet, cpus: usize) -> Self {
-        let pairs = defs.iter().zip(maps.maps()).filter(|(def, _)| is_shown(def));
+    pub(crate) fn of_kernel(
+        defs: &[MapDef],
+        maps: &towpath_kernel::MapSet,
+        cpus: usize,
+        names: &[String],
+    ) -> Self {
+        let pairs = defs.iter().zip(maps.maps()).filter(|(def, _)| is_shown(def, names));
         let contents = pairs.map(|(def, map)| {
             let entries = map.entries(def.max_entries as usize).unwrap_or_default();
             let entries = entries
@@ -99,9 +106,24 @@ impl Serialize for Entry {
     }
 }
 
-/// Constants are in the object file already.
-fn is_shown(def: &MapDef) -> bool {
-    !def.section.is_some_and(is_read_only)
+/// The maps that were named; without names all but constants, which the object file has already.
+fn is_shown(def: &MapDef, names: &[String]) -> bool {
+    if names.is_empty() {
+        !def.section.is_some_and(is_read_only)
+    } else {
+        names.contains(&def.name)
+    }
+}
+
+/// Refuses names that no map has, before a long run.
+pub(crate) fn check_names(names: &[String], maps: &[MapDef]) -> Result<(), CliError> {
+    for name in names {
+        if !maps.iter().any(|map| map.name == *name) {
+            let hint = suggest::among(name, maps.iter().map(|map| map.name.as_str()));
+            return Err(CliError::NoMap { name: name.clone(), hint });
+        }
+    }
+    Ok(())
 }
 
 fn contents_of(map: &Map, program: &Program) -> MapContents {

@@ -19,5 +19,5 @@ mod parse;
 mod show;
 mod typed;
 
-pub(crate) use contents::Contents;
+pub(crate) use contents::{Contents, check_names};
 pub(crate) use fill::{fill, fill_kernel};

@@ -78,7 +78,7 @@ pub(super) fn interpret(
         data,
         duration_ns: per_run(elapsed.as_nanos(), args.repeat),
         target: verdict.and_then(|verdict| verdict.target.as_ref()).map(ToString::to_string),
-        maps: surroundings.dump_maps.then(|| Contents::of(program)),
+        maps: surroundings.dump_maps.as_deref().map(|names| Contents::of(program, names)),
         events,
         trace: program.surroundings().trace.take(),
     })
@@ -91,11 +91,14 @@ pub(super) fn ask_kernel(
     context: Context,
 ) -> Result<Outcome, CliError> {
     let refused = |message: String| CliError::KernelRefused(message);
-    let opened = Opened::new(&args.object, &args.program)?;
-    let linked = opened.link(opened.select(&args.selection)?)?;
+    let ProgRunArgs { object, selection, program, surroundings, .. } = args;
+    let opened = Opened::new(object, program)?;
+    let names = surroundings.dump_maps.as_deref().unwrap_or_default();
+    mapfile::check_names(names, opened.object.maps())?;
+    let linked = opened.link(opened.select(selection)?)?;
     let kernel = Kernel::open()?;
     let maps = kernel.load_maps(&linked.maps).map_err(|error| refused(error.to_string()))?;
-    if let Some(path) = &args.surroundings.map_init {
+    if let Some(path) = &surroundings.map_init {
         mapfile::fill_kernel(path, &linked.maps, &maps, kernel.possible_cpus())?;
     }
     let _tail_called = load_slots(&kernel, &opened, &linked, &maps)?;
@@ -122,10 +125,10 @@ pub(super) fn ask_kernel(
         },
         duration_ns: result.duration_ns.into(),
         target: None,
-        maps: args
-            .surroundings
+        maps: surroundings
             .dump_maps
-            .then(|| Contents::of_kernel(&linked.maps, &maps, kernel.possible_cpus())),
+            .as_deref()
+            .map(|names| Contents::of_kernel(&linked.maps, &maps, kernel.possible_cpus(), names)),
         events: Events::default(),
         trace: Vec::new(),
     })

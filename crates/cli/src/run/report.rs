@@ -28,8 +28,8 @@ pub(super) fn print(
         let lines = program.surroundings().trace.take();
         print_trace(&lines, output)?;
     }
-    if args.surroundings.dump_maps {
-        Contents::of(program).print(output)?;
+    if let Some(names) = &args.surroundings.dump_maps {
+        Contents::of(program, names).print(output)?;
     }
     Ok(())
 }
@@ -70,8 +70,8 @@ fn print_json(
         "skipped": tally.skipped.values().sum::<u64>(),
         "cut_short": tally.cut_short,
     });
-    if args.surroundings.dump_maps {
-        document["maps"] = json!(Contents::of(program));
+    if let Some(names) = &args.surroundings.dump_maps {
+        document["maps"] = json!(Contents::of(program, names));
     }
     if output.verbose > 0 {
         document["trace"] = program.surroundings().trace.take().into();
