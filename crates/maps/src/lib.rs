@@ -47,6 +47,7 @@ mod sync;
 mod targets;
 #[cfg(test)]
 mod testing;
+pub mod typed;
 mod user;
 pub mod user_ringbuf;
 

@@ -1,0 +1,119 @@
+//! Keys and values as JSON, through the types that the object file carries.
+//!
+//! ```text
+//! integers, pointers      numbers; "0x1f" and "17" are accepted too; _Bool: true, false
+//! enumerations            the enumerator's name, or a number
+//! structs, unions         objects; members of anonymous ones belong to the outer object;
+//!                         members left out are 0
+//! char[N]                 text, up to the first NUL
+//! other arrays            arrays; elements left out are 0
+//! addresses               "10.0.0.1", "2001:db8::1", "02:00:00:00:00:01" are accepted where
+//!                         something has 4, 16 or 6 bytes (in network order)
+//! anything                "hex:0a0b": the bytes themselves
+//! ```
+//!
+//! What has no type, or a type of another size than the map says, is shown in hex. What is shown can
+//! be read back.
+
+mod bits;
+mod format;
+mod parse;
+
+use serde_json::Value as Json;
+use towpath_bpf::MapDef;
+use towpath_bpf::btf::{Btf, TypeId};
+
+/// How bytes start as a JSON string.
+pub const HEX_PREFIX: &str = "hex:";
+
+/// JSON that isn't a key or value of a map.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("map {map:?}, {path}: {problem}")]
+#[non_exhaustive]
+pub struct TypedError {
+    /// The map's name.
+    pub map: String,
+    /// Where in the key or value: `value.counters[2].bytes`.
+    pub path: String,
+    /// What was found there and what was expected.
+    pub problem: String,
+}
+
+/// A key as JSON.
+pub fn key_to_json(def: &MapDef, bytes: &[u8]) -> Json {
+    let (key, _value) = sides(def);
+    to_json(key, bytes)
+}
+
+/// A value (of one CPU) as JSON.
+pub fn value_to_json(def: &MapDef, bytes: &[u8]) -> Json {
+    let (_key, value) = sides(def);
+    to_json(value, bytes)
+}
+
+/// The bytes of a key.
+pub fn key_from_json(def: &MapDef, json: &Json) -> Result<Vec<u8>, TypedError> {
+    let (key, _value) = sides(def);
+    from_json(def, key, "key", json)
+}
+
+/// The bytes of a value (of one CPU).
+pub fn value_from_json(def: &MapDef, json: &Json) -> Result<Vec<u8>, TypedError> {
+    let (_key, value) = sides(def);
+    from_json(def, value, "value", json)
+}
+
+/// A key or a value: its size, and its type if there is a fitting one.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    size: usize,
+    ty: Option<(&'a Btf, TypeId)>,
+}
+
+fn sides(def: &MapDef) -> (Side<'_>, Side<'_>) {
+    let side = |size: u32, id: TypeId| {
+        let btf = def.btf.as_deref().filter(|btf| id != 0 && btf.size_of(id) == Some(size.into()));
+        Side { size: size as usize, ty: btf.map(|btf| (btf, id)) }
+    };
+    (side(def.key_size, def.key_type), side(def.value_size, def.value_type))
+}
+
+fn to_json(side: Side<'_>, bytes: &[u8]) -> Json {
+    match side.ty {
+        Some((btf, id)) if bytes.len() == side.size => format::format(btf, id, bytes),
+        _ => hex(bytes),
+    }
+}
+
+fn from_json(def: &MapDef, side: Side<'_>, root: &str, json: &Json) -> Result<Vec<u8>, TypedError> {
+    let mut bytes = vec![0; side.size];
+    let result = match side.ty {
+        Some((btf, id)) => parse::parse(btf, id, json, &mut bytes),
+        None => parse::untyped(json, &mut bytes),
+    };
+    result.map_err(|problem| TypedError {
+        map: def.name.clone(),
+        path: format!("{root}{}", problem.path),
+        problem: problem.text,
+    })?;
+    Ok(bytes)
+}
+
+/// Bytes as a JSON string.
+fn hex(bytes: &[u8]) -> Json {
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Json::String(format!("{HEX_PREFIX}{digits}"))
+}
+
+/// `char`, whose arrays are text. Compilers mark it by name only.
+fn is_char(btf: &Btf, id: TypeId) -> bool {
+    use towpath_bpf::btf::Kind;
+    let id = btf.resolve(id);
+    match btf.kind(id) {
+        Kind::Int { size: 1, char, .. } => *char || btf.name(id) == "char",
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;
