@@ -54,8 +54,18 @@ impl<'k> Pair<'k> {
     ) -> Result<Self, String> {
         let program =
             Program::from_linked(linked.clone(), options).map_err(|error| error.to_string())?;
+        Ok(Pair::of(program, linked, kernel, kernel_maps))
+    }
+
+    /// Of a program that is loaded already.
+    pub fn of(
+        program: Program,
+        linked: &Linked,
+        kernel: &'k KernelProgram,
+        kernel_maps: &'k MapSet,
+    ) -> Self {
         let worker = program.worker(0);
-        Ok(Pair { kernel, kernel_maps, program, worker, volatile: is_volatile(linked) })
+        Pair { kernel, kernel_maps, program, worker, volatile: is_volatile(linked) }
     }
 
     /// Runs every packet on both sides, in order, then compares the maps.

@@ -3,6 +3,7 @@
 //! Kernel source is never part of this repository: Debian's `linux-source-*` package (or the tree
 //! that `TOWPATH_KERNEL_SOURCE` names) is unpacked and compiled in a scratch folder.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -106,6 +107,40 @@ pub fn packaged_objects() -> Vec<PathBuf> {
     found
 }
 
+/// What libbpf says about one program.
+#[derive(Debug, Clone, Copy)]
+pub struct LibbpfVerdict {
+    /// 0, or why it could not be loaded.
+    pub errno: i32,
+    /// The kernel's hash of the instructions, when it was loaded.
+    pub tag: Option<[u8; 8]>,
+}
+
+/// Loads every XDP program of some objects through libbpf; by object and program name.
+pub fn libbpf_verdicts(
+    objects: &[PathBuf],
+) -> Result<HashMap<(PathBuf, String), LibbpfVerdict>, SourceError> {
+    let binary = scratch().join("libbpf-load");
+    let source = own_script("libbpf-load.c");
+    let arguments = ["-O1", "-o"].map(Path::new);
+    let compiled: Vec<&Path> =
+        arguments.into_iter().chain([&*binary, &*source, Path::new("-lbpf")]).collect();
+    run(Path::new("gcc"), &compiled)?;
+    let objects: Vec<&Path> = objects.iter().map(PathBuf::as_path).collect();
+    let output = run(&binary, &objects)?;
+    let mut verdicts = HashMap::new();
+    for line in output.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        if let &[object, program, errno, ref rest @ ..] = words.as_slice() {
+            let tag = rest.first().and_then(|tag| u64::from_str_radix(tag, 16).ok());
+            let errno = errno.parse().unwrap_or(-1);
+            let verdict = LibbpfVerdict { errno, tag: tag.map(u64::to_be_bytes) };
+            verdicts.insert((PathBuf::from(object), program.to_owned()), verdict);
+        }
+    }
+    Ok(verdicts)
+}
+
 /// An unpacked kernel tree.
 fn kernel_source() -> Result<PathBuf, SourceError> {
     if let Some(dir) = std::env::var_os("TOWPATH_KERNEL_SOURCE") {
@@ -132,18 +167,21 @@ fn own_script(name: &str) -> PathBuf {
 }
 
 fn run_script(script: &Path, args: &[&Path]) -> Result<(), SourceError> {
+    let args: Vec<&Path> = std::iter::once(script).chain(args.iter().copied()).collect();
+    run(Path::new("bash"), &args).map(drop)
+}
+
+/// Runs a command with the scratch folder there; returns what it printed.
+fn run(program: &Path, args: &[&Path]) -> Result<String, SourceError> {
     let scratch = scratch();
     std::fs::create_dir_all(&scratch)
         .map_err(|source| SourceError::File { path: scratch, source })?;
-    let failed =
-        |detail: String| SourceError::Command { command: script.display().to_string(), detail };
-    let output = Command::new("bash")
-        .arg(script)
-        .args(args)
-        .output()
-        .map_err(|error| failed(error.to_string()))?;
+    let named = args.first().unwrap_or(&program).display().to_string();
+    let failed = |detail: String| SourceError::Command { command: named.clone(), detail };
+    let output =
+        Command::new(program).args(args).output().map_err(|error| failed(error.to_string()))?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }

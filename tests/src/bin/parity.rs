@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use towpath_kernel::Kernel;
-use towpath_tests::compare::{self, Budget};
+use towpath_tests::compare::{self, Budget, ObjectBudget};
 
 /// Parity of Towpath with the running kernel, the arbiter.
 #[derive(Parser)]
@@ -22,6 +22,18 @@ struct Args {
 enum What {
     /// The kernel's own verifier test tables.
     Tables,
+    /// Object files: packaged ones, the kernel's samples and selftests, our own.
+    Objects {
+        /// Packets to run each accepted program on.
+        #[arg(long, default_value_t = 200)]
+        packets: usize,
+        /// Only objects whose path contains this.
+        #[arg(long, default_value = "")]
+        only: String,
+        /// Run what the kernel accepts without our proof.
+        #[arg(long)]
+        unverified: bool,
+    },
     /// Random programs.
     Random {
         /// First seed.
@@ -56,6 +68,9 @@ fn main() -> ExitCode {
     }
     let report = match args.what {
         What::Tables => compare::tables(&kernel),
+        What::Objects { packets, only, unverified } => {
+            Ok(compare::objects(&kernel, &ObjectBudget { packets, only, unverified }))
+        }
         What::Random { seed, programs, packets, unverified, failures } => {
             let budget = Budget { seed, programs, packets, unverified, failures_max: failures };
             Ok(compare::random(&kernel, &budget))

@@ -1,9 +1,11 @@
 //! The comparisons, one module each, and the report they share.
 
+mod objects;
 mod random;
 mod report;
 mod tables;
 
+pub use objects::{ObjectBudget, objects};
 pub use random::{Budget, random};
 pub use report::{Difference, Report};
 pub use tables::tables;
