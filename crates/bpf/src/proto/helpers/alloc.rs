@@ -50,7 +50,7 @@ pub(super) const TABLE: &[HelperProto] = &[
     .cap_bpf(),
     helper(
         id::DYNPTR_WRITE,
-        &[DYNPTR, ANY, MEM_READ, SIZE_OR_ZERO, ANY],
+        &[DYNPTR.with(Flags::RDONLY), ANY, MEM_READ, SIZE_OR_ZERO, ANY],
         "Copies bytes into a dynptr.",
     )
     .cap_bpf(),

@@ -81,6 +81,12 @@ impl Verifier<'_> {
     /// Kind of map, and direction (`check_map_func_compatibility`, `record_func_map`).
     fn check_map_use(&self, helper: &HelperProto, meta: &CallMeta) -> Result<()> {
         let Some(def) = meta.map.and_then(|(map, _)| self.map_def(map)) else { return Ok(()) };
+        const RDONLY_PROG: u32 = 1 << 7;
+        let changes =
+            [id::MAP_DELETE_ELEM, id::MAP_UPDATE_ELEM, id::MAP_PUSH_ELEM, id::MAP_POP_ELEM];
+        if def.flags & RDONLY_PROG != 0 && changes.contains(&helper.id) {
+            return Err(self.reject(Errno::EACCES, "write into map forbidden"));
+        }
         if proto::map_rule(def.kind, helper.id) != MapRule::Allowed {
             let message = format!(
                 "cannot pass map_type {} into func {}#{}",
@@ -88,12 +94,6 @@ impl Verifier<'_> {
             );
             let hint = format!("{} does not work with {} maps", helper.name, def.kind.name());
             return Err(self.reject_hint(Errno::EINVAL, message, &hint));
-        }
-        const RDONLY_PROG: u32 = 1 << 7;
-        let changes =
-            [id::MAP_DELETE_ELEM, id::MAP_UPDATE_ELEM, id::MAP_PUSH_ELEM, id::MAP_POP_ELEM];
-        if def.flags & RDONLY_PROG != 0 && changes.contains(&helper.id) {
-            return Err(self.reject(Errno::EACCES, "write into map forbidden"));
         }
         Ok(())
     }

@@ -175,6 +175,10 @@ impl Verifier<'_> {
         let name = kfunc.name();
         let refs = &mut self.cur.refs;
         match kfunc {
+            KfuncId::RcuReadLock if refs.active_rcu_locks > 0 => {
+                let message = format!("nested rcu read lock (kernel function {name})");
+                return Err(self.reject(Errno::EINVAL, message));
+            }
             KfuncId::RcuReadLock => refs.active_rcu_locks += 1,
             KfuncId::PreemptDisable => refs.active_preempt_locks += 1,
             KfuncId::RcuReadUnlock if refs.active_rcu_locks == 0 => {

@@ -302,7 +302,11 @@ impl Finder<'_> {
         let overlap =
             record.fields.windows(2).any(|pair| pair[0].offset + pair[0].size > pair[1].offset);
         let unlocked = record.has(FieldKind::is_root) && !record.has_lock();
-        let broken = overlap || unlocked || record.fields.len() > FIELDS_MAX;
+        // In a list and a tree at once, an object has two owners: they must be counted.
+        let is = |kind| record.has(|k| k == kind);
+        let uncounted =
+            is(FieldKind::ListNode) && is(FieldKind::RbNode) && !is(FieldKind::Refcount);
+        let broken = overlap || unlocked || uncounted || record.fields.len() > FIELDS_MAX;
         (!record.fields.is_empty() && !broken).then_some(record)
     }
 
