@@ -20,8 +20,7 @@ const OUT_BYTES: usize = 70_000;
 #[test]
 fn recorded_answers_are_reproduced() {
     let object = Object::open(OBJECT, "xdp_helpers.bpf.o").unwrap();
-    let options =
-        LoadOptions { host: Arc::new(loopback()), unverified: true, ..LoadOptions::default() };
+    let options = LoadOptions { host: Arc::new(loopback()), ..LoadOptions::default() };
     let program = Program::load(&object, Select::Name("prog"), &Env::builtin(), &options).unwrap();
     let (mut wrong, mut count) = (Vec::new(), 0);
     for line in EXPECTED.lines().filter(|line| !line.starts_with('#')) {

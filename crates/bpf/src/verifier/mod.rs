@@ -44,6 +44,7 @@ mod subprog;
 mod tnum;
 mod verified;
 
+pub use call::record::{FieldKind, SpecialField, special_fields};
 pub use facts::{AccessFact, BranchFact, ConstantKey, InsnFacts, MapFact, Range};
 pub use rejection::{RejectedInsn, Rejection, SourceLine};
 pub use verified::{SubprogramFacts, SubprogramKind, Verified};

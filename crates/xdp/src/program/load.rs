@@ -7,8 +7,11 @@ use towpath_bpf::btf::{Btf, Kind};
 use towpath_bpf::interp::{Access, Code, Resolver};
 use towpath_bpf::object::Env;
 use towpath_bpf::program::{KfuncRef, Linked, MapType, SlotInit};
-use towpath_bpf::verifier::{self, AccessFact, SubprogramKind, Verified};
+use towpath_bpf::verifier::{
+    self, AccessFact, FieldKind, SpecialField, SubprogramKind, Verified, special_fields,
+};
 use towpath_bpf::{MapDef, Object};
+use towpath_maps::fields::Field;
 use towpath_maps::{Map, MapSet, SetOptions};
 
 use super::{LoadError, LoadOptions, Program, Select, Surroundings};
@@ -36,7 +39,7 @@ impl<'a> Loader<'a> {
         env: &'a Env,
         options: &'a LoadOptions,
     ) -> Result<Loader<'a>, LoadError> {
-        let (maps, surroundings) = surround(object.maps(), options)?;
+        let (maps, surroundings) = surround(object.maps(), &env.kernel_btf, options)?;
         Ok(Loader { object, env, options, maps, surroundings })
     }
 
@@ -90,23 +93,51 @@ impl<'a> Loader<'a> {
 
 /// Verifies and prepares a program that was linked already, over maps of its own.
 pub(super) fn from_linked(linked: Linked, options: &LoadOptions) -> Result<Program, LoadError> {
-    let (maps, surroundings) = surround(&linked.maps, options)?;
+    let (maps, surroundings) = surround(&linked.maps, &linked.kernel_btf, options)?;
     finish(linked, maps, surroundings, options)
 }
 
 /// Creates maps, and what programs over them share.
 fn surround(
-    maps: &[MapDef],
+    defs: &[MapDef],
+    kernel: &Btf,
     options: &LoadOptions,
 ) -> Result<(Arc<MapSet>, Arc<Surroundings>), LoadError> {
     let workers = options.workers.max(1);
-    let maps = MapSet::create(&sized(maps, workers), &SetOptions::new(workers))?;
+    let fields = defs.iter().map(|def| fields_of(def, kernel)).collect();
+    let mut set_options = SetOptions::new(workers);
+    set_options.fields = fields;
+    let maps = MapSet::create(&sized(defs, workers), &set_options)?;
     let surroundings = Surroundings {
         host: Arc::clone(&options.host),
         limits: options.limits,
         ..Surroundings::default()
     };
     Ok((Arc::new(maps), Arc::new(surroundings)))
+}
+
+/// Special fields of a map's values: copies leave them alone.
+fn fields_of(def: &MapDef, kernel: &Btf) -> Vec<Field> {
+    use towpath_maps::fields::FieldKind as Stored;
+    let stored = |field: SpecialField| {
+        let kind = match field.kind {
+            FieldKind::SpinLock => Stored::SpinLock,
+            FieldKind::ResSpinLock => Stored::ResSpinLock,
+            FieldKind::Timer => Stored::Timer,
+            FieldKind::Workqueue => Stored::Workqueue,
+            FieldKind::TaskWork => Stored::TaskWork,
+            FieldKind::KptrUnref => Stored::KptrUntrusted,
+            FieldKind::KptrRef => Stored::Kptr,
+            FieldKind::KptrPercpu => Stored::KptrPercpu,
+            FieldKind::Uptr => Stored::UserPtr,
+            FieldKind::ListHead => Stored::ListHead,
+            FieldKind::RbRoot => Stored::RbRoot,
+            // Only inside objects that programs allocate.
+            FieldKind::Refcount | FieldKind::ListNode | FieldKind::RbNode => return None,
+        };
+        Some(Field { kind, offset: field.offset, size: field.size })
+    };
+    special_fields(def, kernel).into_iter().filter_map(stored).collect()
 }
 
 /// The definitions with the sizes that depend on the machine: a perf event array without a size

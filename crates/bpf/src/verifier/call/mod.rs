@@ -17,7 +17,7 @@ mod lock;
 mod map_ptr;
 mod mem;
 mod meta;
-mod record;
+pub(super) mod record;
 mod refs;
 mod regtype;
 mod sock;

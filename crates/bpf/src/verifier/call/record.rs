@@ -14,21 +14,59 @@ use super::super::reg::{BtfRef, BtfSource, MapRef};
 
 /// What a special field is (`enum btf_field_type`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FieldKind {
+pub enum FieldKind {
+    /// `struct bpf_spin_lock`
     SpinLock,
+    /// `struct bpf_res_spin_lock`
     ResSpinLock,
+    /// `struct bpf_timer`
     Timer,
+    /// `struct bpf_wq`
     Workqueue,
+    /// `struct bpf_task_work`
     TaskWork,
+    /// `struct bpf_refcount`
     Refcount,
+    /// `__kptr_untrusted`
     KptrUnref,
+    /// `__kptr`
     KptrRef,
+    /// `__percpu_kptr`
     KptrPercpu,
+    /// `__uptr`
     Uptr,
+    /// `struct bpf_list_head`
     ListHead,
+    /// `struct bpf_list_node`
     ListNode,
+    /// `struct bpf_rb_root`
     RbRoot,
+    /// `struct bpf_rb_node`
     RbNode,
+}
+
+/// A special field of a map's values, for whoever stores them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpecialField {
+    /// What it is.
+    pub kind: FieldKind,
+    /// Bytes from the start of the value.
+    pub offset: u32,
+    /// Bytes it takes.
+    pub size: u32,
+}
+
+/// The special fields of a map's values, by offset. None when one of them breaks a rule: then all
+/// of them are plain data, and the verifier refuses their helpers.
+pub fn special_fields(def: &MapDef, kernel: &Btf) -> Vec<SpecialField> {
+    let Some(btf) = def.btf.as_deref() else { return Vec::new() };
+    let mut records = Records { types: types_of(btf, kernel), ..Records::default() };
+    let map = MapRef { index: 0, inner: false };
+    records.add_map(map, def, kernel);
+    let fields = records.of_map(map).map(|record| record.fields.clone()).unwrap_or_default();
+    let public =
+        |field: Field| SpecialField { kind: field.kind, offset: field.offset, size: field.size };
+    fields.into_iter().map(public).collect()
 }
 
 impl FieldKind {
