@@ -36,7 +36,7 @@ parity: ## compare with the running kernel (root): tables, objects, packets, ran
 
 release: ## build the `towpath` binary
 	@scripts/install-deps.sh demo
-	@$(CARGO) build --release --quiet -p towpath-cli
+	@$(CARGO) build --release -p towpath-cli
 
 programs: ## compile programs/*.c into build/programs
 	@scripts/install-deps.sh demo

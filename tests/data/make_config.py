@@ -8,11 +8,11 @@ paper does (Eisenbud et al., NSDI 2016, 3.4). Python's standard library only.
 """
 
 import argparse
+import hashlib
 import ipaddress
 import json
 import socket
 import struct
-import zlib
 from pathlib import Path
 
 RING_SLOTS = 1021
@@ -65,9 +65,9 @@ def maglev_ring(backends: list[int]) -> list[int]:
     """A backend for each slot. Every backend walks all slots in an order of its own, in turns."""
     walks = []
     for backend in backends:
-        name = f"backend-{backend}".encode()
-        offset = zlib.crc32(name) % RING_SLOTS
-        skip = zlib.crc32(name[::-1]) % (RING_SLOTS - 1) + 1
+        digest = hashlib.sha256(f"backend-{backend}".encode()).digest()
+        offset = int.from_bytes(digest[:8], "big") % RING_SLOTS
+        skip = int.from_bytes(digest[8:16], "big") % (RING_SLOTS - 1) + 1
         walks.append(((offset + step * skip) % RING_SLOTS for step in range(RING_SLOTS)))
     ring: list[int | None] = [None] * RING_SLOTS
     filled = 0
