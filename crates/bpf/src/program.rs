@@ -118,7 +118,8 @@ pub struct MapDef {
     pub inner: Option<Box<MapDef>>,
     /// Slots filled by the object file (`.values`).
     pub slots: Vec<(u32, SlotInit)>,
-    /// Contents of a data section (`.data`, `.rodata`, `.bss`): the value of key 0.
+    /// Contents of a data section (`.data`, `.rodata`, `.bss`): the value of key 0. Of an arena,
+    /// its first bytes.
     pub initial: Option<Vec<u8>>,
     /// Which data section this map holds, if any.
     pub section: Option<DataSection>,

@@ -139,6 +139,20 @@ impl Code {
         Ok(())
     }
 
+    /// The function that runs when `entry` throws: named by a tag of its type
+    /// (`__exception_cb(name)`), referred to by no instruction.
+    pub(super) fn exception_callback(&self, entry: usize, btf: &Btf) -> Option<usize> {
+        let type_id = self.functions[entry].type_id?;
+        let name = btf.iter().find_map(|(_, ty)| match ty.kind {
+            Kind::DeclTag { ty: of, component: -1 } if of == type_id => {
+                ty.name.strip_prefix("exception_callback:")
+            }
+            _ => None,
+        })?;
+        let is_callback = |function: &Function| function.is_global && function.name == name;
+        self.functions.iter().position(is_callback)
+    }
+
     /// Finds out where the references of all functions lead.
     pub(super) fn resolve(&mut self, elf: &Elf<'_>, maps: &Maps, externs: &Externs) {
         let resolver = Resolver { elf, maps, externs, by_place: &self.by_place };
@@ -249,9 +263,10 @@ impl Resolver<'_> {
         };
         let offset = symbol.value.wrapping_add(insn.imm as u64);
         if let Some(&map) = self.maps.by_section.get(&section) {
-            let size = self.maps.defs[map].value_size;
             return match u32::try_from(offset) {
-                Ok(offset) if offset <= size => Target::Data { map, offset },
+                Ok(at) if offset <= self.elf.sections[section].size => {
+                    Target::Data { map, offset: at }
+                }
                 _ => Target::Broken("the place lies outside the data section"),
             };
         }

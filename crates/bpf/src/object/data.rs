@@ -15,8 +15,9 @@ pub(super) fn add_data_maps(
 ) -> Result<(), ObjectError> {
     let mut total = 0u64;
     for (index, section) in elf.sections.iter().enumerate() {
-        let Some(kind) = kind_of(section) else { continue };
-        if section.size == 0 {
+        let kind = kind_of(section);
+        let is_arena = section.name == ARENA_SECTION;
+        if section.size == 0 || (kind.is_none() && !is_arena) {
             continue;
         }
         total = total.saturating_add(section.size);
@@ -29,12 +30,27 @@ pub(super) fn add_data_maps(
         }
         let size = section.size as usize;
         let initial = if section.is_nobits { vec![0; size] } else { section.data.to_vec() };
-        let map = maps.defs.len();
-        let def = data_map(section.name, kind, initial, btf);
-        maps.defs.push(def);
+        let map = match kind {
+            Some(kind) => {
+                maps.defs.push(data_map(section.name, kind, initial, btf));
+                maps.defs.len() - 1
+            }
+            None => fill_arena(maps, initial)?,
+        };
         maps.by_section.insert(index, map);
     }
     Ok(())
+}
+
+/// Variables in an arena's address space are the first bytes of the object's only arena.
+fn fill_arena(maps: &mut Maps, initial: Vec<u8>) -> Result<usize, ObjectError> {
+    let arena = maps.defs.iter().position(|def| def.kind == MapType::Arena);
+    let arena = arena.ok_or_else(|| ObjectError::Section {
+        section: ARENA_SECTION.to_owned(),
+        what: "variables in an arena need a map of type arena in the object".to_owned(),
+    })?;
+    maps.defs[arena].initial = Some(initial);
+    Ok(arena)
 }
 
 /// The map of a data section (`bpf_object__init_internal_map`).
@@ -172,6 +188,8 @@ pub(super) fn encode(
     Ok(integer.to_le_bytes()[..size].to_vec())
 }
 
+/// Where compilers put variables of address space 1.
+const ARENA_SECTION: &str = ".addr_space.1";
 /// Program can't write (`BPF_F_RDONLY_PROG`).
 const BPF_F_RDONLY_PROG: u32 = 0x80;
 /// User space can map it (`BPF_F_MMAPABLE`).

@@ -23,6 +23,12 @@ pub(super) fn link(object: &Object, program: usize, env: &Env) -> Result<Linked,
     };
     let mut linker = Linker::new(object, env);
     linker.place_all(object.entries[program])?;
+    let callback = object.btf.as_deref();
+    let callback =
+        callback.and_then(|btf| object.code.exception_callback(object.entries[program], btf));
+    if let Some(callback) = callback.filter(|&callback| linker.placed[callback].is_none()) {
+        linker.place_all(callback)?;
+    }
     let Linker { insns, functions, lines, kfuncs, .. } = linker;
     Ok(Linked {
         name: entry.name.clone(),

@@ -40,6 +40,9 @@ pub struct SectionMeaning {
 }
 
 /// Looks a section name up. The kernel's loaders accept a leading `?` ("don't load by default").
+///
+/// Names that only begin like XDP's (`xdp_sock`, `xdp1`) mean XDP too: libbpf before 1.0 compared
+/// prefixes, and objects from then are in use.
 pub fn meaning_of(section: &str) -> SectionMeaning {
     let name = section.strip_prefix('?').unwrap_or(section);
     for &(pattern, attach, has_frags) in XDP_SECTIONS {
@@ -47,12 +50,11 @@ pub fn meaning_of(section: &str) -> SectionMeaning {
             return SectionMeaning { kind: ProgramKind::Xdp, attach, has_frags };
         }
     }
-    let kind = OTHER_SECTIONS
-        .iter()
-        .find(|&&pattern| matches(name, pattern))
-        .map_or(ProgramKind::Unknown, |&pattern| {
-            ProgramKind::Other(pattern.trim_end_matches(['/', '+', '.']))
-        });
+    let kind = match OTHER_SECTIONS.iter().find(|&&pattern| matches(name, pattern)) {
+        Some(pattern) => ProgramKind::Other(pattern.trim_end_matches(['/', '+'])),
+        None if name.starts_with("xdp") => ProgramKind::Xdp,
+        None => ProgramKind::Unknown,
+    };
     SectionMeaning { kind, attach: AttachType::Xdp, has_frags: false }
 }
 
@@ -173,7 +175,7 @@ mod tests {
     fn other_names_are_listed_not_refused() {
         assert_eq!(meaning_of("kprobe/do_open").kind, ProgramKind::Other("kprobe"));
         assert_eq!(meaning_of("tc").kind, ProgramKind::Other("tc"));
-        assert_eq!(meaning_of("xdp_sock").kind, ProgramKind::Unknown);
+        assert_eq!(meaning_of("xdp_sock").kind, ProgramKind::Xdp);
         assert_eq!(meaning_of("prog").kind, ProgramKind::Unknown);
     }
 }

@@ -4,6 +4,7 @@
 //! (`bpf_core_types_are_compat`) follow pointers and prototypes, and matching
 //! (`bpf_core_types_match`) compares members too.
 
+use super::Budget;
 use crate::btf::{Btf, Kind, TypeId, essential_name};
 
 /// Whether two kinds can stand for each other: enums of both widths can (`btf_kind_core_compat`).
@@ -50,44 +51,41 @@ pub(super) fn fields_are_compatible(
 
 /// Whether two types of the same name are the same, as far as pointers and prototypes show.
 pub(super) fn types_are_compatible(
-    local: &Btf,
-    local_id: TypeId,
-    target: &Btf,
-    target_id: TypeId,
+    (local, local_id): (&Btf, TypeId),
+    (target, target_id): (&Btf, TypeId),
+    budget: &Budget,
 ) -> Result<bool, String> {
     if !same_kind(local.kind(local_id), target.kind(target_id)) {
         return Ok(false);
     }
-    Comparison { local, target, fuel: STEPS_MAX }.compatible(local_id, target_id, DEPTH_MAX)
+    Comparison { local, target, budget }.compatible(local_id, target_id, DEPTH_MAX)
 }
 
 /// Whether the target has everything that the local type has.
 pub(super) fn types_match(
-    local: &Btf,
-    local_id: TypeId,
-    target: &Btf,
-    target_id: TypeId,
+    (local, local_id): (&Btf, TypeId),
+    (target, target_id): (&Btf, TypeId),
+    budget: &Budget,
 ) -> Result<bool, String> {
-    Comparison { local, target, fuel: STEPS_MAX }.matches(local_id, target_id, false, DEPTH_MAX)
+    Comparison { local, target, budget }.matches(local_id, target_id, false, DEPTH_MAX)
 }
 
 /// One comparison.
 struct Comparison<'a> {
     local: &'a Btf,
     target: &'a Btf,
-    /// Pairs of types that may still be looked at: without it, damaged types take forever.
-    fuel: u32,
+    budget: &'a Budget,
 }
 
 impl Comparison<'_> {
     fn compatible(
-        &mut self,
+        &self,
         mut local_id: TypeId,
         mut target_id: TypeId,
         depth: u32,
     ) -> Result<bool, String> {
         for depth in (0..depth).rev() {
-            self.burn()?;
+            self.budget.burn()?;
             local_id = self.local.resolve(local_id);
             target_id = self.target.resolve(target_id);
             let (a, b) = (self.local.kind(local_id), self.target.kind(target_id));
@@ -126,14 +124,14 @@ impl Comparison<'_> {
     }
 
     fn matches(
-        &mut self,
+        &self,
         mut local_id: TypeId,
         mut target_id: TypeId,
         mut behind_pointer: bool,
         depth: u32,
     ) -> Result<bool, String> {
         for depth in (0..depth).rev() {
-            self.burn()?;
+            self.budget.burn()?;
             local_id = self.local.resolve(local_id);
             target_id = self.target.resolve(target_id);
             if !names_match(self.local.name(local_id), self.target.name(target_id)) {
@@ -187,7 +185,7 @@ impl Comparison<'_> {
 
     /// Each local member has a matching one of its name (`bpf_core_composites_match`).
     fn members_match(
-        &mut self,
+        &self,
         local_id: TypeId,
         target_id: TypeId,
         depth: u32,
@@ -200,7 +198,7 @@ impl Comparison<'_> {
         for member in own {
             let mut found = false;
             for candidate in other {
-                self.burn()?;
+                self.budget.burn()?;
                 if names_match(&member.name, &candidate.name)
                     && self.matches(member.ty, candidate.ty, false, depth)?
                 {
@@ -213,11 +211,6 @@ impl Comparison<'_> {
             }
         }
         Ok(true)
-    }
-
-    fn burn(&mut self) -> Result<(), String> {
-        self.fuel = self.fuel.checked_sub(1).ok_or("types are too large to compare")?;
-        Ok(())
     }
 }
 
@@ -240,7 +233,5 @@ fn names_match(local: &str, target: &str) -> bool {
 
 /// `BPF_CORE_TYPES_MATCH_MAX_DEPTH` and libbpf's depth for compatibility.
 const DEPTH_MAX: u32 = 32;
-/// Pairs of members in the comparison of two of the kernel's largest structs, tenfold.
-const STEPS_MAX: u32 = 1_000_000;
 /// The kernel's largest enum has under 2,000.
 const ENUMERATORS_MAX: usize = 4096;

@@ -10,6 +10,7 @@ mod patch;
 mod path;
 mod value;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use super::ext::CoreRelocation;
@@ -74,16 +75,35 @@ impl Question {
     }
 }
 
-/// Relocates against one kernel; remembers what it found for each local type.
+/// Relocates against one kernel.
 pub(super) struct Relocator<'a> {
     local: &'a Btf,
     target: &'a Btf,
-    outcomes: HashMap<(TypeId, String, u32), Outcome>,
+    /// By local type: the kernel's types of its name that matched every relocation so far, as
+    /// libbpf narrows them. A type that lacks one field is not the one meant by the next.
+    candidates: HashMap<TypeId, Vec<TypeId>>,
+    budget: Budget,
+}
+
+/// Members and types that may still be looked at for one program, so that a damaged object ends.
+#[derive(Debug)]
+struct Budget(Cell<u32>);
+
+impl Budget {
+    fn new() -> Self {
+        Budget(Cell::new(STEPS_MAX))
+    }
+
+    fn burn(&self) -> Result<(), String> {
+        let left = self.0.get().checked_sub(1);
+        self.0.set(left.ok_or_else(|| format!("more than {STEPS_MAX} comparisons of types"))?);
+        Ok(())
+    }
 }
 
 impl<'a> Relocator<'a> {
     pub(super) fn new(local: &'a Btf, target: &'a Btf) -> Self {
-        Relocator { local, target, outcomes: HashMap::new() }
+        Relocator { local, target, candidates: HashMap::new(), budget: Budget::new() }
     }
 
     /// Applies one relocation to the instruction at `at`.
@@ -93,50 +113,63 @@ impl<'a> Relocator<'a> {
         insns: &mut [Insn],
         at: usize,
     ) -> Result<(), String> {
-        let key = (relocation.type_id, relocation.access.to_string(), relocation.kind);
-        let outcome = match self.outcomes.get(&key) {
-            Some(outcome) => outcome.clone(),
-            None => {
-                let outcome =
-                    self.outcome(relocation).map_err(|what| self.explain(relocation, &what))?;
-                self.outcomes.insert(key, outcome.clone());
-                outcome
-            }
-        };
-        patch::patch(&outcome, insns, at).map_err(|what| self.explain(relocation, &what))
+        self.outcome(relocation)
+            .and_then(|outcome| patch::patch(&outcome, insns, at))
+            .map_err(|what| self.explain(relocation, &what))
     }
 
-    fn outcome(&self, relocation: &CoreRelocation) -> Result<Outcome, String> {
+    fn outcome(&mut self, relocation: &CoreRelocation) -> Result<Outcome, String> {
         let question = Question::from_number(relocation.kind)
             .ok_or_else(|| format!("unknown kind {}", relocation.kind))?;
         let path = path::parse(self.local, question, relocation.type_id, &relocation.access)?;
         if question == Question::TypeIdLocal {
             return Ok(Outcome::unchecked(u64::from(relocation.type_id)));
         }
-        let name = self.local.name(path.root);
+        let candidates = match self.candidates.remove(&path.root) {
+            Some(candidates) => candidates,
+            None => self.candidates_for(path.root)?,
+        };
+        let (outcome, matching) = self.decide(question, &path, &candidates)?;
+        // Nothing matched: the answer was "not there", and says nothing about the candidates.
+        let remaining = if matching.is_empty() { candidates } else { matching };
+        self.candidates.insert(path.root, remaining);
+        Ok(outcome)
+    }
+
+    /// Types of the kernel with the same name and of the same kind (`bpf_core_find_cands`).
+    fn candidates_for(&self, root: TypeId) -> Result<Vec<TypeId>, String> {
+        let name = essential_name(self.local.name(root));
         if name.is_empty() {
             return Err("a type without a name can't be found in the kernel".to_owned());
         }
-        self.decide(question, &path, essential_name(name))
+        let kind = self.local.kind(root);
+        let of_name = self.target.candidates(name);
+        let candidates: Vec<TypeId> = of_name
+            .filter(|&id| compat::same_kind(kind, self.target.kind(id)))
+            .take(CANDIDATES_MAX + 1)
+            .collect();
+        if candidates.len() > CANDIDATES_MAX {
+            return Err(format!("the kernel has more than {CANDIDATES_MAX} types of this name"));
+        }
+        Ok(candidates)
     }
 
-    /// Compares all types of that name in the kernel: those that match must agree.
-    fn decide(&self, question: Question, local: &Path, name: &str) -> Result<Outcome, String> {
-        let root_kind = self.local.kind(local.root);
+    /// Follows the path in every candidate: those where it exists must agree on the answer.
+    fn decide(
+        &self,
+        question: Question,
+        local: &Path,
+        candidates: &[TypeId],
+    ) -> Result<(Outcome, Vec<TypeId>), String> {
         let mut decided: Option<(Outcome, u64)> = None;
-        for (tried, candidate) in self.target.candidates(name).enumerate() {
-            if tried >= CANDIDATES_MAX {
-                return Err(format!(
-                    "the kernel has more than {CANDIDATES_MAX} types of this name"
-                ));
-            }
-            if !compat::same_kind(root_kind, self.target.kind(candidate)) {
-                continue;
-            }
-            let Some(found) = path::find(self.local, local, question, self.target, candidate)?
-            else {
+        let mut matching = Vec::new();
+        for &candidate in candidates {
+            self.budget.burn()?;
+            let places = path::Places { local: self.local, target: self.target };
+            let Some(found) = path::find(places, local, question, candidate, &self.budget)? else {
                 continue;
             };
+            matching.push(candidate);
             let outcome =
                 value::compute(question, (self.local, local), Some((self.target, &found)))?;
             match &decided {
@@ -150,10 +183,11 @@ impl<'a> Relocator<'a> {
                 Some(_) => {}
             }
         }
-        match decided {
-            Some((outcome, _)) => Ok(outcome),
-            None => value::compute(question, (self.local, local), None),
-        }
+        let outcome = match decided {
+            Some((outcome, _)) => outcome,
+            None => value::compute(question, (self.local, local), None)?,
+        };
+        Ok((outcome, matching))
     }
 
     fn explain(&self, relocation: &CoreRelocation, what: &str) -> String {
@@ -171,8 +205,11 @@ pub(super) fn types_are_compatible(
     target: &Btf,
     target_id: TypeId,
 ) -> bool {
-    compat::types_are_compatible(local, local_id, target, target_id).unwrap_or(false)
+    compat::types_are_compatible((local, local_id), (target, target_id), &Budget::new())
+        .unwrap_or(false)
 }
 
 /// Kernels have a handful of types of one name; a damaged blob could have all of one name.
 const CANDIDATES_MAX: usize = 256;
+/// Thousands of relocations, each in the kernel's largest struct.
+const STEPS_MAX: u32 = 50_000_000;

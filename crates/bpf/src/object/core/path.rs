@@ -1,7 +1,7 @@
 //! The path of a relocation through a type: in the object's types as recorded, in the kernel's by
 //! the names along the way.
 
-use super::{Question, compat};
+use super::{Budget, Question, compat};
 use crate::btf::{Btf, Kind, Name, TypeId, essential_name};
 
 /// A place inside a type (`struct bpf_core_spec`).
@@ -118,20 +118,29 @@ fn add(a: u64, b: u64) -> Result<u64, String> {
     a.checked_add(b).ok_or_else(|| "the offset doesn't fit 64 bits".to_owned())
 }
 
+/// The two sets of types that a path leads through.
+#[derive(Clone, Copy)]
+pub(super) struct Places<'a> {
+    pub(super) local: &'a Btf,
+    pub(super) target: &'a Btf,
+}
+
 /// Follows `local`'s names in another type; `None` when it isn't the same (`bpf_core_spec_match`).
 pub(super) fn find(
-    local_btf: &Btf,
+    places: Places<'_>,
     local: &Path,
     question: Question,
-    target_btf: &Btf,
     target_id: TypeId,
+    budget: &Budget,
 ) -> Result<Option<Path>, String> {
+    let target_btf = places.target;
     let mut path = Path { root: target_id, ..Path::default() };
     if question.is_about_type() {
+        let (own, other) = ((places.local, local.root), (target_btf, target_id));
         let same = if question == Question::TypeMatches {
-            compat::types_match(local_btf, local.root, target_btf, target_id)
+            compat::types_match(own, other, budget)
         } else {
-            compat::types_are_compatible(local_btf, local.root, target_btf, target_id)
+            compat::types_are_compatible(own, other, budget)
         };
         return Ok(same?.then_some(path));
     }
@@ -142,7 +151,7 @@ pub(super) fn find(
     for (at, step) in local.steps.iter().enumerate() {
         id = target_btf.resolve(id);
         if step.name.is_some() {
-            let mut search = Search { local_btf, step, target_btf, fuel: MEMBERS_MAX };
+            let search = Search { places, step, budget };
             match search.member(id, &mut path)? {
                 Some(next) => id = next,
                 None => return Ok(None),
@@ -180,20 +189,18 @@ fn find_enumerator(
 
 /// The search for one member, through anonymous structs and unions.
 struct Search<'a> {
-    local_btf: &'a Btf,
+    places: Places<'a>,
     step: &'a Step,
-    target_btf: &'a Btf,
-    /// Members that may still be looked at.
-    fuel: u32,
+    budget: &'a Budget,
 }
 
 impl Search<'_> {
     /// Adds the member to `path` and returns its type (`bpf_core_match_member`).
-    fn member(&mut self, id: TypeId, path: &mut Path) -> Result<Option<TypeId>, String> {
-        let id = self.target_btf.resolve(id);
-        let Kind::Composite { members, .. } = self.target_btf.kind(id) else { return Ok(None) };
+    fn member(&self, id: TypeId, path: &mut Path) -> Result<Option<TypeId>, String> {
+        let id = self.places.target.resolve(id);
+        let Kind::Composite { members, .. } = self.places.target.kind(id) else { return Ok(None) };
         for (index, member) in members.iter().enumerate() {
-            self.fuel = self.fuel.checked_sub(1).ok_or("the kernel's type has too many members")?;
+            self.budget.burn()?;
             let before = path.bit_offset;
             path.bit_offset = add(before, member.bit_offset.into())?;
             path.push_raw()?;
@@ -215,9 +222,9 @@ impl Search<'_> {
     }
 
     fn is_compatible(&self, target_member: TypeId) -> bool {
-        let members = self.local_btf.members(self.step.ty);
-        members.get(self.step.index).is_some_and(|local| {
-            compat::fields_are_compatible(self.local_btf, local.ty, self.target_btf, target_member)
+        let Places { local, target } = self.places;
+        local.members(self.step.ty).get(self.step.index).is_some_and(|member| {
+            compat::fields_are_compatible(local, member.ty, target, target_member)
         })
     }
 }
@@ -241,5 +248,3 @@ impl Path {
 const STEPS_MAX: usize = 64;
 /// 64 numbers of ten digits with colons.
 const ACCESS_BYTES_MAX: usize = 704;
-/// Ten times the kernel's largest struct, with everything anonymous in it.
-const MEMBERS_MAX: u32 = 10_000;
