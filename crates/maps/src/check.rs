@@ -259,7 +259,8 @@ fn arena(def: &MapDef) -> Result<(), Broken> {
 
 /// `stack_map_alloc`
 fn stack_trace(def: &MapDef) -> Result<(), Broken> {
-    known_flags(def, BPF_F_NUMA_NODE | BPF_F_STACK_BUILD_ID)?;
+    let access = BPF_F_RDONLY | BPF_F_WRONLY;
+    known_flags(def, BPF_F_NUMA_NODE | BPF_F_STACK_BUILD_ID | access)?;
     invalid(def.max_entries == 0, "max_entries must not be 0")?;
     invalid(def.key_size != 4, "key_size must be 4")?;
     let frame = if def.flags & BPF_F_STACK_BUILD_ID != 0 { 32 } else { 8 };

@@ -15,7 +15,7 @@ use towpath_bpf::{Errno, MapDef};
 use crate::array::next_index;
 use crate::check::same_shape;
 use crate::fields::Fields;
-use crate::flags::{BPF_ANY, BPF_EXIST};
+use crate::flags::BPF_ANY;
 use crate::hash::HashTable;
 use crate::map::Map;
 use crate::prog_array::number;
@@ -184,7 +184,6 @@ impl Store for MapOfMaps {
             Slots::Array(_) => {
                 self.slots.slot(key).map_or(Err(Errno::E2BIG), |_| Err(Errno::EBADF))
             }
-            Slots::Hash(_) if flags > BPF_EXIST => Err(Errno::EINVAL),
             Slots::Hash(_) => Err(Errno::EBADF),
         }
     }

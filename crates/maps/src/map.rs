@@ -85,12 +85,17 @@ enum Storage {
 }
 
 impl Map {
-    /// Creates a map as `BPF_MAP_CREATE` does, with the kernel's checks.
+    /// Creates a map as `BPF_MAP_CREATE` does, with the kernel's checks. As with libbpf, a perf
+    /// event array of no size gets a slot for each CPU.
     pub fn create(def: &MapDef, options: &CreateOptions) -> Result<Arc<Map>, MapError> {
         static NEXT_ID: AtomicU32 = AtomicU32::new(1);
-        check::check(def)?;
+        let mut def = def.clone();
+        if def.kind == MapType::PerfEventArray && def.max_entries == 0 {
+            def.max_entries = options.domain.workers() as u32;
+        }
+        check::check(&def)?;
         let fields = Fields::new(options.fields.clone(), options.release.clone());
-        let storage = Storage::new(def, options, &fields).map_err(|_no_memory| {
+        let storage = Storage::new(&def, options, &fields).map_err(|_no_memory| {
             let entry = u64::from(def.key_size) + u64::from(def.value_size);
             MapError::Memory {
                 map: def.name.clone(),
@@ -100,7 +105,7 @@ impl Map {
         })?;
         let map = Map {
             id: NEXT_ID.fetch_add(1, Relaxed),
-            def: def.clone(),
+            def,
             domain: options.domain.clone(),
             fields,
             frozen: AtomicBool::new(false),
@@ -425,7 +430,7 @@ impl Storage {
             MapType::UserRingbuf => Storage::UserRingbuf(UserRingbuf::new(def)?),
             MapType::PerfEventArray => Storage::Perf(PerfEventArray::new(def, cpus)),
             MapType::BloomFilter => Storage::Bloom(Bloom::new(def)?),
-            kind => Storage::Stub(Stub::new(kind)),
+            _ => Storage::Stub(Stub::new(def)),
         })
     }
 

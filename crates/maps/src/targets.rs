@@ -111,7 +111,9 @@ impl TargetArray {
         if queue == 0 {
             return Ok(Target { number: 0, id: 0 });
         }
-        let id = program(&*self.environment, value, MapType::Cpumap)?;
+        // The kernel has one answer for everything that goes wrong here.
+        let id = program(&*self.environment, value, MapType::Cpumap)
+            .map_err(|_whatever| Errno::ENOMEM)?;
         Ok(Target { number: queue, id })
     }
 }

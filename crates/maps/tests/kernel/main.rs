@@ -1,0 +1,57 @@
+//! Our maps beside the running kernel's: the same operations must give the same answers.
+//!
+//! Needs a kernel with `bpf(2)` and the privilege to use it; without, each test says so and passes.
+
+mod create;
+mod operations;
+
+use towpath_bpf::MapDef;
+use towpath_bpf::program::MapType;
+use towpath_kernel::Kernel;
+
+/// The kernel, or `None` after saying why not.
+fn kernel() -> Option<Kernel> {
+    match Kernel::open() {
+        Ok(kernel) => Some(kernel),
+        Err(why) => {
+            println!("skipped: {why}");
+            None
+        }
+    }
+}
+
+fn def(kind: MapType, key: u32, value: u32, entries: u32, flags: u32) -> MapDef {
+    MapDef {
+        name: "m".to_owned(),
+        kind,
+        key_size: key,
+        value_size: value,
+        max_entries: entries,
+        flags,
+        map_extra: 0,
+        pin_by_name: false,
+        key_type: 0,
+        value_type: 0,
+        btf: None,
+        inner: None,
+        slots: Vec::new(),
+        initial: None,
+        section: None,
+    }
+}
+
+/// xorshift64*, so that a failure repeats.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
