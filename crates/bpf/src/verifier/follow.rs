@@ -217,13 +217,15 @@ impl Verifier<'_> {
             aligned: true,
         };
         self.check_access(place)?;
-        self.check_access(MemAccess { access: Access::Write, ..place })?;
+        let address = *self.reg(insn.dst);
         if let Some(regno) = loaded {
-            // Not the spilled value itself: what was there is overwritten by now.
-            let mut value = Reg::UNKNOWN;
-            value.var.truncate(insn.access_bytes() as u32);
-            *self.reg_mut(regno) = value;
+            self.check_access(MemAccess { value_regno: Some(regno), ..place })?;
         }
+        // The load may have overwritten the address; the store uses the one before.
+        let value = *self.reg(insn.dst);
+        *self.reg_mut(insn.dst) = address;
+        self.check_access(MemAccess { access: Access::Write, ..place })?;
+        *self.reg_mut(insn.dst) = value;
         self.note_pointer_type(kind, false)
     }
 

@@ -64,7 +64,7 @@ impl Verifier<'_> {
         if insn.off != 0 {
             return Err(self.reject(Errno::EINVAL, "BPF_LD_IMM64 uses reserved fields"));
         }
-        if insn.src > PSEUDO_MAP_IDX_VALUE {
+        if insn.src > PSEUDO_MAP_IDX_VALUE || (insn.is_map_ref() && second.imm != 0) {
             return Err(self.reject(Errno::EINVAL, "unrecognized bpf_ld_imm64 insn"));
         }
         Ok(())

@@ -96,7 +96,6 @@ impl Verifier<'_> {
 
     /// `prepare_func_exit`.
     fn return_from_frame(&mut self) -> Result<usize> {
-        self.check_reg_read(0)?;
         let result = *self.reg(0);
         if result.is(Base::Stack) {
             let message = "cannot return stack pointer to the caller";

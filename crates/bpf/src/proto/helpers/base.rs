@@ -20,7 +20,7 @@ pub(super) const TABLE: &[HelperProto] = &[
         "Thread and process id in a pid namespace.",
     )
     .backed(Backing::NothingFound("-EINVAL, the memory zeroed")),
-    helper(id::GET_CGROUP_CLASSID, &[CTX], "Net class of the current task.")
+    helper(id::GET_CGROUP_CLASSID, &[], "Net class of the current task.")
         .cap_bpf()
         .backed(Backing::NothingFound("0")),
     helper(id::GET_CURRENT_CGROUP_ID, &[], "Id of the current task's cgroup.")
