@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use towpath_bpf::{Insn, MapDef};
-use towpath_kernel::Kernel;
+use towpath_bpf::{Insn, Linked, MapDef};
+use towpath_kernel::{Kernel, MapError, MapSet};
 use towpath_xdp::LoadOptions;
 
 use super::{Difference, Report};
@@ -29,9 +29,14 @@ pub struct Budget {
 
 /// Compares so many random programs.
 pub fn random(kernel: &Kernel, budget: &Budget) -> Report {
-    let mut court =
-        Court { kernel, maps: programs::maps(), budget, counts: [0; 4], runs: 0, surroundings: 0 };
     let mut report = Report::new("random programs");
+    let mut court = match Court::new(kernel, budget) {
+        Ok(court) => court,
+        Err(error) => {
+            report.skipped.push(error.to_string());
+            return report;
+        }
+    };
     for seed in budget.seed..budget.seed.saturating_add(budget.programs) {
         let insns = programs::program(seed);
         let Some(failure) = court.judge(&insns, true) else { continue };
@@ -55,6 +60,7 @@ pub fn random(kernel: &Kernel, budget: &Budget) -> Report {
     report.figure("accepted by the kernel alone", strict);
     report.figure("programs run", court.runs);
     report.figure("  of which not comparable (addresses)", court.surroundings);
+    report.figure("packets run on each", court.packets.len());
     report
 }
 
@@ -77,8 +83,11 @@ fn describe(seed: u64, insns: &[Insn], failure: Mismatch) -> Difference {
 /// Judges one program after the other.
 struct Court<'k> {
     kernel: &'k Kernel,
-    maps: Arc<[MapDef]>,
     budget: &'k Budget,
+    maps: Arc<[MapDef]>,
+    /// For verdicts; a run gets maps of its own.
+    kernel_maps: MapSet,
+    packets: Vec<Vec<u8>>,
     /// By [`Agreement`].
     counts: [usize; 4],
     runs: usize,
@@ -86,40 +95,53 @@ struct Court<'k> {
     surroundings: usize,
 }
 
-impl Court<'_> {
+impl<'k> Court<'k> {
+    fn new(kernel: &'k Kernel, budget: &'k Budget) -> Result<Self, MapError> {
+        let maps = programs::maps();
+        let kernel_maps = kernel.load_maps(&maps)?;
+        let packets = packets(budget.seed, budget.packets, false);
+        let (counts, runs, surroundings) = ([0; 4], 0, 0);
+        Ok(Court { kernel, budget, maps, kernel_maps, packets, counts, runs, surroundings })
+    }
+
     /// What differs, if anything does. `counted` is off while minimising.
     fn judge(&mut self, insns: &[Insn], counted: bool) -> Option<Mismatch> {
-        let mismatch = |kind: &str, kernel: &str, ours: &str| {
-            let [kind, kernel, ours] = [kind, kernel, ours].map(str::to_owned);
-            Some(Mismatch { kind, packet: 0, kernel, ours })
-        };
-        let kernel_maps = match self.kernel.load_maps(&self.maps) {
-            Ok(maps) => maps,
-            Err(error) => return mismatch("map creation", &error.to_string(), ""),
-        };
         let linked = programs::linked(insns.to_vec(), &self.maps, self.kernel.btf());
-        let theirs = verdict::kernel(self.kernel, &linked, &kernel_maps, !counted);
-        let unverified = self.budget.unverified;
-        if !unverified {
+        let theirs = verdict::kernel(self.kernel, &linked, &self.kernel_maps, !counted);
+        if !self.budget.unverified {
             let ours = verdict::ours(&linked);
             let agreement = Agreement::of(ours.is_accepted(), theirs.is_accepted());
             self.counts[agreement as usize] += usize::from(counted);
             match agreement {
-                Agreement::Unsound => return mismatch("unsound", theirs.reason(), ""),
-                Agreement::TooStrict => return mismatch("too strict", "", ours.reason()),
+                Agreement::Unsound => return Some(mismatch("unsound", theirs.reason(), "")),
+                Agreement::TooStrict => return Some(mismatch("too strict", "", ours.reason())),
                 Agreement::BothRefuse => return None,
                 Agreement::BothAccept => {}
             }
         }
-        let program = theirs.program()?;
+        if !theirs.is_accepted() || self.packets.is_empty() {
+            return None;
+        }
+        self.run(&linked, counted)
+    }
+
+    /// Runs an accepted program over fresh maps.
+    fn run(&mut self, linked: &Linked, counted: bool) -> Option<Mismatch> {
         self.runs += usize::from(counted);
-        let options = LoadOptions { unverified, ..LoadOptions::default() };
-        let packets = packets(self.budget.seed, self.budget.packets, false);
-        let found = match Pair::new(&linked, program, &kernel_maps, &options) {
-            Ok(mut pair) => pair.compare(&packets)?,
-            Err(error) => return mismatch("not runnable", "", &error),
+        let maps = match self.kernel.load_maps(&self.maps) {
+            Ok(maps) => maps,
+            Err(error) => return Some(mismatch("map creation", &error.to_string(), "")),
         };
-        if found.kind != "fault" && depends_on_surroundings(&linked, &options, &packets) {
+        let program = match self.kernel.load(linked, &maps) {
+            Ok(program) => program,
+            Err(error) => return Some(mismatch("loading again", &error.to_string(), "")),
+        };
+        let options = LoadOptions { unverified: self.budget.unverified, ..LoadOptions::default() };
+        let found = match Pair::new(linked, &program, &maps, &options) {
+            Ok(mut pair) => pair.compare(&self.packets)?,
+            Err(error) => return Some(mismatch("not runnable", "", &error)),
+        };
+        if found.kind != "fault" && depends_on_surroundings(linked, &options, &self.packets) {
             self.surroundings += usize::from(counted);
             return None;
         }
@@ -127,5 +149,10 @@ impl Court<'_> {
     }
 }
 
+fn mismatch(kind: &str, kernel: &str, ours: &str) -> Mismatch {
+    let [kind, kernel, ours] = [kind, kernel, ours].map(str::to_owned);
+    Mismatch { kind, packet: 0, kernel, ours }
+}
+
 /// Attempts at making one failing program smaller.
-const TRIES_MAX: usize = 400;
+const TRIES_MAX: usize = 150;
