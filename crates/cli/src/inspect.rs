@@ -185,11 +185,18 @@ fn print_maps(maps: &[MapLine<'_>], output: &mut Output) -> Result<(), CliError>
         if !slots.is_empty() {
             kind = format!("{kind}, {} filled", slots.len());
         }
-        let bytes = (u64::from(*key_size) + u64::from(*value_size)) * u64::from(*max_entries);
+        let (entries, bytes) = match map.kind.as_str() {
+            "ringbuf" | "user_ringbuf" => ("-".to_owned(), u64::from(*max_entries)),
+            "arena" => ("-".to_owned(), u64::from(*max_entries) * PAGE_BYTES),
+            _ => {
+                let entry = u64::from(*key_size) + u64::from(*value_size);
+                (grouped((*max_entries).into()), entry * u64::from(*max_entries))
+            }
+        };
         table.row(vec![
             (*name).to_owned(),
             kind,
-            grouped((*max_entries).into()),
+            entries,
             with_type(*key_size, map.key_type.as_deref()),
             with_type(*value_size, map.value_type.as_deref()),
             in_bytes(bytes),
@@ -211,6 +218,9 @@ fn print_globals(globals: &[GlobalLine<'_>], output: &mut Output) -> Result<(), 
     }
     output.section(&table)
 }
+
+/// An arena is measured in pages.
+const PAGE_BYTES: u64 = 4096;
 
 fn with_type(size: u32, name: Option<&str>) -> String {
     match (size, name) {

@@ -1,0 +1,284 @@
+//! The binary from outside: what it prints, what it writes, how it ends.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::io::Read as _;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use support::{Bench, frame};
+use towpath_capture::Reader;
+
+const PROGRAM: [&str; 3] = ["every_verdict.o", "-n", "every_verdict"];
+
+fn run_args<'a>(rest: &[&'a str]) -> Vec<&'a str> {
+    [&["run"], &PROGRAM[..], &["--in", "in.pcap"], rest].concat()
+}
+
+#[test]
+fn run_counts_verdicts_and_shows_maps() {
+    let bench = Bench::new("run_counts");
+    bench.capture("in.pcap", &[0, 1, 1, 2, 2, 2, 3, 200]);
+    let result = bench.json(&run_args(&["--dump-maps"]));
+    assert_eq!(result["frames"], 8);
+    assert_eq!(result["bytes"], 480);
+    let verdicts = json!({
+        "XDP_ABORTED": 2, "XDP_DROP": 2, "XDP_PASS": 3, "XDP_TX": 1, "XDP_REDIRECT": 0
+    });
+    assert_eq!(result["verdicts"], verdicts);
+    assert!(result["ns_per_frame"].as_f64().unwrap() > 0.0);
+    let counts = &result["maps"]["counts"];
+    let expected = json!({"key": 2, "values": [{"cpu": 0, "value": {"frames": 3, "bytes": 180}}]});
+    assert_eq!(counts[2], expected);
+    assert_eq!(result["maps"][".bss"], json!([{"key": 0, "value": {"seen": 8}}]));
+
+    let ended = bench.run(&run_args(&["--dump-maps=counts"]));
+    assert_eq!(ended.status, 0);
+    for line in ["XDP_PASS          3   37.5 %", "ns/frame, interpreted", "256 entries, 5 not zero"]
+    {
+        assert!(ended.stdout.contains(line), "{line} in {}", ended.stdout);
+    }
+}
+
+#[test]
+fn surviving_frames_are_written_with_verdict_and_target() {
+    let bench = Bench::new("run_out");
+    bench.capture("in.pcap", &[1, 2, 3, 4]);
+    bench.file("maps.json", r#"{"tx_ports": [{"key": 1, "value": {"ifindex": 7}}]}"#);
+    let result = bench.json(&run_args(&["--map-init", "maps.json", "--out", "out.pcapng"]));
+    assert_eq!(result["targets"], json!({"tx_ports[1]": 1}));
+
+    let mut reader = Reader::open(&bench.path("out.pcapng")).unwrap();
+    let mut found = Vec::new();
+    while let Some(packet) = reader.next_packet().unwrap() {
+        let comment = packet.options.comment.map(str::to_owned);
+        assert_eq!(packet.data, frame(packet.data[5]));
+        found.push((packet.options.xdp_verdict, packet.options.packet_id, comment));
+    }
+    let redirected = Some("XDP_REDIRECT to tx_ports[1]".to_owned());
+    let expected =
+        [(Some(2), Some(2), None), (Some(3), Some(3), None), (Some(4), Some(4), redirected)];
+    assert_eq!(found, expected);
+    let names: Vec<&str> = reader.interfaces().iter().map(|i| i.name.as_str()).collect();
+    assert_eq!(names, ["in0", "tx_ports[1]"]);
+}
+
+#[test]
+fn map_files_fill_every_kind_and_a_dump_is_a_map_file() {
+    let bench = Bench::new("map_init");
+    bench.capture("in.pcap", &[2, 7, 5]);
+    bench.file(
+        "maps.json",
+        r#"{
+            "counts": [{"key": 9, "value": {"frames": 4, "bytes": 5}}],
+            "overrides": {"2": 3, "0x33": 1},
+            "jumps": [{"key": 1, "value": "tail"}],
+            "tx_ports": [{"key": 0, "value": {"ifindex": 3}}],
+            "tenants": [{"key": 1, "value": [{"key": 10, "value": "hex:0100000000000000"}]}],
+            ".bss": {"seen": 100}
+        }"#,
+    );
+    let arguments = run_args(&["--map-init", "maps.json", "--dump-maps"]);
+    let first = bench.json(&arguments);
+    assert_eq!(first["verdicts"]["XDP_TX"], 2, "by override and by tail call: {first}");
+    assert_eq!(first["events"]["events"]["records"], 1);
+    let maps = &first["maps"];
+    assert_eq!(maps["tenants"], json!([{"key": 1, "value": [{"key": 10, "value": 1}]}]));
+    assert_eq!(maps["jumps"], json!([{"key": 1, "value": "tail"}]));
+    assert_eq!(maps["tx_ports"], json!([{"key": 0, "value": {"ifindex": 3}}]));
+    assert_eq!(maps[".bss"][0]["value"]["seen"], 103);
+
+    bench.file("maps.json", serde_json::to_string(maps).unwrap());
+    let second = bench.json(&arguments);
+    assert_eq!(second["maps"][".bss"][0]["value"]["seen"], 106);
+    assert_eq!(second["maps"]["tenants"], maps["tenants"]);
+}
+
+#[test]
+fn mistakes_in_map_files_are_named_by_path() {
+    let bench = Bench::new("map_mistakes");
+    bench.capture("in.pcap", &[2]);
+    let cases = [
+        (r#"{"override": {}}"#, r#"no map "override"; did you mean "overrides"?"#),
+        (r#"{"overrides": [{"key": 1, "vale": 2}]}"#, r#"did you mean "value"?"#),
+        (r#"{"overrides": [{"key": 1, "value": "hex:00"}]}"#, "overrides[0].value"),
+        (r#"{"overrides": [{"key": 4294967296, "value": 0}]}"#, "overrides[0].key"),
+        (r#"{"counts": [{"key": 1, "value": {"frame": 2}}]}"#, "counts[0].value"),
+        (r#"{"counts": [{"key": 999, "value": {}}]}"#, "-E2BIG"),
+        (r#"{"jumps": [{"key": 1, "value": "tali"}]}"#, "tail (xdp/tail)"),
+        (r#"{".rodata": {"shift": 2}}"#, "--set"),
+        (r#"{"overrides": {"1": 2"#, "line 1 column"),
+        ("[]", "expected an object of maps by name"),
+    ];
+    for (text, expected) in cases {
+        bench.file("maps.json", text);
+        let message = bench.refusal(2, &run_args(&["--map-init", "maps.json"]));
+        assert!(message.starts_with("error: maps.json: "), "{message}");
+        assert!(message.contains(expected), "{text}: {message}");
+    }
+}
+
+#[test]
+fn globals_are_set_before_linking() {
+    let bench = Bench::new("globals");
+    bench.capture("in.pcap", &[1]);
+    let result = bench.json(&run_args(&["--set", "shift=2"]));
+    assert_eq!(result["verdicts"]["XDP_TX"], 1);
+    let message = bench.refusal(2, &run_args(&["--set", "shft=2"]));
+    assert!(message.contains("shift"), "{message}");
+    let message = bench.refusal(2, &run_args(&["--set", "shift=two"]));
+    assert!(message.contains("expected an integer"), "{message}");
+}
+
+#[test]
+fn a_truncated_capture_is_run_as_far_as_it_goes() {
+    let bench = Bench::new("truncated");
+    bench.capture("in.pcap", &[2, 2, 2]);
+    let whole = std::fs::read(bench.path("in.pcap")).unwrap();
+    bench.file("in.pcap", &whole[..whole.len() - 10]);
+    let ended = bench.run(&run_args(&["--json"]));
+    assert_eq!(ended.status, 2);
+    let result: Value = serde_json::from_str(ended.stdout.lines().next().unwrap()).unwrap();
+    assert_eq!(result["verdicts"]["XDP_PASS"], 2);
+    assert!(ended.stderr.contains("in.pcap: ends at offset 242"), "{}", ended.stderr);
+}
+
+#[test]
+fn verify_prints_a_line_for_each_program() {
+    let bench = Bench::new("verify");
+    let ended = bench.run(&["verify", "--json", "every_verdict.o", "refused.o"]);
+    assert_eq!(ended.status, 1);
+    let lines: Vec<Value> =
+        ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let accepted: Vec<(&str, bool)> = lines
+        .iter()
+        .map(|line| (line["program"].as_str().unwrap(), line["accepted"].as_bool().unwrap()))
+        .collect();
+    let expected =
+        [("every_verdict", true), ("tail", true), ("reads_too_far", false), ("passes", true)];
+    assert_eq!(accepted, expected);
+    let reason = &lines[2]["reason"];
+    assert_eq!(reason["insn"], 1);
+    assert!(reason["source"].as_str().unwrap().contains("refused.c:11: return data[5];"));
+    assert!(reason["message"].as_str().unwrap().contains("invalid access to packet"));
+
+    assert_eq!(bench.run(&["verify", "refused.o", "-n", "passes"]).status, 0);
+    assert_eq!(bench.run(&["verify", "every_verdict.o", "missing.o"]).status, 2);
+}
+
+#[test]
+fn selection_errors_list_the_candidates() {
+    let bench = Bench::new("selection");
+    bench.capture("in.pcap", &[2]);
+    let message = bench.refusal(2, &["run", "refused.o", "--in", "in.pcap"]);
+    assert!(message.contains("reads_too_far (xdp), passes (xdp)"), "{message}");
+    let message = bench.refusal(2, &["run", "refused.o", "-n", "pass", "--in", "in.pcap"]);
+    assert!(message.contains("reads_too_far (xdp), passes (xdp)"), "{message}");
+    let refused = ["run", "refused.o", "-n", "reads_too_far", "--in", "in.pcap"];
+    let message = bench.refusal(1, &refused);
+    assert!(message.contains("refused.c:11"), "{message}");
+}
+
+#[test]
+fn prog_run_gives_packet_and_context_back() {
+    let bench = Bench::new("prog_run");
+    bench.file("data", frame(3));
+    let words = [0_u32, 60, 0, 9, 0, 0];
+    bench.file("ctx", words.map(u32::to_le_bytes).concat());
+    let files = ["--data-in", "data", "--data-out", "data_out", "--ctx-in", "ctx"];
+    let arguments = [&["prog", "run"], &PROGRAM[..], &files, &["--ctx-out", "ctx_out"]].concat();
+    let result = bench.json(&arguments);
+    assert_eq!((&result["retval"], &result["data_size_out"]), (&json!(3), &json!(60)));
+    assert!(result["duration_ns"].is_u64());
+    assert_eq!(std::fs::read(bench.path("data_out")).unwrap(), frame(3));
+    assert_eq!(
+        std::fs::read(bench.path("ctx_out")).unwrap(),
+        std::fs::read(bench.path("ctx")).unwrap()
+    );
+
+    bench.file("ctx", [0; 23]);
+    let message = bench.refusal(2, &arguments);
+    assert!(message.contains("ctx: 23 bytes, expected 24"), "{message}");
+}
+
+#[test]
+fn the_running_kernel_gives_the_same_answers() {
+    let bench = Bench::new("kernel");
+    for byte in [0, 1, 2, 3, 5, 77] {
+        bench.file("data", frame(byte));
+        let arguments = [&["prog", "run"], &PROGRAM[..], &["--data-in", "data"]].concat();
+        let ours = bench.json(&arguments);
+        let ended = bench.run(&[&["--json"], &arguments[..], &["--exec", "kernel"]].concat());
+        if ended.stdout.contains("not permitted") || ended.stdout.contains("has no bpf(2)") {
+            eprintln!("skipped: {}", ended.stdout);
+            return;
+        }
+        let kernels: Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert_eq!(ours["retval"], kernels["retval"], "{ended:?}");
+        assert_eq!(ours["data_size_out"], kernels["data_size_out"]);
+    }
+}
+
+#[test]
+fn dump_and_inspect_show_the_object() {
+    let bench = Bench::new("dump");
+    let dump = [&["prog", "dump"], &PROGRAM[..], &["source"]].concat();
+    let ended = bench.run(&dump);
+    assert_eq!(ended.status, 0);
+    for text in ["every_verdict:\n", "; if (data + 14 > end)", "call bpf_map_lookup_elem#1"] {
+        assert!(ended.stdout.contains(text), "{text} in {}", ended.stdout);
+    }
+    assert!(!ended.stdout.contains('\x1b'), "colours are for terminals");
+    let inspected = bench.json(&["inspect", "every_verdict.o"]);
+    assert_eq!(inspected["license"], "GPL");
+    assert_eq!(inspected["programs"][1]["section"], "xdp/tail");
+    let tenants =
+        inspected["maps"].as_array().unwrap().iter().find(|map| map["name"] == "tenants").unwrap();
+    assert_eq!(tenants["inner"]["kind"], "hash");
+}
+
+#[test]
+fn errors_are_json_when_json_was_asked_for() {
+    let bench = Bench::new("json_errors");
+    let ended = bench.run(&["inspect", "missing.o", "--json"]);
+    assert_eq!(ended.status, 2);
+    let document: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert!(document["error"].as_str().unwrap().starts_with("missing.o: "));
+    assert_eq!(ended.stderr, "");
+}
+
+#[test]
+fn usage_errors_say_what_there_is() {
+    let bench = Bench::new("usage");
+    let message = bench.refusal(2, &run_args(&["--exec", "turbo"]));
+    assert!(message.contains("[possible values: interp]"), "{message}");
+    let message = bench.refusal(2, &run_args(&["--dump-maps=count"]));
+    assert!(message.contains("did you mean \"counts\"?"), "{message}");
+    bench.file("in.pcap", "no capture");
+    let message = bench.refusal(2, &run_args(&[]));
+    assert!(message.contains("in.pcap: not a capture file"), "{message}");
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    let bench = Bench::new("broken_pipe");
+    let mut child = bench.command(&["completions", "bash"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0]).unwrap();
+    drop(stdout);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn version_completions_and_manual_are_there() {
+    let bench = Bench::new("generated");
+    assert!(bench.run(&["-V"]).stdout.starts_with("towpath 0."));
+    for shell in ["bash", "fish", "zsh"] {
+        assert!(bench.run(&["completions", shell]).stdout.contains("towpath"));
+    }
+    assert!(bench.run(&["man"]).stdout.contains(".TH towpath 1"));
+    assert_eq!(bench.run(&["man", "--dir", "pages"]).status, 0);
+    assert!(bench.path("pages").join("towpath-prog-run.1").exists());
+}
