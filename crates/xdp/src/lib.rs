@@ -23,6 +23,7 @@
 
 #![deny(unsafe_code)]
 
+mod clock;
 pub mod frame;
 mod helpers;
 pub mod host;
@@ -32,6 +33,7 @@ mod run;
 pub mod verdict;
 mod worker;
 
+pub use clock::Clock;
 pub use frame::{Frame, FrameError, RxInfo};
 pub use helpers::Trace;
 pub use program::{LoadError, LoadOptions, Loader, Program, Select};

@@ -14,6 +14,7 @@ use towpath_bpf::verifier::{self, Verified};
 use towpath_bpf::{Env, Linked, Object};
 use towpath_maps::MapSet;
 
+use crate::clock::Clock;
 use crate::frame::Frame;
 use crate::helpers::Trace;
 use crate::host::Host;
@@ -70,6 +71,8 @@ pub struct LoadOptions {
 pub struct Surroundings {
     /// What helpers tell about interfaces, routes and neighbours.
     pub host: Arc<Host>,
+    /// What time it is for programs.
+    pub clock: Clock,
     /// What programs printed.
     pub trace: Trace,
     /// Programs that maps name by id.

@@ -7,7 +7,7 @@ mod programs;
 mod run;
 
 pub(crate) use programs::{Assignment, ProgramArgs, Selection};
-pub(crate) use run::{DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, Surroundings};
+pub(crate) use run::{Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, Surroundings};
 
 use std::path::PathBuf;
 

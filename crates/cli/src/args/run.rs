@@ -21,6 +21,9 @@ pub(crate) struct RunArgs {
     /// Run over the whole capture this many times; --out gets the frames of the first
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
+    /// What the program's clocks show
+    #[arg(long, value_enum, default_value_t = Clock::Capture)]
+    pub clock: Clock,
     /// What executes the program
     #[arg(long, value_enum, default_value_t = RunExec::Interp)]
     pub exec: RunExec,
@@ -89,6 +92,15 @@ pub(crate) struct Surroundings {
     /// CPUs to pretend to have: values in an element of a per-CPU map
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cpus: u32,
+}
+
+/// What clocks show during `run`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Clock {
+    /// When the frame was captured
+    Capture,
+    /// The machine's time
+    Machine,
 }
 
 /// What `run` can execute programs with.

@@ -24,6 +24,8 @@ pub(super) struct Origin {
     pub(super) number: u64,
     /// When it was captured, in nanoseconds since 1970.
     pub(super) timestamp_ns: u64,
+    /// What the program's clocks are to show.
+    pub(super) clock_ns: Option<u64>,
     /// Index into the capture's interfaces.
     pub(super) interface: u32,
     /// Bytes that the capture left out at its end.
@@ -49,7 +51,12 @@ impl Burst {
     }
 
     /// Adds a frame, unless its length is none a frame can have.
-    pub(super) fn push(&mut self, packet: &Packet<'_>, number: u64) -> Result<(), FrameError> {
+    pub(super) fn push(
+        &mut self,
+        packet: &Packet<'_>,
+        number: u64,
+        clock_ns: Option<u64>,
+    ) -> Result<(), FrameError> {
         let index = self.origins.len();
         match self.frames.get_mut(index) {
             Some(frame) => frame.refill(packet.data, 0)?,
@@ -64,6 +71,7 @@ impl Burst {
         self.origins.push(Origin {
             number,
             timestamp_ns: packet.timestamp_ns,
+            clock_ns,
             interface: packet.interface,
             missing: packet.original_len.saturating_sub(packet.data.len() as u32),
         });
@@ -79,6 +87,9 @@ impl Burst {
         let Session { program, worker } = session;
         let start = Instant::now();
         for (frame, origin) in self.frames.iter_mut().zip(&self.origins) {
+            if let Some(clock_ns) = origin.clock_ns {
+                program.surroundings().clock.set(clock_ns);
+            }
             let verdict = program.run(worker, frame).map_err(|fault| CliError::Fault {
                 frame: origin.number,
                 fault: Box::new(fault),

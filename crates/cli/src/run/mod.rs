@@ -4,6 +4,7 @@ mod burst;
 mod report;
 mod sink;
 mod tally;
+mod time;
 
 use std::path::Path;
 
@@ -16,6 +17,7 @@ use crate::session::Session;
 use burst::Burst;
 use sink::Sink;
 use tally::Tally;
+use time::Time;
 
 pub(crate) use report::print_trace;
 
@@ -28,11 +30,13 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliErro
     let mut session = Session::open(object, selection, program, surroundings)?;
     let mut sink = args.output.as_deref().map(Sink::create).transpose()?;
     let mut tally = Tally::default();
+    let mut time = Time::new(args.clock);
     let progress = Progress::new(total_bytes(args));
     // A capture that breaks off is told of after what came before it was counted and written.
     let mut broken = None;
     for pass in 0..args.repeat {
-        let mut pass = Pass { args, pass, tally: &mut tally, progress: &progress };
+        time.begin_pass();
+        let mut pass = Pass { args, pass, tally: &mut tally, time: &mut time, progress: &progress };
         let result = pass.over_capture(&mut session, sink.as_mut());
         if let Some(sink) = sink.take() {
             sink.finish()?;
@@ -70,6 +74,7 @@ struct Pass<'a> {
     /// From 0.
     pass: u32,
     tally: &'a mut Tally,
+    time: &'a mut Time,
     progress: &'a Progress,
 }
 
@@ -101,7 +106,8 @@ impl Pass<'_> {
                 Ok(Some(packet)) => {
                     number += 1;
                     self.tally.frame(&packet);
-                    if let Err(error) = burst.push(&packet, number) {
+                    let clock_ns = self.time.of(packet.timestamp_ns);
+                    if let Err(error) = burst.push(&packet, number, clock_ns) {
                         self.tally.skip(error);
                     }
                     burst.is_full()

@@ -17,28 +17,31 @@ pub(super) const TABLE: Table = &[
     (id::GET_NUMA_NODE_ID, node),
 ];
 
-fn ktime(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
-    Ok(nanoseconds(ClockId::Monotonic))
+fn ktime(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(nanoseconds(call, ClockId::Monotonic))
 }
 
-fn boot_time(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
-    Ok(nanoseconds(ClockId::Boottime))
+fn boot_time(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(nanoseconds(call, ClockId::Boottime))
 }
 
-fn coarse_time(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
-    Ok(nanoseconds(ClockId::MonotonicCoarse))
+fn coarse_time(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(nanoseconds(call, ClockId::MonotonicCoarse))
 }
 
-fn tai_time(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+fn tai_time(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    if let Some(set) = call.run.surroundings.clock.set_time() {
+        return Ok(set);
+    }
     // Every Linux has this clock; the fallback is for a kernel that hides it.
     Ok(clock_gettime_dynamic(DynamicClockId::Tai).map_or(0, in_nanoseconds))
 }
 
 /// `bpf_jiffies64`: ticks of the configured `CONFIG_HZ`; the kernel's counter starts five minutes
 /// before it wraps at 32 bits (`INITIAL_JIFFIES`).
-fn jiffies(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+fn jiffies(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     let initial = u64::from((-300i32 * HZ as i32) as u32);
-    Ok(initial + nanoseconds(ClockId::Monotonic) / (NANOSECONDS_PER_SECOND / HZ))
+    Ok(initial + nanoseconds(call, ClockId::Monotonic) / (NANOSECONDS_PER_SECOND / HZ))
 }
 
 fn random(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
@@ -53,8 +56,10 @@ fn node(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
-fn nanoseconds(clock: ClockId) -> u64 {
-    in_nanoseconds(clock_gettime(clock))
+/// What the clock shows, or the time that the caller of the program set.
+fn nanoseconds(call: &Call<'_, '_>, clock: ClockId) -> u64 {
+    let set = call.run.surroundings.clock.set_time();
+    set.unwrap_or_else(|| in_nanoseconds(clock_gettime(clock)))
 }
 
 fn in_nanoseconds(now: Timespec) -> u64 {

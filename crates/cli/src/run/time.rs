@@ -1,0 +1,57 @@
+//! The time that a program's clocks show: that of the capture, never going back.
+
+use crate::args::Clock;
+
+/// Turns capture times into clock times.
+#[derive(Debug)]
+pub(super) struct Time {
+    clock: Clock,
+    /// Added to every time of this pass, so that it continues where the pass before ended.
+    shift_ns: u64,
+    /// The latest time shown.
+    latest_ns: u64,
+    /// Whether the next frame is the first of a pass.
+    is_first: bool,
+}
+
+impl Time {
+    pub(super) fn new(clock: Clock) -> Self {
+        Time { clock, shift_ns: 0, latest_ns: 0, is_first: true }
+    }
+
+    /// The capture begins again.
+    pub(super) fn begin_pass(&mut self) {
+        self.is_first = true;
+    }
+
+    /// What clocks show for a frame captured at `timestamp_ns`; `None` for the machine's time,
+    /// also when the capture has no times.
+    pub(super) fn of(&mut self, timestamp_ns: u64) -> Option<u64> {
+        if self.clock == Clock::Machine || timestamp_ns == 0 {
+            return None;
+        }
+        if self.is_first {
+            self.shift_ns = self.latest_ns.saturating_sub(timestamp_ns);
+            self.is_first = false;
+        }
+        // Frames of several interfaces may be out of order by a little; clocks never are.
+        self.latest_ns = self.latest_ns.max(timestamp_ns.saturating_add(self.shift_ns));
+        Some(self.latest_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_goes_on_over_passes_and_never_back() {
+        let mut time = Time::new(Clock::Capture);
+        let shown: Vec<_> = [100, 130, 120].map(|ns| time.of(ns)).into();
+        assert_eq!(shown, [Some(100), Some(130), Some(130)]);
+        time.begin_pass();
+        let shown: Vec<_> = [100, 130, 140].map(|ns| time.of(ns)).into();
+        assert_eq!(shown, [Some(130), Some(160), Some(170)]);
+        assert_eq!(Time::new(Clock::Machine).of(100), None);
+    }
+}
