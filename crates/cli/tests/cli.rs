@@ -34,7 +34,8 @@ fn run_counts_verdicts_and_shows_maps() {
 
     let ended = bench.run(&run_args(&["--dump-maps=counts"]));
     assert_eq!(ended.status, 0);
-    for line in ["XDP_PASS          3   37.5 %", "ns/frame, interpreted", "256 entries, 5 not zero"]
+    for line in
+        ["XDP_PASS            3   37.5 %", "ns/frame, interpreted", "256 entries, 5 not zero"]
     {
         assert!(ended.stdout.contains(line), "{line} in {}", ended.stdout);
     }

@@ -137,7 +137,7 @@ impl Parser<'_> {
             return Err(format!("{path}: unknown {unknown:?}{}", suggest::among(unknown, NAMES)));
         }
         let Some(key) = entry.get("key") else { return Err(format!("{path}: no \"key\"")) };
-        let key = typed::parse_key(map, key).map_err(|error| format!("{path}.key: {error}"))?;
+        let key = typed::parse_key(map, &format!("{path}.key"), key)?;
         let stored = match (entry.get("value"), entry.get("values")) {
             (Some(value), None) => self.stored(map, &format!("{path}.value"), value)?,
             (None, Some(values)) => {
@@ -162,7 +162,7 @@ impl Parser<'_> {
                 .ok()
                 .filter(|key| !key.is_string())
                 .unwrap_or_else(|| Json::String(name.clone()));
-            let key = typed::parse_key(map, &key).map_err(|error| format!("{path}: {error}"))?;
+            let key = typed::parse_key(map, &path, &key)?;
             Ok(Step { stored: self.stored(map, &path, json)?, path, key: Some(key) })
         });
         steps.collect()
@@ -197,7 +197,7 @@ impl Parser<'_> {
     }
 
     fn bytes_of_value(self, map: &MapDef, path: &str, json: &Json) -> Result<Value, String> {
-        let bytes = typed::parse_value(map, json).map_err(|error| format!("{path}: {error}"))?;
+        let bytes = typed::parse_value(map, path, json)?;
         // One value for a per-CPU element is the value of every CPU, as bpftool has it.
         Ok(if is_per_cpu(map.kind) {
             Value::PerCpu(vec![bytes; self.cpus])
@@ -221,8 +221,7 @@ impl Parser<'_> {
             let (Some(cpu), Some(value)) = (cpu, value) else {
                 return Err(format!("{path}: expected {{\"cpu\": N, \"value\": ...}}"));
             };
-            let bytes =
-                typed::parse_value(map, value).map_err(|error| format!("{path}.value: {error}"))?;
+            let bytes = typed::parse_value(map, &format!("{path}.value"), value)?;
             let slot = usize::try_from(cpu).ok().and_then(|cpu| values.get_mut(cpu));
             let Some(slot) = slot else {
                 let count = self.cpus;

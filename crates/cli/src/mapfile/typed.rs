@@ -4,19 +4,30 @@ use serde_json::Value as Json;
 use towpath_bpf::MapDef;
 use towpath_maps::typed::{self, TypedError};
 
-pub(super) use typed::{key_to_json, value_to_json};
+use super::parse::is_indexed;
 
-/// The bytes of a key.
-pub(super) fn parse_key(map: &MapDef, json: &Json) -> Result<Vec<u8>, String> {
-    typed::key_from_json(map, json).map_err(|error| problem(&error))
+pub(super) use typed::value_to_json;
+
+/// The bytes of a key that the file has at `path`.
+pub(super) fn parse_key(map: &MapDef, path: &str, json: &Json) -> Result<Vec<u8>, String> {
+    typed::key_from_json(map, json).map_err(|error| problem(path, &error))
 }
 
-/// The bytes of a value.
-pub(super) fn parse_value(map: &MapDef, json: &Json) -> Result<Vec<u8>, String> {
-    typed::value_from_json(map, json).map_err(|error| problem(&error))
+/// The bytes of a value that the file has at `path`.
+pub(super) fn parse_value(map: &MapDef, path: &str, json: &Json) -> Result<Vec<u8>, String> {
+    typed::value_from_json(map, json).map_err(|error| problem(path, &error))
 }
 
-/// The caller names file, map and entry.
-fn problem(error: &TypedError) -> String {
-    format!("{}: {}", error.path, error.problem)
+/// A key as JSON. Indexes are numbers, also where the object gives them no type.
+pub(super) fn key_to_json(map: &MapDef, bytes: &[u8]) -> Json {
+    match <[u8; 4]>::try_from(bytes) {
+        Ok(index) if is_indexed(map.kind) => u32::from_le_bytes(index).into(),
+        _ => typed::key_to_json(map, bytes),
+    }
+}
+
+/// The error's own path starts at the key or value; what it starts with is in `path` already.
+fn problem(path: &str, error: &TypedError) -> String {
+    let below = error.path.trim_start_matches("key").trim_start_matches("value");
+    format!("{path}{below}: {}", error.problem)
 }

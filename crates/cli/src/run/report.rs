@@ -89,8 +89,8 @@ fn print_heading(
     let input = args.input.display();
     let repeat = if args.repeat > 1 { format!(", {} times", args.repeat) } else { String::new() };
     output.line(&format!(
-        "{name} over {input}{repeat}: {} frames, {}",
-        grouped(tally.frames),
+        "{name} over {input}{repeat}: {}, {}",
+        frames(tally.frames),
         in_bytes(tally.bytes),
     ))
 }
@@ -139,22 +139,27 @@ fn print_targets(tally: &Tally, output: &mut Output) -> Result<(), CliError> {
 
 /// What a person should know before trusting the numbers above.
 fn print_remarks(args: &RunArgs, tally: &Tally, output: &mut Output) -> Result<(), CliError> {
+    let mut remarks = Vec::new();
     for (value, count) in &tally.unknown {
-        let frames = grouped(*count);
-        output
-            .line(&format!("  {frames} times the program returned {value}, which is no verdict"))?;
+        remarks.push(format!("{} returned {value}, which is no verdict", frames(*count)));
     }
     for (reason, count) in &tally.skipped {
-        output.line(&format!("  {} frames were not run: {reason}", grouped(*count)))?;
+        remarks.push(format!("{} not run: {reason}", frames(*count)));
     }
     if tally.cut_short > 0 {
-        output.line(&format!(
-            "  {} frames were cut short by the capture: the program saw their beginning only",
-            grouped(tally.cut_short)
-        ))?;
+        let count = frames(tally.cut_short);
+        remarks.push(format!("{count} cut short by the capture: the program saw the start only"));
     }
     if let Some(path) = &args.output {
-        output.line(&format!("  surviving frames are in {}", path.display()))?;
+        remarks.push(format!("surviving frames written to {}", path.display()));
     }
-    Ok(())
+    if remarks.is_empty() {
+        return Ok(());
+    }
+    output.line("")?;
+    remarks.iter().try_for_each(|remark| output.line(&format!("  {remark}")))
+}
+
+fn frames(count: u64) -> String {
+    if count == 1 { "1 frame".to_owned() } else { format!("{} frames", grouped(count)) }
 }
