@@ -116,13 +116,18 @@ impl Spec {
             What::Unsigned { wide } => ("", cut(arg, wide).to_string()),
             What::Hex { wide, upper: false } => ("", format!("{:x}", cut(arg, wide))),
             What::Hex { wide, upper: true } => ("", format!("{:X}", cut(arg, wide))),
-            What::Pointer => ("", format!("{arg:016x}")),
+            // `pointer_string`: full width unless the format gives one.
+            What::Pointer if self.width == 0 => ("", format!("{arg:016x}")),
+            What::Pointer => ("", format!("{arg:x}")),
             What::Char => ("", char::from(arg as u8).to_string()),
             What::Text => ("", text_at(run, arg)),
             What::Ipv4 { padded } => ("", ipv4_at(run, arg, padded)),
             What::Ipv6 { colons } => ("", ipv6_at(run, arg, colons)),
         };
-        let fill = self.width.saturating_sub(sign.len() + digits.len());
+        // The kernel formats addresses beforehand and loses their width on the way.
+        let is_address = matches!(self.what, What::Ipv4 { .. } | What::Ipv6 { .. });
+        let width = if is_address { 0 } else { self.width };
+        let fill = width.saturating_sub(sign.len() + digits.len());
         let is_number =
             matches!(self.what, What::Signed { .. } | What::Unsigned { .. } | What::Hex { .. });
         if self.left {
@@ -215,3 +220,62 @@ fn is_space(byte: u8) -> bool {
 
 /// Longest result (`MAX_BPRINTF_BUF`).
 const TEXT_BYTES_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use towpath_maps::{MapSet, SetOptions};
+
+    use super::*;
+    use crate::program::Surroundings;
+    use crate::{Frame, Worker};
+
+    fn formatted(text: &str, args: &[u64]) -> Result<String, Errno> {
+        let (mut frame, mut worker) = (Frame::new(&[7; 64]).unwrap(), Worker::new(0));
+        let maps = MapSet::create(&[], &SetOptions::new(1)).unwrap();
+        let surroundings = Surroundings::default();
+        let packet = frame.data_addr();
+        let run = Run::new(&mut frame, &mut worker, &maps, &surroundings);
+        let args: Vec<u64> =
+            args.iter().map(|&arg| if arg == PACKET { packet } else { arg }).collect();
+        format(&run, text.as_bytes(), &args)
+    }
+
+    /// Stands for the address of bytes that are all 7.
+    const PACKET: u64 = 0x7ac_7ac_7ac;
+    const MINUS_1: u64 = u64::MAX;
+
+    /// Recorded from `bpf_snprintf` of a 6.18 kernel.
+    #[test]
+    fn conversions_are_the_kernels() {
+        let minus_42 = -42i64 as u64;
+        #[rustfmt::skip]
+        let cases: &[(&str, &[u64], &str)] = &[
+            ("%5d|%-5d|%05d", &[minus_42; 3], "  -42|-42  |-0042"),
+            ("%+d|% d|%+d", &[42, 42, MINUS_1], "+42| 42|-1"),
+            ("%x|%X|%08x|%-8x|", &[0xbeef; 4], "beef|BEEF|0000beef|beef    |"),
+            ("%lld|%llu|%llx", &[MINUS_1; 3], "-1|18446744073709551615|ffffffffffffffff"),
+            ("%d|%u|%x", &[MINUS_1; 3], "-1|4294967295|ffffffff"),
+            ("%c%c|%3c|%-3c|", &[97, 98, 99, 100], "ab|  c|d  |"),
+            ("%%|%d%%", &[5], "%|5%"),
+            ("%+05d|%-05d|% 05d|", &[7; 3], "+0007|7    | 0007|"),
+            ("%010llx|%+x|% x", &[0xabc, 5, 5], "0000000abc|5|5"),
+            ("%px|%20px|", &[0xabc; 2], "0000000000000abc|                 abc|"),
+            ("%ld|%li|%i|%lx", &[minus_42, 5, 5, 255], "-42|5|5|ff"),
+            ("%010s|%05c|", &[0, 120], "          |    x|"),
+            ("%pI4 %20pI4|", &[0, 0], "0.0.0.0 0.0.0.0|"),
+            ("%pI4|%pi4", &[PACKET; 2], "7.7.7.7|007.007.007.007"),
+            ("%pI6", &[PACKET], "0707:0707:0707:0707:0707:0707:0707:0707"),
+        ];
+        for (text, args, want) in cases {
+            assert_eq!(formatted(text, args).as_deref(), Ok(*want), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_programs_may_not_use_is_refused() {
+        for text in ["%f", "%n", "%.5s", "%#x", "%*d", "%pZ", "%", "%l", "%hd", "\u{1}", "é"] {
+            assert_eq!(formatted(text, &[1, 2]), Err(Errno::EINVAL), "{text}");
+        }
+        assert_eq!(formatted("%d %d", &[1]), Err(Errno::EINVAL), "too few arguments");
+    }
+}
