@@ -12,7 +12,19 @@ use super::{LoadOptions, Program};
 
 /// A program over these maps.
 pub(crate) fn program(insns: &[Insn], defs: &[MapDef]) -> Program {
-    let linked = Linked {
+    load(linked(insns, defs))
+}
+
+/// Loads without a proof.
+pub(crate) fn load(linked: Linked) -> Program {
+    let limits = Limits { insns: 1_000_000 };
+    let options = LoadOptions { unverified: true, limits, ..LoadOptions::default() };
+    Program::from_linked(linked, &options).unwrap()
+}
+
+/// What a linker would hand over.
+pub(crate) fn linked(insns: &[Insn], defs: &[MapDef]) -> Linked {
+    Linked {
         name: "test".to_owned(),
         section: "xdp".to_owned(),
         attach: AttachType::Xdp,
@@ -25,10 +37,7 @@ pub(crate) fn program(insns: &[Insn], defs: &[MapDef]) -> Program {
         kfuncs: Vec::new(),
         btf: None,
         kernel_btf: Arc::new(Btf::default()),
-    };
-    let limits = Limits { insns: 1_000_000 };
-    let options = LoadOptions { unverified: true, limits, ..LoadOptions::default() };
-    Program::from_linked(linked, &options).unwrap()
+    }
 }
 
 /// A map without name, types or slots.

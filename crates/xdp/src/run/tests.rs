@@ -2,7 +2,7 @@
 
 use towpath_bpf::insn::*;
 use towpath_bpf::interp::{Fault, Violation};
-use towpath_bpf::program::MapType;
+use towpath_bpf::program::{KfuncRef, MapType};
 use towpath_bpf::proto::id;
 use towpath_maps::Value;
 
@@ -222,4 +222,25 @@ fn perf_samples_carry_the_start_of_the_packet() {
     let mut want = vec![7, 0, 0, 0, 0, 0, 0, 0];
     want.extend([9; 20]);
     assert_eq!(perf().read(0), Some(want));
+}
+
+#[test]
+fn a_throw_unwinds_every_function() {
+    // The entry calls a function that throws 7; nothing after the call runs.
+    let insns = [
+        Insn::new(BPF_JMP | BPF_CALL, 0, PSEUDO_CALL, 0, 2),
+        mov(0, 2),
+        EXIT,
+        mov(1, 7),
+        Insn::new(BPF_JMP | BPF_CALL, 0, PSEUDO_KFUNC_CALL, 0, 0),
+        EXIT,
+    ];
+    let throws = |kfunc: &str| {
+        let mut linked = testing::linked(&insns, &[]);
+        linked.kfuncs.push(KfuncRef { name: kfunc.to_owned(), type_id: None, weak: true });
+        run(&testing::load(linked), &[0; 64])
+    };
+    assert_eq!(throws("bpf_throw").unwrap().returned, 7);
+    let fault = throws("bpf_future_thing").unwrap_err();
+    assert_eq!((fault.insn, fault.to_string().contains("bpf_future_thing")), (4, true), "{fault}");
 }
