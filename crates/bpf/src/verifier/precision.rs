@@ -21,6 +21,15 @@ impl Verifier<'_> {
         Ok(())
     }
 
+    /// As [`Verifier::mark_chain_precision`], for the scalar spilled to a stack slot.
+    pub(crate) fn mark_slot_precise(&mut self, frame: usize, spi: usize) {
+        let mut wanted = Wanted::new(self.cur.depth());
+        if let Some(slots) = wanted.slots.get_mut(frame) {
+            *slots |= 1 << (spi & 63);
+            self.mark_current_chain(wanted);
+        }
+    }
+
     /// Marks what is wanted in the states that the current one came from. True: new marks.
     fn mark_current_chain(&mut self, wanted: Wanted) -> bool {
         let mut current = std::mem::replace(&mut self.cur, State::new(0));

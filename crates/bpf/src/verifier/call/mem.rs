@@ -139,7 +139,7 @@ impl Verifier<'_> {
 
     /// The constant that the stack holds at a register, if it was stored there in one piece
     /// (`get_constant_map_key`).
-    fn constant_key(&self, regno: u8, size: u32) -> Result<Option<u64>> {
+    fn constant_key(&mut self, regno: u8, size: u32) -> Result<Option<u64>> {
         let reg = *self.reg(regno);
         let Some(off) = reg.const_offset().filter(|off| reg.is(Base::Stack) && *off < 0) else {
             return Ok(None);
@@ -152,7 +152,13 @@ impl Verifier<'_> {
         if same(SlotKind::Zero) >= size as usize {
             return Ok(Some(0));
         }
-        Ok(None)
+        if !slot.is_scalar_spill() || same(SlotKind::Spill) != size as usize {
+            return Ok(None);
+        }
+        let Some(value) = slot.reg.const_value() else { return Ok(None) };
+        // The value decides whether the result may be null.
+        self.mark_slot_precise(frame, spi);
+        Ok(Some(value))
     }
 
     /// The text of a constant string argument, without its zero (`check_reg_const_str`).
