@@ -9,6 +9,7 @@ use super::reg::{ADD_CONST, Base, Flags, Payload, Reg, RegType};
 use super::scalar::Scalar;
 use super::show::type_name;
 use super::stack::{VAR_OFF_MAX, value_bits};
+use super::tnum::Tnum;
 
 impl Verifier<'_> {
     /// One ALU instruction.
@@ -24,14 +25,16 @@ impl Verifier<'_> {
         self.check_reg_read(insn.dst)?;
         self.note_operands(insn);
         self.check_reg_write(insn.dst, false)?;
-        let is64 = insn.class() == BPF_ALU64;
         let reg = *self.reg(insn.dst);
         let mut out = Reg::UNKNOWN;
-        if reg.is_scalar() && insn.op() == BPF_NEG {
-            out.var = reg.var.alu(BPF_NEG, &Scalar::constant(0), is64);
-        } else if insn.op() == BPF_END && insn.imm < 64 {
-            // Whatever the order, the upper bytes become zero.
-            out.var.truncate(insn.imm as u32 / 8);
+        if reg.is_scalar() {
+            out.var = if insn.op() == BPF_NEG {
+                let is64 = insn.class() == BPF_ALU64;
+                reg.var.alu(BPF_NEG, &Scalar::constant(0), is64)
+            } else {
+                let swaps = insn.class() == BPF_ALU64 || insn.is_reg_operand();
+                Scalar::from_tnum(swap_bytes(reg.var.tnum, insn.imm as u32 / 8, swaps))
+            };
         }
         // An operation on one number can still depend on it.
         out.precise = reg.is_scalar() && reg.precise;
@@ -319,6 +322,16 @@ impl Verifier<'_> {
                     (an unsigned compare, or a mask)";
         Err(self.reject_hint(Errno::EINVAL, message, hint))
     }
+}
+
+/// The low `bytes` bytes in the other order (or, on this little-endian host, as they are).
+fn swap_bytes(tnum: Tnum, bytes: u32, swaps: bool) -> Tnum {
+    let low = tnum.cast(bytes);
+    if !swaps {
+        return low;
+    }
+    let shift = 64 - bytes.clamp(1, 8) * 8;
+    Tnum { value: low.value.swap_bytes() >> shift, mask: low.mask.swap_bytes() >> shift }
 }
 
 /// Pointer types that may have an offset.
