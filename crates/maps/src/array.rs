@@ -11,6 +11,7 @@ use towpath_bpf::{Errno, MapDef};
 use crate::access::{Access, Span};
 use crate::fields::Fields;
 use crate::flags::{BPF_EXIST, BPF_F_LOCK, BPF_NOEXIST};
+use crate::layout::Layout;
 use crate::memory::{PAGE_BYTES, Region};
 use crate::store::{Element, Store, Visit};
 use crate::user::Value;
@@ -58,9 +59,13 @@ impl Array {
         })
     }
 
-    /// Address of the first value, bytes from value to value, bytes from CPU to CPU.
-    pub(crate) fn layout(&self) -> (u64, usize, usize) {
-        (self.region.base(), self.stride, self.cpu_stride)
+    pub(crate) fn layout(&self) -> Layout {
+        Layout::Array {
+            base: self.region.base(),
+            entries: self.entries,
+            stride: self.stride as u64,
+            cpu_stride: if self.percpu { self.cpu_stride as u64 } else { 0 },
+        }
     }
 
     /// Sets the value of key 0 at start-up, whatever the map's flags say.

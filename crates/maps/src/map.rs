@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-use towpath_bpf::program::MapType;
+use towpath_bpf::program::{DataSection, MapType};
 use towpath_bpf::{Errno, MapDef};
 
 use crate::access::{Access, Span};
@@ -16,8 +16,10 @@ use crate::check;
 use crate::environment::{AnyEnvironment, Environment};
 use crate::error::MapError;
 use crate::fields::{Field, FieldKind, Fields, ReleaseField};
+use crate::flags::BPF_F_RDONLY_PROG;
 use crate::hash::HashTable;
 use crate::inner::MapOfMaps;
+use crate::layout::Layout;
 use crate::lpm::LpmTrie;
 use crate::memory::REGION_BYTES_MAX;
 use crate::perf::PerfEventArray;
@@ -86,12 +88,17 @@ enum Storage {
 
 impl Map {
     /// Creates a map as `BPF_MAP_CREATE` does, with the kernel's checks. As with libbpf, a perf
-    /// event array of no size gets a slot for each CPU.
+    /// event array of no size gets a slot for each CPU,
+    /// and constant data sections are frozen and read-only for programs.
     pub fn create(def: &MapDef, options: &CreateOptions) -> Result<Arc<Map>, MapError> {
         static NEXT_ID: AtomicU32 = AtomicU32::new(1);
         let mut def = def.clone();
         if def.kind == MapType::PerfEventArray && def.max_entries == 0 {
             def.max_entries = options.domain.workers() as u32;
+        }
+        let is_constant = matches!(def.section, Some(DataSection::Rodata | DataSection::Kconfig));
+        if is_constant {
+            def.flags |= BPF_F_RDONLY_PROG;
         }
         check::check(&def)?;
         let fields = Fields::new(options.fields.clone(), options.release.clone());
@@ -108,7 +115,7 @@ impl Map {
             def,
             domain: options.domain.clone(),
             fields,
-            frozen: AtomicBool::new(false),
+            frozen: AtomicBool::new(is_constant),
             spans: storage.as_store().spans().into_boxed_slice(),
             storage,
         };
@@ -301,6 +308,16 @@ impl Map {
     /// An ARENA's own operations.
     pub fn arena(&self) -> Option<&Arena> {
         if let Storage::Arena(arena) = &self.storage { Some(arena) } else { None }
+    }
+
+    /// Where the map's memory is, for kinds whose operations a compiler may inline.
+    pub fn layout(&self) -> Option<Layout> {
+        match &self.storage {
+            Storage::Array(array) => Some(array.layout()),
+            Storage::Hash(table) => Some(table.layout()),
+            Storage::Programs(programs) => Some(programs.layout()),
+            _ => None,
+        }
     }
 
     /// A RINGBUF's own operations.

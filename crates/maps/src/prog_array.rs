@@ -11,6 +11,7 @@ use towpath_bpf::{Errno, MapDef};
 use crate::array::next_index;
 use crate::environment::Environment;
 use crate::flags::BPF_ANY;
+use crate::layout::Layout;
 use crate::store::Store;
 use crate::sync::{AtomicU32, Ordering};
 use crate::user::Value;
@@ -35,9 +36,8 @@ impl ProgArray {
         (id != 0).then_some(id)
     }
 
-    /// Address of the first slot, each 4 bytes.
-    pub(crate) fn base(&self) -> u64 {
-        self.slots.as_ptr() as u64
+    pub(crate) fn layout(&self) -> Layout {
+        Layout::Programs { base: self.slots.as_ptr() as u64, entries: self.slots.len() as u32 }
     }
 
     /// Sets a slot to an id without asking the environment, as the object loader does.

@@ -54,7 +54,8 @@ pub struct User<'a> {
 }
 
 impl User<'_> {
-    /// `BPF_MAP_LOOKUP_ELEM`. `flags`: 0 or `BPF_F_LOCK`.
+    /// `BPF_MAP_LOOKUP_ELEM`. `flags`: 0 or `BPF_F_LOCK`. Queues and stacks show the value that
+    /// comes next for an empty key.
     pub fn lookup(&self, key: &[u8], flags: u64) -> Result<Value, Errno> {
         self.may_read()?;
         self.check_lock_only(flags)?;
@@ -63,6 +64,7 @@ impl User<'_> {
     }
 
     /// `BPF_MAP_UPDATE_ELEM`. `flags`: `BPF_ANY`, `BPF_NOEXIST` or `BPF_EXIST`, and `BPF_F_LOCK`.
+    /// Queues, stacks and bloom filters take an empty key and push.
     pub fn update(&self, key: &[u8], value: &Value, flags: u64) -> Result<(), Errno> {
         self.may_write()?;
         self.check_lock(flags)?;
@@ -78,13 +80,23 @@ impl User<'_> {
         self.map.store().delete(USER, key)
     }
 
-    /// `BPF_MAP_LOOKUP_AND_DELETE_ELEM`.
+    /// `BPF_MAP_LOOKUP_AND_DELETE_ELEM`: hash tables, and queues and stacks with an empty key.
     pub fn lookup_and_delete(&self, key: &[u8], flags: u64) -> Result<Value, Errno> {
         self.may_read()?;
         self.may_write()?;
         self.check_lock_only(flags)?;
         self.check_key(key)?;
         self.map.store().take(key, flags & BPF_F_LOCK != 0)
+    }
+
+    /// Whether a bloom filter may hold a value (`BPF_MAP_LOOKUP_ELEM` on one).
+    pub fn contains(&self, value: &[u8]) -> Result<bool, Errno> {
+        self.may_read()?;
+        match self.map.peek(&mut value.to_vec()) {
+            Ok(()) => Ok(true),
+            Err(Errno::ENOENT) => Ok(false),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// `BPF_MAP_GET_NEXT_KEY`: the key after `key` (the first one when `key` is `None` or not in

@@ -23,6 +23,11 @@ impl Hasher {
         Hasher::Seeded([random(0), random(1)])
     }
 
+    /// The secrets, if there are any.
+    pub(crate) fn seed(&self) -> Option<[u64; 2]> {
+        if let Hasher::Seeded(seed) = self { Some(*seed) } else { None }
+    }
+
     #[inline]
     pub(crate) fn hash(&self, key: &[u8]) -> u32 {
         match self {

@@ -20,6 +20,7 @@ use towpath_bpf::{Errno, MapDef};
 use crate::access::{Access, Span};
 use crate::fields::Fields;
 use crate::flags::{BPF_EXIST, BPF_F_LOCK, BPF_F_ZERO_SEED, BPF_NOEXIST};
+use crate::layout::Layout;
 use crate::memory::{PAGE_BYTES, Region};
 use crate::qsbr::Domain;
 use crate::store::{Element, Store, USER, Visit};
@@ -94,6 +95,22 @@ impl HashTable {
             fields,
             access: Access::of_programs(def.flags),
         })
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        let pool = &self.table.pool;
+        let percpu = self.percpu.as_ref();
+        Layout::Hash {
+            buckets: self.table.buckets.base(),
+            mask: self.table.mask,
+            elements: pool.region.base(),
+            stride: pool.stride as u64,
+            value_offset: self.table.value_offset(0) as u64,
+            percpu: percpu
+                .map(|rows| (rows.region.base(), rows.stride as u64, rows.cpu_stride as u64)),
+            seed: self.table.hasher.seed(),
+            reuses: pool.reuses_address(),
+        }
     }
 
     fn hash(&self, key: &[u8]) -> u32 {

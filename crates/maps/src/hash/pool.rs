@@ -125,6 +125,11 @@ impl Pool {
         self.reuses.load(Acquire)
     }
 
+    /// Address of that number.
+    pub(crate) fn reuses_address(&self) -> u64 {
+        std::ptr::from_ref(&self.reuses) as u64
+    }
+
     /// An element for `worker` (any other number: a user thread). `None` only when all are linked.
     pub(crate) fn take(&self, worker: usize) -> Option<u32> {
         let own = self.shard_of(worker);
