@@ -139,15 +139,16 @@ fn print(line: &Line<'_>, log: &str, output: &mut Output) -> Result<(), CliError
         output.line(log.trim_end())?;
     }
     let verdict = if line.accepted { style.good("accepted") } else { style.bad("refused ") };
-    let name = style.bold(line.program);
+    // Padded by hand, not as a table: a line appears as soon as its program is done.
+    let name = style.bold(&format!("{:<20}", line.program));
     let cost = format!(
-        "{} insns, {} states, {:.1} ms",
+        "{:>9} insns {:>7} states {:>7.1} ms",
         grouped(line.insns),
         grouped(line.states),
         line.elapsed_us as f64 / 1000.0
     );
     let place = format!("{} ({})", line.object, line.section);
-    output.line(&format!("{verdict}  {name}  {}  {cost}", style.dim(&place)))?;
+    output.line(&format!("{verdict}  {name} {cost}  {}", style.dim(&place)))?;
     let Some(reason) = &line.reason else { return Ok(()) };
     output.line(&format!("  {}", reason.message))?;
     if let Some(insn) = reason.insn {

@@ -1,5 +1,7 @@
 //! What is in maps, read from ours or from the running kernel's, as JSON.
 
+use std::net::IpAddr;
+
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
 use serde_json::{Value as Json, json};
@@ -35,6 +37,8 @@ pub(super) struct MapContents {
 pub(super) struct Entry {
     /// `None` in a queue or stack.
     pub(super) key: Option<Json>,
+    /// The key as people write it, when that is not what the JSON says.
+    pub(super) label: Option<String>,
     pub(super) held: Held,
     pub(super) is_zero: bool,
 }
@@ -86,7 +90,7 @@ impl Serialize for Contents {
 
 impl Serialize for Entry {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Entry { key, held, is_zero: _ } = self;
+        let Entry { key, label: _, held, is_zero: _ } = self;
         let (name, value) = match held {
             Held::One(value) if key.is_none() => return value.serialize(serializer),
             Held::One(value) => ("value", value.clone()),
@@ -154,6 +158,7 @@ fn plain_entry(def: &MapDef, key: &[u8], value: &Value) -> Entry {
         value.cpus().iter().map(|bytes| typed::value_to_json(def, bytes)).collect();
     Entry {
         key: Some(typed::key_to_json(def, key)),
+        label: if def.kind == MapType::LpmTrie { prefix(key) } else { None },
         is_zero: value.cpus().iter().all(|bytes| bytes.iter().all(|byte| *byte == 0)),
         held: match is_per_cpu(def.kind) {
             true => Held::PerCpu(values),
@@ -162,12 +167,24 @@ fn plain_entry(def: &MapDef, key: &[u8], value: &Value) -> Entry {
     }
 }
 
+/// A key of a longest-prefix trie: `10.0.0.0/8`, when it has the size of an address.
+fn prefix(key: &[u8]) -> Option<String> {
+    let (length, address) = key.split_first_chunk::<4>()?;
+    let address = match address.len() {
+        4 => IpAddr::from(<[u8; 4]>::try_from(address).ok()?),
+        16 => IpAddr::from(<[u8; 16]>::try_from(address).ok()?),
+        _ => return None,
+    };
+    Some(format!("{address}/{}", u32::from_le_bytes(*length)))
+}
+
 fn inner_entries(map: &Map, program: &Program) -> Vec<Entry> {
     let keys: Vec<Vec<u8>> = map.user().entries().map(|(key, _id)| key).collect();
     let entries = keys.iter().filter_map(|key| {
         let inner = map.inner(key)?;
         Some(Entry {
             key: Some(typed::key_to_json(map.def(), key)),
+            label: None,
             held: Held::Map(contents_of(&inner, program)),
             is_zero: false,
         })
@@ -181,7 +198,7 @@ fn target_entries(map: &Map, word: &str, program: &Program) -> Vec<Entry> {
         if let Some(name) = program_name(program, target.id) {
             value["prog"] = name.into();
         }
-        Entry { key: Some(key.into()), held: Held::One(value), is_zero: false }
+        Entry { key: Some(key.into()), label: None, held: Held::One(value), is_zero: false }
     });
     entries.collect()
 }
@@ -190,7 +207,7 @@ fn program_entries(map: &Map, program: &Program) -> Vec<Entry> {
     let slots = (0..map.max_entries()).filter_map(|slot| Some((slot, map.program(slot)?)));
     let entries = slots.map(|(slot, id)| {
         let name = program_name(program, id).map_or(Json::Null, Json::String);
-        Entry { key: Some(slot.into()), held: Held::One(name), is_zero: false }
+        Entry { key: Some(slot.into()), label: None, held: Held::One(name), is_zero: false }
     });
     entries.collect()
 }
@@ -205,7 +222,7 @@ fn queue_entries(map: &Map) -> Vec<Entry> {
     let mut bytes = vec![0; map.value_size() as usize];
     while entries.len() < map.max_entries() as usize && map.pop(&mut bytes).is_ok() {
         let value = typed::value_to_json(map.def(), &bytes);
-        entries.push(Entry { key: None, held: Held::One(value), is_zero: false });
+        entries.push(Entry { key: None, label: None, held: Held::One(value), is_zero: false });
     }
     if map.kind() == MapType::Stack {
         entries.reverse();

@@ -91,17 +91,13 @@ fn print_more(count: usize, limit: usize, output: &mut Output) -> Result<(), Cli
 
 fn summary(map: &MapContents, shown: usize) -> String {
     let max = grouped(map.max_entries.into());
-    if map.has_all_keys {
-        return match (map.entries.len(), shown) {
-            (1, 1) => "1 entry".to_owned(),
-            (_, 0) => format!("{max} entries, all zero"),
-            (all, shown) if all == shown => format!("{max} entries"),
-            (_, shown) => format!("{max} entries, {} not zero", grouped(shown as u64)),
-        };
-    }
+    let all = if map.max_entries == 1 { "1 entry".to_owned() } else { format!("{max} entries") };
     match map.entries.len() {
         0 => "empty".to_owned(),
-        count => format!("{} of {max} entries", grouped(count as u64)),
+        count if !map.has_all_keys => format!("{} of {all}", grouped(count as u64)),
+        _ if shown == 0 => format!("{all}, all zero"),
+        count if shown == count => all,
+        _ => format!("{all}, {} not zero", grouped(shown as u64)),
     }
 }
 
@@ -112,8 +108,10 @@ fn has_names(row: &[(String, String)], names: &[String]) -> bool {
 /// An element as rows of named cells: one, or one for each CPU when everything is to be shown.
 fn rows_of(entry: &Entry, all: bool) -> Vec<Vec<(String, String)>> {
     let mut key = Vec::new();
-    if let Some(json) = &entry.key {
-        cells("key", json, &mut key);
+    match (&entry.label, &entry.key) {
+        (Some(label), _) => key.push(("key".to_owned(), label.clone())),
+        (None, Some(json)) => cells("key", json, &mut key),
+        (None, None) => {}
     }
     if let (Held::PerCpu(values), true) = (&entry.held, all) {
         return values
@@ -163,13 +161,26 @@ fn sum(a: &Json, b: &Json) -> Json {
     }
 }
 
-/// A cell, or one for each field of a flat struct.
+/// A cell, or one for each field of a struct that is not too wide.
 fn cells(name: &str, json: &Json, row: &mut Vec<(String, String)>) {
-    match json {
-        Json::Object(object) if !object.is_empty() && object.values().all(|v| !v.is_object()) => {
-            row.extend(object.iter().map(|(field, value)| (field.clone(), text(value))));
-        }
-        other => row.push((name.to_owned(), text(other))),
+    let mut fields = Vec::new();
+    flatten("", json, &mut fields);
+    if fields.is_empty() || fields.len() > COLUMNS_MAX || !json.is_object() {
+        row.push((name.to_owned(), text(json)));
+    } else {
+        row.append(&mut fields);
+    }
+}
+
+/// Fields of structs inside structs get names with dots.
+fn flatten(name: &str, json: &Json, fields: &mut Vec<(String, String)>) {
+    let Json::Object(object) = json else {
+        fields.push((name.to_owned(), text(json)));
+        return;
+    };
+    for (field, value) in object {
+        let name = if name.is_empty() { field.clone() } else { format!("{name}.{field}") };
+        flatten(&name, value, fields);
     }
 }
 
@@ -188,5 +199,7 @@ fn text(json: &Json) -> String {
     }
 }
 
+/// Fields of one key or value that get columns of their own.
+const COLUMNS_MAX: usize = 8;
 /// Rows of one map that fit a screen.
 const ROWS_SHOWN: usize = 20;
