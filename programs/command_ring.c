@@ -28,7 +28,7 @@ enum verb {
 struct command {
     __u32 verb;
     __u32 sequence;
-    union address address;
+    struct in6_addr address;
 };
 
 struct report {
@@ -50,7 +50,7 @@ struct {
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, 16384);
-    __type(key, union address);
+    __type(key, struct in6_addr);
     __type(value, __u64);
 } blocked SEC(".maps");
 

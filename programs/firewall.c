@@ -40,7 +40,7 @@ enum action {
 
 struct rule {
     __u32 number;
-    __u32 action;
+    enum action action;
 };
 
 struct prefix_v4 {
@@ -50,7 +50,7 @@ struct prefix_v4 {
 
 struct prefix_v6 {
     __u32 prefixlen;
-    __be32 address[4];
+    struct in6_addr address;
 };
 
 struct service {
@@ -122,13 +122,12 @@ static __always_inline void count_protocol(__u32 protocol, __u64 bytes)
 static __always_inline struct rule *find_source(const struct flow *flow)
 {
     if (flow->family == AF_INET) {
-        struct prefix_v4 host = {.prefixlen = 32, .address = flow->source.v4};
+        struct prefix_v4 host = {.prefixlen = 32, .address = ipv4_of(&flow->source)};
 
         return bpf_map_lookup_elem(&sources_v4, &host);
     }
-    struct prefix_v6 host = {.prefixlen = 128};
+    struct prefix_v6 host = {.prefixlen = 128, .address = flow->source};
 
-    __builtin_memcpy(host.address, flow->source.v6, sizeof(host.address));
     return bpf_map_lookup_elem(&sources_v6, &host);
 }
 

@@ -35,7 +35,7 @@ struct record {
     struct bpf_rb_node node;
     struct bpf_list_node link;
     struct bpf_refcount references; // required of what can lie in a tree and in a list
-    union address source;
+    struct in6_addr source;
     __u64 bytes;
 };
 
@@ -47,7 +47,7 @@ struct source {
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, SOURCES_MAX);
-    __type(key, union address);
+    __type(key, struct in6_addr);
     __type(value, struct source);
 } sources SEC(".maps");
 
@@ -121,7 +121,7 @@ static __always_inline void retire_smallest(void)
         add(TOTAL_RETIRED);
 }
 
-static __always_inline void place(const union address *source, __u64 bytes)
+static __always_inline void place(const struct in6_addr *source, __u64 bytes)
 {
     struct record *record = take_record();
 

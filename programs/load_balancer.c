@@ -15,7 +15,7 @@
 //   backends     ARRAY         backend number -> {address, MAC, family}; family 0 is "empty"
 //   connections  LRU_HASH      flow -> backend number
 //   service_stats PERCPU_ARRAY service number -> packets, bytes in
-//   events       PERCPU_ARRAY  `enum event` -> how often
+//   events       PERCPU_ARRAY  0: what happened how often
 //
 // Configure  local_v4, local_v6 (outer source), local_mac, hash_seed are globals in .rodata.
 // Verdicts   XDP_TX balanced; XDP_PASS not ours; XDP_DROP ours but malformed, or no backend.
@@ -35,18 +35,17 @@
 #define SERVICE_IGNORE_SOURCE_PORT 1 // all flows of a client go to one backend
 #define SERVICE_NO_CONNECTIONS 2     // stateless: the ring alone decides
 
-enum event {
-    EVENT_NEW_FLOW,
-    EVENT_KNOWN_FLOW,
-    EVENT_STALE_FLOW, // its backend has left; chosen anew
-    EVENT_NO_BACKEND,
-    EVENT_FRAGMENT,
-    EVENT_HEADROOM, // bpf_xdp_adjust_head refused
-    EVENT_COUNT,
+struct events {
+    __u64 new_flow;
+    __u64 known_flow;
+    __u64 stale_flow; // its backend has left; chosen anew
+    __u64 no_backend;
+    __u64 fragment;
+    __u64 no_headroom; // bpf_xdp_adjust_head refused
 };
 
 struct service_key {
-    union address address;
+    struct in6_addr address;
     __be16 port;
     __u8 protocol;
     __u8 family;
@@ -62,7 +61,7 @@ struct ring {
 };
 
 struct backend {
-    union address address;
+    struct in6_addr address;
     __u8 mac[ETH_ALEN];
     __u16 family;
 };
@@ -113,9 +112,9 @@ struct {
 
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    __uint(max_entries, EVENT_COUNT);
+    __uint(max_entries, 1);
     __type(key, __u32);
-    __type(value, __u64);
+    __type(value, struct events);
 } events SEC(".maps");
 
 const volatile __be32 local_v4 = bpf_htonl(0xc0000201);                  // 192.0.2.1
@@ -131,13 +130,15 @@ struct inner {
     __u8 protocol;
 };
 
-static __always_inline void note(__u32 event)
-{
-    __u64 *times = bpf_map_lookup_elem(&events, &event);
-
-    if (times)
-        *times += 1;
-}
+// Counts an event; `event` is a member of struct events.
+#define NOTE(event)                                                                                \
+    do {                                                                                           \
+        __u32 zero = 0;                                                                            \
+        struct events *all = bpf_map_lookup_elem(&events, &zero);                                  \
+                                                                                                   \
+        if (all)                                                                                   \
+            all->event += 1;                                                                       \
+    } while (0)
 
 static __always_inline struct service *find_service(const struct flow *flow)
 {
@@ -205,19 +206,21 @@ static __always_inline struct backend *choose_backend(const struct flow *flow,
 
         if (known) {
             backend = backend_at(*known);
-            note(backend ? EVENT_KNOWN_FLOW : EVENT_STALE_FLOW);
-            if (backend)
+            if (backend) {
+                NOTE(known_flow);
                 return backend;
+            }
+            NOTE(stale_flow);
         }
     }
     backend = backend_by_ring(flow, service, &number);
     if (!backend)
         backend = backend_by_rendezvous(flow, service, &number);
     if (!backend) {
-        note(EVENT_NO_BACKEND);
+        NOTE(no_backend);
         return NULL;
     }
-    note(EVENT_NEW_FLOW);
+    NOTE(new_flow);
     if (is_tracked)
         bpf_map_update_elem(&connections, flow, &number, BPF_ANY);
     return backend;
@@ -248,7 +251,7 @@ static __always_inline int encapsulate_ipv4(struct xdp_md *ctx, const struct bac
     struct iphdr *ip;
 
     if (bpf_xdp_adjust_head(ctx, (int)inner->tag_bytes - (int)sizeof(*ip))) {
-        note(EVENT_HEADROOM);
+        NOTE(no_headroom);
         return XDP_DROP;
     }
     cursor = cursor_at_start(ctx);
@@ -264,7 +267,7 @@ static __always_inline int encapsulate_ipv4(struct xdp_md *ctx, const struct bac
     ip->ttl = 64;
     ip->protocol = inner->protocol;
     ip->saddr = outer_source_low(local_v4, inner->hash);
-    ip->daddr = backend->address.v4;
+    ip->daddr = ipv4_of(&backend->address);
     ip->check = ipv4_checksum(ip);
     return XDP_TX;
 }
@@ -277,7 +280,7 @@ static __always_inline int encapsulate_ipv6(struct xdp_md *ctx, const struct bac
     struct ipv6hdr *ip;
 
     if (bpf_xdp_adjust_head(ctx, (int)inner->tag_bytes - (int)sizeof(*ip))) {
-        note(EVENT_HEADROOM);
+        NOTE(no_headroom);
         return XDP_DROP;
     }
     cursor = cursor_at_start(ctx);
@@ -341,7 +344,7 @@ int load_balancer(struct xdp_md *ctx)
         return XDP_PASS;
     if (network.is_fragment) {
         // Later fragments carry no ports: a service that balances them needs reassembly first.
-        note(EVENT_FRAGMENT);
+        NOTE(fragment);
         return XDP_PASS;
     }
     service = find_service(&flow);

@@ -33,7 +33,7 @@ struct bucket {
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, SOURCES_MAX);
-    __type(key, union address);
+    __type(key, struct in6_addr);
     __type(value, struct bucket);
 } buckets SEC(".maps");
 
@@ -47,7 +47,7 @@ struct {
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, OFFENDERS_MAX);
-    __type(key, union address);
+    __type(key, struct in6_addr);
     __type(value, struct counter);
 } offenders SEC(".maps");
 
@@ -78,7 +78,7 @@ static __always_inline int verdict(bool is_passed, __u64 bytes)
     return is_passed ? XDP_PASS : XDP_DROP;
 }
 
-static __always_inline void note_offender(const union address *source, __u64 bytes)
+static __always_inline void note_offender(const struct in6_addr *source, __u64 bytes)
 {
     struct counter *known = bpf_map_lookup_elem(&offenders, source);
     struct counter first = {.packets = 1, .bytes = bytes};
@@ -118,7 +118,7 @@ static __always_inline bool take_token(struct bucket *bucket, __u64 now_ns)
 }
 
 // The source's bucket, made full on first sight; the shared one when there is no room.
-static __always_inline struct bucket *bucket_of(const union address *source, __u64 now_ns)
+static __always_inline struct bucket *bucket_of(const struct in6_addr *source, __u64 now_ns)
 {
     struct bucket full = {.filled_ns = now_ns, .parts = burst_packets * TOKEN_PARTS};
     struct bucket *bucket = bpf_map_lookup_elem(&buckets, source);
@@ -131,16 +131,15 @@ static __always_inline struct bucket *bucket_of(const union address *source, __u
     return bucket ? bucket : bpf_map_lookup_elem(&overflow, &shared);
 }
 
-static __always_inline void source_of(const struct flow *flow, union address *source)
+static __always_inline void source_of(const struct flow *flow, struct in6_addr *source)
 {
-    if (flow->family == AF_INET) {
-        source->v4 = flow->source.v4;
+    *source = flow->source;
+    if (flow->family == AF_INET)
         return;
-    }
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        if (i < prefix_v6_words)
-            source->v6[i] = flow->source.v6[i];
+        if (i >= prefix_v6_words)
+            source->in6_u.u6_addr32[i] = 0;
 }
 
 SEC("xdp")
@@ -150,7 +149,7 @@ int rate_limiter(struct xdp_md *ctx)
     __u64 now_ns = bpf_ktime_get_ns();
     __u64 bytes = linear_bytes(ctx);
     struct network network = {};
-    union address source = {};
+    struct in6_addr source = {};
     struct bucket *bucket;
     struct flow flow = {};
 

@@ -50,8 +50,8 @@ static __always_inline int finish(struct xdp_md *ctx, __u32 result)
 static __always_inline __u32 fill_tuple(const struct flow *flow, struct bpf_sock_tuple *tuple)
 {
     if (flow->family == AF_INET) {
-        tuple->ipv4.saddr = flow->source.v4;
-        tuple->ipv4.daddr = flow->dest.v4;
+        tuple->ipv4.saddr = ipv4_of(&flow->source);
+        tuple->ipv4.daddr = ipv4_of(&flow->dest);
         tuple->ipv4.sport = flow->source_port;
         tuple->ipv4.dport = flow->dest_port;
         return sizeof(tuple->ipv4);

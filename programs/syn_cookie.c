@@ -107,8 +107,8 @@ static __always_inline void flow_of(const struct segment *segment, struct flow *
 {
     if (segment->ipv4) {
         flow->family = AF_INET;
-        flow->source.v4 = segment->ipv4->saddr;
-        flow->dest.v4 = segment->ipv4->daddr;
+        set_ipv4(&flow->source, segment->ipv4->saddr);
+        set_ipv4(&flow->dest, segment->ipv4->daddr);
     } else if (segment->ipv6) {
         flow->family = AF_INET6;
         __builtin_memcpy(&flow->source, &segment->ipv6->saddr, sizeof(flow->source));

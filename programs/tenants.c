@@ -19,7 +19,7 @@
 #define VLAN_ID_MASK 0x0fff
 
 struct destination {
-    union address address;
+    struct in6_addr address;
     __be16 port;
     __u8 protocol;
     __u8 zero;

@@ -104,7 +104,7 @@ struct {
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, 64);
-    __type(key, union address);
+    __type(key, struct in6_addr);
     __type(value, __u8);
 } endpoints SEC(".maps");
 

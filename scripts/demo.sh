@@ -28,6 +28,10 @@ run() {
 
 echo "${bold}A stateless firewall${plain}: prefix lists, ports, counters by rule (programs/firewall.c)"
 run firewall rule_stats,protocols
+echo "${dim}rules: 1-6 blocked sources, 10-15 services, 20 closed ports, 56 malformed, 57 fragments," \
+    "58 not IP,"
+echo "59 ICMP, 60 everything else; protocols: 1 ICMP, 6 TCP, 17 UDP, 47 GRE, 58 ICMPv6$plain"
+echo
 echo "${bold}A layer-4 load balancer${plain}: Maglev hashing, IPIP towards the backends" \
     "(programs/load_balancer.c)"
 run load_balancer service_stats,events,connections

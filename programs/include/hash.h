@@ -48,10 +48,12 @@ static __always_inline __u32 hash_flow(const struct flow *flow, __u32 seed)
 // The same for both directions of a conversation: what spreads flows over CPUs wants that.
 static __always_inline __u32 hash_flow_symmetric(const struct flow *flow)
 {
+    const __be32 *source = flow->source.in6_u.u6_addr32;
+    const __be32 *dest = flow->dest.in6_u.u6_addr32;
     __u32 hash = flow->protocol;
 
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        hash = hash_word(hash, flow->source.v6[i] ^ flow->dest.v6[i]);
+        hash = hash_word(hash, source[i] ^ dest[i]);
     return hash_finish(hash_word(hash, flow->source_port ^ flow->dest_port));
 }

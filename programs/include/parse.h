@@ -44,15 +44,24 @@ struct ports {
     __be16 dest;
 };
 
-union address {
-    __be32 v4;
-    __be32 v6[4];
-};
+// Addresses of both families in one form: IPv4 as an IPv4-mapped address (RFC 4291, 2.5.5.2).
+static __always_inline void set_ipv4(struct in6_addr *address, __be32 ipv4)
+{
+    address->in6_u.u6_addr32[0] = 0;
+    address->in6_u.u6_addr32[1] = 0;
+    address->in6_u.u6_addr32[2] = bpf_htonl(0xffff);
+    address->in6_u.u6_addr32[3] = ipv4;
+}
+
+static __always_inline __be32 ipv4_of(const struct in6_addr *address)
+{
+    return address->in6_u.u6_addr32[3];
+}
 
 // The five-tuple, laid out without holes because it is a map key.
 struct flow {
-    union address source;
-    union address dest;
+    struct in6_addr source;
+    struct in6_addr dest;
     __be16 source_port;
     __be16 dest_port;
     __u8 protocol;
@@ -165,8 +174,8 @@ static __always_inline int parse_flow(struct cursor *cursor, struct network *net
         if (!ip)
             return -1;
         flow->family = AF_INET;
-        flow->source.v4 = ip->saddr;
-        flow->dest.v4 = ip->daddr;
+        set_ipv4(&flow->source, ip->saddr);
+        set_ipv4(&flow->dest, ip->daddr);
         network->protocol = ip->protocol;
         network->bytes = bpf_ntohs(ip->tot_len);
         network->is_fragment = ip->frag_off & bpf_htons(IPV4_OFFSET_MASK | IPV4_MORE_FRAGMENTS);
@@ -178,8 +187,8 @@ static __always_inline int parse_flow(struct cursor *cursor, struct network *net
             return -1;
         flow->family = AF_INET6;
         network->bytes = bpf_ntohs(ip->payload_len) + sizeof(*ip);
-        __builtin_memcpy(&flow->source, &ip->saddr, sizeof(flow->source));
-        __builtin_memcpy(&flow->dest, &ip->daddr, sizeof(flow->dest));
+        flow->source = ip->saddr;
+        flow->dest = ip->daddr;
     } else {
         return -1;
     }

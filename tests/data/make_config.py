@@ -12,7 +12,6 @@ import hashlib
 import ipaddress
 import json
 import socket
-import struct
 from pathlib import Path
 
 RING_SLOTS = 1021
@@ -28,7 +27,7 @@ SERVICES = [
 ]
 BACKENDS = {1: "10.0.0.1", 2: "10.0.0.2", 3: "10.0.0.3", 4: "10.0.0.4", 5: "2001:db8:ff::5"}
 
-DROP, PASS, NEXT = 0, 1, 2
+DROP, PASS = "ACTION_DROP", "ACTION_PASS"
 # Prefix, rule number, action. The longest match wins: one host of a blocked network is let in.
 SOURCES = [
     ("192.0.2.0/24", 1, DROP),
@@ -46,15 +45,6 @@ PORTS = [
     (4789, UDP, 14, PASS), (6081, UDP, 15, PASS), (22, TCP, 20, DROP), (23, TCP, 20, DROP),
     (445, TCP, 20, DROP), (3389, TCP, 20, DROP),
 ]
-
-
-def in_hex(data: bytes) -> str:
-    return "hex:" + data.hex()
-
-
-def address(text: str) -> bytes:
-    """`union address`: 16 bytes, an IPv4 address in the first four."""
-    return ipaddress.ip_address(text).packed.ljust(16, b"\0")
 
 
 def family(text: str) -> int:
@@ -83,28 +73,41 @@ def maglev_ring(backends: list[int]) -> list[int]:
 def load_balancer() -> dict:
     services, rings, backends = [], [], []
     for number, (vip, port, protocol, flags, members) in enumerate(SERVICES):
-        key = address(vip) + struct.pack("!HBB", port, protocol, family(vip))
-        services.append({"key": in_hex(key), "value": in_hex(struct.pack("<II", number, flags))})
-        ring = struct.pack(f"<{RING_SLOTS}I", *maglev_ring(members))
-        rings.append({"key": number, "value": in_hex(ring)})
+        services.append({
+            "key": {"address": vip, "port": port, "protocol": protocol, "family": family(vip)},
+            "value": {"number": number, "flags": flags},
+        })
+        rings.append({"key": number, "value": {"backend": maglev_ring(members)}})
     for number, host in BACKENDS.items():
-        mac = bytes([2, 0, 0, 0, 1, number])
-        value = address(host) + mac + struct.pack("<H", family(host))
-        backends.append({"key": number, "value": in_hex(value)})
-    return {"services": services, "rings": rings, "backends": backends}
+        mac = f"02:00:00:00:01:{number:02x}"
+        value = {"address": host, "mac": mac, "family": family(host)}
+        backends.append({"key": number, "value": value})
+    return {"services": services, "backends": backends, "rings": rings}
 
 
 def firewall() -> dict:
-    sources = {"sources_v4": [], "sources_v6": []}
+    maps = {"sources_v4": [], "sources_v6": [], "services": []}
     for prefix, rule, action in SOURCES:
         network = ipaddress.ip_network(prefix)
-        key = struct.pack("<I", network.prefixlen) + network.network_address.packed
-        sources[f"sources_v{network.version}"].append(
-            {"key": in_hex(key), "value": in_hex(struct.pack("<II", rule, action))})
-    services = [{"key": in_hex(struct.pack("!HBB", port, protocol, 0)),
-                 "value": in_hex(struct.pack("<II", rule, action))}
-                for port, protocol, rule, action in PORTS]
-    return {**sources, "services": services}
+        maps[f"sources_v{network.version}"].append({
+            "key": {"prefixlen": network.prefixlen, "address": str(network.network_address)},
+            "value": {"number": rule, "action": action},
+        })
+    for port, protocol, rule, action in PORTS:
+        maps["services"].append({
+            "key": {"port": port, "protocol": protocol},
+            "value": {"number": rule, "action": action},
+        })
+    return maps
+
+
+def as_text(maps: dict) -> str:
+    """JSON with one entry a line."""
+    lines = []
+    for name, entries in maps.items():
+        rows = ",\n".join("    " + json.dumps(entry) for entry in entries)
+        lines.append(f"  {json.dumps(name)}: [\n{rows}\n  ]")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main() -> None:
@@ -112,7 +115,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
     out = parser.parse_args().out
     for name, maps in (("load_balancer", load_balancer()), ("firewall", firewall())):
-        (out / f"{name}.json").write_text(json.dumps(maps, indent=1) + "\n")
+        (out / f"{name}.json").write_text(as_text(maps))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::btf::{Btf, Kind, TypeId};
 
+use super::network::Network;
 use super::{HEX_PREFIX, bits, hex, is_char};
 
 /// A value of a type. `bytes` has the type's size.
@@ -32,6 +33,9 @@ impl Formatter<'_> {
         }
         self.fuel -= 1;
         let btf = self.btf;
+        if let Some(json) = Network::of(btf, id).and_then(|network| network.to_json(bytes)) {
+            return json;
+        }
         match btf.resolved(id) {
             Kind::Int { size, bits, offset, signed, boolean, .. } if *size <= 8 => {
                 let value = bits::read(bytes, u32::from(*offset), u32::from(*bits));

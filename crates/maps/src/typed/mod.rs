@@ -7,8 +7,11 @@
 //!                         members left out are 0
 //! char[N]                 text, up to the first NUL
 //! other arrays            arrays; elements left out are 0
-//! addresses               "10.0.0.1", "2001:db8::1", "02:00:00:00:00:01" are accepted where
-//!                         something has 4, 16 or 6 bytes (in network order)
+//! __be16, __be64          numbers, as people write them
+//! __be32, in_addr         "10.0.0.1"; or a number
+//! in6_addr                "2001:db8::1"; an IPv4-mapped address as "10.0.0.1"
+//! unsigned char[6]        "02:00:00:00:00:01"
+//! addresses               the three forms are accepted where anything has 4, 16 or 6 bytes
 //! anything                "hex:0a0b": the bytes themselves
 //! ```
 //!
@@ -17,6 +20,7 @@
 
 mod bits;
 mod format;
+mod network;
 mod parse;
 
 use serde_json::Value as Json;

@@ -1,10 +1,11 @@
 //! JSON to bytes.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::btf::{Btf, Kind, Member, TypeId};
 
+use super::network::Network;
 use super::{HEX_PREFIX, bits, is_char};
 
 /// What is wrong, and where below the root.
@@ -24,6 +25,10 @@ pub(super) fn parse(btf: &Btf, id: TypeId, json: &Json, out: &mut [u8]) -> Parse
         return Ok(());
     }
     match btf.resolved(id) {
+        Kind::Int { size, .. } if *size <= 8 && Network::of(btf, id).is_some() => {
+            Network::write_number(integer(json, size * 8, false, false)?, out);
+            Ok(())
+        }
         Kind::Int { size, bits, offset, signed, boolean, .. } if *size <= 8 => {
             let width = u32::from(*bits);
             let value = integer(json, width, *signed, *boolean)?;
@@ -95,7 +100,10 @@ fn raw(text: &str, is_text: bool, out: &mut [u8]) -> Result<bool, Problem> {
     }
     let address: Option<Vec<u8>> = match out.len() {
         4 => text.parse::<Ipv4Addr>().ok().map(|address| address.octets().to_vec()),
-        16 => text.parse::<Ipv6Addr>().ok().map(|address| address.octets().to_vec()),
+        16 => text.parse::<IpAddr>().ok().map(|address| match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        }),
         6 => mac(text),
         _ => None,
     };

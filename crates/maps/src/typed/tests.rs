@@ -118,7 +118,7 @@ fn what_is_shown_can_be_read_back() {
     let def = map();
     let json = json!({
         "number": -2, "low": 5, "high": 17, "on": true, "state": "DOWN", "name": "eth0",
-        "mac": [2, 0, 0, 0, 0, 1], "whole": 0x0002_0001, "parts": [1, 2]
+        "mac": "02:00:00:00:00:01", "whole": 0x0002_0001, "parts": [1, 2]
     });
     let bytes = value_from_json(&def, &json).unwrap();
     assert_eq!(bytes[..4], [0xfe, 0xff, 17 << 3 | 5, 1]);
@@ -137,6 +137,50 @@ fn shorter_ways_to_write_things() {
     assert_eq!(bytes(json!({"parts": "hex:01000200"}))[20..], [1, 0, 2, 0]);
     assert_eq!(key_from_json(&def, &json!("10.0.0.1")).unwrap(), [10, 0, 0, 1]);
     assert_eq!(key_from_json(&def, &json!("hex:01020304")).unwrap(), [1, 2, 3, 4]);
+}
+
+/// A key `struct { struct in6_addr address; __be32 gateway; __be16 port; const __be64 id; }`.
+fn network_map() -> MapDef {
+    let mut blob = Blob::default();
+    let word = blob.int("unsigned int", 4, 0);
+    let short = blob.int("unsigned short", 2, 0);
+    let long = blob.int("unsigned long long", 8, 0);
+    let [be16, be32, be64] = [("__be16", short), ("__be32", word), ("__be64", long)]
+        .map(|(name, ty)| blob.add(name, 8 << 24, ty, &[]));
+    let const_be64 = blob.add("", 10 << 24, be64, &[]);
+    let words = blob.array(be32, word, 4);
+    let in6_addr = blob.composite("in6_addr", false, 16, &[("u6_addr32", words, 0, 0)]);
+    let key_type = blob.composite(
+        "key",
+        false,
+        32,
+        &[
+            ("address", in6_addr, 0, 0),
+            ("gateway", be32, 128, 0),
+            ("port", be16, 160, 0),
+            ("id", const_be64, 192, 0),
+        ],
+    );
+    MapDef { key_type, btf: Some(blob.finish()), ..def(MapType::Hash, 32, 4, 8, 0) }
+}
+
+#[test]
+fn network_order_is_shown_as_people_write_it() {
+    let def = network_map();
+    let json = json!({
+        "address": "2001:db8::1", "gateway": "10.0.0.1", "port": 80, "id": 0x0102_0304_0506_0708_u64
+    });
+    let bytes = key_from_json(&def, &json).unwrap();
+    assert_eq!(bytes[16..22], [10, 0, 0, 1, 0, 80]);
+    assert_eq!(bytes[24..], [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(key_to_json(&def, &bytes), json);
+
+    let mapped = key_from_json(&def, &json!({"address": "192.0.2.1", "gateway": 7})).unwrap();
+    assert_eq!(mapped[..16], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1]);
+    assert_eq!(mapped[16..20], [0, 0, 0, 7]);
+    assert_eq!(key_to_json(&def, &mapped)["address"], json!("192.0.2.1"));
+    let error = key_from_json(&def, &json!({"port": 65536})).unwrap_err().to_string();
+    assert!(error.contains("key.port: 65536 does not fit 16"), "{error}");
 }
 
 #[test]
