@@ -5,18 +5,21 @@
 //! distinct string), because a kernel publishes more than 100,000 types. Format: the kernel's
 //! `Documentation/bpf/btf.rst`.
 
+mod check;
+pub mod emit;
+mod error;
 mod parse;
 mod print;
 mod query;
+mod strings;
 
 use std::sync::{Arc, OnceLock};
 
-pub use parse::BtfError;
-pub(crate) use parse::Strings;
+pub use emit::Emitter;
+pub use error::BtfError;
 use query::NameIndex;
 pub use query::essential_name;
-
-pub mod emit;
+pub(crate) use strings::Strings;
 
 /// Index of a type in one [`Btf`]; 0 is `void`.
 pub type TypeId = u32;

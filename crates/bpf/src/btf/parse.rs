@@ -5,101 +5,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use thiserror::Error;
-
-use super::{Btf, Kind, Linkage, Member, Name, SecVar, Type, TypeId};
-
-/// Why a BTF blob was refused.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum BtfError {
-    /// The first bytes aren't a BTF header that we read.
-    #[error("not BTF: {0}")]
-    Header(&'static str),
-    /// A big-endian blob.
-    #[error("big-endian BTF: only little-endian types are supported (compile with -target bpfel)")]
-    BigEndian,
-    /// A section of the blob lies outside of it.
-    #[error(
-        "BTF {what} section (offset {offset}, {size} bytes) lies outside the blob of {len} bytes"
-    )]
-    Section {
-        /// `type` or `string`.
-        what: &'static str,
-        /// As in the header, from the end of the header.
-        offset: u32,
-        /// As in the header.
-        size: u32,
-        /// Bytes there are.
-        len: usize,
-    },
-    /// The string section isn't text.
-    #[error("BTF string section: {0}")]
-    Strings(&'static str),
-    /// A type's record ends after the type section.
-    #[error("BTF type {id} at offset {offset} is cut off: the type section ends inside it")]
-    Truncated {
-        /// Type id.
-        id: TypeId,
-        /// Byte offset in the type section.
-        offset: usize,
-    },
-    /// A type of a kind that doesn't exist (yet).
-    #[error("BTF type {id} at offset {offset} has unknown kind {kind}")]
-    UnknownKind {
-        /// Type id.
-        id: TypeId,
-        /// Byte offset in the type section.
-        offset: usize,
-        /// The number.
-        kind: u32,
-    },
-    /// A type whose contents contradict each other.
-    #[error("BTF type {id} at offset {offset}: {what}")]
-    Type {
-        /// Type id.
-        id: TypeId,
-        /// Byte offset in the type section.
-        offset: usize,
-        /// What is wrong.
-        what: &'static str,
-    },
-    /// A name that isn't in the string section.
-    #[error("BTF type {id}: name offset {name} {what}")]
-    Name {
-        /// Type id.
-        id: TypeId,
-        /// The offset.
-        name: u32,
-        /// Why not.
-        what: &'static str,
-    },
-    /// A reference to a type that doesn't exist.
-    #[error("BTF type {id} refers to type {to}, but there are only {count} types")]
-    Reference {
-        /// Type id.
-        id: TypeId,
-        /// The missing one.
-        to: TypeId,
-        /// How many there are.
-        count: usize,
-    },
-    /// A type that contains itself.
-    #[error("BTF type {id} contains itself")]
-    Cycle {
-        /// Type id.
-        id: TypeId,
-    },
-    /// A type nested deeper than any compiler writes.
-    #[error("BTF type {id} is nested more than {DEPTH_MAX} types deep")]
-    Depth {
-        /// Type id.
-        id: TypeId,
-    },
-    /// More types than an id can name.
-    #[error("more than {TYPES_MAX} BTF types")]
-    TooMany,
-}
+use super::check::{check_nesting, check_references};
+use super::{Btf, BtfError, Kind, Linkage, Member, Name, SecVar, Strings, Type, TypeId};
 
 impl Btf {
     /// Parses a whole blob (the contents of `.BTF` or `/sys/kernel/btf/vmlinux`).
@@ -345,164 +252,6 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The string sections of base and blob, each string made once.
-pub(crate) struct Strings<'a> {
-    base: &'a str,
-    own: &'a str,
-    /// By offset: 1 + index in `made`; 0 for offsets that no name used yet.
-    by_offset: Vec<u32>,
-    made: Vec<Name>,
-    empty: Name,
-    /// Bytes that may still be copied: names that are each other's tails would add up to the
-    /// square of the section's size.
-    budget: usize,
-}
-
-impl<'a> Strings<'a> {
-    pub(crate) fn new(base: &'a [u8], own: &'a [u8]) -> Result<Self, BtfError> {
-        let text = |bytes: &'a [u8]| {
-            if bytes.last().is_some_and(|&last| last != 0) {
-                return Err(BtfError::Strings("doesn't end with a NUL byte"));
-            }
-            std::str::from_utf8(bytes)
-                .map_err(|_source| BtfError::Strings("holds bytes that aren't UTF-8"))
-        };
-        let (base, own) = (text(base)?, text(own)?);
-        let by_offset = vec![0; base.len() + own.len()];
-        let budget = 4 * by_offset.len() + 4096;
-        Ok(Strings { base, own, by_offset, made: Vec::new(), empty: Name::from(""), budget })
-    }
-
-    /// The string at an offset, or why there is none.
-    pub(crate) fn at(&mut self, offset: u32) -> Result<Name, &'static str> {
-        if offset == 0 {
-            return Ok(self.empty.clone());
-        }
-        let offset = offset as usize;
-        let slot = *self.by_offset.get(offset).ok_or("lies outside the string section")?;
-        if let Some(made) = (slot as usize).checked_sub(1).and_then(|index| self.made.get(index)) {
-            return Ok(made.clone());
-        }
-        let tail = match offset.checked_sub(self.base.len()) {
-            Some(offset) => self.own.get(offset..),
-            None => self.base.get(offset..),
-        };
-        let text =
-            tail.and_then(|tail| tail.split('\0').next()).ok_or("isn't a whole character")?;
-        self.budget = self.budget.checked_sub(text.len()).ok_or("overlaps too many other names")?;
-        let name = Name::from(text);
-        self.made.push(name.clone());
-        self.by_offset[offset] = self.made.len() as u32;
-        Ok(name)
-    }
-}
-
-/// Each id that a type mentions exists.
-fn check_references(btf: &Btf) -> Result<(), BtfError> {
-    let count = btf.len();
-    for (id, kind) in btf.own_types().map(|(id, ty)| (id, &ty.kind)) {
-        let mut missing = None;
-        for_each_reference(kind, |to| {
-            if to as usize >= count {
-                missing = Some(to);
-            }
-        });
-        if let Some(to) = missing {
-            return Err(BtfError::Reference { id, to, count });
-        }
-    }
-    Ok(())
-}
-
-fn for_each_reference(kind: &Kind, mut visit: impl FnMut(TypeId)) {
-    match kind {
-        Kind::Void | Kind::Int { .. } | Kind::Enum { .. } | Kind::Fwd { .. } | Kind::Float(_) => {}
-        Kind::Ptr(to)
-        | Kind::Typedef(to)
-        | Kind::Volatile(to)
-        | Kind::Const(to)
-        | Kind::Restrict(to)
-        | Kind::TypeTag(to)
-        | Kind::Func { proto: to, .. }
-        | Kind::Var { ty: to, .. }
-        | Kind::DeclTag { ty: to, .. } => visit(*to),
-        Kind::Array { elem, index, .. } => {
-            visit(*elem);
-            visit(*index);
-        }
-        Kind::Composite { members, .. } => members.iter().for_each(|member| visit(member.ty)),
-        Kind::FuncProto { ret, params } => {
-            visit(*ret);
-            params.iter().for_each(|(_, ty)| visit(*ty));
-        }
-        Kind::Datasec { vars, .. } => vars.iter().for_each(|var| visit(var.ty)),
-    }
-}
-
-/// No type contains itself or is nested absurdly deep, so that walks over contained types end.
-///
-/// Depth-first without recursion: `depth` is 0 for types not seen, `OPEN` while their contents are
-/// being looked at, and afterwards 1 + the deepest of them.
-fn check_nesting(btf: &Btf) -> Result<(), BtfError> {
-    const OPEN: u8 = u8::MAX;
-    let first = btf.base_len();
-    let mut depth = vec![0u8; btf.types.len()];
-    let mut stack: Vec<(usize, usize)> = Vec::new();
-    for root in 0..btf.types.len() {
-        if depth[root] != 0 {
-            continue;
-        }
-        stack.push((root, 0));
-        depth[root] = OPEN;
-        while let Some((at, next)) = stack.pop() {
-            let Some(inner) = contained(&btf.types[at].kind, next) else {
-                let deepest = contents(&btf.types[at].kind)
-                    .filter_map(|id| (id as usize).checked_sub(first))
-                    .map(|inner| depth[inner])
-                    .max()
-                    .unwrap_or(0);
-                depth[at] = deepest + 1;
-                if depth[at] > DEPTH_MAX {
-                    return Err(BtfError::Depth { id: (first + at) as TypeId });
-                }
-                continue;
-            };
-            stack.push((at, next + 1));
-            let Some(inner) = (inner as usize).checked_sub(first) else { continue };
-            match depth[inner] {
-                0 => {
-                    depth[inner] = OPEN;
-                    stack.push((inner, 0));
-                }
-                OPEN => return Err(BtfError::Cycle { id: (first + inner) as TypeId }),
-                _ => {}
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The `n`-th type that is part of this one by value or by another name.
-fn contained(kind: &Kind, n: usize) -> Option<TypeId> {
-    match kind {
-        Kind::Composite { members, .. } => members.get(n).map(|member| member.ty),
-        Kind::Typedef(to)
-        | Kind::Volatile(to)
-        | Kind::Const(to)
-        | Kind::Restrict(to)
-        | Kind::TypeTag(to)
-        | Kind::Array { elem: to, .. }
-        | Kind::Var { ty: to, .. }
-        | Kind::Func { proto: to, .. }
-        | Kind::DeclTag { ty: to, .. } => (n == 0).then_some(*to),
-        _ => None,
-    }
-}
-
-fn contents(kind: &Kind) -> impl Iterator<Item = TypeId> {
-    (0..).map_while(|n| contained(kind, n))
-}
-
 fn le32(raw: &[u8]) -> u32 {
     raw.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte))
 }
@@ -512,6 +261,60 @@ const MAGIC_SWAPPED: u32 = 0x9feb;
 /// Bytes of `struct btf_header`.
 const HEADER_BYTES: usize = 24;
 /// The kernel's `BTF_MAX_TYPE`, with room for base and blob.
-const TYPES_MAX: TypeId = 0x0010_0000;
-/// Four times the kernel's `MAX_RESOLVE_DEPTH`: C code nests structs, arrays and typedefs far less.
-const DEPTH_MAX: u8 = 128;
+pub(super) const TYPES_MAX: TypeId = 0x0010_0000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::btf::Emitter;
+
+    #[test]
+    fn what_was_parsed_is_written_back_the_same() {
+        let bytes = include_bytes!("../../tests/data/core_kernel.btf");
+        let btf = Btf::parse(bytes).unwrap();
+        let again = Btf::parse(&Emitter::new(&btf).finish()).unwrap();
+        // The emitter gives unnamed parameters names.
+        let comparable = |btf: &Btf| {
+            let types = btf.iter().map(|(_, ty)| ty.clone());
+            types.filter(|ty| !matches!(ty.kind, Kind::FuncProto { .. })).collect::<Vec<_>>()
+        };
+        assert_eq!(comparable(&btf), comparable(&again));
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let bytes = include_bytes!("../../tests/data/core_kernel.btf");
+        assert_eq!(
+            Btf::parse(&bytes[..6]).err(),
+            Some(BtfError::Header("shorter than its header"))
+        );
+        let with = |at: usize, value: u8| {
+            let mut bytes = bytes.to_vec();
+            bytes[at] = value;
+            Btf::parse(&bytes).unwrap_err()
+        };
+        assert!(matches!(with(0, 0), BtfError::Header(_)));
+        let mut swapped = bytes.to_vec();
+        swapped.swap(0, 1);
+        assert_eq!(Btf::parse(&swapped).err(), Some(BtfError::BigEndian));
+        assert!(matches!(with(13, 0xff), BtfError::Section { what: "type", .. }));
+        assert!(matches!(with(24 + 7, 0x1f), BtfError::UnknownKind { id: 1, kind: 31, .. }));
+        assert!(matches!(with(24 + 2, 0xff), BtfError::Name { id: 1, .. }));
+    }
+
+    #[test]
+    fn names_that_are_each_others_tails_are_not_copied_endlessly() {
+        let long = 1 << 16;
+        let types = (0..long).flat_map(|name: u32| [name, 8 << 24, 0]);
+        let types: Vec<u8> = types.flat_map(u32::to_le_bytes).collect();
+        let mut bytes = vec![0x9f, 0xeb, 1, 0];
+        for word in [24, 0, types.len() as u32, types.len() as u32, long + 1] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.extend_from_slice(&types);
+        bytes.extend(std::iter::repeat_n(b'a', long as usize));
+        bytes.push(0);
+        let error = Btf::parse(&bytes).unwrap_err().to_string();
+        assert!(error.ends_with("overlaps too many other names"), "{error}");
+    }
+}

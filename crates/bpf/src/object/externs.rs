@@ -148,7 +148,9 @@ fn kind_of(btf: &Btf, name: &str, by_var: &HashMap<TypeId, &'static str>) -> Ext
             Some((size, shape)) => ExternKind::Config { offset: 0, size, shape },
             None => ExternKind::Unknown("a configuration value can't have this type"),
         },
-        None => ExternKind::Unknown("it is neither __ksym nor __kconfig, and nothing defines it"),
+        None => ExternKind::Unknown(
+            "it is defined in another file: link the two with bpftool gen object",
+        ),
     }
 }
 

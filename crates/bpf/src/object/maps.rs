@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::ObjectError;
 use super::elf::{Elf, Place, limit};
-use crate::btf::{Btf, Kind, Member, TypeId};
+use crate::btf::{Btf, Kind, Linkage, Member, TypeId};
 use crate::program::{MapDef, MapType, SlotInit};
 
 /// The maps of an object while they are collected.
@@ -52,9 +52,13 @@ impl Maps {
         };
         for var in vars {
             let name = btf.name(var.ty);
-            let Kind::Var { ty, .. } = *btf.kind(var.ty) else {
+            let Kind::Var { ty, linkage } = *btf.kind(var.ty) else {
                 return Err(wrong(name, "its type in BTF isn't that of a variable".into()));
             };
+            // Defined in another file: only the programs that use it can't be linked.
+            if linkage == Linkage::Extern {
+                continue;
+            }
             if u64::from(var.offset) + u64::from(var.size) > contents.size {
                 return Err(wrong(name, format!("offset {:#x} is outside .maps", var.offset)));
             }

@@ -1,0 +1,55 @@
+//! The strings of a blob, each made into a [`Name`] once.
+
+use super::{BtfError, Name};
+
+/// The string sections of base and blob, each string made once.
+pub(crate) struct Strings<'a> {
+    base: &'a str,
+    own: &'a str,
+    /// By offset: 1 + index in `made`; 0 for offsets that no name used yet.
+    by_offset: Vec<u32>,
+    made: Vec<Name>,
+    empty: Name,
+    /// Bytes that may still be copied: names that are each other's tails would add up to the
+    /// square of the section's size.
+    budget: usize,
+}
+
+impl<'a> Strings<'a> {
+    pub(crate) fn new(base: &'a [u8], own: &'a [u8]) -> Result<Self, BtfError> {
+        let text = |bytes: &'a [u8]| {
+            if bytes.last().is_some_and(|&last| last != 0) {
+                return Err(BtfError::Strings("doesn't end with a NUL byte"));
+            }
+            std::str::from_utf8(bytes)
+                .map_err(|_source| BtfError::Strings("holds bytes that aren't UTF-8"))
+        };
+        let (base, own) = (text(base)?, text(own)?);
+        let by_offset = vec![0; base.len() + own.len()];
+        let budget = 4 * by_offset.len() + 4096;
+        Ok(Strings { base, own, by_offset, made: Vec::new(), empty: Name::from(""), budget })
+    }
+
+    /// The string at an offset, or why there is none.
+    pub(crate) fn at(&mut self, offset: u32) -> Result<Name, &'static str> {
+        if offset == 0 {
+            return Ok(self.empty.clone());
+        }
+        let offset = offset as usize;
+        let slot = *self.by_offset.get(offset).ok_or("lies outside the string section")?;
+        if let Some(made) = (slot as usize).checked_sub(1).and_then(|index| self.made.get(index)) {
+            return Ok(made.clone());
+        }
+        let tail = match offset.checked_sub(self.base.len()) {
+            Some(offset) => self.own.get(offset..),
+            None => self.base.get(offset..),
+        };
+        let text =
+            tail.and_then(|tail| tail.split('\0').next()).ok_or("isn't a whole character")?;
+        self.budget = self.budget.checked_sub(text.len()).ok_or("overlaps too many other names")?;
+        let name = Name::from(text);
+        self.made.push(name.clone());
+        self.by_offset[offset] = self.made.len() as u32;
+        Ok(name)
+    }
+}
