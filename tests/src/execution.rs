@@ -170,31 +170,6 @@ impl<'k> Pair<'k> {
     }
 }
 
-/// Whether a program's results depend on addresses or on bytes it never wrote (a privileged program
-/// may do both): two runs of ours with other addresses and another filling of the stack differ.
-pub fn depends_on_surroundings(
-    linked: &Linked,
-    options: &LoadOptions,
-    packets: &[Vec<u8>],
-) -> bool {
-    let run = |filling: u8| {
-        let program = Program::from_linked(linked.clone(), options).ok()?;
-        let mut worker = program.worker(0);
-        let mut outcomes = Vec::new();
-        for packet in packets {
-            worker.fill_stack(filling);
-            outcomes.push(run_frame(&program, &mut worker, packet));
-        }
-        let maps: Vec<_> = program.maps().maps().iter().map(|map| contents(map)).collect();
-        Some((outcomes, maps, program, worker))
-    };
-    // The first program lives on, so that the second has to live elsewhere.
-    let (Some(first), Some(second)) = (run(0), run(0xa5)) else {
-        return false;
-    };
-    (first.0, first.1) != (second.0, second.1)
-}
-
 fn run_frame(program: &Program, worker: &mut Worker, packet: &[u8]) -> Result<Outcome, String> {
     let mut frame = Frame::new(packet).map_err(|error| error.to_string())?;
     let verdict = program.run(worker, &mut frame).map_err(|fault| fault.to_string())?;

@@ -32,11 +32,20 @@ pub struct LoadOptions {
     pub log_refusals: bool,
     /// More `BPF_F_*` program flags, e.g. strict alignment.
     pub prog_flags: u32,
+    /// Load without `CAP_PERFMON`: then the verifier refuses programs whose results depend on
+    /// addresses or on stack they never wrote (`allow_ptr_leaks`, `allow_uninit_stack`).
+    pub without_perfmon: bool,
 }
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        LoadOptions { kind: ProgramKind::Xdp, log_level: 0, log_refusals: true, prog_flags: 0 }
+        LoadOptions {
+            kind: ProgramKind::Xdp,
+            log_level: 0,
+            log_refusals: true,
+            prog_flags: 0,
+            without_perfmon: false,
+        }
     }
 }
 
@@ -182,7 +191,13 @@ pub(crate) fn load(
         func_info: &image.func_info,
         line_info: &image.line_info,
     };
-    let (fd, log) = load_logged(&bytes, numbers, options)?;
+    let load = || load_logged(&bytes, numbers, options);
+    let (fd, log) = if options.without_perfmon {
+        sys_unsafe::without_capabilities(PERFMON_CAPABILITIES, load)
+            .map_err(|errno| LoadError::Refused { errno, log: String::new() })??
+    } else {
+        load()?
+    };
     Ok(KernelProgram { name: linked.name.clone(), fd, log })
 }
 
@@ -247,6 +262,8 @@ fn attach_number(attach: AttachType) -> u32 {
 const PROG_TYPE_XDP: u32 = 6;
 /// `BPF_F_XDP_HAS_FRAGS`.
 const F_XDP_HAS_FRAGS: u32 = 1 << 5;
+/// `CAP_PERFMON` and `CAP_SYS_ADMIN`, which includes it.
+const PERFMON_CAPABILITIES: u64 = 1 << 38 | 1 << 21;
 /// First size of a log buffer.
 const LOG_BYTES_FIRST: usize = 1 << 16;
 /// A log buffer that is still too small at this size is cut off (the kernel takes up to 1 GB).

@@ -223,6 +223,47 @@ pub(crate) fn unshare_network() -> Result<(), Errno> {
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
+/// Runs `action` on this thread without the effective capabilities of `mask` (bits as in
+/// `capability.h`, 64 of them), then restores them.
+pub(crate) fn without_capabilities<T>(mask: u64, action: impl FnOnce() -> T) -> Result<T, Errno> {
+    let before = capabilities()?;
+    let mut reduced = before;
+    for (set, mask) in reduced.iter_mut().zip([mask as u32, (mask >> 32) as u32]) {
+        set.effective &= !mask;
+    }
+    set_capabilities(&reduced)?;
+    let result = action();
+    set_capabilities(&before)?;
+    Ok(result)
+}
+
+/// `struct __user_cap_data_struct`; two of them hold 64 capabilities.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct CapabilitySet {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// `struct __user_cap_header_struct` for this thread: `_LINUX_CAPABILITY_VERSION_3`, pid 0.
+const CAPABILITY_HEADER: [u32; 2] = [0x2008_0522, 0];
+
+fn capabilities() -> Result<[CapabilitySet; 2], Errno> {
+    let mut header = CAPABILITY_HEADER;
+    let mut sets = [CapabilitySet::default(); 2];
+    // SAFETY: header and sets live and have the layout of version 3.
+    let result = unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()) };
+    if result == 0 { Ok(sets) } else { Err(last_errno()) }
+}
+
+fn set_capabilities(sets: &[CapabilitySet; 2]) -> Result<(), Errno> {
+    let mut header = CAPABILITY_HEADER;
+    // SAFETY: header and sets live and have the layout of version 3; the sets are only read.
+    let result = unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), sets.as_ptr()) };
+    if result == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
 /// One `bpf(2)`.
 ///
 /// # Safety

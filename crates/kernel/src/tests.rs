@@ -98,3 +98,17 @@ fn sizes_that_do_not_fit_a_map_never_reach_the_kernel() {
         assert_eq!(maps.maps()[0].update(&[0; 4], &[0; 4], 0), Err(Errno::EINVAL));
     });
 }
+
+#[test]
+fn without_perfmon_addresses_do_not_leak() {
+    with_kernel(|kernel| {
+        let maps = kernel.load_maps(&[]).expect("no maps");
+        // r0 = r10, 32 bits of it: an address.
+        let leak =
+            linked(vec![Insn::new(0xbc, 0, 10, 0, 0), Insn::new(0x95, 0, 0, 0, 0)], Vec::new());
+        assert!(kernel.load(&leak, &maps).is_ok());
+        let options = LoadOptions { without_perfmon: true, ..LoadOptions::default() };
+        assert!(kernel.load_with(&leak, &maps, &options).is_err());
+        assert!(kernel.load(&leak, &maps).is_ok(), "the capability is back");
+    });
+}

@@ -7,7 +7,7 @@ use towpath_kernel::{Kernel, MapError, MapSet};
 use towpath_xdp::LoadOptions;
 
 use super::{Difference, Report};
-use crate::execution::{Mismatch, Pair, depends_on_surroundings};
+use crate::execution::{Mismatch, Pair};
 use crate::packets::packets;
 use crate::programs::{self, edit};
 use crate::verdict::{self, Agreement};
@@ -91,7 +91,8 @@ struct Court<'k> {
     /// By [`Agreement`].
     counts: [usize; 4],
     runs: usize,
-    /// Programs whose results depend on addresses or unwritten bytes.
+    /// Programs that differ, but whose results depend on addresses or unwritten stack: the kernel
+    /// refuses them to whoever lacks `CAP_PERFMON`.
     surroundings: usize,
 }
 
@@ -141,7 +142,10 @@ impl<'k> Court<'k> {
             Ok(mut pair) => pair.compare(&self.packets)?,
             Err(error) => return Some(mismatch("not runnable", "", &error)),
         };
-        if found.kind != "fault" && depends_on_surroundings(linked, &options, &self.packets) {
+        let mut strict = towpath_kernel::LoadOptions::default();
+        (strict.without_perfmon, strict.log_refusals) = (true, false);
+        let leaks = || self.kernel.load_with(linked, &maps, &strict).is_err();
+        if found.kind != "fault" && leaks() {
             self.surroundings += usize::from(counted);
             return None;
         }
