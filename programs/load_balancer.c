@@ -13,7 +13,7 @@
 //   services     HASH          service -> {number, flags}; who is balanced
 //   rings        ARRAY         service number -> RING_SLOTS backend numbers
 //   backends     ARRAY         backend number -> {address, MAC, family}; family 0 is "empty"
-//   connections  LRU_HASH      flow -> backend number
+//   connections  LRU_HASH      flow -> {backend number}
 //   service_stats PERCPU_ARRAY service number -> packets, bytes in
 //   events       PERCPU_ARRAY  0: what happened how often
 //
@@ -60,6 +60,10 @@ struct ring {
     __u32 backend[RING_SLOTS];
 };
 
+struct connection {
+    __u32 backend;
+};
+
 struct backend {
     struct in6_addr address;
     __u8 mac[ETH_ALEN];
@@ -100,7 +104,7 @@ struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, CONNECTIONS_MAX);
     __type(key, struct flow);
-    __type(value, __u32);
+    __type(value, struct connection);
 } connections SEC(".maps");
 
 struct {
@@ -198,14 +202,14 @@ static __always_inline struct backend *choose_backend(const struct flow *flow,
                                                       bool is_first_segment)
 {
     bool is_tracked = !(service->flags & SERVICE_NO_CONNECTIONS);
+    struct connection connection;
     struct backend *backend;
-    __u32 number;
 
     if (is_tracked && !is_first_segment) {
-        __u32 *known = bpf_map_lookup_elem(&connections, flow);
+        struct connection *known = bpf_map_lookup_elem(&connections, flow);
 
         if (known) {
-            backend = backend_at(*known);
+            backend = backend_at(known->backend);
             if (backend) {
                 NOTE(known_flow);
                 return backend;
@@ -213,16 +217,16 @@ static __always_inline struct backend *choose_backend(const struct flow *flow,
             NOTE(stale_flow);
         }
     }
-    backend = backend_by_ring(flow, service, &number);
+    backend = backend_by_ring(flow, service, &connection.backend);
     if (!backend)
-        backend = backend_by_rendezvous(flow, service, &number);
+        backend = backend_by_rendezvous(flow, service, &connection.backend);
     if (!backend) {
         NOTE(no_backend);
         return NULL;
     }
     NOTE(new_flow);
     if (is_tracked)
-        bpf_map_update_elem(&connections, flow, &number, BPF_ANY);
+        bpf_map_update_elem(&connections, flow, &connection, BPF_ANY);
     return backend;
 }
 

@@ -64,9 +64,8 @@ struct flow {
     struct in6_addr dest;
     __be16 source_port;
     __be16 dest_port;
-    __u8 protocol;
-    __u8 family;
-    __u16 zero;
+    __u16 protocol;
+    __u16 family;
 };
 _Static_assert(sizeof(struct flow) == 40, "a map key has no padding");
 

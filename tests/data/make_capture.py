@@ -115,8 +115,7 @@ class Edge:
 
     def client(self, family: int = 4) -> str:
         if family == 6:
-            return str(ipaddress.IPv6Address((0x20010DB8 << 96) | (0xC << 84) |
-                                             self.random.getrandbits(62)))
+            return str(ipaddress.IPv6Address((0x20010DB8000C << 80) | self.random.getrandbits(32)))
         return f"198.18.{self.random.randrange(256)}.{self.random.randrange(1, 255)}"
 
     def blocked(self) -> str:
