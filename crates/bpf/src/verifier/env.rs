@@ -9,7 +9,6 @@ use crate::insn::Insn;
 use crate::program::{Linked, MapDef};
 
 use super::arena::Arena;
-use super::call::CallAux;
 use super::facts::InsnFacts;
 use super::log::Log;
 use super::reg::{Base, BtfSource, MapRef, Reg, RegType};
@@ -89,8 +88,6 @@ pub(crate) struct InsnAux {
     pub(crate) live_regs: u16,
     /// What `Verified` tells about the instruction.
     pub(crate) facts: InsnFacts,
-    /// What the call checks remember of a call instruction.
-    pub(crate) call: CallAux,
 }
 
 /// A function of the program (`struct bpf_subprog_info`).

@@ -6,6 +6,7 @@ use crate::proto::{self, Arg, ArgKind, HelperProto, id};
 
 use super::super::env::{Access, Result, Verifier};
 use super::super::reg::{Base, Reg};
+use super::super::show::type_name;
 use super::lock::LockKind;
 use super::meta::{CallMeta, DynptrArg};
 use super::record::FieldKind;
@@ -184,7 +185,7 @@ impl Verifier<'_> {
         if reg.var.tnum.add(offset).is_aligned(u64::from(size)) {
             return Ok(());
         }
-        let kind = self.type_name(reg.kind);
+        let kind = type_name(reg.kind);
         let message = format!("misaligned {kind} access off {} size {size}", reg.off);
         Err(self.reject(Errno::EACCES, message))
     }

@@ -5,6 +5,7 @@ use crate::proto;
 
 use super::super::env::{Access, Result, Verifier};
 use super::super::reg::{Base, DynptrKind, Flags, Payload, Reg};
+use super::super::show::dynptr_name;
 use super::super::state::{SlotKind, StackSlot, slot_index};
 
 /// Stack slots of a `struct bpf_dynptr`.
@@ -65,7 +66,7 @@ impl Verifier<'_> {
         };
         if let Some(expected) = wanted.kind.filter(|expected| *expected != kind) {
             let message =
-                format!("Expected a dynptr of type {} as arg #{arg}", kind_name(expected));
+                format!("Expected a dynptr of type {} as arg #{arg}", dynptr_name(expected));
             return Err(self.reject(Errno::EINVAL, message));
         }
         if let Some((frame, spi)) = self.dynptr_place(&reg)? {
@@ -273,16 +274,4 @@ impl Verifier<'_> {
 /// The state of a dynptr slot.
 pub(super) fn dynptr_reg(kind: DynptrKind, first_slot: bool) -> Reg {
     Reg::pointer(Base::Dynptr, Flags::NONE, Payload::Dynptr { kind, first_slot })
-}
-
-fn kind_name(kind: DynptrKind) -> &'static str {
-    match kind {
-        DynptrKind::Invalid => "invalid",
-        DynptrKind::Local => "local",
-        DynptrKind::Ringbuf => "ringbuf",
-        DynptrKind::Skb => "skb",
-        DynptrKind::Xdp => "xdp",
-        DynptrKind::SkbMeta => "skb_meta",
-        DynptrKind::File => "file",
-    }
 }

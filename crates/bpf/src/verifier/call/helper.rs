@@ -6,6 +6,7 @@ use crate::proto::{self, HelperProto, MapRule, RetKind, id};
 use super::super::env::{Result, Verifier};
 use super::super::reg::{Base, BtfRef, BtfSource, DynptrKind, Flags, Payload, Reg};
 use super::super::scalar::Scalar;
+use super::super::show::type_name;
 use super::meta::CallMeta;
 use super::record::{FieldKind, Target};
 use crate::btf::Kind;
@@ -165,7 +166,7 @@ impl Verifier<'_> {
             | id::USER_RINGBUF_DRAIN => self.call_back_from_helper(helper.id, meta),
             id::SNPRINTF => self.check_snprintf(),
             id::DYNPTR_FROM_MEM if !self.reg(1).is(Base::MapValue) => {
-                let kind = self.type_name(self.reg(1).kind);
+                let kind = type_name(self.reg(1).kind);
                 let message = format!("Unsupported reg type {kind} for bpf_dynptr_from_mem data");
                 Err(self.reject(Errno::EACCES, message))
             }

@@ -5,6 +5,7 @@ use crate::proto::{KArg, KfuncFlags, KfuncId, KfuncProto};
 
 use super::super::env::{Result, Verifier};
 use super::super::reg::{Base, DynptrKind, Flags, IrqClass, Reg};
+use super::super::show::type_name;
 use super::dynptr::Wanted;
 use super::lock::LockKind;
 use super::meta::{CallMeta, DynptrArg};
@@ -160,7 +161,7 @@ impl Verifier<'_> {
         if reg.is(Base::Ctx) && !reg.maybe_null() {
             return Ok(());
         }
-        let actual = self.type_name(reg.kind);
+        let actual = type_name(reg.kind);
         let message = format!("arg#{index} expected pointer to ctx, but got {actual}");
         Err(self.reject(Errno::EINVAL, message))
     }
@@ -239,7 +240,7 @@ impl Verifier<'_> {
             reg.kind.flags.without(Flags::ALLOC | Flags::TRUSTED | Flags::NON_OWN_REF);
         let is_object = reg.is(Base::BtfId) && (unsafe_flags == Flags::NONE || reg.has(Flags::RCU));
         if !is_object && implied.is_none() {
-            let actual = self.type_name(reg.kind);
+            let actual = type_name(reg.kind);
             let message = format!("arg#{index} is {actual} expected ptr_{wanted} or socket");
             return Err(self.reject(Errno::EINVAL, message));
         }

@@ -5,6 +5,7 @@ use crate::insn::{BPF_LDX, BPF_MEM, BPF_ST, BPF_STX};
 
 use super::super::env::{Result, Verifier};
 use super::super::reg::{Base, BtfRef, BtfSource, Flags, Reg};
+use super::super::show::type_name;
 use super::meta::CallMeta;
 use super::record::{Field, FieldKind, Target};
 use super::walk::Loaded;
@@ -107,7 +108,7 @@ impl Verifier<'_> {
             }
         }
         let expected = self.btf(wanted.source).map_or("", |btf| btf.name(wanted.id));
-        let actual = self.type_name(reg.kind);
+        let actual = type_name(reg.kind);
         let name = self.struct_name(reg);
         let message =
             format!("invalid kptr access, R{regno} type={actual}{name} expected=ptr_{expected}");

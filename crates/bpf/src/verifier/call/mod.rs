@@ -6,6 +6,7 @@
 mod args;
 mod callback;
 mod dynptr;
+mod find;
 mod format;
 mod graph;
 mod helper;
@@ -26,17 +27,12 @@ mod trust;
 mod walk;
 
 pub(crate) use record::Records;
-pub(crate) use regtype::type_name;
 pub(crate) use traits::{CallTraits, traits};
 
 use crate::insn::Insn;
 
 use super::env::{Access, Result, Verifier};
 use super::reg::{DynptrKind, Reg};
-
-/// What the call checks remember of a call instruction over all paths.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CallAux {}
 
 /// Checks a helper call in the current state and applies its effects (`check_helper_call`).
 pub(crate) fn check_helper_call(v: &mut Verifier<'_>, _insn_idx: usize, insn: &Insn) -> Result<()> {

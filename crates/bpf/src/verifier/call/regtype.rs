@@ -5,6 +5,7 @@ use crate::proto::{self, Arg, ArgKind, HelperProto, id};
 
 use super::super::env::{Result, Verifier};
 use super::super::reg::{Base, BtfSource, Flags, Reg, RegType};
+use super::super::show::type_name;
 use super::meta::CallMeta;
 use super::refs::is_alloc_object;
 
@@ -35,8 +36,8 @@ impl Verifier<'_> {
         let kind = RegType::new(reg.base(), flags);
         let wanted = compatible(arg.kind);
         if !wanted.contains(&kind) {
-            let expected: Vec<String> = wanted.iter().map(|kind| self.type_name(*kind)).collect();
-            let actual = self.type_name(reg.kind);
+            let expected: Vec<String> = wanted.iter().map(|kind| type_name(*kind)).collect();
+            let actual = type_name(reg.kind);
             let message = format!("R{regno} type={actual} expected={}", expected.join(", "));
             return Err(self.reject_hint(Errno::EACCES, message, hint_for(&reg, arg)));
         }
@@ -54,7 +55,7 @@ impl Verifier<'_> {
         let reg = *self.reg(regno);
         if compatible(arg.kind) == MEM {
             if !arg.flags.has(proto::Flags::RDONLY) {
-                let kind = self.type_name(reg.kind);
+                let kind = type_name(reg.kind);
                 let name = helper.name.trim_start_matches("bpf_");
                 let message =
                     format!("{name}() may write into memory pointed by R{regno} type={kind}");
@@ -128,7 +129,7 @@ impl Verifier<'_> {
 
     /// No variable offset, and a fixed one only if `fixed_ok` (`__check_ptr_off_reg`).
     pub(crate) fn check_pointer_offset(&self, reg: &Reg, regno: u8, fixed_ok: bool) -> Result<()> {
-        let kind = self.type_name(reg.kind);
+        let kind = type_name(reg.kind);
         if reg.off < 0 {
             let message = format!("negative offset {kind} ptr R{regno} off={} disallowed", reg.off);
             return Err(self.reject(Errno::EACCES, message));
@@ -147,11 +148,6 @@ impl Verifier<'_> {
             return Err(self.reject(Errno::EACCES, message));
         }
         Ok(())
-    }
-
-    /// A type in the log's notation (`reg_type_str`).
-    pub(super) fn type_name(&self, kind: RegType) -> String {
-        type_name(kind)
     }
 
     /// The structure a typed pointer points to.
@@ -215,51 +211,6 @@ fn compatible(kind: ArgKind) -> &'static [RegType] {
         ArgKind::ConstStr | ArgKind::Timer => const { &[RegType::plain(Base::MapValue)] },
         ArgKind::Dynptr => const { &[RegType::plain(Base::Stack), RegType::plain(Base::Dynptr)] },
     }
-}
-
-/// A type in the log's notation, without the registers' details.
-pub(crate) fn type_name(kind: RegType) -> String {
-    let base = match kind.base {
-        Base::NotInit => "?",
-        Base::Scalar => "scalar",
-        Base::Ctx => "ctx",
-        Base::ConstMapPtr => "map_ptr",
-        Base::MapValue => "map_value",
-        Base::MapKey => "map_key",
-        Base::Stack => "fp",
-        Base::PacketMeta => "pkt_meta",
-        Base::Packet => "pkt",
-        Base::PacketEnd => "pkt_end",
-        Base::Socket => "sock",
-        Base::SockCommon => "sock_common",
-        Base::TcpSock => "tcp_sock",
-        Base::XdpSock => "xdp_sock",
-        Base::BtfId => "ptr_",
-        Base::Mem => "mem",
-        Base::Arena => "arena",
-        Base::Buf => "buf",
-        Base::Func => "func",
-        Base::Dynptr => "dynptr_ptr",
-    };
-    let prefixes = [
-        (Flags::RDONLY, "rdonly_"),
-        (Flags::RINGBUF, "ringbuf_"),
-        (Flags::USER, "user_"),
-        (Flags::PERCPU, "percpu_"),
-        (Flags::RCU, "rcu_"),
-        (Flags::UNTRUSTED, "untrusted_"),
-        (Flags::TRUSTED, "trusted_"),
-    ];
-    let mut name: String = prefixes
-        .iter()
-        .filter(|(flag, _)| kind.flags.has(*flag))
-        .map(|(_, prefix)| *prefix)
-        .collect();
-    name.push_str(base);
-    if kind.flags.has(Flags::MAYBE_NULL) {
-        name.push_str(if kind.base == Base::BtfId { "or_null_" } else { "_or_null" });
-    }
-    name
 }
 
 /// What to do about the most frequent mistakes.

@@ -5,6 +5,7 @@ use crate::errno::Errno;
 
 use super::super::env::{Access, Result, Verifier};
 use super::super::reg::Base;
+use super::super::show::type_name;
 
 impl Verifier<'_> {
     /// A load of `size` bytes at `off` of a socket (`check_sock_access`).
@@ -16,7 +17,7 @@ impl Verifier<'_> {
         access: Access,
     ) -> Result<()> {
         let reg = self.reg(regno);
-        let kind = self.type_name(reg.kind);
+        let kind = type_name(reg.kind);
         if access == Access::Write {
             let message = format!("R{regno} cannot write into {kind}");
             return Err(self.reject(Errno::EACCES, message));
