@@ -9,6 +9,7 @@
 
 pub mod compare;
 pub mod execution;
+pub mod known;
 pub mod packets;
 pub mod programs;
 pub mod random;

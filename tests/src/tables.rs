@@ -33,6 +33,8 @@ pub struct TableTest {
     /// Written for another program type. Loaded as XDP all the same, as one more program that both
     /// verifiers must judge alike, but outside of the tables' own bars.
     pub foreign: bool,
+    /// Uses types of the kernel's test module (`bpf_testmod`).
+    pub needs_module: bool,
 }
 
 /// Reads a dump: tests for XDP, those for any program type, and the rest as `foreign`.
@@ -130,6 +132,7 @@ impl Record {
             error: self.error,
             strict_alignment: self.flags & F_STRICT_ALIGNMENT != 0,
             foreign,
+            needs_module: self.maps.contains_key("kptr"),
         }
     }
 
@@ -233,11 +236,10 @@ fn table_map(name: &str, btf: Option<&Arc<Btf>>) -> MapDef {
     };
     let mut map = plain_map(name, kind, (key_size, value_size, max_entries));
     map.flags = flags;
-    // Type ids in the runner's own BTF: `struct val`, `struct timer`, `struct btf_ptr`.
+    // Type ids in the runner's own BTF: `struct val` and `struct timer`.
     let value_type = match name {
         "spin_lock" | "sk_storage" => 3,
         "timer" => 5,
-        "kptr" => 14,
         _ => 0,
     };
     if value_type != 0 {

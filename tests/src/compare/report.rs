@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
+use crate::known::Known;
 use crate::verdict::Agreement;
 
 /// The outcome of one comparison.
@@ -60,9 +61,15 @@ impl Report {
         });
     }
 
-    /// Whether there is no difference.
+    /// Whether every difference is explained in `docs/differences.md`.
     pub fn passed(&self) -> bool {
-        self.differences.is_empty()
+        self.more == 0 && self.unexplained().next().is_none()
+    }
+
+    /// Differences that nothing explains yet.
+    pub fn unexplained(&self) -> impl Iterator<Item = &Difference> {
+        let known = Known::read();
+        self.differences.iter().filter(move |difference| !known.explains(difference))
     }
 
     /// The same as one JSON value.
@@ -90,8 +97,10 @@ impl fmt::Display for Report {
         for (name, value) in &self.figures {
             writeln!(f, "{name:<44} {value}")?;
         }
+        let known = Known::read();
         for difference in &self.differences {
-            writeln!(f, "\n{}: {}", difference.kind, difference.name)?;
+            let mark = if known.explains(difference) { " (explained)" } else { "" };
+            writeln!(f, "\n{}{mark}: {}", difference.kind, difference.name)?;
             writeln!(f, "  kernel: {}", difference.kernel)?;
             writeln!(f, "  ours:   {}", difference.ours)?;
         }

@@ -46,6 +46,9 @@ impl Count {
 }
 
 fn compare(kernel: &Kernel, test: &TableTest, report: &mut Report, count: &mut Count) {
+    if test.needs_module {
+        return report.skipped.push(format!("{}: needs the kernel's bpf_testmod", test.name));
+    }
     let maps = match kernel.load_maps(&test.linked.maps) {
         Ok(maps) => maps,
         Err(error) => return report.skipped.push(format!("{}: {error}", test.name)),

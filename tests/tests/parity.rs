@@ -1,0 +1,50 @@
+//! Parity with the running kernel, in a small budget; `make parity` runs the full one.
+//!
+//! Each test says "skipped: why" where the kernel or its source can't be had.
+
+#![expect(clippy::print_stderr, reason = "a skipped test says why")]
+
+use towpath_kernel::{Kernel, isolate_network};
+use towpath_tests::compare::{self, Budget, ObjectBudget, Report};
+
+/// How many random programs `cargo test` generates; `TOWPATH_PARITY_PROGRAMS` asks for more.
+const PROGRAMS_DEFAULT: u64 = 1000;
+
+/// Runs `comparison` with a kernel in an empty network namespace and expects no difference that
+/// `docs/differences.md` doesn't explain.
+fn expect_parity(comparison: impl FnOnce(&Kernel) -> Option<Report>) {
+    let kernel = match Kernel::open() {
+        Ok(kernel) => kernel,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    if let Err(why) = isolate_network() {
+        return eprintln!("skipped: no network namespace of our own: {why}");
+    }
+    let Some(report) = comparison(&kernel) else { return };
+    assert!(report.passed(), "{report}");
+}
+
+#[test]
+fn verifier_tables() {
+    expect_parity(|kernel| match compare::tables(kernel) {
+        Ok(report) => Some(report),
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            None
+        }
+    });
+}
+
+#[test]
+fn object_files() {
+    let budget = ObjectBudget { packets: 40, only: String::new(), unverified: false };
+    expect_parity(|kernel| Some(compare::objects(kernel, &budget)));
+}
+
+#[test]
+fn random_programs() {
+    let wanted = std::env::var("TOWPATH_PARITY_PROGRAMS").ok();
+    let programs = wanted.and_then(|n| n.parse().ok()).unwrap_or(PROGRAMS_DEFAULT);
+    let budget = Budget { seed: 1, programs, packets: 6, unverified: false, failures_max: 5 };
+    expect_parity(|kernel| Some(compare::random(kernel, &budget)));
+}
