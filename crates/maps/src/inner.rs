@@ -39,7 +39,7 @@ pub(crate) struct MapOfMaps {
 /// Handles by key; 0 is an empty slot.
 enum Slots {
     Array(Box<[AtomicU64]>),
-    Hash(HashTable),
+    Hash(Box<HashTable>),
 }
 
 /// A map in at least one slot, or one that left.
@@ -57,7 +57,7 @@ impl MapOfMaps {
             Slots::Array((0..def.max_entries).map(|_| AtomicU64::new(0)).collect())
         } else {
             let def = MapDef { value_size: 8, kind: MapType::Hash, ..def.clone() };
-            Slots::Hash(HashTable::new(&def, domain, Fields::default())?)
+            Slots::Hash(Box::new(HashTable::new(&def, domain, Fields::default())?))
         };
         Ok(MapOfMaps {
             slots,

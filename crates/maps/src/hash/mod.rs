@@ -159,7 +159,9 @@ impl HashTable {
 
     /// `htab_map_update_elem` and its siblings, for one value or (from user space) all CPUs'.
     fn insert(&self, worker: usize, key: &[u8], new: New<'_>, flags: u64) -> Result<(), Errno> {
-        let known = if self.percpu.is_some() { flags } else { flags & !BPF_F_LOCK };
+        // Per-CPU and LRU kinds know no BPF_F_LOCK.
+        let may_lock = self.percpu.is_none() && self.lru.is_none() && self.fields.has_lock();
+        let known = if may_lock { flags & !BPF_F_LOCK } else { flags };
         if known > BPF_EXIST {
             return Err(Errno::EINVAL);
         }
@@ -437,5 +439,7 @@ fn spare_elements(max_entries: u32, element_bytes: usize, workers: usize) -> u32
     spare.max(workers + 16) as u32
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use towpath_bpf::Errno;
 
+use crate::fields::{spin_lock, spin_unlock};
 use crate::hash::hasher::Hasher;
 use crate::hash::pool::{HEADER_BYTES, NIL, Pool, header};
 use crate::memory::Region;
@@ -70,16 +71,7 @@ impl Table {
     pub(crate) fn lock(&self, hash: u32) -> Bucket<'_> {
         let at = (hash & self.mask) as usize * BUCKET_BYTES;
         let (head, lock) = (self.buckets.half(at), self.buckets.half(at + 4));
-        let mut tries = 0u32;
-        while lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            tries += 1;
-            // The holder may have lost its core, so don't only spin.
-            if tries.is_multiple_of(64) {
-                crate::sync::yield_now()
-            } else {
-                crate::sync::spin_loop()
-            }
-        }
+        spin_lock(lock);
         Bucket { table: self, head, lock }
     }
 
@@ -213,7 +205,7 @@ impl Bucket<'_> {
 
 impl Drop for Bucket<'_> {
     fn drop(&mut self) {
-        self.lock.store(0, Ordering::Release);
+        spin_unlock(self.lock);
     }
 }
 

@@ -280,7 +280,7 @@ fn object(json: &Json) -> Result<&Object<String, Json>, Problem> {
     json.as_object().ok_or_else(|| expected(json, "an object"))
 }
 
-fn unknown<'a>(name: &str, known: &mut dyn Iterator<Item = &'a str>) -> Problem {
+fn unknown(name: &str, known: &mut dyn Iterator<Item = &str>) -> Problem {
     let known: Vec<&str> = known.take(NAMES_MAX).collect();
     problem(format!("unknown name {name:?}; known: {}", known.join(", ")))
 }

@@ -38,7 +38,7 @@ impl Blob {
     }
 
     fn int(&mut self, name: &str, bytes: u32, encoding: u32) -> TypeId {
-        self.add(name, 1 << 24, bytes, &[encoding << 24 | bytes * 8])
+        self.add(name, 1 << 24, bytes, &[(encoding << 24) | (bytes * 8)])
     }
 
     fn array(&mut self, elem: TypeId, index: TypeId, count: u32) -> TypeId {

@@ -2,6 +2,8 @@
 //!
 //! Needs a kernel with `bpf(2)` and the privilege to use it; without, each test says so and passes.
 
+#![expect(clippy::print_stdout, reason = "a skipped test says why")]
+
 mod create;
 mod operations;
 
