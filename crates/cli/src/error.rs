@@ -1,7 +1,7 @@
 //! Every way a command can fail, and the exit status that goes with it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use towpath_bpf::interp::Fault;
@@ -36,8 +36,8 @@ pub(crate) enum CliError {
     /// Standard output is gone or full.
     #[error("standard output: {0}")]
     Stdout(io::Error),
-    /// An object file that can't be understood.
-    #[error("{}: {source}", path.display())]
+    /// An object file that can't be understood; the message names it.
+    #[error("{}", named(path, source))]
     Object {
         /// The object file.
         path: PathBuf,
@@ -45,7 +45,7 @@ pub(crate) enum CliError {
         source: Box<ObjectError>,
     },
     /// No such program, or several.
-    #[error("{}: {source}; use -n PROG or -s SECTION", path.display())]
+    #[error("{}: {source}; choose with -n PROG", path.display())]
     Select {
         /// The object file.
         path: PathBuf,
@@ -152,6 +152,14 @@ pub(crate) enum CliError {
         /// Where and what.
         message: String,
     },
+}
+
+/// An error in a file as a whole names the file itself.
+fn named(path: &Path, source: &ObjectError) -> String {
+    match source {
+        ObjectError::File { .. } => source.to_string(),
+        _ => format!("{}: {source}", path.display()),
+    }
 }
 
 /// What a command that did not fail has to say to the caller's shell.

@@ -139,9 +139,15 @@ fn a_truncated_capture_is_run_as_far_as_it_goes() {
     bench.file("in.pcap", &whole[..whole.len() - 10]);
     let ended = bench.run(&run_args(&["--json"]));
     assert_eq!(ended.status, 2);
-    let result: Value = serde_json::from_str(ended.stdout.lines().next().unwrap()).unwrap();
+    let result: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(result["verdicts"]["XDP_PASS"], 2);
-    assert!(ended.stderr.contains("in.pcap: ends at offset 242"), "{}", ended.stderr);
+    let expected = "in.pcap: ends at offset 242, inside a packet record that starts at offset 176";
+    assert!(result["error"].as_str().unwrap().starts_with(expected), "{result}");
+
+    let ended = bench.run(&run_args(&[]));
+    assert_eq!(ended.status, 2);
+    assert!(ended.stdout.contains("2 frames"), "{}", ended.stdout);
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
 }
 
 #[test]

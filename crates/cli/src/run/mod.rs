@@ -6,6 +6,8 @@ mod sink;
 mod tally;
 mod time;
 
+use std::fs::File;
+use std::io::BufReader;
 use std::path::Path;
 
 use towpath_capture::{LINK_TYPE_ETHERNET, Packet, Reader};
@@ -51,13 +53,11 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliErro
         }
     }
     progress.finish();
-    report::print(args, &session.program, &tally, output)?;
     match broken {
-        None => Ok(Status::Ok),
-        Some(error) => {
-            output.flush()?;
-            output.problem(&error);
-            Ok(error.status())
+        Some(error) if tally.frames == 0 => Err(error),
+        broken => {
+            report::print(args, &session.program, &tally, broken.as_ref(), output)?;
+            Ok(broken.map_or(Status::Ok, |error| error.status()))
         }
     }
 }
@@ -87,7 +87,10 @@ impl Pass<'_> {
         if self.args.input == Path::new("-") {
             return self.over(Reader::new(std::io::stdin().lock()), session, sink);
         }
-        self.over(Reader::open(&self.args.input), session, sink)
+        let path = &self.args.input;
+        let file =
+            File::open(path).map_err(|source| CliError::File { path: path.clone(), source })?;
+        self.over(Reader::new(BufReader::with_capacity(1 << 18, file)), session, sink)
     }
 
     fn over<R: std::io::Read>(

@@ -9,15 +9,21 @@ use crate::error::CliError;
 use crate::mapfile::Contents;
 use crate::output::{Align, Output, Table, grouped, in_bytes};
 
-/// Shows what was counted, and the maps if asked to.
+/// Shows what was counted, and the maps if asked to; `broken` is why the capture could not be read
+/// to its end.
 pub(super) fn print(
     args: &RunArgs,
     program: &Program,
     tally: &Tally,
+    broken: Option<&CliError>,
     output: &mut Output,
 ) -> Result<(), CliError> {
     if output.json {
-        return print_json(args, program, tally, output);
+        let mut document = document(args, program, tally, output.verbose);
+        if let Some(error) = broken {
+            document["error"] = error.to_string().into();
+        }
+        return output.json(&document);
     }
     print_heading(args, program, tally, output)?;
     print_verdicts(tally, output)?;
@@ -30,6 +36,10 @@ pub(super) fn print(
     }
     if let Some(names) = &args.surroundings.dump_maps {
         Contents::of(program, names).print(output)?;
+    }
+    if let Some(error) = broken {
+        output.flush()?;
+        output.problem(error);
     }
     Ok(())
 }
@@ -46,12 +56,7 @@ pub(crate) fn print_trace(lines: &[String], output: &mut Output) -> Result<(), C
     Ok(())
 }
 
-fn print_json(
-    args: &RunArgs,
-    program: &Program,
-    tally: &Tally,
-    output: &mut Output,
-) -> Result<(), CliError> {
+fn document(args: &RunArgs, program: &Program, tally: &Tally, verbose: u8) -> Value {
     let verdicts: Object<String, Value> = ACTIONS
         .iter()
         .zip(&tally.verdicts)
@@ -73,10 +78,10 @@ fn print_json(
     if let Some(names) = &args.surroundings.dump_maps {
         document["maps"] = json!(Contents::of(program, names));
     }
-    if output.verbose > 0 {
+    if verbose > 0 {
         document["trace"] = program.surroundings().trace.take().into();
     }
-    output.json(&document)
+    document
 }
 
 fn print_heading(
