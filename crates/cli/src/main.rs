@@ -9,6 +9,7 @@ mod fib;
 mod files;
 mod generate;
 mod inspect;
+mod kernel_session;
 mod mapfile;
 mod output;
 mod prog;

@@ -211,9 +211,15 @@ fn prog_run_gives_packet_and_context_back() {
 #[test]
 fn the_running_kernel_gives_the_same_answers() {
     let bench = Bench::new("kernel");
-    for byte in [0, 1, 2, 3, 5, 77] {
+    bench.file(
+        "maps.json",
+        r#"{"overrides": {"9": 3}, "jumps": [{"key": 1, "value": "tail"}],
+            "tx_ports": [{"key": 1, "value": 1}], "tenants": [{"key": 0, "value": {"1": 2}}]}"#,
+    );
+    for byte in [0, 1, 2, 3, 4, 5, 7, 9, 77] {
         bench.file("data", frame(byte));
-        let arguments = [&["prog", "run"], &PROGRAM[..], &["--data-in", "data"]].concat();
+        let files = ["--data-in", "data", "--map-init", "maps.json", "--dump-maps=overrides"];
+        let arguments = [&["prog", "run"], &PROGRAM[..], &files].concat();
         let ours = bench.json(&arguments);
         let ended = bench.run(&[&["--json"], &arguments[..], &["--exec", "kernel"]].concat());
         if ended.stdout.contains("not permitted") || ended.stdout.contains("has no bpf(2)") {
@@ -223,6 +229,7 @@ fn the_running_kernel_gives_the_same_answers() {
         let kernels: Value = serde_json::from_str(&ended.stdout).unwrap();
         assert_eq!(ours["retval"], kernels["retval"], "{ended:?}");
         assert_eq!(ours["data_size_out"], kernels["data_size_out"]);
+        assert_eq!(ours["maps"], kernels["maps"]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Stores what a file says into maps: ours, or the running kernel's.
+//! Stores what a file says into the maps of a program that the interpreter will run.
 
 use std::path::Path;
 
@@ -24,23 +24,8 @@ pub(crate) fn fill(path: &Path, loader: &Loader<'_>) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Fills maps of the running kernel.
-pub(crate) fn fill_kernel(
-    path: &Path,
-    defs: &[MapDef],
-    maps: &towpath_kernel::MapSet,
-    cpus: usize,
-) -> Result<(), CliError> {
-    for Filling { map, steps } in read(path, defs, cpus)? {
-        let Some(map) = maps.maps().get(map) else { continue };
-        for step in &steps {
-            store_in_kernel(map, step).map_err(|message| refused(path, &step.path, &message))?;
-        }
-    }
-    Ok(())
-}
-
-fn read(path: &Path, defs: &[MapDef], cpus: usize) -> Result<Vec<Filling>, CliError> {
+/// Reads a file of map contents for these maps.
+pub(crate) fn read(path: &Path, defs: &[MapDef], cpus: usize) -> Result<Vec<Filling>, CliError> {
     let refused = |message: String| CliError::Text { path: path.to_owned(), message };
     let bytes = files::read(path, "map contents", FILE_BYTES_MAX)?;
     let text = String::from_utf8(bytes)
@@ -87,36 +72,12 @@ fn store(loader: &Loader<'_>, map: &Map, step: &Step) -> Result<(), String> {
     }
 }
 
-fn store_in_kernel(map: &towpath_kernel::KernelMap, step: &Step) -> Result<(), String> {
-    let key = step.key.as_deref().unwrap_or_default();
-    let value = match &step.stored {
-        Stored::Value(Value::One(bytes)) => bytes.clone(),
-        Stored::Value(Value::PerCpu(all)) => all.iter().flat_map(|bytes| padded(bytes)).collect(),
-        Stored::Target(number, None) => {
-            let mut value = number.to_le_bytes().to_vec();
-            value.resize(map.value_bytes(), 0);
-            value
-        }
-        Stored::Target(..) | Stored::Program(_) | Stored::Map(_) | Stored::Inner(_) => {
-            return Err("not available with --exec kernel: programs and inner maps".to_owned());
-        }
-    };
-    map.update(key, &value, 0).map_err(|errno| format!("the kernel refuses it: {errno}"))
-}
-
 /// `struct bpf_devmap_val` and `bpf_cpumap_val`, or the number alone in a map of 4-byte values.
 fn target_bytes(def: &MapDef, number: u32, program: u32) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
     if def.kind != MapType::Xskmap && def.value_size == 8 {
         bytes.extend(program.to_le_bytes());
     }
-    bytes
-}
-
-/// In the kernel's interface, values of a per-CPU element start at multiples of 8.
-fn padded(bytes: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    bytes.resize(bytes.len().next_multiple_of(8), 0);
     bytes
 }
 

@@ -20,4 +20,5 @@ mod show;
 mod typed;
 
 pub(crate) use contents::{Contents, check_names};
-pub(crate) use fill::{fill, fill_kernel};
+pub(crate) use fill::{fill, read};
+pub(crate) use parse::{Filling, Step, Stored};

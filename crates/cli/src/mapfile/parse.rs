@@ -10,18 +10,18 @@ use crate::suggest;
 
 /// One element to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Step {
+pub(crate) struct Step {
     /// Where the file says so, e.g. `counters[3]`.
-    pub(super) path: String,
+    pub(crate) path: String,
     /// `None` for kinds without keys.
-    pub(super) key: Option<Vec<u8>>,
+    pub(crate) key: Option<Vec<u8>>,
     /// What is stored.
-    pub(super) stored: Stored,
+    pub(crate) stored: Stored,
 }
 
 /// What an element is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Stored {
+pub(crate) enum Stored {
     /// Bytes.
     Value(Value),
     /// A program by name, in a program array.
@@ -36,10 +36,10 @@ pub(super) enum Stored {
 
 /// A map to be filled.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Filling {
+pub(crate) struct Filling {
     /// Index in the object's maps.
-    pub(super) map: usize,
-    pub(super) steps: Vec<Step>,
+    pub(crate) map: usize,
+    pub(crate) steps: Vec<Step>,
 }
 
 /// Reads the whole document.

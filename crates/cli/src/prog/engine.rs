@@ -1,17 +1,15 @@
 //! What executes a test run: the interpreter or the running kernel, with the same result type.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
-use towpath_bpf::Linked;
-use towpath_bpf::program::SlotInit;
-use towpath_kernel::{Kernel, KernelProgram, LoadError as KernelLoadError, MapSet, TestRun};
+use towpath_kernel::TestRun;
 use towpath_xdp::{Frame, RxInfo};
 
 use super::context::Context;
-use crate::args::{ProgRunArgs, Selection};
+use crate::args::ProgRunArgs;
 use crate::error::CliError;
 use crate::events::Events;
+use crate::kernel_session::KernelSession;
 use crate::mapfile::{self, Contents};
 use crate::program::Opened;
 use crate::session::Session;
@@ -90,19 +88,16 @@ pub(super) fn ask_kernel(
     data: &[u8],
     context: Context,
 ) -> Result<Outcome, CliError> {
-    let refused = |message: String| CliError::KernelRefused(message);
     let ProgRunArgs { object, selection, program, surroundings, .. } = args;
     let opened = Opened::new(object, program)?;
     let names = surroundings.dump_maps.as_deref().unwrap_or_default();
     mapfile::check_names(names, opened.object.maps())?;
     let linked = opened.link(opened.select(selection)?)?;
-    let kernel = Kernel::open()?;
-    let maps = kernel.load_maps(&linked.maps).map_err(|error| refused(error.to_string()))?;
+    let mut session = KernelSession::open(&opened, &linked)?;
     if let Some(path) = &surroundings.map_init {
-        mapfile::fill_kernel(path, &linked.maps, &maps, kernel.possible_cpus())?;
+        session.fill(path)?;
     }
-    let _tail_called = load_slots(&kernel, &opened, &linked, &maps)?;
-    let program = kernel.load(&linked, &maps).map_err(|error| refused(load_message(&error)))?;
+    let program = session.load(&linked)?;
     let run = TestRun {
         meta_bytes: context.data,
         ingress_ifindex: context.ingress_ifindex,
@@ -110,7 +105,8 @@ pub(super) fn ask_kernel(
         repeat: args.repeat,
         ..TestRun::new(data)
     };
-    let result = program.test_run(&run).map_err(|error| refused(error.to_string()))?;
+    let result =
+        program.test_run(&run).map_err(|error| CliError::KernelRefused(error.to_string()))?;
     let after = result.context;
     Ok(Outcome {
         retval: result.retval,
@@ -125,56 +121,12 @@ pub(super) fn ask_kernel(
         },
         duration_ns: result.duration_ns.into(),
         target: None,
-        maps: surroundings
-            .dump_maps
-            .as_deref()
-            .map(|names| Contents::of_kernel(&linked.maps, &maps, kernel.possible_cpus(), names)),
+        maps: surroundings.dump_maps.as_deref().map(|names| session.contents(names)),
         events: Events::default(),
         trace: Vec::new(),
     })
 }
 
-/// Loads the programs that the object file puts into program arrays; they live as long as the
-/// result.
-fn load_slots(
-    kernel: &Kernel,
-    opened: &Opened,
-    linked: &Linked,
-    maps: &MapSet,
-) -> Result<Vec<KernelProgram>, CliError> {
-    let slots = linked.maps.iter().flat_map(|map| &map.slots);
-    let names: BTreeSet<&str> = slots
-        .filter_map(|(_, init)| match init {
-            SlotInit::Program(name) => Some(name.as_str()),
-            SlotInit::Map(_) => None,
-        })
-        .collect();
-    let mut programs = Vec::with_capacity(names.len());
-    for name in names {
-        let selection = Selection { name: Some(name.to_owned()), section: None };
-        let linked = opened.link(opened.select(&selection)?)?;
-        let program = kernel.load(&linked, maps).map_err(|error| {
-            CliError::KernelRefused(format!("{name}: {}", load_message(&error)))
-        })?;
-        maps.set_program(&program).map_err(|error| CliError::KernelRefused(error.to_string()))?;
-        programs.push(program);
-    }
-    Ok(programs)
-}
-
-/// The kernel's last words in its log say what is wrong; the first say how it got there.
-fn load_message(error: &KernelLoadError) -> String {
-    let log: Vec<&str> =
-        error.log().lines().filter(|line| !line.starts_with("processed")).collect();
-    let tail = log[log.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n  ");
-    match error.errno() {
-        Some(errno) if !tail.is_empty() => format!("the program is refused: {errno}\n  {tail}"),
-        _ => error.to_string(),
-    }
-}
-
 fn per_run(nanoseconds: u128, runs: u32) -> u64 {
     u64::try_from(nanoseconds / u128::from(runs.max(1))).unwrap_or(u64::MAX)
 }
-
-const LOG_LINES_SHOWN: usize = 8;

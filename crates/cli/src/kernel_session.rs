@@ -1,0 +1,179 @@
+//! The maps and programs of one object in the running kernel, for `--exec kernel`.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use towpath_bpf::program::SlotInit;
+use towpath_bpf::{Linked, MapDef};
+use towpath_kernel::{Kernel, KernelMap, KernelProgram, LoadError, MapSet};
+use towpath_maps::Value;
+
+use crate::args::Selection;
+use crate::error::CliError;
+use crate::mapfile::{Contents, Filling, Step, Stored, read};
+use crate::program::Opened;
+
+/// One object's maps in the kernel, and every program that they hold.
+#[derive(Debug)]
+pub(crate) struct KernelSession<'a> {
+    kernel: Kernel,
+    opened: &'a Opened,
+    defs: Arc<[MapDef]>,
+    maps: MapSet,
+    /// A map holds no reference to programs and maps that outlives ours: they live as long as this.
+    programs: Vec<KernelProgram>,
+    inner: Vec<MapSet>,
+}
+
+impl<'a> KernelSession<'a> {
+    /// Creates the object's maps and loads the programs it puts into program arrays.
+    pub(crate) fn open(opened: &'a Opened, linked: &Linked) -> Result<Self, CliError> {
+        let kernel = Kernel::open()?;
+        let defs = Arc::clone(&linked.maps);
+        let maps =
+            kernel.load_maps(&defs).map_err(|error| CliError::KernelRefused(error.to_string()))?;
+        let (programs, inner) = (Vec::new(), Vec::new());
+        let mut session = KernelSession { kernel, opened, defs, maps, programs, inner };
+        session.fill_slots()?;
+        Ok(session)
+    }
+
+    /// Loads a program over these maps.
+    pub(crate) fn load(&self, linked: &Linked) -> Result<KernelProgram, CliError> {
+        self.kernel
+            .load(linked, &self.maps)
+            .map_err(|error| CliError::KernelRefused(load_message(&linked.name, &error)))
+    }
+
+    /// Stores what a map file says.
+    pub(crate) fn fill(&mut self, path: &Path) -> Result<(), CliError> {
+        for Filling { map, steps } in read(path, &self.defs, self.kernel.possible_cpus())? {
+            for step in &steps {
+                self.store(map, step).map_err(|message| CliError::Text {
+                    path: path.to_owned(),
+                    message: format!("{}: {message}", step.path),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is in the maps now.
+    pub(crate) fn contents(&self, names: &[String]) -> Contents {
+        Contents::of_kernel(&self.defs, &self.maps, self.kernel.possible_cpus(), names)
+    }
+
+    fn fill_slots(&mut self) -> Result<(), CliError> {
+        let defs = Arc::clone(&self.defs);
+        let names: BTreeSet<&str> = defs
+            .iter()
+            .flat_map(|map| &map.slots)
+            .filter_map(|(_, init)| match init {
+                SlotInit::Program(name) => Some(name.as_str()),
+                SlotInit::Map(_) => None,
+            })
+            .collect();
+        for name in names {
+            let program = self.load_by_name(name)?;
+            self.maps
+                .set_program(&program)
+                .map_err(|error| CliError::KernelRefused(error.to_string()))?;
+            self.programs.push(program);
+        }
+        Ok(())
+    }
+
+    fn load_by_name(&self, name: &str) -> Result<KernelProgram, CliError> {
+        let selection = Selection { name: Some(name.to_owned()), section: None };
+        self.load(&self.opened.link(self.opened.select(&selection)?)?)
+    }
+
+    fn store(&mut self, map: usize, step: &Step) -> Result<(), String> {
+        let value = match &step.stored {
+            Stored::Value(value) => in_kernel_form(value),
+            Stored::Program(name) => self.program_number(name)?.to_vec(),
+            Stored::Target(number, program) => {
+                let mut value = number.to_le_bytes().to_vec();
+                if let Some(name) = program {
+                    value.extend(self.program_number(name)?);
+                }
+                value
+            }
+            Stored::Map(index) => {
+                let inner = self.maps.maps().get(*index).ok_or("the object has no such map")?;
+                number(inner).to_vec()
+            }
+            Stored::Inner(steps) => self.inner_map(map, steps)?.to_vec(),
+        };
+        let map = self.maps.maps().get(map).ok_or("the object has no such map")?;
+        update(map, step.key.as_deref(), value)
+    }
+
+    /// The descriptor of another program of the object, loaded when it is first named.
+    fn program_number(&mut self, name: &str) -> Result<[u8; 4], String> {
+        if let Some(program) = self.programs.iter().find(|program| program.name() == name) {
+            return Ok(number(program));
+        }
+        let program = self.load_by_name(name).map_err(|error| error.to_string())?;
+        let found = number(&program);
+        self.programs.push(program);
+        Ok(found)
+    }
+
+    /// The descriptor of a new map like the template of map `outer`.
+    fn inner_map(&mut self, outer: usize, steps: &[Step]) -> Result<[u8; 4], String> {
+        let template = self.defs.get(outer).and_then(|def| def.inner.as_deref());
+        let template = template.ok_or("the object does not say what the inner maps are")?.clone();
+        let set = self.kernel.load_maps(&[template]).map_err(|error| error.to_string())?;
+        let inner = set.maps().first().ok_or("the kernel made no map")?;
+        for step in steps {
+            let Stored::Value(value) = &step.stored else {
+                return Err(format!("{}: only values can be stored here", step.path));
+            };
+            update(inner, step.key.as_deref(), in_kernel_form(value))
+                .map_err(|message| format!("{}: {message}", step.path))?;
+        }
+        let found = number(inner);
+        self.inner.push(set);
+        Ok(found)
+    }
+}
+
+fn update(map: &KernelMap, key: Option<&[u8]>, mut value: Vec<u8>) -> Result<(), String> {
+    // Values of devmaps and cpumaps may have a program behind the number, or not.
+    value.resize(map.value_bytes(), 0);
+    map.update(key.unwrap_or_default(), &value, 0)
+        .map_err(|errno| format!("the kernel refuses it: {errno}"))
+}
+
+fn number(fd: &impl AsFd) -> [u8; 4] {
+    fd.as_fd().as_raw_fd().to_le_bytes()
+}
+
+/// In the kernel's interface, values of a per-CPU element start at multiples of 8.
+fn in_kernel_form(value: &Value) -> Vec<u8> {
+    let padded = |bytes: &Vec<u8>| {
+        let mut bytes = bytes.clone();
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    };
+    match value {
+        Value::One(bytes) => bytes.clone(),
+        Value::PerCpu(all) => all.iter().flat_map(padded).collect(),
+    }
+}
+
+/// The last words of the kernel's log say what is wrong; the first say how it got there.
+fn load_message(program: &str, error: &LoadError) -> String {
+    let log: Vec<&str> =
+        error.log().lines().filter(|line| !line.starts_with("processed")).collect();
+    let tail = log[log.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n  ");
+    match error.errno() {
+        Some(errno) if !tail.is_empty() => format!("{program} is refused: {errno}\n  {tail}"),
+        _ => format!("{program}: {error}"),
+    }
+}
+
+const LOG_LINES_SHOWN: usize = 8;
