@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use towpath_bpf::{Env, Object};
 use towpath_maps::Value;
-use towpath_xdp::host::{Host, Interface};
+use towpath_xdp::host::Host;
 use towpath_xdp::{Frame, LoadOptions, Program, Select};
 
 const OBJECT: &[u8] = include_bytes!("../../../tests/data/kernel-oracle/xdp_helpers.bpf.o");
@@ -20,7 +20,7 @@ const OUT_BYTES: usize = 70_000;
 #[test]
 fn recorded_answers_are_reproduced() {
     let object = Object::open(OBJECT, "xdp_helpers.bpf.o").unwrap();
-    let options = LoadOptions { host: Arc::new(loopback()), ..LoadOptions::default() };
+    let options = LoadOptions { host: Arc::new(Host::with_loopback()), ..LoadOptions::default() };
     let program = Program::load(&object, Select::Name("prog"), &Env::builtin(), &options).unwrap();
     let (mut wrong, mut count) = (Vec::new(), 0);
     for line in EXPECTED.lines().filter(|line| !line.starts_with('#')) {
@@ -67,20 +67,4 @@ fn answer(program: &Program, case: &[i32]) -> String {
         "run={status} ret={returned} r={r} lin={linear} total={total} meta={meta} out={out} \
          pad={mtu} if={ifindex}"
     )
-}
-
-/// The machine of the recording: a loopback interface with its usual MTU.
-fn loopback() -> Host {
-    let interface = Interface {
-        ifindex: 1,
-        name: "lo".to_owned(),
-        mac: [0; 6],
-        mtu: 65536,
-        up: true,
-        forwarding_v4: false,
-        forwarding_v6: false,
-        addresses: Vec::new(),
-        vlan: None,
-    };
-    Host { interfaces: vec![interface], ..Host::default() }
 }

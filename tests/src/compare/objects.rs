@@ -5,11 +5,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use towpath_bpf::object::{Env, Object, ProgramKind};
 use towpath_bpf::program::{AttachType, MapType, SlotInit};
 use towpath_bpf::{Linked, MapDef};
 use towpath_kernel::{Kernel, KernelProgram, MapSet};
+use towpath_xdp::host::Host;
 use towpath_xdp::{LoadOptions, Program, Select};
 
 use super::{Difference, Report};
@@ -194,7 +196,11 @@ impl Court<'_> {
         if self.budget.packets == 0 {
             return Ok(());
         }
-        let options = LoadOptions { unverified: self.budget.unverified, ..LoadOptions::default() };
+        let options = LoadOptions {
+            unverified: self.budget.unverified,
+            host: Arc::new(Host::with_loopback()),
+            ..LoadOptions::default()
+        };
         let program = if prepared {
             Program::from_linked(linked.clone(), &options)
         } else {

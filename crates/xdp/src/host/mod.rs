@@ -65,6 +65,22 @@ pub struct Neighbour {
 }
 
 impl Host {
+    /// A host with only a loopback interface: where `BPF_PROG_TEST_RUN` lets frames arrive.
+    pub fn with_loopback() -> Host {
+        let loopback = Interface {
+            ifindex: 1,
+            name: "lo".to_owned(),
+            mac: [0; 6],
+            mtu: 65536,
+            up: true,
+            forwarding_v4: false,
+            forwarding_v6: false,
+            addresses: Vec::new(),
+            vlan: None,
+        };
+        Host { interfaces: vec![loopback], ..Host::default() }
+    }
+
     /// The interface of that number.
     pub fn interface(&self, ifindex: u32) -> Option<&Interface> {
         self.interfaces.iter().find(|interface| interface.ifindex == ifindex)
