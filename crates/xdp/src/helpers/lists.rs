@@ -1,0 +1,96 @@
+//! Linked lists of objects (`bpf_list_*`).
+//!
+//! Heads and nodes have the kernel's layout: `struct bpf_list_head { next, prev }` and
+//! `struct bpf_list_node { next, prev, owner }`, 8 bytes each. A head of zeros is an empty list.
+
+use towpath_bpf::Errno;
+use towpath_bpf::interp::{Runtime, Stop};
+
+use super::{Call, KfuncTable};
+
+pub(super) const KFUNCS: KfuncTable = &[
+    ("bpf_list_push_front_impl", push_front),
+    ("bpf_list_push_back_impl", push_back),
+    ("bpf_list_pop_front", pop_front),
+    ("bpf_list_pop_back", pop_back),
+    ("bpf_list_front", front),
+    ("bpf_list_back", back),
+];
+
+/// `bpf_list_push_front_impl(head, node, meta, off)`: `EINVAL` (and the reference is given up) when
+/// the node is in a list already.
+fn push_front(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    push(call, args, NEXT)
+}
+
+/// `bpf_list_push_back_impl(head, node, meta, off)`
+fn push_back(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    push(call, args, PREV)
+}
+
+/// `bpf_list_pop_front(head)`: the node, or 0.
+fn pop_front(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    pop(call, args[0], NEXT)
+}
+
+/// `bpf_list_pop_back(head)`
+fn pop_back(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    pop(call, args[0], PREV)
+}
+
+/// `bpf_list_front(head)`
+fn front(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    end(call, args[0], NEXT)
+}
+
+/// `bpf_list_back(head)`
+fn back(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    end(call, args[0], PREV)
+}
+
+/// Puts a node at the end of the list that `side` of the head points to.
+fn push(call: &mut Call<'_, '_>, args: [u64; 5], side: u64) -> Result<u64, Stop> {
+    let [head, node, _, offset, _] = args;
+    if call.run.load(node + OWNER, 8)? != 0 {
+        let object = node.wrapping_sub(offset);
+        call.run.surroundings.objects.release(object, call.run.maps.domain());
+        return Ok(Errno::EINVAL.to_reg());
+    }
+    let neighbour = match call.run.load(head + side, 8)? {
+        0 => head,
+        neighbour => neighbour,
+    };
+    let other = NEXT + PREV - side;
+    call.run.store(node + side, 8, neighbour)?;
+    call.run.store(node + other, 8, head)?;
+    call.run.store(neighbour + other, 8, node)?;
+    call.run.store(head + side, 8, node)?;
+    call.run.store(node + OWNER, 8, head)?;
+    call.run.surroundings.objects.hang(head, node);
+    Ok(0)
+}
+
+fn pop(call: &mut Call<'_, '_>, head: u64, side: u64) -> Result<u64, Stop> {
+    let node = end(call, head, side)?;
+    if node == 0 {
+        return Ok(0);
+    }
+    let (next, prev) = (call.run.load(node + NEXT, 8)?, call.run.load(node + PREV, 8)?);
+    call.run.store(prev + NEXT, 8, next)?;
+    call.run.store(next + PREV, 8, prev)?;
+    for field in [NEXT, PREV, OWNER] {
+        call.run.store(node + field, 8, 0)?;
+    }
+    call.run.surroundings.objects.take_down(head, node);
+    Ok(node)
+}
+
+/// The node at one end, or 0.
+fn end(call: &mut Call<'_, '_>, head: u64, side: u64) -> Result<u64, Stop> {
+    let node = call.run.load(head + side, 8)?;
+    Ok(if node == head { 0 } else { node })
+}
+
+const NEXT: u64 = 0;
+const PREV: u64 = 8;
+const OWNER: u64 = 16;

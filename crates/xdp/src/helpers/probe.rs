@@ -1,0 +1,115 @@
+//! Reading memory that may not be there (`bpf_probe_read_*`).
+//!
+//! The kernel side of our world is what the run may touch: maps, frames, objects. Everything else,
+//! and all of user space, answers `EFAULT` with the destination zeroed, as a bad address does there.
+
+use towpath_bpf::Errno;
+use towpath_bpf::interp::Stop;
+use towpath_bpf::proto::id;
+
+use super::dynptr::Dynptr;
+use super::{Call, KfuncTable, Table};
+
+pub(super) const TABLE: Table = &[
+    (id::PROBE_READ_KERNEL, kernel),
+    (id::PROBE_READ_KERNEL_STR, kernel_str),
+    (id::PROBE_READ_USER, user),
+    (id::PROBE_READ_USER_STR, user),
+    (id::COPY_FROM_USER, user),
+    (id::COPY_FROM_USER_TASK, user),
+];
+
+pub(super) const KFUNCS: KfuncTable = &[
+    ("bpf_probe_read_kernel_dynptr", kernel_dynptr),
+    ("bpf_probe_read_kernel_str_dynptr", kernel_str_dynptr),
+    ("bpf_probe_read_user_dynptr", no_user_memory),
+    ("bpf_probe_read_user_str_dynptr", no_user_memory),
+    ("bpf_copy_from_user_str", no_user_memory),
+    ("bpf_copy_from_user_dynptr", no_user_memory),
+    ("bpf_copy_from_user_str_dynptr", no_user_memory),
+    ("bpf_copy_from_user_task_str", no_user_memory),
+    ("bpf_copy_from_user_task_dynptr", no_user_memory),
+    ("bpf_copy_from_user_task_str_dynptr", no_user_memory),
+];
+
+/// `bpf_probe_read_kernel(dst, size, unsafe_ptr)`
+fn kernel(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let [dst, size, src, ..] = args;
+    let size = size as u32 as usize;
+    match call.read(src, size) {
+        Ok(bytes) => call.write(dst, bytes.as_ref()).map(|()| 0),
+        Err(_) => refuse(call, dst, size),
+    }
+}
+
+/// `bpf_probe_read_kernel_str(dst, size, unsafe_ptr)`: returns the length with its NUL.
+fn kernel_str(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let [dst, size, src, ..] = args;
+    let size = size as u32 as usize;
+    let Some(text) = text_at(call, src, size) else { return refuse(call, dst, size) };
+    call.write(dst, &text)?;
+    Ok(text.len() as u64)
+}
+
+/// Any read of user memory.
+fn user(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    refuse(call, args[0], args[1] as u32 as usize)
+}
+
+/// `bpf_probe_read_kernel_dynptr(dptr, off, size, unsafe_ptr)`
+fn kernel_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let [dynptr, offset, size, src, _] = args;
+    let size = size as u32 as usize;
+    let Ok(bytes) = call.read(src, size) else { return Ok(Errno::EFAULT.to_reg()) };
+    put(call, dynptr, offset as u32, bytes.as_ref(), 0)
+}
+
+/// `bpf_probe_read_kernel_str_dynptr(dptr, off, size, unsafe_ptr)`
+fn kernel_str_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let [dynptr, offset, size, src, _] = args;
+    match text_at(call, src, size as u32 as usize) {
+        Some(text) => put(call, dynptr, offset as u32, &text, text.len() as u64),
+        None => Ok(Errno::EFAULT.to_reg()),
+    }
+}
+
+fn no_user_memory(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(Errno::EFAULT.to_reg())
+}
+
+fn put(
+    call: &mut Call<'_, '_>,
+    dynptr: u64,
+    offset: u32,
+    bytes: &[u8],
+    done: u64,
+) -> Result<u64, Stop> {
+    let view = Dynptr::load(call, dynptr)?;
+    if view.data == 0 || view.read_only {
+        return Ok(Errno::EINVAL.to_reg());
+    }
+    match super::views::put(call, view, u64::from(offset), bytes)? {
+        Ok(()) => Ok(done),
+        Err(errno) => Ok(errno.to_reg()),
+    }
+}
+
+/// Text of at most `size` bytes, always with a NUL at its end.
+fn text_at(call: &Call<'_, '_>, addr: u64, size: usize) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    while text.len() + 1 < size {
+        match call.read(addr.wrapping_add(text.len() as u64), 1).ok()?.as_ref()[0] {
+            0 => break,
+            byte => text.push(byte),
+        }
+    }
+    if size > 0 {
+        text.push(0);
+    }
+    Some(text)
+}
+
+fn refuse(call: &Call<'_, '_>, dst: u64, size: usize) -> Result<u64, Stop> {
+    call.write(dst, &vec![0; size])?;
+    Ok(Errno::EFAULT.to_reg())
+}

@@ -1,0 +1,51 @@
+//! Read-side sections, disabled preemption and interrupts, and the lock that can fail.
+//!
+//! A worker is never preempted by another program and frees nothing while a program runs, so the
+//! sections are always in force and entering them does nothing.
+
+use towpath_bpf::interp::Stop;
+
+use super::{Call, KfuncTable};
+use crate::memory;
+
+pub(super) const KFUNCS: KfuncTable = &[
+    ("bpf_rcu_read_lock", nothing),
+    ("bpf_rcu_read_unlock", nothing),
+    ("bpf_preempt_disable", nothing),
+    ("bpf_preempt_enable", nothing),
+    ("bpf_local_irq_save", save),
+    ("bpf_local_irq_restore", nothing),
+    ("bpf_res_spin_lock", lock),
+    ("bpf_res_spin_unlock", unlock),
+    ("bpf_res_spin_lock_irqsave", lock_irqsave),
+    ("bpf_res_spin_unlock_irqrestore", unlock),
+];
+
+fn nothing(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(0)
+}
+
+/// `bpf_local_irq_save(flags)`
+fn save(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    call.write(args[0], &0u64.to_le_bytes())?;
+    Ok(0)
+}
+
+/// `bpf_res_spin_lock(lock)`: 0 when taken. The verifier allows no second lock that could deadlock
+/// with the first, so it always is.
+fn lock(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    memory::lock(call.run.grant_lock("bpf_res_spin_lock", args[0])?);
+    Ok(0)
+}
+
+/// `bpf_res_spin_lock_irqsave(lock, flags)`
+fn lock_irqsave(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    save(call, [args[1], 0, 0, 0, 0])?;
+    lock(call, args)
+}
+
+/// `bpf_res_spin_unlock(lock)` and its `_irqrestore` form.
+fn unlock(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    memory::unlock(call.run.grant_lock("bpf_res_spin_unlock", args[0])?);
+    Ok(0)
+}

@@ -1,0 +1,120 @@
+//! Timers, work queues and task work: see [`crate::timers`] for when they run.
+
+use towpath_bpf::Errno;
+use towpath_bpf::interp::Stop;
+use towpath_bpf::proto::id;
+
+use super::call::status;
+use super::time::{boot_ns, monotonic_ns, real_ns};
+use super::{Call, KfuncTable, Table};
+
+pub(super) const TABLE: Table = &[
+    (id::TIMER_INIT, init),
+    (id::TIMER_SET_CALLBACK, set_callback),
+    (id::TIMER_START, start),
+    (id::TIMER_CANCEL, cancel),
+];
+
+pub(super) const KFUNCS: KfuncTable = &[
+    ("bpf_wq_init", wq_init),
+    ("bpf_wq_set_callback_impl", wq_set_callback),
+    ("bpf_wq_start", wq_start),
+    ("bpf_task_work_schedule_signal_impl", task_work),
+    ("bpf_task_work_schedule_resume_impl", task_work),
+];
+
+/// `bpf_timer_init(timer, map, flags)`: the flags are a clock.
+fn init(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let map = call.map("bpf_timer_init", &args, 2)?;
+    let now = monotonic_ns() as i64;
+    let to_monotonic = match args[2] {
+        CLOCK_MONOTONIC => 0,
+        CLOCK_REALTIME => now - real_ns() as i64,
+        CLOCK_BOOTTIME => now - boot_ns() as i64,
+        _ => return Ok(Errno::EINVAL.to_reg()),
+    };
+    begin(call, args[0], map, to_monotonic)
+}
+
+fn begin(
+    call: &mut Call<'_, '_>,
+    place: u64,
+    map: std::sync::Arc<towpath_maps::Map>,
+    to_monotonic: i64,
+) -> Result<u64, Stop> {
+    let result = call.run.surroundings.timers.init(place, map, to_monotonic);
+    if result.is_ok() {
+        // The map gives the value's fields up only where it finds something.
+        call.write(place, &place.to_le_bytes())?;
+    }
+    Ok(status(result))
+}
+
+/// `bpf_timer_set_callback(timer, callback)`
+fn set_callback(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let code = call.callbacks.code();
+    Ok(status(call.run.surroundings.timers.set_callback(args[0], code, args[1])))
+}
+
+/// `bpf_timer_start(timer, nsecs, flags)`
+fn start(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let [timer, when, flags, ..] = args;
+    if flags & !(F_ABS | F_CPU_PIN) != 0 {
+        return Ok(Errno::EINVAL.to_reg());
+    }
+    let timers = &call.run.surroundings.timers;
+    Ok(status(timers.start(timer, when, flags & F_ABS != 0, monotonic_ns())))
+}
+
+/// `bpf_timer_cancel(timer)`: 1 when it was waiting.
+fn cancel(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(match call.run.surroundings.timers.cancel(args[0]) {
+        Ok(waiting) => waiting.into(),
+        Err(errno) => errno.to_reg(),
+    })
+}
+
+/// `bpf_wq_init(wq, map, flags)`
+fn wq_init(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let map = call.map("bpf_wq_init", &args, 2)?;
+    if args[2] as u32 != 0 {
+        return Ok(Errno::EINVAL.to_reg());
+    }
+    begin(call, args[0], map, 0)
+}
+
+/// `bpf_wq_set_callback_impl(wq, callback, flags, aux)`
+fn wq_set_callback(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    if args[2] as u32 != 0 {
+        return Ok(Errno::EINVAL.to_reg());
+    }
+    set_callback(call, args)
+}
+
+/// `bpf_wq_start(wq, flags)`
+fn wq_start(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    if args[1] as u32 != 0 {
+        return Ok(Errno::EINVAL.to_reg());
+    }
+    start(call, [args[0], 0, 0, 0, 0])
+}
+
+/// `bpf_task_work_schedule_*_impl(task, work, map, callback, aux)`
+fn task_work(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let [_, work, _, callback, _] = args;
+    let map = call.map("bpf_task_work_schedule", &args, 3)?;
+    let begun = begin(call, work, map, 0)?;
+    if begun != 0 {
+        return Ok(begun);
+    }
+    set_callback(call, [work, callback, 0, 0, 0])?;
+    start(call, [work, 0, 0, 0, 0])
+}
+
+const CLOCK_REALTIME: u64 = 0;
+const CLOCK_MONOTONIC: u64 = 1;
+const CLOCK_BOOTTIME: u64 = 7;
+/// `BPF_F_TIMER_ABS`
+const F_ABS: u64 = 1;
+/// `BPF_F_TIMER_CPU_PIN`: a timer runs wherever the next frame does.
+const F_CPU_PIN: u64 = 2;

@@ -1,0 +1,155 @@
+//! Ordered trees of objects (`bpf_rbtree_*`).
+//!
+//! A node is `{ parent, left, right, owner }` in the 32 bytes of `struct bpf_rb_node`, a root the
+//! address of the top node in `struct bpf_rb_root`. The kernel balances by colours; we make a treap,
+//! whose priorities come from the nodes' addresses, because it needs no more room and half the code.
+//! Order is the same, shape (`bpf_rbtree_root`, `left`, `right`) was never promised.
+
+use towpath_bpf::Errno;
+use towpath_bpf::interp::{Runtime, Stop};
+
+use super::{Call, KfuncTable};
+
+pub(super) const KFUNCS: KfuncTable = &[
+    ("bpf_rbtree_add_impl", add),
+    ("bpf_rbtree_remove", remove),
+    ("bpf_rbtree_first", first),
+    ("bpf_rbtree_root", root),
+    ("bpf_rbtree_left", left),
+    ("bpf_rbtree_right", right),
+];
+
+/// `bpf_rbtree_add_impl(root, node, less, meta, off)`: `EINVAL` (and the reference is given up) when
+/// the node is in a tree already.
+fn add(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let [root, node, less, _, offset] = args;
+    if call.run.load(node + OWNER, 8)? != 0 {
+        let object = node.wrapping_sub(offset);
+        call.run.surroundings.objects.release(object, call.run.maps.domain());
+        return Ok(Errno::EINVAL.to_reg());
+    }
+    let mut parent = 0;
+    let mut place = root;
+    loop {
+        let at = call.run.load(place, 8)?;
+        if at == 0 {
+            break;
+        }
+        let side = if call.callback(less, [node, at, 0, 0, 0])? != 0 { LEFT } else { RIGHT };
+        (parent, place) = (at, at + side);
+    }
+    for (field, value) in [(PARENT, parent), (LEFT, 0), (RIGHT, 0), (OWNER, root)] {
+        call.run.store(node + field, 8, value)?;
+    }
+    call.run.store(place, 8, node)?;
+    while parent != 0 && priority(node) > priority(parent) {
+        rotate_up(call, root, node)?;
+        parent = call.run.load(node + PARENT, 8)?;
+    }
+    call.run.surroundings.objects.hang(root, node);
+    Ok(0)
+}
+
+/// `bpf_rbtree_remove(root, node)`: the node, or 0 when it is not in this tree.
+fn remove(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let [root, node, ..] = args;
+    if call.run.load(node + OWNER, 8)? != root {
+        return Ok(0);
+    }
+    loop {
+        let (left, right) = (call.run.load(node + LEFT, 8)?, call.run.load(node + RIGHT, 8)?);
+        match (left, right) {
+            (0, 0) => break,
+            (child, 0) | (0, child) => rotate_up(call, root, child)?,
+            _ if priority(left) > priority(right) => rotate_up(call, root, left)?,
+            _ => rotate_up(call, root, right)?,
+        }
+    }
+    let parent = call.run.load(node + PARENT, 8)?;
+    replace_child(call, root, parent, node, 0)?;
+    for field in [PARENT, LEFT, RIGHT, OWNER] {
+        call.run.store(node + field, 8, 0)?;
+    }
+    call.run.surroundings.objects.take_down(root, node);
+    Ok(node)
+}
+
+/// `bpf_rbtree_first(root)`: the smallest node, or 0.
+fn first(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let mut node = call.run.load(args[0], 8)?;
+    while node != 0 {
+        match call.run.load(node + LEFT, 8)? {
+            0 => break,
+            left => node = left,
+        }
+    }
+    Ok(node)
+}
+
+/// `bpf_rbtree_root(root)`
+fn root(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(call.run.load(args[0], 8)?)
+}
+
+/// `bpf_rbtree_left(root, node)`
+fn left(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    child(call, args, LEFT)
+}
+
+/// `bpf_rbtree_right(root, node)`
+fn right(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    child(call, args, RIGHT)
+}
+
+fn child(call: &mut Call<'_, '_>, args: [u64; 5], side: u64) -> Result<u64, Stop> {
+    let [root, node, ..] = args;
+    if call.run.load(node + OWNER, 8)? != root {
+        return Ok(0);
+    }
+    Ok(call.run.load(node + side, 8)?)
+}
+
+/// Puts a node in its parent's place; the parent becomes its child.
+fn rotate_up(call: &mut Call<'_, '_>, root: u64, node: u64) -> Result<(), Stop> {
+    let parent = call.run.load(node + PARENT, 8)?;
+    let above = call.run.load(parent + PARENT, 8)?;
+    let side = if call.run.load(parent + LEFT, 8)? == node { LEFT } else { RIGHT };
+    let other = LEFT + RIGHT - side;
+    let moved = call.run.load(node + other, 8)?;
+    call.run.store(parent + side, 8, moved)?;
+    if moved != 0 {
+        call.run.store(moved + PARENT, 8, parent)?;
+    }
+    call.run.store(node + other, 8, parent)?;
+    call.run.store(parent + PARENT, 8, node)?;
+    call.run.store(node + PARENT, 8, above)?;
+    replace_child(call, root, above, parent, node)
+}
+
+/// Where `old` hung below `parent` (or, without one, at the root) hangs `new` now.
+fn replace_child(
+    call: &mut Call<'_, '_>,
+    root: u64,
+    parent: u64,
+    old: u64,
+    new: u64,
+) -> Result<(), Stop> {
+    let place = if parent == 0 {
+        root
+    } else if call.run.load(parent + LEFT, 8)? == old {
+        parent + LEFT
+    } else {
+        parent + RIGHT
+    };
+    Ok(call.run.store(place, 8, new)?)
+}
+
+/// As good as random, and always the same for a node.
+fn priority(node: u64) -> u64 {
+    node.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+const PARENT: u64 = 0;
+const LEFT: u64 = 8;
+const RIGHT: u64 = 16;
+const OWNER: u64 = 24;
