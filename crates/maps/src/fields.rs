@@ -125,6 +125,9 @@ impl Fields {
                 FieldKind::KptrUntrusted => region.word(place).store(0, Relaxed),
                 FieldKind::ListHead | FieldKind::RbRoot => {
                     owner.release(field, region.at(place), 0);
+                    // The next value in this place starts with an empty one.
+                    region.word(place).store(0, Relaxed);
+                    region.word(place + 8).store(0, Relaxed);
                 }
                 _ => {
                     let content = region.word(place).swap(0, AcqRel);

@@ -79,20 +79,20 @@ impl Domain {
     }
 
     /// The tag of something that has just been unlinked.
-    pub(crate) fn tag(&self) -> u64 {
+    pub fn tag(&self) -> u64 {
         fence(SeqCst);
         self.epoch.load(SeqCst)
     }
 
     /// Whether every reader has moved on since `tag`.
-    pub(crate) fn passed(&self, tag: u64) -> bool {
+    pub fn passed(&self, tag: u64) -> bool {
         fence(SeqCst);
         let passed = |reader: &Reader| reader.0.load(SeqCst) > tag;
         self.workers.iter().all(passed) && self.guests.iter().all(passed)
     }
 
     /// Starts a new epoch, so that readers' next announcements are later than all tags so far.
-    pub(crate) fn advance(&self) {
+    pub fn advance(&self) {
         self.epoch.fetch_add(1, SeqCst);
     }
 }

@@ -24,12 +24,15 @@
 #![deny(unsafe_code)]
 
 mod clock;
+mod conntrack;
 pub mod frame;
 mod helpers;
 pub mod host;
 mod memory;
+mod objects;
 pub mod program;
 mod run;
+mod timers;
 pub mod verdict;
 mod worker;
 

@@ -29,6 +29,8 @@ struct Store {
     by_addr: BTreeMap<u64, Object>,
     /// References in memory: the field that holds one, and the object.
     held: BTreeSet<(u64, u64)>,
+    /// Objects without references, and the readers they wait for.
+    dead: Vec<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -100,28 +102,29 @@ impl Objects {
 
     /// Gives up a reference to the object at, or around, `addr`; with the last one the object goes,
     /// and what it holds.
-    pub(crate) fn release(self: &Arc<Self>, addr: u64, domain: &Domain) {
+    pub(crate) fn release(&self, addr: u64, domain: &Domain) {
         let object = self.lock().containing(addr);
         self.release_all(object.into_iter().collect(), domain);
     }
 
     /// Gives up everything that hangs in `len` bytes of memory at `place`.
-    pub(crate) fn release_held(self: &Arc<Self>, place: u64, len: u64, domain: &Domain) {
+    pub(crate) fn release_held(&self, place: u64, len: u64, domain: &Domain) {
         let held = self.lock().take_held(place, len);
         self.release_all(held, domain);
     }
 
     /// Objects can hold others to any depth: a work list, no recursion.
-    fn release_all(self: &Arc<Self>, mut work: Vec<u64>, domain: &Domain) {
+    fn release_all(&self, mut work: Vec<u64>, domain: &Domain) {
         while let Some(addr) = work.pop() {
             let mut store = self.lock();
+            store.free_dead(domain);
             let Some(object) = store.by_addr.get_mut(&addr) else { continue };
             let len = object.block.len() as u64;
             object.references = object.references.saturating_sub(1);
             if object.references == 0 {
                 work.extend(store.take_held(addr, len));
-                drop(store);
-                domain.defer(Box::new(Dead { objects: Arc::clone(self), addr }));
+                store.dead.push((domain.tag(), addr));
+                domain.advance();
             }
         }
     }
@@ -138,6 +141,18 @@ impl Store {
         (addr < start + object.block.len() as u64).then_some(*start)
     }
 
+    /// Frees objects that no reader can still see.
+    fn free_dead(&mut self, domain: &Domain) {
+        let Store { by_addr, dead, .. } = self;
+        dead.retain(|&(tag, addr)| {
+            let passed = domain.passed(tag);
+            if passed {
+                by_addr.remove(&addr);
+            }
+            !passed
+        });
+    }
+
     fn take_held(&mut self, place: u64, len: u64) -> Vec<u64> {
         let range = (place, 0)..(place.saturating_add(len), 0);
         let held: Vec<(u64, u64)> = self.held.range(range).copied().collect();
@@ -145,18 +160,6 @@ impl Store {
             self.held.remove(entry);
         });
         held.into_iter().map(|(_, object)| object).collect()
-    }
-}
-
-/// An object whose last reference is gone; dropped when no worker can still see it.
-struct Dead {
-    objects: Arc<Objects>,
-    addr: u64,
-}
-
-impl Drop for Dead {
-    fn drop(&mut self) {
-        self.objects.lock().by_addr.remove(&self.addr);
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod testing;
 
 use std::sync::Arc;
 
+use rustix::time::ClockId;
 use towpath_bpf::interp::{self, Code, Fault, Limits};
 use towpath_bpf::program::AttachType;
 use towpath_bpf::verifier::{self, Verified};
@@ -15,10 +16,13 @@ use towpath_bpf::{Env, Linked, Object};
 use towpath_maps::MapSet;
 
 use crate::clock::Clock;
+use crate::conntrack::Conntrack;
 use crate::frame::Frame;
-use crate::helpers::Trace;
+use crate::helpers::{self, CookieSecret, Trace};
 use crate::host::Host;
-use crate::run::Run;
+use crate::objects::Objects;
+use crate::run::{Extra, Run};
+use crate::timers::{Due, Timers};
 use crate::verdict::{Action, Verdict};
 use crate::worker::Worker;
 
@@ -77,6 +81,11 @@ pub struct Surroundings {
     pub trace: Trace,
     /// Programs that maps name by id.
     pub programs: Programs,
+    /// The secret of the SYN cookies they make.
+    pub(crate) cookies: CookieSecret,
+    pub(crate) objects: Arc<Objects>,
+    pub(crate) timers: Arc<Timers>,
+    pub(crate) conntrack: Conntrack,
     pub(crate) limits: Limits,
 }
 
@@ -103,9 +112,34 @@ impl Program {
         Worker::new(number)
     }
 
+    /// Runs the timers and work items of the object's programs that are due. [`Program::run`] does so
+    /// before each frame; call it where no frames come.
+    pub fn run_timers(&self, worker: &mut Worker) -> Result<(), Fault> {
+        let timers = &self.surroundings.timers;
+        if !timers.may_be_due() {
+            return Ok(());
+        }
+        let now = helpers::time(&self.surroundings.clock, ClockId::Monotonic);
+        timers.take_due(now).into_iter().try_for_each(|due| self.fire(worker, &due))
+    }
+
+    /// Calls a timer's function with its map, key and value.
+    fn fire(&self, worker: &mut Worker, due: &Due) -> Result<(), Fault> {
+        let Some((key, value)) = due.element(worker.number() as usize) else { return Ok(()) };
+        // A timer has no frame; nothing it may call looks at one.
+        let mut none = Frame::default();
+        let mut run = Run::new(&mut none, worker, &self.maps, &self.surroundings);
+        run.extras.push(Extra { addr: key.addr(), len: key.len() as u64, writable: false });
+        let args = [due.map.handle(), key.addr(), value, 0, 0];
+        let limits = &self.surroundings.limits;
+        interp::run_function(&due.code, due.function, args, &mut run, limits)?;
+        Ok(())
+    }
+
     /// Runs the program on one frame. A [`Fault`] is something a verified program cannot do.
     pub fn run(&self, worker: &mut Worker, frame: &mut Frame) -> Result<Verdict, Fault> {
         let number = worker.number() as usize;
+        self.run_timers(worker)?;
         let verdict = self.run_busy(worker, frame);
         self.maps.domain().quiesce(number);
         verdict

@@ -5,12 +5,15 @@
 //! at once.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Code;
 use towpath_maps::Map;
+
+use crate::memory::Block;
 
 /// All timers of the programs of one object file, by the address of their `struct bpf_timer`.
 #[derive(Debug)]
@@ -43,6 +46,25 @@ pub(crate) struct Due {
     pub(crate) map: Arc<Map>,
     pub(crate) code: Arc<Code>,
     pub(crate) function: u64,
+}
+
+impl Due {
+    /// The element whose value the timer lies in: a copy of its key, and the value's address.
+    pub(crate) fn element(&self, worker: usize) -> Option<(Block, u64)> {
+        let mut found = None;
+        let value_size = u64::from(self.map.value_size());
+        let walked = self.map.for_each(worker, |element| {
+            let value = element.value.as_ptr() as u64;
+            if self.place.wrapping_sub(value) >= value_size {
+                return ControlFlow::Continue(());
+            }
+            let mut key = Block::new(element.key.len());
+            key.bytes_mut().copy_from_slice(element.key);
+            found = Some((key, value));
+            ControlFlow::Break(())
+        });
+        walked.ok().and(found)
+    }
 }
 
 impl Timers {

@@ -13,6 +13,9 @@ pub struct Worker {
     /// Stands for `xdp_md`: its address is what r1 holds, its fields come from the frame.
     context: Block,
     random: u64,
+    /// Stands for objects of the kernel about which nothing is known: zeros, but for its start,
+    /// which can show a frame as a `struct xdp_buff`.
+    kernel_object: Block,
 }
 
 impl Worker {
@@ -28,6 +31,7 @@ impl Worker {
             stack: Block::new(STACK_BYTES * MAX_CALL_FRAMES),
             context: Block::new(CONTEXT_BLOCK_BYTES),
             random: seed,
+            kernel_object: Block::new(KERNEL_OBJECT_BYTES),
         }
     }
 
@@ -54,6 +58,33 @@ impl Worker {
         addr.wrapping_sub(self.stack.addr()) < self.stack.len() as u64
     }
 
+    /// Address of a kernel object of any type, all zeros.
+    pub(crate) fn unknown_object(&self) -> u64 {
+        self.kernel_object.addr() + XDP_BUFF_BYTES as u64
+    }
+
+    /// Address of a `struct xdp_buff` with these `data`, `data_end` and `data_meta`, and with a
+    /// receive queue of this number.
+    pub(crate) fn show_xdp_buff(&mut self, pointers: [u64; 3], queue_index: u32) -> u64 {
+        let (buff, device) = (self.kernel_object.addr(), self.unknown_object());
+        let rxq = buff + RXQ_OFFSET as u64;
+        let bytes = self.kernel_object.bytes_mut();
+        let mut put = |at: usize, word: u64| bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        for (field, pointer) in pointers.into_iter().enumerate() {
+            put(field * 8, pointer);
+        }
+        put(RXQ_POINTER_OFFSET, rxq);
+        put(RXQ_OFFSET, device);
+        put(RXQ_OFFSET + 8, u64::from(queue_index));
+        buff
+    }
+
+    /// Whether a program may read `len` bytes at an address because a kernel object is there.
+    pub(crate) fn is_kernel_object(&self, addr: u64, len: u64) -> bool {
+        let offset = addr.wrapping_sub(self.kernel_object.addr());
+        offset < self.kernel_object.len() as u64 && offset + len <= self.kernel_object.len() as u64
+    }
+
     /// The value of r1 when a program starts.
     pub(crate) fn context_addr(&self) -> u64 {
         self.context.addr()
@@ -67,3 +98,9 @@ fn entropy() -> u64 {
 }
 
 const CONTEXT_BLOCK_BYTES: usize = 64;
+/// More than the largest structure programs get pointers to (`task_struct`).
+const KERNEL_OBJECT_BYTES: usize = 32 << 10;
+/// Where `struct xdp_buff` and the queue it points to lie in the kernel object.
+const XDP_BUFF_BYTES: usize = 256;
+const RXQ_POINTER_OFFSET: usize = 32;
+const RXQ_OFFSET: usize = 128;

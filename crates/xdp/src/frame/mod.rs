@@ -65,6 +65,22 @@ pub enum FrameError {
     Metadata(usize),
 }
 
+/// A frame without a packet: [`Frame::refill`] puts one in.
+impl Default for Frame {
+    fn default() -> Self {
+        Frame {
+            head: Block::new(BUFFER_BYTES),
+            data_meta: HEADROOM_BYTES,
+            data: HEADROOM_BYTES,
+            data_end: HEADROOM_BYTES,
+            frags: Vec::new(),
+            spare: Vec::new(),
+            rx: RxInfo { ifindex: 1, queue_index: 0, frag_size: BUFFER_BYTES as u32 },
+            egress_ifindex: 0,
+        }
+    }
+}
+
 impl Frame {
     /// A frame with this packet, split as the kernel's `BPF_PROG_TEST_RUN` splits it: the first
     /// 3520 bytes linear, the rest in frags of 4096.
@@ -74,16 +90,7 @@ impl Frame {
 
     /// As [`Frame::new`]; the first `metadata` of `bytes` become the frame's metadata.
     pub fn with_metadata(bytes: &[u8], metadata: usize) -> Result<Frame, FrameError> {
-        let mut frame = Frame {
-            head: Block::new(BUFFER_BYTES),
-            data_meta: HEADROOM_BYTES,
-            data: HEADROOM_BYTES,
-            data_end: HEADROOM_BYTES,
-            frags: Vec::new(),
-            spare: Vec::new(),
-            rx: RxInfo { ifindex: 1, queue_index: 0, frag_size: BUFFER_BYTES as u32 },
-            egress_ifindex: 0,
-        };
+        let mut frame = Frame::default();
         frame.refill(bytes, metadata)?;
         Ok(frame)
     }

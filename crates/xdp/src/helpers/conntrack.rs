@@ -27,7 +27,7 @@ pub(super) const KFUNCS: KfuncTable = &[
 fn lookup(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let found = request(call, args)?.and_then(|tuple| {
         let surroundings = call.run.surroundings;
-        let (found, expired) = surroundings.conntrack.lookup(&tuple, monotonic_ns());
+        let (found, expired) = surroundings.conntrack.lookup(&tuple, monotonic_ns(call));
         if let Some(expired) = expired {
             surroundings.objects.release(expired, call.run.maps.domain());
         }
@@ -66,7 +66,7 @@ fn alloc(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 fn insert(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let addr = args[0];
     let surroundings = call.run.surroundings;
-    if !surroundings.conntrack.insert(addr, monotonic_ns()) {
+    if !surroundings.conntrack.insert(addr, monotonic_ns(call)) {
         surroundings.objects.release(addr, call.run.maps.domain());
         return Ok(0);
     }
@@ -92,7 +92,7 @@ fn release(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 /// `bpf_ct_set_timeout(nfct, timeout)` and `bpf_ct_change_timeout`: milliseconds.
 fn set_timeout(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let timeout = u64::from(args[1] as u32) * NS_PER_MS;
-    call.run.surroundings.conntrack.set_timeout(args[0], timeout, monotonic_ns());
+    call.run.surroundings.conntrack.set_timeout(args[0], timeout, monotonic_ns(call));
     Ok(0)
 }
 

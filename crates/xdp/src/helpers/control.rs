@@ -50,7 +50,7 @@ fn throw(_call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 impl crate::run::Run<'_> {
-    fn grant_lock(
+    pub(super) fn grant_lock(
         &self,
         function: &'static str,
         addr: u64,

@@ -53,11 +53,8 @@ enum Outcome {
 fn lookup(host: &Host, params: &mut Params, flags: u32) -> Result<Outcome, Errno> {
     let destination = params.destination()?;
     let interface = host.interface(params.ifindex()).ok_or(Errno::ENODEV)?;
-    let forwards = if destination.is_ipv4() {
-        interface.forwarding_v4
-    } else {
-        interface.forwarding_v6
-    };
+    let forwards =
+        if destination.is_ipv4() { interface.forwarding_v4 } else { interface.forwarding_v6 };
     if !forwards {
         return Ok(Outcome::ForwardingDisabled);
     }
@@ -206,9 +203,8 @@ impl Params {
     /// Any hash will do that is equal for equal addresses and ports.
     fn flow_hash(&self) -> u32 {
         let words = self.0[SPORT..SPORT + 4].iter().chain(&self.0[SOURCE..SOURCE + 32]);
-        let hash = words.fold(FNV_START, |hash: u32, byte| {
-            (hash ^ u32::from(*byte)).wrapping_mul(FNV_PRIME)
-        });
+        let hash = words
+            .fold(FNV_START, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(FNV_PRIME));
         hash ^ hash >> 16
     }
 

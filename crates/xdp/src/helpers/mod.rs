@@ -16,23 +16,41 @@
 //! [`crate::program::Surroundings`] (everything). Memory handed to the program is registered in
 //! `Run::extras` as long as the program may touch it.
 
+mod absent;
+mod arena;
 mod call;
 mod checksum;
+mod conntrack;
 mod control;
 mod dynptr;
+mod fib;
 mod format;
+mod iterators;
+mod lists;
 mod map;
+mod objects;
 mod packet;
+mod print;
+mod probe;
 mod redirect;
 mod ring;
+mod strings;
+mod sync;
+mod syncookie;
+mod task;
 mod time;
+mod timer;
 mod trace;
+mod trees;
+mod views;
 
 use std::sync::LazyLock;
 
 use towpath_bpf::interp::Stop;
 
 pub(crate) use call::Call;
+pub(crate) use syncookie::CookieSecret;
+pub(crate) use time::time;
 pub use trace::Trace;
 
 /// A helper or kfunc.
@@ -46,18 +64,45 @@ pub(crate) type KfuncTable = &'static [(&'static str, Helper)];
 
 /// All groups of helpers.
 const TABLES: &[Table] = &[
+    absent::TABLE,
     checksum::TABLE,
     control::TABLE,
+    fib::TABLE,
     map::TABLE,
+    objects::TABLE,
     packet::TABLE,
+    print::TABLE,
+    probe::TABLE,
     redirect::TABLE,
     ring::TABLE,
+    strings::TABLE,
+    syncookie::TABLE,
+    task::TABLE,
     time::TABLE,
+    timer::TABLE,
     trace::TABLE,
+    views::TABLE,
 ];
 
 /// All groups of kfuncs.
-const KFUNC_TABLES: &[KfuncTable] = &[control::KFUNCS, packet::KFUNCS];
+const KFUNC_TABLES: &[KfuncTable] = &[
+    absent::KFUNCS,
+    arena::KFUNCS,
+    conntrack::KFUNCS,
+    control::KFUNCS,
+    iterators::KFUNCS,
+    lists::KFUNCS,
+    objects::KFUNCS,
+    packet::KFUNCS,
+    print::KFUNCS,
+    probe::KFUNCS,
+    strings::KFUNCS,
+    sync::KFUNCS,
+    task::KFUNCS,
+    timer::KFUNCS,
+    trees::KFUNCS,
+    views::KFUNCS,
+];
 
 /// The helper with this number.
 pub(crate) fn helper(id: u32) -> Option<Helper> {

@@ -43,9 +43,13 @@ fn strtol(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 
 /// `bpf_strtoul(buf, buf_len, flags, res)`: a minus sign is an error.
 fn strtoul(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    to_number(call, args, |number| {
-        if number.negative { Err(Errno::EINVAL) } else { Ok(number.magnitude) }
-    })
+    to_number(
+        call,
+        args,
+        |number| {
+            if number.negative { Err(Errno::EINVAL) } else { Ok(number.magnitude) }
+        },
+    )
 }
 
 fn to_number(
@@ -320,9 +324,8 @@ fn search(
     equal: fn(u8) -> u8,
 ) -> Result<i64, Errno> {
     let wanted_len = wanted.len(STRING_BYTES_MAX)?;
-    let wanted: Vec<u8> = (0..wanted_len)
-        .map(|at| wanted.at(at).map(equal))
-        .collect::<Result<_, _>>()?;
+    let wanted: Vec<u8> =
+        (0..wanted_len).map(|at| wanted.at(at).map(equal)).collect::<Result<_, _>>()?;
     for start in 0..=limit {
         if start + wanted.len() > limit {
             break;

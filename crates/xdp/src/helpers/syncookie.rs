@@ -21,7 +21,7 @@ pub(super) const TABLE: Table = &[
 
 /// The secret of all cookies: made once, random.
 #[derive(Debug, Default)]
-pub struct CookieSecret(RandomState);
+pub(crate) struct CookieSecret(RandomState);
 
 /// `bpf_tcp_raw_gen_syncookie_ipv4(iph, th, th_len)`: the cookie, and above it the segment size.
 fn generate_v4(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {

@@ -21,3 +21,16 @@ fn kfuncs_are_found_by_the_number_of_their_name() {
     assert_eq!(kfunc_number("bpf_no_such_thing"), None);
     assert!(kfunc(u32::MAX).is_none());
 }
+
+#[test]
+fn whatever_the_verifier_lets_pass_can_be_called() {
+    let helpers = proto::helpers().filter(|proto| proto.id != proto::id::TAIL_CALL);
+    let missing: Vec<&str> =
+        helpers.filter(|proto| helper(proto.id).is_none()).map(|proto| proto.name).collect();
+    assert!(missing.is_empty(), "helpers without a function: {missing:?}");
+    let missing: Vec<&str> = proto::kfuncs()
+        .filter(|proto| kfunc_number(proto.name).is_none())
+        .map(|proto| proto.name)
+        .collect();
+    assert!(missing.is_empty(), "kfuncs without a function: {missing:?}");
+}

@@ -5,6 +5,7 @@ use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
 use super::{Call, Table};
+use crate::clock::Clock;
 
 pub(super) const TABLE: Table = &[
     (id::KTIME_GET_NS, ktime),
@@ -18,7 +19,7 @@ pub(super) const TABLE: Table = &[
 ];
 
 fn ktime(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
-    Ok(nanoseconds(call, ClockId::Monotonic))
+    Ok(monotonic_ns(call))
 }
 
 fn boot_time(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
@@ -57,9 +58,28 @@ fn node(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// What the clock shows, or the time that the caller of the program set.
+/// What timers and connections count in.
+pub(super) fn monotonic_ns(call: &Call<'_, '_>) -> u64 {
+    nanoseconds(call, ClockId::Monotonic)
+}
+
+/// The time since boot, suspension included.
+pub(super) fn boot_ns(call: &Call<'_, '_>) -> u64 {
+    nanoseconds(call, ClockId::Boottime)
+}
+
+/// The time since 1970.
+pub(super) fn real_ns(call: &Call<'_, '_>) -> u64 {
+    nanoseconds(call, ClockId::Realtime)
+}
+
 fn nanoseconds(call: &Call<'_, '_>, clock: ClockId) -> u64 {
-    let set = call.run.surroundings.clock.set_time();
-    set.unwrap_or_else(|| in_nanoseconds(clock_gettime(clock)))
+    time(&call.run.surroundings.clock, clock)
+}
+
+/// The time programs are shown.
+pub(crate) fn time(clock: &Clock, id: ClockId) -> u64 {
+    clock.set_time().unwrap_or_else(|| in_nanoseconds(clock_gettime(id)))
 }
 
 fn in_nanoseconds(now: Timespec) -> u64 {

@@ -26,11 +26,11 @@ pub(super) const KFUNCS: KfuncTable = &[
 /// `bpf_timer_init(timer, map, flags)`: the flags are a clock.
 fn init(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_timer_init", &args, 2)?;
-    let now = monotonic_ns() as i64;
+    let now = monotonic_ns(call) as i64;
     let to_monotonic = match args[2] {
         CLOCK_MONOTONIC => 0,
-        CLOCK_REALTIME => now - real_ns() as i64,
-        CLOCK_BOOTTIME => now - boot_ns() as i64,
+        CLOCK_REALTIME => now - real_ns(call) as i64,
+        CLOCK_BOOTTIME => now - boot_ns(call) as i64,
         _ => return Ok(Errno::EINVAL.to_reg()),
     };
     begin(call, args[0], map, to_monotonic)
@@ -63,7 +63,7 @@ fn start(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
         return Ok(Errno::EINVAL.to_reg());
     }
     let timers = &call.run.surroundings.timers;
-    Ok(status(timers.start(timer, when, flags & F_ABS != 0, monotonic_ns())))
+    Ok(status(timers.start(timer, when, flags & F_ABS != 0, monotonic_ns(call))))
 }
 
 /// `bpf_timer_cancel(timer)`: 1 when it was waiting.

@@ -16,6 +16,7 @@ use towpath_maps::{Map, MapSet, SetOptions};
 
 use super::{LoadError, LoadOptions, Program, Select, Surroundings};
 use crate::helpers;
+use crate::objects::Releaser;
 
 /// The maps of an object and a way to load its programs over them.
 ///
@@ -107,12 +108,17 @@ fn surround(
     let fields = defs.iter().map(|def| fields_of(def, kernel)).collect();
     let mut set_options = SetOptions::new(workers);
     set_options.fields = fields;
-    let maps = MapSet::create(&sized(defs, workers), &set_options)?;
     let surroundings = Surroundings {
         host: Arc::clone(&options.host),
         limits: options.limits,
         ..Surroundings::default()
     };
+    set_options.release = Some(Arc::new(Releaser {
+        objects: Arc::clone(&surroundings.objects),
+        timers: Arc::clone(&surroundings.timers),
+        domain: Arc::clone(&set_options.domain),
+    }));
+    let maps = MapSet::create(&sized(defs, workers), &set_options)?;
     Ok((Arc::new(maps), Arc::new(surroundings)))
 }
 

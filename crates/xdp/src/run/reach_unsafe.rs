@@ -48,6 +48,12 @@ impl Run<'_> {
         if let Some(extra) = self.extras.iter().find(|e| e.addr <= addr && end <= e.addr + e.len) {
             return (write && !extra.writable).then_some("read-only memory");
         }
+        if self.surroundings.objects.owns(addr, len) {
+            return None;
+        }
+        if self.worker.is_kernel_object(addr, len) {
+            return write.then_some("a kernel object");
+        }
         let frags = self.frame.frags().iter();
         let mut ranges = frags.map(|frag| (frag.addr(), frag.addr() + frag.len as u64));
         let inside = ranges.any(|(first, last)| first <= addr && end <= last);
