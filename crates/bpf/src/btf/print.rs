@@ -108,6 +108,6 @@ impl Printer<'_> {
 }
 
 /// Longer declarations are cut with `...`; a cycle of pointers has no end.
-const STEPS_MAX: u32 = 256;
+const STEPS_MAX: u32 = 64;
 /// A name longer than this helps nobody.
-const TEXT_MAX: usize = 4096;
+const TEXT_MAX: usize = 512;

@@ -1,6 +1,6 @@
 //! Questions to a [`Btf`]: what a type is behind its other names, its size, who has this name.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 use super::{Btf, Kind, Member, Name, SecVar, Type, TypeId};
@@ -132,7 +132,7 @@ impl Btf {
     /// A member by name, also inside anonymous structs and unions: it and its offset in bits from
     /// the start of `id`.
     pub fn member(&self, id: TypeId, name: &str) -> Option<(&Member, u32)> {
-        self.member_within(id, name, &mut Vec::new())
+        self.member_within(id, name, &mut HashSet::new())
     }
 
     /// `seen` holds the anonymous types looked through in vain: each is looked through only once.
@@ -140,7 +140,7 @@ impl Btf {
         &self,
         id: TypeId,
         name: &str,
-        seen: &mut Vec<TypeId>,
+        seen: &mut HashSet<TypeId>,
     ) -> Option<(&Member, u32)> {
         for member in self.members(id) {
             if &*member.name == name {
@@ -150,7 +150,7 @@ impl Btf {
                 if let Some((inner, offset)) = self.member_within(member.ty, name, seen) {
                     return Some((inner, member.bit_offset.checked_add(offset)?));
                 }
-                seen.push(member.ty);
+                seen.insert(member.ty);
             }
         }
         None

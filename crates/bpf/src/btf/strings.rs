@@ -53,3 +53,29 @@ impl<'a> Strings<'a> {
         Ok(name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_string_is_made_once_and_ends_at_its_nul() {
+        let mut strings = Strings::new(b"\0base\0", b"own\0").unwrap();
+        assert_eq!(strings.at(1).as_deref(), Ok("base"));
+        assert_eq!(strings.at(3).as_deref(), Ok("se"));
+        let own = strings.at(6).unwrap();
+        assert_eq!(&*own, "own");
+        assert!(Name::ptr_eq(&own, &strings.at(6).unwrap()));
+        assert!(strings.at(10).is_err());
+        assert!(Strings::new(b"", b"\0open").is_err());
+    }
+
+    #[test]
+    fn strings_that_are_each_others_tails_are_not_copied_endlessly() {
+        let mut bytes = vec![b'a'; 1 << 16];
+        bytes.push(0);
+        let mut strings = Strings::new(&[], &bytes).unwrap();
+        let refused = (1..1 << 16).find_map(|offset| strings.at(offset).err());
+        assert_eq!(refused, Some("overlaps too many other names"));
+    }
+}

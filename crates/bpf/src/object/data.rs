@@ -1,7 +1,7 @@
 //! Global variables: data sections become one-element array maps, and their variables can be found
 //! and set by name.
 
-use super::elf::{Elf, Section};
+use super::elf::{Elf, Section, limit};
 use super::maps::{Maps, empty_def};
 use super::{Global, GlobalError, GlobalValue, ObjectError};
 use crate::btf::{Btf, Kind, Linkage};
@@ -97,7 +97,11 @@ fn kind_of(section: &Section<'_>) -> Option<DataSection> {
 }
 
 /// All variables of the data sections: from BTF, and symbols where there is none.
-pub(super) fn collect_globals(elf: &Elf<'_>, btf: Option<&Btf>, maps: &Maps) -> Vec<Global> {
+pub(super) fn collect_globals(
+    elf: &Elf<'_>,
+    btf: Option<&Btf>,
+    maps: &Maps,
+) -> Result<Vec<Global>, ObjectError> {
     let mut globals = Vec::new();
     let mut sections: Vec<(usize, usize)> =
         maps.by_section.iter().map(|(&section, &map)| (section, map)).collect();
@@ -105,6 +109,9 @@ pub(super) fn collect_globals(elf: &Elf<'_>, btf: Option<&Btf>, maps: &Maps) -> 
     for (section, map) in sections {
         let def = &maps.defs[map];
         let Some(kind) = def.section else { continue };
+        let symbols = elf.symbols_in(section).count();
+        let vars = btf.and_then(|btf| btf.datasec(&def.name)).map_or(symbols, |(_, v)| v.len());
+        limit("global variables", globals.len() + vars, GLOBALS_MAX)?;
         match btf.and_then(|btf| Some((btf, btf.datasec(&def.name)?.1))) {
             Some((btf, vars)) => globals.extend(vars.iter().map(|var| Global {
                 name: btf.name(var.ty).to_owned(),
@@ -140,7 +147,7 @@ pub(super) fn collect_globals(elf: &Elf<'_>, btf: Option<&Btf>, maps: &Maps) -> 
         let end = u64::from(global.offset) + u64::from(global.size);
         end <= u64::from(maps.defs[global.map].value_size)
     });
-    globals
+    Ok(globals)
 }
 
 /// The bytes of `value` as `global` holds them.
@@ -190,6 +197,8 @@ pub(super) fn encode(
 
 /// Where compilers put variables of address space 1.
 const ARENA_SECTION: &str = ".addr_space.1";
+/// The kernel's limit of one BTF section; each is listed with its declaration.
+const GLOBALS_MAX: usize = 1 << 16;
 /// Program can't write (`BPF_F_RDONLY_PROG`).
 const BPF_F_RDONLY_PROG: u32 = 0x80;
 /// User space can map it (`BPF_F_MMAPABLE`).

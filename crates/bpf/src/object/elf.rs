@@ -93,10 +93,11 @@ impl Symbol<'_> {
 
     /// What error messages call it.
     pub(super) fn label(&self, elf: &Elf<'_>) -> String {
-        match self.place {
-            Place::Section(index) if self.name.is_empty() => elf.sections[index].name.to_owned(),
-            _ => self.name.to_owned(),
-        }
+        let name = match self.place {
+            Place::Section(index) if self.name.is_empty() => elf.sections[index].name,
+            _ => self.name,
+        };
+        name.chars().take(LABEL_CHARS_MAX).collect()
     }
 }
 
@@ -128,8 +129,12 @@ impl<'a> Elf<'a> {
             }
             parsed.symbols.push(symbol);
         }
-        for raw in table.iter().filter(|raw| raw.sh_type(LittleEndian) == elf::SHT_REL) {
-            parsed.read_relocations(raw, bytes)?;
+        for raw in table.iter() {
+            match raw.sh_type(LittleEndian) {
+                elf::SHT_REL => parsed.read_relocations(raw, bytes)?,
+                elf::SHT_RELA => parsed.refuse_addends(raw)?,
+                _ => {}
+            }
         }
         Ok(parsed)
     }
@@ -143,6 +148,19 @@ impl<'a> Elf<'a> {
     /// Symbols that lie in a section, in the order of the file.
     pub(super) fn symbols_in(&self, section: usize) -> impl Iterator<Item = &Symbol<'a>> {
         self.members[section].iter().map(|&symbol| &self.symbols[symbol])
+    }
+
+    /// Relocations with their own addends: no BPF compiler writes them, and to ignore them would
+    /// leave references at 0.
+    fn refuse_addends(&self, raw: &elf::SectionHeader64<LittleEndian>) -> Result<(), ObjectError> {
+        let target = self.sections.get(raw.sh_info(LittleEndian) as usize);
+        match target.filter(|section| section.is_alloc) {
+            None => Ok(()),
+            Some(section) => Err(ObjectError::Section {
+                section: format!(".rela{}", section.name),
+                what: "relocations of type SHT_RELA (expected SHT_REL, as clang writes)".to_owned(),
+            }),
+        }
     }
 
     fn read_relocations(
@@ -243,8 +261,7 @@ fn read_section<'a>(
     let name = table
         .section_name(LittleEndian, raw)
         .map_err(|cause| wrong(format!("no name: {cause}")))?;
-    let name =
-        std::str::from_utf8(name).map_err(|_cause| wrong("its name isn't UTF-8".to_owned()))?;
+    let name = checked_name(name).map_err(|what| wrong(what.to_owned()))?;
     let is_nobits = kind == elf::SHT_NOBITS;
     let data = if kind == elf::SHT_NULL || is_nobits {
         &[][..]
@@ -279,7 +296,7 @@ fn read_symbol<'a>(
     let name = raw
         .name(LittleEndian, strings)
         .map_err(|cause| format!("symbol {index}: no name: {cause}"))?;
-    let name = std::str::from_utf8(name).map_err(|_cause| format!("symbol {index}: not UTF-8"))?;
+    let name = checked_name(name).map_err(|what| format!("symbol {index}: {what}"))?;
     let place = match raw.st_shndx(LittleEndian).0 {
         0 => Place::Undefined,
         reserved if reserved >= elf::SHN_LORESERVE => Place::Reserved,
@@ -300,6 +317,17 @@ fn read_symbol<'a>(
     })
 }
 
+fn checked_name(name: &[u8]) -> Result<&str, &'static str> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err("its name is longer than any identifier");
+    }
+    std::str::from_utf8(name).map_err(|_cause| "its name isn't UTF-8")
+}
+
+/// Twice the kernel's `KSYM_NAME_LEN`. Names are copied, and many symbols can share a long one.
+const NAME_BYTES_MAX: usize = 1024;
+/// Enough to recognise a symbol in a message.
+const LABEL_CHARS_MAX: usize = 64;
 /// ELF's own limit without extended numbering, far above what clang writes.
 const SECTIONS_MAX: usize = 0xff00;
 /// A thousand times a large real object.

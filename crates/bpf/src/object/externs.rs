@@ -64,6 +64,7 @@ impl Externs {
                 Some(btf) => kind_of(btf, symbol.name, &by_var),
                 None => ExternKind::Unknown("the object has no BTF that says what it is"),
             };
+            limit("undefined symbols", externs.list.len() + 1, EXTERNS_MAX)?;
             externs.by_symbol.insert(index, externs.list.len());
             let (name, weak) = (symbol.name.to_owned(), symbol.is_weak());
             externs.list.push(Extern { name, weak, kind });
@@ -255,6 +256,8 @@ pub(super) const KCONFIG_SECTION: &str = ".kconfig";
 const KSYMS_SECTION: &str = ".ksyms";
 /// libbpf's own use is a few hundred bytes.
 const TEXT_BYTES_MAX: u32 = 4096;
+/// Real objects have dozens.
+const EXTERNS_MAX: usize = 1 << 16;
 /// Thousands of options.
 const CONFIG_BYTES_MAX: usize = 1 << 20;
 

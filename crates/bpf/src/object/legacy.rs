@@ -6,7 +6,7 @@
 //! `bpf_elf_map` (36), gobpf's with a namespace (280). Any other size is taken when the rest is 0.
 
 use super::ObjectError;
-use super::elf::{Elf, Place};
+use super::elf::Elf;
 use super::maps::{Maps, empty_def, wrong};
 use crate::btf::Btf;
 use crate::program::{MapDef, MapType, SlotInit};
@@ -177,10 +177,7 @@ fn fill_tail_calls(maps: &mut Maps, elf: &Elf<'_>, found: &[Legacy]) {
         let is_target =
             |legacy: &&Legacy| legacy.id == id && maps.defs[legacy.map].kind == MapType::ProgArray;
         let Some(map) = found.iter().find(is_target).map(|legacy| legacy.map) else { continue };
-        let program = elf
-            .symbols
-            .iter()
-            .find(|symbol| symbol.place == Place::Section(index) && symbol.is_global());
+        let program = elf.symbols_in(index).find(|symbol| symbol.is_global());
         if let Some(program) = program {
             maps.defs[map].slots.push((key, SlotInit::Program(program.name.to_owned())));
         }

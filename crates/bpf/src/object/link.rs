@@ -185,7 +185,7 @@ impl<'a> Linker<'a> {
         match (&ext.kind, is_load) {
             (ExternKind::Unknown(what), _) => Err((*what).to_owned()),
             (ExternKind::Function { type_id }, false) => {
-                let kfunc = self.kfunc(&ext.name, *type_id, ext.weak);
+                let kfunc = self.kfunc(&ext.name, *type_id, ext.weak)?;
                 let insn = &mut self.insns[at];
                 (insn.src, insn.imm) = (PSEUDO_KFUNC_CALL, kfunc);
                 Ok(())
@@ -247,13 +247,16 @@ impl<'a> Linker<'a> {
         Ok(())
     }
 
-    fn kfunc(&mut self, name: &str, type_id: TypeId, weak: bool) -> i32 {
+    fn kfunc(&mut self, name: &str, type_id: TypeId, weak: bool) -> Result<i32, String> {
         let known = self.kfuncs.iter().position(|kfunc| kfunc.name == name);
         let index = known.unwrap_or_else(|| {
             self.kfuncs.push(KfuncRef { name: name.to_owned(), type_id: Some(type_id), weak });
             self.kfuncs.len() - 1
         });
-        index as i32
+        if index >= KFUNCS_MAX {
+            return Err(format!("the program calls more than {KFUNCS_MAX} different kfuncs"));
+        }
+        Ok(index as i32)
     }
 
     /// Fills both halves of a 64-bit load. A load that ends with the function has one half only;
@@ -268,5 +271,7 @@ impl<'a> Linker<'a> {
     }
 }
 
+/// The kernel's `MAX_KFUNC_DESCS`.
+const KFUNCS_MAX: usize = 256;
 /// The kernel's `BPF_COMPLEXITY_LIMIT_INSNS`: no privileged program is longer.
 const INSNS_MAX: usize = 1_000_000;

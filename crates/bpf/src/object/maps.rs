@@ -76,6 +76,7 @@ impl Maps {
     /// Fills `.values` slots from the relocations of `.maps` (`bpf_object__collect_map_relos`).
     pub(super) fn fill_slots(&mut self, elf: &Elf<'_>) -> Result<(), ObjectError> {
         let Some((section, contents)) = elf.section(MAPS_SECTION) else { return Ok(()) };
+        limit("slots filled in .maps", contents.relocations.len(), SLOTS_MAX)?;
         for relocation in &contents.relocations {
             let symbol = &elf.symbols[relocation.symbol];
             let refuse = |what: &str| ObjectError::Relocation {
@@ -153,6 +154,9 @@ impl Definition<'_> {
             let what = format!("its type must be a struct, not {}", self.btf.c_name(ty));
             return Err(wrong(self.map, what));
         };
+        if members.len() > MEMBERS_MAX {
+            return Err(self.wrong("its definition has too many members"));
+        }
         let kind = members.iter().find(|member| &*member.name == "type");
         let kind = kind.ok_or_else(|| self.wrong("its definition has no type"))?;
         let number = self.integer(kind)?;
@@ -280,5 +284,9 @@ pub(super) fn wrong(map: &str, what: String) -> ObjectError {
 
 /// The section of definitions by BTF.
 pub(super) const MAPS_SECTION: &str = ".maps";
+/// There are a dozen kinds of members.
+const MEMBERS_MAX: usize = 64;
+/// More would be filled by a program's loader, not by its source.
+const SLOTS_MAX: usize = 1 << 16;
 /// A program can refer to 64 maps (`MAX_USED_MAPS`); an object with many programs to some more.
 const MAPS_MAX: usize = 4096;

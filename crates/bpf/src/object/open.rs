@@ -1,6 +1,6 @@
 //! Opening an object file: the order in which its parts are understood.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::code::Code;
@@ -36,7 +36,7 @@ pub(super) fn open(bytes: &[u8], name: &str) -> Result<Object, ObjectError> {
     let mut code = Code::collect(&elf, types, &ext)?;
     code.resolve(&elf, &maps, &externs);
     let entries = entries(&code);
-    let globals = data::collect_globals(&elf, types, &maps);
+    let globals = data::collect_globals(&elf, types, &maps)?;
     let btf = btf.map(Arc::new);
     Ok(Object {
         name: name.to_owned(),
@@ -65,9 +65,10 @@ fn read_types(elf: &Elf<'_>) -> Result<(Option<Btf>, BtfExt), ObjectError> {
 /// Compilers leave sizes of sections and places of global variables to the loader
 /// (`btf_fixup_datasec`).
 fn complete_sections(btf: &mut Btf, elf: &Elf<'_>, externs: &Externs) {
+    let mut seen = HashSet::new();
     let sections: Vec<_> = btf
         .iter()
-        .filter(|(_, ty)| matches!(ty.kind, Kind::Datasec { .. }))
+        .filter(|(_, ty)| matches!(ty.kind, Kind::Datasec { .. }) && seen.insert(&*ty.name))
         .map(|(id, ty)| (id, ty.name.clone()))
         .collect();
     for (id, name) in sections {

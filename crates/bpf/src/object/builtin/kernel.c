@@ -86,6 +86,36 @@ enum xdp_rss_hash_type {
 	XDP_RSS_L4_ICMP = 256,
 };
 
+/* Programs often share code with one for tc, which CO-RE then relocates too. */
+struct __sk_buff {
+	__u32 len;
+	__u32 pkt_type;
+	__u32 mark;
+	__u32 queue_mapping;
+	__u32 protocol;
+	__u32 vlan_present;
+	__u32 vlan_tci;
+	__u32 vlan_proto;
+	__u32 priority;
+	__u32 ingress_ifindex;
+	__u32 ifindex;
+	__u32 tc_index;
+	__u32 cb[5];
+	__u32 hash;
+	__u32 tc_classid;
+	__u32 data;
+	__u32 data_end;
+	__u32 napi_id;
+	__u32 family;
+	__u32 remote_ip4;
+	__u32 local_ip4;
+	__u32 remote_ip6[4];
+	__u32 local_ip6[4];
+	__u32 remote_port;
+	__u32 local_port;
+	__u32 data_meta;
+};
+
 /* Packet headers. */
 struct ethhdr { unsigned char h_dest[6]; unsigned char h_source[6]; __be16 h_proto; }
 	__attribute__((packed));
@@ -165,7 +195,32 @@ struct icmp6hdr {
 		struct { __be16 identifier; __be16 sequence; } u_echo;
 	} icmp6_dataun;
 };
+union tcp_word_hdr { struct tcphdr hdr; __be32 words[5]; };
+struct ipv6_rt_hdr { __u8 nexthdr; __u8 hdrlen; __u8 type; __u8 segments_left; };
+struct ipv6_sr_hdr {
+	__u8 nexthdr;
+	__u8 hdrlen;
+	__u8 type;
+	__u8 segments_left;
+	__u8 first_segment;
+	__u8 flags;
+	__u16 tag;
+	struct in6_addr segments[];
+};
+struct igmphdr { __u8 type; __u8 code; __sum16 csum; __be32 group; };
+struct mpls_label { __be32 entry; };
+struct vxlanhdr { __be32 vx_flags; __be32 vx_vni; };
+struct genevehdr {
+	u8 opt_len : 6, ver : 2;
+	u8 rsvd1 : 6, critical : 1, oam : 1;
+	__be16 proto_type;
+	u8 vni[3];
+	u8 rsvd2;
+	u8 options[];
+};
 struct gre_base_hdr { __be16 flags; __be16 protocol; };
+struct gre_full_hdr { struct gre_base_hdr fixed_header; __be16 csum; __be16 reserved1; __be32 key; __be32 seq; }
+	__attribute__((packed));
 
 /* What helpers and kfuncs take. */
 struct bpf_fib_lookup {
@@ -499,11 +554,15 @@ enum pid_type { PIDTYPE_PID, PIDTYPE_TGID, PIDTYPE_PGID, PIDTYPE_SID, PIDTYPE_MA
 #define ENUM(name) KEEP(enum name, name)
 #define TYPEDEF(name) KEEP(name, typedef_##name)
 
-ENUM(xdp_action); STRUCT(xdp_md); STRUCT(xdp_buff); STRUCT(xdp_frame); ENUM(xdp_rss_hash_type);
+ENUM(xdp_action); STRUCT(xdp_md); STRUCT(__sk_buff); STRUCT(xdp_buff); STRUCT(xdp_frame); ENUM(xdp_rss_hash_type);
 STRUCT(xdp_rxq_info); STRUCT(xdp_txq_info); STRUCT(net_device); STRUCT(net);
 STRUCT(ethhdr); STRUCT(vlan_hdr); STRUCT(vlan_ethhdr); STRUCT(arphdr); STRUCT(iphdr);
 STRUCT(ipv6hdr); STRUCT(ipv6_opt_hdr); STRUCT(frag_hdr); STRUCT(tcphdr); STRUCT(udphdr);
-STRUCT(sctphdr); STRUCT(icmphdr); STRUCT(icmp6hdr); STRUCT(gre_base_hdr);
+STRUCT(sctphdr); STRUCT(icmphdr); STRUCT(icmp6hdr); STRUCT(gre_full_hdr);
+STRUCT(ipv6_rt_hdr); STRUCT(igmphdr); STRUCT(mpls_label); STRUCT(vxlanhdr);
+KEEP(union tcp_word_hdr, tcp_word_hdr);
+struct ipv6_sr_hdr *towpath_ipv6_sr_hdr(struct ipv6_sr_hdr *h) { return h; }
+struct genevehdr *towpath_genevehdr(struct genevehdr *h) { return h; }
 struct ip_auth_hdr *towpath_ip_auth_hdr(struct ip_auth_hdr *h) { return h; }
 struct ip_esp_hdr *towpath_ip_esp_hdr(struct ip_esp_hdr *h) { return h; }
 struct bpf_lpm_trie_key *towpath_bpf_lpm_trie_key(struct bpf_lpm_trie_key *k) { return k; }
