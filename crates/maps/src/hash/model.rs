@@ -9,29 +9,44 @@ use super::table::Table;
 use crate::qsbr::Domain;
 use crate::sync::Ordering;
 
-const KEY: [u8; 8] = 1u64.to_ne_bytes();
-const OTHER: [u8; 8] = 2u64.to_ne_bytes();
-const HASH: u32 = 0;
+/// A key and its hash, whose lowest bit is the bucket.
+type Keyed = ([u8; 8], u32);
+const KEY: Keyed = (1u64.to_ne_bytes(), 0);
+const SAME_BUCKET: Keyed = (2u64.to_ne_bytes(), 2);
+const OTHER_BUCKET: Keyed = (3u64.to_ne_bytes(), 1);
 
-/// A table of one bucket, so that everything meets.
+/// A table of two buckets.
 fn table(elements: u32) -> (Arc<Table>, Arc<Domain>) {
     let domain = Domain::new(1);
-    let table = Table::new(1, elements, 8, 8, Hasher::Number, domain.clone()).unwrap();
+    let table = Table::new(2, elements, 8, 8, Hasher::Number, domain.clone()).unwrap();
     (Arc::new(table), domain)
 }
 
 /// What `HashTable::insert` does: a new element in the place of the old one.
-fn put(table: &Table, key: &[u8; 8], value: u64) {
-    let bucket = table.lock(HASH);
-    let old = bucket.find(HASH, key);
+fn put(table: &Table, (key, hash): Keyed, value: u64) {
+    let bucket = table.lock(hash);
+    let old = bucket.find(hash, &key);
     let new = table.pool.take(usize::MAX).expect("an element is free or waits");
     table.pool.region.word(table.value_offset(new)).store(value, Ordering::Relaxed);
-    bucket.link(new, HASH, key, 0);
+    bucket.link(new, hash, &key, 0);
     if old != NIL {
         assert!(bucket.unlink(old));
         drop(bucket);
         table.pool.retire(usize::MAX, old);
     }
+}
+
+/// What `HashTable::remove` does.
+fn remove(table: &Table, (key, hash): Keyed) {
+    let bucket = table.lock(hash);
+    let old = bucket.find(hash, &key);
+    assert!(bucket.unlink(old));
+    drop(bucket);
+    table.pool.retire(usize::MAX, old);
+}
+
+fn find(table: &Table, (key, hash): Keyed) -> u32 {
+    table.find(hash, &key)
 }
 
 fn value(table: &Table, element: u32) -> u64 {
@@ -42,12 +57,12 @@ fn value(table: &Table, element: u32) -> u64 {
 fn a_key_that_is_replaced_is_always_found() {
     loom::model(|| {
         let (table, _domain) = table(3);
-        put(&table, &KEY, 10);
+        put(&table, KEY, 10);
         let writer = {
             let table = table.clone();
-            loom::thread::spawn(move || put(&table, &KEY, 11))
+            loom::thread::spawn(move || put(&table, KEY, 11))
         };
-        let found = table.find(HASH, &KEY);
+        let found = find(&table, KEY);
         assert_ne!(found, NIL);
         assert!(matches!(value(&table, found), 10 | 11));
         writer.join().unwrap();
@@ -58,19 +73,19 @@ fn a_key_that_is_replaced_is_always_found() {
 fn an_element_stays_as_it_is_while_a_reader_may_hold_it() {
     loom::model(|| {
         let (table, domain) = table(3);
-        put(&table, &KEY, 10);
+        put(&table, KEY, 10);
         // The worker has been around before.
         domain.quiesce(0);
         let writer = {
             let table = table.clone();
             loom::thread::spawn(move || {
-                put(&table, &KEY, 11);
-                put(&table, &KEY, 12);
-                put(&table, &KEY, 13);
+                put(&table, KEY, 11);
+                put(&table, KEY, 12);
+                put(&table, KEY, 13);
             })
         };
         let reuses = table.pool.reuses();
-        let found = table.find(HASH, &KEY);
+        let found = find(&table, KEY);
         let first = value(&table, found);
         let second = value(&table, found);
         crate::sync::fence(Ordering::Acquire);
@@ -83,24 +98,26 @@ fn an_element_stays_as_it_is_while_a_reader_may_hold_it() {
 }
 
 #[test]
-fn a_walk_over_reused_elements_starts_again() {
+fn a_walk_that_reuse_led_astray_starts_again() {
     loom::model(|| {
-        // No spare element: the second update reuses what the first one replaced, at once.
-        let (table, _domain) = table(3);
-        put(&table, &KEY, 10);
-        put(&table, &OTHER, 20);
+        // No spare element: the new key gets, at once, the element of the removed one, and with it
+        // a reader who stands there is led into the other bucket.
+        let (table, _domain) = table(2);
+        put(&table, KEY, 10);
+        put(&table, SAME_BUCKET, 20);
         let writer = {
             let table = table.clone();
             loom::thread::spawn(move || {
-                put(&table, &OTHER, 21);
-                put(&table, &OTHER, 22);
+                remove(&table, SAME_BUCKET);
+                put(&table, OTHER_BUCKET, 30);
             })
         };
-        let found = table.find(HASH, &KEY);
+        let found = find(&table, KEY);
         assert_ne!(found, NIL, "KEY is there all the time");
         assert_eq!(value(&table, found), 10);
         writer.join().unwrap();
-        let state = table.pool.header(table.find(HASH, &OTHER), header::STATE);
+        assert_eq!(find(&table, SAME_BUCKET), NIL);
+        let state = table.pool.header(find(&table, OTHER_BUCKET), header::STATE);
         assert_eq!(state.load(Ordering::Relaxed), header::LINKED);
     });
 }
