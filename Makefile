@@ -17,8 +17,9 @@ demo: release programs ## a firewall and a load balancer over a capture, in the 
 test: programs-all ## all tests; those that need root or the running kernel skip themselves
 	@$(CARGO) test --workspace --quiet
 
-bench: release programs ## time a frame through each program, and the verifier beside the kernel's
+bench: release programs ## time frames, the verifier beside the kernel's, and hash tables
 	@bench/run.py --towpath $(TOWPATH)
+	@$(CARGO) run --release --quiet -p towpath-maps --example hash_bars
 
 lint: ## formatting, clippy, documentation, licences of dependencies
 	@$(CARGO) fmt --all --check
@@ -32,7 +33,10 @@ fuzz: ## every fuzz target for FUZZ_SECONDS
 
 parity: ## compare with the running kernel (root): tables, objects, packets, random programs
 	@scripts/install-deps.sh parity
-	@$(CARGO) run --release --quiet -p towpath-tests --bin parity -- tables
+	@$(CARGO) build --release --quiet -p towpath-tests
+	@$(TARGET)/release/parity tables
+	@$(TARGET)/release/parity objects
+	@$(TARGET)/release/parity random
 
 release: ## build the `towpath` binary
 	@scripts/install-deps.sh demo

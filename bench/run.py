@@ -45,7 +45,8 @@ def verified(towpath: Path, objects: list[Path]) -> list[dict]:
     """One entry for each program: what `towpath verify --json` says, with the least time."""
     best: dict[tuple[str, str], dict] = {}
     for _ in range(ROUNDS):
-        done = subprocess.run([towpath, "verify", *objects, "--json"], capture_output=True, text=True)
+        command = [towpath, "verify", *objects, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True)
         for line in done.stdout.splitlines():
             entry = json.loads(line)
             key = (entry["object"], entry["program"])

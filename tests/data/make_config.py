@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the maps that the demo starts with: load_balancer.json and firewall.json.
+"""Writes the maps that programs start with over edge.pcap: NAME.json for programs/NAME.c.
 
 usage: make_config.py [--out DIR]
 
@@ -101,6 +101,71 @@ def firewall() -> dict:
     return maps
 
 
+def dns_filter() -> dict:
+    """A domain is listed in wire form, zero-filled; 0 drops, 1 answers "no such name"."""
+    def wire(name: str) -> str:
+        labels = b"".join(bytes([len(label)]) + label.encode() for label in name.split("."))
+        return "hex:" + labels.ljust(64, b"\0").hex()
+
+    listed = {wire("malware.example"): 1, wire("tracker.example"): 0}
+    return {
+        "domain_filter": list(listed),
+        "domains": [{"key": name, "value": {"action": action}} for name, action in listed.items()],
+    }
+
+
+def vlan() -> dict:
+    members = [{"key": {"ifindex": 1, "id": vlan_id}, "value": 1} for vlan_id in (100, 200)]
+    return {
+        "ports": [{"key": 1, "value": {"id": 100, "priority": 3}}],
+        "members": members,
+        "translation": [{"key": 100, "value": 300}],
+    }
+
+
+def tenants() -> dict:
+    web = {"address": "203.0.113.10", "port": 80, "protocol": TCP}
+    totals = [{"key": 0, "value": {"packets": 0, "bytes": 0}}]
+    return {
+        "tenant_lists": [{"key": 100, "value": [{"key": web, "value": 1}]}],
+        "tenant_totals": [{"key": 50, "value": totals}],
+    }
+
+
+def mark_meta() -> dict:
+    rules = [(80, 80, TCP, 1), (443, 443, UDP, 2), (53, 53, UDP, 3), (1, 1023, 0, 4)]
+    return {
+        "rules": [{"key": number, "value": {"port_low": low, "port_high": high,
+                                            "protocol": protocol, "class": kind}}
+                  for number, (low, high, protocol, kind) in enumerate(rules)],
+        "enabled": [{"key": 0, "value": (1 << len(rules)) - 1}],
+    }
+
+
+def cpu_spread() -> dict:
+    return {
+        "cpus": [{"key": cpu, "value": {"qsize": 192}} for cpu in (0, 1)],
+        "cpu_list": [{"key": slot, "value": cpu} for slot, cpu in enumerate((0, 1))],
+        "cpu_count": [{"key": 0, "value": 2}],
+    }
+
+
+CONFIGS = {
+    "cpu_spread": cpu_spread(),
+    "dns_filter": dns_filter(),
+    "firewall": firewall(),
+    "http_filter": {"hosts": [{"key": {"name": "tracker.example"}, "value": 1}]},
+    "l2_switch": {"slots": [{"key": 1, "value": 0}]},
+    "load_balancer": load_balancer(),
+    "mark_meta": mark_meta(),
+    "syn_cookie": {"protected": [{"key": 80, "value": 1}]},
+    "tenants": tenants(),
+    "tunnel_terminator": {"endpoints": [{"key": "203.0.113.254", "value": 1}]},
+    "vlan": vlan(),
+    "xsk_steer": {"udp_ports": [{"key": 443, "value": 2}]},
+}
+
+
 def as_text(maps: dict) -> str:
     """JSON with one entry a line."""
     lines = []
@@ -114,7 +179,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
     out = parser.parse_args().out
-    for name, maps in (("load_balancer", load_balancer()), ("firewall", firewall())):
+    for name, maps in CONFIGS.items():
         (out / f"{name}.json").write_text(as_text(maps))
 
 
