@@ -56,7 +56,7 @@ impl IdMap {
     fn invent(&mut self) -> u32 {
         self.invented += 1;
         // Above all ids a verification of a million instructions can give out.
-        (1 << 30) + self.invented
+        (1 << 29) + self.invented
     }
 }
 
@@ -131,7 +131,8 @@ fn regs_equal(old: &Reg, current: &Reg, exact: Exact, ids: &mut IdMap) -> bool {
             if !old.precise && exact == Exact::Not {
                 return true;
             }
-            let flagged = |reg: &Reg| (reg.id & ADD_CONST != 0).then_some(reg.off);
+            let flagged =
+                |reg: &Reg| (reg.id & ADD_CONST != 0).then_some((reg.id & ADD_CONST, reg.off));
             flagged(old) == flagged(current)
                 && ids.same_scalar(old.id, current.id)
                 && old.var.contains(&current.var)

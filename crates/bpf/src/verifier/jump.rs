@@ -6,7 +6,8 @@ use crate::insn::*;
 use super::cfg::{jump_distance, relative};
 use super::compare;
 use super::env::{Result, Verifier};
-use super::reg::{ADD_CONST, AT_PKT_END, BEYOND_PKT_END, Base, Flags, Reg};
+use super::reg::{ADD_CONST, ADD_CONST_32, AT_PKT_END, BEYOND_PKT_END, Base, Flags, Reg};
+use super::scalar::Scalar;
 use super::state::{LINKED_REGS_MAX, LinkedReg, LinkedRegs, State};
 
 impl Verifier<'_> {
@@ -307,13 +308,19 @@ fn sync_linked(state: &mut State, known: &Reg, linked: &LinkedRegs) {
             *reg = *known;
             continue;
         }
-        let delta = i64::from(reg.off) - i64::from(known.off);
-        let distance = super::scalar::Scalar::constant(delta as u64);
-        let (id, off) = (reg.id, reg.off);
-        *reg = *known;
-        (reg.id, reg.off) = (id, off);
-        reg.var = known.var.alu(BPF_ADD, &distance, true);
+        let base = step(&known.var, known.id, -i64::from(known.off));
+        let value = step(&base, reg.id, i64::from(reg.off));
+        *reg = Reg { var: value, id: reg.id, off: reg.off, ..*known };
     }
+}
+
+/// A number so far from another as its id's flags say.
+fn step(from: &Scalar, id: u32, distance: i64) -> Scalar {
+    if id & ADD_CONST == 0 {
+        return *from;
+    }
+    let is64 = id & ADD_CONST_32 == 0;
+    from.alu(BPF_ADD, &Scalar::constant(distance as u64), is64)
 }
 
 /// Packet bytes proved by a comparison (`try_match_pkt_pointers`).

@@ -5,7 +5,7 @@ use crate::errno::Errno;
 use crate::insn::*;
 
 use super::env::{Result, Verifier};
-use super::reg::{ADD_CONST, Base, Flags, Payload, Reg, RegType};
+use super::reg::{ADD_CONST, ADD_CONST_32, ADD_CONST_64, Base, Flags, Payload, Reg, RegType};
 use super::scalar::Scalar;
 use super::show::type_name;
 use super::stack::{VAR_OFF_MAX, value_bits};
@@ -176,14 +176,14 @@ impl Verifier<'_> {
         let is64 = insn.class() == BPF_ALU64;
         let mut out = Reg::scalar(dst.var.alu(insn.op(), &operand.var, is64));
         out.precise = dst.precise;
-        // A constant distance to another register is remembered once (`BPF_ADD_CONST`).
-        let constant = operand.const_value().filter(|value| *value <= i32::MAX as u64);
-        if let (BPF_ADD, true, Some(value)) = (insn.op(), is64, constant)
+        if let Some(off) = constant_step(insn.op(), operand)
             && dst.id != 0
             && dst.id & ADD_CONST == 0
+            && (is64 || dst.var.umax <= u64::from(u32::MAX))
         {
-            out.id = dst.id | ADD_CONST;
-            out.off = value as i32;
+            // A constant distance to other registers is remembered once (`BPF_ADD_CONST`).
+            out.id = dst.id | if is64 { ADD_CONST_64 } else { ADD_CONST_32 };
+            out.off = off;
         }
         *self.reg_mut(insn.dst) = out;
     }
@@ -321,6 +321,16 @@ impl Verifier<'_> {
         let hint = "bound the number on both sides before adding it to the pointer \
                     (an unsigned compare, or a mask)";
         Err(self.reject_hint(Errno::EINVAL, message, hint))
+    }
+}
+
+/// The distance an addition or subtraction of a constant goes.
+fn constant_step(op: u8, operand: &Reg) -> Option<i32> {
+    let step = i32::try_from(operand.const_value()? as i64).ok()?;
+    match op {
+        BPF_ADD => Some(step),
+        BPF_SUB => step.checked_neg(),
+        _ => None,
     }
 }
 

@@ -197,8 +197,12 @@ pub(crate) enum Payload {
 pub(crate) const AT_PKT_END: i32 = -1;
 /// The packet pointer is behind `data_end`.
 pub(crate) const BEYOND_PKT_END: i32 = -2;
-/// In [`Reg::id`] of scalars: the value is that of the id plus [`Reg::off`] (`BPF_ADD_CONST`).
-pub(crate) const ADD_CONST: u32 = 1 << 31;
+/// In [`Reg::id`] of scalars: the value is that of the id plus [`Reg::off`], in 64 bits.
+pub(crate) const ADD_CONST_64: u32 = 1 << 31;
+/// As [`ADD_CONST_64`], the sum being of 32 bits; the id's value is one of 32 bits.
+pub(crate) const ADD_CONST_32: u32 = 1 << 30;
+/// Either (`BPF_ADD_CONST`).
+pub(crate) const ADD_CONST: u32 = ADD_CONST_64 | ADD_CONST_32;
 
 /// One register, or one spilled to a stack slot (`struct bpf_reg_state`).
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -152,8 +152,11 @@ impl Verifier<'_> {
                 continue;
             }
             let off = (spi as i64 + 1) * -8;
-            let text = if slot.is_full_spill() {
-                self.show_reg(&slot.reg, depth)
+            let text = if slot.is_spill() {
+                // Bytes beside a narrow spill come first: they have the higher addresses.
+                let beside = slot.kinds.iter().filter(|kind| **kind != SlotKind::Spill);
+                let beside: String = beside.map(|kind| kind_letter(*kind)).collect();
+                beside + &self.show_reg(&slot.reg, depth)
             } else if let Payload::Iter { state, .. } = slot.reg.payload {
                 format!("iter({state:?})").to_lowercase()
             } else if let (true, Some(kind)) = (slot.special().is_some(), slot.reg.dynptr()) {
