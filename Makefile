@@ -36,7 +36,8 @@ parity: ## compare with the running kernel (root): tables, objects, packets, ran
 	@$(CARGO) build --release --quiet -p towpath-tests
 	@$(TARGET)/release/parity tables
 	@$(TARGET)/release/parity objects
-	@$(TARGET)/release/parity random
+	@$(TARGET)/release/parity random --programs 125000
+	@$(TARGET)/release/parity speed
 
 release: ## build the `towpath` binary
 	@scripts/install-deps.sh demo

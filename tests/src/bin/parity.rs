@@ -34,6 +34,12 @@ enum What {
         #[arg(long)]
         unverified: bool,
     },
+    /// Time and memory of verification beside the kernel's.
+    Speed {
+        /// The longest programs to take.
+        #[arg(long, default_value_t = 20)]
+        count: usize,
+    },
     /// Random programs.
     Random {
         /// First seed.
@@ -71,6 +77,7 @@ fn main() -> ExitCode {
         What::Objects { packets, only, unverified } => {
             Ok(compare::objects(&kernel, &ObjectBudget { packets, only, unverified }))
         }
+        What::Speed { count } => Ok(compare::speed(&kernel, count)),
         What::Random { seed, programs, packets, unverified, failures } => {
             let budget = Budget { seed, programs, packets, unverified, failures_max: failures };
             Ok(compare::random(&kernel, &budget))

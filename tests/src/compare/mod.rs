@@ -3,9 +3,11 @@
 mod objects;
 mod random;
 mod report;
+mod speed;
 mod tables;
 
 pub use objects::{ObjectBudget, objects};
 pub use random::{Budget, random};
 pub use report::{Difference, Report};
+pub use speed::speed;
 pub use tables::tables;

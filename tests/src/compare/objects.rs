@@ -248,7 +248,7 @@ impl Court<'_> {
 }
 
 /// Sizes and inner maps that an object leaves to its own loader; true when there were any.
-fn prepare(linked: &mut Linked) -> bool {
+pub(super) fn prepare(linked: &mut Linked) -> bool {
     let mut maps: Vec<MapDef> = linked.maps.to_vec();
     let mut changed = false;
     for map in &mut maps {
