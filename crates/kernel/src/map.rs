@@ -18,6 +18,7 @@ pub struct MapSet {
     maps: Vec<KernelMap>,
     /// Slots that wait for their program to be loaded: map, slot, program's name.
     program_slots: Vec<(usize, u32, String)>,
+    blobs: BtfCache,
 }
 
 /// Why a map could not be made or filled.
@@ -80,7 +81,7 @@ impl MapSet {
         for definition in definitions {
             maps.push(KernelMap::create(definition, cpus, &mut blobs)?);
         }
-        let mut set = MapSet { maps, program_slots: Vec::new() };
+        let mut set = MapSet { maps, program_slots: Vec::new(), blobs };
         for (index, definition) in definitions.iter().enumerate() {
             set.fill(index, definition)?;
         }
@@ -90,6 +91,14 @@ impl MapSet {
     /// All maps, in the object's order.
     pub fn maps(&self) -> &[KernelMap] {
         &self.maps
+    }
+
+    /// The kernel's handle of types that the maps were made with. A program must be loaded with the
+    /// same: the kernel takes the types of two loads for different ones (`btf_is_projection_of`
+    /// apart), and a list's or tree's element then doesn't fit its root.
+    pub(crate) fn btf_fd(&self, btf: &Arc<Btf>) -> Option<&OwnedFd> {
+        let (_, fd) = self.blobs.loaded.iter().find(|(known, _)| Arc::ptr_eq(known, btf))?;
+        fd.as_deref()
     }
 
     /// Puts a loaded program into the slots that the object file reserves for it.
@@ -270,7 +279,7 @@ impl AsFd for KernelMap {
 }
 
 /// One `BPF_BTF_LOAD` for all maps that share a [`Btf`].
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct BtfCache {
     loaded: Vec<(Arc<Btf>, Option<Arc<OwnedFd>>)>,
 }

@@ -174,14 +174,19 @@ pub(crate) fn load(
     options: &LoadOptions,
 ) -> Result<KernelProgram, LoadError> {
     let image = Image::new(linked, maps, types)?;
-    let btf = if image.btf.is_empty() { None } else { Some(load_btf(&image.btf)?) };
+    let shared = linked.btf.as_ref().and_then(|btf| maps.btf_fd(btf));
+    let own = match shared {
+        None if !image.btf.is_empty() => Some(load_btf(&image.btf)?),
+        _ => None,
+    };
+    let btf = shared.or(own.as_ref());
     let ProgramKind::Xdp = options.kind;
     let numbers = ProgLoad {
         prog_type: PROG_TYPE_XDP,
         expected_attach_type: attach_number(linked.attach),
         prog_flags: options.prog_flags | if linked.has_frags { F_XDP_HAS_FRAGS } else { 0 },
         prog_name: object_name(&linked.name),
-        prog_btf_fd: btf.as_ref().map_or(0, |fd| number(fd.as_fd())),
+        prog_btf_fd: btf.map_or(0, |fd| number(fd.as_fd())),
         log_level: options.log_level,
         ..ProgLoad::default()
     };
@@ -189,7 +194,8 @@ pub(crate) fn load(
         insns: &image.insns,
         license: &image.license,
         func_info: &image.func_info,
-        line_info: &image.line_info,
+        // The shared blob has no strings for source lines.
+        line_info: if shared.is_some() { &[] } else { &image.line_info },
     };
     let load = || load_logged(&bytes, numbers, options);
     let (fd, log) = if options.without_perfmon {
