@@ -67,13 +67,12 @@ pub(super) fn data_map(
     if matches!(kind, DataSection::Rodata | DataSection::Kconfig) {
         def.flags = BPF_F_RDONLY_PROG;
     }
-    if let Some((id, vars)) = btf.and_then(|btf| btf.datasec(name).filter(|_| !name.is_empty())) {
+    if let Some(btf) = btf
+        && let Some((id, vars)) = btf.datasec(name)
+    {
         def.value_type = id;
-        let is_visible = |linkage| matches!(linkage, Linkage::Global);
-        let visible = vars.iter().any(|var| {
-            matches!(btf.map(|btf| btf.kind(var.ty)), Some(&Kind::Var { linkage, .. }) if is_visible(linkage))
-        });
-        if visible && kind != DataSection::Kconfig {
+        let is_global = |ty| matches!(btf.kind(ty), Kind::Var { linkage: Linkage::Global, .. });
+        if kind != DataSection::Kconfig && vars.iter().any(|var| is_global(var.ty)) {
             def.flags |= BPF_F_MMAPABLE;
         }
     }

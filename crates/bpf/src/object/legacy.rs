@@ -124,7 +124,7 @@ fn read(name: &str, bytes: &[u8]) -> Result<(MapDef, u32, Inner), ObjectError> {
     }
     if let Some(at) = bytes.iter().skip(known).position(|&byte| byte != 0) {
         let what = format!(
-            "its definition of {} bytes has something at byte {}, where no known struct has a field",
+            "its definition of {} bytes isn't 0 at byte {}, where no known struct has a field",
             bytes.len(),
             known + at
         );
