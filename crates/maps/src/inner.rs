@@ -18,6 +18,7 @@ use crate::fields::Fields;
 use crate::flags::BPF_ANY;
 use crate::hash::HashTable;
 use crate::map::Map;
+use crate::memory::Region;
 use crate::prog_array::number;
 use crate::qsbr::Domain;
 use crate::store::{Store, USER};
@@ -38,7 +39,7 @@ pub(crate) struct MapOfMaps {
 
 /// Handles by key; 0 is an empty slot.
 enum Slots {
-    Array(Box<[AtomicU64]>),
+    Array { words: Region, entries: u32 },
     Hash(Box<HashTable>),
 }
 
@@ -54,7 +55,8 @@ impl MapOfMaps {
     pub(crate) fn new(def: &MapDef, domain: &Arc<Domain>) -> Result<Self, Errno> {
         let template = def.inner.as_deref().ok_or(Errno::EBADF)?.clone();
         let slots = if def.kind == MapType::ArrayOfMaps {
-            Slots::Array((0..def.max_entries).map(|_| AtomicU64::new(0)).collect())
+            let words = Region::new(u64::from(def.max_entries) * 8)?;
+            Slots::Array { words, entries: def.max_entries }
         } else {
             let def = MapDef { value_size: 8, kind: MapType::Hash, ..def.clone() };
             Slots::Hash(Box::new(HashTable::new(&def, domain, Fields::default())?))
@@ -125,7 +127,10 @@ impl MapOfMaps {
 impl Slots {
     fn slot(&self, key: &[u8]) -> Option<&AtomicU64> {
         match self {
-            Slots::Array(slots) => slots.get(number(key) as usize),
+            Slots::Array { words, entries } => {
+                let index = number(key);
+                (index < *entries).then(|| words.word(index as usize * 8))
+            }
             Slots::Hash(_) => None,
         }
     }
@@ -133,7 +138,7 @@ impl Slots {
     /// The handle at a key; 0 when there is none.
     fn handle(&self, key: &[u8]) -> u64 {
         match self {
-            Slots::Array(_) => self.slot(key).map_or(0, |slot| slot.load(Ordering::Acquire)),
+            Slots::Array { .. } => self.slot(key).map_or(0, |slot| slot.load(Ordering::Acquire)),
             Slots::Hash(table) => {
                 let value = table.read(key, false).ok();
                 let word = value.as_ref().and_then(|value| value.bytes().first_chunk());
@@ -144,8 +149,8 @@ impl Slots {
 
     fn store(&self, key: &[u8], handle: u64, flags: u64) -> Result<(), Errno> {
         match self {
-            Slots::Array(_) if flags != BPF_ANY => Err(Errno::EINVAL),
-            Slots::Array(_) => {
+            Slots::Array { .. } if flags != BPF_ANY => Err(Errno::EINVAL),
+            Slots::Array { .. } => {
                 self.slot(key).ok_or(Errno::E2BIG)?.store(handle, Ordering::Release);
                 Ok(())
             }
@@ -155,7 +160,7 @@ impl Slots {
 
     fn clear(&self, key: &[u8]) -> Result<u64, Errno> {
         match self {
-            Slots::Array(_) => {
+            Slots::Array { .. } => {
                 let slot = self.slot(key).ok_or(Errno::E2BIG)?;
                 let old = slot.swap(0, Ordering::AcqRel);
                 if old == 0 { Err(Errno::ENOENT) } else { Ok(old) }
@@ -180,8 +185,8 @@ impl Store for MapOfMaps {
     fn update(&self, _worker: usize, key: &[u8], _value: &[u8], flags: u64) -> Result<(), Errno> {
         // The value is a descriptor, and there are none here: see `Map::insert_inner`.
         match &self.slots {
-            Slots::Array(_) if flags != BPF_ANY => Err(Errno::EINVAL),
-            Slots::Array(_) => {
+            Slots::Array { .. } if flags != BPF_ANY => Err(Errno::EINVAL),
+            Slots::Array { .. } => {
                 self.slots.slot(key).map_or(Err(Errno::E2BIG), |_| Err(Errno::EBADF))
             }
             Slots::Hash(_) => Err(Errno::EBADF),
@@ -203,14 +208,14 @@ impl Store for MapOfMaps {
 
     fn next_key(&self, key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
         match &self.slots {
-            Slots::Array(slots) => next_index(key, slots.len() as u32),
+            Slots::Array { entries, .. } => next_index(key, *entries),
             Slots::Hash(table) => table.next_key(key),
         }
     }
 
     fn count(&self) -> Option<u64> {
         match &self.slots {
-            Slots::Array(slots) => Some(slots.len() as u64),
+            Slots::Array { entries, .. } => Some(u64::from(*entries)),
             Slots::Hash(table) => table.count(),
         }
     }

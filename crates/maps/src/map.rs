@@ -430,7 +430,7 @@ impl Storage {
             MapType::Hash | MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash => {
                 Storage::Hash(HashTable::new(def, &options.domain, fields.clone())?)
             }
-            MapType::ProgArray => Storage::Programs(ProgArray::new(def, environment())),
+            MapType::ProgArray => Storage::Programs(ProgArray::new(def, environment())?),
             MapType::Devmap | MapType::Cpumap | MapType::Xskmap => {
                 Storage::Targets(TargetArray::new(def, environment())?)
             }

@@ -12,6 +12,7 @@ use crate::array::next_index;
 use crate::environment::Environment;
 use crate::flags::BPF_ANY;
 use crate::layout::Layout;
+use crate::memory::Region;
 use crate::store::Store;
 use crate::sync::{AtomicU32, Ordering};
 use crate::user::Value;
@@ -19,31 +20,37 @@ use crate::user::Value;
 /// Program ids by index; 0 is an empty slot.
 #[doc(alias = "BPF_MAP_TYPE_PROG_ARRAY")]
 pub(crate) struct ProgArray {
-    slots: Box<[AtomicU32]>,
+    /// A 32-bit id a slot.
+    slots: Region,
+    entries: u32,
     environment: Arc<dyn Environment>,
 }
 
 impl ProgArray {
-    pub(crate) fn new(def: &MapDef, environment: Arc<dyn Environment>) -> Self {
-        let slots = (0..def.max_entries).map(|_| AtomicU32::new(0)).collect();
-        ProgArray { slots, environment }
+    pub(crate) fn new(def: &MapDef, environment: Arc<dyn Environment>) -> Result<Self, Errno> {
+        let slots = Region::new(u64::from(def.max_entries) * 4)?;
+        Ok(ProgArray { slots, entries: def.max_entries, environment })
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> Option<&AtomicU32> {
+        (index < self.entries).then(|| self.slots.half(index as usize * 4))
     }
 
     /// The id of the program in a slot, if there is one.
     #[inline]
     pub(crate) fn program(&self, index: u32) -> Option<u32> {
-        let id = self.slots.get(index as usize)?.load(Ordering::Acquire);
+        let id = self.slot(index)?.load(Ordering::Acquire);
         (id != 0).then_some(id)
     }
 
     pub(crate) fn layout(&self) -> Layout {
-        Layout::Programs { base: self.slots.as_ptr() as u64, entries: self.slots.len() as u32 }
+        Layout::Programs { base: self.slots.base(), entries: self.entries }
     }
 
     /// Sets a slot to an id without asking the environment, as the object loader does.
     pub(crate) fn set(&self, index: u32, id: u32) -> Result<(), Errno> {
-        let slot = self.slots.get(index as usize).ok_or(Errno::E2BIG)?;
-        slot.store(id, Ordering::Release);
+        self.slot(index).ok_or(Errno::E2BIG)?.store(id, Ordering::Release);
         Ok(())
     }
 }
@@ -54,14 +61,14 @@ impl Store for ProgArray {
             return Err(Errno::EINVAL);
         }
         let (index, number) = (number(key), number(value));
-        if index as usize >= self.slots.len() {
+        if index >= self.entries {
             return Err(Errno::E2BIG);
         }
         self.set(index, self.environment.program(number, MapType::ProgArray)?)
     }
 
     fn delete(&self, _worker: usize, key: &[u8]) -> Result<(), Errno> {
-        let slot = self.slots.get(number(key) as usize).ok_or(Errno::E2BIG)?;
+        let slot = self.slot(number(key)).ok_or(Errno::E2BIG)?;
         if slot.swap(0, Ordering::AcqRel) == 0 { Err(Errno::ENOENT) } else { Ok(()) }
     }
 
@@ -71,7 +78,7 @@ impl Store for ProgArray {
     }
 
     fn next_key(&self, key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
-        next_index(key, self.slots.len() as u32)
+        next_index(key, self.entries)
     }
 }
 
