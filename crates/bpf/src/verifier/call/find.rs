@@ -103,7 +103,7 @@ impl Finder<'_> {
 
     fn members(&self, id: TypeId, base: u32, depth: u32, record: &mut Record) -> Option<()> {
         for (index, member) in self.btf.members(id).iter().enumerate() {
-            if member.bit_offset % 8 != 0 {
+            if !member.bit_offset.is_multiple_of(8) {
                 continue;
             }
             let offset = base.checked_add(member.bit_offset / 8)?;
@@ -182,7 +182,7 @@ impl Finder<'_> {
             return Some(());
         }
         let seen = record.unique(kind).is_some() || count > 1;
-        if offset % align != 0 || (kind.is_unique() && seen) || count > FIELDS_MAX as u32 {
+        if !offset.is_multiple_of(align) || (kind.is_unique() && seen) || count > FIELDS_MAX as u32 {
             return None;
         }
         let target = match kind {
@@ -227,7 +227,7 @@ impl Finder<'_> {
         }
         let id = self.btf.resolve(inner);
         if !matches!(self.btf.kind(id), Kind::Composite { union: false, .. } | Kind::Fwd { .. })
-            || offset % 8 != 0
+            || !offset.is_multiple_of(8)
             || count > FIELDS_MAX as u32
         {
             return None;

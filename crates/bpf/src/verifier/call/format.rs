@@ -9,7 +9,7 @@ impl Verifier<'_> {
     /// The format in r3 must suit the number of values that r5 gives (`check_bpf_snprintf_call`).
     pub(super) fn check_snprintf(&self) -> Result<()> {
         let bytes = self.reg(5).var.tnum.value;
-        if bytes % 8 != 0 {
+        if !bytes.is_multiple_of(8) {
             let message = format!("bpf_snprintf data of {bytes} bytes is not a multiple of 8");
             return Err(self.reject(Errno::EINVAL, message));
         }
