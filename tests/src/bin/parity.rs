@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use towpath_kernel::Kernel;
-use towpath_tests::compare::{self, Budget, ObjectBudget};
+use towpath_tests::compare::{self, Budget, MutantBudget, ObjectBudget};
 
 /// Parity of Towpath with the running kernel, the arbiter.
 #[derive(Parser)]
@@ -39,6 +39,21 @@ enum What {
         /// The longest programs to take.
         #[arg(long, default_value_t = 20)]
         count: usize,
+    },
+    /// Programs of these objects, changed a little: verdicts only.
+    Mutants {
+        /// Object files.
+        #[arg(required = true)]
+        objects: Vec<std::path::PathBuf>,
+        /// First seed.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Changed forms of each program.
+        #[arg(long, default_value_t = 100)]
+        mutants: u64,
+        /// Differences to print.
+        #[arg(long, default_value_t = 20)]
+        failures: usize,
     },
     /// Random programs.
     Random {
@@ -78,6 +93,10 @@ fn main() -> ExitCode {
             Ok(compare::objects(&kernel, &ObjectBudget { packets, only, unverified }))
         }
         What::Speed { count } => Ok(compare::speed(&kernel, count)),
+        What::Mutants { objects, seed, mutants, failures } => {
+            let budget = MutantBudget { objects, seed, mutants, failures_max: failures };
+            Ok(compare::mutants(&kernel, &budget))
+        }
         What::Random { seed, programs, packets, unverified, failures } => {
             let budget = Budget { seed, programs, packets, unverified, failures_max: failures };
             Ok(compare::random(&kernel, &budget))

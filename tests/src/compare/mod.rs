@@ -1,11 +1,13 @@
 //! The comparisons, one module each, and the report they share.
 
+mod mutants;
 mod objects;
 mod random;
 mod report;
 mod speed;
 mod tables;
 
+pub use mutants::{MutantBudget, mutants};
 pub use objects::{ObjectBudget, objects};
 pub use random::{Budget, random};
 pub use report::{Difference, Report};

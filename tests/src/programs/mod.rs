@@ -10,7 +10,7 @@ mod fragments;
 mod generate;
 mod helpers;
 mod memory;
-mod mutate;
+pub mod mutate;
 mod state;
 
 use std::sync::Arc;

@@ -28,6 +28,34 @@ pub(super) fn damage(insns: &mut Vec<Insn>, random: &mut Random) {
     }
 }
 
+/// As `damage`, for programs whose functions must stay where they are: nothing is taken out, and
+/// calls and references go to other kfuncs and maps of the object.
+pub fn disturb(insns: &mut [Insn], kfuncs: usize, maps: usize, random: &mut Random) {
+    for _ in 0..=random.below(2) {
+        let at = random.below(insns.len());
+        let behind_wide = at > 0 && insns[at - 1].is_ld_imm64();
+        let insn = &mut insns[at];
+        if insn.code == 0 || behind_wide {
+            continue;
+        }
+        if insn.is_map_ref() && maps > 0 {
+            insn.imm = random.below(maps) as i32;
+        } else if insn.is_ld_imm64() {
+            continue;
+        } else if insn.is_kfunc_call() && kfuncs > 0 && !random.one_in(4) {
+            insn.imm = random.below(kfuncs) as i32;
+        } else if random.one_in(4) && insn.op() != BPF_EXIT {
+            *insn = Insn::new(BPF_JMP | BPF_JA, 0, 0, 0, 0);
+        } else {
+            match insn.class() {
+                BPF_LDX | BPF_ST | BPF_STX => damage_access(insn, random),
+                BPF_JMP | BPF_JMP32 => damage_jump(insn, random),
+                _ => damage_arithmetic(insn, random),
+            }
+        }
+    }
+}
+
 fn damage_access(insn: &mut Insn, random: &mut Random) {
     match random.below(5) {
         0 => insn.dst = random.below(11) as u8,

@@ -182,7 +182,8 @@ impl Finder<'_> {
             return Some(());
         }
         let seen = record.unique(kind).is_some() || count > 1;
-        if !offset.is_multiple_of(align) || (kind.is_unique() && seen) || count > FIELDS_MAX as u32 {
+        if !offset.is_multiple_of(align) || (kind.is_unique() && seen) || count > FIELDS_MAX as u32
+        {
             return None;
         }
         let target = match kind {
