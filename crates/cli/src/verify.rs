@@ -150,7 +150,7 @@ fn print(line: &Line<'_>, log: &str, output: &mut Output) -> Result<(), CliError
     let place = format!("{} ({})", line.object, line.section);
     output.line(&format!("{verdict}  {name} {cost}  {}", style.dim(&place)))?;
     let Some(reason) = &line.reason else { return Ok(()) };
-    output.line(&format!("  {}", reason.message))?;
+    output.prose("", &reason.message)?;
     if let Some(insn) = reason.insn {
         let source = reason.source.as_deref().unwrap_or("no line information");
         output.line(&format!("  at instruction {insn}, {}", style.source(source)))?;
@@ -159,7 +159,7 @@ fn print(line: &Line<'_>, log: &str, output: &mut Output) -> Result<(), CliError
         output.line(&format!("  known here: {}", reason.registers))?;
     }
     if !reason.hint.is_empty() {
-        output.line(&format!("  hint: {}", reason.hint))?;
+        output.prose("hint: ", &reason.hint)?;
     }
     Ok(())
 }

@@ -1,9 +1,10 @@
-//! What is in maps, read from ours or from the running kernel's, as JSON.
+//! What is in maps, ours or the running kernel's, element by element: a full map of a million
+//! elements is never in memory a second time.
 
 use std::net::IpAddr;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use serde::Serialize;
-use serde::ser::SerializeMap as _;
 use serde_json::{Value as Json, json};
 use towpath_bpf::MapDef;
 use towpath_bpf::program::MapType;
@@ -16,20 +17,24 @@ use crate::error::CliError;
 use crate::suggest;
 
 /// The contents of an object's maps.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Contents {
-    pub(super) maps: Vec<MapContents>,
+    maps: Vec<MapContents>,
 }
 
 /// The contents of one map.
 #[derive(Debug)]
 pub(super) struct MapContents {
-    pub(super) name: String,
-    pub(super) kind: MapType,
-    pub(super) max_entries: u32,
-    /// Arrays: entries that were never written are all zero, and of no interest to a reader.
-    pub(super) has_all_keys: bool,
-    pub(super) entries: Vec<Entry>,
+    def: MapDef,
+    source: Source,
+}
+
+/// Where elements come from.
+#[derive(Debug)]
+enum Source {
+    Ours(Arc<Map>, Program),
+    /// Copied out of the kernel before its map went away.
+    Kernel(Vec<(Vec<u8>, Value)>),
 }
 
 /// One element.
@@ -40,7 +45,6 @@ pub(super) struct Entry {
     /// The key as people write it, when that is not what the JSON says.
     pub(super) label: Option<String>,
     pub(super) held: Held,
-    pub(super) is_zero: bool,
 }
 
 /// What an element holds.
@@ -49,14 +53,26 @@ pub(super) enum Held {
     One(Json),
     /// One value for each CPU.
     PerCpu(Vec<Json>),
-    Map(MapContents),
+    Map(Box<MapContents>),
 }
 
+/// An element that is made readable only if somebody wants to read it: most are just counted.
+pub(super) struct Element<'a> {
+    /// Nothing but zero bytes: in an array, never written.
+    pub(super) is_zero: bool,
+    /// Makes it readable.
+    pub(super) read: &'a dyn Fn() -> Entry,
+}
+
+/// Called with each element until it breaks.
+pub(super) type Visit<'a> = &'a mut dyn FnMut(Element<'_>) -> ControlFlow<()>;
+
 impl Contents {
-    /// Of the maps of a program that the interpreter ran. Queues and stacks are emptied by this.
+    /// Of the maps of a program that the interpreter ran. Looking at queues and stacks empties
+    /// them.
     pub(crate) fn of(program: &Program, names: &[String]) -> Self {
         let maps = program.maps().maps().iter().filter(|map| is_shown(map.def(), names));
-        Contents { maps: maps.map(|map| contents_of(map, program)).collect() }
+        Contents { maps: maps.map(|map| MapContents::ours(map, program)).collect() }
     }
 
     /// Of maps in the running kernel.
@@ -69,44 +85,14 @@ impl Contents {
         let pairs = defs.iter().zip(maps.maps()).filter(|(def, _)| is_shown(def, names));
         let contents = pairs.map(|(def, map)| {
             let entries = map.entries(def.max_entries as usize).unwrap_or_default();
-            let entries = entries
-                .into_iter()
-                .map(|(key, value)| plain_entry(def, &key, &split(def, &value, cpus)));
-            map_contents(def, entries.collect())
+            let entries = entries.into_iter().map(|(key, value)| (key, split(def, &value, cpus)));
+            MapContents { def: def.clone(), source: Source::Kernel(entries.collect()) }
         });
         Contents { maps: contents.collect() }
     }
-}
 
-impl Serialize for Contents {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_map(Some(self.maps.len()))?;
-        for map in &self.maps {
-            object.serialize_entry(&map.name, &map.entries)?;
-        }
-        object.end()
-    }
-}
-
-impl Serialize for Entry {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Entry { key, label: _, held, is_zero: _ } = self;
-        let (name, value) = match held {
-            Held::One(value) if key.is_none() => return value.serialize(serializer),
-            Held::One(value) => ("value", value.clone()),
-            Held::Map(inner) => ("value", json!(inner.entries)),
-            Held::PerCpu(values) => {
-                let values = values.iter().enumerate();
-                (
-                    "values",
-                    values.map(|(cpu, value)| json!({ "cpu": cpu, "value": value })).collect(),
-                )
-            }
-        };
-        let mut object = serializer.serialize_map(Some(2))?;
-        object.serialize_entry("key", key)?;
-        object.serialize_entry(name, &value)?;
-        object.end()
+    pub(super) fn maps(&self) -> &[MapContents] {
+        &self.maps
     }
 }
 
@@ -130,41 +116,65 @@ pub(crate) fn check_names(names: &[String], maps: &[MapDef]) -> Result<(), CliEr
     Ok(())
 }
 
-fn contents_of(map: &Map, program: &Program) -> MapContents {
-    let def = map.def();
-    let entries = match def.kind {
-        MapType::ArrayOfMaps | MapType::HashOfMaps => inner_entries(map, program),
-        MapType::Devmap | MapType::DevmapHash => target_entries(map, "ifindex", program),
-        MapType::Cpumap => target_entries(map, "qsize", program),
-        MapType::ProgArray => program_entries(map, program),
-        MapType::Queue | MapType::Stack => queue_entries(map),
-        _ => map.user().entries().map(|(key, value)| plain_entry(def, &key, &value)).collect(),
+impl MapContents {
+    fn ours(map: &Arc<Map>, program: &Program) -> Self {
+        let source = Source::Ours(Arc::clone(map), program.clone());
+        MapContents { def: map.def().clone(), source }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.def.name
+    }
+
+    pub(super) fn kind(&self) -> MapType {
+        self.def.kind
+    }
+
+    pub(super) fn max_entries(&self) -> u32 {
+        self.def.max_entries
+    }
+
+    /// Visits the elements, in the map's order.
+    pub(super) fn for_each(&self, visit: Visit<'_>) {
+        let (map, program) = match &self.source {
+            Source::Ours(map, program) => (map, program),
+            Source::Kernel(entries) => {
+                let mut entries = entries.iter();
+                let _end = entries.try_for_each(|(key, value)| plain(&self.def, key, value, visit));
+                return;
+            }
+        };
+        match map.kind() {
+            MapType::ArrayOfMaps | MapType::HashOfMaps => inner_maps(map, program, visit),
+            MapType::Devmap | MapType::DevmapHash => targets(map, "ifindex", program, visit),
+            MapType::Cpumap => targets(map, "qsize", program, visit),
+            MapType::ProgArray => programs(map, program, visit),
+            MapType::Queue | MapType::Stack => queue(map, visit),
+            _ => {
+                let user = map.user();
+                let mut entries = user.entries();
+                let _end =
+                    entries.try_for_each(|(key, value)| plain(&self.def, &key, &value, visit));
+            }
+        }
+    }
+}
+
+fn plain(def: &MapDef, key: &[u8], value: &Value, visit: Visit<'_>) -> ControlFlow<()> {
+    let read = || {
+        let mut values: Vec<Json> =
+            value.cpus().iter().map(|bytes| typed::value_to_json(def, bytes)).collect();
+        Entry {
+            key: Some(typed::key_to_json(def, key)),
+            label: if def.kind == MapType::LpmTrie { prefix(key) } else { None },
+            held: match is_per_cpu(def.kind) {
+                true => Held::PerCpu(values),
+                false => Held::One(values.pop().unwrap_or(Json::Null)),
+            },
+        }
     };
-    map_contents(def, entries)
-}
-
-fn map_contents(def: &MapDef, entries: Vec<Entry>) -> MapContents {
-    MapContents {
-        name: def.name.clone(),
-        kind: def.kind,
-        max_entries: def.max_entries,
-        has_all_keys: matches!(def.kind, MapType::Array | MapType::PercpuArray),
-        entries,
-    }
-}
-
-fn plain_entry(def: &MapDef, key: &[u8], value: &Value) -> Entry {
-    let mut values: Vec<Json> =
-        value.cpus().iter().map(|bytes| typed::value_to_json(def, bytes)).collect();
-    Entry {
-        key: Some(typed::key_to_json(def, key)),
-        label: if def.kind == MapType::LpmTrie { prefix(key) } else { None },
-        is_zero: value.cpus().iter().all(|bytes| bytes.iter().all(|byte| *byte == 0)),
-        held: match is_per_cpu(def.kind) {
-            true => Held::PerCpu(values),
-            false => Held::One(values.pop().unwrap_or(Json::Null)),
-        },
-    }
+    let is_zero = value.cpus().iter().all(|bytes| bytes.iter().all(|byte| *byte == 0));
+    visit(Element { is_zero, read: &read })
 }
 
 /// A key of a longest-prefix trie: `10.0.0.0/8`, when it has the size of an address.
@@ -178,38 +188,45 @@ fn prefix(key: &[u8]) -> Option<String> {
     Some(format!("{address}/{}", u32::from_le_bytes(*length)))
 }
 
-fn inner_entries(map: &Map, program: &Program) -> Vec<Entry> {
+fn special(visit: Visit<'_>, read: &dyn Fn() -> Entry) -> ControlFlow<()> {
+    visit(Element { is_zero: false, read })
+}
+
+fn keyed(key: Json, held: Held) -> Entry {
+    Entry { key: Some(key), label: None, held }
+}
+
+fn inner_maps(map: &Map, program: &Program, visit: Visit<'_>) {
     let keys: Vec<Vec<u8>> = map.user().entries().map(|(key, _id)| key).collect();
-    let entries = keys.iter().filter_map(|key| {
-        let inner = map.inner(key)?;
-        Some(Entry {
-            key: Some(typed::key_to_json(map.def(), key)),
-            label: None,
-            held: Held::Map(contents_of(&inner, program)),
-            is_zero: false,
+    let _end = keys.iter().try_for_each(|key| {
+        let Some(inner) = map.inner(key) else { return ControlFlow::Continue(()) };
+        special(visit, &|| {
+            let inner = Box::new(MapContents::ours(&inner, program));
+            keyed(typed::key_to_json(map.def(), key), Held::Map(inner))
         })
     });
-    entries.collect()
 }
 
-fn target_entries(map: &Map, word: &str, program: &Program) -> Vec<Entry> {
-    let entries = map.targets().into_iter().map(|(key, target)| {
-        let mut value = json!({ word: target.number });
-        if let Some(name) = program_name(program, target.id) {
-            value["prog"] = name.into();
-        }
-        Entry { key: Some(key.into()), label: None, held: Held::One(value), is_zero: false }
+fn targets(map: &Map, word: &str, program: &Program, visit: Visit<'_>) {
+    let _end = map.targets().into_iter().try_for_each(|(key, target)| {
+        special(visit, &|| {
+            let mut value = json!({ word: target.number });
+            if let Some(name) = program_name(program, target.id) {
+                value["prog"] = name.into();
+            }
+            keyed(key.into(), Held::One(value))
+        })
     });
-    entries.collect()
 }
 
-fn program_entries(map: &Map, program: &Program) -> Vec<Entry> {
-    let slots = (0..map.max_entries()).filter_map(|slot| Some((slot, map.program(slot)?)));
-    let entries = slots.map(|(slot, id)| {
-        let name = program_name(program, id).map_or(Json::Null, Json::String);
-        Entry { key: Some(slot.into()), label: None, held: Held::One(name), is_zero: false }
+fn programs(map: &Map, program: &Program, visit: Visit<'_>) {
+    let mut slots = (0..map.max_entries()).filter_map(|slot| Some((slot, map.program(slot)?)));
+    let _end = slots.try_for_each(|(slot, id)| {
+        special(visit, &|| {
+            let name = program_name(program, id).map_or(Json::Null, Json::String);
+            keyed(slot.into(), Held::One(name))
+        })
     });
-    entries.collect()
 }
 
 fn program_name(program: &Program, id: u32) -> Option<String> {
@@ -217,17 +234,18 @@ fn program_name(program: &Program, id: u32) -> Option<String> {
 }
 
 /// Everything in a queue or stack, in the order in which pushing it would make it again.
-fn queue_entries(map: &Map) -> Vec<Entry> {
-    let mut entries = Vec::new();
+fn queue(map: &Map, visit: Visit<'_>) {
+    let mut values = Vec::new();
     let mut bytes = vec![0; map.value_size() as usize];
-    while entries.len() < map.max_entries() as usize && map.pop(&mut bytes).is_ok() {
-        let value = typed::value_to_json(map.def(), &bytes);
-        entries.push(Entry { key: None, label: None, held: Held::One(value), is_zero: false });
+    while values.len() < map.max_entries() as usize && map.pop(&mut bytes).is_ok() {
+        values.push(typed::value_to_json(map.def(), &bytes));
     }
     if map.kind() == MapType::Stack {
-        entries.reverse();
+        values.reverse();
     }
-    entries
+    let _end = values.iter().try_for_each(|value: &Json| {
+        special(visit, &|| Entry { key: None, label: None, held: Held::One(value.clone()) })
+    });
 }
 
 /// The values of an element as the kernel gives them: one after the other, padded to 8 bytes.

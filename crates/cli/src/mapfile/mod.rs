@@ -16,6 +16,7 @@
 mod contents;
 mod fill;
 mod parse;
+mod serial;
 mod show;
 mod typed;
 

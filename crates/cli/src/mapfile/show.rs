@@ -1,7 +1,8 @@
 //! Map contents for people: a table for each map, a column for each field of flat structs.
 
-use serde_json::Value as Json;
+use std::ops::ControlFlow;
 
+use serde_json::Value as Json;
 use towpath_bpf::program::MapType;
 
 use super::contents::{Contents, Entry, Held, MapContents};
@@ -11,8 +12,8 @@ use crate::output::{Align, Output, Table, grouped};
 impl Contents {
     /// Prints all maps. Without `-v`, long maps are cut and zero entries of arrays left out.
     pub(crate) fn print(&self, output: &mut Output) -> Result<(), CliError> {
-        for map in self.maps.iter().filter(|map| is_listed(map.kind)) {
-            print_map(&map.name, map, output)?;
+        for map in self.maps().iter().filter(|map| is_listed(map.kind())) {
+            print_map(map.name(), map, output)?;
         }
         Ok(())
     }
@@ -30,18 +31,68 @@ fn is_listed(kind: MapType) -> bool {
     )
 }
 
-fn print_map(name: &str, map: &MapContents, output: &mut Output) -> Result<(), CliError> {
-    let all = output.verbose > 0;
-    let zeroes = !map.has_all_keys || output.verbose > 1;
-    let shown: Vec<&Entry> = map.entries.iter().filter(|entry| zeroes || !entry.is_zero).collect();
-    let limit = if all { usize::MAX } else { ROWS_SHOWN };
-    let heading = output.style.bold(name);
-    output.line(&format!("\n{heading} ({}): {}", map.kind.name(), summary(map, shown.len())))?;
-    if matches!(map.kind, MapType::ArrayOfMaps | MapType::HashOfMaps) {
-        return print_inner_maps(name, &shown, limit, output);
+/// The part of a map that fits, and how much there is.
+struct Shown {
+    entries: Vec<Entry>,
+    /// Elements that would be shown if there were room.
+    count: usize,
+    /// All elements, zero ones of arrays included.
+    total: usize,
+}
+
+impl Shown {
+    fn new(map: &MapContents, verbose: u8) -> Self {
+        let has_all_keys = matches!(map.kind(), MapType::Array | MapType::PercpuArray);
+        let zeroes = !has_all_keys || verbose > 1;
+        let limit = if verbose > 0 { usize::MAX } else { ROWS_SHOWN };
+        let mut shown = Shown { entries: Vec::new(), count: 0, total: 0 };
+        map.for_each(&mut |element| {
+            shown.total += 1;
+            if zeroes || !element.is_zero {
+                shown.count += 1;
+                if shown.entries.len() < limit {
+                    shown.entries.push((element.read)());
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        shown
     }
+
+    fn summary(&self, map: &MapContents) -> String {
+        let max = grouped(map.max_entries().into());
+        let all =
+            if map.max_entries() == 1 { "1 entry".to_owned() } else { format!("{max} entries") };
+        let has_all_keys = matches!(map.kind(), MapType::Array | MapType::PercpuArray);
+        match self.count {
+            0 if self.total > 0 => format!("{all}, all zero"),
+            0 => "empty".to_owned(),
+            count if !has_all_keys => format!("{} of {all}", grouped(count as u64)),
+            count if count == self.total => all,
+            count => format!("{all}, {} not zero", grouped(count as u64)),
+        }
+    }
+}
+
+fn print_map(name: &str, map: &MapContents, output: &mut Output) -> Result<(), CliError> {
+    let shown = Shown::new(map, output.verbose);
+    let heading = output.style.bold(name);
+    output.line(&format!("\n{heading} ({}): {}", map.kind().name(), shown.summary(map)))?;
+    if matches!(map.kind(), MapType::ArrayOfMaps | MapType::HashOfMaps) {
+        print_inner_maps(name, &shown.entries, output)?;
+    } else {
+        print_entries(&shown.entries, output)?;
+    }
+    match shown.count - shown.entries.len() {
+        0 => Ok(()),
+        more => output.line(&format!("  ... {} more; -v shows all", grouped(more as u64))),
+    }
+}
+
+fn print_entries(entries: &[Entry], output: &mut Output) -> Result<(), CliError> {
+    let each_cpu = output.verbose > 0;
     let rows: Vec<Vec<(String, String)>> =
-        shown.iter().take(limit).flat_map(|entry| rows_of(entry, all)).collect();
+        entries.iter().flat_map(|entry| rows_of(entry, each_cpu)).collect();
     let Some(first) = rows.first() else { return Ok(()) };
     let mut names: Vec<String> = first.iter().map(|(name, _)| name.clone()).collect();
     // Rows that differ in shape cannot share columns of fields.
@@ -50,7 +101,7 @@ fn print_map(name: &str, map: &MapContents, output: &mut Output) -> Result<(), C
     } else {
         names = vec!["key".to_owned(), "value".to_owned()];
         let key = |entry: &Entry| entry.key.as_ref().map_or_else(String::new, text);
-        shown.iter().take(limit).map(|entry| vec![key(entry), text(&merged(entry))]).collect()
+        entries.iter().map(|entry| vec![key(entry), text(&merged(entry))]).collect()
     };
     let numeric = |column: usize| {
         rows.iter().all(|row| row[column].chars().all(|c| c.is_ascii_digit() || c == '-'))
@@ -64,41 +115,16 @@ fn print_map(name: &str, map: &MapContents, output: &mut Output) -> Result<(), C
     for row in rows {
         table.row(row);
     }
-    output.table(&table)?;
-    print_more(shown.len(), limit, output)
+    output.table(&table)
 }
 
-fn print_inner_maps(
-    name: &str,
-    entries: &[&Entry],
-    limit: usize,
-    output: &mut Output,
-) -> Result<(), CliError> {
-    for entry in entries.iter().take(limit) {
+fn print_inner_maps(name: &str, entries: &[Entry], output: &mut Output) -> Result<(), CliError> {
+    for entry in entries {
         if let (Some(key), Held::Map(inner)) = (&entry.key, &entry.held) {
             print_map(&format!("{name}[{}]", text(key)), inner, output)?;
         }
     }
-    print_more(entries.len(), limit, output)
-}
-
-fn print_more(count: usize, limit: usize, output: &mut Output) -> Result<(), CliError> {
-    if count <= limit {
-        return Ok(());
-    }
-    output.line(&format!("  ... {} more; -v shows all", grouped((count - limit) as u64)))
-}
-
-fn summary(map: &MapContents, shown: usize) -> String {
-    let max = grouped(map.max_entries.into());
-    let all = if map.max_entries == 1 { "1 entry".to_owned() } else { format!("{max} entries") };
-    match map.entries.len() {
-        0 => "empty".to_owned(),
-        count if !map.has_all_keys => format!("{} of {all}", grouped(count as u64)),
-        _ if shown == 0 => format!("{all}, all zero"),
-        count if shown == count => all,
-        _ => format!("{all}, {} not zero", grouped(shown as u64)),
-    }
+    Ok(())
 }
 
 fn has_names(row: &[(String, String)], names: &[String]) -> bool {
@@ -138,7 +164,7 @@ fn merged(entry: &Entry) -> Json {
             let total = values.iter().cloned().reduce(|total, value| sum(&total, &value));
             total.unwrap_or(Json::Null)
         }
-        Held::Map(inner) => Json::String(format!("{} entries", inner.entries.len())),
+        Held::Map(_) => Json::Null,
     }
 }
 

@@ -45,6 +45,23 @@ impl Output {
         self.bytes(b"\n")
     }
 
+    /// Prints prose behind a label, indented, broken between words.
+    pub(crate) fn prose(&mut self, label: &str, text: &str) -> Result<(), CliError> {
+        let indent = "  ".len() + label.len();
+        let mut line = format!("  {label}");
+        for word in text.split_whitespace() {
+            let is_first = line.len() == indent;
+            if !is_first && line.chars().count() + 1 + word.chars().count() > PROSE_COLUMNS {
+                self.line(&line)?;
+                line = " ".repeat(indent);
+            } else if !is_first {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        self.line(&line)
+    }
+
     /// Prints a JSON document: on one line, or over several with `--pretty`.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), CliError> {
         let result = if self.pretty {
@@ -89,3 +106,6 @@ impl Output {
         self.stdout.flush().map_err(CliError::Stdout)
     }
 }
+
+/// Prose is no easier to read in wider lines.
+const PROSE_COLUMNS: usize = 96;

@@ -1,11 +1,15 @@
 //! The outcome of a run, as a table or as JSON.
 
-use serde_json::{Map as Object, Value, json};
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Map as Object, Value};
 use towpath_xdp::Program;
 
 use super::tally::{ACTIONS, Tally};
 use crate::args::RunArgs;
 use crate::error::CliError;
+use crate::events::Events;
 use crate::mapfile::Contents;
 use crate::output::{Align, Output, Table, grouped, in_bytes};
 
@@ -20,9 +24,7 @@ pub(super) fn print(
 ) -> Result<(), CliError> {
     if output.json {
         let mut document = document(args, program, tally, output.verbose);
-        if let Some(error) = broken {
-            document["error"] = error.to_string().into();
-        }
+        document.error = broken.map(ToString::to_string);
         return output.json(&document);
     }
     print_heading(args, program, tally, output)?;
@@ -56,32 +58,44 @@ pub(crate) fn print_trace(lines: &[String], output: &mut Output) -> Result<(), C
     Ok(())
 }
 
-fn document(args: &RunArgs, program: &Program, tally: &Tally, verbose: u8) -> Value {
-    let verdicts: Object<String, Value> = ACTIONS
-        .iter()
-        .zip(&tally.verdicts)
-        .map(|(action, count)| (action.name().to_owned(), count.frames.into()))
-        .collect();
-    let targets: Object<String, Value> =
-        tally.targets.iter().map(|(target, count)| (target.clone(), count.frames.into())).collect();
-    let mut document = json!({
-        "frames": tally.frames,
-        "bytes": tally.bytes,
-        "verdicts": verdicts,
-        "ns_per_frame": (tally.ns_per_frame() * 10.0).round() / 10.0,
-        "maps": null,
-        "targets": targets,
-        "events": tally.events,
-        "skipped": tally.skipped.values().sum::<u64>(),
-        "cut_short": tally.cut_short,
-    });
-    if let Some(names) = &args.surroundings.dump_maps {
-        document["maps"] = json!(Contents::of(program, names));
+/// The `--json` document.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    frames: u64,
+    bytes: u64,
+    /// In the order of the actions' numbers.
+    verdicts: Object<String, Value>,
+    ns_per_frame: f64,
+    maps: Option<Contents>,
+    targets: BTreeMap<&'a str, u64>,
+    events: &'a Events,
+    skipped: u64,
+    cut_short: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+fn document<'a>(args: &RunArgs, program: &Program, tally: &'a Tally, verbose: u8) -> Document<'a> {
+    let verdicts = ACTIONS.iter().zip(&tally.verdicts);
+    let targets = tally.targets.iter();
+    let names = args.surroundings.dump_maps.as_deref();
+    Document {
+        frames: tally.frames,
+        bytes: tally.bytes,
+        verdicts: verdicts
+            .map(|(action, count)| (action.name().to_owned(), count.frames.into()))
+            .collect(),
+        ns_per_frame: (tally.ns_per_frame() * 10.0).round() / 10.0,
+        maps: names.map(|names| Contents::of(program, names)),
+        targets: targets.map(|(target, count)| (target.as_str(), count.frames)).collect(),
+        events: &tally.events,
+        skipped: tally.skipped.values().sum(),
+        cut_short: tally.cut_short,
+        trace: (verbose > 0).then(|| program.surroundings().trace.take()),
+        error: None,
     }
-    if verbose > 0 {
-        document["trace"] = program.surroundings().trace.take().into();
-    }
-    document
 }
 
 fn print_heading(
