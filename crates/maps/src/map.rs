@@ -15,7 +15,7 @@ use crate::bloom::Bloom;
 use crate::check;
 use crate::environment::{AnyEnvironment, Environment};
 use crate::error::MapError;
-use crate::fields::{Field, FieldKind, Fields, ReleaseField};
+use crate::fields::{Field, Fields, ReleaseField};
 use crate::flags::BPF_F_RDONLY_PROG;
 use crate::hash::HashTable;
 use crate::inner::MapOfMaps;
@@ -356,9 +356,10 @@ impl Map {
         User { map: self, _reader: self.domain.guard() }
     }
 
-    /// `BPF_MAP_FREEZE`: user space can no longer write. `EBUSY` when it is frozen already.
+    /// `BPF_MAP_FREEZE`: user space can no longer write. `EBUSY` when it is frozen already,
+    /// `ENOTSUPP` when values have special fields.
     pub fn freeze(&self) -> Result<(), Errno> {
-        if self.fields.list().iter().any(|field| field.kind != FieldKind::SpinLock) {
+        if !self.fields.list().is_empty() {
             return Err(Errno::ENOTSUPP);
         }
         if self.frozen.swap(true, Relaxed) { Err(Errno::EBUSY) } else { Ok(()) }

@@ -346,8 +346,12 @@ impl Store for HashTable {
     }
 
     fn read(&self, key: &[u8], locked: bool) -> Result<Value, Errno> {
-        let element = self.table.find(self.hash(key), key);
-        if element == NIL { Err(Errno::ENOENT) } else { Ok(self.copy_out(element, locked)) }
+        let hash = self.hash(key);
+        // Reuse under the copy would bring another key's value.
+        self.table.pool.unless_reused(|| {
+            let element = self.table.find(hash, key);
+            if element == NIL { Err(Errno::ENOENT) } else { Ok(self.copy_out(element, locked)) }
+        })
     }
 
     fn write(&self, key: &[u8], value: &Value, flags: u64) -> Result<(), Errno> {

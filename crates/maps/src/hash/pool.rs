@@ -118,6 +118,19 @@ impl Pool {
         self.region.half(self.offset(element) + field)
     }
 
+    /// What `read` gives when no element was reused under it.
+    #[inline]
+    pub(crate) fn unless_reused<T>(&self, mut read: impl FnMut() -> T) -> T {
+        loop {
+            let reuses = self.reuses();
+            let result = read();
+            fence(Acquire);
+            if self.reuses() == reuses {
+                return result;
+            }
+        }
+    }
+
     /// Number of reuses under a reader. Read it before a walk and, after an acquire fence, behind
     /// it: when it changed, the walk may have gone astray.
     #[inline]

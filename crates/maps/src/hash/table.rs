@@ -13,7 +13,7 @@ use crate::hash::hasher::Hasher;
 use crate::hash::pool::{HEADER_BYTES, NIL, Pool, header};
 use crate::memory::Region;
 use crate::qsbr::Domain;
-use crate::sync::{AtomicU32, Ordering, fence};
+use crate::sync::{AtomicU32, Ordering};
 
 /// Bytes of a bucket: the index of the first element, then the lock word.
 pub(crate) const BUCKET_BYTES: usize = 8;
@@ -57,14 +57,7 @@ impl Table {
     /// The element of a key, or [`NIL`]. Lock-free.
     #[inline]
     pub(crate) fn find(&self, hash: u32, key: &[u8]) -> u32 {
-        loop {
-            let reuses = self.pool.reuses();
-            let found = self.walk(self.head(hash & self.mask), hash, key);
-            fence(Ordering::Acquire);
-            if self.pool.reuses() == reuses {
-                return found;
-            }
-        }
+        self.pool.unless_reused(|| self.walk(self.head(hash & self.mask), hash, key))
     }
 
     /// Locks the bucket of a hash.
@@ -105,17 +98,13 @@ impl Table {
     /// The element after `key` in the order of buckets, or the first one when `key` is `None` or
     /// not there; its key goes to `out`. `false` when there is none (`htab_map_get_next_key`).
     pub(crate) fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> bool {
-        loop {
-            let reuses = self.pool.reuses();
+        self.pool.unless_reused(|| {
             let found = self.element_after(key);
             if found != NIL {
                 self.read_key(found, out);
             }
-            fence(Ordering::Acquire);
-            if self.pool.reuses() == reuses {
-                return found != NIL;
-            }
-        }
+            found != NIL
+        })
     }
 
     fn element_after(&self, key: Option<&[u8]>) -> u32 {

@@ -1,13 +1,14 @@
 use std::collections::HashMap;
 
 use super::*;
+use crate::fields::{Field, FieldKind};
 use crate::flags::{BPF_ANY, BPF_F_NO_PREALLOC};
 use crate::map::{CreateOptions, Map};
 use crate::testing::{Random, def};
 
 fn create(kind: MapType, sizes: (u32, u32), entries: u32, workers: usize) -> Arc<Map> {
     let def = def(kind, sizes.0, sizes.1, entries, 0);
-    Map::create(&def, &CreateOptions::new(Domain::new(workers))).unwrap()
+    Map::create(&def, &CreateOptions::new(Domain::new(workers))).expect("a valid definition")
 }
 
 #[test]
@@ -138,9 +139,9 @@ fn workers_and_users_at_once() {
                     let key = random.below(keys);
                     let value = [key, !key].map(u64::to_ne_bytes).concat();
                     match random.below(4) {
-                        0 => drop(map.delete(worker, &key.to_ne_bytes())),
-                        1 => drop(map.update(worker, &key.to_ne_bytes(), &value, BPF_ANY)),
-                        _ => drop(map.lookup(worker, &key.to_ne_bytes())),
+                        0 => _ = map.delete(worker, &key.to_ne_bytes()),
+                        1 => _ = map.update(worker, &key.to_ne_bytes(), &value, BPF_ANY),
+                        _ => _ = map.lookup(worker, &key.to_ne_bytes()),
                     }
                     if step % 32 == 0 {
                         map.domain().quiesce(worker);
@@ -162,6 +163,68 @@ fn workers_and_users_at_once() {
     let listed = map.user().entries().count() as u64;
     assert_eq!(map.count(), Some(listed));
     assert!(listed <= 48);
+}
+
+#[test]
+fn locked_copies_are_whole() {
+    let lock = Field { kind: FieldKind::SpinLock, offset: 0, size: 4 };
+    for kind in [MapType::Hash, MapType::Array] {
+        let mut options = CreateOptions::new(Domain::new(2));
+        options.fields = vec![lock];
+        let map = Map::create(&def(kind, 4, 4 + 256, 1, 0), &options).unwrap();
+        let key = [0; 4];
+        let value = |byte: u8| [vec![0; 4], vec![byte; 256]].concat();
+        map.update(0, &key, &value(0), BPF_ANY).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..20_000u32 {
+                    map.update(1, &key, &value(round as u8), BPF_F_LOCK).unwrap();
+                }
+            });
+            for _ in 0..20_000 {
+                let seen = map.user().lookup(&key, BPF_F_LOCK).unwrap();
+                let bytes = &seen.bytes()[4..];
+                assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a mixture");
+            }
+        });
+    }
+}
+
+#[test]
+fn lock_flags_need_a_lock() {
+    let map = create(MapType::Hash, (4, 8), 2, 1);
+    assert_eq!(map.update(0, &[1; 4], &[1; 8], BPF_F_LOCK), Err(Errno::EINVAL));
+    assert_eq!(map.user().lookup(&[1; 4], BPF_F_LOCK), Err(Errno::EINVAL));
+}
+
+#[test]
+fn workers_share_a_full_lru_table() {
+    let map = create(MapType::LruHash, (8, 8), 64, 2);
+    std::thread::scope(|scope| {
+        for worker in 0..2 {
+            let map = &map;
+            scope.spawn(move || {
+                let mut random = Random::new(worker as u64 + 20);
+                for step in 0..40_000u64 {
+                    let key = random.below(256).to_ne_bytes();
+                    if map.lookup(worker, &key).is_none() {
+                        map.update(worker, &key, &key, BPF_ANY).unwrap();
+                    }
+                    if random.below(16) == 0 {
+                        let _ = map.delete(worker, &key);
+                    }
+                    if step % 32 == 0 {
+                        map.domain().quiesce(worker);
+                    }
+                }
+                map.domain().offline(worker);
+            });
+        }
+    });
+    let entries: Vec<_> = map.user().entries().collect();
+    assert!(entries.len() <= 64);
+    assert_eq!(map.count(), Some(entries.len() as u64));
+    assert!(entries.iter().all(|(key, value)| key == value.bytes()));
 }
 
 #[test]

@@ -110,13 +110,12 @@ impl Store for LpmTrie {
 
     fn read(&self, key: &[u8], _locked: bool) -> Result<Value, Errno> {
         let prefix = self.prefix(key).ok_or(Errno::ENOENT)?;
-        let node = self.trie.longest(prefix);
-        if node == NIL {
-            return Err(Errno::ENOENT);
-        }
         let mut out = vec![0; self.value_size];
-        self.trie.read_value(node, &mut out);
-        Ok(Value::One(out))
+        if self.trie.read_longest(prefix, &mut out) {
+            Ok(Value::One(out))
+        } else {
+            Err(Errno::ENOENT)
+        }
     }
 
     fn write(&self, key: &[u8], value: &Value, flags: u64) -> Result<(), Errno> {

@@ -112,3 +112,31 @@ fn random_operations_agree_with_a_scan() {
         }
     }
 }
+
+#[test]
+fn readers_beside_a_writer_always_find_what_stays() {
+    let map = create(4, 64);
+    let stays = key(8, &[10, 0, 0, 0]);
+    map.update(0, &stays, &[7; 4], BPF_ANY).unwrap();
+    std::thread::scope(|scope| {
+        let map = &map;
+        let writer = scope.spawn(move || {
+            let mut random = Random::new(5);
+            for _ in 0..60_000 {
+                let data = [10, random.below(4) as u8, random.below(4) as u8, 0];
+                let prefix = key(9 + random.below(16) as u32, &data);
+                match random.below(2) {
+                    0 => _ = map.update(0, &prefix, &[7; 4], BPF_ANY),
+                    _ => _ = map.delete(0, &prefix),
+                }
+            }
+            // Never quiescent: nodes are reused under the reader, who has to notice.
+        });
+        let mut random = Random::new(6);
+        while !writer.is_finished() {
+            let data = [10, random.below(4) as u8, random.below(4) as u8, 1];
+            let value = map.user().lookup(&key(32, &data), 0).unwrap();
+            assert_eq!(value.bytes(), [7; 4]);
+        }
+    });
+}

@@ -9,7 +9,7 @@ use crate::access::{Access, Span};
 use crate::hash::pool::{HEADER_BYTES, Pool};
 use crate::memory::REGION_BYTES_MAX;
 use crate::qsbr::Domain;
-use crate::sync::{AtomicU32, Ordering, fence};
+use crate::sync::{AtomicU32, Ordering};
 
 pub(crate) use crate::hash::pool::NIL;
 
@@ -77,14 +77,7 @@ impl Trie {
 
     /// The node of the longest prefix of `key`, or [`NIL`]. Lock-free.
     pub(crate) fn longest(&self, key: Prefix<'_>) -> u32 {
-        loop {
-            let reuses = self.pool.reuses();
-            let found = self.walk(key);
-            fence(Ordering::Acquire);
-            if self.pool.reuses() == reuses {
-                return found;
-            }
-        }
+        self.pool.unless_reused(|| self.walk(key))
     }
 
     fn walk(&self, key: Prefix<'_>) -> u32 {
@@ -279,8 +272,15 @@ impl Trie {
         self.pool.region.at(self.value_offset(node))
     }
 
-    pub(crate) fn read_value(&self, node: u32, out: &mut [u8]) {
-        self.pool.region.read(self.value_offset(node), out);
+    /// Copies the value of the longest prefix of `key`; `false` when there is none.
+    pub(crate) fn read_longest(&self, key: Prefix<'_>, out: &mut [u8]) -> bool {
+        self.pool.unless_reused(|| {
+            let node = self.walk(key);
+            if node != NIL {
+                self.pool.region.read(self.value_offset(node), out);
+            }
+            node != NIL
+        })
     }
 
     pub(crate) fn span(&self, value_size: usize, access: Access) -> Span {
