@@ -96,14 +96,14 @@ fn helper_admits(helper: u32) -> Option<&'static [MapType]> {
     })
 }
 
-/// `bpf_map_update_elem` is not among them: XDP programs may not change sockmaps
-/// (`may_update_sockmap`).
+/// XDP programs may change sockmaps: no socket is locked where they run (`may_update_sockmap`).
 const SOCKMAP: &[u32] = &[
     SK_REDIRECT_MAP,
     SOCK_MAP_UPDATE,
     MSG_REDIRECT_MAP,
     SK_SELECT_REUSEPORT,
     MAP_LOOKUP_ELEM,
+    MAP_UPDATE_ELEM,
     MAP_DELETE_ELEM,
 ];
 const SOCKHASH: &[u32] = &[
@@ -112,5 +112,6 @@ const SOCKHASH: &[u32] = &[
     MSG_REDIRECT_HASH,
     SK_SELECT_REUSEPORT,
     MAP_LOOKUP_ELEM,
+    MAP_UPDATE_ELEM,
     MAP_DELETE_ELEM,
 ];

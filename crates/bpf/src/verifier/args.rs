@@ -132,6 +132,13 @@ impl Verifier<'_> {
             return Ok(state);
         }
         let args = self.subprog_args(subprog)?;
+        if self.subprogs[subprog].is_exception_callback {
+            if *args != [ArgKind::Anything] {
+                let message = "exception cb only supports single integer argument";
+                return Err(self.reject(Errno::EINVAL, message));
+            }
+            state.frame_mut().in_exception_callback = true;
+        }
         for (index, arg) in args.iter().enumerate().take(5) {
             let mut reg = match *arg {
                 ArgKind::Anything => Reg::UNKNOWN,

@@ -35,6 +35,7 @@ impl Verifier<'_> {
     /// Finds functions, checks all jumps, marks what the main pass needs.
     pub(crate) fn check_cfg(&mut self) -> Result<()> {
         self.find_subprograms()?;
+        self.find_exception_callback()?;
         self.check_jumps()?;
         self.mark_points();
         self.check_reachable()?;

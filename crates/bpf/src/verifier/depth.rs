@@ -89,6 +89,10 @@ impl Verifier<'_> {
             return Err(self.reject_at(start, Errno::EACCES, message));
         }
         for edge in &edges[subprog] {
+            if self.subprogs[edge.callee].is_exception_callback {
+                let message = format!("insn {} cannot call exception cb directly", edge.idx);
+                return Err(self.reject_at(edge.idx, Errno::EINVAL, message));
+            }
             // Async callbacks start on a stack of their own.
             if !edge.direct && self.subprogs[edge.callee].is_async_callback {
                 continue;

@@ -51,8 +51,6 @@ pub(crate) struct Verifier<'p> {
     pub(crate) insns_at_last_state: u64,
     pub(crate) jumps_at_last_state: u64,
     pub(crate) jumps_processed: u64,
-    /// Entry of the next async callback.
-    pub(crate) async_entry_count: u32,
     /// The function that runs when the program throws, if it named one.
     pub(crate) exception_callback: Option<usize>,
     /// Special fields of maps and types.
@@ -137,7 +135,6 @@ impl<'p> Verifier<'p> {
             insns_at_last_state: 0,
             jumps_at_last_state: 0,
             jumps_processed: 0,
-            async_entry_count: 0,
             exception_callback: None,
             records: super::call::Records::of(prog),
             last_id: 0,
@@ -239,12 +236,6 @@ impl<'p> Verifier<'p> {
             self.mark_reg_unknown(regno);
         }
         Ok(())
-    }
-
-    /// Follow another path later, from a copy of the current state (`push_stack`).
-    pub(crate) fn push_pending(&mut self, insn_idx: usize, prev_insn_idx: usize) -> Result<()> {
-        let state = self.cur.clone();
-        self.push_pending_state(state, insn_idx, prev_insn_idx)
     }
 
     /// Follow a path that starts in `state` later.

@@ -23,6 +23,7 @@ mod compare;
 mod depth;
 mod env;
 mod equal;
+mod exception;
 mod facts;
 mod follow;
 mod jump;
@@ -41,6 +42,8 @@ mod stack;
 mod state;
 mod structure;
 mod subprog;
+#[cfg(test)]
+mod tests;
 mod tnum;
 mod verified;
 

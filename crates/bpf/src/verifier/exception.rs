@@ -1,0 +1,48 @@
+//! The function that runs when the program throws (`__exception_cb(name)`): named by a tag of the
+//! entry function, called by no instruction, verified on its own (`btf_find_exception_cb`).
+
+use crate::btf::{Kind, Linkage};
+use crate::errno::Errno;
+
+use super::env::{Result, Verifier};
+
+/// How the tag starts; the function's name follows.
+const TAG: &str = "exception_callback:";
+
+impl Verifier<'_> {
+    /// Finds it; to be followed like a global function that was called.
+    pub(crate) fn find_exception_callback(&mut self) -> Result<()> {
+        let Some(name) = self.exception_callback_name() else { return Ok(()) };
+        let function = self.prog.functions.iter().find(|function| function.name == name);
+        let Some(function) = function else {
+            let message = format!("exception callback '{name}' is not in the program");
+            return Err(self.rejection_at(None, Errno::EINVAL, message, ""));
+        };
+        if function.linkage != Linkage::Global {
+            let message = format!("exception callback '{name}' must have global linkage");
+            let hint = "remove `static` from it";
+            return Err(self.rejection_at(None, Errno::EINVAL, message, hint));
+        }
+        let Some(index) = self.subprog_at(function.start as usize).filter(|&index| index != 0)
+        else {
+            let message = format!("exception callback '{name}' is no function of its own");
+            return Err(self.rejection_at(None, Errno::EINVAL, message, ""));
+        };
+        let subprog = &mut self.subprogs[index];
+        (subprog.global, subprog.called, subprog.is_exception_callback) = (true, true, true);
+        self.exception_callback = Some(index);
+        Ok(())
+    }
+
+    fn exception_callback_name(&self) -> Option<String> {
+        let btf = self.prog.btf.as_deref()?;
+        let entry = self.prog.functions.iter().find(|function| function.start == 0)?.type_id?;
+        let mut names = btf.iter().filter_map(|(_, ty)| match ty.kind {
+            Kind::DeclTag { ty: owner, component: -1 } if owner == entry => {
+                ty.name.strip_prefix(TAG)
+            }
+            _ => None,
+        });
+        names.next().map(str::to_owned)
+    }
+}

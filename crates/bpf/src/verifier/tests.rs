@@ -1,0 +1,251 @@
+//! Behaviour of the whole verifier on programs of a few instructions; the parity harness has the
+//! kernel's own tables.
+
+use std::sync::Arc;
+
+use crate::btf::Btf;
+use crate::insn::*;
+use crate::program::{AttachType, MapDef, MapType};
+
+use super::*;
+
+const MOV: u8 = BPF_ALU64 | BPF_MOV;
+const MOV_REG: u8 = MOV | BPF_X;
+const ADD: u8 = BPF_ALU64 | BPF_ADD;
+const ADD_REG: u8 = ADD | BPF_X;
+const EXIT: Insn = Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
+const LOAD_W: u8 = BPF_LDX | BPF_MEM | BPF_W;
+const LOAD_B: u8 = BPF_LDX | BPF_MEM | BPF_B;
+const LOOKUP: i32 = 1;
+
+fn op(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Insn {
+    Insn::new(code, dst, src, off, imm)
+}
+
+fn map(kind: MapType, value_size: u32) -> MapDef {
+    MapDef {
+        name: "m".to_owned(),
+        kind,
+        key_size: 4,
+        value_size,
+        max_entries: 4,
+        flags: 0,
+        map_extra: 0,
+        pin_by_name: false,
+        key_type: 0,
+        value_type: 0,
+        btf: None,
+        inner: None,
+        slots: Vec::new(),
+        initial: None,
+        section: None,
+    }
+}
+
+fn program(insns: Vec<Insn>) -> Linked {
+    Linked {
+        name: "test".to_owned(),
+        section: "xdp".to_owned(),
+        attach: AttachType::Xdp,
+        has_frags: false,
+        license: "GPL".to_owned(),
+        insns,
+        functions: Vec::new(),
+        lines: Vec::new(),
+        maps: vec![map(MapType::Hash, 16)].into(),
+        kfuncs: Vec::new(),
+        btf: None,
+        kernel_btf: Arc::new(Btf::default()),
+    }
+}
+
+fn accepted(insns: Vec<Insn>) -> Verified {
+    match verify(program(insns), &Options::default()) {
+        Ok(verified) => verified,
+        Err(rejection) => panic!("{rejection}"),
+    }
+}
+
+fn rejected(insns: Vec<Insn>) -> Rejection {
+    *verify(program(insns), &Options::default()).expect_err("the program is unsafe")
+}
+
+/// r2 = data, r3 = data_end, r4 = data + `bytes`.
+fn packet(bytes: i32) -> Vec<Insn> {
+    vec![
+        op(LOAD_W, 2, 1, 0, 0),
+        op(LOAD_W, 3, 1, 4, 0),
+        op(MOV_REG, 4, 2, 0, 0),
+        op(ADD, 4, 0, 0, bytes),
+    ]
+}
+
+/// r0 = lookup of key 0 in the map.
+fn lookup() -> Vec<Insn> {
+    vec![
+        op(BPF_ST | BPF_MEM | BPF_W, 10, 0, -4, 0),
+        op(MOV_REG, 2, 10, 0, 0),
+        op(ADD, 2, 0, 0, -4),
+        op(BPF_LD | BPF_IMM | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0),
+        Insn::default(),
+        op(BPF_JMP | BPF_CALL, 0, 0, 0, LOOKUP),
+    ]
+}
+
+fn concat(parts: impl IntoIterator<Item = Vec<Insn>>) -> Vec<Insn> {
+    parts.into_iter().flatten().collect()
+}
+
+#[test]
+fn packet_bytes_must_be_proved_in_any_order_of_operands() {
+    let unproved = vec![op(LOAD_W, 2, 1, 0, 0), op(LOAD_B, 0, 2, 0, 0), EXIT];
+    let rejection = rejected(unproved);
+    assert_eq!(rejection.message, "invalid access to packet, off=0 size=1, R2(id=0,off=0,r=0)");
+    assert!(rejection.hint.contains("data_end"));
+    assert_eq!(rejection.insn.as_ref().map(|insn| insn.index), Some(1));
+
+    // Jumps over the load when it is outside: pkt > end, end < pkt, and with 14 bytes exactly.
+    for (code, left, right) in [(BPF_JGT, 4, 3), (BPF_JLT, 3, 4)] {
+        for (off, fits) in [(13, true), (14, false)] {
+            let tail = vec![
+                op(BPF_JMP | code | BPF_X, left, right, 1, 0),
+                op(LOAD_B, 0, 2, off, 0),
+                op(MOV, 0, 0, 0, 2),
+                EXIT,
+            ];
+            let insns = concat([packet(14), tail]);
+            let outcome = verify(program(insns), &Options::default());
+            assert_eq!(outcome.is_ok(), fits, "{code:x} {off}");
+        }
+    }
+}
+
+#[test]
+fn a_lookup_may_find_nothing() {
+    let load = op(LOAD_B, 0, 0, 15, 0);
+    let rejection = rejected(concat([lookup(), vec![load, EXIT]]));
+    assert_eq!(rejection.message, "R0 invalid mem access 'map_value_or_null'");
+    let checked = op(BPF_JMP | BPF_JEQ, 0, 0, 1, 0);
+    let verified = accepted(concat([lookup(), vec![checked, load, EXIT]]));
+    let fact = AccessFact::MapValue { map: 0, inner: false, offset: Some(15) };
+    assert_eq!(verified.facts()[7].access, Some(fact));
+    let rejection = rejected(concat([lookup(), vec![checked, op(LOAD_B, 0, 0, 16, 0), EXIT]]));
+    assert_eq!(rejection.message, "invalid access to map value, value_size=16 off=16 size=1");
+}
+
+#[test]
+fn an_index_is_as_good_as_its_bounds() {
+    // r6 = a byte of the value, masked or not, added to the value's address.
+    let tail = |mask: i32| {
+        vec![
+            op(BPF_JMP | BPF_JEQ, 0, 0, 4, 0),
+            op(LOAD_B, 6, 0, 0, 0),
+            op(BPF_ALU64 | BPF_AND, 6, 0, 0, mask),
+            op(ADD_REG, 0, 6, 0, 0),
+            op(LOAD_B, 0, 0, 0, 0),
+            op(MOV, 0, 0, 0, 2),
+            EXIT,
+        ]
+    };
+    accepted(concat([lookup(), tail(15)]));
+    let rejection = rejected(concat([lookup(), tail(31)]));
+    assert!(rejection.message.starts_with("invalid access to map value"), "{rejection}");
+}
+
+#[test]
+fn pruning_does_not_forget_a_number_that_matters() {
+    // Two paths meet with r6 = 0 and r6 = 100; only the first may index 16 bytes. The short one
+    // is followed first, so equality of the states must fail on r6.
+    let insns = concat([
+        lookup(),
+        vec![
+            op(BPF_JMP | BPF_JEQ, 0, 0, 7, 0),
+            op(LOAD_B, 7, 0, 0, 0),
+            op(MOV, 6, 0, 0, 0),
+            op(BPF_JMP | BPF_JEQ, 7, 0, 1, 0),
+            op(BPF_JMP | BPF_JA, 0, 0, 1, 0),
+            op(MOV, 6, 0, 0, 100),
+            op(ADD_REG, 0, 6, 0, 0),
+            op(LOAD_B, 0, 0, 0, 0),
+            op(MOV, 0, 0, 0, 2),
+            EXIT,
+        ],
+    ]);
+    let rejection = rejected(insns);
+    assert_eq!(rejection.message, "invalid access to map value, value_size=16 off=100 size=1");
+}
+
+#[test]
+fn loops_must_count() {
+    let endless = vec![op(MOV, 0, 0, 0, 0), op(BPF_JMP | BPF_JA, 0, 0, -1, 0), EXIT];
+    assert!(rejected(endless).message.contains("unreachable insn"));
+    let stuck = vec![
+        op(LOAD_W, 6, 1, 12, 0),
+        op(BPF_JMP | BPF_JEQ, 6, 0, -1, 7),
+        op(MOV, 0, 0, 0, 0),
+        EXIT,
+    ];
+    assert!(rejected(stuck).message.contains("infinite loop detected"));
+    let counting =
+        vec![op(MOV, 0, 0, 0, 0), op(ADD, 0, 0, 0, 1), op(BPF_JMP | BPF_JLT, 0, 0, -2, 1000), EXIT];
+    assert!(accepted(counting).stats().insns_processed > 2000);
+    let too_long = vec![
+        op(MOV, 0, 0, 0, 0),
+        op(ADD, 0, 0, 0, 1),
+        op(BPF_JMP | BPF_JLT, 0, 0, -2, 10_000_000),
+        EXIT,
+    ];
+    assert!(rejected(too_long).message.contains("too large"));
+}
+
+#[test]
+fn spilled_pointers_come_back_whole() {
+    let spill = op(BPF_STX | BPF_MEM | BPF_DW, 10, 1, -8, 0);
+    let fill = |size: u8| op(BPF_LDX | BPF_MEM | size, 2, 10, -8, 0);
+    let read = op(LOAD_W, 0, 2, 12, 0);
+    accepted(vec![spill, fill(BPF_DW), read, EXIT]);
+    let rejection = rejected(vec![spill, fill(BPF_W), read, EXIT]);
+    assert_eq!(rejection.message, "invalid size of register fill");
+    let overwrite = op(BPF_ST | BPF_MEM | BPF_B, 10, 0, -5, 0);
+    let rejection = rejected(vec![spill, overwrite, fill(BPF_DW), read, EXIT]);
+    assert_eq!(rejection.message, "R2 invalid mem access 'scalar'");
+}
+
+#[test]
+fn the_stack_is_512_bytes_over_all_frames() {
+    let store = |off: i16| op(BPF_ST | BPF_MEM | BPF_DW, 10, 0, off, 0);
+    let result = op(MOV, 0, 0, 0, 0);
+    accepted(vec![store(-512), result, EXIT]);
+    let rejection = rejected(vec![store(-520), result, EXIT]);
+    assert_eq!(rejection.message, "invalid write to stack R10 off=-520 size=8");
+    let call = op(BPF_JMP | BPF_CALL, 0, PSEUDO_CALL, 0, 1);
+    let deep = |off: i16| vec![store(off), call, EXIT, store(-256), result, EXIT];
+    let verified = accepted(deep(-256));
+    assert_eq!(verified.subprograms()[1].stack_bytes, 256);
+    assert!(rejected(deep(-264)).message.starts_with("combined stack size of 2 calls is 528"));
+    let call_itself = op(BPF_JMP | BPF_CALL, 0, PSEUDO_CALL, 0, -1);
+    let outcome = rejected(vec![call, EXIT, call_itself, result, EXIT]);
+    assert!(outcome.message.contains("too deep"), "{outcome}");
+}
+
+#[test]
+fn facts_tell_dead_branches_and_constants() {
+    let verified = accepted(vec![
+        op(MOV, 0, 0, 0, 5),
+        op(BPF_JMP | BPF_JEQ, 0, 0, 1, 5),
+        op(MOV, 0, 0, 0, 1),
+        EXIT,
+    ]);
+    let branch = &verified.facts()[1];
+    assert_eq!(branch.branch, BranchFact { taken: true, fallthrough: false });
+    assert_eq!(branch.dst.and_then(|range| range.constant()), Some(5));
+    assert!(!verified.facts()[2].reachable);
+}
+
+#[test]
+fn the_log_reads_as_the_kernels() {
+    let options = Options { log_level: 2, ..Options::default() };
+    let report = verify_with_log(program(vec![op(MOV, 0, 0, 0, 2), EXIT]), &options);
+    assert!(report.log.contains("0: (b7) r0 = 2"), "{}", report.log);
+    assert!(report.log.contains("processed 2 insns"), "{}", report.log);
+}
