@@ -14,11 +14,13 @@ fi
 
 # run NAME MAPS: shows the command, then runs it.
 run() {
-    local input=("build/programs/$1.o" --in "$out/edge.pcap" "--dump-maps=$2")
-    local output=(--map-init "tests/data/$1.json" --out "$out/$1.pcapng")
+    local input=("build/programs/$1.o" --in "$out/edge.pcap")
+    local maps=(--map-init "tests/data/$1.json" "--dump-maps=$2")
+    local output=(--out "$out/$1.pcapng")
     echo "$dim\$ towpath run ${input[*]} \\"
+    echo "      ${maps[*]} \\"
     echo "      ${output[*]}$plain"
-    "$towpath" run "${input[@]}" "${output[@]}"
+    "$towpath" run "${input[@]}" "${maps[@]}" "${output[@]}"
     echo
 }
 
@@ -28,9 +30,11 @@ if [ ! -e "$out/edge.pcap" ]; then
     python3 tests/data/make_capture.py --out "$out" --packets 100000
 fi
 
-echo "${bold}A stateless firewall${plain}: prefix lists, ports, counters by rule (programs/firewall.c)"
+echo "${bold}A stateless firewall${plain}: prefix lists, ports, counters by rule" \
+    "(programs/firewall.c)"
 run firewall rule_stats,protocols
-echo "${dim}rules: 1-6 blocked sources, 10-15 services, 20 closed ports, 56 malformed, 57 fragments,"
+echo "${dim}rules: 1-6 blocked sources, 10-15 services, 20 closed ports, 56 malformed," \
+    "57 fragments,"
 echo "58 not IP, 59 ICMP, 60 no rule; protocols: 1 ICMP, 6 TCP, 17 UDP, 47 GRE, 58 ICMPv6$plain"
 echo
 echo "${bold}A layer-4 load balancer${plain}: Maglev hashing, IPIP to the backends" \

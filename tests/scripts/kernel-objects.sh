@@ -40,7 +40,8 @@ TYPES
 [ -s "$out/include/vmlinux.h" ] ||
     bpftool btf dump file /sys/kernel/btf/vmlinux format c > "$out/include/vmlinux.h" || exit 1
 
-flags=(-g -O2 -target bpf -D__TARGET_ARCH_x86 -D__x86_64__ -Wno-everything -Werror=implicit-function-declaration
+flags=(-g -O2 -target bpf -D__TARGET_ARCH_x86 -D__x86_64__ -Wno-everything
+    -Werror=implicit-function-declaration
     -I"$out/include" -I"$self" -I"$self/progs" -I"$source_dir/samples/bpf"
     -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include)
 
@@ -67,7 +68,10 @@ with_shared() { # source
 
 : > "$out/count.txt"
 for clang in clang-14 clang-19; do
-    command -v "$clang" > /dev/null || { echo "$clang: not installed" >> "$out/count.txt"; continue; }
+    if ! command -v "$clang" > /dev/null; then
+        echo "$clang: not installed" >> "$out/count.txt"
+        continue
+    fi
     for set in samples selftests; do
         case $set in
         samples) files=$(grep -lE 'SEC\("\??xdp' "$source_dir"/samples/bpf/*.c) ;;

@@ -111,7 +111,11 @@ impl Insn {
 
 macro_rules! codes {
     ($($(#[$meta:meta])* $name:ident = $value:expr;)*) => {
-        $($(#[$meta])* #[doc = concat!("`", stringify!($name), "` of the kernel's `bpf.h`.")] pub const $name: u8 = $value;)*
+        $(
+            $(#[$meta])*
+            #[doc = concat!("`", stringify!($name), "` of the kernel's `bpf.h`.")]
+            pub const $name: u8 = $value;
+        )*
     };
 }
 
@@ -121,7 +125,8 @@ codes! {
 
     BPF_W = 0x00; BPF_H = 0x08; BPF_B = 0x10; BPF_DW = 0x18;
 
-    BPF_IMM = 0x00; BPF_ABS = 0x20; BPF_IND = 0x40; BPF_MEM = 0x60; BPF_MEMSX = 0x80; BPF_ATOMIC = 0xc0;
+    BPF_IMM = 0x00; BPF_ABS = 0x20; BPF_IND = 0x40; BPF_MEM = 0x60; BPF_MEMSX = 0x80;
+    BPF_ATOMIC = 0xc0;
 
     BPF_K = 0x00; BPF_X = 0x08;
 
@@ -130,10 +135,11 @@ codes! {
     BPF_ARSH = 0xc0; BPF_END = 0xd0;
 
     BPF_JA = 0x00; BPF_JEQ = 0x10; BPF_JGT = 0x20; BPF_JGE = 0x30; BPF_JSET = 0x40; BPF_JNE = 0x50;
-    BPF_JSGT = 0x60; BPF_JSGE = 0x70; BPF_CALL = 0x80; BPF_EXIT = 0x90; BPF_JLT = 0xa0; BPF_JLE = 0xb0;
-    BPF_JSLT = 0xc0; BPF_JSLE = 0xd0; BPF_JCOND = 0xe0;
+    BPF_JSGT = 0x60; BPF_JSGE = 0x70; BPF_CALL = 0x80; BPF_EXIT = 0x90; BPF_JLT = 0xa0;
+    BPF_JLE = 0xb0; BPF_JSLT = 0xc0; BPF_JSLE = 0xd0; BPF_JCOND = 0xe0;
 
-    /// In the source field of a 64-bit immediate load: imm is the index of a map in [`crate::Linked::maps`].
+    /// In the source field of a 64-bit immediate load: imm is the index of a map in
+    /// [`crate::Linked::maps`].
     PSEUDO_MAP_FD = 1;
     /// As above, the second slot's imm being an offset into the map's (only) value.
     PSEUDO_MAP_VALUE = 2;

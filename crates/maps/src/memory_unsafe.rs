@@ -1,8 +1,9 @@
 //! Memory of a map: a mapping that never moves, reached by offset.
 //!
-//! This is the only module of the crate with `unsafe` code. Every word is accessed as an atomic with
-//! relaxed order, because a program may write a value while a user thread copies it: the reader may
-//! see old and new words mixed (as with the kernel's `bpf_long_memcpy`) but never half a word.
+//! This is the only module of the crate with `unsafe` code. Every word is accessed as an atomic
+//! with relaxed order, because a program may write a value while a user thread copies it: the
+//! reader may see old and new words mixed (as with the kernel's `bpf_long_memcpy`) but never half a
+//! word.
 
 #![expect(unsafe_code, reason = "mapped memory is shared with programs and threads")]
 

@@ -1,7 +1,8 @@
 //! DEVMAP, DEVMAP_HASH, CPUMAP and XSKMAP: where `bpf_redirect_map` may send a frame.
 //!
-//! Kernel counterparts: `kernel/bpf/{devmap,cpumap}.c`, `net/xdp/xskmap.c`. An entry is one word, so
-//! a reader sees it whole: a number (ifindex, queue size, queue) and the id of a program or socket.
+//! Kernel counterparts: `kernel/bpf/{devmap,cpumap}.c`, `net/xdp/xskmap.c`. An entry is one word,
+//! so a reader sees it whole: a number (ifindex, queue size, queue) and the id of a program or
+//! socket.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Connections that programs track: a table of our own behind the kernel's conntrack kfuncs.
 //!
 //! The kernel's table is filled by its stack and by programs; here only programs fill it
-//! (`bpf_xdp_ct_alloc`, `bpf_ct_insert_entry`). Entries are objects of the size of `struct nf_conn`,
-//! so that programs read `mark`, `status` and `timeout` where BTF says.
+//! (`bpf_xdp_ct_alloc`, `bpf_ct_insert_entry`). Entries are objects of the size of `struct
+//! nf_conn`, so that programs read `mark`, `status` and `timeout` where BTF says.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -84,7 +84,8 @@ impl Objects {
         (offset < object.block.len() as u64).then_some(addr + offset)
     }
 
-    /// A reference moves into memory: `addr` (an object, or a node inside one) now hangs at `place`.
+    /// A reference moves into memory: `addr` (an object, or a node inside one) now hangs at
+    /// `place`.
     pub(crate) fn hang(&self, place: u64, addr: u64) {
         let mut store = self.lock();
         if let Some(object) = store.containing(addr) {

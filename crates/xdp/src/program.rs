@@ -112,8 +112,8 @@ impl Program {
         Worker::new(number)
     }
 
-    /// Runs the timers and work items of the object's programs that are due. [`Program::run`] does so
-    /// before each frame; call it where no frames come.
+    /// Runs the timers and work items of the object's programs that are due. [`Program::run`] does
+    /// so before each frame; call it where no frames come.
     pub fn run_timers(&self, worker: &mut Worker) -> Result<(), Fault> {
         let timers = &self.surroundings.timers;
         if !timers.may_be_due() {

@@ -1,8 +1,8 @@
 //! Timers and work queues: functions of programs that run later, between frames.
 //!
-//! The kernel runs them in interrupt or workqueue context. Here they run on the worker that next asks
-//! for due ones (before it runs a program), in the interpreter; a work item is a timer that is due
-//! at once.
+//! The kernel runs them in interrupt or workqueue context. Here they run on the worker that next
+//! asks for due ones (before it runs a program), in the interpreter; a work item is a timer that is
+//! due at once.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

@@ -225,7 +225,8 @@ impl Court<'_> {
         }
     }
 
-    /// Loads the programs that the object puts into program arrays; they live as long as the result.
+    /// Loads the programs that the object puts into program arrays; they live as long as the
+    /// result.
     fn fill_slots(&self, object: &Object, maps: &MapSet) -> Vec<KernelProgram> {
         let names =
             object.maps().iter().flat_map(|map| &map.slots).filter_map(|(_, init)| match init {

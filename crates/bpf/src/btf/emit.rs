@@ -149,8 +149,8 @@ impl<'a> Emitter<'a> {
     ) {
         header(out, name, Head::new(KIND_FUNC_PROTO).count(params.len()), ret, &[]);
         for (name, ty) in params {
-            // The kernel wants the parameters of functions named (`btf_func_check`), and clang names
-            // none in declarations of kfuncs; libbpf makes names up too.
+            // The kernel wants the parameters of functions named (`btf_func_check`), and clang
+            // names none in declarations of kfuncs; libbpf makes names up too.
             let name = match name.as_ref() {
                 "" if *ty != 0 => "unnamed",
                 name => name,

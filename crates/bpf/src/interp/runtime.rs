@@ -25,9 +25,9 @@ pub trait Runtime: Sized {
     /// Stores the low `size` (1, 2, 4 or 8) bytes of `value`, little endian.
     fn store(&mut self, addr: u64, size: u32, value: u64) -> Result<(), Violation>;
 
-    /// One atomic operation on `size` (4 or 8; 1, 2 too for acquire and release) bytes, sequentially
-    /// consistent but for [`AtomicOp::LoadAcquire`] and [`AtomicOp::StoreRelease`]. Returns the old
-    /// value, zero-extended.
+    /// One atomic operation on `size` (4 or 8; 1, 2 too for acquire and release) bytes,
+    /// sequentially consistent but for [`AtomicOp::LoadAcquire`] and [`AtomicOp::StoreRelease`].
+    /// Returns the old value, zero-extended.
     fn atomic(
         &mut self,
         addr: u64,

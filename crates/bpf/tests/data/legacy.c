@@ -9,7 +9,8 @@ struct bpf_elf_map {
 SEC("maps") struct bpf_elf_map jumps = {
 	.type = BPF_MAP_TYPE_PROG_ARRAY, .size_key = 4, .size_value = 4, .max_elem = 2, .id = 1};
 SEC("maps") struct bpf_elf_map template = {
-	.type = BPF_MAP_TYPE_ARRAY, .size_key = 4, .size_value = 8, .max_elem = 1, .id = 9, .inner_idx = -1};
+	.type = BPF_MAP_TYPE_ARRAY, .size_key = 4, .size_value = 8, .max_elem = 1, .id = 9,
+	.inner_idx = -1};
 SEC("maps") struct bpf_elf_map outer = {
 	.type = BPF_MAP_TYPE_ARRAY_OF_MAPS, .size_key = 4, .size_value = 4, .max_elem = 3,
 	.inner_id = 9, .inner_idx = 2, .pinning = 2};

@@ -19,7 +19,8 @@ pub(crate) struct RunArgs {
     #[arg(long = "out", value_name = "B.pcapng")]
     pub output: Option<PathBuf>,
     /// Run over the whole capture this many times; --out gets the frames of the first
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
     /// What the program's clocks show
     #[arg(long, value_enum, default_value_t = Clock::Capture)]
@@ -57,7 +58,8 @@ pub(crate) struct ProgRunArgs {
     #[arg(long, value_name = "FILE")]
     pub ctx_out: Option<PathBuf>,
     /// Run the program this many times; duration_ns is for one run
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
     /// What executes the program
     #[arg(long, value_enum, default_value_t = ProgRunExec::Interp)]
@@ -87,10 +89,12 @@ pub(crate) struct Surroundings {
     #[arg(long, value_name = "FILE")]
     pub fib: Option<PathBuf>,
     /// Interface that frames arrive on (ctx->ingress_ifindex)
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub ifindex: u32,
     /// CPUs to pretend to have: values in an element of a per-CPU map
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cpus: u32,
 }
 

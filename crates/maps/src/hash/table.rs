@@ -2,7 +2,8 @@
 //!
 //! A chain is a list of element indices. A new element is complete before its index is published
 //! with release order; an unlinked one keeps its `NEXT`, so a reader on it still reaches the end of
-//! the chain. It is written again only when no reader can be on it, or after `Pool::reuses` changed.
+//! the chain. It is written again only when no reader can be on it, or after `Pool::reuses`
+//! changed.
 
 use std::sync::Arc;
 

@@ -15,8 +15,8 @@
 //! anything                "hex:0a0b": the bytes themselves
 //! ```
 //!
-//! What has no type, or a type of another size than the map says, is shown in hex. What is shown can
-//! be read back.
+//! What has no type, or a type of another size than the map says, is shown in hex. What is shown
+//! can be read back.
 
 mod bits;
 mod format;

@@ -1,7 +1,7 @@
 //! Types whose names say that their bytes are in network order: shown as people write them.
 //!
-//! The kernel's headers mark such fields by name only (`__be16`, `struct in6_addr`); to BTF they are
-//! plain integers. Without this a port 80 would be shown as 20480.
+//! The kernel's headers mark such fields by name only (`__be16`, `struct in6_addr`); to BTF they
+//! are plain integers. Without this a port 80 would be shown as 20480.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -64,7 +64,8 @@ impl Network {
         })
     }
 
-    /// A number that was given for the bytes, turned to network order; addresses may be numbers too.
+    /// A number that was given for the bytes, turned to network order; addresses may be numbers
+    /// too.
     pub(super) fn write_number(value: u64, out: &mut [u8]) {
         let bytes = value.to_be_bytes();
         let from = bytes.len().saturating_sub(out.len());

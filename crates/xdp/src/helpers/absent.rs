@@ -1,5 +1,5 @@
-//! What a host's stack would answer, where Towpath has none: no sockets, no tasks or cgroups to look
-//! up, no keys, no flow table, no security associations.
+//! What a host's stack would answer, where Towpath has none: no sockets, no tasks or cgroups to
+//! look up, no keys, no flow table, no security associations.
 //!
 //! Each answer is the kernel's own for "there is no such thing", so programs take the way they take
 //! there. What is never reachable without an object (releasing one, say) is here too: the verifier

@@ -43,8 +43,8 @@ fn lookup(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     }
 }
 
-/// `bpf_xdp_ct_alloc(ctx, tuple, tuple_size, opts, opts_size)`: an entry that lives ten seconds once
-/// it is inserted.
+/// `bpf_xdp_ct_alloc(ctx, tuple, tuple_size, opts, opts_size)`: an entry that lives ten seconds
+/// once it is inserted.
 fn alloc(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let bytes = Fields::of(call).bytes;
     let made = request(call, args)?.and_then(|tuple| {

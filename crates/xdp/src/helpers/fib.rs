@@ -268,8 +268,8 @@ const SKIP_NEIGH: u32 = 4;
 const TBID: u32 = 8;
 /// `BPF_FIB_LOOKUP_SRC`
 const SRC: u32 = 16;
-/// `DIRECT` 1, `OUTPUT` 2, `SKIP_NEIGH` 4, `TBID` 8, `SRC` 16, `MARK` 32: what 6.18 knows. There are
-/// no rules here, so that `DIRECT` and `MARK` change nothing, and `OUTPUT` swaps only the hook.
+/// `DIRECT` 1, `OUTPUT` 2, `SKIP_NEIGH` 4, `TBID` 8, `SRC` 16, `MARK` 32: what 6.18 knows. There
+/// are no rules here, so that `DIRECT` and `MARK` change nothing, and `OUTPUT` swaps only the hook.
 const FLAGS_KNOWN: u32 = 0x3f;
 
 const FNV_START: u32 = 0x811c_9dc5;

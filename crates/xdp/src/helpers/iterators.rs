@@ -29,8 +29,8 @@ pub(super) const KFUNCS: KfuncTable = &[
     ("bpf_iter_css_task_destroy", destroy),
 ];
 
-/// `bpf_iter_num_new(it, start, end)`: `struct bpf_iter_num_kern { int cur; int end; }`, where `cur`
-/// is one before the next number.
+/// `bpf_iter_num_new(it, start, end)`: `struct bpf_iter_num_kern { int cur; int end; }`, where
+/// `cur` is one before the next number.
 fn num_new(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [it, start, end, ..] = args;
     let (start, end) = (start as i32, end as i32);

@@ -2,8 +2,8 @@
 //!
 //! Each is a plain function `fn(&mut Call, [u64; 5]) -> Result<u64, Stop>` that takes the registers
 //! r1..r5 and returns r0. The interpreter calls it today and compiled code will call the same
-//! function. A helper trusts no register: [`Call`] checks every map, buffer and size argument again,
-//! and what the verifier should have refused ends the run with a [`Violation`].
+//! function. A helper trusts no register: [`Call`] checks every map, buffer and size argument
+//! again, and what the verifier should have refused ends the run with a [`Violation`].
 //!
 //! **To add a helper**: write the function in the file of its group (or a new file with a `TABLE`),
 //! add a line `(id::NAME, function)` to the group's `TABLE`, and list a new file's table in

@@ -1,7 +1,8 @@
 //! Reading memory that may not be there (`bpf_probe_read_*`).
 //!
 //! The kernel side of our world is what the run may touch: maps, frames, objects. Everything else,
-//! and all of user space, answers `EFAULT` with the destination zeroed, as a bad address does there.
+//! and all of user space, answers `EFAULT` with the destination zeroed, as a bad address does
+//! there.
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;

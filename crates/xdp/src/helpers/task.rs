@@ -28,7 +28,8 @@ fn pid_tgid(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(process << 32 | thread)
 }
 
-/// `bpf_get_ns_current_pid_tgid(dev, ino, nsdata, size)`: namespaces of others are not ours to tell.
+/// `bpf_get_ns_current_pid_tgid(dev, ino, nsdata, size)`: namespaces of others are not ours to
+/// tell.
 fn ns_pid_tgid(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [_, _, nsdata, size, _] = args;
     call.write(nsdata, &vec![0; size as u32 as usize])?;

@@ -1,9 +1,9 @@
 //! Ordered trees of objects (`bpf_rbtree_*`).
 //!
 //! A node is `{ parent, left, right, owner }` in the 32 bytes of `struct bpf_rb_node`, a root the
-//! address of the top node in `struct bpf_rb_root`. The kernel balances by colours; we make a treap,
-//! whose priorities come from the nodes' addresses, because it needs no more room and half the code.
-//! Order is the same, shape (`bpf_rbtree_root`, `left`, `right`) was never promised.
+//! address of the top node in `struct bpf_rb_root`. The kernel balances by colours; we make a
+//! treap, whose priorities come from the nodes' addresses, because it needs no more room and half
+//! the code. Order is the same, shape (`bpf_rbtree_root`, `left`, `right`) was never promised.
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::{Runtime, Stop};
@@ -19,8 +19,8 @@ pub(super) const KFUNCS: KfuncTable = &[
     ("bpf_rbtree_right", right),
 ];
 
-/// `bpf_rbtree_add_impl(root, node, less, meta, off)`: `EINVAL` (and the reference is given up) when
-/// the node is in a tree already.
+/// `bpf_rbtree_add_impl(root, node, less, meta, off)`: `EINVAL` (and the reference is given up)
+/// when the node is in a tree already.
 fn add(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [root, node, less, _, offset] = args;
     if call.run.load(node + OWNER, 8)? != 0 {

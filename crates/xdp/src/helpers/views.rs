@@ -103,8 +103,9 @@ fn data(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(check_range(dynptr, offset, len).map_or(0, |()| dynptr.addr() + offset))
 }
 
-/// `bpf_dynptr_slice(ptr, offset, buffer, buffer_size)`: a pointer to read from, into the frame when
-/// the bytes lie in one piece, else to the buffer they were copied to; 0 when they can't be had.
+/// `bpf_dynptr_slice(ptr, offset, buffer, buffer_size)`: a pointer to read from, into the frame
+/// when the bytes lie in one piece, else to the buffer they were copied to; 0 when they can't be
+/// had.
 fn slice(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [ptr, offset, buffer, len, _] = args;
     let dynptr = Dynptr::load(call, ptr)?;
@@ -131,8 +132,8 @@ fn slice(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     }
 }
 
-/// `bpf_dynptr_slice_rdwr`: as [`slice`], but 0 for a read-only dynptr. What is written to the buffer
-/// the program has to write back itself.
+/// `bpf_dynptr_slice_rdwr`: as [`slice`], but 0 for a read-only dynptr. What is written to the
+/// buffer the program has to write back itself.
 fn slice_rdwr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let dynptr = Dynptr::load(call, args[0])?;
     if dynptr.data == 0 || dynptr.read_only {

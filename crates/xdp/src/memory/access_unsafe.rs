@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use towpath_bpf::interp::AtomicOp;
 
 /// Permission to touch `len` bytes at `addr`: they belong to memory that outlives the permission,
-/// is readable and writable, and was exposed ([`super::Block`], a map's region). Whether the program
-/// may write there was decided by whoever made the grant.
+/// is readable and writable, and was exposed ([`super::Block`], a map's region). Whether the
+/// program may write there was decided by whoever made the grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grant {
     addr: u64,
