@@ -11,7 +11,10 @@ pub(super) const TABLE: &[HelperProto] = &[
     helper(id::TIMER_SET_CALLBACK, &[TIMER, FUNC], "Says what runs when a timer fires.")
         .gpl()
         .cap_bpf(),
-    helper(id::TIMER_START, &[TIMER, ANY, ANY], "Arms a timer.").gpl().cap_bpf(),
+    helper(id::TIMER_START, &[TIMER, ANY, ANY], "Arms a timer.")
+        .gpl()
+        .cap_bpf()
+        .backed(Backing::FullExcept("it fires on the worker that is next between frames")),
     helper(id::TIMER_CANCEL, &[TIMER], "Disarms a timer and waits for its callback.")
         .gpl()
         .cap_bpf(),

@@ -35,7 +35,7 @@ pub(super) const TABLE: &[HelperProto] = &[
         "Whether the current task is in a cgroup of a map.",
     )
     .cap_bpf()
-    .backed(Backing::NothingFound("-EAGAIN")),
+    .backed(Backing::NothingFound("-EINVAL")),
     helper(id::STRTOL, STRTO, "Parses a signed number."),
     helper(id::STRTOUL, STRTO, "Parses an unsigned number."),
     helper(

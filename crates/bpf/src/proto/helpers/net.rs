@@ -23,30 +23,36 @@ pub(super) const TABLE: &[HelperProto] = &[
         "Makes a SYN cookie and its MSS without a socket, for IPv4.",
     )
     .gpl()
-    .pkt(),
+    .pkt()
+    .backed(COOKIE),
     helper(
         id::TCP_RAW_GEN_SYNCOOKIE_IPV6,
         &[IPV6_HEADER, MEM_READ, SIZE_OR_ZERO],
         "Makes a SYN cookie and its MSS without a socket, for IPv6.",
     )
     .gpl()
-    .pkt(),
+    .pkt()
+    .backed(COOKIE),
     helper(
         id::TCP_RAW_CHECK_SYNCOOKIE_IPV4,
         &[IPV4_HEADER, TCP_HEADER],
         "Checks the SYN cookie that an ACK carries, for IPv4.",
     )
     .gpl()
-    .pkt(),
+    .pkt()
+    .backed(COOKIE),
     helper(
         id::TCP_RAW_CHECK_SYNCOOKIE_IPV6,
         &[IPV6_HEADER, TCP_HEADER],
         "Checks the SYN cookie that an ACK carries, for IPv6.",
     )
     .gpl()
-    .pkt(),
+    .pkt()
+    .backed(COOKIE),
 ];
 
 const IPV4_HEADER: Arg = Arg::fixed(20).with(Flags::RDONLY);
 const IPV6_HEADER: Arg = Arg::fixed(40).with(Flags::RDONLY);
 const TCP_HEADER: Arg = Arg::fixed(20).with(Flags::RDONLY);
+const COOKIE: Backing =
+    Backing::FullExcept("the secret is Towpath's own: a kernel's cookies are not accepted");

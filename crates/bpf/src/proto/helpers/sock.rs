@@ -24,7 +24,7 @@ pub(super) const TABLE: &[HelperProto] = &[
     )
     .gpl()
     .pkt()
-    .backed(Backing::NothingFound("-ENOENT")),
+    .backed(Backing::NothingFound("-EINVAL")),
     helper(
         id::TCP_GEN_SYNCOOKIE,
         &[SOCK, MEM_READ, SIZE, MEM_READ, SIZE],
@@ -32,7 +32,7 @@ pub(super) const TABLE: &[HelperProto] = &[
     )
     .gpl()
     .pkt()
-    .backed(Backing::NothingFound("-ENOENT")),
+    .backed(Backing::NothingFound("-EINVAL")),
     convert(id::SKC_TO_TCP6_SOCK, "tcp6_sock", "Socket as `struct tcp6_sock`, if it is one."),
     convert(id::SKC_TO_TCP_SOCK, "tcp_sock", "Socket as `struct tcp_sock`, if it is one."),
     convert(

@@ -21,9 +21,9 @@ pub(super) const TABLE: &[HelperProto] = &[
         "Formats a kernel structure by its type.",
     )
     .cap_perfmon()
-    .backed(Backing::NothingFound("-EINVAL")),
-    probe(id::PROBE_READ_USER, "Reads user memory; a fault gives -EFAULT."),
-    probe(id::PROBE_READ_USER_STR, "Reads a string in user memory."),
+    .backed(Backing::NothingFound("-EOPNOTSUPP")),
+    probe(id::PROBE_READ_USER, "Reads user memory; a fault gives -EFAULT.").backed(NO_USER),
+    probe(id::PROBE_READ_USER_STR, "Reads a string in user memory.").backed(NO_USER),
     probe(id::PROBE_READ_KERNEL, "Reads kernel memory; a fault gives -EFAULT."),
     probe(id::PROBE_READ_KERNEL_STR, "Reads a string in kernel memory."),
     helper(id::COPY_FROM_USER, &[MEM_UNINIT, SIZE_OR_ZERO, ANY], "Reads user memory, paging in.")
@@ -58,7 +58,7 @@ pub(super) const TABLE: &[HelperProto] = &[
         .backed(Backing::NothingFound("registers that read as 0")),
     helper(id::GET_TASK_STACK, &[TASK, MEM_UNINIT, SIZE_OR_ZERO, ANY], "Call stack of a task.")
         .cap_perfmon()
-        .backed(Backing::NothingFound("-EFAULT, the memory zeroed")),
+        .backed(Backing::NothingFound("-EOPNOTSUPP")),
     helper(
         id::FIND_VMA,
         &[TASK, ANY, FUNC, STACK_OR_NULL, ANY],
@@ -99,4 +99,7 @@ const fn probe(id: u32, summary: &'static str) -> HelperProto {
 
 const TASK: Arg = Arg::btf("task_struct");
 const LOG: Backing = Backing::FullExcept("the text goes to the program's log");
-const SLEEPS: Backing = Backing::Never("it may sleep, an XDP program may not");
+const SLEEPS: Backing = Backing::NothingFound(
+    "-EFAULT, the memory zeroed; as it may sleep, only work queue callbacks may call it",
+);
+const NO_USER: Backing = Backing::NothingFound("-EFAULT, the memory zeroed");

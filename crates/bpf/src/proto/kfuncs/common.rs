@@ -75,13 +75,15 @@ pub(super) const TABLE: &[KfuncProto] = &[
         ],
         KRet::Scalar,
         "Says what runs when work is due.",
-    ),
+    )
+    .backed(LATER),
     kfunc(
         KfuncId::WqStart,
         &[p("wq", KArg::Workqueue), p("flags", KArg::Scalar)],
         KRet::Scalar,
         "Queues the work.",
-    ),
+    )
+    .backed(LATER),
     kfunc(
         KfuncId::Throw,
         &[p("cookie", KArg::Scalar)],
@@ -119,24 +121,23 @@ pub(super) const TABLE: &[KfuncProto] = &[
             p("flags", KArg::Scalar),
         ],
         KRet::Scalar,
-        "Changes the pages of an arena.",
+        "Changes the pages of an arena, from work queue callbacks.",
     )
-    .flags(&[KfuncFlags::SLEEPABLE, KfuncFlags::TRUSTED_ARGS])
-    .backed(Backing::Never("it may sleep, an XDP program may not")),
+    .flags(&[KfuncFlags::SLEEPABLE, KfuncFlags::TRUSTED_ARGS]),
     kfunc(
         KfuncId::ArenaFreePages,
         &[p("p__map", KArg::Map), p("ptr__ign", KArg::Ignored), p("page_cnt", KArg::Scalar)],
         KRet::Void,
-        "Changes the pages of an arena.",
+        "Changes the pages of an arena, from work queue callbacks.",
     )
-    .flags(&[KfuncFlags::SLEEPABLE, KfuncFlags::TRUSTED_ARGS])
-    .backed(Backing::Never("it may sleep, an XDP program may not")),
+    .flags(&[KfuncFlags::SLEEPABLE, KfuncFlags::TRUSTED_ARGS]),
     kfunc(
         KfuncId::ArenaReservePages,
         &[p("p__map", KArg::Map), p("ptr__ign", KArg::Ignored), p("page_cnt", KArg::Scalar)],
         KRet::Scalar,
-        "Changes the pages of an arena.",
+        "Changes the pages of an arena, from work queue callbacks.",
     )
-    .flags(&[KfuncFlags::SLEEPABLE, KfuncFlags::TRUSTED_ARGS])
-    .backed(Backing::Never("it may sleep, an XDP program may not")),
+    .flags(&[KfuncFlags::SLEEPABLE, KfuncFlags::TRUSTED_ARGS]),
 ];
+
+const LATER: Backing = Backing::FullExcept("it runs on the worker that is next between frames");

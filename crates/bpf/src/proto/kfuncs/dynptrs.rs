@@ -140,7 +140,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Reads user memory, paging in.",
     )
     .flags(&[KfuncFlags::SLEEPABLE])
-    .backed(Backing::Never("it may sleep, an XDP program may not")),
+    .backed(SLEEPS),
     kfunc(
         KfuncId::CopyFromUserDynptr,
         &[
@@ -153,7 +153,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Reads user memory, paging in.",
     )
     .flags(&[KfuncFlags::SLEEPABLE])
-    .backed(Backing::Never("it may sleep, an XDP program may not")),
+    .backed(SLEEPS),
     kfunc(
         KfuncId::CopyFromUserStrDynptr,
         &[
@@ -166,7 +166,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Reads user memory, paging in.",
     )
     .flags(&[KfuncFlags::SLEEPABLE])
-    .backed(Backing::Never("it may sleep, an XDP program may not")),
+    .backed(SLEEPS),
     kfunc(
         KfuncId::CopyFromUserTaskStr,
         &[
@@ -180,7 +180,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Reads user memory, paging in.",
     )
     .flags(&[KfuncFlags::SLEEPABLE])
-    .backed(Backing::Never("it may sleep, an XDP program may not")),
+    .backed(SLEEPS),
     kfunc(
         KfuncId::CopyFromUserTaskDynptr,
         &[
@@ -194,7 +194,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Reads user memory, paging in.",
     )
     .flags(&[KfuncFlags::SLEEPABLE])
-    .backed(Backing::Never("it may sleep, an XDP program may not")),
+    .backed(SLEEPS),
     kfunc(
         KfuncId::CopyFromUserTaskStrDynptr,
         &[
@@ -208,5 +208,8 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Reads user memory, paging in.",
     )
     .flags(&[KfuncFlags::SLEEPABLE])
-    .backed(Backing::Never("it may sleep, an XDP program may not")),
+    .backed(SLEEPS),
 ];
+
+const SLEEPS: Backing =
+    Backing::NothingFound("-EFAULT; as it may sleep, only work queue callbacks may call it");

@@ -53,7 +53,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Finds a tracked connection.",
     )
     .flags(&[KfuncFlags::ACQUIRE, KfuncFlags::RET_NULL])
-    .backed(Backing::NothingFound("a null pointer, `opts->error` set to -ENOENT")),
+    .backed(CONNTRACK),
     kfunc(
         KfuncId::XdpCtAlloc,
         &[
@@ -67,7 +67,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Makes a connection that is not tracked yet.",
     )
     .flags(&[KfuncFlags::ACQUIRE, KfuncFlags::RET_NULL])
-    .backed(Backing::NothingFound("a null pointer, `opts->error` set to -ENOENT")),
+    .backed(CONNTRACK),
     kfunc(
         KfuncId::CtInsertEntry,
         &[p("nfct_i", KArg::Object("nf_conn___init"))],
@@ -75,7 +75,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Starts tracking a new connection.",
     )
     .flags(&[KfuncFlags::ACQUIRE, KfuncFlags::RELEASE, KfuncFlags::RET_NULL])
-    .backed(Backing::NothingFound("a null pointer")),
+    .backed(CONNTRACK),
     kfunc(
         KfuncId::CtRelease,
         &[p("nfct", KArg::Object("nf_conn"))],
@@ -83,7 +83,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Releases a connection.",
     )
     .flags(&[KfuncFlags::RELEASE])
-    .backed(Backing::NothingFound("nothing to release")),
+    .backed(CONNTRACK),
     kfunc(
         KfuncId::CtSetTimeout,
         &[p("nfct", KArg::Object("nf_conn___init")), p("timeout", KArg::Scalar)],
@@ -91,7 +91,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Sets the timeout of a new connection.",
     )
     .flags(&[KfuncFlags::TRUSTED_ARGS])
-    .backed(Backing::NothingFound("no effect")),
+    .backed(CONNTRACK),
     kfunc(
         KfuncId::CtChangeTimeout,
         &[p("nfct", KArg::Object("nf_conn")), p("timeout", KArg::Scalar)],
@@ -99,7 +99,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Changes the timeout of a connection.",
     )
     .flags(&[KfuncFlags::TRUSTED_ARGS])
-    .backed(Backing::NothingFound("-ENOENT")),
+    .backed(CONNTRACK),
     kfunc(
         KfuncId::CtSetStatus,
         &[p("nfct", KArg::Object("nf_conn___init")), p("status", KArg::Scalar)],
@@ -107,7 +107,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Sets the status bits of a new connection.",
     )
     .flags(&[KfuncFlags::TRUSTED_ARGS])
-    .backed(Backing::NothingFound("-ENOENT")),
+    .backed(CONNTRACK),
     kfunc(
         KfuncId::CtChangeStatus,
         &[p("nfct", KArg::Object("nf_conn")), p("status", KArg::Scalar)],
@@ -115,7 +115,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Changes the status bits of a connection.",
     )
     .flags(&[KfuncFlags::TRUSTED_ARGS])
-    .backed(Backing::NothingFound("-ENOENT")),
+    .backed(CONNTRACK),
     kfunc(
         KfuncId::CtSetNatInfo,
         &[
@@ -128,7 +128,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Sets up address translation for a new connection.",
     )
     .flags(&[KfuncFlags::TRUSTED_ARGS])
-    .backed(Backing::NothingFound("-ENOENT")),
+    .backed(CONNTRACK),
     kfunc(
         KfuncId::XdpFlowLookup,
         &[
@@ -189,3 +189,6 @@ pub(super) const TABLE: &[KfuncProto] = &[
     .flags(&[KfuncFlags::RCU])
     .backed(Backing::NothingFound("-EINVAL")),
 ];
+
+const CONNTRACK: Backing =
+    Backing::Tables("a table that programs fill themselves: no traffic does");

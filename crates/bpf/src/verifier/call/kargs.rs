@@ -144,7 +144,7 @@ impl Verifier<'_> {
                 Ok(())
             }
             KArg::Refcounted => self.check_kfunc_refcounted(&reg, index, meta),
-            KArg::ConstStr if !reg.is(Base::MapValue) => {
+            KArg::ConstStr if !reg.is(Base::MapValue) || reg.kind.flags != Flags::NONE => {
                 let message = format!("arg#{index} doesn't point to a const string");
                 Err(self.reject(Errno::EINVAL, message))
             }
