@@ -203,6 +203,7 @@ map_types! {
     CgrpStorage = 32, "CGRP_STORAGE";
     Arena = 33, "ARENA";
     InsnArray = 34, "INSN_ARRAY";
+    Rhash = 35, "RHASH";
 }
 
 impl Linked {

@@ -113,7 +113,14 @@ impl User<'_> {
 }
 
 fn is_hash(kind: MapType) -> bool {
-    matches!(kind, MapType::Hash | MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash)
+    matches!(
+        kind,
+        MapType::Hash
+            | MapType::PercpuHash
+            | MapType::LruHash
+            | MapType::LruPercpuHash
+            | MapType::Rhash
+    )
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub(crate) fn same_shape(template: &MapDef, inner: &MapDef) -> bool {
 }
 
 fn common(def: &MapDef) -> Result<(), Broken> {
-    let has_extra = matches!(def.kind, MapType::BloomFilter | MapType::Arena);
+    let has_extra = matches!(def.kind, MapType::BloomFilter | MapType::Arena | MapType::Rhash);
     invalid(def.map_extra != 0 && !has_extra, "map_extra must be 0")?;
     let both = BPF_F_RDONLY | BPF_F_WRONLY;
     invalid(def.flags & both == both, "BPF_F_RDONLY and BPF_F_WRONLY exclude each other")?;
@@ -65,9 +65,11 @@ fn common(def: &MapDef) -> Result<(), Broken> {
 
 fn of_kind(def: &MapDef) -> Result<(), Broken> {
     match def.kind {
-        MapType::Hash | MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash => {
-            hash(def)
-        }
+        MapType::Hash
+        | MapType::PercpuHash
+        | MapType::LruHash
+        | MapType::LruPercpuHash
+        | MapType::Rhash => hash(def),
         MapType::HashOfMaps => {
             invalid(def.value_size != 4, "value_size must be 4")?;
             hash(def)?;

@@ -428,7 +428,11 @@ impl Storage {
         Ok(match def.kind {
             MapType::Array => Storage::Array(Array::new(def, None, fields.clone())?),
             MapType::PercpuArray => Storage::Array(Array::new(def, Some(cpus), fields.clone())?),
-            MapType::Hash | MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash => {
+            MapType::Hash
+            | MapType::PercpuHash
+            | MapType::LruHash
+            | MapType::LruPercpuHash
+            | MapType::Rhash => {
                 Storage::Hash(HashTable::new(def, &options.domain, fields.clone())?)
             }
             MapType::ProgArray => Storage::Programs(ProgArray::new(def, environment())?),

@@ -66,6 +66,7 @@ fn kind_admits(kind: MapType) -> Option<&'static [u32]> {
         | MapType::PercpuArray
         | MapType::LruHash
         | MapType::LruPercpuHash
+        | MapType::Rhash
         | MapType::LpmTrie => return None,
     })
 }

@@ -61,6 +61,7 @@ fn kernel_name(kind: MapType) -> &'static str {
     match kind {
         Hash | PercpuHash | LruHash | LruPercpuHash | HashOfMaps => "bpf_htab",
         Array | PercpuArray | ProgArray | PerfEventArray | ArrayOfMaps | CgroupArray => "bpf_array",
+        Rhash => "bpf_rhtab",
         LpmTrie => "lpm_trie",
         Queue | Stack => "bpf_queue_stack",
         BloomFilter => "bpf_bloom_filter",
