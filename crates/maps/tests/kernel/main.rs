@@ -2,6 +2,7 @@
 //!
 //! Needs a kernel with `bpf(2)` and the privilege to use it; without, each test says so and passes.
 
+#![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]
 
 mod create;
