@@ -15,11 +15,12 @@ const CORE_KERNEL: &[u8] = include_bytes!("data/core_kernel.btf");
 const MULTI: &[u8] = include_bytes!("data/multi.o");
 
 fn open(bytes: &[u8]) -> Object {
-    Object::open(bytes, "test.o").unwrap()
+    Object::open(bytes, "test.o").expect("an object that clang wrote")
 }
 
 fn link(object: &Object, program: &str, env: &Env) -> Linked {
-    object.link(object.select(Some(program), None).unwrap(), env).unwrap()
+    let program = object.select(Some(program), None).expect("the object has it");
+    object.link(program, env).expect("it links")
 }
 
 #[test]
