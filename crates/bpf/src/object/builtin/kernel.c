@@ -159,8 +159,14 @@ struct ipv6hdr {
 };
 struct ipv6_opt_hdr { __u8 nexthdr; __u8 hdrlen; } __attribute__((packed));
 struct frag_hdr { __u8 nexthdr; __u8 reserved; __be16 frag_off; __be32 identification; };
-struct ip_auth_hdr { __u8 nexthdr; __u8 hdrlen; __be16 reserved; __be32 spi; __be32 seq_no;
-    __u8 auth_data[]; };
+struct ip_auth_hdr {
+	__u8 nexthdr;
+	__u8 hdrlen;
+	__be16 reserved;
+	__be32 spi;
+	__be32 seq_no;
+	__u8 auth_data[];
+};
 struct ip_esp_hdr { __be32 spi; __be32 seq_no; __u8 enc_data[]; };
 struct tcphdr {
 	__be16 source;
@@ -220,8 +226,13 @@ struct genevehdr {
 	u8 options[];
 };
 struct gre_base_hdr { __be16 flags; __be16 protocol; };
-struct gre_full_hdr { struct gre_base_hdr fixed_header; __be16 csum; __be16 reserved1; __be32 key;
-    __be32 seq; }
+struct gre_full_hdr {
+	struct gre_base_hdr fixed_header;
+	__be16 csum;
+	__be16 reserved1;
+	__be32 key;
+	__be32 seq;
+}
 	__attribute__((packed));
 
 /* What helpers and kfuncs take. */
@@ -430,8 +441,13 @@ struct tcp_timewait_sock { struct inet_timewait_sock tw_sk; };
 struct inet_request_sock { struct request_sock req; };
 struct tcp_request_sock { struct inet_request_sock req; };
 
-union nf_inet_addr { __u32 all[4]; __be32 ip; __be32 ip6[4]; struct in_addr in;
-    struct in6_addr in6; };
+union nf_inet_addr {
+	__u32 all[4];
+	__be32 ip;
+	__be32 ip6[4];
+	struct in_addr in;
+	struct in6_addr in6;
+};
 union nf_conntrack_man_proto {
 	__be16 all;
 	struct { __be16 port; } tcp;
@@ -487,12 +503,19 @@ struct flow_offload_tuple {
 };
 struct flow_offload_tuple_rhash { void *node; struct flow_offload_tuple tuple; };
 struct xfrm_id { xfrm_address_t daddr; __be32 spi; __u8 proto; };
-struct xfrm_state { refcount_t refcnt; struct xfrm_id id; u32 if_id; struct { u32 reqid; u8 mode;
-    u16 family; } props; };
+struct xfrm_state {
+	refcount_t refcnt;
+	struct xfrm_id id;
+	u32 if_id;
+	struct { u32 reqid; u8 mode; u16 family; } props;
+};
 
 struct kernfs_node { const char *name; u64 id; };
-struct cgroup_subsys_state { struct cgroup *cgroup; refcount_t refcnt;
-    struct cgroup_subsys_state *parent; };
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	refcount_t refcnt;
+	struct cgroup_subsys_state *parent;
+};
 struct cgroup { struct cgroup_subsys_state self; int level; struct kernfs_node *kn; };
 struct css_set { struct cgroup *dfl_cgrp; refcount_t refcount; };
 struct vm_area_struct { unsigned long vm_start, vm_end; unsigned long vm_flags; };
@@ -547,11 +570,19 @@ struct bpf_prog { u16 pages; u32 type; u32 len; };
 struct bpf_prog_aux { u32 id; u32 used_map_cnt; };
 
 enum bpf_map_update_flags { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_EXIST = 2, BPF_F_LOCK = 4 };
-enum bpf_ret_code { BPF_OK = 0, BPF_DROP = 2, BPF_REDIRECT = 7, BPF_LWT_REROUTE = 128,
-    BPF_FLOW_DISSECTOR_CONTINUE = 129 };
+enum bpf_ret_code {
+	BPF_OK = 0,
+	BPF_DROP = 2,
+	BPF_REDIRECT = 7,
+	BPF_LWT_REROUTE = 128,
+	BPF_FLOW_DISSECTOR_CONTINUE = 129,
+};
 enum bpf_check_mtu_flags { BPF_MTU_CHK_SEGS = 1 };
-enum bpf_check_mtu_ret { BPF_MTU_CHK_RET_SUCCESS, BPF_MTU_CHK_RET_FRAG_NEEDED,
-    BPF_MTU_CHK_RET_SEGS_TOOBIG };
+enum bpf_check_mtu_ret {
+	BPF_MTU_CHK_RET_SUCCESS,
+	BPF_MTU_CHK_RET_FRAG_NEEDED,
+	BPF_MTU_CHK_RET_SEGS_TOOBIG,
+};
 enum sk_action { SK_DROP = 0, SK_PASS };
 enum pid_type { PIDTYPE_PID, PIDTYPE_TGID, PIDTYPE_PGID, PIDTYPE_SID, PIDTYPE_MAX };
 
@@ -561,8 +592,8 @@ enum pid_type { PIDTYPE_PID, PIDTYPE_TGID, PIDTYPE_PGID, PIDTYPE_SID, PIDTYPE_MA
 #define ENUM(name) KEEP(enum name, name)
 #define TYPEDEF(name) KEEP(name, typedef_##name)
 
-ENUM(xdp_action); STRUCT(xdp_md); STRUCT(__sk_buff); STRUCT(xdp_buff); STRUCT(xdp_frame);
-    ENUM(xdp_rss_hash_type);
+ENUM(xdp_action); STRUCT(xdp_md); STRUCT(__sk_buff); STRUCT(xdp_buff);
+STRUCT(xdp_frame); ENUM(xdp_rss_hash_type);
 STRUCT(xdp_rxq_info); STRUCT(xdp_txq_info); STRUCT(net_device); STRUCT(net);
 STRUCT(ethhdr); STRUCT(vlan_hdr); STRUCT(vlan_ethhdr); STRUCT(arphdr); STRUCT(iphdr);
 STRUCT(ipv6hdr); STRUCT(ipv6_opt_hdr); STRUCT(frag_hdr); STRUCT(tcphdr); STRUCT(udphdr);
