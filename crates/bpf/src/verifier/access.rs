@@ -7,7 +7,7 @@ use crate::program::{AttachType, DataSection, MapDef, MapType};
 use super::call;
 use super::env::{Access, Result, Verifier};
 use super::facts::AccessFact;
-use super::reg::{Base, DynptrKind, Flags, Payload, Reg};
+use super::reg::{Base, Flags, Payload, Reg};
 use super::show::type_name;
 use super::stack::VAR_OFF_MAX;
 
@@ -455,14 +455,7 @@ impl Verifier<'_> {
     /// Packet contents or bounds changed: no packet pointer or slice of the packet is usable
     /// (`clear_all_pkt_pointers`).
     pub(crate) fn clear_all_packet_pointers(&mut self) {
-        let slots = self.cur.frames.iter().flat_map(|frame| &frame.stack);
-        let packet_ids: Vec<u32> = slots
-            .filter(|slot| matches!(slot.reg.dynptr(), Some(DynptrKind::Xdp | DynptrKind::Skb)))
-            .map(|slot| slot.reg.id)
-            .collect();
-        self.cur.invalidate_regs(|reg| {
-            reg.is_packet_any() || (reg.dynptr_id() != 0 && packet_ids.contains(&reg.dynptr_id()))
-        });
+        self.cur.invalidate_regs(|reg| reg.is_packet_any() || reg.has(Flags::PACKET_SLICE));
     }
 
     fn note_access_fact(&mut self, reg: &Reg, off: i64) {
@@ -471,7 +464,10 @@ impl Verifier<'_> {
         let fact = match reg.base() {
             Base::Ctx => AccessFact::Ctx { offset: offset.unwrap_or(0) },
             Base::Packet | Base::PacketMeta => AccessFact::Packet,
-            Base::Stack => AccessFact::Stack { up: self.cur.depth() as u32 - reg.frame, offset },
+            Base::Stack => AccessFact::Stack {
+                up: (self.cur.depth() as u32).saturating_sub(reg.frame),
+                offset,
+            },
             Base::MapValue => match reg.map() {
                 Some(map) => AccessFact::MapValue { map: map.index, inner: map.inner, offset },
                 None => AccessFact::Mixed,

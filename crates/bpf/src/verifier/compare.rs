@@ -83,7 +83,7 @@ fn any_bit(x: &View, y: &View) -> Option<bool> {
     (value.max() & bits == 0).then_some(false)
 }
 
-fn greater<T: PartialOrd>(min: T, max: T, other_min: T, other_max: T) -> Option<bool> {
+fn greater<T: PartialOrd + Copy>(min: T, max: T, other_min: T, other_max: T) -> Option<bool> {
     if min > other_max {
         return Some(true);
     }

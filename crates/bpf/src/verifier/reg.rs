@@ -59,10 +59,8 @@ impl Flags {
     pub(crate) const TRUSTED: Flags = Flags(1 << 7);
     pub(crate) const RCU: Flags = Flags(1 << 8);
     pub(crate) const NON_OWN_REF: Flags = Flags(1 << 9);
-    /// Of arguments only: memory that the callee fills.
-    pub(crate) const UNINIT: Flags = Flags(1 << 10);
     /// Of `Mem`: bytes of the frame, void when the frame changes (`DYNPTR_TYPE_XDP`).
-    pub(crate) const PACKET_SLICE: Flags = Flags(1 << 11);
+    pub(crate) const PACKET_SLICE: Flags = Flags(1 << 10);
 
     pub(crate) const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
@@ -141,10 +139,7 @@ pub(crate) enum DynptrKind {
     Invalid,
     Local,
     Ringbuf,
-    Skb,
     Xdp,
-    SkbMeta,
-    File,
 }
 
 /// `enum bpf_iter_state`.

@@ -74,21 +74,9 @@ impl Scalar {
         self.tnum.is_const()
     }
 
-    pub(crate) fn is_unknown(&self) -> bool {
-        *self == Scalar::UNKNOWN
-    }
-
     /// The known low 32 bits.
     pub(crate) fn const_subreg(&self) -> Option<u32> {
         self.tnum.subreg_is_const().then_some(self.tnum.value as u32)
-    }
-
-    /// Forgets the bounds of the 64-bit views (`__mark_reg64_unbounded`).
-    pub(crate) fn unbound_64(&mut self) {
-        self.smin = i64::MIN;
-        self.smax = i64::MAX;
-        self.umin = 0;
-        self.umax = u64::MAX;
     }
 
     /// Forgets the bounds of the 32-bit views (`__mark_reg32_unbounded`).
@@ -97,12 +85,6 @@ impl Scalar {
         self.s32_max = i32::MAX;
         self.u32_min = 0;
         self.u32_max = u32::MAX;
-    }
-
-    /// Forgets all bounds, not the tnum (`__mark_reg_unbounded`).
-    pub(crate) fn unbound(&mut self) {
-        self.unbound_64();
-        self.unbound_32();
     }
 
     /// Whether a view is empty: the path can't happen, or a rule was imprecise.

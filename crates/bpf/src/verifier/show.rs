@@ -64,10 +64,7 @@ pub(crate) fn dynptr_name(kind: DynptrKind) -> &'static str {
         DynptrKind::Invalid => "<invalid>",
         DynptrKind::Local => "local",
         DynptrKind::Ringbuf => "ringbuf",
-        DynptrKind::Skb => "skb",
         DynptrKind::Xdp => "xdp",
-        DynptrKind::SkbMeta => "skb_meta",
-        DynptrKind::File => "file",
     }
 }
 

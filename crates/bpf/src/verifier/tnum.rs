@@ -84,10 +84,6 @@ impl Tnum {
         Tnum { value: difference & !mask, mask }
     }
 
-    pub(crate) fn neg(self) -> Self {
-        Tnum::constant(0).sub(self)
-    }
-
     pub(crate) fn and(self, other: Self) -> Self {
         let alpha = self.value | self.mask;
         let beta = other.value | other.mask;
@@ -174,11 +170,6 @@ impl Tnum {
     /// The low 32 bits taken from `subreg`.
     pub(crate) fn with_subreg(self, subreg: Self) -> Self {
         self.clear_subreg().or(subreg.subreg())
-    }
-
-    /// The low 32 bits known to be `value`.
-    pub(crate) fn const_subreg(self, value: u32) -> Self {
-        self.with_subreg(Tnum::constant(u64::from(value)))
     }
 
     pub(crate) fn subreg_is_const(self) -> bool {
