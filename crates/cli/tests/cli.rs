@@ -47,7 +47,7 @@ fn surviving_frames_are_written_with_verdict_and_target() {
     bench.capture("in.pcap", &[1, 2, 3, 4]);
     bench.file("maps.json", r#"{"tx_ports": [{"key": 1, "value": {"ifindex": 7}}]}"#);
     let result = bench.json(&run_args(&["--map-init", "maps.json", "--out", "out.pcapng"]));
-    assert_eq!(result["targets"], json!({"tx_ports[1] = 7": 1}));
+    assert_eq!(result["targets"], json!({"tx_ports[1] (ifindex 7)": 1}));
 
     let mut reader = Reader::open(&bench.path("out.pcapng")).unwrap();
     let mut found = Vec::new();
@@ -56,12 +56,12 @@ fn surviving_frames_are_written_with_verdict_and_target() {
         assert_eq!(packet.data, frame(packet.data[5]));
         found.push((packet.options.xdp_verdict, packet.options.packet_id, comment));
     }
-    let redirected = Some("XDP_REDIRECT to tx_ports[1] = 7".to_owned());
+    let redirected = Some("XDP_REDIRECT to tx_ports[1] (ifindex 7)".to_owned());
     let expected =
         [(Some(2), Some(2), None), (Some(3), Some(3), None), (Some(4), Some(4), redirected)];
     assert_eq!(found, expected);
     let names: Vec<&str> = reader.interfaces().iter().map(|i| i.name.as_str()).collect();
-    assert_eq!(names, ["in0", "tx_ports[1] = 7"]);
+    assert_eq!(names, ["in0", "tx_ports[1] (ifindex 7)"]);
 }
 
 #[test]
