@@ -108,6 +108,7 @@ impl MapSet {
         }
     }
 
+    #[inline]
     fn own_at(&self, addr: u64) -> Option<&Arc<Map>> {
         let after = self.places.partition_point(|&(first, _, _)| first <= addr);
         let &(_, last, index) = self.places.get(after.checked_sub(1)?)?;

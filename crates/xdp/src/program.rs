@@ -107,8 +107,14 @@ impl Program {
         load::from_linked(linked, options)
     }
 
-    /// A worker for [`Program::run`]; `number` is below [`LoadOptions::workers`].
+    /// A worker for [`Program::run`].
+    ///
+    /// # Panics
+    ///
+    /// When `number` is not below [`LoadOptions::workers`]: per-CPU maps have no values for it.
     pub fn worker(&self, number: u32) -> Worker {
+        let workers = self.maps.domain().workers();
+        assert!((number as usize) < workers, "worker {number} of {workers}");
         Worker::new(number)
     }
 

@@ -10,6 +10,7 @@ use crate::insn::{
 };
 
 /// Result of any arithmetic instruction but [`crate::insn::BPF_END`]; `None` for an unknown one.
+#[inline]
 pub(super) fn alu(insn: Insn, dst: u64, src: u64) -> Option<u64> {
     if insn.class() == BPF_ALU64 {
         alu64(insn.op(), insn.off, dst, src)
@@ -74,6 +75,7 @@ fn alu32(op: u8, off: i16, dst: u32, src: u32) -> Option<u32> {
 /// Byte swaps (section 4.2). Class ALU with `BPF_K` means "to little endian", which only cuts the
 /// value on the little-endian machine a program sees; with `BPF_X` "to big endian"; class ALU64
 /// swaps whatever the machine.
+#[inline]
 pub(super) fn swap(insn: Insn, dst: u64) -> Option<u64> {
     let swaps = insn.class() == BPF_ALU64 || insn.is_reg_operand();
     if insn.class() == BPF_ALU64 && insn.is_reg_operand() {

@@ -119,11 +119,13 @@ impl Code {
     }
 
     /// The instructions.
+    #[inline]
     pub fn insns(&self) -> &[Insn] {
         &self.insns
     }
 
     /// How the load or store in this slot reaches memory.
+    #[inline]
     pub fn access(&self, slot: usize) -> Access {
         self.accesses.get(slot).copied().unwrap_or_default()
     }

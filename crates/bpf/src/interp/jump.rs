@@ -9,6 +9,7 @@ use crate::insn::{
 ///
 /// Class JMP32 compares the low halves: sign-extending both keeps every order, signed and, since
 /// extension is monotonic in each half of the range, unsigned.
+#[inline]
 pub(super) fn taken(insn: Insn, dst: u64, src: u64) -> Option<bool> {
     let (dst, src) = if insn.class() == BPF_JMP32 {
         (i64::from(dst as i32) as u64, i64::from(src as i32) as u64)
