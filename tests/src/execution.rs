@@ -1,5 +1,7 @@
 //! The same packets through the kernel and through the interpreter: what each run left behind.
 
+mod fill;
+
 use std::collections::BTreeMap;
 
 use towpath_bpf::Linked;
@@ -7,6 +9,8 @@ use towpath_bpf::program::MapType;
 use towpath_kernel::{KernelMap, KernelProgram, MapSet, TestRun};
 use towpath_maps::Map;
 use towpath_xdp::{Frame, LoadOptions, Program, Worker};
+
+use crate::random::Random;
 
 /// What one run left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +129,13 @@ impl<'k> Pair<'k> {
             format!("at byte {at}: {:02x?}", &data[at..end])
         };
         mismatch("bytes", text(&kernel.data), text(&ours.data))
+    }
+
+    /// Puts the same elements into the maps of both sides ([`fill`]).
+    pub fn fill_maps(&self, packets: &[Vec<u8>]) -> Option<Mismatch> {
+        let pairs = self.kernel_maps.maps().iter().zip(self.program.maps().maps());
+        let mut random = Random::new(0xf111);
+        pairs.into_iter().find_map(|(theirs, ours)| fill::fill(theirs, ours, packets, &mut random))
     }
 
     /// One packet in the kernel.
