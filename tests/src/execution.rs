@@ -181,6 +181,23 @@ impl<'k> Pair<'k> {
     }
 }
 
+/// Whether a program's results depend on stack it never wrote: two runs of ours over another filling
+/// of it differ. (A 4-byte store lets the kernel take 8 bytes for written.)
+pub fn reads_unwritten_stack(linked: &Linked, options: &LoadOptions, packets: &[Vec<u8>]) -> bool {
+    let run = |filling: u8| {
+        let program = Program::from_linked(linked.clone(), options).ok()?;
+        let mut worker = program.worker(0);
+        let mut outcomes = Vec::new();
+        for packet in packets {
+            worker.fill_stack(filling);
+            outcomes.push(run_frame(&program, &mut worker, packet));
+        }
+        let maps: Vec<_> = program.maps().maps().iter().map(|map| contents(map)).collect();
+        Some((outcomes, maps))
+    };
+    run(0) != run(0xa5)
+}
+
 fn run_frame(program: &Program, worker: &mut Worker, packet: &[u8]) -> Result<Outcome, String> {
     let mut frame = Frame::new(packet).map_err(|error| error.to_string())?;
     let verdict = program.run(worker, &mut frame).map_err(|fault| fault.to_string())?;

@@ -35,6 +35,11 @@ impl Worker {
         }
     }
 
+    /// Fills the stack with a byte, to find out whether a program reads what it never wrote.
+    pub fn fill_stack(&mut self, byte: u8) {
+        self.stack.bytes_mut().fill(byte);
+    }
+
     /// Its number: what `bpf_get_smp_processor_id` returns.
     pub fn number(&self) -> u32 {
         self.number

@@ -8,7 +8,7 @@ use towpath_xdp::LoadOptions;
 use towpath_xdp::host::Host;
 
 use super::{Difference, Report};
-use crate::execution::{Mismatch, Pair};
+use crate::execution::{Mismatch, Pair, reads_unwritten_stack};
 use crate::packets::packets;
 use crate::programs::{self, edit};
 use crate::verdict::{self, Agreement};
@@ -146,7 +146,8 @@ impl<'k> Court<'k> {
         let mut strict = towpath_kernel::LoadOptions::default();
         (strict.without_perfmon, strict.log_refusals) = (true, false);
         let leaks = || self.kernel.load_with(linked, &maps, &strict).is_err();
-        if found.kind != "fault" && leaks() {
+        let unwritten = || reads_unwritten_stack(linked, &options, &self.packets);
+        if found.kind != "fault" && (leaks() || unwritten()) {
             self.surroundings += usize::from(counted);
             return None;
         }

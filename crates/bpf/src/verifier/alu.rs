@@ -23,9 +23,11 @@ impl Scalar {
             BPF_XOR => xor(self, other),
             BPF_LSH | BPF_RSH | BPF_ARSH => match shift_amount(other, is64) {
                 Some(amount) => shift(self, op, amount, is64),
-                None => Scalar::UNKNOWN,
+                None => return Scalar::UNKNOWN,
             },
-            _ => Scalar::UNKNOWN,
+            // Of divisions and of shifts by an unknown amount the kernel knows nothing at all, not
+            // even that 32 bits are zero-extended (`is_safe_to_compute_dst_reg_range`).
+            _ => return Scalar::UNKNOWN,
         };
         if !is64 {
             out.zext_32_to_64();

@@ -196,7 +196,9 @@ impl Verifier<'_> {
         } else if casts_socket(helper.id) {
             self.reg_mut(0).ref_id = meta.ref_id;
         }
-        if helper.changes_packet {
+        // Behind a tail call of this very function the packet is as before: the call failed. A
+        // function that makes one may have run another program, which its flag says.
+        if helper.changes_packet && helper.id != id::TAIL_CALL {
             self.clear_all_packet_pointers();
         }
         Ok(())
