@@ -1,7 +1,7 @@
 //! Which bytes of a map's memory a program may touch, and how.
 //!
 //! The interpreter asks for each access, so the answer is a few compares: a map's memory is at most
-//! a handful of [`Span`]s, each a row of equal elements with a key and a value inside.
+//! a handful of `Span`s, each a row of equal elements with a key and a value inside.
 
 use crate::flags::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG};
 

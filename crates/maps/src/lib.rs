@@ -7,7 +7,7 @@
 //!   keep the address of a value until it returns, and a compiler may build addresses into code.
 //! - **Readers take no lock.** Writers lock one bucket; what they unlink is reused only after every
 //!   worker has been quiescent once ([`qsbr`]).
-//! - **All `unsafe` is in [`memory_unsafe`].** Everything above it works on offsets into a region.
+//! - **All `unsafe` is in `memory_unsafe`.** Everything above it works on offsets into a region.
 //!
 //! ```text
 //! Map::create(&MapDef, &CreateOptions) -> Arc<Map>     one map

@@ -3,8 +3,9 @@
 /// `width` bits (at most 64) from bit `start`; bits outside `bytes` are 0.
 pub(super) fn read(bytes: &[u8], start: u32, width: u32) -> u64 {
     let bit = |index: u32| {
-        let byte = bytes.get((start + index) as usize / 8).copied().unwrap_or(0);
-        u64::from(byte >> ((start + index) % 8) & 1)
+        let at = start as usize + index as usize;
+        let byte = bytes.get(at / 8).copied().unwrap_or(0);
+        u64::from(byte >> (at % 8) & 1)
     };
     if start.is_multiple_of(8) && width.is_multiple_of(8) {
         // The usual case: whole bytes.
@@ -19,8 +20,8 @@ pub(super) fn read(bytes: &[u8], start: u32, width: u32) -> u64 {
 /// Sets `width` bits from bit `start`; bits outside `bytes` are left out.
 pub(super) fn write(bytes: &mut [u8], start: u32, width: u32, value: u64) {
     for index in 0..width.min(64) {
-        let at = start + index;
-        if let Some(byte) = bytes.get_mut(at as usize / 8) {
+        let at = start as usize + index as usize;
+        if let Some(byte) = bytes.get_mut(at / 8) {
             let mask = 1 << (at % 8);
             *byte = if value >> index & 1 == 1 { *byte | mask } else { *byte & !mask };
         }

@@ -215,7 +215,8 @@ fn array(btf: &Btf, elem: TypeId, count: u32, json: &Json, out: &mut [u8]) -> Pa
         return Err(problem(format!("{found} elements; expected at most {count}")));
     }
     for (index, json) in elements.iter().enumerate() {
-        let part = out.get_mut(index * size..(index + 1) * size);
+        let from = index.saturating_mul(size);
+        let part = out.get_mut(from..from.saturating_add(size));
         let part = part.ok_or_else(|| problem("it lies outside its array"))?;
         parse(btf, elem, json, part).map_err(|inner| inner.below(&format!("[{index}]")))?;
     }
