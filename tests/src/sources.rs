@@ -79,6 +79,13 @@ pub fn own_objects() -> Result<PathBuf, SourceError> {
     Ok(out)
 }
 
+/// The programs of `tests/data/calls`, compiled against the running kernel's types.
+pub fn call_objects() -> Result<PathBuf, SourceError> {
+    let out = scratch().join("calls");
+    run_script(&own_script("call-objects.sh"), &[&out])?;
+    Ok(out)
+}
+
 /// Every object file below a folder, by name.
 pub fn object_files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

@@ -1,0 +1,54 @@
+//! Calls of helpers and kfuncs, right and almost right: `ok_*` is accepted, `no_*` refused.
+//!
+//! The names were settled with Linux 6.18 as arbiter; the programs need its types, so the test is
+//! skipped where no kernel publishes any.
+
+#![expect(clippy::print_stderr, reason = "a skipped test says why")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use towpath_bpf::btf::Btf;
+use towpath_bpf::object::{Env, Object};
+use towpath_tests::sources;
+use towpath_tests::verdict;
+
+#[test]
+fn calls_are_accepted_and_refused_as_named() {
+    let folder = match sources::call_objects() {
+        Ok(folder) => folder,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let Ok(types) = std::fs::read("/sys/kernel/btf/vmlinux") else {
+        return eprintln!("skipped: this kernel publishes no BTF");
+    };
+    let env = Env::new(Arc::new(Btf::parse(&types).expect("the kernel's own types")));
+    let mut wrong = Vec::new();
+    let mut judged = 0;
+    for path in sources::object_files(&folder) {
+        judged += judge(&path, &env, &mut wrong);
+    }
+    assert!(judged > 250, "only {judged} programs found in {}", folder.display());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Verifies every program of an object; gives their number.
+fn judge(path: &Path, env: &Env, wrong: &mut Vec<String>) -> usize {
+    let name = path.display().to_string();
+    let bytes = std::fs::read(path).expect("an object just compiled");
+    let object = Object::open(&bytes, &name).expect("an object of clang");
+    for (index, program) in object.programs().iter().enumerate() {
+        let wanted = program.name.starts_with("ok_");
+        let (accepted, why) = match object.link(index, env) {
+            Ok(linked) => {
+                let verdict = verdict::ours(&linked);
+                (verdict.is_accepted(), verdict.reason().to_owned())
+            }
+            Err(error) => (false, error.to_string()),
+        };
+        if accepted != wanted {
+            wrong.push(format!("{name} {}: accepted {accepted}: {why}", program.name));
+        }
+    }
+    object.programs().len()
+}
