@@ -5,7 +5,6 @@ use std::sync::Arc;
 use towpath_bpf::{Insn, Linked, MapDef};
 use towpath_kernel::{Kernel, MapError, MapSet};
 use towpath_xdp::LoadOptions;
-use towpath_xdp::host::Host;
 
 use super::{Difference, Report};
 use crate::execution::{Mismatch, Pair, reads_unwritten_stack};
