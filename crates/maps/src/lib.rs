@@ -16,6 +16,25 @@
 //! map.user()                                           what bpf(2) offers, from any thread
 //! typed::{format, parse}                               keys and values as JSON through BTF
 //! ```
+//!
+//! A program on worker 0 counts, a user reads:
+//!
+//! ```
+//! # use towpath_bpf::{MapDef, program::MapType};
+//! use towpath_maps::{MapSet, SetOptions, flags::BPF_ANY};
+//!
+//! # let def = MapDef {
+//! #     name: "hits".into(), kind: MapType::Hash, key_size: 4, value_size: 8, max_entries: 16,
+//! #     flags: 0, map_extra: 0, pin_by_name: false, key_type: 0, value_type: 0, btf: None,
+//! #     inner: None, slots: vec![], initial: None, section: None,
+//! # };
+//! let maps = MapSet::create(&[def], &SetOptions::new(1))?;
+//! let hits = maps.by_name("hits").expect("defined above");
+//! hits.update(0, &7u32.to_ne_bytes(), &1u64.to_ne_bytes(), BPF_ANY)?;
+//! let value = hits.user().lookup(&7u32.to_ne_bytes(), 0)?;
+//! assert_eq!(value.bytes(), 1u64.to_ne_bytes());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod access;
 pub mod arena;

@@ -56,8 +56,8 @@ impl CreateOptions {
     }
 }
 
-/// A BPF map. Programs use it through the methods here, with the number of the worker they run on;
-/// user threads through [`Map::user`].
+/// A BPF map. Programs use it through the methods here, with the number of the worker they run on
+/// (below [`Domain::workers`]; anything else panics); user threads through [`Map::user`].
 pub struct Map {
     id: u32,
     def: MapDef,

@@ -149,9 +149,10 @@ fn places(maps: &[Arc<Map>]) -> Vec<(u64, u64, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use towpath_bpf::program::MapType;
+    use towpath_bpf::program::{DataSection, MapType};
 
     use crate::testing::def;
+    use crate::user::Value;
 
     use super::*;
 
@@ -181,5 +182,21 @@ mod tests {
         let error = MapSet::create(&defs, &SetOptions::new(1)).unwrap_err();
         assert!(error.to_string().contains("slot 1"), "{error}");
         assert_eq!(error.errno(), towpath_bpf::Errno::EINVAL);
+    }
+
+    #[test]
+    fn constant_sections_are_filled_frozen_and_read_only() {
+        let mut rodata = def(MapType::Array, 4, 8, 1, 0);
+        rodata.initial = Some(b"constant".to_vec());
+        rodata.section = Some(DataSection::Rodata);
+        let set = MapSet::create(&[rodata], &SetOptions::new(1)).unwrap();
+        let map = set.map(0).unwrap();
+        let key = 0u32.to_ne_bytes();
+        let user = map.user();
+        assert_eq!(user.lookup(&key, 0).unwrap().bytes(), b"constant");
+        let other = Value::from(&b"otherwis"[..]);
+        assert_eq!(user.update(&key, &other, BPF_ANY), Err(towpath_bpf::Errno::EPERM));
+        let address = map.lookup(0, &key).unwrap().as_ptr() as u64;
+        assert_eq!(set.owns(address, 8), Some(Access::Read));
     }
 }
