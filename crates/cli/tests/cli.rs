@@ -83,6 +83,9 @@ fn map_files_fill_every_kind_and_a_dump_is_a_map_file() {
     let first = bench.json(&arguments);
     assert_eq!(first["verdicts"]["XDP_TX"], 2, "by override and by tail call: {first}");
     assert_eq!(first["events"]["events"]["records"], 1);
+    bench.capture("printing.pcap", &[6, 6]);
+    let printing = ["run", "every_verdict.o", "-n", "every_verdict", "--in", "printing.pcap", "-v"];
+    assert_eq!(bench.json(&printing)["trace"], json!(["frame of 60 bytes", "frame of 60 bytes"]));
     let maps = &first["maps"];
     assert_eq!(maps["tenants"], json!([{"key": 1, "value": [{"key": 10, "value": 1}]}]));
     assert_eq!(maps["jumps"], json!([{"key": 1, "value": "tail"}]));

@@ -139,6 +139,7 @@ impl Pass<'_> {
     ) -> Result<(), CliError> {
         self.tally.elapsed += burst.run(session)?;
         self.tally.events.drain(session.program.maps());
+        self.tally.printed(session.program.surroundings().trace.take());
         for judged in burst.judged() {
             self.tally.verdict(judged.verdict, judged.frame.len() as u64);
         }

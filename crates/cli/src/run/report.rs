@@ -33,8 +33,10 @@ pub(super) fn print(
     tally.events.print(output)?;
     print_remarks(args, tally, output)?;
     if output.verbose > 0 {
-        let lines = program.surroundings().trace.take();
-        print_trace(&lines, output)?;
+        print_trace(&tally.trace, output)?;
+        if tally.trace_left_out > 0 {
+            output.line(&format!("  ... and {} more lines", grouped(tally.trace_left_out)))?;
+        }
     }
     if let Some(names) = &args.surroundings.dump_maps {
         Contents::of(program, names).print(output)?;
@@ -72,7 +74,7 @@ struct Document<'a> {
     skipped: u64,
     cut_short: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    trace: Option<Vec<String>>,
+    trace: Option<&'a [String]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -93,7 +95,7 @@ fn document<'a>(args: &RunArgs, program: &Program, tally: &'a Tally, verbose: u8
         events: &tally.events,
         skipped: tally.skipped.values().sum(),
         cut_short: tally.cut_short,
-        trace: (verbose > 0).then(|| program.surroundings().trace.take()),
+        trace: (verbose > 0).then_some(tally.trace.as_slice()),
         error: None,
     }
 }

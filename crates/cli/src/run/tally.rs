@@ -29,6 +29,10 @@ pub(super) struct Tally {
     pub(super) lost: u64,
     /// What came through ring buffers and perf events.
     pub(super) events: Events,
+    /// The first lines that the program printed.
+    pub(super) trace: Vec<String>,
+    /// Lines it printed after those.
+    pub(super) trace_left_out: u64,
     /// Time inside the program.
     pub(super) elapsed: Duration,
 }
@@ -53,6 +57,13 @@ impl Tally {
         self.frames += 1;
         self.bytes += packet.data.len() as u64;
         self.cut_short += u64::from(packet.is_cut_short());
+    }
+
+    /// The program printed lines.
+    pub(super) fn printed(&mut self, lines: Vec<String>) {
+        let kept = lines.len().min(TRACE_LINES_MAX.saturating_sub(self.trace.len()));
+        self.trace_left_out += (lines.len() - kept) as u64;
+        self.trace.extend(lines.into_iter().take(kept));
     }
 
     /// A frame was not run.
@@ -109,5 +120,6 @@ impl Tally {
 pub(super) const ACTIONS: [Action; 5] =
     [Action::Aborted, Action::Drop, Action::Pass, Action::Tx, Action::Redirect];
 
+const TRACE_LINES_MAX: usize = 10_000;
 const TARGETS_MAX: usize = 1024;
 const UNKNOWN_MAX: usize = 64;
