@@ -181,8 +181,8 @@ impl<'k> Pair<'k> {
     }
 }
 
-/// Whether a program's results depend on stack it never wrote: two runs of ours over another filling
-/// of it differ. (A 4-byte store lets the kernel take 8 bytes for written.)
+/// Whether a program's results depend on stack it never wrote: two runs of ours over another
+/// filling of it differ. (A 4-byte store lets the kernel take 8 bytes for written.)
 pub fn reads_unwritten_stack(linked: &Linked, options: &LoadOptions, packets: &[Vec<u8>]) -> bool {
     let run = |filling: u8| {
         let program = Program::from_linked(linked.clone(), options).ok()?;
