@@ -206,6 +206,8 @@ impl Verifier<'_> {
 
     fn mark_special_calls(&mut self, idx: usize, traits: &CallTraits) {
         let aux = &mut self.aux[idx];
+        aux.iter_next = traits.iter_next;
+        aux.throws = traits.throws;
         if traits.calls_back_async || traits.iter_next || traits.calls_back_sync {
             aux.prune_point = true;
         }

@@ -78,6 +78,10 @@ pub(crate) struct InsnAux {
     pub(crate) force_checkpoint: bool,
     /// Calls a helper or kfunc that calls back into the program synchronously.
     pub(crate) calls_callback: bool,
+    /// `*_next` of an open-coded iterator.
+    pub(crate) iter_next: bool,
+    /// `bpf_throw`.
+    pub(crate) throws: bool,
     /// Strongly connected part of the control flow, 0 outside of loops.
     pub(crate) scc: u32,
     /// Pointer type of the memory access, for those that must be the same on all paths.

@@ -107,7 +107,7 @@ impl Verifier<'_> {
             BPF_CALL if insn.is_pseudo_call() => self.check_subprog_call(insn).map(Some),
             BPF_CALL if insn.is_kfunc_call() => {
                 call::check_kfunc_call(self, self.insn_idx, insn)?;
-                if self.call_traits(insn).throws {
+                if self.aux[self.insn_idx].throws {
                     return self.check_exit(true);
                 }
                 Ok(Some(next))

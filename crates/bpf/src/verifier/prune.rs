@@ -70,7 +70,7 @@ impl Verifier<'_> {
         }
         let insn = self.insn();
         let in_range = |v: &Self| v.states_equal(old, &v.cur, Exact::Range);
-        if self.call_traits(&insn).iter_next {
+        if self.aux[self.insn_idx].iter_next {
             let converged = in_range(self) && self.iterator_is_active();
             return Ok(if converged { Verdict::Hit { in_loop: true } } else { Verdict::Miss });
         }
