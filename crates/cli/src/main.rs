@@ -66,8 +66,10 @@ fn report_error(error: &CliError, output: &mut Output) -> Result<(), CliError> {
     if output.json {
         return output.json(&serde_json::json!({ "error": error.to_string() }));
     }
-    // Results that came before the error are to be seen before it.
-    output.flush()?;
+    // Results that came before the error are to be seen before it, if they can be seen at all.
+    if !matches!(error, CliError::Stdout(_)) {
+        output.flush()?;
+    }
     eprintln!("error: {error}");
     Ok(())
 }
