@@ -3,8 +3,6 @@
 //! The names were settled with Linux 6.18 as arbiter; the programs need its types, so the test is
 //! skipped where no kernel publishes any.
 
-#![expect(clippy::print_stderr, reason = "a skipped test says why")]
-
 use std::path::Path;
 use std::sync::Arc;
 
