@@ -61,6 +61,8 @@ pub fn mutants(kernel: &Kernel, budget: &MutantBudget) -> Report {
         }
     }
     let [both, neither, unsound, strict] = counts;
+    // No verdict on the program: this kernel doesn't list its variables' addresses.
+    report.differences.retain(|d| !d.kernel.contains("failed to find the address"));
     report.figure("accepted by both", both);
     report.figure("refused by both", neither);
     report.figure("accepted by us alone", unsound);

@@ -48,7 +48,8 @@ fn maps_admit_their_own_helpers_only() {
     assert_eq!(map_rule(MapType::Hash, id::MAP_LOOKUP_ELEM), MapRule::Allowed);
     assert_eq!(map_rule(MapType::Hash, id::REDIRECT_MAP), MapRule::HelperForbids);
     assert_eq!(map_rule(MapType::ProgArray, id::MAP_LOOKUP_ELEM), MapRule::KindForbids);
-    assert_eq!(map_rule(MapType::Sockmap, id::MAP_UPDATE_ELEM), MapRule::KindForbids);
+    assert_eq!(map_rule(MapType::Sockmap, id::MAP_UPDATE_ELEM), MapRule::Allowed);
+    assert_eq!(map_rule(MapType::Devmap, id::MAP_UPDATE_ELEM), MapRule::KindForbids);
 }
 
 #[test]

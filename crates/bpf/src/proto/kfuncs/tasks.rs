@@ -130,7 +130,6 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::Object("kmem_cache"),
         "The slab cache that holds an address.",
     )
-    .flags(&[KfuncFlags::RET_NULL])
     .backed(Backing::NothingFound("a null pointer")),
     kfunc(
         KfuncId::CrashKexec,

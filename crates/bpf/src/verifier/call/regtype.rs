@@ -66,6 +66,11 @@ impl Verifier<'_> {
         if reg.has(Flags::PERCPU) && !reg.has(Flags::ALLOC) {
             return Ok(());
         }
+        let release = arg.flags.has(proto::Flags::RELEASE);
+        if reg.maybe_null() && (!arg.flags.has(proto::Flags::NULL) || release) {
+            let message = format!("Possibly NULL pointer passed to helper arg{regno}");
+            return Err(self.reject_hint(Errno::EACCES, message, NULL_HINT));
+        }
         if reg.has(Flags::ALLOC) {
             return match meta.kptr {
                 Some(field) if helper.id == id::KPTR_XCHG && regno == 2 => {
@@ -73,11 +78,6 @@ impl Verifier<'_> {
                 }
                 _ => Ok(()),
             };
-        }
-        let release = arg.flags.has(proto::Flags::RELEASE);
-        if reg.maybe_null() && (!arg.flags.has(proto::Flags::NULL) || release) {
-            let message = format!("Possibly NULL pointer passed to helper arg{regno}");
-            return Err(self.reject_hint(Errno::EACCES, message, NULL_HINT));
         }
         if helper.id == id::KPTR_XCHG {
             let Some(field) = meta.kptr else {
