@@ -131,7 +131,7 @@ impl<'k> Pair<'k> {
         mismatch("bytes", text(&kernel.data), text(&ours.data))
     }
 
-    /// Puts the same elements into the maps of both sides ([`fill`]).
+    /// Puts the same elements into the maps of both sides (`fill`).
     pub fn fill_maps(&self, packets: &[Vec<u8>]) -> Option<Mismatch> {
         let pairs = self.kernel_maps.maps().iter().zip(self.program.maps().maps());
         let mut random = Random::new(0xf111);
