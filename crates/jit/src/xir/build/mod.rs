@@ -1,0 +1,315 @@
+//! Verified bytecode to XIR: registers become SSA values, facts of the verifier become alias
+//! classes, stack offsets, map numbers and missing branches.
+//!
+//! Each block takes the registers that are live into it as parameters; the pass that removes
+//! parameters all of whose arguments agree brings that down to the joins that matter. So no
+//! incremental SSA construction is needed here.
+
+mod alu;
+mod blocks;
+mod call;
+mod memory;
+
+use towpath_bpf::Insn;
+use towpath_bpf::insn::{
+    BPF_ALU, BPF_ALU64, BPF_CALL, BPF_EXIT, BPF_JA, BPF_JCOND, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JLE,
+    BPF_JLT, BPF_JMP, BPF_JMP32, BPF_JNE, BPF_JSET, BPF_JSGE, BPF_JSGT, BPF_JSLE, BPF_JSLT, BPF_LD,
+    BPF_LDX, BPF_ST, BPF_STX, PSEUDO_BTF_ID, PSEUDO_FUNC, PSEUDO_MAP_FD, PSEUDO_MAP_IDX,
+    PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE, REG_COUNT, REG_FP,
+};
+use towpath_bpf::verifier::{InsnFacts, SubprogramFacts, SubprogramKind, Verified};
+
+use super::ir::{
+    BinaryOp, Block, Cond, Function, Jump, Module, Op, Terminator, Type, UnaryOp, Value,
+};
+use blocks::{Flow, RegSet};
+
+/// Why a program has no XIR: it runs in the interpreter instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// An instruction the compiler has no translation for.
+    #[error("insn {insn}: {what} is not compiled; the interpreter runs this program")]
+    Unsupported {
+        /// Instruction slot.
+        insn: usize,
+        /// Which.
+        what: &'static str,
+    },
+    /// The verifier's facts and the bytecode disagree: a bug of ours, found before it can do harm.
+    #[error("insn {insn}: {what}")]
+    Inconsistent {
+        /// Instruction slot.
+        insn: usize,
+        /// How.
+        what: &'static str,
+    },
+}
+
+/// Translates every function of a verified program.
+///
+/// # Errors
+///
+/// [`BuildError`] when an instruction has no translation.
+pub fn build(program: &Verified) -> Result<Module, BuildError> {
+    let functions = program
+        .subprograms()
+        .iter()
+        .map(|subprogram| FunctionBuilder::new(program, subprogram)?.run())
+        .collect::<Result<_, _>>()?;
+    Ok(Module { functions })
+}
+
+/// Parameters a function takes: the entry its context, callbacks whatever the caller has (five),
+/// others the registers they read.
+fn param_count(subprogram: &SubprogramFacts, live_in: RegSet) -> usize {
+    match subprogram.kind {
+        SubprogramKind::Entry => 1,
+        SubprogramKind::Static | SubprogramKind::Global => {
+            (1..=5).rev().find(|&reg| live_in.contains(reg)).unwrap_or(0).into()
+        }
+        _ => 5,
+    }
+}
+
+struct FunctionBuilder<'a> {
+    program: &'a Verified,
+    subprogram: &'a SubprogramFacts,
+    flow: Flow,
+    function: Function,
+    /// Values of the registers at this point of the running block; r10 is materialised on use.
+    regs: [Option<Value>; REG_COUNT],
+    block: Block,
+    /// The slot being translated.
+    slot: usize,
+}
+
+impl<'a> FunctionBuilder<'a> {
+    fn new(program: &'a Verified, subprogram: &'a SubprogramFacts) -> Result<Self, BuildError> {
+        let name = program.linked().functions.iter().find(|f| f.start as usize == subprogram.start);
+        let name = name.map_or_else(|| format!("at_{}", subprogram.start), |f| f.name.clone());
+        let flow = Flow::new(program, subprogram)?;
+        Ok(FunctionBuilder {
+            program,
+            subprogram,
+            flow,
+            function: Function::new(name),
+            regs: [None; REG_COUNT],
+            block: Function::ENTRY,
+            slot: subprogram.start,
+        })
+    }
+
+    fn run(mut self) -> Result<Function, BuildError> {
+        let entry = self.function.add_block();
+        let live_in = self.flow.blocks.first().map_or(RegSet::default(), |block| block.live_in);
+        for reg in 1..=param_count(self.subprogram, live_in) {
+            let value = self.function.add_param(entry, Type::I64);
+            self.regs[reg] = Some(value);
+        }
+        for index in 0..self.flow.blocks.len() {
+            let block = self.function.add_block();
+            for _ in self.flow.blocks[index].live_in.iter() {
+                self.function.add_param(block, Type::I64);
+            }
+        }
+        if !self.flow.blocks.is_empty() {
+            let first = self.jump_to_slot(self.subprogram.start)?;
+            self.function.block_mut(entry).end = Terminator::Jump(first);
+        }
+        for index in 0..self.flow.blocks.len() {
+            self.translate_block(index)?;
+        }
+        Ok(self.function)
+    }
+
+    fn translate_block(&mut self, index: usize) -> Result<(), BuildError> {
+        self.block = Block(index as u32 + 1);
+        self.regs = [None; REG_COUNT];
+        let params = self.function.block(self.block).params.clone();
+        for (reg, value) in self.flow.blocks[index].live_in.iter().zip(params) {
+            self.regs[usize::from(reg)] = Some(value);
+        }
+        let (start, end) = (self.flow.blocks[index].start, self.flow.blocks[index].end);
+        self.slot = start;
+        while self.slot < end {
+            let insn = self.program.linked().insns[self.slot];
+            let next = self.slot + if insn.is_ld_imm64() { 2 } else { 1 };
+            match self.translate(insn, next)? {
+                Some(terminator) => {
+                    self.function.block_mut(self.block).end = terminator;
+                    return Ok(());
+                }
+                None => self.slot = next,
+            }
+        }
+        // A block that ends because the next slot is a jump target.
+        let jump = self.jump_to_slot(end)?;
+        self.function.block_mut(self.block).end = Terminator::Jump(jump);
+        Ok(())
+    }
+
+    /// Translates one instruction; `Some` when it ends the block.
+    fn translate(&mut self, insn: Insn, next: usize) -> Result<Option<Terminator>, BuildError> {
+        match insn.class() {
+            BPF_ALU | BPF_ALU64 => self.alu(insn)?,
+            BPF_LD if insn.is_ld_imm64() => self.load_imm64(insn)?,
+            BPF_LDX => self.load(insn)?,
+            BPF_ST | BPF_STX => self.store(insn)?,
+            BPF_JMP | BPF_JMP32 => return self.jump(insn, next),
+            _ => return Err(self.unsupported("this instruction class")),
+        }
+        Ok(None)
+    }
+
+    fn jump(&mut self, insn: Insn, next: usize) -> Result<Option<Terminator>, BuildError> {
+        match insn.op() {
+            BPF_JA => {
+                let target = blocks::jump_target(insn, self.slot);
+                Ok(Some(Terminator::Jump(self.jump_to_slot(target)?)))
+            }
+            BPF_CALL => self.call(insn, next),
+            BPF_EXIT => Ok(Some(Terminator::Return(self.reg(0)))),
+            BPF_JCOND => Err(self.unsupported("may_goto")),
+            _ => self.branch(insn, next).map(Some),
+        }
+    }
+
+    fn branch(&mut self, insn: Insn, next: usize) -> Result<Terminator, BuildError> {
+        let target = blocks::jump_target(insn, self.slot);
+        let fact = self.fact().branch;
+        if !fact.taken {
+            return Ok(Terminator::Jump(self.jump_to_slot(next)?));
+        }
+        if !fact.fallthrough {
+            return Ok(Terminator::Jump(self.jump_to_slot(target)?));
+        }
+        let ty = if insn.class() == BPF_JMP32 { Type::I32 } else { Type::I64 };
+        let (a, b) = (self.reg_as(insn.dst, ty), self.operand(insn, ty));
+        let condition = match compare_of(insn.op()) {
+            Some(cond) => self.push(Type::I32, Op::Compare(cond, a, b)),
+            None if insn.op() == BPF_JSET => {
+                let both = self.push(ty, Op::Binary(BinaryOp::And, a, b));
+                let zero = self.constant(ty, 0);
+                self.push(Type::I32, Op::Compare(Cond::Ne, both, zero))
+            }
+            None => return Err(self.inconsistent("an unknown jump was verified")),
+        };
+        Ok(Terminator::Branch(condition, self.jump_to_slot(target)?, self.jump_to_slot(next)?))
+    }
+
+    fn load_imm64(&mut self, insn: Insn) -> Result<(), BuildError> {
+        let high = self.program.linked().insns.get(self.slot + 1).map_or(0, |second| second.imm);
+        let op = match insn.src {
+            0 => Op::Const(u64::from(insn.imm as u32) | u64::from(high as u32) << 32),
+            PSEUDO_MAP_FD | PSEUDO_MAP_IDX => Op::MapRef(insn.imm as u32),
+            PSEUDO_MAP_VALUE | PSEUDO_MAP_IDX_VALUE => {
+                Op::MapValueAddr { map: insn.imm as u32, offset: high as u32 }
+            }
+            PSEUDO_FUNC => {
+                let target = (self.slot as i64 + 1 + i64::from(insn.imm)) as usize;
+                Op::FunctionRef(self.function_at(target)?)
+            }
+            PSEUDO_BTF_ID => return Err(self.unsupported("the address of a kernel variable")),
+            _ => return Err(self.inconsistent("an unknown immediate load was verified")),
+        };
+        let value = self.push(Type::I64, op);
+        self.set_reg(insn.dst, value);
+        Ok(())
+    }
+
+    fn function_at(&self, slot: usize) -> Result<u32, BuildError> {
+        let index = self.program.subprograms().iter().position(|f| f.start == slot);
+        index.map(|index| index as u32).ok_or(self.inconsistent("a call leads into a function"))
+    }
+
+    fn jump_to_slot(&mut self, slot: usize) -> Result<Jump, BuildError> {
+        let Some(index) = self.flow.block_at(slot) else {
+            return Err(self.inconsistent("a path leads to an instruction that none reaches"));
+        };
+        let args = self.flow.blocks[index].live_in.iter().map(|reg| self.reg(reg)).collect();
+        Ok(Jump { target: Block(index as u32 + 1), args })
+    }
+
+    fn reg(&mut self, reg: u8) -> Value {
+        if reg == REG_FP {
+            return self.push(Type::I64, Op::StackAddr(0));
+        }
+        match self.regs[usize::from(reg)] {
+            Some(value) => value,
+            // Read on no path the verifier found possible: any value will do.
+            None => {
+                let value = self.constant(Type::I64, 0);
+                self.regs[usize::from(reg)] = Some(value);
+                value
+            }
+        }
+    }
+
+    fn reg_as(&mut self, reg: u8, ty: Type) -> Value {
+        let value = self.reg(reg);
+        match ty {
+            Type::I64 => value,
+            Type::I32 => self.push(Type::I32, Op::Unary(UnaryOp::Trunc, value)),
+        }
+    }
+
+    fn set_reg(&mut self, reg: u8, value: Value) {
+        self.regs[usize::from(reg)] = Some(value);
+    }
+
+    /// Sets a register to a 32-bit value, which clears its upper half.
+    fn set_reg32(&mut self, reg: u8, value: Value) {
+        let wide = self.push(Type::I64, Op::Unary(UnaryOp::Zext, value));
+        self.set_reg(reg, wide);
+    }
+
+    /// The second operand: the source register or the sign-extended immediate.
+    fn operand(&mut self, insn: Insn, ty: Type) -> Value {
+        if insn.is_reg_operand() {
+            self.reg_as(insn.src, ty)
+        } else {
+            self.constant(ty, i64::from(insn.imm) as u64 & ty.mask())
+        }
+    }
+
+    fn constant(&mut self, ty: Type, value: u64) -> Value {
+        self.push(ty, Op::Const(value))
+    }
+
+    fn push(&mut self, ty: Type, op: Op) -> Value {
+        self.function.push(self.block, self.slot as u32, ty, op)
+    }
+
+    fn push_effect(&mut self, op: Op) {
+        self.function.push_effect(self.block, self.slot as u32, op);
+    }
+
+    fn fact(&self) -> &'a InsnFacts {
+        &self.program.facts()[self.slot]
+    }
+
+    fn unsupported(&self, what: &'static str) -> BuildError {
+        BuildError::Unsupported { insn: self.slot, what }
+    }
+
+    fn inconsistent(&self, what: &'static str) -> BuildError {
+        BuildError::Inconsistent { insn: self.slot, what }
+    }
+}
+
+fn compare_of(op: u8) -> Option<Cond> {
+    Some(match op {
+        BPF_JEQ => Cond::Eq,
+        BPF_JNE => Cond::Ne,
+        BPF_JGT => Cond::Ugt,
+        BPF_JGE => Cond::Uge,
+        BPF_JLT => Cond::Ult,
+        BPF_JLE => Cond::Ule,
+        BPF_JSGT => Cond::Sgt,
+        BPF_JSGE => Cond::Sge,
+        BPF_JSLT => Cond::Slt,
+        BPF_JSLE => Cond::Sle,
+        _ => return None,
+    })
+}

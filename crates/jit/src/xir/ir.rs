@@ -1,0 +1,682 @@
+//! The words of XIR: values, instructions, blocks, functions.
+
+use towpath_bpf::insn::STACK_BYTES;
+
+/// An SSA value, defined once: by an instruction or as a block parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Value(pub u32);
+
+/// A basic block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Block(pub u32);
+
+/// An instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Inst(pub u32);
+
+/// Width of a value. Pointers are `I64`; comparisons give an `I32` of 0 or 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// 32 bits.
+    I32,
+    /// 64 bits.
+    I64,
+}
+
+impl Type {
+    /// Bits in a value of this type.
+    pub const fn bits(self) -> u32 {
+        match self {
+            Type::I32 => 32,
+            Type::I64 => 64,
+        }
+    }
+
+    /// Mask of the bits in a value of this type.
+    pub const fn mask(self) -> u64 {
+        match self {
+            Type::I32 => u32::MAX as u64,
+            Type::I64 => u64::MAX,
+        }
+    }
+}
+
+/// Width of a memory access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Width {
+    /// 1 byte.
+    W8,
+    /// 2 bytes.
+    W16,
+    /// 4 bytes.
+    W32,
+    /// 8 bytes.
+    W64,
+}
+
+impl Width {
+    /// Bytes touched.
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Width::W8 => 1,
+            Width::W16 => 2,
+            Width::W32 => 4,
+            Width::W64 => 8,
+        }
+    }
+
+    /// The width of `bytes` bytes, when there is one.
+    pub const fn from_bytes(bytes: u32) -> Option<Self> {
+        match bytes {
+            1 => Some(Width::W8),
+            2 => Some(Width::W16),
+            4 => Some(Width::W32),
+            8 => Some(Width::W64),
+            _ => None,
+        }
+    }
+
+    /// The type a load of this width gives: narrow loads are zero-extended to 32 bits.
+    pub const fn value_type(self) -> Type {
+        match self {
+            Width::W64 => Type::I64,
+            _ => Type::I32,
+        }
+    }
+}
+
+/// What a memory access may touch. Accesses of different classes never overlap (but see `Other`); two of one
+/// class may, unless base and offset tell otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Alias {
+    /// The frame's linear bytes and its metadata.
+    Packet,
+    /// The context and the worker's own area.
+    Ctx,
+    /// The BPF stack, where it stayed memory.
+    Stack,
+    /// Values of one map (index into the program's maps).
+    Map(u32),
+    /// The bookkeeping of one map: buckets, elements' headers, slots.
+    MapMeta(u32),
+    /// Anything else: ring-buffer records, dynptr slices, allocated and kernel-typed objects. May
+    /// overlap with every class but `Ctx` and `MapMeta`.
+    Other,
+}
+
+/// Two-operand arithmetic, with BPF's meaning for the corners: division by zero gives 0, remainder
+/// by zero the dividend, `MIN / -1` wraps, shift counts are taken modulo the width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names are the operations")]
+pub enum BinaryOp {
+    Add,
+    Sub,
+    Mul,
+    UDiv,
+    SDiv,
+    URem,
+    SRem,
+    And,
+    Or,
+    Xor,
+    Shl,
+    LShr,
+    AShr,
+}
+
+impl BinaryOp {
+    /// Operands may be swapped.
+    pub const fn is_commutative(self) -> bool {
+        use BinaryOp::{Add, And, Mul, Or, Xor};
+        matches!(self, Add | Mul | And | Or | Xor)
+    }
+}
+
+/// One-operand arithmetic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum UnaryOp {
+    /// Reverse the low 2 bytes, clear the rest.
+    Bswap16,
+    /// Reverse the low 4 bytes, clear the rest.
+    Bswap32,
+    /// Reverse all 8 bytes.
+    Bswap64,
+    /// Sign-extend the low 8 bits to the operand's width.
+    Sext8,
+    /// Sign-extend the low 16 bits to the operand's width.
+    Sext16,
+    /// `I32` to `I64`, sign-extended.
+    Sext,
+    /// `I32` to `I64`, zero-extended.
+    Zext,
+    /// `I64` to `I32`.
+    Trunc,
+}
+
+/// Comparisons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names are the comparisons")]
+pub enum Cond {
+    Eq,
+    Ne,
+    Ult,
+    Ule,
+    Ugt,
+    Uge,
+    Slt,
+    Sle,
+    Sgt,
+    Sge,
+}
+
+impl Cond {
+    /// True exactly where `self` is false.
+    pub const fn negated(self) -> Self {
+        use Cond::{Eq, Ne, Sge, Sgt, Sle, Slt, Uge, Ugt, Ule, Ult};
+        match self {
+            Eq => Ne,
+            Ne => Eq,
+            Ult => Uge,
+            Ule => Ugt,
+            Ugt => Ule,
+            Uge => Ult,
+            Slt => Sge,
+            Sle => Sgt,
+            Sgt => Sle,
+            Sge => Slt,
+        }
+    }
+}
+
+/// Read-modify-write operations on memory; the old value comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names are the operations")]
+pub enum AtomicOp {
+    Add,
+    And,
+    Or,
+    Xor,
+    Exchange,
+}
+
+/// A place in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Address, `I64`.
+    pub base: Value,
+    /// Bytes added to it.
+    pub offset: i32,
+    /// Bytes touched.
+    pub width: Width,
+    /// What it may overlap with.
+    pub alias: Alias,
+}
+
+/// A run of bytes of the BPF stack, by distance from the frame pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StackRange {
+    /// First byte, `-512..0`.
+    pub offset: i16,
+    /// Bytes; the range ends at or below 0.
+    pub len: u16,
+}
+
+impl StackRange {
+    /// Whether both ranges share a byte.
+    pub fn overlaps(self, other: StackRange) -> bool {
+        let end = |r: StackRange| i32::from(r.offset) + i32::from(r.len);
+        i32::from(self.offset) < end(other) && i32::from(other.offset) < end(self)
+    }
+
+    /// Whether the range lies inside the stack.
+    pub fn is_valid(self) -> bool {
+        let (start, len) = (i32::from(self.offset), i32::from(self.len));
+        start >= -(STACK_BYTES as i32) && start < 0 && start + len <= 0
+    }
+}
+
+/// An argument of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Arg {
+    /// A value in a register.
+    Value(Value),
+    /// The address of stack bytes the callee reads; it keeps no pointer to them.
+    StackRead(StackRange),
+    /// The address of stack bytes the callee writes, all of them or none.
+    StackWrite(StackRange),
+    /// The address of stack bytes the callee reads and writes.
+    StackReadWrite(StackRange),
+}
+
+/// Fields of the context a program may load (`struct xdp_md`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names are struct xdp_md's")]
+pub enum CtxField {
+    Data,
+    DataEnd,
+    DataMeta,
+    IngressIfindex,
+    RxQueueIndex,
+    EgressIfindex,
+}
+
+impl CtxField {
+    /// From the byte offset in `struct xdp_md`.
+    pub const fn from_offset(offset: u32) -> Option<Self> {
+        Some(match offset {
+            0 => CtxField::Data,
+            4 => CtxField::DataEnd,
+            8 => CtxField::DataMeta,
+            12 => CtxField::IngressIfindex,
+            16 => CtxField::RxQueueIndex,
+            20 => CtxField::EgressIfindex,
+            _ => return None,
+        })
+    }
+
+    /// Pointers are 64 bits wide, numbers 32.
+    pub const fn value_type(self) -> Type {
+        match self {
+            CtxField::Data | CtxField::DataEnd | CtxField::DataMeta => Type::I64,
+            _ => Type::I32,
+        }
+    }
+}
+
+/// What an instruction does. Operands come first to last as the text form prints them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// A constant, of the instruction's type.
+    Const(u64),
+    /// `op a`
+    Unary(UnaryOp, Value),
+    /// `op a, b`, both of the result's type.
+    Binary(BinaryOp, Value, Value),
+    /// 1 when the comparison holds, else 0.
+    Compare(Cond, Value, Value),
+    /// The second operand when the first is not 0, else the third.
+    Select(Value, Value, Value),
+    /// A field of the context.
+    CtxLoad(CtxField),
+    /// Loads, zero-extended. `probe`: a bad address gives 0 (`BPF_PROBE_MEM`).
+    Load {
+        /// From where.
+        place: Place,
+        /// The address is not proved valid.
+        probe: bool,
+    },
+    /// Stores the low bytes of a value.
+    Store {
+        /// To where.
+        place: Place,
+        /// What.
+        value: Value,
+    },
+    /// Loads stack bytes at a constant offset.
+    StackLoad(StackRange),
+    /// Stores the low bytes of a value at a constant offset.
+    StackStore(StackRange, Value),
+    /// Address of the byte at this distance from the frame pointer: the stack around it stays memory.
+    StackAddr(i16),
+    /// Reads, changes, writes back; gives the old value.
+    AtomicRmw {
+        /// Where.
+        place: Place,
+        /// How.
+        op: AtomicOp,
+        /// The operand.
+        value: Value,
+    },
+    /// Stores `new` when memory holds `expected`; gives the old value.
+    CompareExchange {
+        /// Where.
+        place: Place,
+        /// Compared with.
+        expected: Value,
+        /// Stored on equality.
+        new: Value,
+    },
+    /// Load with acquire ordering.
+    LoadAcquire(Place),
+    /// Store with release ordering.
+    StoreRelease {
+        /// Where.
+        place: Place,
+        /// What.
+        value: Value,
+    },
+    /// The address a program holds for a map.
+    MapRef(u32),
+    /// The address of a byte in a single-entry map's value.
+    MapValueAddr {
+        /// Map index.
+        map: u32,
+        /// Byte offset in the value.
+        offset: u32,
+    },
+    /// `bpf_map_lookup_elem` on a map known at compile time: address of the value or 0.
+    MapLookup {
+        /// Map index.
+        map: u32,
+        /// The key.
+        key: Arg,
+    },
+    /// A helper, by number. Unused arguments are absent.
+    CallHelper {
+        /// Helper id.
+        id: u32,
+        /// Up to five.
+        args: Vec<Arg>,
+    },
+    /// A kfunc, by index into the program's kfuncs.
+    CallKfunc {
+        /// Index.
+        kfunc: u32,
+        /// Up to five.
+        args: Vec<Arg>,
+    },
+    /// A function of this program.
+    Call {
+        /// Index into the module's functions.
+        function: u32,
+        /// r1 to r5 as far as the callee takes them.
+        args: Vec<Value>,
+    },
+    /// The address of a function of this program, for callbacks.
+    FunctionRef(u32),
+    /// The running worker's number.
+    WorkerId,
+}
+
+impl Op {
+    /// Can be dropped when the result is unused, and merged with an equal one that dominates it.
+    pub fn is_pure(&self) -> bool {
+        use Op::{
+            Binary, Compare, Const, FunctionRef, MapRef, MapValueAddr, Select, StackAddr, Unary,
+            WorkerId,
+        };
+        matches!(
+            self,
+            Const(_)
+                | Unary(..)
+                | Binary(..)
+                | Compare(..)
+                | Select(..)
+                | StackAddr(_)
+                | MapRef(_)
+                | MapValueAddr { .. }
+                | FunctionRef(_)
+                | WorkerId
+        )
+    }
+
+    /// Reads memory but changes nothing: can be dropped when the result is unused.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self, Op::Load { .. } | Op::StackLoad(_) | Op::CtxLoad(_) | Op::MapLookup { .. })
+    }
+
+    /// Calls `f` with each operand.
+    pub fn for_each_operand(&self, mut f: impl FnMut(Value)) {
+        // Operands are visited through the mutable walk on a copy of the values, so that there is
+        // one list of operands to keep right.
+        let mut copy = self.clone();
+        copy.for_each_operand_mut(|value| f(*value));
+    }
+
+    /// Calls `f` with each operand, to replace it.
+    pub fn for_each_operand_mut(&mut self, mut f: impl FnMut(&mut Value)) {
+        match self {
+            Op::Const(_)
+            | Op::CtxLoad(_)
+            | Op::StackLoad(_)
+            | Op::StackAddr(_)
+            | Op::MapRef(_)
+            | Op::MapValueAddr { .. }
+            | Op::FunctionRef(_)
+            | Op::WorkerId => {}
+            Op::Unary(_, a) | Op::StackStore(_, a) => f(a),
+            Op::Binary(_, a, b) | Op::Compare(_, a, b) => {
+                f(a);
+                f(b);
+            }
+            Op::Select(a, b, c) => {
+                f(a);
+                f(b);
+                f(c);
+            }
+            Op::Load { place, probe: _ } | Op::LoadAcquire(place) => f(&mut place.base),
+            Op::Store { place, value }
+            | Op::StoreRelease { place, value }
+            | Op::AtomicRmw { place, op: _, value } => {
+                f(&mut place.base);
+                f(value);
+            }
+            Op::CompareExchange { place, expected, new } => {
+                f(&mut place.base);
+                f(expected);
+                f(new);
+            }
+            Op::MapLookup { map: _, key } => arg_operand(key, &mut f),
+            Op::CallHelper { id: _, args } | Op::CallKfunc { kfunc: _, args } => {
+                args.iter_mut().for_each(|arg| arg_operand(arg, &mut f));
+            }
+            Op::Call { function: _, args } => args.iter_mut().for_each(f),
+        }
+    }
+}
+
+fn arg_operand(arg: &mut Arg, f: &mut impl FnMut(&mut Value)) {
+    if let Arg::Value(value) = arg {
+        f(value);
+    }
+}
+
+/// An instruction with its results.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstData {
+    /// What it does.
+    pub op: Op,
+    /// The value it defines, if any.
+    pub result: Option<Value>,
+    /// BPF instruction it came from, for messages and line tables.
+    pub origin: u32,
+}
+
+/// Where control goes, with the arguments for the target's parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Jump {
+    /// The block.
+    pub target: Block,
+    /// One per parameter of the block.
+    pub args: Vec<Value>,
+}
+
+/// How a block ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Terminator {
+    /// Goes on.
+    Jump(Jump),
+    /// Goes to the first when the value is not 0, else to the second.
+    Branch(Value, Jump, Jump),
+    /// Leaves the function with r0.
+    Return(Value),
+    /// `bpf_tail_call`: context, map, index; falls through to the block when there is no target.
+    TailCall {
+        /// Map address.
+        map: Value,
+        /// Slot.
+        index: Value,
+        /// Taken when the slot is empty or the limit is reached.
+        otherwise: Jump,
+    },
+    /// Cannot be reached: the verifier proved it.
+    Unreachable,
+}
+
+impl Terminator {
+    /// The jumps it may take.
+    pub fn jumps(&self) -> impl Iterator<Item = &Jump> {
+        let (first, second) = match self {
+            Terminator::Jump(jump) => (Some(jump), None),
+            Terminator::Branch(_, yes, no) => (Some(yes), Some(no)),
+            Terminator::TailCall { otherwise, .. } => (Some(otherwise), None),
+            Terminator::Return(_) | Terminator::Unreachable => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
+
+    /// The jumps it may take, to change them.
+    pub fn jumps_mut(&mut self) -> impl Iterator<Item = &mut Jump> {
+        let (first, second) = match self {
+            Terminator::Jump(jump) => (Some(jump), None),
+            Terminator::Branch(_, yes, no) => (Some(yes), Some(no)),
+            Terminator::TailCall { otherwise, .. } => (Some(otherwise), None),
+            Terminator::Return(_) | Terminator::Unreachable => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
+
+    /// Calls `f` with each operand, jump arguments included, to replace it.
+    pub fn for_each_operand_mut(&mut self, mut f: impl FnMut(&mut Value)) {
+        match self {
+            Terminator::Branch(value, _, _) | Terminator::Return(value) => f(value),
+            Terminator::TailCall { map, index, .. } => {
+                f(map);
+                f(index);
+            }
+            Terminator::Jump(_) | Terminator::Unreachable => {}
+        }
+        for jump in self.jumps_mut() {
+            jump.args.iter_mut().for_each(&mut f);
+        }
+    }
+
+    /// Calls `f` with each operand, jump arguments included.
+    pub fn for_each_operand(&self, mut f: impl FnMut(Value)) {
+        match self {
+            Terminator::Branch(value, _, _) | Terminator::Return(value) => f(*value),
+            Terminator::TailCall { map, index, .. } => {
+                f(*map);
+                f(*index);
+            }
+            Terminator::Jump(_) | Terminator::Unreachable => {}
+        }
+        for jump in self.jumps() {
+            jump.args.iter().copied().for_each(&mut f);
+        }
+    }
+}
+
+/// A block: parameters, instructions, and its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockData {
+    /// Values that every jump here supplies.
+    pub params: Vec<Value>,
+    /// In order.
+    pub insts: Vec<Inst>,
+    /// How it ends.
+    pub end: Terminator,
+}
+
+/// One function of a program.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// C name.
+    pub name: String,
+    /// Blocks by number; the first is the entry, whose parameters are the function's.
+    pub blocks: Vec<BlockData>,
+    /// Instructions by number; those in no block are dead.
+    pub insts: Vec<InstData>,
+    /// Types by value number.
+    pub values: Vec<Type>,
+}
+
+/// A whole program: the entry function first.
+#[derive(Debug, Clone)]
+pub struct Module {
+    /// Functions, in the order of the linked program's.
+    pub functions: Vec<Function>,
+}
+
+impl Function {
+    /// A function without blocks.
+    pub fn new(name: impl Into<String>) -> Self {
+        Function { name: name.into(), blocks: Vec::new(), insts: Vec::new(), values: Vec::new() }
+    }
+
+    /// The entry block.
+    pub const ENTRY: Block = Block(0);
+
+    /// A new block that so far ends unreachable.
+    pub fn add_block(&mut self) -> Block {
+        let data = BlockData { params: vec![], insts: vec![], end: Terminator::Unreachable };
+        self.blocks.push(data);
+        Block(self.blocks.len() as u32 - 1)
+    }
+
+    /// A new parameter at the end of a block's.
+    pub fn add_param(&mut self, block: Block, ty: Type) -> Value {
+        let value = self.add_value(ty);
+        self.block_mut(block).params.push(value);
+        value
+    }
+
+    /// Appends an instruction that defines a value.
+    pub fn push(&mut self, block: Block, origin: u32, ty: Type, op: Op) -> Value {
+        let result = self.add_value(ty);
+        self.push_data(block, InstData { op, result: Some(result), origin });
+        result
+    }
+
+    /// Appends an instruction that defines nothing.
+    pub fn push_effect(&mut self, block: Block, origin: u32, op: Op) {
+        self.push_data(block, InstData { op, result: None, origin });
+    }
+
+    /// A new value, to be defined by the caller.
+    pub fn add_value(&mut self, ty: Type) -> Value {
+        self.values.push(ty);
+        Value(self.values.len() as u32 - 1)
+    }
+
+    /// A new instruction that is in no block yet.
+    pub fn add_inst(&mut self, data: InstData) -> Inst {
+        self.insts.push(data);
+        Inst(self.insts.len() as u32 - 1)
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, value: Value) -> Type {
+        self.values[value.0 as usize]
+    }
+
+    /// A block's contents.
+    pub fn block(&self, block: Block) -> &BlockData {
+        &self.blocks[block.0 as usize]
+    }
+
+    /// A block's contents, to change them.
+    pub fn block_mut(&mut self, block: Block) -> &mut BlockData {
+        &mut self.blocks[block.0 as usize]
+    }
+
+    /// An instruction.
+    pub fn inst(&self, inst: Inst) -> &InstData {
+        &self.insts[inst.0 as usize]
+    }
+
+    /// An instruction, to change it.
+    pub fn inst_mut(&mut self, inst: Inst) -> &mut InstData {
+        &mut self.insts[inst.0 as usize]
+    }
+
+    /// All block numbers.
+    pub fn block_ids(&self) -> impl Iterator<Item = Block> + use<> {
+        (0..self.blocks.len() as u32).map(Block)
+    }
+
+    fn push_data(&mut self, block: Block, data: InstData) {
+        let inst = self.add_inst(data);
+        self.block_mut(block).insts.push(inst);
+    }
+}
