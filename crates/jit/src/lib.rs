@@ -3,4 +3,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod passes;
+
 pub mod xir;

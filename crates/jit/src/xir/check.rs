@@ -201,8 +201,12 @@ impl<'a> Checker<'a> {
         }
         args.iter().try_for_each(|arg| match arg {
             Arg::Value(value) => self.all(Some(Type::I64), &[*value]),
-            Arg::StackRead(range) | Arg::StackWrite(range) | Arg::StackReadWrite(range) => {
-                if range.is_valid() { Ok(()) } else { Err(format!("{range:?} leaves the stack")) }
+            Arg::StackRead(range) | Arg::StackReadWrite(range) => {
+                if range.is_valid() {
+                    Ok(())
+                } else {
+                    Err(format!("{range:?} leaves the stack"))
+                }
             }
         })
     }
@@ -238,8 +242,8 @@ impl<'a> Checker<'a> {
         if target.params.len() != jump.args.len() {
             return Err(format!("b{} takes {} arguments", jump.target.0, target.params.len()));
         }
-        let pairs = jump.args.iter().zip(&target.params);
-        pairs.map(|(&arg, &param)| self.all(Some(self.function.ty(param)), &[arg])).collect()
+        let mut pairs = jump.args.iter().zip(&target.params);
+        pairs.try_for_each(|(&arg, &param)| self.all(Some(self.function.ty(param)), &[arg]))
     }
 
     fn all(&self, ty: Option<Type>, values: &[Value]) -> Outcome {

@@ -242,9 +242,7 @@ pub enum Arg {
     Value(Value),
     /// The address of stack bytes the callee reads; it keeps no pointer to them.
     StackRead(StackRange),
-    /// The address of stack bytes the callee writes, all of them or none.
-    StackWrite(StackRange),
-    /// The address of stack bytes the callee reads and writes.
+    /// The address of stack bytes the callee may read and write.
     StackReadWrite(StackRange),
 }
 
@@ -412,7 +410,7 @@ impl Op {
 
     /// Reads memory but changes nothing: can be dropped when the result is unused.
     pub fn is_read_only(&self) -> bool {
-        matches!(self, Op::Load { .. } | Op::StackLoad(_) | Op::CtxLoad(_) | Op::MapLookup { .. })
+        matches!(self, Op::Load { .. } | Op::StackLoad(_) | Op::CtxLoad(_))
     }
 
     /// Calls `f` with each operand.

@@ -121,7 +121,6 @@ impl fmt::Display for Arg {
         match self {
             Arg::Value(value) => write!(f, "{value}"),
             Arg::StackRead(range) => write!(f, "in {range}"),
-            Arg::StackWrite(range) => write!(f, "out {range}"),
             Arg::StackReadWrite(range) => write!(f, "inout {range}"),
         }
     }

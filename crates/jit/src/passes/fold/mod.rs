@@ -1,0 +1,145 @@
+//! Folding and value numbering in one walk: each instruction is simplified knowing the simplified
+//! forms of its operands, then merged with an equal one that dominates it.
+
+mod constant;
+mod rules;
+
+use std::collections::HashMap;
+
+use super::Context;
+use super::replace::Replacements;
+use crate::xir::{Block, Dominators, Function, Inst, InstData, Jump, Op, Terminator, Type, Value};
+
+pub(super) fn run(function: &mut Function, _: Context<'_>) {
+    let dominators = Dominators::new(function);
+    let mut folder = Folder {
+        replacements: Replacements::new(function),
+        definitions: definitions(function, &dominators),
+        numbered: HashMap::new(),
+        function,
+    };
+    for &block in dominators.order() {
+        folder.block(block, &dominators);
+    }
+    let Folder { replacements, function, .. } = folder;
+    replacements.apply(function);
+}
+
+struct Folder<'a> {
+    function: &'a mut Function,
+    replacements: Replacements,
+    /// Instruction that defines a value; `None` for parameters.
+    definitions: Vec<Option<Inst>>,
+    /// Pure computations seen so far and where.
+    numbered: HashMap<(Op, Option<Type>), Vec<(Block, Value)>>,
+}
+
+/// What an instruction simplifies to.
+enum Simpler {
+    /// Another instruction, of the same type.
+    Op(Op),
+    /// A value that exists.
+    Value(Value),
+}
+
+impl Folder<'_> {
+    fn block(&mut self, block: Block, dominators: &Dominators) {
+        let insts = std::mem::take(&mut self.function.block_mut(block).insts);
+        let mut kept = Vec::with_capacity(insts.len());
+        for inst in insts {
+            let replacements = &self.replacements;
+            let data = self.function.inst_mut(inst);
+            data.op.for_each_operand_mut(|value| *value = replacements.resolve(*value));
+            if self.simplify(block, inst, &mut kept) && !self.is_known(block, inst, dominators) {
+                kept.push(inst);
+            }
+        }
+        self.function.block_mut(block).insts = kept;
+        let replacements = &self.replacements;
+        let end = &mut self.function.block_mut(block).end;
+        end.for_each_operand_mut(|value| *value = replacements.resolve(*value));
+        if let Some(jump) = self.known_branch(block) {
+            self.function.block_mut(block).end = Terminator::Jump(jump);
+        }
+    }
+
+    /// Where a branch on a constant, or whose ways agree, always goes.
+    fn known_branch(&self, block: Block) -> Option<Jump> {
+        let Terminator::Branch(condition, yes, no) = &self.function.block(block).end else {
+            return None;
+        };
+        match self.constant(*condition) {
+            Some(0) => Some(no.clone()),
+            Some(_) => Some(yes.clone()),
+            None => (yes == no).then(|| yes.clone()),
+        }
+    }
+
+    /// Simplifies as far as it goes; false when an existing value took the instruction's place.
+    fn simplify(&mut self, block: Block, inst: Inst, kept: &mut Vec<Inst>) -> bool {
+        // Each rule makes the instruction simpler; the bound is for rules that would chase each other.
+        for _ in 0..8 {
+            let data = self.function.inst(inst).clone();
+            match rules::simplify(self, block, &data, kept) {
+                None => return true,
+                Some(Simpler::Op(op)) => self.function.inst_mut(inst).op = op,
+                Some(Simpler::Value(value)) => {
+                    if let Some(result) = data.result {
+                        self.replacements.set(result, value);
+                    }
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Merges with an equal computation that dominates this one.
+    fn is_known(&mut self, block: Block, inst: Inst, dominators: &Dominators) -> bool {
+        let data = self.function.inst(inst);
+        let Some(result) = data.result.filter(|_| data.op.is_pure()) else { return false };
+        let key = (data.op.clone(), Some(self.function.ty(result)));
+        let seen = self.numbered.entry(key).or_default();
+        if let Some((_, same)) = seen.iter().find(|(at, _)| dominators.dominates(*at, block)) {
+            self.replacements.set(result, *same);
+            return true;
+        }
+        seen.push((block, result));
+        false
+    }
+
+    /// The operation that defines a value.
+    fn op(&self, value: Value) -> Option<&Op> {
+        let inst = self.definitions.get(value.0 as usize).copied().flatten()?;
+        Some(&self.function.inst(inst).op)
+    }
+
+    fn constant(&self, value: Value) -> Option<u64> {
+        match self.op(value) {
+            Some(Op::Const(constant)) => Some(*constant),
+            _ => None,
+        }
+    }
+
+    /// A new instruction in front of the one being simplified.
+    fn insert(&mut self, origin: u32, ty: Type, op: Op, kept: &mut Vec<Inst>) -> Value {
+        let result = self.function.add_value(ty);
+        let inst = self.function.add_inst(InstData { op, result: Some(result), origin });
+        self.definitions.resize(self.function.values.len(), None);
+        self.definitions[result.0 as usize] = Some(inst);
+        kept.push(inst);
+        result
+    }
+}
+
+fn definitions(function: &Function, dominators: &Dominators) -> Vec<Option<Inst>> {
+    let mut definitions = vec![None; function.values.len()];
+    for &block in dominators.order() {
+        for &inst in &function.block(block).insts {
+            if let Some(result) = function.inst(inst).result {
+                definitions[result.0 as usize] = Some(inst);
+            }
+        }
+    }
+    definitions
+}

@@ -1,0 +1,91 @@
+//! The passes over XIR, in the order they run; each can be switched off by name.
+
+mod blocks;
+mod dead;
+mod fold;
+mod params;
+mod replace;
+mod stack;
+
+use std::collections::BTreeSet;
+
+use towpath_bpf::verifier::Verified;
+
+use crate::xir::{Function, Module};
+
+/// What a pass may look at besides the function it changes.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// The program the module was built from.
+    pub program: &'a Verified,
+}
+
+/// One pass: its name and what it does to a function.
+#[derive(Clone, Copy)]
+pub struct Pass {
+    /// What `--without PASS` calls it.
+    pub name: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+    run: fn(&mut Function, Context<'_>),
+}
+
+/// Every pass, in order. Some run twice: what a later one uncovers, an earlier one cleans up.
+pub const PASSES: &[Pass] = &[
+    PARAMS,
+    FOLD,
+    BLOCKS,
+    DEAD,
+    Pass {
+        name: "stack-args",
+        summary: "calls name the stack bytes they read or write instead of taking a pointer",
+        run: stack::name_argument_bytes,
+    },
+    DEAD,
+    Pass { name: "stack-promote", summary: "stack bytes become SSA values", run: stack::promote },
+    PARAMS,
+    FOLD,
+    BLOCKS,
+    DEAD,
+];
+
+const PARAMS: Pass = Pass {
+    name: "params",
+    summary: "block parameters whose arguments agree disappear",
+    run: params::remove_redundant,
+};
+const FOLD: Pass = Pass {
+    name: "fold",
+    summary: "constants, identities, equal computations, branches known by now",
+    run: fold::run,
+};
+const BLOCKS: Pass = Pass {
+    name: "blocks",
+    summary: "straight lines of blocks become one; blocks no path reaches are emptied",
+    run: blocks::simplify,
+};
+const DEAD: Pass =
+    Pass { name: "dead", summary: "instructions without effect or use go", run: dead::remove };
+
+/// Runs every pass but those named in `without`, in order.
+///
+/// # Panics
+///
+/// In debug builds, when a pass leaves a function the checker refuses: a bug in that pass.
+pub fn run(module: &mut Module, context: Context<'_>, without: &BTreeSet<String>) {
+    check_after("build", module);
+    for pass in PASSES.iter().filter(|pass| !without.contains(pass.name)) {
+        for function in &mut module.functions {
+            (pass.run)(function, context);
+        }
+        check_after(pass.name, module);
+    }
+}
+
+fn check_after(pass: &str, module: &Module) {
+    if cfg!(debug_assertions)
+        && let Err(error) = crate::xir::check(module)
+    {
+        panic!("after pass {pass}: {error}\n{module}");
+    }
+}

@@ -1,0 +1,12 @@
+//! The BPF stack as SSA values: first calls name the bytes they touch, so that no pointer to the
+//! stack is left; then bytes become values.
+//!
+//! Clang puts every map key and every spilled register on the stack. As memory, a key written as two
+//! words and read as one stalls on store forwarding, and no lookup can be inlined on it.
+
+mod arguments;
+mod cells;
+mod promote;
+
+pub(super) use arguments::name_argument_bytes;
+pub(super) use promote::promote;
