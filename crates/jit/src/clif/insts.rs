@@ -1,0 +1,352 @@
+//! The instructions of XIR in Cranelift's IR.
+
+use std::mem::offset_of;
+
+use cranelift_codegen::ir::{
+    self, AtomicRmwOp, Endianness, InstBuilder, MemFlagsData, condcodes::IntCC, types,
+};
+
+use super::lower::{Lowering, clif_type};
+use crate::machine::Machine;
+use crate::maps;
+use crate::xir::{
+    Arg, AtomicOp, BinaryOp, Cond, CtxField, InstData, Op, Place, StackRange, Type, UnaryOp, Value,
+    Width,
+};
+
+impl Lowering<'_, '_> {
+    pub(super) fn inst(&mut self, data: &InstData) {
+        let value = match &data.op {
+            Op::Const(value) => {
+                let ty = data.result.map_or(Type::I64, |result| self.function.ty(result));
+                let value = match ty {
+                    Type::I32 => i64::from(*value as u32),
+                    Type::I64 => *value as i64,
+                };
+                Some(self.builder.ins().iconst(clif_type(ty), value))
+            }
+            Op::Unary(op, a) => Some(self.unary(*op, *a)),
+            Op::Binary(op, a, b) => Some(self.binary(*op, *a, *b)),
+            Op::Compare(cond, a, b) => {
+                let (a, b) = (self.value(*a), self.value(*b));
+                Some(self.compare(condition(*cond), a, b))
+            }
+            Op::Select(c, a, b) => {
+                let (c, a, b) = (self.value(*c), self.value(*a), self.value(*b));
+                Some(self.builder.ins().select(c, a, b))
+            }
+            Op::CtxLoad(field) => Some(self.ctx_load(*field)),
+            Op::WorkerId => Some(self.machine_field(types::I32, offset_of!(Machine, worker))),
+            Op::MapRef(_) | Op::MapValueAddr { .. } | Op::FunctionRef(_) => self.address(&data.op),
+            Op::MapLookup { .. }
+            | Op::CallHelper { .. }
+            | Op::CallKfunc { .. }
+            | Op::Call { .. } => Some(self.call(&data.op)),
+            _ => self.memory(&data.op),
+        };
+        if let (Some(result), Some(value)) = (data.result, value) {
+            self.set(result, value);
+        }
+    }
+
+    fn unary(&mut self, op: UnaryOp, a: Value) -> ir::Value {
+        let ty = clif_type(self.function.ty(a));
+        let a = self.value(a);
+        let ins = self.builder.ins();
+        match op {
+            UnaryOp::Zext => ins.uextend(types::I64, a),
+            UnaryOp::Sext => ins.sextend(types::I64, a),
+            UnaryOp::Trunc => ins.ireduce(types::I32, a),
+            UnaryOp::Bswap64 => ins.bswap(a),
+            UnaryOp::Bswap32 if ty == types::I32 => ins.bswap(a),
+            UnaryOp::Sext8 => self.through(types::I8, ty, a, true, false),
+            UnaryOp::Sext16 => self.through(types::I16, ty, a, true, false),
+            UnaryOp::Bswap16 => self.through(types::I16, ty, a, false, true),
+            UnaryOp::Bswap32 => self.through(types::I32, ty, a, false, true),
+        }
+    }
+
+    /// Cuts a value to `narrow`, optionally swaps its bytes, and extends it again.
+    fn through(
+        &mut self,
+        narrow: ir::Type,
+        wide: ir::Type,
+        value: ir::Value,
+        signed: bool,
+        swap: bool,
+    ) -> ir::Value {
+        let mut value = self.builder.ins().ireduce(narrow, value);
+        if swap {
+            value = self.builder.ins().bswap(value);
+        }
+        match signed {
+            true => self.builder.ins().sextend(wide, value),
+            false => self.builder.ins().uextend(wide, value),
+        }
+    }
+
+    fn binary(&mut self, op: BinaryOp, a: Value, b: Value) -> ir::Value {
+        let ty = clif_type(self.function.ty(a));
+        let (a, b) = (self.value(a), self.value(b));
+        let ins = self.builder.ins();
+        match op {
+            BinaryOp::Add => ins.iadd(a, b),
+            BinaryOp::Sub => ins.isub(a, b),
+            BinaryOp::Mul => ins.imul(a, b),
+            BinaryOp::And => ins.band(a, b),
+            BinaryOp::Or => ins.bor(a, b),
+            BinaryOp::Xor => ins.bxor(a, b),
+            BinaryOp::Shl => ins.ishl(a, b),
+            BinaryOp::LShr => ins.ushr(a, b),
+            BinaryOp::AShr => ins.sshr(a, b),
+            BinaryOp::UDiv | BinaryOp::URem | BinaryOp::SDiv | BinaryOp::SRem => {
+                self.division(op, ty, a, b)
+            }
+        }
+    }
+
+    /// Division that traps nowhere: a zero divisor is replaced by 1 and the result chosen after, and
+    /// a signed divisor of -1 becomes a negation.
+    fn division(&mut self, op: BinaryOp, ty: ir::Type, a: ir::Value, b: ir::Value) -> ir::Value {
+        let one = self.builder.ins().iconst(ty, 1);
+        let zero = self.builder.ins().iconst(ty, 0);
+        let by_zero = self.builder.ins().icmp_imm_u(IntCC::Equal, b, 0);
+        let divisor = self.builder.ins().select(by_zero, one, b);
+        let (result, on_zero) = match op {
+            BinaryOp::UDiv => (self.builder.ins().udiv(a, divisor), zero),
+            BinaryOp::URem => (self.builder.ins().urem(a, divisor), a),
+            _ => {
+                let minus_one = self.builder.ins().icmp_imm_s(IntCC::Equal, b, -1);
+                let divisor = self.builder.ins().select(minus_one, one, divisor);
+                if op == BinaryOp::SDiv {
+                    let quotient = self.builder.ins().sdiv(a, divisor);
+                    let negated = self.builder.ins().ineg(a);
+                    (self.builder.ins().select(minus_one, negated, quotient), zero)
+                } else {
+                    (self.builder.ins().srem(a, divisor), a)
+                }
+            }
+        };
+        self.builder.ins().select(by_zero, on_zero, result)
+    }
+
+    fn ctx_load(&mut self, field: CtxField) -> ir::Value {
+        let (ty, offset) = match field {
+            CtxField::Data => (types::I64, offset_of!(Machine, data)),
+            CtxField::DataEnd => (types::I64, offset_of!(Machine, data_end)),
+            CtxField::DataMeta => (types::I64, offset_of!(Machine, data_meta)),
+            CtxField::IngressIfindex => (types::I32, offset_of!(Machine, ingress_ifindex)),
+            CtxField::RxQueueIndex => (types::I32, offset_of!(Machine, rx_queue_index)),
+            CtxField::EgressIfindex => (types::I32, offset_of!(Machine, egress_ifindex)),
+        };
+        self.machine_field(ty, offset)
+    }
+
+    fn address(&mut self, op: &Op) -> Option<ir::Value> {
+        match op {
+            Op::MapRef(map) => Some(self.iconst(self.module.maps.handle(*map))),
+            Op::MapValueAddr { map, offset } => {
+                let base = self.module.maps.value_base(*map);
+                Some(self.iconst(base.wrapping_add(u64::from(*offset))))
+            }
+            Op::FunctionRef(function) => {
+                let function = self.func_ref(*function);
+                Some(self.builder.ins().func_addr(types::I64, function))
+            }
+            _ => None,
+        }
+    }
+
+    fn memory(&mut self, op: &Op) -> Option<ir::Value> {
+        match op {
+            Op::Load { place, probe: _ } => Some(self.load(*place)),
+            Op::Store { place, value } => {
+                let value = self.value(*value);
+                let base = self.value(place.base);
+                self.store(place.width, value, base, place.offset);
+                None
+            }
+            Op::StackLoad(range) => {
+                let width = stack_width(*range);
+                let frame = self.frame;
+                Some(self.load_at(width, frame, i32::from(range.offset)))
+            }
+            Op::StackStore(range, value) => {
+                let (value, frame) = (self.value(*value), self.frame);
+                self.store(stack_width(*range), value, frame, i32::from(range.offset));
+                None
+            }
+            Op::StackAddr(offset) => Some(self.stack_addr(*offset)),
+            Op::AtomicRmw { place, op, value } => Some(self.atomic_rmw(*place, *op, *value)),
+            Op::CompareExchange { place, expected, new } => {
+                let address = self.place_addr(*place);
+                let (expected, new) = (self.value(*expected), self.value(*new));
+                Some(self.builder.ins().atomic_cas(flags(), address, expected, new))
+            }
+            Op::LoadAcquire(place) => {
+                let address = self.place_addr(*place);
+                let ty = memory_type(place.width);
+                let value = self.builder.ins().atomic_load(ty, flags(), address);
+                Some(self.extend(value, place.width))
+            }
+            Op::StoreRelease { place, value } => {
+                let address = self.place_addr(*place);
+                let value = self.value(*value);
+                let value = self.cut(value, place.width);
+                self.builder.ins().atomic_store(flags(), value, address);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn load(&mut self, place: Place) -> ir::Value {
+        let base = self.value(place.base);
+        self.load_at(place.width, base, place.offset)
+    }
+
+    fn load_at(&mut self, width: Width, base: ir::Value, offset: i32) -> ir::Value {
+        let value = self.builder.ins().load(memory_type(width), flags(), base, offset);
+        self.extend(value, width)
+    }
+
+    fn extend(&mut self, value: ir::Value, width: Width) -> ir::Value {
+        match width {
+            Width::W8 | Width::W16 => self.builder.ins().uextend(types::I32, value),
+            Width::W32 | Width::W64 => value,
+        }
+    }
+
+    fn cut(&mut self, value: ir::Value, width: Width) -> ir::Value {
+        match width {
+            Width::W8 | Width::W16 => self.builder.ins().ireduce(memory_type(width), value),
+            Width::W32 | Width::W64 => value,
+        }
+    }
+
+    fn store(&mut self, width: Width, value: ir::Value, base: ir::Value, offset: i32) {
+        let value = self.cut(value, width);
+        self.builder.ins().store(flags(), value, base, offset);
+    }
+
+    fn atomic_rmw(&mut self, place: Place, op: AtomicOp, value: Value) -> ir::Value {
+        let address = self.place_addr(place);
+        let value = self.value(value);
+        let op = match op {
+            AtomicOp::Add => AtomicRmwOp::Add,
+            AtomicOp::And => AtomicRmwOp::And,
+            AtomicOp::Or => AtomicRmwOp::Or,
+            AtomicOp::Xor => AtomicRmwOp::Xor,
+            AtomicOp::Exchange => AtomicRmwOp::Xchg,
+        };
+        self.builder.ins().atomic_rmw(memory_type(place.width), flags(), op, address, value)
+    }
+
+    fn place_addr(&mut self, place: Place) -> ir::Value {
+        let base = self.value(place.base);
+        self.builder.ins().iadd_imm_s(base, i64::from(place.offset))
+    }
+
+    fn stack_addr(&mut self, offset: i16) -> ir::Value {
+        let frame = self.frame;
+        self.builder.ins().iadd_imm_s(frame, i64::from(offset))
+    }
+
+    fn call(&mut self, op: &Op) -> ir::Value {
+        match op {
+            Op::MapLookup { map, key } => {
+                let handle = self.iconst(self.module.maps.address(*map));
+                let key = self.arg(key);
+                let zero = self.iconst(0);
+                self.call_runtime(maps::lookup as *const () as u64, &[handle, key, zero, zero, zero])
+            }
+            Op::CallHelper { id, args } => {
+                let args = self.args(args);
+                self.set_callee(*id);
+                self.call_runtime(self.callees.helper as *const () as u64, &args)
+            }
+            Op::CallKfunc { kfunc, args } => {
+                let args = self.args(args);
+                self.set_callee(*kfunc);
+                self.call_runtime(self.callees.kfunc as *const () as u64, &args)
+            }
+            Op::Call { function, args } => self.call_function(*function, args),
+            _ => self.iconst(0),
+        }
+    }
+
+    fn call_function(&mut self, function: u32, args: &[Value]) -> ir::Value {
+        let callee = self.func_ref(function);
+        // The callee's frame lies below ours, as deep as the verifier said ours is.
+        let depth = i64::from(self.function.stack_bytes.next_multiple_of(16));
+        let frame = self.frame;
+        let frame = self.builder.ins().iadd_imm_s(frame, -depth);
+        let mut all = vec![self.machine, frame];
+        for &arg in args {
+            let arg = self.value(arg);
+            all.push(arg);
+        }
+        let call = self.builder.ins().call(callee, &all);
+        let result = self.builder.inst_results(call)[0];
+        self.leave_if_stopped();
+        result
+    }
+
+    fn set_callee(&mut self, number: u32) {
+        let number = self.builder.ins().iconst(types::I32, i64::from(number));
+        let (machine, offset) = (self.machine, offset_of!(Machine, callee) as i32);
+        self.builder.ins().store(MemFlagsData::trusted(), number, machine, offset);
+    }
+
+    fn args(&mut self, args: &[Arg]) -> [ir::Value; 5] {
+        let mut all = [self.iconst(0); 5];
+        for (slot, arg) in all.iter_mut().zip(args) {
+            *slot = self.arg(arg);
+        }
+        all
+    }
+
+    fn arg(&mut self, arg: &Arg) -> ir::Value {
+        match arg {
+            Arg::Value(value) => self.value(*value),
+            Arg::StackRead(range) | Arg::StackReadWrite(range) => self.stack_addr(range.offset),
+        }
+    }
+
+    fn iconst(&mut self, value: u64) -> ir::Value {
+        self.builder.ins().iconst(types::I64, value as i64)
+    }
+}
+
+/// Program memory: little-endian, any alignment, proved accessible.
+fn flags() -> MemFlagsData {
+    MemFlagsData::new().with_notrap().with_endianness(Endianness::Little)
+}
+
+fn memory_type(width: Width) -> ir::Type {
+    match width {
+        Width::W8 => types::I8,
+        Width::W16 => types::I16,
+        Width::W32 => types::I32,
+        Width::W64 => types::I64,
+    }
+}
+
+fn stack_width(range: StackRange) -> Width {
+    Width::from_bytes(u32::from(range.len)).unwrap_or(Width::W64)
+}
+
+fn condition(cond: Cond) -> IntCC {
+    match cond {
+        Cond::Eq => IntCC::Equal,
+        Cond::Ne => IntCC::NotEqual,
+        Cond::Ult => IntCC::UnsignedLessThan,
+        Cond::Ule => IntCC::UnsignedLessThanOrEqual,
+        Cond::Ugt => IntCC::UnsignedGreaterThan,
+        Cond::Uge => IntCC::UnsignedGreaterThanOrEqual,
+        Cond::Slt => IntCC::SignedLessThan,
+        Cond::Sle => IntCC::SignedLessThanOrEqual,
+        Cond::Sgt => IntCC::SignedGreaterThan,
+        Cond::Sge => IntCC::SignedGreaterThanOrEqual,
+    }
+}

@@ -1,0 +1,259 @@
+//! A function of XIR as a function of Cranelift's IR: blocks, parameters and ends.
+
+use std::collections::HashMap;
+
+use cranelift_codegen::ir::{
+    self, AbiParam, ExtFuncData, ExternalName, FuncRef, InstBuilder, MemFlagsData, SigRef, Signature,
+    UserExternalName, UserFuncName, condcodes::IntCC, types,
+};
+use cranelift_codegen::isa::OwnedTargetIsa;
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+
+use super::{bpf_signature, callee_signature, param_count};
+use crate::error::CompileError;
+use crate::machine::{Callees, Machine};
+use crate::xir::{Block, Dominators, Function, Jump, Module, Terminator, Type, Value};
+
+/// Translates one function.
+pub(super) fn function(
+    module: &Module,
+    index: usize,
+    function: &Function,
+    isa: &OwnedTargetIsa,
+    callees: &Callees,
+) -> Result<ir::Function, CompileError> {
+    let name = UserFuncName::user(0, index as u32);
+    let mut clif = ir::Function::with_name_signature(name, bpf_signature(param_count(function)));
+    let mut context = FunctionBuilderContext::new();
+    let mut builder = FunctionBuilder::new(&mut clif, &mut context);
+    let callee_sig = builder.import_signature(callee_signature(isa));
+    let mut lowering = Lowering {
+        module,
+        function,
+        callees,
+        values: vec![None; function.values.len()],
+        blocks: vec![None; function.blocks.len()],
+        functions: HashMap::new(),
+        machine: ir::Value::from_u32(0),
+        frame: ir::Value::from_u32(0),
+        stopped: None,
+        callee_sig,
+        builder,
+    };
+    lowering.run();
+    lowering.builder.seal_all_blocks();
+    lowering.builder.finalize(isa.frontend_config());
+    Ok(clif)
+}
+
+/// `extern "C" fn(machine) -> u64`: enters the function whose address is `target`.
+pub(super) fn trampoline(isa: &OwnedTargetIsa) -> ir::Function {
+    let mut signature = Signature::new(isa.default_call_conv());
+    // machine, target, frame pointer, r1 to r5: also the way callbacks are called.
+    signature.params.resize(8, AbiParam::new(types::I64));
+    signature.returns.push(AbiParam::new(types::I64));
+    let mut clif = ir::Function::with_name_signature(UserFuncName::user(1, 0), signature);
+    let mut context = FunctionBuilderContext::new();
+    let mut builder = FunctionBuilder::new(&mut clif, &mut context);
+    let block = builder.create_block();
+    builder.append_block_params_for_function_params(block);
+    builder.switch_to_block(block);
+    let params = builder.block_params(block).to_vec();
+    let target = builder.import_signature(bpf_signature(5));
+    let mut args = vec![params[0]];
+    args.extend_from_slice(&params[2..]);
+    let call = builder.ins().call_indirect(target, params[1], &args);
+    let result = builder.inst_results(call)[0];
+    builder.ins().return_(&[result]);
+    builder.seal_all_blocks();
+    builder.finalize(isa.frontend_config());
+    clif
+}
+
+pub(super) struct Lowering<'a, 'b> {
+    pub(super) module: &'a Module,
+    pub(super) function: &'a Function,
+    pub(super) callees: &'a Callees,
+    /// Cranelift's value for each of ours.
+    values: Vec<Option<ir::Value>>,
+    blocks: Vec<Option<ir::Block>>,
+    /// Functions of this program that are called or referred to.
+    functions: HashMap<u32, FuncRef>,
+    pub(super) machine: ir::Value,
+    /// r10
+    pub(super) frame: ir::Value,
+    /// Where a call goes that ended the run.
+    stopped: Option<ir::Block>,
+    pub(super) callee_sig: SigRef,
+    pub(super) builder: FunctionBuilder<'b>,
+}
+
+impl Lowering<'_, '_> {
+    fn run(&mut self) {
+        let order: Vec<Block> = Dominators::new(self.function).order().to_vec();
+        for &block in &order {
+            let clif = self.builder.create_block();
+            self.blocks[block.0 as usize] = Some(clif);
+        }
+        for &block in &order {
+            self.block(block);
+        }
+        if let Some(stopped) = self.stopped {
+            self.builder.switch_to_block(stopped);
+            let zero = self.builder.ins().iconst(types::I64, 0);
+            self.builder.ins().return_(&[zero]);
+        }
+    }
+
+    fn block(&mut self, block: Block) {
+        let clif = self.clif_block(block);
+        self.builder.switch_to_block(clif);
+        if block == Function::ENTRY {
+            self.machine = self.builder.append_block_param(clif, types::I64);
+            self.frame = self.builder.append_block_param(clif, types::I64);
+        }
+        let data = self.function.block(block);
+        for &param in &data.params {
+            let ty = clif_type(self.function.ty(param));
+            let value = self.builder.append_block_param(clif, ty);
+            self.set(param, value);
+        }
+        for &inst in &data.insts {
+            self.inst(self.function.inst(inst));
+        }
+        self.end(&data.end);
+    }
+
+    fn end(&mut self, end: &Terminator) {
+        match end {
+            Terminator::Jump(jump) => {
+                let (block, args) = self.jump(jump);
+                self.builder.ins().jump(block, &args);
+            }
+            Terminator::Branch(condition, yes, no) => {
+                let condition = self.value(*condition);
+                let (yes, yes_args) = self.jump(yes);
+                let (no, no_args) = self.jump(no);
+                self.builder.ins().brif(condition, yes, &yes_args, no, &no_args);
+            }
+            Terminator::Return(value) => {
+                let value = self.value(*value);
+                self.builder.ins().return_(&[value]);
+            }
+            Terminator::TailCall { map, index, otherwise } => {
+                self.tail_call(*map, *index, otherwise);
+            }
+            Terminator::Unreachable => {
+                // Proved unreachable; a wrong proof ends the run with XDP_ABORTED.
+                let zero = self.builder.ins().iconst(types::I64, 0);
+                self.builder.ins().return_(&[zero]);
+            }
+        }
+    }
+
+    fn tail_call(&mut self, map: Value, index: Value, otherwise: &Jump) {
+        let (map, index) = (self.value(map), self.value(index));
+        let index = self.builder.ins().uextend(types::I64, index);
+        let zero = self.builder.ins().iconst(types::I64, 0);
+        let args = [map, index, zero, zero, zero];
+        let target = self.call_runtime(self.callees.tail_call as usize as u64, &args);
+        let found = self.builder.create_block();
+        let (next, next_args) = self.jump(otherwise);
+        self.builder.ins().brif(target, found, &[], next, &next_args);
+        self.builder.switch_to_block(found);
+        let signature = self.builder.import_signature(bpf_signature(1));
+        let ctx = self.machine_field(types::I64, std::mem::offset_of!(Machine, ctx));
+        let args = [self.machine, self.frame, ctx];
+        self.builder.ins().return_call_indirect(signature, target, &args);
+    }
+
+    /// Calls a function of the runtime; goes to the function's end when that stops the run.
+    pub(super) fn call_runtime(&mut self, target: u64, args: &[ir::Value; 5]) -> ir::Value {
+        let target = self.builder.ins().iconst(types::I64, target as i64);
+        let mut all = vec![self.machine];
+        all.extend_from_slice(args);
+        let call = self.builder.ins().call_indirect(self.callee_sig, target, &all);
+        let result = self.builder.inst_results(call)[0];
+        self.leave_if_stopped();
+        result
+    }
+
+    /// Behind every call: a run that must end leaves this function too.
+    pub(super) fn leave_if_stopped(&mut self) {
+        let stop = self.machine_field(types::I32, std::mem::offset_of!(Machine, stop));
+        let stopped = match self.stopped {
+            Some(block) => block,
+            None => {
+                let block = self.builder.create_block();
+                self.builder.set_cold_block(block);
+                *self.stopped.insert(block)
+            }
+        };
+        let next = self.builder.create_block();
+        self.builder.ins().brif(stop, stopped, &[], next, &[]);
+        self.builder.switch_to_block(next);
+    }
+
+    pub(super) fn machine_field(&mut self, ty: ir::Type, offset: usize) -> ir::Value {
+        self.builder.ins().load(ty, MemFlagsData::trusted(), self.machine, offset as i32)
+    }
+
+    /// Reference to another function of the program.
+    pub(super) fn func_ref(&mut self, index: u32) -> FuncRef {
+        if let Some(known) = self.functions.get(&index) {
+            return *known;
+        }
+        let params = self.module.functions.get(index as usize).map_or(0, param_count);
+        let signature = self.builder.import_signature(bpf_signature(params));
+        let name = UserExternalName { namespace: 0, index };
+        let name = self.builder.func.declare_imported_user_function(name);
+        let data = ExtFuncData {
+            name: ExternalName::User(name),
+            signature,
+            colocated: true,
+            patchable: false,
+        };
+        let func_ref = self.builder.import_function(data);
+        self.functions.insert(index, func_ref);
+        func_ref
+    }
+
+    fn jump(&mut self, jump: &Jump) -> (ir::Block, Vec<ir::BlockArg>) {
+        let args = jump.args.iter().map(|&arg| self.value(arg).into()).collect();
+        (self.clif_block(jump.target), args)
+    }
+
+    fn clif_block(&mut self, block: Block) -> ir::Block {
+        // Every reachable block got one; a jump to any other was refused by the checker.
+        match self.blocks[block.0 as usize] {
+            Some(clif) => clif,
+            None => *self.blocks[block.0 as usize].insert(self.builder.create_block()),
+        }
+    }
+
+    pub(super) fn value(&mut self, value: Value) -> ir::Value {
+        match self.values[value.0 as usize] {
+            Some(clif) => clif,
+            // Defined nowhere: the checker refuses that, so this only keeps the function total.
+            None => self.builder.ins().iconst(clif_type(self.function.ty(value)), 0),
+        }
+    }
+
+    pub(super) fn set(&mut self, value: Value, clif: ir::Value) {
+        self.values[value.0 as usize] = Some(clif);
+    }
+
+    /// 0 or 1 as a 32-bit value.
+    pub(super) fn compare(&mut self, cond: IntCC, a: ir::Value, b: ir::Value) -> ir::Value {
+        let flag = self.builder.ins().icmp(cond, a, b);
+        self.builder.ins().uextend(types::I32, flag)
+    }
+}
+
+/// Cranelift's name for one of our types.
+pub(super) fn clif_type(ty: Type) -> ir::Type {
+    match ty {
+        Type::I32 => types::I32,
+        Type::I64 => types::I64,
+    }
+}

@@ -1,0 +1,119 @@
+//! Tier 1: XIR to machine code through Cranelift, in milliseconds.
+//!
+//! All functions of a program are compiled on their own and then laid out in one piece of memory,
+//! where calls between them are resolved. BPF functions use Cranelift's tail-call convention, so that
+//! `bpf_tail_call` leaves no frame behind; one trampoline enters them from Rust.
+
+mod insts;
+mod layout;
+mod lower;
+
+use std::sync::Arc;
+
+use cranelift_codegen::ir::{AbiParam, Signature, types};
+use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_codegen::{Context, FinalizedMachReloc, control::ControlPlane};
+
+use crate::error::CompileError;
+use crate::machine::Callees;
+use crate::xir::{Function, Module};
+pub(crate) use layout::Layout;
+
+/// Machine code of one function, before it has a place.
+#[derive(Debug)]
+pub(crate) struct CompiledFunction {
+    pub(crate) code: Vec<u8>,
+    pub(crate) align: u32,
+    pub(crate) relocations: Vec<FinalizedMachReloc>,
+}
+
+/// Machine code of a module: its functions in order, then the trampoline.
+#[derive(Debug)]
+pub(crate) struct CompiledModule {
+    pub(crate) functions: Vec<CompiledFunction>,
+}
+
+/// Compiles a module for this machine.
+pub(crate) fn compile(module: &Module, callees: &Callees) -> Result<CompiledModule, CompileError> {
+    let isa = host_isa()?;
+    let mut functions = Vec::with_capacity(module.functions.len() + 1);
+    for (index, function) in module.functions.iter().enumerate() {
+        let clif = lower::function(module, index, function, &isa, callees)?;
+        functions.push(emit(&isa, clif, &function.name)?);
+    }
+    let trampoline = lower::trampoline(&isa);
+    functions.push(emit(&isa, trampoline, "trampoline")?);
+    Ok(CompiledModule { functions })
+}
+
+/// Cranelift's own form of a module, for `prog dump clif`.
+pub(crate) fn text(module: &Module, callees: &Callees) -> Result<String, CompileError> {
+    let isa = host_isa()?;
+    let mut text = String::new();
+    for (index, function) in module.functions.iter().enumerate() {
+        let clif = lower::function(module, index, function, &isa, callees)?;
+        text.push_str(&format!("; {}\n{}\n", function.name, clif.display()));
+    }
+    Ok(text)
+}
+
+fn host_isa() -> Result<OwnedTargetIsa, CompileError> {
+    let host = |error: &dyn std::fmt::Display| CompileError::Host(error.to_string());
+    let mut flags = settings::builder();
+    let wishes = [("opt_level", "speed"), ("enable_probestack", "false"), ("is_pic", "false")];
+    for (name, value) in wishes {
+        flags.set(name, value).map_err(|error| host(&error))?;
+    }
+    if cfg!(debug_assertions) {
+        flags.enable("enable_verifier").map_err(|error| host(&error))?;
+    } else {
+        flags.set("enable_verifier", "false").map_err(|error| host(&error))?;
+    }
+    let builder = cranelift_native::builder().map_err(|error| host(&error))?;
+    builder.finish(settings::Flags::new(flags)).map_err(|error| host(&error))
+}
+
+fn emit(
+    isa: &OwnedTargetIsa,
+    clif: cranelift_codegen::ir::Function,
+    name: &str,
+) -> Result<CompiledFunction, CompileError> {
+    let mut context = Context::for_function(clif);
+    let failure =
+        |what: String| CompileError::Cranelift { function: name.to_owned(), what };
+    let compiled = context
+        .compile(&**isa, &mut ControlPlane::default())
+        .map_err(|error| failure(format!("{:?}", error.inner)))?;
+    Ok(CompiledFunction {
+        code: compiled.code_buffer().to_vec(),
+        align: compiled.buffer.alignment,
+        relocations: compiled.buffer.relocs().to_vec(),
+    })
+}
+
+/// Signature of a BPF function: machine, frame pointer, its parameters; gives r0.
+fn bpf_signature(params: usize) -> Signature {
+    let mut signature = Signature::new(CallConv::Tail);
+    signature.params.resize(params + 2, AbiParam::new(types::I64));
+    signature.returns.push(AbiParam::new(types::I64));
+    signature
+}
+
+/// Signature of [`crate::machine::Callee`].
+fn callee_signature(isa: &OwnedTargetIsa) -> Signature {
+    let mut signature = Signature::new(isa.default_call_conv());
+    signature.params.resize(6, AbiParam::new(types::I64));
+    signature.returns.push(AbiParam::new(types::I64));
+    signature
+}
+
+/// Parameters of a function.
+fn param_count(function: &Function) -> usize {
+    function.blocks.first().map_or(0, |entry| entry.params.len())
+}
+
+/// Compiled code in its place, ready to run.
+pub(crate) fn load(compiled: &CompiledModule) -> Result<Arc<Layout>, CompileError> {
+    Layout::new(compiled).map(Arc::new)
+}

@@ -1,0 +1,39 @@
+//! Why a program is not compiled.
+
+use crate::xir::BuildError;
+
+/// What stands between a verified program and its machine code. The interpreter runs it instead.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompileError {
+    /// No translation into XIR.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// Cranelift refused a function: a bug of ours.
+    #[error("function {function}: {what}")]
+    Cranelift {
+        /// Name.
+        function: String,
+        /// Cranelift's words.
+        what: String,
+    },
+    /// This machine's instruction set has no compiler.
+    #[error("no code generator for this machine: {0}; use --exec interp")]
+    Host(String),
+    /// Longer than [`crate::XIR_INSTS_MAX`].
+    #[error("{insts} intermediate instructions, and the compiler takes at most {max}")]
+    TooLong {
+        /// How many there are.
+        insts: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// No executable memory.
+    #[error("no memory for {bytes} bytes of machine code: {source}")]
+    Memory {
+        /// How much was asked for.
+        bytes: usize,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}

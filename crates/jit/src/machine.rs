@@ -1,0 +1,52 @@
+//! What compiled code and its surroundings share: one structure per run, laid out for machine code.
+
+use std::ffi::c_void;
+
+/// The state compiled code works on. Its first fields mirror the running frame; whoever changes the
+/// frame on the program's behalf (`bpf_xdp_adjust_head`, ...) writes them again before returning.
+///
+/// Compiled code reads `data` to `worker` and `stop`, and writes `callee`; everything else belongs to
+/// the runtime.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Machine {
+    /// Address of the first packet byte.
+    pub data: u64,
+    /// One past the last linear packet byte.
+    pub data_end: u64,
+    /// Address of the first metadata byte.
+    pub data_meta: u64,
+    /// `xdp_md.ingress_ifindex`
+    pub ingress_ifindex: u32,
+    /// `xdp_md.rx_queue_index`
+    pub rx_queue_index: u32,
+    /// `xdp_md.egress_ifindex`
+    pub egress_ifindex: u32,
+    /// Number of the running worker: index into per-CPU maps.
+    pub worker: u32,
+    /// Not 0 when the run has to end now; checked after each call.
+    pub stop: u32,
+    /// Number of the helper or kfunc being called.
+    pub callee: u32,
+    /// Value of r1 at the start: the address that stands for `struct xdp_md`.
+    pub ctx: u64,
+    /// Value of r10 in the entry function.
+    pub stack_top: u64,
+    /// The runtime's own state.
+    pub runtime: *mut c_void,
+}
+
+/// A function compiled code calls: machine, r1 to r5; gives r0.
+pub type Callee = unsafe extern "C" fn(*mut Machine, u64, u64, u64, u64, u64) -> u64;
+
+/// The functions of the runtime that compiled code calls.
+#[derive(Debug, Clone, Copy)]
+pub struct Callees {
+    /// Calls helper `machine.callee`.
+    pub helper: Callee,
+    /// Calls kfunc `machine.callee`, an index into the program's kfuncs.
+    pub kfunc: Callee,
+    /// `(map, index)`: address of the function to jump to (as [`crate::Program::entry`] gives it),
+    /// or 0 when there is none or the limit of tail calls is reached.
+    pub tail_call: Callee,
+}
