@@ -1,8 +1,23 @@
 //! Verified programs to machine code, faster than the kernel's: through one intermediate
 //! representation that both compiler tiers share.
+//!
+//! ```text
+//! Verified -> xir::build -> passes::run -> clif::compile -> Program
+//! ```
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod clif;
+mod environment;
+mod error;
+mod lookup_unsafe;
+mod machine;
 pub mod passes;
-
+mod program;
+mod run_unsafe;
 pub mod xir;
+
+pub use environment::Environment;
+pub use error::CompileError;
+pub use machine::{Callee, Callees, Machine};
+pub use program::{Options, Program, XIR_INSTS_MAX, clif_text, optimized};

@@ -159,7 +159,7 @@ pub fn is_function(addr: u64) -> bool {
 }
 
 /// The slot behind an address that [`function_address`] made.
-pub(super) fn function_slot(addr: u64) -> Option<usize> {
+pub fn function_slot(addr: u64) -> Option<usize> {
     is_function(addr).then_some((addr & !FUNCTION_MASK) as usize)
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::code::{function_slot, imm64};
+use super::code::imm64;
 use super::{
     Callbacks, Code, Fault, MAX_CALL_FRAMES, MAX_LOOPS, MAX_TAIL_CALLS, Runtime, Stop, Violation,
-    alu, function_address, jump, memory,
+    alu, function_address, function_slot, jump, memory,
 };
 use crate::insn::{
     BPF_ALU, BPF_ALU64, BPF_ATOMIC, BPF_CALL, BPF_END, BPF_EXIT, BPF_JA, BPF_JCOND, BPF_JMP,

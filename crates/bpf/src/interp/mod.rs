@@ -20,7 +20,9 @@ mod machine;
 mod memory;
 mod runtime;
 
-pub use code::{Access, Code, ResolveError, Resolver, function_address, is_function};
+pub use code::{
+    Access, Code, ResolveError, Resolver, function_address, function_slot, is_function,
+};
 pub use conformance::{ConformanceError, run_conformance};
 pub use fault::{Fault, Stop, Violation};
 pub use machine::{Limits, run, run_function};

@@ -6,9 +6,11 @@ use cranelift_codegen::ir::{
     self, AtomicRmwOp, Endianness, InstBuilder, MemFlagsData, condcodes::IntCC, types,
 };
 
+use towpath_bpf::interp::function_address;
+
 use super::lower::{Lowering, clif_type};
+use crate::lookup_unsafe::lookup;
 use crate::machine::Machine;
-use crate::maps;
 use crate::xir::{
     Arg, AtomicOp, BinaryOp, Cond, CtxField, InstData, Op, Place, StackRange, Type, UnaryOp, Value,
     Width,
@@ -144,14 +146,15 @@ impl Lowering<'_, '_> {
 
     fn address(&mut self, op: &Op) -> Option<ir::Value> {
         match op {
-            Op::MapRef(map) => Some(self.iconst(self.module.maps.handle(*map))),
+            Op::MapRef(map) => Some(self.iconst(self.environment.map_handle(*map))),
             Op::MapValueAddr { map, offset } => {
-                let base = self.module.maps.value_base(*map);
+                let base = self.environment.map_value(*map);
                 Some(self.iconst(base.wrapping_add(u64::from(*offset))))
             }
+            // Programs only hand it to helpers, which know it by the interpreter's name for it.
             Op::FunctionRef(function) => {
-                let function = self.func_ref(*function);
-                Some(self.builder.ins().func_addr(types::I64, function))
+                let start = self.module.functions.get(*function as usize).map_or(0, |f| f.start);
+                Some(self.iconst(function_address(start as usize)))
             }
             _ => None,
         }
@@ -255,20 +258,23 @@ impl Lowering<'_, '_> {
     fn call(&mut self, op: &Op) -> ir::Value {
         match op {
             Op::MapLookup { map, key } => {
-                let handle = self.iconst(self.module.maps.address(*map));
+                let handle = self.iconst(self.environment.map_address(*map));
                 let key = self.arg(key);
                 let zero = self.iconst(0);
-                self.call_runtime(maps::lookup as *const () as u64, &[handle, key, zero, zero, zero])
+                self.call_runtime(
+                    lookup as *const () as usize as u64,
+                    &[handle, key, zero, zero, zero],
+                )
             }
             Op::CallHelper { id, args } => {
                 let args = self.args(args);
                 self.set_callee(*id);
-                self.call_runtime(self.callees.helper as *const () as u64, &args)
+                self.call_runtime(self.environment.callees.helper as usize as u64, &args)
             }
             Op::CallKfunc { kfunc, args } => {
                 let args = self.args(args);
-                self.set_callee(*kfunc);
-                self.call_runtime(self.callees.kfunc as *const () as u64, &args)
+                self.set_callee(self.environment.kfunc_number(*kfunc));
+                self.call_runtime(self.environment.callees.kfunc as usize as u64, &args)
             }
             Op::Call { function, args } => self.call_function(*function, args),
             _ => self.iconst(0),

@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 
 use cranelift_codegen::ir::{
-    self, AbiParam, ExtFuncData, ExternalName, FuncRef, InstBuilder, MemFlagsData, SigRef, Signature,
-    UserExternalName, UserFuncName, condcodes::IntCC, types,
+    self, AbiParam, ExtFuncData, ExternalName, FuncRef, InstBuilder, MemFlagsData, SigRef,
+    Signature, UserExternalName, UserFuncName, condcodes::IntCC, types,
 };
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 
 use super::{bpf_signature, callee_signature, param_count};
+use crate::environment::Environment;
 use crate::error::CompileError;
-use crate::machine::{Callees, Machine};
+use crate::machine::Machine;
 use crate::xir::{Block, Dominators, Function, Jump, Module, Terminator, Type, Value};
 
 /// Translates one function.
@@ -20,7 +21,7 @@ pub(super) fn function(
     index: usize,
     function: &Function,
     isa: &OwnedTargetIsa,
-    callees: &Callees,
+    environment: &Environment<'_>,
 ) -> Result<ir::Function, CompileError> {
     let name = UserFuncName::user(0, index as u32);
     let mut clif = ir::Function::with_name_signature(name, bpf_signature(param_count(function)));
@@ -30,7 +31,7 @@ pub(super) fn function(
     let mut lowering = Lowering {
         module,
         function,
-        callees,
+        environment,
         values: vec![None; function.values.len()],
         blocks: vec![None; function.blocks.len()],
         functions: HashMap::new(),
@@ -73,7 +74,7 @@ pub(super) fn trampoline(isa: &OwnedTargetIsa) -> ir::Function {
 pub(super) struct Lowering<'a, 'b> {
     pub(super) module: &'a Module,
     pub(super) function: &'a Function,
-    pub(super) callees: &'a Callees,
+    pub(super) environment: &'a Environment<'a>,
     /// Cranelift's value for each of ours.
     values: Vec<Option<ir::Value>>,
     blocks: Vec<Option<ir::Block>>,
@@ -156,7 +157,7 @@ impl Lowering<'_, '_> {
         let index = self.builder.ins().uextend(types::I64, index);
         let zero = self.builder.ins().iconst(types::I64, 0);
         let args = [map, index, zero, zero, zero];
-        let target = self.call_runtime(self.callees.tail_call as usize as u64, &args);
+        let target = self.call_runtime(self.environment.callees.tail_call as usize as u64, &args);
         let found = self.builder.create_block();
         let (next, next_args) = self.jump(otherwise);
         self.builder.ins().brif(target, found, &[], next, &next_args);

@@ -5,27 +5,39 @@
 //! `bpf_tail_call` leaves no frame behind; one trampoline enters them from Rust.
 
 mod insts;
-mod layout;
+mod layout_unsafe;
 mod lower;
 
 use std::sync::Arc;
 
-use cranelift_codegen::ir::{AbiParam, Signature, types};
+use cranelift_codegen::binemit::Reloc;
+use cranelift_codegen::ir::{AbiParam, ExternalName, Signature, types};
 use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
-use cranelift_codegen::{Context, FinalizedMachReloc, control::ControlPlane};
+use cranelift_codegen::{Context, FinalizedMachReloc, FinalizedRelocTarget, control::ControlPlane};
 
+use crate::environment::Environment;
 use crate::error::CompileError;
-use crate::machine::Callees;
 use crate::xir::{Function, Module};
-pub(crate) use layout::Layout;
+pub(crate) use layout_unsafe::Layout;
 
 /// Machine code of one function, before it has a place.
 #[derive(Debug)]
 pub(crate) struct CompiledFunction {
     pub(crate) code: Vec<u8>,
     pub(crate) align: u32,
-    pub(crate) relocations: Vec<FinalizedMachReloc>,
+    pub(crate) relocations: Vec<Relocation>,
+}
+
+/// A call of another function of the module, to be filled in when both have a place.
+#[derive(Debug)]
+pub(crate) struct Relocation {
+    /// Bytes from the start of the function.
+    pub(crate) offset: u32,
+    pub(crate) kind: Reloc,
+    pub(crate) addend: i64,
+    /// Number of the called function.
+    pub(crate) callee: u32,
 }
 
 /// Machine code of a module: its functions in order, then the trampoline.
@@ -35,11 +47,14 @@ pub(crate) struct CompiledModule {
 }
 
 /// Compiles a module for this machine.
-pub(crate) fn compile(module: &Module, callees: &Callees) -> Result<CompiledModule, CompileError> {
+pub(crate) fn compile(
+    module: &Module,
+    environment: &Environment<'_>,
+) -> Result<CompiledModule, CompileError> {
     let isa = host_isa()?;
     let mut functions = Vec::with_capacity(module.functions.len() + 1);
     for (index, function) in module.functions.iter().enumerate() {
-        let clif = lower::function(module, index, function, &isa, callees)?;
+        let clif = lower::function(module, index, function, &isa, environment)?;
         functions.push(emit(&isa, clif, &function.name)?);
     }
     let trampoline = lower::trampoline(&isa);
@@ -48,11 +63,11 @@ pub(crate) fn compile(module: &Module, callees: &Callees) -> Result<CompiledModu
 }
 
 /// Cranelift's own form of a module, for `prog dump clif`.
-pub(crate) fn text(module: &Module, callees: &Callees) -> Result<String, CompileError> {
+pub(crate) fn text(module: &Module, environment: &Environment<'_>) -> Result<String, CompileError> {
     let isa = host_isa()?;
     let mut text = String::new();
     for (index, function) in module.functions.iter().enumerate() {
-        let clif = lower::function(module, index, function, &isa, callees)?;
+        let clif = lower::function(module, index, function, &isa, environment)?;
         text.push_str(&format!("; {}\n{}\n", function.name, clif.display()));
     }
     Ok(text)
@@ -80,16 +95,25 @@ fn emit(
     name: &str,
 ) -> Result<CompiledFunction, CompileError> {
     let mut context = Context::for_function(clif);
-    let failure =
-        |what: String| CompileError::Cranelift { function: name.to_owned(), what };
+    let failure = |what: String| CompileError::Cranelift { function: name.to_owned(), what };
     let compiled = context
         .compile(&**isa, &mut ControlPlane::default())
         .map_err(|error| failure(format!("{:?}", error.inner)))?;
-    Ok(CompiledFunction {
-        code: compiled.code_buffer().to_vec(),
-        align: compiled.buffer.alignment,
-        relocations: compiled.buffer.relocs().to_vec(),
-    })
+    let code = compiled.code_buffer().to_vec();
+    let align = compiled.buffer.alignment;
+    let found = compiled.buffer.relocs().to_vec();
+    let names = context.func.params.user_named_funcs();
+    let relocation = |found: &FinalizedMachReloc| match &found.target {
+        FinalizedRelocTarget::ExternalName(ExternalName::User(name)) => Ok(Relocation {
+            offset: found.offset,
+            kind: found.kind,
+            addend: found.addend,
+            callee: names[*name].index,
+        }),
+        other => Err(failure(format!("a reference to {other:?}"))),
+    };
+    let relocations = found.iter().map(relocation).collect::<Result<_, _>>()?;
+    Ok(CompiledFunction { code, align, relocations })
 }
 
 /// Signature of a BPF function: machine, frame pointer, its parameters; gives r0.

@@ -8,8 +8,10 @@ mod replace;
 mod stack;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use towpath_bpf::verifier::Verified;
+use towpath_maps::Map;
 
 use crate::xir::{Function, Module};
 
@@ -18,6 +20,8 @@ use crate::xir::{Function, Module};
 pub struct Context<'a> {
     /// The program the module was built from.
     pub program: &'a Verified,
+    /// The program's maps: where they are and how they are laid out.
+    pub maps: &'a [Arc<Map>],
 }
 
 /// One pass: its name and what it does to a function.

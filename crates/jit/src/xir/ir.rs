@@ -581,6 +581,10 @@ pub struct BlockData {
 pub struct Function {
     /// C name.
     pub name: String,
+    /// First BPF instruction slot.
+    pub start: u32,
+    /// Bytes of BPF stack it uses, callees not counted.
+    pub stack_bytes: u32,
     /// Blocks by number; the first is the entry, whose parameters are the function's.
     pub blocks: Vec<BlockData>,
     /// Instructions by number; those in no block are dead.
@@ -599,7 +603,14 @@ pub struct Module {
 impl Function {
     /// A function without blocks.
     pub fn new(name: impl Into<String>) -> Self {
-        Function { name: name.into(), blocks: Vec::new(), insts: Vec::new(), values: Vec::new() }
+        Function {
+            name: name.into(),
+            start: 0,
+            stack_bytes: 0,
+            blocks: Vec::new(),
+            insts: Vec::new(),
+            values: Vec::new(),
+        }
     }
 
     /// The entry block.

@@ -93,7 +93,11 @@ impl<'a> FunctionBuilder<'a> {
             program,
             subprogram,
             flow,
-            function: Function::new(name),
+            function: Function {
+                start: subprogram.start as u32,
+                stack_bytes: subprogram.stack_bytes,
+                ..Function::new(name)
+            },
             regs: [None; REG_COUNT],
             block: Function::ENTRY,
             slot: subprogram.start,

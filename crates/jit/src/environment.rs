@@ -1,0 +1,46 @@
+//! What code is compiled against: the maps it was given and the functions it calls.
+
+use std::sync::Arc;
+
+use towpath_bpf::Linked;
+use towpath_bpf::interp::Resolver;
+use towpath_maps::Map;
+
+use crate::machine::Callees;
+
+/// The surroundings of one compilation. Their addresses end up in the code, so everything named here
+/// has to outlive it; [`crate::Program`] keeps the maps alive, the caller the rest.
+#[derive(Clone, Copy)]
+pub struct Environment<'a> {
+    /// The program being compiled.
+    pub linked: &'a Linked,
+    /// Addresses of maps, map values, variables; numbers of kfuncs: those the interpreter uses.
+    pub resolver: &'a dyn Resolver,
+    /// The program's maps, by index.
+    pub maps: &'a [Arc<Map>],
+    /// Functions of the runtime.
+    pub callees: Callees,
+}
+
+impl Environment<'_> {
+    /// What a register holds that refers to a map.
+    pub(crate) fn map_handle(&self, map: u32) -> u64 {
+        self.resolver.map(map as usize).unwrap_or(0)
+    }
+
+    /// Address of the value of a map of one entry.
+    pub(crate) fn map_value(&self, map: u32) -> u64 {
+        self.resolver.map_value(map as usize, 0).unwrap_or(0)
+    }
+
+    /// Address of the map itself, for [`crate::lookup_unsafe::lookup`].
+    pub(crate) fn map_address(&self, map: u32) -> u64 {
+        self.maps.get(map as usize).map_or(0, |map| Arc::as_ptr(map) as u64)
+    }
+
+    /// The runtime's number of a kfunc; an impossible one when nobody knows it (a weak reference).
+    pub(crate) fn kfunc_number(&self, kfunc: u32) -> u32 {
+        let kfunc = self.linked.kfuncs.get(kfunc as usize);
+        kfunc.and_then(|kfunc| self.resolver.kfunc(kfunc)).unwrap_or(u32::MAX)
+    }
+}
