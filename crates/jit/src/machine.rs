@@ -49,4 +49,6 @@ pub struct Callees {
     /// `(map, index)`: address of the function to jump to (as [`crate::Program::entry`] gives it),
     /// or 0 when there is none or the limit of tail calls is reached.
     pub tail_call: Callee,
+    /// `(address, bytes)`: loads through a pointer that may be stale; 0 when it is.
+    pub probe: Callee,
 }

@@ -17,7 +17,7 @@ impl Program {
     pub unsafe fn run(&self, machine: &mut Machine) -> u64 {
         let (frame, ctx) = (machine.stack_top, machine.ctx);
         // SAFETY: the entry function's address, and the caller's promise.
-        unsafe { self.layout().enter(machine, self.entry(), frame, [ctx, 0, 0, 0, 0]) }
+        unsafe { self.layout().enter(machine, self.entry(), frame, ctx) }
     }
 
     /// Runs one function of the program on behalf of a helper, with its stack below `frame`. `None`
@@ -35,6 +35,6 @@ impl Program {
     ) -> Option<u64> {
         let target = self.function(reference)?;
         // SAFETY: a function of this program; callbacks take all five arguments.
-        Some(unsafe { self.layout().enter(machine, target, frame, args) })
+        Some(unsafe { self.layout().call_back(machine, target, frame, args) })
     }
 }

@@ -162,7 +162,8 @@ impl Lowering<'_, '_> {
 
     fn memory(&mut self, op: &Op) -> Option<ir::Value> {
         match op {
-            Op::Load { place, probe: _ } => Some(self.load(*place)),
+            Op::Load { place, probe: false } => Some(self.load(*place)),
+            Op::Load { place, probe: true } => Some(self.probe(*place)),
             Op::Store { place, value } => {
                 let value = self.value(*value);
                 let base = self.value(place.base);
@@ -206,6 +207,17 @@ impl Lowering<'_, '_> {
     fn load(&mut self, place: Place) -> ir::Value {
         let base = self.value(place.base);
         self.load_at(place.width, base, place.offset)
+    }
+
+    fn probe(&mut self, place: Place) -> ir::Value {
+        let address = self.place_addr(place);
+        let (bytes, zero) = (self.iconst(place.width.bytes().into()), self.iconst(0));
+        let target = self.environment.callees.probe as usize as u64;
+        let value = self.call_runtime(target, &[address, bytes, zero, zero, zero]);
+        match place.width {
+            Width::W64 => value,
+            _ => self.builder.ins().ireduce(types::I32, value),
+        }
     }
 
     fn load_at(&mut self, width: Width, base: ir::Value, offset: i32) -> ir::Value {

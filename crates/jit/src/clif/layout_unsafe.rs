@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use cranelift_codegen::binemit::Reloc;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
-use super::{CompiledModule, Relocation};
+use super::{CompiledModule, Relocation, TRAMPOLINE_PARAMS};
 use crate::error::CompileError;
 use crate::machine::Machine;
 
@@ -23,7 +23,7 @@ pub(crate) struct Layout {
     bytes: usize,
     /// Bytes of code, without padding to whole pages.
     code_bytes: usize,
-    /// Offset of each function; the trampoline's is the last.
+    /// Offset of each function, then of the two trampolines.
     offsets: Vec<usize>,
 }
 
@@ -51,10 +51,7 @@ impl Layout {
         let base = NonNull::new(base).ok_or_else(|| memory(rustix::io::Errno::NOMEM))?;
         let layout = Layout { base, bytes, code_bytes: image.len(), offsets };
         // SAFETY: the mapping is `bytes >= image.len()` long, writable, and nobody else knows it.
-        unsafe {
-            base.cast::<u8>()
-                .copy_from_nonoverlapping(NonNull::from(&image[..]).cast(), image.len())
-        };
+        unsafe { std::ptr::copy_nonoverlapping(image.as_ptr(), base.as_ptr().cast(), image.len()) };
         // SAFETY: the whole mapping, which no reference points into.
         unsafe {
             rustix::mm::mprotect(base.as_ptr(), bytes, MprotectFlags::READ | MprotectFlags::EXEC)
@@ -65,7 +62,8 @@ impl Layout {
 
     /// Address of a function.
     pub(crate) fn address(&self, function: usize) -> Option<u64> {
-        let offset = *self.offsets[..self.offsets.len() - 1].get(function)?;
+        let functions = self.offsets.len() - TRAMPOLINE_PARAMS.len();
+        let offset = *self.offsets[..functions].get(function)?;
         Some(self.base.as_ptr() as u64 + offset as u64)
     }
 
@@ -75,31 +73,49 @@ impl Layout {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.code_bytes) }
     }
 
-    /// Offsets of the functions, then of the trampoline.
+    /// Offsets of the functions, then of the trampolines.
     pub(crate) fn offsets(&self) -> &[usize] {
         &self.offsets
     }
 
-    /// Runs the function at `target`.
+    /// Runs the program entry at `target` with the context `ctx`.
     ///
     /// # Safety
     ///
-    /// `target` is the address of a live compiled function, `frame` one past a stack as deep as the
-    /// verifier said, `machine` and everything the program was given are valid for the whole run.
+    /// `target` is the address of a live compiled program's entry, `frame` one past a stack as deep as
+    /// the verifier said, `machine` and everything the program was given are valid for the whole run.
     pub(crate) unsafe fn enter(
         &self,
         machine: *mut Machine,
         target: u64,
         frame: u64,
-        args: [u64; 5],
+        ctx: u64,
     ) -> u64 {
-        let offset = self.offsets.last().copied().unwrap_or(0);
-        // SAFETY: the trampoline was compiled with exactly this signature.
-        let trampoline: Trampoline =
-            unsafe { std::mem::transmute(self.base.as_ptr().byte_add(offset)) };
-        let [r1, r2, r3, r4, r5] = args;
         // SAFETY: the caller's promise.
-        unsafe { trampoline(machine, target, frame, r1, r2, r3, r4, r5) }
+        unsafe { self.trampoline(0)(machine, target, frame, ctx, 0, 0, 0, 0) }
+    }
+
+    /// Runs the callback at `target`.
+    ///
+    /// # Safety
+    ///
+    /// As [`Layout::enter`], `target` being a function that takes five arguments.
+    pub(crate) unsafe fn call_back(
+        &self,
+        machine: *mut Machine,
+        target: u64,
+        frame: u64,
+        [r1, r2, r3, r4, r5]: [u64; 5],
+    ) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { self.trampoline(1)(machine, target, frame, r1, r2, r3, r4, r5) }
+    }
+
+    fn trampoline(&self, number: usize) -> Trampoline {
+        let first = self.offsets.len() - TRAMPOLINE_PARAMS.len();
+        let address = self.base.as_ptr().wrapping_byte_add(self.offsets[first + number]);
+        // SAFETY: compiled with exactly this signature, at this offset of a live mapping.
+        unsafe { std::mem::transmute::<*mut c_void, Trampoline>(address) }
     }
 }
 
@@ -144,12 +160,13 @@ fn relocate(
     let bytes = image.get_mut(at..at + 4).ok_or_else(failure)?;
     match relocation.kind {
         Reloc::X86CallPCRel4 => {
-            let distance = i32::try_from(distance).map_err(|_| failure())?;
+            let distance = i32::try_from(distance).ok().ok_or_else(failure)?;
             bytes.copy_from_slice(&distance.to_le_bytes());
         }
         // A 26-bit distance in words, in the low bits of the instruction (`bl`).
         Reloc::Arm64Call => {
-            let words = i32::try_from(distance >> 2).map_err(|_| failure())? as u32 & 0x03ff_ffff;
+            let words = i32::try_from(distance >> 2).ok().ok_or_else(failure)?;
+            let words = words as u32 & 0x03ff_ffff;
             for (byte, bits) in bytes.iter_mut().zip(words.to_le_bytes()) {
                 *byte |= bits;
             }

@@ -47,10 +47,10 @@ pub(super) fn function(
     Ok(clif)
 }
 
-/// `extern "C" fn(machine) -> u64`: enters the function whose address is `target`.
-pub(super) fn trampoline(isa: &OwnedTargetIsa) -> ir::Function {
+/// `extern "C" fn(machine, target, frame pointer, r1 to r5) -> u64`: enters the function at `target`,
+/// which takes the first `params` of r1 to r5. The two conventions hand over arguments differently.
+pub(super) fn trampoline(isa: &OwnedTargetIsa, params: usize) -> ir::Function {
     let mut signature = Signature::new(isa.default_call_conv());
-    // machine, target, frame pointer, r1 to r5: also the way callbacks are called.
     signature.params.resize(8, AbiParam::new(types::I64));
     signature.returns.push(AbiParam::new(types::I64));
     let mut clif = ir::Function::with_name_signature(UserFuncName::user(1, 0), signature);
@@ -59,11 +59,11 @@ pub(super) fn trampoline(isa: &OwnedTargetIsa) -> ir::Function {
     let block = builder.create_block();
     builder.append_block_params_for_function_params(block);
     builder.switch_to_block(block);
-    let params = builder.block_params(block).to_vec();
-    let target = builder.import_signature(bpf_signature(5));
-    let mut args = vec![params[0]];
-    args.extend_from_slice(&params[2..]);
-    let call = builder.ins().call_indirect(target, params[1], &args);
+    let all = builder.block_params(block).to_vec();
+    let target = builder.import_signature(bpf_signature(params));
+    let mut args = vec![all[0]];
+    args.extend_from_slice(&all[2..3 + params]);
+    let call = builder.ins().call_indirect(target, all[1], &args);
     let result = builder.inst_results(call)[0];
     builder.ins().return_(&[result]);
     builder.seal_all_blocks();

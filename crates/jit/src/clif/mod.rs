@@ -40,7 +40,7 @@ pub(crate) struct Relocation {
     pub(crate) callee: u32,
 }
 
-/// Machine code of a module: its functions in order, then the trampoline.
+/// Machine code of a module: its functions in order, then the trampolines.
 #[derive(Debug)]
 pub(crate) struct CompiledModule {
     pub(crate) functions: Vec<CompiledFunction>,
@@ -57,8 +57,9 @@ pub(crate) fn compile(
         let clif = lower::function(module, index, function, &isa, environment)?;
         functions.push(emit(&isa, clif, &function.name)?);
     }
-    let trampoline = lower::trampoline(&isa);
-    functions.push(emit(&isa, trampoline, "trampoline")?);
+    for params in TRAMPOLINE_PARAMS {
+        functions.push(emit(&isa, lower::trampoline(&isa, params), "trampoline")?);
+    }
     Ok(CompiledModule { functions })
 }
 
@@ -72,6 +73,9 @@ pub(crate) fn text(module: &Module, environment: &Environment<'_>) -> Result<Str
     }
     Ok(text)
 }
+
+/// Parameters of the functions each trampoline enters: programs take the context, callbacks all five.
+const TRAMPOLINE_PARAMS: [usize; 2] = [1, 5];
 
 fn host_isa() -> Result<OwnedTargetIsa, CompileError> {
     let host = |error: &dyn std::fmt::Display| CompileError::Host(error.to_string());

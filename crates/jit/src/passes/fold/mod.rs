@@ -31,8 +31,11 @@ struct Folder<'a> {
     /// Instruction that defines a value; `None` for parameters.
     definitions: Vec<Option<Inst>>,
     /// Pure computations seen so far and where.
-    numbered: HashMap<(Op, Option<Type>), Vec<(Block, Value)>>,
+    numbered: Numbered,
 }
+
+/// Where each computation was made, by what it computes.
+type Numbered = HashMap<(Op, Type), Vec<(Block, Value)>>;
 
 /// What an instruction simplifies to.
 enum Simpler {
@@ -98,7 +101,7 @@ impl Folder<'_> {
     fn is_known(&mut self, block: Block, inst: Inst, dominators: &Dominators) -> bool {
         let data = self.function.inst(inst);
         let Some(result) = data.result.filter(|_| data.op.is_pure()) else { return false };
-        let key = (data.op.clone(), Some(self.function.ty(result)));
+        let key = (data.op.clone(), self.function.ty(result));
         let seen = self.numbered.entry(key).or_default();
         if let Some((_, same)) = seen.iter().find(|(at, _)| dominators.dominates(*at, block)) {
             self.replacements.set(result, *same);

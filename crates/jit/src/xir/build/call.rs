@@ -45,7 +45,9 @@ impl FunctionBuilder<'_> {
         let callee = &self.program.subprograms()[function as usize];
         let flow = super::Flow::new(self.program, callee)?;
         let live_in = flow.blocks.first().map_or(Default::default(), |block| block.live_in);
-        let args = (1..=param_count(callee, live_in) as u8).map(|reg| self.reg(reg)).collect();
+        let args = (1..=param_count(self.program, callee, live_in) as u8)
+            .map(|reg| self.reg(reg))
+            .collect();
         Ok(self.push(Type::I64, Op::Call { function, args }))
     }
 

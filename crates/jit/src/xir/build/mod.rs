@@ -62,14 +62,22 @@ pub fn build(program: &Verified) -> Result<Module, BuildError> {
 
 /// Parameters a function takes: the entry its context, callbacks whatever the caller has (five),
 /// others the registers they read.
-fn param_count(subprogram: &SubprogramFacts, live_in: RegSet) -> usize {
-    match subprogram.kind {
-        SubprogramKind::Entry => 1,
-        SubprogramKind::Static | SubprogramKind::Global => {
-            (1..=5).rev().find(|&reg| live_in.contains(reg)).unwrap_or(0).into()
-        }
-        _ => 5,
+fn param_count(program: &Verified, subprogram: &SubprogramFacts, live_in: RegSet) -> usize {
+    if subprogram.kind == SubprogramKind::Entry {
+        1
+    } else if is_callback(program, subprogram.start) {
+        5
+    } else {
+        (1..=5).rev().find(|&reg| live_in.contains(reg)).unwrap_or(0).into()
     }
+}
+
+/// Whether some instruction takes the function's address.
+fn is_callback(program: &Verified, start: usize) -> bool {
+    let insns = program.linked().insns.iter().enumerate();
+    insns.into_iter().any(|(slot, insn)| {
+        insn.is_func_ref() && slot as i64 + 1 + i64::from(insn.imm) == start as i64
+    })
 }
 
 struct FunctionBuilder<'a> {
@@ -107,7 +115,7 @@ impl<'a> FunctionBuilder<'a> {
     fn run(mut self) -> Result<Function, BuildError> {
         let entry = self.function.add_block();
         let live_in = self.flow.blocks.first().map_or(RegSet::default(), |block| block.live_in);
-        for reg in 1..=param_count(self.subprogram, live_in) {
+        for reg in 1..=param_count(self.program, self.subprogram, live_in) {
             let value = self.function.add_param(entry, Type::I64);
             self.regs[reg] = Some(value);
         }
