@@ -25,6 +25,7 @@
 
 mod clock;
 mod conntrack;
+mod compiled;
 pub mod frame;
 mod helpers;
 pub mod host;
@@ -37,6 +38,7 @@ pub mod verdict;
 mod worker;
 
 pub use clock::Clock;
+pub use compiled::{CompileError, Exec};
 pub use frame::{Frame, FrameError, RxInfo};
 pub use helpers::Trace;
 pub use program::{LoadError, LoadOptions, Loader, Program, Select};

@@ -9,7 +9,7 @@ pub(crate) mod testing;
 use std::sync::Arc;
 
 use rustix::time::ClockId;
-use towpath_bpf::interp::{self, Code, Fault, Limits};
+use towpath_bpf::interp::{self, Code, Fault, Limits, Stop, Violation};
 use towpath_bpf::program::AttachType;
 use towpath_bpf::verifier::{self, Verified};
 use towpath_bpf::{Env, Linked, Object};
@@ -17,6 +17,7 @@ use towpath_maps::MapSet;
 
 use crate::clock::Clock;
 use crate::conntrack::Conntrack;
+use crate::compiled::{Compiled, Exec};
 use crate::frame::Frame;
 use crate::helpers::{self, CookieSecret, Trace};
 use crate::host::Host;
@@ -35,6 +36,8 @@ pub use registry::Programs;
 pub struct Program {
     id: u32,
     code: Arc<Code>,
+    /// Its machine code, when it is to be run as such.
+    compiled: Option<Arc<Compiled>>,
     verified: Option<Arc<Verified>>,
     attach: AttachType,
     has_frags: bool,
@@ -66,8 +69,12 @@ pub struct LoadOptions {
     /// Runs without a proof. Only for tests of the interpreter: it checks every access anyway, but
     /// a program may then fault, loop for long or leave a map locked.
     pub unverified: bool,
-    /// Bound on one run.
+    /// Bound on one run in the interpreter.
     pub limits: Limits,
+    /// How programs are to be executed.
+    pub exec: Exec,
+    /// How they are compiled.
+    pub jit: towpath_jit::Options,
 }
 
 /// What all programs of an object, and all runs, share beside maps.
@@ -156,12 +163,31 @@ impl Program {
     pub fn run_busy(&self, worker: &mut Worker, frame: &mut Frame) -> Result<Verdict, Fault> {
         let context = worker.context_addr();
         let mut run = Run::new(frame, worker, &self.maps, &self.surroundings);
-        let r0 = interp::run(&self.code, context, &mut run, &self.surroundings.limits)?;
+        let r0 = match &self.compiled {
+            Some(compiled) => {
+                compiled.run(&self.code, &mut run).map_err(|stop| self.fault(stop))?
+            }
+            None => interp::run(&self.code, context, &mut run, &self.surroundings.limits)?,
+        };
         let returned = r0 as u32;
         let action = Action::from_returned(returned);
         let redirect = run.redirect.take();
         let target = if action == Action::Redirect { redirect } else { None };
         Ok(Verdict { action, returned, target })
+    }
+
+    /// How it is really executed: by the interpreter when it could not be compiled.
+    pub fn exec(&self) -> Exec {
+        if self.compiled.is_some() { Exec::Jit } else { Exec::Interp }
+    }
+
+    /// What compiled code ran into. It knows no instruction: the interpreter finds that.
+    fn fault(&self, stop: Stop) -> Fault {
+        let violation = match stop {
+            Stop::Violation(violation) => violation,
+            Stop::Throw(cookie) => Violation::NotAFunction { addr: cookie },
+        };
+        Fault { program: self.code.name.clone(), insn: 0, source_line: None, violation }
     }
 
     /// Its id in [`Surroundings::programs`]: what program arrays hold.

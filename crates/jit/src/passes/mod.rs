@@ -3,6 +3,9 @@
 mod blocks;
 mod dead;
 mod fold;
+mod known;
+mod loads;
+mod maps;
 mod params;
 mod replace;
 mod stack;
@@ -48,6 +51,17 @@ pub const PASSES: &[Pass] = &[
     DEAD,
     Pass { name: "stack-promote", summary: "stack bytes become SSA values", run: stack::promote },
     PARAMS,
+    FOLD,
+    Pass {
+        name: "known-branches",
+        summary: "behind a branch, values selected by its condition are known",
+        run: known::use_branches,
+    },
+    Pass {
+        name: "forward-loads",
+        summary: "packet bytes and context fields that are known are not loaded again",
+        run: loads::forward,
+    },
     FOLD,
     BLOCKS,
     DEAD,

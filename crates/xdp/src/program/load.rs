@@ -15,6 +15,7 @@ use towpath_maps::fields::Field;
 use towpath_maps::{Map, MapSet, SetOptions};
 
 use super::{LoadError, LoadOptions, Program, Select, Surroundings};
+use crate::compiled::{Compiled, Exec};
 use crate::helpers;
 use crate::objects::Releaser;
 
@@ -58,10 +59,14 @@ impl<'a> Loader<'a> {
             Select::Section(section) => (None, Some(section)),
         };
         let index = self.object.select(name, section)?;
-        let program = self.prepare(index)?;
+        let mut program = self.prepare(index)?;
         let mut loaded = HashMap::from([(program.name().to_owned(), program.id)]);
         for (map, def) in self.maps.maps().iter().zip(self.object.maps().iter()) {
             self.fill_slots(map, def, &mut loaded)?;
+        }
+        // Compiled code can only jump to compiled code.
+        if !self.surroundings.programs.are_all_compiled() {
+            program.compiled = None;
         }
         Ok(program)
     }
@@ -176,8 +181,19 @@ fn finish(
         (code.with_exception_callback(exception_callback(&verified)), Some(Arc::new(verified)))
     };
     let code = Arc::new(code);
-    let id = surroundings.programs.add(Arc::clone(&code));
-    Ok(Program { id, code, verified, attach, has_frags, maps, surroundings })
+    let compiled = verified.as_deref().and_then(|verified| compile(verified, &maps, options));
+    let id = surroundings.programs.add(Arc::clone(&code), compiled.clone());
+    Ok(Program { id, code, compiled, verified, attach, has_frags, maps, surroundings })
+}
+
+/// Machine code, if it is wanted and can be made.
+fn compile(verified: &Verified, maps: &MapSet, options: &LoadOptions) -> Option<Arc<Compiled>> {
+    if options.exec != Exec::Jit {
+        return None;
+    }
+    let addresses = Addresses { maps, kernel: Arc::clone(&verified.linked().kernel_btf) };
+    let throw = exception_callback(verified);
+    Compiled::new(verified, &addresses, maps, &options.jit, throw).ok()
 }
 
 fn resolve(linked: Arc<Linked>, accesses: Vec<Access>, maps: &MapSet) -> Result<Code, LoadError> {

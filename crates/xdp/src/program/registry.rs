@@ -4,25 +4,50 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use towpath_bpf::interp::Code;
 
+use crate::compiled::Compiled;
+
 /// All programs that maps may name, by id. Ids start at 1 and are never reused.
 ///
 /// A map holds only ids, because `crates/maps` knows no programs.
 #[derive(Debug, Default)]
 pub struct Programs {
-    codes: RwLock<Vec<Arc<Code>>>,
+    entries: RwLock<Vec<Entry>>,
+}
+
+/// One program in the forms it can run in.
+#[derive(Debug, Clone)]
+struct Entry {
+    code: Arc<Code>,
+    compiled: Option<Arc<Compiled>>,
 }
 
 impl Programs {
     /// Gives a program an id.
-    pub fn add(&self, code: Arc<Code>) -> u32 {
-        let mut codes = self.codes.write().unwrap_or_else(PoisonError::into_inner);
-        codes.push(code);
-        codes.len() as u32
+    pub(crate) fn add(&self, code: Arc<Code>, compiled: Option<Arc<Compiled>>) -> u32 {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        entries.push(Entry { code, compiled });
+        entries.len() as u32
     }
 
     /// The program with an id.
     pub fn get(&self, id: u32) -> Option<Arc<Code>> {
-        let codes = self.codes.read().unwrap_or_else(PoisonError::into_inner);
-        codes.get((id as usize).checked_sub(1)?).cloned()
+        Some(self.entry(id)?.code)
+    }
+
+    /// The program with an id, if it is compiled.
+    pub(crate) fn compiled(&self, id: u32) -> Option<(Arc<Code>, Arc<Compiled>)> {
+        let Entry { code, compiled } = self.entry(id)?;
+        Some((code, compiled?))
+    }
+
+    /// Whether every program is.
+    pub(crate) fn are_all_compiled(&self) -> bool {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.iter().all(|entry| entry.compiled.is_some())
+    }
+
+    fn entry(&self, id: u32) -> Option<Entry> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.get((id as usize).checked_sub(1)?).cloned()
     }
 }

@@ -14,6 +14,7 @@ use towpath_bpf::insn::STACK_BYTES;
 use towpath_bpf::interp::{AtomicOp, Callbacks, Code, MAX_CALL_FRAMES, Runtime, Stop, Violation};
 use towpath_maps::{Arena, Map, MapSet};
 
+use crate::compiled::Compiled;
 use crate::frame::Frame;
 use crate::helpers;
 use crate::memory;
@@ -106,6 +107,26 @@ impl<'a> Run<'a> {
     }
 }
 
+impl Run<'_> {
+    /// As [`Runtime::tail_call`], for compiled code.
+    pub(crate) fn tail_call_compiled(
+        &self,
+        map: u64,
+        index: u32,
+    ) -> Result<Option<(Arc<Code>, Arc<Compiled>)>, Stop> {
+        let id = self.program_in_slot(map, index)?;
+        Ok(id.and_then(|id| self.surroundings.programs.compiled(id)))
+    }
+
+    fn program_in_slot(&self, map: u64, index: u32) -> Result<Option<u32>, Violation> {
+        let Some(map) = self.map_by_handle(map) else {
+            let (function, why) = ("bpf_tail_call", "a program array");
+            return Err(Violation::Argument { function, argument: 2, value: map, why });
+        };
+        Ok(map.program(index))
+    }
+}
+
 impl Runtime for Run<'_> {
     fn load(&mut self, addr: u64, size: u32) -> Result<u64, Violation> {
         if let Some(offset) = self.context_offset(addr) {
@@ -177,16 +198,7 @@ impl Runtime for Run<'_> {
     }
 
     fn tail_call(&mut self, map: u64, index: u32) -> Result<Option<Arc<Code>>, Stop> {
-        let Some(map) = self.map_by_handle(map) else {
-            let why = "a program array";
-            return Err(Violation::Argument {
-                function: "bpf_tail_call",
-                argument: 2,
-                value: map,
-                why,
-            }
-            .into());
-        };
-        Ok(map.program(index).and_then(|id| self.surroundings.programs.get(id)))
+        let id = self.program_in_slot(map, index)?;
+        Ok(id.and_then(|id| self.surroundings.programs.get(id)))
     }
 }

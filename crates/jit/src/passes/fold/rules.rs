@@ -254,11 +254,26 @@ impl Rewriter<'_, '_> {
     /// `(x cmp y) != 0` is the comparison itself, `== 0` its negation.
     fn zero_test(&mut self, cond: Cond, a: Value, zero: Value) -> Option<Simpler> {
         match (self.op(a), cond) {
+            (Some(Op::Select(c, address, null)), _)
+                if self.is_address(address) && self.folder.constant(null) == Some(0) =>
+            {
+                let none = self.insert_const(Type::I32, 0);
+                Some(Simpler::Op(Op::Compare(cond, c, none)))
+            }
             (Some(Op::Compare(..)), Cond::Ne) => Some(Simpler::Value(a)),
             (Some(Op::Compare(inner, x, y)), Cond::Eq) => {
                 Some(Simpler::Op(Op::Compare(inner.negated(), x, y)))
             }
             _ => self.narrow_compare(cond, a, zero),
+        }
+    }
+
+    /// Whether a value is an address inside a map, hence not 0.
+    fn is_address(&self, value: Value) -> bool {
+        match self.folder.op(value) {
+            Some(Op::MapValueAddr { .. }) => true,
+            Some(Op::Binary(BinaryOp::Add, base, _)) => self.is_address(*base),
+            _ => false,
         }
     }
 
