@@ -49,6 +49,11 @@ pub const PASSES: &[Pass] = &[
         run: stack::name_argument_bytes,
     },
     DEAD,
+    Pass {
+        name: "map-lookups",
+        summary: "lookups in arrays become arithmetic",
+        run: maps::inline_lookups,
+    },
     Pass { name: "stack-promote", summary: "stack bytes become SSA values", run: stack::promote },
     PARAMS,
     FOLD,

@@ -7,7 +7,7 @@ mod live_unsafe;
 
 use std::sync::Arc;
 
-use towpath_bpf::interp::Resolver;
+use towpath_bpf::interp::{Code, Resolver};
 use towpath_bpf::verifier::Verified;
 use towpath_jit::{Environment, Options};
 use towpath_maps::MapSet;
@@ -23,6 +23,9 @@ pub enum Exec {
     /// As machine code made by Cranelift.
     Jit,
 }
+
+/// A program in both forms.
+pub(crate) type Compilation = (Arc<Code>, Arc<Compiled>);
 
 /// Machine code of one program.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use towpath_bpf::interp::Code;
 
-use crate::compiled::Compiled;
+use crate::compiled::{Compilation, Compiled};
 
 /// All programs that maps may name, by id. Ids start at 1 and are never reused.
 ///
@@ -35,7 +35,7 @@ impl Programs {
     }
 
     /// The program with an id, if it is compiled.
-    pub(crate) fn compiled(&self, id: u32) -> Option<(Arc<Code>, Arc<Compiled>)> {
+    pub(crate) fn compiled(&self, id: u32) -> Option<Compilation> {
         let Entry { code, compiled } = self.entry(id)?;
         Some((code, compiled?))
     }

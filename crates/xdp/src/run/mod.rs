@@ -14,7 +14,7 @@ use towpath_bpf::insn::STACK_BYTES;
 use towpath_bpf::interp::{AtomicOp, Callbacks, Code, MAX_CALL_FRAMES, Runtime, Stop, Violation};
 use towpath_maps::{Arena, Map, MapSet};
 
-use crate::compiled::Compiled;
+use crate::compiled::Compilation;
 use crate::frame::Frame;
 use crate::helpers;
 use crate::memory;
@@ -113,7 +113,7 @@ impl Run<'_> {
         &self,
         map: u64,
         index: u32,
-    ) -> Result<Option<(Arc<Code>, Arc<Compiled>)>, Stop> {
+    ) -> Result<Option<Compilation>, Stop> {
         let id = self.program_in_slot(map, index)?;
         Ok(id.and_then(|id| self.surroundings.programs.compiled(id)))
     }
