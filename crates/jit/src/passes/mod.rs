@@ -6,6 +6,7 @@ mod fold;
 mod known;
 mod loads;
 mod maps;
+mod merge;
 mod params;
 mod replace;
 mod stack;
@@ -66,6 +67,11 @@ pub const PASSES: &[Pass] = &[
         name: "forward-loads",
         summary: "packet bytes and context fields that are known are not loaded again",
         run: loads::forward,
+    },
+    Pass {
+        name: "merge-loads",
+        summary: "values assembled from bytes are loaded whole",
+        run: merge::merge_loads,
     },
     FOLD,
     BLOCKS,
