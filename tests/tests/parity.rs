@@ -6,6 +6,7 @@
 
 use towpath_kernel::{Kernel, isolate_network};
 use towpath_tests::compare::{self, Budget, ObjectBudget, Report};
+use towpath_xdp::Exec;
 
 /// How many random programs `cargo test` generates; `TOWPATH_PARITY_PROGRAMS` asks for more.
 const PROGRAMS_DEFAULT: u64 = 1000;
@@ -37,7 +38,8 @@ fn verifier_tables() {
 
 #[test]
 fn object_files() {
-    let budget = ObjectBudget { packets: 40, only: String::new(), unverified: false };
+    let budget =
+        ObjectBudget { packets: 40, only: String::new(), unverified: false, exec: Exec::Interp };
     expect_parity(|kernel| Some(compare::objects(kernel, &budget)));
 }
 
@@ -45,6 +47,13 @@ fn object_files() {
 fn random_programs() {
     let wanted = std::env::var("TOWPATH_PARITY_PROGRAMS").ok();
     let programs = wanted.and_then(|n| n.parse().ok()).unwrap_or(PROGRAMS_DEFAULT);
-    let budget = Budget { seed: 1, programs, packets: 6, unverified: false, failures_max: 5 };
+    let budget = Budget {
+        seed: 1,
+        programs,
+        packets: 6,
+        unverified: false,
+        exec: Exec::Interp,
+        failures_max: 5,
+    };
     expect_parity(|kernel| Some(compare::random(kernel, &budget)));
 }

@@ -189,14 +189,6 @@ impl Map {
         std::ptr::from_ref(self) as u64
     }
 
-    /// Where values lie, for kinds that compute an address from a key.
-    pub fn layout(&self) -> Option<Layout> {
-        match &self.storage {
-            Storage::Array(array) => Some(array.layout()),
-            _ => None,
-        }
-    }
-
     /// Elements in the map; `None` for kinds that don't count.
     pub fn count(&self) -> Option<u64> {
         self.store().count()

@@ -24,8 +24,8 @@
 #![deny(unsafe_code)]
 
 mod clock;
-mod conntrack;
 mod compiled;
+mod conntrack;
 pub mod frame;
 mod helpers;
 pub mod host;

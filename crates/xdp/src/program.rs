@@ -16,8 +16,8 @@ use towpath_bpf::{Env, Linked, Object};
 use towpath_maps::MapSet;
 
 use crate::clock::Clock;
-use crate::conntrack::Conntrack;
 use crate::compiled::{Compiled, Exec};
+use crate::conntrack::Conntrack;
 use crate::frame::Frame;
 use crate::helpers::{self, CookieSecret, Trace};
 use crate::host::Host;

@@ -7,10 +7,14 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use towpath_kernel::Kernel;
 use towpath_tests::compare::{self, Budget, MutantBudget, ObjectBudget};
+use towpath_xdp::Exec;
 
 /// Parity of Towpath with the running kernel, the arbiter.
 #[derive(Parser)]
 struct Args {
+    /// Run programs as machine code instead of in the interpreter.
+    #[arg(long, global = true)]
+    jit: bool,
     /// Print JSON instead of tables.
     #[arg(long, global = true)]
     json: bool,
@@ -87,10 +91,11 @@ fn main() -> ExitCode {
     if let Err(why) = towpath_kernel::isolate_network() {
         eprintln!("no network namespace of our own ({why}): results depend on this machine's");
     }
+    let exec = if args.jit { Exec::Jit } else { Exec::Interp };
     let report = match args.what {
         What::Tables => compare::tables(&kernel),
         What::Objects { packets, only, unverified } => {
-            Ok(compare::objects(&kernel, &ObjectBudget { packets, only, unverified }))
+            Ok(compare::objects(&kernel, &ObjectBudget { packets, only, unverified, exec }))
         }
         What::Speed { count } => Ok(compare::speed(&kernel, count)),
         What::Mutants { objects, seed, mutants, failures } => {
@@ -98,7 +103,8 @@ fn main() -> ExitCode {
             Ok(compare::mutants(&kernel, &budget))
         }
         What::Random { seed, programs, packets, unverified, failures } => {
-            let budget = Budget { seed, programs, packets, unverified, failures_max: failures };
+            let budget =
+                Budget { seed, programs, packets, unverified, exec, failures_max: failures };
             Ok(compare::random(&kernel, &budget))
         }
     };

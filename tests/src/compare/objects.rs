@@ -12,7 +12,7 @@ use towpath_bpf::program::{AttachType, MapType, SlotInit};
 use towpath_bpf::{Linked, MapDef};
 use towpath_kernel::{Kernel, KernelProgram, MapSet};
 use towpath_xdp::host::Host;
-use towpath_xdp::{LoadOptions, Program, Select};
+use towpath_xdp::{Exec, LoadOptions, Program, Select};
 
 use super::{Difference, Report};
 use crate::execution::Pair;
@@ -30,6 +30,8 @@ pub struct ObjectBudget {
     pub only: String,
     /// Run what the kernel accepts without our proof.
     pub unverified: bool,
+    /// How programs run.
+    pub exec: Exec,
 }
 
 /// Compares every object on this machine.
@@ -198,6 +200,7 @@ impl Court<'_> {
         }
         let options = LoadOptions {
             unverified: self.budget.unverified,
+            exec: self.budget.exec,
             host: Arc::new(Host::with_loopback()),
             ..LoadOptions::default()
         };

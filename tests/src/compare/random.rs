@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use towpath_bpf::{Insn, Linked, MapDef};
 use towpath_kernel::{Kernel, MapError, MapSet};
-use towpath_xdp::LoadOptions;
+use towpath_xdp::{Exec, LoadOptions};
 
 use super::{Difference, Report};
 use crate::execution::{Mismatch, Pair, reads_unwritten_stack};
@@ -23,6 +23,8 @@ pub struct Budget {
     pub packets: usize,
     /// Trust the kernel's verdict and run without our proof: tests the interpreter alone.
     pub unverified: bool,
+    /// How programs run.
+    pub exec: Exec,
     /// Differences to minimise and print; the rest is counted.
     pub failures_max: usize,
 }
@@ -137,7 +139,11 @@ impl<'k> Court<'k> {
             Ok(program) => program,
             Err(error) => return Some(mismatch("loading again", &error.to_string(), "")),
         };
-        let options = LoadOptions { unverified: self.budget.unverified, ..LoadOptions::default() };
+        let options = LoadOptions {
+            unverified: self.budget.unverified,
+            exec: self.budget.exec,
+            ..LoadOptions::default()
+        };
         let found = match Pair::new(linked, &program, &maps, &options) {
             Ok(mut pair) => pair.compare(&self.packets)?,
             Err(error) => return Some(mismatch("not runnable", "", &error)),

@@ -26,6 +26,16 @@ pub(super) fn inline_lookups(function: &mut Function, context: Context<'_>) {
     }
 }
 
+/// What is constant about an array.
+struct Array {
+    map: u32,
+    entries: u32,
+    /// Bytes from value to value.
+    stride: u64,
+    /// Bytes from CPU to CPU; 0 when all share the values.
+    cpu_stride: u64,
+}
+
 struct Inliner<'a> {
     function: &'a mut Function,
     context: Context<'a>,
@@ -36,9 +46,10 @@ impl Inliner<'_> {
     fn inst(&mut self, inst: Inst) {
         let data = self.function.inst(inst).clone();
         if let Op::MapLookup { map, key } = &data.op
-            && let Some(layout) = self.layout(*map)
+            && let Some(Layout::Array { base: _, entries, stride, cpu_stride }) = self.layout(*map)
         {
-            let select = self.array(*map, key, layout, data.origin);
+            let array = Array { map: *map, entries, stride, cpu_stride };
+            let select = self.array(array, key, data.origin);
             self.function.inst_mut(inst).op = select;
         }
         self.insts.push(inst);
@@ -51,10 +62,8 @@ impl Inliner<'_> {
     }
 
     /// `index < entries ? base + index * stride + worker * cpu_stride : 0`
-    fn array(&mut self, map: u32, key: &Arg, layout: Layout, origin: u32) -> Op {
-        let Layout::Array { base: _, stride, entries, cpu_stride } = layout else {
-            return Op::MapLookup { map, key: key.clone() };
-        };
+    fn array(&mut self, array: Array, key: &Arg, origin: u32) -> Op {
+        let Array { map, entries, stride, cpu_stride } = array;
         let index = match key {
             Arg::StackRead(range) | Arg::StackReadWrite(range) => {
                 self.push(origin, Type::I32, Op::StackLoad(*range))
@@ -68,7 +77,7 @@ impl Inliner<'_> {
         let limit = self.push(origin, Type::I32, Op::Const(entries.into()));
         let inside = self.push(origin, Type::I32, Op::Compare(Cond::Ult, index, limit));
         let first = self.push(origin, Type::I64, Op::MapValueAddr { map, offset: 0 });
-        let mut address = self.scaled(origin, index, stride.into(), first);
+        let mut address = self.scaled(origin, index, stride, first);
         if cpu_stride > 0 {
             let worker = self.push(origin, Type::I32, Op::WorkerId);
             address = self.scaled(origin, worker, cpu_stride, address);

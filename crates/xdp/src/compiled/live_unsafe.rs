@@ -136,7 +136,9 @@ unsafe extern "C" fn kfunc(
     r4: u64,
     r5: u64,
 ) -> u64 {
-    let find = |id| helpers::kfunc(id).ok_or(Violation::UnknownKfunc { id });
+    let find = |id: u32| {
+        helpers::kfunc(id).ok_or_else(|| Violation::UnknownKfunc { name: id.to_string() })
+    };
     // SAFETY: called by compiled code, with the machine it was entered with.
     unsafe { call(machine, find, [r1, r2, r3, r4, r5]) }
 }
