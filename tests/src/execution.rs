@@ -72,6 +72,11 @@ impl<'k> Pair<'k> {
         Pair { kernel, kernel_maps, program, worker, volatile: is_volatile(linked) }
     }
 
+    /// How our side really runs: by the interpreter where nothing could be compiled.
+    pub fn exec(&self) -> towpath_xdp::Exec {
+        self.program.exec()
+    }
+
     /// Runs every packet on both sides, in order, then compares the maps.
     pub fn compare(&mut self, packets: &[Vec<u8>]) -> Option<Mismatch> {
         let mut ran = 0;

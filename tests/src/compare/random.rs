@@ -61,6 +61,7 @@ pub fn random(kernel: &Kernel, budget: &Budget) -> Report {
     report.figure("accepted by us alone", unsound);
     report.figure("accepted by the kernel alone", strict);
     report.figure("programs run", court.runs);
+    report.figure("  of which as machine code", court.compiled);
     report.figure("  of which not comparable (addresses)", court.surroundings);
     report.figure("packets run on each", court.packets.len());
     report
@@ -93,6 +94,7 @@ struct Court<'k> {
     /// By [`Agreement`].
     counts: [usize; 4],
     runs: usize,
+    compiled: usize,
     /// Programs that differ, but whose results depend on addresses or unwritten stack: the kernel
     /// refuses them to whoever lacks `CAP_PERFMON`.
     surroundings: usize,
@@ -103,8 +105,19 @@ impl<'k> Court<'k> {
         let maps = programs::maps();
         let kernel_maps = kernel.load_maps(&maps)?;
         let packets = packets(budget.seed, budget.packets, false);
-        let (counts, runs, surroundings) = ([0; 4], 0, 0);
-        Ok(Court { kernel, budget, maps, kernel_maps, packets, counts, runs, surroundings })
+        let counts = [0; 4];
+        let (runs, compiled, surroundings) = (0, 0, 0);
+        Ok(Court {
+            kernel,
+            budget,
+            maps,
+            kernel_maps,
+            packets,
+            counts,
+            runs,
+            compiled,
+            surroundings,
+        })
     }
 
     /// What differs, if anything does. `counted` is off while minimising.
@@ -145,7 +158,10 @@ impl<'k> Court<'k> {
             ..LoadOptions::default()
         };
         let found = match Pair::new(linked, &program, &maps, &options) {
-            Ok(mut pair) => pair.compare(&self.packets)?,
+            Ok(mut pair) => {
+                self.compiled += usize::from(counted && pair.exec() == Exec::Jit);
+                pair.compare(&self.packets)?
+            }
             Err(error) => return Some(mismatch("not runnable", "", &error)),
         };
         let mut strict = towpath_kernel::LoadOptions::default();

@@ -80,7 +80,13 @@ const TRAMPOLINE_PARAMS: [usize; 2] = [1, 5];
 fn host_isa() -> Result<OwnedTargetIsa, CompileError> {
     let host = |error: &dyn std::fmt::Display| CompileError::Host(error.to_string());
     let mut flags = settings::builder();
-    let wishes = [("opt_level", "speed"), ("enable_probestack", "false"), ("is_pic", "false")];
+    let wishes = [
+        ("opt_level", "speed"),
+        ("enable_probestack", "false"),
+        ("is_pic", "false"),
+        // Tail calls take their caller's frame apart through it.
+        ("preserve_frame_pointers", "true"),
+    ];
     for (name, value) in wishes {
         flags.set(name, value).map_err(|error| host(&error))?;
     }
