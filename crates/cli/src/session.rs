@@ -1,10 +1,10 @@
-//! A program loaded by the interpreter's side, with maps filled and host tables in place.
+//! A program loaded by Towpath itself, with maps filled and host tables in place.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use towpath_xdp::program::{LoadError, LoadOptions, Loader, Select};
-use towpath_xdp::{Program, Worker};
+use towpath_xdp::{Exec, Program, Worker};
 
 use crate::args::{ProgramArgs, Selection, Surroundings};
 use crate::error::CliError;
@@ -28,6 +28,7 @@ impl Session {
         selection: &Selection,
         linking: &ProgramArgs,
         surroundings: &Surroundings,
+        exec: Exec,
     ) -> Result<Self, CliError> {
         let opened = Opened::new(object, linking)?;
         let index = opened.select(selection)?;
@@ -38,6 +39,7 @@ impl Session {
         let options = LoadOptions {
             workers: surroundings.cpus as usize,
             host: Arc::new(host),
+            exec,
             ..LoadOptions::default()
         };
         let refused = |source: LoadError| CliError::Load {

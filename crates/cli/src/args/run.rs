@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use towpath_xdp::Exec;
 
 use super::{ProgramArgs, Selection};
 
@@ -112,6 +113,17 @@ pub(crate) enum Clock {
 pub(crate) enum RunExec {
     /// The interpreter: every access checked
     Interp,
+    /// Machine code of this CPU; what can't be compiled is interpreted
+    Jit,
+}
+
+impl From<RunExec> for Exec {
+    fn from(exec: RunExec) -> Exec {
+        match exec {
+            RunExec::Interp => Exec::Interp,
+            RunExec::Jit => Exec::Jit,
+        }
+    }
 }
 
 /// What `prog run` can execute programs with.
@@ -119,6 +131,8 @@ pub(crate) enum RunExec {
 pub(crate) enum ProgRunExec {
     /// The interpreter: every access checked
     Interp,
+    /// Machine code of this CPU; what can't be compiled is interpreted
+    Jit,
     /// The running kernel, through BPF_PROG_TEST_RUN
     Kernel,
 }

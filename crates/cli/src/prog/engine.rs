@@ -1,9 +1,9 @@
-//! What executes a test run: the interpreter or the running kernel, with the same result type.
+//! What executes a test run: Towpath or the running kernel, with the same result type.
 
 use std::time::Instant;
 
 use towpath_kernel::TestRun;
-use towpath_xdp::{Frame, RxInfo};
+use towpath_xdp::{Exec, Frame, RxInfo};
 
 use super::context::Context;
 use crate::args::ProgRunArgs;
@@ -35,14 +35,15 @@ pub(super) struct Outcome {
     pub(super) trace: Vec<String>,
 }
 
-/// Runs the packet through the interpreter.
-pub(super) fn interpret(
+/// Runs the packet in Towpath.
+pub(super) fn run_here(
     args: &ProgRunArgs,
+    exec: Exec,
     data: &[u8],
     context: Context,
 ) -> Result<Outcome, CliError> {
     let ProgRunArgs { object, selection, program, surroundings, .. } = args;
-    let mut session = Session::open(object, selection, program, surroundings)?;
+    let mut session = Session::open(object, selection, program, surroundings, exec)?;
     let mut frame = Frame::with_metadata(data, context.data as usize)
         .map_err(|source| CliError::Frame { path: args.data_in.clone(), source })?;
     frame.rx = RxInfo {

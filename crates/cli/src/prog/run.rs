@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use towpath_capture::Reader;
-use towpath_xdp::Action;
+use towpath_xdp::{Action, Exec};
 
 use super::context::Context;
 use super::engine::{self, Outcome};
@@ -43,7 +43,8 @@ pub(crate) fn run(args: &ProgRunArgs, output: &mut Output) -> Result<(), CliErro
         },
     };
     let outcome = match args.exec {
-        ProgRunExec::Interp => engine::interpret(args, &data, context)?,
+        ProgRunExec::Interp => engine::run_here(args, Exec::Interp, &data, context)?,
+        ProgRunExec::Jit => engine::run_here(args, Exec::Jit, &data, context)?,
         ProgRunExec::Kernel => engine::ask_kernel(args, &data, context)?,
     };
     if let Some(path) = &args.data_out {

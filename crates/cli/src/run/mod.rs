@@ -29,7 +29,7 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliErro
         return Err(CliError::RepeatStdin);
     }
     let RunArgs { object, selection, program, surroundings, .. } = args;
-    let mut session = Session::open(object, selection, program, surroundings)?;
+    let mut session = Session::open(object, selection, program, surroundings, args.exec.into())?;
     let mut sink = args.output.as_deref().map(Sink::create).transpose()?;
     let mut tally = Tally::default();
     let mut time = Time::new(args.clock);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::{Map as Object, Value};
-use towpath_xdp::Program;
+use towpath_xdp::{Exec, Program};
 
 use super::tally::{ACTIONS, Tally};
 use crate::args::RunArgs;
@@ -28,7 +28,7 @@ pub(super) fn print(
         return output.json(&document);
     }
     print_heading(args, program, tally, output)?;
-    print_verdicts(tally, output)?;
+    print_verdicts(program, tally, output)?;
     print_targets(tally, output)?;
     tally.events.print(output)?;
     print_remarks(args, tally, output)?;
@@ -116,7 +116,7 @@ fn print_heading(
     ))
 }
 
-fn print_verdicts(tally: &Tally, output: &mut Output) -> Result<(), CliError> {
+fn print_verdicts(program: &Program, tally: &Tally, output: &mut Output) -> Result<(), CliError> {
     let mut table = Table::new(&[
         ("verdict", Align::Left),
         ("frames", Align::Right),
@@ -135,7 +135,11 @@ fn print_verdicts(tally: &Tally, output: &mut Output) -> Result<(), CliError> {
     }
     output.line("")?;
     output.table(&table)?;
-    output.line(&format!("\n  {:.0} ns/frame, interpreted", tally.ns_per_frame()))
+    let how = match program.exec() {
+        Exec::Interp => "interpreted",
+        Exec::Jit => "compiled",
+    };
+    output.line(&format!("\n  {:.0} ns/frame, {how}", tally.ns_per_frame()))
 }
 
 fn print_targets(tally: &Tally, output: &mut Output) -> Result<(), CliError> {

@@ -114,8 +114,15 @@ impl Run<'_> {
         map: u64,
         index: u32,
     ) -> Result<Option<Compilation>, Stop> {
-        let id = self.program_in_slot(map, index)?;
-        Ok(id.and_then(|id| self.surroundings.programs.compiled(id)))
+        let Some(id) = self.program_in_slot(map, index)? else { return Ok(None) };
+        match self.surroundings.programs.compiled(id) {
+            Some(compiled) => Ok(Some(compiled)),
+            None => {
+                let (function, value) = ("bpf_tail_call", u64::from(index));
+                let why = "the slot of a program that can be compiled too (use --exec interp)";
+                Err(Violation::Argument { function, argument: 3, value, why }.into())
+            }
+        }
     }
 
     fn program_in_slot(&self, map: u64, index: u32) -> Result<Option<u32>, Violation> {

@@ -1,0 +1,149 @@
+//! Programs in, XIR out: what the passes make of small programs, as text in `tests/golden`.
+//!
+//! `TOWPATH_BLESS=1 cargo test -p towpath-jit` writes the files anew; read the difference.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use towpath_bpf::btf::{Btf, Linkage};
+use towpath_bpf::insn::*;
+use towpath_bpf::interp::Resolver;
+use towpath_bpf::program::{AttachType, Function, KfuncRef, MapType};
+use towpath_bpf::verifier::{self, Options};
+use towpath_bpf::{Insn, Linked, MapDef};
+use towpath_jit::{Callees, Environment, Machine, optimized};
+use towpath_maps::{MapSet, SetOptions};
+
+const R0: u8 = 0;
+const R1: u8 = 1;
+const R2: u8 = 2;
+const R3: u8 = 3;
+const R10: u8 = 10;
+
+/// `if (data + 14 > data_end) return 1; return (p[12] << 8 | p[13]) == 0x0800 ? 2 : 1`
+#[test]
+fn bytes_of_a_field_are_loaded_at_once() {
+    let byte = BPF_LDX | BPF_MEM | BPF_B;
+    check(
+        "ethertype",
+        vec![],
+        vec![
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R2, R1, 4, 0),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R1, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R3, R1, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R3, 0, 0, 14),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 1),
+            Insn::new(BPF_JMP | BPF_JGT | BPF_X, R3, R2, 6, 0),
+            Insn::new(byte, R2, R1, 12, 0),
+            Insn::new(byte, R3, R1, 13, 0),
+            Insn::new(BPF_ALU64 | BPF_LSH | BPF_K, R2, 0, 0, 8),
+            Insn::new(BPF_ALU64 | BPF_OR | BPF_X, R2, R3, 0, 0),
+            Insn::new(BPF_JMP | BPF_JNE | BPF_K, R2, 0, 1, 0x0800),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 2),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+        ],
+    );
+}
+
+/// `int key = 3; long *v = lookup(&array, &key); if (v) ++*v; return 2`
+#[test]
+fn an_array_lookup_with_a_constant_key_is_an_address() {
+    let array = MapDef {
+        name: "counters".into(),
+        kind: MapType::Array,
+        key_size: 4,
+        value_size: 8,
+        max_entries: 8,
+        flags: 0,
+        map_extra: 0,
+        pin_by_name: false,
+        key_type: 0,
+        value_type: 0,
+        btf: None,
+        inner: None,
+        slots: vec![],
+        initial: None,
+        section: None,
+    };
+    check(
+        "array_counter",
+        vec![array],
+        vec![
+            Insn::new(BPF_ST | BPF_MEM | BPF_W, R10, 0, -4, 3),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R2, R10, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R2, 0, 0, -4),
+            Insn::new(BPF_LD | BPF_IMM | BPF_DW, R1, PSEUDO_MAP_FD, 0, 0),
+            Insn::new(0, 0, 0, 0, 0),
+            Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, 1),
+            Insn::new(BPF_JMP | BPF_JEQ | BPF_K, R0, 0, 3, 0),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_DW, R1, R0, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R1, 0, 0, 1),
+            Insn::new(BPF_STX | BPF_MEM | BPF_DW, R0, R1, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 2),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+        ],
+    );
+}
+
+fn check(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) {
+    let linked = Linked {
+        name: name.into(),
+        section: "xdp".into(),
+        attach: AttachType::Xdp,
+        has_frags: false,
+        license: "GPL".into(),
+        insns,
+        functions: vec![Function {
+            start: 0,
+            name: name.into(),
+            linkage: Linkage::Global,
+            type_id: None,
+        }],
+        lines: vec![],
+        maps: maps.into(),
+        kfuncs: vec![],
+        btf: None,
+        kernel_btf: Arc::new(Btf::default()),
+    };
+    let set = MapSet::create(&linked.maps, &SetOptions::new(1)).expect("small maps");
+    let verified = verifier::verify(linked, &Options::default()).expect("a correct program");
+    let environment = Environment {
+        linked: verified.linked(),
+        resolver: &NoAddresses,
+        maps: set.maps(),
+        callees: Callees { helper: never, kfunc: never, tail_call: never, probe: never },
+    };
+    let module = optimized(&verified, &environment, &Default::default()).expect("supported");
+    compare(name, &module.to_string());
+}
+
+fn compare(name: &str, found: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.xir"));
+    if std::env::var_os("TOWPATH_BLESS").is_some() {
+        std::fs::write(&path, found).expect("the folder is there");
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(found, expected, "{}", path.display());
+}
+
+/// Passes compute no addresses; only machine code would.
+struct NoAddresses;
+
+impl Resolver for NoAddresses {
+    fn map(&self, _index: usize) -> Option<u64> {
+        None
+    }
+    fn map_value(&self, _index: usize, _offset: u32) -> Option<u64> {
+        None
+    }
+    fn variable(&self, _type_id: u32) -> Option<u64> {
+        None
+    }
+    fn kfunc(&self, _kfunc: &KfuncRef) -> Option<u32> {
+        None
+    }
+}
+
+unsafe extern "C" fn never(_: *mut Machine, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    0
+}
