@@ -8,8 +8,8 @@ use towpath_maps::Map;
 
 use crate::machine::Callees;
 
-/// The surroundings of one compilation. Their addresses end up in the code, so everything named here
-/// has to outlive it; [`crate::Program`] keeps the maps alive, the caller the rest.
+/// The surroundings of one compilation. Their addresses end up in the code, so everything named
+/// here has to outlive it; [`crate::Program`] keeps the maps alive, the caller the rest.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
     /// The program being compiled.

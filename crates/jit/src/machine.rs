@@ -5,8 +5,8 @@ use std::ffi::c_void;
 /// The state compiled code works on. Its first fields mirror the running frame; whoever changes the
 /// frame on the program's behalf (`bpf_xdp_adjust_head`, ...) writes them again before returning.
 ///
-/// Compiled code reads `data` to `worker` and `stop`, and writes `callee`; everything else belongs to
-/// the runtime.
+/// Compiled code reads `data` to `worker` and `stop`, and writes `callee`; everything else belongs
+/// to the runtime.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Machine {

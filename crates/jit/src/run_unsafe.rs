@@ -11,9 +11,9 @@ impl Program {
     /// # Safety
     ///
     /// The program was compiled for the maps and callees it now runs with. `machine` describes a
-    /// frame, a context and a stack of [`towpath_bpf::insn::STACK_BYTES`] bytes for each of 8 nested
-    /// functions that stay valid for the run, are this thread's alone, and to which no Rust reference
-    /// is used meanwhile; `machine.runtime` is what the callees expect.
+    /// frame, a context and a stack of [`towpath_bpf::insn::STACK_BYTES`] bytes for each of 8
+    /// nested functions that stay valid for the run, are this thread's alone, and to which no Rust
+    /// reference is used meanwhile; `machine.runtime` is what the callees expect.
     pub unsafe fn run(&self, machine: *mut Machine) -> u64 {
         // SAFETY: the caller's promise.
         let (frame, ctx) = unsafe { ((*machine).stack_top, (*machine).ctx) };

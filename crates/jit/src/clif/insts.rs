@@ -107,8 +107,8 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// Division that traps nowhere: a zero divisor is replaced by 1 and the result chosen after, and
-    /// a signed divisor of -1 becomes a negation.
+    /// Division that traps nowhere: a zero divisor is replaced by 1 and the result chosen after,
+    /// and a signed divisor of -1 becomes a negation.
     fn division(&mut self, op: BinaryOp, ty: ir::Type, a: ir::Value, b: ir::Value) -> ir::Value {
         let one = self.builder.ins().iconst(ty, 1);
         let zero = self.builder.ins().iconst(ty, 0);

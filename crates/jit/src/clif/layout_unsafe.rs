@@ -1,5 +1,5 @@
-//! Machine code in memory: all functions of a program in one mapping, writable until it is complete,
-//! executable from then on, never both.
+//! Machine code in memory: all functions of a program in one mapping, writable until it is
+//! complete, executable from then on, never both.
 
 #![expect(unsafe_code, reason = "maps memory, fills it, and hands out pointers to code in it")]
 
@@ -82,8 +82,9 @@ impl Layout {
     ///
     /// # Safety
     ///
-    /// `target` is the address of a live compiled program's entry, `frame` one past a stack as deep as
-    /// the verifier said, `machine` and everything the program was given are valid for the whole run.
+    /// `target` is the address of a live compiled program's entry, `frame` one past a stack as deep
+    /// as the verifier said, `machine` and everything the program was given are valid for the whole
+    /// run.
     pub(crate) unsafe fn enter(
         &self,
         machine: *mut Machine,

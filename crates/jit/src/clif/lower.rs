@@ -47,8 +47,9 @@ pub(super) fn function(
     Ok(clif)
 }
 
-/// `extern "C" fn(machine, target, frame pointer, r1 to r5) -> u64`: enters the function at `target`,
-/// which takes the first `params` of r1 to r5. The two conventions hand over arguments differently.
+/// `extern "C" fn(machine, target, frame pointer, r1 to r5) -> u64`: enters the function at
+/// `target`, which takes the first `params` of r1 to r5. The two conventions hand over arguments
+/// differently.
 pub(super) fn trampoline(isa: &OwnedTargetIsa, params: usize) -> ir::Function {
     let mut signature = Signature::new(isa.default_call_conv());
     signature.params.resize(8, AbiParam::new(types::I64));

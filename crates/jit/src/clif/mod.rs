@@ -1,8 +1,8 @@
 //! Tier 1: XIR to machine code through Cranelift, in milliseconds.
 //!
 //! All functions of a program are compiled on their own and then laid out in one piece of memory,
-//! where calls between them are resolved. BPF functions use Cranelift's tail-call convention, so that
-//! `bpf_tail_call` leaves no frame behind; one trampoline enters them from Rust.
+//! where calls between them are resolved. BPF functions use Cranelift's tail-call convention, so
+//! that `bpf_tail_call` leaves no frame behind; one trampoline enters them from Rust.
 
 mod insts;
 mod layout_unsafe;
@@ -74,7 +74,8 @@ pub(crate) fn text(module: &Module, environment: &Environment<'_>) -> Result<Str
     Ok(text)
 }
 
-/// Parameters of the functions each trampoline enters: programs take the context, callbacks all five.
+/// Parameters of the functions each trampoline enters: programs take the context, callbacks all
+/// five.
 const TRAMPOLINE_PARAMS: [usize; 2] = [1, 5];
 
 fn host_isa() -> Result<OwnedTargetIsa, CompileError> {

@@ -1,7 +1,7 @@
 //! Behind a branch its condition is known: what was selected by it is one of its operands there.
 //!
-//! A lookup gives `inside ? address : 0`; where the program has tested it, the address alone is left,
-//! and the select is dead.
+//! A lookup gives `inside ? address : 0`; where the program has tested it, the address alone is
+//! left, and the select is dead.
 
 use super::Context;
 use crate::xir::{Block, Cond, Dominators, Function, Inst, Op, Terminator, Value};

@@ -1,8 +1,8 @@
 //! Lookups in arrays become arithmetic: the address of a value is computed from its index.
 //!
 //! Maps exist before their programs are compiled and never move, so base, stride and size are
-//! constants in the code (`towpath_maps::Layout`). The kernel does the same (`array_map_gen_lookup`),
-//! but has to read the map's fields.
+//! constants in the code (`towpath_maps::Layout`). The kernel does the same
+//! (`array_map_gen_lookup`), but has to read the map's fields.
 
 use towpath_bpf::MapDef;
 use towpath_maps::Layout;

@@ -1,8 +1,8 @@
 //! Byte-wise loads become wide ones: `p[0] | p[1] << 8` is one 16-bit load, `p[0] << 8 | p[1]` one
 //! with swapped bytes.
 //!
-//! Clang reads packed and unaligned fields byte by byte; machines don't have to. All bytes are loaded
-//! in one block, unconditionally, so the verifier proved every one of them.
+//! Clang reads packed and unaligned fields byte by byte; machines don't have to. All bytes are
+//! loaded in one block, unconditionally, so the verifier proved every one of them.
 
 use super::Context;
 use crate::xir::{

@@ -1,4 +1,5 @@
-//! The shape of a function: predecessors, an order in which definitions come before uses, dominators.
+//! The shape of a function: predecessors, an order in which definitions come before uses,
+//! dominators.
 //!
 //! Dominators after Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001).
 
@@ -119,7 +120,8 @@ fn immediate_dominators(
             }
         }
     }
-    // Every reachable block has a processed predecessor, so only positions of an empty order lack one.
+    // Every reachable block has a processed predecessor, so only positions of an empty order lack
+    // one.
     idom.into_iter().map(|dominator| dominator.unwrap_or(0)).collect()
 }
 

@@ -25,7 +25,8 @@ pub struct CheckError {
 /// # Errors
 ///
 /// The first broken rule: a value defined twice, used where its definition doesn't dominate, of the
-/// wrong type; a jump with the wrong arguments; a stack access outside the stack; a call out of range.
+/// wrong type; a jump with the wrong arguments; a stack access outside the stack; a call out of
+/// range.
 pub fn check(module: &Module) -> Result<(), CheckError> {
     module.functions.iter().try_for_each(|function| Checker::new(module, function).run())
 }

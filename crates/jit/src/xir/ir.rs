@@ -85,8 +85,8 @@ impl Width {
     }
 }
 
-/// What a memory access may touch. Accesses of different classes never overlap (but see `Other`); two of one
-/// class may, unless base and offset tell otherwise.
+/// What a memory access may touch. Accesses of different classes never overlap (but see `Other`);
+/// two of one class may, unless base and offset tell otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Alias {
     /// The frame's linear bytes and its metadata.
@@ -314,7 +314,8 @@ pub enum Op {
     StackLoad(StackRange),
     /// Stores the low bytes of a value at a constant offset.
     StackStore(StackRange, Value),
-    /// Address of the byte at this distance from the frame pointer: the stack around it stays memory.
+    /// Address of the byte at this distance from the frame pointer: the stack around it stays
+    /// memory.
     StackAddr(i16),
     /// Reads, changes, writes back; gives the old value.
     AtomicRmw {

@@ -1,10 +1,10 @@
 //! XIR, the intermediate representation both compiler tiers share.
 //!
 //! A verified program becomes one [`Function`] per BPF function, in SSA form with block parameters.
-//! It says more than bytecode does: 32-bit values are values of their own, each memory access has an
-//! alias class, pointers carry what the verifier knew of them, map operations and pure helpers are
-//! instructions, and the BPF stack is addressed by constant offset, so that most of it can become
-//! SSA values. Passes are written once, here; Cranelift and LLVM only translate the result.
+//! It says more than bytecode does: 32-bit values are values of their own, each memory access has
+//! an alias class, pointers carry what the verifier knew of them, map operations and pure helpers
+//! are instructions, and the BPF stack is addressed by constant offset, so that most of it can
+//! become SSA values. Passes are written once, here; Cranelift and LLVM only translate the result.
 
 mod build;
 mod cfg;

@@ -2,8 +2,8 @@
 //!
 //! Compiled code knows one pointer, to the [`Machine`]. It is the first field of [`Live`], so the
 //! functions it calls find everything else behind it. While compiled code runs nobody uses a
-//! reference to the run; each function called makes one from the pointer and is done with it when it
-//! returns.
+//! reference to the run; each function called makes one from the pointer and is done with it when
+//! it returns.
 
 #![expect(unsafe_code, reason = "is called from machine code with a pointer to its own state")]
 
@@ -147,8 +147,8 @@ unsafe extern "C" fn kfunc(
 ///
 /// # Safety
 ///
-/// `machine` is the first field of the [`Live`] of the run that calls, and no reference to either or
-/// to the run is in use.
+/// `machine` is the first field of the [`Live`] of the run that calls, and no reference to either
+/// or to the run is in use.
 unsafe fn call(
     machine: *mut Machine,
     find: impl Fn(u32) -> Result<Helper, Violation>,

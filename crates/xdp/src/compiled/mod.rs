@@ -1,7 +1,8 @@
 //! Programs as machine code: compiling them for the surroundings they run in, and running them.
 //!
 //! Compiled code and the interpreter share frames, maps and helpers; only the program itself runs
-//! differently. What cannot be compiled runs in the interpreter, and [`crate::Program::exec`] says so.
+//! differently. What cannot be compiled runs in the interpreter, and [`crate::Program::exec`] says
+//! so.
 
 mod live_unsafe;
 

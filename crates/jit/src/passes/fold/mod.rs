@@ -80,7 +80,8 @@ impl Folder<'_> {
 
     /// Simplifies as far as it goes; false when an existing value took the instruction's place.
     fn simplify(&mut self, block: Block, inst: Inst, kept: &mut Vec<Inst>) -> bool {
-        // Each rule makes the instruction simpler; the bound is for rules that would chase each other.
+        // Each rule makes the instruction simpler; the bound is for rules that would chase each
+        // other.
         for _ in 0..8 {
             let data = self.function.inst(inst).clone();
             match rules::simplify(self, block, &data, kept) {

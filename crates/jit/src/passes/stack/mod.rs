@@ -1,8 +1,8 @@
 //! The BPF stack as SSA values: first calls name the bytes they touch, so that no pointer to the
 //! stack is left; then bytes become values.
 //!
-//! Clang puts every map key and every spilled register on the stack. As memory, a key written as two
-//! words and read as one stalls on store forwarding, and no lookup can be inlined on it.
+//! Clang puts every map key and every spilled register on the stack. As memory, a key written as
+//! two words and read as one stalls on store forwarding, and no lookup can be inlined on it.
 
 mod arguments;
 mod cells;
