@@ -6,7 +6,7 @@ use towpath_bpf::Linked;
 use towpath_bpf::interp::Resolver;
 use towpath_maps::Map;
 
-use crate::machine::Callees;
+use crate::machine_unsafe::Callees;
 
 /// The surroundings of one compilation. Their addresses end up in the code, so everything named
 /// here has to outlive it; [`crate::Program`] keeps the maps alive, the caller the rest.

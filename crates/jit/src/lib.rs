@@ -11,7 +11,7 @@ mod clif;
 mod environment;
 mod error;
 mod lookup_unsafe;
-mod machine;
+mod machine_unsafe;
 pub mod passes;
 mod program;
 mod run_unsafe;
@@ -19,5 +19,5 @@ pub mod xir;
 
 pub use environment::Environment;
 pub use error::CompileError;
-pub use machine::{Callee, Callees, Machine};
+pub use machine_unsafe::{Callee, Callees, Machine};
 pub use program::{Options, Program, XIR_INSTS_MAX, clif_text, optimized};

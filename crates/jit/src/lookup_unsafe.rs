@@ -4,7 +4,7 @@
 
 use towpath_maps::Map;
 
-use crate::machine::Machine;
+use crate::machine_unsafe::Machine;
 
 /// Address of the value, or 0.
 ///

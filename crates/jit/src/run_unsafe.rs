@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "this is the door from Rust into machine code of our own making")]
 
-use crate::machine::Machine;
+use crate::machine_unsafe::Machine;
 use crate::program::Program;
 
 impl Program {

@@ -144,6 +144,6 @@ impl Resolver for NoAddresses {
     }
 }
 
-unsafe extern "C" fn never(_: *mut Machine, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+extern "C" fn never(_: *mut Machine, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     0
 }

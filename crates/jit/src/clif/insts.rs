@@ -10,7 +10,7 @@ use towpath_bpf::interp::function_address;
 
 use super::lower::{Lowering, clif_type};
 use crate::lookup_unsafe::lookup;
-use crate::machine::Machine;
+use crate::machine_unsafe::Machine;
 use crate::xir::{
     Arg, AtomicOp, BinaryOp, Cond, CtxField, InstData, Op, Place, StackRange, Type, UnaryOp, Value,
     Width,

@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use super::{CompiledModule, Relocation, TRAMPOLINE_PARAMS};
 use crate::error::CompileError;
-use crate::machine::Machine;
+use crate::machine_unsafe::Machine;
 
 /// The signature of the trampoline: machine, function, frame pointer, r1 to r5.
 type Trampoline = unsafe extern "C" fn(*mut Machine, u64, u64, u64, u64, u64, u64, u64) -> u64;

@@ -12,7 +12,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use super::{bpf_signature, callee_signature, param_count};
 use crate::environment::Environment;
 use crate::error::CompileError;
-use crate::machine::Machine;
+use crate::machine_unsafe::Machine;
 use crate::xir::{Block, Dominators, Function, Jump, Module, Terminator, Type, Value};
 
 /// Translates one function.

@@ -135,7 +135,7 @@ fn bpf_signature(params: usize) -> Signature {
     signature
 }
 
-/// Signature of [`crate::machine::Callee`].
+/// Signature of [`crate::machine_unsafe::Callee`].
 fn callee_signature(isa: &OwnedTargetIsa) -> Signature {
     let mut signature = Signature::new(isa.default_call_conv());
     signature.params.resize(6, AbiParam::new(types::I64));

@@ -27,6 +27,7 @@ pub(super) fn inline_lookups(function: &mut Function, context: Context<'_>) {
 }
 
 /// What is constant about an array.
+#[derive(Clone, Copy)]
 struct Array {
     map: u32,
     entries: u32,
