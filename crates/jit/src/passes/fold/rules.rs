@@ -251,8 +251,11 @@ impl Rewriter<'_, '_> {
         }
     }
 
-    /// `(x cmp y) != 0` is the comparison itself, `== 0` its negation.
+    /// An address is not 0; `(x cmp y) != 0` is the comparison itself, `== 0` its negation.
     fn zero_test(&mut self, cond: Cond, a: Value, zero: Value) -> Option<Simpler> {
+        if self.is_address(a) {
+            return Some(Simpler::Op(Op::Const((cond == Cond::Ne).into())));
+        }
         match (self.op(a), cond) {
             (Some(Op::Select(c, address, null)), _)
                 if self.is_address(address) && self.folder.constant(null) == Some(0) =>
