@@ -1,6 +1,6 @@
 //! The running kernel as one more way to execute a program: the arbiter of what Towpath does.
 //!
-//! A [`Linked`](towpath_bpf::Linked) program and its maps are loaded through `bpf(2)` and run with
+//! A [`Linked`] program and its maps are loaded through `bpf(2)` and run with
 //! `BPF_PROG_TEST_RUN`, so the same bytes go through our verifier and interpreter and through the
 //! kernel's. Small on purpose, and not libbpf: linking has been done already, by the code under
 //! test.
