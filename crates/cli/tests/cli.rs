@@ -268,7 +268,7 @@ fn errors_are_json_when_json_was_asked_for() {
 fn usage_errors_say_what_there_is() {
     let bench = Bench::new("usage");
     let message = bench.refusal(2, &run_args(&["--exec", "turbo"]));
-    assert!(message.contains("[possible values: interp]"), "{message}");
+    assert!(message.contains("[possible values: interp, jit]"), "{message}");
     let message = bench.refusal(2, &run_args(&["--dump-maps=count"]));
     assert!(message.contains("did you mean \"counts\"?"), "{message}");
     bench.file("in.pcap", "no capture");
