@@ -3,8 +3,8 @@
 //! A lookup gives `inside ? address : 0`; where the program has tested it, the address alone is
 //! left, and the select is dead.
 
-use super::Context;
-use crate::xir::{Block, Cond, Dominators, Function, Inst, Op, Terminator, Value};
+use super::{Context, definitions};
+use crate::xir::{Block, Cond, Dominators, Function, Op, Terminator, Value};
 
 pub(super) fn use_branches(function: &mut Function, _: Context<'_>) {
     let dominators = Dominators::new(function);
@@ -91,16 +91,4 @@ fn replace_below(
         }
         function.block_mut(block).end.for_each_operand_mut(replace);
     }
-}
-
-fn definitions(function: &Function, dominators: &Dominators) -> Vec<Option<Inst>> {
-    let mut definitions = vec![None; function.values.len()];
-    for &block in dominators.order() {
-        for &inst in &function.block(block).insts {
-            if let Some(result) = function.inst(inst).result {
-                definitions[result.0 as usize] = Some(inst);
-            }
-        }
-    }
-    definitions
 }

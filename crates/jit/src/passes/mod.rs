@@ -17,7 +17,7 @@ use std::sync::Arc;
 use towpath_bpf::verifier::Verified;
 use towpath_maps::Map;
 
-use crate::xir::{Function, Module};
+use crate::xir::{Dominators, Function, Inst, Module};
 
 /// What a pass may look at besides the function it changes.
 #[derive(Debug, Clone, Copy)]
@@ -109,6 +109,19 @@ pub fn run(module: &mut Module, context: Context<'_>, without: &BTreeSet<String>
         }
         check_after(pass.name, module);
     }
+}
+
+/// The instruction that defines each value; `None` for block parameters and dead values.
+fn definitions(function: &Function, dominators: &Dominators) -> Vec<Option<Inst>> {
+    let mut definitions = vec![None; function.values.len()];
+    for &block in dominators.order() {
+        for &inst in &function.block(block).insts {
+            if let Some(result) = function.inst(inst).result {
+                definitions[result.0 as usize] = Some(inst);
+            }
+        }
+    }
+    definitions
 }
 
 fn check_after(pass: &str, module: &Module) {

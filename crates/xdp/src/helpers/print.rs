@@ -50,7 +50,7 @@ fn stream(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// The 8-byte arguments of a format; `None` when there are too many or a broken one.
-fn words(call: &Call<'_, '_>, data: u64, len: u64) -> Result<Option<Vec<u64>>, Stop> {
+pub(super) fn words(call: &Call<'_, '_>, data: u64, len: u64) -> Result<Option<Vec<u64>>, Stop> {
     let len = len as u32 as usize;
     if !len.is_multiple_of(8) || len > VALUES_MAX * 8 || (len != 0 && data == 0) {
         return Ok(None);

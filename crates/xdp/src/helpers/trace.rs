@@ -8,6 +8,7 @@ use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
 use super::format::format;
+use super::print::words;
 use super::{Call, Table};
 
 pub(super) const TABLE: Table =
@@ -47,13 +48,7 @@ fn trace_printk(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 /// `bpf_trace_vprintk(fmt, fmt_size, data, data_len)`: arguments are 8-byte words in memory.
 fn trace_vprintk(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [fmt, size, data, len, _] = args;
-    let len = len as u32 as usize;
-    if !len.is_multiple_of(8) || len > VALUES_MAX * 8 || (len != 0 && data == 0) {
-        return Ok(Errno::EINVAL.to_reg());
-    }
-    let bytes = call.read(data, len)?;
-    let (words, _) = bytes.as_ref().as_chunks::<8>();
-    let values: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let Some(values) = words(call, data, len)? else { return Ok(Errno::EINVAL.to_reg()) };
     print(call, fmt, size, &values)
 }
 
@@ -75,7 +70,5 @@ fn print(call: &mut Call<'_, '_>, fmt: u64, size: u64, values: &[u64]) -> Result
 
 /// Lines kept.
 const TRACE_LINES_MAX: usize = 4096;
-/// Values one call may print (`MAX_BPRINTF_VARARGS`).
-const VALUES_MAX: usize = 12;
 /// A format longer than this is not a constant string of a program.
 const FORMAT_BYTES_MAX: usize = 4096;

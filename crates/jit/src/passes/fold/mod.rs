@@ -6,8 +6,8 @@ mod rules;
 
 use std::collections::HashMap;
 
-use super::Context;
 use super::replace::Replacements;
+use super::{Context, definitions};
 use crate::xir::{Block, Dominators, Function, Inst, InstData, Jump, Op, Terminator, Type, Value};
 
 pub(super) fn run(function: &mut Function, _: Context<'_>) {
@@ -134,16 +134,4 @@ impl Folder<'_> {
         kept.push(inst);
         result
     }
-}
-
-fn definitions(function: &Function, dominators: &Dominators) -> Vec<Option<Inst>> {
-    let mut definitions = vec![None; function.values.len()];
-    for &block in dominators.order() {
-        for &inst in &function.block(block).insts {
-            if let Some(result) = function.inst(inst).result {
-                definitions[result.0 as usize] = Some(inst);
-            }
-        }
-    }
-    definitions
 }
