@@ -5,23 +5,15 @@ use std::ffi::c_void;
 /// The state compiled code works on. Its first fields mirror the running frame; whoever changes the
 /// frame on the program's behalf (`bpf_xdp_adjust_head`, ...) writes them again before returning.
 ///
-/// Compiled code reads `data` to `worker` and `stop`, and writes `callee`; everything else belongs
-/// to the runtime.
+/// Compiled code reads `packet`, `worker` and `stop`, and writes `callee`; its batch entry writes
+/// `packet` and `index` too. Everything else belongs to the runtime.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Machine {
-    /// Address of the first packet byte.
-    pub data: u64,
-    /// One past the last linear packet byte.
-    pub data_end: u64,
-    /// Address of the first metadata byte.
-    pub data_meta: u64,
-    /// `xdp_md.ingress_ifindex`
-    pub ingress_ifindex: u32,
-    /// `xdp_md.rx_queue_index`
-    pub rx_queue_index: u32,
-    /// `xdp_md.egress_ifindex`
-    pub egress_ifindex: u32,
+    /// The running frame, as programs see it.
+    pub packet: Packet,
+    /// Which descriptor of the burst is running.
+    pub index: u32,
     /// Number of the running worker: index into per-CPU maps.
     pub worker: u32,
     /// Not 0 when the run has to end now; checked after each call.
@@ -34,6 +26,36 @@ pub struct Machine {
     pub stack_top: u64,
     /// The runtime's own state.
     pub runtime: *mut c_void,
+}
+
+/// A frame as programs see it through `struct xdp_md`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Packet {
+    /// Address of the first packet byte.
+    pub data: u64,
+    /// One past the last linear packet byte.
+    pub data_end: u64,
+    /// Address of the first metadata byte.
+    pub data_meta: u64,
+    /// `xdp_md.ingress_ifindex`
+    pub ingress_ifindex: u32,
+    /// `xdp_md.rx_queue_index`
+    pub rx_queue_index: u32,
+    /// `xdp_md.egress_ifindex`
+    pub egress_ifindex: u32,
+    /// Bytes of the packet behind its linear part.
+    pub frags_len: u32,
+}
+
+/// One frame of a burst: what compiled code is given, and what it gives back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Descriptor {
+    /// The frame as it arrived. Programs that move its ends do so in [`Machine::packet`].
+    pub packet: Packet,
+    /// The low half of r0, written when the frame's run is over.
+    pub returned: u32,
 }
 
 /// A function compiled code calls: machine, r1 to r5; gives r0.

@@ -2,23 +2,28 @@
 
 #![expect(unsafe_code, reason = "this is the door from Rust into machine code of our own making")]
 
-use crate::machine_unsafe::Machine;
+use crate::machine_unsafe::{Descriptor, Machine};
 use crate::program::Program;
 
 impl Program {
-    /// Runs the program from its start; gives r0 (0, `XDP_ABORTED`, when the run was stopped).
+    /// Runs the program for the descriptors from `first` on, one after the other. Gives their
+    /// number, or the index of the one that stopped the run: its `returned` is not written.
     ///
     /// # Safety
     ///
-    /// The program was compiled for the maps and callees it now runs with. `machine` describes a
-    /// frame, a context and a stack of [`towpath_bpf::insn::STACK_BYTES`] bytes for each of 8
-    /// nested functions that stay valid for the run, are this thread's alone, and to which no Rust
-    /// reference is used meanwhile; `machine.runtime` is what the callees expect.
-    pub unsafe fn run(&self, machine: *mut Machine) -> u64 {
+    /// The program was compiled for the maps and callees it now runs with. Each descriptor
+    /// describes a frame; `machine` a context and a stack of [`towpath_bpf::insn::STACK_BYTES`]
+    /// bytes for each of 8 nested functions. All stay valid for the run, are this thread's alone,
+    /// and no Rust reference to them is used meanwhile; `machine.runtime` is what the callees
+    /// expect.
+    pub unsafe fn run_batch(
+        &self,
+        machine: *mut Machine,
+        descriptors: *mut [Descriptor],
+        first: usize,
+    ) -> usize {
         // SAFETY: the caller's promise.
-        let (frame, ctx) = unsafe { ((*machine).stack_top, (*machine).ctx) };
-        // SAFETY: the entry function's address, and the caller's promise.
-        unsafe { self.layout().enter(machine, self.entry(), frame, ctx) }
+        unsafe { self.layout().run_batch(machine, descriptors, first) }
     }
 
     /// Runs one function of the program on behalf of a helper, with its stack below `frame`. `None`
@@ -26,7 +31,7 @@ impl Program {
     ///
     /// # Safety
     ///
-    /// As [`Program::run`]; `frame` leaves as much stack as the verifier allowed the callback.
+    /// As [`Program::run_batch`]; `frame` leaves as much stack as the verifier allowed the callback.
     pub unsafe fn call(
         &self,
         machine: *mut Machine,

@@ -23,6 +23,7 @@
 
 #![deny(unsafe_code)]
 
+mod burst;
 mod clock;
 mod compiled;
 mod conntrack;
@@ -37,6 +38,7 @@ mod timers;
 pub mod verdict;
 mod worker;
 
+pub use burst::Burst;
 pub use clock::Clock;
 pub use compiled::{CompileError, Exec};
 pub use frame::{Frame, FrameError, RxInfo};

@@ -3,6 +3,7 @@
 use towpath_bpf::insn::STACK_BYTES;
 use towpath_bpf::interp::MAX_CALL_FRAMES;
 
+use crate::burst::Burst;
 use crate::memory::Block;
 
 /// Stack, context and random numbers of one thread. Programs see its number as their CPU.
@@ -16,6 +17,8 @@ pub struct Worker {
     /// Stands for objects of the kernel about which nothing is known: zeros, but for its start,
     /// which can show a frame as a `struct xdp_buff`.
     kernel_object: Block,
+    /// For runs of one frame.
+    pub(crate) single: Burst,
 }
 
 impl Worker {
@@ -32,6 +35,7 @@ impl Worker {
             context: Block::new(CONTEXT_BLOCK_BYTES),
             random: seed,
             kernel_object: Block::new(KERNEL_OBJECT_BYTES),
+            single: Burst::default(),
         }
     }
 

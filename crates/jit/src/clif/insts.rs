@@ -134,12 +134,12 @@ impl Lowering<'_, '_> {
 
     fn ctx_load(&mut self, field: CtxField) -> ir::Value {
         let (ty, offset) = match field {
-            CtxField::Data => (types::I64, offset_of!(Machine, data)),
-            CtxField::DataEnd => (types::I64, offset_of!(Machine, data_end)),
-            CtxField::DataMeta => (types::I64, offset_of!(Machine, data_meta)),
-            CtxField::IngressIfindex => (types::I32, offset_of!(Machine, ingress_ifindex)),
-            CtxField::RxQueueIndex => (types::I32, offset_of!(Machine, rx_queue_index)),
-            CtxField::EgressIfindex => (types::I32, offset_of!(Machine, egress_ifindex)),
+            CtxField::Data => (types::I64, offset_of!(Machine, packet.data)),
+            CtxField::DataEnd => (types::I64, offset_of!(Machine, packet.data_end)),
+            CtxField::DataMeta => (types::I64, offset_of!(Machine, packet.data_meta)),
+            CtxField::IngressIfindex => (types::I32, offset_of!(Machine, packet.ingress_ifindex)),
+            CtxField::RxQueueIndex => (types::I32, offset_of!(Machine, packet.rx_queue_index)),
+            CtxField::EgressIfindex => (types::I32, offset_of!(Machine, packet.egress_ifindex)),
         };
         self.machine_field(ty, offset)
     }

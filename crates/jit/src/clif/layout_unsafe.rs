@@ -9,12 +9,15 @@ use std::ptr::NonNull;
 use cranelift_codegen::binemit::Reloc;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
-use super::{CompiledModule, Relocation, TRAMPOLINE_PARAMS};
+use super::{BATCH_ENTRY, CompiledModule, EXTRA_FUNCTIONS, Relocation, TRAMPOLINE};
 use crate::error::CompileError;
-use crate::machine_unsafe::Machine;
+use crate::machine_unsafe::{Descriptor, Machine};
 
 /// The signature of the trampoline: machine, function, frame pointer, r1 to r5.
 type Trampoline = unsafe extern "C" fn(*mut Machine, u64, u64, u64, u64, u64, u64, u64) -> u64;
+
+/// The signature of the batch entry: machine, descriptors, first, count.
+type Batch = unsafe extern "C" fn(*mut Machine, *mut Descriptor, u64, u64) -> u64;
 
 /// The code of one program, at its final address until dropped.
 #[derive(Debug)]
@@ -23,7 +26,7 @@ pub(crate) struct Layout {
     bytes: usize,
     /// Bytes of code, without padding to whole pages.
     code_bytes: usize,
-    /// Offset of each function, then of the two trampolines.
+    /// Offset of each function, then of the trampoline and the batch entry.
     offsets: Vec<usize>,
 }
 
@@ -62,7 +65,7 @@ impl Layout {
 
     /// Address of a function.
     pub(crate) fn address(&self, function: usize) -> Option<u64> {
-        let functions = self.offsets.len() - TRAMPOLINE_PARAMS.len();
+        let functions = self.offsets.len() - EXTRA_FUNCTIONS;
         let offset = *self.offsets[..functions].get(function)?;
         Some(self.base.as_ptr() as u64 + offset as u64)
     }
@@ -73,34 +76,39 @@ impl Layout {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.code_bytes) }
     }
 
-    /// Offsets of the functions, then of the trampolines.
+    /// Offsets of the functions, then of the trampoline and the batch entry.
     pub(crate) fn offsets(&self) -> &[usize] {
         &self.offsets
     }
 
-    /// Runs the program entry at `target` with the context `ctx`.
+    /// Runs the program for the descriptors from `first` on; gives their number, or the index of
+    /// the one that stopped the run.
     ///
     /// # Safety
     ///
-    /// `target` is the address of a live compiled program's entry, `frame` one past a stack as deep
-    /// as the verifier said, `machine` and everything the program was given are valid for the whole
-    /// run.
-    pub(crate) unsafe fn enter(
+    /// `machine.stack_top` is one past a stack as deep as the verifier said; `machine`, descriptors
+    /// and everything the program was given are valid for the whole run.
+    pub(crate) unsafe fn run_batch(
         &self,
         machine: *mut Machine,
-        target: u64,
-        frame: u64,
-        ctx: u64,
-    ) -> u64 {
+        descriptors: *mut [Descriptor],
+        first: usize,
+    ) -> usize {
+        let address = self.extra(BATCH_ENTRY);
+        // SAFETY: compiled with exactly this signature, at this offset of a live mapping.
+        let entry = unsafe { std::mem::transmute::<*mut c_void, Batch>(address) };
+        let count = descriptors.len() as u64;
         // SAFETY: the caller's promise.
-        unsafe { self.trampoline(0)(machine, target, frame, ctx, 0, 0, 0, 0) }
+        unsafe { entry(machine, descriptors.cast(), first as u64, count) as usize }
     }
 
     /// Runs the callback at `target`.
     ///
     /// # Safety
     ///
-    /// As [`Layout::enter`], `target` being a function that takes five arguments.
+    /// `target` is the address of a function of a live compiled program that takes five arguments,
+    /// `frame` one past a stack as deep as the verifier said; `machine` and everything the program
+    /// was given are valid for the whole run.
     pub(crate) unsafe fn call_back(
         &self,
         machine: *mut Machine,
@@ -109,14 +117,18 @@ impl Layout {
         [r1, r2, r3, r4, r5]: [u64; 5],
     ) -> u64 {
         // SAFETY: the caller's promise.
-        unsafe { self.trampoline(1)(machine, target, frame, r1, r2, r3, r4, r5) }
+        unsafe { self.trampoline()(machine, target, frame, r1, r2, r3, r4, r5) }
     }
 
-    fn trampoline(&self, number: usize) -> Trampoline {
-        let first = self.offsets.len() - TRAMPOLINE_PARAMS.len();
-        let address = self.base.as_ptr().wrapping_byte_add(self.offsets[first + number]);
+    fn trampoline(&self) -> Trampoline {
         // SAFETY: compiled with exactly this signature, at this offset of a live mapping.
-        unsafe { std::mem::transmute::<*mut c_void, Trampoline>(address) }
+        unsafe { std::mem::transmute::<*mut c_void, Trampoline>(self.extra(TRAMPOLINE)) }
+    }
+
+    /// Address of a function behind those of the module.
+    fn extra(&self, number: usize) -> *mut c_void {
+        let first = self.offsets.len() - EXTRA_FUNCTIONS;
+        self.base.as_ptr().wrapping_byte_add(self.offsets[first + number])
     }
 }
 

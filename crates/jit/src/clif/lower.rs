@@ -47,10 +47,9 @@ pub(super) fn function(
     Ok(clif)
 }
 
-/// `extern "C" fn(machine, target, frame pointer, r1 to r5) -> u64`: enters the function at
-/// `target`, which takes the first `params` of r1 to r5. The two conventions hand over arguments
-/// differently.
-pub(super) fn trampoline(isa: &OwnedTargetIsa, params: usize) -> ir::Function {
+/// `extern "C" fn(machine, target, frame pointer, r1 to r5) -> u64`: enters the callback at
+/// `target`. The two conventions hand over arguments differently.
+pub(super) fn trampoline(isa: &OwnedTargetIsa) -> ir::Function {
     let mut signature = Signature::new(isa.default_call_conv());
     signature.params.resize(8, AbiParam::new(types::I64));
     signature.returns.push(AbiParam::new(types::I64));
@@ -61,9 +60,9 @@ pub(super) fn trampoline(isa: &OwnedTargetIsa, params: usize) -> ir::Function {
     builder.append_block_params_for_function_params(block);
     builder.switch_to_block(block);
     let all = builder.block_params(block).to_vec();
-    let target = builder.import_signature(bpf_signature(params));
+    let target = builder.import_signature(bpf_signature(CALLBACK_PARAMS));
     let mut args = vec![all[0]];
-    args.extend_from_slice(&all[2..3 + params]);
+    args.extend_from_slice(&all[2..]);
     let call = builder.ins().call_indirect(target, all[1], &args);
     let result = builder.inst_results(call)[0];
     builder.ins().return_(&[result]);
@@ -71,6 +70,9 @@ pub(super) fn trampoline(isa: &OwnedTargetIsa, params: usize) -> ir::Function {
     builder.finalize(isa.frontend_config());
     clif
 }
+
+/// Callbacks take all of r1 to r5.
+const CALLBACK_PARAMS: usize = 5;
 
 pub(super) struct Lowering<'a, 'b> {
     pub(super) module: &'a Module,

@@ -2,8 +2,10 @@
 //!
 //! All functions of a program are compiled on their own and then laid out in one piece of memory,
 //! where calls between them are resolved. BPF functions use Cranelift's tail-call convention, so
-//! that `bpf_tail_call` leaves no frame behind; one trampoline enters them from Rust.
+//! that `bpf_tail_call` leaves no frame behind; one trampoline enters callbacks from Rust, and
+//! the batch entry whole programs.
 
+mod batch;
 mod insts;
 mod layout_unsafe;
 mod lower;
@@ -40,7 +42,7 @@ pub(crate) struct Relocation {
     pub(crate) callee: u32,
 }
 
-/// Machine code of a module: its functions in order, then the trampolines.
+/// Machine code of a module: its functions in order, then the trampoline and the batch entry.
 #[derive(Debug)]
 pub(crate) struct CompiledModule {
     pub(crate) functions: Vec<CompiledFunction>,
@@ -57,9 +59,8 @@ pub(crate) fn compile(
         let clif = lower::function(module, index, function, &isa, environment)?;
         functions.push(emit(&isa, clif, &function.name)?);
     }
-    for params in TRAMPOLINE_PARAMS {
-        functions.push(emit(&isa, lower::trampoline(&isa, params), "trampoline")?);
-    }
+    functions.push(emit(&isa, lower::trampoline(&isa), "trampoline")?);
+    functions.push(emit(&isa, batch::entry(&isa), "batch entry")?);
     Ok(CompiledModule { functions })
 }
 
@@ -74,9 +75,10 @@ pub(crate) fn text(module: &Module, environment: &Environment<'_>) -> Result<Str
     Ok(text)
 }
 
-/// Parameters of the functions each trampoline enters: programs take the context, callbacks all
-/// five.
-const TRAMPOLINE_PARAMS: [usize; 2] = [1, 5];
+/// Functions behind those of the module: the trampoline, then the batch entry.
+const EXTRA_FUNCTIONS: usize = 2;
+const TRAMPOLINE: usize = 0;
+const BATCH_ENTRY: usize = 1;
 
 fn host_isa() -> Result<OwnedTargetIsa, CompileError> {
     let host = |error: &dyn std::fmt::Display| CompileError::Host(error.to_string());

@@ -1,8 +1,9 @@
-//! A run of compiled code: entering it, and the functions it calls.
+//! A burst in compiled code: entering it, and the functions it calls.
 //!
 //! Compiled code knows one pointer, to the [`Machine`]. It is the first field of [`Live`], so the
-//! functions it calls find everything else behind it. While compiled code runs nobody uses a
-//! reference to the run; each function called makes one from the pointer and is done with it when
+//! functions it calls find everything else behind it. Compiled code goes from frame to frame by
+//! itself; the run learns of it at the first call. While compiled code runs nobody uses a reference
+//! to the run; each function called makes one from the pointer and is done with it when
 //! it returns.
 
 #![expect(unsafe_code, reason = "is called from machine code with a pointer to its own state")]
@@ -14,105 +15,186 @@ use towpath_bpf::insn::STACK_BYTES;
 use towpath_bpf::interp::{
     Callbacks, Code, MAX_CALL_FRAMES, MAX_TAIL_CALLS, Runtime, Stop, Violation,
 };
-use towpath_jit::{Callees, Machine};
+use towpath_jit::{Callees, Machine, Packet};
+use towpath_maps::MapSet;
 
-use super::Compiled;
+use super::{Compilation, Compiled};
+use crate::burst::Burst;
+use crate::frame::Frame;
 use crate::helpers::{self, Call, Helper};
+use crate::program::Surroundings;
 use crate::run::Run;
+use crate::verdict::Target;
+use crate::worker::Worker;
 
 /// The functions compiled code calls.
 pub(super) const CALLEES: Callees = Callees { helper, kfunc, tail_call, probe };
 
-/// State of a run of compiled code.
+/// State of a burst that compiled code works on.
 #[repr(C)]
-struct Live {
+struct Live<'a> {
     machine: Machine,
-    /// The running program: functions it refers to are its own.
-    program: Arc<Compiled>,
+    /// The frames of the burst.
+    frames: *mut Frame,
+    /// Which of them the run is about; [`NO_FRAME`] before the first call.
+    current: u32,
+    /// The program the burst was given to.
+    entry: &'a Arc<Compiled>,
     /// Its interpreted form, for callbacks that outlive the run.
-    code: Arc<Code>,
+    code: &'a Arc<Code>,
+    /// The programs that tail calls led to, the running one last. Frames of earlier ones may still
+    /// be active.
+    tail_called: Vec<Compilation>,
     /// Why `machine.stop` is set.
     stop: Option<Stop>,
     /// Callbacks inside each other; each has its own piece of stack.
     nested: usize,
-    tail_calls: u32,
-    /// Programs that were left by a tail call; frames of theirs may still be active.
-    left: Vec<Arc<Compiled>>,
+    /// Where redirect calls of the frames led.
+    targets: &'a mut Vec<(u32, Target)>,
 }
 
+/// No burst is long enough to have a frame of this number.
+const NO_FRAME: u32 = u32::MAX;
+
 impl Compiled {
-    /// Runs the program; gives r0.
-    pub(crate) fn run(self: &Arc<Self>, code: &Arc<Code>, run: &mut Run<'_>) -> Result<u64, Stop> {
+    /// Runs the program on each frame; `burst` has a descriptor for each, and gets what they
+    /// return and where they are redirected to. Gives the frames whose run was stopped.
+    pub(crate) fn run_burst<'a>(
+        self: &'a Arc<Self>,
+        code: &'a Arc<Code>,
+        frames: &'a mut [Frame],
+        burst: &'a mut Burst,
+        worker: &'a mut Worker,
+        maps: &'a MapSet,
+        surroundings: &'a Surroundings,
+    ) -> Result<Vec<(u32, Stop)>, Stop> {
+        let frames = &raw mut *frames;
+        if frames.len() == 0 {
+            return Ok(Vec::new());
+        }
+        // SAFETY: there is a first frame; `turn_to_frame` replaces this reference.
+        let first = unsafe { &mut *frames.cast::<Frame>() };
+        let mut run = Run::new(first, worker, maps, surroundings);
         // All of the stack is the program's: the verifier proved its depth.
         run.enter_frame(MAX_CALL_FRAMES - 1)?;
         let mut live = Live {
-            machine: machine(run),
-            program: Arc::clone(self),
-            code: Arc::clone(code),
+            machine: machine(&mut run),
+            frames: frames.cast::<Frame>(),
+            current: NO_FRAME,
+            entry: self,
+            code,
+            tail_called: Vec::new(),
             stop: None,
             nested: 0,
-            tail_calls: 0,
-            left: Vec::new(),
+            targets: &mut burst.targets,
         };
         let live = &raw mut live;
-        // SAFETY: `live` is valid and only used through this pointer until the run is over; frame,
-        // worker and maps are held by `run`, whose pointer the machine carries.
-        let r0 = unsafe { self.program.run(live.cast::<Machine>()) };
-        // SAFETY: compiled code has returned; nobody else knows `live`.
-        let live = unsafe { &mut *live };
-        match live.stop.take() {
-            None => Ok(r0),
-            Some(Stop::Throw(cookie)) => live.catch(cookie),
-            Some(stop) => Err(stop),
+        let descriptors = &raw mut *burst.descriptors.as_mut_slice();
+        let (mut stops, mut next) = (Vec::new(), 0);
+        while next < descriptors.len() {
+            // SAFETY: `live` and the descriptors are valid and only used through these pointers
+            // while compiled code runs; frames, worker and maps are held by our caller, and reached
+            // through the run, whose pointer the machine carries.
+            next = unsafe { self.program.run_batch(live.cast::<Machine>(), descriptors, next) };
+            if next < descriptors.len() {
+                // SAFETY: compiled code has returned; nobody else knows `live`.
+                let returned = unsafe { &mut *live }.stopped().unwrap_or_else(|stop| {
+                    stops.push((next as u32, stop));
+                    0
+                });
+                // SAFETY: in bounds, and as above.
+                unsafe { (&mut *descriptors)[next].returned = returned as u32 };
+                next += 1;
+            }
         }
+        // SAFETY: as above.
+        unsafe { (*live).leave_frame(&mut run) };
+        Ok(stops)
     }
 }
 
-impl Live {
+impl Live<'_> {
+    /// What a stopped run returns.
+    fn stopped(&mut self) -> Result<u64, Stop> {
+        self.machine.stop = 0;
+        match self.stop.take() {
+            None => Ok(0),
+            Some(Stop::Throw(cookie)) => self.catch(cookie),
+            Some(stop) => Err(stop),
+        }
+    }
+
     /// What the program returns after `bpf_throw(cookie)`.
     fn catch(&mut self, cookie: u64) -> Result<u64, Stop> {
-        let Some(callback) = self.program.exception_callback else { return Ok(cookie) };
-        let program = Arc::clone(&self.program);
-        self.machine.stop = 0;
+        let program = Arc::clone(self.program());
+        let Some(callback) = program.exception_callback else { return Ok(cookie) };
         let frame = self.machine.stack_top;
         let live = &raw mut *self;
-        // SAFETY: as in `Compiled::run`; all frames of the program are gone.
+        // SAFETY: as in `Compiled::run_burst`; all frames of the program are gone.
         let r0 = unsafe {
             program.program.call(live.cast::<Machine>(), callback, frame, [cookie, 0, 0, 0, 0])
         };
+        self.machine.stop = 0;
         match self.stop.take() {
             Some(Stop::Throw(cookie)) => Ok(cookie),
             Some(stop) => Err(stop),
             None => r0.ok_or(Violation::NotAFunction { addr: callback }.into()),
         }
     }
+
+    /// The running program: functions it refers to are its own.
+    fn program(&self) -> &Arc<Compiled> {
+        self.tail_called.last().map_or(self.entry, |(_, program)| program)
+    }
+
+    /// The running program's interpreted form.
+    fn code(&self) -> &Arc<Code> {
+        self.tail_called.last().map_or(self.code, |(code, _)| code)
+    }
+
+    /// Ends the run that the current frame's calls made.
+    fn leave_frame(&mut self, run: &mut Run<'_>) {
+        if let Some(target) = run.redirect.take() {
+            self.targets.push((self.current, target));
+        }
+        run.extras.clear();
+        run.records.clear();
+        self.tail_called.clear();
+        self.nested = 0;
+    }
 }
 
-/// The machine for a run that is about to start.
+/// Makes the run about the frame that compiled code is at; gives the run.
+///
+/// # Safety
+///
+/// `live` is the state of the burst that calls, and no reference to it or to the run is in use.
+unsafe fn turn_to_frame<'r>(live: *mut Live<'_>) -> &'r mut Run<'r> {
+    // SAFETY: the caller's promise; callers use the run while the burst lasts.
+    let (live, run) = unsafe { (&mut *live, &mut *(*live).machine.runtime.cast::<Run<'r>>()) };
+    let index = live.machine.index;
+    if live.current != index {
+        live.leave_frame(run);
+        live.current = index;
+        // SAFETY: compiled code counts no further than there are descriptors, one for each frame,
+        // and the run forgets the frame it had.
+        run.frame = unsafe { &mut *live.frames.add(index as usize) };
+    }
+    run
+}
+
+/// The machine for a burst that is about to start.
 fn machine(run: &mut Run<'_>) -> Machine {
-    let mut machine = Machine {
-        data: 0,
-        data_end: 0,
-        data_meta: 0,
-        ingress_ifindex: run.frame.rx.ifindex,
-        rx_queue_index: run.frame.rx.queue_index,
-        egress_ifindex: run.frame.egress_ifindex,
+    Machine {
+        packet: Packet::default(),
+        index: 0,
         worker: run.worker.number(),
         stop: 0,
         callee: 0,
         ctx: run.worker.context_addr(),
         stack_top: run.worker.stack_top(),
         runtime: std::ptr::from_mut(run).cast::<c_void>(),
-    };
-    mirror_frame(&mut machine, run);
-    machine
-}
-
-/// Tells compiled code where the packet is now.
-fn mirror_frame(machine: &mut Machine, run: &Run<'_>) {
-    machine.data = run.frame.data_addr();
-    machine.data_end = run.frame.data_end_addr();
-    machine.data_meta = run.frame.data_meta_addr();
+    }
 }
 
 unsafe extern "C" fn helper(
@@ -154,16 +236,16 @@ unsafe fn call(
     find: impl Fn(u32) -> Result<Helper, Violation>,
     args: [u64; 5],
 ) -> u64 {
-    let live = machine.cast::<Live>();
+    let live = machine.cast::<Live<'_>>();
     // SAFETY: the caller's promise; both references end before compiled code runs on, or are passed
     // on to callbacks, which make theirs from them.
-    let (id, run) = unsafe { ((*machine).callee, &mut *(*machine).runtime.cast::<Run<'_>>()) };
+    let (id, run) = unsafe { ((*machine).callee, turn_to_frame(live)) };
     let mut callbacks = Reenter { live };
     let result = find(id).map_err(Stop::from).and_then(|function| {
         function(&mut Call { run: &mut *run, callbacks: &mut callbacks }, args)
     });
     // SAFETY: as above; the machine is not otherwise referenced.
-    mirror_frame(unsafe { &mut *machine }, run);
+    unsafe { (*machine).packet = run.frame.packet() };
     // SAFETY: as above.
     unsafe { finish(live, result) }
 }
@@ -173,7 +255,7 @@ unsafe fn call(
 /// # Safety
 ///
 /// `live` is valid and unreferenced.
-unsafe fn finish(live: *mut Live, result: Result<u64, Stop>) -> u64 {
+unsafe fn finish(live: *mut Live<'_>, result: Result<u64, Stop>) -> u64 {
     result.unwrap_or_else(|stop| {
         // SAFETY: the caller's promise.
         let live = unsafe { &mut *live };
@@ -191,21 +273,21 @@ unsafe extern "C" fn tail_call(
     _: u64,
     _: u64,
 ) -> u64 {
-    let live = machine.cast::<Live>();
+    let live = machine.cast::<Live<'_>>();
     // SAFETY: called by compiled code, with the machine it was entered with.
-    let (live_ref, run) = unsafe { (&mut *live, &mut *(*machine).runtime.cast::<Run<'_>>()) };
-    if live_ref.tail_calls >= MAX_TAIL_CALLS {
+    let run = unsafe { turn_to_frame(live) };
+    // SAFETY: as above; the reference ends with this function.
+    let live_ref = unsafe { &mut *live };
+    if live_ref.tail_called.len() >= MAX_TAIL_CALLS as usize {
         return 0;
     }
     let found = run.tail_call_compiled(map, index as u32);
     let result = found.map(|target| match target {
         None => 0,
-        Some((code, program)) => {
-            live_ref.tail_calls += 1;
-            live_ref.code = code;
-            let left = std::mem::replace(&mut live_ref.program, program);
-            live_ref.left.push(left);
-            live_ref.program.program.entry()
+        Some(target) => {
+            let entry = target.1.program.entry();
+            live_ref.tail_called.push(target);
+            entry
         }
     });
     // SAFETY: `live_ref` is not used any more.
@@ -221,26 +303,26 @@ unsafe extern "C" fn probe(
     _: u64,
 ) -> u64 {
     // SAFETY: called by compiled code, with the machine it was entered with.
-    let run = unsafe { &mut *(*machine).runtime.cast::<Run<'_>>() };
+    let run = unsafe { turn_to_frame(machine.cast::<Live<'_>>()) };
     run.load_probe(addr, bytes as u32)
 }
 
 /// Calls functions of the compiled program on behalf of a helper.
-struct Reenter {
-    live: *mut Live,
+struct Reenter<'a> {
+    live: *mut Live<'a>,
 }
 
-impl<'r> Callbacks<Run<'r>> for Reenter {
+impl<'r> Callbacks<Run<'r>> for Reenter<'_> {
     fn call(&mut self, runtime: &mut Run<'r>, function: u64, args: [u64; 5]) -> Result<u64, Stop> {
         // SAFETY: valid as long as the run; the helper that holds us uses no reference to it.
         let live = unsafe { &mut *self.live };
         if live.nested + 1 >= MAX_CALL_FRAMES {
             return Err(Violation::CallDepth { limit: MAX_CALL_FRAMES }.into());
         }
-        mirror_frame(&mut live.machine, runtime);
+        live.machine.packet = runtime.frame.packet();
         live.nested += 1;
         let frame = live.machine.stack_top - (live.nested * STACK_BYTES) as u64;
-        let program = Arc::clone(&live.program);
+        let program = Arc::clone(live.program());
         // What the callback calls reaches the run through the reference the helper lent us.
         let outer = live.machine.runtime;
         live.machine.runtime = std::ptr::from_mut(runtime).cast::<c_void>();
@@ -260,6 +342,6 @@ impl<'r> Callbacks<Run<'r>> for Reenter {
 
     fn code(&self) -> Arc<Code> {
         // SAFETY: valid as long as the run.
-        unsafe { Arc::clone(&(*self.live).code) }
+        unsafe { Arc::clone((*self.live).code()) }
     }
 }

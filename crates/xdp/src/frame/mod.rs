@@ -8,6 +8,8 @@ mod adjust;
 mod bytes;
 mod pull;
 
+use towpath_jit::Packet;
+
 use crate::memory::Block;
 
 /// One packet: a linear buffer, its metadata and its frags.
@@ -146,6 +148,27 @@ impl Frame {
             bytes.extend_from_slice(frag.bytes());
         }
         bytes
+    }
+
+    /// What compiled code knows of the frame.
+    #[inline]
+    pub(crate) fn packet(&self) -> Packet {
+        let head = self.head.addr();
+        Packet {
+            data: head + self.data as u64,
+            data_end: head + self.data_end as u64,
+            data_meta: head + self.data_meta as u64,
+            ingress_ifindex: self.rx.ifindex,
+            rx_queue_index: self.rx.queue_index,
+            egress_ifindex: self.egress_ifindex,
+            frags_len: self.frags_len() as u32,
+        }
+    }
+
+    /// Asks the processor to fetch the packet's headers.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        self.head.prefetch(self.data);
     }
 
     /// Address that `xdp_md.data` loads.

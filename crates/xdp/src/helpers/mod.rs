@@ -120,7 +120,9 @@ pub(crate) fn helper(id: u32) -> Option<Helper> {
 
 /// The kfunc with this number ([`kfunc_number`]).
 pub(crate) fn kfunc(number: u32) -> Option<Helper> {
-    kfuncs().nth(number as usize).map(|&(_, kfunc)| kfunc)
+    static BY_NUMBER: LazyLock<Vec<Helper>> =
+        LazyLock::new(|| kfuncs().map(|&(_, kfunc)| kfunc).collect());
+    BY_NUMBER.get(number as usize).copied()
 }
 
 /// The number by which [`kfunc`] knows a kfunc.

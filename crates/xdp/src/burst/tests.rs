@@ -1,0 +1,90 @@
+//! A burst does to each frame what a run of its own would have done.
+
+use towpath_bpf::insn::*;
+use towpath_bpf::proto::id;
+
+use crate::program::testing::linked;
+use crate::{Burst, Exec, Frame, LoadOptions, Program, Target};
+
+fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Insn {
+    Insn::new(code, dst, src, off, imm)
+}
+
+/// By the packet's first byte: 1 is redirected to interface 5, 2 calls redirect but passes, 3 gets
+/// 4 bytes in front and leaves by the door it came in, anything else is dropped.
+fn program(exec: Exec) -> Program {
+    let (mov, call, jne) = (BPF_ALU64 | BPF_MOV, BPF_JMP | BPF_CALL, BPF_JMP | BPF_JNE);
+    let exit = insn(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
+    let redirect =
+        [insn(mov, 1, 0, 0, 5), insn(mov, 2, 0, 0, 0), insn(call, 0, 0, 0, id::REDIRECT as i32)];
+    let mut insns = vec![
+        insn(mov | BPF_X, 6, 1, 0, 0),
+        insn(BPF_LDX | BPF_MEM | BPF_W, 2, 1, 0, 0),
+        insn(BPF_LDX | BPF_MEM | BPF_W, 3, 1, 4, 0),
+        insn(mov | BPF_X, 4, 2, 0, 0),
+        insn(BPF_ALU64 | BPF_ADD, 4, 0, 0, 14),
+        insn(mov, 0, 0, 0, 1),
+        insn(BPF_JMP | BPF_JGT | BPF_X, 4, 3, 1, 0),
+        insn(BPF_LDX | BPF_MEM | BPF_B, 0, 2, 0, 0),
+        insn(jne, 0, 0, 4, 1),
+    ];
+    insns.extend(redirect);
+    insns.push(exit);
+    insns.push(insn(jne, 0, 0, 5, 2));
+    insns.extend(redirect);
+    insns.extend([insn(mov, 0, 0, 0, 2), exit, insn(jne, 0, 0, 5, 3)]);
+    insns.extend([
+        insn(mov | BPF_X, 1, 6, 0, 0),
+        insn(mov, 2, 0, 0, -4),
+        insn(call, 0, 0, 0, id::XDP_ADJUST_HEAD as i32),
+        insn(mov, 0, 0, 0, 3),
+        exit,
+        insn(mov, 0, 0, 0, 1),
+        exit,
+    ]);
+    let options = LoadOptions { exec, ..LoadOptions::default() };
+    let program = Program::from_linked(linked(&insns, &[]), &options).unwrap();
+    assert_eq!(program.exec(), exec);
+    program
+}
+
+fn frames() -> Vec<Frame> {
+    let packet = |first: u8| Frame::new(&[first; 60]).unwrap();
+    [0, 1, 2, 3, 9, 3, 1, 1].map(packet).into()
+}
+
+#[test]
+fn frames_of_a_burst_are_judged_as_if_alone() {
+    for exec in [Exec::Interp, Exec::Jit] {
+        let program = program(exec);
+        let (mut worker, mut burst) = (program.worker(0), Burst::default());
+        let (mut together, mut alone) = (frames(), frames());
+        // The second time everything is used again.
+        for _ in 0..2 {
+            program.run_burst(&mut worker, &mut together, &mut burst).unwrap();
+            assert_eq!((burst.len(), burst.faults().len()), (8, 0));
+            for (index, frame) in alone.iter_mut().enumerate() {
+                let verdict = program.run(&mut worker, frame).unwrap();
+                assert_eq!(burst.returned(index), verdict.returned, "{exec:?} frame {index}");
+                assert_eq!(
+                    format!("{:?}", burst.target(index)),
+                    format!("{:?}", verdict.target.as_ref()),
+                    "{exec:?} frame {index}"
+                );
+                assert_eq!(together[index].to_vec(), frame.to_vec(), "{exec:?} frame {index}");
+            }
+            let wanted: Vec<bool> = (0..8).map(|i| burst.target(i).is_some()).collect();
+            assert_eq!(wanted, [false, true, false, false, false, false, true, true]);
+            assert!(matches!(burst.target(6), Some(Target::Interface { ifindex: 5 })));
+            (together, alone) = (frames(), frames());
+        }
+    }
+}
+
+#[test]
+fn a_burst_may_be_empty() {
+    let program = program(Exec::Jit);
+    let mut burst = Burst::default();
+    program.run_burst(&mut program.worker(0), &mut [], &mut burst).unwrap();
+    assert!(burst.is_empty());
+}
