@@ -33,11 +33,6 @@ impl Environment<'_> {
         self.resolver.map_value(map as usize, 0).unwrap_or(0)
     }
 
-    /// Address of the map itself, for [`crate::lookup_unsafe::lookup`].
-    pub(crate) fn map_address(&self, map: u32) -> u64 {
-        self.maps.get(map as usize).map_or(0, |map| Arc::as_ptr(map) as u64)
-    }
-
     /// The runtime's number of a kfunc; an impossible one when nobody knows it (a weak reference).
     pub(crate) fn kfunc_number(&self, kfunc: u32) -> u32 {
         let kfunc = self.linked.kfuncs.get(kfunc as usize);

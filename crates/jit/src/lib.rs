@@ -10,11 +10,11 @@
 mod clif;
 mod environment;
 mod error;
-mod lookup_unsafe;
 mod machine_unsafe;
 pub mod passes;
 mod program;
 mod run_unsafe;
+mod runtime_unsafe;
 pub mod xir;
 
 pub use environment::Environment;

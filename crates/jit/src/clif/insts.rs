@@ -9,11 +9,10 @@ use cranelift_codegen::ir::{
 use towpath_bpf::interp::function_address;
 
 use super::lower::{Lowering, clif_type};
-use crate::lookup_unsafe::lookup;
 use crate::machine_unsafe::Machine;
 use crate::xir::{
-    Arg, AtomicOp, BinaryOp, Cond, CtxField, InstData, Op, Place, StackRange, Type, UnaryOp, Value,
-    Width,
+    Arg, AtomicOp, BinaryOp, Cond, CtxField, InstData, Op, Place, RuntimeFunction, StackRange,
+    Type, UnaryOp, Value, Width,
 };
 
 impl Lowering<'_, '_> {
@@ -43,6 +42,7 @@ impl Lowering<'_, '_> {
             Op::MapLookup { .. }
             | Op::CallHelper { .. }
             | Op::CallKfunc { .. }
+            | Op::CallRuntime { .. }
             | Op::Call { .. } => Some(self.call(&data.op)),
             _ => self.memory(&data.op),
         };
@@ -270,13 +270,15 @@ impl Lowering<'_, '_> {
     fn call(&mut self, op: &Op) -> ir::Value {
         match op {
             Op::MapLookup { map, key } => {
-                let handle = self.iconst(self.environment.map_address(*map));
+                let handle = self.iconst(self.environment.map_handle(*map));
                 let key = self.arg(key);
-                let zero = self.iconst(0);
-                self.call_runtime(
-                    lookup as *const () as usize as u64,
-                    &[handle, key, zero, zero, zero],
-                )
+                let worker = self.machine_field(types::I32, offset_of!(Machine, worker));
+                let worker = self.builder.ins().uextend(types::I64, worker);
+                self.call_direct(RuntimeFunction::MapLookup, &[handle, key, worker])
+            }
+            Op::CallRuntime { function, args } => {
+                let args: Vec<_> = args.iter().map(|arg| self.arg(arg)).collect();
+                self.call_direct(*function, &args)
             }
             Op::CallHelper { id, args } => {
                 let args = self.args(args);

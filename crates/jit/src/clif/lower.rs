@@ -6,14 +6,19 @@ use cranelift_codegen::ir::{
     self, AbiParam, ExtFuncData, ExternalName, FuncRef, InstBuilder, MemFlagsData, SigRef,
     Signature, UserExternalName, UserFuncName, condcodes::IntCC, types,
 };
-use cranelift_codegen::isa::OwnedTargetIsa;
+use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 
 use super::{bpf_signature, callee_signature, param_count};
 use crate::environment::Environment;
 use crate::error::CompileError;
 use crate::machine_unsafe::Machine;
-use crate::xir::{Block, Dominators, Function, Jump, Module, Terminator, Type, Value};
+use crate::xir::{
+    Block, Dominators, Function, Jump, Module, RuntimeFunction, Terminator, Type, Value,
+};
+
+/// Parameters a native function can have: those that travel in registers.
+const NATIVE_PARAMS_MAX: usize = 6;
 
 /// Translates one function.
 pub(super) fn function(
@@ -39,6 +44,8 @@ pub(super) fn function(
         frame: ir::Value::from_u32(0),
         stopped: None,
         callee_sig,
+        direct_sigs: [None; NATIVE_PARAMS_MAX + 1],
+        native_call_conv: isa.default_call_conv(),
         builder,
     };
     lowering.run();
@@ -89,6 +96,9 @@ pub(super) struct Lowering<'a, 'b> {
     /// Where a call goes that ended the run.
     stopped: Option<ir::Block>,
     pub(super) callee_sig: SigRef,
+    /// By number of parameters.
+    direct_sigs: [Option<SigRef>; NATIVE_PARAMS_MAX + 1],
+    native_call_conv: CallConv,
     pub(super) builder: FunctionBuilder<'b>,
 }
 
@@ -182,7 +192,39 @@ impl Lowering<'_, '_> {
         result
     }
 
-    /// Behind every call: a run that must end leaves this function too.
+    /// Calls a function of the runtime with the arguments it takes.
+    pub(super) fn call_direct(
+        &mut self,
+        function: RuntimeFunction,
+        args: &[ir::Value],
+    ) -> ir::Value {
+        let effects = function.effects();
+        let machine = effects.takes_machine.then_some(self.machine);
+        let all: Vec<ir::Value> = machine.into_iter().chain(args.iter().copied()).collect();
+        let signature = self.direct_signature(all.len());
+        let address = function.address(&self.environment.callees);
+        let target = self.builder.ins().iconst(types::I64, address as i64);
+        let call = self.builder.ins().call_indirect(signature, target, &all);
+        let result = self.builder.inst_results(call)[0];
+        if effects.stops {
+            self.leave_if_stopped();
+        }
+        result
+    }
+
+    /// The signature of a native function of `params` 64-bit parameters.
+    fn direct_signature(&mut self, params: usize) -> SigRef {
+        if let Some(known) = self.direct_sigs[params] {
+            return known;
+        }
+        let mut signature = Signature::new(self.native_call_conv);
+        signature.params.resize(params, AbiParam::new(types::I64));
+        signature.returns.push(AbiParam::new(types::I64));
+        let signature = self.builder.import_signature(signature);
+        *self.direct_sigs[params].insert(signature)
+    }
+
+    /// Behind every call that may end the run: a run that must end leaves this function too.
     pub(super) fn leave_if_stopped(&mut self) {
         let stop = self.machine_field(types::I32, std::mem::offset_of!(Machine, stop));
         let stopped = match self.stopped {

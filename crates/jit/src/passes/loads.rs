@@ -80,6 +80,11 @@ impl Known {
             | Op::CompareExchange { place, .. }
             | Op::StoreRelease { place, .. } => self.written(*place),
             Op::CallHelper { id, .. } => self.called(*id),
+            Op::CallRuntime { function, .. } => {
+                if function.effects().writes.includes(Alias::Packet) {
+                    self.packet.clear();
+                }
+            }
             Op::CallKfunc { .. } | Op::Call { .. } => *self = Known::default(),
             _ => {}
         }

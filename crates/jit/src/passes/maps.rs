@@ -9,8 +9,8 @@ use towpath_maps::Layout;
 
 use super::Context;
 use crate::xir::{
-    Alias, Arg, BinaryOp, Cond, Dominators, Function, Inst, InstData, Op, Place, Type, UnaryOp,
-    Value, Width,
+    Alias, Arg, BinaryOp, Cond, Dominators, Function, Inst, InstData, Op, Place, RuntimeFunction,
+    Type, UnaryOp, Value, Width,
 };
 
 pub(super) fn inline_lookups(function: &mut Function, context: Context<'_>) {
@@ -46,14 +46,26 @@ struct Inliner<'a> {
 impl Inliner<'_> {
     fn inst(&mut self, inst: Inst) {
         let data = self.function.inst(inst).clone();
-        if let Op::MapLookup { map, key } = &data.op
-            && let Some(Layout::Array { base: _, entries, stride, cpu_stride }) = self.layout(*map)
-        {
-            let array = Array { map: *map, entries, stride, cpu_stride };
-            let select = self.array(array, key, data.origin);
-            self.function.inst_mut(inst).op = select;
+        if let Op::MapLookup { map, key } = &data.op {
+            let op = match self.layout(*map) {
+                Some(Layout::Array { base: _, entries, stride, cpu_stride }) => {
+                    let array = Array { map: *map, entries, stride, cpu_stride };
+                    self.array(array, key, data.origin)
+                }
+                _ => self.lookup(*map, key, data.origin),
+            };
+            self.function.inst_mut(inst).op = op;
         }
         self.insts.push(inst);
+    }
+
+    /// A lookup in any other kind of map.
+    fn lookup(&mut self, map: u32, key: &Arg, origin: u32) -> Op {
+        let map = self.push(origin, Type::I64, Op::MapRef(map));
+        let worker = self.push(origin, Type::I32, Op::WorkerId);
+        let worker = self.push(origin, Type::I64, Op::Unary(UnaryOp::Zext, worker));
+        let args = vec![Arg::Value(map), key.clone(), Arg::Value(worker)];
+        Op::CallRuntime { function: RuntimeFunction::MapLookup, args }
     }
 
     fn layout(&self, map: u32) -> Option<Layout> {

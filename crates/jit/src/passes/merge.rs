@@ -128,6 +128,7 @@ impl Finder<'_> {
         let first = parts.iter().map(|part| part.position).min().unwrap_or(root);
         (first..root).all(|position| match self.op(position) {
             Op::Store { place, .. } => place.alias != alias && place.alias != Alias::Other,
+            Op::CallRuntime { function, .. } => !function.effects().writes.includes(alias),
             op => op.is_pure() || op.is_read_only(),
         })
     }

@@ -160,6 +160,13 @@ impl<'a> Checker<'a> {
             }
             Op::CtxLoad(field) => same(result, field.value_type()),
             Op::CallHelper { args, .. } | Op::CallKfunc { args, .. } => self.check_args(args),
+            Op::CallRuntime { function, args } => {
+                if args.len() != function.arg_count() {
+                    return Err(format!("it takes {} arguments", function.arg_count()));
+                }
+                self.check_each_arg(args)?;
+                same(result, Type::I64)
+            }
             Op::MapLookup { key, .. } => {
                 self.check_args(std::slice::from_ref(key))?;
                 same(result, Type::I64)
@@ -200,6 +207,10 @@ impl<'a> Checker<'a> {
         if args.len() > 5 {
             return Err("a call takes at most five arguments".into());
         }
+        self.check_each_arg(args)
+    }
+
+    fn check_each_arg(&self, args: &[Arg]) -> Outcome {
         args.iter().try_for_each(|arg| match arg {
             Arg::Value(value) => self.all(Some(Type::I64), &[*value]),
             Arg::StackRead(range) | Arg::StackReadWrite(range) => {

@@ -2,6 +2,8 @@
 
 use towpath_bpf::insn::STACK_BYTES;
 
+use super::runtime::RuntimeFunction;
+
 /// An SSA value, defined once: by an instruction or as a block parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Value(pub u32);
@@ -374,6 +376,13 @@ pub enum Op {
         /// Up to five.
         args: Vec<Arg>,
     },
+    /// A function of the runtime, called directly. Stack arguments are addresses.
+    CallRuntime {
+        /// Which.
+        function: RuntimeFunction,
+        /// As many as it takes, at most five if it takes the machine, else six.
+        args: Vec<Arg>,
+    },
     /// A function of this program.
     Call {
         /// Index into the module's functions.
@@ -411,7 +420,11 @@ impl Op {
 
     /// Reads memory but changes nothing: can be dropped when the result is unused.
     pub fn is_read_only(&self) -> bool {
-        matches!(self, Op::Load { .. } | Op::StackLoad(_) | Op::CtxLoad(_))
+        match self {
+            Op::Load { .. } | Op::StackLoad(_) | Op::CtxLoad(_) => true,
+            Op::CallRuntime { function, args: _ } => function.effects().removable,
+            _ => false,
+        }
     }
 
     /// Calls `f` with each operand.
@@ -456,7 +469,9 @@ impl Op {
                 f(new);
             }
             Op::MapLookup { map: _, key } => arg_operand(key, &mut f),
-            Op::CallHelper { id: _, args } | Op::CallKfunc { kfunc: _, args } => {
+            Op::CallHelper { id: _, args }
+            | Op::CallKfunc { kfunc: _, args }
+            | Op::CallRuntime { function: _, args } => {
                 args.iter_mut().for_each(|arg| arg_operand(arg, &mut f));
             }
             Op::Call { function: _, args } => args.iter_mut().for_each(f),

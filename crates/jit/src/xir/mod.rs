@@ -10,9 +10,11 @@ mod build;
 mod cfg;
 mod check;
 mod ir;
+mod runtime;
 mod text;
 
 pub use build::{BuildError, build};
 pub use cfg::Dominators;
 pub use check::{CheckError, check};
 pub use ir::*;
+pub use runtime::{Effects, Reach, RuntimeFunction};

@@ -85,6 +85,10 @@ impl fmt::Display for Op {
                 write!(f, "kfunc #{kfunc}")?;
                 list(f, args, |f, arg| write!(f, "{arg}"))
             }
+            Op::CallRuntime { function, args } => {
+                write!(f, "runtime {}", function.name())?;
+                list(f, args, |f, arg| write!(f, "{arg}"))
+            }
             Op::Call { function, args } => {
                 write!(f, "call f{function}")?;
                 list(f, args, |f, arg| write!(f, "{arg}"))

@@ -65,7 +65,7 @@ pub(super) fn ranges(op: &Op) -> Vec<StackRange> {
     match op {
         Op::StackLoad(range) | Op::StackStore(range, _) => vec![*range],
         Op::MapLookup { key, .. } => arg_range(key).into_iter().collect(),
-        Op::CallHelper { args, .. } | Op::CallKfunc { args, .. } => {
+        Op::CallHelper { args, .. } | Op::CallKfunc { args, .. } | Op::CallRuntime { args, .. } => {
             args.iter().filter_map(arg_range).collect()
         }
         _ => vec![],

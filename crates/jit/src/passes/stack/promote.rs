@@ -123,7 +123,9 @@ impl Promoter<'_> {
             }
             Op::StackStore(range, value) => self.split(*range, *value),
             Op::MapLookup { key, .. } => self.call(inst, std::slice::from_ref(key)),
-            Op::CallHelper { args, .. } | Op::CallKfunc { args, .. } => self.call(inst, args),
+            Op::CallHelper { args, .. }
+            | Op::CallKfunc { args, .. }
+            | Op::CallRuntime { args, .. } => self.call(inst, args),
             _ => self.insts.push(inst),
         }
     }
