@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use towpath_bpf::Linked;
 use towpath_bpf::interp::Resolver;
-use towpath_maps::Map;
+use towpath_maps::{Layout, Map};
 
 use crate::machine_unsafe::Callees;
+use crate::xir::MapMeta;
 
 /// The surroundings of one compilation. Their addresses end up in the code, so everything named
 /// here has to outlive it; [`crate::Program`] keeps the maps alive, the caller the rest.
@@ -31,6 +32,19 @@ impl Environment<'_> {
     /// Address of the value of a map of one entry.
     pub(crate) fn map_value(&self, map: u32) -> u64 {
         self.resolver.map_value(map as usize, 0).unwrap_or(0)
+    }
+
+    /// Address of a part of a map; 0 when the map has no such part.
+    pub(crate) fn map_meta(&self, map: u32, what: MapMeta) -> u64 {
+        let Some(map) = self.maps.get(map as usize) else { return 0 };
+        let part = match what {
+            MapMeta::HashView => map.hash_view().map(|view| std::ptr::from_ref(view) as u64),
+            MapMeta::Handles => match map.layout() {
+                Some(Layout::Handles { base, .. }) => Some(base),
+                _ => None,
+            },
+        };
+        part.unwrap_or(0)
     }
 
     /// The runtime's number of a kfunc; an impossible one when nobody knows it (a weak reference).

@@ -1,11 +1,12 @@
 //! The functions behind [`RuntimeFunction`]: what compiled code calls without a helper's overhead.
 //!
-//! Their arguments need no checks: maps are known when code is made, and the verifier proved that
-//! keys and values are accessible.
+//! Their arguments need no checks: the verifier proved that a map is one of this program and has
+//! the operation, and that keys and values are accessible.
 
 #![expect(unsafe_code, reason = "is called with raw addresses from machine code")]
 
-use towpath_maps::Map;
+use towpath_bpf::Errno;
+use towpath_maps::{HashView, Map};
 
 use crate::machine_unsafe::Callees;
 use crate::xir::RuntimeFunction;
@@ -15,16 +16,25 @@ impl RuntimeFunction {
     pub(crate) fn address(self, _callees: &Callees) -> u64 {
         let function: *const () = match self {
             RuntimeFunction::MapLookup => map_lookup as *const (),
+            RuntimeFunction::MapLookupPercpu => map_lookup_percpu as *const (),
+            RuntimeFunction::MapUpdate => map_update as *const (),
+            RuntimeFunction::MapDelete => map_delete as *const (),
+            RuntimeFunction::MapPush => map_push as *const (),
+            RuntimeFunction::MapPop => map_pop as *const (),
+            RuntimeFunction::MapPeek => map_peek as *const (),
+            RuntimeFunction::HashLookup { words, marks: false } => hash_lookup::<false>(words),
+            RuntimeFunction::HashLookup { words, marks: true } => hash_lookup::<true>(words),
         };
         function as usize as u64
     }
 }
 
-/// The map at an address that the compiler wrote into the code.
+/// The map at an address in a register.
 ///
 /// # Safety
 ///
-/// The program that contains the address keeps the map alive.
+/// The verifier proved that it is a map: one of the program's, which live as long as it does, or
+/// one found in a map of maps, which live until the worker is quiescent.
 unsafe fn map<'a>(address: u64) -> &'a Map {
     // SAFETY: the caller's promise; a map's handle is its address.
     unsafe { &*(address as *const Map) }
@@ -38,15 +48,158 @@ unsafe fn map<'a>(address: u64) -> &'a Map {
 /// while a helper runs; map bytes may be, by other workers, which is the program's own race as it
 /// is in the kernel.
 unsafe fn bytes<'a>(address: u64, len: u32) -> &'a [u8] {
+    if len == 0 {
+        return &[];
+    }
     // SAFETY: the caller's promise.
     unsafe { std::slice::from_raw_parts(address as *const u8, len as usize) }
 }
 
+/// As [`bytes`], to write.
+///
+/// # Safety
+///
+/// As [`bytes`], and the verifier proved them writable.
+unsafe fn bytes_mut<'a>(address: u64, len: u32) -> &'a mut [u8] {
+    if len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts_mut(address as *mut u8, len as usize) }
+}
+
+fn status(result: Result<(), Errno>) -> u64 {
+    match result {
+        Ok(()) => 0,
+        Err(errno) => errno.to_reg(),
+    }
+}
+
 unsafe extern "C" fn map_lookup(map_address: u64, key: u64, worker: u64) -> u64 {
-    // SAFETY: called by compiled code with its own constants and what the verifier proved.
+    // SAFETY: called by compiled code with what the verifier proved.
     let (map, key) = unsafe {
         let map = map(map_address);
         (map, bytes(key, map.key_size()))
     };
     map.lookup(worker as usize, key).map_or(0, |value| value.as_ptr() as u64)
+}
+
+unsafe extern "C" fn map_lookup_percpu(map_address: u64, key: u64, cpu: u64) -> u64 {
+    // SAFETY: called by compiled code with what the verifier proved.
+    let (map, key) = unsafe {
+        let map = map(map_address);
+        (map, bytes(key, map.key_size()))
+    };
+    map.lookup_percpu(key, cpu as u32).map_or(0, |value| value.as_ptr() as u64)
+}
+
+unsafe extern "C" fn map_update(
+    map_address: u64,
+    key: u64,
+    value: u64,
+    flags: u64,
+    worker: u64,
+) -> u64 {
+    // SAFETY: called by compiled code with what the verifier proved.
+    let (map, key, value) = unsafe {
+        let map = map(map_address);
+        (map, bytes(key, map.key_size()), bytes(value, map.value_size()))
+    };
+    status(map.update(worker as usize, key, value, flags))
+}
+
+unsafe extern "C" fn map_delete(map_address: u64, key: u64, worker: u64) -> u64 {
+    // SAFETY: called by compiled code with what the verifier proved.
+    let (map, key) = unsafe {
+        let map = map(map_address);
+        (map, bytes(key, map.key_size()))
+    };
+    status(map.delete(worker as usize, key))
+}
+
+unsafe extern "C" fn map_push(map_address: u64, value: u64, flags: u64) -> u64 {
+    // SAFETY: called by compiled code with what the verifier proved.
+    let (map, value) = unsafe {
+        let map = map(map_address);
+        (map, bytes(value, map.value_size()))
+    };
+    status(map.push(value, flags))
+}
+
+unsafe extern "C" fn map_pop(map_address: u64, value: u64) -> u64 {
+    // SAFETY: called by compiled code with what the verifier proved.
+    let (map, value) = unsafe {
+        let map = map(map_address);
+        (map, bytes_mut(value, map.value_size()))
+    };
+    status(map.pop(value))
+}
+
+unsafe extern "C" fn map_peek(map_address: u64, value: u64) -> u64 {
+    // SAFETY: called by compiled code with what the verifier proved.
+    let (map, value) = unsafe {
+        let map = map(map_address);
+        (map, bytes_mut(value, map.value_size()))
+    };
+    status(map.peek(value))
+}
+
+/// The lookup for keys of so many words.
+fn hash_lookup<const MARKS: bool>(words: u8) -> *const () {
+    match words {
+        1 => hash_lookup_1::<MARKS> as *const (),
+        2 => hash_lookup_2::<MARKS> as *const (),
+        3 => hash_lookup_3::<MARKS> as *const (),
+        4 => hash_lookup_4::<MARKS> as *const (),
+        _ => hash_lookup_5::<MARKS> as *const (),
+    }
+}
+
+/// A table's view, by the address that the compiler wrote into the code.
+///
+/// # Safety
+///
+/// The program that contains the address keeps its map alive.
+#[inline(always)]
+unsafe fn view<'a>(address: u64) -> &'a HashView {
+    // SAFETY: the caller's promise.
+    unsafe { &*(address as *const HashView) }
+}
+
+unsafe extern "C" fn hash_lookup_1<const MARKS: bool>(table: u64, a: u64) -> u64 {
+    // SAFETY: called by compiled code.
+    unsafe { view(table) }.lookup::<1, MARKS>([a])
+}
+
+unsafe extern "C" fn hash_lookup_2<const MARKS: bool>(table: u64, a: u64, b: u64) -> u64 {
+    // SAFETY: called by compiled code.
+    unsafe { view(table) }.lookup::<2, MARKS>([a, b])
+}
+
+unsafe extern "C" fn hash_lookup_3<const MARKS: bool>(table: u64, a: u64, b: u64, c: u64) -> u64 {
+    // SAFETY: called by compiled code.
+    unsafe { view(table) }.lookup::<3, MARKS>([a, b, c])
+}
+
+unsafe extern "C" fn hash_lookup_4<const MARKS: bool>(
+    table: u64,
+    a: u64,
+    b: u64,
+    c: u64,
+    d: u64,
+) -> u64 {
+    // SAFETY: called by compiled code.
+    unsafe { view(table) }.lookup::<4, MARKS>([a, b, c, d])
+}
+
+unsafe extern "C" fn hash_lookup_5<const MARKS: bool>(
+    table: u64,
+    a: u64,
+    b: u64,
+    c: u64,
+    d: u64,
+    e: u64,
+) -> u64 {
+    // SAFETY: called by compiled code.
+    unsafe { view(table) }.lookup::<5, MARKS>([a, b, c, d, e])
 }

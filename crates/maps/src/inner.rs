@@ -17,6 +17,7 @@ use crate::check::same_shape;
 use crate::fields::Fields;
 use crate::flags::BPF_ANY;
 use crate::hash::HashTable;
+use crate::layout::Layout;
 use crate::map::Map;
 use crate::memory::Region;
 use crate::prog_array::number;
@@ -68,6 +69,15 @@ impl MapOfMaps {
             writer: Mutex::default(),
             domain: domain.clone(),
         })
+    }
+
+    pub(crate) fn layout(&self) -> Option<Layout> {
+        match &self.slots {
+            Slots::Array { words, entries } => {
+                Some(Layout::Handles { base: words.base(), entries: *entries })
+            }
+            Slots::Hash(_) => None,
+        }
     }
 
     /// Puts a map into a slot. `EINVAL` when it isn't shaped like the template.

@@ -25,6 +25,14 @@ pub enum Layout {
         /// Number of slots.
         entries: u32,
     },
+    /// ARRAY_OF_MAPS: slot `i` is the 64-bit handle of a map at `base + 8 * i`, 0 when empty. What
+    /// was read with acquire order stays a map until the worker is quiescent.
+    Handles {
+        /// Address of the first slot.
+        base: u64,
+        /// Number of slots.
+        entries: u32,
+    },
     /// HASH, LRU_HASH and their per-CPU forms. A link (a bucket's head, an element's first word)
     /// is a 32-bit index of an element plus one, 0 at the end of the chain.
     Hash {

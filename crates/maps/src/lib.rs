@@ -7,7 +7,7 @@
 //!   keep the address of a value until it returns, and a compiler may build addresses into code.
 //! - **Readers take no lock.** Writers lock one bucket; what they unlink is reused only after every
 //!   worker has been quiescent once ([`qsbr`]).
-//! - **All `unsafe` is in `memory_unsafe`.** Everything above it works on offsets into a region.
+//! - **All `unsafe` is in files named for it.** Everything but them works on offsets into a region.
 //!
 //! ```text
 //! Map::create(&MapDef, &CreateOptions) -> Arc<Map>     one map
@@ -76,6 +76,8 @@ pub use access::Access;
 pub use arena::Arena;
 pub use environment::{AnyEnvironment, Environment};
 pub use error::MapError;
+#[cfg(not(loom))]
+pub use hash::view_unsafe::{HashView, KEY_WORDS_MAX};
 pub use layout::Layout;
 pub use map::{CreateOptions, Map};
 pub use qsbr::Domain;

@@ -18,6 +18,8 @@ use crate::error::MapError;
 use crate::fields::{Field, Fields, ReleaseField};
 use crate::flags::BPF_F_RDONLY_PROG;
 use crate::hash::HashTable;
+#[cfg(not(loom))]
+use crate::hash::view_unsafe::{HashView, KEY_WORDS_MAX};
 use crate::inner::MapOfMaps;
 use crate::layout::Layout;
 use crate::lpm::LpmTrie;
@@ -316,6 +318,19 @@ impl Map {
             Storage::Array(array) => Some(array.layout()),
             Storage::Hash(table) => Some(table.layout()),
             Storage::Programs(programs) => Some(programs.layout()),
+            Storage::Inner(maps) => maps.layout(),
+            _ => None,
+        }
+    }
+
+    /// For look-ups by words in a HASH, LRU_HASH or per-CPU one; `None` when its keys have more
+    /// than [`KEY_WORDS_MAX`](crate::KEY_WORDS_MAX) words, or are hashed as the kernel does
+    /// (`BPF_F_ZERO_SEED`).
+    #[cfg(not(loom))]
+    pub fn hash_view(&self) -> Option<&HashView> {
+        let fits = self.def.key_size as usize <= KEY_WORDS_MAX * 8;
+        match &self.storage {
+            Storage::Hash(table) if fits => table.view(),
             _ => None,
         }
     }

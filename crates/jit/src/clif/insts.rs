@@ -38,7 +38,10 @@ impl Lowering<'_, '_> {
             }
             Op::CtxLoad(field) => Some(self.ctx_load(*field)),
             Op::WorkerId => Some(self.machine_field(types::I32, offset_of!(Machine, worker))),
-            Op::MapRef(_) | Op::MapValueAddr { .. } | Op::FunctionRef(_) => self.address(&data.op),
+            Op::MapRef(_)
+            | Op::MapValueAddr { .. }
+            | Op::MapMetaAddr { .. }
+            | Op::FunctionRef(_) => self.address(&data.op),
             Op::MapLookup { .. }
             | Op::CallHelper { .. }
             | Op::CallKfunc { .. }
@@ -150,6 +153,9 @@ impl Lowering<'_, '_> {
             Op::MapValueAddr { map, offset } => {
                 let base = self.environment.map_value(*map);
                 Some(self.iconst(base.wrapping_add(u64::from(*offset))))
+            }
+            Op::MapMetaAddr { map, what } => {
+                Some(self.iconst(self.environment.map_meta(*map, *what)))
             }
             // Programs only hand it to helpers, which know it by the interpreter's name for it.
             Op::FunctionRef(function) => {

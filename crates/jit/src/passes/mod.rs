@@ -51,9 +51,9 @@ pub const PASSES: &[Pass] = &[
     },
     DEAD,
     Pass {
-        name: "map-lookups",
-        summary: "lookups in arrays become arithmetic",
-        run: maps::inline_lookups,
+        name: "maps",
+        summary: "map operations become arithmetic or direct calls with keys in registers",
+        run: maps::lower,
     },
     Pass { name: "stack-promote", summary: "stack bytes become SSA values", run: stack::promote },
     PARAMS,

@@ -172,9 +172,11 @@ impl<'a> Checker<'a> {
                 same(result, Type::I64)
             }
             Op::Call { function, args } => self.check_call(*function, args),
-            Op::MapRef(_) | Op::MapValueAddr { .. } | Op::FunctionRef(_) | Op::StackAddr(_) => {
-                same(result, Type::I64)
-            }
+            Op::MapRef(_)
+            | Op::MapValueAddr { .. }
+            | Op::MapMetaAddr { .. }
+            | Op::FunctionRef(_)
+            | Op::StackAddr(_) => same(result, Type::I64),
             Op::WorkerId => same(result, Type::I32),
             Op::Const(value) => match result {
                 Some(ty) if *value & !ty.mask() == 0 => Ok(()),

@@ -283,6 +283,15 @@ impl CtxField {
     }
 }
 
+/// Parts of a map that code refers to. Their addresses differ from process to process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MapMeta {
+    /// `towpath_maps::HashView` of a hash table.
+    HashView,
+    /// The handles in an array of maps.
+    Handles,
+}
+
 /// What an instruction does. Operands come first to last as the text form prints them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Op {
@@ -355,6 +364,13 @@ pub enum Op {
         /// Byte offset in the value.
         offset: u32,
     },
+    /// The address of a part of a map that is not its values.
+    MapMetaAddr {
+        /// Map index.
+        map: u32,
+        /// Which part.
+        what: MapMeta,
+    },
     /// `bpf_map_lookup_elem` on a map known at compile time: address of the value or 0.
     MapLookup {
         /// Map index.
@@ -400,8 +416,8 @@ impl Op {
     /// Can be dropped when the result is unused, and merged with an equal one that dominates it.
     pub fn is_pure(&self) -> bool {
         use Op::{
-            Binary, Compare, Const, FunctionRef, MapRef, MapValueAddr, Select, StackAddr, Unary,
-            WorkerId,
+            Binary, Compare, Const, FunctionRef, MapMetaAddr, MapRef, MapValueAddr, Select,
+            StackAddr, Unary, WorkerId,
         };
         matches!(
             self,
@@ -413,6 +429,7 @@ impl Op {
                 | StackAddr(_)
                 | MapRef(_)
                 | MapValueAddr { .. }
+                | MapMetaAddr { .. }
                 | FunctionRef(_)
                 | WorkerId
         )
@@ -444,6 +461,7 @@ impl Op {
             | Op::StackAddr(_)
             | Op::MapRef(_)
             | Op::MapValueAddr { .. }
+            | Op::MapMetaAddr { .. }
             | Op::FunctionRef(_)
             | Op::WorkerId => {}
             Op::Unary(_, a) | Op::StackStore(_, a) => f(a),

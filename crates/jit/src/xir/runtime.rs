@@ -9,8 +9,28 @@ use super::ir::Alias;
 /// variant's documentation. None of them moves the packet or changes a field of the context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RuntimeFunction {
-    /// `(map, key address, worker)`: address of the value or 0.
+    /// `(map, key address, worker)`: `bpf_map_lookup_elem`.
     MapLookup,
+    /// `(map, key address, cpu)`: `bpf_map_lookup_percpu_elem`.
+    MapLookupPercpu,
+    /// `(map, key address, value address, flags, worker)`: `bpf_map_update_elem`.
+    MapUpdate,
+    /// `(map, key address, worker)`: `bpf_map_delete_elem`.
+    MapDelete,
+    /// `(map, value address, flags)`: `bpf_map_push_elem`.
+    MapPush,
+    /// `(map, value address)`: `bpf_map_pop_elem`.
+    MapPop,
+    /// `(map, value address)`: `bpf_map_peek_elem`.
+    MapPeek,
+    /// `(view, words of the key)`: the address of a value in a hash table (of CPU 0, for per-CPU
+    /// kinds) or 0.
+    HashLookup {
+        /// Words of a key, 1 to [`towpath_maps::KEY_WORDS_MAX`].
+        words: u8,
+        /// The element counts as used (LRU kinds).
+        marks: bool,
+    },
 }
 
 /// Memory beside its own bookkeeping that a function reaches through its arguments.
@@ -63,25 +83,52 @@ impl Reach {
 impl RuntimeFunction {
     /// What calling it may do.
     pub const fn effects(self) -> Effects {
+        use RuntimeFunction::{
+            HashLookup, MapDelete, MapLookup, MapLookupPercpu, MapPeek, MapPop, MapPush, MapUpdate,
+        };
+        let reading = Effects::reading(Reach::Arguments);
         match self {
-            // It marks elements of LRU maps as used.
-            RuntimeFunction::MapLookup => {
-                Effects { removable: false, ..Effects::reading(Reach::Arguments) }
+            // Lookups mark elements of LRU maps as used.
+            MapLookup | MapLookupPercpu => Effects { removable: false, ..reading },
+            HashLookup { words: _, marks } => {
+                Effects { removable: !marks, ..Effects::reading(Reach::Nothing) }
             }
+            // Per-CPU values are written in place; what values owned is given up in place.
+            MapUpdate | MapDelete => {
+                Effects { writes: Reach::MapValues, removable: false, ..reading }
+            }
+            MapPush => Effects { removable: false, ..reading },
+            MapPop | MapPeek => Effects { writes: Reach::Arguments, removable: false, ..reading },
         }
     }
 
     /// What the text form and symbols call it.
     pub fn name(self) -> String {
-        match self {
-            RuntimeFunction::MapLookup => "map_lookup".into(),
-        }
+        let name = match self {
+            RuntimeFunction::MapLookup => "map_lookup",
+            RuntimeFunction::MapLookupPercpu => "map_lookup_percpu",
+            RuntimeFunction::MapUpdate => "map_update",
+            RuntimeFunction::MapDelete => "map_delete",
+            RuntimeFunction::MapPush => "map_push",
+            RuntimeFunction::MapPop => "map_pop",
+            RuntimeFunction::MapPeek => "map_peek",
+            RuntimeFunction::HashLookup { words, marks } => {
+                return format!("{}_lookup_{words}", if marks { "lru" } else { "hash" });
+            }
+        };
+        name.into()
     }
 
-    /// Number of its arguments.
+    /// Number of its arguments, the machine not counted.
     pub const fn arg_count(self) -> usize {
+        use RuntimeFunction::{
+            HashLookup, MapDelete, MapLookup, MapLookupPercpu, MapPeek, MapPop, MapPush, MapUpdate,
+        };
         match self {
-            RuntimeFunction::MapLookup => 3,
+            MapPop | MapPeek => 2,
+            MapLookup | MapLookupPercpu | MapDelete | MapPush => 3,
+            MapUpdate => 5,
+            HashLookup { words, .. } => words as usize + 1,
         }
     }
 }

@@ -76,6 +76,7 @@ impl fmt::Display for Op {
             Op::StoreRelease { place, value } => write!(f, "store.release.{place}, {value}"),
             Op::MapRef(map) => write!(f, "map #{map}"),
             Op::MapValueAddr { map, offset } => write!(f, "addr map #{map}[{offset}]"),
+            Op::MapMetaAddr { map, what } => write!(f, "addr {} of map #{map}", lower(what)),
             Op::MapLookup { map, key } => write!(f, "lookup map #{map}, {key}"),
             Op::CallHelper { id, args } => {
                 write!(f, "helper #{id}")?;

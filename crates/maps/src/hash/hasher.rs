@@ -57,6 +57,25 @@ fn seeded([first, second]: [u64; 2], key: &[u8]) -> u32 {
     (mixed ^ (mixed >> 32)) as u32
 }
 
+/// As [`seeded`], for a key of `size` bytes given as words, the last one filled up with zeroes.
+#[inline(always)]
+pub(crate) fn seeded_words<const WORDS: usize>(
+    [first, second]: [u64; 2],
+    size: u32,
+    key: [u64; WORDS],
+) -> u32 {
+    let mut state = first ^ u64::from(size);
+    let (pairs, rest) = key.as_chunks::<2>();
+    for [low, high] in pairs {
+        state = fold(state ^ low, second ^ high);
+    }
+    for low in rest {
+        state = fold(state ^ low, second);
+    }
+    let mixed = fold(state, second ^ GOLDEN);
+    (mixed ^ (mixed >> 32)) as u32
+}
+
 /// 2^64 divided by the golden ratio, odd: a multiplier with well spread bits.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 

@@ -9,6 +9,8 @@ mod hasher;
 mod lru;
 pub(crate) mod pool;
 mod table;
+#[cfg(not(loom))]
+pub(crate) mod view_unsafe;
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -30,6 +32,8 @@ use crate::user::Value;
 pub(crate) use hasher::{Hasher, jhash};
 use pool::{HEADER_BYTES, NIL, header};
 use table::{Bucket, Table};
+#[cfg(not(loom))]
+use view_unsafe::HashView;
 
 /// A hash table of any of the four kinds.
 #[doc(alias = "BPF_MAP_TYPE_HASH")]
@@ -48,6 +52,8 @@ pub(crate) struct HashTable {
     percpu: Option<PerCpu>,
     fields: Fields,
     access: Access,
+    #[cfg(not(loom))]
+    view: Option<HashView>,
 }
 
 /// A row of values for each CPU, by element index.
@@ -78,20 +84,18 @@ impl HashTable {
         let spare = spare_elements(def.max_entries, element_bytes, domain.workers());
         let elements = def.max_entries.checked_add(spare).ok_or(Errno::E2BIG)?;
         let percpu = is_percpu.then(|| PerCpu::new(elements, value_size, domain.workers()));
+        let percpu = percpu.transpose()?;
+        let domain = domain.clone();
+        let table = Table::new(def.max_entries, elements, key_size, value_bytes, hasher, domain)?;
         Ok(HashTable {
-            table: Table::new(
-                def.max_entries,
-                elements,
-                key_size,
-                value_bytes,
-                hasher,
-                domain.clone(),
-            )?,
+            #[cfg(not(loom))]
+            view: view(&table, percpu.as_ref()),
+            table,
             count: AtomicU32::new(0),
             max_entries: def.max_entries,
             value_size,
             lru: is_lru.then(lru::Clock::default),
-            percpu: percpu.transpose()?,
+            percpu,
             fields,
             access: Access::of_programs(def.flags),
         })
@@ -111,6 +115,12 @@ impl HashTable {
             seed: self.table.hasher.seed(),
             reuses: pool.reuses_address(),
         }
+    }
+
+    /// For look-ups by words; `None` when the hash is the kernel's.
+    #[cfg(not(loom))]
+    pub(crate) fn view(&self) -> Option<&HashView> {
+        self.view.as_ref()
     }
 
     fn hash(&self, key: &[u8]) -> u32 {
@@ -398,6 +408,27 @@ impl PerCpu {
     fn offset(&self, element: u32, cpu: usize) -> usize {
         cpu * self.cpu_stride + element as usize * self.stride
     }
+}
+
+#[cfg(not(loom))]
+fn view(table: &Table, percpu: Option<&PerCpu>) -> Option<HashView> {
+    let elements = table.pool.region.base();
+    let stride = u32::try_from(table.pool.stride).ok()?;
+    let (values, value_stride) = match percpu {
+        Some(rows) => (rows.region.base(), u32::try_from(rows.stride).ok()?),
+        None => (elements + table.value_offset(0) as u64, stride),
+    };
+    Some(HashView {
+        buckets: table.buckets.base(),
+        elements,
+        values,
+        reuses: table.pool.reuses_address(),
+        seed: table.hasher.seed()?,
+        mask: table.mask,
+        stride,
+        value_stride,
+        key_size: table.key_size as u32,
+    })
 }
 
 /// What an update brings.

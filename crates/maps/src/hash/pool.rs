@@ -52,8 +52,9 @@ pub(crate) struct Pool {
     /// First element that was never used; past `elements` when there is none.
     untouched: AtomicU32,
     shards: Box<[Shard]>,
-    /// How often an element was reused while a reader might stand on it.
-    reuses: AtomicU64,
+    /// How often an element was reused while a reader might stand on it. Apart, because its
+    /// address is in compiled code.
+    reuses: Box<AtomicU64>,
     domain: Arc<Domain>,
 }
 
@@ -101,7 +102,7 @@ impl Pool {
             elements,
             untouched: AtomicU32::new(0),
             shards: (0..=domain.workers()).map(|_| Shard::default()).collect(),
-            reuses: AtomicU64::new(0),
+            reuses: Box::new(AtomicU64::new(0)),
             domain,
         })
     }
@@ -140,7 +141,7 @@ impl Pool {
 
     /// Address of that number.
     pub(crate) fn reuses_address(&self) -> u64 {
-        std::ptr::from_ref(&self.reuses) as u64
+        std::ptr::from_ref(&*self.reuses) as u64
     }
 
     /// An element for `worker` (any other number: a user thread). `None` only when all are linked.

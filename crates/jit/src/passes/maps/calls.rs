@@ -1,0 +1,30 @@
+//! Helpers on maps: direct calls of the map's own functions.
+//!
+//! A map in a register is the address of that map, whichever it is: the verifier proved that it is
+//! one, of a kind that has the operation, and that key and value are accessible.
+
+use towpath_bpf::proto::id;
+
+use super::{Lowering, call};
+use crate::xir::{Arg, Op, RuntimeFunction};
+
+impl Lowering<'_> {
+    /// What a helper call becomes, if it is one on a map.
+    pub(super) fn helper(&mut self, helper: u32, args: &[Arg]) -> Option<Op> {
+        let function = match helper {
+            id::MAP_LOOKUP_ELEM => RuntimeFunction::MapLookup,
+            id::MAP_LOOKUP_PERCPU_ELEM => RuntimeFunction::MapLookupPercpu,
+            id::MAP_UPDATE_ELEM => RuntimeFunction::MapUpdate,
+            id::MAP_DELETE_ELEM => RuntimeFunction::MapDelete,
+            id::MAP_PUSH_ELEM => RuntimeFunction::MapPush,
+            id::MAP_POP_ELEM => RuntimeFunction::MapPop,
+            id::MAP_PEEK_ELEM => RuntimeFunction::MapPeek,
+            _ => return None,
+        };
+        let mut args = args.to_vec();
+        if args.len() < function.arg_count() {
+            args.push(self.worker());
+        }
+        (args.len() == function.arg_count()).then(|| call(function, args))
+    }
+}

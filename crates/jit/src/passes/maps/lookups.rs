@@ -1,0 +1,115 @@
+//! `bpf_map_lookup_elem` on maps known at compile time.
+
+use towpath_bpf::MapDef;
+use towpath_bpf::program::MapType;
+use towpath_maps::Layout;
+
+use super::{Lowering, call};
+use crate::xir::{
+    Alias, Arg, BinaryOp, Cond, MapMeta, Op, Place, RuntimeFunction, Type, Value, Width,
+};
+
+/// What is constant about an array.
+#[derive(Clone, Copy)]
+struct Array {
+    map: u32,
+    entries: u32,
+    /// Bytes from value to value.
+    stride: u64,
+    /// Bytes from CPU to CPU; 0 when all share the values.
+    cpu_stride: u64,
+}
+
+impl Lowering<'_> {
+    pub(super) fn lookup(&mut self, map: u32, key: &Arg) -> Op {
+        match self.layout(map) {
+            Some(Layout::Array { base: _, entries, stride, cpu_stride }) => {
+                self.array(Array { map, entries, stride, cpu_stride }, key)
+            }
+            Some(Layout::Handles { base: _, entries }) => self.handle(map, entries, key),
+            Some(Layout::Hash { percpu, .. }) => self.hash(map, key, percpu.map(|(_, _, cpu)| cpu)),
+            _ => self.generic(map, key),
+        }
+    }
+
+    fn layout(&self, map: u32) -> Option<Layout> {
+        let def: &MapDef = self.context.program.linked().maps.get(map as usize)?;
+        let layout = self.context.maps.get(map as usize)?.layout()?;
+        let is_array = !matches!(layout, Layout::Hash { .. });
+        (!is_array || def.key_size == 4).then_some(layout)
+    }
+
+    /// `index < entries ? base + index * stride + worker * cpu_stride : 0`
+    fn array(&mut self, array: Array, key: &Arg) -> Op {
+        let Array { map, entries, stride, cpu_stride } = array;
+        let (index, inside) = self.index(key, entries);
+        let first = self.value(Type::I64, Op::MapValueAddr { map, offset: 0 });
+        let mut address = self.scaled(index, stride, first);
+        if cpu_stride > 0 {
+            let worker = self.value(Type::I32, Op::WorkerId);
+            address = self.scaled(worker, cpu_stride, address);
+        }
+        let null = self.constant(Type::I64, 0);
+        Op::Select(inside, address, null)
+    }
+
+    /// `index < entries ? *(base + index * 8) : 0`: the inner map at an index. Outside, slot 0 is
+    /// read in vain.
+    fn handle(&mut self, map: u32, entries: u32, key: &Arg) -> Op {
+        let (index, inside) = self.index(key, entries);
+        let zero = self.constant(Type::I32, 0);
+        let index = self.value(Type::I32, Op::Select(inside, index, zero));
+        let what = MapMeta::Handles;
+        let first = self.value(Type::I64, Op::MapMetaAddr { map, what });
+        let base = self.scaled(index, 8, first);
+        let place = Place { base, offset: 0, width: Width::W64, alias: Alias::MapMeta(map) };
+        let handle = self.value(Type::I64, Op::LoadAcquire(place));
+        let null = self.constant(Type::I64, 0);
+        Op::Select(inside, handle, null)
+    }
+
+    /// A 32-bit key, and whether it is below `entries`.
+    fn index(&mut self, key: &Arg, entries: u32) -> (Value, Value) {
+        let index = self.load_part(key, 0, Width::W32);
+        let limit = self.constant(Type::I32, entries.into());
+        let inside = self.value(Type::I32, Op::Compare(Cond::Ult, index, limit));
+        (index, inside)
+    }
+
+    /// A call with the key's words; for per-CPU kinds the value is so many bytes further for each
+    /// worker.
+    fn hash(&mut self, map: u32, key: &Arg, cpu_stride: Option<u64>) -> Op {
+        let known = self.context.maps.get(map as usize);
+        let Some(key_size) = known.and_then(|map| Some((map.hash_view()?, map.key_size()))) else {
+            return self.generic(map, key);
+        };
+        let kind = self.kind(map);
+        let marks = matches!(kind, Some(MapType::LruHash | MapType::LruPercpuHash));
+        let what = MapMeta::HashView;
+        let view = self.value(Type::I64, Op::MapMetaAddr { map, what });
+        let key = self.words(key, key_size.1);
+        let function = RuntimeFunction::HashLookup { words: key.len() as u8, marks };
+        let args = std::iter::once(view).chain(key).map(Arg::Value).collect();
+        let Some(cpu_stride) = cpu_stride else { return call(function, args) };
+        let first = self.value(Type::I64, call(function, args));
+        let worker = self.value(Type::I32, Op::WorkerId);
+        let address = self.scaled(worker, cpu_stride, first);
+        let null = self.constant(Type::I64, 0);
+        let found = self.value(Type::I32, Op::Compare(Cond::Ne, first, null));
+        Op::Select(found, address, null)
+    }
+
+    fn generic(&mut self, map: u32, key: &Arg) -> Op {
+        let map = self.value(Type::I64, Op::MapRef(map));
+        let args = vec![Arg::Value(map), key.clone(), self.worker()];
+        call(RuntimeFunction::MapLookup, args)
+    }
+
+    /// `base + index * stride`
+    fn scaled(&mut self, index: Value, stride: u64, base: Value) -> Value {
+        let wide = self.zext(index);
+        let stride = self.constant(Type::I64, stride);
+        let offset = self.value(Type::I64, Op::Binary(BinaryOp::Mul, wide, stride));
+        self.value(Type::I64, Op::Binary(BinaryOp::Add, base, offset))
+    }
+}
