@@ -1,16 +1,17 @@
-//! The same packets through the kernel and through the interpreter: what each run left behind.
+//! The same packets through the kernel and through a program of ours: what each run left behind.
 
+mod contents;
 mod fill;
-
-use std::collections::BTreeMap;
+mod trace;
 
 use towpath_bpf::Linked;
-use towpath_bpf::program::MapType;
-use towpath_kernel::{KernelMap, KernelProgram, MapSet, TestRun};
-use towpath_maps::Map;
+use towpath_kernel::{KernelProgram, MapSet, TestRun};
 use towpath_xdp::{Frame, LoadOptions, Program, Worker};
 
 use crate::random::Random;
+
+pub use contents::{Contents, contents, kernel_contents};
+pub use trace::{Trace, depends_on_surroundings};
 
 /// What one run left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,23 +118,8 @@ impl<'k> Pair<'k> {
         if self.volatile {
             return None;
         }
-        if ours.retval != kernel.retval {
-            return mismatch("verdict", kernel.retval.to_string(), ours.retval.to_string());
-        }
-        let bounds = |o: &Outcome| (o.meta_bytes, o.linear_end, o.data.len());
-        if bounds(&ours) != bounds(kernel) {
-            let text = |o: &Outcome| {
-                let (meta, linear, all) = bounds(o);
-                format!("{meta} metadata, linear part ends at {linear}, {all} in all")
-            };
-            return mismatch("bounds", text(kernel), text(&ours));
-        }
-        let at = ours.data.iter().zip(&kernel.data).position(|(a, b)| a != b)?;
-        let text = |data: &[u8]| {
-            let end = (at + 16).min(data.len());
-            format!("at byte {at}: {:02x?}", &data[at..end])
-        };
-        mismatch("bytes", text(&kernel.data), text(&ours.data))
+        let (kind, kernel, ours) = trace::difference(kernel, &ours)?;
+        mismatch(kind, kernel, ours)
     }
 
     /// Puts the same elements into the maps of both sides (`fill`).
@@ -166,41 +152,18 @@ impl<'k> Pair<'k> {
             else {
                 continue;
             };
-            if theirs_now == ours_now {
+            let Some((kernel, ours_text)) = contents::difference(&theirs_now, &ours_now) else {
                 continue;
-            }
-            let keys = theirs_now.keys().chain(ours_now.keys());
-            let key = keys.into_iter().find(|key| theirs_now.get(*key) != ours_now.get(*key))?;
-            let text = |value: Option<&Vec<u8>>| match value {
-                Some(value) => format!("key {key:02x?}: {value:02x?}"),
-                None => format!("key {key:02x?}: not there"),
             };
             return Some(Mismatch {
                 kind: format!("map {}", ours.name()),
                 packet,
-                kernel: text(theirs_now.get(key)),
-                ours: text(ours_now.get(key)),
+                kernel,
+                ours: ours_text,
             });
         }
         None
     }
-}
-
-/// Whether a program's results depend on stack it never wrote: two runs of ours over another
-/// filling of it differ. (A 4-byte store lets the kernel take 8 bytes for written.)
-pub fn reads_unwritten_stack(linked: &Linked, options: &LoadOptions, packets: &[Vec<u8>]) -> bool {
-    let run = |filling: u8| {
-        let program = Program::from_linked(linked.clone(), options).ok()?;
-        let mut worker = program.worker(0);
-        let mut outcomes = Vec::new();
-        for packet in packets {
-            worker.fill_stack(filling);
-            outcomes.push(run_frame(&program, &mut worker, packet));
-        }
-        let maps: Vec<_> = program.maps().maps().iter().map(|map| contents(map)).collect();
-        Some((outcomes, maps))
-    };
-    run(0) != run(0xa5)
 }
 
 fn run_frame(program: &Program, worker: &mut Worker, packet: &[u8]) -> Result<Outcome, String> {
@@ -210,77 +173,6 @@ fn run_frame(program: &Program, worker: &mut Worker, packet: &[u8]) -> Result<Ou
     let (meta_bytes, linear_end) = (metadata.len(), metadata.len() + frame.linear_len());
     let data = [metadata, frame.to_vec()].concat();
     Ok(Outcome { retval: verdict.returned, data, meta_bytes, linear_end })
-}
-
-/// A map's elements in an order of their own.
-type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
-
-/// Whether a map's elements mean the same on both sides (and not a descriptor, an id, a socket).
-fn is_comparable(kind: MapType) -> bool {
-    matches!(
-        kind,
-        MapType::Hash
-            | MapType::Array
-            | MapType::PercpuHash
-            | MapType::PercpuArray
-            | MapType::LruHash
-            | MapType::LruPercpuHash
-            | MapType::LpmTrie
-            | MapType::Queue
-            | MapType::Stack
-    )
-}
-
-/// What the kernel holds in a map.
-pub fn kernel_contents(map: &KernelMap) -> Option<Contents> {
-    if !is_comparable(map.kind()) {
-        return None;
-    }
-    if matches!(map.kind(), MapType::Queue | MapType::Stack) {
-        return Some(map.lookup(&[]).ok().map(|value| (Vec::new(), value)).into_iter().collect());
-    }
-    let entries = map.entries(ENTRIES_MAX).ok()?;
-    let percpu = is_percpu(map.kind());
-    let folded = |value: Vec<u8>| {
-        let count = if percpu { value.len() / map.cpu_value_bytes() } else { 1 };
-        let values: Vec<&[u8]> = value.chunks(value.len() / count.max(1)).collect();
-        if percpu { fold(&values) } else { value.clone() }
-    };
-    Some(entries.into_iter().map(|(key, value)| (key, folded(value))).collect())
-}
-
-/// What our map holds.
-pub fn contents(map: &Map) -> Option<Contents> {
-    if !is_comparable(map.kind()) {
-        return None;
-    }
-    let user = map.user();
-    if matches!(map.kind(), MapType::Queue | MapType::Stack) {
-        let head = user.lookup(&[], 0).ok().map(|value| (Vec::new(), value.bytes().to_vec()));
-        return Some(head.into_iter().collect());
-    }
-    let folded = |value: &towpath_maps::Value| {
-        if map.is_percpu() { fold(&value.cpus()) } else { value.bytes().to_vec() }
-    };
-    Some(user.entries().take(ENTRIES_MAX).map(|(key, value)| (key, folded(&value))).collect())
-}
-
-fn is_percpu(kind: MapType) -> bool {
-    matches!(kind, MapType::PercpuHash | MapType::PercpuArray | MapType::LruPercpuHash)
-}
-
-/// All CPUs' values as one: the sum of their 64-bit words, as a run may happen on any CPU.
-fn fold(values: &[&[u8]]) -> Vec<u8> {
-    let words = values.iter().map(|value| value.len().div_ceil(8)).max().unwrap_or(0);
-    let mut sums = vec![0u64; words];
-    for value in values {
-        for (sum, word) in sums.iter_mut().zip(value.chunks(8)) {
-            let mut bytes = [0; 8];
-            bytes[..word.len()].copy_from_slice(word);
-            *sum = sum.wrapping_add(u64::from_le_bytes(bytes));
-        }
-    }
-    sums.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
 /// Whether a program asks for something that differs from run to run.
@@ -293,6 +185,3 @@ const VOLATILE_HELPERS: &[i32] = &[
     5, 7, 8, 14, 15, 16, 17, 22, 35, 42, 55, 80, 112, 113, 114, 115, 118, 120, 123, 125, 141, 148,
     153, 154, 158, 160, 165, 175, 176, 208,
 ];
-
-/// Elements compared of one map.
-const ENTRIES_MAX: usize = 100_000;

@@ -6,7 +6,7 @@
 
 use towpath_kernel::{Kernel, isolate_network};
 use towpath_tests::compare::{self, Budget, ObjectBudget, Report};
-use towpath_xdp::Exec;
+use towpath_tests::ways::Way;
 
 /// How many random programs `cargo test` generates; `TOWPATH_PARITY_PROGRAMS` asks for more.
 const PROGRAMS_DEFAULT: u64 = 1000;
@@ -38,8 +38,7 @@ fn verifier_tables() {
 
 #[test]
 fn object_files() {
-    let budget =
-        ObjectBudget { packets: 40, only: String::new(), unverified: false, exec: Exec::Interp };
+    let budget = ObjectBudget { packets: 40, only: String::new(), unverified: false, ways: ways() };
     expect_parity(|kernel| Some(compare::objects(kernel, &budget)));
 }
 
@@ -52,8 +51,30 @@ fn random_programs() {
         programs,
         packets: 6,
         unverified: false,
-        exec: Exec::Interp,
+        ways: ways(),
+        scramble: false,
         failures_max: 5,
     };
-    expect_parity(|kernel| Some(compare::random(kernel, &budget)));
+    expect_parity(|kernel| Some(compare::random(Some(kernel), &budget)));
+}
+
+/// Needs no kernel: other programs than above, each compiled with a random choice of passes.
+#[test]
+fn random_programs_with_passes_left_out() {
+    let budget = Budget {
+        seed: 1_000_000,
+        programs: PROGRAMS_DEFAULT,
+        packets: 6,
+        unverified: false,
+        ways: ways(),
+        scramble: true,
+        failures_max: 5,
+    };
+    let report = compare::random(None, &budget);
+    assert!(report.passed(), "{report}");
+}
+
+/// Everything that executes programs.
+fn ways() -> Vec<Way> {
+    ["interp", "jit"].iter().filter_map(|name| Way::named(name).ok()).collect()
 }

@@ -1,6 +1,5 @@
 //! A compiled program: code in its place and what keeps its addresses valid.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,8 +20,8 @@ pub const XIR_INSTS_MAX: usize = 4_000_000;
 /// How to compile.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Passes to leave out, by name ([`passes::PASSES`]).
-    pub without: BTreeSet<String>,
+    /// Which passes run.
+    pub passes: passes::Choice,
 }
 
 /// Machine code of one program. Dropping it frees the code: whoever runs it holds a reference.
@@ -102,7 +101,7 @@ pub fn optimized(
         return Err(CompileError::TooLong { insts, max: XIR_INSTS_MAX });
     }
     let context = passes::Context { program: verified, maps: environment.maps };
-    passes::run(&mut module, context, &options.without);
+    passes::run(&mut module, context, &options.passes);
     Ok(module)
 }
 

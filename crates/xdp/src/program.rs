@@ -116,6 +116,12 @@ impl Program {
         load::from_linked(linked, options)
     }
 
+    /// As [`Program::from_linked`], of a program whose proof is at hand: one proof serves any
+    /// number of ways to run it.
+    pub fn from_verified(verified: Verified, options: &LoadOptions) -> Result<Program, LoadError> {
+        load::from_verified(verified, options)
+    }
+
     /// A worker for [`Program::run`].
     ///
     /// # Panics

@@ -6,15 +6,16 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use towpath_kernel::Kernel;
-use towpath_tests::compare::{self, Budget, MutantBudget, ObjectBudget};
-use towpath_xdp::Exec;
+use towpath_tests::compare::{self, Budget, MutantBudget, ObjectBudget, Report};
+use towpath_tests::ways::Way;
 
 /// Parity of Towpath with the running kernel, the arbiter.
 #[derive(Parser)]
 struct Args {
-    /// Run programs as machine code instead of in the interpreter.
-    #[arg(long, global = true)]
-    jit: bool,
+    /// Ways to run programs, separated by commas: interp, jit.
+    #[arg(long, global = true, value_delimiter = ',', default_value = "interp,jit")]
+    #[arg(value_parser = Way::named)]
+    exec: Vec<Way>,
     /// Print JSON instead of tables.
     #[arg(long, global = true)]
     json: bool,
@@ -61,52 +62,64 @@ enum What {
     },
     /// Random programs.
     Random {
-        /// First seed.
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-        /// Programs to generate.
-        #[arg(long, default_value_t = 3000)]
-        programs: u64,
-        /// Packets to run each accepted program on.
-        #[arg(long, default_value_t = 8)]
-        packets: usize,
+        /// How many, and on what.
+        #[command(flatten)]
+        budget: RandomArgs,
+        /// Leave passes out at random, others for each program.
+        #[arg(long)]
+        scramble: bool,
         /// Run what the kernel accepts without our proof.
         #[arg(long)]
         unverified: bool,
-        /// Differences to minimise and print.
-        #[arg(long, default_value_t = 20)]
-        failures: usize,
     },
+    /// Random programs, compiled with each pass left out in turn.
+    Passes {
+        /// How many, and on what.
+        #[command(flatten)]
+        budget: RandomArgs,
+    },
+}
+
+#[derive(clap::Args)]
+struct RandomArgs {
+    /// What the reference is; the interpreter needs no root.
+    #[arg(long, value_enum, default_value_t = Against::Kernel)]
+    against: Against,
+    /// First seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Programs to generate.
+    #[arg(long, default_value_t = 3000)]
+    programs: u64,
+    /// Packets to run each accepted program on.
+    #[arg(long, default_value_t = 8)]
+    packets: usize,
+    /// Differences to minimise and print.
+    #[arg(long, default_value_t = 20)]
+    failures: usize,
+}
+
+/// What decides who is right.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Against {
+    /// The running kernel.
+    Kernel,
+    /// Our interpreter.
+    Interp,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let kernel = match Kernel::open() {
-        Ok(kernel) => kernel,
-        Err(why) => {
-            eprintln!("skipped: {why}");
-            return ExitCode::from(2);
+    let report = match &args.what {
+        What::Random { budget, .. } | What::Passes { budget }
+            if budget.against == Against::Interp =>
+        {
+            Ok(random(None, &args))
         }
-    };
-    if let Err(why) = towpath_kernel::isolate_network() {
-        eprintln!("no network namespace of our own ({why}): results depend on this machine's");
-    }
-    let exec = if args.jit { Exec::Jit } else { Exec::Interp };
-    let report = match args.what {
-        What::Tables => compare::tables(&kernel),
-        What::Objects { packets, only, unverified } => {
-            Ok(compare::objects(&kernel, &ObjectBudget { packets, only, unverified, exec }))
-        }
-        What::Speed { count } => Ok(compare::speed(&kernel, count)),
-        What::Mutants { objects, seed, mutants, failures } => {
-            let budget = MutantBudget { objects, seed, mutants, failures_max: failures };
-            Ok(compare::mutants(&kernel, &budget))
-        }
-        What::Random { seed, programs, packets, unverified, failures } => {
-            let budget =
-                Budget { seed, programs, packets, unverified, exec, failures_max: failures };
-            Ok(compare::random(&kernel, &budget))
-        }
+        _ => match Kernel::open() {
+            Ok(kernel) => with_kernel(&kernel, &args),
+            Err(why) => Err(why.to_string()),
+        },
     };
     match report {
         Ok(report) => {
@@ -121,5 +134,46 @@ fn main() -> ExitCode {
             eprintln!("skipped: {why}");
             ExitCode::from(2)
         }
+    }
+}
+
+fn with_kernel(kernel: &Kernel, args: &Args) -> Result<Report, String> {
+    if let Err(why) = towpath_kernel::isolate_network() {
+        eprintln!("no network namespace of our own ({why}): results depend on this machine's");
+    }
+    match &args.what {
+        What::Tables => compare::tables(kernel).map_err(|why| why.to_string()),
+        What::Objects { packets, only, unverified } => {
+            let (packets, only, unverified) = (*packets, only.clone(), *unverified);
+            let ways = args.exec.clone();
+            Ok(compare::objects(kernel, &ObjectBudget { packets, only, unverified, ways }))
+        }
+        What::Speed { count } => Ok(compare::speed(kernel, *count)),
+        What::Mutants { objects, seed, mutants, failures } => {
+            let (seed, mutants, failures_max) = (*seed, *mutants, *failures);
+            let objects = objects.clone();
+            let budget = MutantBudget { objects, seed, mutants, failures_max };
+            Ok(compare::mutants(kernel, &budget))
+        }
+        What::Random { .. } | What::Passes { .. } => Ok(random(Some(kernel), args)),
+    }
+}
+
+fn random(kernel: Option<&Kernel>, args: &Args) -> Report {
+    let budget = |random: &RandomArgs, scramble, unverified| Budget {
+        seed: random.seed,
+        programs: random.programs,
+        packets: random.packets,
+        unverified,
+        ways: args.exec.clone(),
+        scramble,
+        failures_max: random.failures,
+    };
+    match &args.what {
+        What::Random { budget: random, scramble, unverified } => {
+            compare::random(kernel, &budget(random, *scramble, *unverified))
+        }
+        What::Passes { budget: random } => compare::passes(kernel, &budget(random, false, false)),
+        _ => Report::default(),
     }
 }

@@ -1,5 +1,6 @@
 //! The comparisons, one module each, and the report they share.
 
+mod blame;
 mod mutants;
 mod objects;
 mod random;
@@ -7,9 +8,10 @@ mod report;
 mod speed;
 mod tables;
 
+pub use blame::Blame;
 pub use mutants::{MutantBudget, mutants};
 pub use objects::{ObjectBudget, objects};
-pub use random::{Budget, random};
+pub use random::{Budget, passes, random};
 pub use report::{Difference, Report};
 pub use speed::speed;
 pub use tables::tables;

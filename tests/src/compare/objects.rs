@@ -12,7 +12,7 @@ use towpath_bpf::program::{AttachType, MapType, SlotInit};
 use towpath_bpf::{Linked, MapDef};
 use towpath_kernel::{Kernel, KernelProgram, MapSet};
 use towpath_xdp::host::Host;
-use towpath_xdp::{Exec, LoadOptions, Program, Select};
+use towpath_xdp::{LoadOptions, Program, Select};
 
 use super::{Difference, Report};
 use crate::execution::Pair;
@@ -20,6 +20,7 @@ use crate::packets::packets;
 use crate::sources::{self, LibbpfVerdict};
 use crate::tables::plain_map;
 use crate::verdict::{self, Agreement, Verdict};
+use crate::ways::Way;
 
 /// Which objects, and how many packets.
 #[derive(Debug, Clone)]
@@ -30,8 +31,8 @@ pub struct ObjectBudget {
     pub only: String,
     /// Run what the kernel accepts without our proof.
     pub unverified: bool,
-    /// How programs run.
-    pub exec: Exec,
+    /// Ways to run programs.
+    pub ways: Vec<Way>,
 }
 
 /// Compares every object on this machine.
@@ -76,8 +77,8 @@ struct Count {
     programs: usize,
     both_accept: usize,
     both_refuse: usize,
-    ran: usize,
-    same: usize,
+    /// By way: run, really in that way, with the kernel's results.
+    runs: BTreeMap<String, [usize; 3]>,
     tags: usize,
     same_tags: usize,
 }
@@ -92,7 +93,12 @@ impl Count {
             "  accepted, refused by both",
             format!("{}, {}", self.both_accept, self.both_refuse),
         );
-        report.figure("  run, with the kernel's results", format!("{}, {}", self.ran, self.same));
+        for (way, [ran, really, same]) in &self.runs {
+            report.figure(
+                &format!("  {way}: run, really so, with the kernel's results"),
+                format!("{ran}, {really}, {same}"),
+            );
+        }
         report.figure(
             "  loaded by libbpf too, same tag",
             format!("{}, {}", self.tags, self.same_tags),
@@ -160,12 +166,27 @@ impl Court<'_> {
         self.count.both_refuse += usize::from(agreement == Agreement::BothRefuse);
         report.verdicts(label, agreement, theirs.reason(), ours.reason());
         let runnable = ours.is_accepted() || self.budget.unverified;
-        match theirs.program() {
-            Some(program) if runnable && linked.attach == AttachType::Xdp => {
-                self.run(object, &linked, prepared, (program, &maps), label)
-            }
-            _ => Ok(()),
+        if theirs.program().is_none() || !runnable || linked.attach != AttachType::Xdp {
+            return Ok(());
         }
+        let mut first = Some((theirs, maps));
+        for way in &self.budget.ways {
+            let (theirs, maps) = match first.take() {
+                Some(loaded) => loaded,
+                // Each way starts with maps nobody used.
+                None => {
+                    let maps = self.kernel.load_maps(&linked.maps);
+                    let maps = maps.map_err(|error| refused("maps refused", error.to_string()))?;
+                    (verdict::kernel(self.kernel, &linked, &maps, true), maps)
+                }
+            };
+            let Some(program) = theirs.program() else {
+                return Err(refused("loading again", theirs.reason().to_owned()));
+            };
+            let label = format!("{label}, {way}");
+            self.run(object, &linked, prepared, (program, &maps), way, &label)?;
+        }
+        Ok(())
     }
 
     fn compare_libbpf(
@@ -193,6 +214,7 @@ impl Court<'_> {
         linked: &Linked,
         prepared: bool,
         (kernel_program, maps): (&KernelProgram, &MapSet),
+        way: &Way,
         label: &str,
     ) -> Result<(), Box<Difference>> {
         if self.budget.packets == 0 {
@@ -200,9 +222,8 @@ impl Court<'_> {
         }
         let options = LoadOptions {
             unverified: self.budget.unverified,
-            exec: self.budget.exec,
             host: Arc::new(Host::with_loopback()),
-            ..LoadOptions::default()
+            ..way.options()
         };
         let program = if prepared {
             Program::from_linked(linked.clone(), &options)
@@ -213,18 +234,18 @@ impl Court<'_> {
             .map_err(|error| Box::new(difference(label, "not runnable", "", &error.to_string())))?;
         let _slots = if prepared { Vec::new() } else { self.fill_slots(object, maps) };
         let packets = packets(1, self.budget.packets, linked.has_frags);
-        self.count.ran += 1;
         let mut pair = Pair::of(program, linked, kernel_program, maps);
         let mut found = pair.compare(&packets);
         // Again with something in the maps.
         if found.is_none() {
             found = pair.fill_maps(&packets).or_else(|| pair.compare(&packets));
         }
+        let [ran, really, same] = self.count.runs.entry(way.to_string()).or_default();
+        *ran += 1;
+        *really += usize::from(pair.exec() == way.exec);
+        *same += usize::from(found.is_none());
         match found {
-            None => {
-                self.count.same += 1;
-                Ok(())
-            }
+            None => Ok(()),
             Some(found) => Err(Box::new(Difference {
                 name: format!("{label}, packet {}", found.packet),
                 kind: found.kind,

@@ -1,19 +1,26 @@
-//! Random programs: our verdict beside the kernel's, and what both accept run on packets.
+//! Random programs: our verdict beside the kernel's, and what is accepted run on packets in every
+//! way there is.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use towpath_bpf::{Insn, Linked, MapDef};
-use towpath_kernel::{Kernel, MapError, MapSet};
-use towpath_xdp::{Exec, LoadOptions};
+use towpath_bpf::btf::Btf;
+use towpath_bpf::verifier::Verified;
+use towpath_bpf::{Env, Insn, Linked, MapDef};
+use towpath_jit::passes::Choice;
+use towpath_kernel::Kernel;
+use towpath_xdp::{Exec, LoadOptions, Program};
 
+use super::blame::{self, Blame};
 use super::{Difference, Report};
-use crate::execution::{Mismatch, Pair, reads_unwritten_stack};
+use crate::execution::{Mismatch, Trace, depends_on_surroundings};
 use crate::packets::packets;
 use crate::programs::{self, edit};
-use crate::verdict::{self, Agreement};
+use crate::verdict::{self, Agreement, Verdict};
+use crate::ways::Way;
 
 /// How much to do.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Budget {
     /// First seed.
     pub seed: u64,
@@ -23,162 +30,289 @@ pub struct Budget {
     pub packets: usize,
     /// Trust the kernel's verdict and run without our proof: tests the interpreter alone.
     pub unverified: bool,
-    /// How programs run.
-    pub exec: Exec,
+    /// Ways to run programs beside the reference.
+    pub ways: Vec<Way>,
+    /// Leave passes out at random, others for each program.
+    pub scramble: bool,
     /// Differences to minimise and print; the rest is counted.
     pub failures_max: usize,
 }
 
-/// Compares so many random programs.
-pub fn random(kernel: &Kernel, budget: &Budget) -> Report {
-    let mut report = Report::new("random programs");
-    let mut court = match Court::new(kernel, budget) {
-        Ok(court) => court,
-        Err(error) => {
-            report.skipped.push(error.to_string());
-            return report;
-        }
-    };
+/// Compares so many random programs: with the kernel, or with the interpreter when there is none.
+pub fn random(kernel: Option<&Kernel>, budget: &Budget) -> Report {
+    let reference = if kernel.is_some() { "the kernel" } else { "the interpreter" };
+    let mut report = Report::new(&format!("random programs, against {reference}"));
+    let mut court = Court::new(kernel, budget);
     for seed in budget.seed..budget.seed.saturating_add(budget.programs) {
+        court.scramble(seed);
         let insns = programs::program(seed);
         let Some(failure) = court.judge(&insns, true) else { continue };
         if report.differences.len() >= budget.failures_max {
             report.more += 1;
             continue;
         }
-        let kind = failure.kind.clone();
         let small = edit::minimise(&insns, TRIES_MAX, |candidate| {
-            court.judge(candidate, false).is_some_and(|other| other.kind == kind)
+            court.judge(candidate, false).is_some_and(|other| other.is_like(&failure))
         });
         let last = court.judge(&small, false).unwrap_or(failure);
-        report.differences.push(describe(seed, &small, last));
+        report.differences.push(court.describe(seed, &small, last));
     }
     report.differences.sort_by_key(|difference| difference.kind != "unsound");
-    let [both, neither, unsound, strict] = court.counts;
-    report.figure("programs", budget.programs);
-    report.figure("accepted by both", both);
-    report.figure("refused by both", neither);
-    report.figure("accepted by us alone", unsound);
-    report.figure("accepted by the kernel alone", strict);
-    report.figure("programs run", court.runs);
-    report.figure("  of which as machine code", court.compiled);
-    report.figure("  of which not comparable (addresses)", court.surroundings);
-    report.figure("packets run on each", court.packets.len());
+    court.print(&mut report);
     report
 }
 
-fn describe(seed: u64, insns: &[Insn], failure: Mismatch) -> Difference {
-    let lines: Vec<String> = insns
-        .iter()
-        .enumerate()
-        .map(|(at, i)| {
-            format!("\n    {at:3}: {:02x} r{} r{} {} {:#x}", i.code, i.dst, i.src, i.off, i.imm)
-        })
-        .collect();
-    Difference {
-        name: format!("seed {seed}, packet {}{}", failure.packet, lines.concat()),
-        kind: failure.kind,
-        kernel: failure.kernel,
-        ours: failure.ours,
+/// What differs, and in which way of running.
+struct Failure {
+    found: Mismatch,
+    way: Option<usize>,
+}
+
+impl Failure {
+    fn new(kind: &str, kernel: &str, ours: &str) -> Failure {
+        let [kind, kernel, ours] = [kind, kernel, ours].map(str::to_owned);
+        Failure { found: Mismatch { kind, packet: 0, kernel, ours }, way: None }
+    }
+
+    fn is_like(&self, other: &Failure) -> bool {
+        self.found.kind == other.found.kind && self.way == other.way
     }
 }
 
 /// Judges one program after the other.
 struct Court<'k> {
-    kernel: &'k Kernel,
+    kernel: Option<&'k Kernel>,
+    btf: Arc<Btf>,
     budget: &'k Budget,
+    /// The ways, the interpreter first when it is not the reference.
+    ways: Vec<Way>,
     maps: Arc<[MapDef]>,
-    /// For verdicts; a run gets maps of its own.
-    kernel_maps: MapSet,
     packets: Vec<Vec<u8>>,
     /// By [`Agreement`].
     counts: [usize; 4],
     runs: usize,
-    compiled: usize,
+    /// Programs that ran as wanted, by way.
+    ran: Vec<usize>,
     /// Programs that differ, but whose results depend on addresses or unwritten stack: the kernel
     /// refuses them to whoever lacks `CAP_PERFMON`.
     surroundings: usize,
 }
 
 impl<'k> Court<'k> {
-    fn new(kernel: &'k Kernel, budget: &'k Budget) -> Result<Self, MapError> {
-        let maps = programs::maps();
-        let kernel_maps = kernel.load_maps(&maps)?;
-        let packets = packets(budget.seed, budget.packets, false);
-        let counts = [0; 4];
-        let (runs, compiled, surroundings) = (0, 0, 0);
-        Ok(Court {
+    fn new(kernel: Option<&'k Kernel>, budget: &'k Budget) -> Self {
+        let mut ways = budget.ways.clone();
+        ways.retain(|way| way.exec != Exec::Interp);
+        if kernel.is_some() {
+            ways.insert(0, Way::interpreter());
+        }
+        let btf = kernel.map_or(Env::builtin().kernel_btf, |kernel| Arc::clone(kernel.btf()));
+        Court {
             kernel,
+            btf,
             budget,
-            maps,
-            kernel_maps,
-            packets,
-            counts,
-            runs,
-            compiled,
-            surroundings,
-        })
+            ran: vec![0; ways.len()],
+            ways,
+            maps: programs::maps(),
+            packets: packets(budget.seed, budget.packets, false),
+            counts: [0; 4],
+            runs: 0,
+            surroundings: 0,
+        }
+    }
+
+    /// Chooses the passes for the next program.
+    fn scramble(&mut self, seed: u64) {
+        if self.budget.scramble {
+            self.ways.iter_mut().for_each(|way| way.scramble(seed));
+        }
     }
 
     /// What differs, if anything does. `counted` is off while minimising.
-    fn judge(&mut self, insns: &[Insn], counted: bool) -> Option<Mismatch> {
-        let linked = programs::linked(insns.to_vec(), &self.maps, self.kernel.btf());
-        let theirs = verdict::kernel(self.kernel, &linked, &self.kernel_maps, !counted);
+    fn judge(&mut self, insns: &[Insn], counted: bool) -> Option<Failure> {
+        let linked = programs::linked(insns.to_vec(), &self.maps, &self.btf);
+        let ours = verdict::ours(&linked);
+        let Some(kernel) = self.kernel else {
+            let Verdict::Accepted(verified) = ours else { return None };
+            self.runs += usize::from(counted);
+            return self.run(&verified, None, counted);
+        };
+        let maps = match kernel.load_maps(&linked.maps) {
+            Ok(maps) => maps,
+            Err(error) => return Some(Failure::new("map creation", &error.to_string(), "")),
+        };
+        let theirs = verdict::kernel(kernel, &linked, &maps, !counted);
         if !self.budget.unverified {
-            let ours = verdict::ours(&linked);
             let agreement = Agreement::of(ours.is_accepted(), theirs.is_accepted());
             self.counts[agreement as usize] += usize::from(counted);
             match agreement {
-                Agreement::Unsound => return Some(mismatch("unsound", theirs.reason(), "")),
-                Agreement::TooStrict => return Some(mismatch("too strict", "", ours.reason())),
+                Agreement::Unsound => return Some(Failure::new("unsound", theirs.reason(), "")),
+                Agreement::TooStrict => {
+                    return Some(Failure::new("too strict", "", ours.reason()));
+                }
                 Agreement::BothRefuse => return None,
                 Agreement::BothAccept => {}
             }
         }
-        if !theirs.is_accepted() || self.packets.is_empty() {
+        let program = theirs.program()?;
+        if self.packets.is_empty() {
             return None;
         }
-        self.run(&linked, counted)
-    }
-
-    /// Runs an accepted program over fresh maps.
-    fn run(&mut self, linked: &Linked, counted: bool) -> Option<Mismatch> {
         self.runs += usize::from(counted);
-        let maps = match self.kernel.load_maps(&self.maps) {
-            Ok(maps) => maps,
-            Err(error) => return Some(mismatch("map creation", &error.to_string(), "")),
-        };
-        let program = match self.kernel.load(linked, &maps) {
-            Ok(program) => program,
-            Err(error) => return Some(mismatch("loading again", &error.to_string(), "")),
-        };
-        let options = LoadOptions {
-            unverified: self.budget.unverified,
-            exec: self.budget.exec,
-            ..LoadOptions::default()
-        };
-        let found = match Pair::new(linked, &program, &maps, &options) {
-            Ok(mut pair) => {
-                self.compiled += usize::from(counted && pair.exec() == Exec::Jit);
-                pair.compare(&self.packets)?
-            }
-            Err(error) => return Some(mismatch("not runnable", "", &error)),
+        if let Err(error) = maps.set_program(program) {
+            return Some(Failure::new("map creation", &error.to_string(), ""));
+        }
+        let reference = Trace::of_kernel(program, &maps, &self.packets);
+        if reference.is_empty() {
+            return Some(Failure::new("refused", "test_run refuses every packet", ""));
+        }
+        let found = match ours {
+            Verdict::Accepted(verified) => self.run(&verified, Some(reference), counted)?,
+            Verdict::Refused(_) => self.run_unverified(&linked, &reference)?,
         };
         let mut strict = towpath_kernel::LoadOptions::default();
         (strict.without_perfmon, strict.log_refusals) = (true, false);
-        let leaks = || self.kernel.load_with(linked, &maps, &strict).is_err();
-        let unwritten = || reads_unwritten_stack(linked, &options, &self.packets);
-        if found.kind != "fault" && (leaks() || unwritten()) {
+        if found.found.kind != "fault" && kernel.load_with(&linked, &maps, &strict).is_err() {
             self.surroundings += usize::from(counted);
             return None;
         }
         Some(found)
     }
+
+    /// Runs an accepted program in every way; each has fresh maps.
+    fn run(
+        &mut self,
+        verified: &Verified,
+        reference: Option<Trace>,
+        counted: bool,
+    ) -> Option<Failure> {
+        let reference = match reference {
+            Some(reference) => reference,
+            None => match trace(verified, &Way::interpreter(), &self.packets, None) {
+                Ok((trace, _)) => trace,
+                Err(why) => return Some(Failure::new("not runnable", "", &why)),
+            },
+        };
+        for (index, way) in self.ways.iter().enumerate() {
+            let (other, exec) = match trace(verified, way, &self.packets, Some(&reference)) {
+                Ok(ran) => ran,
+                Err(why) => {
+                    let failure = Failure::new("not runnable", "", &why);
+                    return Some(Failure { way: Some(index), ..failure });
+                }
+            };
+            self.ran[index] += usize::from(counted && exec == way.exec);
+            let Some(found) = reference.differs_from(&other) else { continue };
+            let options = LoadOptions::default();
+            if found.kind != "fault" && depends_on_surroundings(verified, &options, &self.packets) {
+                self.surroundings += usize::from(counted);
+                return None;
+            }
+            return Some(Failure { found, way: Some(index) });
+        }
+        None
+    }
+
+    /// Runs what only the kernel verified in the interpreter.
+    fn run_unverified(&self, linked: &Linked, reference: &Trace) -> Option<Failure> {
+        let options = LoadOptions { unverified: true, ..LoadOptions::default() };
+        match Program::from_linked(linked.clone(), &options) {
+            Ok(program) => {
+                let found = reference.differs_from(&reference.again(&program, &self.packets))?;
+                Some(Failure { found, way: None })
+            }
+            Err(error) => Some(Failure::new("not runnable", "", &error.to_string())),
+        }
+    }
+
+    /// The program, the packet, what each side did, and the pass whose work it is.
+    fn describe(&self, seed: u64, insns: &[Insn], failure: Failure) -> Difference {
+        let Failure { found, way } = failure;
+        let linked = programs::linked(insns.to_vec(), &self.maps, &self.btf);
+        let mut name = format!("seed {seed}, packet {}", found.packet);
+        name.push_str(&blame::listing(&linked));
+        if let Some(packet) = self.packets.get(found.packet) {
+            name.push_str(&format!("\n    packet: {}", blame::hex(packet)));
+        }
+        let mut ours = found.ours;
+        if let Some(way) = way.map(|way| &self.ways[way]) {
+            ours = format!("{way}: {ours}");
+            if let (false, Verdict::Accepted(verified)) =
+                (way.exec == Exec::Interp, verdict::ours(&linked))
+            {
+                ours.push_str(&format!("\n  {}", Blame::find(&verified, way, &self.packets)));
+            }
+        }
+        Difference { name, kind: found.kind, kernel: found.kernel, ours }
+    }
+
+    fn print(&self, report: &mut Report) {
+        report.figure("programs", self.budget.programs);
+        if self.kernel.is_some() {
+            let [both, neither, unsound, strict] = self.counts;
+            report.figure("accepted by both", both);
+            report.figure("refused by both", neither);
+            report.figure("accepted by us alone", unsound);
+            report.figure("accepted by the kernel alone", strict);
+        }
+        report.figure("programs run", self.runs);
+        for (way, ran) in self.ways.iter().zip(&self.ran) {
+            let name = if self.budget.scramble { way.exec_name() } else { way.to_string() };
+            report.figure(&format!("  of which really by {name}"), ran);
+        }
+        report.figure("  of which not comparable (addresses)", self.surroundings);
+        report.figure("packets run on each", self.packets.len());
+        if self.budget.scramble {
+            report.figure("passes left out", "a random choice for each program");
+        }
+    }
 }
 
-fn mismatch(kind: &str, kernel: &str, ours: &str) -> Mismatch {
-    let [kind, kernel, ours] = [kind, kernel, ours].map(str::to_owned);
-    Mismatch { kind, packet: 0, kernel, ours }
+/// Runs a verified program in one way, on the packets of the reference; says how it really ran.
+pub(super) fn trace(
+    verified: &Verified,
+    way: &Way,
+    packets: &[Vec<u8>],
+    reference: Option<&Trace>,
+) -> Result<(Trace, Exec), String> {
+    let run = || {
+        let program = Program::from_verified(verified.clone(), &way.options())
+            .map_err(|error| error.to_string())?;
+        let trace = match reference {
+            Some(reference) => reference.again(&program, packets),
+            None => Trace::of(&program, packets),
+        };
+        Ok((trace, program.exec()))
+    };
+    // A compiler that panics (its checker does, on a broken pass) is one more difference.
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panic");
+        Err(text.lines().next().unwrap_or_default().to_owned())
+    })
+}
+
+/// Every pass left out in turn, over the same programs.
+pub fn passes(kernel: Option<&Kernel>, budget: &Budget) -> Report {
+    let mut report = Report::new("random programs with each pass left out");
+    let mut names: Vec<&str> = towpath_jit::passes::PASSES.iter().map(|pass| pass.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    let without = |names: &[&str]| Choice {
+        without: names.iter().map(|&name| name.to_owned()).collect(),
+        check: true,
+        ..Choice::default()
+    };
+    let choices = names.iter().map(|&name| without(&[name])).chain([without(&names)]);
+    let mut ways = Vec::new();
+    for choice in choices {
+        for way in &budget.ways {
+            ways.push(Way { passes: choice.clone(), ..way.clone() });
+        }
+    }
+    let inner = random(kernel, &Budget { ways, scramble: false, ..budget.clone() });
+    report.figures = inner.figures;
+    (report.differences, report.more) = (inner.differences, inner.more);
+    report
 }
 
 /// Attempts at making one failing program smaller.

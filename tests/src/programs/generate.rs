@@ -21,8 +21,8 @@ pub(super) fn program(random: &mut Random, wild: bool) -> Vec<Insn> {
 
 /// A function's instructions and its calls: the calling slot, and the callee.
 pub(super) struct Function {
-    insns: Vec<Insn>,
-    calls: Vec<(usize, Function)>,
+    pub(super) insns: Vec<Insn>,
+    pub(super) calls: Vec<(usize, Function)>,
 }
 
 /// Places callees behind their callers.
@@ -87,14 +87,16 @@ impl<'r> Generator<'r> {
                 return;
             }
             self.budget -= 1;
-            match self.random.below(20) {
+            match self.random.below(28) {
                 0..=2 if nesting < 3 => self.branch(nesting),
                 3 if nesting < 2 => self.bounded_loop(nesting),
-                4 if self.depth < 3 && self.calls.len() < 3 => self.call_function(),
+                4 if self.may_call() => self.call_function(),
                 5..=6 => self.helper(),
                 7..=8 => self.packet_bounds(),
                 9 => self.map_value(),
                 10..=13 => self.memory_step(),
+                14..=18 => self.idiom(),
+                19..=20 => self.show(),
                 _ => self.arithmetic(),
             }
         }
@@ -192,6 +194,17 @@ impl<'r> Generator<'r> {
             self.moves_packet = true;
             self.state.drop_packet_pointers();
         }
+    }
+
+    /// Whether one more function fits the stack and the reader's patience.
+    pub(super) fn may_call(&self) -> bool {
+        self.depth < 3 && self.calls.len() < 3
+    }
+
+    /// A call of a function written already.
+    pub(super) fn call(&mut self, callee: Function) {
+        self.calls.push((self.asm.here(), callee));
+        self.asm.put(BPF_JMP | BPF_CALL, 0, PSEUDO_CALL, 0, 0);
     }
 
     /// Leaves a trace of the numbers in a map, then returns one of them.

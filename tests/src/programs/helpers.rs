@@ -157,12 +157,12 @@ impl Generator<'_> {
         }
     }
 
-    /// A tail call into an empty slot: falls through.
+    /// A tail call: into an empty slot, which falls through, or to the program itself.
     fn tail_call(&mut self) {
         let Some(&ctx) = self.state.find(|kind| kind == Kind::Ctx).last() else {
             return self.arithmetic();
         };
-        self.argument(3, &[0, 3, 4, -1]);
+        self.argument(3, &[0, 3, 4, -1, 1, 1]);
         if ctx != 1 {
             self.asm.mov(1, ctx);
         }

@@ -5,10 +5,12 @@
 //! draws the line where the kernel's does.
 
 mod asm;
+mod calls;
 pub mod edit;
 mod fragments;
 mod generate;
 mod helpers;
+mod idioms;
 mod memory;
 pub mod mutate;
 mod state;
@@ -16,7 +18,7 @@ mod state;
 use std::sync::Arc;
 
 use towpath_bpf::btf::Btf;
-use towpath_bpf::program::{AttachType, MapType};
+use towpath_bpf::program::{AttachType, MapType, SlotInit};
 use towpath_bpf::{Insn, Linked, MapDef};
 
 use crate::random::Random;
@@ -35,8 +37,14 @@ pub fn program(seed: u64) -> Vec<Insn> {
 
 /// Instructions as a linked program over [`maps`].
 pub fn linked(insns: Vec<Insn>, maps: &Arc<[MapDef]>, kernel_btf: &Arc<Btf>) -> Linked {
+    let mut maps = Arc::clone(maps);
+    let uses_outer = insns.iter().any(|insn| insn.is_map_ref() && insn.imm == OUTER_MAP);
+    if !uses_outer && let Some(outer) = Arc::make_mut(&mut maps).get_mut(OUTER_MAP as usize) {
+        // The kernel waits for all CPUs when a map in a map is set: not for nothing.
+        outer.slots.clear();
+    }
     Linked {
-        name: "random".to_owned(),
+        name: NAME.to_owned(),
         section: "xdp".to_owned(),
         attach: AttachType::Xdp,
         has_frags: false,
@@ -44,7 +52,7 @@ pub fn linked(insns: Vec<Insn>, maps: &Arc<[MapDef]>, kernel_btf: &Arc<Btf>) -> 
         functions: functions(&insns, &[]),
         insns,
         lines: Vec::new(),
-        maps: Arc::clone(maps),
+        maps,
         kfuncs: Vec::new(),
         btf: None,
         kernel_btf: Arc::clone(kernel_btf),
@@ -53,13 +61,26 @@ pub fn linked(insns: Vec<Insn>, maps: &Arc<[MapDef]>, kernel_btf: &Arc<Btf>) -> 
 
 /// The maps that random programs use, by index.
 pub fn maps() -> Arc<[MapDef]> {
+    let mut programs = plain_map("programs", MapType::ProgArray, (4, 4, 4));
+    programs.slots.push((SELF_SLOT, SlotInit::Program(NAME.to_owned())));
+    let inner = plain_map("inner", MapType::Array, (4, INNER_VALUE, 4));
+    let mut outer = plain_map("outer", MapType::ArrayOfMaps, (4, 4, 4));
+    outer.inner = Some(Box::new(inner.clone()));
+    outer.slots.push((0, SlotInit::Map(INNER_MAP)));
+    outer.slots.push((2, SlotInit::Map(INNER_MAP)));
     vec![
         plain_map("array", MapType::Array, (4, ARRAY_VALUE, ARRAY_ENTRIES)),
         plain_map("hash", MapType::Hash, (8, HASH_VALUE, HASH_ENTRIES)),
         plain_map("devmap", MapType::Devmap, (4, 4, 4)),
-        plain_map("programs", MapType::ProgArray, (4, 4, 4)),
+        programs,
         plain_map("queue", MapType::Queue, (0, QUEUE_VALUE, 4)),
         plain_map("one", MapType::Array, (4, ARRAY_VALUE, 1)),
+        plain_map("percpu", MapType::PercpuArray, (4, 16, 4)),
+        plain_map("percpu_hash", MapType::PercpuHash, (4, 8, 16)),
+        // So large that nothing is evicted: which element that is depends on the CPU.
+        plain_map("lru", MapType::LruHash, (12, 16, 1024)),
+        outer,
+        inner,
     ]
     .into()
 }
@@ -71,6 +92,17 @@ const PROGRAM_MAP: i32 = 3;
 const QUEUE_MAP: i32 = 4;
 const SINGLE_MAP: i32 = 5;
 
+const PERCPU_MAP: i32 = 6;
+const PERCPU_HASH_MAP: i32 = 7;
+const LRU_MAP: i32 = 8;
+const OUTER_MAP: i32 = 9;
+const INNER_MAP: usize = 10;
+
+/// Name of every program, and of what is in its own slot of the program array.
+const NAME: &str = "random";
+const SELF_SLOT: u32 = 1;
+
+const INNER_VALUE: u32 = 16;
 const ARRAY_VALUE: u32 = 64;
 const ARRAY_ENTRIES: u32 = 4;
 const HASH_VALUE: u32 = 24;

@@ -94,10 +94,11 @@ impl State {
     }
 }
 
-/// Stack slots one function uses: few enough for four functions within 512 bytes.
-pub(super) const SLOTS: usize = 14;
+/// Stack slots one function spills numbers to: with four more for passing moments, few enough for
+/// four functions within 512 bytes.
+pub(super) const SLOTS: usize = 11;
 
 /// Offset of a slot from the frame pointer.
-pub(super) fn slot_offset(slot: usize) -> i16 {
+pub(super) const fn slot_offset(slot: usize) -> i16 {
     -8 * (slot as i16 + 1)
 }

@@ -29,13 +29,47 @@ pub struct Context<'a> {
 }
 
 /// One pass: its name and what it does to a function.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Pass {
     /// What `--without PASS` calls it.
     pub name: &'static str,
     /// One sentence.
     pub summary: &'static str,
     run: fn(&mut Function, Context<'_>),
+}
+
+impl Pass {
+    /// A pass of the caller's own, for [`Choice::more`].
+    pub const fn new(
+        name: &'static str,
+        summary: &'static str,
+        run: fn(&mut Function, Context<'_>),
+    ) -> Pass {
+        Pass { name, summary, run }
+    }
+}
+
+/// Which passes run. All of [`PASSES`] by default; anything else is for finding out what a pass
+/// does, or does wrong.
+#[derive(Debug, Clone, Default)]
+pub struct Choice {
+    /// Passes to leave out, by name.
+    pub without: BTreeSet<String>,
+    /// How many of the passes run, counted from the first (`more` behind [`PASSES`]); all of them
+    /// when `None`.
+    pub first: Option<usize>,
+    /// Passes behind [`PASSES`]: tests put a wrong one here, to see that it is found.
+    pub more: Vec<Pass>,
+    /// Run the checker after each pass in release builds too.
+    pub check: bool,
+}
+
+impl Choice {
+    /// The passes that run, in order.
+    pub fn passes(&self) -> impl Iterator<Item = &Pass> {
+        let all = PASSES.iter().chain(&self.more).take(self.first.unwrap_or(usize::MAX));
+        all.filter(|pass| !self.without.contains(pass.name))
+    }
 }
 
 /// Every pass, in order. Some run twice: what a later one uncovers, an earlier one cleans up.
@@ -96,18 +130,24 @@ const BLOCKS: Pass = Pass {
 const DEAD: Pass =
     Pass { name: "dead", summary: "instructions without effect or use go", run: dead::remove };
 
-/// Runs every pass but those named in `without`, in order.
+/// Runs the chosen passes, in order.
 ///
 /// # Panics
 ///
-/// In debug builds, when a pass leaves a function the checker refuses: a bug in that pass.
-pub fn run(module: &mut Module, context: Context<'_>, without: &BTreeSet<String>) {
-    check_after("build", module);
-    for pass in PASSES.iter().filter(|pass| !without.contains(pass.name)) {
+/// In debug builds, and where [`Choice::check`] asks for it, when a pass leaves a function the
+/// checker refuses: a bug in that pass.
+pub fn run(module: &mut Module, context: Context<'_>, choice: &Choice) {
+    let check = cfg!(debug_assertions) || choice.check;
+    if check {
+        check_after("build", module);
+    }
+    for pass in choice.passes() {
         for function in &mut module.functions {
             (pass.run)(function, context);
         }
-        check_after(pass.name, module);
+        if check {
+            check_after(pass.name, module);
+        }
     }
 }
 
@@ -125,9 +165,7 @@ fn definitions(function: &Function, dominators: &Dominators) -> Vec<Option<Inst>
 }
 
 fn check_after(pass: &str, module: &Module) {
-    if cfg!(debug_assertions)
-        && let Err(error) = crate::xir::check(module)
-    {
+    if let Err(error) = crate::xir::check(module) {
         panic!("after pass {pass}: {error}\n{module}");
     }
 }

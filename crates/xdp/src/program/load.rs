@@ -103,6 +103,16 @@ pub(super) fn from_linked(linked: Linked, options: &LoadOptions) -> Result<Progr
     finish(linked, maps, surroundings, options)
 }
 
+/// Prepares a program that was verified already, over maps of its own.
+pub(super) fn from_verified(
+    verified: Verified,
+    options: &LoadOptions,
+) -> Result<Program, LoadError> {
+    let linked = verified.linked();
+    let (maps, surroundings) = surround(&linked.maps, &linked.kernel_btf, options)?;
+    finish_verified(verified, maps, surroundings, options)
+}
+
 /// Creates maps, and what programs over them share.
 fn surround(
     defs: &[MapDef],
@@ -170,19 +180,32 @@ fn finish(
     surroundings: Arc<Surroundings>,
     options: &LoadOptions,
 ) -> Result<Program, LoadError> {
-    let (attach, has_frags) = (linked.attach, linked.has_frags);
-    let (code, verified) = if options.unverified {
-        (resolve(Arc::new(linked), Vec::new(), &maps)?, None)
-    } else {
-        let name = linked.name.clone();
-        let verified = verifier::verify(linked, &options.verifier)
-            .map_err(|rejection| LoadError::Rejected { program: name, rejection })?;
-        let code = resolve(Arc::new(verified.linked().clone()), accesses(&verified), &maps)?;
-        (code.with_exception_callback(exception_callback(&verified)), Some(Arc::new(verified)))
-    };
-    let code = Arc::new(code);
-    let compiled = verified.as_deref().and_then(|verified| compile(verified, &maps, options));
+    if options.unverified {
+        let (attach, has_frags) = (linked.attach, linked.has_frags);
+        let code = Arc::new(resolve(Arc::new(linked), Vec::new(), &maps)?);
+        let id = surroundings.programs.add(Arc::clone(&code), None);
+        let (compiled, verified) = (None, None);
+        return Ok(Program { id, code, compiled, verified, attach, has_frags, maps, surroundings });
+    }
+    let name = linked.name.clone();
+    let verified = verifier::verify(linked, &options.verifier)
+        .map_err(|rejection| LoadError::Rejected { program: name, rejection })?;
+    finish_verified(verified, maps, surroundings, options)
+}
+
+/// Resolves a verified program's references, and compiles it if that is wanted.
+fn finish_verified(
+    verified: Verified,
+    maps: Arc<MapSet>,
+    surroundings: Arc<Surroundings>,
+    options: &LoadOptions,
+) -> Result<Program, LoadError> {
+    let (attach, has_frags) = (verified.linked().attach, verified.linked().has_frags);
+    let code = resolve(Arc::new(verified.linked().clone()), accesses(&verified), &maps)?;
+    let code = Arc::new(code.with_exception_callback(exception_callback(&verified)));
+    let compiled = compile(&verified, &maps, options);
     let id = surroundings.programs.add(Arc::clone(&code), compiled.clone());
+    let verified = Some(Arc::new(verified));
     Ok(Program { id, code, compiled, verified, attach, has_frags, maps, surroundings })
 }
 

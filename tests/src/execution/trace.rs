@@ -1,0 +1,155 @@
+//! One way of running a program over all packets: everything it left behind, to be compared.
+
+use towpath_bpf::program::SlotInit;
+use towpath_bpf::verifier::Verified;
+use towpath_kernel::{KernelProgram, MapSet, TestRun};
+use towpath_xdp::{LoadOptions, Program};
+
+use super::contents::{self, Contents, contents, kernel_contents};
+use super::{Mismatch, Outcome, run_frame};
+
+/// What one way of running left behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trace {
+    /// By packet: `None` where the kernel wouldn't run it, an error where the run failed.
+    outcomes: Vec<Option<Result<Outcome, String>>>,
+    /// Names and contents of the maps after the last packet; `None` for what can't be compared.
+    maps: Vec<(String, Option<Contents>)>,
+}
+
+impl Trace {
+    /// Runs a program of ours on all packets.
+    pub fn of(program: &Program, packets: &[Vec<u8>]) -> Trace {
+        over(program, packets, 0, |_| true)
+    }
+
+    /// Runs a program of ours on the packets that this trace's program was run on.
+    pub fn again(&self, program: &Program, packets: &[Vec<u8>]) -> Trace {
+        over(program, packets, 0, |packet| self.outcomes[packet].is_some())
+    }
+
+    /// Runs a program in the kernel.
+    pub fn of_kernel(program: &KernelProgram, maps: &MapSet, packets: &[Vec<u8>]) -> Trace {
+        let run = |packet: &Vec<u8>| {
+            let result = program.test_run(&TestRun::new(packet)).ok()?;
+            Some(Ok(Outcome {
+                retval: result.retval,
+                meta_bytes: result.context.data as usize,
+                linear_end: result.context.data_end as usize,
+                data: result.data,
+            }))
+        };
+        let outcomes = packets.iter().map(run).collect();
+        let maps = maps.maps().iter();
+        let maps = maps.map(|map| (map.name().to_owned(), kernel_contents(map))).collect();
+        Trace { outcomes, maps }
+    }
+
+    /// Whether no packet was run.
+    pub fn is_empty(&self) -> bool {
+        self.outcomes.iter().all(Option::is_none)
+    }
+
+    /// Where another way of running parts from this one, the reference.
+    pub fn differs_from(&self, other: &Trace) -> Option<Mismatch> {
+        let pairs = self.outcomes.iter().zip(&other.outcomes);
+        let runs = pairs.enumerate().find_map(|(packet, (reference, other))| {
+            let (kind, kernel, ours) = match (reference.as_ref()?, other.as_ref()?) {
+                (Ok(reference), Ok(other)) => difference(reference, other)?,
+                (Ok(reference), Err(fault)) => {
+                    ("fault", format!("retval {}", reference.retval), fault.clone())
+                }
+                (Err(fault), Ok(other)) => {
+                    ("fault", fault.clone(), format!("retval {}", other.retval))
+                }
+                (Err(_), Err(_)) => return None,
+            };
+            Some(Mismatch { kind: kind.to_owned(), packet, kernel, ours })
+        });
+        runs.or_else(|| self.maps_differ(other))
+    }
+
+    fn maps_differ(&self, other: &Trace) -> Option<Mismatch> {
+        self.maps.iter().zip(&other.maps).find_map(|((name, reference), (_, other))| {
+            let (kernel, ours) = contents::difference(reference.as_ref()?, other.as_ref()?)?;
+            let packet = self.outcomes.len();
+            Some(Mismatch { kind: format!("map {name}"), packet, kernel, ours })
+        })
+    }
+}
+
+/// Runs a program with a stack that holds `filling` before each packet.
+fn over(
+    program: &Program,
+    packets: &[Vec<u8>],
+    filling: u8,
+    wanted: impl Fn(usize) -> bool,
+) -> Trace {
+    fill_slots(program);
+    let mut worker = program.worker(0);
+    let mut run = |(index, packet): (usize, &Vec<u8>)| {
+        wanted(index).then(|| {
+            worker.fill_stack(filling);
+            run_frame(program, &mut worker, packet)
+        })
+    };
+    let outcomes = packets.iter().enumerate().map(&mut run).collect();
+    let maps = program.maps().maps().iter();
+    let maps = maps.map(|map| (map.name().to_owned(), contents(map))).collect();
+    Trace { outcomes, maps }
+}
+
+/// What differs between two outcomes: its name, the reference's side, the other's.
+pub(super) fn difference(
+    reference: &Outcome,
+    other: &Outcome,
+) -> Option<(&'static str, String, String)> {
+    if other.retval != reference.retval {
+        return Some(("verdict", reference.retval.to_string(), other.retval.to_string()));
+    }
+    let bounds = |o: &Outcome| (o.meta_bytes, o.linear_end, o.data.len());
+    if bounds(other) != bounds(reference) {
+        let text = |o: &Outcome| {
+            let (meta, linear, all) = bounds(o);
+            format!("{meta} metadata, linear part ends at {linear}, {all} in all")
+        };
+        return Some(("bounds", text(reference), text(other)));
+    }
+    let at = other.data.iter().zip(&reference.data).position(|(a, b)| a != b)?;
+    let text = |data: &[u8]| {
+        let end = (at + 16).min(data.len());
+        format!("at byte {at}: {:02x?}", &data[at..end])
+    };
+    Some(("bytes", text(&reference.data), text(&other.data)))
+}
+
+/// Whether a program's results depend on where things lie in memory, or on stack it never wrote (a
+/// 4-byte store lets the kernel take 8 bytes for written): two runs of the interpreter differ, in
+/// maps and frames of their own and over another filling of the stack.
+pub fn depends_on_surroundings(
+    verified: &Verified,
+    options: &LoadOptions,
+    packets: &[Vec<u8>],
+) -> bool {
+    let mut kept = Vec::new();
+    let mut run = |filling: u8| {
+        let program = Program::from_verified(verified.clone(), options).ok()?;
+        let trace = over(&program, packets, filling, |_| true);
+        // Alive until the other has run, so that it can't get the same addresses.
+        kept.push(program);
+        Some(trace)
+    };
+    run(0) != run(0xa5)
+}
+
+/// Puts the program itself into the slots its maps reserve for it.
+fn fill_slots(program: &Program) {
+    let Some(verified) = program.verified() else { return };
+    for (map, def) in program.maps().maps().iter().zip(verified.linked().maps.iter()) {
+        for (slot, init) in &def.slots {
+            if matches!(init, SlotInit::Program(name) if name == program.name()) {
+                let _in_bounds = map.set_program(*slot, program.id());
+            }
+        }
+    }
+}
