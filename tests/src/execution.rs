@@ -6,6 +6,7 @@ mod trace;
 
 use towpath_bpf::Linked;
 use towpath_kernel::{KernelProgram, MapSet, TestRun};
+use towpath_workload::is_volatile;
 use towpath_xdp::{Frame, LoadOptions, Program, Worker};
 
 use crate::random::Random;
@@ -174,14 +175,3 @@ fn run_frame(program: &Program, worker: &mut Worker, packet: &[u8]) -> Result<Ou
     let data = [metadata, frame.to_vec()].concat();
     Ok(Outcome { retval: verdict.returned, data, meta_bytes, linear_end })
 }
-
-/// Whether a program asks for something that differs from run to run.
-fn is_volatile(linked: &Linked) -> bool {
-    linked.insns.iter().any(|insn| insn.is_helper_call() && VOLATILE_HELPERS.contains(&insn.imm))
-}
-
-/// Clock, random numbers, CPU, task, addresses of kernel objects.
-const VOLATILE_HELPERS: &[i32] = &[
-    5, 7, 8, 14, 15, 16, 17, 22, 35, 42, 55, 80, 112, 113, 114, 115, 118, 120, 123, 125, 141, 148,
-    153, 154, 158, 160, 165, 175, 176, 208,
-];

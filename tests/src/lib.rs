@@ -10,10 +10,10 @@
 pub mod compare;
 pub mod execution;
 pub mod known;
-pub mod packets;
 pub mod programs;
-pub mod random;
 pub mod sources;
 pub mod tables;
 pub mod verdict;
 pub mod ways;
+
+pub use towpath_workload::{packets, random};

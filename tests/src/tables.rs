@@ -13,6 +13,7 @@ use towpath_bpf::btf::{Btf, Linkage};
 use towpath_bpf::insn::{BPF_LDX, BPF_MEM, BPF_W};
 use towpath_bpf::program::{AttachType, Function, KfuncRef, MapType};
 use towpath_bpf::{Insn, Linked, MapDef};
+use towpath_workload::plain_map;
 
 use crate::sources::SourceError;
 
@@ -252,31 +253,6 @@ fn table_map(name: &str, btf: Option<&Arc<Btf>>) -> MapDef {
         map.initial = Some(test_value());
     }
     map
-}
-
-/// A map of a kind with key size, value size and capacity, and nothing else.
-pub fn plain_map(
-    name: &str,
-    kind: MapType,
-    (key_size, value_size, max_entries): (u32, u32, u32),
-) -> MapDef {
-    MapDef {
-        name: name.to_owned(),
-        kind,
-        key_size,
-        value_size,
-        max_entries,
-        flags: 0,
-        map_extra: 0,
-        pin_by_name: false,
-        key_type: 0,
-        value_type: 0,
-        btf: None,
-        inner: None,
-        slots: Vec::new(),
-        initial: None,
-        section: None,
-    }
 }
 
 /// `struct test_val`: an index of 28, and 0xabcdef12 in the seventh of eleven integers.

@@ -127,14 +127,22 @@ pub(crate) enum CliError {
         /// What there is.
         hint: String,
     },
+    /// `--without` with a pass that is not there.
+    #[error("--without: no pass {name:?}{hint}")]
+    NoPass {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        hint: String,
+    },
     /// Standard input cannot be read twice.
     #[error("--repeat needs a file: standard input can be read only once")]
     RepeatStdin,
     /// The running kernel can't be used.
-    #[error("--exec kernel: {0}")]
+    #[error("the running kernel: {0}")]
     Kernel(#[from] Unavailable),
     /// The running kernel refused the program or the packet.
-    #[error("--exec kernel: {0}")]
+    #[error("the running kernel: {0}")]
     KernelRefused(String),
     /// A packet that can't be run.
     #[error("{}: {source}", path.display())]

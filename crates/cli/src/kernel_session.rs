@@ -60,6 +60,13 @@ impl<'a> KernelSession<'a> {
         Ok(())
     }
 
+    /// Stores an element that the map may refuse.
+    pub(crate) fn put(&self, map: usize, key: &[u8], value: &[u8]) {
+        if let Some(map) = self.maps.maps().get(map) {
+            let _refused = map.update(key, value, 0);
+        }
+    }
+
     /// What is in the maps now.
     pub(crate) fn contents(&self, names: &[String]) -> Contents {
         Contents::of_kernel(&self.defs, &self.maps, self.kernel.possible_cpus(), names)

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod error;
 mod events;
 mod fib;
@@ -51,6 +52,7 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
         Command::Inspect(args) => inspect::inspect(&args, output)?,
         Command::Completions { shell } => generate::completions(shell, output)?,
         Command::Man { dir } => generate::manual(dir.as_deref(), output)?,
+        Command::Bench(args) => return bench::bench(&args, output),
         Command::Run(args) => return run::run(&args, output),
         Command::Prog { command: ProgCommand::Run(args) } => prog::run(&args, output)?,
     }

@@ -81,7 +81,7 @@ fn verify_object(
 }
 
 /// All programs that are, or may be, XDP programs.
-fn xdp_programs(opened: &Opened) -> Vec<usize> {
+pub(crate) fn xdp_programs(opened: &Opened) -> Vec<usize> {
     let programs = opened.object.programs().iter().enumerate();
     let wanted = programs.filter(|(_, program)| !matches!(program.kind, ProgramKind::Other(_)));
     wanted.map(|(index, _)| index).collect()

@@ -7,6 +7,7 @@ mod registry;
 pub(crate) mod testing;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::time::ClockId;
 use towpath_bpf::interp::{self, Code, Fault, Limits, Stop, Violation};
@@ -237,6 +238,11 @@ impl Program {
     /// How it is really executed: by the interpreter when it could not be compiled.
     pub fn exec(&self) -> Exec {
         if self.compiled.is_some() { Exec::Jit } else { Exec::Interp }
+    }
+
+    /// How long it took to compile; `None` when it was not.
+    pub fn compile_time(&self) -> Option<Duration> {
+        self.compiled.as_ref().map(|compiled| compiled.compile_time())
     }
 
     /// What compiled code ran into. It knows no instruction: the interpreter finds that.

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use towpath_bpf::Linked;
 use towpath_bpf::object::{Env, Object, ProgramKind};
-use towpath_bpf::program::{AttachType, MapType, SlotInit};
-use towpath_bpf::{Linked, MapDef};
+use towpath_bpf::program::{AttachType, SlotInit};
 use towpath_kernel::{Kernel, KernelProgram, MapSet};
+use towpath_workload::complete;
 use towpath_xdp::host::Host;
 use towpath_xdp::{LoadOptions, Program, Select};
 
@@ -18,7 +19,6 @@ use super::{Difference, Report};
 use crate::execution::Pair;
 use crate::packets::packets;
 use crate::sources::{self, LibbpfVerdict};
-use crate::tables::plain_map;
 use crate::verdict::{self, Agreement, Verdict};
 use crate::ways::Way;
 
@@ -153,7 +153,7 @@ impl Court<'_> {
         let mut linked = object
             .link(index, self.env)
             .map_err(|error| refused("not linked", error.to_string()))?;
-        let prepared = prepare(&mut linked);
+        let prepared = complete(&mut linked);
         let maps = self
             .kernel
             .load_maps(&linked.maps)
@@ -276,28 +276,6 @@ impl Court<'_> {
         }
         loaded
     }
-}
-
-/// Sizes and inner maps that an object leaves to its own loader; true when there were any.
-pub(super) fn prepare(linked: &mut Linked) -> bool {
-    let mut maps: Vec<MapDef> = linked.maps.to_vec();
-    let mut changed = false;
-    for map in &mut maps {
-        let of_maps = matches!(map.kind, MapType::ArrayOfMaps | MapType::HashOfMaps);
-        if of_maps && map.inner.is_none() {
-            map.inner = Some(Box::new(plain_map("inner", MapType::Array, (4, 4, 1))));
-            changed = true;
-        }
-        let unsized_kinds = [MapType::PerfEventArray, MapType::TaskStorage, MapType::CgrpStorage];
-        if map.max_entries == 0 && !unsized_kinds.contains(&map.kind) {
-            map.max_entries = 64;
-            changed = true;
-        }
-    }
-    if changed {
-        linked.maps = maps.into();
-    }
-    changed
 }
 
 fn difference(name: &str, kind: &str, kernel: &str, ours: &str) -> Difference {

@@ -6,9 +6,9 @@ use towpath_bpf::Linked;
 use towpath_bpf::object::{Env, Object, ProgramKind};
 use towpath_bpf::verifier::{self, Options};
 use towpath_kernel::{Kernel, LoadOptions};
+use towpath_workload::complete;
 
 use super::Report;
-use super::objects::prepare;
 use crate::sources;
 
 /// Verifies the `count` longest programs of all objects, and the longest of the tables.
@@ -47,7 +47,7 @@ fn object_programs(kernel: &Kernel) -> Vec<(String, Linked)> {
                 continue;
             }
             if let Ok(mut linked) = object.link(index, &env) {
-                prepare(&mut linked);
+                complete(&mut linked);
                 programs.push((format!("{name} {}", program.name), linked));
             }
         }

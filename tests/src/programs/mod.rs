@@ -20,9 +20,10 @@ use std::sync::Arc;
 use towpath_bpf::btf::Btf;
 use towpath_bpf::program::{AttachType, MapType, SlotInit};
 use towpath_bpf::{Insn, Linked, MapDef};
+use towpath_workload::plain_map;
 
 use crate::random::Random;
-use crate::tables::{functions, plain_map};
+use crate::tables::functions;
 
 /// The program of a seed: every third one is damaged.
 pub fn program(seed: u64) -> Vec<Insn> {

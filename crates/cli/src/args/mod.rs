@@ -3,11 +3,15 @@
 //! Names follow the tools people know: xdp-loader's `-n` and `-s` choose a program, bpftool's
 //! `prog run` and `prog dump` keep their verbs and words.
 
+mod bench;
 mod programs;
 mod run;
 
+pub(crate) use bench::{BenchArgs, Peer};
 pub(crate) use programs::{Assignment, ProgramArgs, Selection};
-pub(crate) use run::{Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, Surroundings};
+pub(crate) use run::{
+    Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec, Surroundings,
+};
 
 use std::path::PathBuf;
 
@@ -69,6 +73,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ProgCommand,
     },
+    /// Measure programs beside the running kernel or the interpreter
+    ///
+    /// Every program runs over the same frame in many buffers, in rounds with its peer, and the
+    /// time of an empty program is subtracted on both sides. Without OBJ, the programs that
+    /// `make programs` builds are measured. A ratio above 1 means faster than the peer.
+    Bench(Box<BenchArgs>),
     /// Show what an object file contains
     ///
     /// Programs, maps, global variables, licence and sizes. Nothing is verified or run.

@@ -7,6 +7,7 @@
 mod live_unsafe;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_bpf::interp::{Code, Resolver};
 use towpath_bpf::verifier::Verified;
@@ -55,5 +56,10 @@ impl Compiled {
         let exception_callback =
             exception_callback.map(|start| towpath_bpf::interp::function_address(start as usize));
         Ok(Arc::new(Compiled { program, exception_callback }))
+    }
+
+    /// How long compilation took.
+    pub(crate) fn compile_time(&self) -> Duration {
+        self.program.elapsed()
     }
 }

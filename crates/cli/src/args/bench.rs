@@ -1,0 +1,56 @@
+//! Arguments of `bench`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::{ProgramArgs, RunExec, Selection};
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Object files, or folders of them [default: build/programs, maps filled from tests/data]
+    #[arg(value_name = "OBJ")]
+    pub objects: Vec<PathBuf>,
+    /// What to compare with
+    #[arg(long, value_enum, default_value_t = Peer::Interp)]
+    pub against: Peer,
+    /// What executes the programs; several are measured in the same rounds
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "jit")]
+    pub exec: Vec<RunExec>,
+    /// First contents of maps, JSON by map name [default: elements that fit the frames]
+    #[arg(long, value_name = "M.json")]
+    pub map_init: Option<PathBuf>,
+    /// Choose the frame among those of a capture [default: among generated ones]
+    #[arg(long = "in", value_name = "A.pcap")]
+    pub input: Option<PathBuf>,
+    /// Rounds; each measures the peer and every --exec once
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// Length of one measurement in the kernel; others take a quarter
+    #[arg(long, value_name = "MS", default_value_t = 400)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub window: u32,
+    /// Leave out a pass of the compiler; may be given several times
+    #[arg(long, value_name = "PASS", value_delimiter = ',')]
+    pub without: Vec<String>,
+    /// Write a report with charts here
+    #[arg(long, value_name = "OUT.html")]
+    pub report: Option<PathBuf>,
+    /// Which programs; all when not given.
+    #[command(flatten)]
+    pub selection: Selection,
+    /// What they are linked with.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+}
+
+/// What programs are compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Peer {
+    /// The running kernel, through BPF_PROG_TEST_RUN
+    Kernel,
+    /// The interpreter
+    Interp,
+}

@@ -1,0 +1,204 @@
+//! Measuring one program: rounds in which the peer and every engine of ours run it in turn.
+
+use std::time::Duration;
+
+use towpath_xdp::Exec;
+
+use super::choose::{Steady, choose, steady};
+use super::result::{Entry, median};
+use super::side::{Here, Side};
+use super::subject::{Subject, empty_here, empty_peer};
+use crate::args::{BenchArgs, Peer, RunExec};
+
+/// A program that was measured.
+#[derive(Debug)]
+pub(super) struct Measured {
+    /// One entry for each `--exec`.
+    pub(super) entries: Vec<Entry>,
+    /// Its work in the peer is too short to be compared.
+    pub(super) is_trivial: bool,
+}
+
+/// A program and an empty one in the same engine.
+struct Pair<'a> {
+    program: Box<dyn Side + 'a>,
+    empty: Box<dyn Side + 'a>,
+    /// Runs that fill a window.
+    runs: u64,
+    empty_runs: u64,
+}
+
+impl<'a> Pair<'a> {
+    fn new(
+        mut program: Box<dyn Side + 'a>,
+        mut empty: Box<dyn Side + 'a>,
+        packet: &[u8],
+        window: Duration,
+    ) -> Result<Self, String> {
+        program.place(packet)?;
+        empty.place(packet)?;
+        let runs = calibrate(&mut *program, window)?;
+        let empty_runs = calibrate(&mut *empty, window)?;
+        Ok(Pair { program, empty, runs, empty_runs })
+    }
+
+    /// Nanoseconds of the program's work, and what it returned last.
+    fn time(&mut self) -> Result<(f64, u32), String> {
+        let empty = self.empty.time(self.empty_runs)?;
+        let whole = self.program.time(self.runs)?;
+        Ok(((whole.ns() - empty.ns()).max(LEAST_NS), whole.retval))
+    }
+}
+
+/// How many runs fill a window.
+fn calibrate(side: &mut dyn Side, window: Duration) -> Result<u64, String> {
+    let mut runs = side.time(RUNS_FIRST)?.runs_in(window / 50);
+    runs = side.time(runs.max(RUNS_FIRST))?.runs_in(window);
+    Ok(runs.max(RUNS_FIRST))
+}
+
+/// One engine of ours under measurement.
+struct Lane<'a> {
+    exec: RunExec,
+    ran: Exec,
+    compile_us: f64,
+    pair: Pair<'a>,
+    times: Vec<f64>,
+}
+
+/// Chooses a frame and measures the program on it.
+pub(super) fn measure(subject: &Subject<'_>) -> Result<Measured, String> {
+    let args = subject.args;
+    // Whatever the candidates leave in the maps is not part of what is measured. The interpreter
+    // chooses: its time tells how many instructions run, and the kernel waits for milliseconds
+    // before and after every repeated run.
+    let finalists = choose(&mut subject.here(RunExec::Interp)?, subject.candidates())?;
+    let Opponent { peer, load_time, packet, expected } = opponent(subject, &finalists)?;
+    let window = Duration::from_millis(args.window.into());
+    let own_window = window / 4;
+    let mut lanes = Vec::new();
+    for &exec in &args.exec {
+        let mut here = subject.here(exec)?;
+        check(&mut here, subject, &packet, &expected)?;
+        let compile_time = here.program.compile_time().unwrap_or_default();
+        let ran = here.program.exec();
+        let empty = empty_here(args, subject.opened, exec)?;
+        let pair = Pair::new(Box::new(here), Box::new(empty), &packet, own_window)?;
+        let compile_us = compile_time.as_nanos() as f64 / 1000.0;
+        lanes.push(Lane { exec, ran, compile_us, pair, times: Vec::new() });
+    }
+    let peer_window = if args.against == Peer::Kernel { window } else { own_window };
+    let mut peer = Pair::new(peer, empty_peer(args, subject.opened)?, &packet, peer_window)?;
+    let peer_times = rounds(args, &mut peer, &mut lanes, expected.retval())?;
+    let verify_us = subject.verify_time().as_nanos() as f64 / 1000.0;
+    let entry = |lane: &Lane<'_>| {
+        let ratios: Vec<f64> =
+            peer_times.iter().zip(&lane.times).map(|(peer, ours)| peer / ours).collect();
+        Entry {
+            name: subject.linked.name.clone(),
+            exec: exec_name(lane.exec.into()),
+            ns: median(&lane.times),
+            peer_ns: median(&peer_times),
+            ratio: median(&ratios),
+            verify_us,
+            compile_us: lane.compile_us,
+            object: subject.opened.path.display().to_string(),
+            spread: [
+                ratios.iter().copied().fold(f64::INFINITY, f64::min),
+                ratios.iter().copied().fold(0.0, f64::max),
+            ],
+            verdict: expected.retval(),
+            frame_bytes: packet.len(),
+            insns: subject.linked.insns.len(),
+            ran: exec_name(lane.ran),
+            peer_load_us: load_time.as_nanos() as f64 / 1000.0,
+        }
+    };
+    Ok(Measured {
+        entries: lanes.iter().map(entry).collect(),
+        is_trivial: median(&peer_times) < TRIVIAL_NS,
+    })
+}
+
+/// The program in the peer, and the frame it can be measured on.
+struct Opponent<'a> {
+    peer: Box<dyn Side + 'a>,
+    load_time: Duration,
+    packet: Vec<u8>,
+    expected: Steady,
+}
+
+/// Takes the first frame that the peer can repeat too.
+fn opponent<'a>(subject: &Subject<'a>, frames: &[Vec<u8>]) -> Result<Opponent<'a>, String> {
+    let mut refusal = String::new();
+    for packet in frames {
+        let (mut peer, load_time) = subject.peer()?;
+        match steady(&mut *peer, packet) {
+            Ok(expected) => {
+                return Ok(Opponent { peer, load_time, packet: packet.clone(), expected });
+            }
+            Err(reason) => refusal = reason,
+        }
+    }
+    Err(refusal)
+}
+
+/// Runs the rounds; gives the peer's times and leaves ours in the lanes.
+fn rounds(
+    args: &BenchArgs,
+    peer: &mut Pair<'_>,
+    lanes: &mut [Lane<'_>],
+    retval: u32,
+) -> Result<Vec<f64>, String> {
+    let mut peer_times = Vec::new();
+    for _ in 0..args.rounds {
+        let (ns, returned) = peer.time()?;
+        peer_times.push(ns);
+        let mut same = returned == retval;
+        for lane in &mut *lanes {
+            let (ns, returned) = lane.pair.time()?;
+            lane.times.push(ns);
+            same &= returned == retval;
+        }
+        if !same {
+            return Err("cannot be repeated: its verdict changes after many runs".to_owned());
+        }
+        // No need to know precisely how little a program does.
+        if ns < TRIVIAL_NS / 2.0 {
+            break;
+        }
+    }
+    Ok(peer_times)
+}
+
+/// Both engines must do the same, or there is nothing to compare.
+fn check(
+    here: &mut Here,
+    subject: &Subject<'_>,
+    packet: &[u8],
+    expected: &Steady,
+) -> Result<(), String> {
+    let ours = steady(here, packet)?;
+    if !here.program.surroundings().trace.take().is_empty() {
+        return Err("prints a line for every frame".to_owned());
+    }
+    if &ours != expected && !towpath_workload::is_volatile(&subject.linked) {
+        let (ours, theirs) = (ours.retval(), expected.retval());
+        return Err(format!("differs from its peer: returns {ours} here, {theirs} there"));
+    }
+    Ok(())
+}
+
+/// As `--exec` spells it.
+pub(super) fn exec_name(exec: Exec) -> &'static str {
+    match exec {
+        Exec::Interp => "interp",
+        Exec::Jit => "jit",
+    }
+}
+
+/// The least that a difference of two averages tells from nothing.
+const LEAST_NS: f64 = 0.5;
+/// Work below this is lost in what a call costs.
+const TRIVIAL_NS: f64 = 5.0;
+const RUNS_FIRST: u64 = 1024;

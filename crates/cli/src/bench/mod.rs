@@ -1,0 +1,176 @@
+//! `towpath bench`: programs beside the running kernel or the interpreter, in the same minute on
+//! the same frame. `docs/performance.md` says how to read the figures.
+
+mod choose;
+mod measure;
+mod result;
+mod side;
+mod subject;
+mod targets;
+
+use crate::args::{BenchArgs, Peer};
+use crate::error::{CliError, Status};
+use crate::output::Output;
+use crate::program::{Opened, kernel_types};
+use crate::verify::xdp_programs;
+use measure::{exec_name, measure};
+use result::{Entry, Method, Results, Skipped};
+use subject::Subject;
+use targets::{Target, candidates, targets};
+
+/// Measures every program asked for.
+pub(crate) fn bench(args: &BenchArgs, output: &mut Output) -> Result<Status, CliError> {
+    check_passes(args)?;
+    if args.against == Peer::Kernel {
+        towpath_kernel::Kernel::open()?;
+        // Redirects and routes are then the same on every machine; without, they are this one's.
+        let _not_permitted = towpath_kernel::isolate_network();
+    }
+    let env = kernel_types(args.program.btf.as_deref())?;
+    let packets = candidates(args)?;
+    let mut results = Results { against: peer_name(args.against), ..Results::default() };
+    results.method = method(args);
+    let mut status = Status::Ok;
+    for target in targets(args)? {
+        let opened = match Opened::with_env(&target.path, &args.program, env.clone()) {
+            Ok(opened) => opened,
+            Err(error) => {
+                output.problem(&error);
+                status = status.max(error.status());
+                continue;
+            }
+        };
+        bench_object(args, &target, &opened, &packets, &mut results, output)?;
+    }
+    let execs: Vec<_> = args.exec.iter().map(|&exec| exec_name(exec.into())).collect();
+    results.finish(&execs);
+    if output.json {
+        output.json(&results)?
+    } else {
+        print_summary(&results, output)?
+    }
+    Ok(status)
+}
+
+fn bench_object(
+    args: &BenchArgs,
+    target: &Target,
+    opened: &Opened,
+    packets: &[Vec<u8>],
+    results: &mut Results,
+    output: &mut Output,
+) -> Result<(), CliError> {
+    let chosen = if args.selection.name.is_some() || args.selection.section.is_some() {
+        vec![opened.select(&args.selection)?]
+    } else {
+        xdp_programs(opened)
+    };
+    for index in chosen {
+        let map_init = target.map_init.as_deref();
+        let measured =
+            Subject::new(args, opened, index, map_init, packets).and_then(|s| measure(&s));
+        match measured {
+            Ok(measured) => {
+                for entry in &measured.entries {
+                    print(entry, measured.is_trivial, output)?;
+                }
+                let list =
+                    if measured.is_trivial { &mut results.trivial } else { &mut results.programs };
+                list.extend(measured.entries);
+            }
+            Err(reason) => {
+                let name = opened.program_name(index).to_owned();
+                let object = opened.path.display().to_string();
+                let skipped = Skipped { name, object, reason };
+                print_skipped(&skipped, output)?;
+                results.skipped.push(skipped);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A misspelt pass would silently measure the same twice.
+fn check_passes(args: &BenchArgs) -> Result<(), CliError> {
+    let known: Vec<&str> = towpath_jit::passes::PASSES.iter().map(|pass| pass.name).collect();
+    for name in &args.without {
+        if !known.contains(&name.as_str()) {
+            let hint = crate::suggest::among(name, known.iter().copied());
+            return Err(CliError::NoPass { name: name.clone(), hint });
+        }
+    }
+    Ok(())
+}
+
+fn method(args: &BenchArgs) -> Method {
+    Method {
+        rounds: args.rounds,
+        window_ms: args.window,
+        buffers: side::BURST_FRAMES,
+        without: args.without.clone(),
+        cpu: cpu_name(),
+        kernel: kernel_version(),
+        version: env!("CARGO_PKG_VERSION"),
+    }
+}
+
+fn cpu_name() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
+    line.map_or("", |line| line.trim_start_matches([' ', '\t', ':'])).to_owned()
+}
+
+fn kernel_version() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// As `--against` spells it.
+fn peer_name(peer: Peer) -> &'static str {
+    match peer {
+        Peer::Kernel => "kernel",
+        Peer::Interp => "interp",
+    }
+}
+
+/// A line appears as soon as its program is measured.
+fn print(entry: &Entry, is_trivial: bool, output: &mut Output) -> Result<(), CliError> {
+    if output.json {
+        return Ok(());
+    }
+    let Entry { name, exec, ns, peer_ns, ratio, spread: [least, most], .. } = entry;
+    let style = output.style;
+    let ratio = format!("{ratio:>6.2}x");
+    let ratio = if *least > 1.0 { style.good(&ratio) } else { ratio };
+    let about = if is_trivial { "  too little work to compare" } else { "" };
+    let ran = if entry.ran == *exec { "" } else { "  interpreted" };
+    output.line(&format!(
+        "{}  {exec:<6} {ns:>9.1} ns {peer_ns:>9.1} ns {ratio}  {least:.2}..{most:.2}{ran}{about}",
+        style.bold(&format!("{name:<28}"))
+    ))?;
+    output.flush()
+}
+
+fn print_skipped(skipped: &Skipped, output: &mut Output) -> Result<(), CliError> {
+    if output.json {
+        return Ok(());
+    }
+    let Skipped { name, reason, .. } = skipped;
+    let style = output.style;
+    output.line(&format!("{}  {}", style.bold(&format!("{name:<28}")), style.dim(reason)))?;
+    output.flush()
+}
+
+fn print_summary(results: &Results, output: &mut Output) -> Result<(), CliError> {
+    let Results { geomean, programs, trivial, skipped, against, .. } = results;
+    output.line("")?;
+    for (exec, mean) in geomean {
+        let Some(mean) = mean.as_f64() else { continue };
+        let count = programs.iter().filter(|entry| entry.exec == exec).count();
+        output.line(&format!(
+            "{exec}: {mean:.2} times as fast as {against}, geometric mean of {count} programs"
+        ))?;
+    }
+    let counts = (trivial.len(), skipped.len());
+    output.line(&format!("{} with too little work, {} not measured", counts.0, counts.1))
+}

@@ -1,0 +1,167 @@
+//! One program in one engine, ready to be run over a frame many times.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use towpath_kernel::{KernelProgram, TestRun};
+use towpath_xdp::{Burst, Frame, Program, Worker};
+
+use crate::kernel_session::KernelSession;
+
+/// What a run, or the last of several, left behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// The program's return value.
+    pub(super) retval: u32,
+    /// Metadata, then the packet.
+    pub(super) data: Vec<u8>,
+    /// How much of `data` is metadata.
+    pub(super) meta_bytes: usize,
+    /// Where in `data` the linear part ends.
+    pub(super) linear_end: usize,
+}
+
+/// A program that can be run repeatedly. A repeated run finds the frame as the run before left it,
+/// in every engine, since the kernel has no other way.
+pub(super) trait Side {
+    /// Runs the program `repeat` times on one fresh frame.
+    fn run(&mut self, packet: &[u8], repeat: u32) -> Result<Outcome, String>;
+
+    /// Puts the frame into the buffers that [`Side::time`] uses.
+    fn place(&mut self, packet: &[u8]) -> Result<(), String>;
+
+    /// Runs the program about `runs` times. Gives the runs, the processor time they took and the
+    /// last return value.
+    fn time(&mut self, runs: u64) -> Result<Timed, String>;
+}
+
+/// One measurement.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timed {
+    runs: u64,
+    elapsed: Duration,
+    /// What the last run returned.
+    pub(super) retval: u32,
+}
+
+impl Timed {
+    /// Of one run, on average.
+    pub(super) fn ns(&self) -> f64 {
+        self.elapsed.as_nanos() as f64 / self.runs.max(1) as f64
+    }
+
+    /// How many runs take `window`.
+    pub(super) fn runs_in(&self, window: Duration) -> u64 {
+        (window.as_nanos() as f64 / self.ns().max(0.5)) as u64
+    }
+}
+
+/// Processor time of this thread: unlike a wall clock it stands still while others run.
+fn thread_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
+}
+
+/// A program in the running kernel.
+#[derive(Debug)]
+pub(super) struct InKernel<'a> {
+    program: KernelProgram,
+    packet: Vec<u8>,
+    /// The programs in its program arrays stay as long as somebody has the arrays open.
+    _session: Option<KernelSession<'a>>,
+}
+
+impl<'a> InKernel<'a> {
+    pub(super) fn new(program: KernelProgram, session: Option<KernelSession<'a>>) -> Self {
+        InKernel { program, packet: Vec::new(), _session: session }
+    }
+}
+
+impl Side for InKernel<'_> {
+    fn run(&mut self, packet: &[u8], repeat: u32) -> Result<Outcome, String> {
+        let run = TestRun { repeat, ..TestRun::new(packet) };
+        let result = self.program.test_run(&run).map_err(|error| error.to_string())?;
+        Ok(Outcome {
+            retval: result.retval,
+            meta_bytes: result.context.data as usize,
+            linear_end: result.context.data_end as usize,
+            data: result.data,
+        })
+    }
+
+    fn place(&mut self, packet: &[u8]) -> Result<(), String> {
+        self.packet = packet.to_vec();
+        Ok(())
+    }
+
+    fn time(&mut self, runs: u64) -> Result<Timed, String> {
+        let repeat = u32::try_from(runs).unwrap_or(u32::MAX).max(1);
+        let run = TestRun { repeat, ..TestRun::new(&self.packet) };
+        let start = thread_time();
+        let result = self.program.test_run(&run).map_err(|error| error.to_string())?;
+        let elapsed = thread_time().saturating_sub(start);
+        Ok(Timed { runs: repeat.into(), elapsed, retval: result.retval })
+    }
+}
+
+/// A program in this process.
+#[derive(Debug)]
+pub(super) struct Here {
+    pub(super) program: Program,
+    worker: Worker,
+    frames: Vec<Frame>,
+    burst: Burst,
+}
+
+impl Here {
+    pub(super) fn new(program: Program) -> Self {
+        let (frames, burst) = (Vec::new(), Burst::default());
+        Here { worker: program.worker(0), program, frames, burst }
+    }
+
+    /// One burst, as an engine runs it.
+    fn burst(&mut self) -> Result<u32, String> {
+        let Here { program, worker, frames, burst } = self;
+        program.run_burst(worker, frames, burst).map_err(|fault| fault.to_string())?;
+        match burst.faults().first() {
+            Some((_, fault)) => Err(fault.to_string()),
+            None => Ok(burst.returned(frames.len() - 1)),
+        }
+    }
+}
+
+impl Side for Here {
+    fn run(&mut self, packet: &[u8], repeat: u32) -> Result<Outcome, String> {
+        let mut frame = Frame::new(packet).map_err(|error| error.to_string())?;
+        let mut retval = 0;
+        for _ in 0..repeat {
+            let run = self.program.run(&mut self.worker, &mut frame);
+            retval = run.map_err(|fault| fault.to_string())?.returned;
+        }
+        let metadata = frame.metadata().to_vec();
+        let (meta_bytes, linear_end) = (metadata.len(), metadata.len() + frame.linear_len());
+        let data = [metadata, frame.to_vec()].concat();
+        Ok(Outcome { retval, data, meta_bytes, linear_end })
+    }
+
+    fn place(&mut self, packet: &[u8]) -> Result<(), String> {
+        self.frames = (0..BURST_FRAMES)
+            .map(|_| Frame::new(packet).map_err(|error| error.to_string()))
+            .collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    fn time(&mut self, runs: u64) -> Result<Timed, String> {
+        let bursts = runs.div_ceil(BURST_FRAMES as u64).max(1);
+        let start = thread_time();
+        let mut retval = 0;
+        for _ in 0..bursts {
+            retval = self.burst()?;
+        }
+        let elapsed = thread_time().saturating_sub(start);
+        Ok(Timed { runs: bursts * BURST_FRAMES as u64, elapsed, retval })
+    }
+}
+
+/// Frames that are judged one after another, each in a buffer of its own.
+pub(super) const BURST_FRAMES: usize = 64;

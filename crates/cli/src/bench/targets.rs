@@ -1,0 +1,105 @@
+//! Which objects are measured, with which frames and map contents.
+
+use std::path::{Path, PathBuf};
+
+use towpath_capture::Reader;
+use towpath_workload::packets::packets;
+
+use crate::args::BenchArgs;
+use crate::error::CliError;
+
+/// One object file.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) path: PathBuf,
+    /// First contents of its maps.
+    pub(super) map_init: Option<PathBuf>,
+}
+
+/// The objects that the arguments name, or those of this repository.
+pub(super) fn targets(args: &BenchArgs) -> Result<Vec<Target>, CliError> {
+    if !args.objects.is_empty() {
+        let files = args.objects.iter().map(|path| object_files(path));
+        let files: Vec<Vec<PathBuf>> = files.collect::<Result<_, _>>()?;
+        let target = |path| Target { path, map_init: args.map_init.clone() };
+        return Ok(files.into_iter().flatten().map(target).collect());
+    }
+    let folder = Path::new(OWN_OBJECTS);
+    if !folder.is_dir() {
+        let message = "no such folder: name object files, or run `make programs` where the \
+                       repository is"
+            .to_owned();
+        return Err(CliError::Text { path: folder.to_owned(), message });
+    }
+    let with_maps = |path: PathBuf| {
+        let map_init = args.map_init.clone().or_else(|| own_maps(&path));
+        Target { path, map_init }
+    };
+    Ok(object_files(folder)?.into_iter().map(with_maps).collect())
+}
+
+/// The file itself, or every object below a folder.
+fn object_files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
+    let failed = |source| CliError::File { path: path.to_owned(), source };
+    if !std::fs::metadata(path).map_err(failed)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let entry = entry.map_err(failed)?.path();
+        if entry.is_dir() {
+            found.extend(object_files(&entry)?);
+        } else if entry.extension().is_some_and(|extension| extension == "o") {
+            found.push(entry);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// `tests/data/NAME.json` of a program of this repository.
+fn own_maps(object: &Path) -> Option<PathBuf> {
+    let stem = object.file_stem()?.to_str()?;
+    let name = stem.strip_suffix("_unrolled").unwrap_or(stem);
+    let path = Path::new(OWN_DATA).join(format!("{name}.json"));
+    path.exists().then_some(path)
+}
+
+/// Frames to choose from: of the capture that was named, else generated ones and, for the
+/// programs of this repository, those of its capture, which their maps are made for.
+pub(super) fn candidates(args: &BenchArgs) -> Result<Vec<Vec<u8>>, CliError> {
+    let capture = Path::new(OWN_DATA).join("edge.pcap");
+    let mut frames = match &args.input {
+        Some(path) => capture_frames(path, 1)?,
+        None => packets(PACKETS_SEED, PACKETS, false),
+    };
+    if args.input.is_none() && args.objects.is_empty() && capture.exists() {
+        frames.extend(capture_frames(&capture, CAPTURE_STRIDE)?);
+    }
+    // What fits a port's usual MTU.
+    frames.retain(|frame| (ETHERNET_HEADER..=ETHERNET_MAX).contains(&frame.len()));
+    Ok(frames)
+}
+
+fn capture_frames(path: &Path, stride: usize) -> Result<Vec<Vec<u8>>, CliError> {
+    let failed = |source| CliError::Capture { path: path.to_owned(), source };
+    let mut reader = Reader::open(path).map_err(failed)?;
+    let mut frames = Vec::new();
+    let mut number = 0;
+    while let Some(packet) = reader.next_packet().map_err(failed)? {
+        if number % stride == 0 && frames.len() < CAPTURE_FRAMES_MAX {
+            frames.push(packet.data.to_vec());
+        }
+        number += 1;
+    }
+    Ok(frames)
+}
+
+const OWN_OBJECTS: &str = "build/programs";
+const OWN_DATA: &str = "tests/data";
+const PACKETS_SEED: u64 = 1;
+const PACKETS: usize = 256;
+const CAPTURE_STRIDE: usize = 4;
+const CAPTURE_FRAMES_MAX: usize = 4096;
+const ETHERNET_HEADER: usize = 14;
+const ETHERNET_MAX: usize = 1514;
