@@ -85,6 +85,27 @@ fn an_array_lookup_with_a_constant_key_is_an_address() {
     );
 }
 
+/// `buffer[rx_queue_index & 7] + saved`: only the buffer stays memory.
+#[test]
+fn stack_that_no_address_reaches_becomes_values() {
+    check(
+        "stack_variable_offset",
+        vec![],
+        vec![
+            Insn::new(BPF_ST | BPF_MEM | BPF_DW, R10, 0, -16, 0x11),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R2, R1, 16, 0),
+            Insn::new(BPF_STX | BPF_MEM | BPF_DW, R10, R2, -8, 0),
+            Insn::new(BPF_ALU64 | BPF_AND | BPF_K, R2, 0, 0, 7),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R3, R10, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_X, R3, R2, 0, 0),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_B, R0, R3, -16, 0),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_DW, R1, R10, -8, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_X, R0, R1, 0, 0),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+        ],
+    );
+}
+
 fn check(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) {
     let linked = Linked {
         name: name.into(),

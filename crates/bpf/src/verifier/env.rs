@@ -9,7 +9,7 @@ use crate::insn::Insn;
 use crate::program::{Linked, MapDef};
 
 use super::arena::Arena;
-use super::facts::InsnFacts;
+use super::facts::{InsnFacts, StackBytes};
 use super::log::Log;
 use super::reg::{Base, BtfSource, MapRef, Reg, RegType};
 use super::rejection::Rejection;
@@ -100,6 +100,8 @@ pub(crate) struct Subprog {
     pub(crate) end: usize,
     /// Bytes of stack it uses itself.
     pub(crate) stack_depth: u32,
+    /// Bytes of its stack that are touched through pointers; see [`super::SubprogramFacts`].
+    pub(crate) reached: StackBytes,
     /// Index into `Linked::functions`, if the function is listed there.
     pub(crate) function: Option<usize>,
     pub(crate) global: bool,

@@ -3,6 +3,8 @@
 //! A fact holds on every path that reaches the instruction. What differs between paths is
 //! widened (a constant becomes a range, a pointer kind becomes `Mixed`).
 
+use crate::insn::STACK_BYTES;
+
 /// Facts about one instruction slot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -21,7 +23,50 @@ pub struct InsnFacts {
     pub map: Option<MapFact>,
     /// Of calls with a key argument on the stack (or a tail call): its value when all paths agree.
     pub constant_key: ConstantKey,
+    /// Of calls: bytes of the running function's own stack that the callee reads or writes. What is
+    /// not listed here is in [`super::SubprogramFacts::reached`].
+    pub stack_args: Vec<StackArg>,
+    /// Of loads and stores: own stack bytes touched at a constant offset on some path.
+    pub(crate) own_stack: Option<(i16, u16)>,
 }
+
+/// Bytes of a function's own stack that a call gets to see through one of its arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StackArg {
+    /// Number of the register with the address, 1 to 5.
+    pub register: u8,
+    /// Bytes from the frame pointer.
+    pub offset: i16,
+    /// How many.
+    pub len: u16,
+}
+
+/// A set of bytes of one function's stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StackBytes([u64; STACK_BYTES / 64]);
+
+impl StackBytes {
+    /// Adds the bytes `start..end`, by distance from the frame pointer.
+    pub fn add(&mut self, start: i64, end: i64) {
+        let depth = STACK_BYTES as i64;
+        for byte in start.max(-depth)..end.min(0) {
+            let byte = (byte + depth) as usize;
+            self.0[byte / 64] |= 1 << (byte % 64);
+        }
+    }
+
+    /// Whether the byte at this distance from the frame pointer is in the set.
+    pub fn contains(&self, offset: i64) -> bool {
+        let byte = offset + STACK_BYTES as i64;
+        usize::try_from(byte)
+            .ok()
+            .and_then(|byte| self.0.get(byte / 64).map(|word| word >> (byte % 64) & 1 != 0))
+            .unwrap_or(false)
+    }
+}
+
+/// Ranges that are kept of one call before they count as reached from anywhere.
+const STACK_ARGS_MAX: usize = 16;
 
 /// The memory that an access touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +186,23 @@ impl InsnFacts {
             None => access,
             Some(before) => merge_access(before, access),
         });
+    }
+
+    /// Adds a range that a call gets to see on one path; false when there are too many.
+    pub(crate) fn add_stack_arg(&mut self, arg: StackArg) -> bool {
+        if self.stack_args.contains(&arg) {
+            return true;
+        }
+        let fits = self.stack_args.len() < STACK_ARGS_MAX;
+        if fits {
+            self.stack_args.push(arg);
+        }
+        fits
+    }
+
+    /// Whether the instruction touches its function's own stack at one offset, on all paths.
+    pub(crate) fn is_own_stack(&self) -> bool {
+        matches!(self.access, Some(AccessFact::Stack { up: 0, offset: Some(_) }))
     }
 
     /// Adds the map one path uses here.

@@ -48,7 +48,9 @@ mod tnum;
 mod verified;
 
 pub use call::record::{FieldKind, SpecialField, special_fields};
-pub use facts::{AccessFact, BranchFact, ConstantKey, InsnFacts, MapFact, Range};
+pub use facts::{
+    AccessFact, BranchFact, ConstantKey, InsnFacts, MapFact, Range, StackArg, StackBytes,
+};
 pub use rejection::{RejectedInsn, Rejection, SourceLine};
 pub use verified::{SubprogramFacts, SubprogramKind, Verified};
 
@@ -126,8 +128,8 @@ pub fn verify_with_log(linked: Linked, options: &Options) -> Report {
     verifier.log_stats();
     let stats = verifier.stats.clone();
     let log = verifier.log.take();
-    let facts = verifier.facts();
     let subprograms = verifier.subprogram_facts();
+    let facts = verifier.facts();
     let result = outcome.map(|()| Verified::new(linked, facts, subprograms, stats.clone()));
     Report { result, log, stats }
 }
@@ -176,7 +178,21 @@ impl Verifier<'_> {
             kind: kind(index, subprog),
             reachable: self.aux.get(subprog.start).is_some_and(|aux| aux.seen),
             tail_call_reachable: subprog.tail_call_reachable,
+            reached: self.reached(subprog),
         });
         facts.collect()
+    }
+
+    /// What is known of reached stack bytes at the end: an instruction whose paths do not agree on
+    /// one offset reaches even those bytes that it touched at a constant one.
+    fn reached(&self, subprog: &env::Subprog) -> StackBytes {
+        let mut reached = subprog.reached;
+        let own = self.aux.get(subprog.start..subprog.end).unwrap_or_default();
+        for facts in own.iter().map(|aux| &aux.facts).filter(|facts| !facts.is_own_stack()) {
+            if let Some((offset, len)) = facts.own_stack {
+                reached.add(offset.into(), i64::from(offset) + i64::from(len));
+            }
+        }
+        reached
     }
 }

@@ -5,10 +5,11 @@
 //! kernel's `check_stack_write`, `check_stack_read` and `check_stack_range_initialized`.
 
 use crate::errno::Errno;
-use crate::insn::{BPF_MEM, BPF_ST, STACK_BYTES};
+use crate::insn::{BPF_ATOMIC, BPF_JMP, BPF_JMP32, BPF_MEM, BPF_ST, BPF_STX, STACK_BYTES};
 
 use super::call;
 use super::env::{Access, Result, Verifier};
+use super::facts::StackArg;
 use super::reg::{ADD_CONST, Base, Reg};
 use super::scalar::Scalar;
 use super::state::{Frame, SLOT_BYTES, SlotKind, StackSlot, slot_index};
@@ -66,7 +67,34 @@ impl Verifier<'_> {
         let subprog = self.frame_of(&reg).subprog;
         self.subprogs[subprog].stack_depth = self.subprogs[subprog].stack_depth.max(depth);
         self.frame_of_mut(&reg).grow_stack((depth as usize).div_ceil(SLOT_BYTES));
+        self.note_stack_reach(regno, &reg, min, max);
         Ok((min, max))
+    }
+
+    /// Remembers by which means stack bytes are touched, for compilers.
+    fn note_stack_reach(&mut self, regno: u8, reg: &Reg, min: i64, max: i64) {
+        let owner = self.frame_of(reg).subprog;
+        let is_own = reg.frame as usize == self.cur.depth() && reg.var.is_const();
+        let (is_call, is_atomic) = {
+            let insn = self.insn();
+            let is_jump = matches!(insn.class(), BPF_JMP | BPF_JMP32);
+            (is_jump, insn.class() == BPF_STX && insn.mode() == BPF_ATOMIC)
+        };
+        // On the stack, by the bounds just checked: both fit.
+        let (offset, len) = (min as i16, (max - min).max(0) as u16);
+        let facts = &mut self.aux[self.insn_idx].facts;
+        let is_listed = match is_own {
+            false => false,
+            true if is_call => facts.add_stack_arg(StackArg { register: regno, offset, len }),
+            true if is_atomic || !facts.is_own_stack() => false,
+            true => {
+                facts.own_stack = Some((offset, len));
+                true
+            }
+        };
+        if !is_listed {
+            self.subprogs[owner].reached.add(min, max);
+        }
     }
 
     /// A store to the stack by an instruction (`check_stack_write`).

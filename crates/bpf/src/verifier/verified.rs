@@ -3,7 +3,7 @@
 use crate::program::Linked;
 
 use super::Stats;
-use super::facts::InsnFacts;
+use super::facts::{InsnFacts, StackBytes};
 
 /// The only thing that may be run or compiled. Made by [`super::verify`] alone.
 #[derive(Debug, Clone)]
@@ -31,6 +31,10 @@ pub struct SubprogramFacts {
     pub reachable: bool,
     /// A tail call can run in it or in a callee.
     pub tail_call_reachable: bool,
+    /// Bytes of its stack that are touched by other means than its own loads and stores at constant
+    /// offsets and the calls it makes itself ([`InsnFacts::stack_args`]): at variable offsets, by
+    /// callees and callbacks, through pointers that are something else on another path.
+    pub reached: StackBytes,
 }
 
 /// How a function is entered.

@@ -2,6 +2,7 @@
 
 use towpath_bpf::insn::STACK_BYTES;
 
+use super::reach::Reached;
 use crate::xir::{Arg, Dominators, Function, Op, StackRange, Type, Width};
 
 /// The pieces of the stack that become values, by offset. They don't overlap.
@@ -11,18 +12,14 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    /// The cells of a function, or `None` when an address of its stack is still used as a pointer.
-    pub(super) fn of(function: &Function, dominators: &Dominators) -> Option<Self> {
+    /// The cells of a function; bytes that stay memory are in none.
+    pub(super) fn of(function: &Function, dominators: &Dominators, reached: &Reached) -> Self {
         let mut used = [false; STACK_BYTES];
         // `cut[n]`: an access starts or ends before byte n.
         let mut cut = [false; STACK_BYTES + 1];
         for &block in dominators.order() {
             for &inst in &function.block(block).insts {
-                let op = &function.inst(inst).op;
-                if matches!(op, Op::StackAddr(_)) {
-                    return None;
-                }
-                for range in ranges(op) {
+                for range in ranges(&function.inst(inst).op) {
                     let start = (i32::from(range.offset) + STACK_BYTES as i32) as usize;
                     let end = start + usize::from(range.len);
                     used[start..end].fill(true);
@@ -31,7 +28,8 @@ impl Cells {
                 }
             }
         }
-        Some(Cells { cells: pieces(&used, &cut) })
+        used.iter_mut().zip(reached).for_each(|(used, reached)| *used &= !reached);
+        Cells { cells: pieces(&used, &cut) }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -1,5 +1,5 @@
-//! The BPF stack as SSA values: first calls name the bytes they touch, so that no pointer to the
-//! stack is left; then bytes become values.
+//! The BPF stack as SSA values: first calls name the bytes they touch, so that few pointers to the
+//! stack are left; then all bytes become values that those don't reach.
 //!
 //! Clang puts every map key and every spilled register on the stack. As memory, a key written as
 //! two words and read as one stalls on store forwarding, and no lookup can be inlined on it.
@@ -7,6 +7,7 @@
 mod arguments;
 mod cells;
 mod promote;
+mod reach;
 
 pub(super) use arguments::name_argument_bytes;
 pub(super) use promote::promote;

@@ -7,6 +7,7 @@
 
 use super::super::Context;
 use super::cells::{Cells, arg_range, ranges};
+use super::reach::{Reached, reached, touches};
 use crate::xir::{
     Arg, BinaryOp, Block, Dominators, Function, Inst, InstData, Op, StackRange, Type, UnaryOp,
     Value, Width,
@@ -15,9 +16,10 @@ use crate::xir::{
 /// Cells times blocks beyond which promotion would cost more time than it is worth.
 const CELLS_BY_BLOCKS_MAX: usize = 1 << 18;
 
-pub(in super::super) fn promote(function: &mut Function, _: Context<'_>) {
+pub(in super::super) fn promote(function: &mut Function, context: Context<'_>) {
     let dominators = Dominators::new(function);
-    let Some(cells) = Cells::of(function, &dominators) else { return };
+    let reached = reached(function, &dominators, context);
+    let cells = Cells::of(function, &dominators, &reached);
     if cells.len() == 0 || cells.len() * function.blocks.len() > CELLS_BY_BLOCKS_MAX {
         return;
     }
@@ -25,6 +27,7 @@ pub(in super::super) fn promote(function: &mut Function, _: Context<'_>) {
     let mut promoter = Promoter {
         values: vec![None; cells.len()],
         cells: &cells,
+        reached: &reached,
         insts: Vec::new(),
         origin: 0,
         function,
@@ -71,6 +74,8 @@ fn live_into_blocks(
 struct Promoter<'a> {
     function: &'a mut Function,
     cells: &'a Cells,
+    /// Accesses to these bytes stay as they are.
+    reached: &'a Reached,
     /// What each cell holds at this point of the block; `None` where nothing was stored.
     values: Vec<Option<Value>>,
     /// The block's new instructions.
@@ -115,6 +120,9 @@ impl Promoter<'_> {
         let data = self.function.inst(inst).clone();
         self.origin = data.origin;
         match &data.op {
+            Op::StackLoad(range) | Op::StackStore(range, _) if touches(self.reached, *range) => {
+                self.insts.push(inst);
+            }
             Op::StackLoad(range) => {
                 // The load becomes the last step of assembling its value.
                 let op = self.assembled(*range);

@@ -1,0 +1,142 @@
+//! Stack bytes that somebody may touch through an address: they stay memory.
+//!
+//! The verifier followed every pointer, so nothing has to be guessed: it lists the bytes that
+//! callees, callbacks and variable offsets reach, and for each call the bytes it gets to see. What
+//! a call names as its argument is written for it and read back, so that alone keeps nothing in
+//! memory.
+
+use std::collections::HashMap;
+
+use towpath_bpf::insn::STACK_BYTES;
+use towpath_bpf::verifier::{StackArg, SubprogramFacts};
+
+use super::super::Context;
+use super::cells::{arg_range, ranges};
+use crate::xir::{Dominators, Function, Op, StackRange};
+
+/// For each byte of the stack, lowest first, whether it has to stay memory.
+pub(super) type Reached = [bool; STACK_BYTES];
+
+/// Bytes of the function's stack that are touched by other instructions than those that name them.
+pub(super) fn reached(
+    function: &Function,
+    dominators: &Dominators,
+    context: Context<'_>,
+) -> Reached {
+    let mut reached = [false; STACK_BYTES];
+    if !has_address(function, dominators) {
+        return reached;
+    }
+    let start = function.start as usize;
+    let subprogram = context.program.subprograms().iter().find(|facts| facts.start == start);
+    let Some(subprogram) = subprogram else { return [true; STACK_BYTES] };
+    for (index, byte) in reached.iter_mut().enumerate() {
+        *byte = subprogram.reached.contains(index as i64 - STACK_BYTES as i64);
+    }
+    for arg in unnamed_args(function, dominators, context, subprogram) {
+        fill(&mut reached, StackRange { offset: arg.offset, len: arg.len });
+    }
+    keep_whole_accesses(function, dominators, &mut reached);
+    reached
+}
+
+/// Whether any byte of the range has to stay memory.
+pub(super) fn touches(reached: &Reached, range: StackRange) -> bool {
+    reached[bytes(range)].iter().any(|reached| *reached)
+}
+
+fn has_address(function: &Function, dominators: &Dominators) -> bool {
+    let mut insts = dominators.order().iter().flat_map(|&block| &function.block(block).insts);
+    insts.any(|&inst| matches!(function.inst(inst).op, Op::StackAddr(_)))
+}
+
+/// A range that an instruction names, and the register it stands for if the call is still one.
+type Named = (Option<u8>, StackRange);
+
+/// What calls see of the stack without saying so.
+fn unnamed_args<'a>(
+    function: &Function,
+    dominators: &Dominators,
+    context: Context<'a>,
+    subprogram: &SubprogramFacts,
+) -> impl Iterator<Item = StackArg> + use<'a> {
+    let mut named: HashMap<usize, Vec<Named>> = HashMap::new();
+    for &inst in dominators.order().iter().flat_map(|&block| &function.block(block).insts) {
+        let data = function.inst(inst);
+        let found = match &data.op {
+            Op::CallHelper { args, .. } | Op::CallKfunc { args, .. } => {
+                let registers = args.iter().zip(1..);
+                let of = |(arg, register)| arg_range(arg).map(|range| (Some(register), range));
+                registers.filter_map(of).collect()
+            }
+            op => ranges(op).into_iter().map(|range| (None, range)).collect::<Vec<Named>>(),
+        };
+        if !found.is_empty() {
+            named.entry(data.origin as usize).or_default().extend(found);
+        }
+    }
+    let facts = context.program.facts().get(subprogram.start..subprogram.end).unwrap_or_default();
+    facts.iter().zip(subprogram.start..).flat_map(move |(facts, slot)| {
+        let named = named.remove(&slot).unwrap_or_default();
+        let all = &facts.stack_args;
+        let unnamed = move |arg: &StackArg| !is_named(arg, all, &named);
+        all.iter().copied().filter(unnamed)
+    })
+}
+
+/// Whether the instructions made of a call name all bytes it sees through an argument.
+fn is_named(arg: &StackArg, all: &[StackArg], named: &[Named]) -> bool {
+    let inside = |byte: i32, range: StackRange| {
+        let start = i32::from(range.offset);
+        (start..start + i32::from(range.len)).contains(&byte)
+    };
+    let start = i32::from(arg.offset);
+    let mut bytes = start..start + i32::from(arg.len);
+    bytes.all(|byte| {
+        named.iter().any(|&(register, range)| match register {
+            Some(register) => register == arg.register && inside(byte, range),
+            // A lowered call: its loads can't be told apart by register, so another one must not
+            // see the byte.
+            None => {
+                let other = all.iter().any(|other| {
+                    let range = StackRange { offset: other.offset, len: other.len };
+                    other.register != arg.register && inside(byte, range)
+                });
+                !other && inside(byte, range)
+            }
+        })
+    })
+}
+
+/// An access becomes values whole or stays memory whole.
+fn keep_whole_accesses(function: &Function, dominators: &Dominators, reached: &mut Reached) {
+    let insts = dominators.order().iter().flat_map(|&block| &function.block(block).insts);
+    let accesses: Vec<StackRange> = insts
+        .filter_map(|&inst| match function.inst(inst).op {
+            Op::StackLoad(range) | Op::StackStore(range, _) => Some(range),
+            _ => None,
+        })
+        .collect();
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for &range in &accesses {
+            let all = &reached[bytes(range)];
+            if all.contains(&true) && all.contains(&false) {
+                fill(reached, range);
+                changed = true;
+            }
+        }
+    }
+}
+
+fn fill(reached: &mut Reached, range: StackRange) {
+    reached[bytes(range)].fill(true);
+}
+
+/// Indices of a range's bytes; what lies outside of the stack is left out.
+fn bytes(range: StackRange) -> std::ops::Range<usize> {
+    let start = (i32::from(range.offset) + STACK_BYTES as i32).clamp(0, STACK_BYTES as i32);
+    let end = (start + i32::from(range.len)).min(STACK_BYTES as i32);
+    start as usize..end as usize
+}
