@@ -48,15 +48,16 @@ impl Run<'_> {
         if let Some(extra) = self.extras.iter().find(|e| e.addr <= addr && end <= e.addr + e.len) {
             return (write && !extra.writable).then_some("read-only memory");
         }
-        if self.surroundings.objects.owns(addr, len) {
+        let frags = self.frame.frags().iter();
+        let mut ranges = frags.map(|frag| (frag.addr(), frag.addr() + frag.len as u64));
+        if ranges.any(|(first, last)| first <= addr && end <= last) {
             return None;
         }
         if self.worker.is_kernel_object(addr, len) {
             return write.then_some("a kernel object");
         }
-        let frags = self.frame.frags().iter();
-        let mut ranges = frags.map(|frag| (frag.addr(), frag.addr() + frag.len as u64));
-        let inside = ranges.any(|(first, last)| first <= addr && end <= last);
+        // Last, because all workers share the objects' lock.
+        let inside = self.surroundings.objects.owns(addr, len);
         (!inside).then_some("not memory this run may touch")
     }
 }
