@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+mod ahead;
 mod clif;
 mod environment;
 mod error;

@@ -7,6 +7,7 @@ use towpath_bpf::interp::function_slot;
 use towpath_bpf::verifier::Verified;
 use towpath_maps::Map;
 
+use crate::ahead::Ahead;
 use crate::clif::{self, Layout};
 use crate::environment::Environment;
 use crate::error::CompileError;
@@ -28,6 +29,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Program {
     layout: Arc<Layout>,
+    ahead: Option<Ahead>,
     /// First BPF slot of each function, to find callbacks.
     starts: Vec<u32>,
     /// Their addresses are in the code.
@@ -49,8 +51,14 @@ impl Program {
         let started = Instant::now();
         let module = optimized(verified, environment, options)?;
         let layout = clif::load(&clif::compile(&module, environment)?)?;
+        let context = passes::Context { program: verified, maps: environment.maps };
+        let ahead = match options.passes.without.contains(passes::LOOK_AHEAD) {
+            true => None,
+            false => Ahead::compile(&module, context, environment)?,
+        };
         Ok(Program {
             layout,
+            ahead,
             starts: module.functions.iter().map(|function| function.start).collect(),
             _maps: environment.maps.to_vec(),
             elapsed: started.elapsed(),
@@ -82,6 +90,17 @@ impl Program {
 
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// Whether bursts are preceded by prefetches of hash buckets: the program reaches a lookup in a
+    /// table that is too large for the caches now.
+    pub fn looks_ahead(&self) -> bool {
+        self.ahead().is_some()
+    }
+
+    /// What is to be run over a burst before the program, when that is worth it now.
+    pub(crate) fn ahead(&self) -> Option<&Ahead> {
+        self.ahead.as_ref().filter(|ahead| ahead.pays())
     }
 }
 

@@ -22,6 +22,16 @@ impl Program {
         descriptors: *mut [Descriptor],
         first: usize,
     ) -> usize {
+        if first == 0
+            && descriptors.len() > 1
+            && let Some(ahead) = self.ahead()
+        {
+            for stage in &ahead.stages {
+                // SAFETY: the caller's promise; a slice writes no memory but the stack and the
+                // descriptors' results.
+                unsafe { stage.run_batch(machine, descriptors, 0) };
+            }
+        }
         // SAFETY: the caller's promise.
         unsafe { self.layout().run_batch(machine, descriptors, first) }
     }

@@ -9,7 +9,7 @@ use towpath_bpf::Errno;
 use towpath_maps::{HashView, Map};
 
 use crate::machine_unsafe::Callees;
-use crate::xir::RuntimeFunction;
+use crate::xir::{RuntimeFunction, Stage};
 
 impl RuntimeFunction {
     /// Where the function is in this process.
@@ -24,6 +24,12 @@ impl RuntimeFunction {
             RuntimeFunction::MapPeek => map_peek as *const (),
             RuntimeFunction::HashLookup { words, marks: false } => hash_lookup::<false>(words),
             RuntimeFunction::HashLookup { words, marks: true } => hash_lookup::<true>(words),
+            RuntimeFunction::HashAhead { words, stage: Stage::Bucket } => {
+                hash_ahead::<false>(words)
+            }
+            RuntimeFunction::HashAhead { words, stage: Stage::Element } => {
+                hash_ahead::<true>(words)
+            }
         };
         function as usize as u64
     }
@@ -202,4 +208,53 @@ unsafe extern "C" fn hash_lookup_5<const MARKS: bool>(
 ) -> u64 {
     // SAFETY: called by compiled code.
     unsafe { view(table) }.lookup::<5, MARKS>([a, b, c, d, e])
+}
+
+/// The prefetch for keys of so many words: of the bucket, or of the first element in it.
+fn hash_ahead<const ELEMENT: bool>(words: u8) -> *const () {
+    match words {
+        1 => hash_ahead_1::<ELEMENT> as *const (),
+        2 => hash_ahead_2::<ELEMENT> as *const (),
+        3 => hash_ahead_3::<ELEMENT> as *const (),
+        4 => hash_ahead_4::<ELEMENT> as *const (),
+        _ => hash_ahead_5::<ELEMENT> as *const (),
+    }
+}
+
+unsafe extern "C" fn hash_ahead_1<const ELEMENT: bool>(table: u64, a: u64) -> u64 {
+    // SAFETY: called by compiled code.
+    unsafe { view(table) }.look_ahead::<1, ELEMENT>([a])
+}
+
+unsafe extern "C" fn hash_ahead_2<const ELEMENT: bool>(table: u64, a: u64, b: u64) -> u64 {
+    // SAFETY: called by compiled code.
+    unsafe { view(table) }.look_ahead::<2, ELEMENT>([a, b])
+}
+
+unsafe extern "C" fn hash_ahead_3<const ELEMENT: bool>(table: u64, a: u64, b: u64, c: u64) -> u64 {
+    // SAFETY: called by compiled code.
+    unsafe { view(table) }.look_ahead::<3, ELEMENT>([a, b, c])
+}
+
+unsafe extern "C" fn hash_ahead_4<const ELEMENT: bool>(
+    table: u64,
+    a: u64,
+    b: u64,
+    c: u64,
+    d: u64,
+) -> u64 {
+    // SAFETY: called by compiled code.
+    unsafe { view(table) }.look_ahead::<4, ELEMENT>([a, b, c, d])
+}
+
+unsafe extern "C" fn hash_ahead_5<const ELEMENT: bool>(
+    table: u64,
+    a: u64,
+    b: u64,
+    c: u64,
+    d: u64,
+    e: u64,
+) -> u64 {
+    // SAFETY: called by compiled code.
+    unsafe { view(table) }.look_ahead::<5, ELEMENT>([a, b, c, d, e])
 }

@@ -245,6 +245,11 @@ impl Program {
         self.compiled.as_ref().map(|compiled| compiled.compile_time())
     }
 
+    /// Whether bursts are preceded by prefetches of hash buckets, as things are now.
+    pub fn looks_ahead(&self) -> bool {
+        self.compiled.as_ref().is_some_and(|compiled| compiled.looks_ahead())
+    }
+
     /// What compiled code ran into. It knows no instruction: the interpreter finds that.
     fn fault(&self, stop: Stop) -> Fault {
         let violation = match stop {

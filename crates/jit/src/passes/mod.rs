@@ -1,5 +1,6 @@
 //! The passes over XIR, in the order they run; each can be switched off by name.
 
+mod ahead;
 mod blocks;
 mod dead;
 mod fold;
@@ -18,6 +19,8 @@ use towpath_bpf::verifier::Verified;
 use towpath_maps::Map;
 
 use crate::xir::{Dominators, Function, Inst, Module};
+
+pub(crate) use ahead::slice;
 
 /// What a pass may look at besides the function it changes.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +56,7 @@ impl Pass {
 /// does, or does wrong.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
-    /// Passes to leave out, by name.
+    /// Passes to leave out, by name; [`LOOK_AHEAD`] can be among them.
     pub without: BTreeSet<String>,
     /// How many of the passes run, counted from the first (`more` behind [`PASSES`]); all of them
     /// when `None`.
@@ -129,6 +132,10 @@ const BLOCKS: Pass = Pass {
 };
 const DEAD: Pass =
     Pass { name: "dead", summary: "instructions without effect or use go", run: dead::remove };
+
+/// What makes the functions that fetch hash buckets for a whole burst. No pass: the program stays
+/// as it is. It can be left out by this name all the same.
+pub const LOOK_AHEAD: &str = "look-ahead";
 
 /// Runs the chosen passes, in order.
 ///

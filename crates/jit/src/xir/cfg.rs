@@ -42,6 +42,11 @@ impl Dominators {
         &self.order
     }
 
+    /// Position of a reachable block in [`Dominators::order`].
+    pub fn position(&self, block: Block) -> Option<u32> {
+        self.position[block.0 as usize]
+    }
+
     /// Whether the entry reaches the block.
     pub fn is_reachable(&self, block: Block) -> bool {
         self.position[block.0 as usize].is_some()

@@ -17,4 +17,4 @@ pub use build::{BuildError, build};
 pub use cfg::Dominators;
 pub use check::{CheckError, check};
 pub use ir::*;
-pub use runtime::{Effects, Reach, RuntimeFunction};
+pub use runtime::{Effects, Reach, RuntimeFunction, Stage};

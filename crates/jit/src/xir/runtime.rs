@@ -31,6 +31,23 @@ pub enum RuntimeFunction {
         /// The element counts as used (LRU kinds).
         marks: bool,
     },
+    /// `(view, words of the key)`: asks the processor to fetch what [`Self::HashLookup`] will want;
+    /// gives 0.
+    HashAhead {
+        /// Words of a key, 1 to [`towpath_maps::KEY_WORDS_MAX`].
+        words: u8,
+        /// What to fetch.
+        stage: Stage,
+    },
+}
+
+/// What one pass over a burst fetches before the burst is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// The bucket of the key.
+    Bucket,
+    /// The first element in it, when the bucket has arrived.
+    Element,
 }
 
 /// Memory beside its own bookkeeping that a function reaches through its arguments.
@@ -84,7 +101,8 @@ impl RuntimeFunction {
     /// What calling it may do.
     pub const fn effects(self) -> Effects {
         use RuntimeFunction::{
-            HashLookup, MapDelete, MapLookup, MapLookupPercpu, MapPeek, MapPop, MapPush, MapUpdate,
+            HashAhead, HashLookup, MapDelete, MapLookup, MapLookupPercpu, MapPeek, MapPop, MapPush,
+            MapUpdate,
         };
         let reading = Effects::reading(Reach::Arguments);
         match self {
@@ -93,6 +111,7 @@ impl RuntimeFunction {
             HashLookup { words: _, marks } => {
                 Effects { removable: !marks, ..Effects::reading(Reach::Nothing) }
             }
+            HashAhead { .. } => Effects { removable: false, ..Effects::reading(Reach::Nothing) },
             // Per-CPU values are written in place; what values owned is given up in place.
             MapUpdate | MapDelete => {
                 Effects { writes: Reach::MapValues, removable: false, ..reading }
@@ -115,20 +134,37 @@ impl RuntimeFunction {
             RuntimeFunction::HashLookup { words, marks } => {
                 return format!("{}_lookup_{words}", if marks { "lru" } else { "hash" });
             }
+            RuntimeFunction::HashAhead { words, stage: Stage::Bucket } => {
+                return format!("hash_bucket_ahead_{words}");
+            }
+            RuntimeFunction::HashAhead { words, stage: Stage::Element } => {
+                return format!("hash_element_ahead_{words}");
+            }
         };
         name.into()
+    }
+
+    /// What fetches ahead for it, if anything does.
+    pub const fn ahead(self, stage: Stage) -> Option<Self> {
+        match self {
+            RuntimeFunction::HashLookup { words, marks: _ } => {
+                Some(RuntimeFunction::HashAhead { words, stage })
+            }
+            _ => None,
+        }
     }
 
     /// Number of its arguments, the machine not counted.
     pub const fn arg_count(self) -> usize {
         use RuntimeFunction::{
-            HashLookup, MapDelete, MapLookup, MapLookupPercpu, MapPeek, MapPop, MapPush, MapUpdate,
+            HashAhead, HashLookup, MapDelete, MapLookup, MapLookupPercpu, MapPeek, MapPop, MapPush,
+            MapUpdate,
         };
         match self {
             MapPop | MapPeek => 2,
             MapLookup | MapLookupPercpu | MapDelete | MapPush => 3,
             MapUpdate => 5,
-            HashLookup { words, .. } => words as usize + 1,
+            HashLookup { words, .. } | HashAhead { words, .. } => words as usize + 1,
         }
     }
 }

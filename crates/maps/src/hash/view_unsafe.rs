@@ -55,6 +55,27 @@ impl HashView {
         self.values + u64::from(index) * u64::from(self.value_stride)
     }
 
+    /// Asks the processor to fetch the bucket of a key, or (`ELEMENT`) the first element in it: what
+    /// [`HashView::lookup`] will look at first. Gives 0.
+    #[inline(always)]
+    pub fn look_ahead<const WORDS: usize, const ELEMENT: bool>(&self, key: [u64; WORDS]) -> u64 {
+        let hash = seeded_words(self.seed, self.key_size, key);
+        let bucket = self.buckets + u64::from(hash & self.mask) * BUCKET_BYTES as u64;
+        if !ELEMENT {
+            prefetch(bucket);
+            return 0;
+        }
+        // SAFETY: the mask keeps the bucket inside the buckets.
+        let link = unsafe { word(bucket) }.load(Ordering::Relaxed);
+        if link != 0 {
+            let element = self.element(link - 1);
+            prefetch(element);
+            // Elements do not start at cache lines: the value may lie on the next.
+            prefetch(element + u64::from(self.stride) - 1);
+        }
+        0
+    }
+
     #[inline(always)]
     fn find<const WORDS: usize>(&self, key: [u64; WORDS]) -> u32 {
         let hash = seeded_words(self.seed, self.key_size, key);
@@ -131,6 +152,19 @@ impl HashView {
             let _lost = state.compare_exchange(was, used, order, order);
         }
     }
+}
+
+/// Asks the processor to fetch a cache line; changes nothing, whatever the address.
+#[inline(always)]
+fn prefetch(address: u64) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address as *const i8) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _no_stable_prefetch = address;
 }
 
 /// The index of no element.

@@ -1,9 +1,11 @@
 //! A burst does to each frame what a run of its own would have done.
 
 use towpath_bpf::insn::*;
+use towpath_bpf::program::MapType;
 use towpath_bpf::proto::id;
+use towpath_maps::Value;
 
-use crate::program::testing::linked;
+use crate::program::testing::{linked, map_def};
 use crate::{Burst, Exec, Frame, LoadOptions, Program, Target};
 
 fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Insn {
@@ -87,4 +89,62 @@ fn a_burst_may_be_empty() {
     let mut burst = Burst::default();
     program.run_burst(&mut program.worker(0), &mut [], &mut burst).unwrap();
     assert!(burst.is_empty());
+}
+
+/// Returns the first word of what a hash table holds for the packet's first word, else 1. Counts
+/// the packet before, in an array.
+fn lookup_program(exec: Exec) -> Program {
+    let (mov, call) = (BPF_ALU64 | BPF_MOV, BPF_JMP | BPF_CALL);
+    let map = |dst, index| {
+        [insn(BPF_LD | BPF_IMM | BPF_DW, dst, PSEUDO_MAP_FD, 0, index), Insn::default()]
+    };
+    let [map_low, map_high] = map(1, 0);
+    let insns = [
+        insn(BPF_LDX | BPF_MEM | BPF_W, 2, 1, 0, 0),
+        insn(BPF_LDX | BPF_MEM | BPF_W, 3, 1, 4, 0),
+        insn(mov | BPF_X, 4, 2, 0, 0),
+        insn(BPF_ALU64 | BPF_ADD, 4, 0, 0, 14),
+        insn(mov, 0, 0, 0, 1),
+        insn(BPF_JMP | BPF_JGT | BPF_X, 4, 3, 9, 0),
+        insn(BPF_LDX | BPF_MEM | BPF_W, 5, 2, 0, 0),
+        insn(BPF_STX | BPF_MEM | BPF_W, 10, 5, -4, 0),
+        insn(mov | BPF_X, 2, 10, 0, 0),
+        insn(BPF_ALU64 | BPF_ADD, 2, 0, 0, -4),
+        map_low,
+        map_high,
+        insn(call, 0, 0, 0, id::MAP_LOOKUP_ELEM as i32),
+        insn(BPF_JMP | BPF_JEQ, 0, 0, 2, 0),
+        insn(BPF_LDX | BPF_MEM | BPF_W, 0, 0, 0, 0),
+        insn(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+        insn(mov, 0, 0, 0, 1),
+        insn(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+    ];
+    let options = LoadOptions { exec, ..LoadOptions::default() };
+    let maps = [map_def(MapType::Hash, 4, 16, 80_000)];
+    Program::from_linked(linked(&insns, &maps), &options).unwrap()
+}
+
+#[test]
+fn looking_ahead_in_a_large_table_changes_nothing() {
+    let program = lookup_program(Exec::Jit);
+    assert!(!program.looks_ahead(), "nothing to look ahead for in an empty table");
+    let table = program.maps().map(0).unwrap().user();
+    for number in 0..70_000_u32 {
+        let mut value = [0; 16];
+        value[..4].copy_from_slice(&(number % 3).to_le_bytes());
+        table.update(&number.to_le_bytes(), &Value::from(&value[..]), 0).unwrap();
+    }
+    assert!(program.looks_ahead());
+    let packets = (0..64_u32).map(|i| i * 1_999).map(|number| {
+        let mut packet = [0; 60];
+        packet[..4].copy_from_slice(&number.to_le_bytes());
+        (number, Frame::new(&packet).unwrap())
+    });
+    let (numbers, mut frames): (Vec<u32>, Vec<Frame>) = packets.unzip();
+    let mut burst = Burst::default();
+    program.run_burst(&mut program.worker(0), &mut frames, &mut burst).unwrap();
+    for (index, number) in numbers.into_iter().enumerate() {
+        let wanted = if number < 70_000 { number % 3 } else { 1 };
+        assert_eq!(burst.returned(index), wanted, "key {number}");
+    }
 }

@@ -62,4 +62,9 @@ impl Compiled {
     pub(crate) fn compile_time(&self) -> Duration {
         self.program.elapsed()
     }
+
+    /// Whether bursts are preceded by prefetches.
+    pub(crate) fn looks_ahead(&self) -> bool {
+        self.program.looks_ahead()
+    }
 }

@@ -1,0 +1,142 @@
+//! Looking ahead in a burst: what of a program it takes to know which hash buckets it will want.
+//!
+//! A table larger than the caches costs two or three misses a lookup, one after the other. Run over
+//! all frames of a burst before the program itself, the slice of it that leads to its first lookup
+//! lets those misses overlap. A slice changes nothing: stores to memory others can see are left
+//! out, and it ends where it would have to call anything. Values it then gets wrong only cost a
+//! useless prefetch: the verifier takes every value in memory for possible.
+
+use std::collections::BTreeSet;
+
+use towpath_bpf::proto::id;
+
+use super::{Context, definitions};
+use crate::xir::{
+    Alias, Arg, Block, Dominators, Function, Inst, InstData, MapMeta, Module, Op, RuntimeFunction,
+    Stage, Terminator, Type, Value,
+};
+
+/// The slice of a module's entry function that does one stage, and the maps it looks at; `None`
+/// when the program reaches no lookup in a hash table.
+pub(crate) fn slice(
+    module: &Module,
+    context: Context<'_>,
+    stage: Stage,
+) -> Option<(Module, BTreeSet<u32>)> {
+    let mut function = module.functions.first()?.clone();
+    function.name = format!("{} ({stage:?} ahead)", function.name);
+    let dominators = Dominators::new(&function);
+    let mut slicer = Slicer {
+        stage,
+        definitions: definitions(&function, &dominators),
+        wanted: BTreeSet::new(),
+        function: &mut function,
+    };
+    for &block in dominators.order() {
+        slicer.block(block, &dominators);
+    }
+    let wanted = std::mem::take(&mut slicer.wanted);
+    if wanted.is_empty() {
+        return None;
+    }
+    for clean in [super::blocks::simplify, super::dead::remove, super::blocks::simplify] {
+        clean(&mut function, context);
+    }
+    Some((Module { functions: vec![function] }, wanted))
+}
+
+struct Slicer<'a> {
+    function: &'a mut Function,
+    stage: Stage,
+    definitions: Vec<Option<Inst>>,
+    wanted: BTreeSet<u32>,
+}
+
+/// What becomes of an instruction in a slice.
+enum Fate {
+    Keep,
+    Drop,
+    /// Any value will do.
+    Zero,
+    /// It asks for this map's bucket, and the slice is over.
+    Ask(u32, RuntimeFunction),
+    /// The slice is over before it.
+    End,
+}
+
+impl Slicer<'_> {
+    /// Leaves out of a block what a slice does not do.
+    fn block(&mut self, block: Block, dominators: &Dominators) {
+        let insts = std::mem::take(&mut self.function.block_mut(block).insts);
+        let mut kept = Vec::with_capacity(insts.len());
+        let mut over = false;
+        for inst in insts {
+            match self.fate(inst) {
+                Fate::Keep => kept.push(inst),
+                Fate::Drop => {}
+                Fate::Zero => {
+                    self.function.inst_mut(inst).op = Op::Const(0);
+                    kept.push(inst);
+                }
+                Fate::Ask(map, function) => {
+                    self.wanted.insert(map);
+                    if let Op::CallRuntime { function: called, .. } =
+                        &mut self.function.inst_mut(inst).op
+                    {
+                        *called = function;
+                    }
+                    kept.push(inst);
+                    over = true;
+                }
+                Fate::End => over = true,
+            }
+            if over {
+                break;
+            }
+        }
+        let goes_back = |target| dominators.position(target) <= dominators.position(block);
+        let loops = self.function.block(block).end.jumps().any(|jump| goes_back(jump.target));
+        let ends = matches!(
+            self.function.block(block).end,
+            Terminator::Return(_) | Terminator::TailCall { .. } | Terminator::Unreachable
+        );
+        if over || loops || ends {
+            let zero = self.zero(&mut kept);
+            self.function.block_mut(block).end = Terminator::Return(zero);
+        }
+        self.function.block_mut(block).insts = kept;
+    }
+
+    fn zero(&mut self, insts: &mut Vec<Inst>) -> Value {
+        let result = self.function.add_value(Type::I64);
+        let data = InstData { op: Op::Const(0), result: Some(result), origin: 0 };
+        insts.push(self.function.add_inst(data));
+        result
+    }
+
+    fn fate(&self, inst: Inst) -> Fate {
+        match &self.function.inst(inst).op {
+            Op::CallRuntime { function, args } => self.call(*function, args),
+            Op::Load { probe: true, .. } => Fate::End,
+            op if op.is_pure() || op.is_read_only() => Fate::Keep,
+            Op::StackStore(..) | Op::LoadAcquire(_) => Fate::Keep,
+            Op::Store { place, .. } if place.alias == Alias::Stack => Fate::Keep,
+            Op::Store { .. } | Op::StoreRelease { .. } => Fate::Drop,
+            Op::AtomicRmw { .. } | Op::CompareExchange { .. } => Fate::Zero,
+            Op::CallHelper { id: id::KTIME_GET_NS | id::GET_PRANDOM_U32, .. } => Fate::Zero,
+            _ => Fate::End,
+        }
+    }
+
+    fn call(&self, function: RuntimeFunction, args: &[Arg]) -> Fate {
+        let (Some(ahead), Some(Arg::Value(view))) = (function.ahead(self.stage), args.first())
+        else {
+            return if function.effects().removable { Fate::Keep } else { Fate::End };
+        };
+        let definition = self.definitions[view.0 as usize];
+        match definition.map(|inst| &self.function.inst(inst).op) {
+            Some(Op::MapMetaAddr { map, what: MapMeta::HashView }) => Fate::Ask(*map, ahead),
+            _ => Fate::End,
+        }
+    }
+}
