@@ -20,5 +20,5 @@ pub mod xir;
 
 pub use environment::Environment;
 pub use error::CompileError;
-pub use machine_unsafe::{Callee, Callees, Descriptor, Machine, Packet};
+pub use machine_unsafe::{Callee, Callees, Descriptor, Direct, Machine, Packet};
 pub use program::{Options, Program, XIR_INSTS_MAX, clif_text, optimized};

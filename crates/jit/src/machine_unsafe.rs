@@ -73,4 +73,19 @@ pub struct Callees {
     pub tail_call: Callee,
     /// `(address, bytes)`: loads through a pointer that may be stale; 0 when it is.
     pub probe: Callee,
+    /// Those called without a number.
+    pub direct: Direct,
+}
+
+/// Functions of the runtime behind [`crate::xir::RuntimeFunction`]: it says what they take.
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "the names are the functions'")]
+pub struct Direct {
+    pub csum_diff: unsafe extern "C" fn(u64, u64, u64, u64, u64) -> u64,
+    pub ktime: unsafe extern "C" fn(*mut Machine) -> u64,
+    pub random: unsafe extern "C" fn(*mut Machine) -> u64,
+    pub redirect: unsafe extern "C" fn(*mut Machine, u64, u64) -> u64,
+    pub redirect_map: unsafe extern "C" fn(*mut Machine, u64, u64, u64) -> u64,
+    pub load_bytes: unsafe extern "C" fn(*mut Machine, u64, u64, u64) -> u64,
+    pub store_bytes: unsafe extern "C" fn(*mut Machine, u64, u64, u64) -> u64,
 }

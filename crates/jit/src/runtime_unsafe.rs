@@ -5,7 +5,10 @@
 
 #![expect(unsafe_code, reason = "is called with raw addresses from machine code")]
 
+use std::sync::atomic::AtomicU32;
+
 use towpath_bpf::Errno;
+use towpath_maps::fields::{spin_lock, spin_unlock};
 use towpath_maps::{HashView, Map};
 
 use crate::machine_unsafe::Callees;
@@ -13,7 +16,8 @@ use crate::xir::{RuntimeFunction, Stage};
 
 impl RuntimeFunction {
     /// Where the function is in this process.
-    pub(crate) fn address(self, _callees: &Callees) -> u64 {
+    pub(crate) fn address(self, callees: &Callees) -> u64 {
+        let direct = &callees.direct;
         let function: *const () = match self {
             RuntimeFunction::MapLookup => map_lookup as *const (),
             RuntimeFunction::MapLookupPercpu => map_lookup_percpu as *const (),
@@ -22,6 +26,15 @@ impl RuntimeFunction {
             RuntimeFunction::MapPush => map_push as *const (),
             RuntimeFunction::MapPop => map_pop as *const (),
             RuntimeFunction::MapPeek => map_peek as *const (),
+            RuntimeFunction::CsumDiff => direct.csum_diff as *const (),
+            RuntimeFunction::Ktime => direct.ktime as *const (),
+            RuntimeFunction::Random => direct.random as *const (),
+            RuntimeFunction::Redirect => direct.redirect as *const (),
+            RuntimeFunction::RedirectMap => direct.redirect_map as *const (),
+            RuntimeFunction::LoadBytes => direct.load_bytes as *const (),
+            RuntimeFunction::StoreBytes => direct.store_bytes as *const (),
+            RuntimeFunction::SpinLock => lock as *const (),
+            RuntimeFunction::SpinUnlock => unlock as *const (),
             RuntimeFunction::HashLookup { words, marks: false } => hash_lookup::<false>(words),
             RuntimeFunction::HashLookup { words, marks: true } => hash_lookup::<true>(words),
             RuntimeFunction::HashAhead { words, stage: Stage::Bucket } => {
@@ -148,6 +161,28 @@ unsafe extern "C" fn map_peek(map_address: u64, value: u64) -> u64 {
         (map, bytes_mut(value, map.value_size()))
     };
     status(map.peek(value))
+}
+
+/// The lock word of a `struct bpf_spin_lock`.
+///
+/// # Safety
+///
+/// The verifier proved that one is at the address; it is only accessed atomically.
+unsafe fn lock_word<'a>(address: u64) -> &'a AtomicU32 {
+    // SAFETY: the caller's promise.
+    unsafe { AtomicU32::from_ptr(address as *mut u32) }
+}
+
+unsafe extern "C" fn lock(address: u64) -> u64 {
+    // SAFETY: called by compiled code with what the verifier proved.
+    spin_lock(unsafe { lock_word(address) });
+    0
+}
+
+unsafe extern "C" fn unlock(address: u64) -> u64 {
+    // SAFETY: called by compiled code with what the verifier proved.
+    spin_unlock(unsafe { lock_word(address) });
+    0
 }
 
 /// The lookup for keys of so many words.

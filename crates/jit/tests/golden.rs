@@ -11,7 +11,7 @@ use towpath_bpf::interp::Resolver;
 use towpath_bpf::program::{AttachType, Function, KfuncRef, MapType};
 use towpath_bpf::verifier::{self, Options};
 use towpath_bpf::{Insn, Linked, MapDef};
-use towpath_jit::{Callees, Environment, Machine, optimized};
+use towpath_jit::{Callees, Direct, Environment, Machine, optimized};
 use towpath_maps::{MapSet, SetOptions};
 
 const R0: u8 = 0;
@@ -132,7 +132,13 @@ fn check(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) {
         linked: verified.linked(),
         resolver: &NoAddresses,
         maps: set.maps(),
-        callees: Callees { helper: never, kfunc: never, tail_call: never, probe: never },
+        callees: Callees {
+            helper: never,
+            kfunc: never,
+            tail_call: never,
+            probe: never,
+            direct: DIRECT,
+        },
     };
     let module = optimized(&verified, &environment, &Default::default()).expect("supported");
     compare(name, &module.to_string());
@@ -168,3 +174,27 @@ impl Resolver for NoAddresses {
 extern "C" fn never(_: *mut Machine, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     0
 }
+
+const DIRECT: Direct = {
+    extern "C" fn sums(_: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+        0
+    }
+    extern "C" fn takes_none(_: *mut Machine) -> u64 {
+        0
+    }
+    extern "C" fn takes_two(_: *mut Machine, _: u64, _: u64) -> u64 {
+        0
+    }
+    extern "C" fn takes_three(_: *mut Machine, _: u64, _: u64, _: u64) -> u64 {
+        0
+    }
+    Direct {
+        csum_diff: sums,
+        ktime: takes_none,
+        random: takes_none,
+        redirect: takes_two,
+        redirect_map: takes_three,
+        load_bytes: takes_three,
+        store_bytes: takes_three,
+    }
+};

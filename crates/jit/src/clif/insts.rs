@@ -142,6 +142,7 @@ impl Lowering<'_, '_> {
             CtxField::DataMeta => (types::I64, offset_of!(Machine, packet.data_meta)),
             CtxField::IngressIfindex => (types::I32, offset_of!(Machine, packet.ingress_ifindex)),
             CtxField::RxQueueIndex => (types::I32, offset_of!(Machine, packet.rx_queue_index)),
+            CtxField::FragsLen => (types::I32, offset_of!(Machine, packet.frags_len)),
             CtxField::EgressIfindex => (types::I32, offset_of!(Machine, packet.egress_ifindex)),
         };
         self.machine_field(ty, offset)

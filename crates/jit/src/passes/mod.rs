@@ -3,7 +3,9 @@
 mod ahead;
 mod blocks;
 mod dead;
+mod emit;
 mod fold;
+mod helpers;
 mod known;
 mod loads;
 mod maps;
@@ -91,6 +93,11 @@ pub const PASSES: &[Pass] = &[
         name: "maps",
         summary: "map operations become arithmetic or direct calls with keys in registers",
         run: maps::lower,
+    },
+    Pass {
+        name: "helpers",
+        summary: "helpers become arithmetic or direct calls",
+        run: helpers::lower,
     },
     Pass { name: "stack-promote", summary: "stack bytes become SSA values", run: stack::promote },
     PARAMS,

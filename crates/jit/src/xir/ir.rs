@@ -258,6 +258,8 @@ pub enum CtxField {
     IngressIfindex,
     RxQueueIndex,
     EgressIfindex,
+    /// Bytes behind the linear part: no field of the structure, but changed where they are.
+    FragsLen,
 }
 
 impl CtxField {

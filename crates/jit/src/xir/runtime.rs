@@ -23,6 +23,24 @@ pub enum RuntimeFunction {
     MapPop,
     /// `(map, value address)`: `bpf_map_peek_elem`.
     MapPeek,
+    /// `(from, from_size, to, to_size, seed)`: `bpf_csum_diff`.
+    CsumDiff,
+    /// `()`: `bpf_ktime_get_ns`.
+    Ktime,
+    /// `()`: `bpf_get_prandom_u32`.
+    Random,
+    /// `(ifindex, flags)`: `bpf_redirect`.
+    Redirect,
+    /// `(map, key, flags)`: `bpf_redirect_map`.
+    RedirectMap,
+    /// `(offset, buffer address, size)`: `bpf_xdp_load_bytes`.
+    LoadBytes,
+    /// `(offset, buffer address, size)`: `bpf_xdp_store_bytes`.
+    StoreBytes,
+    /// `(lock address)`: `bpf_spin_lock`.
+    SpinLock,
+    /// `(lock address)`: `bpf_spin_unlock`.
+    SpinUnlock,
     /// `(view, words of the key)`: the address of a value in a hash table (of CPU 0, for per-CPU
     /// kinds) or 0.
     HashLookup {
@@ -100,24 +118,32 @@ impl Reach {
 impl RuntimeFunction {
     /// What calling it may do.
     pub const fn effects(self) -> Effects {
-        use RuntimeFunction::{
-            HashAhead, HashLookup, MapDelete, MapLookup, MapLookupPercpu, MapPeek, MapPop, MapPush,
-            MapUpdate,
-        };
+        use RuntimeFunction as F;
         let reading = Effects::reading(Reach::Arguments);
+        let acting = Effects { removable: false, ..Effects::reading(Reach::Nothing) };
+        let machine = Effects { takes_machine: true, ..acting };
         match self {
             // Lookups mark elements of LRU maps as used.
-            MapLookup | MapLookupPercpu => Effects { removable: false, ..reading },
-            HashLookup { words: _, marks } => {
-                Effects { removable: !marks, ..Effects::reading(Reach::Nothing) }
-            }
-            HashAhead { .. } => Effects { removable: false, ..Effects::reading(Reach::Nothing) },
+            F::MapLookup | F::MapLookupPercpu => Effects { removable: false, ..reading },
+            F::HashLookup { words: _, marks } => Effects { removable: !marks, ..acting },
+            F::HashAhead { .. } => acting,
             // Per-CPU values are written in place; what values owned is given up in place.
-            MapUpdate | MapDelete => {
+            F::MapUpdate | F::MapDelete => {
                 Effects { writes: Reach::MapValues, removable: false, ..reading }
             }
-            MapPush => Effects { removable: false, ..reading },
-            MapPop | MapPeek => Effects { writes: Reach::Arguments, removable: false, ..reading },
+            F::MapPush => Effects { removable: false, ..reading },
+            F::MapPop | F::MapPeek => {
+                Effects { writes: Reach::Arguments, removable: false, ..reading }
+            }
+            F::CsumDiff => reading,
+            F::Ktime | F::Random | F::Redirect | F::RedirectMap => machine,
+            F::LoadBytes | F::StoreBytes => {
+                Effects { reads: Reach::Arguments, writes: Reach::Arguments, ..machine }
+            }
+            // What a lock protects is read after it is taken and written before it is free.
+            F::SpinLock | F::SpinUnlock => {
+                Effects { reads: Reach::Arguments, writes: Reach::Arguments, ..acting }
+            }
         }
     }
 
@@ -131,6 +157,15 @@ impl RuntimeFunction {
             RuntimeFunction::MapPush => "map_push",
             RuntimeFunction::MapPop => "map_pop",
             RuntimeFunction::MapPeek => "map_peek",
+            RuntimeFunction::CsumDiff => "csum_diff",
+            RuntimeFunction::Ktime => "ktime",
+            RuntimeFunction::Random => "random",
+            RuntimeFunction::Redirect => "redirect",
+            RuntimeFunction::RedirectMap => "redirect_map",
+            RuntimeFunction::LoadBytes => "load_bytes",
+            RuntimeFunction::StoreBytes => "store_bytes",
+            RuntimeFunction::SpinLock => "spin_lock",
+            RuntimeFunction::SpinUnlock => "spin_unlock",
             RuntimeFunction::HashLookup { words, marks } => {
                 return format!("{}_lookup_{words}", if marks { "lru" } else { "hash" });
             }
@@ -156,15 +191,15 @@ impl RuntimeFunction {
 
     /// Number of its arguments, the machine not counted.
     pub const fn arg_count(self) -> usize {
-        use RuntimeFunction::{
-            HashAhead, HashLookup, MapDelete, MapLookup, MapLookupPercpu, MapPeek, MapPop, MapPush,
-            MapUpdate,
-        };
+        use RuntimeFunction as F;
         match self {
-            MapPop | MapPeek => 2,
-            MapLookup | MapLookupPercpu | MapDelete | MapPush => 3,
-            MapUpdate => 5,
-            HashLookup { words, .. } | HashAhead { words, .. } => words as usize + 1,
+            F::Ktime | F::Random => 0,
+            F::SpinLock | F::SpinUnlock => 1,
+            F::MapPop | F::MapPeek | F::Redirect => 2,
+            F::MapLookup | F::MapLookupPercpu | F::MapDelete | F::MapPush => 3,
+            F::RedirectMap | F::LoadBytes | F::StoreBytes => 3,
+            F::MapUpdate | F::CsumDiff => 5,
+            F::HashLookup { words, .. } | F::HashAhead { words, .. } => words as usize + 1,
         }
     }
 }

@@ -28,7 +28,8 @@ use crate::verdict::Target;
 use crate::worker::Worker;
 
 /// The functions compiled code calls.
-pub(super) const CALLEES: Callees = Callees { helper, kfunc, tail_call, probe };
+pub(super) const CALLEES: Callees =
+    Callees { helper, kfunc, tail_call, probe, direct: super::direct_unsafe::DIRECT };
 
 /// State of a burst that compiled code works on.
 #[repr(C)]
@@ -181,6 +182,28 @@ unsafe fn turn_to_frame<'r>(live: *mut Live<'_>) -> &'r mut Run<'r> {
         run.frame = unsafe { &mut *live.frames.add(index as usize) };
     }
     run
+}
+
+/// The run that compiled code is in, whichever its frame; redirects and memory of frames need
+/// [`run_of_frame`].
+///
+/// # Safety
+///
+/// As [`run_of_frame`].
+pub(super) unsafe fn run_of<'r>(machine: *mut Machine) -> &'r mut Run<'r> {
+    // SAFETY: the caller's promise.
+    unsafe { &mut *(*machine).runtime.cast::<Run<'r>>() }
+}
+
+/// The run that compiled code is in, about the frame that it is at.
+///
+/// # Safety
+///
+/// Compiled code calls with the machine it was entered with, and the reference ends before the
+/// function called returns.
+pub(super) unsafe fn run_of_frame<'r>(machine: *mut Machine) -> &'r mut Run<'r> {
+    // SAFETY: the machine is the first field of the burst's state.
+    unsafe { turn_to_frame(machine.cast::<Live<'_>>()) }
 }
 
 /// The machine for a burst that is about to start.

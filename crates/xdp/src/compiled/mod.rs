@@ -4,6 +4,7 @@
 //! differently. What cannot be compiled runs in the interpreter, and [`crate::Program::exec`] says
 //! so.
 
+mod direct_unsafe;
 mod live_unsafe;
 
 use std::sync::Arc;

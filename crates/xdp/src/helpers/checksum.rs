@@ -18,7 +18,7 @@ fn csum_diff(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 
 /// Sum of `to` minus sum of `from`, starting from `seed`, in the kernel's order of operations: the
 /// order decides between the two zeroes of ones' complement.
-fn difference(from: &[u8], to: &[u8], seed: u32) -> u16 {
+pub(crate) fn difference(from: &[u8], to: &[u8], seed: u32) -> u16 {
     let sum = match (from.is_empty(), to.is_empty()) {
         (false, false) => {
             let sum = fold(u64::from(partial(to, seed)) + u64::from(!partial(from, 0)));

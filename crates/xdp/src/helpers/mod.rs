@@ -44,6 +44,13 @@ mod trace;
 mod trees;
 mod views;
 
+/// What compiled code calls without a helper's arguments.
+pub(crate) mod direct {
+    pub(crate) use super::checksum::difference;
+    pub(crate) use super::redirect::{to_interface as redirect, to_map as redirect_map};
+    pub(crate) use super::time::time;
+}
+
 use std::sync::LazyLock;
 
 use towpath_bpf::interp::Stop;

@@ -1,12 +1,16 @@
 //! Redirects, and whether a frame fits through an interface.
 
+use std::sync::Arc;
+
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 use towpath_bpf::program::MapType;
 use towpath_bpf::proto::id;
+use towpath_maps::Map;
 
 use super::{Call, Table};
 use crate::frame::ETH_HLEN;
+use crate::run::Run;
 use crate::verdict::{Action, Target};
 
 pub(super) const TABLE: Table =
@@ -14,37 +18,50 @@ pub(super) const TABLE: Table =
 
 /// `bpf_redirect(ifindex, flags)`
 fn redirect(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let [ifindex, flags, ..] = args;
-    if flags != 0 {
-        return Ok(Action::Aborted as u64);
-    }
-    call.run.redirect = Some(Target::Interface { ifindex: ifindex as u32 });
-    Ok(Action::Redirect as u64)
+    Ok(to_interface(call.run, args[0], args[1]))
 }
 
-/// `bpf_redirect_map(map, key, flags)` (`__bpf_xdp_redirect_map`). A miss returns the action in the
-/// low two flag bits and forgets an earlier redirect.
+pub(crate) fn to_interface(run: &mut Run<'_>, ifindex: u64, flags: u64) -> u64 {
+    if flags != 0 {
+        return Action::Aborted as u64;
+    }
+    run.redirect = Some(Target::Interface { ifindex: ifindex as u32 });
+    Action::Redirect as u64
+}
+
+/// `bpf_redirect_map(map, key, flags)`
 fn redirect_map(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_redirect_map", &args, 1)?;
-    let (key, flags) = (args[1] as u32, args[2]);
+    Ok(to_map(call.run, &map, || map.clone(), args[1] as u32, args[2]))
+}
+
+/// `__bpf_xdp_redirect_map`; `shared` gives a reference to keep. A miss returns the action in the
+/// low two flag bits and forgets an earlier redirect.
+pub(crate) fn to_map(
+    run: &mut Run<'_>,
+    map: &Map,
+    shared: impl FnOnce() -> Arc<Map>,
+    key: u32,
+    flags: u64,
+) -> u64 {
     let known_flags = match map.kind() {
         MapType::Devmap | MapType::DevmapHash => BPF_F_BROADCAST | BPF_F_EXCLUDE_INGRESS,
         _ => 0,
     };
     if flags & !(BPF_F_ACTION_MASK | known_flags) != 0 {
-        return Ok(Action::Aborted as u64);
+        return Action::Aborted as u64;
     }
     if flags & BPF_F_BROADCAST != 0 {
         let exclude_ingress = flags & BPF_F_EXCLUDE_INGRESS != 0;
-        call.run.redirect = Some(Target::Broadcast { map, exclude_ingress });
-        return Ok(Action::Redirect as u64);
+        run.redirect = Some(Target::Broadcast { map: shared(), exclude_ingress });
+        return Action::Redirect as u64;
     }
     let Some(entry) = map.target(key) else {
-        call.run.redirect = None;
-        return Ok(flags & BPF_F_ACTION_MASK);
+        run.redirect = None;
+        return flags & BPF_F_ACTION_MASK;
     };
-    call.run.redirect = Some(Target::Entry { map, key, entry });
-    Ok(Action::Redirect as u64)
+    run.redirect = Some(Target::Entry { map: shared(), key, entry });
+    Action::Redirect as u64
 }
 
 /// `bpf_check_mtu(ctx, ifindex, mtu_len, len_diff, flags)` (`bpf_xdp_check_mtu`): 0 when the linear

@@ -5,12 +5,12 @@
 
 use towpath_bpf::proto::id;
 
-use super::{Lowering, call};
+use super::{Emitter, call};
 use crate::xir::{Arg, Op, RuntimeFunction};
 
-impl Lowering<'_> {
+impl Emitter<'_> {
     /// What a helper call becomes, if it is one on a map.
-    pub(super) fn helper(&mut self, helper: u32, args: &[Arg]) -> Option<Op> {
+    pub(super) fn map_helper(&mut self, helper: u32, args: &[Arg]) -> Option<Op> {
         let function = match helper {
             id::MAP_LOOKUP_ELEM => RuntimeFunction::MapLookup,
             id::MAP_LOOKUP_PERCPU_ELEM => RuntimeFunction::MapLookupPercpu,

@@ -1,16 +1,16 @@
 //! Keys as words: the bytes a call would read, in registers.
 
-use super::Lowering;
-use crate::xir::{Alias, Arg, BinaryOp, Op, Place, StackRange, Type, Value, Width};
+use super::Emitter;
+use crate::xir::{Arg, BinaryOp, Op, Type, Value, Width};
 
-impl Lowering<'_> {
+impl Emitter<'_> {
     /// `size` bytes as little-endian 64-bit words, the last one filled up with zeroes.
     pub(super) fn words(&mut self, bytes: &Arg, size: u32) -> Vec<Value> {
         (0..size).step_by(8).map(|at| self.word(bytes, at, (size - at).min(8))).collect()
     }
 
     /// A word of `len` bytes at an offset, in as few loads as there are powers of two.
-    fn word(&mut self, bytes: &Arg, offset: u32, len: u32) -> Value {
+    pub(in crate::passes) fn word(&mut self, bytes: &Arg, offset: u32, len: u32) -> Value {
         let mut whole = None;
         let mut done = 0;
         for width in [Width::W64, Width::W32, Width::W16, Width::W8] {
@@ -30,21 +30,5 @@ impl Lowering<'_> {
             done += width.bytes();
         }
         whole.unwrap_or_else(|| self.constant(Type::I64, 0))
-    }
-
-    /// One load of a call's bytes.
-    pub(super) fn load_part(&mut self, bytes: &Arg, offset: u32, width: Width) -> Value {
-        let op = match bytes {
-            Arg::StackRead(range) | Arg::StackReadWrite(range) => {
-                let offset = range.offset + offset as i16;
-                Op::StackLoad(StackRange { offset, len: width.bytes() as u16 })
-            }
-            Arg::Value(base) => {
-                let (base, offset) = (*base, offset as i32);
-                let place = Place { base, offset, width, alias: Alias::Other };
-                Op::Load { place, probe: false }
-            }
-        };
-        self.value(width.value_type(), op)
     }
 }

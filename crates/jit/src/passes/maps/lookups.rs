@@ -4,7 +4,7 @@ use towpath_bpf::MapDef;
 use towpath_bpf::program::MapType;
 use towpath_maps::Layout;
 
-use super::{Lowering, call};
+use super::{Emitter, call};
 use crate::xir::{
     Alias, Arg, BinaryOp, Cond, MapMeta, Op, Place, RuntimeFunction, Type, Value, Width,
 };
@@ -20,7 +20,7 @@ struct Array {
     cpu_stride: u64,
 }
 
-impl Lowering<'_> {
+impl Emitter<'_> {
     pub(super) fn lookup(&mut self, map: u32, key: &Arg) -> Op {
         match self.layout(map) {
             Some(Layout::Array { base: _, entries, stride, cpu_stride }) => {

@@ -1,0 +1,58 @@
+//! Helpers that are no calls, or cheap ones: checksum differences of constant sizes become sums,
+//! questions about the machine loads, and the rest that programs call for each packet direct calls
+//! of the runtime's functions.
+
+mod checksum;
+
+use towpath_bpf::proto::id;
+
+use super::Context;
+use super::emit::{Emitter, call, rewrite};
+use crate::xir::{Arg, BinaryOp, CtxField, Function, Op, RuntimeFunction, Type, UnaryOp};
+
+pub(super) fn lower(function: &mut Function, context: Context<'_>) {
+    rewrite(function, context, |emitter, op| match op {
+        Op::CallHelper { id, args } => emitter.helper(*id, args),
+        _ => None,
+    });
+}
+
+impl Emitter<'_> {
+    fn helper(&mut self, helper: u32, args: &[Arg]) -> Option<Op> {
+        let direct = |function, args: &[Arg]| Some(call(function, args.to_vec()));
+        match (helper, args) {
+            (id::CSUM_DIFF, [from, from_size, to, to_size, seed]) => {
+                let sizes = (self.constant_of(from_size), self.constant_of(to_size));
+                match self.csum_diff(from, sizes.0, to, sizes.1, seed) {
+                    Some(op) => Some(op),
+                    None => direct(RuntimeFunction::CsumDiff, args),
+                }
+            }
+            (id::GET_SMP_PROCESSOR_ID, _) => {
+                let worker = self.value(Type::I32, Op::WorkerId);
+                Some(Op::Unary(UnaryOp::Zext, worker))
+            }
+            (id::GET_NUMA_NODE_ID, _) => Some(Op::Const(0)),
+            (id::XDP_GET_BUFF_LEN, _) => Some(self.frame_len()),
+            (id::KTIME_GET_NS, _) => direct(RuntimeFunction::Ktime, &[]),
+            (id::GET_PRANDOM_U32, _) => direct(RuntimeFunction::Random, &[]),
+            (id::REDIRECT, _) => direct(RuntimeFunction::Redirect, args),
+            (id::REDIRECT_MAP, _) => direct(RuntimeFunction::RedirectMap, args),
+            (id::XDP_LOAD_BYTES, [_, args @ ..]) => direct(RuntimeFunction::LoadBytes, args),
+            (id::XDP_STORE_BYTES, [_, args @ ..]) => direct(RuntimeFunction::StoreBytes, args),
+            (id::SPIN_LOCK, _) => direct(RuntimeFunction::SpinLock, args),
+            (id::SPIN_UNLOCK, _) => direct(RuntimeFunction::SpinUnlock, args),
+            _ => None,
+        }
+    }
+
+    /// `data_end - data`, and what lies in frags.
+    fn frame_len(&mut self) -> Op {
+        let data = self.value(Type::I64, Op::CtxLoad(CtxField::Data));
+        let data_end = self.value(Type::I64, Op::CtxLoad(CtxField::DataEnd));
+        let linear = self.binary(BinaryOp::Sub, data_end, data);
+        let frags = self.value(Type::I32, Op::CtxLoad(CtxField::FragsLen));
+        let frags = self.zext(frags);
+        Op::Binary(BinaryOp::Add, linear, frags)
+    }
+}

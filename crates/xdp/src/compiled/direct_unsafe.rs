@@ -1,0 +1,112 @@
+//! Functions that compiled code calls by themselves, without a helper's number and checks: the
+//! verifier has proved what a helper would look at.
+
+#![expect(unsafe_code, reason = "is called from machine code with addresses and its own state")]
+
+use std::sync::Arc;
+
+use rustix::time::ClockId;
+use towpath_jit::{Direct, Machine};
+use towpath_maps::Map;
+
+use super::live_unsafe::{run_of, run_of_frame};
+use crate::helpers::direct;
+
+/// The functions.
+pub(super) const DIRECT: Direct =
+    Direct { csum_diff, ktime, random, redirect, redirect_map, load_bytes, store_bytes };
+
+/// The bytes a program passes.
+///
+/// # Safety
+///
+/// The verifier proved `len` bytes at `address` readable; nobody writes them while the function
+/// runs, but for other workers' races on map values, which are the program's own.
+unsafe fn bytes<'a>(address: u64, len: u64) -> &'a [u8] {
+    // Sizes are 32-bit numbers, and a buffer of none may have no address.
+    match len as u32 as usize {
+        0 => &[],
+        // SAFETY: the caller's promise.
+        len => unsafe { std::slice::from_raw_parts(address as *const u8, len) },
+    }
+}
+
+unsafe extern "C" fn csum_diff(from: u64, from_size: u64, to: u64, to_size: u64, seed: u64) -> u64 {
+    // SAFETY: called by compiled code with what the verifier proved.
+    let (from, to) = unsafe { (bytes(from, from_size), bytes(to, to_size)) };
+    u64::from(direct::difference(from, to, seed as u32))
+}
+
+unsafe extern "C" fn ktime(machine: *mut Machine) -> u64 {
+    // SAFETY: called by compiled code, with the machine it was entered with.
+    let run = unsafe { run_of(machine) };
+    direct::time(&run.surroundings.clock, ClockId::Monotonic)
+}
+
+unsafe extern "C" fn random(machine: *mut Machine) -> u64 {
+    // SAFETY: called by compiled code, with the machine it was entered with.
+    let run = unsafe { run_of(machine) };
+    u64::from(run.worker.random_u32())
+}
+
+unsafe extern "C" fn redirect(machine: *mut Machine, ifindex: u64, flags: u64) -> u64 {
+    // SAFETY: called by compiled code, with the machine it was entered with.
+    direct::redirect(unsafe { run_of_frame(machine) }, ifindex, flags)
+}
+
+unsafe extern "C" fn redirect_map(machine: *mut Machine, map: u64, key: u64, flags: u64) -> u64 {
+    let map = map as *const Map;
+    let shared = || {
+        // SAFETY: a map in a register is the address of one that an `Arc` holds for longer than
+        // this function runs.
+        unsafe {
+            Arc::increment_strong_count(map);
+            Arc::from_raw(map)
+        }
+    };
+    // SAFETY: called by compiled code, with the machine it was entered with; as above.
+    let (run, map) = unsafe { (run_of_frame(machine), &*map) };
+    direct::redirect_map(run, map, shared, key as u32, flags)
+}
+
+unsafe extern "C" fn load_bytes(machine: *mut Machine, offset: u64, buf: u64, len: u64) -> u64 {
+    // SAFETY: called by compiled code, with the machine it was entered with.
+    let run = unsafe { run_of_frame(machine) };
+    let (offset, len) = (offset as u32 as usize, len as u32 as usize);
+    match run.frame.pointer(offset, len) {
+        Err(errno) => errno.to_reg(),
+        Ok(Some(from)) => {
+            // SAFETY: bytes of the frame, and a buffer that the verifier proved writable. It may be
+            // a part of the packet, so they may overlap.
+            unsafe { std::ptr::copy(from as *const u8, buf as *mut u8, len) };
+            0
+        }
+        Ok(None) => {
+            let mut bytes = vec![0; len];
+            let loaded = run.frame.load_bytes(offset, &mut bytes);
+            // SAFETY: as above.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), buf as *mut u8, len) };
+            loaded.map_or_else(|errno| errno.to_reg(), |()| 0)
+        }
+    }
+}
+
+unsafe extern "C" fn store_bytes(machine: *mut Machine, offset: u64, buf: u64, len: u64) -> u64 {
+    // SAFETY: called by compiled code, with the machine it was entered with.
+    let run = unsafe { run_of_frame(machine) };
+    let (offset, len) = (offset as u32 as usize, len as u32 as usize);
+    match run.frame.pointer(offset, len) {
+        Err(errno) => errno.to_reg(),
+        Ok(Some(to)) => {
+            // SAFETY: bytes of the frame, and a buffer that the verifier proved readable. It may be
+            // a part of the packet, so they may overlap.
+            unsafe { std::ptr::copy(buf as *const u8, to as *mut u8, len) };
+            0
+        }
+        Ok(None) => {
+            // SAFETY: as above.
+            let bytes = unsafe { bytes(buf, len as u64) }.to_vec();
+            run.frame.store_bytes(offset, &bytes).map_or_else(|errno| errno.to_reg(), |()| 0)
+        }
+    }
+}
