@@ -18,7 +18,7 @@ const COLD_BYTES: u64 = 1 << 20;
 /// is little to optimise in them.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    pub(crate) stages: [Arc<Layout>; 2],
+    pub(crate) stages: [Layout; 2],
     /// The tables they look at.
     maps: Vec<Arc<Map>>,
 }
@@ -29,11 +29,12 @@ impl Ahead {
         module: &Module,
         context: passes::Context<'_>,
         environment: &Environment<'_>,
+        code_bytes_max: usize,
     ) -> Result<Option<Ahead>, CompileError> {
         let slice = |stage| passes::slice(module, context, stage);
         let Some((bucket, maps)) = slice(Stage::Bucket) else { return Ok(None) };
         let Some((element, _)) = slice(Stage::Element) else { return Ok(None) };
-        let load = |module| clif::load(&clif::compile(module, environment)?);
+        let load = |module| clif::load(&clif::compile(module, environment)?, code_bytes_max);
         let stages = [load(&bucket)?, load(&element)?];
         let maps = maps.iter().filter_map(|&map| environment.maps.get(map as usize).cloned());
         Ok(Some(Ahead { stages, maps: maps.collect() }))

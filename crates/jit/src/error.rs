@@ -28,6 +28,22 @@ pub enum CompileError {
         /// The limit.
         max: usize,
     },
+    /// LLVM is not there, or refused a program.
+    #[error("LLVM: {0}")]
+    Llvm(String),
+    /// Compilation took longer than it may.
+    #[error("compilation took longer than {0:?}")]
+    TooSlow(std::time::Duration),
+    /// The limit on executable memory is reached.
+    #[error("{bytes} bytes of machine code beside {in_use} in use exceed the limit of {limit}")]
+    CodeFull {
+        /// How much was asked for.
+        bytes: usize,
+        /// How much all programs have.
+        in_use: usize,
+        /// What they may have.
+        limit: usize,
+    },
     /// No executable memory.
     #[error("no memory for {bytes} bytes of machine code: {source}")]
     Memory {

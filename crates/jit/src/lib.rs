@@ -2,23 +2,32 @@
 //! representation that both compiler tiers share.
 //!
 //! ```text
-//! Verified -> xir::build -> passes::run -> clif::compile -> Program
+//! Verified -> xir::build -> passes::run -> clif::compile -> Program          tier 1
+//!                                       -> llvm (background) -> Upgrade    tier 2
 //! ```
 
 #![deny(unsafe_code)]
 
 mod ahead;
 mod clif;
+mod code_unsafe;
 mod environment;
 mod error;
+mod llvm;
 mod machine_unsafe;
 pub mod passes;
+mod perf_map;
 mod program;
 mod run_unsafe;
 mod runtime_unsafe;
+mod tier2;
 pub mod xir;
 
 pub use environment::Environment;
 pub use error::CompileError;
+pub use llvm::{LLVM_INSTS_MAX, LlvmForm};
 pub use machine_unsafe::{Callee, Callees, Descriptor, Direct, Machine, Packet};
-pub use program::{Options, Program, XIR_INSTS_MAX, clif_text, optimized};
+pub use program::{
+    CodeCache, Options, Program, Tier, XIR_INSTS_MAX, clif_text, llvm_text, optimized,
+};
+pub use tier2::Upgrade;

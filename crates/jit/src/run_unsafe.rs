@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "this is the door from Rust into machine code of our own making")]
 
 use crate::machine_unsafe::{Descriptor, Machine};
-use crate::program::Program;
+use crate::program::{Body, Program};
 
 impl Program {
     /// Runs the program for the descriptors from `first` on, one after the other. Gives their
@@ -33,7 +33,12 @@ impl Program {
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.layout().run_batch(machine, descriptors, first) }
+        unsafe {
+            match self.body() {
+                Body::Clif(layout) => layout.run_batch(machine, descriptors, first),
+                Body::Llvm(layout, _) => layout.run_batch(machine, descriptors, first),
+            }
+        }
     }
 
     /// Runs one function of the program on behalf of a helper, with its stack below `frame`. `None`
@@ -49,8 +54,15 @@ impl Program {
         frame: u64,
         args: [u64; 5],
     ) -> Option<u64> {
-        let target = self.function(reference)?;
-        // SAFETY: a function of this program; callbacks take all five arguments.
-        Some(unsafe { self.layout().call_back(machine, target, frame, args) })
+        let function = self.function(reference)?;
+        // SAFETY: a function of this program, and the caller's promise.
+        unsafe {
+            match self.body() {
+                Body::Clif(layout) => {
+                    Some(layout.call_back(machine, layout.address(function)?, frame, args))
+                }
+                Body::Llvm(layout, _) => layout.call_back(machine, function, frame, args),
+            }
+        }
     }
 }

@@ -40,7 +40,7 @@ mod worker;
 
 pub use burst::Burst;
 pub use clock::Clock;
-pub use compiled::{CompileError, Exec};
+pub use compiled::{CompileError, Exec, ExecStatus};
 pub use frame::{Frame, FrameError, RxInfo};
 pub use helpers::Trace;
 pub use program::{LoadError, LoadOptions, Loader, Program, Select};

@@ -14,12 +14,12 @@ use towpath_bpf::interp::{self, Code, Fault, Limits, Stop, Violation};
 use towpath_bpf::program::AttachType;
 use towpath_bpf::verifier::{self, Verified};
 use towpath_bpf::{Env, Linked, Object};
-use towpath_jit::Descriptor;
+use towpath_jit::{Descriptor, Upgrade};
 use towpath_maps::MapSet;
 
 use crate::burst::Burst;
 use crate::clock::Clock;
-use crate::compiled::{Compiled, Exec};
+use crate::compiled::{Compiled, Exec, ExecStatus};
 use crate::conntrack::Conntrack;
 use crate::frame::Frame;
 use crate::helpers::{self, CookieSecret, Trace};
@@ -41,6 +41,10 @@ pub struct Program {
     code: Arc<Code>,
     /// Its machine code, when it is to be run as such.
     compiled: Option<Arc<Compiled>>,
+    /// How it was to be executed.
+    wanted: Exec,
+    /// Why it has no machine code, if it was to have some.
+    refused: Option<Arc<str>>,
     verified: Option<Arc<Verified>>,
     attach: AttachType,
     has_frags: bool,
@@ -237,7 +241,31 @@ impl Program {
 
     /// How it is really executed: by the interpreter when it could not be compiled.
     pub fn exec(&self) -> Exec {
-        if self.compiled.is_some() { Exec::Jit } else { Exec::Interp }
+        self.compiled.as_ref().map_or(Exec::Interp, |compiled| compiled.exec())
+    }
+
+    /// How it is executed, and why not as it was asked to be.
+    pub fn exec_status(&self) -> ExecStatus {
+        let (wanted, runs) = (self.wanted, self.exec());
+        let fallback = match &self.compiled {
+            None => self.refused.as_deref().map(str::to_owned),
+            Some(compiled) => {
+                compiled.upgrade().and_then(Upgrade::failure).map(|error| error.to_string())
+            }
+        };
+        ExecStatus { wanted, runs, fallback }
+    }
+
+    /// Waits until it runs on tier 2, or it is known that it will not, but no longer than
+    /// `timeout`; tells whether it does. Frames need not wait: they run on tier 1.
+    pub fn wait_for_tier2(&self, timeout: Duration) -> bool {
+        let upgrade = self.compiled.as_ref().and_then(|compiled| compiled.upgrade());
+        upgrade.is_some_and(|upgrade| upgrade.wait(timeout) && upgrade.program().is_some())
+    }
+
+    /// Its machine code as it runs now; `None` in the interpreter.
+    pub fn machine_code(&self) -> Option<&towpath_jit::Program> {
+        self.compiled.as_ref().map(|compiled| compiled.best())
     }
 
     /// How long it took to compile; `None` when it was not.

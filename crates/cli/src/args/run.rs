@@ -115,6 +115,8 @@ pub(crate) enum RunExec {
     Interp,
     /// Machine code of this CPU; what can't be compiled is interpreted
     Jit,
+    /// The same, and better machine code by LLVM as soon as it's ready
+    Llvm,
 }
 
 impl From<RunExec> for Exec {
@@ -122,6 +124,7 @@ impl From<RunExec> for Exec {
         match exec {
             RunExec::Interp => Exec::Interp,
             RunExec::Jit => Exec::Jit,
+            RunExec::Llvm => Exec::Llvm,
         }
     }
 }
@@ -133,6 +136,8 @@ pub(crate) enum ProgRunExec {
     Interp,
     /// Machine code of this CPU; what can't be compiled is interpreted
     Jit,
+    /// The same, and better machine code by LLVM as soon as it's ready
+    Llvm,
     /// The running kernel, through BPF_PROG_TEST_RUN
     Kernel,
 }

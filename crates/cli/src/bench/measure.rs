@@ -96,7 +96,7 @@ pub(super) fn measure(subject: &Subject<'_>) -> Result<Measured, String> {
             peer_times.iter().zip(&lane.times).map(|(peer, ours)| peer / ours).collect();
         Entry {
             name: subject.linked.name.clone(),
-            exec: exec_name(lane.exec.into()),
+            exec: Exec::from(lane.exec).name(),
             ns: median(&lane.times),
             peer_ns: median(&peer_times),
             ratio: median(&ratios),
@@ -110,7 +110,7 @@ pub(super) fn measure(subject: &Subject<'_>) -> Result<Measured, String> {
             verdict: expected.retval(),
             frame_bytes: packet.len(),
             insns: subject.linked.insns.len(),
-            ran: exec_name(lane.ran),
+            ran: lane.ran.name(),
             peer_load_us: load_time.as_nanos() as f64 / 1000.0,
         }
     };
@@ -187,14 +187,6 @@ fn check(
         return Err(format!("differs from its peer: returns {ours} here, {theirs} there"));
     }
     Ok(())
-}
-
-/// As `--exec` spells it.
-pub(super) fn exec_name(exec: Exec) -> &'static str {
-    match exec {
-        Exec::Interp => "interp",
-        Exec::Jit => "jit",
-    }
 }
 
 /// The least that a difference of two averages tells from nothing.

@@ -8,12 +8,14 @@ mod side;
 mod subject;
 mod targets;
 
+use towpath_xdp::Exec;
+
 use crate::args::{BenchArgs, Peer};
 use crate::error::{CliError, Status};
 use crate::output::Output;
 use crate::program::{Opened, kernel_types};
 use crate::verify::xdp_programs;
-use measure::{exec_name, measure};
+use measure::measure;
 use result::{Entry, Method, Results, Skipped};
 use subject::Subject;
 use targets::{Target, candidates, targets};
@@ -42,7 +44,7 @@ pub(crate) fn bench(args: &BenchArgs, output: &mut Output) -> Result<Status, Cli
         };
         bench_object(args, &target, &opened, &packets, &mut results, output)?;
     }
-    let execs: Vec<_> = args.exec.iter().map(|&exec| exec_name(exec.into())).collect();
+    let execs: Vec<_> = args.exec.iter().map(|&exec| Exec::from(exec).name()).collect();
     results.finish(&execs);
     if output.json {
         output.json(&results)?

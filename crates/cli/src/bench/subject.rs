@@ -101,6 +101,7 @@ impl<'a> Subject<'a> {
             let maps = program.maps();
             self.each_element(|map, key, value| put(maps.map(map), key, value));
         }
+        program.wait_for_tier2(TIER2_TIMEOUT);
         Ok(Here::new(program))
     }
 
@@ -143,8 +144,13 @@ pub(super) fn empty_peer(args: &BenchArgs, opened: &Opened) -> Result<Box<dyn Si
 /// A program that does nothing, in this process.
 pub(super) fn empty_here(args: &BenchArgs, opened: &Opened, exec: RunExec) -> Result<Here, String> {
     let program = Program::from_linked(empty(opened), &load_options(args, exec));
-    program.map(Here::new).map_err(|error| error.to_string())
+    let program = program.map_err(|error| error.to_string())?;
+    program.wait_for_tier2(TIER2_TIMEOUT);
+    Ok(Here::new(program))
 }
+
+/// How long LLVM may take; what takes longer is measured on tier 1.
+const TIER2_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// `return XDP_PASS`.
 fn empty(opened: &Opened) -> Linked {

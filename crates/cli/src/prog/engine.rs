@@ -1,9 +1,9 @@
 //! What executes a test run: Towpath or the running kernel, with the same result type.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use towpath_kernel::TestRun;
-use towpath_xdp::{Exec, Frame, RxInfo};
+use towpath_xdp::{Exec, ExecStatus, Frame, RxInfo};
 
 use super::context::Context;
 use crate::args::ProgRunArgs;
@@ -13,6 +13,9 @@ use crate::kernel_session::KernelSession;
 use crate::mapfile::{self, Contents};
 use crate::program::Opened;
 use crate::session::Session;
+
+/// How long a test run waits for LLVM; what takes longer runs on tier 1.
+const TIER2_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a test run gives back.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub(super) struct Outcome {
     pub(super) events: Events,
     /// What the program printed.
     pub(super) trace: Vec<String>,
+    /// What ran it in Towpath.
+    pub(super) exec: Option<ExecStatus>,
 }
 
 /// Runs the packet in Towpath.
@@ -52,6 +57,8 @@ pub(super) fn run_here(
         ..frame.rx
     };
     let Session { program, worker } = &mut session;
+    // One packet tells most when it runs on what was asked for.
+    program.wait_for_tier2(TIER2_TIMEOUT);
     let start = Instant::now();
     let mut verdict = None;
     // As in the kernel, a repeated run gets the packet as the run before left it.
@@ -80,6 +87,7 @@ pub(super) fn run_here(
         maps: surroundings.dump_maps.as_deref().map(|names| Contents::of(program, names)),
         events,
         trace: program.surroundings().trace.take(),
+        exec: Some(program.exec_status()),
     })
 }
 
@@ -125,6 +133,7 @@ pub(super) fn ask_kernel(
         maps: surroundings.dump_maps.as_deref().map(|names| session.contents(names)),
         events: Events::default(),
         trace: Vec::new(),
+        exec: None,
     })
 }
 

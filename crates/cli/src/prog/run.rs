@@ -21,6 +21,11 @@ struct Document<'a> {
     retval: u32,
     data_size_out: usize,
     duration_ns: u64,
+    /// What ran it, when it was Towpath: "interp", "jit" or "llvm".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tier: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fallback: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,6 +50,7 @@ pub(crate) fn run(args: &ProgRunArgs, output: &mut Output) -> Result<(), CliErro
     let outcome = match args.exec {
         ProgRunExec::Interp => engine::run_here(args, Exec::Interp, &data, context)?,
         ProgRunExec::Jit => engine::run_here(args, Exec::Jit, &data, context)?,
+        ProgRunExec::Llvm => engine::run_here(args, Exec::Llvm, &data, context)?,
         ProgRunExec::Kernel => engine::ask_kernel(args, &data, context)?,
     };
     if let Some(path) = &args.data_out {
@@ -75,6 +81,8 @@ fn print_json(outcome: &Outcome, output: &mut Output) -> Result<(), CliError> {
         retval: outcome.retval,
         data_size_out: outcome.data.len(),
         duration_ns: outcome.duration_ns,
+        tier: outcome.exec.as_ref().map(|exec| exec.runs.name()),
+        fallback: outcome.exec.as_ref().and_then(|exec| exec.fallback.as_deref()),
         target: outcome.target.as_deref(),
         maps: outcome.maps.as_ref(),
         events: &outcome.events,
@@ -95,6 +103,9 @@ fn print(outcome: &Outcome, args: &ProgRunArgs, output: &mut Output) -> Result<(
     output.line(&format!("  packet    {} bytes", grouped(outcome.data.len() as u64)))?;
     let runs = if args.repeat > 1 { format!(" ({} runs)", args.repeat) } else { String::new() };
     output.line(&format!("  duration  {} ns{runs}", grouped(outcome.duration_ns)))?;
+    if let Some(exec) = &outcome.exec {
+        output.line(&format!("  by        {}", run::executed_by(exec)))?;
+    }
     if output.verbose > 0 {
         run::print_trace(&outcome.trace, output)?;
     }

@@ -21,7 +21,7 @@ use sink::Sink;
 use tally::Tally;
 use time::Time;
 
-pub(crate) use report::print_trace;
+pub(crate) use report::{executed_by, print_trace};
 
 /// Runs a program over a capture.
 pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliError> {

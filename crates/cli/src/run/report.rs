@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::{Map as Object, Value};
-use towpath_xdp::{Exec, Program};
+use towpath_xdp::{Exec, ExecStatus, Program};
 
 use super::tally::{ACTIONS, Tally};
 use crate::args::RunArgs;
@@ -68,6 +68,11 @@ struct Document<'a> {
     /// In the order of the actions' numbers.
     verdicts: Object<String, Value>,
     ns_per_frame: f64,
+    /// What ran at the end: "interp", "jit" or "llvm".
+    tier: &'static str,
+    /// Why it isn't what was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fallback: Option<String>,
     maps: Option<Contents>,
     targets: BTreeMap<&'a str, u64>,
     events: &'a Events,
@@ -83,6 +88,7 @@ fn document<'a>(args: &RunArgs, program: &Program, tally: &'a Tally, verbose: u8
     let verdicts = ACTIONS.iter().zip(&tally.verdicts);
     let targets = tally.targets.iter();
     let names = args.surroundings.dump_maps.as_deref();
+    let exec = program.exec_status();
     Document {
         frames: tally.frames,
         bytes: tally.bytes,
@@ -90,6 +96,8 @@ fn document<'a>(args: &RunArgs, program: &Program, tally: &'a Tally, verbose: u8
             .map(|(action, count)| (action.name().to_owned(), count.frames.into()))
             .collect(),
         ns_per_frame: (tally.ns_per_frame() * 10.0).round() / 10.0,
+        tier: exec.runs.name(),
+        fallback: exec.fallback,
         maps: names.map(|names| Contents::of(program, names)),
         targets: targets.map(|(target, count)| (target.as_str(), count.frames)).collect(),
         events: &tally.events,
@@ -135,11 +143,22 @@ fn print_verdicts(program: &Program, tally: &Tally, output: &mut Output) -> Resu
     }
     output.line("")?;
     output.table(&table)?;
-    let how = match program.exec() {
+    let how = executed_by(&program.exec_status());
+    output.line(&format!("\n  {:.0} ns/frame, {how}", tally.ns_per_frame()))
+}
+
+/// What executes a program, and why it is not what was asked for.
+pub(crate) fn executed_by(exec: &ExecStatus) -> String {
+    let how = match exec.runs {
         Exec::Interp => "interpreted",
         Exec::Jit => "compiled",
+        Exec::Llvm => "compiled by LLVM",
     };
-    output.line(&format!("\n  {:.0} ns/frame, {how}", tally.ns_per_frame()))
+    match &exec.fallback {
+        Some(why) => format!("{how} (--exec {}: {why})", exec.wanted.name()),
+        None if exec.runs != exec.wanted => format!("{how}, LLVM is not ready yet"),
+        None => how.to_owned(),
+    }
 }
 
 fn print_targets(tally: &Tally, output: &mut Output) -> Result<(), CliError> {

@@ -1,15 +1,13 @@
-//! Machine code in memory: all functions of a program in one mapping, writable until it is
-//! complete, executable from then on, never both.
+//! Where the functions of a program compiled by Cranelift are, and the ways into them.
 
-#![expect(unsafe_code, reason = "maps memory, fills it, and hands out pointers to code in it")]
+#![expect(unsafe_code, reason = "calls machine code of our own making")]
 
 use std::ffi::c_void;
-use std::ptr::NonNull;
 
 use cranelift_codegen::binemit::Reloc;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use super::{BATCH_ENTRY, CompiledModule, EXTRA_FUNCTIONS, Relocation, TRAMPOLINE};
+use crate::code_unsafe::Code;
 use crate::error::CompileError;
 use crate::machine_unsafe::{Descriptor, Machine};
 
@@ -19,61 +17,34 @@ type Trampoline = unsafe extern "C" fn(*mut Machine, u64, u64, u64, u64, u64, u6
 /// The signature of the batch entry: machine, descriptors, first, count.
 type Batch = unsafe extern "C" fn(*mut Machine, *mut Descriptor, u64, u64) -> u64;
 
-/// The code of one program, at its final address until dropped.
+/// The code of one program.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    base: NonNull<c_void>,
-    bytes: usize,
-    /// Bytes of code, without padding to whole pages.
-    code_bytes: usize,
+    code: Code,
     /// Offset of each function, then of the trampoline and the batch entry.
     offsets: Vec<usize>,
 }
 
-// SAFETY: the mapping is immutable once `Layout::new` returns, and freed by the only owner.
-unsafe impl Send for Layout {}
-// SAFETY: as above; shared access is reading and executing.
-unsafe impl Sync for Layout {}
-
 impl Layout {
-    pub(super) fn new(compiled: &CompiledModule) -> Result<Self, CompileError> {
+    pub(super) fn new(compiled: &CompiledModule, limit: usize) -> Result<Self, CompileError> {
         let (image, offsets) = link(compiled)?;
-        let bytes = image.len().next_multiple_of(rustix::param::page_size());
-        let memory =
-            |source: rustix::io::Errno| CompileError::Memory { bytes, source: source.into() };
-        // SAFETY: a new private mapping at an address of the kernel's choice.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-        };
-        let base = base.map_err(memory)?;
-        let base = NonNull::new(base).ok_or_else(|| memory(rustix::io::Errno::NOMEM))?;
-        let layout = Layout { base, bytes, code_bytes: image.len(), offsets };
-        // SAFETY: the mapping is `bytes >= image.len()` long, writable, and nobody else knows it.
-        unsafe { std::ptr::copy_nonoverlapping(image.as_ptr(), base.as_ptr().cast(), image.len()) };
-        // SAFETY: the whole mapping, which no reference points into.
-        unsafe {
-            rustix::mm::mprotect(base.as_ptr(), bytes, MprotectFlags::READ | MprotectFlags::EXEC)
-        }
-        .map_err(memory)?;
-        Ok(layout)
+        let code = Code::place(image.len(), limit, |_, memory| {
+            memory.copy_from_slice(&image);
+            Ok(())
+        })?;
+        Ok(Layout { code, offsets })
     }
 
     /// Address of a function.
     pub(crate) fn address(&self, function: usize) -> Option<u64> {
         let functions = self.offsets.len() - EXTRA_FUNCTIONS;
         let offset = *self.offsets[..functions].get(function)?;
-        Some(self.base.as_ptr() as u64 + offset as u64)
+        Some(self.code.address() + offset as u64)
     }
 
     /// The bytes of the code, to look at.
     pub(crate) fn code(&self) -> &[u8] {
-        // SAFETY: readable, initialised and immutable for as long as `self` lives.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.code_bytes) }
+        self.code.bytes()
     }
 
     /// Offsets of the functions, then of the trampoline and the batch entry.
@@ -96,7 +67,7 @@ impl Layout {
     ) -> usize {
         let address = self.extra(BATCH_ENTRY);
         // SAFETY: compiled with exactly this signature, at this offset of a live mapping.
-        let entry = unsafe { std::mem::transmute::<*mut c_void, Batch>(address) };
+        let entry = unsafe { std::mem::transmute::<*const c_void, Batch>(address) };
         let count = descriptors.len() as u64;
         // SAFETY: the caller's promise.
         unsafe { entry(machine, descriptors.cast(), first as u64, count) as usize }
@@ -120,23 +91,20 @@ impl Layout {
         unsafe { self.trampoline()(machine, target, frame, r1, r2, r3, r4, r5) }
     }
 
+    /// Address of the trampoline, for code that enters a function of another program.
+    pub(crate) fn trampoline_address(&self) -> u64 {
+        self.extra(TRAMPOLINE) as u64
+    }
+
     fn trampoline(&self) -> Trampoline {
         // SAFETY: compiled with exactly this signature, at this offset of a live mapping.
-        unsafe { std::mem::transmute::<*mut c_void, Trampoline>(self.extra(TRAMPOLINE)) }
+        unsafe { std::mem::transmute::<*const c_void, Trampoline>(self.extra(TRAMPOLINE)) }
     }
 
     /// Address of a function behind those of the module.
-    fn extra(&self, number: usize) -> *mut c_void {
+    fn extra(&self, number: usize) -> *const c_void {
         let first = self.offsets.len() - EXTRA_FUNCTIONS;
-        self.base.as_ptr().wrapping_byte_add(self.offsets[first + number])
-    }
-}
-
-impl Drop for Layout {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping; whoever could run code in it held a reference to `self`.
-        // Failure leaves the memory mapped, which harms nothing.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.bytes) };
+        self.code.pointer(self.offsets[first + number])
     }
 }
 

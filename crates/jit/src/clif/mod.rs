@@ -10,8 +10,6 @@ mod insts;
 mod layout_unsafe;
 mod lower;
 
-use std::sync::Arc;
-
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::ir::{AbiParam, ExternalName, Signature, types};
 use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
@@ -151,6 +149,6 @@ fn param_count(function: &Function) -> usize {
 }
 
 /// Compiled code in its place, ready to run.
-pub(crate) fn load(compiled: &CompiledModule) -> Result<Arc<Layout>, CompileError> {
-    Layout::new(compiled).map(Arc::new)
+pub(crate) fn load(compiled: &CompiledModule, limit: usize) -> Result<Layout, CompileError> {
+    Layout::new(compiled, limit)
 }

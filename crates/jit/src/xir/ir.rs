@@ -636,6 +636,14 @@ pub struct Module {
     pub functions: Vec<Function>,
 }
 
+impl Module {
+    /// Instructions that are in a block, over all functions.
+    pub fn live_insts(&self) -> usize {
+        let blocks = self.functions.iter().flat_map(|function| &function.blocks);
+        blocks.map(|block| block.insts.len()).sum()
+    }
+}
+
 impl Function {
     /// A function without blocks.
     pub fn new(name: impl Into<String>) -> Self {

@@ -90,13 +90,14 @@ impl Compiled {
             targets: &mut burst.targets,
         };
         let live = &raw mut live;
+        let program = self.best();
         let descriptors = &raw mut *burst.descriptors.as_mut_slice();
         let (mut stops, mut next) = (Vec::new(), 0);
         while next < descriptors.len() {
             // SAFETY: `live` and the descriptors are valid and only used through these pointers
             // while compiled code runs; frames, worker and maps are held by our caller, and reached
             // through the run, whose pointer the machine carries.
-            next = unsafe { self.program.run_batch(live.cast::<Machine>(), descriptors, next) };
+            next = unsafe { program.run_batch(live.cast::<Machine>(), descriptors, next) };
             if next < descriptors.len() {
                 // SAFETY: compiled code has returned; nobody else knows `live`.
                 let returned = unsafe { &mut *live }.stopped().unwrap_or_else(|stop| {
@@ -133,7 +134,7 @@ impl Live<'_> {
         let live = &raw mut *self;
         // SAFETY: as in `Compiled::run_burst`; all frames of the program are gone.
         let r0 = unsafe {
-            program.program.call(live.cast::<Machine>(), callback, frame, [cookie, 0, 0, 0, 0])
+            program.best().call(live.cast::<Machine>(), callback, frame, [cookie, 0, 0, 0, 0])
         };
         self.machine.stop = 0;
         match self.stop.take() {
@@ -351,7 +352,7 @@ impl<'r> Callbacks<Run<'r>> for Reenter<'_> {
         live.machine.runtime = std::ptr::from_mut(runtime).cast::<c_void>();
         // SAFETY: the run is valid, `live` is only used through `self.live` until the call returns,
         // and each nested callback has a stack of its own, as large as any program may use.
-        let r0 = unsafe { program.program.call(self.live.cast(), function, frame, args) };
+        let r0 = unsafe { program.best().call(self.live.cast(), function, frame, args) };
         // SAFETY: compiled code has returned.
         let live = unsafe { &mut *self.live };
         live.machine.runtime = outer;

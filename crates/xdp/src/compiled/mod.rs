@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use towpath_bpf::interp::{Code, Resolver};
 use towpath_bpf::verifier::Verified;
-use towpath_jit::{Environment, Options};
+use towpath_jit::{Environment, Options, Tier, Upgrade};
 use towpath_maps::MapSet;
 
 pub use towpath_jit::CompileError;
@@ -25,6 +25,31 @@ pub enum Exec {
     Interp,
     /// As machine code made by Cranelift.
     Jit,
+    /// As machine code made by Cranelift first, and by LLVM as soon as that is ready.
+    Llvm,
+}
+
+impl Exec {
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Exec::Interp => "interp",
+            Exec::Jit => "jit",
+            Exec::Llvm => "llvm",
+        }
+    }
+}
+
+/// How a program is executed at the moment, and why not as it was asked to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecStatus {
+    /// What was asked for.
+    pub wanted: Exec,
+    /// What runs now.
+    pub runs: Exec,
+    /// Why nothing better will run, for a person; `None` when what was asked for runs, or is still
+    /// being compiled.
+    pub fallback: Option<String>,
 }
 
 /// A program in both forms.
@@ -33,7 +58,10 @@ pub(crate) type Compilation = (Arc<Code>, Arc<Compiled>);
 /// Machine code of one program.
 #[derive(Debug)]
 pub(crate) struct Compiled {
-    program: towpath_jit::Program,
+    /// Tier 1: there from the start, and kept, because tail calls are entered through it.
+    program: Arc<towpath_jit::Program>,
+    /// Tier 2, when it was asked for.
+    upgrade: Option<Arc<Upgrade>>,
     /// Reference to the function that makes a return value of what `bpf_throw` was given.
     exception_callback: Option<u64>,
 }
@@ -45,6 +73,7 @@ impl Compiled {
         resolver: &dyn Resolver,
         maps: &MapSet,
         options: &Options,
+        exec: Exec,
         exception_callback: Option<u32>,
     ) -> Result<Arc<Compiled>, CompileError> {
         let environment = Environment {
@@ -53,10 +82,37 @@ impl Compiled {
             maps: maps.maps(),
             callees: live_unsafe::CALLEES,
         };
-        let program = towpath_jit::Program::compile(verified, &environment, options)?;
+        let (program, upgrade) = if exec == Exec::Llvm {
+            let tiers = towpath_jit::Program::compile_tiered(verified, &environment, options)?;
+            (tiers.0, Some(tiers.1))
+        } else {
+            let program = towpath_jit::Program::compile(verified, &environment, options)?;
+            (Arc::new(program), None)
+        };
         let exception_callback =
             exception_callback.map(|start| towpath_bpf::interp::function_address(start as usize));
-        Ok(Arc::new(Compiled { program, exception_callback }))
+        Ok(Arc::new(Compiled { program, upgrade, exception_callback }))
+    }
+
+    /// The best code there is. Asked for at the start of each burst and callback, so that a burst
+    /// runs on one tier and the next one may run on a better one.
+    #[inline]
+    pub(crate) fn best(&self) -> &towpath_jit::Program {
+        let upgraded = self.upgrade.as_deref().and_then(Upgrade::program);
+        upgraded.unwrap_or(&self.program)
+    }
+
+    /// What runs.
+    pub(crate) fn exec(&self) -> Exec {
+        match self.best().tier() {
+            Tier::One => Exec::Jit,
+            Tier::Two => Exec::Llvm,
+        }
+    }
+
+    /// Tier 2, when it was asked for.
+    pub(crate) fn upgrade(&self) -> Option<&Upgrade> {
+        self.upgrade.as_deref()
     }
 
     /// How long compilation took.

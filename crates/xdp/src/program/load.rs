@@ -6,7 +6,7 @@ use std::sync::Arc;
 use towpath_bpf::btf::{Btf, Kind};
 use towpath_bpf::interp::{Access, Code, Resolver};
 use towpath_bpf::object::Env;
-use towpath_bpf::program::{KfuncRef, Linked, MapType, SlotInit};
+use towpath_bpf::program::{AttachType, KfuncRef, Linked, MapType, SlotInit};
 use towpath_bpf::verifier::{
     self, AccessFact, FieldKind, SpecialField, SubprogramKind, Verified, special_fields,
 };
@@ -59,7 +59,7 @@ impl<'a> Loader<'a> {
             Select::Section(section) => (None, Some(section)),
         };
         let index = self.object.select(name, section)?;
-        let mut program = self.prepare(index)?;
+        let mut program = self.prepare(index, self.options.exec)?;
         let mut loaded = HashMap::from([(program.name().to_owned(), program.id)]);
         for (map, def) in self.maps.maps().iter().zip(self.object.maps().iter()) {
             self.fill_slots(map, def, &mut loaded)?;
@@ -67,6 +67,8 @@ impl<'a> Loader<'a> {
         // Compiled code can only jump to compiled code.
         if !self.surroundings.programs.are_all_compiled() {
             program.compiled = None;
+            program.refused =
+                program.refused.or_else(|| Some("a program of its arrays is interpreted".into()));
         }
         Ok(program)
     }
@@ -77,11 +79,16 @@ impl<'a> Loader<'a> {
         def: &MapDef,
         loaded: &mut HashMap<String, u32>,
     ) -> Result<(), LoadError> {
+        // Tail calls lead to tier 1.
+        let tail_called = match self.options.exec {
+            Exec::Llvm => Exec::Jit,
+            exec => exec,
+        };
         for (slot, init) in &def.slots {
             let SlotInit::Program(name) = init else { continue };
             let id = match loaded.get(name) {
                 Some(&id) => id,
-                None => self.prepare(self.object.select(Some(name), None)?)?.id,
+                None => self.prepare(self.object.select(Some(name), None)?, tail_called)?.id,
             };
             loaded.insert(name.clone(), id);
             // The object loader checked the indexes against the map's size.
@@ -90,17 +97,17 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    fn prepare(&self, index: usize) -> Result<Program, LoadError> {
+    fn prepare(&self, index: usize, exec: Exec) -> Result<Program, LoadError> {
         let linked = self.object.link(index, self.env)?;
         let (maps, surroundings) = (Arc::clone(&self.maps), Arc::clone(&self.surroundings));
-        finish(linked, maps, surroundings, self.options)
+        finish(linked, maps, surroundings, self.options, exec)
     }
 }
 
 /// Verifies and prepares a program that was linked already, over maps of its own.
 pub(super) fn from_linked(linked: Linked, options: &LoadOptions) -> Result<Program, LoadError> {
     let (maps, surroundings) = surround(&linked.maps, &linked.kernel_btf, options)?;
-    finish(linked, maps, surroundings, options)
+    finish(linked, maps, surroundings, options, options.exec)
 }
 
 /// Prepares a program that was verified already, over maps of its own.
@@ -110,7 +117,7 @@ pub(super) fn from_verified(
 ) -> Result<Program, LoadError> {
     let linked = verified.linked();
     let (maps, surroundings) = surround(&linked.maps, &linked.kernel_btf, options)?;
-    finish_verified(verified, maps, surroundings, options)
+    finish_verified(verified, maps, surroundings, options, options.exec)
 }
 
 /// Creates maps, and what programs over them share.
@@ -179,18 +186,17 @@ fn finish(
     maps: Arc<MapSet>,
     surroundings: Arc<Surroundings>,
     options: &LoadOptions,
+    wanted: Exec,
 ) -> Result<Program, LoadError> {
+    let about = (linked.attach, linked.has_frags);
     if options.unverified {
-        let (attach, has_frags) = (linked.attach, linked.has_frags);
-        let code = Arc::new(resolve(Arc::new(linked), Vec::new(), &maps)?);
-        let id = surroundings.programs.add(Arc::clone(&code), None);
-        let (compiled, verified) = (None, None);
-        return Ok(Program { id, code, compiled, verified, attach, has_frags, maps, surroundings });
+        let code = resolve(Arc::new(linked), Vec::new(), &maps)?;
+        return Ok(ready(code, about, None, maps, surroundings, options, wanted));
     }
     let name = linked.name.clone();
     let verified = verifier::verify(linked, &options.verifier)
         .map_err(|rejection| LoadError::Rejected { program: name, rejection })?;
-    finish_verified(verified, maps, surroundings, options)
+    finish_verified(verified, maps, surroundings, options, wanted)
 }
 
 /// Resolves a verified program's references, and compiles it if that is wanted.
@@ -199,24 +205,58 @@ fn finish_verified(
     maps: Arc<MapSet>,
     surroundings: Arc<Surroundings>,
     options: &LoadOptions,
+    wanted: Exec,
 ) -> Result<Program, LoadError> {
-    let (attach, has_frags) = (verified.linked().attach, verified.linked().has_frags);
+    let about = (verified.linked().attach, verified.linked().has_frags);
     let code = resolve(Arc::new(verified.linked().clone()), accesses(&verified), &maps)?;
-    let code = Arc::new(code.with_exception_callback(exception_callback(&verified)));
-    let compiled = compile(&verified, &maps, options);
-    let id = surroundings.programs.add(Arc::clone(&code), compiled.clone());
-    let verified = Some(Arc::new(verified));
-    Ok(Program { id, code, compiled, verified, attach, has_frags, maps, surroundings })
+    let code = code.with_exception_callback(exception_callback(&verified));
+    Ok(ready(code, about, Some(verified), maps, surroundings, options, wanted))
 }
 
-/// Machine code, if it is wanted and can be made.
-fn compile(verified: &Verified, maps: &MapSet, options: &LoadOptions) -> Option<Arc<Compiled>> {
-    if options.exec != Exec::Jit {
-        return None;
+fn ready(
+    code: Code,
+    (attach, has_frags): (AttachType, bool),
+    verified: Option<Verified>,
+    maps: Arc<MapSet>,
+    surroundings: Arc<Surroundings>,
+    options: &LoadOptions,
+    wanted: Exec,
+) -> Program {
+    let code = Arc::new(code);
+    let (compiled, refused) = match compile(verified.as_ref(), &maps, options, wanted) {
+        Ok(compiled) => (compiled, None),
+        Err(why) => (None, Some(why.into())),
+    };
+    let id = surroundings.programs.add(Arc::clone(&code), compiled.clone());
+    Program {
+        id,
+        code,
+        compiled,
+        wanted,
+        refused,
+        verified: verified.map(Arc::new),
+        attach,
+        has_frags,
+        maps,
+        surroundings,
     }
+}
+
+/// Machine code if it is wanted, or why it cannot be made.
+fn compile(
+    verified: Option<&Verified>,
+    maps: &MapSet,
+    options: &LoadOptions,
+    exec: Exec,
+) -> Result<Option<Arc<Compiled>>, String> {
+    if exec == Exec::Interp {
+        return Ok(None);
+    }
+    let verified = verified.ok_or("only what is verified is compiled")?;
     let addresses = Addresses { maps, kernel: Arc::clone(&verified.linked().kernel_btf) };
     let throw = exception_callback(verified);
-    Compiled::new(verified, &addresses, maps, &options.jit, throw).ok()
+    let compiled = Compiled::new(verified, &addresses, maps, &options.jit, exec, throw);
+    compiled.map(Some).map_err(|error| error.to_string())
 }
 
 fn resolve(linked: Arc<Linked>, accesses: Vec<Access>, maps: &MapSet) -> Result<Code, LoadError> {

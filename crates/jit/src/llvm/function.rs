@@ -1,0 +1,357 @@
+//! A function of XIR as a function of LLVM's IR, in text: blocks, parameters and ends.
+
+use std::fmt::{Display, Write};
+use std::mem::offset_of;
+
+use super::module::Shared;
+use super::pointers::{Form, Pointers};
+use super::symbols::Symbol;
+use crate::machine_unsafe::Machine;
+use crate::xir::{
+    Alias, Block, Dominators, Function, Jump, Module, RuntimeFunction, Terminator, Type, Value,
+};
+
+/// Translates function `index` of a module.
+pub(super) fn translate(module: &Module, index: usize, shared: &mut Shared<'_>, out: &mut String) {
+    let function = &module.functions[index];
+    let dominators = Dominators::new(function);
+    let mut lowering = Lowering {
+        module,
+        function,
+        shared,
+        pointers: Pointers::find(function, &dominators),
+        values: vec![String::new(); function.values.len()],
+        addresses: vec![String::new(); function.values.len()],
+        incoming: vec![Vec::new(); function.blocks.len()],
+        body: String::new(),
+        label: "start".into(),
+        temporaries: 0,
+        may_stop: false,
+    };
+    lowering.run(index, dominators.order(), out);
+}
+
+/// Parameters of a function.
+pub(super) fn params(function: &Function) -> &[Value] {
+    function.blocks.first().map_or(&[], |entry| &entry.params)
+}
+
+pub(super) struct Lowering<'a, 'b> {
+    pub(super) module: &'a Module,
+    pub(super) function: &'a Function,
+    /// What all functions of the module add to.
+    pub(super) shared: &'a mut Shared<'b>,
+    pointers: Pointers,
+    /// The operand that each value is; constants stand for themselves.
+    values: Vec<String>,
+    /// The same for the pointer forms of those that need one.
+    addresses: Vec<String>,
+    /// Jumps to each block: from which label, with which arguments.
+    incoming: Vec<Vec<(String, Vec<Value>)>>,
+    /// Text of the block being translated.
+    body: String,
+    /// Label of the part of it that is being written.
+    label: String,
+    temporaries: usize,
+    /// A call may leave the function.
+    may_stop: bool,
+}
+
+impl Lowering<'_, '_> {
+    fn run(&mut self, index: usize, order: &[Block], out: &mut String) {
+        let params: Vec<Value> = params(self.function).to_vec();
+        let list: String =
+            (0..params.len()).map(|number| format!(", i64 noundef %r{}", number + 1)).collect();
+        line(
+            out,
+            format_args!(
+                "define internal fastcc i64 @f{index}(ptr noundef nonnull %machine, \
+                 ptr noundef %frame{list}) #0 {{"
+            ),
+        );
+        line(out, "start:");
+        line(out, format_args!("  br label %{}", Function::ENTRY));
+        let mut bodies = Vec::with_capacity(order.len());
+        for &block in order {
+            bodies.push((block, self.block(block)));
+        }
+        for (block, body) in bodies {
+            line(out, format_args!("{block}:"));
+            self.phis(block, out);
+            out.push_str(&body);
+        }
+        if self.may_stop {
+            line(out, "stopped:\n  ret i64 0");
+        }
+        line(out, "}\n");
+    }
+
+    fn block(&mut self, block: Block) -> String {
+        self.label = block.to_string();
+        let data = self.function.block(block);
+        for &param in &data.params {
+            self.values[param.0 as usize] = param_name(param);
+            if self.pointers.form(param) == Some(Form::Param) {
+                self.addresses[param.0 as usize] = address_name(param);
+            } else {
+                self.address_of(param);
+            }
+        }
+        for &inst in &data.insts {
+            let inst = self.function.inst(inst);
+            self.inst(inst);
+            if let Some(result) = inst.result {
+                self.address_of(result);
+            }
+        }
+        self.end(&data.end);
+        std::mem::take(&mut self.body)
+    }
+
+    /// The parameters of a block: what each jump brings. By now all labels are known.
+    fn phis(&self, block: Block, out: &mut String) {
+        let list = |texts: Vec<String>| texts.join(", ");
+        for (position, &param) in self.function.block(block).params.iter().enumerate() {
+            let from = &self.incoming[block.0 as usize];
+            let mut numbers: Vec<String> = from
+                .iter()
+                .map(|(label, args)| format!("[ {}, %{label} ]", self.value(args[position])))
+                .collect();
+            if block == Function::ENTRY {
+                numbers.push(format!("[ %r{}, %start ]", position + 1));
+            }
+            let (name, ty) = (param_name(param), llvm_type(self.function.ty(param)));
+            line(out, format_args!("  {name} = phi {ty} {}", list(numbers)));
+            if self.pointers.form(param) == Some(Form::Param) {
+                let pointers = from
+                    .iter()
+                    .map(|(label, args)| format!("[ {}, %{label} ]", self.address(args[position])));
+                let pointers = list(pointers.collect());
+                line(out, format_args!("  {} = phi ptr {pointers}", address_name(param)));
+            }
+        }
+    }
+
+    /// Writes the pointer form of a value behind its definition, when anything needs it.
+    fn address_of(&mut self, value: Value) {
+        let Some(form) = self.pointers.form(value) else { return };
+        let address = match form {
+            Form::Number => self.number_as_pointer(value),
+            Form::Offset(base, offset) => {
+                let base = self.address(base).to_owned();
+                self.temporary(format_args!("getelementptr i8, ptr {base}, i64 {offset}"))
+            }
+            Form::Indexed(base, index) => {
+                let (base, index) = (self.address(base).to_owned(), self.value(index).to_owned());
+                self.temporary(format_args!("getelementptr i8, ptr {base}, i64 {index}"))
+            }
+            Form::Select(condition, a, b) => {
+                let condition = self.is_not_zero(condition);
+                let (a, b) = (self.address(a).to_owned(), self.address(b).to_owned());
+                self.temporary(format_args!("select i1 {condition}, ptr {a}, ptr {b}"))
+            }
+            // Stands before all other text of its block.
+            Form::Param => return,
+        };
+        self.addresses[value.0 as usize] = address;
+    }
+
+    fn number_as_pointer(&mut self, value: Value) -> String {
+        let known = &self.addresses[value.0 as usize];
+        if !known.is_empty() {
+            return known.clone();
+        }
+        let number = self.value(value).to_owned();
+        // A constant is not written where it is defined, so its pointer form may not be either.
+        match number.starts_with(['%', 'p']) {
+            true => self.temporary(format_args!("inttoptr i64 {number} to ptr")),
+            false => format!("inttoptr (i64 {number} to ptr)"),
+        }
+    }
+
+    fn end(&mut self, end: &Terminator) {
+        match end {
+            Terminator::Jump(jump) => {
+                let label = self.label.clone();
+                self.jump(jump, label);
+                self.line(format_args!("br label %{}", jump.target));
+            }
+            Terminator::Branch(condition, yes, no) => self.branch(*condition, yes, no),
+            Terminator::Return(value) => {
+                let value = self.value(*value).to_owned();
+                self.line(format_args!("ret i64 {value}"));
+            }
+            Terminator::TailCall { map, index, otherwise } => {
+                self.tail_call(*map, *index, otherwise);
+            }
+            // Proved unreachable; a wrong proof ends the run with XDP_ABORTED.
+            Terminator::Unreachable => self.line("ret i64 0"),
+        }
+    }
+
+    fn branch(&mut self, condition: Value, yes: &Jump, no: &Jump) {
+        let condition = self.is_not_zero(condition);
+        let label = self.label.clone();
+        self.jump(yes, label.clone());
+        if yes.target != no.target {
+            self.jump(no, label);
+            self.line(format_args!(
+                "br i1 {condition}, label %{}, label %{}",
+                yes.target, no.target
+            ));
+            return;
+        }
+        // Two ways from one block to another need two labels to tell their arguments apart.
+        let edge = self.new_label();
+        self.line(format_args!("br i1 {condition}, label %{}, label %{edge}", yes.target));
+        self.start(edge.clone());
+        self.jump(no, edge);
+        self.line(format_args!("br label %{}", no.target));
+    }
+
+    /// Programs that tail calls lead to run on tier 1: the first such call enters it, and the frame
+    /// left here is the only one.
+    fn tail_call(&mut self, map: Value, index: Value, otherwise: &Jump) {
+        let (map, index) = (self.value(map).to_owned(), self.value(index).to_owned());
+        let index = self.temporary(format_args!("zext i32 {index} to i64"));
+        let target = self.call_runtime(Symbol::TailCall, &[map, index, zero(), zero(), zero()]);
+        let found = self.temporary(format_args!("icmp ne i64 {target}, 0"));
+        let (label, enter) = (self.label.clone(), self.new_label());
+        self.jump(otherwise, label);
+        self.line(format_args!("br i1 {found}, label %{enter}, label %{}", otherwise.target));
+        self.start(enter);
+        let ctx = self.machine_field("i64", offset_of!(Machine, ctx));
+        let symbol = self.shared.symbol(Symbol::Enter);
+        let frame = self.temporary("ptrtoint ptr %frame to i64");
+        let result = self.temporary(format_args!(
+            "tail call i64 {symbol}(ptr %machine, i64 {target}, i64 {frame}, i64 {ctx}, \
+             i64 0, i64 0, i64 0, i64 0)"
+        ));
+        self.line(format_args!("ret i64 {result}"));
+    }
+
+    /// Calls a function of the runtime that takes the machine and five numbers.
+    pub(super) fn call_runtime(&mut self, callee: Symbol, args: &[String; 5]) -> String {
+        let symbol = self.shared.symbol(callee);
+        let args: String = args.iter().map(|arg| format!(", i64 {arg}")).collect();
+        let result = self.temporary(format_args!("call i64 {symbol}(ptr %machine{args})"));
+        self.leave_if_stopped();
+        result
+    }
+
+    /// Calls a function of the runtime with the arguments it takes.
+    pub(super) fn call_direct(&mut self, function: RuntimeFunction, args: &[String]) -> String {
+        let effects = function.effects();
+        let symbol = self.shared.symbol(Symbol::Runtime(function));
+        let machine = effects.takes_machine.then(|| "ptr %machine".to_owned());
+        let args = machine.into_iter().chain(args.iter().map(|arg| format!("i64 {arg}")));
+        let args: Vec<String> = args.collect();
+        let result = self.temporary(format_args!("call i64 {symbol}({})", args.join(", ")));
+        if effects.stops {
+            self.leave_if_stopped();
+        }
+        result
+    }
+
+    /// Behind a call that may end the run: this function ends too.
+    pub(super) fn leave_if_stopped(&mut self) {
+        self.may_stop = true;
+        let stop = self.machine_field("i32", offset_of!(Machine, stop));
+        let goes_on = self.temporary(format_args!("icmp eq i32 {stop}, 0"));
+        let next = self.new_label();
+        self.line(format_args!(
+            "br i1 {goes_on}, label %{next}, label %stopped, !prof {}",
+            super::module::LIKELY
+        ));
+        self.start(next);
+    }
+
+    pub(super) fn machine_field(&mut self, ty: &str, offset: usize) -> String {
+        let place =
+            self.temporary(format_args!("getelementptr inbounds i8, ptr %machine, i64 {offset}"));
+        let scope = self.shared.scopes.suffix(Alias::Ctx);
+        self.temporary(format_args!("load {ty}, ptr {place}, align 4{scope}"))
+    }
+
+    fn jump(&mut self, jump: &Jump, from: String) {
+        self.incoming[jump.target.0 as usize].push((from, jump.args.clone()));
+    }
+
+    pub(super) fn is_not_zero(&mut self, value: Value) -> String {
+        let (ty, value) = (llvm_type(self.function.ty(value)), self.value(value).to_owned());
+        self.temporary(format_args!("icmp ne {ty} {value}, 0"))
+    }
+
+    /// The operand that a value is.
+    pub(super) fn value(&self, value: Value) -> &str {
+        match self.values[value.0 as usize].as_str() {
+            // Defined nowhere: the checker refuses that, so this only keeps the text well-formed.
+            "" => "0",
+            text => text,
+        }
+    }
+
+    /// The operand that a value's pointer form is.
+    pub(super) fn address(&self, value: Value) -> &str {
+        match self.addresses[value.0 as usize].as_str() {
+            "" => "null",
+            text => text,
+        }
+    }
+
+    pub(super) fn set(&mut self, value: Value, operand: String) {
+        self.values[value.0 as usize] = operand;
+    }
+
+    pub(super) fn set_address(&mut self, value: Value, operand: String) {
+        self.addresses[value.0 as usize] = operand;
+    }
+
+    /// An instruction whose result gets a new name.
+    pub(super) fn temporary(&mut self, text: impl Display) -> String {
+        let name = format!("%t{}", self.temporaries);
+        self.temporaries += 1;
+        line(&mut self.body, format_args!("  {name} = {text}"));
+        name
+    }
+
+    /// An instruction without result.
+    pub(super) fn line(&mut self, text: impl Display) {
+        line(&mut self.body, format_args!("  {text}"));
+    }
+
+    fn new_label(&mut self) -> String {
+        self.temporaries += 1;
+        format!("l{}", self.temporaries - 1)
+    }
+
+    fn start(&mut self, label: String) {
+        line(&mut self.body, format_args!("{label}:"));
+        self.label = label;
+    }
+}
+
+/// LLVM's name for one of our types.
+pub(super) fn llvm_type(ty: Type) -> &'static str {
+    match ty {
+        Type::I32 => "i32",
+        Type::I64 => "i64",
+    }
+}
+
+pub(super) fn zero() -> String {
+    "0".into()
+}
+
+pub(super) fn line(out: &mut String, text: impl Display) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "{text}");
+}
+
+fn param_name(value: Value) -> String {
+    format!("%{value}")
+}
+
+fn address_name(value: Value) -> String {
+    format!("%{value}.p")
+}

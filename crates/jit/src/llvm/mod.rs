@@ -1,0 +1,134 @@
+//! Tier 2: XIR to machine code through LLVM, in the background.
+//!
+//! A module becomes LLVM's textual IR, LLVM makes an object file of it, and that is placed in
+//! memory here. The text names everything outside of the program (maps, functions of the runtime),
+//! so object files are good for any process and kept on disk.
+
+mod alias;
+mod cache;
+mod code_unsafe;
+mod compiler_unsafe;
+mod function;
+mod insts;
+mod library_unsafe;
+mod link;
+mod module;
+mod pointers;
+mod relocate;
+mod symbols;
+
+use std::path::PathBuf;
+
+use crate::environment::Environment;
+use crate::error::CompileError;
+use crate::perf_map;
+use crate::xir::Module;
+use cache::Cache;
+pub(crate) use code_unsafe::Layout;
+use compiler_unsafe::Product;
+use library_unsafe::Library;
+pub(crate) use library_unsafe::fatal;
+use symbols::{Addresses, Symbol};
+
+/// Intermediate instructions of a program that LLVM is given, over all its functions: its time
+/// grows faster than they do. Ten thousand take a second or two.
+pub const LLVM_INSTS_MAX: usize = 150_000;
+
+/// A compilation that is yet to be done, with all it needs.
+#[derive(Debug)]
+pub(crate) struct Job {
+    module: Module,
+    addresses: Addresses,
+    cache: Option<PathBuf>,
+    code_bytes_max: usize,
+}
+
+impl Job {
+    /// A job for a module that passed the passes. `enter` is the address of tier 1's trampoline.
+    pub(crate) fn new(
+        module: Module,
+        environment: &Environment<'_>,
+        enter: u64,
+        cache: Option<PathBuf>,
+        code_bytes_max: usize,
+    ) -> Job {
+        let addresses = Addresses::new(&module, environment, enter);
+        Job { module, addresses, cache, code_bytes_max }
+    }
+
+    /// Compiles, or takes from the cache what was compiled before, and places the code.
+    pub(crate) fn run(&self) -> Result<Layout, CompileError> {
+        let library = Library::get().map_err(CompileError::Llvm)?;
+        let text = module::translate(&self.module, &self.addresses);
+        let host = library.host();
+        let key = cache::key(&text.ir, &host, compiler_unsafe::PASSES);
+        let cache = self.cache.as_deref().and_then(Cache::open);
+        if let Some(object) = cache.as_ref().and_then(|cache| cache.get(&key))
+            && let Ok(layout) = self.place(&object, &text.symbols)
+        {
+            self.note(&layout);
+            return Ok(layout);
+        }
+        let object =
+            library.compile(&text.ir, &host, Product::Object).map_err(CompileError::Llvm)?;
+        let layout = self.place(&object, &text.symbols)?;
+        self.note(&layout);
+        if let Some(cache) = cache {
+            cache.put(&key, &object);
+        }
+        Ok(layout)
+    }
+
+    fn note(&self, layout: &Layout) {
+        perf_map::note("llvm", &self.module, layout.code(), &layout.offsets());
+    }
+
+    fn place(&self, object: &[u8], symbols: &[Symbol]) -> Result<Layout, CompileError> {
+        let address = |name: &str| {
+            let ours = symbols.iter().find(|symbol| symbol.name() == name);
+            ours.map_or_else(|| standard(name), |&symbol| Some(self.addresses.of(symbol)))
+        };
+        let linked = link::link(object, self.code_bytes_max, address)?;
+        Layout::new(linked, self.module.functions.len())
+    }
+}
+
+/// Functions of the C library that LLVM makes calls of by itself.
+fn standard(name: &str) -> Option<u64> {
+    let function: *const () = match name {
+        "memcpy" => libc::memcpy as *const (),
+        "memmove" => libc::memmove as *const (),
+        "memset" => libc::memset as *const (),
+        "memcmp" | "bcmp" => libc::memcmp as *const (),
+        _ => return None,
+    };
+    Some(function as usize as u64)
+}
+
+/// What [`text`] shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LlvmForm {
+    /// What LLVM is given.
+    Given,
+    /// The same after LLVM's passes.
+    Optimized,
+    /// Assembly.
+    Assembly,
+}
+
+/// LLVM's form of a module.
+pub(crate) fn text(
+    module: &Module,
+    environment: &Environment<'_>,
+    form: LlvmForm,
+) -> Result<String, CompileError> {
+    let text = module::translate(module, &Addresses::new(module, environment, 0));
+    let product = match form {
+        LlvmForm::Given => return Ok(text.ir),
+        LlvmForm::Optimized => Product::Text,
+        LlvmForm::Assembly => Product::Assembly,
+    };
+    let library = Library::get().map_err(CompileError::Llvm)?;
+    let made = library.compile(&text.ir, &library.host(), product).map_err(CompileError::Llvm)?;
+    Ok(String::from_utf8_lossy(&made).into_owned())
+}

@@ -1,0 +1,170 @@
+//! A module of XIR as LLVM's textual IR.
+//!
+//! Text, because LLVM's reader checks it, a person can read it, and it is the key under which the
+//! machine code is kept: it holds no address.
+
+use std::mem::{offset_of, size_of};
+
+use super::alias::Scopes;
+use super::function::{self, line};
+use super::symbols::{ATTRIBUTES, Addresses, Symbol};
+use crate::machine_unsafe::{Descriptor, Machine, Packet};
+use crate::xir::{Alias, Function, Module, Op};
+
+/// What the functions of a module share.
+#[derive(Debug)]
+pub(super) struct Shared<'a> {
+    pub(super) addresses: &'a Addresses,
+    pub(super) scopes: Scopes,
+    /// What the code refers to.
+    pub(super) symbols: Vec<Symbol>,
+}
+
+impl Shared<'_> {
+    /// The operand that stands for a symbol.
+    pub(super) fn symbol(&mut self, symbol: Symbol) -> String {
+        if !self.symbols.contains(&symbol) {
+            self.symbols.push(symbol);
+        }
+        format!("@{}", symbol.name())
+    }
+}
+
+/// Branch weights: the first way is the usual one.
+pub(super) const LIKELY: &str = "!1";
+
+/// Name of the function that runs a burst.
+pub(super) const BATCH: &str = "batch";
+
+/// Name of the entry for callbacks of function `index`.
+pub(super) fn callback_name(index: usize) -> String {
+    format!("callback{index}")
+}
+
+/// A module as text.
+#[derive(Debug)]
+pub(super) struct Text {
+    pub(super) ir: String,
+    /// What it refers to.
+    pub(super) symbols: Vec<Symbol>,
+}
+
+/// Translates a module.
+pub(super) fn translate(module: &Module, addresses: &Addresses) -> Text {
+    let mut shared = Shared { addresses, scopes: Scopes::default(), symbols: Vec::new() };
+    let mut ir = String::new();
+    for index in 0..module.functions.len() {
+        function::translate(module, index, &mut shared, &mut ir);
+    }
+    batch(&mut shared, &mut ir);
+    for index in callbacks(module) {
+        callback(index, function::params(&module.functions[index]).len(), &mut ir);
+    }
+    declarations(&shared.symbols, &mut ir);
+    shared.scopes.write(&mut ir);
+    Text { ir, symbols: shared.symbols }
+}
+
+/// Functions that helpers may call: those nobody else does, and those whose address is taken.
+pub(super) fn callbacks(module: &Module) -> Vec<usize> {
+    let mut called = vec![false; module.functions.len()];
+    let mut referred = vec![false; module.functions.len()];
+    let mut note = |op: &Op| {
+        let (list, index) = match op {
+            Op::Call { function, .. } => (&mut called, *function),
+            Op::FunctionRef(function) => (&mut referred, *function),
+            _ => return,
+        };
+        if let Some(slot) = list.get_mut(index as usize) {
+            *slot = true;
+        }
+    };
+    for function in &module.functions {
+        live_ops(function).for_each(&mut note);
+    }
+    (1..module.functions.len()).filter(|&index| referred[index] || !called[index]).collect()
+}
+
+fn live_ops(function: &Function) -> impl Iterator<Item = &Op> {
+    let insts = function.blocks.iter().flat_map(|block| &block.insts);
+    insts.map(|&inst| &function.inst(inst).op)
+}
+
+/// `fn(machine, descriptors, first, count) -> u64`: as tier 1's batch entry, with the program
+/// inside of the loop.
+fn batch(shared: &mut Shared<'_>, out: &mut String) {
+    let scope = shared.scopes.suffix(Alias::Ctx);
+    let machine = |field: usize| format!("getelementptr inbounds i8, ptr %machine, i64 {field}");
+    let mut say = |text: &str| line(out, text);
+    say(&format!(
+        "define i64 @{BATCH}(ptr noundef nonnull %machine, ptr noundef %descriptors, \
+         i64 noundef %first, i64 noundef %count) #0 {{\nstart:"
+    ));
+    say(&format!("  %stack.p = {}", machine(offset_of!(Machine, stack_top))));
+    say(&format!("  %stack = load i64, ptr %stack.p, align 8{scope}"));
+    say("  %frame = inttoptr i64 %stack to ptr");
+    say(&format!("  %ctx.p = {}", machine(offset_of!(Machine, ctx))));
+    say(&format!("  %ctx = load i64, ptr %ctx.p, align 8{scope}"));
+    say(&format!("  %index.p = {}", machine(offset_of!(Machine, index))));
+    say(&format!("  %stop.p = {}", machine(offset_of!(Machine, stop))));
+    say("  br label %head\nhead:");
+    say("  %index = phi i64 [ %first, %start ], [ %following, %next ]");
+    say("  %more = icmp ult i64 %index, %count");
+    say("  br i1 %more, label %body, label %done\nbody:");
+    say(&format!("  %offset = mul i64 %index, {}", size_of::<Descriptor>()));
+    say("  %descriptor = getelementptr i8, ptr %descriptors, i64 %offset");
+    for word in (0..size_of::<Packet>()).step_by(8) {
+        let from = offset_of!(Descriptor, packet) + word;
+        say(&format!("  %from{word} = getelementptr i8, ptr %descriptor, i64 {from}"));
+        say(&format!("  %word{word} = load i64, ptr %from{word}, align 8{scope}"));
+        say(&format!("  %to{word} = {}", machine(offset_of!(Machine, packet) + word)));
+        say(&format!("  store i64 %word{word}, ptr %to{word}, align 8{scope}"));
+    }
+    say("  %number = trunc i64 %index to i32");
+    say(&format!("  store i32 %number, ptr %index.p, align 4{scope}"));
+    say("  %r0 = call fastcc i64 @f0(ptr %machine, ptr %frame, i64 %ctx)");
+    say(&format!("  %stop = load i32, ptr %stop.p, align 4{scope}"));
+    say("  %goes.on = icmp eq i32 %stop, 0");
+    say(&format!("  br i1 %goes.on, label %next, label %done, !prof {LIKELY}\nnext:"));
+    say("  %returned = trunc i64 %r0 to i32");
+    let returned = offset_of!(Descriptor, returned);
+    say(&format!("  %returned.p = getelementptr i8, ptr %descriptor, i64 {returned}"));
+    say(&format!("  store i32 %returned, ptr %returned.p, align 4{scope}"));
+    say("  %following = add nuw i64 %index, 1");
+    say("  br label %head\ndone:");
+    say("  ret i64 %index\n}\n");
+}
+
+/// `fn(machine, frame pointer, r1 to r5) -> u64`: function `index`, for the runtime.
+fn callback(index: usize, params: usize, out: &mut String) {
+    let registers: String = (1..=5).map(|register| format!(", i64 %r{register}")).collect();
+    let args: String = (1..=params).map(|register| format!(", i64 %r{register}")).collect();
+    let name = callback_name(index);
+    line(out, format_args!("define i64 @{name}(ptr %machine, ptr %frame{registers}) #0 {{"));
+    line(out, format_args!("  %r0 = call fastcc i64 @f{index}(ptr %machine, ptr %frame{args})"));
+    line(out, "  ret i64 %r0\n}\n");
+}
+
+fn declarations(symbols: &[Symbol], out: &mut String) {
+    for &symbol in symbols {
+        let name = symbol.name();
+        match symbol.params() {
+            // An array of no known length: nothing is assumed about where it ends.
+            None => line(out, format_args!("@{name} = external global [0 x i8], align 1")),
+            Some((pointers, numbers)) => {
+                let pointers = std::iter::repeat_n("ptr", pointers);
+                let params: Vec<_> = pointers.chain(std::iter::repeat_n("i64", numbers)).collect();
+                let (params, group) = (params.join(", "), symbol.attributes());
+                line(out, format_args!("declare i64 @{name}({params}) #{group}"));
+            }
+        }
+    }
+    for ty in ["i16", "i32", "i64"] {
+        line(out, format_args!("declare {ty} @llvm.bswap.{ty}({ty})"));
+    }
+    line(out, "attributes #0 = { nounwind }");
+    for (index, group) in ATTRIBUTES.iter().enumerate() {
+        line(out, format_args!("attributes #{} = {{ {group} }}", index + 1));
+    }
+    line(out, format_args!("{LIKELY} = !{{!\"branch_weights\", i32 1000000, i32 1}}"));
+}

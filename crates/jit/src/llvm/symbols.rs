@@ -1,0 +1,144 @@
+//! What code refers to by name: everything whose address differs from process to process. So
+//! machine code on disk contains no address, and is good for the next process.
+
+use std::collections::HashMap;
+
+use crate::environment::Environment;
+use crate::machine_unsafe::Callees;
+use crate::xir::{MapMeta, Module, Op, RuntimeFunction};
+
+/// Something outside of a program's code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Symbol {
+    /// What a register holds that refers to a map.
+    Map(u32),
+    /// The first byte of a map's values.
+    MapValue(u32),
+    /// A part of a map that is not its values.
+    MapMeta(u32, MapMeta),
+    /// [`Callees::helper`]
+    Helper,
+    /// [`Callees::kfunc`]
+    Kfunc,
+    /// [`Callees::tail_call`]
+    TailCall,
+    /// [`Callees::probe`]
+    Probe,
+    /// Enters a program on tier 1: machine, function, frame pointer, r1 to r5.
+    Enter,
+    /// A function of the runtime that is called directly.
+    Runtime(RuntimeFunction),
+}
+
+impl Symbol {
+    /// The name code has for it.
+    pub(super) fn name(self) -> String {
+        match self {
+            Symbol::Map(map) => format!("towpath.map.{map}"),
+            Symbol::MapValue(map) => format!("towpath.value.{map}"),
+            Symbol::MapMeta(map, what) => format!("towpath.{what:?}.{map}").to_ascii_lowercase(),
+            Symbol::Helper => "towpath.helper".into(),
+            Symbol::Kfunc => "towpath.kfunc".into(),
+            Symbol::TailCall => "towpath.tail_call".into(),
+            Symbol::Probe => "towpath.probe".into(),
+            Symbol::Enter => "towpath.enter".into(),
+            Symbol::Runtime(function) => format!("towpath.{}", function.name()),
+        }
+    }
+
+    /// Parameters, when it is a function: pointers to the machine, then numbers.
+    pub(super) fn params(self) -> Option<(usize, usize)> {
+        match self {
+            Symbol::Map(_) | Symbol::MapValue(_) | Symbol::MapMeta(..) => None,
+            Symbol::Helper | Symbol::Kfunc | Symbol::TailCall | Symbol::Probe => Some((1, 5)),
+            Symbol::Enter => Some((1, 7)),
+            Symbol::Runtime(function) => {
+                Some((function.effects().takes_machine.into(), function.arg_count()))
+            }
+        }
+    }
+}
+
+impl Symbol {
+    /// What LLVM is told about a call of it: a group of [`ATTRIBUTES`].
+    pub(super) fn attributes(self) -> usize {
+        match self {
+            Symbol::Runtime(RuntimeFunction::HashLookup { marks: false, .. }) => 2,
+            Symbol::Runtime(RuntimeFunction::HashLookup { marks: true, .. }) => 3,
+            Symbol::Runtime(
+                RuntimeFunction::MapLookup
+                | RuntimeFunction::MapLookupPercpu
+                | RuntimeFunction::CsumDiff,
+            ) => 4,
+            // What is not known to leave memory alone may do anything to it.
+            _ => 1,
+        }
+    }
+}
+
+/// Groups of attributes, by number from 1.
+pub(super) const ATTRIBUTES: [&str; 4] = [
+    "nounwind nonlazybind",
+    "nounwind willreturn nonlazybind memory(inaccessiblemem: read)",
+    "nounwind willreturn nonlazybind memory(inaccessiblemem: readwrite)",
+    "nounwind willreturn nonlazybind memory(read, inaccessiblemem: readwrite)",
+];
+
+/// The addresses of one process: those [`Environment`] tells, kept for a compilation that outlives
+/// the borrow.
+#[derive(Debug, Clone)]
+pub(super) struct Addresses {
+    /// What the module refers to.
+    maps: HashMap<Symbol, u64>,
+    kfuncs: Vec<u32>,
+    callees: Callees,
+    /// Tier 1's way in.
+    enter: u64,
+}
+
+impl Addresses {
+    pub(super) fn new(module: &Module, environment: &Environment<'_>, enter: u64) -> Self {
+        let kfuncs = 0..environment.linked.kfuncs.len() as u32;
+        let mut maps = HashMap::new();
+        for op in module.functions.iter().flat_map(|function| &function.insts).map(|inst| &inst.op)
+        {
+            let (symbol, address) = match *op {
+                Op::MapRef(map) | Op::MapLookup { map, .. } => {
+                    (Symbol::Map(map), environment.map_handle(map))
+                }
+                Op::MapValueAddr { map, .. } => (Symbol::MapValue(map), environment.map_value(map)),
+                Op::MapMetaAddr { map, what } => {
+                    (Symbol::MapMeta(map, what), environment.map_meta(map, what))
+                }
+                _ => continue,
+            };
+            maps.insert(symbol, address);
+        }
+        Addresses {
+            maps,
+            kfuncs: kfuncs.map(|kfunc| environment.kfunc_number(kfunc)).collect(),
+            callees: environment.callees,
+            enter,
+        }
+    }
+
+    /// The runtime's number of a kfunc.
+    pub(super) fn kfunc(&self, kfunc: u32) -> u32 {
+        self.kfuncs.get(kfunc as usize).copied().unwrap_or(u32::MAX)
+    }
+
+    /// Where a symbol is.
+    pub(super) fn of(&self, symbol: Symbol) -> u64 {
+        match symbol {
+            Symbol::Map(_) | Symbol::MapValue(_) | Symbol::MapMeta(..) => {
+                self.maps.get(&symbol).copied().unwrap_or(0)
+            }
+            Symbol::Helper => self.callees.helper as usize as u64,
+            Symbol::Kfunc => self.callees.kfunc as usize as u64,
+            Symbol::TailCall => self.callees.tail_call as usize as u64,
+            Symbol::Probe => self.callees.probe as usize as u64,
+            Symbol::Enter => self.enter,
+            Symbol::Runtime(function) => function.address(&self.callees),
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Tier 2 in the background: one thread compiles what programs ask for, one after the other, while
+//! they run on tier 1.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::CompileError;
+use crate::llvm::{self, Job};
+use crate::program::Program;
+
+/// Stack of the compiling thread: LLVM's passes call themselves.
+const STACK_BYTES: usize = 64 << 20;
+/// How much less the compiling thread counts than those that move packets.
+const NICE: i32 = 10;
+/// Threads whose compilation took too long and that may still be at it, at most.
+const LOST_MAX: usize = 4;
+
+/// A compilation that was asked for, and what became of it.
+#[derive(Debug)]
+pub struct Upgrade {
+    /// The finished program: set once, whole.
+    program: OnceLock<Program>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// How long it may take once it started.
+    limit: Duration,
+}
+
+#[derive(Debug)]
+enum State {
+    Waiting,
+    Running { since: Instant },
+    Done,
+    Failed(Arc<CompileError>),
+}
+
+/// What to compile, and for whom.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) job: Job,
+    pub(crate) upgrade: Arc<Upgrade>,
+    /// The same program on tier 1.
+    pub(crate) below: Arc<Program>,
+}
+
+impl Upgrade {
+    /// An upgrade that will not be.
+    pub(crate) fn refused(error: CompileError) -> Arc<Upgrade> {
+        let upgrade = Upgrade::new(Duration::ZERO);
+        upgrade.fail(&Arc::new(error));
+        upgrade
+    }
+
+    pub(crate) fn new(limit: Duration) -> Arc<Upgrade> {
+        Arc::new(Upgrade {
+            program: OnceLock::new(),
+            state: Mutex::new(State::Waiting),
+            changed: Condvar::new(),
+            limit,
+        })
+    }
+
+    /// The program on tier 2, as soon as it is there. One load and a branch.
+    #[inline]
+    pub fn program(&self) -> Option<&Program> {
+        self.program.get()
+    }
+
+    /// Why there will be none.
+    pub fn failure(&self) -> Option<Arc<CompileError>> {
+        let mut state = lock(&self.state);
+        self.notice_lost(&mut state);
+        match &*state {
+            State::Failed(error) => Some(Arc::clone(error)),
+            _ => None,
+        }
+    }
+
+    /// Waits until the compilation is over, one way or the other, but no longer than `timeout`.
+    /// Tells whether it is.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let end = Instant::now() + timeout;
+        let mut state = lock(&self.state);
+        loop {
+            self.notice_lost(&mut state);
+            if matches!(*state, State::Done | State::Failed(_)) {
+                return true;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            // A limit may pass, or LLVM give up, without anybody telling: look again.
+            let step = left.min(Duration::from_millis(50));
+            let waited = self.changed.wait_timeout(state, step);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            // Another program's compilation may be what keeps ours waiting.
+            lock(&QUEUE).keep_going();
+            state = lock(&self.state);
+        }
+    }
+
+    /// Gives up what takes too long, or what LLVM gave up.
+    fn notice_lost(&self, state: &mut State) {
+        let State::Running { since } = *state else { return };
+        if since.elapsed() > self.limit {
+            *state = State::Failed(Arc::new(CompileError::TooSlow(self.limit)));
+        } else if let Some(reason) = llvm::fatal() {
+            *state = State::Failed(Arc::new(CompileError::Llvm(reason.into())));
+        }
+    }
+
+    /// Marks the start; false when it was given up before.
+    fn start(&self) -> bool {
+        let mut state = lock(&self.state);
+        let waits = matches!(*state, State::Waiting);
+        if waits {
+            *state = State::Running { since: Instant::now() };
+        }
+        waits
+    }
+
+    /// Takes the result, unless it was given up meanwhile.
+    fn finish(&self, result: Result<Program, CompileError>) {
+        let mut state = lock(&self.state);
+        self.notice_lost(&mut state);
+        if !matches!(*state, State::Running { .. }) {
+            return;
+        }
+        *state = match result {
+            Ok(program) => {
+                // Nobody else sets it.
+                let _first = self.program.set(program);
+                State::Done
+            }
+            Err(error) => State::Failed(Arc::new(error)),
+        };
+        self.changed.notify_all();
+    }
+
+    fn fail(&self, error: &Arc<CompileError>) {
+        *lock(&self.state) = State::Failed(Arc::clone(error));
+        self.changed.notify_all();
+    }
+}
+
+/// What waits for the compiling thread.
+struct Queue {
+    tasks: VecDeque<Task>,
+    /// What the thread is compiling; none when it sleeps.
+    running: Option<Arc<Upgrade>>,
+    /// Number of the thread that works; earlier ones are lost and end when they come back.
+    thread: usize,
+    has_thread: bool,
+}
+
+static QUEUE: Mutex<Queue> =
+    Mutex::new(Queue { tasks: VecDeque::new(), running: None, thread: 0, has_thread: false });
+static TASK_ADDED: Condvar = Condvar::new();
+
+/// Has a task done in the background.
+pub(crate) fn submit(task: Task) {
+    let mut queue = lock(&QUEUE);
+    queue.tasks.push_back(task);
+    queue.keep_going();
+    TASK_ADDED.notify_one();
+}
+
+impl Queue {
+    /// Sees to it that a thread works on the tasks: a new one when there is none, or when the one
+    /// there is does not come back from LLVM.
+    fn keep_going(&mut self) {
+        let is_lost = self.running.as_ref().is_some_and(|running| running.failure().is_some());
+        if is_lost {
+            self.thread += 1;
+            self.running = None;
+            self.has_thread = false;
+        }
+        if self.has_thread || self.tasks.is_empty() {
+            return;
+        }
+        if let Err(error) = self.start_thread() {
+            let error = Arc::new(error);
+            self.tasks.drain(..).for_each(|task| task.upgrade.fail(&error));
+        }
+    }
+
+    fn start_thread(&mut self) -> Result<(), CompileError> {
+        if let Some(reason) = llvm::fatal() {
+            return Err(CompileError::Llvm(reason.into()));
+        }
+        if self.thread > LOST_MAX {
+            return Err(CompileError::Llvm("too many compilations never ended".into()));
+        }
+        let number = self.thread;
+        let builder = std::thread::Builder::new().name("towpath-llvm".into());
+        let thread = builder.stack_size(STACK_BYTES).spawn(move || work(number));
+        thread.map_err(|error| CompileError::Llvm(format!("no thread for it: {error}")))?;
+        self.has_thread = true;
+        Ok(())
+    }
+}
+
+/// The compiling thread.
+fn work(number: usize) {
+    // On Linux this is the thread's own. Without it packets may have to wait for LLVM a little.
+    let _ = rustix::process::setpriority_process(None, NICE);
+    loop {
+        let mut queue = lock(&QUEUE);
+        if queue.thread != number {
+            return;
+        }
+        queue.running = None;
+        let Some(task) = queue.tasks.pop_front() else {
+            drop(TASK_ADDED.wait(queue));
+            continue;
+        };
+        queue.running = Some(Arc::clone(&task.upgrade));
+        drop(queue);
+        // The queue and the task have one reference each; without another, nobody wants it.
+        if Arc::strong_count(&task.upgrade) > 2 && task.upgrade.start() {
+            let started = Instant::now();
+            let result = task.job.run();
+            let program =
+                result.map(|layout| Program::on_tier2(layout, &task.below, started.elapsed()));
+            task.upgrade.finish(program);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
