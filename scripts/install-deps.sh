@@ -4,7 +4,7 @@
 # usage: install-deps.sh [demo|test|parity]
 #
 #   demo    a C compiler for BPF (clang 14 or later), libbpf's and the kernel's headers, python3
-#   test    the same, and clang 14 and 19 side by side
+#   test    the same, clang 14 and 19 side by side, and LLVM 19's library
 #   parity  the same, and what it takes to ask the running kernel: bpftool, xdp-tools, its source
 #
 # Quiet when nothing is missing. Rust is not installed, only asked for: rustup is its own installer.
@@ -29,6 +29,8 @@ demo) ;;
 test | parity)
     need_command clang-14 clang-14
     need_command clang-19 clang-19
+    # Tier 2 opens it at run time; nothing is linked with it.
+    ls /usr/lib/*/libLLVM*19* >/dev/null 2>&1 || missing+=(libllvm19)
     ;;&
 parity)
     need_command bpftool bpftool
@@ -64,8 +66,8 @@ export DEBIAN_FRONTEND=noninteractive
 "${as_root[@]}" apt-get -qq update >"$log" 2>&1 || true # old lists may still do
 optional=()
 for package in "${missing[@]}"; do
-    # Distributions carry different clangs: a second one is good to have, not a reason to stop.
-    if ! apt-cache show "$package" >/dev/null 2>&1 && [[ $package == clang-* ]]; then
+    # Distributions carry different versions: one more is good to have, not a reason to stop.
+    if ! apt-cache show "$package" >/dev/null 2>&1 && [[ $package == clang-* || $package == libllvm* ]]; then
         echo "note: this distribution has no $package; tests with it are skipped"
     else
         optional+=("$package")

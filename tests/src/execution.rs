@@ -10,6 +10,7 @@ use towpath_workload::is_volatile;
 use towpath_xdp::{Frame, LoadOptions, Program, Worker};
 
 use crate::random::Random;
+use crate::ways::TIER2_TIMEOUT;
 
 pub use contents::{Contents, contents, kernel_contents};
 pub use trace::{Trace, depends_on_surroundings};
@@ -70,6 +71,7 @@ impl<'k> Pair<'k> {
         kernel: &'k KernelProgram,
         kernel_maps: &'k MapSet,
     ) -> Self {
+        program.wait_for_tier2(TIER2_TIMEOUT);
         let worker = program.worker(0);
         Pair { kernel, kernel_maps, program, worker, volatile: is_volatile(linked) }
     }

@@ -1,7 +1,9 @@
 //! Ways to run a program: what executes it, and with which passes it was compiled.
 
 use std::fmt;
+use std::time::Duration;
 
+use towpath_jit::CodeCache;
 use towpath_jit::passes::{Choice, PASSES};
 use towpath_xdp::{Exec, LoadOptions};
 
@@ -60,6 +62,8 @@ impl Way {
     pub fn options(&self) -> LoadOptions {
         let mut options = LoadOptions { exec: self.exec, ..LoadOptions::default() };
         options.jit.passes = self.passes.clone();
+        // What is compiled here is compiled once.
+        options.jit.cache = CodeCache::Off;
         options
     }
 }
@@ -80,4 +84,7 @@ impl fmt::Display for Way {
 }
 
 /// Everything that executes programs.
-const EXECS: &[Exec] = &[Exec::Interp, Exec::Jit];
+const EXECS: &[Exec] = &[Exec::Interp, Exec::Jit, Exec::Llvm];
+
+/// How long tests wait for LLVM.
+pub const TIER2_TIMEOUT: Duration = Duration::from_secs(120);

@@ -7,6 +7,7 @@ use towpath_xdp::{LoadOptions, Program};
 
 use super::contents::{self, Contents, contents, kernel_contents};
 use super::{Mismatch, Outcome, run_frame};
+use crate::ways::TIER2_TIMEOUT;
 
 /// What one way of running left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +87,7 @@ fn over(
     wanted: impl Fn(usize) -> bool,
 ) -> Trace {
     fill_slots(program);
+    program.wait_for_tier2(TIER2_TIMEOUT);
     let mut worker = program.worker(0);
     let mut run = |(index, packet): (usize, &Vec<u8>)| {
         wanted(index).then(|| {
