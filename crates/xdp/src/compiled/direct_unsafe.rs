@@ -3,8 +3,6 @@
 
 #![expect(unsafe_code, reason = "is called from machine code with addresses and its own state")]
 
-use std::sync::Arc;
-
 use rustix::time::ClockId;
 use towpath_jit::{Direct, Machine};
 use towpath_maps::Map;
@@ -55,18 +53,10 @@ unsafe extern "C" fn redirect(machine: *mut Machine, ifindex: u64, flags: u64) -
 }
 
 unsafe extern "C" fn redirect_map(machine: *mut Machine, map: u64, key: u64, flags: u64) -> u64 {
-    let map = map as *const Map;
-    let shared = || {
-        // SAFETY: a map in a register is the address of one that an `Arc` holds for longer than
-        // this function runs.
-        unsafe {
-            Arc::increment_strong_count(map);
-            Arc::from_raw(map)
-        }
-    };
-    // SAFETY: called by compiled code, with the machine it was entered with; as above.
-    let (run, map) = unsafe { (run_of_frame(machine), &*map) };
-    direct::redirect_map(run, map, shared, key as u32, flags)
+    // SAFETY: called by compiled code, with the machine it was entered with; a map in a register is
+    // the address of one that lives longer than this function runs.
+    let (run, map) = unsafe { (run_of_frame(machine), &*(map as *const Map)) };
+    direct::redirect_map(run, map, key as u32, flags)
 }
 
 unsafe extern "C" fn load_bytes(machine: *mut Machine, offset: u64, buf: u64, len: u64) -> u64 {

@@ -76,6 +76,7 @@ impl Compiled {
         // SAFETY: there is a first frame; `turn_to_frame` replaces this reference.
         let first = unsafe { &mut *frames.cast::<Frame>() };
         let mut run = Run::new(first, worker, maps, surroundings);
+        run.proved = true;
         // All of the stack is the program's: the verifier proved its depth.
         run.enter_frame(MAX_CALL_FRAMES - 1)?;
         let mut live = Live {

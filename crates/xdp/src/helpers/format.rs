@@ -192,7 +192,7 @@ fn cut(arg: u64, wide: bool) -> u64 {
 fn text_at(run: &Run<'_>, addr: u64) -> String {
     let bytes = (0..TEXT_BYTES_MAX as u64).map_while(|at| {
         let mut byte = [0];
-        run.read(addr.wrapping_add(at), &mut byte).ok()?;
+        run.read_unproved(addr.wrapping_add(at), &mut byte).ok()?;
         (byte[0] != 0).then_some(byte[0])
     });
     String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
@@ -201,14 +201,14 @@ fn text_at(run: &Run<'_>, addr: u64) -> String {
 fn ipv4_at(run: &Run<'_>, addr: u64, padded: bool) -> String {
     let mut bytes = [0; 4];
     // As in the kernel, what cannot be read prints as zeroes.
-    let _unreadable = run.read(addr, &mut bytes);
+    let _unreadable = run.read_unproved(addr, &mut bytes);
     let parts = bytes.map(|b| if padded { format!("{b:03}") } else { b.to_string() });
     parts.join(".")
 }
 
 fn ipv6_at(run: &Run<'_>, addr: u64, colons: bool) -> String {
     let mut bytes = [0; 16];
-    let _unreadable = run.read(addr, &mut bytes);
+    let _unreadable = run.read_unproved(addr, &mut bytes);
     let (pairs, _) = bytes.as_chunks::<2>();
     let parts: Vec<String> = pairs.iter().map(|[a, b]| format!("{a:02x}{b:02x}")).collect();
     parts.join(if colons { ":" } else { "" })

@@ -76,7 +76,7 @@ fn bits_new(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     if count > BITS_WORDS_MAX {
         return Ok(Errno::E2BIG.to_reg());
     }
-    if call.read(words, count as usize * 8).is_err() {
+    if call.read_unproved(words, count as usize * 8).is_err() {
         return Ok(Errno::EFAULT.to_reg());
     }
     let words = if count == 1 { read_u64(call, words)? } else { words };

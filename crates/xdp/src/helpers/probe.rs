@@ -37,7 +37,7 @@ pub(super) const KFUNCS: KfuncTable = &[
 fn kernel(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [dst, size, src, ..] = args;
     let size = size as u32 as usize;
-    match call.read(src, size) {
+    match call.read_unproved(src, size) {
         Ok(bytes) => call.write(dst, bytes.as_ref()).map(|()| 0),
         Err(_) => refuse(call, dst, size),
     }
@@ -61,7 +61,7 @@ fn user(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 fn kernel_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [dynptr, offset, size, src, _] = args;
     let size = size as u32 as usize;
-    let Ok(bytes) = call.read(src, size) else { return Ok(Errno::EFAULT.to_reg()) };
+    let Ok(bytes) = call.read_unproved(src, size) else { return Ok(Errno::EFAULT.to_reg()) };
     put(call, dynptr, offset as u32, bytes.as_ref(), 0)
 }
 
@@ -99,7 +99,7 @@ fn put(
 fn text_at(call: &Call<'_, '_>, addr: u64, size: usize) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     while text.len() + 1 < size {
-        match call.read(addr.wrapping_add(text.len() as u64), 1).ok()?.as_ref()[0] {
+        match call.read_unproved(addr.wrapping_add(text.len() as u64), 1).ok()?.as_ref()[0] {
             0 => break,
             byte => text.push(byte),
         }

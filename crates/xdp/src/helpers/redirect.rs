@@ -1,7 +1,5 @@
 //! Redirects, and whether a frame fits through an interface.
 
-use std::sync::Arc;
-
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 use towpath_bpf::program::MapType;
@@ -10,7 +8,7 @@ use towpath_maps::Map;
 
 use super::{Call, Table};
 use crate::frame::ETH_HLEN;
-use crate::run::Run;
+use crate::run::{Run, share};
 use crate::verdict::{Action, Target};
 
 pub(super) const TABLE: Table =
@@ -32,18 +30,12 @@ pub(crate) fn to_interface(run: &mut Run<'_>, ifindex: u64, flags: u64) -> u64 {
 /// `bpf_redirect_map(map, key, flags)`
 fn redirect_map(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_redirect_map", &args, 1)?;
-    Ok(to_map(call.run, &map, || map.clone(), args[1] as u32, args[2]))
+    Ok(to_map(call.run, map, args[1] as u32, args[2]))
 }
 
-/// `__bpf_xdp_redirect_map`; `shared` gives a reference to keep. A miss returns the action in the
-/// low two flag bits and forgets an earlier redirect.
-pub(crate) fn to_map(
-    run: &mut Run<'_>,
-    map: &Map,
-    shared: impl FnOnce() -> Arc<Map>,
-    key: u32,
-    flags: u64,
-) -> u64 {
+/// `__bpf_xdp_redirect_map`. A miss returns the action in the low two flag bits and forgets an
+/// earlier redirect.
+pub(crate) fn to_map(run: &mut Run<'_>, map: &Map, key: u32, flags: u64) -> u64 {
     let known_flags = match map.kind() {
         MapType::Devmap | MapType::DevmapHash => BPF_F_BROADCAST | BPF_F_EXCLUDE_INGRESS,
         _ => 0,
@@ -53,14 +45,14 @@ pub(crate) fn to_map(
     }
     if flags & BPF_F_BROADCAST != 0 {
         let exclude_ingress = flags & BPF_F_EXCLUDE_INGRESS != 0;
-        run.redirect = Some(Target::Broadcast { map: shared(), exclude_ingress });
+        run.redirect = Some(Target::Broadcast { map: share(map), exclude_ingress });
         return Action::Redirect as u64;
     }
     let Some(entry) = map.target(key) else {
         run.redirect = None;
         return flags & BPF_F_ACTION_MASK;
     };
-    run.redirect = Some(Target::Entry { map: shared(), key, entry });
+    run.redirect = Some(Target::Entry { map: share(map), key, entry });
     Action::Redirect as u64
 }
 

@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::{Stop, Violation};
@@ -42,14 +41,14 @@ fn reserve(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     if args[2] != 0 {
         return Ok(0);
     }
-    Ok(reserve_record(call, &map, args[1]).unwrap_or(0))
+    Ok(reserve_record(call, map, args[1]).unwrap_or(0))
 }
 
-fn reserve_record(call: &mut Call<'_, '_>, map: &Arc<Map>, size: u64) -> Option<u64> {
+fn reserve_record<'r>(call: &mut Call<'_, 'r>, map: &'r Map, size: u64) -> Option<u64> {
     let data = map.ringbuf()?.reserve(size)?;
     let addr = data.as_ptr() as u64;
     call.run.extras.push(Extra { addr, len: size, writable: true });
-    call.run.records.push(Record { addr, map: Arc::clone(map) });
+    call.run.records.push(Record { addr, map });
     Some(addr)
 }
 
@@ -82,7 +81,7 @@ fn commit(
     let record = call.run.records.swap_remove(at);
     call.run.extras.retain(|extra| extra.addr != addr);
     // Both return nothing to the program; the ring refuses only what it did not reserve.
-    let _refused = finish(&record.map, sample);
+    let _refused = finish(record.map, sample);
     Ok(0)
 }
 
@@ -108,7 +107,7 @@ fn reserve_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> 
         Dynptr::NULL.store(call, ptr)?;
         return Ok(errno.to_reg());
     }
-    match reserve_record(call, &map, u64::from(size)) {
+    match reserve_record(call, map, u64::from(size)) {
         Some(addr) => {
             Dynptr::new(DynptrKind::Ringbuf, addr, size).store(call, ptr)?;
             Ok(0)
@@ -198,7 +197,11 @@ fn perf_output(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(status(perf.output(worker, flags & INDEX_MASK, sample)))
 }
 
-fn ringbuf(function: &'static str, call: &Call<'_, '_>, args: &[u64; 5]) -> Result<Arc<Map>, Stop> {
+fn ringbuf<'r>(
+    function: &'static str,
+    call: &Call<'_, 'r>,
+    args: &[u64; 5],
+) -> Result<&'r Map, Stop> {
     let map = call.map(function, args, 1)?;
     if map.ringbuf().is_none() {
         let why = "a ring buffer";

@@ -7,6 +7,7 @@ use towpath_bpf::proto::id;
 use super::call::status;
 use super::time::{boot_ns, monotonic_ns, real_ns};
 use super::{Call, KfuncTable, Table};
+use crate::run::share;
 
 pub(super) const TABLE: Table = &[
     (id::TIMER_INIT, init),
@@ -33,6 +34,7 @@ fn init(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
         CLOCK_BOOTTIME => now - boot_ns(call) as i64,
         _ => return Ok(Errno::EINVAL.to_reg()),
     };
+    let map = share(map);
     begin(call, args[0], map, to_monotonic)
 }
 
@@ -80,6 +82,7 @@ fn wq_init(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     if args[2] as u32 != 0 {
         return Ok(Errno::EINVAL.to_reg());
     }
+    let map = share(map);
     begin(call, args[0], map, 0)
 }
 
@@ -103,6 +106,7 @@ fn wq_start(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 fn task_work(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [_, work, _, callback, _] = args;
     let map = call.map("bpf_task_work_schedule", &args, 3)?;
+    let map = share(map);
     let begun = begin(call, work, map, 0)?;
     if begun != 0 {
         return Ok(begun);

@@ -14,6 +14,8 @@ use towpath_bpf::insn::STACK_BYTES;
 use towpath_bpf::interp::{AtomicOp, Callbacks, Code, MAX_CALL_FRAMES, Runtime, Stop, Violation};
 use towpath_maps::{Arena, Map, MapSet};
 
+pub(crate) use reach_unsafe::share;
+
 use crate::compiled::Compilation;
 use crate::frame::Frame;
 use crate::helpers;
@@ -33,9 +35,12 @@ pub(crate) struct Run<'a> {
     /// Memory beside stack, frame and maps that the program got from a helper.
     pub(crate) extras: Vec<Extra>,
     /// Ring buffer records it has reserved and not yet given back.
-    pub(crate) records: Vec<Record>,
+    pub(crate) records: Vec<Record<'a>>,
     /// Lowest stack address the active functions may touch.
     stack_floor: u64,
+    /// What the program does was proved: its helpers need not look again. The interpreter always
+    /// does.
+    pub(crate) proved: bool,
 }
 
 /// A piece of memory a helper gave to the program: a ring buffer record, an object, a slice.
@@ -51,11 +56,11 @@ pub(crate) struct Extra {
 
 /// A reserved ring buffer record.
 #[derive(Debug, Clone)]
-pub(crate) struct Record {
+pub(crate) struct Record<'a> {
     /// First byte of its data.
     pub(crate) addr: u64,
     /// Its ring buffer.
-    pub(crate) map: Arc<Map>,
+    pub(crate) map: &'a Map,
 }
 
 impl<'a> Run<'a> {
@@ -75,12 +80,8 @@ impl<'a> Run<'a> {
             extras: Vec::new(),
             records: Vec::new(),
             stack_floor,
+            proved: false,
         }
-    }
-
-    /// The map that a register stands for, if it is one this program may use.
-    pub(crate) fn map_by_handle(&self, handle: u64) -> Option<Arc<Map>> {
-        self.maps.by_handle(handle)
     }
 
     /// The program's arena: it may have one.
@@ -94,6 +95,15 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         memory::copy_out(self.grant(addr, out.len() as u64, false)?, out);
+        Ok(())
+    }
+
+    /// As [`Run::read`], from an address nobody proved.
+    pub(crate) fn read_unproved(&self, addr: u64, out: &mut [u8]) -> Result<(), Violation> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        memory::copy_out(self.grant_unproved(addr, out.len() as u64, false)?, out);
         Ok(())
     }
 
@@ -140,6 +150,10 @@ impl Runtime for Run<'_> {
             return self.load_context(addr, offset, size);
         }
         Ok(memory::load(self.grant(addr, u64::from(size), false)?))
+    }
+
+    fn load_probe(&mut self, addr: u64, size: u32) -> u64 {
+        self.grant_unproved(addr, u64::from(size), false).map_or(0, memory::load)
     }
 
     fn store(&mut self, addr: u64, size: u32, value: u64) -> Result<(), Violation> {

@@ -5,16 +5,34 @@
 
 #![expect(unsafe_code, reason = "a grant states that memory is alive; this is where that is known")]
 
+use std::sync::Arc;
+
 use towpath_bpf::interp::Violation;
-use towpath_maps::Access;
+use towpath_maps::{Access, Map};
 
 use super::Run;
 use crate::memory::Grant;
 
-impl Run<'_> {
-    /// Permission to touch `len` bytes at `addr`, or why not.
+impl<'a> Run<'a> {
+    /// Permission to touch `len` bytes at `addr` that the verifier proved accessible: an argument of
+    /// a helper, or memory that helpers made and keep for the program.
     #[inline]
     pub(crate) fn grant(&self, addr: u64, len: u64, write: bool) -> Result<Grant, Violation> {
+        if self.proved {
+            // SAFETY: what the verifier proved lies in the same ranges that `grant_unproved` lets
+            // pass.
+            return Ok(unsafe { Grant::new(addr, len) });
+        }
+        self.grant_unproved(addr, len, write)
+    }
+
+    /// Permission to touch `len` bytes at any address, or why not.
+    pub(crate) fn grant_unproved(
+        &self,
+        addr: u64,
+        len: u64,
+        write: bool,
+    ) -> Result<Grant, Violation> {
         match self.refusal(addr, len, write) {
             // SAFETY: every range that `refusal` lets pass lies in a block, a map's region or
             // memory registered in `extras`, all of which are exposed, live at least as long as
@@ -24,6 +42,20 @@ impl Run<'_> {
             None => Ok(unsafe { Grant::new(addr, len) }),
             Some(why) => Err(Violation::Memory { addr, size: len, write, why }),
         }
+    }
+
+    /// The map that a register stands for, if it is one this program may use.
+    #[inline]
+    pub(crate) fn map_by_handle(&self, handle: u64) -> Option<&'a Map> {
+        if self.proved {
+            // SAFETY: the verifier proved that the register holds a map of this program, or one
+            // found in a map of maps; those live until the worker is quiescent, which it is not
+            // before the run is over.
+            return Some(unsafe { &*(handle as *const Map) });
+        }
+        let map = self.maps.by_handle(handle)?;
+        // SAFETY: as above, found among them.
+        Some(unsafe { &*Arc::as_ptr(&map) })
     }
 
     /// Why an access is not allowed; `None` when it is.
@@ -59,6 +91,16 @@ impl Run<'_> {
         // Last, because all workers share the objects' lock.
         let inside = self.surroundings.objects.owns(addr, len);
         (!inside).then_some("not memory this run may touch")
+    }
+}
+
+/// A reference of its own to a map.
+pub(crate) fn share(map: &Map) -> Arc<Map> {
+    let map = std::ptr::from_ref(map);
+    // SAFETY: maps are made inside an `Arc` only, and this one is alive.
+    unsafe {
+        Arc::increment_strong_count(map);
+        Arc::from_raw(map)
     }
 }
 
