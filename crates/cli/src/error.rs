@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use towpath_bpf::interp::Fault;
 use towpath_bpf::object::{GlobalError, ObjectError, SelectError};
 use towpath_kernel::Unavailable;
-use towpath_xdp::{FrameError, LoadError};
+use towpath_xdp::{CompileError, FrameError, LoadError};
 
 /// A command that failed. The message is one sentence for the person who typed it.
 #[derive(Debug, thiserror::Error)]
@@ -108,6 +108,16 @@ pub(crate) enum CliError {
         /// Why.
         source: Box<LoadError>,
     },
+    /// A program that only the interpreter can run.
+    #[error("{}: program {program}: {source}", path.display())]
+    Compile {
+        /// The object file.
+        path: PathBuf,
+        /// The program.
+        program: String,
+        /// Why.
+        source: Box<CompileError>,
+    },
     /// A run that did what no verified program can do.
     #[error(
         "frame {frame}: {fault}; a verified program cannot do this, so this is an error in Towpath: \
@@ -195,6 +205,7 @@ impl CliError {
             CliError::Stdout(source) if source.kind() == io::ErrorKind::BrokenPipe => Status::Ok,
             CliError::Link { .. }
             | CliError::Load { .. }
+            | CliError::Compile { .. }
             | CliError::Fault { .. }
             | CliError::KernelRefused(_) => Status::Refused,
             _ => Status::Unreadable,

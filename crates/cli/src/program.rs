@@ -9,7 +9,7 @@ use towpath_bpf::{Env, Linked, Object};
 
 use crate::args::{Assignment, ProgramArgs, Selection};
 use crate::error::CliError;
-use crate::files;
+use crate::{files, suggest};
 
 /// An object file and what to link it against.
 #[derive(Debug)]
@@ -98,6 +98,16 @@ pub(crate) fn kernel_types(wanted: Option<&Path>) -> Result<Env, CliError> {
             Ok(btf.map_or_else(Env::builtin, |btf| Env::new(Arc::new(btf))))
         }
     }
+}
+
+/// Refuses names of passes that the compiler has not: to leave one out would change nothing.
+pub(crate) fn check_passes(without: &[String]) -> Result<(), CliError> {
+    let known: Vec<&str> = towpath_jit::passes::PASSES.iter().map(|pass| pass.name).collect();
+    let unknown = without.iter().find(|name| !known.contains(&name.as_str()));
+    unknown.map_or(Ok(()), |name| {
+        let hint = suggest::among(name, known.iter().copied());
+        Err(CliError::NoPass { name: name.clone(), hint })
+    })
 }
 
 /// `10`, `-1`, `0x1f`, `true`, `hex:00ff`.

@@ -255,6 +255,53 @@ fn dump_and_inspect_show_the_object() {
 }
 
 #[test]
+fn dump_shows_every_form_of_a_compiled_program() {
+    let bench = Bench::new("dump_compiled");
+    let dump = |rest: &[&str]| bench.run(&[&["prog", "dump"], &PROGRAM[..], rest].concat());
+    for (form, expected) in
+        [("xir", "every_verdict"), ("clif", "function"), ("jited", "every_verdict:\n")]
+    {
+        let ended = dump(&[form]);
+        assert_eq!(ended.status, 0, "{ended:?}");
+        assert!(ended.stdout.contains(expected), "{expected} in {}", ended.stdout);
+    }
+    let jited = bench.json(&[&["prog", "dump"], &PROGRAM[..], &["jited"]].concat());
+    assert!(jited["bytes"].as_u64().unwrap() > 100);
+    assert_eq!(jited["instructions"][0]["function"], "every_verdict");
+    assert_eq!(dump(&["xir", "--without", "fold"]).status, 0);
+    let ended = dump(&["xir", "--without", "flod"]);
+    assert_eq!(ended.status, 2);
+    assert!(ended.stderr.contains("did you mean \"fold\"?"), "{ended:?}");
+}
+
+#[test]
+fn bench_gives_a_ratio_for_each_program_and_engine() {
+    let bench = Bench::new("bench");
+    let quick = ["--rounds", "1", "--window", "1"];
+    let arguments = [&["bench"], &PROGRAM[..], &quick, &["--exec", "jit,interp"]].concat();
+    let result = bench.json(&arguments);
+    let measured = |list: &str| result[list].as_array().unwrap().clone();
+    let entries = [measured("programs"), measured("trivial")].concat();
+    let execs: Vec<&str> = entries.iter().map(|entry| entry["exec"].as_str().unwrap()).collect();
+    assert_eq!(execs, ["jit", "interp"], "{result}");
+    for entry in &entries {
+        assert_eq!(entry["name"], "every_verdict");
+        for figure in ["ns", "peer_ns", "ratio", "verify_us", "compile_us"] {
+            assert!(entry[figure].as_f64().unwrap() >= 0.0, "{figure} in {entry}");
+        }
+    }
+    assert!(result.get("geomean_ratio").is_some());
+    assert_eq!(result["against"], "interp");
+
+    let message = bench.refusal(2, &["bench", "every_verdict.o", "--without", "flod"]);
+    assert!(message.contains("did you mean \"fold\"?"), "{message}");
+    let message = bench.refusal(2, &["bench"]);
+    assert!(message.contains("make programs"), "{message}");
+    let message = bench.refusal(2, &["bench", "every_verdict.o", "--against", "iron"]);
+    assert!(message.contains("[possible values: kernel, interp]"), "{message}");
+}
+
+#[test]
 fn errors_are_json_when_json_was_asked_for() {
     let bench = Bench::new("json_errors");
     let ended = bench.run(&["inspect", "missing.o", "--json"]);

@@ -52,4 +52,7 @@ pub enum CompileError {
         /// The system's answer.
         source: std::io::Error,
     },
+    /// Compilers rely on what the verifier found out.
+    #[error("a program that was loaded without a proof cannot be compiled")]
+    Unverified,
 }

@@ -1,6 +1,7 @@
 //! The front door: open an object, load a program of it, run it on frames, read its maps.
 
 mod error;
+mod listing;
 mod load;
 mod registry;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use crate::verdict::Verdict;
 use crate::worker::Worker;
 
 pub use error::LoadError;
+pub use listing::{Form, MachineCode};
 pub use load::Loader;
 pub use registry::Programs;
 

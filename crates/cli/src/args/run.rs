@@ -151,6 +151,9 @@ pub(crate) struct DumpArgs {
     /// What to show
     #[arg(value_enum, default_value_t = DumpForm::Xlated)]
     pub form: DumpForm,
+    /// Leave out a pass of the compiler; may be given several times
+    #[arg(long, value_name = "PASS", value_delimiter = ',')]
+    pub without: Vec<String>,
     /// Which program.
     #[command(flatten)]
     pub selection: Selection,
@@ -166,4 +169,10 @@ pub(crate) enum DumpForm {
     Xlated,
     /// Instructions below the C lines they come from
     Source,
+    /// What the compiler makes of them, after all passes
+    Xir,
+    /// What it hands to Cranelift
+    Clif,
+    /// Machine code of this CPU
+    Jited,
 }

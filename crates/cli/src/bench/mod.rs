@@ -13,7 +13,7 @@ use towpath_xdp::Exec;
 use crate::args::{BenchArgs, Peer};
 use crate::error::{CliError, Status};
 use crate::output::Output;
-use crate::program::{Opened, kernel_types};
+use crate::program::{Opened, check_passes, kernel_types};
 use crate::verify::xdp_programs;
 use measure::measure;
 use result::{Entry, Method, Results, Skipped};
@@ -22,7 +22,7 @@ use targets::{Target, candidates, targets};
 
 /// Measures every program asked for.
 pub(crate) fn bench(args: &BenchArgs, output: &mut Output) -> Result<Status, CliError> {
-    check_passes(args)?;
+    check_passes(&args.without)?;
     if args.against == Peer::Kernel {
         towpath_kernel::Kernel::open()?;
         // Redirects and routes are then the same on every machine; without, they are this one's.
@@ -87,18 +87,6 @@ fn bench_object(
                 print_skipped(&skipped, output)?;
                 results.skipped.push(skipped);
             }
-        }
-    }
-    Ok(())
-}
-
-/// A misspelt pass would silently measure the same twice.
-fn check_passes(args: &BenchArgs) -> Result<(), CliError> {
-    let known: Vec<&str> = towpath_jit::passes::PASSES.iter().map(|pass| pass.name).collect();
-    for name in &args.without {
-        if !known.contains(&name.as_str()) {
-            let hint = crate::suggest::among(name, known.iter().copied());
-            return Err(CliError::NoPass { name: name.clone(), hint });
         }
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! `towpath prog dump`: the linked instructions, alone or below the C lines they come from.
+//! `towpath prog dump`: the linked instructions, alone or below the C lines they come from, and what
+//! compilation makes of them.
 
 use serde::Serialize;
 use towpath_bpf::Linked;
@@ -9,6 +10,8 @@ use crate::args::{DumpArgs, DumpForm};
 use crate::error::CliError;
 use crate::output::Output;
 use crate::program::Opened;
+
+use super::compiled;
 
 /// The `--json` document.
 #[derive(Debug, Serialize)]
@@ -40,6 +43,9 @@ struct SourceLine<'a> {
 /// Prints a program's instructions.
 pub(crate) fn dump(args: &DumpArgs, output: &mut Output) -> Result<(), CliError> {
     let opened = Opened::new(&args.object, &args.program)?;
+    if !matches!(args.form, DumpForm::Xlated | DumpForm::Source) {
+        return compiled::dump(args, &opened, output);
+    }
     let linked = opened.link(opened.select(&args.selection)?)?;
     let with_source = args.form == DumpForm::Source;
     let insns = lines(&linked, with_source);

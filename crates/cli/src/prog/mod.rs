@@ -1,5 +1,6 @@
 //! `towpath prog`: what bpftool's `prog run` and `prog dump` do, on a file.
 
+mod compiled;
 mod context;
 mod dump;
 mod engine;

@@ -76,12 +76,7 @@ impl Compiled {
         exec: Exec,
         exception_callback: Option<u32>,
     ) -> Result<Arc<Compiled>, CompileError> {
-        let environment = Environment {
-            linked: verified.linked(),
-            resolver,
-            maps: maps.maps(),
-            callees: live_unsafe::CALLEES,
-        };
+        let environment = environment(verified, resolver, maps);
         let (program, upgrade) = if exec == Exec::Llvm {
             let tiers = towpath_jit::Program::compile_tiered(verified, &environment, options)?;
             (tiers.0, Some(tiers.1))
@@ -123,5 +118,19 @@ impl Compiled {
     /// Whether bursts are preceded by prefetches.
     pub(crate) fn looks_ahead(&self) -> bool {
         self.program.looks_ahead()
+    }
+}
+
+/// What a program is compiled against.
+pub(crate) fn environment<'a>(
+    verified: &'a Verified,
+    resolver: &'a dyn Resolver,
+    maps: &'a MapSet,
+) -> Environment<'a> {
+    Environment {
+        linked: verified.linked(),
+        resolver,
+        maps: maps.maps(),
+        callees: live_unsafe::CALLEES,
     }
 }

@@ -1,0 +1,73 @@
+//! What compilation makes of a program, to look at.
+
+use std::sync::Arc;
+
+use towpath_jit::{CompileError, Options};
+
+use super::Program;
+use super::load::Addresses;
+use crate::compiled;
+
+/// A form of a program on its way to machine code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Form {
+    /// XIR after all passes.
+    Xir,
+    /// Cranelift's form, before Cranelift's own passes.
+    Clif,
+}
+
+/// Machine code of one program, apart from what runs.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct MachineCode {
+    /// The code.
+    pub bytes: Vec<u8>,
+    /// Where it was: jumps inside it are relative, so only symbols depend on it.
+    pub address: u64,
+    /// Offset and name of each function, in order of their offsets.
+    pub functions: Vec<(usize, String)>,
+}
+
+impl Program {
+    /// The program in one of the forms between bytecode and machine code, as text.
+    ///
+    /// # Errors
+    ///
+    /// What keeps it from being compiled. A program that was loaded without a proof is not.
+    pub fn listing(&self, form: Form, options: &Options) -> Result<String, CompileError> {
+        let verified = self.verified.as_deref().ok_or(CompileError::Unverified)?;
+        let addresses = self.addresses();
+        let environment = compiled::environment(verified, &addresses, &self.maps);
+        match form {
+            Form::Xir => Ok(towpath_jit::optimized(verified, &environment, options)?.to_string()),
+            Form::Clif => towpath_jit::clif_text(verified, &environment, options),
+        }
+    }
+
+    /// Compiles the program once more and gives its code.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::listing`].
+    pub fn machine_code(&self, options: &Options) -> Result<MachineCode, CompileError> {
+        let verified = self.verified.as_deref().ok_or(CompileError::Unverified)?;
+        let addresses = self.addresses();
+        let environment = compiled::environment(verified, &addresses, &self.maps);
+        let module = towpath_jit::optimized(verified, &environment, options)?;
+        let program = towpath_jit::Program::compile(verified, &environment, options)?;
+        let (bytes, offsets) = program.code();
+        let names = module.functions.iter().map(|function| function.name.clone());
+        let names = names.chain(["(callback entry)", "(batch entry)"].map(str::to_owned));
+        let mut functions: Vec<(usize, String)> = offsets.iter().copied().zip(names).collect();
+        functions.sort();
+        Ok(MachineCode { bytes: bytes.to_vec(), address: program.entry(), functions })
+    }
+
+    fn addresses(&self) -> Addresses<'_> {
+        let linked = self.code.linked();
+        let kernel = linked.map(|linked| Arc::clone(&linked.kernel_btf));
+        Addresses { maps: &self.maps, kernel: kernel.unwrap_or_default() }
+    }
+}
