@@ -151,6 +151,9 @@ pub(crate) struct DumpArgs {
     /// What to show
     #[arg(value_enum, default_value_t = DumpForm::Xlated)]
     pub form: DumpForm,
+    /// Whose machine code "jited" shows
+    #[arg(long, value_enum, default_value_t = RunExec::Jit)]
+    pub exec: RunExec,
     /// Leave out a pass of the compiler; may be given several times
     #[arg(long, value_name = "PASS", value_delimiter = ',')]
     pub without: Vec<String>,
@@ -173,6 +176,8 @@ pub(crate) enum DumpForm {
     Xir,
     /// What it hands to Cranelift
     Clif,
+    /// What LLVM makes of it, after LLVM's passes
+    Llvm,
     /// Machine code of this CPU
     Jited,
 }

@@ -1,17 +1,17 @@
-//! `towpath prog dump xir|clif|jited`: a program on its way to machine code, and there.
+//! `towpath prog dump xir|clif|llvm|jited`: a program on its way to machine code, and there.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use iced_x86::OpKind;
 use iced_x86::{Decoder, DecoderOptions, Formatter as _, Instruction, IntelFormatter, Mnemonic};
 use serde::Serialize;
 use towpath_bpf::program::MapType;
-use towpath_jit::Options;
 use towpath_maps::MapSet;
 use towpath_xdp::program::{Form, LoadOptions, MachineCode, Program, Select};
 use towpath_xdp::{CompileError, LoadError};
 
-use crate::args::{DumpArgs, DumpForm};
+use crate::args::{DumpArgs, DumpForm, RunExec};
 use crate::error::CliError;
 use crate::output::Output;
 use crate::program::{Opened, check_passes};
@@ -52,7 +52,8 @@ pub(super) fn dump(args: &DumpArgs, opened: &Opened, output: &mut Output) -> Res
     let name = opened.program_name(opened.select(&args.selection)?);
     let refused =
         |source: LoadError| CliError::Load { path: opened.path.clone(), source: Box::new(source) };
-    let loading = LoadOptions::default();
+    let mut loading = LoadOptions { exec: args.exec.into(), ..LoadOptions::default() };
+    loading.jit.passes.without = args.without.iter().cloned().collect();
     let program = Program::load(&opened.object, Select::Name(name), opened.env(), &loading);
     let program = program.map_err(refused)?;
     let failed = |source: CompileError| CliError::Compile {
@@ -60,19 +61,26 @@ pub(super) fn dump(args: &DumpArgs, opened: &Opened, output: &mut Output) -> Res
         program: name.to_owned(),
         source: Box::new(source),
     };
-    let mut options = Options::default();
-    options.passes.without = args.without.iter().cloned().collect();
     let form = match args.form {
         DumpForm::Clif => Form::Clif,
+        DumpForm::Llvm => Form::Llvm,
         DumpForm::Jited => {
-            let code = program.machine_code(&options).map_err(failed)?;
+            if args.exec == RunExec::Llvm && !program.wait_for_tier2(TIER2_TIMEOUT) {
+                let reason = program.exec_status().fallback.unwrap_or_default();
+                output.note(&format!("not LLVM's code but Cranelift's: {reason}"));
+            }
+            let code = program.code_listing(&loading.jit).map_err(failed)?;
             return print_code(name, &code, program.maps(), output);
         }
         _ => Form::Xir,
     };
-    let text = program.listing(form, &options).map_err(failed)?;
+    let text = program.listing(form, &loading.jit).map_err(failed)?;
     if output.json {
-        let form = if form == Form::Clif { "clif" } else { "xir" };
+        let form = match args.form {
+            DumpForm::Clif => "clif",
+            DumpForm::Llvm => "llvm",
+            _ => "xir",
+        };
         return output.json(&Listing { program: name, form, text: &text });
     }
     output.line(text.trim_end())
@@ -173,3 +181,6 @@ fn bytes_alone(code: &MachineCode) -> Vec<Line> {
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+/// LLVM takes a second for the longest programs on an idle machine.
+const TIER2_TIMEOUT: Duration = Duration::from_secs(60);

@@ -110,9 +110,9 @@ impl Compiled {
         self.upgrade.as_deref()
     }
 
-    /// How long compilation took.
+    /// How long it took to compile what runs.
     pub(crate) fn compile_time(&self) -> Duration {
-        self.program.elapsed()
+        self.best().elapsed()
     }
 
     /// Whether bursts are preceded by prefetches.

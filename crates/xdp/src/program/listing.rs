@@ -16,6 +16,8 @@ pub enum Form {
     Xir,
     /// Cranelift's form, before Cranelift's own passes.
     Clif,
+    /// LLVM's form, after LLVM's passes.
+    Llvm,
 }
 
 /// Machine code of one program, apart from what runs.
@@ -43,23 +45,34 @@ impl Program {
         match form {
             Form::Xir => Ok(towpath_jit::optimized(verified, &environment, options)?.to_string()),
             Form::Clif => towpath_jit::clif_text(verified, &environment, options),
+            Form::Llvm => {
+                let form = towpath_jit::LlvmForm::Optimized;
+                towpath_jit::llvm_text(verified, &environment, options, form)
+            }
         }
     }
 
-    /// Compiles the program once more and gives its code.
+    /// Its machine code as it runs now, with names. In the interpreter, what tier 1 would make.
     ///
     /// # Errors
     ///
     /// As [`Program::listing`].
-    pub fn machine_code(&self, options: &Options) -> Result<MachineCode, CompileError> {
+    pub fn code_listing(&self, options: &Options) -> Result<MachineCode, CompileError> {
         let verified = self.verified.as_deref().ok_or(CompileError::Unverified)?;
         let addresses = self.addresses();
         let environment = compiled::environment(verified, &addresses, &self.maps);
         let module = towpath_jit::optimized(verified, &environment, options)?;
-        let program = towpath_jit::Program::compile(verified, &environment, options)?;
+        let compiled_now;
+        let program = match self.machine_code() {
+            Some(program) => program,
+            None => {
+                compiled_now = towpath_jit::Program::compile(verified, &environment, options)?;
+                &compiled_now
+            }
+        };
         let (bytes, offsets) = program.code();
         let names = module.functions.iter().map(|function| function.name.clone());
-        let names = names.chain(["(callback entry)", "(batch entry)"].map(str::to_owned));
+        let names = names.chain(std::iter::repeat_n("(entry)".to_owned(), offsets.len()));
         let mut functions: Vec<(usize, String)> = offsets.iter().copied().zip(names).collect();
         functions.sort();
         Ok(MachineCode { bytes: bytes.to_vec(), address: program.entry(), functions })
