@@ -54,6 +54,7 @@ fn random_programs() {
         ways: ways(),
         scramble: false,
         failures_max: 5,
+        threads: 2,
     };
     expect_parity(|kernel| Some(compare::random(Some(kernel), &budget)));
 }
@@ -69,6 +70,7 @@ fn random_programs_with_passes_left_out() {
         ways: ways(),
         scramble: true,
         failures_max: 5,
+        threads: 2,
     };
     let report = compare::random(None, &budget);
     assert!(report.passed(), "{report}");

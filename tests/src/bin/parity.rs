@@ -97,6 +97,9 @@ struct RandomArgs {
     /// Differences to minimise and print.
     #[arg(long, default_value_t = 20)]
     failures: usize,
+    /// Programs at the same time.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
 }
 
 /// What decides who is right.
@@ -168,6 +171,7 @@ fn random(kernel: Option<&Kernel>, args: &Args) -> Report {
         ways: args.exec.clone(),
         scramble,
         failures_max: random.failures,
+        threads: random.threads,
     };
     match &args.what {
         What::Random { budget: random, scramble, unverified } => {

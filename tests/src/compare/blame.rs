@@ -132,6 +132,7 @@ mod tests {
             ways: vec![way],
             scramble: false,
             failures_max: 2,
+            threads: 1,
         };
         let report = random(None, &budget);
         let first = report.differences.first().expect("programs with xor that matters");

@@ -3,6 +3,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use towpath_bpf::btf::Btf;
 use towpath_bpf::verifier::Verified;
@@ -34,32 +36,66 @@ pub struct Budget {
     pub ways: Vec<Way>,
     /// Leave passes out at random, others for each program.
     pub scramble: bool,
-    /// Differences to minimise and print; the rest is counted.
+    /// Differences to minimise and print (each thread); the rest is counted.
     pub failures_max: usize,
+    /// Programs at the same time.
+    pub threads: usize,
 }
 
 /// Compares so many random programs: with the kernel, or with the interpreter when there is none.
 pub fn random(kernel: Option<&Kernel>, budget: &Budget) -> Report {
     let reference = if kernel.is_some() { "the kernel" } else { "the interpreter" };
     let mut report = Report::new(&format!("random programs, against {reference}"));
-    let mut court = Court::new(kernel, budget);
-    for seed in budget.seed..budget.seed.saturating_add(budget.programs) {
+    let next = AtomicU64::new(budget.seed);
+    let parts: Vec<Part<'_>> = thread::scope(|scope| {
+        let start = |_| scope.spawn(|| part(kernel, budget, &next));
+        let threads: Vec<_> = (0..budget.threads.max(1)).map(start).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    let mut total = Court::new(kernel, budget);
+    let mut differences = Vec::new();
+    for part in parts {
+        total.add(&part.court);
+        report.more += part.more;
+        differences.extend(part.differences);
+    }
+    differences.sort_by_key(|(seed, difference)| (difference.kind != "unsound", *seed));
+    report.differences = differences.into_iter().map(|(_, difference)| difference).collect();
+    total.print(&mut report);
+    report
+}
+
+/// What one thread has done.
+struct Part<'k> {
+    court: Court<'k>,
+    /// By seed.
+    differences: Vec<(u64, Difference)>,
+    more: usize,
+}
+
+/// Takes one seed after the other.
+fn part<'k>(kernel: Option<&'k Kernel>, budget: &'k Budget, next: &AtomicU64) -> Part<'k> {
+    let mut part = Part { court: Court::new(kernel, budget), differences: Vec::new(), more: 0 };
+    let Part { court, differences, more } = &mut part;
+    let end = budget.seed.saturating_add(budget.programs);
+    loop {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        if seed >= end {
+            return part;
+        }
         court.scramble(seed);
         let insns = programs::program(seed);
         let Some(failure) = court.judge(&insns, true) else { continue };
-        if report.differences.len() >= budget.failures_max {
-            report.more += 1;
+        if differences.len() >= budget.failures_max {
+            *more += 1;
             continue;
         }
         let small = edit::minimise(&insns, TRIES_MAX, |candidate| {
             court.judge(candidate, false).is_some_and(|other| other.is_like(&failure))
         });
         let last = court.judge(&small, false).unwrap_or(failure);
-        report.differences.push(court.describe(seed, &small, last));
+        differences.push((seed, court.describe(seed, &small, last)));
     }
-    report.differences.sort_by_key(|difference| difference.kind != "unsound");
-    court.print(&mut report);
-    report
 }
 
 /// What differs, and in which way of running.
@@ -118,6 +154,16 @@ impl<'k> Court<'k> {
             runs: 0,
             surroundings: 0,
         }
+    }
+
+    /// Counts what another has done.
+    fn add(&mut self, other: &Court<'_>) {
+        let pairs = self.counts.iter_mut().zip(other.counts);
+        pairs.for_each(|(mine, theirs)| *mine += theirs);
+        let pairs = self.ran.iter_mut().zip(&other.ran);
+        pairs.for_each(|(mine, theirs)| *mine += theirs);
+        self.runs += other.runs;
+        self.surroundings += other.surroundings;
     }
 
     /// Chooses the passes for the next program.

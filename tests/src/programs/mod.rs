@@ -18,6 +18,7 @@ mod state;
 use std::sync::Arc;
 
 use towpath_bpf::btf::Btf;
+use towpath_bpf::insn::{PSEUDO_MAP_FD, PSEUDO_MAP_VALUE};
 use towpath_bpf::program::{AttachType, MapType, SlotInit};
 use towpath_bpf::{Insn, Linked, MapDef};
 use towpath_workload::plain_map;
@@ -36,14 +37,10 @@ pub fn program(seed: u64) -> Vec<Insn> {
     insns
 }
 
-/// Instructions as a linked program over [`maps`].
-pub fn linked(insns: Vec<Insn>, maps: &Arc<[MapDef]>, kernel_btf: &Arc<Btf>) -> Linked {
-    let mut maps = Arc::clone(maps);
-    let uses_outer = insns.iter().any(|insn| insn.is_map_ref() && insn.imm == OUTER_MAP);
-    if !uses_outer && let Some(outer) = Arc::make_mut(&mut maps).get_mut(OUTER_MAP as usize) {
-        // The kernel waits for all CPUs when a map in a map is set: not for nothing.
-        outer.slots.clear();
-    }
+/// Instructions as a linked program over those of [`maps`] that it uses: making maps costs the
+/// kernel more than all the rest.
+pub fn linked(mut insns: Vec<Insn>, maps: &Arc<[MapDef]>, kernel_btf: &Arc<Btf>) -> Linked {
+    let maps = only_used(&mut insns, maps);
     Linked {
         name: NAME.to_owned(),
         section: "xdp".to_owned(),
@@ -58,6 +55,39 @@ pub fn linked(insns: Vec<Insn>, maps: &Arc<[MapDef]>, kernel_btf: &Arc<Btf>) -> 
         btf: None,
         kernel_btf: Arc::clone(kernel_btf),
     }
+}
+
+/// The maps that instructions refer to, which get their new numbers.
+fn only_used(insns: &mut [Insn], maps: &[MapDef]) -> Arc<[MapDef]> {
+    let mut used: Vec<usize> = Vec::new();
+    let names_map =
+        |insn: &Insn| insn.is_ld_imm64() && matches!(insn.src, PSEUDO_MAP_FD | PSEUDO_MAP_VALUE);
+    for insn in insns.iter_mut().filter(|insn| names_map(insn)) {
+        let map = insn.imm as usize;
+        // Damaged references stay what they are.
+        if map < maps.len() {
+            insn.imm = place(&mut used, map) as i32;
+        }
+    }
+    let mut defs: Vec<MapDef> = Vec::new();
+    // Maps that are in maps come behind.
+    while let Some(&map) = used.get(defs.len()) {
+        let mut def = maps[map].clone();
+        for (_, init) in &mut def.slots {
+            if let SlotInit::Map(inner) = init {
+                *inner = place(&mut used, *inner);
+            }
+        }
+        defs.push(def);
+    }
+    defs.into()
+}
+
+fn place(used: &mut Vec<usize>, map: usize) -> usize {
+    used.iter().position(|known| *known == map).unwrap_or_else(|| {
+        used.push(map);
+        used.len() - 1
+    })
 }
 
 /// The maps that random programs use, by index.
