@@ -21,6 +21,7 @@ mod program;
 mod run_unsafe;
 mod runtime_unsafe;
 mod tier2;
+mod trust;
 pub mod xir;
 
 pub use environment::Environment;
@@ -31,3 +32,4 @@ pub use program::{
     CodeCache, Options, Program, Tier, XIR_INSTS_MAX, clif_text, llvm_text, optimized,
 };
 pub use tier2::Upgrade;
+pub use trust::{GUEST_BUDGET, Trust};

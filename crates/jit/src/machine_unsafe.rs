@@ -24,6 +24,8 @@ pub struct Machine {
     pub ctx: u64,
     /// Value of r10 in the entry function.
     pub stack_top: u64,
+    /// What is left of a run's time, where it is limited; below 0 when it is used up.
+    pub budget: i64,
     /// The runtime's own state.
     pub runtime: *mut c_void,
 }
@@ -73,6 +75,9 @@ pub struct Callees {
     pub tail_call: Callee,
     /// `(address, bytes)`: loads through a pointer that may be stale; 0 when it is.
     pub probe: Callee,
+    /// `(address, bytes, need)`: stops the run unless the program may do what
+    /// [`Need`](crate::xir::Need), by number, says.
+    pub guard: Callee,
     /// Those called without a number.
     pub direct: Direct,
 }

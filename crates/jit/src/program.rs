@@ -14,6 +14,7 @@ use crate::environment::Environment;
 use crate::error::CompileError;
 use crate::llvm::{self, Job, LLVM_INSTS_MAX, LlvmForm};
 use crate::tier2::{self, Task, Upgrade};
+use crate::trust::Trust;
 use crate::xir::{self, Module};
 use crate::{passes, perf_map};
 
@@ -34,6 +35,11 @@ pub struct Options {
     pub tier2_insts_max: usize,
     /// Tier 2: where its machine code is kept.
     pub cache: CodeCache,
+    /// How far the verifier is trusted.
+    pub trust: Trust,
+    /// What one run of a [`Trust::Guest`] program may cost, in instructions of XIR, about;
+    /// [`crate::GUEST_BUDGET`] when `None`. Each program a tail call leads to has as much again.
+    pub budget: Option<u32>,
 }
 
 impl Default for Options {
@@ -44,6 +50,8 @@ impl Default for Options {
             tier2_limit: Duration::from_secs(60),
             tier2_insts_max: LLVM_INSTS_MAX,
             cache: CodeCache::User,
+            trust: Trust::default(),
+            budget: None,
         }
     }
 }
@@ -158,7 +166,9 @@ impl Program {
         let layout = clif::load(&clif::compile(module, environment)?, options.code_bytes_max)?;
         perf_map::note("jit", module, layout.code(), layout.offsets());
         let context = passes::Context { program: verified, maps: environment.maps };
-        let ahead = match options.passes.without.contains(passes::LOOK_AHEAD) {
+        // Looking ahead reads packets without checks.
+        let no_look = options.trust == Trust::Guest;
+        let ahead = match no_look || options.passes.without.contains(passes::LOOK_AHEAD) {
             true => None,
             false => Ahead::compile(module, context, environment, options.code_bytes_max)?,
         };
@@ -275,6 +285,9 @@ pub fn optimized(
     }
     let context = passes::Context { program: verified, maps: environment.maps };
     passes::run(&mut module, context, &options.passes);
+    if options.trust == Trust::Guest {
+        passes::guard(&mut module, context, options.budget.unwrap_or(crate::trust::GUEST_BUDGET));
+    }
     Ok(module)
 }
 

@@ -137,6 +137,7 @@ fn check(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) {
             kfunc: never,
             tail_call: never,
             probe: never,
+            guard: never,
             direct: DIRECT,
         },
     };

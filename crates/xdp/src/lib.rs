@@ -44,5 +44,6 @@ pub use compiled::{CompileError, Exec, ExecStatus};
 pub use frame::{Frame, FrameError, RxInfo};
 pub use helpers::Trace;
 pub use program::{LoadError, LoadOptions, Loader, Program, Select};
+pub use towpath_jit::Trust;
 pub use verdict::{Action, Target, Verdict};
 pub use worker::Worker;

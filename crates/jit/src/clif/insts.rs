@@ -11,8 +11,8 @@ use towpath_bpf::interp::function_address;
 use super::lower::{Lowering, clif_type};
 use crate::machine_unsafe::Machine;
 use crate::xir::{
-    Arg, AtomicOp, BinaryOp, Cond, CtxField, InstData, Op, Place, RuntimeFunction, StackRange,
-    Type, UnaryOp, Value, Width,
+    Arg, AtomicOp, BinaryOp, Cond, CtxField, InstData, Need, Op, Place, RuntimeFunction,
+    StackRange, Type, UnaryOp, Value, Width,
 };
 
 impl Lowering<'_, '_> {
@@ -171,6 +171,16 @@ impl Lowering<'_, '_> {
         match op {
             Op::Load { place, probe: false } => Some(self.load(*place)),
             Op::Load { place, probe: true } => Some(self.probe(*place)),
+            Op::Guard { address, bytes, need } => {
+                self.guard(*address, *bytes, *need);
+                None
+            }
+            Op::BudgetSet(budget) => {
+                let budget = self.iconst(u64::from(*budget));
+                self.set_budget(budget);
+                None
+            }
+            Op::BudgetSpend(cost) => Some(self.spend(*cost)),
             Op::Store { place, value } => {
                 let value = self.value(*value);
                 let base = self.value(place.base);
@@ -214,6 +224,27 @@ impl Lowering<'_, '_> {
     fn load(&mut self, place: Place) -> ir::Value {
         let base = self.value(place.base);
         self.load_at(place.width, base, place.offset)
+    }
+
+    fn guard(&mut self, address: Value, bytes: u32, need: Need) {
+        let address = self.value(address);
+        let (bytes, need) = (self.iconst(bytes.into()), self.iconst(need as u64));
+        let zero = self.iconst(0);
+        let target = self.environment.callees.guard as usize as u64;
+        self.call_runtime(target, &[address, bytes, need, zero, zero]);
+    }
+
+    fn set_budget(&mut self, budget: ir::Value) {
+        let (machine, offset) = (self.machine, offset_of!(Machine, budget) as i32);
+        self.builder.ins().store(MemFlagsData::trusted(), budget, machine, offset);
+    }
+
+    fn spend(&mut self, cost: u32) -> ir::Value {
+        let left = self.machine_field(types::I64, offset_of!(Machine, budget));
+        let left = self.builder.ins().iadd_imm_s(left, -i64::from(cost));
+        self.set_budget(left);
+        let zero = self.iconst(0);
+        self.compare(IntCC::SignedLessThan, left, zero)
     }
 
     fn probe(&mut self, place: Place) -> ir::Value {

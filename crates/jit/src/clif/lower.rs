@@ -14,7 +14,7 @@ use crate::environment::Environment;
 use crate::error::CompileError;
 use crate::machine_unsafe::Machine;
 use crate::xir::{
-    Block, Dominators, Function, Jump, Module, RuntimeFunction, Terminator, Type, Value,
+    Block, Dominators, Function, Jump, Module, Op, RuntimeFunction, Terminator, Type, Value,
 };
 
 /// Parameters a native function can have: those that travel in registers.
@@ -127,6 +127,9 @@ impl Lowering<'_, '_> {
             self.frame = self.builder.append_block_param(clif, types::I64);
         }
         let data = self.function.block(block);
+        if data.insts.iter().any(|&inst| matches!(self.function.inst(inst).op, Op::Guard { .. })) {
+            self.builder.set_cold_block(clif);
+        }
         for &param in &data.params {
             let ty = clif_type(self.function.ty(param));
             let value = self.builder.append_block_param(clif, ty);

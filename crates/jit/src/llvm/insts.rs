@@ -46,6 +46,23 @@ impl Lowering<'_, '_> {
             | Op::CallKfunc { .. }
             | Op::CallRuntime { .. }
             | Op::Call { .. } => Some(self.call(&data.op)),
+            Op::Guard { address, bytes, need } => {
+                let (address, bytes) = (self.text(*address), bytes.to_string());
+                let need = (*need as u64).to_string();
+                self.call_runtime(Symbol::Guard, &[address, bytes, need, zero(), zero()]);
+                None
+            }
+            Op::BudgetSet(budget) => {
+                self.set_budget(&budget.to_string());
+                None
+            }
+            Op::BudgetSpend(cost) => {
+                let left = self.machine_field("i64", offset_of!(Machine, budget));
+                let left = self.temporary(format_args!("sub i64 {left}, {cost}"));
+                self.set_budget(&left);
+                let flag = self.temporary(format_args!("icmp slt i64 {left}, 0"));
+                Some(self.temporary(format_args!("zext i1 {flag} to i32")))
+            }
             Op::Load { .. }
             | Op::Store { .. }
             | Op::StackLoad(_)
@@ -359,6 +376,14 @@ impl Lowering<'_, '_> {
         ));
         self.leave_if_stopped();
         result
+    }
+
+    fn set_budget(&mut self, budget: &str) {
+        let offset = offset_of!(Machine, budget);
+        let place =
+            self.temporary(format_args!("getelementptr inbounds i8, ptr %machine, i64 {offset}"));
+        let scope = self.shared.scopes.suffix(Alias::Ctx);
+        self.line(format_args!("store i64 {budget}, ptr {place}, align 4{scope}"));
     }
 
     fn set_callee(&mut self, number: u32) {

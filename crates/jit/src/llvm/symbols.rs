@@ -24,6 +24,8 @@ pub(super) enum Symbol {
     TailCall,
     /// [`Callees::probe`]
     Probe,
+    /// [`Callees::guard`]
+    Guard,
     /// Enters a program on tier 1: machine, function, frame pointer, r1 to r5.
     Enter,
     /// A function of the runtime that is called directly.
@@ -41,6 +43,7 @@ impl Symbol {
             Symbol::Kfunc => "towpath.kfunc".into(),
             Symbol::TailCall => "towpath.tail_call".into(),
             Symbol::Probe => "towpath.probe".into(),
+            Symbol::Guard => "towpath.guard".into(),
             Symbol::Enter => "towpath.enter".into(),
             Symbol::Runtime(function) => format!("towpath.{}", function.name()),
         }
@@ -50,7 +53,9 @@ impl Symbol {
     pub(super) fn params(self) -> Option<(usize, usize)> {
         match self {
             Symbol::Map(_) | Symbol::MapValue(_) | Symbol::MapMeta(..) => None,
-            Symbol::Helper | Symbol::Kfunc | Symbol::TailCall | Symbol::Probe => Some((1, 5)),
+            Symbol::Helper | Symbol::Kfunc | Symbol::TailCall | Symbol::Probe | Symbol::Guard => {
+                Some((1, 5))
+            }
             Symbol::Enter => Some((1, 7)),
             Symbol::Runtime(function) => {
                 Some((function.effects().takes_machine.into(), function.arg_count()))
@@ -137,6 +142,7 @@ impl Addresses {
             Symbol::Kfunc => self.callees.kfunc as usize as u64,
             Symbol::TailCall => self.callees.tail_call as usize as u64,
             Symbol::Probe => self.callees.probe as usize as u64,
+            Symbol::Guard => self.callees.guard as usize as u64,
             Symbol::Enter => self.enter,
             Symbol::Runtime(function) => function.address(&self.callees),
         }

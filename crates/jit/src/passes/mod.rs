@@ -5,6 +5,7 @@ mod blocks;
 mod dead;
 mod emit;
 mod fold;
+mod guard;
 mod helpers;
 mod known;
 mod loads;
@@ -163,6 +164,16 @@ pub fn run(module: &mut Module, context: Context<'_>, choice: &Choice) {
             check_after(pass.name, module);
         }
     }
+}
+
+/// Puts run-time checks into a module and limits its time; nothing may run behind it.
+///
+/// # Panics
+///
+/// As [`run`] with [`Choice::check`]: these checks are the last line.
+pub(crate) fn guard(module: &mut Module, context: Context<'_>, budget: u32) {
+    guard::insert(module, context, budget);
+    check_after("guard", module);
 }
 
 /// The instruction that defines each value; `None` for block parameters and dead values.

@@ -177,7 +177,9 @@ impl<'a> Checker<'a> {
             | Op::MapMetaAddr { .. }
             | Op::FunctionRef(_)
             | Op::StackAddr(_) => same(result, Type::I64),
-            Op::WorkerId => same(result, Type::I32),
+            Op::WorkerId | Op::BudgetSpend(_) => same(result, Type::I32),
+            Op::Guard { address, .. } => self.all(Some(Type::I64), &[*address]),
+            Op::BudgetSet(_) => Ok(()),
             Op::Const(value) => match result {
                 Some(ty) if *value & !ty.mask() == 0 => Ok(()),
                 _ => Err("the constant does not fit its type".into()),

@@ -285,6 +285,19 @@ impl CtxField {
     }
 }
 
+/// What a run-time check asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Need {
+    /// To read.
+    Read,
+    /// To write.
+    Write,
+    /// To change at once, aligned.
+    Atomic,
+    /// More time: the budget is used up.
+    Time,
+}
+
 /// Parts of a map that code refers to. Their addresses differ from process to process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MapMeta {
@@ -412,6 +425,19 @@ pub enum Op {
     FunctionRef(u32),
     /// The running worker's number.
     WorkerId,
+    /// Asks the runtime whether the program may do something; ends the run when it may not.
+    Guard {
+        /// First byte.
+        address: Value,
+        /// How many; for [`Need::Time`] the budget.
+        bytes: u32,
+        /// What for.
+        need: Need,
+    },
+    /// Starts a run with so much time.
+    BudgetSet(u32),
+    /// Takes from the run's time; gives 1 when nothing is left, else 0.
+    BudgetSpend(u32),
 }
 
 impl Op {
@@ -465,7 +491,10 @@ impl Op {
             | Op::MapValueAddr { .. }
             | Op::MapMetaAddr { .. }
             | Op::FunctionRef(_)
-            | Op::WorkerId => {}
+            | Op::WorkerId
+            | Op::BudgetSet(_)
+            | Op::BudgetSpend(_) => {}
+            Op::Guard { address, .. } => f(address),
             Op::Unary(_, a) | Op::StackStore(_, a) => f(a),
             Op::Binary(_, a, b) | Op::Compare(_, a, b) => {
                 f(a);

@@ -147,6 +147,34 @@ impl RuntimeFunction {
         }
     }
 
+    /// The helper that takes the same arguments and checks them. `None` for functions whose
+    /// arguments harm nobody, or are named stack bytes whoever calls them (`LoadBytes`,
+    /// `StoreBytes`).
+    pub const fn checked(self) -> Option<u32> {
+        use RuntimeFunction as F;
+        use towpath_bpf::proto::id;
+        Some(match self {
+            F::MapLookup => id::MAP_LOOKUP_ELEM,
+            F::MapLookupPercpu => id::MAP_LOOKUP_PERCPU_ELEM,
+            F::MapUpdate => id::MAP_UPDATE_ELEM,
+            F::MapDelete => id::MAP_DELETE_ELEM,
+            F::MapPush => id::MAP_PUSH_ELEM,
+            F::MapPop => id::MAP_POP_ELEM,
+            F::MapPeek => id::MAP_PEEK_ELEM,
+            F::CsumDiff => id::CSUM_DIFF,
+            F::RedirectMap => id::REDIRECT_MAP,
+            F::SpinLock => id::SPIN_LOCK,
+            F::SpinUnlock => id::SPIN_UNLOCK,
+            F::Ktime
+            | F::Random
+            | F::Redirect
+            | F::LoadBytes
+            | F::StoreBytes
+            | F::HashLookup { .. }
+            | F::HashAhead { .. } => return None,
+        })
+    }
+
     /// What the text form and symbols call it.
     pub fn name(self) -> String {
         let name = match self {

@@ -96,6 +96,11 @@ impl fmt::Display for Op {
             }
             Op::FunctionRef(function) => write!(f, "addr f{function}"),
             Op::WorkerId => write!(f, "worker"),
+            Op::Guard { address, bytes, need } => {
+                write!(f, "guard.{} {address}, {bytes}", lower(need))
+            }
+            Op::BudgetSet(budget) => write!(f, "budget {budget}"),
+            Op::BudgetSpend(cost) => write!(f, "spend {cost}"),
         }
     }
 }

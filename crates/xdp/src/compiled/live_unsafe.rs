@@ -15,6 +15,7 @@ use towpath_bpf::insn::STACK_BYTES;
 use towpath_bpf::interp::{
     Callbacks, Code, MAX_CALL_FRAMES, MAX_TAIL_CALLS, Runtime, Stop, Violation,
 };
+use towpath_jit::xir::Need;
 use towpath_jit::{Callees, Machine, Packet};
 use towpath_maps::MapSet;
 
@@ -29,7 +30,7 @@ use crate::worker::Worker;
 
 /// The functions compiled code calls.
 pub(super) const CALLEES: Callees =
-    Callees { helper, kfunc, tail_call, probe, direct: super::direct_unsafe::DIRECT };
+    Callees { helper, kfunc, tail_call, probe, guard, direct: super::direct_unsafe::DIRECT };
 
 /// State of a burst that compiled code works on.
 #[repr(C)]
@@ -216,6 +217,7 @@ fn machine(run: &mut Run<'_>) -> Machine {
         worker: run.worker.number(),
         stop: 0,
         callee: 0,
+        budget: 0,
         ctx: run.worker.context_addr(),
         stack_top: run.worker.stack_top(),
         runtime: std::ptr::from_mut(run).cast::<c_void>(),
@@ -330,6 +332,33 @@ unsafe extern "C" fn probe(
     // SAFETY: called by compiled code, with the machine it was entered with.
     let run = unsafe { turn_to_frame(machine.cast::<Live<'_>>()) };
     run.load_probe(addr, bytes as u32)
+}
+
+/// Stops the run unless the program may do something: what the interpreter asks of each access.
+unsafe extern "C" fn guard(
+    machine: *mut Machine,
+    addr: u64,
+    bytes: u64,
+    need: u64,
+    _: u64,
+    _: u64,
+) -> u64 {
+    let live = machine.cast::<Live<'_>>();
+    // SAFETY: called by compiled code, with the machine it was entered with.
+    let run = unsafe { turn_to_frame(live) };
+    let refusal = if need == Need::Time as u64 {
+        Some(Violation::Budget { limit: bytes })
+    } else {
+        let write = need != Need::Read as u64;
+        let aligned = need != Need::Atomic as u64 || addr.is_multiple_of(bytes);
+        let why = "an atomic is aligned to its size";
+        match aligned {
+            false => Some(Violation::Memory { addr, size: bytes, write, why }),
+            true => run.grant(addr, bytes, write).err(),
+        }
+    };
+    // SAFETY: `run` is not used any more.
+    unsafe { finish(live, refusal.map_or(Ok(0), |violation| Err(violation.into()))) }
 }
 
 /// Calls functions of the compiled program on behalf of a helper.

@@ -38,8 +38,13 @@ impl Emitter<'_> {
             (id::GET_PRANDOM_U32, _) => direct(RuntimeFunction::Random, &[]),
             (id::REDIRECT, _) => direct(RuntimeFunction::Redirect, args),
             (id::REDIRECT_MAP, _) => direct(RuntimeFunction::RedirectMap, args),
-            (id::XDP_LOAD_BYTES, [_, args @ ..]) => direct(RuntimeFunction::LoadBytes, args),
-            (id::XDP_STORE_BYTES, [_, args @ ..]) => direct(RuntimeFunction::StoreBytes, args),
+            // Only with named stack bytes: the helper checks any other buffer.
+            (id::XDP_LOAD_BYTES, [_, args @ ..]) if is_stack(args.get(1)) => {
+                direct(RuntimeFunction::LoadBytes, args)
+            }
+            (id::XDP_STORE_BYTES, [_, args @ ..]) if is_stack(args.get(1)) => {
+                direct(RuntimeFunction::StoreBytes, args)
+            }
             (id::SPIN_LOCK, _) => direct(RuntimeFunction::SpinLock, args),
             (id::SPIN_UNLOCK, _) => direct(RuntimeFunction::SpinUnlock, args),
             _ => None,
@@ -55,4 +60,8 @@ impl Emitter<'_> {
         let frags = self.zext(frags);
         Op::Binary(BinaryOp::Add, linear, frags)
     }
+}
+
+fn is_stack(arg: Option<&Arg>) -> bool {
+    matches!(arg, Some(Arg::StackRead(_) | Arg::StackReadWrite(_)))
 }

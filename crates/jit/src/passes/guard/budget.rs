@@ -1,0 +1,47 @@
+//! The time limit: functions and loops take their length from the run's budget.
+
+use super::Writer;
+use crate::xir::{Block, Cond, Dominators, Function, Need, Op, Type};
+
+pub(super) fn limit(function: &mut Function, is_entry: bool, budget: u32) {
+    let dominators = Dominators::new(function);
+    let Some(&entry) = dominators.order().first() else { return };
+    for (block, cost) in costs(function, &dominators) {
+        let (mut writer, old) = Writer::new(function, block);
+        writer.origin = old.first().map_or(0, |&inst| writer.function.inst(inst).origin);
+        if is_entry && block == entry {
+            writer.push(None, Op::BudgetSet(budget));
+        }
+        let spent = writer.value(Type::I32, Op::BudgetSpend(cost));
+        let zero = writer.value(Type::I32, Op::Const(0));
+        let fine = writer.value(Type::I32, Op::Compare(Cond::Eq, spent, zero));
+        let address = writer.constant(0);
+        let end = writer.function.block(block).end.clone();
+        writer.guard(fine, address, budget, Need::Time);
+        writer.insts.extend(old);
+        writer.finish(end);
+    }
+}
+
+/// Where time is taken, and how much: at the function's start for all of it, at the start of each
+/// loop for a round of it.
+fn costs(function: &Function, dominators: &Dominators) -> Vec<(Block, u32)> {
+    let length = |block: &Block| function.block(*block).insts.len() as u32 + 1;
+    let order = dominators.order();
+    let mut position = vec![usize::MAX; function.blocks.len()];
+    for (index, block) in order.iter().enumerate() {
+        position[block.0 as usize] = index;
+    }
+    let mut costs = Vec::new();
+    for (index, block) in order.iter().enumerate() {
+        let preds = dominators.predecessors(*block).iter();
+        let last = preds.map(|pred| position[pred.0 as usize]).filter(|&pred| pred >= index).max();
+        // All that lies between is at least a round: too much is taken, never too little.
+        let round = last.map(|last| order[index..=last].iter().map(length).sum::<u32>());
+        let whole = (index == 0).then(|| order.iter().map(length).sum::<u32>());
+        if let Some(cost) = whole.or(round) {
+            costs.push((*block, cost));
+        }
+    }
+    costs
+}

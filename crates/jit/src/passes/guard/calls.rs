@@ -1,0 +1,64 @@
+//! The runtime's functions trust their arguments; where an argument is not known to be right by the
+//! way it was made, the helper is called instead, which checks it.
+
+use towpath_bpf::proto::{self, ArgKind, id};
+
+use super::super::definitions;
+use crate::xir::{Arg, Dominators, Function, Inst, InstData, Op, Type};
+
+pub(super) fn check_arguments(function: &mut Function) {
+    let dominators = Dominators::new(function);
+    let definitions = definitions(function, &dominators);
+    for &block in dominators.order() {
+        let old = std::mem::take(&mut function.block_mut(block).insts);
+        let mut insts = Vec::with_capacity(old.len());
+        for inst in old {
+            let data = function.inst(inst).clone();
+            let helper = match data.op {
+                Op::CallRuntime { function: callee, ref args } => callee
+                    .checked()
+                    .and_then(|helper| as_helper(function, &definitions, helper, args)),
+                // As no pass replaced it; its key may be anywhere.
+                Op::MapLookup { map, key: key @ Arg::Value(_) } => {
+                    let result = function.add_value(Type::I64);
+                    let map = InstData { op: Op::MapRef(map), result: Some(result), ..data };
+                    insts.push(function.add_inst(map));
+                    let args = vec![Arg::Value(result), key];
+                    Some(Op::CallHelper { id: id::MAP_LOOKUP_ELEM, args })
+                }
+                _ => None,
+            };
+            if let Some(helper) = helper {
+                function.inst_mut(inst).op = helper;
+            }
+            insts.push(inst);
+        }
+        function.block_mut(block).insts = insts;
+    }
+}
+
+/// The helper's call, unless all arguments are right: a map of this program, named stack bytes,
+/// numbers.
+fn as_helper(
+    function: &Function,
+    definitions: &[Option<Inst>],
+    helper: u32,
+    args: &[Arg],
+) -> Option<Op> {
+    let is_map = |arg: &Arg| match arg {
+        Arg::Value(value) => definitions[value.0 as usize]
+            .is_some_and(|inst| matches!(function.inst(inst).op, Op::MapRef(_))),
+        Arg::StackRead(_) | Arg::StackReadWrite(_) => false,
+    };
+    let kinds = proto::helper(helper).map_or(&[][..], |proto| proto.args);
+    let is_right = |(arg, kind): (&Arg, ArgKind)| match kind {
+        ArgKind::Anything | ArgKind::ConstSize | ArgKind::ConstSizeOrZero => true,
+        ArgKind::ConstMapPtr => is_map(arg),
+        _ => !matches!(arg, Arg::Value(_)),
+    };
+    // Behind the helper's own there may be the worker's number.
+    let own = args.iter().take(kinds.len());
+    let all_right = own.zip(kinds.iter().map(|kind| kind.kind)).all(is_right);
+    let args = args.iter().take(kinds.len()).cloned().collect();
+    (!all_right).then_some(Op::CallHelper { id: helper, args })
+}

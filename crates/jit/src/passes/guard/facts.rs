@@ -1,0 +1,162 @@
+//! What has been checked on every way to a point: ranges around addresses.
+
+use std::collections::HashMap;
+
+use super::pointers::Pointers;
+use crate::xir::{Block, Cond, Dominators, Function, Op, Terminator, Value};
+
+/// Memory without holes: what lies between two good places is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Area {
+    /// The frame's metadata and linear bytes.
+    Packet,
+    /// Values of a map.
+    Map(u32),
+    /// The function's own frame.
+    Stack,
+    /// Around an address that is not null.
+    NotNull,
+    /// One object, whichever, until the next call, which may end it.
+    Any {
+        /// That may be written.
+        write: bool,
+    },
+}
+
+impl Area {
+    /// What may be read of it may be written.
+    pub(super) fn is_all_writable(self) -> bool {
+        !matches!(self, Area::Any { .. })
+    }
+}
+
+/// Bytes around an address, first and one past the last.
+pub(super) type Range = (i64, i64);
+
+/// Checks by block.
+pub(super) struct Facts {
+    known: Vec<HashMap<(Value, Area), Range>>,
+    /// Blocks behind which nothing that was known of the packet holds.
+    moved: Vec<bool>,
+    /// The program moves the packet somewhere.
+    moves: bool,
+}
+
+impl Facts {
+    pub(super) fn new(blocks: usize, moves: bool) -> Self {
+        Facts { known: vec![HashMap::new(); blocks], moved: vec![false; blocks], moves }
+    }
+
+    /// What is known of an address here: one range, from all checks on the way.
+    pub(super) fn find(
+        &self,
+        dominators: &Dominators,
+        block: Block,
+        root: Value,
+        area: Area,
+    ) -> Option<Range> {
+        let mut found: Option<Range> = None;
+        let mut at = block;
+        for _ in 0..ANCESTORS_MAX {
+            if let Some(&(low, high)) = self.known[at.0 as usize].get(&(root, area)) {
+                found = Some(joined(area, found, (low, high)));
+            }
+            let Some(above) = dominators.immediate(at) else { break };
+            if matches!(area, Area::Any { .. }) {
+                break;
+            }
+            if area == Area::Packet && self.moves {
+                let only = dominators.predecessors(at) == [above];
+                if !only || self.moved[at.0 as usize] {
+                    break;
+                }
+            }
+            at = above;
+        }
+        found
+    }
+
+    pub(super) fn add(&mut self, block: Block, root: Value, area: Area, range: Range) {
+        let known = self.known[block.0 as usize].entry((root, area)).or_insert(range);
+        *known = joined(area, Some(*known), range);
+    }
+
+    /// There was a call; the packet's bounds may be others from here on if it `moves` them.
+    pub(super) fn called(&mut self, block: Block, moves: bool) {
+        self.known[block.0 as usize].retain(|(_, area), _| match area {
+            Area::Any { .. } => false,
+            Area::Packet => !moves,
+            _ => true,
+        });
+        self.moved[block.0 as usize] |= moves;
+    }
+
+    /// What the branch that leads to a block says.
+    pub(super) fn enter(
+        &mut self,
+        function: &Function,
+        dominators: &Dominators,
+        pointers: &Pointers<'_>,
+        block: Block,
+    ) {
+        let [only] = dominators.predecessors(block) else { return };
+        let Terminator::Branch(condition, yes, no) = &function.block(*only).end else { return };
+        let taken = yes.target == block;
+        if taken == (no.target == block) {
+            return;
+        }
+        let Some(Op::Compare(cond, a, b)) = pointers.op(*condition) else { return };
+        let cond = if taken { *cond } else { cond.negated() };
+        self.not_null(pointers, block, cond, (*a, *b));
+        // Where the program moves the packet, `end` may be one of before.
+        if self.moves {
+            return;
+        }
+        // Everything as `low <= high` or `low < high`.
+        let (low, high, beyond) = match cond {
+            Cond::Ule => (*a, *b, 0),
+            Cond::Ult => (*a, *b, 1),
+            Cond::Uge => (*b, *a, 0),
+            Cond::Ugt => (*b, *a, 1),
+            _ => return,
+        };
+        if !pointers.is_end(high) {
+            return;
+        }
+        let (root, offset) = pointers.root(low);
+        if pointers.is_behind_start(root) && offset + beyond >= 0 {
+            self.add(block, root, Area::Packet, (0, offset + beyond));
+        }
+    }
+
+    fn not_null(
+        &mut self,
+        pointers: &Pointers<'_>,
+        block: Block,
+        cond: Cond,
+        (a, b): (Value, Value),
+    ) {
+        if cond == Cond::Ne && pointers.constant(b) == Some(0) {
+            self.add(block, a, Area::NotNull, (i64::MIN, i64::MAX));
+        }
+    }
+}
+
+/// What two checks show together.
+fn joined(area: Area, known: Option<Range>, other: Range) -> Range {
+    match (area, known) {
+        (_, None) => other,
+        // Which object each is in, nobody knows.
+        (Area::Any { .. }, Some(known)) => {
+            if other.1 - other.0 > known.1 - known.0 {
+                other
+            } else {
+                known
+            }
+        }
+        (_, Some(known)) => (known.0.min(other.0), known.1.max(other.1)),
+    }
+}
+
+/// Blocks looked at for what is known.
+const ANCESTORS_MAX: usize = 100;

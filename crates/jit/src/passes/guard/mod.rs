@@ -1,0 +1,79 @@
+//! Run-time checks for programs whose proof is not trusted, and a limit on their time.
+//!
+//! Each access is compared with what it may touch: the packet with the frame's bounds as they are
+//! then, map values with the map's memory, the stack with the function's frame. Where the quick
+//! comparison says no, the runtime is asked as the interpreter asks it, and ends the run or lets it
+//! go on. What is known from a check already made, or from the program's own comparison with
+//! `data_end`, is not checked again; what only the verifier knows, is.
+//!
+//! Runs behind every other pass: none may move an access above its check.
+
+mod accesses;
+mod budget;
+mod calls;
+mod facts;
+mod pointers;
+
+use super::Context;
+use crate::xir::{
+    Block, Function, Inst, InstData, Jump, Module, Need, Op, Terminator, Type, Value,
+};
+
+pub(super) fn insert(module: &mut Module, context: Context<'_>, budget: u32) {
+    for (index, function) in module.functions.iter_mut().enumerate() {
+        calls::check_arguments(function);
+        accesses::check(function, context);
+        budget::limit(function, index == 0, budget);
+    }
+}
+
+/// Writes a block anew, splitting it where a check may lead elsewhere.
+struct Writer<'a> {
+    function: &'a mut Function,
+    /// The block being written.
+    block: Block,
+    insts: Vec<Inst>,
+    origin: u32,
+}
+
+impl<'a> Writer<'a> {
+    /// Starts a block over; gives its old instructions.
+    fn new(function: &'a mut Function, block: Block) -> (Self, Vec<Inst>) {
+        let old = std::mem::take(&mut function.block_mut(block).insts);
+        (Writer { function, block, insts: Vec::with_capacity(old.len()), origin: 0 }, old)
+    }
+
+    /// Ends the last block as the whole one ended.
+    fn finish(self, end: Terminator) {
+        let data = self.function.block_mut(self.block);
+        (data.insts, data.end) = (self.insts, end);
+    }
+
+    fn value(&mut self, ty: Type, op: Op) -> Value {
+        let result = self.function.add_value(ty);
+        self.push(Some(result), op);
+        result
+    }
+
+    fn constant(&mut self, value: u64) -> Value {
+        self.value(Type::I64, Op::Const(value))
+    }
+
+    fn push(&mut self, result: Option<Value>, op: Op) {
+        let inst = self.function.add_inst(InstData { op, result, origin: self.origin });
+        self.insts.push(inst);
+    }
+
+    /// Goes on at once when `fine` is not 0, else by way of the runtime.
+    fn guard(&mut self, fine: Value, address: Value, bytes: u32, need: Need) {
+        let (cold, next) = (self.function.add_block(), self.function.add_block());
+        let jump = |target| Jump { target, args: Vec::new() };
+        let data = self.function.block_mut(self.block);
+        data.insts = std::mem::take(&mut self.insts);
+        data.end = Terminator::Branch(fine, jump(next), jump(cold));
+        let guard = Op::Guard { address, bytes, need };
+        self.function.push_effect(cold, self.origin, guard);
+        self.function.block_mut(cold).end = Terminator::Jump(jump(next));
+        self.block = next;
+    }
+}

@@ -1,0 +1,203 @@
+//! What is known of an address by the way the program computes it, whatever the verifier says.
+
+use super::super::definitions;
+use crate::xir::{
+    Arg, BinaryOp, Block, CtxField, Dominators, Function, Inst, MapMeta, Op, RuntimeFunction, Type,
+    UnaryOp, Value,
+};
+
+/// Where a value comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Origin {
+    /// Found in a hash table, or null.
+    Lookup(u32),
+    /// Null.
+    Null,
+    /// This far from the frame pointer.
+    Stack(i64),
+    /// This far into the value of a map of one entry.
+    Value(u32, i64),
+    /// Not known.
+    Unknown,
+}
+
+pub(super) struct Pointers<'a> {
+    function: &'a Function,
+    definitions: Vec<Option<Inst>>,
+    /// What jumps hand over, by parameter.
+    incoming: Vec<Vec<Value>>,
+}
+
+impl<'a> Pointers<'a> {
+    pub(super) fn new(function: &'a Function, dominators: &Dominators) -> Self {
+        let mut incoming = vec![Vec::new(); function.values.len()];
+        for &block in dominators.order() {
+            for jump in function.block(block).end.jumps() {
+                let params = &function.block(jump.target).params;
+                for (param, arg) in params.iter().zip(&jump.args) {
+                    incoming[param.0 as usize].push(*arg);
+                }
+            }
+        }
+        let definitions = definitions(function, dominators);
+        Pointers { function, definitions, incoming }
+    }
+
+    pub(super) fn op(&self, value: Value) -> Option<&'a Op> {
+        Some(&self.function.inst(self.definitions[value.0 as usize]?).op)
+    }
+
+    pub(super) fn constant(&self, value: Value) -> Option<i64> {
+        match self.op(value)? {
+            Op::Const(constant) if self.function.ty(value) == Type::I64 => Some(*constant as i64),
+            _ => None,
+        }
+    }
+
+    /// A value as another one plus a constant.
+    pub(super) fn root(&self, mut value: Value) -> (Value, i64) {
+        let mut offset = 0i64;
+        for _ in 0..STEPS_MAX {
+            let Some(Op::Binary(op @ (BinaryOp::Add | BinaryOp::Sub), a, b)) = self.op(value)
+            else {
+                break;
+            };
+            let (inner, by) = match (op, self.constant(*a), self.constant(*b)) {
+                (BinaryOp::Add, _, Some(by)) => (*a, by),
+                (BinaryOp::Add, Some(by), _) => (*b, by),
+                (BinaryOp::Sub, _, Some(by)) => (*a, by.wrapping_neg()),
+                _ => break,
+            };
+            if by.unsigned_abs() > DISTANCE_MAX || offset.unsigned_abs() > DISTANCE_MAX {
+                break;
+            }
+            (value, offset) = (inner, offset + by);
+        }
+        (value, offset)
+    }
+
+    pub(super) fn origin(&self, value: Value) -> Origin {
+        self.origin_among(value, &mut Vec::new()).unwrap_or(Origin::Unknown)
+    }
+
+    /// `None`: nothing but values that are being looked at already.
+    fn origin_among(&self, value: Value, seen: &mut Vec<Value>) -> Option<Origin> {
+        if seen.contains(&value) {
+            return None;
+        }
+        if seen.len() >= STEPS_MAX {
+            return Some(Origin::Unknown);
+        }
+        seen.push(value);
+        let Some(op) = self.op(value) else {
+            let args = &self.incoming[value.0 as usize];
+            if args.is_empty() {
+                return Some(Origin::Unknown);
+            }
+            let found: Vec<Origin> =
+                args.iter().filter_map(|arg| self.origin_among(*arg, seen)).collect();
+            return found.into_iter().reduce(both);
+        };
+        Some(match op {
+            Op::Const(0) => Origin::Null,
+            Op::StackAddr(offset) => Origin::Stack(i64::from(*offset)),
+            Op::MapValueAddr { map, offset } => Origin::Value(*map, i64::from(*offset)),
+            Op::MapLookup { map, .. } => Origin::Lookup(*map),
+            Op::CallRuntime { function: RuntimeFunction::HashLookup { .. }, args } => {
+                self.found_in(args.first())
+            }
+            Op::CallRuntime { function: RuntimeFunction::MapLookup, args }
+            | Op::CallHelper { id: towpath_bpf::proto::id::MAP_LOOKUP_ELEM, args } => {
+                self.found_in(args.first())
+            }
+            Op::Select(_, a, b) => {
+                let (a, b) = (self.origin_among(*a, seen), self.origin_among(*b, seen));
+                match (a, b) {
+                    (Some(a), Some(b)) => both(a, b),
+                    (Some(one), None) | (None, Some(one)) => one,
+                    (None, None) => return None,
+                }
+            }
+            _ => Origin::Unknown,
+        })
+    }
+
+    fn found_in(&self, table: Option<&Arg>) -> Origin {
+        let Some(Arg::Value(table)) = table else { return Origin::Unknown };
+        match self.op(*table) {
+            Some(Op::MapMetaAddr { map, what: MapMeta::HashView } | Op::MapRef(map)) => {
+                Origin::Lookup(*map)
+            }
+            _ => Origin::Unknown,
+        }
+    }
+
+    /// Whether a value is `data` or `data_meta` with nothing but numbers of 32 bits added: it can't
+    /// lie in front of the packet.
+    pub(super) fn is_behind_start(&self, value: Value) -> bool {
+        self.behind(value, &mut Vec::new())
+    }
+
+    fn behind(&self, value: Value, seen: &mut Vec<Value>) -> bool {
+        if seen.contains(&value) {
+            return true;
+        }
+        if seen.len() >= STEPS_MAX {
+            return false;
+        }
+        seen.push(value);
+        match self.op(value) {
+            None => {
+                let args = &self.incoming[value.0 as usize];
+                !args.is_empty() && args.iter().all(|arg| self.behind(*arg, seen))
+            }
+            Some(Op::CtxLoad(CtxField::Data | CtxField::DataMeta)) => true,
+            Some(Op::Binary(BinaryOp::Add, a, b)) => {
+                let (a, b) = (*a, *b);
+                (self.is_small(b) && self.behind(a, seen))
+                    || (self.is_small(a) && self.behind(b, seen))
+            }
+            _ => false,
+        }
+    }
+
+    /// A number from 0 to 2^32 - 1, so that no sum that a budget allows comes round.
+    fn is_small(&self, value: Value) -> bool {
+        match self.op(value) {
+            Some(Op::Const(constant)) => *constant <= u64::from(u32::MAX),
+            Some(Op::Unary(UnaryOp::Zext, _)) => true,
+            Some(Op::Binary(BinaryOp::And, a, b)) => {
+                let low = |v: &Value| self.constant(*v).is_some_and(|c| (0..1 << 32).contains(&c));
+                low(a) || low(b)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a value is `data_end`, or `data`, which lies before it.
+    pub(super) fn is_end(&self, value: Value) -> bool {
+        matches!(self.op(value), Some(Op::CtxLoad(CtxField::DataEnd | CtxField::Data)))
+    }
+
+    /// The instructions of a block.
+    pub(super) fn ops(&self, block: Block) -> impl Iterator<Item = (usize, &'a Op)> {
+        let function = self.function;
+        let insts = function.block(block).insts.iter();
+        insts.enumerate().map(move |(position, &inst)| (position, &function.inst(inst).op))
+    }
+}
+
+fn both(a: Origin, b: Origin) -> Origin {
+    match (a, b) {
+        (a, b) if a == b => a,
+        (Origin::Null, other @ Origin::Lookup(_)) | (other @ Origin::Lookup(_), Origin::Null) => {
+            other
+        }
+        _ => Origin::Unknown,
+    }
+}
+
+/// Values looked at for one question.
+const STEPS_MAX: usize = 64;
+/// Constants beyond this are not offsets.
+const DISTANCE_MAX: u64 = 1 << 30;

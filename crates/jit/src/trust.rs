@@ -1,0 +1,15 @@
+//! How far the verifier is trusted.
+
+/// Whether the verifier's word is enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Trust {
+    /// It is: no access is checked, and a run takes as long as it takes.
+    #[default]
+    Verified,
+    /// A mistake of the verifier must not be a hole: every access is checked at run time, and time
+    /// is limited. What breaks a rule ends as in the interpreter.
+    Guest,
+}
+
+/// Instructions a [`Trust::Guest`] program may execute in a run: as many as the verifier follows.
+pub const GUEST_BUDGET: u32 = 1_000_000;
