@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use towpath_jit::CodeCache;
 use towpath_jit::passes::{Choice, PASSES};
-use towpath_xdp::{Exec, LoadOptions};
+use towpath_xdp::{Exec, LoadOptions, Trust};
 
 use crate::random::Random;
 
@@ -16,6 +16,8 @@ pub struct Way {
     pub exec: Exec,
     /// Which passes run over it.
     pub passes: Choice,
+    /// Whether it is checked as it runs.
+    pub trust: Trust,
 }
 
 impl Way {
@@ -26,7 +28,7 @@ impl Way {
 
     /// With all passes.
     pub fn of(exec: Exec) -> Way {
-        Way { exec, passes: Choice::default() }
+        Way { exec, passes: Choice::default(), trust: Trust::Verified }
     }
 
     /// The way that `--exec NAME` names.
@@ -62,6 +64,7 @@ impl Way {
     pub fn options(&self) -> LoadOptions {
         let mut options = LoadOptions { exec: self.exec, ..LoadOptions::default() };
         options.jit.passes = self.passes.clone();
+        options.jit.trust = self.trust;
         // What is compiled here is compiled once.
         options.jit.cache = CodeCache::Off;
         options
@@ -71,6 +74,9 @@ impl Way {
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.exec_name())?;
+        if self.trust == Trust::Guest {
+            f.write_str(" with checks")?;
+        }
         if self.passes.without.is_empty() {
             return Ok(());
         }

@@ -36,12 +36,13 @@ impl Session {
         mapfile::check_names(shown, opened.object.maps())?;
         let name = opened.program_name(index);
         let host = surroundings.fib.as_deref().map(fib::read).transpose()?.unwrap_or_default();
-        let options = LoadOptions {
+        let mut options = LoadOptions {
             workers: surroundings.cpus as usize,
             host: Arc::new(host),
             exec,
             ..LoadOptions::default()
         };
+        options.jit.trust = surroundings.trust.into();
         let refused = |source: LoadError| CliError::Load {
             path: object.to_owned(),
             source: Box::new(source),

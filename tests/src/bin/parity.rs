@@ -8,14 +8,18 @@ use clap::{Parser, Subcommand};
 use towpath_kernel::Kernel;
 use towpath_tests::compare::{self, Budget, MutantBudget, ObjectBudget, Report};
 use towpath_tests::ways::Way;
+use towpath_xdp::Trust;
 
 /// Parity of Towpath with the running kernel, the arbiter.
 #[derive(Parser)]
 struct Args {
-    /// Ways to run programs, separated by commas: interp, jit.
+    /// Ways to run programs, separated by commas: interp, jit, llvm.
     #[arg(long, global = true, value_delimiter = ',', default_value = "interp,jit")]
     #[arg(value_parser = Way::named)]
     exec: Vec<Way>,
+    /// Check compiled programs as they run (`--trust guest`).
+    #[arg(long, global = true)]
+    checked: bool,
     /// Print JSON instead of tables.
     #[arg(long, global = true)]
     json: bool,
@@ -112,7 +116,10 @@ enum Against {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let mut args = Args::parse();
+    if args.checked {
+        args.exec.iter_mut().for_each(|way| way.trust = Trust::Guest);
+    }
     let report = match &args.what {
         What::Random { budget, .. } | What::Passes { budget }
             if budget.against == Against::Interp =>

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{ProgramArgs, RunExec, Selection};
+use super::{ProgramArgs, RunExec, RunTrust, Selection};
 
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
@@ -35,6 +35,9 @@ pub(crate) struct BenchArgs {
     /// Leave out a pass of the compiler; may be given several times
     #[arg(long, value_name = "PASS", value_delimiter = ',')]
     pub without: Vec<String>,
+    /// How far the verifier is trusted
+    #[arg(long, value_enum, default_value_t = RunTrust::Verified)]
+    pub trust: RunTrust,
     /// Write a report with charts here
     #[arg(long, value_name = "OUT.html")]
     pub report: Option<PathBuf>,

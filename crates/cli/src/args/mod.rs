@@ -10,7 +10,7 @@ mod run;
 pub(crate) use bench::{BenchArgs, Peer};
 pub(crate) use programs::{Assignment, ProgramArgs, Selection};
 pub(crate) use run::{
-    Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec, Surroundings,
+    Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec, RunTrust, Surroundings,
 };
 
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use towpath_xdp::Exec;
+use towpath_xdp::{Exec, Trust};
 
 use super::{ProgramArgs, Selection};
 
@@ -80,6 +80,9 @@ pub(crate) struct ProgRunArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Surroundings")]
 pub(crate) struct Surroundings {
+    /// How far the verifier is trusted
+    #[arg(long, value_enum, default_value_t = RunTrust::Verified)]
+    pub trust: RunTrust,
     /// First contents of maps, JSON by map name
     #[arg(long, value_name = "M.json")]
     pub map_init: Option<PathBuf>,
@@ -97,6 +100,24 @@ pub(crate) struct Surroundings {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cpus: u32,
+}
+
+/// How far the verifier is trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RunTrust {
+    /// What it accepts runs without checks
+    Verified,
+    /// Compiled programs check each access as they run, and their time is limited
+    Guest,
+}
+
+impl From<RunTrust> for Trust {
+    fn from(trust: RunTrust) -> Trust {
+        match trust {
+            RunTrust::Verified => Trust::Verified,
+            RunTrust::Guest => Trust::Guest,
+        }
+    }
 }
 
 /// What clocks show during `run`.

@@ -181,6 +181,7 @@ fn load_options(args: &BenchArgs, exec: RunExec) -> LoadOptions {
         exec: Exec::from(exec),
         ..LoadOptions::default()
     };
+    options.jit.trust = args.trust.into();
     options.jit.passes.without = args.without.iter().cloned().collect();
     options
 }
