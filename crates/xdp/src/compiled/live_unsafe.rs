@@ -16,7 +16,7 @@ use towpath_bpf::interp::{
     Callbacks, Code, MAX_CALL_FRAMES, MAX_TAIL_CALLS, Runtime, Stop, Violation,
 };
 use towpath_jit::xir::Need;
-use towpath_jit::{Callees, Machine, Packet};
+use towpath_jit::{Callees, Machine, Packet, Trust};
 use towpath_maps::MapSet;
 
 use super::{Compilation, Compiled};
@@ -77,7 +77,7 @@ impl Compiled {
         // SAFETY: there is a first frame; `turn_to_frame` replaces this reference.
         let first = unsafe { &mut *frames.cast::<Frame>() };
         let mut run = Run::new(first, worker, maps, surroundings);
-        run.proved = true;
+        run.proved = self.trust == Trust::Verified;
         // All of the stack is the program's: the verifier proved its depth.
         run.enter_frame(MAX_CALL_FRAMES - 1)?;
         let mut live = Live {
@@ -354,7 +354,7 @@ unsafe extern "C" fn guard(
         let why = "an atomic is aligned to its size";
         match aligned {
             false => Some(Violation::Memory { addr, size: bytes, write, why }),
-            true => run.grant(addr, bytes, write).err(),
+            true => run.grant_unproved(addr, bytes, write).err(),
         }
     };
     // SAFETY: `run` is not used any more.

@@ -6,13 +6,15 @@
 
 mod direct_unsafe;
 mod live_unsafe;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_bpf::interp::{Code, Resolver};
 use towpath_bpf::verifier::Verified;
-use towpath_jit::{Environment, Options, Tier, Upgrade};
+use towpath_jit::{Environment, Options, Tier, Trust, Upgrade};
 use towpath_maps::MapSet;
 
 pub use towpath_jit::CompileError;
@@ -62,6 +64,8 @@ pub(crate) struct Compiled {
     program: Arc<towpath_jit::Program>,
     /// Tier 2, when it was asked for.
     upgrade: Option<Arc<Upgrade>>,
+    /// Whether it checks what it does; helpers then do too.
+    trust: Trust,
     /// Reference to the function that makes a return value of what `bpf_throw` was given.
     exception_callback: Option<u64>,
 }
@@ -86,7 +90,7 @@ impl Compiled {
         };
         let exception_callback =
             exception_callback.map(|start| towpath_bpf::interp::function_address(start as usize));
-        Ok(Arc::new(Compiled { program, upgrade, exception_callback }))
+        Ok(Arc::new(Compiled { program, upgrade, trust: options.trust, exception_callback }))
     }
 
     /// The best code there is. Asked for at the start of each burst and callback, so that a burst
