@@ -187,9 +187,13 @@ impl Slots {
 impl Store for MapOfMaps {
     /// The inner map's handle, as a program sees it.
     fn lookup(&self, _worker: usize, key: &[u8]) -> Option<NonNull<u8>> {
-        let handle = self.slots.handle(key);
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
-        held.get(&handle).map(|held| NonNull::from(held.map.as_ref()).cast())
+        // A handle read from a slot is a live map's until the reader is quiescent: whoever takes it
+        // out keeps the map that long.
+        let handle = match &self.slots {
+            Slots::Array { .. } => self.slots.handle(key),
+            Slots::Hash(table) => table.word(key),
+        };
+        NonNull::new(std::ptr::with_exposed_provenance_mut(handle as usize))
     }
 
     fn update(&self, _worker: usize, key: &[u8], _value: &[u8], flags: u64) -> Result<(), Errno> {

@@ -188,7 +188,7 @@ impl Map {
     /// The number that stands for this map in a program's register. Not an address of anything a
     /// program may read.
     pub fn handle(&self) -> u64 {
-        std::ptr::from_ref(self) as u64
+        std::ptr::from_ref(self).expose_provenance() as u64
     }
 
     /// Elements in the map; `None` for kinds that don't count.

@@ -7,7 +7,7 @@
 //! object gives up all it holds, without following links that a program's bug could have bent. An
 //! object's memory outlives its last reference until every worker has been quiescent.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,8 +29,10 @@ struct Store {
     by_addr: BTreeMap<u64, Object>,
     /// References in memory: the field that holds one, and the object.
     held: BTreeSet<(u64, u64)>,
+    /// Memory of objects that went, for new ones.
+    spare: Vec<Block>,
     /// Objects without references, and the readers they wait for.
-    dead: Vec<(u64, u64)>,
+    dead: VecDeque<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -51,7 +53,7 @@ impl Objects {
         if bytes > OBJECT_BYTES_MAX || store.by_addr.len() >= OBJECTS_MAX {
             return None;
         }
-        let block = Block::new(stride.checked_mul(cpus.unwrap_or(1))?);
+        let block = store.block(stride.checked_mul(cpus.unwrap_or(1))?);
         let cpu_stride = if cpus.is_some() { stride as u64 } else { 0 };
         let addr = block.addr();
         store.by_addr.insert(addr, Object { block, references: 1, cpu_stride });
@@ -124,7 +126,7 @@ impl Objects {
             object.references = object.references.saturating_sub(1);
             if object.references == 0 {
                 work.extend(store.take_held(addr, len));
-                store.dead.push((domain.tag(), addr));
+                store.dead.push_back((domain.tag(), addr));
                 domain.advance();
             }
         }
@@ -136,6 +138,17 @@ impl Objects {
 }
 
 impl Store {
+    /// Zeroed memory; most programs allocate objects of one size.
+    fn block(&mut self, len: usize) -> Block {
+        match self.spare.pop() {
+            Some(mut block) if block.len() == len => {
+                block.bytes_mut().fill(0);
+                block
+            }
+            _ => Block::new(len),
+        }
+    }
+
     /// The object that an address lies in: a node names its object so.
     fn containing(&self, addr: u64) -> Option<u64> {
         let (start, object) = self.by_addr.range(..=addr).next_back()?;
@@ -144,14 +157,17 @@ impl Store {
 
     /// Frees objects that no reader can still see.
     fn free_dead(&mut self, domain: &Domain) {
-        let Store { by_addr, dead, .. } = self;
-        dead.retain(|&(tag, addr)| {
-            let passed = domain.passed(tag);
-            if passed {
-                by_addr.remove(&addr);
+        // Tags only grow: behind one that readers have not passed there is none they have.
+        while let Some(&(tag, addr)) = self.dead.front()
+            && domain.passed(tag)
+        {
+            self.dead.pop_front();
+            if let Some(object) = self.by_addr.remove(&addr)
+                && self.spare.len() < SPARE_MAX
+            {
+                self.spare.push(object.block);
             }
-            !passed
-        });
+        }
     }
 
     fn take_held(&mut self, place: u64, len: u64) -> Vec<u64> {
@@ -191,6 +207,8 @@ impl fmt::Debug for Releaser {
 
 /// Live objects of one object file's programs.
 const OBJECTS_MAX: usize = 1 << 20;
+/// Blocks kept for new objects.
+const SPARE_MAX: usize = 1024;
 /// Largest object (`bpf_mem_alloc` serves up to a page).
 const OBJECT_BYTES_MAX: usize = 4096;
 

@@ -17,6 +17,8 @@ pub struct Worker {
     /// Stands for objects of the kernel about which nothing is known: zeros, but for its start,
     /// which can show a frame as a `struct xdp_buff`.
     kernel_object: Block,
+    /// Small blocks that helpers lend to callbacks, and take back.
+    spare: Vec<Block>,
     /// For runs of one frame.
     pub(crate) single: Burst,
 }
@@ -35,6 +37,7 @@ impl Worker {
             context: Block::new(CONTEXT_BLOCK_BYTES),
             random: seed,
             kernel_object: Block::new(KERNEL_OBJECT_BYTES),
+            spare: Vec::new(),
             single: Burst::default(),
         }
     }
@@ -47,6 +50,17 @@ impl Worker {
     /// Its number: what `bpf_get_smp_processor_id` returns.
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// A block of at least `len` bytes, of any content; give it back with [`Worker::put_away`].
+    pub(crate) fn lend(&mut self, len: usize) -> Block {
+        let spare = self.spare.pop().filter(|block| block.len() >= len);
+        spare.unwrap_or_else(|| Block::new(len.max(LENT_BYTES)))
+    }
+
+    /// Takes a lent block back.
+    pub(crate) fn put_away(&mut self, block: Block) {
+        self.spare.push(block);
     }
 
     /// The next random number (splitmix64, the upper half).
@@ -106,6 +120,8 @@ fn entropy() -> u64 {
     RandomState::new().hash_one(0u8)
 }
 
+/// Usual size of a lent block: the largest key of a map.
+const LENT_BYTES: usize = 512;
 const CONTEXT_BLOCK_BYTES: usize = 64;
 /// More than the largest structure programs get pointers to (`task_struct`).
 const KERNEL_OBJECT_BYTES: usize = 32 << 10;

@@ -153,6 +153,15 @@ pub fn function_address(slot: usize) -> u64 {
     FUNCTION_TAG | slot as u64
 }
 
+/// The address a program holds for a kfunc, by its type in the kernel's BTF. It is only compared
+/// with 0: programs ask so whether a weak one exists.
+pub fn kfunc_address(type_id: u32) -> u64 {
+    KFUNC_TAG | u64::from(type_id)
+}
+
+/// Tag of addresses that stand for kfuncs, in the same hole.
+const KFUNC_TAG: u64 = 0xbf01_0000_0000_0000;
+
 /// Whether a register value can be the address of a function.
 pub fn is_function(addr: u64) -> bool {
     addr & FUNCTION_MASK == FUNCTION_TAG

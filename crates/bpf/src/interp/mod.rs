@@ -22,6 +22,7 @@ mod runtime;
 
 pub use code::{
     Access, Code, ResolveError, Resolver, function_address, function_slot, is_function,
+    kfunc_address,
 };
 pub use conformance::{ConformanceError, run_conformance};
 pub use fault::{Fault, Stop, Violation};

@@ -167,6 +167,20 @@ impl HashTable {
         Some(region.at(offset))
     }
 
+    /// The first 8 bytes of a key's value, 0 when it is not there. For maps of maps.
+    pub(crate) fn word(&self, key: &[u8]) -> u64 {
+        let hash = self.hash(key);
+        self.table.pool.unless_reused(|| {
+            let element = self.table.find(hash, key);
+            let at = || self.table.value_offset(element);
+            if element == NIL {
+                0
+            } else {
+                self.table.pool.region.word(at()).load(Ordering::Acquire)
+            }
+        })
+    }
+
     /// `htab_map_update_elem` and its siblings, for one value or (from user space) all CPUs'.
     fn insert(&self, worker: usize, key: &[u8], new: New<'_>, flags: u64) -> Result<(), Errno> {
         // Per-CPU and LRU kinds know no BPF_F_LOCK.

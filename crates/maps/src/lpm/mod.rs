@@ -5,6 +5,7 @@
 //! writers take one. Replaced nodes wait for readers in the same kind of pool as hash elements.
 
 mod trie;
+mod walk_unsafe;
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

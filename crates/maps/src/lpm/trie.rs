@@ -14,11 +14,11 @@ use crate::sync::{AtomicU32, Ordering};
 pub(crate) use crate::hash::pool::NIL;
 
 /// Where things are in a node; the pool uses the word at 8, the prefix's data follow at 16.
-const CHILDREN: [usize; 2] = [0, 4];
+pub(super) const CHILDREN: [usize; 2] = [0, 4];
 /// Length of the prefix, and [`INTERMEDIATE`].
-const LENGTH: usize = 12;
+pub(super) const LENGTH: usize = 12;
 /// The node has no value: it only holds two subtries together.
-const INTERMEDIATE: u32 = 1 << 31;
+pub(super) const INTERMEDIATE: u32 = 1 << 31;
 
 /// A prefix: so many bits of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +37,8 @@ impl Prefix<'_> {
 /// Nodes and the way in.
 pub(crate) struct Trie {
     /// Index of the topmost node, plus one; 0 when empty.
-    root: AtomicU32,
-    pool: Pool,
+    pub(super) root: AtomicU32,
+    pub(super) pool: Pool,
     data_size: usize,
 }
 
@@ -77,9 +77,14 @@ impl Trie {
 
     /// The node of the longest prefix of `key`, or [`NIL`]. Lock-free.
     pub(crate) fn longest(&self, key: Prefix<'_>) -> u32 {
-        self.pool.unless_reused(|| self.walk(key))
+        match self.data_size.div_ceil(8) {
+            1 => self.pool.unless_reused(|| self.walk_words::<1>(key)),
+            2 => self.pool.unless_reused(|| self.walk_words::<2>(key)),
+            _ => self.pool.unless_reused(|| self.walk(key)),
+        }
     }
 
+    /// See [`Trie::walk_words`] for the usual keys.
     fn walk(&self, key: Prefix<'_>) -> u32 {
         let mut found = NIL;
         let mut node = follow(&self.root);

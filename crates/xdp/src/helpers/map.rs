@@ -10,7 +10,6 @@ use towpath_maps::Map;
 
 use super::call::{Bytes, status};
 use super::{Call, Table};
-use crate::memory::Block;
 use crate::run::Extra;
 
 pub(super) const TABLE: Table = &[
@@ -105,7 +104,7 @@ fn walk(
     [handle, callback, context]: [u64; 3],
 ) -> Result<Result<u64, Errno>, Stop> {
     // Keys of arrays exist only as numbers: the kernel lends the callback a copy, and so do we.
-    let mut lent = Block::new(map.key_size() as usize);
+    let mut lent = call.run.worker.lend(map.key_size() as usize);
     let extra = Extra { addr: lent.addr(), len: u64::from(map.key_size()), writable: false };
     call.run.extras.push(extra);
     let mut stop = None;
@@ -128,6 +127,7 @@ fn walk(
         }
     });
     call.run.extras.retain(|known| *known != extra);
+    call.run.worker.put_away(lent);
     match stop {
         Some(reason) => Err(reason),
         None => Ok(visited),

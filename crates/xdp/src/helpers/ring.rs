@@ -9,9 +9,8 @@ use towpath_bpf::proto::id;
 use towpath_maps::Map;
 
 use super::call::{Bytes, status};
-use super::dynptr::{DYNPTR_SIZE_MAX, Dynptr, DynptrKind};
+use super::dynptr::{DYNPTR_BYTES, DYNPTR_SIZE_MAX, Dynptr, DynptrKind};
 use super::{Call, Table};
-use crate::memory::Block;
 use crate::run::{Extra, Record};
 
 pub(super) const TABLE: Table = &[
@@ -148,13 +147,13 @@ fn drain(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_user_ringbuf_drain", &args, 1)?;
     let [_, callback, context, flags, _] = args;
     let Some(ring) = map.user_ringbuf() else { return Ok(Errno::EINVAL.to_reg()) };
-    let mut lent = Block::new(super::dynptr::DYNPTR_BYTES);
-    let view = Extra { addr: lent.addr(), len: lent.len() as u64, writable: false };
+    let mut lent = call.run.worker.lend(DYNPTR_BYTES);
+    let view = Extra { addr: lent.addr(), len: DYNPTR_BYTES as u64, writable: false };
     let mut stop = None;
     let result = ring.drain(flags, |sample, size| {
         let addr = sample.as_ptr() as u64;
         let dynptr = Dynptr::new(DynptrKind::Local, addr, size);
-        lent.bytes_mut().copy_from_slice(&dynptr.to_bytes());
+        lent.bytes_mut()[..DYNPTR_BYTES].copy_from_slice(&dynptr.to_bytes());
         let data = Extra { addr, len: u64::from(size), writable: true };
         call.run.extras.extend([view, data]);
         let returned = call.callback(callback, [lent.addr(), context, 0, 0, 0]);
@@ -168,6 +167,7 @@ fn drain(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
             }
         }
     });
+    call.run.worker.put_away(lent);
     match (stop, result) {
         (Some(reason), _) => Err(reason),
         (None, Ok(shown)) => Ok(shown),

@@ -4,7 +4,7 @@
 //! kfuncs, which read up to [`STRING_BYTES_MAX`] bytes of any memory and answer an error number
 //! instead of running past it.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
@@ -126,7 +126,9 @@ fn strncmp(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [s1, len, s2, ..] = args;
     let first = call.read(s1, (len as u32 as usize).min(STRING_BYTES_MAX))?;
     for (index, &a) in first.as_ref().iter().enumerate() {
-        let b = call.read(s2.wrapping_add(index as u64), 1)?.as_ref()[0];
+        let mut b = [0];
+        call.run.read(s2.wrapping_add(index as u64), &mut b)?;
+        let [b] = b;
         if a != b {
             return Ok((i64::from(a) - i64::from(b)) as u64);
         }
@@ -251,22 +253,22 @@ fn strncasestr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 struct Text<'a> {
     run: &'a crate::run::Run<'a>,
     addr: u64,
-    window: Cell<Window>,
+    window: RefCell<Window>,
 }
 
 /// The part of a text looked at last: asking for permission costs more than copying a few bytes.
-#[derive(Clone, Copy, Default)]
 struct Window {
     start: usize,
-    /// Bytes that are valid; none when memory ends before the window does.
+    /// Bytes that are valid.
     len: usize,
     bytes: [u8; WINDOW_BYTES],
 }
 
-const WINDOW_BYTES: usize = 16;
+const WINDOW_BYTES: usize = 64;
 
 fn text<'a>(call: &'a Call<'_, '_>, addr: u64) -> Text<'a> {
-    Text { run: call.run, addr, window: Cell::default() }
+    let window = Window { start: 0, len: 0, bytes: [0; WINDOW_BYTES] };
+    Text { run: call.run, addr, window: RefCell::new(window) }
 }
 
 impl Text<'_> {
@@ -275,19 +277,26 @@ impl Text<'_> {
         if position >= STRING_BYTES_MAX {
             return Err(Errno::E2BIG);
         }
-        let window = self.window.get();
-        if position.wrapping_sub(window.start) < window.len {
-            return Ok(window.bytes[position - window.start]);
+        if let Some(known) = self.known(position) {
+            return Ok(known);
         }
         let addr = self.addr.wrapping_add(position as u64);
-        let mut bytes = [0; WINDOW_BYTES];
-        if self.run.read_unproved(addr, &mut bytes).is_ok() {
-            self.window.set(Window { start: position, len: WINDOW_BYTES, bytes });
-            return Ok(bytes[0]);
+        let mut window = Window { start: position, len: 0, bytes: [0; WINDOW_BYTES] };
+        for len in [WINDOW_BYTES, WINDOW_BYTES / 4, 1] {
+            if self.run.read_unproved(addr, &mut window.bytes[..len]).is_ok() {
+                window.len = len;
+                let first = window.bytes[0];
+                self.window.replace(window);
+                return Ok(first);
+            }
         }
-        let mut byte = [0];
-        let read = self.run.read_unproved(addr, &mut byte);
-        read.map(|()| byte[0]).map_err(|_outside| Errno::EFAULT)
+        Err(Errno::EFAULT)
+    }
+
+    fn known(&self, position: usize) -> Option<u8> {
+        let window = self.window.borrow();
+        let at = position.wrapping_sub(window.start);
+        (at < window.len).then(|| window.bytes[at])
     }
 
     fn len(&self, limit: usize) -> Result<usize, Errno> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use towpath_bpf::btf::{Btf, Kind};
-use towpath_bpf::interp::{Access, Code, Resolver};
+use towpath_bpf::interp::{self, Access, Code, Resolver};
 use towpath_bpf::object::Env;
 use towpath_bpf::program::{AttachType, KfuncRef, Linked, MapType, SlotInit};
 use towpath_bpf::verifier::{
@@ -306,13 +306,10 @@ impl Resolver for Addresses<'_> {
     /// only compared with 0.
     fn variable(&self, type_id: u32) -> Option<u64> {
         let ty = self.kernel.get(type_id)?;
-        matches!(ty.kind, Kind::Func { .. }).then(|| KFUNC_ADDRESS | u64::from(type_id))
+        matches!(ty.kind, Kind::Func { .. }).then(|| interp::kfunc_address(type_id))
     }
 
     fn kfunc(&self, kfunc: &KfuncRef) -> Option<u32> {
         helpers::kfunc_number(&kfunc.name)
     }
 }
-
-/// Tag of addresses that stand for kfuncs: in the hole between user and kernel addresses.
-const KFUNC_ADDRESS: u64 = 0xbf01_0000_0000_0000;

@@ -11,12 +11,14 @@ mod call;
 mod memory;
 
 use towpath_bpf::Insn;
+use towpath_bpf::btf::Kind;
 use towpath_bpf::insn::{
     BPF_ALU, BPF_ALU64, BPF_CALL, BPF_EXIT, BPF_JA, BPF_JCOND, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JLE,
     BPF_JLT, BPF_JMP, BPF_JMP32, BPF_JNE, BPF_JSET, BPF_JSGE, BPF_JSGT, BPF_JSLE, BPF_JSLT, BPF_LD,
     BPF_LDX, BPF_ST, BPF_STX, PSEUDO_BTF_ID, PSEUDO_FUNC, PSEUDO_MAP_FD, PSEUDO_MAP_IDX,
     PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE, REG_COUNT, REG_FP,
 };
+use towpath_bpf::interp::kfunc_address;
 use towpath_bpf::verifier::{InsnFacts, SubprogramFacts, SubprogramKind, Verified};
 
 use super::ir::{
@@ -222,12 +224,20 @@ impl<'a> FunctionBuilder<'a> {
                 let target = (self.slot as i64 + 1 + i64::from(insn.imm)) as usize;
                 Op::FunctionRef(self.function_at(target)?)
             }
-            PSEUDO_BTF_ID => return Err(self.unsupported("the address of a kernel variable")),
+            PSEUDO_BTF_ID => self.kernel_symbol(insn.imm as u32)?,
             _ => return Err(self.inconsistent("an unknown immediate load was verified")),
         };
         let value = self.push(Type::I64, op);
         self.set_reg(insn.dst, value);
         Ok(())
+    }
+
+    /// The kernel has variables; we have none. Functions are only asked for.
+    fn kernel_symbol(&self, type_id: u32) -> Result<Op, BuildError> {
+        match self.program.linked().kernel_btf.get(type_id).map(|ty| &ty.kind) {
+            Some(Kind::Func { .. }) => Ok(Op::Const(kfunc_address(type_id))),
+            _ => Err(self.unsupported("the address of a kernel variable")),
+        }
     }
 
     fn function_at(&self, slot: usize) -> Result<u32, BuildError> {
