@@ -106,6 +106,32 @@ fn stack_that_no_address_reaches_becomes_values() {
     );
 }
 
+/// Swaps the Ethernet addresses, clears four bytes behind them and writes two of them anew.
+#[test]
+fn neighbouring_stores_become_wide_ones() {
+    let mut insns = vec![
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R2, R1, 4, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R1, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R3, R1, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R3, 0, 0, 18),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 1),
+        Insn::new(BPF_JMP | BPF_JGT | BPF_X, R3, R2, 17, 0),
+    ];
+    let half = BPF_LDX | BPF_MEM | BPF_H;
+    insns.extend((0..6).map(|i| Insn::new(half, 3 + i, R1, 2 * i16::from(i), 0)));
+    let store = BPF_STX | BPF_MEM | BPF_H;
+    insns.extend((0..6).map(|i| Insn::new(store, R1, 3 + (i + 3) % 6, 2 * i16::from(i), 0)));
+    insns.extend([
+        Insn::new(BPF_ST | BPF_MEM | BPF_W, R1, 0, 14, 0),
+        Insn::new(BPF_ST | BPF_MEM | BPF_B, R1, 0, 15, 5),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_H, R0, R1, 14, 0),
+        Insn::new(BPF_ST | BPF_MEM | BPF_B, R1, 0, 14, 6),
+        Insn::new(BPF_ST | BPF_MEM | BPF_H, R1, 0, 12, 0x0008),
+        Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+    ]);
+    check("swap_addresses", vec![], insns);
+}
+
 fn check(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) {
     let linked = Linked {
         name: name.into(),

@@ -1,8 +1,10 @@
 //! The passes over XIR, in the order they run; each can be switched off by name.
 
 mod ahead;
+mod assemble;
 mod blocks;
 mod dead;
+mod effects;
 mod emit;
 mod fold;
 mod guard;
@@ -14,6 +16,7 @@ mod merge;
 mod params;
 mod replace;
 mod stack;
+mod stores;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -110,13 +113,20 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "forward-loads",
-        summary: "packet bytes and context fields that are known are not loaded again",
+        summary: "bytes and context fields that were read or written before are not loaded",
         run: loads::forward,
     },
     Pass {
         name: "merge-loads",
         summary: "values assembled from bytes are loaded whole",
         run: merge::merge_loads,
+    },
+    FOLD,
+    DEAD,
+    Pass {
+        name: "merge-stores",
+        summary: "neighbouring stores become wide ones, overwritten ones go",
+        run: stores::merge_stores,
     },
     FOLD,
     BLOCKS,

@@ -11,3 +11,4 @@ mod reach;
 
 pub(super) use arguments::name_argument_bytes;
 pub(super) use promote::promote;
+pub(super) use reach::{Reached, reached};

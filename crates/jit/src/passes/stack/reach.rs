@@ -15,10 +15,10 @@ use super::cells::{arg_range, ranges};
 use crate::xir::{Dominators, Function, Op, StackRange};
 
 /// For each byte of the stack, lowest first, whether it has to stay memory.
-pub(super) type Reached = [bool; STACK_BYTES];
+pub(in super::super) type Reached = [bool; STACK_BYTES];
 
 /// Bytes of the function's stack that are touched by other instructions than those that name them.
-pub(super) fn reached(
+pub(in super::super) fn reached(
     function: &Function,
     dominators: &Dominators,
     context: Context<'_>,

@@ -1,0 +1,206 @@
+//! Loads of what is known already: bytes read or written before.
+//!
+//! Packet, context and stack are this run's alone: what was loaded or stored once is known until
+//! something overwrites it, also where paths meet that agree. Map values may be updated by other
+//! workers at any time, and a program that reads one twice may want to see that: of those only the
+//! program's own stores are known, within a block. A load of bytes that were stored in pieces is
+//! assembled from them: machines wait for such stores to reach the cache.
+
+mod known;
+
+use super::assemble::Assembler;
+use super::replace::Replacements;
+use super::{Context, effects, stack};
+use crate::xir::{Alias, Block, Dominators, Function, Inst, Op, Place, StackRange, Value, Width};
+use known::{Known, Spot};
+
+pub(super) fn forward(function: &mut Function, context: Context<'_>) {
+    let dominators = Dominators::new(function);
+    let reached = stack::reached(function, &dominators, context);
+    let mut replacements = Replacements::new(function);
+    let mut ends: Vec<Option<Known>> = vec![None; function.blocks.len()];
+    for &block in dominators.order() {
+        let known = at_start(&dominators, &ends, block);
+        let insts = std::mem::take(&mut function.block_mut(block).insts);
+        let mut forwarder = Forwarder {
+            known,
+            reached: &reached,
+            replacements: &mut replacements,
+            assembler: Assembler::new(function, 0),
+        };
+        for inst in insts {
+            forwarder.inst(inst);
+        }
+        let Forwarder { known, assembler, .. } = forwarder;
+        let insts = assembler.insts;
+        function.block_mut(block).insts = insts;
+        ends[block.0 as usize] = Some(known);
+    }
+    replacements.apply(function);
+}
+
+/// What all predecessors agree on; nothing where one of them comes later, at the top of loops.
+fn at_start(dominators: &Dominators, ends: &[Option<Known>], block: Block) -> Known {
+    let mut common: Option<Known> = None;
+    for pred in dominators.predecessors(block) {
+        let Some(end) = &ends[pred.0 as usize] else { return Known::default() };
+        match &mut common {
+            None => common = Some(end.clone()),
+            Some(common) => common.keep_common(end),
+        }
+    }
+    let mut known = common.unwrap_or_default();
+    known.enter_block();
+    known
+}
+
+struct Forwarder<'a> {
+    known: Known,
+    reached: &'a stack::Reached,
+    replacements: &'a mut Replacements,
+    assembler: Assembler<'a>,
+}
+
+impl Forwarder<'_> {
+    fn inst(&mut self, inst: Inst) {
+        let replacements = &*self.replacements;
+        let data = self.assembler.function.inst_mut(inst);
+        data.op.for_each_operand_mut(|value| *value = replacements.resolve(*value));
+        let data = self.assembler.function.inst(inst).clone();
+        self.assembler.origin = data.origin;
+        let found = match &data.op {
+            Op::CtxLoad(field) => self.known.field(*field),
+            Op::Load { place, probe: false } => self.load(spot_of(*place), place.width),
+            Op::StackLoad(range) => {
+                width_of(*range).and_then(|width| self.load(spot_of_stack(*range), width))
+            }
+            Op::StackStore(range, value) => {
+                // The same value again, for the next call.
+                let held = width_of(*range)
+                    .and_then(|width| self.known.exact(spot_of_stack(*range), width));
+                if held == Some(*value) {
+                    return;
+                }
+                None
+            }
+            _ => None,
+        };
+        match (found, data.result) {
+            (Some(same), Some(result)) => self.replacements.set(result, same),
+            _ => {
+                self.after(&data.op, data.result);
+                self.assembler.insts.push(inst);
+            }
+        }
+    }
+
+    fn load(&mut self, spot: Spot, width: Width) -> Option<Value> {
+        if !is_tracked(spot) {
+            return None;
+        }
+        let pieces = self.known.pieces(spot, width)?;
+        let value = match pieces.as_slice() {
+            [only] if only.is_clean && only.first == 0 => {
+                self.assembler.resized(only.value, width.value_type())
+            }
+            all => self.assembler.assembled(all, width),
+        };
+        self.known.loaded(spot, width, value);
+        Some(value)
+    }
+
+    /// Takes an instruction's effect into account.
+    fn after(&mut self, op: &Op, result: Option<Value>) {
+        match op {
+            Op::CtxLoad(field) => {
+                if let Some(result) = result {
+                    self.known.set_field(*field, result);
+                }
+            }
+            Op::Load { place, probe: false } => self.loaded(spot_of(*place), place.width, result),
+            Op::StackLoad(range) => {
+                if let Some(width) = width_of(*range) {
+                    self.loaded(spot_of_stack(*range), width, result);
+                }
+            }
+            Op::Store { place, value } => {
+                self.overwritten(*place);
+                let spot = spot_of(*place);
+                if is_tracked(spot) {
+                    self.known.stored(spot, place.width, *value);
+                }
+            }
+            Op::StackStore(range, value) => {
+                self.known.forget_stack(*range);
+                if let Some(width) = width_of(*range) {
+                    self.known.stored(spot_of_stack(*range), width, *value);
+                }
+            }
+            Op::AtomicRmw { place, .. }
+            | Op::CompareExchange { place, .. }
+            | Op::StoreRelease { place, .. } => {
+                self.overwritten(*place);
+                self.known.forget_maps();
+            }
+            Op::LoadAcquire(_) => self.known.forget_maps(),
+            op => self.called(op),
+        }
+    }
+
+    fn loaded(&mut self, spot: Spot, width: Width, result: Option<Value>) {
+        // What a map holds now says nothing about later.
+        if let Some(result) = result
+            && matches!(spot.alias, Alias::Packet | Alias::Stack)
+            && is_tracked(spot)
+        {
+            self.known.loaded(spot, width, result);
+        }
+    }
+
+    fn overwritten(&mut self, place: Place) {
+        match place.alias {
+            Alias::Packet | Alias::Map(_) => self.known.overwritten(spot_of(place), place.width),
+            Alias::Stack => self.known.forget_reached(self.reached),
+            Alias::Other => {
+                self.known.forget_packet();
+                self.known.forget_maps();
+                self.known.forget_reached(self.reached);
+            }
+            Alias::Ctx | Alias::MapMeta(_) => {}
+        }
+    }
+
+    fn called(&mut self, op: &Op) {
+        let Some(writes) = effects::of_call(op) else { return };
+        if writes.all {
+            self.known.forget_context();
+        }
+        if writes.all || writes.packet {
+            self.known.forget_packet();
+        }
+        self.known.forget_maps();
+        self.known.forget_reached(self.reached);
+        effects::written_stack(op).for_each(|range| self.known.forget_stack(range));
+    }
+}
+
+/// Stack places with a computed address are not: whoever uses them may mean any reached byte.
+fn is_tracked(spot: Spot) -> bool {
+    match spot.alias {
+        Alias::Packet | Alias::Map(_) => true,
+        Alias::Stack => spot.base.is_none(),
+        Alias::Ctx | Alias::MapMeta(_) | Alias::Other => false,
+    }
+}
+
+fn spot_of(place: Place) -> Spot {
+    Spot { alias: place.alias, base: Some(place.base), offset: place.offset }
+}
+
+fn spot_of_stack(range: StackRange) -> Spot {
+    Spot { alias: Alias::Stack, base: None, offset: range.offset.into() }
+}
+
+fn width_of(range: StackRange) -> Option<Width> {
+    Width::from_bytes(range.len.into())
+}
