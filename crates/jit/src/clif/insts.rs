@@ -104,6 +104,7 @@ impl Lowering<'_, '_> {
             BinaryOp::Shl => ins.ishl(a, b),
             BinaryOp::LShr => ins.ushr(a, b),
             BinaryOp::AShr => ins.sshr(a, b),
+            BinaryOp::Rotl => ins.rotl(a, b),
             BinaryOp::UDiv | BinaryOp::URem | BinaryOp::SDiv | BinaryOp::SRem => {
                 self.division(op, ty, a, b)
             }

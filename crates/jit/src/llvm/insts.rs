@@ -126,6 +126,7 @@ impl Lowering<'_, '_> {
             BinaryOp::Shl => "shl",
             BinaryOp::LShr => "lshr",
             BinaryOp::AShr => "ashr",
+            BinaryOp::Rotl => return self.rotation(ty, bits, &a, &b),
             BinaryOp::UDiv | BinaryOp::URem | BinaryOp::SDiv | BinaryOp::SRem => {
                 return self.division(op, ty, &a, &b);
             }
@@ -138,6 +139,16 @@ impl Lowering<'_, '_> {
             _ => b,
         };
         self.temporary(format_args!("{name} {ty} {a}, {b}"))
+    }
+
+    /// As two shifts, which LLVM knows for a rotation.
+    fn rotation(&mut self, ty: &str, bits: u32, a: &str, b: &str) -> String {
+        let left = self.temporary(format_args!("and {ty} {b}, {}", bits - 1));
+        let rest = self.temporary(format_args!("sub {ty} 0, {left}"));
+        let right = self.temporary(format_args!("and {ty} {rest}, {}", bits - 1));
+        let high = self.temporary(format_args!("shl {ty} {a}, {left}"));
+        let low = self.temporary(format_args!("lshr {ty} {a}, {right}"));
+        self.temporary(format_args!("or {ty} {high}, {low}"))
     }
 
     /// Division that has a result always: a zero divisor is replaced by 1 and the result chosen

@@ -57,7 +57,8 @@ fn needed_values(function: &Function, dominators: &Dominators) -> Vec<bool> {
                 inst_data.op.for_each_operand(|value| work.push(value));
             }
         }
-        own_operands(&data.end, &mut work);
+        // Arguments of jumps are needed only if their parameters are.
+        data.end.for_each_own_operand(|value| work.push(value));
         for jump in data.end.jumps() {
             for (param, arg) in function.block(jump.target).params.iter().zip(&jump.args) {
                 incoming[param.0 as usize].push(*arg);
@@ -75,12 +76,4 @@ fn needed_values(function: &Function, dominators: &Dominators) -> Vec<bool> {
         }
     }
     needed
-}
-
-/// Operands of a block's end without the jumps' arguments: those are needed only if their
-/// parameters are.
-fn own_operands(end: &crate::xir::Terminator, work: &mut Vec<Value>) {
-    let mut end = end.clone();
-    end.jumps_mut().for_each(|jump| jump.args.clear());
-    end.for_each_operand(|value| work.push(value));
 }

@@ -1,94 +1,190 @@
-//! Behind a branch its condition is known: what was selected by it is one of its operands there.
+//! Behind a branch its condition is known: what was selected by it is one of its operands there,
+//! and a second test of it goes one way only.
 //!
 //! A lookup gives `inside ? address : 0`; where the program has tested it, the address alone is
-//! left, and the select is dead.
+//! left, and the select is dead. A packet that was long enough for one header field is long enough
+//! for all before it.
+
+use std::collections::HashMap;
 
 use super::{Context, definitions};
-use crate::xir::{Block, Cond, Dominators, Function, Op, Terminator, Value};
+use crate::xir::{
+    BinaryOp, Block, Cond, CtxField, Dominators, Function, Inst, Op, Terminator, Value,
+};
+
+/// Additions between the start of the packet and an address that is recognised as in it.
+const PACKET_STEPS_MAX: u32 = 8;
 
 pub(super) fn use_branches(function: &mut Function, _: Context<'_>) {
     let dominators = Dominators::new(function);
     let definitions = definitions(function, &dominators);
-    let op = |function: &Function, value: Value| {
-        definitions[value.0 as usize].map(|inst| function.inst(inst).op.clone())
-    };
-    let mut selects = Vec::new();
+    let mut children = vec![Vec::new(); function.blocks.len()];
     for &block in dominators.order() {
-        for &inst in &function.block(block).insts {
-            let data = function.inst(inst);
-            if let (Some(result), Op::Select(condition, a, b)) = (data.result, &data.op) {
-                selects.push((result, *condition, *a, *b));
+        if let Some(parent) = dominators.immediate(block) {
+            children[parent.0 as usize].push(block);
+        }
+    }
+    let mut walker = Walker { function, definitions, facts: HashMap::new(), learnt: Vec::new() };
+    // Depth first without recursion: a block, or the end of what one has learnt.
+    let mut path = vec![Step::Enter(Function::ENTRY)];
+    while let Some(step) = path.pop() {
+        match step {
+            Step::Leave(mark) => walker.forget(mark),
+            Step::Enter(block) if dominators.is_reachable(block) => {
+                path.push(Step::Leave(walker.learnt.len()));
+                walker.enter(block, &dominators);
+                path.extend(children[block.0 as usize].iter().map(|&child| Step::Enter(child)));
+            }
+            Step::Enter(_) => {}
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Enter(Block),
+    Leave(usize),
+}
+
+/// Something that can be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Question {
+    /// The value is not 0.
+    Holds(Value),
+    /// The comparison holds.
+    Compares(Cond, Value, Value),
+    /// How many bytes from an address in the packet are before its end.
+    BytesBefore(Value, Value),
+}
+
+struct Walker<'a> {
+    function: &'a mut Function,
+    definitions: Vec<Option<Inst>>,
+    /// 0 or 1, or a number of bytes.
+    facts: HashMap<Question, u64>,
+    /// What was known before, to go back to.
+    learnt: Vec<(Question, Option<u64>)>,
+}
+
+impl Walker<'_> {
+    fn forget(&mut self, mark: usize) {
+        for (question, before) in self.learnt.drain(mark..).rev() {
+            match before {
+                Some(before) => self.facts.insert(question, before),
+                None => self.facts.remove(&question),
+            };
+        }
+    }
+
+    fn learn(&mut self, question: Question, answer: u64) {
+        let before = self.facts.insert(question, answer);
+        self.learnt.push((question, before));
+    }
+
+    fn enter(&mut self, block: Block, dominators: &Dominators) {
+        if let [pred] = dominators.predecessors(block)
+            && let Terminator::Branch(condition, yes, no) = &self.function.block(*pred).end
+            && yes.target != no.target
+        {
+            let (condition, holds) = (*condition, yes.target == block);
+            self.learn_condition(condition, holds);
+        }
+        if self.facts.is_empty() {
+            return;
+        }
+        for inst in self.function.block(block).insts.clone() {
+            let mut op = self.function.inst(inst).op.clone();
+            op.for_each_operand_mut(|value| *value = self.resolved(*value));
+            self.function.inst_mut(inst).op = op;
+        }
+        let mut end = self.function.block(block).end.clone();
+        end.for_each_operand_mut(|value| *value = self.resolved(*value));
+        if let Terminator::Branch(condition, yes, no) = &end
+            && let Some(holds) = self.known(*condition)
+        {
+            end = Terminator::Jump(if holds { yes.clone() } else { no.clone() });
+        }
+        self.function.block_mut(block).end = end;
+    }
+
+    fn learn_condition(&mut self, condition: Value, holds: bool) {
+        self.learn(Question::Holds(condition), holds.into());
+        let Some(&Op::Compare(cond, x, y)) = self.op(condition) else { return };
+        self.learn(Question::Compares(cond, x, y), holds.into());
+        self.learn(Question::Compares(cond.negated(), x, y), (!holds).into());
+        if matches!(cond, Cond::Eq | Cond::Ne) && self.constant(y) == Some(0) {
+            self.learn(Question::Holds(x), (holds == (cond == Cond::Ne)).into());
+        }
+        if let Some((question, bytes)) = self.bytes_before(cond, x, y)
+            && holds == (cond == Cond::Ule)
+            && self.facts.get(&question).is_none_or(|known| *known < bytes)
+        {
+            self.learn(question, bytes);
+        }
+    }
+
+    /// Of `address + bytes > end` and `<= end` with an address in the packet: what is asked.
+    ///
+    /// The verifier keeps such addresses close to the packet, so the sum does not wrap.
+    fn bytes_before(&self, cond: Cond, x: Value, end: Value) -> Option<(Question, u64)> {
+        if !matches!(cond, Cond::Ugt | Cond::Ule) {
+            return None;
+        }
+        let Some(&Op::CtxLoad(CtxField::DataEnd)) = self.op(end) else { return None };
+        let (address, bytes) = match *self.op(x)? {
+            Op::Binary(BinaryOp::Add, address, bytes) => match self.constant(bytes) {
+                Some(bytes) => (address, bytes),
+                None => (x, 0),
+            },
+            _ => (x, 0),
+        };
+        let fits = bytes <= u64::from(u16::MAX) && self.is_in_packet(address, PACKET_STEPS_MAX);
+        fits.then_some((Question::BytesBefore(address, end), bytes))
+    }
+
+    fn is_in_packet(&self, value: Value, steps: u32) -> bool {
+        let Some(steps) = steps.checked_sub(1) else { return false };
+        match self.op(value) {
+            Some(Op::CtxLoad(CtxField::Data)) => true,
+            Some(&Op::Binary(BinaryOp::Add, a, b)) => {
+                self.is_in_packet(a, steps) || self.is_in_packet(b, steps)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a condition holds, where that is known.
+    fn known(&self, condition: Value) -> Option<bool> {
+        let answer = |question| self.facts.get(&question).map(|answer| *answer != 0);
+        answer(Question::Holds(condition)).or_else(|| match *self.op(condition)? {
+            Op::Compare(cond, x, y) => answer(Question::Compares(cond, x, y)).or_else(|| {
+                let (question, bytes) = self.bytes_before(cond, x, y)?;
+                (*self.facts.get(&question)? >= bytes).then_some(cond == Cond::Ule)
+            }),
+            _ => None,
+        })
+    }
+
+    /// What a value is here: an operand of the select it was, if the condition is known.
+    fn resolved(&self, mut value: Value) -> Value {
+        while let Some(&Op::Select(condition, a, b)) = self.op(value) {
+            match self.known(condition) {
+                Some(holds) => value = if holds { a } else { b },
+                None => break,
             }
         }
+        value
     }
-    if selects.is_empty() {
-        return;
-    }
-    for &block in dominators.order() {
-        let Terminator::Branch(tested, yes, no) = function.block(block).end.clone() else {
-            continue;
-        };
-        for &(select, condition, a, b) in &selects {
-            let Some(holds) =
-                implied(tested, condition, op(function, tested), |value| op(function, value))
-            else {
-                continue;
-            };
-            let (on_yes, on_no) = if holds { (a, b) } else { (b, a) };
-            replace_below(function, &dominators, yes.target, select, on_yes);
-            replace_below(function, &dominators, no.target, select, on_no);
-        }
-    }
-}
 
-/// Whether `tested != 0` means that `condition` holds (`true`) or does not (`false`).
-fn implied(
-    tested: Value,
-    condition: Value,
-    test: Option<Op>,
-    op: impl Fn(Value) -> Option<Op>,
-) -> Option<bool> {
-    if tested == condition {
-        return Some(true);
-    }
-    match (test, op(condition)) {
-        (Some(Op::Compare(cond, x, y)), Some(Op::Compare(other, p, q)))
-            if (x, y) == (p, q) && cond == other.negated() =>
-        {
-            Some(false)
+    fn constant(&self, value: Value) -> Option<u64> {
+        match self.op(value) {
+            Some(Op::Const(constant)) => Some(*constant),
+            _ => None,
         }
-        (Some(Op::Compare(cond @ (Cond::Eq | Cond::Ne), x, zero)), _)
-            if x == condition && op(zero) == Some(Op::Const(0)) =>
-        {
-            Some(cond == Cond::Ne)
-        }
-        _ => None,
     }
-}
 
-/// Replaces a value in every block that only paths through `top` reach.
-fn replace_below(
-    function: &mut Function,
-    dominators: &Dominators,
-    top: Block,
-    old: Value,
-    new: Value,
-) {
-    if dominators.predecessors(top).len() != 1 {
-        return;
-    }
-    let replace = |value: &mut Value| {
-        if *value == old {
-            *value = new;
-        }
-    };
-    for &block in dominators.order() {
-        if !dominators.dominates(top, block) {
-            continue;
-        }
-        for inst in function.block(block).insts.clone() {
-            function.inst_mut(inst).op.for_each_operand_mut(replace);
-        }
-        function.block_mut(block).end.for_each_operand_mut(replace);
+    fn op(&self, value: Value) -> Option<&Op> {
+        let inst = self.definitions.get(value.0 as usize).copied().flatten()?;
+        Some(&self.function.inst(inst).op)
     }
 }

@@ -13,8 +13,10 @@ mod known;
 mod loads;
 mod maps;
 mod merge;
+mod narrow;
 mod params;
 mod replace;
+mod selects;
 mod stack;
 mod stores;
 
@@ -106,9 +108,17 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "stack-promote", summary: "stack bytes become SSA values", run: stack::promote },
     PARAMS,
     FOLD,
+    BLOCKS,
+    Pass {
+        name: "selects",
+        summary: "branches whose ways meet at once become selects",
+        run: selects::form,
+    },
+    BLOCKS,
+    FOLD,
     Pass {
         name: "known-branches",
-        summary: "behind a branch, values selected by its condition are known",
+        summary: "behind a branch, its condition and values selected by it are known",
         run: known::use_branches,
     },
     Pass {
@@ -122,6 +132,17 @@ pub const PASSES: &[Pass] = &[
         run: merge::merge_loads,
     },
     FOLD,
+    Pass {
+        name: "narrow",
+        summary: "arithmetic of which 32 bits matter is done in 32",
+        run: narrow::narrow,
+    },
+    FOLD,
+    Pass {
+        name: "rotate",
+        summary: "pairs of shifts become rotations",
+        run: narrow::find_rotations,
+    },
     DEAD,
     Pass {
         name: "merge-stores",

@@ -124,6 +124,8 @@ pub enum BinaryOp {
     Shl,
     LShr,
     AShr,
+    /// Rotates to the left; the count is taken modulo the width, as for shifts.
+    Rotl,
 }
 
 impl BinaryOp {
@@ -614,8 +616,8 @@ impl Terminator {
         }
     }
 
-    /// Calls `f` with each operand, jump arguments included.
-    pub fn for_each_operand(&self, mut f: impl FnMut(Value)) {
+    /// Calls `f` with each operand that is no argument of a jump.
+    pub fn for_each_own_operand(&self, mut f: impl FnMut(Value)) {
         match self {
             Terminator::Branch(value, _, _) | Terminator::Return(value) => f(*value),
             Terminator::TailCall { map, index, .. } => {
@@ -624,6 +626,11 @@ impl Terminator {
             }
             Terminator::Jump(_) | Terminator::Unreachable => {}
         }
+    }
+
+    /// Calls `f` with each operand, jump arguments included.
+    pub fn for_each_operand(&self, mut f: impl FnMut(Value)) {
+        self.for_each_own_operand(&mut f);
         for jump in self.jumps() {
             jump.args.iter().copied().for_each(&mut f);
         }

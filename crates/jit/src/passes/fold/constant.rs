@@ -22,6 +22,10 @@ pub(super) fn binary(op: BinaryOp, ty: Type, a: u64, b: u64) -> u64 {
         BinaryOp::Shl => a << shift,
         BinaryOp::LShr => a >> shift,
         BinaryOp::AShr => (sa >> shift) as u64,
+        BinaryOp::Rotl => match ty {
+            Type::I32 => (a as u32).rotate_left(shift).into(),
+            Type::I64 => a.rotate_left(shift),
+        },
     };
     value & ty.mask()
 }

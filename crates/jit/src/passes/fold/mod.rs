@@ -2,6 +2,7 @@
 //! forms of its operands, then merged with an equal one that dominates it.
 
 mod constant;
+mod pieces;
 mod rules;
 
 use std::collections::HashMap;

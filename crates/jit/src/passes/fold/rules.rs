@@ -1,7 +1,9 @@
 //! The simplifications, one function per kind of instruction.
 
 use super::{Folder, Simpler, constant};
-use crate::xir::{BinaryOp, Block, Cond, Inst, InstData, Op, Place, Type, UnaryOp, Value, Width};
+use crate::xir::{
+    BinaryOp, Block, Cond, CtxField, Inst, InstData, Op, Place, Type, UnaryOp, Value, Width,
+};
 
 /// How far back operands are looked through for known bits.
 const BITS_DEPTH_MAX: u32 = 6;
@@ -38,7 +40,7 @@ pub(super) fn simplify(
     }
 }
 
-struct Rewriter<'a, 'f> {
+pub(super) struct Rewriter<'a, 'f> {
     folder: &'a mut Folder<'f>,
     origin: u32,
     kept: &'a mut Vec<Inst>,
@@ -49,16 +51,20 @@ impl Rewriter<'_, '_> {
         self.folder.insert(self.origin, ty, op, self.kept)
     }
 
-    fn insert_const(&mut self, ty: Type, value: u64) -> Value {
+    pub(super) fn insert_const(&mut self, ty: Type, value: u64) -> Value {
         self.insert(ty, Op::Const(value & ty.mask()))
     }
 
-    fn ty(&self, value: Value) -> Type {
+    pub(super) fn ty(&self, value: Value) -> Type {
         self.folder.function.ty(value)
     }
 
-    fn op(&self, value: Value) -> Option<Op> {
+    pub(super) fn op(&self, value: Value) -> Option<Op> {
         self.folder.op(value).cloned()
+    }
+
+    pub(super) fn constant(&self, value: Value) -> Option<u64> {
+        self.folder.constant(value)
     }
 
     /// The 32-bit value that `value` extends with zeros.
@@ -126,9 +132,10 @@ impl Rewriter<'_, '_> {
                 .identity(op, a, c, ty)
                 .or_else(|| self.strength(op, a, c, ty))
                 .or_else(|| self.reassociate(op, a, c, ty))
-                .or_else(|| self.shift_pair(op, a, c, ty)),
+                .or_else(|| self.shift_pair(op, a, c, ty))
+                .or_else(|| self.shift_back(op, a, c, ty)),
             (_, None) if a == b => self.same_operands(op, a, ty),
-            _ => self.narrowed_zext(op, a, b, ty),
+            _ => self.same_source(op, a, b, ty).or_else(|| self.narrowed_zext(op, a, b, ty)),
         }
     }
 
@@ -263,6 +270,12 @@ impl Rewriter<'_, '_> {
                 let none = self.insert_const(Type::I32, 0);
                 Some(Simpler::Op(Op::Compare(cond, c, none)))
             }
+            (Some(Op::Select(c, null, address)), _)
+                if self.is_address(address) && self.folder.constant(null) == Some(0) =>
+            {
+                let none = self.insert_const(Type::I32, 0);
+                Some(Simpler::Op(Op::Compare(cond.negated(), c, none)))
+            }
             (Some(Op::Compare(..)), Cond::Ne) => Some(Simpler::Value(a)),
             (Some(Op::Compare(inner, x, y)), Cond::Eq) => {
                 Some(Simpler::Op(Op::Compare(inner.negated(), x, y)))
@@ -271,10 +284,10 @@ impl Rewriter<'_, '_> {
         }
     }
 
-    /// Whether a value is an address inside a map, hence not 0.
+    /// Whether a value is an address inside a map or packet, hence not 0.
     fn is_address(&self, value: Value) -> bool {
         match self.folder.op(value) {
-            Some(Op::MapValueAddr { .. }) => true,
+            Some(Op::MapValueAddr { .. } | Op::CtxLoad(CtxField::Data)) => true,
             Some(Op::Binary(BinaryOp::Add, base, _)) => self.is_address(*base),
             _ => false,
         }

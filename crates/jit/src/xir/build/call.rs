@@ -6,7 +6,7 @@ use towpath_bpf::verifier::MapFact;
 
 use super::super::ir::{Arg, Op, Terminator, Type, Value};
 use super::blocks::TAIL_CALL;
-use super::{BuildError, FunctionBuilder, param_count};
+use super::{BuildError, FunctionBuilder};
 
 /// `BPF_FUNC_map_lookup_elem`
 const MAP_LOOKUP_ELEM: u32 = 1;
@@ -42,12 +42,8 @@ impl FunctionBuilder<'_> {
     fn function_call(&mut self, insn: Insn) -> Result<Value, BuildError> {
         let target = (self.slot as i64 + 1 + i64::from(insn.imm)) as usize;
         let function = self.function_at(target)?;
-        let callee = &self.program.subprograms()[function as usize];
-        let flow = super::Flow::new(self.program, callee)?;
-        let live_in = flow.blocks.first().map_or(Default::default(), |block| block.live_in);
-        let args = (1..=param_count(self.program, callee, live_in) as u8)
-            .map(|reg| self.reg(reg))
-            .collect();
+        let count = self.params[function as usize] as u8;
+        let args = (1..=count).map(|reg| self.reg(reg)).collect();
         Ok(self.push(Type::I64, Op::Call { function, args }))
     }
 

@@ -10,6 +10,8 @@ mod blocks;
 mod call;
 mod memory;
 
+use std::collections::BTreeSet;
+
 use towpath_bpf::Insn;
 use towpath_bpf::btf::Kind;
 use towpath_bpf::insn::{
@@ -54,38 +56,47 @@ pub enum BuildError {
 ///
 /// [`BuildError`] when an instruction has no translation.
 pub fn build(program: &Verified) -> Result<Module, BuildError> {
+    let flows: Vec<Flow> = program
+        .subprograms()
+        .iter()
+        .map(|subprogram| Flow::new(program, subprogram))
+        .collect::<Result<_, _>>()?;
+    let params = param_counts(program, &flows);
     let functions = program
         .subprograms()
         .iter()
-        .map(|subprogram| FunctionBuilder::new(program, subprogram)?.run())
+        .zip(flows)
+        .map(|(subprogram, flow)| FunctionBuilder::new(program, subprogram, flow, &params).run())
         .collect::<Result<_, _>>()?;
     Ok(Module { functions })
 }
 
-/// Parameters a function takes: the entry its context, callbacks whatever the caller has (five),
+/// Parameters each function takes: the entry its context, callbacks whatever the caller has (five),
 /// others the registers they read.
-fn param_count(program: &Verified, subprogram: &SubprogramFacts, live_in: RegSet) -> usize {
-    if subprogram.kind == SubprogramKind::Entry {
-        1
-    } else if is_callback(program, subprogram.start) {
-        5
-    } else {
-        (1..=5).rev().find(|&reg| live_in.contains(reg)).unwrap_or(0).into()
-    }
-}
-
-/// Whether some instruction takes the function's address.
-fn is_callback(program: &Verified, start: usize) -> bool {
-    let insns = program.linked().insns.iter().enumerate();
-    insns.into_iter().any(|(slot, insn)| {
-        insn.is_func_ref() && slot as i64 + 1 + i64::from(insn.imm) == start as i64
-    })
+fn param_counts(program: &Verified, flows: &[Flow]) -> Vec<usize> {
+    let insns = program.linked().insns.iter().zip(1i64..);
+    let references = insns.filter(|(insn, _)| insn.is_func_ref());
+    let callbacks: BTreeSet<i64> =
+        references.map(|(insn, next)| next + i64::from(insn.imm)).collect();
+    let count = |(subprogram, flow): (&SubprogramFacts, &Flow)| {
+        if subprogram.kind == SubprogramKind::Entry {
+            1
+        } else if callbacks.contains(&(subprogram.start as i64)) {
+            5
+        } else {
+            let live_in = flow.blocks.first().map_or(RegSet::default(), |block| block.live_in);
+            (1..=5).rev().find(|&reg| live_in.contains(reg)).unwrap_or(0).into()
+        }
+    };
+    program.subprograms().iter().zip(flows).map(count).collect()
 }
 
 struct FunctionBuilder<'a> {
     program: &'a Verified,
     subprogram: &'a SubprogramFacts,
     flow: Flow,
+    /// Of each function of the program.
+    params: &'a [usize],
     function: Function,
     /// Values of the registers at this point of the running block; r10 is materialised on use.
     regs: [Option<Value>; REG_COUNT],
@@ -95,14 +106,19 @@ struct FunctionBuilder<'a> {
 }
 
 impl<'a> FunctionBuilder<'a> {
-    fn new(program: &'a Verified, subprogram: &'a SubprogramFacts) -> Result<Self, BuildError> {
+    fn new(
+        program: &'a Verified,
+        subprogram: &'a SubprogramFacts,
+        flow: Flow,
+        params: &'a [usize],
+    ) -> Self {
         let name = program.linked().functions.iter().find(|f| f.start as usize == subprogram.start);
         let name = name.map_or_else(|| format!("at_{}", subprogram.start), |f| f.name.clone());
-        let flow = Flow::new(program, subprogram)?;
-        Ok(FunctionBuilder {
+        FunctionBuilder {
             program,
             subprogram,
             flow,
+            params,
             function: Function {
                 start: subprogram.start as u32,
                 stack_bytes: subprogram.stack_bytes,
@@ -111,13 +127,13 @@ impl<'a> FunctionBuilder<'a> {
             regs: [None; REG_COUNT],
             block: Function::ENTRY,
             slot: subprogram.start,
-        })
+        }
     }
 
     fn run(mut self) -> Result<Function, BuildError> {
         let entry = self.function.add_block();
-        let live_in = self.flow.blocks.first().map_or(RegSet::default(), |block| block.live_in);
-        for reg in 1..=param_count(self.program, self.subprogram, live_in) {
+        let index = self.function_at(self.subprogram.start)?;
+        for reg in 1..=self.params[index as usize] {
             let value = self.function.add_param(entry, Type::I64);
             self.regs[reg] = Some(value);
         }

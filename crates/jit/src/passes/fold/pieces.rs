@@ -1,0 +1,66 @@
+//! A value cut into pieces and put together again is the value: what stack cells that are finer
+//! than the accesses leave behind.
+
+use super::Simpler;
+use super::rules::Rewriter;
+use crate::xir::{BinaryOp, Op, Type, UnaryOp, Value};
+
+impl Rewriter<'_, '_> {
+    /// `x >> c << c` and `(x >> c & mask) << c` clear bits of `x`.
+    pub(super) fn shift_back(
+        &mut self,
+        op: BinaryOp,
+        a: Value,
+        c: u64,
+        ty: Type,
+    ) -> Option<Simpler> {
+        if op != BinaryOp::Shl || c == 0 || c >= u64::from(ty.bits()) {
+            return None;
+        }
+        let (inner, mask) = match self.op(a)? {
+            Op::Binary(BinaryOp::And, inner, mask) => (inner, self.constant(mask)?),
+            _ => (a, ty.mask()),
+        };
+        let Op::Binary(BinaryOp::LShr, x, count) = self.op(inner)? else { return None };
+        if self.constant(count)? != c {
+            return None;
+        }
+        let mask = self.insert_const(ty, mask << c);
+        Some(Simpler::Op(Op::Binary(BinaryOp::And, x, mask)))
+    }
+
+    /// `x & m | x & n` is `x & (m | n)`.
+    pub(super) fn same_source(
+        &mut self,
+        op: BinaryOp,
+        a: Value,
+        b: Value,
+        ty: Type,
+    ) -> Option<Simpler> {
+        if op != BinaryOp::Or {
+            return None;
+        }
+        let (x, m) = self.masked(a);
+        let (y, n) = self.masked(b);
+        if x != y || (m == ty.mask() && n == ty.mask()) {
+            return None;
+        }
+        let mask = self.insert_const(ty, m | n);
+        Some(Simpler::Op(Op::Binary(BinaryOp::And, x, mask)))
+    }
+
+    /// A value as another one with some bits cleared.
+    fn masked(&self, value: Value) -> (Value, u64) {
+        let all = (value, self.ty(value).mask());
+        match self.op(value) {
+            Some(Op::Binary(BinaryOp::And, x, mask)) => {
+                self.constant(mask).map_or(all, |mask| (x, mask))
+            }
+            Some(Op::Unary(UnaryOp::Zext, low)) => match self.op(low) {
+                Some(Op::Unary(UnaryOp::Trunc, x)) => (x, u64::from(u32::MAX)),
+                _ => all,
+            },
+            _ => all,
+        }
+    }
+}
