@@ -302,6 +302,31 @@ fn bench_gives_a_ratio_for_each_program_and_engine() {
 }
 
 #[test]
+fn prog_run_says_which_tier_ran_and_why() {
+    let bench = Bench::new("tiers");
+    bench.file("data", frame(2));
+    let arguments = [&["--json", "prog", "run"], &PROGRAM[..], &["--data-in", "data"]].concat();
+    let run = |exec: &str, library: Option<&str>| -> Value {
+        let mut command = bench.command(&[&arguments[..], &["--exec", exec]].concat());
+        command.env("XDG_CACHE_HOME", bench.path("cache"));
+        if let Some(library) = library {
+            command.env("TOWPATH_LIBLLVM", library);
+        }
+        serde_json::from_slice(&command.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!([&run("interp", None)["tier"], &run("jit", None)["tier"]], ["interp", "jit"]);
+    let without = run("llvm", Some("/nowhere/libLLVM.so"));
+    assert_eq!(without["tier"], "jit", "{without}");
+    let why = without["fallback"].as_str().unwrap();
+    assert!(why.contains("/nowhere/libLLVM.so") || why.contains("cargo feature"), "{why}");
+    let with = run("llvm", None);
+    assert_eq!(with["retval"], without["retval"]);
+    assert!(with["tier"] == "llvm" || with["fallback"].is_string(), "{with}");
+    let again = run("llvm", None);
+    assert_eq!([&again["tier"], &again["retval"]], [&with["tier"], &with["retval"]]);
+}
+
+#[test]
 fn errors_are_json_when_json_was_asked_for() {
     let bench = Bench::new("json_errors");
     let ended = bench.run(&["inspect", "missing.o", "--json"]);
@@ -315,7 +340,7 @@ fn errors_are_json_when_json_was_asked_for() {
 fn usage_errors_say_what_there_is() {
     let bench = Bench::new("usage");
     let message = bench.refusal(2, &run_args(&["--exec", "turbo"]));
-    assert!(message.contains("[possible values: interp, jit]"), "{message}");
+    assert!(message.contains("[possible values: interp, jit, llvm]"), "{message}");
     let message = bench.refusal(2, &run_args(&["--dump-maps=count"]));
     assert!(message.contains("did you mean \"counts\"?"), "{message}");
     bench.file("in.pcap", "no capture");

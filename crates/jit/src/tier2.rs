@@ -153,10 +153,17 @@ struct Queue {
     /// Number of the thread that works; earlier ones are lost and end when they come back.
     thread: usize,
     has_thread: bool,
+    /// Threads that were given up and have not come back.
+    lost: usize,
 }
 
-static QUEUE: Mutex<Queue> =
-    Mutex::new(Queue { tasks: VecDeque::new(), running: None, thread: 0, has_thread: false });
+static QUEUE: Mutex<Queue> = Mutex::new(Queue {
+    tasks: VecDeque::new(),
+    running: None,
+    thread: 0,
+    has_thread: false,
+    lost: 0,
+});
 static TASK_ADDED: Condvar = Condvar::new();
 
 /// Has a task done in the background.
@@ -174,6 +181,7 @@ impl Queue {
         let is_lost = self.running.as_ref().is_some_and(|running| running.failure().is_some());
         if is_lost {
             self.thread += 1;
+            self.lost += 1;
             self.running = None;
             self.has_thread = false;
         }
@@ -190,8 +198,8 @@ impl Queue {
         if let Some(reason) = llvm::fatal() {
             return Err(CompileError::Llvm(reason.into()));
         }
-        if self.thread > LOST_MAX {
-            return Err(CompileError::Llvm("too many compilations never ended".into()));
+        if self.lost > LOST_MAX {
+            return Err(CompileError::Llvm("too many compilations do not end".into()));
         }
         let number = self.thread;
         let builder = std::thread::Builder::new().name("towpath-llvm".into());
@@ -209,6 +217,7 @@ fn work(number: usize) {
     loop {
         let mut queue = lock(&QUEUE);
         if queue.thread != number {
+            queue.lost -= 1;
             return;
         }
         queue.running = None;

@@ -8,6 +8,8 @@ mod direct_unsafe;
 mod live_unsafe;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tier_tests;
 
 use std::sync::Arc;
 use std::time::Duration;
