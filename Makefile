@@ -37,8 +37,13 @@ parity: ## compare with the running kernel (root): tables, objects, packets, ran
 	@scripts/install-deps.sh parity
 	@$(CARGO) build --release --quiet -p towpath-tests --features llvm
 	@$(TARGET)/release/parity tables
-	@$(TARGET)/release/parity objects
-	@$(TARGET)/release/parity random --programs 125000
+	@$(TARGET)/release/parity isa --exec jit,llvm
+	@$(TARGET)/release/parity objects --exec interp,jit,llvm
+	@$(TARGET)/release/parity random --programs 125000 --exec jit
+	@$(TARGET)/release/parity random --programs 100000 --exec jit --against interp --scramble
+	@$(TARGET)/release/parity random --programs 20000 --exec jit --against interp --checked
+	@$(TARGET)/release/parity passes --programs 10000 --exec jit --against interp
+	@$(TARGET)/release/parity random --programs 10000 --exec llvm --against interp
 	@$(TARGET)/release/parity speed
 
 release: ## build the `towpath` binary

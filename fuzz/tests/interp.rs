@@ -1,14 +1,15 @@
 //! Whatever the instructions, the interpreter ends with a value or a fault; and a program that the
-//! verifier accepts ends without a fault.
+//! verifier accepts ends without a fault, and compiled it does the same.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_bpf::Linked;
 use towpath_bpf::btf::Btf;
 use towpath_bpf::insn::Insn;
 use towpath_bpf::interp::{Limits, run_conformance};
 use towpath_bpf::program::AttachType;
-use towpath_xdp::{Frame, LoadOptions, Program};
+use towpath_xdp::{Exec, Frame, LoadOptions, Program, Trust, Worker};
 
 /// Five fields that become an instruction; codes are picked so that most are defined.
 type Raw = (u8, u8, u8, i8, i32);
@@ -29,12 +30,42 @@ fn accepted_programs_stay_inside() {
         let Ok(program) = Program::from_linked(linked(raw, &kernel), &options) else { return };
         let mut bytes = packet.clone();
         bytes.resize(packet.len().clamp(14, 9000), 0);
+        // The same stack and buffers for all: a program may look at addresses.
         let mut frame = Frame::new(&bytes).expect("the length is clamped");
-        if let Err(fault) = program.run(&mut program.worker(0), &mut frame) {
-            panic!("accepted, but: {fault}");
+        let mut worker = program.worker(0);
+        let interpreted = outcome(&program, &mut worker, &mut frame, &bytes);
+        for (exec, trust) in WAYS {
+            let mut options = LoadOptions { exec, ..options.clone() };
+            options.jit.trust = trust;
+            options.jit.passes.check = true;
+            let verified = program.verified().expect("it was verified");
+            let compiled = Program::from_verified(verified.as_ref().clone(), &options);
+            let compiled = compiled.expect("it was loaded before");
+            compiled.wait_for_tier2(Duration::from_secs(60));
+            let found = outcome(&compiled, &mut worker, &mut frame, &bytes);
+            assert_eq!(found, interpreted, "{exec:?}, {trust:?}");
         }
     });
 }
+
+/// What a run returns, and the packet it leaves.
+fn outcome(
+    program: &Program,
+    worker: &mut Worker,
+    frame: &mut Frame,
+    packet: &[u8],
+) -> (u32, Vec<u8>) {
+    frame.refill(packet, 0).expect("as before");
+    worker.fill_stack(0);
+    match program.run(worker, frame) {
+        Ok(verdict) => (verdict.returned, frame.to_vec()),
+        Err(fault) => panic!("accepted, but: {fault}"),
+    }
+}
+
+/// Everything that compiles; LLVM only where the machine has it, and then as long as it takes.
+const WAYS: [(Exec, Trust); 3] =
+    [(Exec::Jit, Trust::Verified), (Exec::Jit, Trust::Guest), (Exec::Llvm, Trust::Verified)];
 
 fn linked(raw: &[Raw], kernel: &Arc<Btf>) -> Linked {
     let mut insns = prelude();

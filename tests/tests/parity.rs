@@ -76,6 +76,16 @@ fn random_programs_with_passes_left_out() {
     assert!(report.passed(), "{report}");
 }
 
+/// The kernel has its turn where it can be had.
+#[test]
+fn instruction_set() {
+    let report = match Kernel::open() {
+        Ok(kernel) => compare::isa(Some(&kernel), &ways(), false),
+        Err(_) => compare::isa(None, &ways(), true),
+    };
+    assert!(report.passed(), "{report}");
+}
+
 /// Everything that executes programs.
 fn ways() -> Vec<Way> {
     ["interp", "jit"].iter().filter_map(|name| Way::named(name).ok()).collect()

@@ -6,11 +6,12 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_bpf::{Env, Object};
 use towpath_maps::Value;
 use towpath_xdp::host::Host;
-use towpath_xdp::{Frame, LoadOptions, Program, Select};
+use towpath_xdp::{Exec, Frame, LoadOptions, Program, Select};
 
 const OBJECT: &[u8] = include_bytes!("../../../tests/data/kernel-oracle/xdp_helpers.bpf.o");
 const EXPECTED: &str = include_str!("../../../tests/data/kernel-oracle/expected-6.18.txt");
@@ -19,9 +20,27 @@ const OUT_BYTES: usize = 70_000;
 
 #[test]
 fn recorded_answers_are_reproduced() {
+    reproduce(Exec::Interp);
+}
+
+#[test]
+fn recorded_answers_are_reproduced_by_tier_1() {
+    reproduce(Exec::Jit);
+}
+
+#[cfg(feature = "llvm")]
+#[test]
+fn recorded_answers_are_reproduced_by_tier_2() {
+    reproduce(Exec::Llvm);
+}
+
+fn reproduce(exec: Exec) {
     let object = Object::open(OBJECT, "xdp_helpers.bpf.o").unwrap();
-    let options = LoadOptions { host: Arc::new(Host::with_loopback()), ..LoadOptions::default() };
+    let host = Arc::new(Host::with_loopback());
+    let options = LoadOptions { host, exec, ..LoadOptions::default() };
     let program = Program::load(&object, Select::Name("prog"), &Env::builtin(), &options).unwrap();
+    program.wait_for_tier2(Duration::from_secs(120));
+    assert_eq!(program.exec(), exec, "{:?}", program.exec_status());
     let (mut wrong, mut count) = (Vec::new(), 0);
     for line in EXPECTED.lines().filter(|line| !line.starts_with('#')) {
         let (case, expected) = line.split_once("-> ").unwrap();

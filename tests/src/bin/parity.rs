@@ -76,6 +76,12 @@ enum What {
         #[arg(long)]
         unverified: bool,
     },
+    /// The instruction set: each instruction in each form.
+    Isa {
+        /// What the reference is; the interpreter needs no root.
+        #[arg(long, value_enum, default_value_t = Against::Kernel)]
+        against: Against,
+    },
     /// Random programs, compiled with each pass left out in turn.
     Passes {
         /// How many, and on what.
@@ -126,6 +132,7 @@ fn main() -> ExitCode {
         {
             Ok(random(None, &args))
         }
+        What::Isa { against: Against::Interp } => Ok(compare::isa(None, &args.exec, true)),
         _ => match Kernel::open() {
             Ok(kernel) => with_kernel(&kernel, &args),
             Err(why) => Err(why.to_string()),
@@ -165,6 +172,7 @@ fn with_kernel(kernel: &Kernel, args: &Args) -> Result<Report, String> {
             let budget = MutantBudget { objects, seed, mutants, failures_max };
             Ok(compare::mutants(kernel, &budget))
         }
+        What::Isa { .. } => Ok(compare::isa(Some(kernel), &args.exec, true)),
         What::Random { .. } | What::Passes { .. } => Ok(random(Some(kernel), args)),
     }
 }

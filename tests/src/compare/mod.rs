@@ -1,6 +1,7 @@
 //! The comparisons, one module each, and the report they share.
 
 mod blame;
+mod isa;
 mod mutants;
 mod objects;
 mod random;
@@ -9,6 +10,7 @@ mod speed;
 mod tables;
 
 pub use blame::Blame;
+pub use isa::isa;
 pub use mutants::{MutantBudget, mutants};
 pub use objects::{ObjectBudget, objects};
 pub use random::{Budget, passes, random};

@@ -46,6 +46,12 @@ impl Trace {
         Trace { outcomes, maps }
     }
 
+    /// A packet as the program left it, metadata in front; `None` when it was not run, or failed.
+    pub fn bytes(&self, packet: usize) -> Option<&[u8]> {
+        let outcome = self.outcomes.get(packet)?.as_ref()?.as_ref().ok()?;
+        Some(&outcome.data)
+    }
+
     /// Whether no packet was run.
     pub fn is_empty(&self) -> bool {
         self.outcomes.iter().all(Option::is_none)

@@ -11,6 +11,7 @@ mod fragments;
 mod generate;
 mod helpers;
 mod idioms;
+pub mod isa;
 mod memory;
 pub mod mutate;
 mod state;
