@@ -165,7 +165,7 @@ impl Program {
     ) -> Result<Program, CompileError> {
         let layout = clif::load(&clif::compile(module, environment)?, options.code_bytes_max)?;
         perf_map::note("jit", module, layout.code(), layout.offsets());
-        let context = passes::Context { program: verified, maps: environment.maps };
+        let context = context(verified, environment, options);
         // Looking ahead reads packets without checks.
         let no_look = options.trust == Trust::Guest;
         let ahead = match no_look || options.passes.without.contains(passes::LOOK_AHEAD) {
@@ -283,7 +283,7 @@ pub fn optimized(
     if insts > XIR_INSTS_MAX {
         return Err(CompileError::TooLong { insts, max: XIR_INSTS_MAX });
     }
-    let context = passes::Context { program: verified, maps: environment.maps };
+    let context = context(verified, environment, options);
     passes::run(&mut module, context, &options.passes);
     if options.trust == Trust::Guest {
         passes::guard(&mut module, context, options.budget.unwrap_or(crate::trust::GUEST_BUDGET));
@@ -316,4 +316,12 @@ pub fn llvm_text(
     form: LlvmForm,
 ) -> Result<String, CompileError> {
     llvm::text(&optimized(verified, environment, options)?, environment, form)
+}
+
+fn context<'a>(
+    verified: &'a Verified,
+    environment: &Environment<'a>,
+    options: &Options,
+) -> passes::Context<'a> {
+    passes::Context { program: verified, maps: environment.maps, trust: options.trust }
 }

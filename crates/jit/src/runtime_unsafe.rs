@@ -5,11 +5,11 @@
 
 #![expect(unsafe_code, reason = "is called with raw addresses from machine code")]
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use towpath_bpf::Errno;
 use towpath_maps::fields::{spin_lock, spin_unlock};
-use towpath_maps::{HashView, Map};
+use towpath_maps::{HashView, KEY_WORDS_MAX, Map};
 
 use crate::machine_unsafe::Callees;
 use crate::xir::{RuntimeFunction, Stage};
@@ -26,6 +26,12 @@ impl RuntimeFunction {
             RuntimeFunction::MapPush => map_push as *const (),
             RuntimeFunction::MapPop => map_pop as *const (),
             RuntimeFunction::MapPeek => map_peek as *const (),
+            RuntimeFunction::ArrayLookup => array_lookup as *const (),
+            RuntimeFunction::HandleLookup { words } => handle_lookup(words),
+            RuntimeFunction::InnerHashLookup { words, marks: false } => {
+                inner_lookup::<false>(words)
+            }
+            RuntimeFunction::InnerHashLookup { words, marks: true } => inner_lookup::<true>(words),
             RuntimeFunction::CsumDiff => direct.csum_diff as *const (),
             RuntimeFunction::Ktime => direct.ktime as *const (),
             RuntimeFunction::Random => direct.random as *const (),
@@ -292,4 +298,66 @@ unsafe extern "C" fn hash_ahead_5<const ELEMENT: bool>(
 ) -> u64 {
     // SAFETY: called by compiled code.
     unsafe { view(table) }.look_ahead::<5, ELEMENT>([a, b, c, d, e])
+}
+
+unsafe extern "C" fn array_lookup(map_address: u64, index: u64, worker: u64) -> u64 {
+    // SAFETY: called by compiled code with what the verifier proved.
+    let map = unsafe { map(map_address) };
+    map.array_value(worker as usize, index as u32).map_or(0, |value| value.as_ptr() as u64)
+}
+
+/// The inner map at the address of a value; 0 when there is none.
+///
+/// # Safety
+///
+/// The address is 0 or that of a value of a hash table of maps, which is one word.
+#[inline(always)]
+unsafe fn handle(value: u64) -> u64 {
+    if value == 0 {
+        return 0;
+    }
+    // SAFETY: the caller's promise; tables access their values atomically.
+    unsafe { AtomicU64::from_ptr(value as *mut u64) }.load(Ordering::Acquire)
+}
+
+/// Lookups by key words in the view that a first argument leads to, one for each number of words.
+macro_rules! lookups {
+    ($($words:literal: $of_maps:ident, $inner:ident ($($word:ident),*);)*) => {
+        $(
+            unsafe extern "C" fn $of_maps(table: u64, $($word: u64),*) -> u64 {
+                // SAFETY: called by compiled code, with the view of a table of maps.
+                unsafe { handle(view(table).lookup::<$words, false>([$($word),*])) }
+            }
+
+            unsafe extern "C" fn $inner<const MARKS: bool>(table: u64, $($word: u64),*) -> u64 {
+                // SAFETY: called by compiled code with what the verifier proved.
+                let view = unsafe { map(table) }.hash_view();
+                view.map_or(0, |view| view.lookup::<$words, MARKS>([$($word),*]))
+            }
+        )*
+
+        /// The lookup of an inner map by a key of so many words.
+        fn handle_lookup(words: u8) -> *const () {
+            match words {
+                $($words => $of_maps as *const (),)*
+                _ => unreachable!("keys have {KEY_WORDS_MAX} words at most"),
+            }
+        }
+
+        /// The lookup in an inner map by a key of so many words.
+        fn inner_lookup<const MARKS: bool>(words: u8) -> *const () {
+            match words {
+                $($words => $inner::<MARKS> as *const (),)*
+                _ => unreachable!("keys have {KEY_WORDS_MAX} words at most"),
+            }
+        }
+    };
+}
+
+lookups! {
+    1: handle_lookup_1, inner_lookup_1 (a);
+    2: handle_lookup_2, inner_lookup_2 (a, b);
+    3: handle_lookup_3, inner_lookup_3 (a, b, c);
+    4: handle_lookup_4, inner_lookup_4 (a, b, c, d);
+    5: handle_lookup_5, inner_lookup_5 (a, b, c, d, e);
 }

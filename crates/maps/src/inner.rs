@@ -17,6 +17,8 @@ use crate::check::same_shape;
 use crate::fields::Fields;
 use crate::flags::BPF_ANY;
 use crate::hash::HashTable;
+#[cfg(not(loom))]
+use crate::hash::view_unsafe::HashView;
 use crate::layout::Layout;
 use crate::map::Map;
 use crate::memory::Region;
@@ -80,6 +82,15 @@ impl MapOfMaps {
         }
     }
 
+    /// The table that a HASH_OF_MAPS has its handles in, for look-ups by words.
+    #[cfg(not(loom))]
+    pub(crate) fn hash_view(&self) -> Option<&HashView> {
+        match &self.slots {
+            Slots::Array { .. } => None,
+            Slots::Hash(table) => table.view(),
+        }
+    }
+
     /// Puts a map into a slot. `EINVAL` when it isn't shaped like the template.
     pub(crate) fn insert(&self, key: &[u8], map: &Arc<Map>, flags: u64) -> Result<(), Errno> {
         if !same_shape(&self.template, map.def()) {
@@ -87,10 +98,11 @@ impl MapOfMaps {
         }
         let _alone = self.lock();
         let old = self.slots.handle(key);
-        self.slots.store(key, map.handle(), flags)?;
+        // A program that finds the handle brings it back: it has to be known by then.
         self.enter(map);
-        self.leave(old);
-        Ok(())
+        let stored = self.slots.store(key, map.handle(), flags);
+        self.leave(if stored.is_ok() { old } else { map.handle() });
+        stored
     }
 
     /// The map in a slot.
@@ -149,11 +161,7 @@ impl Slots {
     fn handle(&self, key: &[u8]) -> u64 {
         match self {
             Slots::Array { .. } => self.slot(key).map_or(0, |slot| slot.load(Ordering::Acquire)),
-            Slots::Hash(table) => {
-                let value = table.read(key, false).ok();
-                let word = value.as_ref().and_then(|value| value.bytes().first_chunk());
-                word.map_or(0, |word| u64::from_ne_bytes(*word))
-            }
+            Slots::Hash(table) => table.word(key).unwrap_or(0),
         }
     }
 
@@ -187,12 +195,8 @@ impl Slots {
 impl Store for MapOfMaps {
     /// The inner map's handle, as a program sees it.
     fn lookup(&self, _worker: usize, key: &[u8]) -> Option<NonNull<u8>> {
-        // A handle read from a slot is a live map's until the reader is quiescent: whoever takes it
-        // out keeps the map that long.
-        let handle = match &self.slots {
-            Slots::Array { .. } => self.slots.handle(key),
-            Slots::Hash(table) => table.word(key),
-        };
+        // What is in a slot now is held at least until this worker is quiescent.
+        let handle = self.slots.handle(key);
         NonNull::new(std::ptr::with_exposed_provenance_mut(handle as usize))
     }
 

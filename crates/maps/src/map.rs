@@ -323,7 +323,17 @@ impl Map {
         }
     }
 
-    /// For look-ups by words in a HASH, LRU_HASH or per-CPU one; `None` when its keys have more
+    /// The value at an index of an ARRAY or PERCPU_ARRAY; `None` also for other kinds.
+    #[inline]
+    pub fn array_value(&self, worker: usize, index: u32) -> Option<NonNull<u8>> {
+        match &self.storage {
+            Storage::Array(array) => array.value(worker, index),
+            _ => None,
+        }
+    }
+
+    /// For look-ups by words in a HASH, LRU_HASH or per-CPU one, or in the handles of a
+    /// HASH_OF_MAPS; `None` when its keys have more
     /// than [`KEY_WORDS_MAX`](crate::KEY_WORDS_MAX) words, or are hashed as the kernel does
     /// (`BPF_F_ZERO_SEED`).
     #[cfg(not(loom))]
@@ -331,6 +341,7 @@ impl Map {
         let fits = self.def.key_size as usize <= KEY_WORDS_MAX * 8;
         match &self.storage {
             Storage::Hash(table) if fits => table.view(),
+            Storage::Inner(maps) if fits => maps.hash_view(),
             _ => None,
         }
     }

@@ -203,9 +203,7 @@ impl DevmapHash {
     }
 
     pub(crate) fn target(&self, key: u32) -> Option<Target> {
-        let value = self.table.read(&key.to_ne_bytes(), false).ok()?;
-        let word = value.bytes().first_chunk().map(|word| u64::from_ne_bytes(*word))?;
-        Some(Target::from_word(word))
+        self.table.word(&key.to_ne_bytes()).map(Target::from_word)
     }
 
     pub(crate) fn targets(&self) -> Vec<(u32, Target)> {

@@ -68,8 +68,16 @@ impl Symbol {
     /// What LLVM is told about a call of it: a group of [`ATTRIBUTES`].
     pub(super) fn attributes(self) -> usize {
         match self {
-            Symbol::Runtime(RuntimeFunction::HashLookup { marks: false, .. }) => 2,
-            Symbol::Runtime(RuntimeFunction::HashLookup { marks: true, .. }) => 3,
+            Symbol::Runtime(
+                RuntimeFunction::HashLookup { marks: false, .. }
+                | RuntimeFunction::InnerHashLookup { marks: false, .. }
+                | RuntimeFunction::HandleLookup { .. }
+                | RuntimeFunction::ArrayLookup,
+            ) => 2,
+            Symbol::Runtime(
+                RuntimeFunction::HashLookup { marks: true, .. }
+                | RuntimeFunction::InnerHashLookup { marks: true, .. },
+            ) => 3,
             Symbol::Runtime(
                 RuntimeFunction::MapLookup
                 | RuntimeFunction::MapLookupPercpu

@@ -48,6 +48,11 @@ pub(super) struct Emitter<'a> {
 }
 
 impl Emitter<'_> {
+    /// BPF instruction that is being rewritten.
+    pub(super) fn origin(&self) -> u32 {
+        self.origin
+    }
+
     /// What defined a value when the rewriting began.
     pub(super) fn definition(&self, value: Value) -> Option<&Op> {
         let inst = self.definitions.get(value.0 as usize).copied().flatten()?;

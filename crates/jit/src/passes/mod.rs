@@ -26,6 +26,7 @@ use std::sync::Arc;
 use towpath_bpf::verifier::Verified;
 use towpath_maps::Map;
 
+use crate::trust::Trust;
 use crate::xir::{Dominators, Function, Inst, Module};
 
 pub(crate) use ahead::slice;
@@ -37,6 +38,8 @@ pub struct Context<'a> {
     pub program: &'a Verified,
     /// The program's maps: where they are and how they are laid out.
     pub maps: &'a [Arc<Map>],
+    /// How far the verifier is trusted.
+    pub trust: Trust,
 }
 
 /// One pass: its name and what it does to a function.

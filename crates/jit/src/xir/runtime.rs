@@ -23,6 +23,20 @@ pub enum RuntimeFunction {
     MapPop,
     /// `(map, value address)`: `bpf_map_peek_elem`.
     MapPeek,
+    /// `(map, index, worker)`: the address of a value in an array or 0.
+    ArrayLookup,
+    /// `(view, words of the key)`: the inner map in a hash table of them or 0.
+    HandleLookup {
+        /// Words of a key.
+        words: u8,
+    },
+    /// `(map, words of the key)`: as `HashLookup`, for a map that is not known when code is made.
+    InnerHashLookup {
+        /// Words of a key.
+        words: u8,
+        /// The element counts as used (LRU kinds).
+        marks: bool,
+    },
     /// `(from, from_size, to, to_size, seed)`: `bpf_csum_diff`.
     CsumDiff,
     /// `()`: `bpf_ktime_get_ns`.
@@ -125,7 +139,10 @@ impl RuntimeFunction {
         match self {
             // Lookups mark elements of LRU maps as used.
             F::MapLookup | F::MapLookupPercpu => Effects { removable: false, ..reading },
-            F::HashLookup { words: _, marks } => Effects { removable: !marks, ..acting },
+            F::ArrayLookup | F::HandleLookup { .. } => Effects { removable: true, ..acting },
+            F::HashLookup { words: _, marks } | F::InnerHashLookup { words: _, marks } => {
+                Effects { removable: !marks, ..acting }
+            }
             F::HashAhead { .. } => acting,
             // Per-CPU values are written in place; what values owned is given up in place.
             F::MapUpdate | F::MapDelete => {
@@ -171,7 +188,10 @@ impl RuntimeFunction {
             | F::LoadBytes
             | F::StoreBytes
             | F::HashLookup { .. }
+            | F::HandleLookup { .. }
             | F::HashAhead { .. } => return None,
+            // Never made of what is not trusted.
+            F::ArrayLookup | F::InnerHashLookup { .. } => return None,
         })
     }
 
@@ -185,6 +205,11 @@ impl RuntimeFunction {
             RuntimeFunction::MapPush => "map_push",
             RuntimeFunction::MapPop => "map_pop",
             RuntimeFunction::MapPeek => "map_peek",
+            RuntimeFunction::ArrayLookup => "array_lookup",
+            RuntimeFunction::HandleLookup { words } => return format!("handle_lookup_{words}"),
+            RuntimeFunction::InnerHashLookup { words, marks } => {
+                return format!("inner_{}_lookup_{words}", if marks { "lru" } else { "hash" });
+            }
             RuntimeFunction::CsumDiff => "csum_diff",
             RuntimeFunction::Ktime => "ktime",
             RuntimeFunction::Random => "random",
@@ -227,6 +252,8 @@ impl RuntimeFunction {
             F::MapLookup | F::MapLookupPercpu | F::MapDelete | F::MapPush => 3,
             F::RedirectMap | F::LoadBytes | F::StoreBytes => 3,
             F::MapUpdate | F::CsumDiff => 5,
+            F::ArrayLookup => 3,
+            F::HandleLookup { words } | F::InnerHashLookup { words, .. } => words as usize + 1,
             F::HashLookup { words, .. } | F::HashAhead { words, .. } => words as usize + 1,
         }
     }

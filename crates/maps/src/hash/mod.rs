@@ -167,17 +167,13 @@ impl HashTable {
         Some(region.at(offset))
     }
 
-    /// The first 8 bytes of a key's value, 0 when it is not there. For maps of maps.
-    pub(crate) fn word(&self, key: &[u8]) -> u64 {
+    /// The first word of a key's value, whole; not for per-CPU kinds.
+    pub(crate) fn word(&self, key: &[u8]) -> Option<u64> {
         let hash = self.hash(key);
         self.table.pool.unless_reused(|| {
             let element = self.table.find(hash, key);
-            let at = || self.table.value_offset(element);
-            if element == NIL {
-                0
-            } else {
-                self.table.pool.region.word(at()).load(Ordering::Acquire)
-            }
+            let offset = self.table.value_offset(element);
+            (element != NIL).then(|| self.table.pool.region.word(offset).load(Ordering::Acquire))
         })
     }
 

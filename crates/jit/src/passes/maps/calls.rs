@@ -3,12 +3,15 @@
 //! A map in a register is the address of that map, whichever it is: the verifier proved that it is
 //! one, of a kind that has the operation, and that key and value are accessible.
 
+use towpath_bpf::MapDef;
 use towpath_bpf::proto::id;
+use towpath_bpf::verifier::MapFact;
 
 use super::{Emitter, call};
+use crate::trust::Trust;
 use crate::xir::{Arg, Op, RuntimeFunction};
 
-impl Emitter<'_> {
+impl<'a> Emitter<'a> {
     /// What a helper call becomes, if it is one on a map.
     pub(super) fn map_helper(&mut self, helper: u32, args: &[Arg]) -> Option<Op> {
         let function = match helper {
@@ -21,10 +24,31 @@ impl Emitter<'_> {
             id::MAP_PEEK_ELEM => RuntimeFunction::MapPeek,
             _ => return None,
         };
+        if let (id::MAP_LOOKUP_ELEM, [inner, key], Some(template)) =
+            (helper, args, self.inner_template())
+            && let Some(op) = self.inner_lookup(template, inner, key)
+        {
+            return Some(op);
+        }
         let mut args = args.to_vec();
         if args.len() < function.arg_count() {
             args.push(self.worker());
         }
         (args.len() == function.arg_count()).then(|| call(function, args))
+    }
+
+    /// What the inner map that the running call works on is like.
+    fn inner_template(&self) -> Option<&'a MapDef> {
+        if self.context.trust == Trust::Guest {
+            // The helper asks whether it is one.
+            return None;
+        }
+        let program = self.context.program;
+        match program.facts().get(self.origin() as usize)?.map? {
+            MapFact::One { map, inner: true } => {
+                program.linked().maps.get(map as usize)?.inner.as_deref()
+            }
+            _ => None,
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use towpath_bpf::MapDef;
 use towpath_bpf::program::MapType;
-use towpath_maps::Layout;
+use towpath_maps::{KEY_WORDS_MAX, Layout};
 
 use super::{Emitter, call};
 use crate::xir::{
@@ -28,7 +28,33 @@ impl Emitter<'_> {
             }
             Some(Layout::Handles { base: _, entries }) => self.handle(map, entries, key),
             Some(Layout::Hash { percpu, .. }) => self.hash(map, key, percpu.map(|(_, _, cpu)| cpu)),
+            _ if self.kind(map) == Some(MapType::HashOfMaps) => self.hash(map, key, None),
             _ => self.generic(map, key),
+        }
+    }
+
+    /// A lookup in an inner map: its kind and the size of its keys are the template's, its place is
+    /// not known.
+    pub(super) fn inner_lookup(&mut self, template: &MapDef, inner: &Arg, key: &Arg) -> Option<Op> {
+        const BPF_F_ZERO_SEED: u32 = 1 << 6;
+        let is_seeded = template.flags & BPF_F_ZERO_SEED == 0;
+        let marks = template.kind == MapType::LruHash;
+        match template.kind {
+            MapType::Array | MapType::PercpuArray if template.key_size == 4 => {
+                let index = self.load_part(key, 0, Width::W32);
+                let index = Arg::Value(self.zext(index));
+                let args = vec![inner.clone(), index, self.worker()];
+                Some(call(RuntimeFunction::ArrayLookup, args))
+            }
+            MapType::Hash | MapType::LruHash
+                if is_seeded && template.key_size as usize <= KEY_WORDS_MAX * 8 =>
+            {
+                let words = self.words(key, template.key_size);
+                let function = RuntimeFunction::InnerHashLookup { words: words.len() as u8, marks };
+                let words = words.into_iter().map(Arg::Value);
+                Some(call(function, std::iter::once(inner.clone()).chain(words).collect()))
+            }
+            _ => None,
         }
     }
 
@@ -88,7 +114,11 @@ impl Emitter<'_> {
         let what = MapMeta::HashView;
         let view = self.value(Type::I64, Op::MapMetaAddr { map, what });
         let key = self.words(key, key_size.1);
-        let function = RuntimeFunction::HashLookup { words: key.len() as u8, marks };
+        let words = key.len() as u8;
+        let function = match kind {
+            Some(MapType::HashOfMaps) => RuntimeFunction::HandleLookup { words },
+            _ => RuntimeFunction::HashLookup { words, marks },
+        };
         let args = std::iter::once(view).chain(key).map(Arg::Value).collect();
         let Some(cpu_stride) = cpu_stride else { return call(function, args) };
         let first = self.value(Type::I64, call(function, args));
