@@ -19,8 +19,8 @@ demo: release programs ## a firewall and a load balancer over a capture, in the 
 test: programs-all ## all tests; those that need root or the running kernel skip themselves
 	@$(CARGO) test --workspace --features $(TIER2) --quiet
 
-bench: release programs ## time frames, the verifier beside the kernel's, and hash tables
-	@bench/run.py --towpath $(TOWPATH)
+bench: release programs ## time programs beside the kernel (root; else the interpreter), and hash tables
+	@$(TOWPATH) bench --against $(if $(filter 0,$(shell id -u)),kernel,interp)
 	@$(CARGO) run --release --quiet -p towpath-maps --example hash_bars
 
 lint: ## formatting, clippy, documentation, licences of dependencies

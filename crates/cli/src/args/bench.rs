@@ -24,6 +24,14 @@ pub(crate) struct BenchArgs {
     /// Choose the frame among those of a capture [default: among generated ones]
     #[arg(long = "in", value_name = "A.pcap")]
     pub input: Option<PathBuf>,
+    /// Give every frame another source address and port, so many different ones
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=FLOWS_MAX))]
+    pub flows: Option<u32>,
+    /// Fill hash tables up, so that they do not fit the caches; with a million flows when --flows
+    /// says nothing else
+    #[arg(long)]
+    pub cold: bool,
     /// Rounds; each measures the peer and every --exec once
     #[arg(long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -57,3 +65,6 @@ pub(crate) enum Peer {
     /// The interpreter
     Interp,
 }
+
+/// What fits the last three bytes of an address.
+const FLOWS_MAX: i64 = 1 << 24;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use towpath_xdp::Exec;
 
 use super::choose::{Steady, choose, steady};
+use super::feed::{Feed, Renewal};
 use super::result::{Entry, median};
 use super::side::{Here, Side};
 use super::subject::{Subject, empty_here, empty_peer};
@@ -32,11 +33,8 @@ impl<'a> Pair<'a> {
     fn new(
         mut program: Box<dyn Side + 'a>,
         mut empty: Box<dyn Side + 'a>,
-        packet: &[u8],
         window: Duration,
     ) -> Result<Self, String> {
-        program.place(packet)?;
-        empty.place(packet)?;
         let runs = calibrate(&mut *program, window)?;
         let empty_runs = calibrate(&mut *empty, window)?;
         Ok(Pair { program, empty, runs, empty_runs })
@@ -67,56 +65,44 @@ struct Lane<'a> {
 }
 
 /// Chooses a frame and measures the program on it.
-pub(super) fn measure(subject: &Subject<'_>) -> Result<Measured, String> {
+pub(super) fn measure(mut subject: Subject<'_>) -> Result<Measured, String> {
     let args = subject.args;
     // Whatever the candidates leave in the maps is not part of what is measured. The interpreter
     // chooses: its time tells how many instructions run, and the kernel waits for milliseconds
     // before and after every repeated run.
-    let finalists = choose(&mut subject.here(RunExec::Interp)?, subject.candidates())?;
-    let Opponent { peer, load_time, packet, expected } = opponent(subject, &finalists)?;
-    let window = Duration::from_millis(args.window.into());
-    let own_window = window / 4;
+    let any = Feed::new(&[0; 64], Renewal::Kept);
+    let feeds = choose(&mut subject.here(RunExec::Interp, &any)?, subject.candidates())?;
+    let mut opponent = Opponent::of(&subject, &feeds)?;
+    let expected = opponent.expected.clone();
+    for &exec in &args.exec {
+        check(&mut subject.here(exec, &opponent.feed)?, &subject, &expected)?;
+    }
+    let flows = args.flows.unwrap_or(if args.cold { COLD_FLOWS } else { 1 });
+    if flows > 1 {
+        let feed = opponent.feed.clone().with_flows(flows)?;
+        if args.cold {
+            subject.fill_up(&feed)?;
+        }
+        (opponent.peer, opponent.feed) = (subject.peer(&feed)?.0, feed);
+    }
+    let Opponent { peer, load_time, feed, .. } = opponent;
     let mut lanes = Vec::new();
     for &exec in &args.exec {
-        let mut here = subject.here(exec)?;
-        check(&mut here, subject, &packet, &expected)?;
-        // Burst by burst, a program moves to the better code when it is there.
-        if exec == RunExec::Llvm {
-            here.program.wait_for_tier2(TIER2_TIMEOUT);
-        }
-        let compile_time = here.program.compile_time().unwrap_or_default();
-        let ran = here.program.exec();
-        let empty = empty_here(args, subject.opened, exec)?;
-        let pair = Pair::new(Box::new(here), Box::new(empty), &packet, own_window)?;
-        let compile_us = compile_time.as_nanos() as f64 / 1000.0;
-        lanes.push(Lane { exec, ran, compile_us, pair, times: Vec::new() });
+        lanes.push(lane(&subject, exec, &feed)?);
     }
-    let peer_window = if args.against == Peer::Kernel { window } else { own_window };
-    let mut peer = Pair::new(peer, empty_peer(args, subject.opened)?, &packet, peer_window)?;
-    let peer_times = rounds(args, &mut peer, &mut lanes, expected.retval())?;
+    let empty = empty_peer(args, subject.opened, &feed)?;
+    let mut peer = Pair::new(peer, empty, peer_window(args))?;
+    // Each flow has a verdict of its own.
+    let retval = (flows == 1).then_some(expected.retval());
+    let peer_times = rounds(args, &mut peer, &mut lanes, retval)?;
     let verify_us = subject.verify_time().as_nanos() as f64 / 1000.0;
-    let entry = |lane: &Lane<'_>| {
-        let ratios: Vec<f64> =
-            peer_times.iter().zip(&lane.times).map(|(peer, ours)| peer / ours).collect();
-        Entry {
-            name: subject.linked.name.clone(),
-            exec: Exec::from(lane.exec).name(),
-            ns: median(&lane.times),
-            peer_ns: median(&peer_times),
-            ratio: median(&ratios),
-            verify_us,
-            compile_us: lane.compile_us,
-            object: subject.opened.path.display().to_string(),
-            spread: [
-                ratios.iter().copied().fold(f64::INFINITY, f64::min),
-                ratios.iter().copied().fold(0.0, f64::max),
-            ],
-            verdict: expected.retval(),
-            frame_bytes: packet.len(),
-            insns: subject.linked.insns.len(),
-            ran: lane.ran.name(),
-            peer_load_us: load_time.as_nanos() as f64 / 1000.0,
-        }
+    let entry = |lane: &Lane<'_>| Entry {
+        verify_us,
+        verdict: expected.retval(),
+        frame_bytes: feed.packet.len(),
+        frames: feed.renewal.name(),
+        peer_load_us: load_time.as_nanos() as f64 / 1000.0,
+        ..lane.entry(&subject, &peer_times)
     };
     Ok(Measured {
         entries: lanes.iter().map(entry).collect(),
@@ -124,27 +110,76 @@ pub(super) fn measure(subject: &Subject<'_>) -> Result<Measured, String> {
     })
 }
 
+fn lane<'a>(subject: &Subject<'_>, exec: RunExec, feed: &Feed) -> Result<Lane<'a>, String> {
+    let here = subject.here(exec, feed)?;
+    // Burst by burst, a program moves to the better code when it is there.
+    if exec == RunExec::Llvm {
+        here.program.wait_for_tier2(TIER2_TIMEOUT);
+    }
+    let compile_time = here.program.compile_time().unwrap_or_default();
+    let ran = here.program.exec();
+    let empty = empty_here(subject.args, subject.opened, exec, feed)?;
+    let pair = Pair::new(Box::new(here), Box::new(empty), own_window(subject.args))?;
+    let compile_us = compile_time.as_nanos() as f64 / 1000.0;
+    Ok(Lane { exec, ran, compile_us, pair, times: Vec::new() })
+}
+
+impl Lane<'_> {
+    /// What this lane knows of its program.
+    fn entry(&self, subject: &Subject<'_>, peer_times: &[f64]) -> Entry {
+        let ratios: Vec<f64> =
+            peer_times.iter().zip(&self.times).map(|(peer, ours)| peer / ours).collect();
+        Entry {
+            name: subject.linked.name.clone(),
+            exec: Exec::from(self.exec).name(),
+            ns: median(&self.times),
+            peer_ns: median(peer_times),
+            ratio: median(&ratios),
+            compile_us: self.compile_us,
+            object: subject.opened.path.display().to_string(),
+            spread: [
+                ratios.iter().copied().fold(f64::INFINITY, f64::min),
+                ratios.iter().copied().fold(0.0, f64::max),
+            ],
+            insns: subject.linked.insns.len(),
+            ran: self.ran.name(),
+            ..Entry::default()
+        }
+    }
+}
+
+fn own_window(args: &BenchArgs) -> Duration {
+    Duration::from_millis(args.window.into()) / 4
+}
+
+fn peer_window(args: &BenchArgs) -> Duration {
+    let longer = if args.against == Peer::Kernel { 4 } else { 1 };
+    own_window(args) * longer
+}
+
 /// The program in the peer, and the frame it can be measured on.
 struct Opponent<'a> {
     peer: Box<dyn Side + 'a>,
     load_time: Duration,
-    packet: Vec<u8>,
+    feed: Feed,
     expected: Steady,
 }
 
-/// Takes the first frame that the peer can repeat too.
-fn opponent<'a>(subject: &Subject<'a>, frames: &[Vec<u8>]) -> Result<Opponent<'a>, String> {
-    let mut refusal = String::new();
-    for packet in frames {
-        let (mut peer, load_time) = subject.peer()?;
-        match steady(&mut *peer, packet) {
-            Ok(expected) => {
-                return Ok(Opponent { peer, load_time, packet: packet.clone(), expected });
+impl<'a> Opponent<'a> {
+    /// Takes the first frame that the peer can repeat.
+    fn of(subject: &Subject<'a>, feeds: &[Feed]) -> Result<Self, String> {
+        let mut refusal = String::new();
+        for feed in feeds {
+            let (mut peer, load_time) = subject.peer(feed)?;
+            match steady(&mut *peer) {
+                Ok(expected) => {
+                    return Ok(Opponent { peer, load_time, feed: feed.clone(), expected });
+                }
+                Err(reason) => refusal = reason,
             }
-            Err(reason) => refusal = reason,
         }
+        Err(refusal)
     }
-    Err(refusal)
 }
 
 /// Runs the rounds; gives the peer's times and leaves ours in the lanes.
@@ -152,17 +187,17 @@ fn rounds(
     args: &BenchArgs,
     peer: &mut Pair<'_>,
     lanes: &mut [Lane<'_>],
-    retval: u32,
+    retval: Option<u32>,
 ) -> Result<Vec<f64>, String> {
     let mut peer_times = Vec::new();
     for _ in 0..args.rounds {
         let (ns, returned) = peer.time()?;
         peer_times.push(ns);
-        let mut same = returned == retval;
+        let mut same = retval.is_none_or(|expected| returned == expected);
         for lane in &mut *lanes {
             let (ns, returned) = lane.pair.time()?;
             lane.times.push(ns);
-            same &= returned == retval;
+            same &= retval.is_none_or(|expected| returned == expected);
         }
         if !same {
             return Err("cannot be repeated: its verdict changes after many runs".to_owned());
@@ -176,13 +211,8 @@ fn rounds(
 }
 
 /// Both engines must do the same, or there is nothing to compare.
-fn check(
-    here: &mut Here,
-    subject: &Subject<'_>,
-    packet: &[u8],
-    expected: &Steady,
-) -> Result<(), String> {
-    let ours = steady(here, packet)?;
+fn check(here: &mut Here, subject: &Subject<'_>, expected: &Steady) -> Result<(), String> {
+    let ours = steady(here)?;
     if !here.program.surroundings().trace.take().is_empty() {
         return Err("prints a line for every frame".to_owned());
     }
@@ -198,4 +228,6 @@ const LEAST_NS: f64 = 0.5;
 /// Work below this is lost in what a call costs.
 const TRIVIAL_NS: f64 = 5.0;
 const RUNS_FIRST: u64 = 1024;
+/// More flows than any cache holds elements for.
+pub(super) const COLD_FLOWS: u32 = 1 << 20;
 const TIER2_TIMEOUT: Duration = Duration::from_secs(60);

@@ -2,6 +2,8 @@
 //! the same frame. `docs/performance.md` says how to read the figures.
 
 mod choose;
+mod feed;
+mod html;
 mod measure;
 mod result;
 mod side;
@@ -46,6 +48,9 @@ pub(crate) fn bench(args: &BenchArgs, output: &mut Output) -> Result<Status, Cli
     }
     let execs: Vec<_> = args.exec.iter().map(|&exec| Exec::from(exec).name()).collect();
     results.finish(&execs);
+    if let Some(path) = &args.report {
+        html::write(path, &results)?;
+    }
     if output.json {
         output.json(&results)?
     } else {
@@ -69,8 +74,7 @@ fn bench_object(
     };
     for index in chosen {
         let map_init = target.map_init.as_deref();
-        let measured =
-            Subject::new(args, opened, index, map_init, packets).and_then(|s| measure(&s));
+        let measured = Subject::new(args, opened, index, map_init, packets).and_then(measure);
         match measured {
             Ok(measured) => {
                 for entry in &measured.entries {
@@ -98,6 +102,8 @@ fn method(args: &BenchArgs) -> Method {
         window_ms: args.window,
         buffers: side::BURST_FRAMES,
         without: args.without.clone(),
+        flows: args.flows.unwrap_or(if args.cold { measure::COLD_FLOWS } else { 1 }),
+        cold: args.cold,
         cpu: cpu_name(),
         kernel: kernel_version(),
         version: env!("CARGO_PKG_VERSION"),

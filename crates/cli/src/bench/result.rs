@@ -22,7 +22,7 @@ pub(super) struct Results {
 }
 
 /// One program in one engine.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Entry {
     pub(super) name: String,
     /// As asked for with `--exec`.
@@ -41,6 +41,9 @@ pub(super) struct Entry {
     /// The program's return value.
     pub(super) verdict: u32,
     pub(super) frame_bytes: usize,
+    /// Whether a run gets the frame that the run before left (`kept`), or one made anew
+    /// (`rewritten`, and `resized` when the program changes its size).
+    pub(super) frames: &'static str,
     /// BPF instructions.
     pub(super) insns: usize,
     /// What really executed it: `interp` where it could not be compiled.
@@ -64,6 +67,10 @@ pub(super) struct Method {
     pub(super) window_ms: u32,
     pub(super) buffers: usize,
     pub(super) without: Vec<String>,
+    /// Different flows; 1 is the same frame over and over.
+    pub(super) flows: u32,
+    /// Hash tables were filled up.
+    pub(super) cold: bool,
     pub(super) cpu: String,
     pub(super) kernel: String,
     pub(super) version: &'static str,

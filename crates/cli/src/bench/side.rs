@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use towpath_kernel::{KernelProgram, TestRun};
+use towpath_bpf::{Env, Linked};
+use towpath_kernel::{Kernel, KernelProgram, MapSet, TestRun, TestRunResult};
 use towpath_xdp::{Burst, Frame, Program, Worker};
 
+use super::feed::{Feed, Renewal};
 use crate::kernel_session::KernelSession;
 
 /// What a run, or the last of several, left behind.
@@ -21,14 +23,10 @@ pub(super) struct Outcome {
     pub(super) linear_end: usize,
 }
 
-/// A program that can be run repeatedly. A repeated run finds the frame as the run before left it,
-/// in every engine, since the kernel has no other way.
+/// A program and its frames, in one engine.
 pub(super) trait Side {
-    /// Runs the program `repeat` times on one fresh frame.
-    fn run(&mut self, packet: &[u8], repeat: u32) -> Result<Outcome, String>;
-
-    /// Puts the frame into the buffers that [`Side::time`] uses.
-    fn place(&mut self, packet: &[u8]) -> Result<(), String>;
+    /// Runs the program `repeat` times from the feed's first frame on.
+    fn run(&mut self, repeat: u32) -> Result<Outcome, String>;
 
     /// Runs the program about `runs` times. Gives the runs, the processor time they took and the
     /// last return value.
@@ -65,22 +63,44 @@ fn thread_time() -> Duration {
 /// A program in the running kernel.
 #[derive(Debug)]
 pub(super) struct InKernel<'a> {
+    /// The program, or the one that makes its frames and calls it.
     program: KernelProgram,
     packet: Vec<u8>,
-    /// The programs in its program arrays stay as long as somebody has the arrays open.
+    /// What program arrays hold stays there as long as somebody has the arrays open.
+    _called: Option<(KernelProgram, MapSet)>,
     _session: Option<KernelSession<'a>>,
 }
 
 impl<'a> InKernel<'a> {
-    pub(super) fn new(program: KernelProgram, session: Option<KernelSession<'a>>) -> Self {
-        InKernel { program, packet: Vec::new(), _session: session }
+    /// A loaded program with frames of `feed` in front; `linked` is the program.
+    pub(super) fn new(
+        program: KernelProgram,
+        linked: &Linked,
+        feed: &Feed,
+        env: &Env,
+        session: Option<KernelSession<'a>>,
+    ) -> Result<Self, String> {
+        let packet = feed.packet.clone();
+        if feed.renewal == Renewal::Kept {
+            return Ok(InKernel { program, packet, _called: None, _session: session });
+        }
+        let kernel = Kernel::open().map_err(|error| error.to_string())?;
+        let front = feed.program(&linked.name, linked.has_frags, env);
+        let maps = kernel.load_maps(&front.maps).map_err(|error| error.to_string())?;
+        maps.set_program(&program).map_err(|error| error.to_string())?;
+        let front = kernel.load(&front, &maps).map_err(|error| error.to_string())?;
+        Ok(InKernel { program: front, packet, _called: Some((program, maps)), _session: session })
+    }
+
+    fn test_run(&self, repeat: u32) -> Result<TestRunResult, String> {
+        let run = TestRun { repeat, ..TestRun::new(&self.packet) };
+        self.program.test_run(&run).map_err(|error| error.to_string())
     }
 }
 
 impl Side for InKernel<'_> {
-    fn run(&mut self, packet: &[u8], repeat: u32) -> Result<Outcome, String> {
-        let run = TestRun { repeat, ..TestRun::new(packet) };
-        let result = self.program.test_run(&run).map_err(|error| error.to_string())?;
+    fn run(&mut self, repeat: u32) -> Result<Outcome, String> {
+        let result = self.test_run(repeat)?;
         Ok(Outcome {
             retval: result.retval,
             meta_bytes: result.context.data as usize,
@@ -89,16 +109,10 @@ impl Side for InKernel<'_> {
         })
     }
 
-    fn place(&mut self, packet: &[u8]) -> Result<(), String> {
-        self.packet = packet.to_vec();
-        Ok(())
-    }
-
     fn time(&mut self, runs: u64) -> Result<Timed, String> {
         let repeat = u32::try_from(runs).unwrap_or(u32::MAX).max(1);
-        let run = TestRun { repeat, ..TestRun::new(&self.packet) };
         let start = thread_time();
-        let result = self.program.test_run(&run).map_err(|error| error.to_string())?;
+        let result = self.test_run(repeat)?;
         let elapsed = thread_time().saturating_sub(start);
         Ok(Timed { runs: repeat.into(), elapsed, retval: result.retval })
     }
@@ -109,19 +123,32 @@ impl Side for InKernel<'_> {
 pub(super) struct Here {
     pub(super) program: Program,
     worker: Worker,
+    feed: Feed,
     frames: Vec<Frame>,
     burst: Burst,
 }
 
 impl Here {
-    pub(super) fn new(program: Program) -> Self {
-        let (frames, burst) = (Vec::new(), Burst::default());
-        Here { worker: program.worker(0), program, frames, burst }
+    pub(super) fn new(program: Program, feed: &Feed) -> Result<Self, String> {
+        let worker = program.worker(0);
+        let frames = (0..BURST_FRAMES)
+            .map(|_| Frame::new(&feed.packet).map_err(|error| error.to_string()))
+            .collect::<Result<_, _>>()?;
+        Ok(Here { program, worker, feed: feed.clone(), frames, burst: Burst::default() })
+    }
+
+    /// Takes frames from another feed from now on.
+    pub(super) fn set_feed(&mut self, feed: &Feed) -> Result<(), String> {
+        self.feed = feed.clone();
+        self.frames.iter_mut().try_for_each(|frame| refill(frame, &feed.packet))
     }
 
     /// One burst, as an engine runs it.
     fn burst(&mut self) -> Result<u32, String> {
-        let Here { program, worker, frames, burst } = self;
+        let Here { program, worker, feed, frames, burst } = self;
+        if feed.renewal != Renewal::Kept {
+            frames.iter_mut().try_for_each(|frame| refill(frame, feed.next()))?;
+        }
         program.run_burst(worker, frames, burst).map_err(|fault| fault.to_string())?;
         match burst.faults().first() {
             Some((_, fault)) => Err(fault.to_string()),
@@ -130,11 +157,18 @@ impl Here {
     }
 }
 
+fn refill(frame: &mut Frame, packet: &[u8]) -> Result<(), String> {
+    frame.refill(packet, 0).map_err(|error| error.to_string())
+}
+
 impl Side for Here {
-    fn run(&mut self, packet: &[u8], repeat: u32) -> Result<Outcome, String> {
-        let mut frame = Frame::new(packet).map_err(|error| error.to_string())?;
+    fn run(&mut self, repeat: u32) -> Result<Outcome, String> {
+        let mut frame = Frame::new(&self.feed.packet).map_err(|error| error.to_string())?;
         let mut retval = 0;
         for _ in 0..repeat {
+            if self.feed.renewal != Renewal::Kept {
+                refill(&mut frame, self.feed.next())?;
+            }
             let run = self.program.run(&mut self.worker, &mut frame);
             retval = run.map_err(|fault| fault.to_string())?.returned;
         }
@@ -142,13 +176,6 @@ impl Side for Here {
         let (meta_bytes, linear_end) = (metadata.len(), metadata.len() + frame.linear_len());
         let data = [metadata, frame.to_vec()].concat();
         Ok(Outcome { retval, data, meta_bytes, linear_end })
-    }
-
-    fn place(&mut self, packet: &[u8]) -> Result<(), String> {
-        self.frames = (0..BURST_FRAMES)
-            .map(|_| Frame::new(packet).map_err(|error| error.to_string()))
-            .collect::<Result<_, _>>()?;
-        Ok(())
     }
 
     fn time(&mut self, runs: u64) -> Result<Timed, String> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use towpath_bpf::program::{AttachType, Function};
+use towpath_bpf::program::{AttachType, MapType};
 use towpath_bpf::verifier::{self, Options};
 use towpath_bpf::{Insn, Linked, MapDef};
 use towpath_kernel::Kernel;
@@ -16,6 +16,7 @@ use towpath_xdp::host::Host;
 use towpath_xdp::program::{LoadOptions, Loader, Select};
 use towpath_xdp::{Exec, Program};
 
+use super::feed::{Feed, entry};
 use super::side::{Here, InKernel, Side};
 use crate::args::{BenchArgs, Peer, RunExec};
 use crate::kernel_session::KernelSession;
@@ -31,6 +32,19 @@ pub(super) struct Subject<'a> {
     completed: bool,
     map_init: Option<&'a Path>,
     packets: &'a [Vec<u8>],
+    /// What fills hash tables up.
+    templates: Vec<Template>,
+}
+
+/// An element for every flow.
+#[derive(Debug)]
+struct Template {
+    map: usize,
+    key: Vec<u8>,
+    /// Where in the key the flow's source address is; elements that no frame looks for have none.
+    address_at: Option<usize>,
+    value: Vec<u8>,
+    flows: u32,
 }
 
 impl<'a> Subject<'a> {
@@ -46,7 +60,8 @@ impl<'a> Subject<'a> {
             return Err("runs behind a redirect, not where frames arrive".to_owned());
         }
         let completed = complete(&mut linked);
-        Ok(Subject { args, opened, linked, completed, map_init, packets })
+        let templates = Vec::new();
+        Ok(Subject { args, opened, linked, completed, map_init, packets, templates })
     }
 
     /// Frames to choose from.
@@ -55,34 +70,37 @@ impl<'a> Subject<'a> {
     }
 
     /// The program in the engine to compare with, and how long it took to get there.
-    pub(super) fn peer(&self) -> Result<(Box<dyn Side + 'a>, Duration), String> {
+    pub(super) fn peer(&self, feed: &Feed) -> Result<(Box<dyn Side + 'a>, Duration), String> {
         match self.args.against {
             Peer::Kernel => {
-                let (side, elapsed) = self.in_kernel()?;
+                let (side, elapsed) = self.in_kernel(feed)?;
                 Ok((Box::new(side), elapsed))
             }
             Peer::Interp => {
                 let started = Instant::now();
-                let side = self.here(RunExec::Interp)?;
+                let side = self.here(RunExec::Interp, feed)?;
                 Ok((Box::new(side), started.elapsed()))
             }
         }
     }
 
-    fn in_kernel(&self) -> Result<(InKernel<'a>, Duration), String> {
+    fn in_kernel(&self, feed: &Feed) -> Result<(InKernel<'a>, Duration), String> {
         let mut session = KernelSession::open(self.opened, &self.linked)
             .map_err(|error| first_line(&error.to_string()))?;
         match self.map_init {
             Some(path) => session.fill(path).map_err(|error| error.to_string())?,
             None => self.each_element(|map, key, value| session.put(map, key, value)),
         }
+        self.each_flow(feed, |map, key, value| session.put(map, key, value));
         let started = Instant::now();
         let program = session.load(&self.linked).map_err(|error| first_line(&error.to_string()))?;
-        Ok((InKernel::new(program, Some(session)), started.elapsed()))
+        let elapsed = started.elapsed();
+        let env = self.opened.env();
+        Ok((InKernel::new(program, &self.linked, feed, env, Some(session))?, elapsed))
     }
 
     /// The program in this process.
-    pub(super) fn here(&self, exec: RunExec) -> Result<Here, String> {
+    pub(super) fn here(&self, exec: RunExec, feed: &Feed) -> Result<Here, String> {
         let options = load_options(self.args, exec);
         // A program whose maps were completed is on its own: the loader would not know them.
         let program = if self.completed {
@@ -102,7 +120,53 @@ impl<'a> Subject<'a> {
             self.each_element(|map, key, value| put(maps.map(map), key, value));
         }
         program.wait_for_tier2(TIER2_TIMEOUT);
-        Ok(Here::new(program))
+        let maps = program.maps();
+        self.each_flow(feed, |map, key, value| put(maps.map(map), key, value));
+        Here::new(program, feed)
+    }
+
+    /// From now on, hash tables hold an element for every flow of the feed, as far as they have
+    /// room. Where a key holds the source address of the frame, it is found by the frames.
+    pub(super) fn fill_up(&mut self, feed: &Feed) -> Result<(), String> {
+        let here = self.here(RunExec::Interp, feed)?;
+        let address = feed.address().unwrap_or_default();
+        for (index, map) in here.program.maps().maps().iter().enumerate() {
+            let is_table = matches!(map.kind(), MapType::Hash | MapType::LruHash);
+            if !is_table || map.def().section.is_some() {
+                continue;
+            }
+            let finds = |key: &[u8]| key.windows(address.len()).position(|part| part == address);
+            let user = map.user();
+            let held = user.entries().take(HELD_MAX);
+            let held: Vec<_> = held.map(|(key, value)| (finds(&key), key, value)).collect();
+            let chosen = held.iter().find(|(at, ..)| at.is_some()).or(held.first());
+            let (address_at, key, value) = match chosen {
+                Some((at, key, value)) => (*at, key.clone(), value.bytes().to_vec()),
+                None => (None, vec![0; map.key_size() as usize], zeros(map.value_size())),
+            };
+            let room = map.max_entries() - map.max_entries() / 8;
+            let flows = feed.flows.min(room);
+            self.templates.push(Template { map: index, key, address_at, value, flows });
+        }
+        Ok(())
+    }
+
+    fn each_flow(&self, feed: &Feed, mut put: impl FnMut(usize, &[u8], &[u8])) {
+        for Template { map, key, address_at, value, flows } in &self.templates {
+            let mut key = key.clone();
+            for flow in 0..*flows {
+                let address = feed.address_of(flow).unwrap_or_default();
+                match address_at {
+                    Some(at) => key[*at..*at + address.len()].copy_from_slice(&address),
+                    None => {
+                        let number = u64::from(flow + 1).wrapping_mul(SCATTER).to_le_bytes();
+                        let len = key.len().min(number.len());
+                        key[..len].copy_from_slice(&number[..len]);
+                    }
+                }
+                put(*map, &key, value);
+            }
+        }
     }
 
     fn each_element(&self, mut put: impl FnMut(usize, &[u8], &[u8])) {
@@ -128,25 +192,35 @@ impl<'a> Subject<'a> {
 }
 
 /// A program that does nothing, in the engine to compare with.
-pub(super) fn empty_peer(args: &BenchArgs, opened: &Opened) -> Result<Box<dyn Side>, String> {
+pub(super) fn empty_peer(
+    args: &BenchArgs,
+    opened: &Opened,
+    feed: &Feed,
+) -> Result<Box<dyn Side>, String> {
     match args.against {
         Peer::Kernel => {
             let kernel = Kernel::open().map_err(|error| error.to_string())?;
             let linked = empty(opened);
             let maps = kernel.load_maps(&linked.maps).map_err(|error| error.to_string())?;
             let program = kernel.load(&linked, &maps).map_err(|error| error.to_string())?;
-            Ok(Box::new(InKernel::new(program, None)))
+            let side = InKernel::new(program, &linked, feed, opened.env(), None)?;
+            Ok(Box::new(side))
         }
-        Peer::Interp => Ok(Box::new(empty_here(args, opened, RunExec::Interp)?)),
+        Peer::Interp => Ok(Box::new(empty_here(args, opened, RunExec::Interp, feed)?)),
     }
 }
 
 /// A program that does nothing, in this process.
-pub(super) fn empty_here(args: &BenchArgs, opened: &Opened, exec: RunExec) -> Result<Here, String> {
+pub(super) fn empty_here(
+    args: &BenchArgs,
+    opened: &Opened,
+    exec: RunExec,
+    feed: &Feed,
+) -> Result<Here, String> {
     let program = Program::from_linked(empty(opened), &load_options(args, exec));
     let program = program.map_err(|error| error.to_string())?;
     program.wait_for_tier2(TIER2_TIMEOUT);
-    Ok(Here::new(program))
+    Here::new(program, feed)
 }
 
 /// How long LLVM may take; what takes longer is measured on tier 1.
@@ -161,12 +235,7 @@ fn empty(opened: &Opened) -> Linked {
         has_frags: false,
         license: "GPL".to_owned(),
         insns: vec![Insn::new(0xb7, 0, 0, 0, 2), Insn::new(0x95, 0, 0, 0, 0)],
-        functions: vec![Function {
-            start: 0,
-            name: String::new(),
-            linkage: towpath_bpf::btf::Linkage::Static,
-            type_id: None,
-        }],
+        functions: vec![entry()],
         lines: Vec::new(),
         maps: Arc::new([] as [MapDef; 0]),
         kfuncs: Vec::new(),
@@ -186,6 +255,10 @@ fn load_options(args: &BenchArgs, exec: RunExec) -> LoadOptions {
     options
 }
 
+fn zeros(count: u32) -> Vec<u8> {
+    vec![0; count as usize]
+}
+
 /// The kernel's map takes or refuses the same element.
 fn put(map: Option<&Arc<Map>>, key: &[u8], value: &[u8]) {
     if let Some(map) = map {
@@ -198,4 +271,8 @@ fn first_line(text: &str) -> String {
 }
 
 const ELEMENTS_SEED: u64 = 0xf111;
+/// Elements looked at for one that frames find.
+const HELD_MAX: usize = 4096;
+/// Odd, so that different numbers stay different.
+const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 const VERIFY_TIMES: usize = 3;

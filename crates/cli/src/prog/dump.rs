@@ -1,5 +1,5 @@
-//! `towpath prog dump`: the linked instructions, alone or below the C lines they come from, and what
-//! compilation makes of them.
+//! `towpath prog dump`: the linked instructions, alone or below the C lines they come from, and
+//! what compilation makes of them.
 
 use serde::Serialize;
 use towpath_bpf::Linked;
