@@ -132,6 +132,32 @@ fn neighbouring_stores_become_wide_ones() {
     check("swap_addresses", vec![], insns);
 }
 
+/// `rol32(rx_queue_index * 0xcc9e2d51, 15) * 5` as clang writes it for BPF without 32-bit
+/// arithmetic.
+#[test]
+fn shifts_of_a_product_become_a_rotation() {
+    let alu = |op: u8, dst: u8, imm: u32| Insn::new(BPF_ALU64 | op | BPF_K, dst, 0, 0, imm as i32);
+    check(
+        "rotate_product",
+        vec![],
+        vec![
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R0, R1, 16, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R2, R0, 0, 0),
+            alu(BPF_MUL, R2, 0xcc9e_2d51),
+            Insn::new(BPF_LD | BPF_IMM | BPF_DW, R3, 0, 0, 0xfffe_0000_u32 as i32),
+            Insn::new(0, 0, 0, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_AND | BPF_X, R2, R3, 0, 0),
+            alu(BPF_RSH, R2, 17),
+            alu(BPF_MUL, R0, 0x16a8_8000),
+            Insn::new(BPF_ALU64 | BPF_OR | BPF_X, R0, R2, 0, 0),
+            alu(BPF_MUL, R0, 5),
+            alu(BPF_LSH, R0, 32),
+            alu(BPF_RSH, R0, 32),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+        ],
+    );
+}
+
 fn check(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) {
     let linked = Linked {
         name: name.into(),

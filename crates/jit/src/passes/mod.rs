@@ -7,6 +7,7 @@ mod dead;
 mod effects;
 mod emit;
 mod fold;
+mod frozen;
 mod guard;
 mod helpers;
 mod known;
@@ -108,6 +109,11 @@ pub const PASSES: &[Pass] = &[
         summary: "helpers become arithmetic or direct calls",
         run: helpers::lower,
     },
+    Pass {
+        name: "constants",
+        summary: "constants of the object file are not loaded",
+        run: frozen::read,
+    },
     Pass { name: "stack-promote", summary: "stack bytes become SSA values", run: stack::promote },
     PARAMS,
     FOLD,
@@ -134,7 +140,6 @@ pub const PASSES: &[Pass] = &[
         summary: "values assembled from bytes are loaded whole",
         run: merge::merge_loads,
     },
-    FOLD,
     Pass {
         name: "narrow",
         summary: "arithmetic of which 32 bits matter is done in 32",

@@ -14,6 +14,9 @@ pub struct Dominators {
     position: Vec<Option<u32>>,
     /// Immediate dominator by position; the entry's is itself.
     idom: Vec<u32>,
+    /// By position, first and last place in a walk over the tree: what a block dominates lies
+    /// between its own two.
+    spans: Vec<(u32, u32)>,
     /// Predecessors by block, reachable ones only; a block that jumps twice is listed twice.
     preds: Vec<Vec<Block>>,
 }
@@ -33,7 +36,8 @@ impl Dominators {
             }
         }
         let idom = immediate_dominators(&order, &position, &preds);
-        Dominators { order, position, idom, preds }
+        let spans = spans(&idom);
+        Dominators { order, position, idom, spans, preds }
     }
 
     /// Reachable blocks in reverse postorder: a block comes after its dominators, and after all its
@@ -66,15 +70,34 @@ impl Dominators {
 
     /// Whether every path to `b` passes `a` (true for `a == b`). False when either is unreachable.
     pub fn dominates(&self, a: Block, b: Block) -> bool {
-        let (Some(a), Some(mut b)) = (self.position[a.0 as usize], self.position[b.0 as usize])
-        else {
+        let (Some(a), Some(b)) = (self.position[a.0 as usize], self.position[b.0 as usize]) else {
             return false;
         };
-        while b > a {
-            b = self.idom[b as usize];
-        }
-        a == b
+        let (first, last) = self.spans[a as usize];
+        (first..=last).contains(&self.spans[b as usize].0)
     }
+}
+
+/// Places in a walk over the dominator tree, parents before children.
+fn spans(idom: &[u32]) -> Vec<(u32, u32)> {
+    // Blocks come after their dominators, so one walk from the back counts what each dominates.
+    let mut sizes = vec![1u32; idom.len()];
+    for index in (1..idom.len()).rev() {
+        sizes[idom[index] as usize] += sizes[index];
+    }
+    let mut spans = vec![(0, 0); idom.len()];
+    // Where the next child of each block goes.
+    let mut next = vec![1u32; idom.len()];
+    for index in 0..idom.len() {
+        let parent = idom[index] as usize;
+        let first = if index == 0 { 0 } else { next[parent] };
+        if index != 0 {
+            next[parent] += sizes[index];
+        }
+        next[index] = first + 1;
+        spans[index] = (first, first + sizes[index] - 1);
+    }
+    spans
 }
 
 fn reverse_postorder(function: &Function) -> Vec<Block> {

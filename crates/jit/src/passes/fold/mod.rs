@@ -2,21 +2,25 @@
 //! forms of its operands, then merged with an equal one that dominates it.
 
 mod constant;
+mod hash;
 mod pieces;
 mod rules;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::BuildHasherDefault;
 
 use super::replace::Replacements;
 use super::{Context, definitions};
 use crate::xir::{Block, Dominators, Function, Inst, InstData, Jump, Op, Terminator, Type, Value};
+use hash::Hasher;
 
 pub(super) fn run(function: &mut Function, _: Context<'_>) {
     let dominators = Dominators::new(function);
     let mut folder = Folder {
         replacements: Replacements::new(function),
         definitions: definitions(function, &dominators),
-        numbered: HashMap::new(),
+        numbered: Numbered::default(),
         function,
     };
     for &block in dominators.order() {
@@ -36,7 +40,7 @@ struct Folder<'a> {
 }
 
 /// Where each computation was made, by what it computes.
-type Numbered = HashMap<(Op, Type), Vec<(Block, Value)>>;
+type Numbered = HashMap<(Op, Type), (Block, Value), BuildHasherDefault<Hasher>>;
 
 /// What an instruction simplifies to.
 enum Simpler {
@@ -104,12 +108,21 @@ impl Folder<'_> {
         let data = self.function.inst(inst);
         let Some(result) = data.result.filter(|_| data.op.is_pure()) else { return false };
         let key = (data.op.clone(), self.function.ty(result));
-        let seen = self.numbered.entry(key).or_default();
-        if let Some((_, same)) = seen.iter().find(|(at, _)| dominators.dominates(*at, block)) {
-            self.replacements.set(result, *same);
-            return true;
+        match self.numbered.entry(key) {
+            Entry::Occupied(seen) if dominators.dominates(seen.get().0, block) => {
+                let (_, same) = *seen.get();
+                self.replacements.set(result, same);
+                return true;
+            }
+            // Of several on different paths the last one is remembered: blocks that it dominates
+            // are likely to come next.
+            Entry::Occupied(mut seen) => {
+                seen.insert((block, result));
+            }
+            Entry::Vacant(free) => {
+                free.insert((block, result));
+            }
         }
-        seen.push((block, result));
         false
     }
 

@@ -21,6 +21,8 @@ pub(super) struct Chunk {
     /// The rest, if any: these bytes at this one.
     part: Option<(Bytes, u32)>,
     swapped: bool,
+    /// Two values side by side; then there is nothing else.
+    pair: Option<[Bytes; 2]>,
     /// Loads `part`'s value.
     pub(super) load: Option<WideLoad>,
 }
@@ -44,6 +46,9 @@ impl Chunk {
     /// The value to be stored.
     pub(super) fn emit(&self, assembler: &mut Assembler<'_>) -> Value {
         let ty = self.width.value_type();
+        if let Some(pair) = &self.pair {
+            return assembler.assembled(pair, self.width);
+        }
         let Some((bytes, at)) = self.part else { return assembler.constant(ty, self.constant) };
         if self.swapped {
             let value = assembler.extracted(Bytes { is_clean: true, ..bytes }, ty);
@@ -125,12 +130,33 @@ impl Finder<'_> {
             constant: 0,
             part: None,
             swapped: false,
+            pair: None,
             load: None,
         };
-        self.fill(&mut chunk, &sources)?;
+        if self.fill(&mut chunk, &sources).is_none() {
+            chunk.pair = Some(self.pair(&chunk)?);
+            return Some(chunk);
+        }
         let is_mixed = chunk.part.is_some_and(|(part, _)| part.count < bytes as u32);
         let pays = !is_mixed || chunk.stores.len() > 2 || self.group.target.base.is_none();
         pays.then_some(chunk)
+    }
+
+    /// Two words of a key on the stack: whoever reads it reads both at once, and would wait for
+    /// two stores.
+    fn pair(&self, chunk: &Chunk) -> Option<[Bytes; 2]> {
+        let stores: Vec<Pending> =
+            chunk.stores.iter().map(|&store| self.group.stores[store]).collect();
+        let [mut low, mut high] = *stores.first_chunk::<2>().filter(|_| stores.len() == 2)?;
+        if high.offset < low.offset {
+            (low, high) = (high, low);
+        }
+        let is_pair = self.group.target.base.is_none()
+            && low.offset == chunk.offset
+            && [low, high].iter().all(|store| store.width == Width::W32);
+        let word =
+            |store: Pending| Bytes { value: store.value, first: 0, count: 4, is_clean: true };
+        is_pair.then_some([word(low), word(high)])
     }
 
     /// Whether some byte of a store is the last of its place outside of the chunk.

@@ -1,0 +1,46 @@
+//! Constants of the object file are constants of the code.
+//!
+//! `const volatile` globals are in `.rodata`, which nobody can write once the program is loaded;
+//! the verifier takes them for constants too.
+
+use towpath_bpf::program::{DataSection, MapDef, MapType};
+
+use super::{Context, definitions};
+use crate::xir::{Dominators, Function, Op, Place, Type};
+
+pub(super) fn read(function: &mut Function, context: Context<'_>) {
+    let maps = &context.program.linked().maps;
+    if !maps.iter().any(is_frozen) {
+        return;
+    }
+    let dominators = Dominators::new(function);
+    let definitions = definitions(function, &dominators);
+    for &block in dominators.order() {
+        for inst in function.block(block).insts.clone() {
+            let Op::Load { place, probe: false } = function.inst(inst).op else { continue };
+            let base = definitions.get(place.base.0 as usize).copied().flatten();
+            let Some(&Op::MapValueAddr { map, offset }) = base.map(|base| &function.inst(base).op)
+            else {
+                continue;
+            };
+            let Some(map) = maps.get(map as usize).filter(|map| is_frozen(map)) else { continue };
+            if let Some(constant) = value_at(map, i64::from(offset), place) {
+                let ty = function.inst(inst).result.map_or(Type::I64, |result| function.ty(result));
+                function.inst_mut(inst).op = Op::Const(constant & ty.mask());
+            }
+        }
+    }
+}
+
+fn is_frozen(map: &MapDef) -> bool {
+    map.kind == MapType::Array
+        && matches!(map.section, Some(DataSection::Rodata | DataSection::Kconfig))
+}
+
+fn value_at(map: &MapDef, offset: i64, place: Place) -> Option<u64> {
+    let start = usize::try_from(offset + i64::from(place.offset)).ok()?;
+    let bytes = map.initial.as_ref()?.get(start..start + place.width.bytes() as usize)?;
+    let mut wide = [0; 8];
+    wide.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(u64::from_le_bytes(wide))
+}
