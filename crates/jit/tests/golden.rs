@@ -18,6 +18,8 @@ const R0: u8 = 0;
 const R1: u8 = 1;
 const R2: u8 = 2;
 const R3: u8 = 3;
+const R4: u8 = 4;
+const R5: u8 = 5;
 const R10: u8 = 10;
 
 /// `if (data + 14 > data_end) return 1; return (p[12] << 8 | p[13]) == 0x0800 ? 2 : 1`
@@ -48,23 +50,7 @@ fn bytes_of_a_field_are_loaded_at_once() {
 /// `int key = 3; long *v = lookup(&array, &key); if (v) ++*v; return 2`
 #[test]
 fn an_array_lookup_with_a_constant_key_is_an_address() {
-    let array = MapDef {
-        name: "counters".into(),
-        kind: MapType::Array,
-        key_size: 4,
-        value_size: 8,
-        max_entries: 8,
-        flags: 0,
-        map_extra: 0,
-        pin_by_name: false,
-        key_type: 0,
-        value_type: 0,
-        btf: None,
-        inner: None,
-        slots: vec![],
-        initial: None,
-        section: None,
-    };
+    let array = map("counters", MapType::Array, 4);
     check(
         "array_counter",
         vec![array],
@@ -156,6 +142,75 @@ fn shifts_of_a_product_become_a_rotation() {
             Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
         ],
     );
+}
+
+/// `struct { u32 a, b; } key = { queue, 7 }; return lookup(&flows, &key) ? 2 : 1`
+#[test]
+fn a_key_goes_to_its_table_in_a_register() {
+    check(
+        "hash_key",
+        vec![map("flows", MapType::Hash, 8)],
+        vec![
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R1, 16, 0),
+            Insn::new(BPF_STX | BPF_MEM | BPF_W, R10, R1, -8, 0),
+            Insn::new(BPF_ST | BPF_MEM | BPF_W, R10, 0, -4, 7),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R2, R10, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R2, 0, 0, -8),
+            Insn::new(BPF_LD | BPF_IMM | BPF_DW, R1, PSEUDO_MAP_FD, 0, 0),
+            Insn::new(0, 0, 0, 0, 0),
+            Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, 1),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R1, R0, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 1),
+            Insn::new(BPF_JMP | BPF_JEQ | BPF_K, R1, 0, 1, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 2),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+        ],
+    );
+}
+
+/// `if (data + 8 > data_end) return 1; *(u16 *)(data + 2) = 0; return csum_diff(0, 0, data, 8, 0)`:
+/// the word that was written in halves is read in halves.
+#[test]
+fn a_checksum_of_constant_size_is_a_sum() {
+    check(
+        "csum_diff",
+        vec![],
+        vec![
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R2, R1, 4, 0),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R3, R1, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R1, R3, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R1, 0, 0, 8),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 1),
+            Insn::new(BPF_JMP | BPF_JGT | BPF_X, R1, R2, 6, 0),
+            Insn::new(BPF_ST | BPF_MEM | BPF_H, R3, 0, 2, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R1, 0, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R2, 0, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R4, 0, 0, 8),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R5, 0, 0, 0),
+            Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, 28),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+        ],
+    );
+}
+
+fn map(name: &str, kind: MapType, key_size: u32) -> MapDef {
+    MapDef {
+        name: name.into(),
+        kind,
+        key_size,
+        value_size: 8,
+        max_entries: 8,
+        flags: 0,
+        map_extra: 0,
+        pin_by_name: false,
+        key_type: 0,
+        value_type: 0,
+        btf: None,
+        inner: None,
+        slots: vec![],
+        initial: None,
+        section: None,
+    }
 }
 
 fn check(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) {
