@@ -186,8 +186,7 @@ impl Library {
     ///
     /// Both are live.
     unsafe fn run_passes(&self, module: Ref, machine: Ref) -> Result<(), String> {
-        let passes = std::env::var("TOWPATH_LLVM_PASSES").unwrap_or_else(|_| PASSES.to_owned());
-        let passes = CString::new(passes).map_err(|error| error.to_string())?;
+        let passes = CString::new(PASSES).map_err(|error| error.to_string())?;
         // SAFETY: the caller's promise; the options live until the passes are through, the message
         // until it is copied.
         unsafe {
