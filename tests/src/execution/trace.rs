@@ -3,7 +3,7 @@
 use towpath_bpf::program::SlotInit;
 use towpath_bpf::verifier::Verified;
 use towpath_kernel::{KernelProgram, MapSet, TestRun};
-use towpath_xdp::{LoadOptions, Program};
+use towpath_xdp::{Frame, LoadOptions, Program};
 
 use super::contents::{self, Contents, contents, kernel_contents};
 use super::{Mismatch, Outcome, run_frame};
@@ -142,9 +142,11 @@ pub fn depends_on_surroundings(
     let mut kept = Vec::new();
     let mut run = |filling: u8| {
         let program = Program::from_verified(verified.clone(), options).ok()?;
+        // Where the other run had its stack and packets, something else is now.
+        let elsewhere = [(); 3].map(|()| (program.worker(0), Frame::default()));
         let trace = over(&program, packets, filling, |_| true);
         // Alive until the other has run, so that it can't get the same addresses.
-        kept.push(program);
+        kept.push((program, elsewhere));
         Some(trace)
     };
     run(0) != run(0xa5)
