@@ -277,7 +277,8 @@ fn dump_shows_every_form_of_a_compiled_program() {
 #[test]
 fn bench_gives_a_ratio_for_each_program_and_engine() {
     let bench = Bench::new("bench");
-    let quick = ["--rounds", "1", "--window", "1"];
+    bench.capture("in.pcap", &[2, 3]);
+    let quick = ["--rounds", "1", "--window", "1", "--in", "in.pcap"];
     let arguments = [&["bench"], &PROGRAM[..], &quick, &["--exec", "jit,interp"]].concat();
     let result = bench.json(&arguments);
     let measured = |list: &str| result[list].as_array().unwrap().clone();
