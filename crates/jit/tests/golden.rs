@@ -11,7 +11,7 @@ use towpath_bpf::interp::Resolver;
 use towpath_bpf::program::{AttachType, Function, KfuncRef, MapType};
 use towpath_bpf::verifier::{self, Options};
 use towpath_bpf::{Insn, Linked, MapDef};
-use towpath_jit::{Callees, Direct, Environment, Machine, optimized};
+use towpath_jit::{Callees, Direct, Environment, LlvmForm, Machine, llvm_text, optimized};
 use towpath_maps::{MapSet, SetOptions};
 
 const R0: u8 = 0;
@@ -233,23 +233,32 @@ fn check(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) {
         btf: None,
         kernel_btf: Arc::new(Btf::default()),
     };
-    let set = MapSet::create(&linked.maps, &SetOptions::new(1)).expect("small maps");
     let verified = verifier::verify(linked, &Options::default()).expect("a correct program");
-    let environment = Environment {
-        linked: verified.linked(),
-        resolver: &NoAddresses,
-        maps: set.maps(),
-        callees: Callees {
-            helper: never,
-            kfunc: never,
-            tail_call: never,
-            probe: never,
-            guard: never,
-            direct: DIRECT,
-        },
+    let in_process = |base: u64| {
+        let set = MapSet::create(&verified.linked().maps, &SetOptions::new(1)).expect("small maps");
+        let environment = Environment {
+            linked: verified.linked(),
+            resolver: &Addresses { base },
+            maps: set.maps(),
+            callees: Callees {
+                helper: never,
+                kfunc: never,
+                tail_call: never,
+                probe: never,
+                guard: never,
+                direct: DIRECT,
+            },
+        };
+        let options = Default::default();
+        let module = optimized(&verified, &environment, &options).expect("supported");
+        let text = llvm_text(&verified, &environment, &options, LlvmForm::Given);
+        // The maps too: the next ones must not get the same addresses.
+        (module.to_string(), text.expect("supported"), set)
     };
-    let module = optimized(&verified, &environment, &Default::default()).expect("supported");
-    compare(name, &module.to_string());
+    let (first, second) = (in_process(0x7f12_3456_0000), in_process(0x7f65_4321_0000));
+    assert!(first.1.contains("define i64 @batch("), "{}", first.1);
+    assert_eq!(first.1, second.1, "what is kept on disk is good for every process");
+    compare(name, &first.0);
 }
 
 fn compare(name: &str, found: &str) {
@@ -261,15 +270,17 @@ fn compare(name: &str, found: &str) {
     assert_eq!(found, expected, "{}", path.display());
 }
 
-/// Passes compute no addresses; only machine code would.
-struct NoAddresses;
+/// Passes compute no addresses, and neither does LLVM's form of a program.
+struct Addresses {
+    base: u64,
+}
 
-impl Resolver for NoAddresses {
-    fn map(&self, _index: usize) -> Option<u64> {
-        None
+impl Resolver for Addresses {
+    fn map(&self, index: usize) -> Option<u64> {
+        Some(self.base + index as u64 * 0x100)
     }
-    fn map_value(&self, _index: usize, _offset: u32) -> Option<u64> {
-        None
+    fn map_value(&self, index: usize, offset: u32) -> Option<u64> {
+        Some(self.base + 0x1_0000 + index as u64 * 0x100 + u64::from(offset))
     }
     fn variable(&self, _type_id: u32) -> Option<u64> {
         None
