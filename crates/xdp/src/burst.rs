@@ -1,9 +1,12 @@
 //! Many frames through one program in one call, and what became of each.
 
+use std::sync::Arc;
+
 use towpath_bpf::interp::Fault;
 use towpath_jit::Descriptor;
+use towpath_maps::MapSet;
 
-use crate::verdict::{Action, Target, Verdict};
+use crate::verdict::{Action, Redirect, Target, Verdict};
 
 /// The verdicts of a burst. Kept and used again, it allocates only to grow.
 #[derive(Debug, Default)]
@@ -12,7 +15,9 @@ pub struct Burst {
     pub(crate) descriptors: Vec<Descriptor>,
     /// Targets of redirect calls with the frames' numbers, in order. The program may have returned
     /// something else afterwards.
-    pub(crate) targets: Vec<(u32, Target)>,
+    pub(crate) targets: Vec<(u32, Redirect)>,
+    /// The maps those name.
+    pub(crate) maps: Option<Arc<MapSet>>,
     /// Frames whose run did what no verified program can do, in order.
     pub(crate) faults: Vec<(u32, Fault)>,
 }
@@ -51,12 +56,12 @@ impl Burst {
     /// # Panics
     ///
     /// When there is no such frame.
-    pub fn target(&self, frame: usize) -> Option<&Target> {
-        let known = || {
-            let found = self.targets.binary_search_by_key(&frame, |&(index, _)| index as usize);
-            Some(&self.targets[found.ok()?].1)
-        };
-        if self.action(frame) == Action::Redirect { known() } else { None }
+    pub fn target(&self, frame: usize) -> Option<Target> {
+        if self.action(frame) != Action::Redirect {
+            return None;
+        }
+        let found = self.targets.binary_search_by_key(&frame, |&(index, _)| index as usize);
+        self.targets[found.ok()?].1.target(self.maps.as_deref()?)
     }
 
     /// Frames whose run faulted, with why.
@@ -73,7 +78,7 @@ impl Burst {
         Verdict {
             action: self.action(frame),
             returned: self.returned(frame),
-            target: self.target(frame).cloned(),
+            target: self.target(frame),
         }
     }
 
@@ -82,12 +87,18 @@ impl Burst {
         if let Some((_, fault)) = self.faults.pop() {
             return Err(fault);
         }
-        let returned = self.descriptors.first().map_or(0, |frame| frame.returned);
-        let action = Action::from_returned(returned);
-        let target = self.targets.pop().map(|(_, target)| target);
-        Ok(Verdict { action, returned, target: target.filter(|_| action == Action::Redirect) })
+        Ok(self.verdict(0))
     }
 
+    /// Keeps the maps that targets name.
+    pub(crate) fn keep_maps(&mut self, maps: &Arc<MapSet>) {
+        let has_them = self.maps.as_ref().is_some_and(|known| Arc::ptr_eq(known, maps));
+        if !self.targets.is_empty() && !has_them {
+            self.maps = Some(Arc::clone(maps));
+        }
+    }
+
+    /// Forgets the frames. The maps stay, most likely for the next burst.
     pub(crate) fn clear(&mut self) {
         self.descriptors.clear();
         self.targets.clear();

@@ -213,6 +213,7 @@ impl Program {
                 }
             }
         }
+        burst.keep_maps(&self.maps);
     }
 
     fn judge_compiled(

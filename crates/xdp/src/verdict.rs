@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use towpath_bpf::program::MapType;
-use towpath_maps::Map;
+use towpath_maps::{Map, MapSet};
 
 /// The outcome of one run.
 #[derive(Debug, Clone)]
@@ -61,6 +61,37 @@ pub enum Target {
         /// Not to the interface the frame came from (`BPF_F_EXCLUDE_INGRESS`).
         exclude_ingress: bool,
     },
+}
+
+/// A [`Target`] inside a burst: small, and without references of its own to maps, which cost more
+/// than the redirect.
+#[derive(Debug)]
+pub(crate) enum Redirect {
+    /// [`Target::Interface`]
+    Interface { ifindex: u32 },
+    /// [`Target::Entry`] of the program's map of this index.
+    Entry { map: u32, key: u32, entry: towpath_maps::Target },
+    /// [`Target::Broadcast`] over the program's map of this index.
+    Broadcast { map: u32, exclude_ingress: bool },
+    /// Over a map that was found in a map of maps.
+    Inner(Box<Target>),
+}
+
+impl Redirect {
+    /// The target, given the program's maps.
+    pub(crate) fn target(&self, maps: &MapSet) -> Option<Target> {
+        let map = |index: u32| maps.map(index as usize).cloned();
+        Some(match *self {
+            Redirect::Interface { ifindex } => Target::Interface { ifindex },
+            Redirect::Entry { map: index, key, entry } => {
+                Target::Entry { map: map(index)?, key, entry }
+            }
+            Redirect::Broadcast { map: index, exclude_ingress } => {
+                Target::Broadcast { map: map(index)?, exclude_ingress }
+            }
+            Redirect::Inner(ref target) => (**target).clone(),
+        })
+    }
 }
 
 impl Action {

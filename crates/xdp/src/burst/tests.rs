@@ -75,7 +75,7 @@ fn frames_of_a_burst_are_judged_as_if_alone() {
                 assert_eq!(burst.returned(index), verdict.returned, "{exec:?} frame {index}");
                 assert_eq!(
                     format!("{:?}", burst.target(index)),
-                    format!("{:?}", verdict.target.as_ref()),
+                    format!("{:?}", verdict.target),
                     "{exec:?} frame {index}"
                 );
                 assert_eq!(together[index].to_vec(), frame.to_vec(), "{exec:?} frame {index}");

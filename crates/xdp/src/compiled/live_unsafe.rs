@@ -25,7 +25,7 @@ use crate::frame::Frame;
 use crate::helpers::{self, Call, Helper};
 use crate::program::Surroundings;
 use crate::run::Run;
-use crate::verdict::Target;
+use crate::verdict::Redirect;
 use crate::worker::Worker;
 
 /// The functions compiled code calls.
@@ -52,7 +52,7 @@ struct Live<'a> {
     /// Callbacks inside each other; each has its own piece of stack.
     nested: usize,
     /// Where redirect calls of the frames led.
-    targets: &'a mut Vec<(u32, Target)>,
+    targets: &'a mut Vec<(u32, Redirect)>,
 }
 
 /// No burst is long enough to have a frame of this number.

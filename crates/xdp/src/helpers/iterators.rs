@@ -147,9 +147,8 @@ fn write_bits(call: &Call<'_, '_>, addr: u64, bits: Bits) -> Result<(), Stop> {
 }
 
 fn read_u64(call: &Call<'_, '_>, addr: u64) -> Result<u64, Stop> {
-    let bytes = call.read(addr, 8)?;
     let mut word = [0; 8];
-    word.copy_from_slice(bytes.as_ref());
+    call.run.read(addr, &mut word)?;
     Ok(u64::from_le_bytes(word))
 }
 

@@ -9,7 +9,7 @@ use towpath_maps::Map;
 use super::{Call, Table};
 use crate::frame::ETH_HLEN;
 use crate::run::{Run, share};
-use crate::verdict::{Action, Target};
+use crate::verdict::{Action, Redirect, Target};
 
 pub(super) const TABLE: Table =
     &[(id::REDIRECT, redirect), (id::REDIRECT_MAP, redirect_map), (id::CHECK_MTU, check_mtu)];
@@ -23,7 +23,7 @@ pub(crate) fn to_interface(run: &mut Run<'_>, ifindex: u64, flags: u64) -> u64 {
     if flags != 0 {
         return Action::Aborted as u64;
     }
-    run.redirect = Some(Target::Interface { ifindex: ifindex as u32 });
+    run.redirect = Some(Redirect::Interface { ifindex: ifindex as u32 });
     Action::Redirect as u64
 }
 
@@ -45,15 +45,25 @@ pub(crate) fn to_map(run: &mut Run<'_>, map: &Map, key: u32, flags: u64) -> u64 
     }
     if flags & BPF_F_BROADCAST != 0 {
         let exclude_ingress = flags & BPF_F_EXCLUDE_INGRESS != 0;
-        run.redirect = Some(Target::Broadcast { map: share(map), exclude_ingress });
+        run.redirect = Some(match run.index_of(map) {
+            Some(map) => Redirect::Broadcast { map, exclude_ingress },
+            None => inner(Target::Broadcast { map: share(map), exclude_ingress }),
+        });
         return Action::Redirect as u64;
     }
     let Some(entry) = map.target(key) else {
         run.redirect = None;
         return flags & BPF_F_ACTION_MASK;
     };
-    run.redirect = Some(Target::Entry { map: share(map), key, entry });
+    run.redirect = Some(match run.index_of(map) {
+        Some(map) => Redirect::Entry { map, key, entry },
+        None => inner(Target::Entry { map: share(map), key, entry }),
+    });
     Action::Redirect as u64
+}
+
+fn inner(target: Target) -> Redirect {
+    Redirect::Inner(Box::new(target))
 }
 
 /// `bpf_check_mtu(ctx, ifindex, mtu_len, len_diff, flags)` (`bpf_xdp_check_mtu`): 0 when the linear

@@ -89,7 +89,8 @@ pub(crate) fn atomic(grant: Grant, op: AtomicOp, operand: u64) -> u64 {
     }
 }
 
-/// Copies a grant's bytes out. `out` is as long as the grant.
+/// Copies a grant's bytes out. `out` is as long as the grant. In pieces as wide as they go: who reads
+/// a number that was written in bytes waits for all of them.
 pub(crate) fn copy_out(grant: Grant, out: &mut [u8]) {
     assert_eq!(grant.len, out.len() as u64);
     let mut addr = grant.addr;
@@ -99,6 +100,10 @@ pub(crate) fn copy_out(grant: Grant, out: &mut [u8]) {
             let (word, rest) = out.split_at_mut(8);
             word.copy_from_slice(&double(addr).load(Relaxed).to_ne_bytes());
             (addr, out) = (addr + 8, rest);
+        } else if addr.is_multiple_of(4) && out.len() >= 4 {
+            let (part, rest) = out.split_at_mut(4);
+            part.copy_from_slice(&word(addr).load(Relaxed).to_ne_bytes());
+            (addr, out) = (addr + 4, rest);
         } else {
             let (first, rest) = out.split_at_mut(1);
             first[0] = byte(addr).load(Relaxed);
@@ -118,6 +123,11 @@ pub(crate) fn copy_in(grant: Grant, bytes: &[u8]) {
         {
             double(addr).store(u64::from_ne_bytes(*word), Relaxed);
             (addr, bytes) = (addr + 8, rest);
+        } else if addr.is_multiple_of(4)
+            && let Some((part, rest)) = bytes.split_first_chunk::<4>()
+        {
+            word(addr).store(u32::from_ne_bytes(*part), Relaxed);
+            (addr, bytes) = (addr + 4, rest);
         } else {
             byte(addr).store(first, Relaxed);
             (addr, bytes) = (addr + 1, rest);

@@ -21,7 +21,7 @@ use crate::frame::Frame;
 use crate::helpers;
 use crate::memory;
 use crate::program::Surroundings;
-use crate::verdict::Target;
+use crate::verdict::Redirect;
 use crate::worker::Worker;
 
 /// The state of one run.
@@ -31,7 +31,7 @@ pub(crate) struct Run<'a> {
     pub(crate) maps: &'a MapSet,
     pub(crate) surroundings: &'a Surroundings,
     /// Target of the last redirect call.
-    pub(crate) redirect: Option<Target>,
+    pub(crate) redirect: Option<Redirect>,
     /// Memory beside stack, frame and maps that the program got from a helper.
     pub(crate) extras: Vec<Extra>,
     /// Ring buffer records it has reserved and not yet given back.
@@ -82,6 +82,12 @@ impl<'a> Run<'a> {
             stack_floor,
             proved: false,
         }
+    }
+
+    /// Index of a map among the program's own; `None` for one found in a map of maps.
+    pub(crate) fn index_of(&self, map: &Map) -> Option<u32> {
+        let own = |other: &Arc<Map>| std::ptr::eq(Arc::as_ptr(other), map);
+        self.maps.maps().iter().position(own).map(|index| index as u32)
     }
 
     /// The program's arena: it may have one.
