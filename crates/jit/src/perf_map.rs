@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use crate::xir::Module;
 
-/// Tells perf about the functions at `offsets` of `code`: first the module's, in order, then others.
+/// Tells perf about the functions at `offsets` of `code`: the module's in order, then others.
 pub(crate) fn note(tier: &str, module: &Module, code: &[u8], offsets: &[usize]) {
     static WANTED: LazyLock<bool> =
         LazyLock::new(|| std::env::var_os("TOWPATH_PERF_MAP").is_some_and(|value| value == "1"));

@@ -46,7 +46,7 @@ impl Program {
     ///
     /// # Safety
     ///
-    /// As [`Program::run_batch`]; `frame` leaves as much stack as the verifier allowed the callback.
+    /// As [`Program::run_batch`]; `frame` leaves the stack that the verifier allowed the callback.
     pub unsafe fn call(
         &self,
         machine: *mut Machine,

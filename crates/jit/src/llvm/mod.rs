@@ -105,7 +105,7 @@ fn standard(name: &str) -> Option<u64> {
     Some(function as usize as u64)
 }
 
-/// What [`text`] shows.
+/// What [`crate::llvm_text`] shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LlvmForm {
     /// What LLVM is given.

@@ -120,8 +120,8 @@ impl HashView {
         key: [u64; WORDS],
     ) -> bool {
         // A long key is compared only if the hash agrees; two words are compared as fast as it.
-        // SAFETY: the caller's promise.
         if WORDS > 2
+            // SAFETY: the caller's promise.
             && unsafe { word(element + header::HASH as u64) }.load(Ordering::Relaxed) != hash
         {
             return false;

@@ -91,7 +91,7 @@ fn for_each(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     if flags != 0 {
         return Ok(Errno::EINVAL.to_reg());
     }
-    match walk(call, &map, [handle, callback, context]) {
+    match walk(call, map, [handle, callback, context]) {
         Ok(Ok(visited)) => Ok(visited),
         Ok(Err(errno)) => Ok(errno.to_reg()),
         Err(stop) => Err(stop),

@@ -14,8 +14,8 @@ use super::Run;
 use crate::memory::Grant;
 
 impl<'a> Run<'a> {
-    /// Permission to touch `len` bytes at `addr` that the verifier proved accessible: an argument of
-    /// a helper, or memory that helpers made and keep for the program.
+    /// Permission to touch `len` bytes at `addr` that the verifier proved accessible: an argument
+    /// of a helper, or memory that helpers made and keep for the program.
     #[inline]
     pub(crate) fn grant(&self, addr: u64, len: u64, write: bool) -> Result<Grant, Violation> {
         if self.proved {

@@ -324,5 +324,5 @@ fn reversed(run: &[Source]) -> Option<Bytes> {
 }
 
 fn whole_bytes(bits: u64) -> Option<u32> {
-    (bits % 8 == 0 && bits < u64::from(Type::I64.bits())).then_some(bits as u32 / 8)
+    (bits.is_multiple_of(8) && bits < u64::from(Type::I64.bits())).then_some(bits as u32 / 8)
 }
