@@ -138,7 +138,7 @@ mod tests {
         let first = report.differences.first().expect("programs with xor that matters");
         assert!(first.ours.contains("pass: broken, number"), "{report}");
         assert!(first.ours.ends_with("gone without broken"), "{report}");
-        assert!(first.name.lines().count() < 40, "not small: {report}");
+        assert!(first.name.lines().count() < 80, "not small: {report}");
         assert!(first.name.contains("^="), "{report}");
         assert!(first.name.contains("packet: "), "{report}");
     }
