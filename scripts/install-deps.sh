@@ -67,7 +67,8 @@ export DEBIAN_FRONTEND=noninteractive
 optional=()
 for package in "${missing[@]}"; do
     # Distributions carry different versions: one more is good to have, not a reason to stop.
-    if ! apt-cache show "$package" >/dev/null 2>&1 && [[ $package == clang-* || $package == libllvm* ]]; then
+    if [[ $package == clang-* || $package == libllvm* ]] &&
+        ! apt-cache show "$package" >/dev/null 2>&1; then
         echo "note: this distribution has no $package; tests with it are skipped"
     else
         optional+=("$package")

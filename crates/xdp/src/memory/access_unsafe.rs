@@ -89,8 +89,8 @@ pub(crate) fn atomic(grant: Grant, op: AtomicOp, operand: u64) -> u64 {
     }
 }
 
-/// Copies a grant's bytes out. `out` is as long as the grant. In pieces as wide as they go: who reads
-/// a number that was written in bytes waits for all of them.
+/// Copies a grant's bytes out. `out` is as long as the grant. In pieces as wide as they go: who
+/// reads a number that was written in bytes waits for all of them.
 pub(crate) fn copy_out(grant: Grant, out: &mut [u8]) {
     assert_eq!(grant.len, out.len() as u64);
     let mut addr = grant.addr;
