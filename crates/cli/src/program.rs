@@ -102,7 +102,8 @@ pub(crate) fn kernel_types(wanted: Option<&Path>) -> Result<Env, CliError> {
 
 /// Refuses names of passes that the compiler has not: to leave one out would change nothing.
 pub(crate) fn check_passes(without: &[String]) -> Result<(), CliError> {
-    let known: Vec<&str> = towpath_jit::passes::PASSES.iter().map(|pass| pass.name).collect();
+    let passes = towpath_jit::passes::PASSES.iter().map(|pass| pass.name);
+    let known: Vec<&str> = passes.chain([towpath_jit::passes::LOOK_AHEAD]).collect();
     let unknown = without.iter().find(|name| !known.contains(&name.as_str()));
     unknown.map_or(Ok(()), |name| {
         let hint = suggest::among(name, known.iter().copied());
