@@ -44,7 +44,7 @@ impl Generator<'_> {
         for slot in 0..bytes / 8 {
             self.state.stack[lowest - slot] = true;
         }
-        if bytes % 8 != 0 {
+        if !bytes.is_multiple_of(8) {
             self.state.stack[lowest + 1 - slots] = false;
         }
         base

@@ -340,7 +340,7 @@ const ADJUST_TAIL: i32 = 65;
 /// Headers that programs change are within this.
 const REWRITTEN_BYTES: usize = 128;
 /// From flow to flow: odd and far, so that no two flows that follow each other are neighbours.
-const STEP: u64 = 0x3779_b9;
+const STEP: u64 = 0x0037_79b9;
 
 #[cfg(test)]
 mod tests {

@@ -52,9 +52,9 @@ pub(crate) fn bench(args: &BenchArgs, output: &mut Output) -> Result<Status, Cli
         html::write(path, &results)?;
     }
     if output.json {
-        output.json(&results)?
+        output.json(&results)?;
     } else {
-        print_summary(&results, output)?
+        print_summary(&results, output)?;
     }
     Ok(status)
 }
