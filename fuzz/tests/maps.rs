@@ -141,21 +141,5 @@ fn blob(types: &[AnyType]) -> Vec<u8> {
 }
 
 fn def(kind: MapType, key_size: u32, value_size: u32) -> MapDef {
-    MapDef {
-        name: "m".to_owned(),
-        kind,
-        key_size,
-        value_size,
-        max_entries: 4,
-        flags: 0,
-        map_extra: 0,
-        pin_by_name: false,
-        key_type: 0,
-        value_type: 0,
-        btf: None,
-        inner: None,
-        slots: Vec::new(),
-        initial: None,
-        section: None,
-    }
+    MapDef::new("m", kind, key_size, value_size, 4)
 }

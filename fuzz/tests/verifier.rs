@@ -81,21 +81,11 @@ fn judge(insns: Vec<Insn>, kernel: &Arc<Btf>) {
 
 fn map(kind: MapType) -> MapDef {
     let ring = kind == MapType::Ringbuf;
-    MapDef {
-        name: kind.name(),
+    MapDef::new(
+        kind.name(),
         kind,
-        key_size: if ring { 0 } else { 4 },
-        value_size: if ring { 0 } else { 16 },
-        max_entries: if ring { 4096 } else { 4 },
-        flags: 0,
-        map_extra: 0,
-        pin_by_name: false,
-        key_type: 0,
-        value_type: 0,
-        btf: None,
-        inner: None,
-        slots: Vec::new(),
-        initial: None,
-        section: None,
-    }
+        if ring { 0 } else { 4 },
+        if ring { 0 } else { 16 },
+        if ring { 4096 } else { 4 },
+    )
 }

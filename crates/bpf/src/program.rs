@@ -125,6 +125,35 @@ pub struct MapDef {
     pub section: Option<DataSection>,
 }
 
+impl MapDef {
+    /// A map of this kind and these sizes, with no flags, types, slots or contents.
+    pub fn new(
+        name: impl Into<String>,
+        kind: MapType,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+    ) -> MapDef {
+        MapDef {
+            name: name.into(),
+            kind,
+            key_size,
+            value_size,
+            max_entries,
+            flags: 0,
+            map_extra: 0,
+            pin_by_name: false,
+            key_type: 0,
+            value_type: 0,
+            btf: None,
+            inner: None,
+            slots: Vec::new(),
+            initial: None,
+            section: None,
+        }
+    }
+}
+
 /// What a slot of a map of maps or program array starts with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SlotInit {

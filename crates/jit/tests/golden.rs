@@ -194,23 +194,7 @@ fn a_checksum_of_constant_size_is_a_sum() {
 }
 
 fn map(name: &str, kind: MapType, key_size: u32) -> MapDef {
-    MapDef {
-        name: name.into(),
-        kind,
-        key_size,
-        value_size: 8,
-        max_entries: 8,
-        flags: 0,
-        map_extra: 0,
-        pin_by_name: false,
-        key_type: 0,
-        value_type: 0,
-        btf: None,
-        inner: None,
-        slots: vec![],
-        initial: None,
-        section: None,
-    }
+    MapDef::new(name, kind, key_size, 8, 8)
 }
 
 fn check(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) {

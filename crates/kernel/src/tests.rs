@@ -33,23 +33,7 @@ fn linked(insns: Vec<Insn>, maps: Vec<MapDef>) -> Linked {
 }
 
 fn array() -> MapDef {
-    MapDef {
-        name: "counters".into(),
-        kind: MapType::Array,
-        key_size: 4,
-        value_size: 16,
-        max_entries: 1,
-        flags: 0,
-        map_extra: 0,
-        pin_by_name: false,
-        key_type: 0,
-        value_type: 0,
-        btf: None,
-        inner: None,
-        slots: Vec::new(),
-        initial: None,
-        section: None,
-    }
+    MapDef::new("counters", MapType::Array, 4, 16, 1)
 }
 
 #[test]

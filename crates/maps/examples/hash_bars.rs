@@ -55,23 +55,7 @@ fn main() {
 }
 
 fn full_map() -> Arc<Map> {
-    let def = MapDef {
-        name: "full".to_owned(),
-        kind: MapType::Hash,
-        key_size: KEY_BYTES,
-        value_size: VALUE_BYTES,
-        max_entries: ENTRIES,
-        flags: 0,
-        map_extra: 0,
-        pin_by_name: false,
-        key_type: 0,
-        value_type: 0,
-        btf: None,
-        inner: None,
-        slots: Vec::new(),
-        initial: None,
-        section: None,
-    };
+    let def = MapDef::new("full", MapType::Hash, KEY_BYTES, VALUE_BYTES, ENTRIES);
     let map = Map::create(&def, &CreateOptions::new(Domain::new(2))).expect("a valid definition");
     for number in 0..u64::from(ENTRIES) {
         map.update(0, &key(number), &[1; VALUE_BYTES as usize], 0).expect("room");

@@ -5,23 +5,7 @@ use towpath_bpf::program::MapType;
 
 /// A definition with sizes and flags only.
 pub(crate) fn def(kind: MapType, key: u32, value: u32, entries: u32, flags: u32) -> MapDef {
-    MapDef {
-        name: format!("a_{}", kind.name()),
-        kind,
-        key_size: key,
-        value_size: value,
-        max_entries: entries,
-        flags,
-        map_extra: 0,
-        pin_by_name: false,
-        key_type: 0,
-        value_type: 0,
-        btf: None,
-        inner: None,
-        slots: Vec::new(),
-        initial: None,
-        section: None,
-    }
+    MapDef { flags, ..MapDef::new(format!("a_{}", kind.name()), kind, key, value, entries) }
 }
 
 /// A small generator with a fixed start (xorshift64*), so that failures repeat.

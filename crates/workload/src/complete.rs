@@ -38,23 +38,7 @@ pub fn plain_map(
     kind: MapType,
     (key_size, value_size, max_entries): (u32, u32, u32),
 ) -> MapDef {
-    MapDef {
-        name: name.to_owned(),
-        kind,
-        key_size,
-        value_size,
-        max_entries,
-        flags: 0,
-        map_extra: 0,
-        pin_by_name: false,
-        key_type: 0,
-        value_type: 0,
-        btf: None,
-        inner: None,
-        slots: Vec::new(),
-        initial: None,
-        section: None,
-    }
+    MapDef::new(name, kind, key_size, value_size, max_entries)
 }
 
 const VOLATILE_HELPERS: &[i32] = &[

@@ -121,23 +121,7 @@ impl Maps {
 
 /// A definition with nothing known but its name.
 pub(super) fn empty_def(name: &str, kind: MapType) -> MapDef {
-    MapDef {
-        name: name.to_owned(),
-        kind,
-        key_size: 0,
-        value_size: 0,
-        max_entries: 0,
-        flags: 0,
-        map_extra: 0,
-        pin_by_name: false,
-        key_type: 0,
-        value_type: 0,
-        btf: None,
-        inner: None,
-        slots: Vec::new(),
-        initial: None,
-        section: None,
-    }
+    MapDef::new(name, kind, 0, 0, 0)
 }
 
 /// One definition being read from a struct type.

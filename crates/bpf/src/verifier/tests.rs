@@ -23,23 +23,7 @@ fn op(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Insn {
 }
 
 fn map(kind: MapType, value_size: u32) -> MapDef {
-    MapDef {
-        name: "m".to_owned(),
-        kind,
-        key_size: 4,
-        value_size,
-        max_entries: 4,
-        flags: 0,
-        map_extra: 0,
-        pin_by_name: false,
-        key_type: 0,
-        value_type: 0,
-        btf: None,
-        inner: None,
-        slots: Vec::new(),
-        initial: None,
-        section: None,
-    }
+    MapDef::new("m", kind, 4, value_size, 4)
 }
 
 fn program(insns: Vec<Insn>) -> Linked {

@@ -24,23 +24,7 @@ fn kernel() -> Option<Kernel> {
 }
 
 fn def(kind: MapType, key: u32, value: u32, entries: u32, flags: u32) -> MapDef {
-    MapDef {
-        name: "m".to_owned(),
-        kind,
-        key_size: key,
-        value_size: value,
-        max_entries: entries,
-        flags,
-        map_extra: 0,
-        pin_by_name: false,
-        key_type: 0,
-        value_type: 0,
-        btf: None,
-        inner: None,
-        slots: Vec::new(),
-        initial: None,
-        section: None,
-    }
+    MapDef { flags, ..MapDef::new("m", kind, key, value, entries) }
 }
 
 /// xorshift64*, so that a failure repeats.

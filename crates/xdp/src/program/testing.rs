@@ -42,21 +42,5 @@ pub(crate) fn linked(insns: &[Insn], defs: &[MapDef]) -> Linked {
 
 /// A map without name, types or slots.
 pub(crate) fn map_def(kind: MapType, key_size: u32, value_size: u32, max_entries: u32) -> MapDef {
-    MapDef {
-        name: kind.name(),
-        kind,
-        key_size,
-        value_size,
-        max_entries,
-        flags: 0,
-        map_extra: 0,
-        pin_by_name: false,
-        key_type: 0,
-        value_type: 0,
-        btf: None,
-        inner: None,
-        slots: Vec::new(),
-        initial: None,
-        section: None,
-    }
+    MapDef::new(kind.name(), kind, key_size, value_size, max_entries)
 }
