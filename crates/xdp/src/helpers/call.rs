@@ -4,6 +4,7 @@ use towpath_bpf::Errno;
 use towpath_bpf::interp::{Callbacks, Stop, Violation};
 use towpath_maps::Map;
 
+use crate::memory::{self, Grant};
 use crate::run::Run;
 
 /// What a helper works with.
@@ -31,23 +32,12 @@ impl<'r> Call<'_, 'r> {
 
     /// Copies `len` readable bytes.
     pub(crate) fn read(&self, addr: u64, len: usize) -> Result<Bytes, Stop> {
-        // Checked before anything is allocated: `len` may be a register's content.
-        if len > 0 {
-            self.run.grant(addr, len as u64, false)?;
-        }
-        let mut bytes = Bytes::zeroed(len);
-        self.run.read(addr, bytes.as_mut())?;
-        Ok(bytes)
+        copy(len, || self.run.grant(addr, len as u64, false))
     }
 
     /// As [`Call::read`], from an address the verifier did not look at.
     pub(crate) fn read_unproved(&self, addr: u64, len: usize) -> Result<Bytes, Stop> {
-        if len > 0 {
-            self.run.grant_unproved(addr, len as u64, false)?;
-        }
-        let mut bytes = Bytes::zeroed(len);
-        self.run.read_unproved(addr, bytes.as_mut())?;
-        Ok(bytes)
+        copy(len, || self.run.grant_unproved(addr, len as u64, false))
     }
 
     /// Copies bytes to writable memory.
@@ -59,6 +49,18 @@ impl<'r> Call<'_, 'r> {
     pub(crate) fn callback(&mut self, function: u64, args: [u64; 5]) -> Result<u64, Stop> {
         self.callbacks.call(self.run, function, args)
     }
+}
+
+/// Copies the `len` bytes of a grant. It is asked for before anything is allocated: `len` may be a
+/// register's content.
+fn copy(len: usize, grant: impl FnOnce() -> Result<Grant, Violation>) -> Result<Bytes, Stop> {
+    if len == 0 {
+        return Ok(Bytes::zeroed(0));
+    }
+    let grant = grant()?;
+    let mut bytes = Bytes::zeroed(len);
+    memory::copy_out(grant, bytes.as_mut());
+    Ok(bytes)
 }
 
 /// What a result means in r0: 0, or the negated error number.
