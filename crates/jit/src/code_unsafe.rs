@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::error::CompileError;
+use crate::machine_unsafe::{Descriptor, Machine};
 
 /// Bytes of executable memory in use by all programs.
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
@@ -98,6 +99,27 @@ impl Drop for Code {
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.mapped) };
         IN_USE.fetch_sub(self.mapped, Relaxed);
     }
+}
+
+/// Calls the batch entry at `entry` for the descriptors from `first` on; gives their number, or the
+/// index of the one that stopped the run.
+///
+/// # Safety
+///
+/// Code compiled as `extern "C" fn(machine, descriptors, first, count) -> u64` is at `entry` and
+/// stays there; for the rest, as [`crate::Program::run_batch`].
+pub(crate) unsafe fn run_batch(
+    entry: *const c_void,
+    machine: *mut Machine,
+    descriptors: *mut [Descriptor],
+    first: usize,
+) -> usize {
+    type Batch = unsafe extern "C" fn(*mut Machine, *mut Descriptor, u64, u64) -> u64;
+    // SAFETY: the caller's promise.
+    let entry = unsafe { std::mem::transmute::<*const c_void, Batch>(entry) };
+    let count = descriptors.len() as u64;
+    // SAFETY: the caller's promise.
+    unsafe { entry(machine, descriptors.cast(), first as u64, count) as usize }
 }
 
 fn no_memory(bytes: usize, error: Errno) -> CompileError {

@@ -41,13 +41,13 @@ impl RuntimeFunction {
             RuntimeFunction::StoreBytes => direct.store_bytes as *const (),
             RuntimeFunction::SpinLock => lock as *const (),
             RuntimeFunction::SpinUnlock => unlock as *const (),
-            RuntimeFunction::HashLookup { words, marks: false } => hash_lookup::<false>(words),
-            RuntimeFunction::HashLookup { words, marks: true } => hash_lookup::<true>(words),
+            RuntimeFunction::HashLookup { words, marks: false } => hash::<LOOKUP>(words),
+            RuntimeFunction::HashLookup { words, marks: true } => hash::<LOOKUP_AND_MARK>(words),
             RuntimeFunction::HashAhead { words, stage: Stage::Bucket } => {
-                hash_ahead::<false>(words)
+                hash::<BUCKET_AHEAD>(words)
             }
             RuntimeFunction::HashAhead { words, stage: Stage::Element } => {
-                hash_ahead::<true>(words)
+                hash::<ELEMENT_AHEAD>(words)
             }
         };
         function as usize as u64
@@ -191,14 +191,33 @@ unsafe extern "C" fn unlock(address: u64) -> u64 {
     0
 }
 
-/// The lookup for keys of so many words.
-fn hash_lookup<const MARKS: bool>(words: u8) -> *const () {
+/// What the functions over the words of a key do.
+const LOOKUP: u8 = 0;
+/// [`LOOKUP`], and the element counts as used.
+const LOOKUP_AND_MARK: u8 = 1;
+/// Fetches the bucket ahead.
+const BUCKET_AHEAD: u8 = 2;
+/// Fetches the first element of the bucket ahead.
+const ELEMENT_AHEAD: u8 = 3;
+
+/// The function that does `WHAT` for keys of so many words.
+fn hash<const WHAT: u8>(words: u8) -> *const () {
     match words {
-        1 => hash_lookup_1::<MARKS> as *const (),
-        2 => hash_lookup_2::<MARKS> as *const (),
-        3 => hash_lookup_3::<MARKS> as *const (),
-        4 => hash_lookup_4::<MARKS> as *const (),
-        _ => hash_lookup_5::<MARKS> as *const (),
+        1 => hash_1::<WHAT> as *const (),
+        2 => hash_2::<WHAT> as *const (),
+        3 => hash_3::<WHAT> as *const (),
+        4 => hash_4::<WHAT> as *const (),
+        _ => hash_5::<WHAT> as *const (),
+    }
+}
+
+#[inline(always)]
+fn of_table<const WORDS: usize, const WHAT: u8>(table: &HashView, key: [u64; WORDS]) -> u64 {
+    match WHAT {
+        LOOKUP => table.lookup::<WORDS, false>(key),
+        LOOKUP_AND_MARK => table.lookup::<WORDS, true>(key),
+        BUCKET_AHEAD => table.look_ahead::<WORDS, false>(key),
+        _ => table.look_ahead::<WORDS, true>(key),
     }
 }
 
@@ -213,33 +232,27 @@ unsafe fn view<'a>(address: u64) -> &'a HashView {
     unsafe { &*(address as *const HashView) }
 }
 
-unsafe extern "C" fn hash_lookup_1<const MARKS: bool>(table: u64, a: u64) -> u64 {
+unsafe extern "C" fn hash_1<const WHAT: u8>(table: u64, a: u64) -> u64 {
     // SAFETY: called by compiled code.
-    unsafe { view(table) }.lookup::<1, MARKS>([a])
+    of_table::<1, WHAT>(unsafe { view(table) }, [a])
 }
 
-unsafe extern "C" fn hash_lookup_2<const MARKS: bool>(table: u64, a: u64, b: u64) -> u64 {
+unsafe extern "C" fn hash_2<const WHAT: u8>(table: u64, a: u64, b: u64) -> u64 {
     // SAFETY: called by compiled code.
-    unsafe { view(table) }.lookup::<2, MARKS>([a, b])
+    of_table::<2, WHAT>(unsafe { view(table) }, [a, b])
 }
 
-unsafe extern "C" fn hash_lookup_3<const MARKS: bool>(table: u64, a: u64, b: u64, c: u64) -> u64 {
+unsafe extern "C" fn hash_3<const WHAT: u8>(table: u64, a: u64, b: u64, c: u64) -> u64 {
     // SAFETY: called by compiled code.
-    unsafe { view(table) }.lookup::<3, MARKS>([a, b, c])
+    of_table::<3, WHAT>(unsafe { view(table) }, [a, b, c])
 }
 
-unsafe extern "C" fn hash_lookup_4<const MARKS: bool>(
-    table: u64,
-    a: u64,
-    b: u64,
-    c: u64,
-    d: u64,
-) -> u64 {
+unsafe extern "C" fn hash_4<const WHAT: u8>(table: u64, a: u64, b: u64, c: u64, d: u64) -> u64 {
     // SAFETY: called by compiled code.
-    unsafe { view(table) }.lookup::<4, MARKS>([a, b, c, d])
+    of_table::<4, WHAT>(unsafe { view(table) }, [a, b, c, d])
 }
 
-unsafe extern "C" fn hash_lookup_5<const MARKS: bool>(
+unsafe extern "C" fn hash_5<const WHAT: u8>(
     table: u64,
     a: u64,
     b: u64,
@@ -248,56 +261,7 @@ unsafe extern "C" fn hash_lookup_5<const MARKS: bool>(
     e: u64,
 ) -> u64 {
     // SAFETY: called by compiled code.
-    unsafe { view(table) }.lookup::<5, MARKS>([a, b, c, d, e])
-}
-
-/// The prefetch for keys of so many words: of the bucket, or of the first element in it.
-fn hash_ahead<const ELEMENT: bool>(words: u8) -> *const () {
-    match words {
-        1 => hash_ahead_1::<ELEMENT> as *const (),
-        2 => hash_ahead_2::<ELEMENT> as *const (),
-        3 => hash_ahead_3::<ELEMENT> as *const (),
-        4 => hash_ahead_4::<ELEMENT> as *const (),
-        _ => hash_ahead_5::<ELEMENT> as *const (),
-    }
-}
-
-unsafe extern "C" fn hash_ahead_1<const ELEMENT: bool>(table: u64, a: u64) -> u64 {
-    // SAFETY: called by compiled code.
-    unsafe { view(table) }.look_ahead::<1, ELEMENT>([a])
-}
-
-unsafe extern "C" fn hash_ahead_2<const ELEMENT: bool>(table: u64, a: u64, b: u64) -> u64 {
-    // SAFETY: called by compiled code.
-    unsafe { view(table) }.look_ahead::<2, ELEMENT>([a, b])
-}
-
-unsafe extern "C" fn hash_ahead_3<const ELEMENT: bool>(table: u64, a: u64, b: u64, c: u64) -> u64 {
-    // SAFETY: called by compiled code.
-    unsafe { view(table) }.look_ahead::<3, ELEMENT>([a, b, c])
-}
-
-unsafe extern "C" fn hash_ahead_4<const ELEMENT: bool>(
-    table: u64,
-    a: u64,
-    b: u64,
-    c: u64,
-    d: u64,
-) -> u64 {
-    // SAFETY: called by compiled code.
-    unsafe { view(table) }.look_ahead::<4, ELEMENT>([a, b, c, d])
-}
-
-unsafe extern "C" fn hash_ahead_5<const ELEMENT: bool>(
-    table: u64,
-    a: u64,
-    b: u64,
-    c: u64,
-    d: u64,
-    e: u64,
-) -> u64 {
-    // SAFETY: called by compiled code.
-    unsafe { view(table) }.look_ahead::<5, ELEMENT>([a, b, c, d, e])
+    of_table::<5, WHAT>(unsafe { view(table) }, [a, b, c, d, e])
 }
 
 unsafe extern "C" fn array_lookup(map_address: u64, index: u64, worker: u64) -> u64 {

@@ -7,15 +7,12 @@ use std::ffi::c_void;
 use cranelift_codegen::binemit::Reloc;
 
 use super::{BATCH_ENTRY, CompiledModule, EXTRA_FUNCTIONS, Relocation, TRAMPOLINE};
-use crate::code_unsafe::Code;
+use crate::code_unsafe::{Code, run_batch};
 use crate::error::CompileError;
 use crate::machine_unsafe::{Descriptor, Machine};
 
 /// The signature of the trampoline: machine, function, frame pointer, r1 to r5.
 type Trampoline = unsafe extern "C" fn(*mut Machine, u64, u64, u64, u64, u64, u64, u64) -> u64;
-
-/// The signature of the batch entry: machine, descriptors, first, count.
-type Batch = unsafe extern "C" fn(*mut Machine, *mut Descriptor, u64, u64) -> u64;
 
 /// The code of one program.
 #[derive(Debug)]
@@ -65,12 +62,8 @@ impl Layout {
         descriptors: *mut [Descriptor],
         first: usize,
     ) -> usize {
-        let address = self.extra(BATCH_ENTRY);
-        // SAFETY: compiled with exactly this signature, at this offset of a live mapping.
-        let entry = unsafe { std::mem::transmute::<*const c_void, Batch>(address) };
-        let count = descriptors.len() as u64;
-        // SAFETY: the caller's promise.
-        unsafe { entry(machine, descriptors.cast(), first as u64, count) as usize }
+        // SAFETY: the batch entry of live code, and the caller's promise.
+        unsafe { run_batch(self.extra(BATCH_ENTRY), machine, descriptors, first) }
     }
 
     /// Runs the callback at `target`.

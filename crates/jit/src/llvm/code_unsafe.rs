@@ -6,11 +6,10 @@ use std::ffi::c_void;
 
 use super::link::Linked;
 use super::module::{BATCH, callback_name};
+use crate::code_unsafe::run_batch;
 use crate::error::CompileError;
 use crate::machine_unsafe::{Descriptor, Machine};
 
-/// Machine, descriptors, first, count.
-type Batch = unsafe extern "C" fn(*mut Machine, *mut Descriptor, u64, u64) -> u64;
 /// Machine, frame pointer, r1 to r5.
 type Callback = unsafe extern "C" fn(*mut Machine, u64, u64, u64, u64, u64, u64) -> u64;
 
@@ -54,12 +53,8 @@ impl Layout {
         descriptors: *mut [Descriptor],
         first: usize,
     ) -> usize {
-        let address = self.linked.code.pointer(self.batch);
-        // SAFETY: compiled with exactly this signature, at this offset of a live mapping.
-        let entry = unsafe { std::mem::transmute::<*const c_void, Batch>(address) };
-        let count = descriptors.len() as u64;
-        // SAFETY: the caller's promise.
-        unsafe { entry(machine, descriptors.cast(), first as u64, count) as usize }
+        // SAFETY: the batch entry of live code, and the caller's promise.
+        unsafe { run_batch(self.linked.code.pointer(self.batch), machine, descriptors, first) }
     }
 
     /// Runs a function on behalf of a helper; `None` when no helper may call it.
