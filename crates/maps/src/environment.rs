@@ -5,7 +5,7 @@ use towpath_bpf::program::MapType;
 
 /// Answers for maps whose values stand for something outside the map. The default answers accept
 /// everything, which fits a run over a capture, where targets are only recorded.
-pub trait Environment: Send + Sync {
+pub trait Environment: std::fmt::Debug + Send + Sync {
     /// Whether a device with this ifindex (not 0) exists.
     fn has_device(&self, _ifindex: u32) -> bool {
         true

@@ -290,6 +290,7 @@ mod tests {
 
     use super::*;
 
+    #[derive(Debug)]
     struct TwoDevices;
 
     impl Environment for TwoDevices {

@@ -6,7 +6,7 @@ use towpath_bpf::interp::Fault;
 use towpath_jit::Descriptor;
 use towpath_maps::MapSet;
 
-use crate::verdict::{Action, Redirect, Target, Verdict};
+use crate::verdict::{Action, Destination, Redirect, Target, Verdict};
 
 /// The verdicts of a burst. Kept and used again, it allocates only to grow.
 #[derive(Debug, Default)]
@@ -62,6 +62,15 @@ impl Burst {
         }
         let found = self.targets.binary_search_by_key(&frame, |&(index, _)| index as usize);
         self.targets[found.ok()?].1.target(self.maps.as_deref()?)
+    }
+
+    /// Redirect calls that succeeded, with their frames' numbers in order. The frame's action may
+    /// be another: the program returned something else afterwards.
+    pub fn redirects(&self) -> impl Iterator<Item = (usize, Destination<'_>)> {
+        let maps = self.maps.as_deref();
+        self.targets
+            .iter()
+            .filter_map(move |(frame, to)| Some((*frame as usize, to.destination(maps)?)))
     }
 
     /// Frames whose run faulted, with why.

@@ -16,7 +16,7 @@ use towpath_bpf::program::AttachType;
 use towpath_bpf::verifier::{self, Verified};
 use towpath_bpf::{Env, Linked, Object};
 use towpath_jit::{Descriptor, Upgrade};
-use towpath_maps::MapSet;
+use towpath_maps::{Environment, MapSet};
 
 use crate::burst::Burst;
 use crate::clock::Clock;
@@ -73,6 +73,8 @@ pub struct LoadOptions {
     pub workers: usize,
     /// What helpers tell about interfaces, routes and neighbours.
     pub host: Arc<Host>,
+    /// Which devices, CPUs, programs and sockets exist for maps of targets; without one, all do.
+    pub environment: Option<Arc<dyn Environment>>,
     /// Limits and log level of the verifier.
     pub verifier: verifier::Options,
     /// Runs without a proof. Only for tests of the interpreter: it checks every access anyway, but

@@ -63,6 +63,32 @@ pub enum Target {
     },
 }
 
+/// A [`Target`] as it is used once and at once: borrowed from a burst.
+#[derive(Debug, Clone, Copy)]
+pub enum Destination<'a> {
+    /// [`Target::Interface`]
+    Interface {
+        /// Its number; whether it exists is found out on delivery.
+        ifindex: u32,
+    },
+    /// [`Target::Entry`]
+    Entry {
+        /// The map.
+        map: &'a Map,
+        /// The key, cut to 32 bits.
+        key: u32,
+        /// The entry at the time of the call.
+        entry: towpath_maps::Target,
+    },
+    /// [`Target::Broadcast`]
+    Broadcast {
+        /// The map.
+        map: &'a Map,
+        /// Not to the interface the frame came from.
+        exclude_ingress: bool,
+    },
+}
+
 /// A [`Target`] inside a burst: small, and without references of its own to maps, which cost more
 /// than the redirect.
 #[derive(Debug)]
@@ -78,6 +104,29 @@ pub(crate) enum Redirect {
 }
 
 impl Redirect {
+    /// Where it leads, given the program's maps.
+    pub(crate) fn destination<'a>(&'a self, maps: Option<&'a MapSet>) -> Option<Destination<'a>> {
+        let map = |index: u32| maps?.map(index as usize).map(|map| &**map);
+        Some(match self {
+            Redirect::Interface { ifindex } => Destination::Interface { ifindex: *ifindex },
+            Redirect::Entry { map: index, key, entry } => {
+                Destination::Entry { map: map(*index)?, key: *key, entry: *entry }
+            }
+            Redirect::Broadcast { map: index, exclude_ingress } => {
+                Destination::Broadcast { map: map(*index)?, exclude_ingress: *exclude_ingress }
+            }
+            Redirect::Inner(target) => match &**target {
+                Target::Interface { ifindex } => Destination::Interface { ifindex: *ifindex },
+                Target::Entry { map, key, entry } => {
+                    Destination::Entry { map, key: *key, entry: *entry }
+                }
+                Target::Broadcast { map, exclude_ingress } => {
+                    Destination::Broadcast { map, exclude_ingress: *exclude_ingress }
+                }
+            },
+        })
+    }
+
     /// The target, given the program's maps.
     pub(crate) fn target(&self, maps: &MapSet) -> Option<Target> {
         let map = |index: u32| maps.map(index as usize).cloned();

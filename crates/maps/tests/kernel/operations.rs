@@ -13,6 +13,7 @@ const ZERO_SEED: u32 = 1 << 6;
 const NO_PREALLOC: u32 = 1;
 
 /// The devices of a fresh network namespace, and the kernel's CPUs.
+#[derive(Debug)]
 struct LikeKernel {
     cpus: u32,
 }

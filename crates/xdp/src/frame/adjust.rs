@@ -5,52 +5,54 @@
 
 use towpath_bpf::Errno;
 
-use super::{BUFFER_BYTES, ETH_HLEN, FRAME_HEADER_BYTES, Frame, TAILROOM_BYTES};
+use super::{BUFFER_BYTES, Body, ETH_HLEN, FRAME_HEADER_BYTES, TAILROOM_BYTES};
 
-impl Frame {
+impl Body {
     /// `bpf_xdp_adjust_head`: moves `data` by `delta`; metadata moves along.
     pub fn adjust_head(&mut self, delta: i32) -> Result<(), Errno> {
         let metadata = self.metadata_len();
         let lowest = FRAME_HEADER_BYTES + metadata;
         let data = moved(self.data, delta).filter(|&data| data >= lowest).ok_or(Errno::EINVAL)?;
-        if data + ETH_HLEN > self.data_end {
+        if data + ETH_HLEN > self.data_end as usize {
             return Err(Errno::EINVAL);
         }
-        let from = self.data_meta..self.data;
-        self.head.bytes_mut().copy_within(from, data - metadata);
-        self.data_meta = data - metadata;
-        self.data = data;
+        if metadata > 0 {
+            let from = self.data_meta as usize..self.data as usize;
+            self.head.bytes_mut().copy_within(from, data - metadata);
+        }
+        self.data_meta = (data - metadata) as u32;
+        self.data = data as u32;
         Ok(())
     }
 
     /// `bpf_xdp_adjust_meta`: moves `data_meta` by `delta`.
     pub fn adjust_meta(&mut self, delta: i32) -> Result<(), Errno> {
         let meta = moved(self.data_meta, delta).ok_or(Errno::EINVAL)?;
-        if meta < FRAME_HEADER_BYTES || meta > self.data {
+        if meta < FRAME_HEADER_BYTES || meta > self.data as usize {
             return Err(Errno::EINVAL);
         }
-        let len = self.data - meta;
+        let len = self.data as usize - meta;
         // `xdp_metalen_invalid`: the length field in skb_shared_info counts up to 255.
         if !len.is_multiple_of(4) || len > METADATA_LEN_FIELD_MAX {
             return Err(Errno::EACCES);
         }
-        self.data_meta = meta;
+        self.data_meta = meta as u32;
         Ok(())
     }
 
     /// `bpf_xdp_adjust_tail`: moves the end of the packet by `delta`.
     pub fn adjust_tail(&mut self, delta: i32) -> Result<(), Errno> {
-        if !self.frags.is_empty() {
+        if self.has_frags() {
             return match usize::try_from(delta) {
                 Ok(grow) => self.grow_last_frag(grow),
                 Err(_negative) => self.shrink_frags(delta.unsigned_abs() as usize),
             };
         }
         let end = moved(self.data_end, delta).ok_or(Errno::EINVAL)?;
-        if end > BUFFER_BYTES - TAILROOM_BYTES || end < self.data + ETH_HLEN {
+        if end > BUFFER_BYTES - TAILROOM_BYTES || end < self.data as usize + ETH_HLEN {
             return Err(Errno::EINVAL);
         }
-        let old_end = std::mem::replace(&mut self.data_end, end);
+        let old_end = std::mem::replace(&mut self.data_end, end as u32) as usize;
         if end > old_end {
             self.head.bytes_mut()[old_end..end].fill(0);
         }
@@ -63,14 +65,13 @@ impl Frame {
         if size == 0 || size > BUFFER_BYTES {
             return Err(Errno::EOPNOTSUPP);
         }
-        let Some(frag) = self.frags.last_mut() else { return Err(Errno::EINVAL) };
-        let room = size.checked_sub(frag.len + frag.offset % size).ok_or(Errno::EINVAL)?;
+        let Some(frag) = self.last_frag_mut() else { return Err(Errno::EINVAL) };
+        let used = (frag.len + frag.offset % size as u32) as usize;
+        let room = size.checked_sub(used).ok_or(Errno::EINVAL)?;
         if grow > room {
             return Err(Errno::EINVAL);
         }
-        let end = frag.offset + frag.len;
-        frag.block.bytes_mut()[end..end + grow].fill(0);
-        frag.len += grow;
+        frag.grow(grow);
         Ok(())
     }
 
@@ -82,22 +83,22 @@ impl Frame {
         }
         let mut left = shrink;
         while left > 0 {
-            let Some(frag) = self.frags.last_mut() else { break };
-            let cut = frag.len.min(left);
-            frag.len -= cut;
+            let Some(frag) = self.last_frag_mut() else { break };
+            let cut = (frag.len as usize).min(left);
+            frag.len -= cut as u32;
             left -= cut;
             if frag.len == 0 {
-                self.release_frags(self.frags.len() - 1);
+                self.release_frags(self.frag_count() - 1);
             }
         }
-        self.data_end -= left;
+        self.data_end -= left as u32;
         Ok(())
     }
 }
 
 /// The offset moved by `delta`, if it stays in the buffer's range of numbers.
-fn moved(offset: usize, delta: i32) -> Option<usize> {
-    offset.checked_add_signed(delta as isize)
+fn moved(offset: u32, delta: i32) -> Option<usize> {
+    (offset as usize).checked_add_signed(delta as isize)
 }
 
 /// `skb_shared_info::meta_len` is a `u8`; 252 is its largest multiple of 4.

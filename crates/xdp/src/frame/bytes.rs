@@ -2,9 +2,9 @@
 
 use towpath_bpf::Errno;
 
-use super::Frame;
+use super::Body;
 
-impl Frame {
+impl Body {
     /// `bpf_xdp_load_bytes`: copies the bytes at `offset` into `out`.
     pub fn load_bytes(&self, offset: usize, out: &mut [u8]) -> Result<(), Errno> {
         self.check_range(offset, out.len())?;
@@ -20,7 +20,7 @@ impl Frame {
     fn copy_from(&self, offset: usize, out: &mut [u8]) {
         let mut out = out;
         let mut skip = offset;
-        for buffer in std::iter::once(self.linear()).chain(self.frags.iter().map(|f| f.bytes())) {
+        for buffer in std::iter::once(self.linear()).chain(self.frags().iter().map(|f| f.bytes())) {
             let from = skip.min(buffer.len());
             skip -= from;
             let part = out.len().min(buffer.len() - from);
@@ -35,9 +35,7 @@ impl Frame {
         self.check_range(offset, bytes.len())?;
         let mut bytes = bytes;
         let mut skip = offset;
-        let linear = &mut self.head.bytes_mut()[self.data..self.data_end];
-        let frags = self.frags.iter_mut().map(|frag| frag.bytes_mut());
-        for buffer in std::iter::once(linear).chain(frags) {
+        for buffer in self.pieces_mut() {
             let from = skip.min(buffer.len());
             skip -= from;
             let part = bytes.len().min(buffer.len() - from);
@@ -57,12 +55,12 @@ impl Frame {
             return Ok(fits.then(|| self.data_addr() + offset as u64));
         }
         let mut skip = offset - linear;
-        for frag in &self.frags {
-            if skip < frag.len {
-                let fits = skip + len <= frag.len;
+        for frag in self.frags() {
+            if skip < frag.len as usize {
+                let fits = skip + len <= frag.len as usize;
                 return Ok(fits.then(|| frag.addr() + skip as u64));
             }
-            skip -= frag.len;
+            skip -= frag.len as usize;
         }
         Ok(None)
     }

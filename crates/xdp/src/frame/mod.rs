@@ -5,30 +5,43 @@
 //! Offsets are kept, not pointers; the buffers never move while the frame lives.
 
 mod adjust;
+pub mod arena;
 mod bytes;
+mod chain;
+pub mod offload;
+mod pool;
 mod pull;
+
+use std::ops::{Deref, DerefMut};
 
 use towpath_jit::Packet;
 
 use crate::memory::Block;
+use chain::Rare;
+pub use pool::Pool;
 
-/// One packet: a linear buffer, its metadata and its frags.
+/// One packet: a linear buffer, its metadata and its frags. The handle is one pointer and owns the
+/// frame: it is moved, never copied, and everything about the frame is behind it.
 #[derive(Debug)]
-pub struct Frame {
+pub struct Frame(Box<Body>);
+
+/// What a [`Frame`] consists of: one cache line.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Body {
     head: Block,
     /// First byte of metadata; equals `data` when there is none.
-    data_meta: usize,
+    data_meta: u32,
     /// First byte of the packet.
-    data: usize,
+    data: u32,
     /// One past the last byte of the linear part.
-    data_end: usize,
-    frags: Vec<Frag>,
-    /// Buffers that held frags and may again.
-    spare: Vec<Block>,
+    data_end: u32,
     /// Where the frame arrived.
     pub rx: RxInfo,
     /// Where it will leave, for programs of devmap entries.
     pub egress_ifindex: u32,
+    /// What few frames have: further buffers, offloads.
+    rare: Option<Box<Rare>>,
 }
 
 /// Where a frame arrived (`xdp_rxq_info`).
@@ -40,14 +53,6 @@ pub struct RxInfo {
     pub queue_index: u32,
     /// Size of a frag's buffer; 0 when the port cannot grow frags.
     pub frag_size: u32,
-}
-
-/// A further buffer of a frame (`skb_frag_t`).
-#[derive(Debug)]
-pub(crate) struct Frag {
-    pub(crate) block: Block,
-    pub(crate) offset: usize,
-    pub(crate) len: usize,
 }
 
 /// A packet that does not fit a frame.
@@ -67,19 +72,26 @@ pub enum FrameError {
     Metadata(usize),
 }
 
-/// A frame without a packet: [`Frame::refill`] puts one in.
+/// A frame without a packet, in memory of its own: [`Frame::refill`] puts one in.
 impl Default for Frame {
     fn default() -> Self {
-        Frame {
-            head: Block::new(BUFFER_BYTES),
-            data_meta: HEADROOM_BYTES,
-            data: HEADROOM_BYTES,
-            data_end: HEADROOM_BYTES,
-            frags: Vec::new(),
-            spare: Vec::new(),
-            rx: RxInfo { ifindex: 1, queue_index: 0, frag_size: BUFFER_BYTES as u32 },
-            egress_ifindex: 0,
-        }
+        Frame::over(Block::new(BUFFER_BYTES))
+    }
+}
+
+impl Deref for Frame {
+    type Target = Body;
+
+    #[inline]
+    fn deref(&self) -> &Body {
+        &self.0
+    }
+}
+
+impl DerefMut for Frame {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Body {
+        &mut self.0
     }
 }
 
@@ -97,22 +109,87 @@ impl Frame {
         Ok(frame)
     }
 
+    /// A frame without a packet over a buffer of [`BUFFER_BYTES`].
+    fn over(head: Block) -> Frame {
+        Frame(Box::new(Body {
+            head,
+            data_meta: HEADROOM_BYTES as u32,
+            data: HEADROOM_BYTES as u32,
+            data_end: HEADROOM_BYTES as u32,
+            rx: RxInfo { ifindex: 1, queue_index: 0, frag_size: BUFFER_BYTES as u32 },
+            egress_ifindex: 0,
+            rare: None,
+        }))
+    }
+}
+
+impl Body {
     /// Puts another packet into the same buffers; everything but `rx` and `egress_ifindex` starts
     /// afresh. On an error the frame is unchanged.
     pub fn refill(&mut self, bytes: &[u8], metadata: usize) -> Result<(), FrameError> {
         check_sizes(bytes.len(), metadata)?;
         let (linear, rest) = bytes.split_at(bytes.len().min(LINEAR_BYTES_MAX));
-        self.release_frags(0);
-        self.data_meta = HEADROOM_BYTES - metadata;
-        self.data = HEADROOM_BYTES;
-        self.data_end = self.data_meta + linear.len();
-        self.head.bytes_mut()[self.data_meta..self.data_end].copy_from_slice(linear);
+        self.clear();
+        let meta = HEADROOM_BYTES - metadata;
+        self.data_meta = meta as u32;
+        self.data_end = (meta + linear.len()) as u32;
+        self.head.bytes_mut()[meta..meta + linear.len()].copy_from_slice(linear);
         for part in rest.chunks(BUFFER_BYTES) {
-            let mut block = self.spare.pop().unwrap_or_else(|| Block::new(BUFFER_BYTES));
-            block.bytes_mut()[..part.len()].copy_from_slice(part);
-            self.frags.push(Frag { block, offset: 0, len: part.len() });
+            let mut buffer = self.spare_buffer().unwrap_or_default();
+            buffer.head.bytes_mut()[..part.len()].copy_from_slice(part);
+            self.push_frag(buffer, 0, part.len());
         }
         Ok(())
+    }
+
+    /// Forgets the packet: what follows is an empty frame with the usual headroom.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.data_meta = HEADROOM_BYTES as u32;
+        self.data = HEADROOM_BYTES as u32;
+        self.data_end = HEADROOM_BYTES as u32;
+        if self.rare.is_some() {
+            self.clear_rare();
+        }
+    }
+
+    /// Room for a linear packet behind the usual headroom ([`LINEAR_BYTES_MAX`] bytes), for a port
+    /// to receive into; [`Body::set_linear`] says how much of it came.
+    #[inline]
+    pub fn room_mut(&mut self) -> &mut [u8] {
+        &mut self.head.bytes_mut()[HEADROOM_BYTES..BUFFER_BYTES - TAILROOM_BYTES]
+    }
+
+    /// The packet is the first `len` bytes of [`Body::room_mut`]; metadata and frags are gone.
+    ///
+    /// # Panics
+    ///
+    /// When there is not so much room.
+    #[inline]
+    pub fn set_linear(&mut self, len: usize) {
+        assert!(len <= LINEAR_BYTES_MAX, "{len} bytes in a linear buffer");
+        self.clear();
+        self.data_end += len as u32;
+    }
+
+    /// Puts a packet of at most [`LINEAR_BYTES_MAX`] bytes into the frame.
+    ///
+    /// # Panics
+    ///
+    /// When it is longer.
+    #[inline]
+    pub fn fill(&mut self, packet: &[u8]) {
+        self.room_mut()[..packet.len()].copy_from_slice(packet);
+        self.set_linear(packet.len());
+    }
+
+    /// Becomes a copy of the linear part of another frame, with its metadata and origin.
+    fn copy_linear(&mut self, from: &Body) {
+        self.clear();
+        let bytes = from.data_meta as usize..from.data_end as usize;
+        self.head.bytes_mut()[bytes.clone()].copy_from_slice(&from.head.bytes()[bytes]);
+        (self.data_meta, self.data, self.data_end) = (from.data_meta, from.data, from.data_end);
+        (self.rx, self.egress_ifindex) = (from.rx, from.egress_ifindex);
     }
 
     /// Bytes of the packet, frags included, metadata not.
@@ -123,28 +200,28 @@ impl Frame {
 
     /// Bytes between `data` and `data_end`.
     pub fn linear_len(&self) -> usize {
-        self.data_end - self.data
-    }
-
-    /// Number of frags.
-    pub fn frag_count(&self) -> usize {
-        self.frags.len()
+        (self.data_end - self.data) as usize
     }
 
     /// The metadata in front of the packet.
     pub fn metadata(&self) -> &[u8] {
-        &self.head.bytes()[self.data_meta..self.data]
+        &self.head.bytes()[self.data_meta as usize..self.data as usize]
     }
 
     /// The part of the packet between `data` and `data_end`.
     pub fn linear(&self) -> &[u8] {
-        &self.head.bytes()[self.data..self.data_end]
+        &self.head.bytes()[self.data as usize..self.data_end as usize]
+    }
+
+    /// As [`Body::linear`], to change.
+    pub fn linear_mut(&mut self) -> &mut [u8] {
+        &mut self.head.bytes_mut()[self.data as usize..self.data_end as usize]
     }
 
     /// The whole packet, copied into one piece.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = self.linear().to_vec();
-        for frag in &self.frags {
+        for frag in self.frags() {
             bytes.extend_from_slice(frag.bytes());
         }
         bytes
@@ -168,7 +245,7 @@ impl Frame {
     /// Asks the processor to fetch the packet's headers.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        self.head.prefetch(self.data);
+        self.head.prefetch(self.data as usize);
     }
 
     /// Address that `xdp_md.data` loads.
@@ -191,36 +268,8 @@ impl Frame {
         addr.wrapping_sub(self.head.addr()) < self.head.len() as u64
     }
 
-    pub(crate) fn frags(&self) -> &[Frag] {
-        &self.frags
-    }
-
-    pub(crate) fn frags_len(&self) -> usize {
-        self.frags.iter().map(|frag| frag.len).sum()
-    }
-
-    /// Drops all frags from `keep` on; their buffers are kept for later.
-    fn release_frags(&mut self, keep: usize) {
-        self.spare.extend(self.frags.drain(keep..).map(|frag| frag.block));
-    }
-
     fn metadata_len(&self) -> usize {
-        self.data - self.data_meta
-    }
-}
-
-impl Frag {
-    /// Address of its first byte.
-    pub(crate) fn addr(&self) -> u64 {
-        self.block.addr() + self.offset as u64
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.block.bytes()[self.offset..self.offset + self.len]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.block.bytes_mut()[self.offset..self.offset + self.len]
+        (self.data - self.data_meta) as usize
     }
 }
 

@@ -2,9 +2,9 @@
 
 use towpath_bpf::Errno;
 
-use super::{BUFFER_BYTES, FRAME_HEADER_BYTES, Frame, TAILROOM_BYTES};
+use super::{BUFFER_BYTES, Body, FRAME_HEADER_BYTES, TAILROOM_BYTES};
 
-impl Frame {
+impl Body {
     /// `bpf_xdp_pull_data`: makes the first `len` bytes of the packet linear.
     ///
     /// Tailroom is used first; when it is too small the packet and its metadata move down into the
@@ -15,14 +15,15 @@ impl Frame {
             return Err(Errno::EINVAL);
         }
         let Some(pull) = len.checked_sub(linear).filter(|&pull| pull > 0) else { return Ok(()) };
-        let headroom = self.data_meta - FRAME_HEADER_BYTES;
-        let tailroom = BUFFER_BYTES - TAILROOM_BYTES - self.data_end;
+        let headroom = self.data_meta as usize - FRAME_HEADER_BYTES;
+        let tailroom = BUFFER_BYTES - TAILROOM_BYTES - self.data_end as usize;
         if pull > headroom + tailroom {
             return Err(Errno::EINVAL);
         }
         if let Some(shift) = pull.checked_sub(tailroom).filter(|&shift| shift > 0) {
-            let from = self.data_meta..self.data_end;
-            self.head.bytes_mut().copy_within(from, self.data_meta - shift);
+            let from = self.data_meta as usize..self.data_end as usize;
+            self.head.bytes_mut().copy_within(from, self.data_meta as usize - shift);
+            let shift = shift as u32;
             self.data_meta -= shift;
             self.data -= shift;
             self.data_end -= shift;
@@ -33,20 +34,21 @@ impl Frame {
 
     /// Moves `left` bytes from the front of the frags to the end of the linear part.
     fn take_from_frags(&mut self, mut left: usize) {
+        let Body { head, data_end, rare: Some(rare), .. } = self else { return };
         let mut emptied = 0;
-        for frag in &mut self.frags {
-            let part = frag.len.min(left);
-            let to = self.data_end..self.data_end + part;
-            self.head.bytes_mut()[to].copy_from_slice(&frag.bytes()[..part]);
-            self.data_end += part;
-            frag.offset += part;
-            frag.len -= part;
+        for frag in &mut rare.frags {
+            let part = (frag.len as usize).min(left);
+            let to = *data_end as usize;
+            head.bytes_mut()[to..to + part].copy_from_slice(&frag.bytes()[..part]);
+            *data_end += part as u32;
+            frag.offset += part as u32;
+            frag.len -= part as u32;
             left -= part;
             if frag.len > 0 {
                 break;
             }
             emptied += 1;
         }
-        self.spare.extend(self.frags.drain(..emptied).map(|frag| frag.block));
+        rare.spare.extend(rare.frags.drain(..emptied).map(|frag| frag.buffer));
     }
 }

@@ -4,6 +4,9 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::Mapping;
 
 /// Memory for frames, stacks and objects. Aligned to a cache line, zero when new.
 ///
@@ -11,7 +14,9 @@ use std::ptr::NonNull;
 /// ([`super::Grant`]).
 pub(crate) struct Block {
     base: NonNull<u8>,
-    len: usize,
+    /// What it is a part of; `None` when it was allocated.
+    whole: Option<Arc<Mapping>>,
+    len: u32,
 }
 
 // SAFETY: a block owns its memory, and nothing in it depends on the thread.
@@ -29,7 +34,18 @@ impl Block {
         let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
         // Addresses made from integers later on refer to this allocation.
         let _exposed = base.as_ptr().expose_provenance();
-        Block { base, len }
+        let len = u32::try_from(len).expect("blocks are small");
+        Block { base, whole: None, len }
+    }
+
+    /// `len` bytes of a mapping.
+    ///
+    /// # Safety
+    ///
+    /// They are inside the mapping, and nobody else's until the block is dropped.
+    pub(super) unsafe fn within(base: NonNull<u8>, len: usize, whole: Arc<Mapping>) -> Block {
+        let len = u32::try_from(len).expect("blocks are small");
+        Block { base, whole: Some(whole), len }
     }
 
     /// Address of the first byte.
@@ -52,28 +68,32 @@ impl Block {
     }
 
     /// Bytes.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     /// The contents.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the allocation has `len` initialised bytes (zeroed when made) and lives as long
+        // SAFETY: the memory has `len` initialised bytes (zeroed when made) and lives as long
         // as `self`; no program runs during the borrow, since a run borrows the owner mutably.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len()) }
     }
 
     /// The contents, to change.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and the borrow is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len()) }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout.
-        unsafe { dealloc(self.base.as_ptr(), layout(self.len)) }
+        match &self.whole {
+            Some(whole) => whole.reclaim(self.base, self.len()),
+            // SAFETY: allocated in `new` with the same layout.
+            None => unsafe { dealloc(self.base.as_ptr(), layout(self.len())) },
+        }
     }
 }
 

@@ -130,6 +130,9 @@ fn surround(
     let fields = defs.iter().map(|def| fields_of(def, kernel)).collect();
     let mut set_options = SetOptions::new(workers);
     set_options.fields = fields;
+    if let Some(environment) = &options.environment {
+        set_options.environment = Arc::clone(environment);
+    }
     let surroundings = Surroundings {
         host: Arc::clone(&options.host),
         limits: options.limits,

@@ -1,0 +1,112 @@
+//! The memory of all frames of a process: one memfd, cut into buffers.
+//!
+//! A memfd can be shared: with applications (AF_XDP sockets), with guests, with the kernel. What
+//! Towpath knows about a frame lies outside of it, where nobody else can write.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{BUFFER_BYTES, Frame};
+use crate::memory::{Block, Mapping};
+
+/// Frames of a process; workers hold some of them in [`super::Pool`]s.
+#[derive(Debug)]
+pub struct Arena {
+    memory: Arc<Mapping>,
+    free: Mutex<Vec<Frame>>,
+    total: usize,
+}
+
+impl Arena {
+    /// Memory for `frames` frames ([`BUFFER_BYTES`] each), in huge pages where there are any.
+    pub fn new(frames: usize) -> std::io::Result<Arc<Arena>> {
+        let frames = frames.max(1);
+        let memory = Mapping::new(frames * BUFFER_BYTES)?;
+        let blocks = Mapping::blocks(&memory, BUFFER_BYTES).take(frames);
+        let free = blocks.map(Frame::over).collect();
+        Ok(Arc::new(Arena { memory, free: Mutex::new(free), total: frames }))
+    }
+
+    /// Frames there are.
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
+    /// Frames that nobody has now. The rest is in pools and on its way.
+    pub fn free(&self) -> usize {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.len() + self.memory.lost_count()
+    }
+
+    /// Whether the memory is in huge pages.
+    pub fn has_huge_pages(&self) -> bool {
+        self.memory.has_huge_pages()
+    }
+
+    /// The memory, to share it; buffers of [`BUFFER_BYTES`] from offset 0 on.
+    pub fn memfd(&self) -> BorrowedFd<'_> {
+        self.memory.memfd()
+    }
+
+    /// Address of the first buffer in this process.
+    pub fn base(&self) -> u64 {
+        self.memory.base()
+    }
+
+    /// Number of the buffer a frame's linear part is in; `None` when it is not the arena's.
+    #[inline]
+    pub fn index_of(&self, frame: &Frame) -> Option<u32> {
+        let offset = frame.head.addr().wrapping_sub(self.memory.base());
+        let index = offset / BUFFER_BYTES as u64;
+        (index < self.total as u64).then_some(index as u32)
+    }
+
+    /// Appends up to `count` free frames.
+    pub(super) fn take(&self, count: usize, out: &mut Vec<Frame>) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < count {
+            // Buffers of frames that were dropped and not given back.
+            free.extend(Mapping::lost(&self.memory).map(|block: Block| Frame::over(block)));
+        }
+        let keep = free.len().saturating_sub(count);
+        out.extend(free.drain(keep..));
+    }
+
+    /// Takes the last `count` frames of `frames`.
+    pub(super) fn give(&self, count: usize, frames: &mut Vec<Frame>) {
+        let keep = frames.len().saturating_sub(count);
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.extend(frames.drain(keep..));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Pool, RxInfo};
+    use super::*;
+
+    #[test]
+    fn frames_come_back() {
+        let arena = Arena::new(300).unwrap();
+        let mut pool = Pool::new(&arena);
+        let mut frames = Vec::new();
+        assert_eq!(pool.take_many(400, &mut frames), 300);
+        assert!(pool.take().is_none());
+        let long = vec![7; 9000];
+        pool.give_all(&mut frames);
+        let mut frame = pool.frame(&long).unwrap().unwrap();
+        frame.rx = RxInfo { ifindex: 5, ..frame.rx };
+        assert_eq!((frame.frag_count(), frame.to_vec()), (2, long.clone()));
+        let copy = pool.copy(&frame).unwrap();
+        assert_eq!((copy.rx, copy.to_vec()), (frame.rx, long));
+        pool.give(copy);
+        drop(frame);
+        drop(pool);
+        assert_eq!(arena.free(), 300, "a dropped frame is not lost");
+        let mut pool = Pool::new(&arena);
+        assert_eq!(pool.take_many(400, &mut frames), 300);
+        let mut numbers: Vec<u32> = frames.iter().map(|f| arena.index_of(f).unwrap()).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..300).collect::<Vec<_>>());
+    }
+}

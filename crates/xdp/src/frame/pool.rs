@@ -1,0 +1,134 @@
+//! A worker's frames: taken from the arena many at a time, given back the same way.
+
+use std::sync::Arc;
+
+use super::arena::Arena;
+use super::{Frame, FrameError, LINEAR_BYTES_MAX};
+
+/// Free frames of one thread.
+#[derive(Debug)]
+pub struct Pool {
+    arena: Arc<Arena>,
+    free: Vec<Frame>,
+}
+
+impl Pool {
+    /// An empty pool over an arena.
+    pub fn new(arena: &Arc<Arena>) -> Pool {
+        Pool { arena: Arc::clone(arena), free: Vec::with_capacity(KEEP + 2 * BATCH) }
+    }
+
+    /// Where its frames come from.
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// A frame without a packet; `None` when the arena is used up.
+    #[inline]
+    pub fn take(&mut self) -> Option<Frame> {
+        if self.free.is_empty() {
+            self.arena.take(BATCH, &mut self.free);
+        }
+        self.free.pop()
+    }
+
+    /// Appends up to `count` frames without packets to `out`; gives their number, which is less
+    /// only when the arena is used up.
+    #[inline]
+    pub fn take_many(&mut self, count: usize, out: &mut Vec<Frame>) -> usize {
+        if self.free.len() < count {
+            self.arena.take(count.max(BATCH), &mut self.free);
+        }
+        let taken = count.min(self.free.len());
+        out.extend(self.free.drain(self.free.len() - taken..));
+        taken
+    }
+
+    /// Takes a frame back, its frags included.
+    #[inline]
+    pub fn give(&mut self, mut frame: Frame) {
+        if frame.rare.is_some() {
+            frame.strip(&mut self.free);
+        }
+        self.free.push(frame);
+        if self.free.len() > KEEP {
+            self.arena.give(BATCH, &mut self.free);
+        }
+    }
+
+    /// Takes frames back, their frags included, and leaves the vector empty.
+    #[inline]
+    pub fn give_all(&mut self, frames: &mut Vec<Frame>) {
+        for frame in &mut *frames {
+            if frame.rare.is_some() {
+                frame.strip(&mut self.free);
+            }
+        }
+        self.free.append(frames);
+        if self.free.len() > KEEP {
+            self.arena.give(self.free.len() - KEEP / 2, &mut self.free);
+        }
+    }
+
+    /// A frame with this packet, in frags of [`LINEAR_BYTES_MAX`] bytes where it is longer than
+    /// that; `None` when the arena is used up.
+    pub fn frame(&mut self, packet: &[u8]) -> Result<Option<Frame>, FrameError> {
+        super::check_sizes(packet.len(), 0)?;
+        let (linear, rest) = packet.split_at(packet.len().min(LINEAR_BYTES_MAX));
+        let Some(mut frame) = self.take() else { return Ok(None) };
+        frame.fill(linear);
+        for part in rest.chunks(LINEAR_BYTES_MAX) {
+            let Some(mut piece) = self.take() else {
+                self.give(frame);
+                return Ok(None);
+            };
+            piece.fill(part);
+            if let Err(piece) = frame.append(piece) {
+                self.give(piece);
+                self.give(frame);
+                return Err(FrameError::TooLong(packet.len()));
+            }
+        }
+        Ok(Some(frame))
+    }
+
+    /// A second frame with the same packet, metadata and origin; `None` when the arena is used up.
+    pub fn copy(&mut self, frame: &Frame) -> Option<Frame> {
+        let mut copy = self.take()?;
+        copy.copy_linear(frame);
+        for bytes in frame.pieces().skip(1) {
+            let Some(mut piece) = self.take() else {
+                self.give(copy);
+                return None;
+            };
+            piece.clear();
+            let part = piece.head.bytes_mut();
+            part[..bytes.len()].copy_from_slice(bytes);
+            copy.push_frag(piece, 0, bytes.len());
+        }
+        copy.set_offload(frame.offload().copied());
+        Some(copy)
+    }
+
+    /// Free frames held.
+    pub fn len(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.free.is_empty()
+    }
+}
+
+/// Frames go back to the arena.
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.arena.give(self.free.len(), &mut self.free);
+    }
+}
+
+/// Frames moved between a pool and its arena at a time.
+const BATCH: usize = 128;
+/// More than this many free frames go back.
+const KEEP: usize = 1024;

@@ -1,0 +1,105 @@
+//! Memory shared by file descriptor, cut into blocks.
+
+#![expect(unsafe_code, reason = "maps memory")]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::Block;
+
+/// A memfd and its mapping. Blocks cut out of it keep it alive.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    memfd: OwnedFd,
+    huge: bool,
+    /// Blocks that were dropped: offset and length.
+    lost: Mutex<Vec<(usize, usize)>>,
+}
+
+// SAFETY: the mapping is plain memory; its parts are owned by blocks, one owner each.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `Mapping` itself never touches the memory.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// At least `len` zero bytes, in huge pages of the usual size if the machine has set some
+    /// aside, else in ordinary pages that the kernel may join.
+    pub(crate) fn new(len: usize) -> std::io::Result<Arc<Mapping>> {
+        let huge_len = len.next_multiple_of(HUGE_PAGE_BYTES);
+        match Mapping::of(huge_len, true) {
+            Ok(mapping) => Ok(Arc::new(mapping)),
+            Err(_no_huge_pages) => Ok(Arc::new(Mapping::of(len.next_multiple_of(4096), false)?)),
+        }
+    }
+
+    fn of(len: usize, huge: bool) -> std::io::Result<Mapping> {
+        let kind = if huge { MemfdFlags::HUGETLB } else { MemfdFlags::ALLOW_SEALING };
+        let memfd = memfd_create("towpath-frames", MemfdFlags::CLOEXEC | kind)?;
+        ftruncate(&memfd, len as u64)?;
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // Without POPULATE a missing huge page would show as SIGBUS at the first touch.
+        let flags = if huge { flags | MapFlags::POPULATE } else { flags };
+        // SAFETY: a new mapping, wherever the kernel likes.
+        let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, &memfd, 0) }?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
+        let _exposed = base.as_ptr().expose_provenance();
+        Ok(Mapping { base, len, memfd, huge, lost: Mutex::default() })
+    }
+
+    /// All of it as blocks of `size` bytes. Call it once.
+    pub(crate) fn blocks(self: &Arc<Self>, size: usize) -> impl Iterator<Item = Block> {
+        (0..self.len / size).map(move |index| self.block(index * size, size))
+    }
+
+    /// Blocks that were dropped, to be used again.
+    pub(crate) fn lost(self: &Arc<Self>) -> impl Iterator<Item = Block> {
+        let lost = std::mem::take(&mut *self.lost.lock().unwrap_or_else(PoisonError::into_inner));
+        lost.into_iter().map(|(offset, len)| self.block(offset, len))
+    }
+
+    /// Number of blocks that [`Mapping::lost`] would give.
+    pub(crate) fn lost_count(&self) -> usize {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    fn block(self: &Arc<Self>, offset: usize, len: usize) -> Block {
+        // SAFETY: in bounds: callers count within `len`, or return what a block had.
+        let base = unsafe { self.base.add(offset) };
+        // SAFETY: each part is given out once, and again only after its block was dropped.
+        unsafe { Block::within(base, len, Arc::clone(self)) }
+    }
+
+    /// Takes back a block that is being dropped.
+    pub(super) fn reclaim(&self, base: NonNull<u8>, len: usize) {
+        let offset = base.as_ptr() as usize - self.base.as_ptr() as usize;
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).push((offset, len));
+    }
+
+    pub(crate) fn has_huge_pages(&self) -> bool {
+        self.huge
+    }
+
+    pub(crate) fn memfd(&self) -> BorrowedFd<'_> {
+        self.memfd.as_fd()
+    }
+
+    pub(crate) fn base(&self) -> u64 {
+        self.base.as_ptr() as u64
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, and no block is left: each holds a reference to it.
+        let _unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// What `MFD_HUGETLB` gives without a size on x86-64 and most other machines.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
