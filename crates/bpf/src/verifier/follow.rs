@@ -192,6 +192,9 @@ impl Verifier<'_> {
 
     /// `check_atomic_rmw`: as a load and a store of the same place.
     fn check_read_modify_write(&mut self, insn: &Insn) -> Result<()> {
+        if insn.access_bytes() < 4 {
+            return Err(self.reject(Errno::EINVAL, "invalid atomic operand size"));
+        }
         self.check_reg_read(insn.src)?;
         self.check_reg_read(insn.dst)?;
         let loaded = match insn.imm {

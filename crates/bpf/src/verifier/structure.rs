@@ -94,14 +94,8 @@ fn is_known_opcode(insn: &Insn) -> bool {
             _ => false,
         },
         BPF_ST => insn.mode() == BPF_MEM,
-        BPF_STX => match insn.mode() {
-            BPF_MEM => true,
-            BPF_ATOMIC => {
-                matches!(insn.size_code(), BPF_W | BPF_DW)
-                    || matches!(insn.imm, BPF_LOAD_ACQ | BPF_STORE_REL)
-            }
-            _ => false,
-        },
+        // Which atomic operations have which sizes is asked only where a path leads.
+        BPF_STX => matches!(insn.mode(), BPF_MEM | BPF_ATOMIC),
         _ => match insn.mode() {
             BPF_IMM => insn.size_code() == BPF_DW,
             BPF_ABS | BPF_IND => insn.size_code() != BPF_DW,

@@ -226,6 +226,19 @@ fn facts_tell_dead_branches_and_constants() {
     assert!(!verified.facts()[2].reachable);
 }
 
+/// As 6.18: the opcode is known whatever the size, the operation is looked at where a path leads.
+#[test]
+fn atomics_of_sizes_that_do_not_exist_are_refused_only_where_a_path_leads() {
+    for size in [BPF_B, BPF_H] {
+        let add = op(BPF_STX | BPF_ATOMIC | size, 10, 0, -8, i32::from(BPF_ADD));
+        let start = [op(MOV, 0, 0, 0, 2), op(BPF_STX | BPF_MEM | BPF_DW, 10, 0, -8, 0)];
+        let dead = [op(BPF_JMP | BPF_JEQ, 0, 0, 1, 2), add, EXIT];
+        assert!(!accepted([&start[..], &dead].concat()).facts()[3].reachable);
+        let rejection = rejected([&start[..], &[add, EXIT]].concat());
+        assert_eq!(rejection.message, "invalid atomic operand size");
+    }
+}
+
 #[test]
 fn the_log_reads_as_the_kernels() {
     let options = Options { log_level: 2, ..Options::default() };
