@@ -1,4 +1,4 @@
-//! Values assembled from pieces of others.
+//! Appending instructions: single ones, and values assembled from pieces of others.
 
 use crate::xir::{BinaryOp, Function, Inst, InstData, Op, Type, UnaryOp, Value, Width};
 
@@ -44,11 +44,19 @@ impl<'a> Assembler<'a> {
         self.value(ty, Op::Const(value & ty.mask()))
     }
 
-    /// `value op constant`
-    pub(super) fn with_constant(&mut self, op: BinaryOp, value: Value, constant: u64) -> Value {
-        let ty = self.function.ty(value);
-        let constant = self.constant(ty, constant);
-        self.value(ty, Op::Binary(op, value, constant))
+    pub(super) fn binary(&mut self, op: BinaryOp, a: Value, b: Value) -> Value {
+        let ty = self.function.ty(a);
+        self.value(ty, Op::Binary(op, a, b))
+    }
+
+    /// `op a, constant`
+    pub(super) fn binary_const(&mut self, op: BinaryOp, a: Value, constant: u64) -> Value {
+        let constant = self.constant(self.function.ty(a), constant);
+        self.binary(op, a, constant)
+    }
+
+    pub(super) fn zext(&mut self, value: Value) -> Value {
+        self.value(Type::I64, Op::Unary(UnaryOp::Zext, value))
     }
 
     /// The value in another width: cut, or extended with zeros.
@@ -64,13 +72,13 @@ impl<'a> Assembler<'a> {
     pub(super) fn extracted(&mut self, bytes: Bytes, ty: Type) -> Value {
         let mut value = bytes.value;
         if bytes.first > 0 {
-            value = self.with_constant(BinaryOp::LShr, value, u64::from(bytes.first) * 8);
+            value = self.binary_const(BinaryOp::LShr, value, u64::from(bytes.first) * 8);
         }
         let value = self.resized(value, ty);
         if bytes.is_clean || bytes.count * 8 >= ty.bits() {
             return value;
         }
-        self.with_constant(BinaryOp::And, value, (1 << (bytes.count * 8)) - 1)
+        self.binary_const(BinaryOp::And, value, (1 << (bytes.count * 8)) - 1)
     }
 
     /// One value of pieces, lowest first, as a load of `width` would give it.
@@ -81,11 +89,11 @@ impl<'a> Assembler<'a> {
         for piece in pieces {
             let mut part = self.extracted(*piece, ty);
             if at > 0 {
-                part = self.with_constant(BinaryOp::Shl, part, u64::from(at) * 8);
+                part = self.binary_const(BinaryOp::Shl, part, u64::from(at) * 8);
             }
             whole = Some(match whole {
                 None => part,
-                Some(low) => self.value(ty, Op::Binary(BinaryOp::Or, low, part)),
+                Some(low) => self.binary(BinaryOp::Or, low, part),
             });
             at += piece.count;
         }

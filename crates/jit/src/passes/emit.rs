@@ -1,9 +1,12 @@
 //! Rewriting instructions one by one: each may become another, with new ones in front of it.
 
+use std::ops::{Deref, DerefMut};
+
+use super::assemble::Assembler;
 use super::{Context, definitions};
 use crate::xir::{
-    Alias, Arg, BinaryOp, CtxField, Dominators, Function, Inst, InstData, Op, Place,
-    RuntimeFunction, StackRange, Type, UnaryOp, Value, Width,
+    Alias, Arg, BinaryOp, CtxField, Dominators, Function, Inst, Op, Place, RuntimeFunction,
+    StackRange, Type, Value, Width,
 };
 
 /// Gives each instruction of a function to `rewrite`, which says what it becomes, if anything.
@@ -16,13 +19,8 @@ pub(super) fn rewrite(
     let definitions = definitions(function, &dominators);
     for &block in dominators.order() {
         let insts = std::mem::take(&mut function.block_mut(block).insts);
-        let mut emitter = Emitter {
-            insts: Vec::with_capacity(insts.len()),
-            origin: 0,
-            definitions: &definitions,
-            function,
-            context,
-        };
+        let assembler = Assembler::new(function, 0);
+        let mut emitter = Emitter { assembler, context, definitions: &definitions };
         for inst in insts {
             let data = emitter.function.inst(inst).clone();
             emitter.origin = data.origin;
@@ -31,28 +29,35 @@ pub(super) fn rewrite(
             }
             emitter.insts.push(inst);
         }
-        let insts = emitter.insts;
+        let insts = emitter.assembler.insts;
         function.block_mut(block).insts = insts;
     }
 }
 
-/// Where new instructions go: in front of the one that is being rewritten.
+/// An assembler that appends in front of the instruction that is being rewritten, and knows what
+/// that one's operands are.
 pub(super) struct Emitter<'a> {
-    pub(super) function: &'a mut Function,
+    assembler: Assembler<'a>,
     pub(super) context: Context<'a>,
-    /// The block's instructions so far.
-    pub(super) insts: Vec<Inst>,
-    origin: u32,
     /// Definitions of values from before the rewriting.
     definitions: &'a [Option<Inst>],
 }
 
-impl Emitter<'_> {
-    /// BPF instruction that is being rewritten.
-    pub(super) fn origin(&self) -> u32 {
-        self.origin
-    }
+impl<'a> Deref for Emitter<'a> {
+    type Target = Assembler<'a>;
 
+    fn deref(&self) -> &Assembler<'a> {
+        &self.assembler
+    }
+}
+
+impl<'a> DerefMut for Emitter<'a> {
+    fn deref_mut(&mut self) -> &mut Assembler<'a> {
+        &mut self.assembler
+    }
+}
+
+impl Emitter<'_> {
     /// What defined a value when the rewriting began.
     pub(super) fn definition(&self, value: Value) -> Option<&Op> {
         let inst = self.definitions.get(value.0 as usize).copied().flatten()?;
@@ -104,34 +109,6 @@ impl Emitter<'_> {
     pub(super) fn worker(&mut self) -> Arg {
         let worker = self.value(Type::I32, Op::WorkerId);
         Arg::Value(self.zext(worker))
-    }
-
-    pub(super) fn zext(&mut self, value: Value) -> Value {
-        self.value(Type::I64, Op::Unary(UnaryOp::Zext, value))
-    }
-
-    pub(super) fn constant(&mut self, ty: Type, value: u64) -> Value {
-        self.value(ty, Op::Const(value))
-    }
-
-    pub(super) fn binary(&mut self, op: BinaryOp, a: Value, b: Value) -> Value {
-        let ty = self.function.ty(a);
-        self.value(ty, Op::Binary(op, a, b))
-    }
-
-    /// `op a, constant`
-    pub(super) fn binary_const(&mut self, op: BinaryOp, a: Value, b: u64) -> Value {
-        let b = self.constant(self.function.ty(a), b);
-        self.binary(op, a, b)
-    }
-
-    /// An instruction with a result.
-    pub(super) fn value(&mut self, ty: Type, op: Op) -> Value {
-        let result = self.function.add_value(ty);
-        let data = InstData { op, result: Some(result), origin: self.origin };
-        let inst = self.function.add_inst(data);
-        self.insts.push(inst);
-        result
     }
 
     /// One load of the bytes that a call would read.

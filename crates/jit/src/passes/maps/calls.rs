@@ -44,7 +44,7 @@ impl<'a> Emitter<'a> {
             return None;
         }
         let program = self.context.program;
-        match program.facts().get(self.origin() as usize)?.map? {
+        match program.facts().get(self.origin as usize)?.map? {
             MapFact::One { map, inner: true } => {
                 program.linked().maps.get(map as usize)?.inner.as_deref()
             }

@@ -41,12 +41,12 @@ impl Finder<'_> {
     }
 
     fn halves(&self, low: Value, high: Value) -> Option<(Value, u32)> {
-        let (shifted, right) = self.with_constant(BinaryOp::LShr, low)?;
+        let (shifted, right) = self.binary_const(BinaryOp::LShr, low)?;
         let ty = self.function.ty(low);
         let right = u32::try_from(right).ok().filter(|right| (1..ty.bits()).contains(right))?;
         let left = ty.bits() - right;
         let value = self.without_low_mask(shifted, right, ty);
-        let is_rest = match self.with_constant(BinaryOp::Shl, high) {
+        let is_rest = match self.binary_const(BinaryOp::Shl, high) {
             Some((other, count)) => {
                 count == u64::from(left) && self.without_high_mask(other, right, ty) == value
             }
@@ -57,7 +57,7 @@ impl Finder<'_> {
 
     /// `value` is `x * c` and `high` is `x * (c << left)`.
     fn is_shifted_product(&self, value: Value, high: Value, left: u32, ty: Type) -> bool {
-        let product = |value| self.with_constant(BinaryOp::Mul, value);
+        let product = |value| self.binary_const(BinaryOp::Mul, value);
         match (product(value), product(high)) {
             (Some((x, c)), Some((y, shifted))) => x == y && shifted == c << left & ty.mask(),
             _ => false,
@@ -67,7 +67,7 @@ impl Finder<'_> {
     /// A mask that only clears bits that a shift to the right drops anyway.
     fn without_low_mask(&self, value: Value, right: u32, ty: Type) -> Value {
         let kept = ty.mask() << right & ty.mask();
-        match self.with_constant(BinaryOp::And, value) {
+        match self.binary_const(BinaryOp::And, value) {
             Some((inner, mask)) if mask & kept == kept => inner,
             _ => value,
         }
@@ -76,14 +76,14 @@ impl Finder<'_> {
     /// The same for a shift to the left.
     fn without_high_mask(&self, value: Value, right: u32, ty: Type) -> Value {
         let kept = ty.mask() >> (ty.bits() - right);
-        match self.with_constant(BinaryOp::And, value) {
+        match self.binary_const(BinaryOp::And, value) {
             Some((inner, mask)) if mask & kept == kept => inner,
             _ => value,
         }
     }
 
     /// The operands of `x op constant`.
-    fn with_constant(&self, op: BinaryOp, value: Value) -> Option<(Value, u64)> {
+    fn binary_const(&self, op: BinaryOp, value: Value) -> Option<(Value, u64)> {
         match *self.op(value)? {
             Op::Binary(found, x, constant) if found == op => match *self.op(constant)? {
                 Op::Const(constant) => Some((x, constant)),

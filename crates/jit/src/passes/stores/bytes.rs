@@ -64,10 +64,10 @@ impl Chunk {
         let bytes = Bytes { is_clean: bytes.is_clean || is_top, ..bytes };
         let mut value = assembler.extracted(bytes, ty);
         if at > 0 {
-            value = assembler.with_constant(BinaryOp::Shl, value, u64::from(at) * 8);
+            value = assembler.binary_const(BinaryOp::Shl, value, u64::from(at) * 8);
         }
         if self.constant != 0 {
-            value = assembler.with_constant(BinaryOp::Or, value, self.constant);
+            value = assembler.binary_const(BinaryOp::Or, value, self.constant);
         }
         value
     }
