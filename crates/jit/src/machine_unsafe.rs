@@ -5,8 +5,8 @@ use std::ffi::c_void;
 /// The state compiled code works on. Its first fields mirror the running frame; whoever changes the
 /// frame on the program's behalf (`bpf_xdp_adjust_head`, ...) writes them again before returning.
 ///
-/// Compiled code reads `packet`, `worker` and `stop`, and writes `callee`; its batch entry writes
-/// `packet` and `index` too. Everything else belongs to the runtime.
+/// Compiled code reads `packet`, `worker` and `stop`; its batch entry writes `packet` and `index`.
+/// Everything else belongs to the runtime.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Machine {
@@ -18,8 +18,6 @@ pub struct Machine {
     pub worker: u32,
     /// Not 0 when the run has to end now; checked after each call.
     pub stop: u32,
-    /// Number of the helper or kfunc being called.
-    pub callee: u32,
     /// Value of r1 at the start: the address that stands for `struct xdp_md`.
     pub ctx: u64,
     /// Value of r10 in the entry function.
@@ -66,10 +64,10 @@ pub type Callee = unsafe extern "C" fn(*mut Machine, u64, u64, u64, u64, u64) ->
 /// The functions of the runtime that compiled code calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Callees {
-    /// Calls helper `machine.callee`.
-    pub helper: Callee,
-    /// Calls kfunc `machine.callee`, an index into the program's kfuncs.
-    pub kfunc: Callee,
+    /// Tells what to call for the helper of a number.
+    pub helper: fn(u32) -> Callee,
+    /// Tells what to call for the kfunc that the runtime knows by a number.
+    pub kfunc: fn(u32) -> Callee,
     /// `(map, index)`: address of the function to jump to (as [`crate::Program::entry`] gives it),
     /// or 0 when there is none or the limit of tail calls is reached.
     pub tail_call: Callee,

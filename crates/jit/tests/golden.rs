@@ -225,8 +225,8 @@ fn check(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) {
             resolver: &Addresses { base },
             maps: set.maps(),
             callees: Callees {
-                helper: never,
-                kfunc: never,
+                helper: |_| never,
+                kfunc: |_| never,
                 tail_call: never,
                 probe: never,
                 guard: never,

@@ -286,7 +286,7 @@ impl Program {
     /// What compiled code ran into. It knows no instruction: the interpreter finds that.
     fn fault(&self, stop: Stop) -> Fault {
         let violation = match stop {
-            Stop::Violation(violation) => violation,
+            Stop::Violation(violation) => *violation,
             Stop::Throw(cookie) => Violation::NotAFunction { addr: cookie },
         };
         Fault { program: self.code.name.clone(), insn: 0, source_line: None, violation }

@@ -99,8 +99,9 @@ pub enum Violation {
 /// Why a helper call did not return to the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
-    /// The run is over: something that must not happen did.
-    Violation(Violation),
+    /// The run is over: something that must not happen did. Boxed, so that results of helpers
+    /// travel in registers.
+    Violation(Box<Violation>),
     /// `bpf_throw`: all frames are unwound, the program returns this cookie (or what its exception
     /// callback makes of it).
     Throw(u64),
@@ -108,7 +109,7 @@ pub enum Stop {
 
 impl From<Violation> for Stop {
     fn from(violation: Violation) -> Self {
-        Stop::Violation(violation)
+        Stop::Violation(Box::new(violation))
     }
 }
 

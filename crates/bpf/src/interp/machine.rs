@@ -74,7 +74,7 @@ pub(super) fn run_at<R: Runtime>(
     match result {
         Ok(r0) => Ok(r0),
         Err(Stop::Throw(cookie)) => Ok(cookie),
-        Err(Stop::Violation(violation)) => Err(machine.fault(violation)),
+        Err(Stop::Violation(violation)) => Err(machine.fault(*violation)),
     }
 }
 

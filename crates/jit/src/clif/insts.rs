@@ -321,13 +321,14 @@ impl Lowering<'_, '_> {
             }
             Op::CallHelper { id, args } => {
                 let args = self.args(args);
-                self.set_callee(*id);
-                self.call_runtime(self.environment.callees.helper as usize as u64, &args)
+                let helper = (self.environment.callees.helper)(*id);
+                self.call_runtime(helper as usize as u64, &args)
             }
             Op::CallKfunc { kfunc, args } => {
                 let args = self.args(args);
-                self.set_callee(self.environment.kfunc_number(*kfunc));
-                self.call_runtime(self.environment.callees.kfunc as usize as u64, &args)
+                let number = self.environment.kfunc_number(*kfunc);
+                let kfunc = (self.environment.callees.kfunc)(number);
+                self.call_runtime(kfunc as usize as u64, &args)
             }
             Op::Call { function, args } => self.call_function(*function, args),
             _ => self.iconst(0),
@@ -349,12 +350,6 @@ impl Lowering<'_, '_> {
         let result = self.builder.inst_results(call)[0];
         self.leave_if_stopped();
         result
-    }
-
-    fn set_callee(&mut self, number: u32) {
-        let number = self.builder.ins().iconst(types::I32, i64::from(number));
-        let (machine, offset) = (self.machine, offset_of!(Machine, callee) as i32);
-        self.builder.ins().store(MemFlagsData::trusted(), number, machine, offset);
     }
 
     fn args(&mut self, args: &[Arg]) -> [ir::Value; 5] {

@@ -12,7 +12,7 @@ use crate::xir::{
 };
 
 /// Translates function `index` of a module.
-pub(super) fn translate(module: &Module, index: usize, shared: &mut Shared<'_>, out: &mut String) {
+pub(super) fn translate(module: &Module, index: usize, shared: &mut Shared, out: &mut String) {
     let function = &module.functions[index];
     let dominators = Dominators::new(function);
     let mut lowering = Lowering {
@@ -36,11 +36,11 @@ pub(super) fn params(function: &Function) -> &[Value] {
     function.blocks.first().map_or(&[], |entry| &entry.params)
 }
 
-pub(super) struct Lowering<'a, 'b> {
+pub(super) struct Lowering<'a> {
     pub(super) module: &'a Module,
     pub(super) function: &'a Function,
     /// What all functions of the module add to.
-    pub(super) shared: &'a mut Shared<'b>,
+    pub(super) shared: &'a mut Shared,
     pointers: Pointers,
     /// The operand that each value is; constants stand for themselves.
     values: Vec<String>,
@@ -57,7 +57,7 @@ pub(super) struct Lowering<'a, 'b> {
     may_stop: bool,
 }
 
-impl Lowering<'_, '_> {
+impl Lowering<'_> {
     fn run(&mut self, index: usize, order: &[Block], out: &mut String) {
         let params: Vec<Value> = params(self.function).to_vec();
         let list: String =

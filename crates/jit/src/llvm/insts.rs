@@ -12,7 +12,7 @@ use crate::xir::{
     StackRange, Type, UnaryOp, Value, Width,
 };
 
-impl Lowering<'_, '_> {
+impl Lowering<'_> {
     pub(super) fn inst(&mut self, data: &InstData) {
         let operand = match &data.op {
             Op::Const(value) => {
@@ -364,13 +364,11 @@ impl Lowering<'_, '_> {
             }
             Op::CallHelper { id, args } => {
                 let args = self.args(args);
-                self.set_callee(*id);
-                self.call_runtime(Symbol::Helper, &args)
+                self.call_runtime(Symbol::Helper(*id), &args)
             }
             Op::CallKfunc { kfunc, args } => {
                 let args = self.args(args);
-                self.set_callee(self.shared.addresses.kfunc(*kfunc));
-                self.call_runtime(Symbol::Kfunc, &args)
+                self.call_runtime(Symbol::Kfunc(*kfunc), &args)
             }
             Op::Call { function, args } => self.call_function(*function, args),
             _ => zero(),
@@ -395,14 +393,6 @@ impl Lowering<'_, '_> {
             self.temporary(format_args!("getelementptr inbounds i8, ptr %machine, i64 {offset}"));
         let scope = self.shared.scopes.suffix(Alias::Ctx);
         self.line(format_args!("store i64 {budget}, ptr {place}, align 4{scope}"));
-    }
-
-    fn set_callee(&mut self, number: u32) {
-        let offset = offset_of!(Machine, callee);
-        let place =
-            self.temporary(format_args!("getelementptr inbounds i8, ptr %machine, i64 {offset}"));
-        let scope = self.shared.scopes.suffix(Alias::Ctx);
-        self.line(format_args!("store i32 {}, ptr {place}, align 4{scope}", number as i32));
     }
 
     fn args(&mut self, args: &[Arg]) -> [String; 5] {

@@ -59,7 +59,7 @@ impl Job {
     /// Compiles, or takes from the cache what was compiled before, and places the code.
     pub(crate) fn run(&self) -> Result<Layout, CompileError> {
         let library = Library::get().map_err(CompileError::Llvm)?;
-        let text = module::translate(&self.module, &self.addresses);
+        let text = module::translate(&self.module);
         let host = library.host();
         let key = cache::key(&text.ir, &host, compiler_unsafe::PASSES);
         let cache = self.cache.as_deref().and_then(Cache::open);
@@ -117,12 +117,8 @@ pub enum LlvmForm {
 }
 
 /// LLVM's form of a module.
-pub(crate) fn text(
-    module: &Module,
-    environment: &Environment<'_>,
-    form: LlvmForm,
-) -> Result<String, CompileError> {
-    let text = module::translate(module, &Addresses::new(module, environment, 0));
+pub(crate) fn text(module: &Module, form: LlvmForm) -> Result<String, CompileError> {
+    let text = module::translate(module);
     let product = match form {
         LlvmForm::Given => return Ok(text.ir),
         LlvmForm::Optimized => Product::Text,

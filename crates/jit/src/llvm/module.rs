@@ -7,20 +7,19 @@ use std::mem::{offset_of, size_of};
 
 use super::alias::Scopes;
 use super::function::{self, line};
-use super::symbols::{ATTRIBUTES, Addresses, Symbol};
+use super::symbols::{ATTRIBUTES, Symbol};
 use crate::machine_unsafe::{Descriptor, Machine, Packet};
 use crate::xir::{Alias, Function, Module, Op};
 
 /// What the functions of a module share.
 #[derive(Debug)]
-pub(super) struct Shared<'a> {
-    pub(super) addresses: &'a Addresses,
+pub(super) struct Shared {
     pub(super) scopes: Scopes,
     /// What the code refers to.
     pub(super) symbols: Vec<Symbol>,
 }
 
-impl Shared<'_> {
+impl Shared {
     /// The operand that stands for a symbol.
     pub(super) fn symbol(&mut self, symbol: Symbol) -> String {
         if !self.symbols.contains(&symbol) {
@@ -50,8 +49,8 @@ pub(super) struct Text {
 }
 
 /// Translates a module.
-pub(super) fn translate(module: &Module, addresses: &Addresses) -> Text {
-    let mut shared = Shared { addresses, scopes: Scopes::default(), symbols: Vec::new() };
+pub(super) fn translate(module: &Module) -> Text {
+    let mut shared = Shared { scopes: Scopes::default(), symbols: Vec::new() };
     let mut ir = String::new();
     for index in 0..module.functions.len() {
         function::translate(module, index, &mut shared, &mut ir);
@@ -92,7 +91,7 @@ fn live_ops(function: &Function) -> impl Iterator<Item = &Op> {
 
 /// `fn(machine, descriptors, first, count) -> u64`: as tier 1's batch entry, with the program
 /// inside of the loop.
-fn batch(shared: &mut Shared<'_>, out: &mut String) {
+fn batch(shared: &mut Shared, out: &mut String) {
     let scope = shared.scopes.suffix(Alias::Ctx);
     let machine = |field: usize| format!("getelementptr inbounds i8, ptr %machine, i64 {field}");
     let mut say = |text: &str| line(out, text);

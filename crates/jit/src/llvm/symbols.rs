@@ -16,10 +16,10 @@ pub(super) enum Symbol {
     MapValue(u32),
     /// A part of a map that is not its values.
     MapMeta(u32, MapMeta),
-    /// [`Callees::helper`]
-    Helper,
-    /// [`Callees::kfunc`]
-    Kfunc,
+    /// A helper, by number.
+    Helper(u32),
+    /// A kfunc, by index into the program's.
+    Kfunc(u32),
     /// [`Callees::tail_call`]
     TailCall,
     /// [`Callees::probe`]
@@ -39,8 +39,8 @@ impl Symbol {
             Symbol::Map(map) => format!("towpath.map.{map}"),
             Symbol::MapValue(map) => format!("towpath.value.{map}"),
             Symbol::MapMeta(map, what) => format!("towpath.{what:?}.{map}").to_ascii_lowercase(),
-            Symbol::Helper => "towpath.helper".into(),
-            Symbol::Kfunc => "towpath.kfunc".into(),
+            Symbol::Helper(id) => format!("towpath.helper.{id}"),
+            Symbol::Kfunc(kfunc) => format!("towpath.kfunc.{kfunc}"),
             Symbol::TailCall => "towpath.tail_call".into(),
             Symbol::Probe => "towpath.probe".into(),
             Symbol::Guard => "towpath.guard".into(),
@@ -53,9 +53,11 @@ impl Symbol {
     pub(super) fn params(self) -> Option<(usize, usize)> {
         match self {
             Symbol::Map(_) | Symbol::MapValue(_) | Symbol::MapMeta(..) => None,
-            Symbol::Helper | Symbol::Kfunc | Symbol::TailCall | Symbol::Probe | Symbol::Guard => {
-                Some((1, 5))
-            }
+            Symbol::Helper(_)
+            | Symbol::Kfunc(_)
+            | Symbol::TailCall
+            | Symbol::Probe
+            | Symbol::Guard => Some((1, 5)),
             Symbol::Enter => Some((1, 7)),
             Symbol::Runtime(function) => {
                 Some((function.effects().takes_machine.into(), function.arg_count()))
@@ -135,19 +137,17 @@ impl Addresses {
         }
     }
 
-    /// The runtime's number of a kfunc.
-    pub(super) fn kfunc(&self, kfunc: u32) -> u32 {
-        self.kfuncs.get(kfunc as usize).copied().unwrap_or(u32::MAX)
-    }
-
     /// Where a symbol is.
     pub(super) fn of(&self, symbol: Symbol) -> u64 {
         match symbol {
             Symbol::Map(_) | Symbol::MapValue(_) | Symbol::MapMeta(..) => {
                 self.maps.get(&symbol).copied().unwrap_or(0)
             }
-            Symbol::Helper => self.callees.helper as usize as u64,
-            Symbol::Kfunc => self.callees.kfunc as usize as u64,
+            Symbol::Helper(id) => (self.callees.helper)(id) as usize as u64,
+            Symbol::Kfunc(kfunc) => {
+                let number = self.kfuncs.get(kfunc as usize).copied().unwrap_or(u32::MAX);
+                (self.callees.kfunc)(number) as usize as u64
+            }
             Symbol::TailCall => self.callees.tail_call as usize as u64,
             Symbol::Probe => self.callees.probe as usize as u64,
             Symbol::Guard => self.callees.guard as usize as u64,

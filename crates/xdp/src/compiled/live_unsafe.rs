@@ -16,13 +16,13 @@ use towpath_bpf::interp::{
     Callbacks, Code, MAX_CALL_FRAMES, MAX_TAIL_CALLS, Runtime, Stop, Violation,
 };
 use towpath_jit::xir::Need;
-use towpath_jit::{Callees, Machine, Packet, Trust};
+use towpath_jit::{Callee, Callees, Machine, Packet, Trust};
 use towpath_maps::MapSet;
 
 use super::{Compilation, Compiled};
 use crate::burst::Burst;
 use crate::frame::Frame;
-use crate::helpers::{self, Call, Helper};
+use crate::helpers::{self, Call};
 use crate::program::Surroundings;
 use crate::run::Run;
 use crate::verdict::Redirect;
@@ -173,18 +173,30 @@ impl Live<'_> {
 /// # Safety
 ///
 /// `live` is the state of the burst that calls, and no reference to it or to the run is in use.
+#[inline(always)]
 unsafe fn turn_to_frame<'r>(live: *mut Live<'_>) -> &'r mut Run<'r> {
     // SAFETY: the caller's promise; callers use the run while the burst lasts.
     let (live, run) = unsafe { (&mut *live, &mut *(*live).machine.runtime.cast::<Run<'r>>()) };
-    let index = live.machine.index;
-    if live.current != index {
-        live.leave_frame(run);
-        live.current = index;
-        // SAFETY: compiled code counts no further than there are descriptors, one for each frame,
-        // and the run forgets the frame it had.
-        run.frame = unsafe { &mut *live.frames.add(index as usize) };
+    if live.current != live.machine.index {
+        // SAFETY: the caller's promise.
+        unsafe { next_frame(live, run) };
     }
     run
+}
+
+/// [`turn_to_frame`] for another frame than the last one.
+///
+/// # Safety
+///
+/// As [`turn_to_frame`].
+#[inline(never)]
+unsafe fn next_frame<'r>(live: &mut Live<'_>, run: &mut Run<'r>) {
+    let index = live.machine.index;
+    live.leave_frame(run);
+    live.current = index;
+    // SAFETY: compiled code counts no further than there are descriptors, one for each frame, and
+    // the run forgets the frame it had.
+    run.frame = unsafe { &mut *live.frames.add(index as usize) };
 }
 
 /// The run that compiled code is in, whichever its frame; redirects and memory of frames need
@@ -216,7 +228,6 @@ fn machine(run: &mut Run<'_>) -> Machine {
         index: 0,
         worker: run.worker.number(),
         stop: 0,
-        callee: 0,
         budget: 0,
         ctx: run.worker.context_addr(),
         stack_top: run.worker.stack_top(),
@@ -224,55 +235,45 @@ fn machine(run: &mut Run<'_>) -> Machine {
     }
 }
 
-unsafe extern "C" fn helper(
-    machine: *mut Machine,
-    r1: u64,
-    r2: u64,
-    r3: u64,
-    r4: u64,
-    r5: u64,
-) -> u64 {
-    let find = |id| helpers::helper(id).ok_or(Violation::UnknownHelper { id });
-    // SAFETY: called by compiled code, with the machine it was entered with.
-    unsafe { call(machine, find, [r1, r2, r3, r4, r5]) }
+/// What compiled code calls for a helper.
+fn helper(id: u32) -> Callee {
+    helpers::helper(id).map_or(unknown, |helper| helper.native)
 }
 
-unsafe extern "C" fn kfunc(
-    machine: *mut Machine,
-    r1: u64,
-    r2: u64,
-    r3: u64,
-    r4: u64,
-    r5: u64,
-) -> u64 {
-    let find = |id: u32| {
-        helpers::kfunc(id).ok_or_else(|| Violation::UnknownKfunc { name: id.to_string() })
-    };
-    // SAFETY: called by compiled code, with the machine it was entered with.
-    unsafe { call(machine, find, [r1, r2, r3, r4, r5]) }
+/// What compiled code calls for a kfunc.
+fn kfunc(number: u32) -> Callee {
+    helpers::kfunc(number).map_or(unknown, |kfunc| kfunc.native)
 }
 
-/// Calls the helper or kfunc that `find` knows by the machine's `callee`.
+/// For what the runtime does not have: the verifier lets no program call it.
+unsafe extern "C" fn unknown(machine: *mut Machine, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    let violation = Violation::UnknownKfunc { name: "that is missing here".into() };
+    // SAFETY: called by compiled code, with the machine it was entered with.
+    unsafe { finish(machine.cast::<Live<'_>>(), Err(violation.into())) }
+}
+
+/// Calls a helper or kfunc for compiled code.
 ///
 /// # Safety
 ///
 /// `machine` is the first field of the [`Live`] of the run that calls, and no reference to either
 /// or to the run is in use.
-unsafe fn call(
+#[inline(always)]
+pub(crate) unsafe fn call<const MOVES: bool>(
     machine: *mut Machine,
-    find: impl Fn(u32) -> Result<Helper, Violation>,
+    function: impl Fn(&mut Call<'_, '_>, [u64; 5]) -> Result<u64, Stop>,
     args: [u64; 5],
 ) -> u64 {
     let live = machine.cast::<Live<'_>>();
     // SAFETY: the caller's promise; both references end before compiled code runs on, or are passed
     // on to callbacks, which make theirs from them.
-    let (id, run) = unsafe { ((*machine).callee, turn_to_frame(live)) };
+    let run = unsafe { turn_to_frame(live) };
     let mut callbacks = Reenter { live };
-    let result = find(id).map_err(Stop::from).and_then(|function| {
-        function(&mut Call { run: &mut *run, callbacks: &mut callbacks }, args)
-    });
-    // SAFETY: as above; the machine is not otherwise referenced.
-    unsafe { (*machine).packet = run.frame.packet() };
+    let result = function(&mut Call { run: &mut *run, callbacks: &mut callbacks }, args);
+    if MOVES {
+        // SAFETY: as above; the machine is not otherwise referenced.
+        unsafe { (*machine).packet = run.frame.packet() };
+    }
     // SAFETY: as above.
     unsafe { finish(live, result) }
 }
@@ -282,14 +283,27 @@ unsafe fn call(
 /// # Safety
 ///
 /// `live` is valid and unreferenced.
+#[inline(always)]
 unsafe fn finish(live: *mut Live<'_>, result: Result<u64, Stop>) -> u64 {
-    result.unwrap_or_else(|stop| {
+    match result {
+        Ok(r0) => r0,
         // SAFETY: the caller's promise.
-        let live = unsafe { &mut *live };
-        live.stop = Some(stop);
-        live.machine.stop = 1;
-        0
-    })
+        Err(stop) => unsafe { halt(live, stop) },
+    }
+}
+
+/// Orders compiled code to stop.
+///
+/// # Safety
+///
+/// As [`finish`].
+#[cold]
+unsafe fn halt(live: *mut Live<'_>, stop: Stop) -> u64 {
+    // SAFETY: the caller's promise.
+    let live = unsafe { &mut *live };
+    live.stop = Some(stop);
+    live.machine.stop = 1;
+    0
 }
 
 unsafe extern "C" fn tail_call(
@@ -373,7 +387,6 @@ impl<'r> Callbacks<Run<'r>> for Reenter<'_> {
         if live.nested + 1 >= MAX_CALL_FRAMES {
             return Err(Violation::CallDepth { limit: MAX_CALL_FRAMES }.into());
         }
-        live.machine.packet = runtime.frame.packet();
         live.nested += 1;
         let frame = live.machine.stack_top - (live.nested * STACK_BYTES) as u64;
         let program = Arc::clone(live.program());

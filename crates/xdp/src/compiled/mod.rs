@@ -19,6 +19,7 @@ use towpath_bpf::verifier::Verified;
 use towpath_jit::{Environment, Options, Tier, Trust, Upgrade};
 use towpath_maps::MapSet;
 
+pub(crate) use live_unsafe::call;
 pub use towpath_jit::CompileError;
 
 /// How a program is executed.

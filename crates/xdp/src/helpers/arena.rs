@@ -3,13 +3,13 @@
 use towpath_bpf::interp::Stop;
 
 use super::call::status;
-use super::{Call, KfuncTable};
+use super::{Call, KfuncTable, entry};
 
 pub(super) const KFUNCS: KfuncTable = &[
-    ("bpf_arena_alloc_pages", alloc),
-    ("bpf_arena_free_pages", free),
-    ("bpf_arena_reserve_pages", reserve),
-    ("bpf_map_sum_elem_count", element_count),
+    ("bpf_arena_alloc_pages", entry(alloc)),
+    ("bpf_arena_free_pages", entry(free)),
+    ("bpf_arena_reserve_pages", entry(reserve)),
+    ("bpf_map_sum_elem_count", entry(element_count)),
 ];
 
 /// `bpf_arena_alloc_pages(map, addr, page_cnt, node, flags)`: the first page, or 0.

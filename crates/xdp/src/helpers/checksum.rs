@@ -3,9 +3,9 @@
 use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
-use super::{Call, Table};
+use super::{Call, Table, entry};
 
-pub(super) const TABLE: Table = &[(id::CSUM_DIFF, csum_diff)];
+pub(super) const TABLE: Table = &[(id::CSUM_DIFF, entry(csum_diff))];
 
 /// `bpf_csum_diff(from, from_size, to, to_size, seed)`. Since 6.13 the result is folded to 16 bits
 /// and sizes need not be multiples of 4.

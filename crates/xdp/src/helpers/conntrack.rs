@@ -8,19 +8,19 @@ use towpath_bpf::interp::{Runtime, Stop};
 
 use super::call::status;
 use super::time::monotonic_ns;
-use super::{Call, KfuncTable};
+use super::{Call, KfuncTable, entry};
 use crate::conntrack::Tuple;
 
 pub(super) const KFUNCS: KfuncTable = &[
-    ("bpf_xdp_ct_lookup", lookup),
-    ("bpf_xdp_ct_alloc", alloc),
-    ("bpf_ct_insert_entry", insert),
-    ("bpf_ct_release", release),
-    ("bpf_ct_set_timeout", set_timeout),
-    ("bpf_ct_change_timeout", set_timeout),
-    ("bpf_ct_set_status", set_status),
-    ("bpf_ct_change_status", set_status),
-    ("bpf_ct_set_nat_info", set_nat_info),
+    ("bpf_xdp_ct_lookup", entry(lookup)),
+    ("bpf_xdp_ct_alloc", entry(alloc)),
+    ("bpf_ct_insert_entry", entry(insert)),
+    ("bpf_ct_release", entry(release)),
+    ("bpf_ct_set_timeout", entry(set_timeout)),
+    ("bpf_ct_change_timeout", entry(set_timeout)),
+    ("bpf_ct_set_status", entry(set_status)),
+    ("bpf_ct_change_status", entry(set_status)),
+    ("bpf_ct_set_nat_info", entry(set_nat_info)),
 ];
 
 /// `bpf_xdp_ct_lookup(ctx, tuple, tuple_size, opts, opts_size)`

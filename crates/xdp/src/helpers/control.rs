@@ -4,12 +4,15 @@ use towpath_bpf::Errno;
 use towpath_bpf::interp::{MAX_LOOPS, Stop, Violation};
 use towpath_bpf::proto::id;
 
-use super::{Call, KfuncTable, Table};
+use super::{Call, KfuncTable, Table, entry};
 
-pub(super) const TABLE: Table =
-    &[(id::LOOP, bpf_loop), (id::SPIN_LOCK, spin_lock), (id::SPIN_UNLOCK, spin_unlock)];
+pub(super) const TABLE: Table = &[
+    (id::LOOP, entry(bpf_loop)),
+    (id::SPIN_LOCK, entry(spin_lock)),
+    (id::SPIN_UNLOCK, entry(spin_unlock)),
+];
 
-pub(super) const KFUNCS: KfuncTable = &[("bpf_throw", throw)];
+pub(super) const KFUNCS: KfuncTable = &[("bpf_throw", entry(throw))];
 
 /// `bpf_loop(nr_loops, callback, context, flags)`: the callback gets the index and the context; a
 /// return value other than 0 ends the loop. Returns the number of calls made.

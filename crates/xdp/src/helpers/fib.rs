@@ -9,11 +9,11 @@ use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
-use super::{Call, Table};
+use super::{Call, Table, entry};
 use crate::host::fib::{NextHop, Route, RouteKind, TABLE_MAIN};
 use crate::host::{Host, Interface};
 
-pub(super) const TABLE: Table = &[(id::FIB_LOOKUP, fib_lookup)];
+pub(super) const TABLE: Table = &[(id::FIB_LOOKUP, entry(fib_lookup))];
 
 /// `bpf_fib_lookup(ctx, params, plen, flags)`
 fn fib_lookup(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {

@@ -6,27 +6,27 @@
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 
-use super::{Call, KfuncTable};
+use super::{Call, KfuncTable, entry};
 
 pub(super) const KFUNCS: KfuncTable = &[
-    ("bpf_iter_num_new", num_new),
-    ("bpf_iter_num_next", num_next),
-    ("bpf_iter_num_destroy", num_destroy),
-    ("bpf_iter_bits_new", bits_new),
-    ("bpf_iter_bits_next", bits_next),
-    ("bpf_iter_bits_destroy", destroy),
-    ("bpf_iter_task_new", none_new),
-    ("bpf_iter_task_next", none_next),
-    ("bpf_iter_task_destroy", destroy),
-    ("bpf_iter_task_vma_new", none_new),
-    ("bpf_iter_task_vma_next", none_next),
-    ("bpf_iter_task_vma_destroy", destroy),
-    ("bpf_iter_css_new", none_new),
-    ("bpf_iter_css_next", none_next),
-    ("bpf_iter_css_destroy", destroy),
-    ("bpf_iter_css_task_new", none_new),
-    ("bpf_iter_css_task_next", none_next),
-    ("bpf_iter_css_task_destroy", destroy),
+    ("bpf_iter_num_new", entry(num_new)),
+    ("bpf_iter_num_next", entry(num_next)),
+    ("bpf_iter_num_destroy", entry(num_destroy)),
+    ("bpf_iter_bits_new", entry(bits_new)),
+    ("bpf_iter_bits_next", entry(bits_next)),
+    ("bpf_iter_bits_destroy", entry(destroy)),
+    ("bpf_iter_task_new", entry(none_new)),
+    ("bpf_iter_task_next", entry(none_next)),
+    ("bpf_iter_task_destroy", entry(destroy)),
+    ("bpf_iter_task_vma_new", entry(none_new)),
+    ("bpf_iter_task_vma_next", entry(none_next)),
+    ("bpf_iter_task_vma_destroy", entry(destroy)),
+    ("bpf_iter_css_new", entry(none_new)),
+    ("bpf_iter_css_next", entry(none_next)),
+    ("bpf_iter_css_destroy", entry(destroy)),
+    ("bpf_iter_css_task_new", entry(none_new)),
+    ("bpf_iter_css_task_next", entry(none_next)),
+    ("bpf_iter_css_task_destroy", entry(destroy)),
 ];
 
 /// `bpf_iter_num_new(it, start, end)`: `struct bpf_iter_num_kern { int cur; int end; }`, where

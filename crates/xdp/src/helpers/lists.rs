@@ -6,15 +6,15 @@
 use towpath_bpf::Errno;
 use towpath_bpf::interp::{Runtime, Stop};
 
-use super::{Call, KfuncTable};
+use super::{Call, KfuncTable, entry};
 
 pub(super) const KFUNCS: KfuncTable = &[
-    ("bpf_list_push_front_impl", push_front),
-    ("bpf_list_push_back_impl", push_back),
-    ("bpf_list_pop_front", pop_front),
-    ("bpf_list_pop_back", pop_back),
-    ("bpf_list_front", front),
-    ("bpf_list_back", back),
+    ("bpf_list_push_front_impl", entry(push_front)),
+    ("bpf_list_push_back_impl", entry(push_back)),
+    ("bpf_list_pop_front", entry(pop_front)),
+    ("bpf_list_pop_back", entry(pop_back)),
+    ("bpf_list_front", entry(front)),
+    ("bpf_list_back", entry(back)),
 ];
 
 /// `bpf_list_push_front_impl(head, node, meta, off)`: `EINVAL` (and the reference is given up) when

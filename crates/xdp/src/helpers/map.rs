@@ -9,18 +9,18 @@ use towpath_bpf::proto::id;
 use towpath_maps::Map;
 
 use super::call::{Bytes, status};
-use super::{Call, Table};
+use super::{Call, Table, entry};
 use crate::run::Extra;
 
 pub(super) const TABLE: Table = &[
-    (id::MAP_LOOKUP_ELEM, lookup),
-    (id::MAP_LOOKUP_PERCPU_ELEM, lookup_percpu),
-    (id::MAP_UPDATE_ELEM, update),
-    (id::MAP_DELETE_ELEM, delete),
-    (id::MAP_PUSH_ELEM, push),
-    (id::MAP_POP_ELEM, pop),
-    (id::MAP_PEEK_ELEM, peek),
-    (id::FOR_EACH_MAP_ELEM, for_each),
+    (id::MAP_LOOKUP_ELEM, entry(lookup)),
+    (id::MAP_LOOKUP_PERCPU_ELEM, entry(lookup_percpu)),
+    (id::MAP_UPDATE_ELEM, entry(update)),
+    (id::MAP_DELETE_ELEM, entry(delete)),
+    (id::MAP_PUSH_ELEM, entry(push)),
+    (id::MAP_POP_ELEM, entry(pop)),
+    (id::MAP_PEEK_ELEM, entry(peek)),
+    (id::FOR_EACH_MAP_ELEM, entry(for_each)),
 ];
 
 /// `bpf_map_lookup_elem(map, key)`

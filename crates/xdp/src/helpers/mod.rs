@@ -1,16 +1,16 @@
 //! Helpers and kfuncs: what a program can call.
 //!
 //! Each is a plain function `fn(&mut Call, [u64; 5]) -> Result<u64, Stop>` that takes the registers
-//! r1..r5 and returns r0. The interpreter calls it today and compiled code will call the same
-//! function. A helper trusts no register: [`Call`] checks every map, buffer and size argument
-//! again, and what the verifier should have refused ends the run with a [`Violation`].
+//! r1..r5 and returns r0. The interpreter and compiled code call the same function. Unless what the
+//! program does was proved, a helper trusts no register: [`Call`] checks every map, buffer and size
+//! argument again, and what the verifier should have refused ends the run with a [`Violation`].
 //!
 //! **To add a helper**: write the function in the file of its group (or a new file with a `TABLE`),
-//! add a line `(id::NAME, function)` to the group's `TABLE`, and list a new file's table in
-//! [`TABLES`]. Expected failures are `Ok(Errno::EINVAL.to_reg())`; `Err` is for what no verified
+//! add a line `(id::NAME, entry(function))` to the group's `TABLE` (`moving(function)` if it can
+//! change where the packet begins or ends), and list a new file's table in [`TABLES`]. Expected failures are `Ok(Errno::EINVAL.to_reg())`; `Err` is for what no verified
 //! program can do.
 //!
-//! **To add a kfunc**: the same with its name, `("bpf_name", function)`, in [`KFUNC_TABLES`].
+//! **To add a kfunc**: the same with its name, `("bpf_name", entry(function))`, in [`KFUNC_TABLES`].
 //!
 //! State that must outlive a call goes into [`Run`] (one run), [`crate::Worker`] (one thread) or
 //! [`crate::program::Surroundings`] (everything). Memory handed to the program is registered in
@@ -23,6 +23,7 @@ mod checksum;
 mod conntrack;
 mod control;
 mod dynptr;
+mod entry_unsafe;
 mod fib;
 mod format;
 mod iterators;
@@ -53,15 +54,12 @@ pub(crate) mod direct {
 
 use std::sync::LazyLock;
 
-use towpath_bpf::interp::Stop;
-
 pub(crate) use call::Call;
+pub(crate) use entry_unsafe::Helper;
+use entry_unsafe::{entry, moving};
 pub(crate) use syncookie::CookieSecret;
 pub(crate) use time::time;
 pub use trace::Trace;
-
-/// A helper or kfunc.
-pub(crate) type Helper = fn(&mut Call<'_, '_>, [u64; 5]) -> Result<u64, Stop>;
 
 /// Helpers of one group, by number.
 pub(crate) type Table = &'static [(u32, Helper)];

@@ -3,16 +3,16 @@
 use towpath_bpf::interp::{AtomicOp, Runtime, Stop, Violation};
 use towpath_bpf::proto::id;
 
-use super::{Call, KfuncTable, Table};
+use super::{Call, KfuncTable, Table, entry};
 
-pub(super) const TABLE: Table = &[(id::KPTR_XCHG, kptr_xchg)];
+pub(super) const TABLE: Table = &[(id::KPTR_XCHG, entry(kptr_xchg))];
 
 pub(super) const KFUNCS: KfuncTable = &[
-    ("bpf_obj_new_impl", new),
-    ("bpf_obj_drop_impl", release),
-    ("bpf_percpu_obj_new_impl", new_percpu),
-    ("bpf_percpu_obj_drop_impl", release),
-    ("bpf_refcount_acquire_impl", acquire),
+    ("bpf_obj_new_impl", entry(new)),
+    ("bpf_obj_drop_impl", entry(release)),
+    ("bpf_percpu_obj_new_impl", entry(new_percpu)),
+    ("bpf_percpu_obj_drop_impl", entry(release)),
+    ("bpf_refcount_acquire_impl", entry(acquire)),
 ];
 
 /// `bpf_kptr_xchg(place, ptr)`: puts a reference into a field and gives back what was there.

@@ -4,18 +4,18 @@ use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
 use super::call::status;
-use super::{Call, KfuncTable, Table};
+use super::{Call, KfuncTable, Table, entry, moving};
 
 pub(super) const TABLE: Table = &[
-    (id::XDP_ADJUST_HEAD, adjust_head),
-    (id::XDP_ADJUST_META, adjust_meta),
-    (id::XDP_ADJUST_TAIL, adjust_tail),
-    (id::XDP_GET_BUFF_LEN, buff_len),
-    (id::XDP_LOAD_BYTES, load_bytes),
-    (id::XDP_STORE_BYTES, store_bytes),
+    (id::XDP_ADJUST_HEAD, moving(adjust_head)),
+    (id::XDP_ADJUST_META, moving(adjust_meta)),
+    (id::XDP_ADJUST_TAIL, moving(adjust_tail)),
+    (id::XDP_GET_BUFF_LEN, entry(buff_len)),
+    (id::XDP_LOAD_BYTES, entry(load_bytes)),
+    (id::XDP_STORE_BYTES, entry(store_bytes)),
 ];
 
-pub(super) const KFUNCS: KfuncTable = &[("bpf_xdp_pull_data", pull_data)];
+pub(super) const KFUNCS: KfuncTable = &[("bpf_xdp_pull_data", moving(pull_data))];
 
 /// `bpf_xdp_adjust_head(ctx, delta)`
 fn adjust_head(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {

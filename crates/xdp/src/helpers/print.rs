@@ -5,11 +5,11 @@ use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
 use super::format::format;
-use super::{Call, KfuncTable, Table};
+use super::{Call, KfuncTable, Table, entry};
 
-pub(super) const TABLE: Table = &[(id::SNPRINTF, snprintf)];
+pub(super) const TABLE: Table = &[(id::SNPRINTF, entry(snprintf))];
 
-pub(super) const KFUNCS: KfuncTable = &[("bpf_stream_vprintk_impl", stream)];
+pub(super) const KFUNCS: KfuncTable = &[("bpf_stream_vprintk_impl", entry(stream))];
 
 /// `bpf_snprintf(str, str_size, fmt, data, data_len)`: the length the whole text has with its NUL.
 fn snprintf(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {

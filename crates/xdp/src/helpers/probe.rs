@@ -9,28 +9,28 @@ use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
 use super::dynptr::Dynptr;
-use super::{Call, KfuncTable, Table};
+use super::{Call, KfuncTable, Table, entry};
 
 pub(super) const TABLE: Table = &[
-    (id::PROBE_READ_KERNEL, kernel),
-    (id::PROBE_READ_KERNEL_STR, kernel_str),
-    (id::PROBE_READ_USER, user),
-    (id::PROBE_READ_USER_STR, user),
-    (id::COPY_FROM_USER, user),
-    (id::COPY_FROM_USER_TASK, user),
+    (id::PROBE_READ_KERNEL, entry(kernel)),
+    (id::PROBE_READ_KERNEL_STR, entry(kernel_str)),
+    (id::PROBE_READ_USER, entry(user)),
+    (id::PROBE_READ_USER_STR, entry(user)),
+    (id::COPY_FROM_USER, entry(user)),
+    (id::COPY_FROM_USER_TASK, entry(user)),
 ];
 
 pub(super) const KFUNCS: KfuncTable = &[
-    ("bpf_probe_read_kernel_dynptr", kernel_dynptr),
-    ("bpf_probe_read_kernel_str_dynptr", kernel_str_dynptr),
-    ("bpf_probe_read_user_dynptr", no_user_memory),
-    ("bpf_probe_read_user_str_dynptr", no_user_memory),
-    ("bpf_copy_from_user_str", no_user_memory),
-    ("bpf_copy_from_user_dynptr", no_user_memory),
-    ("bpf_copy_from_user_str_dynptr", no_user_memory),
-    ("bpf_copy_from_user_task_str", no_user_memory),
-    ("bpf_copy_from_user_task_dynptr", no_user_memory),
-    ("bpf_copy_from_user_task_str_dynptr", no_user_memory),
+    ("bpf_probe_read_kernel_dynptr", entry(kernel_dynptr)),
+    ("bpf_probe_read_kernel_str_dynptr", entry(kernel_str_dynptr)),
+    ("bpf_probe_read_user_dynptr", entry(no_user_memory)),
+    ("bpf_probe_read_user_str_dynptr", entry(no_user_memory)),
+    ("bpf_copy_from_user_str", entry(no_user_memory)),
+    ("bpf_copy_from_user_dynptr", entry(no_user_memory)),
+    ("bpf_copy_from_user_str_dynptr", entry(no_user_memory)),
+    ("bpf_copy_from_user_task_str", entry(no_user_memory)),
+    ("bpf_copy_from_user_task_dynptr", entry(no_user_memory)),
+    ("bpf_copy_from_user_task_str_dynptr", entry(no_user_memory)),
 ];
 
 /// `bpf_probe_read_kernel(dst, size, unsafe_ptr)`

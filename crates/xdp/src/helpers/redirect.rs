@@ -6,13 +6,16 @@ use towpath_bpf::program::MapType;
 use towpath_bpf::proto::id;
 use towpath_maps::Map;
 
-use super::{Call, Table};
+use super::{Call, Table, entry};
 use crate::frame::ETH_HLEN;
 use crate::run::{Run, share};
 use crate::verdict::{Action, Redirect, Target};
 
-pub(super) const TABLE: Table =
-    &[(id::REDIRECT, redirect), (id::REDIRECT_MAP, redirect_map), (id::CHECK_MTU, check_mtu)];
+pub(super) const TABLE: Table = &[
+    (id::REDIRECT, entry(redirect)),
+    (id::REDIRECT_MAP, entry(redirect_map)),
+    (id::CHECK_MTU, entry(check_mtu)),
+];
 
 /// `bpf_redirect(ifindex, flags)`
 fn redirect(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {

@@ -10,20 +10,20 @@ use towpath_maps::Map;
 
 use super::call::{Bytes, status};
 use super::dynptr::{DYNPTR_BYTES, DYNPTR_SIZE_MAX, Dynptr, DynptrKind};
-use super::{Call, Table};
+use super::{Call, Table, entry};
 use crate::run::{Extra, Record};
 
 pub(super) const TABLE: Table = &[
-    (id::RINGBUF_OUTPUT, output),
-    (id::RINGBUF_RESERVE, reserve),
-    (id::RINGBUF_SUBMIT, submit),
-    (id::RINGBUF_DISCARD, discard),
-    (id::RINGBUF_QUERY, query),
-    (id::RINGBUF_RESERVE_DYNPTR, reserve_dynptr),
-    (id::RINGBUF_SUBMIT_DYNPTR, submit_dynptr),
-    (id::RINGBUF_DISCARD_DYNPTR, discard_dynptr),
-    (id::USER_RINGBUF_DRAIN, drain),
-    (id::PERF_EVENT_OUTPUT, perf_output),
+    (id::RINGBUF_OUTPUT, entry(output)),
+    (id::RINGBUF_RESERVE, entry(reserve)),
+    (id::RINGBUF_SUBMIT, entry(submit)),
+    (id::RINGBUF_DISCARD, entry(discard)),
+    (id::RINGBUF_QUERY, entry(query)),
+    (id::RINGBUF_RESERVE_DYNPTR, entry(reserve_dynptr)),
+    (id::RINGBUF_SUBMIT_DYNPTR, entry(submit_dynptr)),
+    (id::RINGBUF_DISCARD_DYNPTR, entry(discard_dynptr)),
+    (id::USER_RINGBUF_DRAIN, entry(drain)),
+    (id::PERF_EVENT_OUTPUT, entry(perf_output)),
 ];
 
 /// `bpf_ringbuf_output(ringbuf, data, size, flags)`
@@ -131,7 +131,7 @@ fn discard_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> 
 fn release_dynptr(
     call: &mut Call<'_, '_>,
     args: [u64; 5],
-    finish: super::Helper,
+    finish: impl Fn(&mut Call<'_, '_>, [u64; 5]) -> Result<u64, Stop>,
 ) -> Result<u64, Stop> {
     let dynptr = Dynptr::load(call, args[0])?;
     if dynptr.data != 0 {

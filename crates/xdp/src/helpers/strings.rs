@@ -10,27 +10,27 @@ use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
-use super::{Call, KfuncTable, Table};
+use super::{Call, KfuncTable, Table, entry};
 
 pub(super) const TABLE: Table =
-    &[(id::STRTOL, strtol), (id::STRTOUL, strtoul), (id::STRNCMP, strncmp)];
+    &[(id::STRTOL, entry(strtol)), (id::STRTOUL, entry(strtoul)), (id::STRNCMP, entry(strncmp))];
 
 pub(super) const KFUNCS: KfuncTable = &[
-    ("bpf_strcmp", strcmp),
-    ("bpf_strcasecmp", strcasecmp),
-    ("bpf_strncasecmp", strncasecmp),
-    ("bpf_strchr", strchr),
-    ("bpf_strchrnul", strchrnul),
-    ("bpf_strnchr", strnchr),
-    ("bpf_strrchr", strrchr),
-    ("bpf_strlen", strlen),
-    ("bpf_strnlen", strnlen),
-    ("bpf_strspn", strspn),
-    ("bpf_strcspn", strcspn),
-    ("bpf_strstr", strstr),
-    ("bpf_strcasestr", strcasestr),
-    ("bpf_strnstr", strnstr),
-    ("bpf_strncasestr", strncasestr),
+    ("bpf_strcmp", entry(strcmp)),
+    ("bpf_strcasecmp", entry(strcasecmp)),
+    ("bpf_strncasecmp", entry(strncasecmp)),
+    ("bpf_strchr", entry(strchr)),
+    ("bpf_strchrnul", entry(strchrnul)),
+    ("bpf_strnchr", entry(strnchr)),
+    ("bpf_strrchr", entry(strrchr)),
+    ("bpf_strlen", entry(strlen)),
+    ("bpf_strnlen", entry(strnlen)),
+    ("bpf_strspn", entry(strspn)),
+    ("bpf_strcspn", entry(strcspn)),
+    ("bpf_strstr", entry(strstr)),
+    ("bpf_strcasestr", entry(strcasestr)),
+    ("bpf_strnstr", entry(strnstr)),
+    ("bpf_strncasestr", entry(strncasestr)),
 ];
 
 /// `bpf_strtol(buf, buf_len, flags, res)`: returns the characters consumed.

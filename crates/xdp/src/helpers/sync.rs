@@ -5,20 +5,20 @@
 
 use towpath_bpf::interp::Stop;
 
-use super::{Call, KfuncTable};
+use super::{Call, KfuncTable, entry};
 use crate::memory;
 
 pub(super) const KFUNCS: KfuncTable = &[
-    ("bpf_rcu_read_lock", nothing),
-    ("bpf_rcu_read_unlock", nothing),
-    ("bpf_preempt_disable", nothing),
-    ("bpf_preempt_enable", nothing),
-    ("bpf_local_irq_save", save),
-    ("bpf_local_irq_restore", nothing),
-    ("bpf_res_spin_lock", lock),
-    ("bpf_res_spin_unlock", unlock),
-    ("bpf_res_spin_lock_irqsave", lock_irqsave),
-    ("bpf_res_spin_unlock_irqrestore", unlock),
+    ("bpf_rcu_read_lock", entry(nothing)),
+    ("bpf_rcu_read_unlock", entry(nothing)),
+    ("bpf_preempt_disable", entry(nothing)),
+    ("bpf_preempt_enable", entry(nothing)),
+    ("bpf_local_irq_save", entry(save)),
+    ("bpf_local_irq_restore", entry(nothing)),
+    ("bpf_res_spin_lock", entry(lock)),
+    ("bpf_res_spin_unlock", entry(unlock)),
+    ("bpf_res_spin_lock_irqsave", entry(lock_irqsave)),
+    ("bpf_res_spin_unlock_irqrestore", entry(unlock)),
 ];
 
 fn nothing(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {

@@ -10,13 +10,13 @@ use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
-use super::{Call, Table};
+use super::{Call, Table, entry};
 
 pub(super) const TABLE: Table = &[
-    (id::TCP_RAW_GEN_SYNCOOKIE_IPV4, generate_v4),
-    (id::TCP_RAW_GEN_SYNCOOKIE_IPV6, generate_v6),
-    (id::TCP_RAW_CHECK_SYNCOOKIE_IPV4, check_v4),
-    (id::TCP_RAW_CHECK_SYNCOOKIE_IPV6, check_v6),
+    (id::TCP_RAW_GEN_SYNCOOKIE_IPV4, entry(generate_v4)),
+    (id::TCP_RAW_GEN_SYNCOOKIE_IPV6, entry(generate_v6)),
+    (id::TCP_RAW_CHECK_SYNCOOKIE_IPV4, entry(check_v4)),
+    (id::TCP_RAW_CHECK_SYNCOOKIE_IPV6, entry(check_v6)),
 ];
 
 /// The secret of all cookies: made once, random.

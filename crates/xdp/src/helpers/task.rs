@@ -5,21 +5,21 @@ use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
-use super::{Call, KfuncTable, Table};
+use super::{Call, KfuncTable, Table, entry};
 
 pub(super) const TABLE: Table = &[
-    (id::GET_CURRENT_PID_TGID, pid_tgid),
-    (id::GET_NS_CURRENT_PID_TGID, ns_pid_tgid),
-    (id::GET_CURRENT_UID_GID, uid_gid),
-    (id::GET_CURRENT_COMM, comm),
-    (id::GET_CURRENT_TASK, task),
-    (id::GET_CURRENT_TASK_BTF, task),
-    (id::PER_CPU_PTR, per_cpu),
-    (id::THIS_CPU_PTR, this_cpu),
+    (id::GET_CURRENT_PID_TGID, entry(pid_tgid)),
+    (id::GET_NS_CURRENT_PID_TGID, entry(ns_pid_tgid)),
+    (id::GET_CURRENT_UID_GID, entry(uid_gid)),
+    (id::GET_CURRENT_COMM, entry(comm)),
+    (id::GET_CURRENT_TASK, entry(task)),
+    (id::GET_CURRENT_TASK_BTF, entry(task)),
+    (id::PER_CPU_PTR, entry(per_cpu)),
+    (id::THIS_CPU_PTR, entry(this_cpu)),
 ];
 
 pub(super) const KFUNCS: KfuncTable =
-    &[("bpf_cast_to_kern_ctx", kernel_ctx), ("bpf_rdonly_cast", read_only)];
+    &[("bpf_cast_to_kern_ctx", entry(kernel_ctx)), ("bpf_rdonly_cast", entry(read_only))];
 
 /// `bpf_get_current_pid_tgid()`
 fn pid_tgid(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {

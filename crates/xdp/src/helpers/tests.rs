@@ -1,6 +1,6 @@
 //! The registry: numbers, names and what the tables of types say must agree.
 
-use towpath_bpf::proto;
+use towpath_bpf::proto::{self, KfuncFlags};
 
 use super::*;
 
@@ -11,6 +11,20 @@ fn every_helper_here_is_one_that_programs_may_call() {
     }
     for (name, _) in kfuncs() {
         assert!(proto::kfunc(name).is_some(), "kfunc {name}");
+    }
+}
+
+/// Compiled code learns of a move from those helpers only that say they make one.
+#[test]
+fn what_moves_the_packet_says_so() {
+    for proto in proto::helpers() {
+        if let Some(helper) = helper(proto.id) {
+            assert_eq!(helper.moves, proto.changes_packet, "{}", proto.name);
+        }
+    }
+    for &(name, kfunc) in kfuncs() {
+        let proto = proto::kfunc(name).unwrap();
+        assert_eq!(kfunc.moves, proto.flags.has(KfuncFlags::CHANGES_PACKET), "{name}");
     }
 }
 

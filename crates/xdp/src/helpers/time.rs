@@ -4,18 +4,18 @@ use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_getti
 use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
-use super::{Call, Table};
+use super::{Call, Table, entry};
 use crate::clock::Clock;
 
 pub(super) const TABLE: Table = &[
-    (id::KTIME_GET_NS, ktime),
-    (id::KTIME_GET_BOOT_NS, boot_time),
-    (id::KTIME_GET_COARSE_NS, coarse_time),
-    (id::KTIME_GET_TAI_NS, tai_time),
-    (id::JIFFIES64, jiffies),
-    (id::GET_PRANDOM_U32, random),
-    (id::GET_SMP_PROCESSOR_ID, cpu),
-    (id::GET_NUMA_NODE_ID, node),
+    (id::KTIME_GET_NS, entry(ktime)),
+    (id::KTIME_GET_BOOT_NS, entry(boot_time)),
+    (id::KTIME_GET_COARSE_NS, entry(coarse_time)),
+    (id::KTIME_GET_TAI_NS, entry(tai_time)),
+    (id::JIFFIES64, entry(jiffies)),
+    (id::GET_PRANDOM_U32, entry(random)),
+    (id::GET_SMP_PROCESSOR_ID, entry(cpu)),
+    (id::GET_NUMA_NODE_ID, entry(node)),
 ];
 
 fn ktime(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {

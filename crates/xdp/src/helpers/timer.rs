@@ -6,22 +6,22 @@ use towpath_bpf::proto::id;
 
 use super::call::status;
 use super::time::{boot_ns, monotonic_ns, real_ns};
-use super::{Call, KfuncTable, Table};
+use super::{Call, KfuncTable, Table, entry};
 use crate::run::share;
 
 pub(super) const TABLE: Table = &[
-    (id::TIMER_INIT, init),
-    (id::TIMER_SET_CALLBACK, set_callback),
-    (id::TIMER_START, start),
-    (id::TIMER_CANCEL, cancel),
+    (id::TIMER_INIT, entry(init)),
+    (id::TIMER_SET_CALLBACK, entry(set_callback)),
+    (id::TIMER_START, entry(start)),
+    (id::TIMER_CANCEL, entry(cancel)),
 ];
 
 pub(super) const KFUNCS: KfuncTable = &[
-    ("bpf_wq_init", wq_init),
-    ("bpf_wq_set_callback_impl", wq_set_callback),
-    ("bpf_wq_start", wq_start),
-    ("bpf_task_work_schedule_signal_impl", task_work),
-    ("bpf_task_work_schedule_resume_impl", task_work),
+    ("bpf_wq_init", entry(wq_init)),
+    ("bpf_wq_set_callback_impl", entry(wq_set_callback)),
+    ("bpf_wq_start", entry(wq_start)),
+    ("bpf_task_work_schedule_signal_impl", entry(task_work)),
+    ("bpf_task_work_schedule_resume_impl", entry(task_work)),
 ];
 
 /// `bpf_timer_init(timer, map, flags)`: the flags are a clock.

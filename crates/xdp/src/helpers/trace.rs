@@ -9,10 +9,10 @@ use towpath_bpf::proto::id;
 
 use super::format::format;
 use super::print::words;
-use super::{Call, Table};
+use super::{Call, Table, entry};
 
 pub(super) const TABLE: Table =
-    &[(id::TRACE_PRINTK, trace_printk), (id::TRACE_VPRINTK, trace_vprintk)];
+    &[(id::TRACE_PRINTK, entry(trace_printk)), (id::TRACE_VPRINTK, entry(trace_vprintk))];
 
 /// The last lines that programs printed. Bounded: old lines make room for new ones.
 #[derive(Debug, Default)]

@@ -8,15 +8,15 @@
 use towpath_bpf::Errno;
 use towpath_bpf::interp::{Runtime, Stop};
 
-use super::{Call, KfuncTable};
+use super::{Call, KfuncTable, entry};
 
 pub(super) const KFUNCS: KfuncTable = &[
-    ("bpf_rbtree_add_impl", add),
-    ("bpf_rbtree_remove", remove),
-    ("bpf_rbtree_first", first),
-    ("bpf_rbtree_root", root),
-    ("bpf_rbtree_left", left),
-    ("bpf_rbtree_right", right),
+    ("bpf_rbtree_add_impl", entry(add)),
+    ("bpf_rbtree_remove", entry(remove)),
+    ("bpf_rbtree_first", entry(first)),
+    ("bpf_rbtree_root", entry(root)),
+    ("bpf_rbtree_left", entry(left)),
+    ("bpf_rbtree_right", entry(right)),
 ];
 
 /// `bpf_rbtree_add_impl(root, node, less, meta, off)`: `EINVAL` (and the reference is given up)

@@ -8,26 +8,26 @@ use towpath_bpf::proto::id;
 
 use super::call::{Bytes, status};
 use super::dynptr::{DYNPTR_SIZE_MAX, Dynptr, DynptrKind};
-use super::{Call, KfuncTable, Table};
+use super::{Call, KfuncTable, Table, entry};
 
 pub(super) const TABLE: Table = &[
-    (id::DYNPTR_FROM_MEM, from_mem),
-    (id::DYNPTR_READ, read),
-    (id::DYNPTR_WRITE, write),
-    (id::DYNPTR_DATA, data),
+    (id::DYNPTR_FROM_MEM, entry(from_mem)),
+    (id::DYNPTR_READ, entry(read)),
+    (id::DYNPTR_WRITE, entry(write)),
+    (id::DYNPTR_DATA, entry(data)),
 ];
 
 pub(super) const KFUNCS: KfuncTable = &[
-    ("bpf_dynptr_from_xdp", from_xdp),
-    ("bpf_dynptr_slice", slice),
-    ("bpf_dynptr_slice_rdwr", slice_rdwr),
-    ("bpf_dynptr_adjust", adjust),
-    ("bpf_dynptr_is_null", is_null),
-    ("bpf_dynptr_is_rdonly", is_rdonly),
-    ("bpf_dynptr_size", size),
-    ("bpf_dynptr_clone", clone),
-    ("bpf_dynptr_copy", copy),
-    ("bpf_dynptr_memset", memset),
+    ("bpf_dynptr_from_xdp", entry(from_xdp)),
+    ("bpf_dynptr_slice", entry(slice)),
+    ("bpf_dynptr_slice_rdwr", entry(slice_rdwr)),
+    ("bpf_dynptr_adjust", entry(adjust)),
+    ("bpf_dynptr_is_null", entry(is_null)),
+    ("bpf_dynptr_is_rdonly", entry(is_rdonly)),
+    ("bpf_dynptr_size", entry(size)),
+    ("bpf_dynptr_clone", entry(clone)),
+    ("bpf_dynptr_copy", entry(copy)),
+    ("bpf_dynptr_memset", entry(memset)),
 ];
 
 /// `bpf_dynptr_from_mem(data, size, flags, ptr)`

@@ -210,7 +210,7 @@ impl Runtime for Run<'_> {
         callbacks: &mut dyn Callbacks<Self>,
     ) -> Result<u64, Stop> {
         let helper = helpers::helper(id).ok_or(Violation::UnknownHelper { id })?;
-        helper(&mut helpers::Call { run: self, callbacks }, args)
+        (helper.function)(&mut helpers::Call { run: self, callbacks }, args)
     }
 
     fn call_kfunc(
@@ -221,7 +221,7 @@ impl Runtime for Run<'_> {
     ) -> Result<u64, Stop> {
         let kfunc =
             helpers::kfunc(id).ok_or_else(|| Violation::UnknownKfunc { name: id.to_string() })?;
-        kfunc(&mut helpers::Call { run: self, callbacks }, args)
+        (kfunc.function)(&mut helpers::Call { run: self, callbacks }, args)
     }
 
     fn tail_call(&mut self, map: u64, index: u32) -> Result<Option<Arc<Code>>, Stop> {

@@ -1,0 +1,72 @@
+//! One function, two ways to call it.
+//!
+//! The interpreter finds a helper by its number, calls it through a pointer and looks at its
+//! result. For compiled code there is a function of its own for each helper, with the helper in it:
+//! it knows when it is compiled which helper that is, and whether that one moves the packet.
+
+#![expect(unsafe_code, reason = "makes a function of nothing but its type")]
+
+use std::ptr::NonNull;
+
+use towpath_bpf::interp::Stop;
+use towpath_jit::{Callee, Machine};
+
+use super::Call;
+use crate::compiled::call;
+
+/// A helper or kfunc.
+#[derive(Clone, Copy)]
+pub(crate) struct Helper {
+    /// For the interpreter.
+    pub(crate) function: fn(&mut Call<'_, '_>, [u64; 5]) -> Result<u64, Stop>,
+    /// For compiled code.
+    pub(crate) native: Callee,
+    /// It can change where the packet begins and ends (`bpf_helper_changes_pkt_data`).
+    #[cfg_attr(not(test), expect(dead_code, reason = "`native` knows it; tests compare it"))]
+    pub(crate) moves: bool,
+}
+
+/// The type of a function that is a helper.
+pub(super) trait Function:
+    Fn(&mut Call<'_, '_>, [u64; 5]) -> Result<u64, Stop> + Copy
+{
+}
+
+impl<F> Function for F where F: Fn(&mut Call<'_, '_>, [u64; 5]) -> Result<u64, Stop> + Copy {}
+
+/// A helper that leaves the packet where it is.
+pub(super) const fn entry<F: Function>(function: F) -> Helper {
+    of::<F, false>(function)
+}
+
+/// A helper that may move the packet's ends.
+pub(super) const fn moving<F: Function>(function: F) -> Helper {
+    of::<F, true>(function)
+}
+
+const fn of<F: Function, const MOVES: bool>(_function: F) -> Helper {
+    Helper {
+        function: |call, args| instance::<F>()(call, args),
+        native: native::<F, MOVES>,
+        moves: MOVES,
+    }
+}
+
+/// The function of a type that only one function has.
+fn instance<F: Function>() -> F {
+    const { assert!(size_of::<F>() == 0, "a function, and not a pointer to one") };
+    // SAFETY: a value of no size is read from nowhere, and `of` was given one, so there are any.
+    unsafe { NonNull::<F>::dangling().read() }
+}
+
+unsafe extern "C" fn native<F: Function, const MOVES: bool>(
+    machine: *mut Machine,
+    r1: u64,
+    r2: u64,
+    r3: u64,
+    r4: u64,
+    r5: u64,
+) -> u64 {
+    // SAFETY: called by compiled code, with the machine it was entered with.
+    unsafe { call::<MOVES>(machine, instance::<F>(), [r1, r2, r3, r4, r5]) }
+}
