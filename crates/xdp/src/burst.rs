@@ -64,6 +64,12 @@ impl Burst {
         self.targets[found.ok()?].1.target(self.maps.as_deref()?)
     }
 
+    /// Where a frame's last successful redirect call led, whatever its action.
+    pub fn destination(&self, frame: usize) -> Option<Destination<'_>> {
+        let found = self.targets.binary_search_by_key(&frame, |&(index, _)| index as usize);
+        self.targets[found.ok()?].1.destination(self.maps.as_deref())
+    }
+
     /// Redirect calls that succeeded, with their frames' numbers in order. The frame's action may
     /// be another: the program returned something else afterwards.
     pub fn redirects(&self) -> impl Iterator<Item = (usize, Destination<'_>)> {

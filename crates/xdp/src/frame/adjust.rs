@@ -49,7 +49,7 @@ impl Body {
             };
         }
         let end = moved(self.data_end, delta).ok_or(Errno::EINVAL)?;
-        if end > BUFFER_BYTES - TAILROOM_BYTES || end < self.data as usize + ETH_HLEN {
+        if end > self.head.len() - TAILROOM_BYTES || end < self.data as usize + ETH_HLEN {
             return Err(Errno::EINVAL);
         }
         let old_end = std::mem::replace(&mut self.data_end, end as u32) as usize;

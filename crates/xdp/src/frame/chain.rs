@@ -51,6 +51,12 @@ impl Body {
         self.frags().len()
     }
 
+    /// Whether there is nothing but a linear buffer: neither frags nor work left to do.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.rare.is_none()
+    }
+
     /// Whether there is more than the linear buffer.
     #[inline]
     pub fn has_frags(&self) -> bool {

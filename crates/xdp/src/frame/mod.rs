@@ -109,6 +109,22 @@ impl Frame {
         Ok(frame)
     }
 
+    /// A copy in one buffer, which is as large as it takes.
+    fn linear_copy(from: &Frame) -> Frame {
+        let metadata = from.metadata_len();
+        let size = HEADROOM_BYTES + from.len() + TAILROOM_BYTES;
+        let mut copy = Frame::over(Block::new(size.next_multiple_of(64).max(BUFFER_BYTES + 64)));
+        let mut at = HEADROOM_BYTES - metadata;
+        for piece in std::iter::once(from.metadata()).chain(from.pieces()) {
+            copy.head.bytes_mut()[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        copy.data_meta = (HEADROOM_BYTES - metadata) as u32;
+        copy.data_end = at as u32;
+        (copy.rx, copy.egress_ifindex) = (from.rx, from.egress_ifindex);
+        copy
+    }
+
     /// A frame without a packet over a buffer of [`BUFFER_BYTES`].
     fn over(head: Block) -> Frame {
         Frame(Box::new(Body {

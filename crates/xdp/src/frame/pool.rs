@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::arena::Arena;
-use super::{Frame, FrameError, LINEAR_BYTES_MAX};
+use super::{BUFFER_BYTES, Frame, FrameError, LINEAR_BYTES_MAX};
 
 /// Free frames of one thread.
 #[derive(Debug)]
@@ -50,7 +50,10 @@ impl Pool {
         if frame.rare.is_some() {
             frame.strip(&mut self.free);
         }
-        self.free.push(frame);
+        // Linearized into a buffer of its own: its memory is the allocator's.
+        if frame.head.len() == BUFFER_BYTES {
+            self.free.push(frame);
+        }
         if self.free.len() > KEEP {
             self.arena.give(BATCH, &mut self.free);
         }
@@ -59,10 +62,15 @@ impl Pool {
     /// Takes frames back, their frags included, and leaves the vector empty.
     #[inline]
     pub fn give_all(&mut self, frames: &mut Vec<Frame>) {
+        let mut has_large = false;
         for frame in &mut *frames {
+            has_large |= frame.head.len() != BUFFER_BYTES;
             if frame.rare.is_some() {
                 frame.strip(&mut self.free);
             }
+        }
+        if has_large {
+            frames.retain(|frame| frame.head.len() == BUFFER_BYTES);
         }
         self.free.append(frames);
         if self.free.len() > KEEP {
@@ -95,7 +103,12 @@ impl Pool {
     /// A second frame with the same packet, metadata and origin; `None` when the arena is used up.
     pub fn copy(&mut self, frame: &Frame) -> Option<Frame> {
         let mut copy = self.take()?;
-        copy.copy_linear(frame);
+        if frame.head.len() == BUFFER_BYTES {
+            copy.copy_linear(frame);
+        } else {
+            self.give(copy);
+            copy = Frame::linear_copy(frame);
+        }
         for bytes in frame.pieces().skip(1) {
             let Some(mut piece) = self.take() else {
                 self.give(copy);
@@ -108,6 +121,17 @@ impl Pool {
         }
         copy.set_offload(frame.offload().copied());
         Some(copy)
+    }
+
+    /// Makes a frame linear. Where its buffer is too small, it moves to a larger one of its own,
+    /// with the usual headroom and tailroom (`pskb_expand_head`, `skb_linearize`).
+    pub fn linearize(&mut self, frame: &mut Frame) {
+        let len = frame.len();
+        if frame.has_frags() && frame.pull_data(len).is_err() {
+            let mut linear = Frame::linear_copy(frame);
+            linear.set_offload(frame.offload().copied());
+            self.give(std::mem::replace(frame, linear));
+        }
     }
 
     /// Free frames held.

@@ -2,7 +2,7 @@
 
 use towpath_bpf::Errno;
 
-use super::{BUFFER_BYTES, Body, FRAME_HEADER_BYTES, TAILROOM_BYTES};
+use super::{Body, FRAME_HEADER_BYTES, TAILROOM_BYTES};
 
 impl Body {
     /// `bpf_xdp_pull_data`: makes the first `len` bytes of the packet linear.
@@ -16,7 +16,7 @@ impl Body {
         }
         let Some(pull) = len.checked_sub(linear).filter(|&pull| pull > 0) else { return Ok(()) };
         let headroom = self.data_meta as usize - FRAME_HEADER_BYTES;
-        let tailroom = BUFFER_BYTES - TAILROOM_BYTES - self.data_end as usize;
+        let tailroom = self.head.len() - TAILROOM_BYTES - self.data_end as usize;
         if pull > headroom + tailroom {
             return Err(Errno::EINVAL);
         }

@@ -1,0 +1,342 @@
+//! The configuration that control code changes: ports, uppers, hooks, bridges.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_bpf::program::AttachType;
+use towpath_xdp::Program;
+
+use crate::bridge::Bridge;
+use crate::error::Error;
+use crate::hook::{Chain, Link};
+use crate::snapshot::{BridgeView, Opened, PortId, Slot, Snapshot, Upper};
+
+/// How a port is set up, whatever its kind.
+#[derive(Debug, Clone)]
+pub struct PortOptions {
+    /// Its name, unique among ports and bridges.
+    pub name: String,
+    /// Its ifindex; by default that of the host's interface behind it, else a number of our own.
+    pub ifindex: Option<u32>,
+    /// Largest payload it sends, by default what the device says.
+    pub mtu: Option<u32>,
+    /// Makes frames linear for programs without frags support. Without it they see the first
+    /// buffer only.
+    pub linearize: bool,
+    /// Workers that poll its queues, in turn; all of them by default.
+    pub workers: Vec<usize>,
+}
+
+impl PortOptions {
+    /// The usual options for a port of that name.
+    pub fn new(name: &str) -> PortOptions {
+        PortOptions {
+            name: name.to_owned(),
+            ifindex: None,
+            mtu: None,
+            linearize: true,
+            workers: Vec::new(),
+        }
+    }
+}
+
+/// The hooks of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Hook {
+    /// What arrives: native XDP.
+    Rx,
+    /// What leaves.
+    Tx,
+}
+
+/// Where passed frames are to go, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum UpperName {
+    /// Nowhere.
+    #[default]
+    None,
+    /// To a port or a bridge.
+    Named(String),
+}
+
+#[derive(Debug, Clone)]
+struct PortConfig {
+    options: PortOptions,
+    ifindex: u32,
+    up: bool,
+    upper: UpperName,
+    rx_hook: Option<Arc<Chain>>,
+    tx_hook: Option<Arc<Chain>>,
+    opened: Arc<Opened>,
+}
+
+/// Everything there is. A change is made to a copy, which replaces the whole when it is complete.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    workers: usize,
+    ports: BTreeMap<PortId, PortConfig>,
+    bridges: Vec<Arc<Bridge>>,
+    entry_programs: HashMap<u32, Program>,
+}
+
+impl Config {
+    pub(crate) fn new(workers: usize) -> Config {
+        Config { workers, ..Config::default() }
+    }
+
+    pub(crate) fn add_port(
+        &mut self,
+        options: PortOptions,
+        opened: Arc<Opened>,
+    ) -> Result<PortId, Error> {
+        self.check_name(&options.name)?;
+        if let Some(&worker) = options.workers.iter().find(|&&worker| worker >= self.workers) {
+            return Err(Error::NoWorker(worker, self.workers));
+        }
+        let ifindex = match options.ifindex.or(opened.device.ifindex()) {
+            Some(ifindex) => ifindex,
+            None => (FIRST_IFINDEX..).find(|&i| self.owner_of(i).is_none()).unwrap_or(u32::MAX),
+        };
+        if let Some(owner) = self.owner_of(ifindex) {
+            return Err(Error::IfindexTaken { ifindex, owner: owner.to_owned() });
+        }
+        let id = (0..).map(PortId).find(|id| !self.ports.contains_key(id)).unwrap_or(PortId(0));
+        let port = PortConfig {
+            options,
+            ifindex,
+            up: true,
+            upper: UpperName::None,
+            rx_hook: None,
+            tx_hook: None,
+            opened,
+        };
+        self.ports.insert(id, port);
+        Ok(id)
+    }
+
+    /// Takes a port away. Ports whose upper it is must have another one first.
+    pub fn remove_port(&mut self, id: PortId) -> Result<(), Error> {
+        let name = self.port(id)?.options.name.clone();
+        self.check_unused(&name)?;
+        for bridge in &self.bridges {
+            bridge.forget(id);
+        }
+        self.ports.remove(&id);
+        Ok(())
+    }
+
+    /// Makes a bridge that forgets addresses after `ageing`.
+    pub fn add_bridge(&mut self, name: &str, ageing: Duration) -> Result<(), Error> {
+        self.check_name(name)?;
+        self.bridges.push(Arc::new(Bridge::new(name, ageing)));
+        Ok(())
+    }
+
+    /// Takes a bridge away. Nobody may have it as upper.
+    pub fn remove_bridge(&mut self, name: &str) -> Result<(), Error> {
+        self.check_unused(name)?;
+        let before = self.bridges.len();
+        self.bridges.retain(|bridge| bridge.name() != name);
+        if self.bridges.len() == before { Err(Error::NoBridge(name.to_owned())) } else { Ok(()) }
+    }
+
+    /// The bridges there are.
+    pub fn bridges(&self) -> &[Arc<Bridge>] {
+        &self.bridges
+    }
+
+    /// Says where a port's passed frames go.
+    pub fn set_upper(&mut self, id: PortId, upper: UpperName) -> Result<(), Error> {
+        if let UpperName::Named(name) = &upper {
+            if *name == self.port(id)?.options.name {
+                return Err(Error::OwnUpper(name.clone()));
+            }
+            let is_bridge = self.bridges.iter().any(|bridge| bridge.name() == name);
+            if !is_bridge {
+                self.find(name)?;
+            }
+        }
+        self.port_mut(id)?.upper = upper;
+        Ok(())
+    }
+
+    /// Sets a port up or down: a port that is down sends and receives nothing.
+    pub fn set_up(&mut self, id: PortId, up: bool) -> Result<(), Error> {
+        self.port_mut(id)?.up = up;
+        Ok(())
+    }
+
+    /// Sets the largest payload of frames a port sends.
+    pub fn set_mtu(&mut self, id: PortId, mtu: u32) -> Result<(), Error> {
+        self.port_mut(id)?.options.mtu = Some(mtu);
+        Ok(())
+    }
+
+    /// Switches linearization for programs without frags support.
+    pub fn set_linearize(&mut self, id: PortId, on: bool) -> Result<(), Error> {
+        self.port_mut(id)?.options.linearize = on;
+        Ok(())
+    }
+
+    /// The programs of a hook in the order they run.
+    pub fn links(&self, id: PortId, hook: Hook) -> Result<&[Link], Error> {
+        let port = self.port(id)?;
+        let chain = match hook {
+            Hook::Rx => &port.rx_hook,
+            Hook::Tx => &port.tx_hook,
+        };
+        Ok(chain.as_ref().map_or(&[], |chain| chain.links()))
+    }
+
+    /// Replaces all programs of a hook at once.
+    pub fn set_links(&mut self, id: PortId, hook: Hook, links: Vec<Link>) -> Result<(), Error> {
+        let name = self.port(id)?.options.name.clone();
+        for link in &links {
+            // `dev_xdp_install`: programs for map entries are refused.
+            if link.program.attach() != AttachType::Xdp {
+                return Err(Error::Attach {
+                    program: link.program.name().to_owned(),
+                    port: name,
+                    why: "it is made for entries of a devmap or cpumap".to_owned(),
+                });
+            }
+        }
+        let chain = Chain::new(links).map(Arc::new);
+        let port = self.port_mut(id)?;
+        match hook {
+            Hook::Rx => port.rx_hook = chain,
+            Hook::Tx => port.tx_hook = chain,
+        }
+        Ok(())
+    }
+
+    /// Makes a program known that entries of devmaps and cpumaps name by `id` (not 0).
+    pub fn set_entry_program(&mut self, id: u32, program: Option<Program>) {
+        match program {
+            Some(program) => {
+                self.entry_programs.insert(id, program);
+            }
+            None => {
+                self.entry_programs.remove(&id);
+            }
+        }
+    }
+
+    /// The port of that name.
+    pub fn find(&self, name: &str) -> Result<PortId, Error> {
+        let found = self.ports.iter().find(|(_, port)| port.options.name == name);
+        found.map(|(&id, _)| id).ok_or_else(|| Error::NoPort {
+            name: name.to_owned(),
+            known: self.ports.values().map(|port| port.options.name.clone()).collect(),
+        })
+    }
+
+    /// Numbers of all ports.
+    pub fn ports(&self) -> impl Iterator<Item = PortId> {
+        self.ports.keys().copied()
+    }
+
+    /// Name of what is above a port.
+    pub fn upper(&self, id: PortId) -> Result<&UpperName, Error> {
+        Ok(&self.port(id)?.upper)
+    }
+
+    fn port(&self, id: PortId) -> Result<&PortConfig, Error> {
+        self.ports.get(&id).ok_or(Error::NoPortId(id.0))
+    }
+
+    fn port_mut(&mut self, id: PortId) -> Result<&mut PortConfig, Error> {
+        self.ports.get_mut(&id).ok_or(Error::NoPortId(id.0))
+    }
+
+    fn owner_of(&self, ifindex: u32) -> Option<&str> {
+        let owner = self.ports.values().find(|port| port.ifindex == ifindex)?;
+        Some(&owner.options.name)
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), Error> {
+        let taken = self.ports.values().any(|port| port.options.name == name)
+            || self.bridges.iter().any(|bridge| bridge.name() == name);
+        if taken { Err(Error::NameTaken(name.to_owned())) } else { Ok(()) }
+    }
+
+    fn check_unused(&self, name: &str) -> Result<(), Error> {
+        let user = self.ports.values().find(|port| port.upper == UpperName::Named(name.to_owned()));
+        match user {
+            Some(by) => Err(Error::InUse { name: name.to_owned(), by: by.options.name.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// What workers are to see of it. Ports that did not change keep their slots.
+    pub(crate) fn snapshot(&self, before: &Snapshot) -> Snapshot {
+        let last = self.ports.keys().next_back().map_or(0, |id| id.0 as usize + 1);
+        let mut ports = vec![None; last];
+        let mut by_ifindex = HashMap::new();
+        let mut polls = vec![Vec::new(); self.workers];
+        for (&id, port) in &self.ports {
+            ports[id.0 as usize] = Some(Arc::new(self.slot(id, port)));
+            by_ifindex.insert(port.ifindex, id);
+            if !port.up {
+                continue;
+            }
+            for queue in 0..port.opened.device.queues() {
+                polls[self.worker_of(port, queue)].push((id, queue));
+            }
+        }
+        let above = |name: &str| {
+            let is_below = |port: &PortConfig| port.upper == UpperName::Named(name.to_owned());
+            self.ports.iter().filter(|(_, port)| is_below(port)).map(|(&id, _)| id).collect()
+        };
+        let bridges = self
+            .bridges
+            .iter()
+            .map(|bridge| BridgeView { bridge: Arc::clone(bridge), members: above(bridge.name()) });
+        Snapshot {
+            generation: before.generation + 1,
+            ports,
+            by_ifindex,
+            polls,
+            bridges: bridges.collect(),
+            entry_programs: Arc::new(self.entry_programs.clone()),
+        }
+    }
+
+    /// Queues go to workers in turn.
+    fn worker_of(&self, port: &PortConfig, queue: u32) -> usize {
+        let workers = &port.options.workers;
+        match workers.len() {
+            0 => queue as usize % self.workers,
+            count => workers[queue as usize % count],
+        }
+    }
+
+    fn slot(&self, id: PortId, port: &PortConfig) -> Slot {
+        let upper = match &port.upper {
+            UpperName::None => Upper::None,
+            UpperName::Named(name) => {
+                match self.bridges.iter().position(|bridge| bridge.name() == name) {
+                    Some(index) => Upper::Bridge(index),
+                    None => self.find(name).map_or(Upper::None, Upper::Port),
+                }
+            }
+        };
+        Slot {
+            id,
+            name: port.options.name.as_str().into(),
+            ifindex: port.ifindex,
+            mtu: port.options.mtu.unwrap_or_else(|| port.opened.device.mtu()),
+            up: port.up,
+            features: port.opened.device.features(),
+            upper,
+            linearize: port.options.linearize,
+            rx_hook: port.rx_hook.clone(),
+            tx_hook: port.tx_hook.clone(),
+            opened: Arc::clone(&port.opened),
+        }
+    }
+}
+
+/// Ifindexes of ports without an interface on the host start here, far from the host's own.
+const FIRST_IFINDEX: u32 = 0x10001;

@@ -1,0 +1,203 @@
+//! The engine as control code sees it: workers, and changes of configuration.
+
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use towpath_xdp::{Arena, Pool};
+
+use crate::config::{Config, PortOptions};
+use crate::counters::{Conservation, PortCounters};
+use crate::error::Error;
+use crate::port::Device;
+use crate::snapshot::{Opened, Parked, PortId, Snapshot};
+use crate::worker::{Mode, Seat, Worker};
+
+/// How an engine is started.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Its workers; at least one.
+    pub workers: Vec<WorkerOptions>,
+    /// Frames there are, 4096 bytes each.
+    pub frames: usize,
+}
+
+/// One worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WorkerOptions {
+    /// The core it stays on.
+    pub cpu: Option<usize>,
+    /// How it waits.
+    pub mode: Mode,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { workers: vec![WorkerOptions::default()], frames: FRAMES }
+    }
+}
+
+/// Workers, ports, and the frames between them.
+#[derive(Debug)]
+pub struct Engine {
+    seats: Arc<[Arc<Seat>]>,
+    threads: Vec<JoinHandle<()>>,
+    arena: Arc<Arena>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    config: Config,
+    snapshot: Arc<Snapshot>,
+}
+
+impl Engine {
+    /// Starts the workers, with nothing to do.
+    pub fn start(options: &Options) -> Result<Engine, Error> {
+        let system = |what| move |source: std::io::Error| Error::System { what, source };
+        let arena = Arena::new(options.frames).map_err(system("memory for frames"))?;
+        let workers = if options.workers.is_empty() {
+            vec![WorkerOptions::default()]
+        } else {
+            options.workers.clone()
+        };
+        let seats = workers.iter().enumerate();
+        let seats = seats.map(|(number, worker)| Seat::new(number, worker.mode).map(Arc::new));
+        let seats: Arc<[_]> =
+            seats.collect::<Result<Vec<_>, _>>().map_err(system("eventfd"))?.into();
+        let mut threads = Vec::new();
+        for (seat, worker) in seats.iter().zip(workers) {
+            let body = Worker::new(seat, &seats, Pool::new(&arena));
+            let name = format!("worker-{}", seat.number);
+            let thread = std::thread::Builder::new().name(name).spawn(move || {
+                pin(worker.cpu);
+                body.run();
+            });
+            threads.push(thread.map_err(system("thread of a worker"))?);
+        }
+        let state = State { config: Config::new(seats.len()), snapshot: Arc::default() };
+        Ok(Engine { seats, threads, arena, state: Mutex::new(state) })
+    }
+
+    /// Number of workers: the CPUs that programs see.
+    pub fn workers(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// The memory of its frames.
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// Opens all queues of a device and adds it as a port.
+    pub fn add_port(&self, options: PortOptions, device: Box<dyn Device>) -> Result<PortId, Error> {
+        let opened = Arc::new(self.open(&options.name, device)?);
+        self.change(|config| config.add_port(options, opened))
+    }
+
+    /// Takes a port away; its device is closed when this returns.
+    pub fn remove_port(&self, id: PortId) -> Result<(), Error> {
+        self.change(|config| config.remove_port(id))
+    }
+
+    /// Changes the configuration as a whole: when `change` fails nothing happens. Returns when all
+    /// workers live by the new one, and what it replaced is freed.
+    pub fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Config) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut state = self.state();
+        let mut config = state.config.clone();
+        let result = change(&mut config)?;
+        let snapshot = Arc::new(config.snapshot(&state.snapshot));
+        let before: Vec<_> = self.seats.iter().map(|seat| seat.offer(&snapshot)).collect();
+        for seat in self.seats.iter() {
+            let mut waits = 0;
+            while !seat.has_adopted(snapshot.generation) {
+                waits += 1;
+                match waits {
+                    0..1000 => std::thread::yield_now(),
+                    _ => std::thread::sleep(Duration::from_micros(100)),
+                }
+            }
+        }
+        state.config = config;
+        state.snapshot = snapshot;
+        drop(before);
+        Ok(result)
+    }
+
+    /// The configuration as it is.
+    pub fn read<T>(&self, read: impl FnOnce(&Config, &Snapshot) -> T) -> T {
+        let state = self.state();
+        read(&state.config, &state.snapshot)
+    }
+
+    /// What became of all frames so far.
+    pub fn conservation(&self) -> Conservation {
+        let mut sum = Conservation::default();
+        self.seats.iter().for_each(|seat| sum.add(&seat.counters));
+        sum
+    }
+
+    /// Stops the workers after the bursts they are at. Frames that wait for a worker are dropped and
+    /// counted.
+    pub fn stop(&mut self) {
+        self.seats.iter().for_each(|seat| seat.stop());
+        for thread in self.threads.drain(..) {
+            // A worker that panicked has said so itself.
+            let _panicked = thread.join();
+        }
+    }
+
+    fn open(&self, name: &str, device: Box<dyn Device>) -> Result<Opened, Error> {
+        let failed = |what: String| {
+            let port = name.to_owned();
+            move |source| Error::Device { port, what, source }
+        };
+        let mut rx = Vec::new();
+        for queue in 0..device.queues() {
+            let opened = device.open_rx(queue, &self.arena);
+            rx.push(Parked::new(opened.map_err(failed(format!("receive queue {queue}")))?));
+        }
+        let mut tx = Vec::new();
+        for worker in 0..self.workers() as u32 {
+            let opened = device.open_tx(worker, &self.arena);
+            tx.push(Parked::new(opened.map_err(failed(format!("transmitter {worker}")))?));
+        }
+        Ok(Opened {
+            device,
+            rx,
+            tx,
+            counters: (0..self.workers()).map(|_| PortCounters::default()).collect(),
+            failed: AtomicBool::new(false),
+            failure: Mutex::default(),
+            tx_error: Mutex::default(),
+            finished: AtomicU32::new(0),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Keeps the calling thread on a core. Where that is not allowed it runs where it may.
+fn pin(cpu: Option<usize>) {
+    let Some(cpu) = cpu.filter(|&cpu| cpu < CpuSet::MAX_CPU) else { return };
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    let _refused = sched_setaffinity(None, &set);
+}
+
+/// Enough for a few thousand frames in rings of each of some ports: 64 MiB.
+const FRAMES: usize = 16384;

@@ -1,0 +1,82 @@
+//! What can be wrong with a change of configuration.
+
+use std::io;
+
+/// A change that was refused; nothing changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A name that is taken.
+    #[error("there is a port or bridge {0} already")]
+    NameTaken(String),
+    /// An ifindex that is taken.
+    #[error("ifindex {ifindex} is taken by port {owner}")]
+    IfindexTaken {
+        /// The number.
+        ifindex: u32,
+        /// Who has it.
+        owner: String,
+    },
+    /// A name that nobody has.
+    #[error("there is no port {name}{}", hint(.known))]
+    NoPort {
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// A number that no port has.
+    #[error("there is no port number {0}")]
+    NoPortId(u32),
+    /// A bridge nobody made.
+    #[error("there is no bridge {0}")]
+    NoBridge(String),
+    /// A port that would pass its frames to itself.
+    #[error("port {0} cannot be its own upper: its frames would come back for ever")]
+    OwnUpper(String),
+    /// Still in use.
+    #[error("{name} is the upper of port {by}: give that another one first")]
+    InUse {
+        /// What was to be removed.
+        name: String,
+        /// Who uses it.
+        by: String,
+    },
+    /// A worker that does not exist.
+    #[error("there is no worker {0}: there are {1}, numbered from 0")]
+    NoWorker(usize, usize),
+    /// A program that does not fit the hook.
+    #[error("program {program} cannot be attached to {port}: {why}")]
+    Attach {
+        /// The program.
+        program: String,
+        /// The port.
+        port: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The device cannot be opened.
+    #[error("port {port}: {what}: {source}")]
+    Device {
+        /// The port.
+        port: String,
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Threads, memory or descriptors ran out.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn hint(known: &[String]) -> String {
+    match known {
+        [] => ": there are none".to_owned(),
+        known => format!(": there are {}", known.join(", ")),
+    }
+}

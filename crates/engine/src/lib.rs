@@ -1,0 +1,30 @@
+//! How frames move: workers that poll ports, run programs and deliver by their verdicts.
+//!
+//! ```text
+//! port rx (burst) -> hook program (batch) -> verdicts -> drop | upper | tx | redirect -> flush
+//! ```
+//!
+//! Control code owns an [`Engine`] and changes its [`Config`]; workers see the result as an
+//! immutable [`Snapshot`] that they pick up between bursts. Port kinds implement [`port::Device`].
+
+#![deny(unsafe_code)]
+
+pub mod bridge;
+mod config;
+pub mod counters;
+mod engine;
+mod error;
+mod hook;
+pub mod offload;
+pub mod port;
+mod snapshot;
+mod waker;
+mod worker;
+
+pub use config::{Config, Hook, PortOptions, UpperName};
+pub use engine::{Engine, Options, WorkerOptions};
+pub use error::Error;
+pub use hook::{Chain, DEFAULT_ACTIONS, DEFAULT_PRIORITY, Link};
+pub use snapshot::{BridgeView, Opened, PortId, Slot, Snapshot, Upper};
+pub use waker::Waker;
+pub use worker::{BURST, Mode};

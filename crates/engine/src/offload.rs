@@ -1,0 +1,268 @@
+//! Doing in software what a port leaves to its egress: checksums and segmentation.
+//!
+//! Kernel counterparts: `skb_checksum_help`, `tcp_gso_segment`, `__udp_gso_segment`.
+
+use towpath_xdp::frame::offload::{Checksum, Gso, GsoKind, Offload};
+use towpath_xdp::{Frame, Pool};
+
+use crate::counters::Drop;
+use crate::port::Features;
+
+/// Makes a frame such that a port with these features can send it, and appends what there is to
+/// send. Gives whether it was cut into several, which are new frames; the frame itself is then used
+/// up. What cannot be done gives the frame back with the reason.
+pub fn settle(
+    mut frame: Frame,
+    features: &Features,
+    pool: &mut Pool,
+    out: &mut Vec<Frame>,
+) -> Result<bool, (Frame, Drop)> {
+    let Some(&offload) = frame.offload() else {
+        out.push(frame);
+        return Ok(false);
+    };
+    if let Some(gso) = offload.gso.filter(|gso| !can_segment(features, gso.kind)) {
+        let before = out.len();
+        return match segment(&frame, gso, pool, out) {
+            Ok(()) => {
+                pool.give(frame);
+                Ok(true)
+            }
+            Err(why) => {
+                out.drain(before..).for_each(|piece| pool.give(piece));
+                Err((frame, why))
+            }
+        };
+    }
+    if frame.has_frags() && !features.tx_frags {
+        pool.linearize(&mut frame);
+    }
+    if let Some(checksum) = offload.checksum.filter(|_| !features.tx_checksum) {
+        if complete(&mut frame, checksum).is_none() {
+            return Err((frame, Drop::Malformed));
+        }
+        frame.set_offload(offload.gso.map(|gso| Offload { gso: Some(gso), checksum: None }));
+    }
+    out.push(frame);
+    Ok(false)
+}
+
+fn can_segment(features: &Features, kind: GsoKind) -> bool {
+    match kind {
+        GsoKind::Tcp4 | GsoKind::Tcp6 => features.tx_tso,
+        GsoKind::UdpL4 => features.tx_uso,
+    }
+}
+
+/// Stores the checksum over everything from `start` on, where the pseudo header's sum is.
+fn complete(frame: &mut Frame, checksum: Checksum) -> Option<()> {
+    let (start, at) = place(checksum);
+    let mut sum = Sum::default();
+    let mut skip = start;
+    for piece in frame.pieces() {
+        let from = skip.min(piece.len());
+        skip -= from;
+        sum.add(&piece[from..]);
+    }
+    if skip > 0 || at + 2 > frame.linear_len() {
+        return None;
+    }
+    let folded = not_zero(!sum.fold());
+    frame.linear_mut()[at..at + 2].copy_from_slice(&folded.to_be_bytes());
+    Some(())
+}
+
+fn place(checksum: Checksum) -> (usize, usize) {
+    let start = usize::from(checksum.start);
+    (start, start + usize::from(checksum.offset))
+}
+
+/// Where the headers of a large packet are.
+struct Layout {
+    /// Start of the IP header.
+    network: usize,
+    /// Start of the TCP or UDP header.
+    transport: usize,
+    /// Start of the payload.
+    payload: usize,
+    is_v6: bool,
+}
+
+/// Cuts a large packet into packets of `gso.size` bytes of payload.
+fn segment(frame: &Frame, gso: Gso, pool: &mut Pool, out: &mut Vec<Frame>) -> Result<(), Drop> {
+    let bytes = frame.to_vec();
+    let layout = Layout::of(&bytes, gso.kind).ok_or(Drop::Malformed)?;
+    let size = usize::from(gso.size);
+    let payload = &bytes[layout.payload..];
+    if size == 0 || layout.payload + size > towpath_xdp::frame::LINEAR_BYTES_MAX {
+        return Err(Drop::Malformed);
+    }
+    let count = payload.len().div_ceil(size).max(1);
+    let mut packet = Vec::with_capacity(layout.payload + size);
+    for index in 0..count {
+        let start = index * size;
+        let part = &payload[start..(start + size).min(payload.len())];
+        packet.clear();
+        packet.extend_from_slice(&bytes[..layout.payload]);
+        packet.extend_from_slice(part);
+        let place = Place { index, offset: start, is_last: index + 1 == count };
+        layout.adapt(&mut packet, gso.kind, &place);
+        let mut piece = pool.take().ok_or(Drop::NoMemory)?;
+        piece.fill(&packet);
+        piece.rx = frame.rx;
+        out.push(piece);
+    }
+    Ok(())
+}
+
+/// Which segment it is.
+struct Place {
+    index: usize,
+    /// Bytes of payload before it.
+    offset: usize,
+    is_last: bool,
+}
+
+impl Layout {
+    fn of(bytes: &[u8], kind: GsoKind) -> Option<Layout> {
+        let mut network = 14;
+        let mut ethertype = be16(bytes, 12)?;
+        while matches!(ethertype, 0x8100 | 0x88a8) {
+            ethertype = be16(bytes, network + 2)?;
+            network += 4;
+        }
+        let (transport, protocol, is_v6) = match ethertype {
+            0x0800 => {
+                let ihl = usize::from(bytes.get(network)? & 15) * 4;
+                (network + ihl.max(20), *bytes.get(network + 9)?, false)
+            }
+            0x86dd => {
+                let (at, protocol) = skip_extensions(bytes, network)?;
+                (at, protocol, true)
+            }
+            _ => return None,
+        };
+        let header = match (kind, protocol) {
+            (GsoKind::Tcp4 | GsoKind::Tcp6, IPPROTO_TCP) => {
+                usize::from(bytes.get(transport + 12)? >> 4).max(5) * 4
+            }
+            (GsoKind::UdpL4, IPPROTO_UDP) => 8,
+            _ => return None,
+        };
+        let payload = transport + header;
+        (payload <= bytes.len()).then_some(Layout { network, transport, payload, is_v6 })
+    }
+
+    /// Gives a segment its own lengths, numbers, flags and checksums.
+    fn adapt(&self, packet: &mut [u8], kind: GsoKind, place: &Place) {
+        let (network, transport, len) = (self.network, self.transport, packet.len());
+        if self.is_v6 {
+            put16(packet, network + 4, (len - network - 40) as u16);
+        } else {
+            put16(packet, network + 2, (len - network) as u16);
+            let id = u16::from_be_bytes([packet[network + 4], packet[network + 5]]);
+            put16(packet, network + 4, id.wrapping_add(place.index as u16));
+            put16(packet, network + 10, 0);
+            let mut sum = Sum::default();
+            sum.add(&packet[network..transport]);
+            put16(packet, network + 10, !sum.fold());
+        }
+        let (check, protocol) = match kind {
+            GsoKind::Tcp4 | GsoKind::Tcp6 => {
+                adapt_tcp(&mut packet[transport..], place);
+                (transport + 16, IPPROTO_TCP)
+            }
+            GsoKind::UdpL4 => {
+                put16(packet, transport + 4, (len - transport) as u16);
+                (transport + 6, IPPROTO_UDP)
+            }
+        };
+        put16(packet, check, 0);
+        let addresses =
+            if self.is_v6 { network + 8..network + 40 } else { network + 12..network + 20 };
+        let mut sum = Sum::default();
+        sum.add(&packet[addresses]);
+        sum.add(&(len as u32 - transport as u32).to_be_bytes());
+        sum.add(&[0, protocol]);
+        sum.add(&packet[transport..]);
+        let folded = !sum.fold();
+        put16(packet, check, if protocol == IPPROTO_UDP { not_zero(folded) } else { folded });
+    }
+}
+
+/// Sequence number and flags of a segment: FIN and PSH belong to the last one, CWR to the first.
+fn adapt_tcp(tcp: &mut [u8], place: &Place) {
+    let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
+    tcp[4..8].copy_from_slice(&sequence.wrapping_add(place.offset as u32).to_be_bytes());
+    if !place.is_last {
+        tcp[13] &= !(TCP_FIN | TCP_PSH);
+    }
+    if place.index > 0 {
+        tcp[13] &= !TCP_CWR;
+    }
+}
+
+/// The transport header behind IPv6 extension headers, and its protocol.
+fn skip_extensions(bytes: &[u8], network: usize) -> Option<(usize, u8)> {
+    let mut protocol = *bytes.get(network + 6)?;
+    let mut at = network + 40;
+    // Hop-by-hop, routing, destination options (RFC 8200, 4).
+    while matches!(protocol, 0 | 43 | 60) {
+        protocol = *bytes.get(at)?;
+        at += (usize::from(*bytes.get(at + 1)?) + 1) * 8;
+    }
+    Some((at, protocol))
+}
+
+/// A one's-complement sum (RFC 1071) over pieces of any length.
+#[derive(Default)]
+struct Sum {
+    sum: u64,
+    is_odd: bool,
+}
+
+impl Sum {
+    fn add(&mut self, bytes: &[u8]) {
+        let mut bytes = bytes;
+        if self.is_odd
+            && let Some((&low, rest)) = bytes.split_first()
+        {
+            self.sum += u64::from(low);
+            self.is_odd = false;
+            bytes = rest;
+        }
+        let (pairs, last) = bytes.as_chunks::<2>();
+        self.sum += pairs.iter().map(|&pair| u64::from(u16::from_be_bytes(pair))).sum::<u64>();
+        if let [high] = *last {
+            self.sum += u64::from(high) << 8;
+            self.is_odd = true;
+        }
+    }
+
+    fn fold(&self) -> u16 {
+        let mut sum = self.sum;
+        while sum >> 16 != 0 {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        sum as u16
+    }
+}
+
+/// A transmitted checksum of 0 means none (RFC 768); the other zero is sent instead.
+fn not_zero(sum: u16) -> u16 {
+    if sum == 0 { 0xffff } else { sum }
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
+}
+
+fn put16(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+const IPPROTO_TCP: u8 = 6;
+const IPPROTO_UDP: u8 = 17;
+const TCP_FIN: u8 = 1;
+const TCP_PSH: u8 = 8;
+const TCP_CWR: u8 = 128;

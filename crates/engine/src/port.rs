@@ -1,0 +1,147 @@
+//! What a port is to the engine: a device that control code opens, and its queues, which workers
+//! poll.
+//!
+//! A port kind implements three traits. [`Device`] is the side that is configured; it hands out the
+//! two others, which live on worker threads: an [`Rx`] for each receive queue, and a [`Tx`] for each
+//! worker, so that workers never share a transmitter.
+
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use towpath_xdp::{Arena, Frame, Pool};
+
+use crate::waker::Waker;
+
+/// A device of some kind: a tap, a NIC, a capture, ...
+pub trait Device: fmt::Debug + Send + Sync {
+    /// The kind's name in configuration, e.g. `tap`.
+    fn kind(&self) -> &'static str;
+
+    /// Number of its receive queues, 0 for a port that only sends.
+    fn queues(&self) -> u32;
+
+    /// What it can do.
+    fn features(&self) -> Features;
+
+    /// Its Ethernet address; all zeros when it has none.
+    fn mac(&self) -> [u8; 6] {
+        [0; 6]
+    }
+
+    /// The ifindex of the host's interface behind it, if there is one.
+    fn ifindex(&self) -> Option<u32> {
+        None
+    }
+
+    /// Largest payload of a frame it sends and receives, in bytes, without the Ethernet header.
+    fn mtu(&self) -> u32 {
+        1500
+    }
+
+    /// Whether frames can leave and arrive now (`IFF_LOWER_UP`).
+    fn link(&self) -> bool {
+        true
+    }
+
+    /// Opens receive queue `queue`. Called at most once at a time for each.
+    fn open_rx(&self, queue: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>>;
+
+    /// Opens a transmitter for a worker, numbered from 0. Called at most once at a time for each.
+    fn open_tx(&self, worker: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>>;
+
+    /// What else there is to say about it, for people: names and values.
+    fn details(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+}
+
+/// A receive queue. Polled by one worker at a time.
+pub trait Rx: Send {
+    /// Appends up to `limit` frames, which it takes from `pool`, and gives their number. Sets each
+    /// frame's offload; the engine sets where it arrived. Returns at once when nothing is there.
+    /// What cannot be received for lack of frames stays where it is, if it can.
+    ///
+    /// An error says that the queue is of no more use, e.g. because its interface is gone.
+    fn receive(
+        &mut self,
+        pool: &mut Pool,
+        frames: &mut Vec<Frame>,
+        limit: usize,
+    ) -> io::Result<usize>;
+
+    /// Prepares for the worker's sleep: what is to wake it.
+    fn arm(&mut self) -> Wake<'_>;
+
+    /// Tells who must be woken by what happens inside this process.
+    fn set_waker(&mut self, _waker: &Arc<Waker>) {}
+
+    /// Whether nothing will ever come again: the end of a capture.
+    fn is_finished(&self) -> bool {
+        false
+    }
+
+    /// Frames that were lost before they could be received, since the last call.
+    fn take_missed(&mut self) -> u64 {
+        0
+    }
+}
+
+/// What ends a worker's sleep on behalf of a queue.
+#[derive(Debug)]
+pub enum Wake<'a> {
+    /// Frames are there, or may be: don't sleep.
+    Now,
+    /// This descriptor becomes readable.
+    Readable(BorrowedFd<'a>),
+    /// It is time.
+    At(Instant),
+    /// Somebody in this process uses the worker's [`Waker`].
+    Waker,
+}
+
+/// A transmitter of one worker.
+pub trait Tx: Send {
+    /// Takes frames from the front of `frames`, in order. What it leaves there does not fit now
+    /// and will be dropped. It may hold on to frames it took until [`Tx::flush`] and later; their
+    /// memory goes back to a `pool` some time.
+    ///
+    /// An error is about the first frame that is left, and there is one. It is dropped, and the
+    /// rest tried again.
+    fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()>;
+
+    /// Sends on their way what [`Tx::transmit`] took. Called at the end of each burst that had any.
+    fn flush(&mut self, _pool: &mut Pool) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Frames it took and holds on to.
+    fn held(&self) -> usize {
+        0
+    }
+
+    /// Takes back the memory of what was sent in the meantime, for a worker that is about to sleep.
+    /// Gives whether there is more to come.
+    fn reap(&mut self, _pool: &mut Pool) -> bool {
+        false
+    }
+}
+
+/// What a port can do: the kernel's feature flags (`NETDEV_XDP_ACT_*`), and what is offloaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Features {
+    /// Frames of several buffers arrive (`RX_SG`).
+    pub rx_frags: bool,
+    /// Frames of several buffers can be sent (`NDO_XMIT_SG`).
+    pub tx_frags: bool,
+    /// It completes checksums.
+    pub tx_checksum: bool,
+    /// It takes large TCP packets apart, or hands them on whole.
+    pub tx_tso: bool,
+    /// It takes large UDP packets apart (USO).
+    pub tx_uso: bool,
+    /// AF_XDP sockets get frames without a copy.
+    pub zero_copy: bool,
+}

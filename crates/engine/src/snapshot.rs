@@ -1,0 +1,152 @@
+//! The configuration as workers see it: immutable, replaced as a whole between bursts.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use towpath_xdp::Program;
+
+use crate::bridge::Bridge;
+use crate::counters::PortCounters;
+use crate::hook::Chain;
+use crate::port::{Device, Features, Rx, Tx};
+
+/// A port's number inside one engine. Numbers of removed ports are used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortId(pub u32);
+
+/// Everything workers need to know.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// Counts up with each change.
+    pub generation: u64,
+    /// Ports by number.
+    pub ports: Vec<Option<Arc<Slot>>>,
+    /// Numbers by ifindex.
+    pub by_ifindex: HashMap<u32, PortId>,
+    /// The queues each worker polls.
+    pub polls: Vec<Vec<(PortId, u32)>>,
+    /// Bridges and the ports below them.
+    pub bridges: Vec<BridgeView>,
+    /// Programs that entries of devmaps and cpumaps name, by id.
+    pub entry_programs: Arc<HashMap<u32, Program>>,
+}
+
+impl Snapshot {
+    /// The port of that number.
+    #[inline]
+    pub fn port(&self, id: PortId) -> Option<&Arc<Slot>> {
+        self.ports.get(id.0 as usize)?.as_ref()
+    }
+
+    /// The port with that ifindex.
+    pub fn port_of_ifindex(&self, ifindex: u32) -> Option<&Arc<Slot>> {
+        self.port(*self.by_ifindex.get(&ifindex)?)
+    }
+}
+
+/// One port as workers see it.
+#[derive(Debug, Clone)]
+pub struct Slot {
+    /// Its number.
+    pub id: PortId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its ifindex, as programs see it.
+    pub ifindex: u32,
+    /// Largest payload it sends.
+    pub mtu: u32,
+    /// Set administratively (`IFF_UP`).
+    pub up: bool,
+    /// What its device can do.
+    pub features: Features,
+    /// Where passed frames go.
+    pub upper: Upper,
+    /// Makes frames linear for programs without frags support.
+    pub linearize: bool,
+    /// Programs that judge what arrives.
+    pub rx_hook: Option<Arc<Chain>>,
+    /// Programs that judge what leaves.
+    pub tx_hook: Option<Arc<Chain>>,
+    /// The device and what is open of it.
+    pub opened: Arc<Opened>,
+}
+
+/// A bridge as workers see it.
+#[derive(Debug, Clone)]
+pub struct BridgeView {
+    /// What it has learnt.
+    pub bridge: Arc<Bridge>,
+    /// Ports whose upper it is.
+    pub members: Vec<PortId>,
+}
+
+/// Where a port's passed frames go.
+#[derive(Debug, Clone, Default)]
+pub enum Upper {
+    /// Nowhere: they are dropped and counted.
+    #[default]
+    None,
+    /// Out of another port.
+    Port(PortId),
+    /// Into the bridge of that number in [`Snapshot::bridges`].
+    Bridge(usize),
+}
+
+/// A device with its receivers and transmitters while no worker has them.
+#[derive(Debug)]
+pub struct Opened {
+    /// The device.
+    pub device: Box<dyn Device>,
+    /// Receivers by queue.
+    pub(crate) rx: Vec<Parked<dyn Rx>>,
+    /// Transmitters by worker.
+    pub(crate) tx: Vec<Parked<dyn Tx>>,
+    /// Counters by worker.
+    pub counters: Box<[PortCounters]>,
+    /// A queue reported an error: it is not polled any more.
+    pub failed: AtomicBool,
+    /// What the error said.
+    pub(crate) failure: Mutex<Option<String>>,
+    pub(crate) tx_error: Mutex<Option<std::io::Error>>,
+    /// Queues that will receive nothing any more.
+    pub(crate) finished: AtomicU32,
+}
+
+impl Opened {
+    /// Keeps what went wrong last when sending.
+    pub(crate) fn note_tx_error(&self, error: &std::io::Error) {
+        let mut last = self.tx_error.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_none_or(|last| last.kind() != error.kind()) {
+            *last = Some(std::io::Error::new(error.kind(), error.to_string()));
+        }
+    }
+
+    /// Whether all its receive queues came to their end.
+    pub fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Relaxed) >= self.device.queues()
+    }
+}
+
+/// Something only one thread has at a time, when it is nobody's.
+pub(crate) struct Parked<T: ?Sized>(Mutex<Option<Box<T>>>);
+
+impl<T: ?Sized> Parked<T> {
+    pub(crate) fn new(thing: Box<T>) -> Parked<T> {
+        Parked(Mutex::new(Some(thing)))
+    }
+
+    pub(crate) fn take(&self) -> Option<Box<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(crate) fn put(&self, thing: Box<T>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(thing);
+    }
+}
+
+impl<T: ?Sized> std::fmt::Debug for Parked<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Parked")
+    }
+}

@@ -1,0 +1,118 @@
+//! Waiting for work without burning a core.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{Mode, Worker};
+use crate::port::Wake;
+
+/// How long there was nothing to do.
+#[derive(Default)]
+pub(super) struct Idle {
+    since: Option<Instant>,
+    rounds: u32,
+    timers: Option<Instant>,
+}
+
+impl Worker {
+    /// Between two rounds: announces that it holds nothing of any map, runs due timers, and sleeps
+    /// if there was no work for a while.
+    #[inline]
+    pub(super) fn rest(&mut self, work: usize) {
+        self.idle.rounds = self.idle.rounds.wrapping_add(1);
+        if work > 0 {
+            self.idle.since = None;
+            if self.idle.rounds.is_multiple_of(QUIESCE_ROUNDS) {
+                self.quiesce();
+            }
+            return;
+        }
+        self.rest_idle();
+    }
+
+    fn rest_idle(&mut self) {
+        self.quiesce();
+        let now = Instant::now();
+        let since = *self.idle.since.get_or_insert(now);
+        if self.idle.timers.is_none_or(|last| now.duration_since(last) > TIMER_PERIOD) {
+            self.idle.timers = Some(now);
+            self.run_timers();
+        }
+        if self.seat.mode == Mode::Busy || now.duration_since(since) < SPIN {
+            std::hint::spin_loop();
+            return;
+        }
+        self.sleep(now);
+    }
+
+    /// Sleeps until a descriptor is readable, somebody rings, it is time for something, or for
+    /// [`SLEEP_MAX`].
+    fn sleep(&mut self, now: Instant) {
+        let waker = std::sync::Arc::clone(&self.seat.waker);
+        waker.falls_asleep();
+        let mut timeout = if self.out.reap() { REAP_PERIOD } else { SLEEP_MAX };
+        if self.has_news() || self.round() > 0 {
+            self.idle.since = None;
+            waker.awakes();
+            return;
+        }
+        for domain in &self.domains {
+            domain.offline(self.seat.number);
+        }
+        let mut fds = vec![PollFd::from_borrowed_fd(waker.bell(), PollFlags::IN)];
+        let mut is_due = false;
+        for poll in self.polls.iter_mut().filter(|poll| !poll.is_finished) {
+            match poll.rx.arm() {
+                Wake::Now => is_due = true,
+                Wake::Readable(fd) => fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+                Wake::At(when) => timeout = timeout.min(when.saturating_duration_since(now)),
+                Wake::Waker => {}
+            }
+        }
+        if !is_due && !timeout.is_zero() {
+            // An interrupted sleep is over too.
+            let _woken = poll(&mut fds, Timespec::try_from(timeout).ok().as_ref());
+        }
+        drop(fds);
+        waker.awakes();
+        self.quiesce();
+        // After a sleep it spins again, but no longer than one round when nothing came.
+        self.idle.since = Some(now);
+    }
+
+    /// Whether there is a new configuration, or work from another worker.
+    fn has_news(&self) -> bool {
+        use std::sync::atomic::Ordering::Acquire;
+        self.seat.offered.load(Acquire) != self.snapshot.generation || self.seat.stop.load(Acquire)
+    }
+
+    pub(super) fn quiesce(&self) {
+        for domain in &self.domains {
+            domain.quiesce(self.seat.number);
+        }
+    }
+
+    /// Programs have timers, which must run where no frames come.
+    fn run_timers(&mut self) {
+        let Self { snapshot, judge, .. } = self;
+        let chains = snapshot.ports.iter().flatten().filter_map(|slot| slot.rx_hook.as_ref());
+        for link in chains.flat_map(|chain| chain.links()) {
+            if link.program.run_timers(&mut judge.xdp).is_err() {
+                link.counters()[self.seat.number].faults.add(1);
+            }
+        }
+    }
+}
+
+/// Without work for this long an adaptive worker sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+/// Sleeps are no longer, for timers and links.
+const SLEEP_MAX: Duration = Duration::from_millis(20);
+/// How often a sleeping worker looks for memory that transmitters are done with.
+const REAP_PERIOD: Duration = Duration::from_millis(1);
+/// How often an idle worker looks for due timers.
+const TIMER_PERIOD: Duration = Duration::from_millis(1);
+/// A busy worker announces itself to all maps once in so many rounds; a program's own maps know
+/// after each burst.
+const QUIESCE_ROUNDS: u32 = 32;

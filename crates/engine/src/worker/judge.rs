@@ -1,0 +1,288 @@
+//! Running a hook's programs on a burst and telling each frame's fate.
+
+use towpath_xdp::{Action, Burst, Destination, Frame, Worker};
+
+use super::outbox::Outboxes;
+use crate::counters::{Drop, PortCounters};
+use crate::hook::{Chain, Link};
+use crate::snapshot::{Slot, Snapshot};
+
+/// What a worker needs to run programs, used again for every burst.
+pub(super) struct Judge {
+    pub(super) xdp: Worker,
+    number: usize,
+    /// Verdicts of each program of a chain.
+    bursts: Vec<Burst>,
+    /// For bursts on which the programs of a chain do not agree.
+    mixed: Mixed,
+}
+
+/// Frames of a burst that end at different programs of a chain.
+#[derive(Default)]
+struct Mixed {
+    /// The frames still to be judged, with their places in the burst.
+    rest: Vec<Frame>,
+    places: Vec<u32>,
+    next: Vec<Frame>,
+    next_places: Vec<u32>,
+    /// The frames that were, by their place, and who decided.
+    done: Vec<Option<(Frame, Fate)>>,
+}
+
+/// Which program of the chain decided, and the frame's number in its burst.
+#[derive(Clone, Copy)]
+struct Fate {
+    link: usize,
+    index: usize,
+}
+
+impl Judge {
+    pub(super) fn new(number: usize) -> Judge {
+        Judge {
+            xdp: Worker::new(number as u32),
+            number,
+            bursts: Vec::new(),
+            mixed: Mixed::default(),
+        }
+    }
+
+    /// Judges and delivers all frames; they arrived on `slot`.
+    #[inline]
+    pub(super) fn burst(
+        &mut self,
+        snapshot: &Snapshot,
+        slot: &Slot,
+        frames: &mut Vec<Frame>,
+        out: &mut Outboxes,
+    ) {
+        let Some(chain) = &slot.rx_hook else {
+            let counters = &slot.opened.counters[self.number];
+            counters.actions[Action::Pass as usize].add(frames.len() as u64);
+            out.pass_all(snapshot, slot, frames);
+            return;
+        };
+        if slot.linearize && !chain.has_frags() {
+            out.linearize(frames);
+        }
+        let chain: &Chain = chain;
+        let mut bursts = std::mem::take(&mut self.bursts);
+        bursts.resize_with(bursts.len().max(chain.links().len()), Burst::default);
+        self.chain(snapshot, slot, chain, frames, &mut bursts, out);
+        self.bursts = bursts;
+    }
+
+    fn chain(
+        &mut self,
+        snapshot: &Snapshot,
+        slot: &Slot,
+        chain: &Chain,
+        frames: &mut Vec<Frame>,
+        bursts: &mut [Burst],
+        out: &mut Outboxes,
+    ) {
+        let links = chain.links();
+        for (place, link) in links.iter().enumerate() {
+            self.run(link, frames, &mut bursts[place]);
+            let is_last = place + 1 == links.len();
+            match goes_on(link, &bursts[place]) {
+                GoesOn::None => return out.dispatch(snapshot, slot, frames, &bursts[place]),
+                GoesOn::All if is_last && links.len() == 1 => {
+                    return out.dispatch(snapshot, slot, frames, &bursts[place]);
+                }
+                GoesOn::All if is_last => break,
+                GoesOn::All => {}
+                GoesOn::Some if links.len() == 1 => {
+                    return out.dispatch(snapshot, slot, frames, &bursts[place]);
+                }
+                GoesOn::Some => {
+                    return self.mixed(snapshot, slot, chain, place, frames, bursts, out);
+                }
+            }
+        }
+        // libxdp's dispatcher ends with XDP_PASS, whatever the last program said.
+        let counters = &slot.opened.counters[self.number];
+        counters.actions[Action::Pass as usize].add(frames.len() as u64);
+        out.pass_all(snapshot, slot, frames);
+    }
+
+    /// Carries on where the program at `place` ends some frames and not others, keeping the order.
+    #[expect(clippy::too_many_arguments, reason = "the state of one burst")]
+    fn mixed(
+        &mut self,
+        snapshot: &Snapshot,
+        slot: &Slot,
+        chain: &Chain,
+        place: usize,
+        frames: &mut Vec<Frame>,
+        bursts: &mut [Burst],
+        out: &mut Outboxes,
+    ) {
+        let mut mixed = std::mem::take(&mut self.mixed);
+        mixed.start(frames);
+        mixed.sort_out(&chain.links()[place], place, &bursts[place]);
+        for (place, link) in chain.links().iter().enumerate().skip(place + 1) {
+            if mixed.rest.is_empty() {
+                break;
+            }
+            self.run(link, &mut mixed.rest, &mut bursts[place]);
+            mixed.sort_out(link, place, &bursts[place]);
+        }
+        let passed = Fate { link: usize::MAX, index: 0 };
+        for (frame, place) in mixed.rest.drain(..).zip(mixed.places.drain(..)) {
+            mixed.done[place as usize] = Some((frame, passed));
+        }
+        let counters = &slot.opened.counters[self.number];
+        for (frame, fate) in mixed.done.drain(..).flatten() {
+            let (action, destination) = match bursts.get(fate.link) {
+                None => (Action::Pass, None),
+                Some(burst) => (burst.action(fate.index), burst.destination(fate.index)),
+            };
+            counters.actions[action as usize].add(1);
+            out.deliver(snapshot, slot, frame, action, destination);
+        }
+        self.mixed = mixed;
+    }
+
+    /// Runs one program on frames and counts.
+    fn run(&mut self, link: &Link, frames: &mut [Frame], burst: &mut Burst) {
+        let counters = &link.counters()[self.number];
+        if link.program.run_burst(&mut self.xdp, frames, burst).is_err() {
+            counters.faults.add(1);
+        }
+        counters.runs.add(frames.len() as u64);
+        if !burst.faults().is_empty() {
+            counters.faults.add(burst.faults().len() as u64);
+        }
+        let mut actions = [0u64; 5];
+        for index in 0..frames.len() {
+            actions[burst.action(index) as usize] += 1;
+        }
+        for (counter, count) in counters.actions.iter().zip(actions) {
+            if count > 0 {
+                counter.add(count);
+            }
+        }
+    }
+
+    /// The program of a devmap or cpumap entry judges frames on their way.
+    pub(super) fn entry(&mut self, program: &towpath_xdp::Program, frames: &mut [Frame]) -> Burst {
+        let mut burst = self.bursts.pop().unwrap_or_default();
+        // A failing timer is counted where its program is attached.
+        let _timers = program.run_burst(&mut self.xdp, frames, &mut burst);
+        burst
+    }
+
+    /// A program of a `tx` hook judges frames.
+    pub(super) fn link(&mut self, link: &Link, frames: &mut [Frame]) -> Burst {
+        let mut burst = self.bursts.pop().unwrap_or_default();
+        self.run(link, frames, &mut burst);
+        burst
+    }
+
+    pub(super) fn put_away(&mut self, burst: Burst) {
+        self.bursts.push(burst);
+    }
+}
+
+/// How many frames of a burst the next program sees.
+enum GoesOn {
+    None,
+    Some,
+    All,
+}
+
+fn goes_on(link: &Link, burst: &Burst) -> GoesOn {
+    let mask = link.chain_call_actions;
+    let count = (0..burst.len()).filter(|&i| continues(mask, burst.returned(i))).count();
+    match count {
+        0 => GoesOn::None,
+        count if count == burst.len() => GoesOn::All,
+        _ => GoesOn::Some,
+    }
+}
+
+/// libxdp: `(1 << ret) & chain_call_actions`
+fn continues(mask: u32, returned: u32) -> bool {
+    returned < 32 && mask >> returned & 1 == 1
+}
+
+impl Mixed {
+    fn start(&mut self, frames: &mut Vec<Frame>) {
+        self.done.clear();
+        self.done.resize_with(frames.len(), || None);
+        self.places.clear();
+        self.places.extend(0..frames.len() as u32);
+        self.rest.append(frames);
+    }
+
+    /// Keeps the frames that the next program is to see.
+    fn sort_out(&mut self, link: &Link, place: usize, burst: &Burst) {
+        for (index, (frame, at)) in self.rest.drain(..).zip(self.places.drain(..)).enumerate() {
+            if continues(link.chain_call_actions, burst.returned(index)) {
+                self.next.push(frame);
+                self.next_places.push(at);
+            } else {
+                self.done[at as usize] = Some((frame, Fate { link: place, index }));
+            }
+        }
+        std::mem::swap(&mut self.rest, &mut self.next);
+        std::mem::swap(&mut self.places, &mut self.next_places);
+    }
+}
+
+impl Outboxes {
+    /// Delivers a burst by one program's verdicts.
+    #[inline]
+    fn dispatch(
+        &mut self,
+        snapshot: &Snapshot,
+        slot: &Slot,
+        frames: &mut Vec<Frame>,
+        burst: &Burst,
+    ) {
+        let counters: &PortCounters = &slot.opened.counters[self.number()];
+        let mut actions = [0u64; 5];
+        let mut redirects = burst.redirects().peekable();
+        let mut burst_of_frames = std::mem::take(frames);
+        for (index, frame) in burst_of_frames.drain(..).enumerate() {
+            let action = burst.action(index);
+            actions[action as usize] += 1;
+            match action {
+                Action::Drop => self.discard(frame),
+                Action::Tx => self.tx(snapshot, slot, frame),
+                Action::Pass => self.pass(snapshot, slot, frame),
+                Action::Aborted => self.drop_at(slot, frame, Drop::Aborted),
+                Action::Redirect => {
+                    while redirects.next_if(|(at, _)| *at < index).is_some() {}
+                    let destination = redirects.next_if(|(at, _)| *at == index).map(|(_, to)| to);
+                    self.redirect(snapshot, slot, frame, destination);
+                }
+            }
+        }
+        *frames = burst_of_frames;
+        for (counter, count) in counters.actions.iter().zip(actions) {
+            if count > 0 {
+                counter.add(count);
+            }
+        }
+        self.count_discarded(slot);
+    }
+
+    /// Delivers one frame.
+    pub(super) fn deliver(
+        &mut self,
+        snapshot: &Snapshot,
+        slot: &Slot,
+        frame: Frame,
+        action: Action,
+        destination: Option<Destination<'_>>,
+    ) {
+        match action {
+            Action::Drop => self.drop_at(slot, frame, Drop::Verdict),
+            Action::Tx => self.tx(snapshot, slot, frame),
+            Action::Pass => self.pass(snapshot, slot, frame),
+            Action::Aborted => self.drop_at(slot, frame, Drop::Aborted),
+            Action::Redirect => self.redirect(snapshot, slot, frame, destination),
+        }
+    }
+}

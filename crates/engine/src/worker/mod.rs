@@ -1,0 +1,224 @@
+//! A worker: one thread that polls the queues it owns.
+//!
+//! ```text
+//! rx burst -> programs of the hook -> verdicts -> drop | upper | tx | redirect -> one flush
+//! ```
+
+mod adopt;
+mod cpu;
+mod deliver;
+mod idle;
+mod judge;
+mod outbox;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use towpath_maps::Domain;
+use towpath_xdp::{Frame, Pool};
+
+use crate::counters::FrameCounters;
+use crate::port::Rx;
+use crate::snapshot::{Opened, PortId, Snapshot};
+use crate::waker::Waker;
+pub(crate) use cpu::Inbox;
+use idle::Idle;
+use judge::Judge;
+use outbox::Outboxes;
+
+/// Frames received and judged at a time.
+pub const BURST: usize = 64;
+
+/// How a worker waits for work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Never sleeps: lowest latency, a whole core.
+    Busy,
+    /// Spins for a while, then sleeps until a descriptor is readable.
+    #[default]
+    Adaptive,
+}
+
+/// What control code and other workers know of a worker.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) number: usize,
+    pub(crate) mode: Mode,
+    pub(crate) waker: Arc<Waker>,
+    pub(crate) counters: FrameCounters,
+    pub(crate) inbox: Inbox,
+    /// The configuration to adopt.
+    snapshot: Mutex<Arc<Snapshot>>,
+    /// Its generation.
+    offered: AtomicU64,
+    /// The generation the worker lives by.
+    adopted: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Seat {
+    pub(crate) fn new(number: usize, mode: Mode) -> std::io::Result<Seat> {
+        Ok(Seat {
+            number,
+            mode,
+            waker: Arc::new(Waker::new()?),
+            counters: FrameCounters::default(),
+            inbox: Inbox::default(),
+            snapshot: Mutex::default(),
+            offered: AtomicU64::new(0),
+            adopted: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        })
+    }
+
+    /// Lets the worker adopt a configuration at its next pause. Gives the one before, for the
+    /// caller to keep until the worker has let go of it.
+    pub(crate) fn offer(&self, snapshot: &Arc<Snapshot>) -> Arc<Snapshot> {
+        let mut current = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *current, Arc::clone(snapshot));
+        self.offered.store(snapshot.generation, Ordering::Release);
+        drop(current);
+        self.waker.wake();
+        before
+    }
+
+    pub(crate) fn has_adopted(&self, generation: u64) -> bool {
+        self.adopted.load(Ordering::Acquire) >= generation
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    fn current(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A queue that the worker polls.
+struct Poll {
+    port: PortId,
+    queue: u32,
+    rx: Box<dyn Rx>,
+    opened: Arc<Opened>,
+    is_finished: bool,
+}
+
+/// The thread's state.
+pub(crate) struct Worker {
+    seat: Arc<Seat>,
+    snapshot: Arc<Snapshot>,
+    polls: Vec<Poll>,
+    /// Queues it should poll and another worker still holds.
+    awaited: Vec<(PortId, u32)>,
+    frames: Vec<Frame>,
+    judge: Judge,
+    out: Outboxes,
+    /// The readers' groups of all programs' maps.
+    domains: Vec<Arc<Domain>>,
+    idle: Idle,
+}
+
+impl Worker {
+    pub(crate) fn new(seat: &Arc<Seat>, seats: &Arc<[Arc<Seat>]>, pool: Pool) -> Worker {
+        Worker {
+            seat: Arc::clone(seat),
+            snapshot: Arc::default(),
+            polls: Vec::new(),
+            awaited: Vec::new(),
+            frames: Vec::with_capacity(2 * BURST),
+            judge: Judge::new(seat.number),
+            out: Outboxes::new(seat, seats, pool),
+            domains: Vec::new(),
+            idle: Idle::default(),
+        }
+    }
+
+    /// Works until told to stop.
+    pub(crate) fn run(mut self) {
+        loop {
+            if self.seat.offered.load(Ordering::Acquire) != self.snapshot.generation {
+                let next = self.seat.current();
+                self.adopt(next);
+            }
+            if self.seat.stop.load(Ordering::Acquire) {
+                break;
+            }
+            let work = self.round();
+            self.rest(work);
+        }
+        // Like a configuration without ports: everything open is parked, everything held sent.
+        self.drain_inbox();
+        self.adopt(Arc::default());
+    }
+
+    /// Polls everything once; gives the number of frames seen.
+    fn round(&mut self) -> usize {
+        if !self.awaited.is_empty() {
+            self.claim_awaited();
+        }
+        let mut work = 0;
+        for index in 0..self.polls.len() {
+            work += self.poll(index);
+        }
+        work + self.take_inbox()
+    }
+
+    /// Receives, judges and sends one burst.
+    #[inline]
+    fn poll(&mut self, index: usize) -> usize {
+        let Self { snapshot, polls, frames, judge, out, seat, .. } = self;
+        let poll = &mut polls[index];
+        if poll.is_finished {
+            return 0;
+        }
+        let count = match poll.rx.receive(&mut out.pool, frames, BURST) {
+            Ok(count) => count,
+            Err(error) => {
+                poll.fail(&error);
+                frames.len()
+            }
+        };
+        if count == 0 {
+            poll.note_end();
+            return 0;
+        }
+        let Some(slot) = snapshot.port(poll.port) else {
+            out.drop_all(frames);
+            return count;
+        };
+        let mut bytes = 0;
+        for frame in frames.iter_mut() {
+            frame.rx.ifindex = slot.ifindex;
+            frame.rx.queue_index = poll.queue;
+            bytes += frame.len();
+        }
+        let counters = &slot.opened.counters[seat.number];
+        counters.rx_packets.add(count as u64);
+        counters.rx_bytes.add(bytes as u64);
+        seat.counters.received.add(count as u64);
+        judge.burst(snapshot, slot, frames, out);
+        out.flush(snapshot, judge);
+        count
+    }
+}
+
+impl Poll {
+    /// The queue is of no more use; its port says why.
+    #[cold]
+    fn fail(&mut self, error: &std::io::Error) {
+        self.is_finished = true;
+        let mut failure = self.opened.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.get_or_insert_with(|| format!("queue {}: {error}", self.queue));
+        self.opened.failed.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn note_end(&mut self) {
+        if self.rx.is_finished() {
+            self.is_finished = true;
+            self.opened.finished.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

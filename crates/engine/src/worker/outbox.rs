@@ -1,0 +1,310 @@
+//! Frames on their way out of one worker: collected per target, sent once per burst.
+
+use std::sync::Arc;
+
+use towpath_xdp::{Action, Frame, Pool};
+
+use super::cpu::CpuBulk;
+use super::judge::Judge;
+use super::{BURST, Seat};
+use crate::counters::{Drop, PortCounters};
+use crate::hook::Chain;
+use crate::offload;
+use crate::port::Tx;
+use crate::snapshot::{Opened, PortId, Slot, Snapshot};
+
+/// One port as this worker sends to it.
+pub(super) struct Outlet {
+    pub(super) opened: Arc<Opened>,
+    pub(super) tx: Option<Box<dyn Tx>>,
+    frames: Vec<Frame>,
+    is_dirty: bool,
+}
+
+impl Outlet {
+    pub(super) fn new(opened: &Arc<Opened>, tx: Option<Box<dyn Tx>>) -> Outlet {
+        let frames = Vec::with_capacity(2 * BURST);
+        Outlet { opened: Arc::clone(opened), tx, frames, is_dirty: false }
+    }
+}
+
+/// Everything a worker has to send, and the memory it sends from.
+pub(super) struct Outboxes {
+    pub(super) seat: Arc<Seat>,
+    pub(super) seats: Arc<[Arc<Seat>]>,
+    pub(super) pool: Pool,
+    /// By port number.
+    pub(super) outlets: Vec<Option<Outlet>>,
+    /// Ports that have frames to send.
+    dirty: Vec<PortId>,
+    /// Frames that a devmap entry's program is to see first.
+    with_program: Vec<EntryBulk>,
+    pub(super) to_cpus: Vec<CpuBulk>,
+    scratch: Vec<Frame>,
+    /// Frames dropped by verdict in this burst.
+    discarded: u64,
+}
+
+/// Frames for one (target, program).
+struct EntryBulk {
+    to: PortId,
+    program: u32,
+    frames: Vec<Frame>,
+}
+
+impl Outboxes {
+    pub(super) fn new(seat: &Arc<Seat>, seats: &Arc<[Arc<Seat>]>, pool: Pool) -> Outboxes {
+        Outboxes {
+            seat: Arc::clone(seat),
+            seats: Arc::clone(seats),
+            pool,
+            outlets: Vec::new(),
+            dirty: Vec::new(),
+            with_program: Vec::new(),
+            to_cpus: Vec::new(),
+            scratch: Vec::new(),
+            discarded: 0,
+        }
+    }
+
+    pub(super) fn number(&self) -> usize {
+        self.seat.number
+    }
+
+    /// `XDP_DROP`; counted by [`Outboxes::count_discarded`].
+    #[inline]
+    pub(super) fn discard(&mut self, frame: Frame) {
+        self.discarded += 1;
+        self.pool.give(frame);
+    }
+
+    #[inline]
+    pub(super) fn count_discarded(&mut self, slot: &Slot) {
+        if self.discarded > 0 {
+            self.seat.counters.dropped.add(self.discarded);
+            let counters = &slot.opened.counters[self.seat.number];
+            counters.drops[Drop::Verdict as usize].add(self.discarded);
+            self.discarded = 0;
+        }
+    }
+
+    /// Drops a frame that arrived on `slot`.
+    pub(super) fn drop_at(&mut self, slot: &Slot, frame: Frame, why: Drop) {
+        slot.opened.counters[self.seat.number].drops[why as usize].add(1);
+        self.seat.counters.dropped.add(1);
+        self.pool.give(frame);
+    }
+
+    /// Drops a frame that was to leave by `slot`.
+    pub(super) fn drop_out(&mut self, slot: &Slot, frame: Frame, why: Drop) {
+        slot.opened.counters[self.seat.number].tx_drops[why as usize].add(1);
+        self.seat.counters.dropped.add(1);
+        self.pool.give(frame);
+    }
+
+    /// Drops frames that no port can be charged with: theirs is gone.
+    pub(super) fn drop_all(&mut self, frames: &mut Vec<Frame>) {
+        self.seat.counters.dropped.add(frames.len() as u64);
+        self.pool.give_all(frames);
+    }
+
+    /// Queues a frame for a port; it leaves with the next flush.
+    #[inline]
+    pub(super) fn push(&mut self, snapshot: &Snapshot, to: PortId, frame: Frame) {
+        let Some(Some(outlet)) = self.outlets.get_mut(to.0 as usize) else {
+            self.seat.counters.dropped.add(1);
+            return self.pool.give(frame);
+        };
+        if !outlet.is_dirty {
+            outlet.is_dirty = true;
+            self.dirty.push(to);
+        }
+        outlet.frames.push(frame);
+        if outlet.frames.len() >= 2 * BURST
+            && let Some(slot) = snapshot.port(to)
+            && slot.tx_hook.is_none()
+        {
+            self.transmit(slot);
+        }
+    }
+
+    /// Queues a frame for the program of a devmap entry, then for the entry's port.
+    pub(super) fn push_entry(&mut self, to: PortId, program: u32, frame: Frame) {
+        let found = self.with_program.iter_mut().find(|b| b.to == to && b.program == program);
+        match found {
+            Some(bulk) => bulk.frames.push(frame),
+            None => self.with_program.push(EntryBulk { to, program, frames: vec![frame] }),
+        }
+    }
+
+    /// Sends everything: the end of a burst.
+    #[inline]
+    pub(super) fn flush(&mut self, snapshot: &Snapshot, judge: &mut Judge) {
+        if !self.with_program.is_empty() {
+            self.run_entry_programs(snapshot, judge);
+        }
+        while let Some(port) = self.dirty.pop() {
+            self.flush_port(snapshot, judge, port);
+        }
+        if !self.to_cpus.is_empty() {
+            self.flush_cpus();
+        }
+    }
+
+    fn flush_port(&mut self, snapshot: &Snapshot, judge: &mut Judge, port: PortId) {
+        if let Some(slot) = snapshot.port(port) {
+            if let Some(chain) = &slot.tx_hook {
+                self.run_tx_hook(slot, chain, judge);
+            }
+            self.transmit(slot);
+        }
+        let Some(Some(outlet)) = self.outlets.get_mut(port.0 as usize) else { return };
+        outlet.is_dirty = false;
+        if let Some(tx) = &mut outlet.tx
+            && let Err(error) = tx.flush(&mut self.pool)
+        {
+            outlet.opened.note_tx_error(&error);
+        }
+    }
+
+    /// Lets the programs of a port's `tx` hook judge what is queued for it: what they pass is sent,
+    /// anything else is dropped, as with the program of a devmap entry.
+    #[cold]
+    fn run_tx_hook(&mut self, slot: &Slot, chain: &Chain, judge: &mut Judge) {
+        let Some(Some(outlet)) = self.outlets.get_mut(slot.id.0 as usize) else { return };
+        let mut frames = std::mem::take(&mut outlet.frames);
+        for link in chain.links() {
+            for frame in &mut frames {
+                frame.egress_ifindex = slot.ifindex;
+            }
+            let burst = judge.link(link, &mut frames);
+            let mut passed = Vec::with_capacity(frames.len());
+            for (index, mut frame) in frames.drain(..).enumerate() {
+                frame.egress_ifindex = 0;
+                match burst.action(index) {
+                    Action::Pass => passed.push(frame),
+                    _ => self.drop_out(slot, frame, Drop::Verdict),
+                }
+            }
+            judge.put_away(burst);
+            frames = passed;
+        }
+        if let Some(Some(outlet)) = self.outlets.get_mut(slot.id.0 as usize) {
+            outlet.frames = frames;
+        }
+    }
+
+    /// Gives a port what is queued for it.
+    fn transmit(&mut self, slot: &Slot) {
+        let Self { outlets, pool, seat, scratch, .. } = self;
+        let Some(Some(outlet)) = outlets.get_mut(slot.id.0 as usize) else { return };
+        let counters = &outlet.opened.counters[seat.number];
+        let Some(tx) = &mut outlet.tx else {
+            drop_rest(&mut outlet.frames, Drop::Unsupported, counters, seat, pool);
+            return;
+        };
+        let before = outlet.frames.len();
+        let mut bytes: usize = outlet.frames.iter().map(|frame| frame.len()).sum();
+        let mut dropped = 0;
+        while !outlet.frames.is_empty() {
+            let (why, count) = match tx.transmit(&mut outlet.frames, pool) {
+                Ok(()) => (Drop::RingFull, outlet.frames.len()),
+                Err(error) => {
+                    outlet.opened.note_tx_error(&error);
+                    (Drop::TxError, outlet.frames.len().min(1))
+                }
+            };
+            dropped += count;
+            scratch.extend(outlet.frames.drain(..count));
+            bytes -= scratch.iter().map(|frame| frame.len()).sum::<usize>();
+            drop_rest(scratch, why, counters, seat, pool);
+        }
+        let sent = (before - dropped) as u64;
+        counters.tx_packets.add(sent);
+        counters.tx_bytes.add(bytes as u64);
+        seat.counters.delivered.add(sent);
+    }
+
+    /// Runs the programs of devmap entries: only what they pass goes on
+    /// (`dev_map_bpf_prog_run`).
+    #[cold]
+    fn run_entry_programs(&mut self, snapshot: &Snapshot, judge: &mut Judge) {
+        for bulk in std::mem::take(&mut self.with_program) {
+            let EntryBulk { to, program, mut frames } = bulk;
+            let Some(slot) = snapshot.port(to) else {
+                self.drop_all(&mut frames);
+                continue;
+            };
+            let Some(program) = snapshot.entry_programs.get(&program) else {
+                frames.drain(..).for_each(|frame| self.drop_out(slot, frame, Drop::BadTarget));
+                continue;
+            };
+            for frame in &mut frames {
+                frame.egress_ifindex = slot.ifindex;
+                frame.rx.queue_index = 0;
+            }
+            let burst = judge.entry(program, &mut frames);
+            for (index, mut frame) in frames.drain(..).enumerate() {
+                frame.egress_ifindex = 0;
+                match burst.action(index) {
+                    Action::Pass => self.push(snapshot, to, frame),
+                    _ => self.drop_out(slot, frame, Drop::EntryVerdict),
+                }
+            }
+            judge.put_away(burst);
+        }
+    }
+
+    /// Makes frames of several buffers linear, as the kernel does for programs without frags
+    /// support (`skb_linearize`).
+    pub(super) fn linearize(&mut self, frames: &mut [Frame]) {
+        for frame in frames.iter_mut().filter(|frame| frame.has_frags()) {
+            self.pool.linearize(frame);
+        }
+    }
+
+    /// Does what is left to do to a frame before this port can send it.
+    pub(super) fn settle(&mut self, snapshot: &Snapshot, slot: &Slot, frame: Frame) {
+        let mut pieces = std::mem::take(&mut self.scratch);
+        match offload::settle(frame, &slot.features, &mut self.pool, &mut pieces) {
+            Ok(true) => {
+                self.seat.counters.freed.add(1);
+                self.seat.counters.created.add(pieces.len() as u64);
+            }
+            Ok(false) => {}
+            Err((frame, why)) => self.drop_out(slot, frame, why),
+        }
+        for piece in pieces.drain(..) {
+            self.push(snapshot, slot.id, piece);
+        }
+        self.scratch = pieces;
+    }
+
+    /// Lets transmitters take back memory before the worker sleeps; gives whether one of them
+    /// still waits for something.
+    pub(super) fn reap(&mut self) -> bool {
+        let Self { outlets, pool, .. } = self;
+        let mut waiting = false;
+        for outlet in outlets.iter_mut().flatten() {
+            if let Some(tx) = &mut outlet.tx {
+                waiting |= tx.reap(pool);
+            }
+        }
+        waiting
+    }
+}
+
+/// Drops what a transmitter left.
+fn drop_rest(
+    frames: &mut Vec<Frame>,
+    why: Drop,
+    counters: &PortCounters,
+    seat: &Seat,
+    pool: &mut Pool,
+) {
+    if !frames.is_empty() {
+        counters.tx_drops[why as usize].add(frames.len() as u64);
+        seat.counters.dropped.add(frames.len() as u64);
+        pool.give_all(frames);
+    }
+}

@@ -1,0 +1,144 @@
+//! `pair`: two ports in this process, like veth. What one end sends arrives at the other.
+
+mod rx;
+mod tx;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use towpath_engine::Waker;
+use towpath_engine::port::{Device, Features, Rx, Tx};
+use towpath_xdp::{Arena, Frame};
+
+/// One end of a pair.
+#[derive(Debug)]
+pub struct Pair {
+    /// What arrives here, by queue.
+    inward: Arc<[Ring]>,
+    /// What arrives at the other end.
+    outward: Arc<[Ring]>,
+    options: Options,
+}
+
+/// How a pair is made. Both ends are alike.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Receive queues of each end.
+    pub queues: u32,
+    /// Frames that wait in a queue (veth: 256).
+    pub ring: usize,
+    /// Largest payload.
+    pub mtu: u32,
+    /// Addresses of both ends.
+    pub macs: [[u8; 6]; 2],
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let macs = [[0x02, 0, 0, 0, 0, 0xa], [0x02, 0, 0, 0, 0, 0xb]];
+        Options { queues: 1, ring: 1024, mtu: 1500, macs }
+    }
+}
+
+impl Pair {
+    /// Both ends.
+    pub fn new(options: Options) -> (Pair, Pair) {
+        let rings = || -> Arc<[Ring]> {
+            (0..options.queues.max(1)).map(|_| Ring::new(options.ring)).collect()
+        };
+        let (a, b) = (rings(), rings());
+        let [_, mac] = options.macs;
+        let other = Options { macs: [mac, mac], ..options };
+        (
+            Pair { inward: Arc::clone(&a), outward: Arc::clone(&b), options },
+            Pair { inward: b, outward: a, options: other },
+        )
+    }
+}
+
+impl Device for Pair {
+    fn kind(&self) -> &'static str {
+        "pair"
+    }
+
+    fn queues(&self) -> u32 {
+        self.inward.len() as u32
+    }
+
+    /// Everything stays in this process, so nothing needs to be done to a frame.
+    fn features(&self) -> Features {
+        Features {
+            rx_frags: true,
+            tx_frags: true,
+            tx_checksum: true,
+            tx_tso: true,
+            tx_uso: true,
+            ..Features::default()
+        }
+    }
+
+    fn mac(&self) -> [u8; 6] {
+        self.options.macs[0]
+    }
+
+    fn mtu(&self) -> u32 {
+        self.options.mtu
+    }
+
+    fn open_rx(&self, queue: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
+        Ok(Box::new(rx::Queue::new(&self.inward, queue as usize)))
+    }
+
+    fn open_tx(&self, worker: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
+        let queue = worker as usize % self.outward.len();
+        Ok(Box::new(tx::Transmitter::new(&self.outward, queue)))
+    }
+}
+
+/// Frames on their way from one end to the other.
+#[derive(Debug)]
+struct Ring {
+    frames: Mutex<VecDeque<Frame>>,
+    /// Their number, to look at without the lock.
+    len: AtomicUsize,
+    capacity: usize,
+    /// Who polls the other side.
+    waker: Mutex<Option<Arc<Waker>>>,
+}
+
+impl Ring {
+    fn new(capacity: usize) -> Ring {
+        Ring {
+            frames: Mutex::new(VecDeque::with_capacity(capacity)),
+            len: AtomicUsize::new(0),
+            capacity: capacity.max(1),
+            waker: Mutex::default(),
+        }
+    }
+
+    /// Takes what fits, from the front.
+    fn push(&self, frames: &mut Vec<Frame>) {
+        let mut ring = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = frames.len().min(self.capacity - ring.len());
+        ring.extend(frames.drain(..fits));
+        self.len.store(ring.len(), Ordering::Release);
+        drop(ring);
+        if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+            waker.wake();
+        }
+    }
+
+    /// Appends up to `limit` frames to `out`; gives their number.
+    fn pop(&self, limit: usize, out: &mut Vec<Frame>) -> usize {
+        if self.len.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        let mut ring = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = limit.min(ring.len());
+        out.extend(ring.drain(..count));
+        self.len.store(ring.len(), Ordering::Release);
+        count
+    }
+}

@@ -1,0 +1,45 @@
+//! Receiving what the other end sent.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use towpath_engine::Waker;
+use towpath_engine::port::{Rx, Wake};
+use towpath_xdp::{Frame, Pool};
+
+use super::Ring;
+
+pub(super) struct Queue {
+    rings: Arc<[Ring]>,
+    queue: usize,
+}
+
+impl Queue {
+    pub(super) fn new(rings: &Arc<[Ring]>, queue: usize) -> Queue {
+        Queue { rings: Arc::clone(rings), queue }
+    }
+}
+
+impl Rx for Queue {
+    fn receive(
+        &mut self,
+        _pool: &mut Pool,
+        frames: &mut Vec<Frame>,
+        limit: usize,
+    ) -> io::Result<usize> {
+        Ok(self.rings[self.queue].pop(limit, frames))
+    }
+
+    fn arm(&mut self) -> Wake<'_> {
+        match self.rings[self.queue].len.load(Ordering::Acquire) {
+            0 => Wake::Waker,
+            _ => Wake::Now,
+        }
+    }
+
+    fn set_waker(&mut self, waker: &Arc<Waker>) {
+        let mut known = self.rings[self.queue].waker.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Some(Arc::clone(waker));
+    }
+}
