@@ -5,6 +5,7 @@
 //! kernel's. Small on purpose, and not libbpf: linking has been done already, by the code under
 //! test.
 
+mod area_unsafe;
 mod image;
 mod map;
 mod program;
@@ -13,6 +14,7 @@ mod sys_unsafe;
 mod types;
 mod uapi;
 
+pub use area_unsafe::{Area, Reply};
 pub use map::{Entry, KernelMap, MapError, MapSet};
 pub use program::{KernelProgram, LoadError, LoadOptions, ProgramInfo, ProgramKind};
 pub use run::{RunError, TestRun, TestRunResult, XdpMd};

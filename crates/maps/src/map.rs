@@ -16,7 +16,7 @@ use crate::check;
 use crate::environment::{AnyEnvironment, Environment};
 use crate::error::MapError;
 use crate::fields::{Field, Fields, ReleaseField};
-use crate::flags::BPF_F_RDONLY_PROG;
+use crate::flags::{BPF_F_RDONLY, BPF_F_RDONLY_PROG, BPF_F_WRONLY};
 use crate::hash::HashTable;
 #[cfg(not(loom))]
 use crate::hash::view_unsafe::{HashView, KEY_WORDS_MAX};
@@ -48,13 +48,22 @@ pub struct CreateOptions {
     pub release: Option<Arc<dyn ReleaseField>>,
     /// Which devices, CPUs, programs and sockets exist.
     pub environment: Arc<dyn Environment>,
+    /// `BPF_F_RDONLY` and `BPF_F_WRONLY` are checked and then left to the user's descriptors, as in
+    /// the kernel. Otherwise they hold for every user of the map.
+    pub access_by_handle: bool,
 }
 
 impl CreateOptions {
     /// Options without special fields, where every target exists.
     pub fn new(domain: Arc<Domain>) -> Self {
         let environment = Arc::new(AnyEnvironment);
-        CreateOptions { domain, fields: Vec::new(), release: None, environment }
+        CreateOptions {
+            domain,
+            fields: Vec::new(),
+            release: None,
+            environment,
+            access_by_handle: false,
+        }
     }
 }
 
@@ -103,6 +112,9 @@ impl Map {
             def.flags |= BPF_F_RDONLY_PROG;
         }
         check::check(&def)?;
+        if options.access_by_handle {
+            def.flags &= !(BPF_F_RDONLY | BPF_F_WRONLY);
+        }
         let fields = Fields::new(options.fields.clone(), options.release.clone());
         let storage = Storage::new(&def, options, &fields).map_err(|_no_memory| {
             let entry = u64::from(def.key_size) + u64::from(def.value_size);

@@ -60,6 +60,7 @@ impl MapSet {
                 fields,
                 release: options.release.clone(),
                 environment: options.environment.clone(),
+                access_by_handle: false,
             };
             maps.push(Map::create(def, &options)?);
         }
@@ -67,6 +68,11 @@ impl MapSet {
             fill_slots(map, def, &maps)?;
         }
         Ok(MapSet { places: places(&maps), maps, domain: options.domain.clone() })
+    }
+
+    /// Maps that were created one by one; all of them have `domain` as readers.
+    pub fn of(maps: Vec<Arc<Map>>, domain: &Arc<Domain>) -> MapSet {
+        MapSet { places: places(&maps), maps, domain: domain.clone() }
     }
 
     /// The map at an index of `Linked::maps`.

@@ -4,6 +4,7 @@ mod error;
 mod listing;
 mod load;
 mod registry;
+mod shared;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -35,6 +36,7 @@ pub use error::LoadError;
 pub use listing::{Form, MachineCode};
 pub use load::Loader;
 pub use registry::Programs;
+pub use shared::Shared;
 
 /// A program that is ready to run, with its maps.
 #[derive(Debug, Clone)]

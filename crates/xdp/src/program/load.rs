@@ -148,7 +148,7 @@ fn surround(
 }
 
 /// Special fields of a map's values: copies leave them alone.
-fn fields_of(def: &MapDef, kernel: &Btf) -> Vec<Field> {
+pub(super) fn fields_of(def: &MapDef, kernel: &Btf) -> Vec<Field> {
     use towpath_maps::fields::FieldKind as Stored;
     let stored = |field: SpecialField| {
         let kind = match field.kind {
@@ -203,7 +203,7 @@ fn finish(
 }
 
 /// Resolves a verified program's references, and compiles it if that is wanted.
-fn finish_verified(
+pub(super) fn finish_verified(
     verified: Verified,
     maps: Arc<MapSet>,
     surroundings: Arc<Surroundings>,

@@ -11,7 +11,8 @@ use crate::compiled::{Compilation, Compiled};
 /// A map holds only ids, because `crates/maps` knows no programs.
 #[derive(Debug, Default)]
 pub struct Programs {
-    entries: RwLock<Vec<Entry>>,
+    /// By id, less one; empty once it was removed.
+    entries: RwLock<Vec<Option<Entry>>>,
 }
 
 /// One program in the forms it can run in.
@@ -25,8 +26,16 @@ impl Programs {
     /// Gives a program an id.
     pub(crate) fn add(&self, code: Arc<Code>, compiled: Option<Arc<Compiled>>) -> u32 {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        entries.push(Entry { code, compiled });
+        entries.push(Some(Entry { code, compiled }));
         entries.len() as u32
+    }
+
+    /// Forgets a program that no map names any more.
+    pub(crate) fn remove(&self, id: u32) {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = (id as usize).checked_sub(1).and_then(|at| entries.get_mut(at)) {
+            *entry = None;
+        }
     }
 
     /// The program with an id.
@@ -43,11 +52,11 @@ impl Programs {
     /// Whether every program is.
     pub(crate) fn are_all_compiled(&self) -> bool {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        entries.iter().all(|entry| entry.compiled.is_some())
+        entries.iter().flatten().all(|entry| entry.compiled.is_some())
     }
 
     fn entry(&self, id: u32) -> Option<Entry> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        entries.get((id as usize).checked_sub(1)?).cloned()
+        entries.get((id as usize).checked_sub(1)?)?.clone()
     }
 }

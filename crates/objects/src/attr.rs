@@ -1,0 +1,115 @@
+//! `union bpf_attr`: the bytes that come with a command, and where its fields lie in them.
+//!
+//! Kernel counterpart: `include/uapi/linux/bpf.h` and the checks at the top of `__sys_bpf`. Fields
+//! are read where they lie instead of through one struct a command: what a command must not find
+//! behind its last field is a question about bytes.
+
+use towpath_bpf::Errno;
+
+use crate::caller::{Caller, is_zeroed};
+
+/// Bytes of `union bpf_attr` (Linux 6.18).
+pub const ATTR_BYTES: usize = 168;
+
+/// Bytes of an object's name with its terminating zero (`BPF_OBJ_NAME_LEN`).
+pub(crate) const NAME_BYTES: usize = 16;
+
+/// The attribute of one call.
+#[derive(Debug, Clone)]
+pub(crate) struct Attr {
+    bytes: [u8; ATTR_BYTES],
+    /// Where the caller has it: some commands write results there.
+    address: u64,
+}
+
+impl Attr {
+    /// Copies an attribute in; what the caller's version of it lacks reads as zero
+    /// (`bpf_check_uarg_tail_zero`).
+    ///
+    /// # Errors
+    ///
+    /// `E2BIG`: longer than a page, or not zero behind what is known here. `EFAULT`.
+    pub(crate) fn read(caller: &dyn Caller, address: u64, size: u32) -> Result<Attr, Errno> {
+        check_tail(caller, address, ATTR_BYTES, size)?;
+        let mut bytes = [0; ATTR_BYTES];
+        let known = (size as usize).min(ATTR_BYTES);
+        caller.read(address, &mut bytes[..known])?;
+        Ok(Attr { bytes, address })
+    }
+
+    /// `CHECK_ATTR`: nothing is set behind a command's last field.
+    pub(crate) fn ends_at(&self, end: usize) -> Result<(), Errno> {
+        if self.bytes[end..].iter().all(|&byte| byte == 0) { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    /// The 32-bit field at an offset.
+    pub(crate) fn u32(&self, offset: usize) -> u32 {
+        self.array(offset).map_or(0, u32::from_ne_bytes)
+    }
+
+    /// The 64-bit field at an offset.
+    pub(crate) fn u64(&self, offset: usize) -> u64 {
+        self.array(offset).map_or(0, u64::from_ne_bytes)
+    }
+
+    /// The bytes at an offset; `None` past the end.
+    pub(crate) fn array<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        self.bytes.get(offset..)?.first_chunk().copied()
+    }
+
+    /// Where the caller has the field at an offset.
+    pub(crate) fn address(&self, offset: usize) -> u64 {
+        self.address.wrapping_add(offset as u64)
+    }
+
+    /// Writes a result into a 32-bit field of the caller's attribute.
+    pub(crate) fn answer(
+        &self,
+        caller: &mut dyn Caller,
+        offset: usize,
+        value: u32,
+    ) -> Result<(), Errno> {
+        caller.write(self.address(offset), &value.to_ne_bytes())
+    }
+}
+
+/// `bpf_check_uarg_tail_zero`: a struct of `size` bytes, of which `known` mean something here.
+pub(crate) fn check_tail(
+    caller: &dyn Caller,
+    address: u64,
+    known: usize,
+    size: u32,
+) -> Result<(), Errno> {
+    if size as usize > PAGE_BYTES {
+        return Err(Errno::E2BIG);
+    }
+    let Some(more) = (size as usize).checked_sub(known) else { return Ok(()) };
+    let tail = address.wrapping_add(known as u64);
+    if is_zeroed(caller, tail, more)? { Ok(()) } else { Err(Errno::E2BIG) }
+}
+
+const PAGE_BYTES: usize = 4096;
+
+/// Declares the offsets of one command's fields, and where its last one ends.
+macro_rules! fields {
+    ($(#[$meta:meta])* $command:ident, end $end:literal: $($name:ident = $offset:literal),+) => {
+        $(#[$meta])*
+        pub(crate) mod $command {
+            $(pub(crate) const $name: usize = $offset;)+
+            pub(crate) const END: usize = $end;
+        }
+    };
+}
+
+fields!(map_create, end 92: MAP_TYPE = 0, KEY_SIZE = 4, VALUE_SIZE = 8, MAX_ENTRIES = 12,
+    MAP_FLAGS = 16, INNER_MAP_FD = 20, NUMA_NODE = 24, MAP_NAME = 28, MAP_IFINDEX = 44,
+    BTF_KEY_TYPE_ID = 52, BTF_VALUE_TYPE_ID = 56, BTF_VMLINUX_VALUE_TYPE_ID = 60,
+    MAP_EXTRA = 64, MAP_TOKEN_FD = 76, EXCL_PROG_HASH = 80, EXCL_PROG_HASH_SIZE = 88);
+fields!(
+    /// Commands on one element; each ends at another field.
+    element, end 32: MAP_FD = 0, KEY = 8, VALUE = 16, FLAGS = 24);
+fields!(obj, end 20: PATHNAME = 0, BPF_FD = 8, FILE_FLAGS = 12, PATH_FD = 16);
+fields!(
+    /// `*_GET_NEXT_ID` and `*_GET_FD_BY_ID`.
+    id, end 12: START_ID = 0, NEXT_ID = 4, OPEN_FLAGS = 8);
+fields!(info, end 16: BPF_FD = 0, INFO_LEN = 4, INFO = 8);

@@ -1,0 +1,99 @@
+//! `BPF_OBJ_GET_INFO_BY_FD`: what is known of an object.
+
+use towpath_bpf::Errno;
+
+use super::Call;
+use crate::attr::{check_tail, info as field};
+use crate::caller::copy_in;
+use crate::object::Object;
+use crate::object::map::MapObject;
+
+impl Call<'_> {
+    /// `bpf_obj_get_info_by_fd`
+    pub(super) fn info(&mut self) -> Result<u32, Errno> {
+        self.attr.ends_at(field::END)?;
+        let handle = self.caller.handle(self.u32(field::BPF_FD)).map_err(|errno| match errno {
+            Errno::EBADF => Errno::EBADFD,
+            errno => errno,
+        })?;
+        match &handle.object {
+            Object::Map(map) => self.map_info(map),
+        }
+    }
+
+    /// `bpf_map_get_info_by_fd`
+    fn map_info(&mut self, map: &MapObject) -> Result<u32, Errno> {
+        let mut info = self.read_info(MAP_INFO_BYTES)?;
+        if info.u64(map_info::HASH) != 0 {
+            // The contents' hash, for programs that are signed together with their maps.
+            return Err(Errno::EINVAL);
+        }
+        let def = map.map().def();
+        info.put(map_info::TYPE, def.kind as u32);
+        info.put(map_info::ID, map.id());
+        info.put(map_info::KEY_SIZE, def.key_size);
+        info.put(map_info::VALUE_SIZE, def.value_size);
+        info.put(map_info::MAX_ENTRIES, def.max_entries);
+        info.put(map_info::MAP_FLAGS, map.flags());
+        info.put_bytes(map_info::NAME, &map.name().bytes());
+        info.put(map_info::BTF_VMLINUX_VALUE_TYPE_ID, 0);
+        info.put_bytes(map_info::MAP_EXTRA, &def.map_extra.to_ne_bytes());
+        self.write_info(&info)
+    }
+
+    /// What the caller has in its struct, of which `known` bytes mean something here. As in the
+    /// kernel, what a command doesn't fill in stays as it is.
+    fn read_info(&self, known: usize) -> Result<Info, Errno> {
+        let (address, size) = (self.u64(field::INFO), self.u32(field::INFO_LEN));
+        check_tail(self.caller, address, known, size)?;
+        let len = (size as usize).min(known.next_multiple_of(8));
+        let mut bytes = copy_in(self.caller, address, len)?;
+        bytes.resize(known.next_multiple_of(8), 0);
+        Ok(Info { bytes, len })
+    }
+
+    /// Gives the caller as much of the struct as it asked for, and tells how much that is.
+    fn write_info(&mut self, info: &Info) -> Result<u32, Errno> {
+        self.caller.write(self.u64(field::INFO), &info.bytes[..info.len])?;
+        self.attr.answer(self.caller, field::INFO_LEN, info.len as u32)?;
+        Ok(0)
+    }
+}
+
+/// A `struct bpf_*_info`.
+struct Info {
+    bytes: Vec<u8>,
+    /// Bytes that the caller has room for.
+    len: usize,
+}
+
+impl Info {
+    fn u64(&self, offset: usize) -> u64 {
+        self.bytes[offset..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+    }
+
+    fn put(&mut self, offset: usize, value: u32) {
+        self.put_bytes(offset, &value.to_ne_bytes());
+    }
+
+    fn put_bytes(&mut self, offset: usize, value: &[u8]) {
+        self.bytes[offset..offset + value.len()].copy_from_slice(value);
+    }
+}
+
+/// `struct bpf_map_info`
+mod map_info {
+    pub(super) const TYPE: usize = 0;
+    pub(super) const ID: usize = 4;
+    pub(super) const KEY_SIZE: usize = 8;
+    pub(super) const VALUE_SIZE: usize = 12;
+    pub(super) const MAX_ENTRIES: usize = 16;
+    pub(super) const MAP_FLAGS: usize = 20;
+    pub(super) const NAME: usize = 24;
+    pub(super) const BTF_VMLINUX_VALUE_TYPE_ID: usize = 44;
+    pub(super) const MAP_EXTRA: usize = 80;
+    pub(super) const HASH: usize = 88;
+}
+
+/// Bytes of `struct bpf_map_info` up to its last field (Linux 6.18).
+const MAP_INFO_BYTES: usize = 100;

@@ -1,0 +1,125 @@
+//! One function with the semantics of `bpf(cmd, attr)`, and the commands behind it.
+//!
+//! Each command checks in the kernel's order, so that a call that is wrong in two ways gets the
+//! same answer as there.
+
+mod element;
+mod id;
+mod info;
+mod map;
+mod pin;
+
+use towpath_bpf::Errno;
+
+use crate::attr::Attr;
+use crate::caller::Caller;
+use crate::objects::Objects;
+
+/// Commands of `bpf(2)` that are answered (`enum bpf_cmd`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Command {
+    /// `BPF_MAP_CREATE`
+    MapCreate = 0,
+    /// `BPF_MAP_LOOKUP_ELEM`
+    MapLookupElem = 1,
+    /// `BPF_MAP_UPDATE_ELEM`
+    MapUpdateElem = 2,
+    /// `BPF_MAP_DELETE_ELEM`
+    MapDeleteElem = 3,
+    /// `BPF_MAP_GET_NEXT_KEY`
+    MapGetNextKey = 4,
+    /// `BPF_OBJ_PIN`
+    ObjPin = 6,
+    /// `BPF_OBJ_GET`
+    ObjGet = 7,
+    /// `BPF_MAP_GET_NEXT_ID`
+    MapGetNextId = 12,
+    /// `BPF_MAP_GET_FD_BY_ID`
+    MapGetFdById = 14,
+    /// `BPF_OBJ_GET_INFO_BY_FD`
+    ObjGetInfoByFd = 15,
+    /// `BPF_MAP_LOOKUP_AND_DELETE_ELEM`
+    MapLookupAndDeleteElem = 21,
+    /// `BPF_MAP_FREEZE`
+    MapFreeze = 22,
+}
+
+impl Objects {
+    /// What `bpf(2)` does: executes a command whose attribute of `size` bytes lies at `attr` in the
+    /// caller's memory. Returns a descriptor, or 0.
+    ///
+    /// # Errors
+    ///
+    /// What the system call would return. `EINVAL` for commands that are not answered here.
+    pub fn bpf(
+        &self,
+        caller: &mut dyn Caller,
+        command: u32,
+        attr: u64,
+        size: u32,
+    ) -> Result<u32, Errno> {
+        let attr = Attr::read(caller, attr, size)?;
+        let command = Command::from_number(command).ok_or(Errno::EINVAL)?;
+        Call { objects: self, caller, attr: &attr }.execute(command)
+    }
+}
+
+/// One call: what its command works with.
+pub(crate) struct Call<'a> {
+    pub(crate) objects: &'a Objects,
+    pub(crate) caller: &'a mut dyn Caller,
+    pub(crate) attr: &'a Attr,
+}
+
+impl Call<'_> {
+    fn execute(&mut self, command: Command) -> Result<u32, Errno> {
+        match command {
+            Command::MapCreate => self.map_create(),
+            Command::MapLookupElem => self.map_lookup(),
+            Command::MapUpdateElem => self.map_update(),
+            Command::MapDeleteElem => self.map_delete(),
+            Command::MapGetNextKey => self.map_next_key(),
+            Command::MapLookupAndDeleteElem => self.map_take(),
+            Command::MapFreeze => self.map_freeze(),
+            Command::ObjPin => self.pin(),
+            Command::ObjGet => self.get(),
+            Command::MapGetNextId => self.next_id(|objects, id| objects.maps.next_after(id)),
+            Command::MapGetFdById => self.map_by_id(),
+            Command::ObjGetInfoByFd => self.info(),
+        }
+    }
+
+    /// The 32-bit field of the attribute at an offset.
+    fn u32(&self, offset: usize) -> u32 {
+        self.attr.u32(offset)
+    }
+
+    /// The 64-bit field of the attribute at an offset.
+    fn u64(&self, offset: usize) -> u64 {
+        self.attr.u64(offset)
+    }
+}
+
+impl Command {
+    /// The command of a number, if it is answered here.
+    pub fn from_number(number: u32) -> Option<Command> {
+        Command::ALL.into_iter().find(|&command| command as u32 == number)
+    }
+
+    /// All commands.
+    pub const ALL: [Command; 12] = [
+        Command::MapCreate,
+        Command::MapLookupElem,
+        Command::MapUpdateElem,
+        Command::MapDeleteElem,
+        Command::MapGetNextKey,
+        Command::ObjPin,
+        Command::ObjGet,
+        Command::MapGetNextId,
+        Command::MapGetFdById,
+        Command::ObjGetInfoByFd,
+        Command::MapLookupAndDeleteElem,
+        Command::MapFreeze,
+    ];
+}

@@ -1,0 +1,27 @@
+//! Programs, maps, links and BTF as the kernel's `bpf(2)` sees them: ids, names, tags, pins,
+//! references, descriptors.
+//!
+//! [`Objects::bpf`] has the semantics of the system call: bytes in, a number or an errno out. It
+//! reads and writes its caller's memory through [`Caller`], so that the caller may be this process,
+//! one that is supervised, or a guest. Everything else here is a view of it. `docs/objects-api.md`
+//! lists commands and differences; `tests/` asks the running kernel the same questions.
+
+#![forbid(unsafe_code)]
+
+mod attach;
+mod attr;
+mod bpffs;
+mod caller;
+mod command;
+mod ids;
+mod object;
+mod objects;
+mod world;
+
+pub use attach::{Devices, NoDevices};
+pub use attr::ATTR_BYTES;
+pub use bpffs::BPFFS_ROOT;
+pub use caller::{Caller, Process};
+pub use command::Command;
+pub use object::{Handle, MapObject, MapUse, Mode, Name, Object};
+pub use objects::{Objects, Settings};

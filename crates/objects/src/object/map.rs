@@ -1,0 +1,287 @@
+//! A map as an object: its identity, who uses it, and what its elements refer to.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use towpath_bpf::Errno;
+use towpath_bpf::program::MapType;
+use towpath_maps::flags::{BPF_ANY, BPF_EXIST, BPF_F_RDONLY_PROG};
+use towpath_maps::{Map, Value};
+
+use crate::caller::Caller;
+use crate::ids::Lease;
+use crate::object::{Name, Object};
+use crate::world::World;
+
+/// A map with its id.
+#[derive(Debug)]
+pub struct MapObject {
+    lease: Lease<MapObject>,
+    map: Arc<Map>,
+    about: About,
+    world: Arc<World>,
+    /// What elements refer to, by key: maps and programs live as long as a slot has them.
+    held: Mutex<HashMap<Vec<u8>, Held>>,
+    /// Descriptors and pins (`usercnt`).
+    users: AtomicUsize,
+}
+
+/// What is known of a map beside its definition.
+#[derive(Debug)]
+pub(crate) struct About {
+    pub(crate) name: Name,
+    /// The SHA-256 of the only program that may use it.
+    pub(crate) exclusive: Option<[u8; 32]>,
+}
+
+/// A descriptor's or pin's reference to a map. The last one of a program array empties it, or else
+/// an array and a program in it would keep each other alive.
+#[derive(Debug)]
+pub struct MapUse(Arc<MapObject>);
+
+/// What an element refers to.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// A slot of a map of maps.
+    Map(Arc<MapObject>),
+}
+
+impl MapObject {
+    pub(crate) fn new(
+        lease: Lease<MapObject>,
+        map: Arc<Map>,
+        about: About,
+        world: Arc<World>,
+    ) -> MapObject {
+        MapObject { lease, map, about, world, held: Mutex::default(), users: AtomicUsize::new(0) }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> u32 {
+        self.lease.id()
+    }
+
+    /// Its name, cut to what the kernel keeps.
+    pub fn name(&self) -> &Name {
+        &self.about.name
+    }
+
+    /// The SHA-256 of the only program that may use it, if there is such a rule.
+    pub fn exclusive_to(&self) -> Option<[u8; 32]> {
+        self.about.exclusive
+    }
+
+    /// The map itself.
+    pub fn map(&self) -> &Arc<Map> {
+        &self.map
+    }
+
+    /// Its flags, without those that belong to a descriptor; programs may only read device maps
+    /// (`dev_map_init_map`).
+    pub fn flags(&self) -> u32 {
+        let of_devices = matches!(self.map.kind(), MapType::Devmap | MapType::DevmapHash);
+        self.map.flags() | if of_devices { BPF_F_RDONLY_PROG } else { 0 }
+    }
+
+    /// Bytes of a value on the user's side (`bpf_map_value_size`): every CPU's, rounded up to 8;
+    /// 4 where a value is a descriptor.
+    pub fn value_bytes(&self) -> usize {
+        let size = self.map.value_size() as usize;
+        match self.map.kind() {
+            _ if self.map.is_percpu() => size.next_multiple_of(8) * self.map.cpus(),
+            MapType::ProgArray
+            | MapType::PerfEventArray
+            | MapType::CgroupArray
+            | MapType::ArrayOfMaps
+            | MapType::HashOfMaps => 4,
+            _ => size,
+        }
+    }
+
+    /// The value at a key (`bpf_map_copy_value`). A bloom filter is asked about `value`.
+    pub(crate) fn lookup(&self, key: &[u8], value: &[u8], flags: u64) -> Result<Vec<u8>, Errno> {
+        match self.map.kind() {
+            MapType::BloomFilter if self.map.user().contains(value)? => Ok(Vec::new()),
+            MapType::BloomFilter => Err(Errno::ENOENT),
+            MapType::ArrayOfMaps | MapType::HashOfMaps => {
+                let held = self.lock_held();
+                let Held::Map(inner) = held.get(key).ok_or(Errno::ENOENT)?;
+                Ok(inner.id().to_ne_bytes().to_vec())
+            }
+            _ => Ok(self.flatten(&self.map.user().lookup(key, flags)?)),
+        }
+    }
+
+    /// Stores a value (`bpf_map_update_value`); descriptors in it are the caller's.
+    pub(crate) fn update(
+        &self,
+        caller: &dyn Caller,
+        key: &[u8],
+        value: &[u8],
+        flags: u64,
+    ) -> Result<(), Errno> {
+        match self.map.kind() {
+            MapType::ArrayOfMaps | MapType::HashOfMaps => {
+                self.insert_map(caller, key, number(value), flags)
+            }
+            MapType::ProgArray => self.insert_program(caller, key, number(value), flags),
+            MapType::Xskmap => self.insert_socket(caller, key, number(value), flags),
+            _ => self.map.user().update(key, &self.split(value), flags),
+        }
+    }
+
+    /// Removes an element.
+    pub(crate) fn delete(&self, key: &[u8]) -> Result<(), Errno> {
+        let gone;
+        {
+            let mut held = self.lock_held();
+            self.map.user().delete(key)?;
+            gone = held.remove(key);
+        }
+        drop(gone);
+        Ok(())
+    }
+
+    /// Removes an element and gives its value.
+    pub(crate) fn take(&self, key: &[u8], flags: u64) -> Result<Vec<u8>, Errno> {
+        Ok(self.flatten(&self.map.user().lookup_and_delete(key, flags)?))
+    }
+
+    /// The key after `key`, or the first.
+    pub(crate) fn next_key(&self, key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
+        self.map.user().next_key(key)
+    }
+
+    /// `bpf_fd_array_map_update_elem` and `bpf_fd_htab_map_update_elem` of maps of maps.
+    fn insert_map(
+        &self,
+        caller: &dyn Caller,
+        key: &[u8],
+        descriptor: u32,
+        flags: u64,
+    ) -> Result<(), Errno> {
+        self.check_slot(key, flags)?;
+        let handle = caller.handle(descriptor)?;
+        let inner = Arc::clone(&handle.map()?.0);
+        let gone;
+        {
+            let mut held = self.lock_held();
+            self.map.insert_inner(key, &inner.map, flags)?;
+            gone = held.insert(key.to_vec(), Held::Map(inner));
+        }
+        drop(gone);
+        Ok(())
+    }
+
+    /// `bpf_fd_array_map_update_elem` of program arrays.
+    fn insert_program(
+        &self,
+        caller: &dyn Caller,
+        key: &[u8],
+        descriptor: u32,
+        flags: u64,
+    ) -> Result<(), Errno> {
+        self.check_slot(key, flags)?;
+        caller.handle(descriptor)?;
+        Err(Errno::EINVAL)
+    }
+
+    /// `xsk_map_update_elem`
+    fn insert_socket(
+        &self,
+        caller: &dyn Caller,
+        key: &[u8],
+        descriptor: u32,
+        flags: u64,
+    ) -> Result<(), Errno> {
+        if flags > BPF_EXIST {
+            return Err(Errno::EINVAL);
+        }
+        if number(key) >= self.map.max_entries() {
+            return Err(Errno::E2BIG);
+        }
+        let ticket = self.world.ticket(caller.socket(descriptor)?);
+        let value = Value::from(&ticket.to_ne_bytes()[..]);
+        let result = self.map.user().update(key, &value, flags);
+        self.world.redeem(ticket);
+        result
+    }
+
+    /// What arrays of descriptors check before they look at the descriptor.
+    fn check_slot(&self, key: &[u8], flags: u64) -> Result<(), Errno> {
+        if self.map.kind() == MapType::HashOfMaps {
+            return Ok(());
+        }
+        if flags != BPF_ANY {
+            return Err(Errno::EINVAL);
+        }
+        if number(key) < self.map.max_entries() { Ok(()) } else { Err(Errno::E2BIG) }
+    }
+
+    fn lock_held(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One value, or all CPUs', as user space has them in memory.
+    fn flatten(&self, value: &Value) -> Vec<u8> {
+        match value {
+            Value::One(bytes) => bytes.clone(),
+            Value::PerCpu(all) => {
+                let mut bytes = Vec::with_capacity(self.value_bytes());
+                for value in all {
+                    bytes.extend_from_slice(value);
+                    bytes.resize(bytes.len().next_multiple_of(8), 0);
+                }
+                bytes
+            }
+        }
+    }
+
+    fn split(&self, bytes: &[u8]) -> Value {
+        if !self.map.is_percpu() {
+            return Value::from(bytes);
+        }
+        let size = self.map.value_size() as usize;
+        let cpu = |chunk: &[u8]| chunk[..size].to_vec();
+        Value::PerCpu(bytes.chunks_exact(size.next_multiple_of(8)).map(cpu).collect())
+    }
+}
+
+impl MapUse {
+    pub(crate) fn new(map: Arc<MapObject>) -> MapUse {
+        map.users.fetch_add(1, Ordering::Relaxed);
+        MapUse(map)
+    }
+
+    /// The map.
+    pub fn object(&self) -> &Arc<MapObject> {
+        &self.0
+    }
+}
+
+impl Deref for MapUse {
+    type Target = MapObject;
+
+    fn deref(&self) -> &MapObject {
+        &self.0
+    }
+}
+
+impl Clone for MapUse {
+    fn clone(&self) -> MapUse {
+        MapUse::new(Arc::clone(&self.0))
+    }
+}
+
+/// A 4-byte number at the start of a key or value.
+pub(crate) fn number(bytes: &[u8]) -> u32 {
+    bytes.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+}
+
+impl From<MapUse> for Object {
+    fn from(map: MapUse) -> Object {
+        Object::Map(map)
+    }
+}

@@ -1,0 +1,105 @@
+//! The set of all objects: what the kernel keeps in global variables.
+
+use std::sync::Arc;
+
+use towpath_bpf::{Env, Errno, MapDef};
+use towpath_maps::{Map, MapError};
+use towpath_xdp::LoadOptions;
+use towpath_xdp::program::Shared;
+
+use crate::attach::{Devices, NoDevices};
+use crate::bpffs::Bpffs;
+use crate::ids::Ids;
+use crate::object::Object;
+use crate::object::map::MapObject;
+use crate::world::World;
+
+/// Programs, maps, links and BTF of one engine, with their ids and pins.
+#[derive(Debug)]
+pub struct Objects {
+    pub(crate) maps: Arc<Ids<MapObject>>,
+    pub(crate) bpffs: Bpffs,
+    pub(crate) shared: Shared,
+    pub(crate) world: Arc<World>,
+    pub(crate) env: Arc<Env>,
+}
+
+/// What objects are made with. Start from [`Settings::new`].
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Settings {
+    /// How programs are loaded, and on how many workers they run: the CPUs of per-CPU maps.
+    pub load: LoadOptions,
+    /// The kernel that programs are verified against.
+    pub env: Arc<Env>,
+    /// The devices that programs are attached to.
+    pub devices: Arc<dyn Devices>,
+}
+
+impl Settings {
+    /// One worker, the built-in kernel types, no devices.
+    pub fn new() -> Settings {
+        let load = LoadOptions { workers: 1, ..LoadOptions::default() };
+        Settings { load, env: Arc::new(Env::builtin()), devices: Arc::new(NoDevices) }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings::new()
+    }
+}
+
+impl Objects {
+    /// No objects yet.
+    pub fn new(settings: &Settings) -> Objects {
+        let workers = settings.load.workers.max(1);
+        Objects {
+            maps: Ids::new(),
+            bpffs: Bpffs::new(),
+            shared: Shared::new(&settings.load),
+            world: Arc::new(World::new(Arc::clone(&settings.devices), workers as u32)),
+            env: Arc::clone(&settings.env),
+        }
+    }
+
+    pub(crate) fn create_map(&self, def: &MapDef) -> Result<Arc<Map>, MapError> {
+        let world = Arc::clone(&self.world);
+        self.shared.create_map(def, &self.env.kernel_btf, world)
+    }
+}
+
+/// What is done to the virtual bpffs beside `bpf(2)`.
+impl Objects {
+    /// `mkdir(2)`
+    ///
+    /// # Errors
+    ///
+    /// As there; `EPERM` outside of [`BPFFS_ROOT`](crate::BPFFS_ROOT).
+    pub fn create_directory(&self, path: &str) -> Result<(), Errno> {
+        self.bpffs.create_directory(path)
+    }
+
+    /// `unlink(2)`: ends a pin. An object without other references goes.
+    ///
+    /// # Errors
+    ///
+    /// As there; `EPERM` outside of [`BPFFS_ROOT`](crate::BPFFS_ROOT).
+    pub fn unlink(&self, path: &str) -> Result<(), Errno> {
+        self.bpffs.unlink(path)
+    }
+
+    /// `rmdir(2)`
+    ///
+    /// # Errors
+    ///
+    /// As there; `EPERM` outside of [`BPFFS_ROOT`](crate::BPFFS_ROOT).
+    pub fn remove_directory(&self, path: &str) -> Result<(), Errno> {
+        self.bpffs.remove_directory(path)
+    }
+
+    /// All pins: absolute paths, by name, and their objects.
+    pub fn pins(&self) -> Vec<(String, Object)> {
+        self.bpffs.pins()
+    }
+}

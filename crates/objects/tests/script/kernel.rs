@@ -1,0 +1,105 @@
+//! The running kernel's side.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use towpath_bpf::Errno;
+use towpath_kernel::{Area, Reply};
+
+use crate::side::{Memory, Side};
+
+/// The kernel, with a bpffs of our own.
+pub(crate) struct Kernel {
+    area: Area,
+    descriptors: HashMap<u32, OwnedFd>,
+    bpffs: PathBuf,
+}
+
+impl Kernel {
+    /// Why not, when it can't be used.
+    pub(crate) fn open() -> Result<Kernel, String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        towpath_kernel::Kernel::open().map_err(|why| why.to_string())?;
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("objects-bpffs-{}-{number}", std::process::id());
+        let bpffs = std::env::temp_dir().join(name);
+        fs::create_dir(&bpffs).map_err(|error| error.to_string())?;
+        let mount = Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&bpffs).status();
+        if !mount.is_ok_and(|status| status.success()) {
+            let _ = fs::remove_dir(&bpffs);
+            return Err("no bpffs can be mounted".to_owned());
+        }
+        let area = Area::new().map_err(|errno| errno.to_string())?;
+        Ok(Kernel { area, descriptors: HashMap::new(), bpffs })
+    }
+}
+
+impl Side for Kernel {
+    fn start(&self) -> u64 {
+        self.area.address()
+    }
+
+    fn call(
+        &mut self,
+        command: u32,
+        attr: u64,
+        size: u32,
+        memory: &mut Memory,
+    ) -> Result<u32, Errno> {
+        let area = self.area.bytes_mut();
+        area.fill(0);
+        area[..memory.bytes.len()].copy_from_slice(&memory.bytes);
+        let reply = self.area.call(command, attr, size);
+        let len = memory.bytes.len();
+        memory.bytes.copy_from_slice(&self.area.bytes()[..len]);
+        Ok(match reply? {
+            Reply::Number(number) => number,
+            Reply::Descriptor(descriptor) => {
+                let number = descriptor.as_raw_fd() as u32;
+                self.descriptors.insert(number, descriptor);
+                number
+            }
+        })
+    }
+
+    fn close(&mut self, descriptor: u32) -> Result<(), Errno> {
+        self.descriptors.remove(&descriptor).map(drop).ok_or(Errno::EBADF)
+    }
+
+    fn duplicate(&mut self, descriptor: u32) -> Result<u32, Errno> {
+        let copy = self.descriptors.get(&descriptor).ok_or(Errno::EBADF)?.try_clone();
+        let copy = copy.map_err(|error| Errno(error.raw_os_error().unwrap_or(0)))?;
+        let number = copy.as_raw_fd() as u32;
+        self.descriptors.insert(number, copy);
+        Ok(number)
+    }
+
+    fn bpffs(&self) -> String {
+        self.bpffs.display().to_string()
+    }
+
+    fn change_path(&mut self, what: &str, path: &str) -> Result<(), Errno> {
+        let result = match what {
+            "mkdir" => fs::create_dir(path),
+            "rmdir" => fs::remove_dir(path),
+            _ => fs::remove_file(path),
+        };
+        result.map_err(|error| Errno(error.raw_os_error().unwrap_or(0)))
+    }
+
+    fn device(&mut self, _arguments: &[&str]) -> Result<u32, Errno> {
+        Err(Errno::ENODEV)
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        self.descriptors.clear();
+        let _ = Command::new("umount").arg("-l").arg(&self.bpffs).status();
+        let _ = fs::remove_dir(&self.bpffs);
+    }
+}

@@ -1,0 +1,85 @@
+//! The same command scripts for our `bpf(cmd, attr)` and for the running kernel's.
+//!
+//! A script in `tests/scripts/` is a list of commands, each followed by its outcome (`= ...`):
+//!
+//! ```text
+//! map_create map_type=array key_size=4 value_size=8 max_entries=2 -> m
+//! = fd
+//! map_update_elem map_fd=m key=@00000000 value=@0102030405060708
+//! = ok
+//! map_lookup_elem map_fd=m key=@00000000 value=?8
+//! = ok value=0102030405060708
+//! ```
+//!
+//! The outcomes are the kernel's: `BLESS=1 cargo test -p towpath-objects --test script` writes them
+//! anew. Without it both sides must answer what the script says; where `bpf(2)` can't be used, our
+//! side alone. How values are written, `values.rs` says; descriptors and ids are named, not
+//! compared.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "a skipped test says why")]
+
+mod asm;
+mod fields;
+mod kernel;
+mod ours;
+mod script;
+mod show;
+mod side;
+mod values;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use script::Script;
+use side::Side;
+
+#[test]
+fn maps() {
+    compare("maps.txt");
+}
+
+#[test]
+fn map_definitions() {
+    compare("map_definitions.txt");
+}
+
+#[test]
+fn pins() {
+    compare("pins.txt");
+}
+
+/// Runs one script on both sides.
+fn compare(name: &str) {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/scripts", name].iter().collect();
+    let text = fs::read_to_string(&path).expect("the script is part of the repository");
+    let script = Script::parse(&text).unwrap_or_else(|problem| panic!("{name}: {problem}"));
+    match kernel::Kernel::open() {
+        Ok(mut kernel) if std::env::var_os("BLESS").is_some() => {
+            let outcomes = script.run(&mut kernel);
+            fs::write(&path, script.with_outcomes(&outcomes)).expect("the script can be written");
+        }
+        Ok(mut kernel) => check(&path, &script, &mut kernel, "the kernel"),
+        Err(why) => println!("skipped: the kernel's side of {name}: {why}"),
+    }
+    let text = fs::read_to_string(&path).expect("as before");
+    let script = Script::parse(&text).unwrap_or_else(|problem| panic!("{name}: {problem}"));
+    check(&path, &script, &mut ours::Ours::new(), "our core");
+}
+
+fn check(path: &Path, script: &Script, side: &mut dyn Side, who: &str) {
+    let outcomes = script.run(side);
+    let mut wrong = String::new();
+    for (line, outcome) in script.lines.iter().zip(outcomes) {
+        if line.expected != outcome {
+            wrong += &format!(
+                "{}:{}: {}\n  expected {}\n  got      {outcome}\n",
+                path.display(),
+                line.number,
+                line.text,
+                line.expected,
+            );
+        }
+    }
+    assert!(wrong.is_empty(), "{who} answers differently:\n{wrong}");
+}

@@ -1,0 +1,207 @@
+//! What both sides do: memory, calls, descriptors; and running a line on either.
+
+use std::collections::HashMap;
+
+use towpath_bpf::Errno;
+
+use crate::fields::{self, Width};
+use crate::script::Line;
+use crate::show;
+use crate::values::{self, Names, Value};
+
+/// Memory behind an attribute, at addresses that both sides know.
+pub(crate) struct Memory {
+    /// Address of the first byte.
+    pub(crate) start: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// One implementation of `bpf(cmd, attr)`.
+pub(crate) trait Side {
+    /// Address where memory for a call is.
+    fn start(&self) -> u64;
+
+    /// Makes a call over `memory`, in which results are left.
+    fn call(
+        &mut self,
+        command: u32,
+        attr: u64,
+        size: u32,
+        memory: &mut Memory,
+    ) -> Result<u32, Errno>;
+
+    /// `close(2)`
+    fn close(&mut self, descriptor: u32) -> Result<(), Errno>;
+
+    /// `dup(2)`
+    fn duplicate(&mut self, descriptor: u32) -> Result<u32, Errno>;
+
+    /// Where its bpffs is.
+    fn bpffs(&self) -> String;
+
+    /// `mkdir(2)`, `rmdir(2)` or `unlink(2)`.
+    fn change_path(&mut self, what: &str, path: &str) -> Result<(), Errno>;
+
+    /// Adds, removes or attaches to devices, as `ip link` does.
+    fn device(&mut self, arguments: &[&str]) -> Result<u32, Errno>;
+}
+
+/// A side, and what a script's names stand for on it.
+pub(crate) struct Runner<'a> {
+    side: &'a mut dyn Side,
+    names: Names,
+}
+
+impl<'a> Runner<'a> {
+    pub(crate) fn new(side: &'a mut dyn Side) -> Runner<'a> {
+        let names = Names { bpffs: side.bpffs(), ..Names::default() };
+        Runner { side, names }
+    }
+
+    /// Runs one line and says what came of it.
+    pub(crate) fn run(&mut self, line: &Line) -> String {
+        let (result, shown) = match fields::command(&line.command) {
+            Some(number) => self.command(number, line),
+            None => self.pseudo(line),
+        };
+        match result {
+            Err(errno) => format!("{errno:?}{shown}"),
+            Ok(_) if line.bind.is_some() => format!("fd{shown}"),
+            Ok(0) => format!("ok{shown}"),
+            Ok(number) => format!("ok {number}{shown}"),
+        }
+    }
+
+    fn command(&mut self, number: u32, line: &Line) -> (Result<u32, Errno>, String) {
+        let mut attr = vec![0; fields::ATTR_BYTES];
+        let mut size = fields::ATTR_BYTES as u32;
+        let mut memory = Memory { start: self.side.start(), bytes: vec![0; 4096] };
+        let mut outputs = Vec::new();
+        for (name, text) in &line.arguments {
+            let value = values::parse(text, &self.names, name)
+                .unwrap_or_else(|| panic!("line {}: {name}={text}", line.number));
+            if name == "size" {
+                size = value.number() as u32;
+                continue;
+            }
+            let (at, width) = fields::field(number, name)
+                .unwrap_or_else(|| panic!("line {}: no field {name}", line.number));
+            put(&mut attr, at, width, &value, &mut memory);
+            if let Value::Output(bytes) = value {
+                let place = memory.bytes.len() - bytes.next_multiple_of(64) - 64;
+                outputs.push((name.clone(), place, bytes));
+            }
+        }
+        attr.resize(attr.len().max(size as usize).min(4096), 0);
+        let place = memory.start;
+        memory.bytes[..attr.len()].copy_from_slice(&attr);
+        let result = self.side.call(number, place, size, &mut memory);
+        if let (Ok(descriptor), Some(name)) = (&result, &line.bind) {
+            self.bind(name, *descriptor);
+        }
+        let shown = show::outputs(number, &memory, &outputs, &self.names, line, result.is_ok());
+        (result.map(|number| if line.bind.is_some() { 0 } else { number }), shown)
+    }
+
+    /// Gives a new descriptor a name, and finds out its object's id.
+    fn bind(&mut self, name: &str, descriptor: u32) {
+        self.names.descriptors.insert(name.to_owned(), descriptor);
+        let mut memory = Memory { start: self.side.start(), bytes: vec![0; 1024] };
+        let info = memory.start + 512;
+        memory.bytes[..4].copy_from_slice(&descriptor.to_ne_bytes());
+        memory.bytes[4..8].copy_from_slice(&40u32.to_ne_bytes());
+        memory.bytes[8..16].copy_from_slice(&info.to_ne_bytes());
+        let get_info = fields::command("obj_get_info_by_fd").unwrap_or_default();
+        if self.side.call(get_info, memory.start, 16, &mut memory).is_err() {
+            return;
+        }
+        let word = |at: usize| memory.bytes[at..].first_chunk().map(|b| u32::from_ne_bytes(*b));
+        // A BTF's info is 32 bytes long and has its id elsewhere.
+        let id = if word(4) == Some(32) { word(512 + 12) } else { word(512 + 4) };
+        self.names.ids.insert(name.to_owned(), id.unwrap_or(0));
+    }
+
+    fn pseudo(&mut self, line: &Line) -> (Result<u32, Errno>, String) {
+        let arguments: Vec<&str> = line.arguments.iter().map(|(word, _)| word.as_str()).collect();
+        let path = |text: &str| text.replace("$D", &self.names.bpffs);
+        let known = |name: &str| self.names.descriptors.get(name).copied().unwrap_or(u32::MAX);
+        let result = match (line.command.as_str(), arguments.as_slice()) {
+            ("close", [name]) => self.side.close(known(name)).map(|()| 0),
+            ("dup", [name]) => self.side.duplicate(known(name)),
+            ("mkdir" | "rmdir" | "unlink", [name]) => {
+                let path = path(name);
+                self.side.change_path(&line.command, &path).map(|()| 0)
+            }
+            ("device", arguments) => {
+                let arguments: Vec<String> =
+                    arguments.iter().map(|word| self.names.expand(word)).collect();
+                let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+                self.side.device(&words)
+            }
+            ("walk", [kind]) => return (Ok(0), self.walk(kind)),
+            _ => panic!("line {}: {:?}", line.number, line.text),
+        };
+        if let (Ok(descriptor), Some(name)) = (&result, &line.bind) {
+            if line.command == "dup" {
+                self.bind(name, *descriptor);
+            } else {
+                self.names.numbers.insert(name.clone(), *descriptor);
+            }
+        }
+        (result.map(|number| if line.bind.is_some() { 0 } else { number }), String::new())
+    }
+
+    /// All ids of a kind that the script has names for, in `GET_NEXT_ID` order.
+    fn walk(&mut self, kind: &str) -> String {
+        let command = fields::command(&format!("{kind}_get_next_id")).unwrap_or_default();
+        let (mut id, mut shown) = (0, String::new());
+        loop {
+            let mut memory = Memory { start: self.side.start(), bytes: vec![0; 64] };
+            memory.bytes[..4].copy_from_slice(&u32::to_ne_bytes(id));
+            if self.side.call(command, memory.start, 8, &mut memory).is_err() {
+                return shown;
+            }
+            id = memory.bytes[4..].first_chunk().map_or(u32::MAX, |b| u32::from_ne_bytes(*b));
+            let mut names: Vec<_> =
+                self.names.ids.iter().filter(|(_, known)| **known == id).collect();
+            names.sort();
+            let of_kind = names.iter().find(|(name, _)| name.starts_with(&kind[..1]));
+            shown += &of_kind.map_or(String::new(), |(name, _)| format!(" {name}"));
+        }
+    }
+}
+
+/// Puts a value into the attribute, and what it points to behind it.
+fn put(attr: &mut [u8], at: usize, width: Width, value: &Value, memory: &mut Memory) {
+    let number = match value {
+        Value::Number(number) => *number,
+        Value::Bytes(bytes) => {
+            let len = bytes.len().min(attr.len() - at);
+            attr[at..at + len].copy_from_slice(&bytes[..len]);
+            return;
+        }
+        Value::Pointer(pieces) => {
+            let bytes = values::join(pieces, memory);
+            memory.append(&bytes)
+        }
+        Value::Output(bytes) => memory.append(&vec![0xaa; *bytes]),
+    };
+    match width {
+        Width::Half => attr[at..at + 4].copy_from_slice(&(number as u32).to_ne_bytes()),
+        Width::Word => attr[at..at + 8].copy_from_slice(&number.to_ne_bytes()),
+    }
+}
+
+impl Memory {
+    /// Adds bytes, with a gap behind them; where they are.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> u64 {
+        let place = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        let end = self.bytes.len().next_multiple_of(64) + 64;
+        self.bytes.resize(end, 0);
+        self.start + place as u64
+    }
+}
+
+/// Names that scripts use for what sides number differently.
+pub(crate) type Numbers = HashMap<String, u32>;

@@ -1,0 +1,94 @@
+//! Maps and programs that come one by one, as `bpf(2)` makes them, and may be combined freely.
+
+use std::sync::Arc;
+
+use towpath_bpf::MapDef;
+use towpath_bpf::btf::Btf;
+use towpath_bpf::verifier::Verified;
+use towpath_maps::{CreateOptions, Domain, Environment, Map, MapError, MapSet};
+
+use super::load::{fields_of, finish_verified};
+use super::{LoadError, LoadOptions, Program, Surroundings};
+use crate::objects::Releaser;
+
+/// What such maps and programs have in common: the workers that run them, program ids, timers,
+/// objects, printed lines.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    domain: Arc<Domain>,
+    surroundings: Arc<Surroundings>,
+    options: LoadOptions,
+}
+
+impl Shared {
+    /// For programs that are loaded as `options` say, on as many workers.
+    pub fn new(options: &LoadOptions) -> Shared {
+        let surroundings = Surroundings {
+            host: Arc::clone(&options.host),
+            limits: options.limits,
+            ..Surroundings::default()
+        };
+        Shared {
+            domain: Domain::new(options.workers.max(1)),
+            surroundings: Arc::new(surroundings),
+            options: options.clone(),
+        }
+    }
+
+    /// Creates a map whose access flags are left to whoever hands out descriptors of it.
+    ///
+    /// # Errors
+    ///
+    /// The rule of `BPF_MAP_CREATE` that the definition breaks.
+    pub fn create_map(
+        &self,
+        def: &MapDef,
+        kernel: &Btf,
+        environment: Arc<dyn Environment>,
+    ) -> Result<Arc<Map>, MapError> {
+        let mut options = CreateOptions::new(Arc::clone(&self.domain));
+        options.fields = fields_of(def, kernel);
+        options.release = Some(Arc::new(Releaser {
+            objects: Arc::clone(&self.surroundings.objects),
+            timers: Arc::clone(&self.surroundings.timers),
+            domain: Arc::clone(&self.domain),
+        }));
+        options.environment = environment;
+        options.access_by_handle = true;
+        Map::create(def, &options)
+    }
+
+    /// Prepares a verified program over `maps`, which stand in the order of its definitions and
+    /// were made by [`Shared::create_map`]. Call [`Shared::forget`] when it goes.
+    ///
+    /// # Errors
+    ///
+    /// A reference that leads nowhere.
+    pub fn load(&self, verified: Verified, maps: Vec<Arc<Map>>) -> Result<Program, LoadError> {
+        let maps = Arc::new(MapSet::of(maps, &self.domain));
+        let surroundings = Arc::clone(&self.surroundings);
+        finish_verified(verified, maps, surroundings, &self.options, self.options.exec)
+    }
+
+    /// Tail calls no longer lead to a program of [`Shared::load`].
+    pub fn forget(&self, program: &Program) {
+        if Arc::ptr_eq(program.surroundings(), &self.surroundings) {
+            self.surroundings.programs.remove(program.id());
+        }
+    }
+
+    /// The workers: the CPUs of per-CPU maps.
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// What all programs share beside maps.
+    pub fn surroundings(&self) -> &Arc<Surroundings> {
+        &self.surroundings
+    }
+
+    /// How programs are loaded.
+    pub fn options(&self) -> &LoadOptions {
+        &self.options
+    }
+}
