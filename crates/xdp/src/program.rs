@@ -8,7 +8,7 @@ mod shared;
 #[cfg(test)]
 pub(crate) mod testing;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::time::ClockId;
@@ -25,7 +25,7 @@ use crate::compiled::{Compiled, Exec, ExecStatus};
 use crate::conntrack::Conntrack;
 use crate::frame::Frame;
 use crate::helpers::{self, CookieSecret, Trace};
-use crate::host::Host;
+use crate::host::{self, Host, Interface};
 use crate::objects::Objects;
 use crate::run::{Extra, Run};
 use crate::timers::{Due, Timers};
@@ -107,6 +107,22 @@ pub struct Surroundings {
     pub(crate) timers: Arc<Timers>,
     pub(crate) conntrack: Conntrack,
     pub(crate) limits: Limits,
+    /// Tables over `host`.
+    pub(crate) index: OnceLock<host::Index>,
+}
+
+impl Surroundings {
+    /// Tables over the host.
+    #[inline]
+    pub(crate) fn index(&self) -> &host::Index {
+        self.index.get_or_init(|| host::Index::new(&self.host))
+    }
+
+    /// The host's interface of that number.
+    #[inline]
+    pub(crate) fn interface(&self, ifindex: u32) -> Option<&Interface> {
+        self.index().interface(&self.host, ifindex)
+    }
 }
 
 impl Program {

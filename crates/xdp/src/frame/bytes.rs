@@ -47,22 +47,30 @@ impl Body {
 
     /// Address of `len` bytes at `offset` when they lie in one buffer (`bpf_xdp_pointer`), else
     /// `None`.
+    #[inline]
     pub(crate) fn pointer(&self, offset: usize, len: usize) -> Result<Option<u64>, Errno> {
-        self.check_range(offset, len)?;
         let linear = self.linear_len();
-        if offset < linear {
-            let fits = offset + len <= linear;
-            return Ok(fits.then(|| self.data_addr() + offset as u64));
+        // No linear part is longer than `OFFSET_MAX`.
+        if offset < linear && len <= linear - offset {
+            return Ok(Some(self.data_addr() + offset as u64));
         }
-        let mut skip = offset - linear;
+        self.pointer_in_frags(offset, len)
+    }
+
+    /// [`Body::pointer`] for what is not all in the linear part.
+    fn pointer_in_frags(&self, offset: usize, len: usize) -> Result<Option<u64>, Errno> {
+        if offset > OFFSET_MAX || len > OFFSET_MAX {
+            return Err(Errno::EFAULT);
+        }
+        let (mut start, mut found) = (self.linear_len(), None);
         for frag in self.frags() {
-            if skip < frag.len as usize {
-                let fits = skip + len <= frag.len as usize;
-                return Ok(fits.then(|| frag.addr() + skip as u64));
+            let end = start + frag.len as usize;
+            if start <= offset && offset + len <= end && offset < end {
+                found = Some(frag.addr() + (offset - start) as u64);
             }
-            skip -= frag.len as usize;
+            start = end;
         }
-        Ok(None)
+        if offset + len > start { Err(Errno::EINVAL) } else { Ok(found) }
     }
 
     /// The checks at the start of `bpf_xdp_pointer`, in its order.

@@ -11,9 +11,9 @@ pub(super) const TABLE: Table = &[(id::CSUM_DIFF, entry(csum_diff))];
 /// and sizes need not be multiples of 4.
 fn csum_diff(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [from, from_size, to, to_size, seed] = args;
-    let from = call.read(from, from_size as u32 as usize)?;
-    let to = call.read(to, to_size as u32 as usize)?;
-    Ok(u64::from(difference(from.as_ref(), to.as_ref(), seed as u32)))
+    let from = call.run.view(from, u64::from(from_size as u32))?;
+    let to = call.run.view(to, u64::from(to_size as u32))?;
+    Ok(u64::from(difference(from, to, seed as u32)))
 }
 
 /// Sum of `to` minus sum of `from`, starting from `seed`, in the kernel's order of operations: the
@@ -34,14 +34,26 @@ pub(crate) fn difference(from: &[u8], to: &[u8], seed: u32) -> u16 {
 
 /// `csum_partial`: 32-bit ones' complement sum of the bytes and `sum`.
 fn partial(bytes: &[u8], sum: u32) -> u32 {
-    let (words, rest) = bytes.as_chunks::<4>();
-    let mut total = u64::from(sum);
+    // Several sums side by side: addition is associative, so that the carries come out the same.
+    let (blocks, rest) = bytes.as_chunks::<{ 4 * LANES }>();
+    let mut lanes = [0u64; LANES];
+    for block in blocks {
+        let (words, _) = block.as_chunks::<4>();
+        for (lane, word) in lanes.iter_mut().zip(words) {
+            *lane += u64::from(u32::from_le_bytes(*word));
+        }
+    }
+    let mut total = u64::from(sum) + lanes.iter().sum::<u64>();
+    let (words, rest) = rest.as_chunks::<4>();
     for word in words {
         total += u64::from(u32::from_le_bytes(*word));
     }
-    let mut last = [0; 4];
-    last[..rest.len()].copy_from_slice(rest);
-    fold(total + u64::from(u32::from_le_bytes(last))) as u32
+    if !rest.is_empty() {
+        let mut last = [0; 4];
+        last[..rest.len()].copy_from_slice(rest);
+        total += u64::from(u32::from_le_bytes(last));
+    }
+    fold(total) as u32
 }
 
 /// Adds the carries of a sum of 32-bit words back in.
@@ -49,6 +61,9 @@ fn fold(sum: u64) -> u64 {
     let once = (sum & 0xffff_ffff) + (sum >> 32);
     (once & 0xffff_ffff) + (once >> 32)
 }
+
+/// Words summed at a time.
+const LANES: usize = 8;
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@
 use towpath_bpf::interp::Stop;
 
 use super::Call;
+use crate::memory;
 
 /// The contents of a `struct bpf_dynptr`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,15 +48,12 @@ impl Dynptr {
     }
 
     /// Reads the dynptr at an address.
+    #[inline]
     pub(crate) fn load(call: &Call<'_, '_>, addr: u64) -> Result<Dynptr, Stop> {
-        let mut bytes = [0; DYNPTR_BYTES];
-        call.run.read(addr, &mut bytes)?;
-        let word = |at: usize| {
-            let mut word = [0; 4];
-            word.copy_from_slice(&bytes[at..at + 4]);
-            u32::from_le_bytes(word)
-        };
-        let (low, high, size) = (word(0), word(4), word(8));
+        let grant = call.run.grant(addr, DYNPTR_BYTES as u64, false)?;
+        let data = memory::load(grant.part(0, 8));
+        let rest = memory::load(grant.part(8, 8));
+        let size = rest as u32;
         let kind = match (size & KIND_MASK) >> KIND_SHIFT {
             1 => DynptrKind::Local,
             2 => DynptrKind::Ringbuf,
@@ -63,28 +61,36 @@ impl Dynptr {
             _ => DynptrKind::Invalid,
         };
         Ok(Dynptr {
-            data: u64::from(low) | u64::from(high) << 32,
+            data,
             kind,
             read_only: size & READ_ONLY != 0,
             size: size & SIZE_MASK,
-            offset: word(12),
+            offset: (rest >> 32) as u32,
         })
     }
 
     /// Writes it to an address.
     pub(crate) fn store(self, call: &Call<'_, '_>, addr: u64) -> Result<(), Stop> {
-        call.write(addr, &self.to_bytes())
+        let grant = call.run.grant(addr, DYNPTR_BYTES as u64, true)?;
+        let (data, rest) = self.to_words();
+        memory::store(grant.part(0, 8), data);
+        memory::store(grant.part(8, 8), rest);
+        Ok(())
     }
 
     /// The 16 bytes.
     pub(crate) fn to_bytes(self) -> [u8; DYNPTR_BYTES] {
+        let (data, rest) = self.to_words();
+        let mut bytes = [0; DYNPTR_BYTES];
+        bytes[..8].copy_from_slice(&data.to_le_bytes());
+        bytes[8..].copy_from_slice(&rest.to_le_bytes());
+        bytes
+    }
+
+    fn to_words(self) -> (u64, u64) {
         let read_only = if self.read_only { READ_ONLY } else { 0 };
         let size = (self.size & SIZE_MASK) | (self.kind as u32) << KIND_SHIFT | read_only;
-        let mut bytes = [0; DYNPTR_BYTES];
-        bytes[..8].copy_from_slice(&self.data.to_le_bytes());
-        bytes[8..12].copy_from_slice(&size.to_le_bytes());
-        bytes[12..].copy_from_slice(&self.offset.to_le_bytes());
-        bytes
+        (self.data, u64::from(size) | u64::from(self.offset) << 32)
     }
 
     /// Address of the first byte of the view, for kinds that have memory of their own.

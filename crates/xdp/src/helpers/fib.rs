@@ -11,7 +11,8 @@ use towpath_bpf::proto::id;
 
 use super::{Call, Table, entry};
 use crate::host::fib::{NextHop, Route, RouteKind, TABLE_MAIN};
-use crate::host::{Host, Interface};
+use crate::host::{Host, Index, Interface};
+use crate::memory::{self, Grant};
 
 pub(super) const TABLE: Table = &[(id::FIB_LOOKUP, entry(fib_lookup))];
 
@@ -22,17 +23,16 @@ fn fib_lookup(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     if (len as usize) < PARAMS_BYTES || flags & !FLAGS_KNOWN != 0 {
         return Ok(Errno::EINVAL.to_reg());
     }
-    let mut bytes = [0; PARAMS_BYTES];
-    call.run.read(params, &mut bytes)?;
-    let mut request = Params(bytes);
-    let surroundings = call.run.surroundings;
-    match lookup(&surroundings.host, &mut request, flags) {
-        Ok(result) => {
-            call.write(params, &request.0)?;
-            Ok(result as u64)
+    let params = call.run.grant(params, PARAMS_BYTES as u64, true)?;
+    let (host, index) = (&*call.run.surroundings.host, call.run.surroundings.index());
+    let request = Request::read(params, index.multipath);
+    Ok(match lookup(host, index, &request, flags) {
+        Ok((outcome, answer)) => {
+            answer.write(params);
+            outcome as u64
         }
-        Err(errno) => Ok(errno.to_reg()),
-    }
+        Err(errno) => errno.to_reg(),
+    })
 }
 
 /// What a lookup ends with (`BPF_FIB_LKUP_RET_*`).
@@ -50,102 +50,87 @@ enum Outcome {
     NoSourceAddress = 9,
 }
 
-fn lookup(host: &Host, params: &mut Params, flags: u32) -> Result<Outcome, Errno> {
-    let destination = params.destination()?;
-    let interface = host.interface(params.ifindex()).ok_or(Errno::ENODEV)?;
+/// What becomes of a packet, and what the program is told.
+fn lookup(
+    host: &Host,
+    index: &Index,
+    request: &Request,
+    flags: u32,
+) -> Result<(Outcome, Answer), Errno> {
+    let refused = |outcome| Ok((outcome, Answer::default()));
+    let destination = request.destination()?;
+    let interface = index.interface(host, request.ifindex).ok_or(Errno::ENODEV)?;
     let forwards =
         if destination.is_ipv4() { interface.forwarding_v4 } else { interface.forwarding_v6 };
     if !forwards {
-        return Ok(Outcome::ForwardingDisabled);
+        return refused(Outcome::ForwardingDisabled);
     }
-    let table = if flags & TBID != 0 { params.table() } else { TABLE_MAIN };
-    let Some(route) = best_route(host, destination, table) else {
-        return Ok(Outcome::NotForwarded);
+    let table = if flags & TBID != 0 { request.table } else { TABLE_MAIN };
+    let Some(route) = index.route(host, table, destination) else {
+        return refused(Outcome::NotForwarded);
     };
     match route.kind {
-        RouteKind::Blackhole => return Ok(Outcome::Blackhole),
-        RouteKind::Unreachable => return Ok(Outcome::Unreachable),
-        RouteKind::Prohibit => return Ok(Outcome::Prohibit),
-        RouteKind::Broadcast | RouteKind::Local => return Ok(Outcome::NotForwarded),
+        RouteKind::Blackhole => return refused(Outcome::Blackhole),
+        RouteKind::Unreachable => return refused(Outcome::Unreachable),
+        RouteKind::Prohibit => return refused(Outcome::Prohibit),
+        RouteKind::Broadcast | RouteKind::Local => return refused(Outcome::NotForwarded),
         RouteKind::Unicast => {}
     }
-    let Some(hop) = select_hop(route, params.flow_hash()) else {
-        return Ok(Outcome::NotForwarded);
+    let Some(hop) = select_hop(route, request) else { return refused(Outcome::NotForwarded) };
+    let Some(egress) = index.interface(host, hop.ifindex) else {
+        return refused(Outcome::NotForwarded);
     };
-    let Some(egress) = host.interface(hop.ifindex) else { return Ok(Outcome::NotForwarded) };
     let mtu = route.mtu.map_or(egress.mtu, |mtu| mtu.min(egress.mtu));
-    if u32::from(params.total_len()) > mtu {
-        params.set_mtu(mtu);
-        return Ok(Outcome::FragmentationNeeded);
+    if u32::from(request.total_len) > mtu {
+        let answer = Answer { mtu: Some(mtu), ..Answer::default() };
+        return Ok((Outcome::FragmentationNeeded, answer));
     }
     if route.encapsulates {
-        return Ok(Outcome::UnsupportedTunnel);
+        return refused(Outcome::UnsupportedTunnel);
     }
-    Ok(forward(host, params, flags, route, hop, egress, mtu))
+    Ok(forward(index, destination, flags, route, hop, egress, mtu))
 }
 
-/// Fills in the way on.
+/// The way on.
 fn forward(
-    host: &Host,
-    params: &mut Params,
+    index: &Index,
+    destination: IpAddr,
     flags: u32,
     route: &Route,
     hop: NextHop,
     egress: &Interface,
     mtu: u32,
-) -> Outcome {
-    let Ok(destination) = params.destination() else { return Outcome::NotForwarded };
-    params.set_metric(route.metric);
-    params.set_ifindex(egress.ifindex);
+) -> (Outcome, Answer) {
+    let way = Some((egress.ifindex, route.metric));
+    let mut answer = Answer { way, ..Answer::default() };
     if flags & SRC != 0 {
         let same_family = |address: &&IpAddr| address.is_ipv4() == destination.is_ipv4();
-        let own = egress.addresses.iter().find(same_family).copied();
-        match route.source.or(own) {
-            Some(source) => params.set_source(source),
-            None => return Outcome::NoSourceAddress,
+        let own = || egress.addresses.iter().find(same_family).copied();
+        answer.source = route.source.or_else(own);
+        if answer.source.is_none() {
+            return (Outcome::NoSourceAddress, answer);
         }
     }
-    let neighbour = hop.gateway.unwrap_or(destination);
-    if hop.gateway.is_some() {
-        params.set_destination(neighbour);
-    }
+    answer.gateway = hop.gateway;
     if flags & SKIP_NEIGH == 0 {
-        let Some(mac) = host.neighbour(egress.ifindex, neighbour) else {
-            return Outcome::NoNeighbour;
+        let neighbour = hop.gateway.unwrap_or(destination);
+        let Some(mac) = index.neighbour(egress.ifindex, neighbour) else {
+            return (Outcome::NoNeighbour, answer);
         };
-        params.set_macs(egress.mac, mac);
+        answer.macs = Some((egress.mac, mac));
     }
-    params.clear_vlan();
-    params.set_mtu(mtu);
-    Outcome::Success
-}
-
-/// The longest prefix, then the smallest metric.
-fn best_route(host: &Host, destination: IpAddr, table: u32) -> Option<&Route> {
-    let matching =
-        host.routes.iter().filter(|route| route.table == table && covers(route, destination));
-    matching.min_by_key(|route| (std::cmp::Reverse(route.prefix_len), route.metric))
-}
-
-fn covers(route: &Route, address: IpAddr) -> bool {
-    match (route.destination, address) {
-        (IpAddr::V4(network), IpAddr::V4(address)) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(route.prefix_len.min(32))).unwrap_or(0);
-            (network.to_bits() ^ address.to_bits()) & mask == 0
-        }
-        (IpAddr::V6(network), IpAddr::V6(address)) => {
-            let bits = 128 - u32::from(route.prefix_len.min(128));
-            let mask = u128::MAX.checked_shl(bits).unwrap_or(0);
-            (network.to_bits() ^ address.to_bits()) & mask == 0
-        }
-        _ => false,
-    }
+    answer.clears_vlan = true;
+    answer.mtu = Some(mtu);
+    (Outcome::Success, answer)
 }
 
 /// A next hop by weight, the same for all packets of a flow.
-fn select_hop(route: &Route, hash: u32) -> Option<NextHop> {
+fn select_hop(route: &Route, request: &Request) -> Option<NextHop> {
+    if let [only] = route.next_hops[..] {
+        return Some(only);
+    }
     let total: u64 = route.next_hops.iter().map(|hop| u64::from(hop.weight.max(1))).sum();
-    let mut point = u64::from(hash) % total.max(1);
+    let mut point = u64::from(request.flow_hash()) % total.max(1);
     for hop in &route.next_hops {
         let weight = u64::from(hop.weight.max(1));
         if point < weight {
@@ -156,108 +141,132 @@ fn select_hop(route: &Route, hash: u32) -> Option<NextHop> {
     None
 }
 
-/// `struct bpf_fib_lookup`, in the program's byte order.
-struct Params([u8; PARAMS_BYTES]);
-
-impl Params {
-    fn u16_at(&self, at: usize) -> u16 {
-        u16::from_le_bytes([self.0[at], self.0[at + 1]])
-    }
-
-    fn u32_at(&self, at: usize) -> u32 {
-        u32::from(self.u16_at(at)) | u32::from(self.u16_at(at + 2)) << 16
-    }
-
-    fn put(&mut self, at: usize, bytes: &[u8]) {
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-
-    fn total_len(&self) -> u16 {
-        self.u16_at(TOT_LEN)
-    }
-
-    fn ifindex(&self) -> u32 {
-        self.u32_at(IFINDEX)
-    }
-
+/// What a program asks: fields of `struct bpf_fib_lookup`, in its byte order.
+#[derive(Debug, Clone, Default)]
+struct Request {
+    family: u8,
+    total_len: u16,
+    ifindex: u32,
+    destination: [u32; 4],
     /// Shares its place with the VLAN fields of the result.
-    fn table(&self) -> u32 {
-        self.u32_at(TBID_FIELD)
-    }
+    table: u32,
+    /// Ports and addresses, where they matter.
+    flow: [u32; FLOW_WORDS],
+}
 
-    fn address(&self, at: usize) -> Result<IpAddr, Errno> {
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(&self.0[at..at + 16]);
-        let [a, b, c, d, ..] = bytes;
-        match self.0[FAMILY] {
-            AF_INET => Ok(Ipv4Addr::new(a, b, c, d).into()),
-            AF_INET6 => Ok(Ipv6Addr::from(bytes).into()),
-            _ => Err(Errno::EAFNOSUPPORT),
+/// What a program is told: the fields that change.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Answer {
+    mtu: Option<u32>,
+    /// Interface and metric.
+    way: Option<(u32, u32)>,
+    source: Option<IpAddr>,
+    /// Replaces the destination; its family replaces the packet's (an IPv4 route may have an IPv6
+    /// gateway).
+    gateway: Option<IpAddr>,
+    /// The interface's own and the neighbour's.
+    macs: Option<([u8; 6], [u8; 6])>,
+    clears_vlan: bool,
+}
+
+impl Request {
+    /// Reads each field as wide as programs write it: what is read wider waits for the writes.
+    fn read(params: Grant, with_flow: bool) -> Request {
+        let word = |at: u64| memory::load(params.part(at, 4)) as u32;
+        let words = |at: u64| [word(at), word(at + 4), word(at + 8), word(at + 12)];
+        let mut flow = [0; FLOW_WORDS];
+        if with_flow {
+            flow[0] = word(SPORT);
+            flow[1..5].copy_from_slice(&words(SOURCE));
+            flow[5..].copy_from_slice(&words(DESTINATION));
+        }
+        Request {
+            family: memory::load(params.part(FAMILY, 1)) as u8,
+            total_len: memory::load(params.part(TOT_LEN, 2)) as u16,
+            ifindex: word(IFINDEX),
+            destination: words(DESTINATION),
+            table: word(TBID_FIELD),
+            flow,
         }
     }
 
     fn destination(&self) -> Result<IpAddr, Errno> {
-        self.address(DESTINATION)
+        let [a, b, c, d] = self.destination.map(u32::from_be);
+        match self.family {
+            AF_INET => Ok(Ipv4Addr::from_bits(a).into()),
+            AF_INET6 => {
+                let (high, low) =
+                    (u64::from(a) << 32 | u64::from(b), u64::from(c) << 32 | u64::from(d));
+                Ok(Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).into())
+            }
+            _ => Err(Errno::EAFNOSUPPORT),
+        }
     }
 
     /// Any hash will do that is equal for equal addresses and ports.
     fn flow_hash(&self) -> u32 {
-        let words = self.0[SPORT..SPORT + 4].iter().chain(&self.0[SOURCE..SOURCE + 32]);
-        let hash = words
-            .fold(FNV_START, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(FNV_PRIME));
+        let bytes = self.flow.iter().flat_map(|word| word.to_le_bytes());
+        let hash = bytes
+            .fold(FNV_START, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(FNV_PRIME));
         hash ^ hash >> 16
     }
+}
 
-    fn set_mtu(&mut self, mtu: u32) {
-        self.put(TOT_LEN, &(mtu.min(u32::from(u16::MAX)) as u16).to_le_bytes());
-    }
-
-    fn set_metric(&mut self, metric: u32) {
-        self.put(METRIC, &metric.to_le_bytes());
-    }
-
-    fn set_ifindex(&mut self, ifindex: u32) {
-        self.put(IFINDEX, &ifindex.to_le_bytes());
-    }
-
-    fn set_source(&mut self, address: IpAddr) {
-        self.set_address(SOURCE, address);
-    }
-
-    /// The gateway; its family replaces the packet's (an IPv4 route may have an IPv6 gateway).
-    fn set_destination(&mut self, address: IpAddr) {
-        self.0[FAMILY] = if address.is_ipv4() { AF_INET } else { AF_INET6 };
-        self.set_address(DESTINATION, address);
-    }
-
-    fn set_address(&mut self, at: usize, address: IpAddr) {
-        match address {
-            IpAddr::V4(address) => self.put(at, &address.octets()),
-            IpAddr::V6(address) => self.put(at, &address.octets()),
+impl Answer {
+    /// Writes each field as wide as programs read it.
+    fn write(&self, params: Grant) {
+        let put = |at: u64, len: u64, value: u64| memory::store(params.part(at, len), value);
+        if let Some((ifindex, metric)) = self.way {
+            put(METRIC, 4, metric.into());
+            put(IFINDEX, 4, ifindex.into());
+        }
+        if let Some(source) = self.source {
+            put_address(params, SOURCE, source);
+        }
+        if let Some(gateway) = self.gateway {
+            put(FAMILY, 1, if gateway.is_ipv4() { AF_INET } else { AF_INET6 }.into());
+            put_address(params, DESTINATION, gateway);
+        }
+        if let Some((own, theirs)) = self.macs {
+            for (at, [a, b, c, d, e, f]) in [(SMAC, own), (DMAC, theirs)] {
+                put(at, 4, u32::from_le_bytes([a, b, c, d]).into());
+                put(at + 4, 2, u16::from_le_bytes([e, f]).into());
+            }
+        }
+        if self.clears_vlan {
+            put(TBID_FIELD, 4, 0);
+        }
+        if let Some(mtu) = self.mtu {
+            put(TOT_LEN, 2, mtu.min(u16::MAX.into()).into());
         }
     }
+}
 
-    fn set_macs(&mut self, source: [u8; 6], destination: [u8; 6]) {
-        self.put(SMAC, &source);
-        self.put(DMAC, &destination);
-    }
-
-    fn clear_vlan(&mut self) {
-        self.put(TBID_FIELD, &[0; 4]);
+fn put_address(params: Grant, at: u64, address: IpAddr) {
+    let put = |at: u64, word: u32| memory::store(params.part(at, 4), word.to_be().into());
+    match address {
+        IpAddr::V4(address) => put(at, address.to_bits()),
+        IpAddr::V6(address) => {
+            for (word, at) in (0..4).map(|word| (word, at + 4 * word)) {
+                put(at, (address.to_bits() >> (96 - 32 * word)) as u32);
+            }
+        }
     }
 }
 
 const PARAMS_BYTES: usize = 64;
-const FAMILY: usize = 0;
-const SPORT: usize = 2;
-const TOT_LEN: usize = 6;
-const IFINDEX: usize = 8;
-const METRIC: usize = 12;
-const SOURCE: usize = 16;
-const DESTINATION: usize = 32;
-const TBID_FIELD: usize = 48;
-const SMAC: usize = 52;
-const DMAC: usize = 58;
+/// Words of ports and addresses.
+const FLOW_WORDS: usize = 9;
+const FAMILY: u64 = 0;
+const SPORT: u64 = 2;
+const TOT_LEN: u64 = 6;
+const IFINDEX: u64 = 8;
+const METRIC: u64 = 12;
+const SOURCE: u64 = 16;
+const DESTINATION: u64 = 32;
+const TBID_FIELD: u64 = 48;
+const SMAC: u64 = 52;
+const DMAC: u64 = 58;
 
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
@@ -317,33 +326,38 @@ mod tests {
         }
     }
 
-    fn request(destination: [u8; 4], total_len: u16) -> Params {
-        let mut params = Params([0; PARAMS_BYTES]);
-        params.0[FAMILY] = AF_INET;
-        params.set_ifindex(1);
-        params.put(DESTINATION, &destination);
-        params.put(TOT_LEN, &total_len.to_le_bytes());
-        params
+    fn answer(
+        ifindex: u32,
+        destination: [u8; 4],
+        total_len: u16,
+    ) -> Result<(Outcome, Answer), Errno> {
+        let destination = [u32::from_le_bytes(destination), 0, 0, 0];
+        let request =
+            Request { family: AF_INET, ifindex, destination, total_len, ..Request::default() };
+        let host = host();
+        lookup(&host, &Index::new(&host), &request, 0)
     }
 
     #[test]
     fn the_default_route_fills_in_the_next_hop() {
-        let mut params = request([8, 8, 8, 8], 100);
-        assert_eq!(lookup(&host(), &mut params, 0), Ok(Outcome::Success));
-        assert_eq!(params.ifindex(), 2);
-        assert_eq!(params.destination(), Ok([10, 0, 0, 1].into()));
-        assert_eq!(params.0[SMAC..], [2, 2, 2, 2, 2, 2, 9, 9, 9, 9, 9, 9]);
-        assert_eq!(params.total_len(), 1500, "mtu_result");
+        let wanted = Answer {
+            mtu: Some(1500),
+            way: Some((2, 7)),
+            source: None,
+            gateway: Some([10, 0, 0, 1].into()),
+            macs: Some(([2; 6], [9; 6])),
+            clears_vlan: true,
+        };
+        assert_eq!(answer(1, [8, 8, 8, 8], 100), Ok((Outcome::Success, wanted)));
     }
 
     #[test]
     fn the_longest_prefix_and_the_mtu_decide() {
-        let mut params = request([192, 0, 2, 9], 100);
-        assert_eq!(lookup(&host(), &mut params, 0), Ok(Outcome::Prohibit));
-        let mut params = request([8, 8, 8, 8], 1501);
-        assert_eq!(lookup(&host(), &mut params, 0), Ok(Outcome::FragmentationNeeded));
-        let mut params = request([8, 8, 8, 8], 1);
-        params.set_ifindex(3);
-        assert_eq!(lookup(&host(), &mut params, 0), Err(Errno::ENODEV));
+        let outcome = |ifindex, destination, total_len| {
+            answer(ifindex, destination, total_len).map(|(outcome, _)| outcome)
+        };
+        assert_eq!(outcome(1, [192, 0, 2, 9], 100), Ok(Outcome::Prohibit));
+        assert_eq!(outcome(1, [8, 8, 8, 8], 1501), Ok(Outcome::FragmentationNeeded));
+        assert_eq!(outcome(3, [8, 8, 8, 8], 1), Err(Errno::ENODEV));
     }
 }

@@ -123,7 +123,7 @@ fn read_pair(call: &Call<'_, '_>, addr: u64) -> Result<(i32, i32), Stop> {
 
 fn write_pair(call: &Call<'_, '_>, addr: u64, current: i32, end: i32) -> Result<(), Stop> {
     let word = u64::from(current as u32) | u64::from(end as u32) << 32;
-    call.write(addr, &word.to_le_bytes())
+    Ok(call.run.put(addr, 8, word)?)
 }
 
 /// `struct bpf_iter_bits_kern`
@@ -142,14 +142,12 @@ fn read_bits(call: &Call<'_, '_>, addr: u64) -> Result<Bits, Stop> {
 
 fn write_bits(call: &Call<'_, '_>, addr: u64, bits: Bits) -> Result<(), Stop> {
     let state = u64::from(bits.count) | u64::from(bits.current as u32) << 32;
-    call.write(addr, &bits.words.to_le_bytes())?;
-    call.write(addr + 8, &state.to_le_bytes())
+    call.run.put(addr, 8, bits.words)?;
+    Ok(call.run.put(addr + 8, 8, state)?)
 }
 
 fn read_u64(call: &Call<'_, '_>, addr: u64) -> Result<u64, Stop> {
-    let mut word = [0; 8];
-    call.run.read(addr, &mut word)?;
-    Ok(u64::from_le_bytes(word))
+    Ok(call.run.get(addr, 8)?)
 }
 
 /// `BPF_MAX_LOOPS`

@@ -41,27 +41,14 @@ fn buff_len(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
 fn load_bytes(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [_, offset, buf, len, _] = args;
     let (offset, len) = (offset as u32 as usize, len as u32 as usize);
-    // The size is checked first: a bad one must not make us allocate.
-    let mut bytes = match call.run.frame.check_range(offset, len) {
-        Ok(()) => super::call::Bytes::zeroed(len),
-        Err(errno) => return Ok(errno.to_reg()),
-    };
-    let result = call.run.frame.load_bytes(offset, bytes.as_mut());
-    if result.is_ok() {
-        call.write(buf, bytes.as_ref())?;
-    }
-    Ok(status(result))
+    Ok(status(call.run.load_frame(offset, buf, len)?))
 }
 
 /// `bpf_xdp_store_bytes(ctx, offset, buf, len)`
 fn store_bytes(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [_, offset, buf, len, _] = args;
     let (offset, len) = (offset as u32 as usize, len as u32 as usize);
-    if let Err(errno) = call.run.frame.check_range(offset, len) {
-        return Ok(errno.to_reg());
-    }
-    let bytes = call.read(buf, len)?;
-    Ok(status(call.run.frame.store_bytes(offset, bytes.as_ref())))
+    Ok(status(call.run.store_frame(offset, buf, len)?))
 }
 
 /// `bpf_xdp_pull_data(ctx, len)`

@@ -78,19 +78,17 @@ fn check_mtu(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     }
     let frame = &*call.run.frame;
     let ifindex = if ifindex as u32 == 0 { frame.rx.ifindex } else { ifindex as u32 };
-    let Some(interface) = call.run.surroundings.host.interface(ifindex) else {
+    let Some(interface) = call.run.surroundings.interface(ifindex) else {
         return Ok(Errno::ENODEV.to_reg());
     };
-    let mut asked = [0; 4];
-    call.run.read(mtu_len_addr, &mut asked)?;
-    let len = match u32::from_le_bytes(asked) {
+    let len = match call.run.get(mtu_len_addr, 4)? {
         0 => frame.linear_len() as i64,
-        asked => i64::from(asked) + ETH_HLEN as i64,
+        asked => asked as i64 + ETH_HLEN as i64,
     };
     // The kernel adds in 32-bit arithmetic.
     let len = (len as i32).wrapping_add(len_diff as i32);
     let limit = i64::from(interface.mtu) + ETH_HLEN as i64;
-    call.write(mtu_len_addr, &interface.mtu.to_le_bytes())?;
+    call.run.put(mtu_len_addr, 4, interface.mtu.into())?;
     Ok(if i64::from(len) <= limit { 0 } else { BPF_MTU_CHK_RET_FRAG_NEEDED })
 }
 

@@ -4,7 +4,7 @@
 //! kfuncs, which read up to [`STRING_BYTES_MAX`] bytes of any memory and answer an error number
 //! instead of running past it.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
@@ -60,12 +60,12 @@ fn to_number(
     value: impl Fn(&Number) -> Result<u64, Errno>,
 ) -> Result<u64, Stop> {
     let [buf, len, flags, res, _] = args;
-    let text = call.read(buf, (len as usize).min(STRING_BYTES_MAX))?;
-    let parsed = Number::parse(text.as_ref(), flags)
-        .and_then(|number| Ok((value(&number)?, number.consumed)));
+    let text = call.run.view(buf, len.min(STRING_BYTES_MAX as u64))?;
+    let parsed =
+        Number::parse(text, flags).and_then(|number| Ok((value(&number)?, number.consumed)));
     match parsed {
         Ok((value, consumed)) => {
-            call.write(res, &value.to_le_bytes())?;
+            call.run.put(res, 8, value)?;
             Ok(consumed as u64)
         }
         Err(errno) => Ok(errno.to_reg()),
@@ -124,11 +124,9 @@ fn digit(byte: u8, base: u64) -> Option<u64> {
 /// `bpf_strncmp(s1, s1_sz, s2)`
 fn strncmp(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [s1, len, s2, ..] = args;
-    let first = call.read(s1, (len as u32 as usize).min(STRING_BYTES_MAX))?;
-    for (index, &a) in first.as_ref().iter().enumerate() {
-        let mut b = [0];
-        call.run.read(s2.wrapping_add(index as u64), &mut b)?;
-        let [b] = b;
+    let first = call.run.view(s1, u64::from(len as u32).min(STRING_BYTES_MAX as u64))?;
+    for (index, &a) in first.iter().enumerate() {
+        let b = call.run.get(s2.wrapping_add(index as u64), 1)? as u8;
         if a != b {
             return Ok((i64::from(a) - i64::from(b)) as u64);
         }
@@ -253,50 +251,37 @@ fn strncasestr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 struct Text<'a> {
     run: &'a crate::run::Run<'a>,
     addr: u64,
-    window: RefCell<Window>,
+    /// Its start, as far as it was looked at: asking for permission costs more than looking.
+    known: Cell<&'a [u8]>,
 }
-
-/// The part of a text looked at last: asking for permission costs more than copying a few bytes.
-struct Window {
-    start: usize,
-    /// Bytes that are valid.
-    len: usize,
-    bytes: [u8; WINDOW_BYTES],
-}
-
-const WINDOW_BYTES: usize = 64;
 
 fn text<'a>(call: &'a Call<'_, '_>, addr: u64) -> Text<'a> {
-    let window = Window { start: 0, len: 0, bytes: [0; WINDOW_BYTES] };
-    Text { run: call.run, addr, window: RefCell::new(window) }
+    Text { run: call.run, addr, known: Cell::new(&[]) }
 }
 
 impl Text<'_> {
     /// The byte at a position: `EFAULT` outside readable memory, `E2BIG` beyond the limit.
+    /// Positions are asked for without gaps.
+    #[inline]
     fn at(&self, position: usize) -> Result<u8, Errno> {
+        match self.known.get().get(position) {
+            Some(&byte) => Ok(byte),
+            None => self.more(position),
+        }
+    }
+
+    #[cold]
+    fn more(&self, position: usize) -> Result<u8, Errno> {
         if position >= STRING_BYTES_MAX {
             return Err(Errno::E2BIG);
         }
-        if let Some(known) = self.known(position) {
-            return Ok(known);
-        }
-        let addr = self.addr.wrapping_add(position as u64);
-        let mut window = Window { start: position, len: 0, bytes: [0; WINDOW_BYTES] };
-        for len in [WINDOW_BYTES, WINDOW_BYTES / 4, 1] {
-            if self.run.read_unproved(addr, &mut window.bytes[..len]).is_ok() {
-                window.len = len;
-                let first = window.bytes[0];
-                self.window.replace(window);
-                return Ok(first);
-            }
-        }
-        Err(Errno::EFAULT)
-    }
-
-    fn known(&self, position: usize) -> Option<u8> {
-        let window = self.window.borrow();
-        let at = position.wrapping_sub(window.start);
-        (at < window.len).then(|| window.bytes[at])
+        let known = self.known.get();
+        let step = |more: usize| {
+            let more = more.min(STRING_BYTES_MAX - known.len());
+            self.run.view_unproved(self.addr, known, more as u64)
+        };
+        self.known.set(WINDOWS.into_iter().find_map(step).ok_or(Errno::EFAULT)?);
+        self.known.get().get(position).copied().ok_or(Errno::EFAULT)
     }
 
     fn len(&self, limit: usize) -> Result<usize, Errno> {
@@ -313,7 +298,7 @@ fn compare(
     first: &Text<'_>,
     second: &Text<'_>,
     limit: usize,
-    equal: fn(u8) -> u8,
+    equal: impl Fn(u8) -> u8,
 ) -> Result<i64, Errno> {
     for at in 0..limit {
         let (a, b) = (equal(first.at(at)?), equal(second.at(at)?));
@@ -354,20 +339,24 @@ fn search(
     text: &Text<'_>,
     wanted: &Text<'_>,
     limit: usize,
-    equal: fn(u8) -> u8,
+    equal: impl Fn(u8) -> u8,
 ) -> Result<i64, Errno> {
     let wanted_len = wanted.len(STRING_BYTES_MAX)?;
-    let wanted: Vec<u8> =
-        (0..wanted_len).map(|at| wanted.at(at).map(equal)).collect::<Result<_, _>>()?;
-    for start in 0..=limit {
-        if start + wanted.len() > limit {
-            break;
-        }
+    let wanted = &wanted.known.get()[..wanted_len];
+    let first = wanted.first().map(|byte| equal(*byte));
+    let mut start = 0;
+    while start + wanted.len() <= limit {
+        // Most positions fail at once.
+        let skipped = text.known.get().get(start..).map_or(0, |rest| {
+            let stop = |byte: &u8| Some(equal(*byte)) == first || *byte == 0 || first.is_none();
+            rest.iter().position(stop).unwrap_or(rest.len())
+        });
+        start += skipped.min(limit - wanted.len() - start);
         let mut matches = true;
         for (offset, &byte) in wanted.iter().enumerate() {
             match text.at(start + offset)? {
                 0 => return Err(Errno::ENOENT),
-                found if equal(found) == byte => {}
+                found if equal(found) == equal(byte) => {}
                 _ => {
                     matches = false;
                     break;
@@ -377,6 +366,7 @@ fn search(
         if matches {
             return Ok(start as i64);
         }
+        start += 1;
     }
     if limit == STRING_BYTES_MAX { Err(Errno::E2BIG) } else { Err(Errno::ENOENT) }
 }
@@ -400,6 +390,8 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
+/// How many bytes more are asked for, until they are had.
+const WINDOWS: [usize; 5] = [512, 128, 32, 8, 1];
 /// Longest text the `bpf_str*` kfuncs look at (`XATTR_SIZE_MAX`).
 const STRING_BYTES_MAX: usize = 65536;
 /// `BPF_STRTOX_BASE_MASK`

@@ -19,9 +19,16 @@ pub(super) const TABLE: Table = &[
     (id::TCP_RAW_CHECK_SYNCOOKIE_IPV6, entry(check_v6)),
 ];
 
-/// The secret of all cookies: made once, random.
-#[derive(Debug, Default)]
-pub(crate) struct CookieSecret(RandomState);
+/// The secret of all cookies: two keys, made once, random.
+#[derive(Debug)]
+pub(crate) struct CookieSecret([[u64; 2]; 2]);
+
+impl Default for CookieSecret {
+    fn default() -> Self {
+        let random = |salt: u64| RandomState::new().hash_one(salt);
+        CookieSecret([[random(0), random(1)], [random(2), random(3)]])
+    }
+}
 
 /// `bpf_tcp_raw_gen_syncookie_ipv4(iph, th, th_len)`: the cookie, and above it the segment size.
 fn generate_v4(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
@@ -81,12 +88,12 @@ fn generate(call: &mut Call<'_, '_>, args: [u64; 5], family: Family) -> Result<u
     if len < TCP_BYTES {
         return Ok(Errno::EINVAL.to_reg());
     }
-    let tcp = call.read(tcp, len.min(TCP_BYTES_MAX))?;
-    if len != usize::from(tcp.as_ref()[12] >> 4) * 4 {
+    let tcp = call.run.view(tcp, len.min(TCP_BYTES_MAX) as u64)?;
+    if len != usize::from(tcp[12] >> 4) * 4 {
         return Ok(Errno::EINVAL.to_reg());
     }
-    let flow = Flow::read(call, ip, tcp.as_ref(), family)?;
-    let wanted = segment_size(&tcp.as_ref()[TCP_BYTES..]).unwrap_or(family.default_size());
+    let flow = Flow::read(call, ip, tcp, family)?;
+    let wanted = segment_size(&tcp[TCP_BYTES..]).unwrap_or(family.default_size());
     let sizes = family.sizes();
     let index = (1..sizes.len()).rev().find(|&index| wanted >= sizes[index]).unwrap_or(0);
     let secret = &call.run.surroundings.cookies;
@@ -96,8 +103,8 @@ fn generate(call: &mut Call<'_, '_>, args: [u64; 5], family: Family) -> Result<u
 
 fn check(call: &mut Call<'_, '_>, args: [u64; 5], family: Family) -> Result<u64, Stop> {
     let [ip, tcp, ..] = args;
-    let tcp = call.read(tcp, TCP_BYTES)?;
-    let flow = Flow::read(call, ip, tcp.as_ref(), family)?;
+    let tcp = call.run.view(tcp, TCP_BYTES as u64)?;
+    let flow = Flow::read(call, ip, tcp, family)?;
     let sequence = flow.sequence.wrapping_sub(1);
     let cookie = flow.acknowledged.wrapping_sub(1);
     let secret = &call.run.surroundings.cookies;
@@ -109,27 +116,41 @@ fn check(call: &mut Call<'_, '_>, args: [u64; 5], family: Family) -> Result<u64,
 
 /// What a cookie is bound to.
 struct Flow {
-    addresses: Vec<u8>,
-    ports: [u8; 4],
+    /// Source and destination address.
+    addresses: [u64; 4],
+    /// How many words of `addresses` there are.
+    words: usize,
+    ports: u32,
     sequence: u32,
     acknowledged: u32,
 }
 
 impl Flow {
     fn read(call: &Call<'_, '_>, ip: u64, tcp: &[u8], family: Family) -> Result<Flow, Stop> {
-        let (addresses, len) = family.addresses();
-        let header = call.read(ip, len)?;
+        let (range, len) = family.addresses();
+        let header = call.run.view(ip, len as u64)?;
+        let (words, _) = header[range].as_chunks::<8>();
+        let mut addresses = [0; 4];
+        for (word, bytes) in addresses.iter_mut().zip(words) {
+            *word = u64::from_le_bytes(*bytes);
+        }
         let word = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
         Ok(Flow {
-            addresses: header.as_ref()[addresses].to_vec(),
-            ports: [tcp[0], tcp[1], tcp[2], tcp[3]],
+            addresses,
+            words: words.len(),
+            ports: word(0),
             sequence: word(4),
             acknowledged: word(8),
         })
     }
 
-    fn hash(&self, secret: &CookieSecret, count: u32, which: u8) -> u32 {
-        secret.0.hash_one((&self.addresses, self.ports, count, which)) as u32
+    /// `cookie_hash`: SipHash, as in the kernel, over addresses, ports and a count.
+    fn hash(&self, secret: &CookieSecret, count: u32, which: usize) -> u32 {
+        let ports_and_count = u64::from(self.ports) << 32 | u64::from(count);
+        let mut hash = SipHash::new(secret.0[which]);
+        self.addresses[..self.words].iter().for_each(|word| hash.word(*word));
+        hash.word(ports_and_count);
+        hash.finish((self.words as u64 + 1) * 8) as u32
     }
 
     /// `secure_tcp_syn_cookie`
@@ -169,8 +190,51 @@ fn segment_size(mut options: &[u8]) -> Option<u16> {
 
 /// Minutes since boot (`tcp_cookie_time`).
 fn minutes() -> u32 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     (now.tv_sec / 60) as u32
+}
+
+/// SipHash-2-4 of whole words (Aumasson and Bernstein, 2012).
+struct SipHash([u64; 4]);
+
+impl SipHash {
+    fn new([low, high]: [u64; 2]) -> SipHash {
+        SipHash([
+            low ^ 0x736f_6d65_7073_6575,
+            high ^ 0x646f_7261_6e64_6f6d,
+            low ^ 0x6c79_6765_6e65_7261,
+            high ^ 0x7465_6462_7974_6573,
+        ])
+    }
+
+    #[inline]
+    fn word(&mut self, word: u64) {
+        self.0[3] ^= word;
+        self.round();
+        self.round();
+        self.0[0] ^= word;
+    }
+
+    /// The hash of `bytes` bytes: the last block holds nothing but their number.
+    #[inline]
+    fn finish(mut self, bytes: u64) -> u64 {
+        self.word(bytes << 56);
+        self.0[2] ^= 0xff;
+        (0..4).for_each(|_| self.round());
+        self.0.into_iter().fold(0, |hash, word| hash ^ word)
+    }
+
+    #[inline]
+    fn round(&mut self) {
+        let [mut a, mut b, mut c, mut d] = self.0;
+        (a, c) = (a.wrapping_add(b), c.wrapping_add(d));
+        (b, d) = (b.rotate_left(13) ^ a, d.rotate_left(16) ^ c);
+        a = a.rotate_left(32);
+        (c, a) = (c.wrapping_add(b), a.wrapping_add(d));
+        (b, d) = (b.rotate_left(17) ^ c, d.rotate_left(21) ^ a);
+        c = c.rotate_left(32);
+        self.0 = [a, b, c, d];
+    }
 }
 
 const TCP_BYTES: usize = 20;
@@ -188,9 +252,10 @@ mod tests {
     #[test]
     fn a_cookie_is_good_for_its_flow_and_two_minutes() {
         let secret = CookieSecret::default();
-        let flow = |port| Flow {
-            addresses: vec![10, 0, 0, 1, 10, 0, 0, 2],
-            ports: [port, 0, 0, 80],
+        let flow = |port: u32| Flow {
+            addresses: [0x0200_000a_0100_000a, 0, 0, 0],
+            words: 1,
+            ports: port << 16 | 80,
             sequence: 77,
             acknowledged: 0,
         };
@@ -198,6 +263,19 @@ mod tests {
         assert_eq!(flow(1).data(&secret, 77, 1001, cookie), Some(3));
         assert_eq!(flow(1).data(&secret, 77, 1002, cookie), None);
         assert_ne!(flow(2).data(&secret, 77, 1000, cookie), Some(3));
+    }
+
+    /// The reference implementation's vectors: keys 0 to 15, text 0, 1, 2 and so on.
+    #[test]
+    fn the_hash_is_sip_hash() {
+        let bytes = |start: u8| u64::from_le_bytes(std::array::from_fn(|at| start + at as u8));
+        let hash = |words: u8| {
+            let mut hash = SipHash::new([bytes(0), bytes(8)]);
+            (0..words).for_each(|word| hash.word(bytes(word * 8)));
+            hash.finish(u64::from(words) * 8)
+        };
+        assert_eq!(hash(0), 0x726f_db47_dd0e_0e31);
+        assert_eq!(hash(1), 0x93f5_f579_9a93_2462);
     }
 
     #[test]

@@ -66,13 +66,17 @@ fn read(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     if dynptr.data == 0 || flags != 0 {
         return Ok(Errno::EINVAL.to_reg());
     }
-    match bytes(call, dynptr, u64::from(offset as u32), u64::from(len as u32))? {
-        Ok(bytes) => {
-            call.write(dst, bytes.as_ref())?;
-            Ok(0)
-        }
-        Err(errno) => Ok(errno.to_reg()),
+    let (offset, len) = (u64::from(offset as u32), u64::from(len as u32));
+    if let Err(errno) = check_range(dynptr, offset, len) {
+        return Ok(errno.to_reg());
     }
+    if dynptr.kind == DynptrKind::Xdp {
+        let start = (u64::from(dynptr.offset) + offset) as usize;
+        return Ok(status(call.run.load_frame(start, dst, len as usize)?));
+    }
+    let bytes = call.read(dynptr.addr() + offset, len as usize)?;
+    call.write(dst, bytes.as_ref())?;
+    Ok(0)
 }
 
 /// `bpf_dynptr_write(dst, offset, src, len, flags)`
@@ -86,6 +90,10 @@ fn write(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     if let Err(errno) = check_range(dynptr, offset, len) {
         // Before the read: a bad length must not make us allocate.
         return Ok(errno.to_reg());
+    }
+    if dynptr.kind == DynptrKind::Xdp {
+        let start = (u64::from(dynptr.offset) + offset) as usize;
+        return Ok(status(call.run.store_frame(start, src, len as usize)?));
     }
     let bytes = call.read(src, len as usize)?;
     put(call, dynptr, offset, bytes.as_ref()).map(status)

@@ -5,8 +5,11 @@
 //! `bpf_check_mtu` read nothing else.
 
 pub mod fib;
+mod index;
 
 use std::net::IpAddr;
+
+pub(crate) use index::Index;
 
 /// Everything known about the host. The default is a host with nothing configured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 //!
 //! Map values may be read and written by several workers and a user thread at once, as in the
 //! kernel. So every aligned access is one relaxed atomic of its own width, which is what a plain
-//! load or store of a BPF program means there; an unaligned one is made of smaller ones and may
-//! tear, as it may in the kernel.
+//! load or store of a BPF program means there; an unaligned one is a plain access and may tear, as
+//! it may in the kernel.
 
 #![expect(unsafe_code, reason = "programs hold addresses; this is where they are followed")]
 
@@ -32,15 +32,25 @@ impl Grant {
     pub(crate) unsafe fn new(addr: u64, len: u64) -> Grant {
         Grant { addr, len }
     }
+
+    /// Permission for a part of it.
+    ///
+    /// # Panics
+    ///
+    /// When it is not inside.
+    #[inline]
+    pub(crate) fn part(self, offset: u64, len: u64) -> Grant {
+        assert!(offset <= self.len && len <= self.len - offset, "a part is inside");
+        Grant { addr: self.addr + offset, len }
+    }
 }
 
 /// Loads a whole grant of 1, 2, 4 or 8 bytes, little endian.
+#[inline]
 pub(crate) fn load(grant: Grant) -> u64 {
     let Grant { addr, len } = grant;
     if !addr.is_multiple_of(len) {
-        let mut bytes = [0; 8];
-        copy_out(grant, &mut bytes[..len as usize]);
-        return u64::from_le_bytes(bytes);
+        return load_unaligned(grant);
     }
     match len {
         1 => u64::from(byte(addr).load(Relaxed)),
@@ -52,10 +62,11 @@ pub(crate) fn load(grant: Grant) -> u64 {
 }
 
 /// Stores the low bytes of `value` into a whole grant of 1, 2, 4 or 8 bytes.
+#[inline]
 pub(crate) fn store(grant: Grant, value: u64) {
     let Grant { addr, len } = grant;
     if !addr.is_multiple_of(len) {
-        return copy_in(grant, &value.to_le_bytes()[..len as usize]);
+        return store_unaligned(grant, value);
     }
     match len {
         1 => byte(addr).store(value as u8, Relaxed),
@@ -63,6 +74,32 @@ pub(crate) fn store(grant: Grant, value: u64) {
         4 => word(addr).store((value as u32).to_le(), Relaxed),
         8 => double(addr).store(value.to_le(), Relaxed),
         _ => unreachable!("access of {len} bytes"),
+    }
+}
+
+fn load_unaligned(Grant { addr, len }: Grant) -> u64 {
+    let source = with_exposed_provenance_mut::<u8>(addr as usize);
+    // SAFETY: a grant is live memory; a pointer to numbers need not be aligned here.
+    unsafe {
+        match len {
+            2 => u64::from(u16::from_le(source.cast::<u16>().read_unaligned())),
+            4 => u64::from(u32::from_le(source.cast::<u32>().read_unaligned())),
+            8 => u64::from_le(source.cast::<u64>().read_unaligned()),
+            _ => unreachable!("access of {len} bytes"),
+        }
+    }
+}
+
+fn store_unaligned(Grant { addr, len }: Grant, value: u64) {
+    let target = with_exposed_provenance_mut::<u8>(addr as usize);
+    // SAFETY: as in `load_unaligned`.
+    unsafe {
+        match len {
+            2 => target.cast::<u16>().write_unaligned((value as u16).to_le()),
+            4 => target.cast::<u32>().write_unaligned((value as u32).to_le()),
+            8 => target.cast::<u64>().write_unaligned(value.to_le()),
+            _ => unreachable!("access of {len} bytes"),
+        }
     }
 }
 
@@ -133,6 +170,31 @@ pub(crate) fn copy_in(grant: Grant, bytes: &[u8]) {
             (addr, bytes) = (addr + 1, rest);
         }
     }
+}
+
+/// Copies the bytes of one grant into another of the same length; they may overlap. For memory that
+/// is the run's own, in whole or at one end: threads that race for the other end are the program's
+/// business, as they are in the kernel.
+#[inline]
+pub(crate) fn transfer(from: Grant, to: Grant) {
+    assert_eq!(from.len, to.len);
+    let source = with_exposed_provenance_mut::<u8>(from.addr as usize);
+    let target = with_exposed_provenance_mut::<u8>(to.addr as usize);
+    // SAFETY: both are grants: live, exposed memory without references.
+    unsafe { std::ptr::copy(source, target, to.len as usize) };
+}
+
+/// The bytes of a grant where they are, to look at as long as a helper runs.
+///
+/// # Safety
+///
+/// The reference is gone before the program, or a helper, writes there. A map's value may change
+/// all the same while another thread writes it: that race is the program's.
+#[inline]
+pub(crate) unsafe fn view<'a>(grant: Grant) -> &'a [u8] {
+    let source = with_exposed_provenance_mut::<u8>(grant.addr as usize);
+    // SAFETY: a grant is live memory; the rest is the caller's promise.
+    unsafe { std::slice::from_raw_parts(source, grant.len as usize) }
 }
 
 /// Takes the `bpf_spin_lock` in an aligned grant of 4 bytes.

@@ -8,6 +8,8 @@ mod access_unsafe;
 mod block_unsafe;
 mod mapping_unsafe;
 
-pub(crate) use access_unsafe::{Grant, atomic, copy_in, copy_out, load, lock, store, unlock};
+pub(crate) use access_unsafe::{
+    Grant, atomic, copy_in, copy_out, load, lock, store, transfer, unlock, view,
+};
 pub(crate) use block_unsafe::Block;
 pub(crate) use mapping_unsafe::Mapping;

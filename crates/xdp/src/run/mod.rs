@@ -95,16 +95,20 @@ impl<'a> Run<'a> {
         self.maps.maps().iter().find_map(|map| map.arena())
     }
 
-    /// Copies bytes the program may read.
-    pub(crate) fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Violation> {
-        if out.is_empty() {
-            return Ok(());
-        }
-        memory::copy_out(self.grant(addr, out.len() as u64, false)?, out);
+    /// Loads 1, 2, 4 or 8 bytes the program may read.
+    #[inline]
+    pub(crate) fn get(&self, addr: u64, size: u32) -> Result<u64, Violation> {
+        Ok(memory::load(self.grant(addr, u64::from(size), false)?))
+    }
+
+    /// Stores 1, 2, 4 or 8 bytes where the program may write.
+    #[inline]
+    pub(crate) fn put(&self, addr: u64, size: u32, value: u64) -> Result<(), Violation> {
+        memory::store(self.grant(addr, u64::from(size), true)?, value);
         Ok(())
     }
 
-    /// As [`Run::read`], from an address nobody proved.
+    /// Copies bytes from an address nobody proved.
     pub(crate) fn read_unproved(&self, addr: u64, out: &mut [u8]) -> Result<(), Violation> {
         if out.is_empty() {
             return Ok(());

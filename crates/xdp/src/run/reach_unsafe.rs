@@ -7,11 +7,12 @@
 
 use std::sync::Arc;
 
+use towpath_bpf::Errno;
 use towpath_bpf::interp::Violation;
 use towpath_maps::{Access, Map};
 
 use super::Run;
-use crate::memory::Grant;
+use crate::memory::{self, Grant};
 
 impl<'a> Run<'a> {
     /// Permission to touch `len` bytes at `addr` that the verifier proved accessible: an argument
@@ -24,6 +25,93 @@ impl<'a> Run<'a> {
             return Ok(unsafe { Grant::new(addr, len) });
         }
         self.grant_unproved(addr, len, write)
+    }
+
+    /// Bytes the program may read, where they are.
+    #[inline]
+    pub(crate) fn view(&self, addr: u64, len: u64) -> Result<&[u8], Violation> {
+        if len == 0 {
+            return Ok(&[]);
+        }
+        let grant = self.grant(addr, len, false)?;
+        // SAFETY: while the run is borrowed only helpers write, and those that keep a view write
+        // nothing it shows before they are done with it.
+        Ok(unsafe { memory::view(grant) })
+    }
+
+    /// Bytes at an address nobody proved: those `known` by an earlier call, and `more` behind them,
+    /// if they may be read too.
+    pub(crate) fn view_unproved<'s>(
+        &'s self,
+        addr: u64,
+        known: &'s [u8],
+        more: u64,
+    ) -> Option<&'s [u8]> {
+        let len = known.len() as u64;
+        assert!(known.is_empty() || known.as_ptr() as u64 == addr, "the bytes at the address");
+        let _granted = self.grant_unproved(addr.checked_add(len)?, more, false).ok()?;
+        // SAFETY: as in `view`; both parts were granted.
+        Some(unsafe { memory::view(Grant::new(addr, len + more)) })
+    }
+
+    /// Copies `len` bytes of the frame to where the program may write; the inner error is the
+    /// program's (`bpf_xdp_load_bytes`).
+    #[inline]
+    pub(crate) fn load_frame(
+        &self,
+        offset: usize,
+        to: u64,
+        len: usize,
+    ) -> Result<Result<(), Errno>, Violation> {
+        let from = match self.frame.pointer(offset, len) {
+            Ok(from) => from,
+            Err(errno) => return Ok(Err(errno)),
+        };
+        if len == 0 {
+            return Ok(Ok(()));
+        }
+        let to = self.grant(to, len as u64, true)?;
+        match from {
+            // SAFETY: bytes of the frame, which the run holds.
+            Some(from) => memory::transfer(unsafe { Grant::new(from, len as u64) }, to),
+            None => {
+                let mut bytes = vec![0; len];
+                if let Err(errno) = self.frame.load_bytes(offset, &mut bytes) {
+                    return Ok(Err(errno));
+                }
+                memory::copy_in(to, &bytes);
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Copies `len` bytes the program may read into the frame; the inner error is the program's
+    /// (`bpf_xdp_store_bytes`).
+    #[inline]
+    pub(crate) fn store_frame(
+        &mut self,
+        offset: usize,
+        from: u64,
+        len: usize,
+    ) -> Result<Result<(), Errno>, Violation> {
+        let to = match self.frame.pointer(offset, len) {
+            Ok(to) => to,
+            Err(errno) => return Ok(Err(errno)),
+        };
+        if len == 0 {
+            return Ok(Ok(()));
+        }
+        let from = self.grant(from, len as u64, false)?;
+        match to {
+            // SAFETY: as in `load_frame`.
+            Some(to) => memory::transfer(from, unsafe { Grant::new(to, len as u64) }),
+            None => {
+                let mut bytes = vec![0; len];
+                memory::copy_out(from, &mut bytes);
+                return Ok(self.frame.store_bytes(offset, &bytes));
+            }
+        }
+        Ok(Ok(()))
     }
 
     /// Permission to touch `len` bytes at any address, or why not.
