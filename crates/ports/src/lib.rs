@@ -5,5 +5,8 @@
 
 #![deny(unsafe_code)]
 
+pub mod generator;
+pub mod pace;
 pub mod pair;
+pub mod pcap;
 pub mod sink;

@@ -7,6 +7,7 @@ mod complete;
 mod elements;
 pub mod packets;
 pub mod random;
+pub mod small;
 
 pub use complete::{complete, is_volatile, plain_map};
 pub use elements::elements;

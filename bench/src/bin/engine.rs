@@ -1,0 +1,172 @@
+//! `bench/engine`: what a frame costs in the engine, beside a bare loop over the same frames.
+//!
+//! 64-byte frames from an in-memory generator, judged by a compiled program, to where the program
+//! sends them. The bare loop does what every program run needs: takes frames, copies the packet in,
+//! runs the program as a batch, gives frames back.
+
+#![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
+
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use towpath_bench::{attach, load, median, ns_per_frame};
+use towpath_bpf::program::{Linked, MapType};
+use towpath_engine::{Engine, Mode, Options, PortId, PortOptions, UpperName, WorkerOptions};
+use towpath_maps::Value;
+use towpath_ports::generator::{self, Generator};
+use towpath_ports::sink::Sink;
+use towpath_workload::small;
+use towpath_xdp::{Arena, Burst, Pool, Program};
+
+/// Options.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Rounds; the sides take turns.
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Milliseconds of each measurement.
+    #[arg(long, default_value_t = 200)]
+    window: u64,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let window = Duration::from_millis(args.window);
+    println!(
+        "64-byte frames, generator and sink in memory, ns per frame: median (least .. most)\n"
+    );
+    let mut cases = cases()?;
+    let mut figures = vec![(Vec::new(), Vec::new()); cases.len()];
+    for _ in 0..args.rounds {
+        for (case, (engine, bare)) in cases.iter_mut().zip(&mut figures) {
+            engine.push(case.engine_ns(window)?);
+            bare.push(bare_loop(&case.programs, window)?);
+        }
+    }
+    for (case, (engine, bare)) in cases.iter().zip(&figures) {
+        let ((ns, least, most), (loop_ns, ..)) = (median(engine), median(bare));
+        let (name, ratio) = (case.name, ns / loop_ns);
+        println!(
+            "  {name:24} {ns:6.2} ({least:.2} .. {most:.2})   bare loop {loop_ns:6.2}   {ratio:.2}x"
+        );
+    }
+    scaling(&args, window)
+}
+
+/// One thing to measure.
+struct Case {
+    name: &'static str,
+    programs: Vec<Program>,
+    upper: bool,
+    actions: u32,
+}
+
+fn cases() -> anyhow::Result<Vec<Case>> {
+    let case = |name, linked: Vec<Linked>, upper, actions| -> anyhow::Result<Case> {
+        let programs = linked.into_iter().map(|linked| load(linked, 2));
+        Ok(Case { name, programs: programs.collect::<Result<_, _>>()?, upper, actions })
+    };
+    let devmap = || small::redirect_map(MapType::Devmap, 4, 1, 0);
+    Ok(vec![
+        case("drop", vec![small::returns(1)], false, 0)?,
+        case("drop, reads a byte", vec![small::returns_byte(14)], false, 0)?,
+        case("tx", vec![small::reflect()], false, 0)?,
+        case("redirect", vec![small::redirect(SINK)], false, 0)?,
+        case("redirect by devmap", vec![devmap()], false, 0)?,
+        case("pass to a port", vec![small::returns(2)], true, 0)?,
+        case("pass and drop, chained", vec![small::returns(2), small::returns(1)], false, 1 << 2)?,
+    ])
+}
+
+impl Case {
+    fn engine_ns(&self, window: Duration) -> anyhow::Result<f64> {
+        let mut engine = start(1)?;
+        let port = self.set_up(&engine, 1)?;
+        std::thread::sleep(Duration::from_millis(20));
+        let ns = ns_per_frame(&engine, port, window);
+        engine.stop();
+        let conservation = engine.conservation();
+        anyhow::ensure!(conservation.missing() == 0, "frames are missing: {conservation:?}");
+        Ok(ns)
+    }
+
+    fn set_up(&self, engine: &Engine, queues: u32) -> anyhow::Result<PortId> {
+        let sink = PortOptions { ifindex: Some(SINK), ..PortOptions::new("sink") };
+        engine.add_port(sink, Box::new(Sink))?;
+        let options = generator::Options { queues, ..generator::Options::new(packet()) };
+        let port = engine.add_port(PortOptions::new("gen"), Box::new(Generator::new(options)?))?;
+        for program in &self.programs {
+            if let Some(map) = program.maps().by_name("targets") {
+                let target: Vec<u8> = [SINK, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();
+                map.user().update(&1u32.to_ne_bytes(), &Value::One(target), 0)?;
+            }
+        }
+        engine.change(|config| {
+            if self.upper {
+                config.set_upper(port, UpperName::Named("sink".to_owned()))?;
+            }
+            attach(config, port, &self.programs, engine.workers(), self.actions)
+        })?;
+        Ok(port)
+    }
+}
+
+/// Two workers beside one: frames a second.
+fn scaling(args: &Args, window: Duration) -> anyhow::Result<()> {
+    println!("\nscaling: frames a second of two workers over one\n");
+    for case in cases()?.iter().filter(|case| ["drop", "tx", "redirect"].contains(&case.name)) {
+        let mut ratios = Vec::new();
+        for _ in 0..args.rounds {
+            let mut ns = [0.0; 2];
+            for (workers, ns) in (1..).zip(&mut ns) {
+                let mut engine = start(workers)?;
+                let port = case.set_up(&engine, workers as u32)?;
+                std::thread::sleep(Duration::from_millis(20));
+                *ns = ns_per_frame(&engine, port, window);
+                engine.stop();
+            }
+            ratios.push(ns[0] / ns[1]);
+        }
+        let (ratio, least, most) = median(&ratios);
+        println!("  {:24} {ratio:6.2}x ({least:.2} .. {most:.2})", case.name);
+    }
+    Ok(())
+}
+
+/// The program alone, over frames with the same packet.
+fn bare_loop(programs: &[Program], window: Duration) -> anyhow::Result<f64> {
+    let arena = Arena::new(4096)?;
+    let (mut pool, mut frames, mut burst) = (Pool::new(&arena), Vec::new(), Burst::default());
+    let mut worker = programs[0].worker(0);
+    let packet = packet();
+    let (start, mut count) = (Instant::now(), 0);
+    while start.elapsed() < window {
+        for _ in 0..64 {
+            pool.take_many(64, &mut frames);
+            frames.iter_mut().for_each(|frame| frame.fill(&packet));
+            for program in programs {
+                program.run_burst(&mut worker, &mut frames, &mut burst)?;
+            }
+            count += frames.len();
+            pool.give_all(&mut frames);
+        }
+    }
+    Ok(start.elapsed().as_nanos() as f64 / count as f64)
+}
+
+fn start(workers: usize) -> anyhow::Result<Engine> {
+    let worker = |cpu| WorkerOptions { cpu: Some(cpu), mode: Mode::Busy };
+    // The last core first: the one that most machines interrupt least.
+    let cpus = std::thread::available_parallelism()?.get();
+    let workers = (0..workers).map(|number| worker((cpus - 1).saturating_sub(number)));
+    Ok(Engine::start(&Options { workers: workers.collect(), frames: 8192 })?)
+}
+
+/// A UDP packet; byte 14, the first behind the Ethernet header, is 1 (`XDP_DROP`).
+fn packet() -> Vec<u8> {
+    let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 1];
+    packet.resize(64, 0);
+    packet
+}
+
+const SINK: u32 = 77;

@@ -1,0 +1,173 @@
+//! Parts of a generated frame that differ from frame to frame.
+
+use super::OptionsError;
+
+/// A number in the frame, in network byte order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field {
+    /// First byte.
+    pub offset: usize,
+    /// 1, 2, 4 or 8 bytes.
+    pub width: u8,
+    /// Smallest value.
+    pub min: u64,
+    /// Largest value.
+    pub max: u64,
+    /// How the next value is found.
+    pub change: Change,
+    /// Where a checksum over it is (`offset` of the checksum): it is kept right (RFC 1624).
+    pub checksum: Option<usize>,
+}
+
+/// How a field changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Change {
+    /// One more each time, then again from the smallest.
+    #[default]
+    Count,
+    /// Any value of the range.
+    Random,
+}
+
+/// The state of a field.
+#[derive(Debug, Clone)]
+pub(super) struct Varying {
+    field: Field,
+    next: u64,
+    random: u64,
+}
+
+impl Field {
+    /// Whether it makes sense in templates of at least `len` bytes.
+    pub(super) fn check(&self, index: usize, len: usize) -> Result<(), OptionsError> {
+        if !matches!(self.width, 1 | 2 | 4 | 8) {
+            return Err(OptionsError::Width { index, width: self.width });
+        }
+        let ends = [self.offset.saturating_add(self.width.into())]
+            .into_iter()
+            .chain(self.checksum.map(|at| at.saturating_add(2)));
+        let end = ends.max().unwrap_or(0);
+        if end > len {
+            return Err(OptionsError::Outside { index, end, len });
+        }
+        if self.min > self.max {
+            return Err(OptionsError::Range { index, min: self.min, max: self.max });
+        }
+        Ok(())
+    }
+}
+
+impl Varying {
+    /// Queues start at different places, so that they don't make the same frames.
+    pub(super) fn new(field: Field, queue: u32) -> Varying {
+        let seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(queue) + 1);
+        Varying { field, next: field.min, random: seed | 1 }
+    }
+
+    /// Writes the next value into the linear part of a frame.
+    pub(super) fn apply(&mut self, bytes: &mut [u8]) {
+        let Field { offset, width, checksum, .. } = self.field;
+        let value = self.next_value();
+        let width = usize::from(width);
+        let Some(place) = bytes.get_mut(offset..offset + width) else { return };
+        let new = &value.to_be_bytes()[8 - width..];
+        let mut old = [0; 8];
+        old[..width].copy_from_slice(place);
+        place.copy_from_slice(new);
+        if let Some(at) = checksum
+            && let Some(sum) = bytes.get_mut(at..at + 2)
+        {
+            let before = u16::from_be_bytes([sum[0], sum[1]]);
+            let after = update(before, &old[..width], new, offset);
+            sum.copy_from_slice(&after.to_be_bytes());
+        }
+    }
+
+    fn next_value(&mut self) -> u64 {
+        let Field { min, max, change, .. } = self.field;
+        match change {
+            Change::Count => {
+                let value = self.next;
+                self.next = if value >= max { min } else { value + 1 };
+                value
+            }
+            Change::Random => {
+                // xorshift64
+                self.random ^= self.random << 13;
+                self.random ^= self.random >> 7;
+                self.random ^= self.random << 17;
+                match (max - min).checked_add(1) {
+                    Some(count) => min + self.random % count,
+                    None => self.random,
+                }
+            }
+        }
+    }
+}
+
+/// The checksum after bytes at `offset` changed: HC' = ~(~HC + ~m + m') (RFC 1624, equation 3).
+fn update(sum: u16, old: &[u8], new: &[u8], offset: usize) -> u16 {
+    let mut total = u64::from(!sum);
+    for (index, (&old, &new)) in old.iter().zip(new).enumerate() {
+        let shift = if (offset + index).is_multiple_of(2) { 8 } else { 0 };
+        total += u64::from(!(u16::from(old) << shift)) + u64::from(u16::from(new) << shift);
+    }
+    while total >> 16 != 0 {
+        total = (total & 0xffff) + (total >> 16);
+    }
+    !(total as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(bytes: &[u8]) -> u16 {
+        let mut total: u32 =
+            bytes.as_chunks::<2>().0.iter().map(|&b| u32::from(u16::from_be_bytes(b))).sum();
+        while total >> 16 != 0 {
+            total = (total & 0xffff) + (total >> 16);
+        }
+        total as u16
+    }
+
+    #[test]
+    fn a_checksum_stays_right() {
+        let mut header: Vec<u8> = (0..20).map(|i| i * 11).collect();
+        header[10..12].fill(0);
+        let right = !sum(&header);
+        header[10..12].copy_from_slice(&right.to_be_bytes());
+        for (offset, width) in [(12, 4), (13, 2), (15, 1), (4, 4)] {
+            let field = Field {
+                offset,
+                width,
+                min: 3,
+                max: 200,
+                change: Change::Random,
+                checksum: Some(10),
+            };
+            let mut varying = Varying::new(field, 0);
+            for _ in 0..100 {
+                varying.apply(&mut header);
+                assert_eq!(sum(&header), 0xffff);
+            }
+        }
+    }
+
+    #[test]
+    fn counting_starts_again() {
+        let field =
+            Field { offset: 1, width: 1, min: 5, max: 6, change: Change::Count, checksum: None };
+        let mut varying = Varying::new(field, 0);
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            let mut bytes = [0; 2];
+            varying.apply(&mut bytes);
+            seen.push(bytes[1]);
+        }
+        assert_eq!(seen, [5, 6, 5, 6]);
+        assert!(field.check(0, 1).is_err());
+        assert!(Field { width: 3, ..field }.check(0, 9).is_err());
+        assert!(Field { min: 9, ..field }.check(0, 9).is_err());
+    }
+}

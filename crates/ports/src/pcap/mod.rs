@@ -1,0 +1,106 @@
+//! `pcap`: replays a capture, and writes what is sent to it into another.
+
+mod rx;
+mod tx;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use towpath_capture::Reader;
+use towpath_engine::port::{Device, Features, Rx, Tx};
+use towpath_xdp::Arena;
+
+/// Captures as a port.
+#[derive(Debug)]
+pub struct Pcap {
+    options: Options,
+    output: Option<Arc<Mutex<tx::Output>>>,
+}
+
+/// What is replayed and written.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Capture to replay (pcap or pcapng, Ethernet).
+    pub input: Option<PathBuf>,
+    /// Capture to write (pcapng); replaced if it exists.
+    pub output: Option<PathBuf>,
+    /// When frames are replayed.
+    pub timing: Timing,
+    /// Starts again at the end.
+    pub repeat: bool,
+}
+
+/// When frames are replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Timing {
+    /// With the pauses of the capture.
+    #[default]
+    Original,
+    /// So many frames a second.
+    Rate(u64),
+    /// As fast as they are taken.
+    Unlimited,
+}
+
+impl Pcap {
+    /// Opens both captures.
+    pub fn new(options: Options) -> io::Result<Pcap> {
+        if let Some(path) = &options.input {
+            // Says early that it is no capture; each replay opens it again.
+            Reader::open(path).map_err(|error| wrong(path, &error))?;
+        }
+        let output = match &options.output {
+            Some(path) => Some(Arc::new(Mutex::new(tx::Output::create(path)?))),
+            None => None,
+        };
+        Ok(Pcap { options, output })
+    }
+}
+
+impl Device for Pcap {
+    fn kind(&self) -> &'static str {
+        "pcap"
+    }
+
+    fn queues(&self) -> u32 {
+        u32::from(self.options.input.is_some())
+    }
+
+    fn features(&self) -> Features {
+        Features {
+            rx_frags: true,
+            tx_frags: true,
+            tx_checksum: true,
+            tx_tso: true,
+            tx_uso: true,
+            ..Features::default()
+        }
+    }
+
+    /// Anything that a capture may hold.
+    fn mtu(&self) -> u32 {
+        65535
+    }
+
+    fn open_rx(&self, _queue: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
+        let path = self.options.input.clone().ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, "there is no capture to replay")
+        })?;
+        Ok(Box::new(rx::Replay::new(path, self.options.timing, self.options.repeat)?))
+    }
+
+    fn open_tx(&self, _worker: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
+        Ok(Box::new(tx::Writer::new(self.output.clone())))
+    }
+
+    fn details(&self) -> Vec<(&'static str, String)> {
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let input = path(&self.options.input).map(|path| ("in", path));
+        input.into_iter().chain(path(&self.options.output).map(|path| ("out", path))).collect()
+    }
+}
+
+fn wrong(path: &std::path::Path, error: &towpath_capture::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", path.display()))
+}

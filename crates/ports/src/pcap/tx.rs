@@ -1,0 +1,103 @@
+//! Writing what is sent into a capture. The file is on a thread of the worker: a slow disk slows the
+//! worker, a full one is an error of the port.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use towpath_capture::pcapng::{Direction, Section, Writer as Pcapng};
+use towpath_capture::{Interface, Packet, PacketOptions};
+use towpath_engine::port::Tx;
+use towpath_xdp::{Frame, Pool};
+
+/// The capture, shared by all workers.
+pub(super) struct Output {
+    writer: Pcapng<BufWriter<File>>,
+    /// Output interfaces by the ifindex that frames arrived on.
+    interfaces: Vec<(u32, u32)>,
+    buffer: Vec<u8>,
+}
+
+impl std::fmt::Debug for Output {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Output").finish_non_exhaustive()
+    }
+}
+
+impl Output {
+    pub(super) fn create(path: &Path) -> io::Result<Output> {
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let file = File::create(path).map_err(named)?;
+        let section = Section {
+            application: concat!("towpath ", env!("CARGO_PKG_VERSION")).to_owned(),
+            ..Section::default()
+        };
+        let writer = Pcapng::new(BufWriter::with_capacity(1 << 18, file), &section);
+        let writer = writer.map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Output { writer, interfaces: Vec::new(), buffer: Vec::new() })
+    }
+
+    fn write(&mut self, frame: &Frame, timestamp_ns: u64) -> Result<(), towpath_capture::Error> {
+        let ifindex = frame.rx.ifindex;
+        let known = self.interfaces.iter().find(|(known, _)| *known == ifindex);
+        let interface = match known {
+            Some((_, interface)) => *interface,
+            None => {
+                let name = format!("if{ifindex}");
+                let interface = self.writer.add_interface(&Interface::ethernet(&name))?;
+                self.interfaces.push((ifindex, interface));
+                interface
+            }
+        };
+        self.buffer.clear();
+        frame.pieces().for_each(|piece| self.buffer.extend_from_slice(piece));
+        self.writer.write(&Packet {
+            data: &self.buffer,
+            original_len: self.buffer.len() as u32,
+            timestamp_ns,
+            interface,
+            link_type: towpath_capture::LINK_TYPE_ETHERNET,
+            options: PacketOptions {
+                flags: Some(Direction::Outbound as u32),
+                queue: Some(frame.rx.queue_index),
+                ..PacketOptions::default()
+            },
+        })
+    }
+}
+
+pub(super) struct Writer {
+    output: Option<Arc<Mutex<Output>>>,
+}
+
+impl Writer {
+    pub(super) fn new(output: Option<Arc<Mutex<Output>>>) -> Writer {
+        Writer { output }
+    }
+}
+
+impl Tx for Writer {
+    /// Without a capture to write, frames are taken and forgotten.
+    fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
+        if let Some(output) = &self.output {
+            let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let mut written = 0;
+            let result = frames.iter().try_for_each(|frame| {
+                output.write(frame, now.as_nanos() as u64)?;
+                written += 1;
+                Ok(())
+            });
+            if let Err(error) = result {
+                let error: towpath_capture::Error = error;
+                frames.drain(..written).for_each(|frame| pool.give(frame));
+                return Err(io::Error::other(error.to_string()));
+            }
+        }
+        pool.give_all(frames);
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! Programs of a few instructions, for measuring and testing what is around a program.
+
+use std::sync::Arc;
+
+use towpath_bpf::insn::*;
+use towpath_bpf::object::Env;
+use towpath_bpf::program::{AttachType, Linked, MapType};
+use towpath_bpf::proto::id;
+use towpath_bpf::{Insn, MapDef};
+
+/// Returns this number for every frame.
+pub fn returns(verdict: i32) -> Linked {
+    linked("returns", vec![mov(0, verdict), EXIT], Vec::new())
+}
+
+/// Returns the byte at `offset` of the packet, `XDP_ABORTED` where there is none.
+pub fn returns_byte(offset: i32) -> Linked {
+    let mut insns = packet(offset + 1, 2);
+    insns.push(Insn::new(BPF_LDX | BPF_MEM | BPF_B, 0, 2, offset as i16, 0));
+    insns.extend([EXIT, mov(0, 0), EXIT]);
+    linked("returns_byte", insns, Vec::new())
+}
+
+/// Swaps the Ethernet addresses and returns `XDP_TX`.
+pub fn reflect() -> Linked {
+    let load = |dst, size, off| Insn::new(BPF_LDX | BPF_MEM | size, dst, 2, off, 0);
+    let store = |src, size, off| Insn::new(BPF_STX | BPF_MEM | size, 2, src, off, 0);
+    let mut insns = packet(14, 10);
+    insns.extend([load(4, BPF_W, 0), load(5, BPF_H, 4), load(6, BPF_W, 6), load(7, BPF_H, 10)]);
+    insns.extend([store(6, BPF_W, 0), store(7, BPF_H, 4), store(4, BPF_W, 6), store(5, BPF_H, 10)]);
+    insns.extend([mov(0, 3), EXIT, mov(0, 1), EXIT]);
+    linked("reflect", insns, Vec::new())
+}
+
+/// `return bpf_redirect(ifindex, 0);`
+pub fn redirect(ifindex: u32) -> Linked {
+    let insns = vec![mov(1, ifindex as i32), mov(2, 0), call(id::REDIRECT), EXIT];
+    linked("redirect", insns, Vec::new())
+}
+
+/// `return bpf_redirect_map(&targets, key, flags);` with a map `targets` of this kind.
+pub fn redirect_map(kind: MapType, entries: u32, key: u32, flags: i32) -> Linked {
+    let map = MapDef::new("targets", kind, 4, 8, entries);
+    let mut insns = vec![Insn::new(BPF_LD | BPF_IMM | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0)];
+    insns.extend([
+        Insn::default(),
+        mov(2, key as i32),
+        mov(3, flags),
+        call(id::REDIRECT_MAP),
+        EXIT,
+    ]);
+    linked("redirect_map", insns, vec![map])
+}
+
+/// r2 = data; on to what follows when the packet has `bytes`, else `skip` instructions further.
+fn packet(bytes: i32, skip: i16) -> Vec<Insn> {
+    vec![
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, 2, 1, 0, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, 3, 1, 4, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 4, 2, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD, 4, 0, 0, bytes),
+        Insn::new(BPF_JMP | BPF_JGT | BPF_X, 4, 3, skip, 0),
+    ]
+}
+
+fn mov(dst: u8, imm: i32) -> Insn {
+    Insn::new(BPF_ALU64 | BPF_MOV, dst, 0, 0, imm)
+}
+
+fn call(helper: u32) -> Insn {
+    Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, helper as i32)
+}
+
+const EXIT: Insn = Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
+
+fn linked(name: &str, insns: Vec<Insn>, maps: Vec<MapDef>) -> Linked {
+    Linked {
+        name: name.to_owned(),
+        section: "xdp.frags".to_owned(),
+        attach: AttachType::Xdp,
+        has_frags: true,
+        license: "GPL".to_owned(),
+        insns,
+        functions: Vec::new(),
+        lines: Vec::new(),
+        maps: maps.into(),
+        kfuncs: Vec::new(),
+        btf: None,
+        kernel_btf: Arc::clone(&Env::builtin().kernel_btf),
+    }
+}
