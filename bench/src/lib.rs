@@ -37,12 +37,39 @@ pub fn received(engine: &Engine, port: PortId) -> u64 {
     })
 }
 
-/// Nanoseconds a frame takes, over a window.
-pub fn ns_per_frame(engine: &Engine, port: PortId, window: Duration) -> f64 {
+/// Nanoseconds of a worker's processor time that a frame takes, over a window. Time that the
+/// scheduler gives to other processes does not count.
+pub fn ns_per_frame(engine: &Engine, port: PortId, window: Duration) -> anyhow::Result<f64> {
+    let (start, before) = (workers_cpu_ns()?, received(engine, port));
+    std::thread::sleep(window);
+    let (end, after) = (workers_cpu_ns()?, received(engine, port));
+    Ok((end - start) as f64 / (after - before).max(1) as f64)
+}
+
+/// Processor time of all of this process's workers, in nanoseconds.
+fn workers_cpu_ns() -> anyhow::Result<u64> {
+    let mut total = 0;
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let task = task?.path();
+        if std::fs::read_to_string(task.join("comm"))?.starts_with("worker-") {
+            let schedstat = std::fs::read_to_string(task.join("schedstat"))?;
+            total += schedstat.split(' ').next().unwrap_or("0").parse::<u64>()?;
+        }
+    }
+    Ok(total)
+}
+
+/// Frames a second, over a window of real time.
+pub fn rate(engine: &Engine, port: PortId, window: Duration) -> f64 {
     let (start, before) = (Instant::now(), received(engine, port));
     std::thread::sleep(window);
-    let count = received(engine, port) - before;
-    start.elapsed().as_nanos() as f64 / count.max(1) as f64
+    (received(engine, port) - before) as f64 / start.elapsed().as_secs_f64()
+}
+
+/// Processor time of the calling thread, in nanoseconds.
+pub fn thread_cpu_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// The middle of some figures, with the smallest and the largest.

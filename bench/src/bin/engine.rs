@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use towpath_bench::{attach, load, median, ns_per_frame};
+use towpath_bench::{attach, load, median, ns_per_frame, rate, thread_cpu_ns};
 use towpath_bpf::program::{Linked, MapType};
 use towpath_engine::{Engine, Mode, Options, PortId, PortOptions, UpperName, WorkerOptions};
 use towpath_maps::Value;
@@ -33,7 +33,7 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let window = Duration::from_millis(args.window);
     println!(
-        "64-byte frames, generator and sink in memory, ns per frame: median (least .. most)\n"
+        "64-byte frames, generator and sink in memory, ns of processor time\nper frame: median (least .. most)\n"
     );
     let mut cases = cases()?;
     let mut figures = vec![(Vec::new(), Vec::new()); cases.len()];
@@ -83,7 +83,7 @@ impl Case {
         let mut engine = start(1)?;
         let port = self.set_up(&engine, 1)?;
         std::thread::sleep(Duration::from_millis(20));
-        let ns = ns_per_frame(&engine, port, window);
+        let ns = ns_per_frame(&engine, port, window)?;
         engine.stop();
         let conservation = engine.conservation();
         anyhow::ensure!(conservation.missing() == 0, "frames are missing: {conservation:?}");
@@ -117,15 +117,15 @@ fn scaling(args: &Args, window: Duration) -> anyhow::Result<()> {
     for case in cases()?.iter().filter(|case| ["drop", "tx", "redirect"].contains(&case.name)) {
         let mut ratios = Vec::new();
         for _ in 0..args.rounds {
-            let mut ns = [0.0; 2];
-            for (workers, ns) in (1..).zip(&mut ns) {
+            let mut rates = [0.0; 2];
+            for (workers, found) in (1..).zip(&mut rates) {
                 let mut engine = start(workers)?;
                 let port = case.set_up(&engine, workers as u32)?;
                 std::thread::sleep(Duration::from_millis(20));
-                *ns = ns_per_frame(&engine, port, window);
+                *found = rate(&engine, port, window);
                 engine.stop();
             }
-            ratios.push(ns[0] / ns[1]);
+            ratios.push(rates[1] / rates[0]);
         }
         let (ratio, least, most) = median(&ratios);
         println!("  {:24} {ratio:6.2}x ({least:.2} .. {most:.2})", case.name);
@@ -139,7 +139,7 @@ fn bare_loop(programs: &[Program], window: Duration) -> anyhow::Result<f64> {
     let (mut pool, mut frames, mut burst) = (Pool::new(&arena), Vec::new(), Burst::default());
     let mut worker = programs[0].worker(0);
     let packet = packet();
-    let (start, mut count) = (Instant::now(), 0);
+    let (start, cpu, mut count) = (Instant::now(), thread_cpu_ns(), 0);
     while start.elapsed() < window {
         for _ in 0..64 {
             pool.take_many(64, &mut frames);
@@ -151,7 +151,7 @@ fn bare_loop(programs: &[Program], window: Duration) -> anyhow::Result<f64> {
             pool.give_all(&mut frames);
         }
     }
-    Ok(start.elapsed().as_nanos() as f64 / count as f64)
+    Ok((thread_cpu_ns() - cpu) as f64 / count as f64)
 }
 
 fn start(workers: usize) -> anyhow::Result<Engine> {

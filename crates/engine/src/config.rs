@@ -10,7 +10,7 @@ use towpath_xdp::Program;
 use crate::bridge::Bridge;
 use crate::error::Error;
 use crate::hook::{Chain, Link};
-use crate::snapshot::{BridgeView, Opened, PortId, Slot, Snapshot, Upper};
+use crate::snapshot::{BridgeView, Ifindexes, Opened, PortId, Slot, Snapshot, Upper};
 
 /// How a port is set up, whatever its kind.
 #[derive(Debug, Clone)]
@@ -273,11 +273,11 @@ impl Config {
     pub(crate) fn snapshot(&self, before: &Snapshot) -> Snapshot {
         let last = self.ports.keys().next_back().map_or(0, |id| id.0 as usize + 1);
         let mut ports = vec![None; last];
-        let mut by_ifindex = HashMap::new();
+        let mut by_ifindex = Vec::new();
         let mut polls = vec![Vec::new(); self.workers];
         for (&id, port) in &self.ports {
             ports[id.0 as usize] = Some(Arc::new(self.slot(id, port)));
-            by_ifindex.insert(port.ifindex, id);
+            by_ifindex.push((port.ifindex, id));
             if !port.up {
                 continue;
             }
@@ -296,7 +296,7 @@ impl Config {
         Snapshot {
             generation: before.generation + 1,
             ports,
-            by_ifindex,
+            by_ifindex: Ifindexes::new(&by_ifindex),
             polls,
             bridges: bridges.collect(),
             entry_programs: Arc::new(self.entry_programs.clone()),

@@ -23,7 +23,7 @@ pub struct Snapshot {
     /// Ports by number.
     pub ports: Vec<Option<Arc<Slot>>>,
     /// Numbers by ifindex.
-    pub by_ifindex: HashMap<u32, PortId>,
+    pub by_ifindex: Ifindexes,
     /// The queues each worker polls.
     pub polls: Vec<Vec<(PortId, u32)>>,
     /// Bridges and the ports below them.
@@ -41,7 +41,53 @@ impl Snapshot {
 
     /// The port with that ifindex.
     pub fn port_of_ifindex(&self, ifindex: u32) -> Option<&Arc<Slot>> {
-        self.port(*self.by_ifindex.get(&ifindex)?)
+        self.port(self.by_ifindex.get(ifindex)?)
+    }
+}
+
+/// Ports by ifindex: a table that is read for each redirected frame. At most half of it is used.
+#[derive(Debug, Default)]
+pub struct Ifindexes {
+    /// A power of two, or none; 0 is no ifindex.
+    entries: Box<[(u32, PortId)]>,
+}
+
+impl Ifindexes {
+    /// The table of these.
+    pub fn new(ports: &[(u32, PortId)]) -> Ifindexes {
+        let size = (ports.len() * 2).next_power_of_two();
+        let mut entries = vec![(0, PortId(0)); size].into_boxed_slice();
+        for &(ifindex, id) in ports {
+            let mut at = Ifindexes::place(ifindex, size);
+            while entries[at].0 != 0 {
+                at = (at + 1) & (size - 1);
+            }
+            entries[at] = (ifindex, id);
+        }
+        Ifindexes { entries }
+    }
+
+    /// The port with that ifindex.
+    #[inline]
+    pub fn get(&self, ifindex: u32) -> Option<PortId> {
+        let size = self.entries.len();
+        let mut at = Ifindexes::place(ifindex, size);
+        loop {
+            let (known, id) = *self.entries.get(at)?;
+            if known == ifindex && ifindex != 0 {
+                return Some(id);
+            }
+            if known == 0 {
+                return None;
+            }
+            at = (at + 1) & (size - 1);
+        }
+    }
+
+    /// Where to start looking (Fibonacci hashing: neighbours lie apart).
+    #[inline]
+    fn place(ifindex: u32, size: usize) -> usize {
+        ifindex.wrapping_mul(0x9e37_79b9) as usize & size.wrapping_sub(1)
     }
 }
 
@@ -148,5 +194,19 @@ impl<T: ?Sized> Parked<T> {
 impl<T: ?Sized> std::fmt::Debug for Parked<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Parked")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_found_by_ifindex() {
+        assert_eq!(Ifindexes::default().get(1), None);
+        let ports: Vec<_> = (1..100).map(|i| (i * 64, PortId(i))).collect();
+        let table = Ifindexes::new(&ports);
+        assert!(ports.iter().all(|&(ifindex, id)| table.get(ifindex) == Some(id)));
+        assert_eq!((table.get(0), table.get(65), table.get(6400)), (None, None, None));
     }
 }

@@ -38,6 +38,7 @@ impl Burst {
     /// # Panics
     ///
     /// When there is no such frame.
+    #[inline]
     pub fn returned(&self, frame: usize) -> u32 {
         self.descriptors[frame].returned
     }
@@ -47,6 +48,7 @@ impl Burst {
     /// # Panics
     ///
     /// When there is no such frame.
+    #[inline]
     pub fn action(&self, frame: usize) -> Action {
         Action::from_returned(self.returned(frame))
     }
@@ -72,6 +74,7 @@ impl Burst {
 
     /// Redirect calls that succeeded, with their frames' numbers in order. The frame's action may
     /// be another: the program returned something else afterwards.
+    #[inline]
     pub fn redirects(&self) -> impl Iterator<Item = (usize, Destination<'_>)> {
         let maps = self.maps.as_deref();
         self.targets

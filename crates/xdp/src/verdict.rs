@@ -105,6 +105,7 @@ pub(crate) enum Redirect {
 
 impl Redirect {
     /// Where it leads, given the program's maps.
+    #[inline]
     pub(crate) fn destination<'a>(&'a self, maps: Option<&'a MapSet>) -> Option<Destination<'a>> {
         let map = |index: u32| maps?.map(index as usize).map(|map| &**map);
         Some(match self {
@@ -145,6 +146,7 @@ impl Redirect {
 
 impl Action {
     /// From a program's return value; anything unknown counts as [`Action::Aborted`].
+    #[inline]
     pub fn from_returned(returned: u32) -> Action {
         match returned {
             1 => Action::Drop,

@@ -17,6 +17,12 @@ impl Outboxes {
 
     /// All frames of a burst pass.
     pub(super) fn pass_all(&mut self, snapshot: &Snapshot, slot: &Slot, frames: &mut Vec<Frame>) {
+        if let Upper::Port(to) = slot.upper
+            && let Some(to) = snapshot.port(to)
+            && frames.iter().all(|frame| frame.is_plain() && accepts(to, frame).is_ok())
+        {
+            return self.send_all(snapshot, to, frames);
+        }
         for frame in frames.drain(..) {
             self.pass(snapshot, slot, frame);
         }
@@ -158,7 +164,7 @@ impl Outboxes {
 
     /// Queues a frame for a port after doing what is left to do to it.
     #[inline]
-    fn send(&mut self, snapshot: &Snapshot, to: &Slot, mut frame: Frame) {
+    pub(super) fn send(&mut self, snapshot: &Snapshot, to: &Slot, mut frame: Frame) {
         if frame.is_plain() {
             return self.push(snapshot, to.id, frame);
         }

@@ -3,7 +3,7 @@
 use towpath_xdp::{Action, Burst, Destination, Frame, Worker};
 
 use super::outbox::Outboxes;
-use crate::counters::{Drop, PortCounters};
+use crate::counters::{Counter, Drop, PortCounters};
 use crate::hook::{Chain, Link};
 use crate::snapshot::{Slot, Snapshot};
 
@@ -82,18 +82,16 @@ impl Judge {
     ) {
         let links = chain.links();
         for (place, link) in links.iter().enumerate() {
-            self.run(link, frames, &mut bursts[place]);
+            let actions = self.run(link, frames, &mut bursts[place]);
+            let burst = &bursts[place];
             let is_last = place + 1 == links.len();
-            match goes_on(link, &bursts[place]) {
-                GoesOn::None => return out.dispatch(snapshot, slot, frames, &bursts[place]),
-                GoesOn::All if is_last && links.len() == 1 => {
-                    return out.dispatch(snapshot, slot, frames, &bursts[place]);
-                }
-                GoesOn::All if is_last => break,
+            // What comes after the last program is XDP_PASS, which it said itself.
+            if is_last && link.chain_call_actions & !PASS == 0 {
+                return out.dispatch(snapshot, slot, frames, burst, &actions);
+            }
+            match goes_on(link, burst) {
+                GoesOn::None => return out.dispatch(snapshot, slot, frames, burst, &actions),
                 GoesOn::All => {}
-                GoesOn::Some if links.len() == 1 => {
-                    return out.dispatch(snapshot, slot, frames, &bursts[place]);
-                }
                 GoesOn::Some => {
                     return self.mixed(snapshot, slot, chain, place, frames, bursts, out);
                 }
@@ -143,8 +141,9 @@ impl Judge {
         self.mixed = mixed;
     }
 
-    /// Runs one program on frames and counts.
-    fn run(&mut self, link: &Link, frames: &mut [Frame], burst: &mut Burst) {
+    /// Runs one program on frames and counts; gives how many verdicts there are of each kind.
+    #[inline]
+    fn run(&mut self, link: &Link, frames: &mut [Frame], burst: &mut Burst) -> [u64; 5] {
         let counters = &link.counters()[self.number];
         if link.program.run_burst(&mut self.xdp, frames, burst).is_err() {
             counters.faults.add(1);
@@ -157,11 +156,8 @@ impl Judge {
         for index in 0..frames.len() {
             actions[burst.action(index) as usize] += 1;
         }
-        for (counter, count) in counters.actions.iter().zip(actions) {
-            if count > 0 {
-                counter.add(count);
-            }
-        }
+        add_actions(&counters.actions, &actions);
+        actions
     }
 
     /// The program of a devmap or cpumap entry judges frames on their way.
@@ -183,6 +179,18 @@ impl Judge {
         self.bursts.push(burst);
     }
 }
+
+#[inline]
+fn add_actions(counters: &[Counter; 5], actions: &[u64; 5]) {
+    for (counter, &count) in counters.iter().zip(actions) {
+        if count > 0 {
+            counter.add(count);
+        }
+    }
+}
+
+/// `1 << XDP_PASS`
+const PASS: u32 = 1 << 2;
 
 /// How many frames of a burst the next program sees.
 enum GoesOn {
@@ -231,7 +239,7 @@ impl Mixed {
 }
 
 impl Outboxes {
-    /// Delivers a burst by one program's verdicts.
+    /// Delivers a burst by one program's verdicts, of which there are `actions` of each kind.
     #[inline]
     fn dispatch(
         &mut self,
@@ -239,15 +247,24 @@ impl Outboxes {
         slot: &Slot,
         frames: &mut Vec<Frame>,
         burst: &Burst,
+        actions: &[u64; 5],
     ) {
         let counters: &PortCounters = &slot.opened.counters[self.number()];
-        let mut actions = [0u64; 5];
+        add_actions(&counters.actions, actions);
+        let all = frames.len() as u64;
+        if actions[Action::Drop as usize] == all {
+            return self.discard_all(slot, frames);
+        }
+        if actions[Action::Tx as usize] == all {
+            return self.send_all(snapshot, slot, frames);
+        }
+        if actions[Action::Pass as usize] == all {
+            return self.pass_all(snapshot, slot, frames);
+        }
         let mut redirects = burst.redirects().peekable();
         let mut burst_of_frames = std::mem::take(frames);
         for (index, frame) in burst_of_frames.drain(..).enumerate() {
-            let action = burst.action(index);
-            actions[action as usize] += 1;
-            match action {
+            match burst.action(index) {
                 Action::Drop => self.discard(frame),
                 Action::Tx => self.tx(snapshot, slot, frame),
                 Action::Pass => self.pass(snapshot, slot, frame),
@@ -260,11 +277,6 @@ impl Outboxes {
             }
         }
         *frames = burst_of_frames;
-        for (counter, count) in counters.actions.iter().zip(actions) {
-            if count > 0 {
-                counter.add(count);
-            }
-        }
         self.count_discarded(slot);
     }
 

@@ -78,6 +78,30 @@ impl Outboxes {
         self.pool.give(frame);
     }
 
+    /// `XDP_DROP` for a whole burst.
+    #[inline]
+    pub(super) fn discard_all(&mut self, slot: &Slot, frames: &mut Vec<Frame>) {
+        self.discarded += frames.len() as u64;
+        self.pool.give_all(frames);
+        self.count_discarded(slot);
+    }
+
+    /// Queues a whole burst of frames for a port, in one piece if there is nothing to do to any.
+    #[inline]
+    pub(super) fn send_all(&mut self, snapshot: &Snapshot, to: &Slot, frames: &mut Vec<Frame>) {
+        let is_plain = frames.iter().all(|frame| frame.is_plain());
+        match self.outlets.get_mut(to.id.0 as usize) {
+            Some(Some(outlet)) if is_plain && outlet.frames.is_empty() => {
+                if !outlet.is_dirty {
+                    outlet.is_dirty = true;
+                    self.dirty.push(to.id);
+                }
+                outlet.frames.append(frames);
+            }
+            _ => frames.drain(..).for_each(|frame| self.send(snapshot, to, frame)),
+        }
+    }
+
     #[inline]
     pub(super) fn count_discarded(&mut self, slot: &Slot) {
         if self.discarded > 0 {
@@ -214,6 +238,9 @@ impl Outboxes {
                     (Drop::TxError, outlet.frames.len().min(1))
                 }
             };
+            if count == 0 {
+                break;
+            }
             dropped += count;
             scratch.extend(outlet.frames.drain(..count));
             bytes -= scratch.iter().map(|frame| frame.len()).sum::<usize>();

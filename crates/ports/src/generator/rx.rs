@@ -18,8 +18,34 @@ pub(super) struct Queue {
     /// Which template is next.
     next: usize,
     left: Option<u64>,
-    /// All templates fit one buffer.
-    is_linear: bool,
+    /// The templates in whole cache lines, if all fit one buffer.
+    linear: Option<Vec<Linear>>,
+}
+
+/// A template, made longer to whole cache lines: copying those is cheaper.
+struct Linear {
+    lines: Vec<[u8; LINE_BYTES]>,
+    len: usize,
+}
+
+impl Linear {
+    fn new(template: &[u8]) -> Linear {
+        let line = |part: &[u8]| {
+            let mut line = [0; LINE_BYTES];
+            line[..part.len()].copy_from_slice(part);
+            line
+        };
+        Linear { lines: template.chunks(LINE_BYTES).map(line).collect(), len: template.len() }
+    }
+
+    #[inline]
+    fn fill(&self, frame: &mut Frame) {
+        let (room, _) = frame.room_mut().as_chunks_mut::<LINE_BYTES>();
+        for (to, from) in room.iter_mut().zip(&self.lines) {
+            *to = *from;
+        }
+        frame.set_linear(self.len);
+    }
 }
 
 impl Queue {
@@ -30,24 +56,31 @@ impl Queue {
             pace: options.rate.map(|rate| Pace::new(rate, options.burst)),
             next: 0,
             left: options.count,
-            is_linear: options.templates.iter().all(|t| t.len() <= LINEAR_BYTES_MAX),
+            linear: options
+                .templates
+                .iter()
+                .map(|template| (template.len() <= LINEAR_LINES_MAX).then(|| Linear::new(template)))
+                .collect(),
             options: Arc::clone(options),
         }
     }
 
-    /// Puts the next packets into empty frames.
-    fn fill(&mut self, frames: &mut [Frame]) {
-        let templates = &self.options.templates;
-        for frame in frames {
-            frame.fill(&templates[self.next]);
+    /// Takes frames and puts the next packets into them.
+    fn make(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>, count: usize) -> usize {
+        let Some(templates) = &self.linear else { return self.make_long(pool, frames, count) };
+        let start = frames.len();
+        let taken = pool.take_many(count, frames);
+        for frame in &mut frames[start..] {
+            templates[self.next].fill(frame);
             self.next = if self.next + 1 == templates.len() { 0 } else { self.next + 1 };
             for varying in &mut self.varying {
                 varying.apply(frame.linear_mut());
             }
         }
+        taken
     }
 
-    /// As [`Queue::fill`], for packets that take several buffers.
+    /// As [`Queue::make`], for packets that take several buffers.
     fn make_long(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>, count: usize) -> usize {
         for made in 0..count {
             let Some(mut frame) = frame_of(pool, &self.options.templates[self.next]) else {
@@ -77,14 +110,7 @@ impl Rx for Queue {
         if let Some(pace) = &mut self.pace {
             count = pace.due(count);
         }
-        let start = frames.len();
-        let made = if self.is_linear {
-            let taken = pool.take_many(count, frames);
-            self.fill(&mut frames[start..]);
-            taken
-        } else {
-            self.make_long(pool, frames, count)
-        };
+        let made = self.make(pool, frames, count);
         if let Some(left) = &mut self.left {
             *left -= made as u64;
         }
@@ -106,3 +132,7 @@ impl Rx for Queue {
         self.left == Some(0)
     }
 }
+
+const LINE_BYTES: usize = 64;
+/// Whole lines that fit a linear buffer.
+const LINEAR_LINES_MAX: usize = LINEAR_BYTES_MAX / LINE_BYTES * LINE_BYTES;

@@ -210,11 +210,13 @@ impl Body {
 
     /// Bytes of the packet, frags included, metadata not.
     #[expect(clippy::len_without_is_empty, reason = "a frame is never empty")]
+    #[inline]
     pub fn len(&self) -> usize {
         self.linear_len() + self.frags_len()
     }
 
     /// Bytes between `data` and `data_end`.
+    #[inline]
     pub fn linear_len(&self) -> usize {
         (self.data_end - self.data) as usize
     }
@@ -225,11 +227,13 @@ impl Body {
     }
 
     /// The part of the packet between `data` and `data_end`.
+    #[inline]
     pub fn linear(&self) -> &[u8] {
         &self.head.bytes()[self.data as usize..self.data_end as usize]
     }
 
     /// As [`Body::linear`], to change.
+    #[inline]
     pub fn linear_mut(&mut self) -> &mut [u8] {
         &mut self.head.bytes_mut()[self.data as usize..self.data_end as usize]
     }

@@ -49,6 +49,7 @@ impl Block {
     }
 
     /// Address of the first byte.
+    #[inline]
     pub(crate) fn addr(&self) -> u64 {
         self.base.as_ptr() as u64
     }
@@ -74,6 +75,7 @@ impl Block {
     }
 
     /// The contents.
+    #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the memory has `len` initialised bytes (zeroed when made) and lives as long
         // as `self`; no program runs during the borrow, since a run borrows the owner mutably.
@@ -81,6 +83,7 @@ impl Block {
     }
 
     /// The contents, to change.
+    #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len()) }
