@@ -193,6 +193,62 @@ fn a_checksum_of_constant_size_is_a_sum() {
     );
 }
 
+/// `struct { u32 a, b; } s = { queue, 3 }; return add(&s)`: neither call nor stack is left.
+#[test]
+fn a_function_called_once_becomes_part_of_its_caller() {
+    check(
+        "inlined_call",
+        vec![],
+        vec![
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R1, 16, 0),
+            Insn::new(BPF_STX | BPF_MEM | BPF_W, R10, R1, -8, 0),
+            Insn::new(BPF_ST | BPF_MEM | BPF_W, R10, 0, -4, 3),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R1, R10, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R1, 0, 0, -8),
+            Insn::new(BPF_JMP | BPF_CALL, 0, PSEUDO_CALL, 0, 1),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+            // add: one argument lies on its own stack meanwhile
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R2, R1, 0, 0),
+            Insn::new(BPF_STX | BPF_MEM | BPF_DW, R10, R2, -8, 0),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R0, R1, 4, 0),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_DW, R2, R10, -8, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_X, R0, R2, 0, 0),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+        ],
+    );
+}
+
+/// `u64 sum = queue; bpf_loop(ifindex, add, &sum, 0); return sum` with
+/// `long add(u32 i, u64 *sum) { *sum += i; return *sum > 99; }`
+#[test]
+fn bpf_loop_is_a_loop_and_its_state_a_value() {
+    check(
+        "bpf_loop",
+        vec![],
+        vec![
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R2, R1, 16, 0),
+            Insn::new(BPF_STX | BPF_MEM | BPF_DW, R10, R2, -8, 0),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R1, 12, 0),
+            Insn::new(BPF_LD | BPF_IMM | BPF_DW, R2, PSEUDO_FUNC, 0, 7),
+            Insn::new(0, 0, 0, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R3, R10, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R3, 0, 0, -8),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R4, 0, 0, 0),
+            Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, 181),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_DW, R0, R10, -8, 0),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+            // add
+            Insn::new(BPF_LDX | BPF_MEM | BPF_DW, R3, R2, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_X, R3, R1, 0, 0),
+            Insn::new(BPF_STX | BPF_MEM | BPF_DW, R2, R3, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 0),
+            Insn::new(BPF_JMP | BPF_JLE | BPF_K, R3, 0, 1, 99),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 1),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+        ],
+    );
+}
+
 fn map(name: &str, kind: MapType, key_size: u32) -> MapDef {
     MapDef::new(name, kind, key_size, 8, 8)
 }

@@ -3,6 +3,7 @@
 mod ahead;
 mod assemble;
 mod blocks;
+mod callbacks;
 mod dead;
 mod effects;
 mod emit;
@@ -10,6 +11,7 @@ mod fold;
 mod frozen;
 mod guard;
 mod helpers;
+mod inline;
 mod known;
 mod loads;
 mod maps;
@@ -50,7 +52,13 @@ pub struct Pass {
     pub name: &'static str,
     /// One sentence.
     pub summary: &'static str,
-    run: fn(&mut Function, Context<'_>),
+    run: Work,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    Function(fn(&mut Function, Context<'_>)),
+    Module(fn(&mut Module, Context<'_>)),
 }
 
 impl Pass {
@@ -60,7 +68,7 @@ impl Pass {
         summary: &'static str,
         run: fn(&mut Function, Context<'_>),
     ) -> Pass {
-        Pass { name, summary, run }
+        Pass { name, summary, run: Work::Function(run) }
     }
 }
 
@@ -93,92 +101,77 @@ pub const PASSES: &[Pass] = &[
     FOLD,
     BLOCKS,
     DEAD,
+    Pass::new(
+        "bpf-loop",
+        "bpf_loop is a loop around calls of the program's own function",
+        callbacks::call_in_loops,
+    ),
     Pass {
-        name: "stack-args",
-        summary: "calls name the stack bytes they read or write instead of taking a pointer",
-        run: stack::name_argument_bytes,
+        name: "inline",
+        summary: "small functions, and those called once, become part of their callers",
+        run: Work::Module(inline::inline_calls),
     },
+    Pass::new(
+        "stack-args",
+        "calls and accesses name the stack bytes they touch instead of taking a pointer",
+        stack::name_argument_bytes,
+    ),
     DEAD,
-    Pass {
-        name: "maps",
-        summary: "map operations become arithmetic or direct calls with keys in registers",
-        run: maps::lower,
-    },
-    Pass {
-        name: "helpers",
-        summary: "helpers become arithmetic or direct calls",
-        run: helpers::lower,
-    },
-    Pass {
-        name: "constants",
-        summary: "constants of the object file are not loaded",
-        run: frozen::read,
-    },
-    Pass { name: "stack-promote", summary: "stack bytes become SSA values", run: stack::promote },
+    Pass::new(
+        "maps",
+        "map operations become arithmetic or direct calls with keys in registers",
+        maps::lower,
+    ),
+    Pass::new("helpers", "helpers become arithmetic or direct calls", helpers::lower),
+    Pass::new("constants", "constants of the object file are not loaded", frozen::read),
+    Pass::new("stack-promote", "stack bytes become SSA values", stack::promote),
     PARAMS,
     FOLD,
     BLOCKS,
-    Pass {
-        name: "selects",
-        summary: "branches whose ways meet at once become selects",
-        run: selects::form,
-    },
+    Pass::new("selects", "branches whose ways meet at once become selects", selects::form),
     BLOCKS,
     FOLD,
-    Pass {
-        name: "known-branches",
-        summary: "behind a branch, its condition and values selected by it are known",
-        run: known::use_branches,
-    },
-    Pass {
-        name: "forward-loads",
-        summary: "bytes and context fields that were read or written before are not loaded",
-        run: loads::forward,
-    },
-    Pass {
-        name: "merge-loads",
-        summary: "values assembled from bytes are loaded whole",
-        run: merge::merge_loads,
-    },
-    Pass {
-        name: "narrow",
-        summary: "arithmetic of which 32 bits matter is done in 32",
-        run: narrow::narrow,
-    },
+    Pass::new(
+        "known-branches",
+        "behind a branch, its condition and values selected by it are known",
+        known::use_branches,
+    ),
+    Pass::new(
+        "forward-loads",
+        "bytes and context fields that were read or written before are not loaded",
+        loads::forward,
+    ),
+    Pass::new("merge-loads", "values assembled from bytes are loaded whole", merge::merge_loads),
+    Pass::new("narrow", "arithmetic of which 32 bits matter is done in 32", narrow::narrow),
     FOLD,
-    Pass {
-        name: "rotate",
-        summary: "pairs of shifts become rotations",
-        run: narrow::find_rotations,
-    },
+    Pass::new("rotate", "pairs of shifts become rotations", narrow::find_rotations),
     DEAD,
-    Pass {
-        name: "merge-stores",
-        summary: "neighbouring stores become wide ones, overwritten ones go",
-        run: stores::merge_stores,
-    },
+    Pass::new(
+        "merge-stores",
+        "neighbouring stores become wide ones, overwritten ones go",
+        stores::merge_stores,
+    ),
     FOLD,
     BLOCKS,
     DEAD,
 ];
 
-const PARAMS: Pass = Pass {
-    name: "params",
-    summary: "block parameters whose arguments agree disappear",
-    run: params::remove_redundant,
-};
-const FOLD: Pass = Pass {
-    name: "fold",
-    summary: "constants, identities, equal computations, branches known by now",
-    run: fold::run,
-};
-const BLOCKS: Pass = Pass {
-    name: "blocks",
-    summary: "straight lines of blocks become one; blocks no path reaches are emptied",
-    run: blocks::simplify,
-};
-const DEAD: Pass =
-    Pass { name: "dead", summary: "instructions without effect or use go", run: dead::remove };
+const PARAMS: Pass = Pass::new(
+    "params",
+    "block parameters whose arguments agree disappear",
+    params::remove_redundant,
+);
+const FOLD: Pass = Pass::new(
+    "fold",
+    "constants, identities, equal computations, branches known by now",
+    fold::run,
+);
+const BLOCKS: Pass = Pass::new(
+    "blocks",
+    "straight lines of blocks become one; blocks no path reaches are emptied",
+    blocks::simplify,
+);
+const DEAD: Pass = Pass::new("dead", "instructions without effect or use go", dead::remove);
 
 /// What makes the functions that fetch hash buckets for a whole burst. No pass: the program stays
 /// as it is. It can be left out by this name all the same.
@@ -196,8 +189,11 @@ pub fn run(module: &mut Module, context: Context<'_>, choice: &Choice) {
         check_after("build", module);
     }
     for pass in choice.passes() {
-        for function in &mut module.functions {
-            (pass.run)(function, context);
+        match pass.run {
+            Work::Module(run) => run(module, context),
+            Work::Function(run) => {
+                module.functions.iter_mut().for_each(|function| run(function, context));
+            }
         }
         if check {
             check_after(pass.name, module);

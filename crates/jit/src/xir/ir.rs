@@ -655,14 +655,27 @@ pub struct Function {
     pub name: String,
     /// First BPF instruction slot.
     pub start: u32,
-    /// Bytes of BPF stack it uses, callees not counted.
+    /// Bytes of BPF stack it uses, callees not counted, what it took in of them is.
     pub stack_bytes: u32,
+    /// The part of them that its own bytecode uses.
+    pub own_stack_bytes: u32,
+    /// Functions whose code is part of this one.
+    pub inlined: Vec<Inlined>,
     /// Blocks by number; the first is the entry, whose parameters are the function's.
     pub blocks: Vec<BlockData>,
     /// Instructions by number; those in no block are dead.
     pub insts: Vec<InstData>,
     /// Types by value number.
     pub values: Vec<Type>,
+}
+
+/// A function whose code is part of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inlined {
+    /// First BPF instruction slot: facts of the verifier are found by it.
+    pub start: u32,
+    /// Where its frame pointer is, from the frame pointer of the function that it is part of.
+    pub frame: i16,
 }
 
 /// A whole program: the entry function first.
@@ -687,6 +700,8 @@ impl Function {
             name: name.into(),
             start: 0,
             stack_bytes: 0,
+            own_stack_bytes: 0,
+            inlined: Vec::new(),
             blocks: Vec::new(),
             insts: Vec::new(),
             values: Vec::new(),

@@ -8,6 +8,7 @@ use towpath_bpf::proto::id;
 
 use super::Context;
 use super::emit::{Emitter, call, rewrite};
+use crate::trust::Trust;
 use crate::xir::{Arg, BinaryOp, CtxField, Function, Op, RuntimeFunction, Type, UnaryOp};
 
 pub(super) fn lower(function: &mut Function, context: Context<'_>) {
@@ -38,17 +39,22 @@ impl Emitter<'_> {
             (id::GET_PRANDOM_U32, _) => direct(RuntimeFunction::Random, &[]),
             (id::REDIRECT, _) => direct(RuntimeFunction::Redirect, args),
             (id::REDIRECT_MAP, _) => direct(RuntimeFunction::RedirectMap, args),
-            // Only with named stack bytes: the helper checks any other buffer.
-            (id::XDP_LOAD_BYTES, [_, args @ ..]) if is_stack(args.get(1)) => {
+            (id::XDP_LOAD_BYTES, [_, args @ ..]) if self.is_buffer(args.get(1)) => {
                 direct(RuntimeFunction::LoadBytes, args)
             }
-            (id::XDP_STORE_BYTES, [_, args @ ..]) if is_stack(args.get(1)) => {
+            (id::XDP_STORE_BYTES, [_, args @ ..]) if self.is_buffer(args.get(1)) => {
                 direct(RuntimeFunction::StoreBytes, args)
             }
             (id::SPIN_LOCK, _) => direct(RuntimeFunction::SpinLock, args),
             (id::SPIN_UNLOCK, _) => direct(RuntimeFunction::SpinUnlock, args),
             _ => None,
         }
+    }
+
+    /// Whether a buffer needs no check: it is named stack bytes, or the verifier is believed.
+    fn is_buffer(&self, arg: Option<&Arg>) -> bool {
+        let is_stack = matches!(arg, Some(Arg::StackRead(_) | Arg::StackReadWrite(_)));
+        is_stack || (arg.is_some() && self.context.trust == Trust::Verified)
     }
 
     /// `data_end - data`, and what lies in frags.
@@ -60,8 +66,4 @@ impl Emitter<'_> {
         let frags = self.zext(frags);
         Op::Binary(BinaryOp::Add, linear, frags)
     }
-}
-
-fn is_stack(arg: Option<&Arg>) -> bool {
-    matches!(arg, Some(Arg::StackRead(_) | Arg::StackReadWrite(_)))
 }

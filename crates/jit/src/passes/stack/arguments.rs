@@ -1,11 +1,12 @@
-//! Arguments that point to the stack become the range of bytes the callee touches.
+//! Arguments that point to the stack become the range of bytes the callee touches, and accesses
+//! through an address on the stack name theirs.
 
 use towpath_bpf::program::MapDef;
 use towpath_bpf::proto::{self, ArgKind, Flags};
 use towpath_bpf::verifier::MapFact;
 
 use super::super::Context;
-use crate::xir::{Arg, Dominators, Function, Inst, Op, StackRange, Value};
+use crate::xir::{Arg, Dominators, Function, Inst, Op, Place, StackRange, Value};
 
 pub(in super::super) fn name_argument_bytes(function: &mut Function, context: Context<'_>) {
     let dominators = Dominators::new(function);
@@ -48,6 +49,9 @@ impl Namer<'_> {
                 let args = self.helper_args(*id, args)?;
                 Some(Op::CallHelper { id: *id, args })
             }
+            // What a callee did through a pointer, before it became part of its caller.
+            Op::Load { place, probe: false } => Some(Op::StackLoad(self.place(*place)?)),
+            Op::Store { place, value } => Some(Op::StackStore(self.place(*place)?, *value)),
             _ => None,
         }
     }
@@ -103,6 +107,13 @@ impl Namer<'_> {
             }
             _ => None,
         }
+    }
+
+    fn place(&self, place: Place) -> Option<StackRange> {
+        let Op::StackAddr(base) = self.known(place.base)? else { return None };
+        let offset = i16::try_from(i32::from(*base).checked_add(place.offset)?).ok()?;
+        let range = StackRange { offset, len: place.width.bytes() as u16 };
+        range.is_valid().then_some(range)
     }
 
     fn known(&self, value: Value) -> Option<&Op> {

@@ -12,7 +12,7 @@ use towpath_bpf::verifier::{StackArg, SubprogramFacts};
 
 use super::super::Context;
 use super::cells::{arg_range, ranges};
-use crate::xir::{Dominators, Function, Op, StackRange};
+use crate::xir::{Dominators, Function, Inlined, Op, StackRange};
 
 /// For each byte of the stack, lowest first, whether it has to stay memory.
 pub(in super::super) type Reached = [bool; STACK_BYTES];
@@ -27,14 +27,20 @@ pub(in super::super) fn reached(
     if !has_address(function, dominators) {
         return reached;
     }
-    let start = function.start as usize;
-    let subprogram = context.program.subprograms().iter().find(|facts| facts.start == start);
-    let Some(subprogram) = subprogram else { return [true; STACK_BYTES] };
-    for (index, byte) in reached.iter_mut().enumerate() {
-        *byte = subprogram.reached.contains(index as i64 - STACK_BYTES as i64);
-    }
-    for arg in unnamed_args(function, dominators, context, subprogram) {
-        fill(&mut reached, StackRange { offset: arg.offset, len: arg.len });
+    let named = named_ranges(function, dominators);
+    let own = Inlined { start: function.start, frame: 0 };
+    for part in std::iter::once(&own).chain(&function.inlined) {
+        let start = part.start as usize;
+        let subprogram = context.program.subprograms().iter().find(|facts| facts.start == start);
+        let Some(subprogram) = subprogram else { return [true; STACK_BYTES] };
+        let frame = usize::from(part.frame.unsigned_abs());
+        for (index, byte) in reached.iter_mut().enumerate() {
+            let offset = (index + frame) as i64 - STACK_BYTES as i64;
+            *byte |= subprogram.reached.contains(offset);
+        }
+        for range in unnamed_args(&named, context, subprogram, part.frame) {
+            fill(&mut reached, range);
+        }
     }
     keep_whole_accesses(function, dominators, &mut reached);
     reached
@@ -53,13 +59,8 @@ fn has_address(function: &Function, dominators: &Dominators) -> bool {
 /// A range that an instruction names, and the register it stands for if the call is still one.
 type Named = (Option<u8>, StackRange);
 
-/// What calls see of the stack without saying so.
-fn unnamed_args<'a>(
-    function: &Function,
-    dominators: &Dominators,
-    context: Context<'a>,
-    subprogram: &SubprogramFacts,
-) -> impl Iterator<Item = StackArg> + use<'a> {
+/// The stack bytes that instructions name, by the BPF instruction they come from.
+fn named_ranges(function: &Function, dominators: &Dominators) -> HashMap<usize, Vec<Named>> {
     let mut named: HashMap<usize, Vec<Named>> = HashMap::new();
     for &inst in dominators.order().iter().flat_map(|&block| &function.block(block).insts) {
         let data = function.inst(inst);
@@ -75,13 +76,27 @@ fn unnamed_args<'a>(
             named.entry(data.origin as usize).or_default().extend(found);
         }
     }
+    named
+}
+
+/// What calls of one part of the function, with its frame pointer at `frame`, see of the stack
+/// without saying so.
+fn unnamed_args(
+    named: &HashMap<usize, Vec<Named>>,
+    context: Context<'_>,
+    subprogram: &SubprogramFacts,
+    frame: i16,
+) -> Vec<StackRange> {
     let facts = context.program.facts().get(subprogram.start..subprogram.end).unwrap_or_default();
-    facts.iter().zip(subprogram.start..).flat_map(move |(facts, slot)| {
-        let named = named.remove(&slot).unwrap_or_default();
-        let all = &facts.stack_args;
-        let unnamed = move |arg: &StackArg| !is_named(arg, all, &named);
-        all.iter().copied().filter(unnamed)
-    })
+    let mut unnamed = Vec::new();
+    for (facts, slot) in facts.iter().zip(subprogram.start..) {
+        let moved = |arg: &StackArg| StackArg { offset: arg.offset + frame, ..*arg };
+        let all: Vec<StackArg> = facts.stack_args.iter().map(moved).collect();
+        let named = named.get(&slot).map_or(&[][..], Vec::as_slice);
+        let seen = all.iter().filter(|arg| !is_named(arg, &all, named));
+        unnamed.extend(seen.map(|arg| StackRange { offset: arg.offset, len: arg.len }));
+    }
+    unnamed
 }
 
 /// Whether the instructions made of a call name all bytes it sees through an argument.

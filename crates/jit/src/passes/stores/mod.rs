@@ -17,7 +17,7 @@ use crate::xir::{Alias, Block, Dominators, Function, Inst, Op, Place, StackRange
 use bytes::{Chunk, Finder};
 
 /// A group reaches over no more bytes than this.
-const SPAN_MAX: i64 = 256;
+const SPAN_MAX: i64 = 512;
 
 pub(super) fn merge_stores(function: &mut Function, _: Context<'_>) {
     let dominators = Dominators::new(function);
@@ -68,6 +68,14 @@ impl Pending {
 struct Group {
     target: Target,
     stores: Vec<Pending>,
+}
+
+impl Group {
+    /// Bytes from the first to the last that the group and this range reach over.
+    fn span_with(&self, start: i64, end: i64) -> i64 {
+        let low = self.stores.iter().map(|store| store.offset).fold(start, i64::min);
+        self.stores.iter().map(Pending::end).fold(end, i64::max) - low
+    }
 }
 
 /// What is to be changed in a block, by position.
@@ -151,6 +159,10 @@ fn ends(group: &Group, op: &Op) -> bool {
 fn store_ends(group: &Group, place: Place) -> bool {
     let same_base = group.target.base == Some(place.base);
     let (start, end) = span(place);
+    if same_base && group.target.alias == place.alias && group.span_with(start, end) > SPAN_MAX {
+        // The next stores are a group of their own.
+        return true;
+    }
     match (group.target.alias, place.alias) {
         (_, Alias::Other) => true,
         (alias, other) if alias != other => false,

@@ -122,6 +122,7 @@ impl<'a> FunctionBuilder<'a> {
             function: Function {
                 start: subprogram.start as u32,
                 stack_bytes: subprogram.stack_bytes,
+                own_stack_bytes: subprogram.stack_bytes,
                 ..Function::new(name)
             },
             regs: [None; REG_COUNT],
