@@ -133,6 +133,75 @@ impl Generator<'_> {
         self.leaves_number();
     }
 
+    /// `bpf_loop` with a function that reads and writes its caller's stack, and may end the loop.
+    pub(super) fn called_in_a_loop(&mut self) {
+        if !self.may_call() {
+            return self.arithmetic();
+        }
+        let slot = 1 + self.random.below(SLOTS - 1);
+        for at in [slot, slot - 1] {
+            let src = self.scalar();
+            self.asm.store(BPF_DW, REG_FP, src, slot_offset(at));
+            self.state.stack[at] = true;
+        }
+        let src = self.scalar();
+        match self.random.below(4) {
+            0 => self.asm.mov(1, src),
+            1 => {
+                self.asm.mov(1, src);
+                self.asm.alu_imm(BPF_AND, 1, 15);
+            }
+            _ => {
+                let rounds = self.random.below(12) as i32;
+                self.asm.mov_imm(1, rounds);
+            }
+        }
+        self.address(3, slot_offset(slot));
+        let flags = if self.random.one_in(10) { self.immediate() } else { 0 };
+        self.asm.mov_imm(4, flags);
+        let callback = self.callback();
+        self.reference(2, callback);
+        self.asm.call(HELPER_LOOP);
+        if self.random.one_in(2) {
+            self.asm.load(BPF_DW, 1, REG_FP, slot_offset(slot));
+            self.asm.alu(BPF_ADD, 0, 1);
+        }
+        self.leaves_number();
+    }
+
+    /// `f(u32 index, long *at)`: over 16 bytes at `at`; not 0 ends the loop.
+    fn callback(&mut self) -> Function {
+        let mut asm = Asm::default();
+        let (size, bytes) = self.any_width();
+        let off = self.random.below(16 / bytes) as i16 * bytes as i16;
+        match self.random.below(3) {
+            0 => asm.store(size, 2, 1, off),
+            1 => {
+                asm.store(BPF_DW, REG_FP, 1, -8);
+                asm.load(size, 3, 2, off);
+                asm.alu(BPF_ADD, 3, 1);
+                asm.store(BPF_DW, 2, 3, 0);
+                asm.load(BPF_DW, 1, REG_FP, -8);
+            }
+            _ => {
+                asm.load(BPF_DW, 3, 2, 8);
+                asm.alu_imm(BPF_MUL, 3, 31);
+                asm.alu(BPF_XOR, 3, 1);
+                asm.store(BPF_DW, 2, 3, 8);
+            }
+        }
+        asm.load(size, 3, 2, off);
+        asm.mov_imm(0, 0);
+        // Few loops go on for ever: a random count may be large.
+        let on = asm.jump(BPF_JMP | BPF_JSGT, 3, 0, 9);
+        let few = asm.jump(BPF_JMP | BPF_JLT, 1, 0, 20);
+        asm.land(on);
+        asm.mov_imm(0, 1);
+        asm.land(few);
+        asm.exit();
+        Function { insns: asm.insns, calls: Vec::new() }
+    }
+
     /// `f(long *at, long n)`: over 16 bytes at `at`.
     fn small_function(&mut self) -> Function {
         let mut asm = Asm::default();
@@ -270,3 +339,6 @@ impl Generator<'_> {
 
 /// 32 bytes below the slots that numbers are spilled to, for one idiom at a time.
 const PRIVATE: i16 = slot_offset(SLOTS + 3);
+
+/// `bpf_loop`
+const HELPER_LOOP: i32 = 181;

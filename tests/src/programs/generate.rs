@@ -207,6 +207,13 @@ impl<'r> Generator<'r> {
         self.asm.put(BPF_JMP | BPF_CALL, 0, PSEUDO_CALL, 0, 0);
     }
 
+    /// The address of a function written already.
+    pub(super) fn reference(&mut self, dst: u8, callback: Function) {
+        self.calls.push((self.asm.here(), callback));
+        self.asm.put(BPF_LD | BPF_IMM | BPF_DW, dst, PSEUDO_FUNC, 0, 0);
+        self.asm.put(0, 0, 0, 0, 0);
+    }
+
     /// Leaves a trace of the numbers in a map, then returns one of them.
     fn epilogue(&mut self) {
         let kept = self.state.find(|kind| kind == Kind::Scalar);

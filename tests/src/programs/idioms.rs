@@ -14,7 +14,7 @@ impl Generator<'_> {
         if self.state.locked & 0x3f != 0 {
             return self.arithmetic();
         }
-        match self.random.below(16) {
+        match self.random.below(17) {
             0..=1 => self.map_idiom(),
             2..=3 => self.assembled_field(),
             4 => self.word_sum(),
@@ -27,6 +27,7 @@ impl Generator<'_> {
             12 => self.loaded_bytes(),
             13 => self.byte_stores(),
             14 => self.copy(),
+            15 => self.called_in_a_loop(),
             _ => self.same_register_twice(),
         }
         if !self.random.one_in(4) {
