@@ -230,8 +230,10 @@ impl Verifier<'_> {
                 return;
             }
             parent = state.parent;
-            self.maybe_exit_loop(id);
-            self.free_if_unused(id);
+            // The end of a loop frees what waited for its marks, this state perhaps among it.
+            if !self.maybe_exit_loop(id) {
+                self.free_if_unused(id);
+            }
         }
     }
 

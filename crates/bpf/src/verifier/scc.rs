@@ -71,20 +71,23 @@ impl Verifier<'_> {
         visit.entry.get_or_insert(id);
     }
 
-    /// All paths below a kept state have ended; it may have been the first of its loop.
-    pub(crate) fn maybe_exit_loop(&mut self, id: StateId) {
-        let Some(key) = self.loop_key(self.arena.state(id)) else { return };
-        let Some(visit) = self.loops.visits.get_mut(&key) else { return };
+    /// All paths below a kept state have ended; it may have been the first of its loop. True: what
+    /// waited for the loop's marks has been freed.
+    pub(crate) fn maybe_exit_loop(&mut self, id: StateId) -> bool {
+        let Some(key) = self.loop_key(self.arena.state(id)) else { return false };
+        let Some(visit) = self.loops.visits.get_mut(&key) else { return false };
         if visit.entry != Some(id) {
-            return;
+            return false;
         }
         visit.entry = None;
         let backedges = std::mem::take(&mut visit.backedges);
         self.loops.open -= backedges.len();
-        if !backedges.is_empty() {
-            self.propagate_backedges(backedges);
-            self.free_retired();
+        if backedges.is_empty() {
+            return false;
         }
+        self.propagate_backedges(backedges);
+        self.free_retired();
+        true
     }
 
     /// The marks of a state are not final (`incomplete_read_marks`).
