@@ -50,7 +50,11 @@ pub fn random(kernel: Option<&Kernel>, budget: &Budget) -> Report {
     let parts: Vec<Part<'_>> = thread::scope(|scope| {
         let start = |_| scope.spawn(|| part(kernel, budget, &next));
         let threads: Vec<_> = (0..budget.threads.max(1)).map(start).collect();
-        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        // A panic of ours is a failure like any other, and must not look like few programs.
+        let part = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(part).collect()
     });
     let mut total = Court::new(kernel, budget);
     let mut differences = Vec::new();
@@ -84,7 +88,8 @@ fn part<'k>(kernel: Option<&'k Kernel>, budget: &'k Budget, next: &AtomicU64) ->
             return part;
         }
         court.scramble(seed);
-        let insns = programs::program(seed);
+        // Where a program refers to functions, the kernel asks for BTF, which these have not.
+        let insns = programs::program(seed, kernel.is_none());
         let Some(failure) = court.judge(&insns, true) else { continue };
         if differences.len() >= budget.failures_max {
             *more += 1;

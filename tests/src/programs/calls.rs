@@ -135,7 +135,7 @@ impl Generator<'_> {
 
     /// `bpf_loop` with a function that reads and writes its caller's stack, and may end the loop.
     pub(super) fn called_in_a_loop(&mut self) {
-        if !self.may_call() {
+        if !self.callbacks || !self.may_call() {
             return self.arithmetic();
         }
         let slot = 1 + self.random.below(SLOTS - 1);

@@ -9,9 +9,10 @@ use super::{ARRAY_MAP, ARRAY_VALUE};
 use crate::random::Random;
 
 /// A whole program. `wild` ones contain steps that verifiers refuse, now and then.
-pub(super) fn program(random: &mut Random, wild: bool) -> Vec<Insn> {
+pub(super) fn program(random: &mut Random, wild: bool, callbacks: bool) -> Vec<Insn> {
     let budget = 8 + random.below(60);
     let mut main = Generator::new(random, State::entry(), wild, budget);
+    main.callbacks = callbacks;
     main.keep_context();
     main.block(0);
     main.epilogue();
@@ -44,6 +45,8 @@ pub(super) struct Generator<'r> {
     pub(super) state: State,
     /// Steps that refuse to be proved may be written.
     pub(super) wild: bool,
+    /// Functions may be handed to helpers.
+    pub(super) callbacks: bool,
     /// Steps left to write.
     budget: usize,
     /// Jumps to the early exit.
@@ -62,6 +65,7 @@ impl<'r> Generator<'r> {
             asm: Asm::default(),
             state,
             wild,
+            callbacks: false,
             budget,
             exits: Vec::new(),
             calls: Vec::new(),
@@ -182,6 +186,7 @@ impl<'r> Generator<'r> {
         let budget = 1 + self.random.below(12);
         let state = self.state.callee();
         let mut callee = Generator::new(self.random, state, self.wild, budget);
+        callee.callbacks = self.callbacks;
         callee.depth = self.depth + 1;
         callee.keep_context();
         callee.block(0);

@@ -27,11 +27,12 @@ use towpath_workload::plain_map;
 use crate::random::Random;
 use crate::tables::functions;
 
-/// The program of a seed: every third one is damaged.
-pub fn program(seed: u64) -> Vec<Insn> {
+/// The program of a seed: every third one is damaged. With `callbacks`, some hand functions to
+/// helpers.
+pub fn program(seed: u64, callbacks: bool) -> Vec<Insn> {
     let mut random = Random::new(seed);
     let damaged = random.one_in(3);
-    let mut insns = generate::program(&mut random, damaged);
+    let mut insns = generate::program(&mut random, damaged, callbacks);
     if damaged {
         mutate::damage(&mut insns, &mut random);
     }
