@@ -17,7 +17,7 @@ pub fn settle(
     pool: &mut Pool,
     out: &mut Vec<Frame>,
 ) -> Result<bool, (Frame, Drop)> {
-    let Some(&offload) = frame.offload() else {
+    let Some(offload) = frame.offload() else {
         out.push(frame);
         return Ok(false);
     };

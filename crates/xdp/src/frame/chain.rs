@@ -1,6 +1,6 @@
 //! A frame's further buffers, the frags, and the rest that few frames have.
 
-use super::offload::Offload;
+use super::offload::{Checksum, Offload};
 use super::{Body, FRAGS_MAX, Frame};
 
 /// What most frames do without.
@@ -11,6 +11,9 @@ pub(super) struct Rare {
     pub(super) spare: Vec<Frame>,
     /// Work left to whoever sends the frame.
     pub(super) offload: Option<Offload>,
+    /// Where `data` was when that was stated. A checksum belongs to bytes in the buffer, as in the
+    /// kernel (`skb->csum_start`), wherever a program moves the head.
+    pub(super) offload_base: u32,
 }
 
 /// A further buffer of a frame (`skb_frag_t`): a part of another frame's linear buffer.
@@ -86,6 +89,22 @@ impl Body {
         Ok(())
     }
 
+    /// Makes the first `len` bytes of the whole buffer of `piece` ([`Body::buffer_mut`]) this
+    /// frame's last frag: a frag needs neither headroom nor tailroom. Gives the piece back when
+    /// there are [`FRAGS_MAX`] already.
+    ///
+    /// # Panics
+    ///
+    /// When the buffer is shorter.
+    pub fn append_buffer(&mut self, piece: Frame, len: usize) -> Result<(), Frame> {
+        assert!(len <= piece.head.len(), "{len} bytes in a buffer of {}", piece.head.len());
+        if self.frag_count() >= FRAGS_MAX {
+            return Err(piece);
+        }
+        self.push_frag(piece, 0, len);
+        Ok(())
+    }
+
     pub(crate) fn frags(&self) -> &[Frag] {
         self.rare.as_ref().map_or(&[], |rare| &rare.frags)
     }
@@ -135,15 +154,25 @@ impl Body {
     }
 
     /// Work that the sender of this frame was spared, and that whoever transmits it must do or
-    /// hand on.
-    pub fn offload(&self) -> Option<&Offload> {
-        self.rare.as_ref()?.offload.as_ref()
+    /// hand on. Offsets are from where the packet starts now; a checksum whose bytes were cut off
+    /// the head is no work any more.
+    pub fn offload(&self) -> Option<Offload> {
+        let rare = self.rare.as_ref()?;
+        let offload = rare.offload?;
+        let checksum = offload.checksum.and_then(|checksum| {
+            let start = (u32::from(checksum.start) + rare.offload_base).checked_sub(self.data)?;
+            Some(Checksum { start: start.try_into().ok()?, ..checksum })
+        });
+        (checksum.is_some() || offload.gso.is_some()).then_some(Offload { checksum, ..offload })
     }
 
     /// States what is left to do on the way out.
     pub fn set_offload(&mut self, offload: Option<Offload>) {
         if offload.is_some() || self.rare.is_some() {
-            self.rare_mut().offload = offload;
+            let base = self.data;
+            let rare = self.rare_mut();
+            rare.offload = offload;
+            rare.offload_base = base;
         }
     }
 }

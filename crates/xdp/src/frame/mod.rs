@@ -176,6 +176,12 @@ impl Body {
         &mut self.head.bytes_mut()[HEADROOM_BYTES..BUFFER_BYTES - TAILROOM_BYTES]
     }
 
+    /// The whole buffer, for a port to receive a frag into ([`Body::append_buffer`]).
+    #[inline]
+    pub fn buffer_mut(&mut self) -> &mut [u8] {
+        self.head.bytes_mut()
+    }
+
     /// The packet is the first `len` bytes of [`Body::room_mut`]; metadata and frags are gone.
     ///
     /// # Panics

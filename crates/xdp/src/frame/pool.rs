@@ -119,7 +119,7 @@ impl Pool {
             part[..bytes.len()].copy_from_slice(bytes);
             copy.push_frag(piece, 0, bytes.len());
         }
-        copy.set_offload(frame.offload().copied());
+        copy.set_offload(frame.offload());
         Some(copy)
     }
 
@@ -129,7 +129,7 @@ impl Pool {
         let len = frame.len();
         if frame.has_frags() && frame.pull_data(len).is_err() {
             let mut linear = Frame::linear_copy(frame);
-            linear.set_offload(frame.offload().copied());
+            linear.set_offload(frame.offload());
             self.give(std::mem::replace(frame, linear));
         }
     }

@@ -27,6 +27,9 @@ impl Body {
             self.data_meta -= shift;
             self.data -= shift;
             self.data_end -= shift;
+            if let Some(rare) = &mut self.rare {
+                rare.offload_base -= shift.min(rare.offload_base);
+            }
         }
         self.take_from_frags(pull);
         Ok(())

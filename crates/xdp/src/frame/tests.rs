@@ -1,3 +1,4 @@
+use super::offload::{Checksum, Offload};
 use super::*;
 use towpath_bpf::Errno;
 
@@ -80,4 +81,33 @@ fn a_frame_is_refilled_in_place() {
     assert_eq!((frame.data_addr(), frame.to_vec()), (head, vec![1; 60]));
     assert!(frame.refill(&[1; 2], 0).is_err());
     assert_eq!(frame.len(), 60);
+}
+
+/// `skb->csum_start` belongs to bytes, not to a distance from wherever the head is.
+#[test]
+fn a_checksum_left_to_do_stays_with_its_bytes() {
+    let checksum = |start| Some(Checksum { start, offset: 16 });
+    let mut frame = Frame::new(&pattern(9000)).unwrap();
+    frame.set_offload(Some(Offload { checksum: checksum(34), gso: None }));
+    frame.adjust_head(-4).unwrap();
+    assert_eq!(frame.offload().unwrap().checksum, checksum(38));
+    frame.pull_data(3700).unwrap();
+    assert_eq!(frame.offload().unwrap().checksum, checksum(38), "the bytes moved with the head");
+    frame.adjust_head(38).unwrap();
+    assert_eq!(frame.offload().unwrap().checksum, checksum(0));
+    frame.adjust_head(1).unwrap();
+    assert_eq!(frame.offload(), None, "what it was for is cut off");
+}
+
+#[test]
+fn frags_use_their_whole_buffers() {
+    let mut frame = Frame::new(&pattern(100)).unwrap();
+    for count in 0..FRAGS_MAX {
+        let mut piece = Frame::default();
+        piece.buffer_mut().fill(count as u8);
+        frame.append_buffer(piece, BUFFER_BYTES).unwrap();
+    }
+    assert_eq!(frame.len(), 100 + FRAGS_MAX * BUFFER_BYTES);
+    assert!(frame.append_buffer(Frame::default(), 1).is_err());
+    assert_eq!(frame.to_vec()[100 + BUFFER_BYTES..][..2], [1, 1]);
 }
