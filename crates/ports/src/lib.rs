@@ -5,8 +5,14 @@
 
 #![deny(unsafe_code)]
 
+mod error;
 pub mod generator;
+mod host;
 pub mod pace;
 pub mod pair;
 pub mod pcap;
 pub mod sink;
+pub mod tap;
+pub mod vnet;
+
+pub use error::Error;

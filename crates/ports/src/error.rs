@@ -1,0 +1,66 @@
+//! Why a port that uses the host's interfaces cannot be made.
+
+use std::io;
+
+/// What went wrong, with which interface, and what may help.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A name that Linux refuses.
+    #[error("{0:?} is no name of an interface: 1 to 15 bytes, no '/', ':' or blanks, not . or ..")]
+    Name(String),
+    /// A number outside of what the kind takes.
+    #[error("interface {interface}: {what} is {value}, but must be from {min} to {max}")]
+    Range {
+        /// The interface.
+        interface: String,
+        /// The option.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// The smallest that is taken.
+        min: u64,
+        /// The largest.
+        max: u64,
+    },
+    /// A network namespace that cannot be entered.
+    #[error("network namespace {name}: {source}{}", namespace_hint(.source))]
+    Namespace {
+        /// As configured.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A step that the system refused.
+    #[error("interface {interface}: {step}: {source}{}", hint(.source))]
+    System {
+        /// The interface.
+        interface: String,
+        /// What was tried.
+        step: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A function that puts the interface's name and the step before what the system said.
+pub(crate) fn failed(interface: &str, step: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::System { interface: interface.to_owned(), step, source }
+}
+
+fn namespace_hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound => " (`ip netns list` shows those there are)",
+        io::ErrorKind::PermissionDenied => " (needs CAP_SYS_ADMIN)",
+        _ => "",
+    }
+}
+
+fn hint(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => " (needs CAP_NET_ADMIN and CAP_NET_RAW)",
+        Some(libc::EBUSY) => " (somebody else uses it)",
+        Some(libc::ENODEV) => " (`ip link` shows those there are)",
+        _ => "",
+    }
+}

@@ -1,0 +1,105 @@
+//! One interface of the host: asked and changed with `ioctl(2)` (netdevice(7)).
+//!
+//! A socket remembers the namespace it was made in, so an [`Interface`] can be used from any
+//! thread. Every request here reads and writes one `struct ifreq`.
+
+#![expect(unsafe_code, reason = "ioctl takes untyped addresses")]
+
+use std::ffi::c_ulong;
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+/// An interface, by name.
+#[derive(Debug)]
+pub(crate) struct Interface {
+    control: OwnedFd,
+    name: String,
+}
+
+impl Interface {
+    /// The interface of that name in the calling thread's namespace; it need not be there yet.
+    pub(crate) fn new(name: &str) -> io::Result<Interface> {
+        let control =
+            socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        Ok(Interface { control, name: name.to_owned() })
+    }
+
+    /// Its number.
+    pub(crate) fn index(&self) -> io::Result<u32> {
+        let request = self.request(libc::SIOCGIFINDEX, self.empty())?;
+        // SAFETY: the kernel stored the index there.
+        Ok(unsafe { request.ifr_ifru.ifru_ifindex }.cast_unsigned())
+    }
+
+    pub(crate) fn mtu(&self) -> io::Result<u32> {
+        let request = self.request(libc::SIOCGIFMTU, self.empty())?;
+        // SAFETY: the kernel stored the MTU there.
+        Ok(unsafe { request.ifr_ifru.ifru_mtu }.cast_unsigned())
+    }
+
+    pub(crate) fn set_mtu(&self, mtu: u32) -> io::Result<()> {
+        let mut request = self.empty();
+        request.ifr_ifru.ifru_mtu = mtu.cast_signed();
+        self.request(libc::SIOCSIFMTU, request).map(drop)
+    }
+
+    pub(crate) fn mac(&self) -> io::Result<[u8; 6]> {
+        let request = self.request(libc::SIOCGIFHWADDR, self.empty())?;
+        // SAFETY: the kernel stored the address there.
+        let address = unsafe { request.ifr_ifru.ifru_hwaddr };
+        Ok(std::array::from_fn(|at| address.sa_data[at].cast_unsigned()))
+    }
+
+    pub(crate) fn set_mac(&self, mac: [u8; 6]) -> io::Result<()> {
+        let mut request = self.empty();
+        // SAFETY: all zeros is a `sockaddr`.
+        let mut address: libc::sockaddr = unsafe { zeroed() };
+        address.sa_family = libc::ARPHRD_ETHER;
+        for (to, byte) in address.sa_data.iter_mut().zip(mac) {
+            *to = byte.cast_signed();
+        }
+        request.ifr_ifru.ifru_hwaddr = address;
+        self.request(libc::SIOCSIFHWADDR, request).map(drop)
+    }
+
+    /// `IFF_*`
+    pub(crate) fn flags(&self) -> io::Result<i32> {
+        let request = self.request(libc::SIOCGIFFLAGS, self.empty())?;
+        // SAFETY: the kernel stored the flags there.
+        Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }))
+    }
+
+    /// `ip link set up`
+    pub(crate) fn set_up(&self) -> io::Result<()> {
+        let mut request = self.empty();
+        request.ifr_ifru.ifru_flags = (self.flags()? | libc::IFF_UP) as i16;
+        self.request(libc::SIOCSIFFLAGS, request).map(drop)
+    }
+
+    /// Whether frames can leave and arrive now.
+    pub(crate) fn has_link(&self) -> bool {
+        let needed = libc::IFF_UP | libc::IFF_RUNNING;
+        self.flags().is_ok_and(|flags| flags & needed == needed)
+    }
+
+    fn empty(&self) -> libc::ifreq {
+        // SAFETY: all zeros is an `ifreq`.
+        let mut request: libc::ifreq = unsafe { zeroed() };
+        // The name was checked to be shorter; the last byte stays zero.
+        for (to, byte) in
+            request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(self.name.bytes())
+        {
+            *to = byte.cast_signed();
+        }
+        request
+    }
+
+    fn request(&self, number: c_ulong, mut request: libc::ifreq) -> io::Result<libc::ifreq> {
+        // SAFETY: all requests of this module take an `ifreq`.
+        let result = unsafe { libc::ioctl(self.control.as_raw_fd(), number as _, &mut request) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(request) }
+    }
+}

@@ -1,0 +1,183 @@
+//! `tap`: an interface of the host whose other end is here. What the host's stack sends through it
+//! arrives, and what leaves by the port is received by the host's stack.
+//!
+//! Each frame crosses with a virtio-net header (`IFF_VNET_HDR`), so that checksums and large
+//! packets (GSO) are left to do in both directions: between two taps nothing is cut and nothing is
+//! summed.
+
+mod device_unsafe;
+mod rx;
+mod tx;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use towpath_engine::port::{Device, Features, Rx, Tx};
+use towpath_xdp::Arena;
+
+use crate::error::failed;
+use crate::host::{self, Interface};
+use crate::{Error, vnet};
+use device_unsafe::Offloads;
+
+/// How a tap is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Name of the interface, 1 to 15 bytes. One that is there already is used if it is a tap.
+    pub name: String,
+    /// Largest payload, 68 to 65521 bytes.
+    pub mtu: u32,
+    /// Address of the interface; by default the kernel makes one up.
+    pub mac: Option<[u8; 6]>,
+    /// Queues, 1 to 256: the host's stack spreads flows over them.
+    pub queues: u32,
+    /// The network namespace it is in: a name that `ip netns` knows, or a path.
+    pub netns: Option<String>,
+    /// Keeps the interface when the port goes.
+    pub persist: bool,
+    /// Lets the host's stack leave checksums and segmentation to whoever sends the frames on.
+    pub offloads: bool,
+}
+
+impl Options {
+    /// The usual options: one queue, 1500 bytes, offloads, gone with the port.
+    pub fn new(name: &str) -> Options {
+        Options {
+            name: name.to_owned(),
+            mtu: 1500,
+            mac: None,
+            queues: 1,
+            netns: None,
+            persist: false,
+            offloads: true,
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        host::check_name(&self.name)?;
+        let range = |what, value: u32, min, max| {
+            let (value, interface) = (u64::from(value), self.name.clone());
+            match (min..=max).contains(&value) {
+                true => Ok(()),
+                false => Err(Error::Range { interface, what, value, min, max }),
+            }
+        };
+        range("mtu", self.mtu, 68, MTU_MAX)?;
+        range("queues", self.queues, 1, QUEUES_MAX)
+    }
+}
+
+/// A tap. The interface goes when this and all its queues are dropped, also when the process is
+/// killed.
+#[derive(Debug)]
+pub struct Tap {
+    queues: Vec<Arc<OwnedFd>>,
+    interface: Interface,
+    mac: [u8; 6],
+    mtu: u32,
+    ifindex: Option<u32>,
+    offloads: Offloads,
+}
+
+impl Tap {
+    /// Makes the interface and sets it up.
+    pub fn new(options: &Options) -> Result<Tap, Error> {
+        options.check()?;
+        let is_foreign = host::is_foreign(options.netns.as_deref());
+        host::within(options.netns.as_deref(), || Tap::new_here(options, is_foreign))
+    }
+
+    fn new_here(options: &Options, is_foreign: bool) -> Result<Tap, Error> {
+        let name = &options.name;
+        let failed = |step| failed(name, step);
+        let mut queues = Vec::new();
+        let mut offloads = Offloads::NONE;
+        for _ in 0..options.queues {
+            let queue = device_unsafe::open(name).map_err(failed("opening a tap"))?;
+            device_unsafe::set_header(&queue, vnet::BYTES_WITH_BUFFERS)
+                .map_err(failed("setting the size of headers"))?;
+            offloads = match options.offloads {
+                true => device_unsafe::set_offloads(&queue).map_err(failed("offloads"))?,
+                false => Offloads::NONE,
+            };
+            queues.push(Arc::new(queue));
+        }
+        if let Some(queue) = queues.first() {
+            device_unsafe::set_persist(queue, options.persist).map_err(failed("persist"))?;
+        }
+        let interface = Interface::new(name).map_err(failed("opening a socket"))?;
+        interface.set_mtu(options.mtu).map_err(failed("setting its MTU"))?;
+        if let Some(mac) = options.mac {
+            interface.set_mac(mac).map_err(failed("setting its address"))?;
+        }
+        interface.set_up().map_err(failed("setting it up"))?;
+        let index = interface.index().map_err(failed("asking for its index"))?;
+        let mac = interface.mac().map_err(failed("asking for its address"))?;
+        let ifindex = (!is_foreign).then_some(index);
+        Ok(Tap { queues, interface, mac, mtu: options.mtu, ifindex, offloads })
+    }
+}
+
+impl Device for Tap {
+    fn kind(&self) -> &'static str {
+        "tap"
+    }
+
+    fn queues(&self) -> u32 {
+        self.queues.len() as u32
+    }
+
+    /// The kernel takes everything, whatever it may leave to us.
+    fn features(&self) -> Features {
+        Features {
+            rx_frags: true,
+            tx_frags: true,
+            tx_checksum: true,
+            tx_tso: true,
+            tx_uso: self.offloads.uso,
+            ..Features::default()
+        }
+    }
+
+    fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// Numbers of another namespace mean nothing here.
+    fn ifindex(&self) -> Option<u32> {
+        self.ifindex
+    }
+
+    fn mtu(&self) -> u32 {
+        self.interface.mtu().unwrap_or(self.mtu)
+    }
+
+    fn link(&self) -> bool {
+        self.interface.has_link()
+    }
+
+    fn open_rx(&self, queue: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
+        let queue = &self.queues[queue as usize];
+        Ok(Box::new(rx::Queue::new(queue)))
+    }
+
+    /// Workers that have no queue of their own share one: the kernel takes a frame at a time.
+    fn open_tx(&self, worker: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
+        let queue = &self.queues[worker as usize % self.queues.len()];
+        Ok(Box::new(tx::Transmitter::new(queue)))
+    }
+
+    fn details(&self) -> Vec<(&'static str, String)> {
+        let Offloads { checksum, tso, uso } = self.offloads;
+        let offloads = [(checksum, "checksum"), (tso, "tso"), (uso, "uso")];
+        let offloads: Vec<&str> =
+            offloads.iter().filter(|(is_on, _)| *is_on).map(|(_, name)| *name).collect();
+        vec![("offloads", offloads.join(" "))]
+    }
+}
+
+/// `65535 - ETH_HLEN`
+const MTU_MAX: u64 = 65521;
+/// `MAX_TAP_QUEUES`
+const QUEUES_MAX: u64 = 256;

@@ -1,0 +1,130 @@
+//! Receiving what the host's stack sends: one `readv` a frame, into the frame's own buffers.
+
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::{Errno, readv};
+use towpath_engine::port::{Rx, Wake};
+use towpath_xdp::frame::{BUFFER_BYTES, ETH_HLEN, FRAGS_MAX, LINEAR_BYTES_MAX};
+use towpath_xdp::{Frame, Pool};
+
+use crate::vnet;
+
+pub(super) struct Queue {
+    fd: Arc<OwnedFd>,
+    /// Buffers for the next frame: one for its linear part, the rest for frags, as it may be long.
+    buffers: Vec<Frame>,
+    /// Frames whose header contradicted itself.
+    malformed: u64,
+}
+
+impl Queue {
+    pub(super) fn new(fd: &Arc<OwnedFd>) -> Queue {
+        Queue { fd: Arc::clone(fd), buffers: Vec::with_capacity(1 + FRAGS_MAX), malformed: 0 }
+    }
+
+    /// Reads the next frame into the buffers; gives its length and its header.
+    fn read(&mut self) -> Result<(usize, [u8; vnet::BYTES_WITH_BUFFERS]), Errno> {
+        let mut header = [0; vnet::BYTES_WITH_BUFFERS];
+        let mut slices: [IoSliceMut<'_>; 2 + FRAGS_MAX] =
+            std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        slices[0] = IoSliceMut::new(&mut header);
+        if let Some((linear, frags)) = self.buffers.split_first_mut() {
+            slices[1] = IoSliceMut::new(linear.room_mut());
+            for (slice, frag) in slices[2..].iter_mut().zip(frags) {
+                *slice = IoSliceMut::new(frag.buffer_mut());
+            }
+        }
+        let bytes = readv(&*self.fd, &mut slices)?;
+        Ok((bytes.saturating_sub(header.len()), header))
+    }
+
+    /// The frame of `len` bytes that is in the buffers; those it does not need stay.
+    fn take(&mut self, len: usize) -> Option<Frame> {
+        let linear = len.min(LINEAR_BYTES_MAX);
+        let frags = (len - linear).div_ceil(BUFFER_BYTES);
+        let mut left = len - linear;
+        let mut used = self.buffers.drain(..1 + frags);
+        let mut frame = used.next()?;
+        frame.set_linear(linear);
+        for frag in used {
+            let part = left.min(BUFFER_BYTES);
+            left -= part;
+            frame.append_buffer(frag, part).ok()?;
+        }
+        Some(frame)
+    }
+
+    /// Reads one frame; `None` when there is none.
+    fn next(&mut self) -> io::Result<Option<Frame>> {
+        loop {
+            let (len, header) = match self.read() {
+                Ok(read) => read,
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(gone(errno)),
+            };
+            let (known, _buffers) = header.split_first_chunk().unwrap_or((&[0; vnet::BYTES], &[]));
+            if len < ETH_HLEN {
+                self.malformed += 1;
+                continue;
+            }
+            match vnet::parse(known, len) {
+                Ok(offload) => {
+                    let frame = self.take(len);
+                    return Ok(frame.map(|mut frame| {
+                        if offload.is_some() {
+                            frame.set_offload(offload);
+                        }
+                        frame
+                    }));
+                }
+                Err(_malformed) => self.malformed += 1,
+            }
+        }
+    }
+}
+
+impl Rx for Queue {
+    fn receive(
+        &mut self,
+        pool: &mut Pool,
+        frames: &mut Vec<Frame>,
+        limit: usize,
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        while count < limit {
+            let missing = 1 + FRAGS_MAX - self.buffers.len();
+            if missing > 0 && pool.take_many(missing, &mut self.buffers) < missing {
+                // It stays in the tap until there is memory again.
+                break;
+            }
+            match self.next() {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break,
+                // What was received comes first; the error will be there again.
+                Err(_later) if count > 0 => break,
+                Err(error) => return Err(error),
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn arm(&mut self) -> Wake<'_> {
+        Wake::Readable(self.fd.as_fd())
+    }
+
+    fn take_missed(&mut self) -> u64 {
+        std::mem::take(&mut self.malformed)
+    }
+}
+
+/// Says what an error of a tap's queue means.
+fn gone(errno: Errno) -> io::Error {
+    match errno {
+        Errno::BADFD => io::Error::new(io::ErrorKind::NotConnected, "the interface was deleted"),
+        errno => errno.into(),
+    }
+}
