@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs what the chosen chores need and the machine lacks, with apt; says so when it cannot.
 #
-# usage: install-deps.sh [demo|test|parity]
+# usage: install-deps.sh [demo|test|net|parity]
 #
 #   demo    a C compiler for BPF (clang 14 or later), libbpf's and the kernel's headers, python3
 #   test    the same, clang 14 and 19 side by side, and LLVM 19's library
-#   parity  the same, and what it takes to ask the running kernel: bpftool, xdp-tools, its source
+#   net     what the tests in network namespaces run beside `test`'s: ping, iperf3, ip, nsenter
+#   parity  `test`'s, and what it takes to ask the running kernel: bpftool, xdp-tools, its source
 #
 # Quiet when nothing is missing. Rust is not installed, only asked for: rustup is its own installer.
 set -euo pipefail
@@ -26,6 +27,13 @@ need_command python3 python3
 need_command cc gcc
 case $what in
 demo) ;;
+net)
+    need_command ping iputils-ping
+    need_command iperf3 iperf3
+    need_command ip iproute2
+    need_command nsenter util-linux
+    need_command ethtool ethtool
+    ;;
 test | parity)
     need_command clang-14 clang-14
     need_command clang-19 clang-19
@@ -39,7 +47,7 @@ parity)
     need_file /usr/src/linux-source-6.1.tar.xz linux-source-6.1
     ;;
 test) ;;
-*) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
+*) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 if ! command -v cargo >/dev/null; then

@@ -1,0 +1,14 @@
+//! Ports between real network stacks: network namespaces joined through an engine.
+//!
+//! Needs root, `ip`, `ping`, `iperf3`, `nsenter` and clang (`scripts/install-deps.sh net`); without
+//! them each test says "skipped: why". Namespaces have no names and live as long as this process,
+//! so that nothing stays behind, whatever happens to it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod kinds;
+mod lab;
+mod namespace;
+mod programs;
+mod stacks;
+mod traffic;

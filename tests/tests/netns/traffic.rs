@@ -1,0 +1,76 @@
+//! Traffic between hosts: ping and iperf3.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::namespace::{Background, Namespace};
+
+/// Pings `count` times with so many bytes of payload; gives the number of answers.
+pub(crate) fn ping(from: &Namespace, to: &str, count: u32, bytes: u32) -> u32 {
+    let line = format!("ping -n -q -M do -i 0.01 -W 2 -c {count} -s {bytes} {to}");
+    let output = from.output(&line);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    // "5 packets transmitted, 5 received, 0% packet loss"
+    let received = text.split(", ").find_map(|part| part.strip_suffix(" received"));
+    received.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// Pings, and all must be answered.
+#[track_caller]
+pub(crate) fn must_ping(from: &Namespace, to: &str, bytes: u32) {
+    // The first one may wait for a neighbour.
+    let answers = ping(from, to, 1, bytes) + ping(from, to, 10, bytes);
+    assert_eq!(answers, 11, "answers to pings of {bytes} bytes to {to}");
+}
+
+/// An iperf3 server.
+pub(crate) fn serve(on: &Namespace) -> Background {
+    let server = on.start("iperf3 -s");
+    let end = Instant::now() + Duration::from_secs(5);
+    while !on.run("ss -Hltn sport = :5201").contains("5201") {
+        assert!(Instant::now() < end, "iperf3 does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server
+}
+
+/// Runs iperf3 over TCP; gives bits per second that arrived.
+#[track_caller]
+pub(crate) fn tcp(from: &Namespace, to: &str, options: &str) -> f64 {
+    let report = iperf3(from, &format!("iperf3 -J -c {to} {options}"));
+    report["end"]["sum_received"]["bits_per_second"].as_f64().unwrap()
+}
+
+/// Sends `count` datagrams of `bytes` bytes, slowly; gives how many were lost.
+#[track_caller]
+pub(crate) fn udp(from: &Namespace, to: &str, count: u32, bytes: u32) -> u64 {
+    let size = count * bytes;
+    let line = format!("iperf3 -J -u -b 50M -l {bytes} -n {size} -c {to}");
+    let report = iperf3(from, &line);
+    report["end"]["sum"]["lost_packets"].as_u64().unwrap()
+}
+
+#[track_caller]
+fn iperf3(from: &Namespace, line: &str) -> Value {
+    let output = from.output(line);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert!(report.get("error").is_none(), "{line}: {}", report["error"]);
+    report
+}
+
+/// What the stack counted, e.g. `TcpExt`'s or `Tcp`'s `InCsumErrors`.
+pub(crate) fn stack_counter(host: &Namespace, name: &str) -> u64 {
+    let text = host.run("cat /proc/net/snmp");
+    let mut lines = text.lines();
+    while let (Some(names), Some(values)) = (lines.next(), lines.next()) {
+        let (protocol, names) = names.split_once(": ").unwrap();
+        let mut pairs = names.split(' ').zip(values.split(' ').skip(1));
+        let wanted = |(field, _): &(&str, &str)| format!("{protocol}.{field}") == name;
+        if let Some((_, value)) = pairs.find(wanted) {
+            return value.parse().unwrap();
+        }
+    }
+    panic!("no counter {name}");
+}
