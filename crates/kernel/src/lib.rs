@@ -6,18 +6,22 @@
 //! test.
 
 mod area_unsafe;
+mod attach;
 mod image;
 mod map;
 mod program;
 mod run;
+mod steer;
 mod sys_unsafe;
 mod types;
 mod uapi;
 
 pub use area_unsafe::{Area, Reply};
+pub use attach::{AttachMode, XdpLink};
 pub use map::{Entry, KernelMap, MapError, MapSet};
 pub use program::{KernelProgram, LoadError, LoadOptions, ProgramInfo, ProgramKind};
 pub use run::{RunError, TestRun, TestRunResult, XdpMd};
+pub use steer::Steering;
 
 use std::sync::Arc;
 

@@ -265,9 +265,9 @@ fn attach_number(attach: AttachType) -> u32 {
 }
 
 /// `BPF_PROG_TYPE_XDP`.
-const PROG_TYPE_XDP: u32 = 6;
+pub(crate) const PROG_TYPE_XDP: u32 = 6;
 /// `BPF_F_XDP_HAS_FRAGS`.
-const F_XDP_HAS_FRAGS: u32 = 1 << 5;
+pub(crate) const F_XDP_HAS_FRAGS: u32 = 1 << 5;
 /// `CAP_PERFMON` and `CAP_SYS_ADMIN`, which includes it.
 const PERFMON_CAPABILITIES: u64 = 1 << 38 | 1 << 21;
 /// First size of a log buffer.

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use towpath_bpf::Errno;
 
 use crate::uapi::{
-    BtfLoad, Command, MapCreate, MapElement, ObjInfo, ProgInfo, ProgLoad, ProgTestRun,
+    BtfLoad, Command, LinkCreate, MapCreate, MapElement, ObjInfo, ProgInfo, ProgLoad, ProgTestRun,
 };
 
 /// A map and the sizes the kernel copies for it, fixed when it was created.
@@ -215,6 +215,15 @@ pub(crate) fn prog_info(prog: BorrowedFd<'_>) -> Result<ProgInfo, Errno> {
     // SAFETY: `info` lives and has the length given; all its pointers are zero.
     unsafe { call(Command::ObjGetInfoByFd, &mut attr) }?;
     Ok(info)
+}
+
+/// `BPF_LINK_CREATE`.
+pub(crate) fn link_create(numbers: &LinkCreate) -> Result<OwnedFd, Errno> {
+    let mut attr = *numbers;
+    // SAFETY: the attribute holds no pointer.
+    let fd = unsafe { call(Command::LinkCreate, &mut attr) }?;
+    // SAFETY: on success the kernel returns a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Moves the calling thread into a new, empty network namespace.

@@ -17,6 +17,7 @@ pub(crate) enum Command {
     ObjGetInfoByFd = 15,
     BtfLoad = 18,
     MapFreeze = 22,
+    LinkCreate = 28,
 }
 
 /// Bytes of an object name with its terminating zero (`BPF_OBJ_NAME_LEN`).
@@ -114,6 +115,16 @@ pub(crate) struct BtfLoad {
     pub(crate) btf_log_size: u32,
     pub(crate) btf_log_level: u32,
     pub(crate) reserved: u32,
+}
+
+/// The link of a program with an interface (`BPF_XDP`).
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct LinkCreate {
+    pub(crate) prog_fd: u32,
+    pub(crate) target_ifindex: u32,
+    pub(crate) attach_type: u32,
+    pub(crate) flags: u32,
 }
 
 /// `struct bpf_prog_info`; pointers left at 0 ask the kernel for sizes only.

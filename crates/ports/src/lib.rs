@@ -5,9 +5,11 @@
 
 #![deny(unsafe_code)]
 
+pub mod afxdp;
 mod error;
 pub mod generator;
 mod host;
+pub mod interface;
 pub mod pace;
 pub mod pair;
 pub mod pcap;

@@ -1,0 +1,71 @@
+//! Steering an interface's frames to AF_XDP sockets: an XSKMAP with one socket a queue, and the
+//! five instructions that redirect into it.
+
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use towpath_bpf::{Errno, Insn};
+
+use crate::attach::{AttachMode, XdpLink};
+use crate::map::object_name;
+use crate::program::{F_XDP_HAS_FRAGS, PROG_TYPE_XDP};
+use crate::sys_unsafe::{MapFd, ProgramImage, number, prog_load};
+use crate::uapi::{MapCreate, ProgLoad};
+
+/// A program that gives each frame to the socket of its queue. Frames of queues without a socket
+/// pass to the host's stack.
+#[derive(Debug)]
+pub struct Steering {
+    sockets: MapFd,
+    program: OwnedFd,
+}
+
+impl Steering {
+    /// Loads the program for up to `queues` queues. It takes frames of several buffers.
+    pub fn new(queues: u32) -> Result<Steering, Errno> {
+        let numbers = MapCreate {
+            map_type: MAP_TYPE_XSKMAP,
+            key_size: 4,
+            value_size: 4,
+            max_entries: queues.max(1),
+            map_name: object_name("towpath_xsks"),
+            ..MapCreate::default()
+        };
+        let sockets = MapFd::create(&numbers, 4)?;
+        let insns = instructions(sockets.as_fd().as_raw_fd());
+        let insns: Vec<u8> = insns.iter().flat_map(|insn| insn.to_le_bytes()).collect();
+        let image = ProgramImage { insns: &insns, license: b"GPL\0", ..ProgramImage::default() };
+        let numbers = ProgLoad {
+            prog_type: PROG_TYPE_XDP,
+            expected_attach_type: 37,
+            prog_flags: F_XDP_HAS_FRAGS,
+            prog_name: object_name("towpath_steer"),
+            ..ProgLoad::default()
+        };
+        let program = prog_load(&image, &numbers, &mut [])?;
+        Ok(Steering { sockets, program })
+    }
+
+    /// From now on frames of that queue go to this AF_XDP socket. Closing it ends that.
+    pub fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.sockets.update(&queue.to_le_bytes(), &number(socket).to_le_bytes(), 0)
+    }
+
+    /// Attaches the program to an interface.
+    pub fn attach(&self, ifindex: u32, mode: AttachMode) -> Result<XdpLink, Errno> {
+        XdpLink::new(self.program.as_fd(), ifindex, mode)
+    }
+}
+
+/// `return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS)`
+fn instructions(map: i32) -> [Insn; 6] {
+    let rx_queue_index = Insn::new(0x61, 2, 1, 16, 0);
+    let [map_low, map_high] = [Insn::new(0x18, 1, PSEUDO_MAP_FD, 0, map), Insn::new(0, 0, 0, 0, 0)];
+    let miss = Insn::new(0xb7, 3, 0, 0, XDP_PASS);
+    let call = Insn::new(0x85, 0, 0, 0, FUNC_REDIRECT_MAP);
+    [rx_queue_index, map_low, map_high, miss, call, Insn::new(0x95, 0, 0, 0, 0)]
+}
+
+const MAP_TYPE_XSKMAP: u32 = 17;
+const PSEUDO_MAP_FD: u8 = 1;
+const XDP_PASS: i32 = 2;
+const FUNC_REDIRECT_MAP: i32 = 51;

@@ -1,0 +1,268 @@
+//! `afxdp`: an interface of the host, through AF_XDP sockets, one for each of its queues.
+//!
+//! Frames are received into and sent from the engine's own memory, which the kernel has as its
+//! UMEM. A small program of ours gives each frame to the socket of its queue; it hangs on a
+//! bpf_link, so the kernel takes it away when this process ends, however it ends.
+//!
+//! A frame whose buffer the kernel has stays in a table of the socket until the kernel gives the
+//! buffer back, or the socket is closed.
+
+mod busy_poll_unsafe;
+mod options;
+mod ring_unsafe;
+mod rx;
+mod socket;
+mod tx;
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use towpath_engine::port::{Device, Features, Rx, Tx};
+use towpath_kernel::{AttachMode, Steering, XdpLink};
+use towpath_xdp::Arena;
+
+pub use self::options::{Attach, BusyPoll, Mode, Options};
+use self::ring_unsafe::Desc;
+use self::socket::Socket;
+use crate::interface::{Interface, XdpAttached, rx_queues};
+
+/// An interface of the host.
+pub struct Afxdp {
+    interface: Interface,
+    options: Options,
+    queues: u32,
+    attached: Attached,
+    /// Goes before the sockets: then frames take the host's way again.
+    _link: XdpLink,
+    steering: Steering,
+    /// By queue.
+    sockets: Mutex<Vec<Option<Arc<Socket>>>>,
+    counters: Arc<Counters>,
+}
+
+/// How our program is attached.
+struct Attached {
+    mode: AttachMode,
+    /// Why not natively, if that was wanted.
+    notice: Option<String>,
+}
+
+/// What our side counts.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Descriptors from the kernel that make no sense, and packets lost by them.
+    pub(crate) invalid: Count,
+}
+
+/// A number that several threads count up.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Afxdp {
+    /// Takes over an interface of this network namespace: from now on its frames come to us. Needs
+    /// `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_BPF`.
+    pub fn open(name: &str, options: Options) -> io::Result<Afxdp> {
+        let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
+        options.check().map_err(|what| invalid(format!("interface {name}: {what}")))?;
+        let interface = Interface::find(name)?;
+        if let Some(XdpAttached { mode, id }) = interface.xdp {
+            let what = format!(
+                "interface {name} has an XDP program already ({mode} mode, id {id}): detach it \
+                 first, e.g. with `ip link set {name} xdp off`, or by ending who attached it"
+            );
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+        }
+        let there = rx_queues(name);
+        let queues = options.queues.unwrap_or(there);
+        if queues > there {
+            return Err(invalid(format!("interface {name} has {there} queues, not {queues}")));
+        }
+        let failed = |what: &str, errno: towpath_bpf::Errno| {
+            let error = io::Error::from_raw_os_error(errno.0);
+            io::Error::new(error.kind(), format!("interface {name}: {what}: {error}"))
+        };
+        let steering = Steering::new(queues)
+            .map_err(|errno| failed("the program that steers frames to us", errno))?;
+        let (link, attached) = attach(&steering, interface.index, options.attach)
+            .map_err(|(what, errno)| failed(what, errno))?;
+        Ok(Afxdp {
+            interface,
+            options,
+            queues,
+            attached,
+            _link: link,
+            steering,
+            sockets: Mutex::new((0..queues).map(|_| None).collect()),
+            counters: Arc::default(),
+        })
+    }
+
+    /// The socket of a queue, opened when it is first asked for.
+    fn socket(&self, queue: u32, arena: &Arc<Arena>) -> io::Result<Arc<Socket>> {
+        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = sockets.get(queue as usize).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("there is no queue {queue}"))
+        })?;
+        if let Some(socket) = known {
+            return Ok(Arc::clone(socket));
+        }
+        let first = sockets.iter().flatten().next();
+        let first = first.map(|socket| &**socket);
+        let index = self.interface.index;
+        let socket = Arc::new(Socket::open(index, queue, &self.options, arena, first)?);
+        sockets[queue as usize] = Some(Arc::clone(&socket));
+        Ok(socket)
+    }
+
+    fn now(&self) -> Option<Interface> {
+        let now = Interface::find(&self.interface.name).ok()?;
+        (now.index == self.interface.index).then_some(now)
+    }
+
+    fn statistics(&self) -> String {
+        let mut sums = [0; 6];
+        let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        for statistics in sockets.iter().flatten().filter_map(|socket| socket.statistics().ok()) {
+            let numbers = [
+                statistics.rx_dropped,
+                statistics.rx_ring_full.unwrap_or(0),
+                statistics.rx_fill_ring_empty_descs.unwrap_or(0),
+                statistics.rx_invalid_descs,
+                statistics.tx_invalid_descs,
+                statistics.tx_ring_empty_descs.unwrap_or(0),
+            ];
+            sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
+        }
+        let names = [
+            "rx_dropped",
+            "rx_ring_full",
+            "rx_fill_ring_empty_descs",
+            "rx_invalid_descs",
+            "tx_invalid_descs",
+            "tx_ring_empty_descs",
+        ];
+        let pairs = names.iter().zip(sums).map(|(name, sum)| format!("{name} {sum}"));
+        pairs.collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Device for Afxdp {
+    fn kind(&self) -> &'static str {
+        "afxdp"
+    }
+
+    fn queues(&self) -> u32 {
+        self.queues
+    }
+
+    fn features(&self) -> Features {
+        let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        Features {
+            rx_frags: self.options.multi_buffer,
+            tx_frags: self.options.multi_buffer,
+            zero_copy: sockets.iter().flatten().any(|socket| socket.is_zero_copy),
+            ..Features::default()
+        }
+    }
+
+    fn mac(&self) -> [u8; 6] {
+        self.interface.mac
+    }
+
+    fn ifindex(&self) -> Option<u32> {
+        Some(self.interface.index)
+    }
+
+    fn mtu(&self) -> u32 {
+        self.now().map_or(self.interface.mtu, |now| now.mtu)
+    }
+
+    fn link(&self) -> bool {
+        self.now().is_some_and(|now| now.is_up && now.has_link)
+    }
+
+    fn open_rx(&self, queue: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
+        let socket = self.socket(queue, arena)?;
+        let rx = rx::Queue::new(&socket, &self.counters, &self.options)?;
+        let set = self.steering.set(queue, socket.fd());
+        set.map_err(|errno| io::Error::from_raw_os_error(errno.0))?;
+        Ok(Box::new(rx))
+    }
+
+    fn open_tx(&self, worker: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
+        let socket = self.socket(worker % self.queues, arena)?;
+        let is_first = worker < self.queues;
+        Ok(Box::new(tx::Transmitter::new(&socket, &self.counters, &self.options, is_first)))
+    }
+
+    fn details(&self) -> Vec<(&'static str, String)> {
+        let attach = match self.attached.mode {
+            AttachMode::Native => "native",
+            AttachMode::Generic => "generic",
+        };
+        let attach = match &self.attached.notice {
+            Some(notice) => format!("{attach} ({notice})"),
+            None => attach.to_owned(),
+        };
+        let mut details = vec![("interface", self.interface.name.clone()), ("attach", attach)];
+        let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let modes = sockets.iter().flatten().map(|socket| {
+            let mode = if socket.is_zero_copy { "zerocopy" } else { "copy" };
+            format!("queue {} {mode}", socket.queue)
+        });
+        details.push(("mode", modes.collect::<Vec<_>>().join(", ")));
+        drop(sockets);
+        details.push(("statistics", self.statistics()));
+        details.push(("invalid_descriptors", self.counters.invalid.value().to_string()));
+        details
+    }
+}
+
+impl fmt::Debug for Afxdp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Afxdp")
+            .field("interface", &self.interface)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+type Refusal = (&'static str, towpath_bpf::Errno);
+
+fn attach(
+    steering: &Steering,
+    ifindex: u32,
+    wanted: Attach,
+) -> Result<(XdpLink, Attached), Refusal> {
+    let native = match wanted {
+        Attach::Generic => None,
+        _ => Some(steering.attach(ifindex, AttachMode::Native)),
+    };
+    let notice = match (native, wanted) {
+        (Some(Ok(link)), _) => {
+            return Ok((link, Attached { mode: AttachMode::Native, notice: None }));
+        }
+        (Some(Err(errno)), Attach::Native) => return Err(("native XDP", errno)),
+        (Some(Err(errno)), _) => Some(format!("the driver refuses native XDP: {errno}")),
+        (None, _) => None,
+    };
+    match steering.attach(ifindex, AttachMode::Generic) {
+        Ok(link) => Ok((link, Attached { mode: AttachMode::Generic, notice })),
+        Err(errno) => Err(("generic XDP", errno)),
+    }
+}
+
+/// More buffers of the same packet follow (`XDP_PKT_CONTD`).
+const CONTINUES: u32 = 1;

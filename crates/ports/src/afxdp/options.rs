@@ -1,0 +1,104 @@
+//! How a port over an interface is set up.
+
+/// What can be chosen. [`Options::default`] fits most interfaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Queues to receive from, the first ones; by default all that the interface uses.
+    pub queues: Option<u32>,
+    /// Copies or not.
+    pub mode: Mode,
+    /// Where the program that steers frames to us runs.
+    pub attach: Attach,
+    /// Descriptors in the rx ring, a power of two.
+    pub rx_ring: u32,
+    /// Descriptors in the tx ring and in the completion ring, a power of two.
+    pub tx_ring: u32,
+    /// Descriptors in the fill ring, a power of two: the buffers that the kernel has to receive
+    /// into.
+    pub fill_ring: u32,
+    /// Frames of several buffers, both ways (`XDP_USE_SG`). Without, longer ones are lost.
+    pub multi_buffer: bool,
+    /// The driver says when it needs a system call (`XDP_USE_NEED_WAKEUP`).
+    pub need_wakeup: bool,
+    /// Our system calls drive the interface's NAPI, on the worker's core.
+    pub busy_poll: Option<BusyPoll>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            queues: None,
+            mode: Mode::Auto,
+            attach: Attach::Auto,
+            rx_ring: 2048,
+            tx_ring: 2048,
+            fill_ring: 2048,
+            multi_buffer: true,
+            need_wakeup: true,
+            busy_poll: None,
+        }
+    }
+}
+
+/// Whether the kernel copies frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Without copies where the driver can.
+    #[default]
+    Auto,
+    /// With copies: any interface.
+    Copy,
+    /// Without copies, or not at all.
+    ZeroCopy,
+}
+
+/// Where the kernel's program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Attach {
+    /// In the driver, or behind it where the driver refuses.
+    #[default]
+    Auto,
+    /// In the driver.
+    Native,
+    /// Behind the driver.
+    Generic,
+}
+
+/// Busy polling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BusyPoll {
+    /// How long a system call that finds nothing looks for frames.
+    pub microseconds: u32,
+    /// Frames a system call takes from the driver at most.
+    pub budget: u32,
+}
+
+/// As DPDK's and the kernel's examples have it.
+impl Default for BusyPoll {
+    fn default() -> BusyPoll {
+        BusyPoll { microseconds: 20, budget: 64 }
+    }
+}
+
+impl Options {
+    /// What is wrong with them.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let rings =
+            [("rx_ring", self.rx_ring), ("tx_ring", self.tx_ring), ("fill_ring", self.fill_ring)];
+        for (name, size) in rings {
+            if !size.is_power_of_two() || !(64..=RING_MAX).contains(&size) {
+                return Err(format!("{name} is a power of two from 64 to {RING_MAX}, not {size}"));
+            }
+        }
+        if self.queues == Some(0) {
+            return Err("queues is at least 1".to_owned());
+        }
+        if self.mode == Mode::ZeroCopy && self.attach == Attach::Generic {
+            return Err("zero copy needs the native mode, not generic".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// More would only be a queue that nobody empties in time.
+const RING_MAX: u32 = 1 << 16;

@@ -1,0 +1,267 @@
+//! Receiving: buffers into the fill ring, frames out of the rx ring.
+
+use std::io;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use towpath_engine::port::{Rx, Wake};
+use towpath_xdp::frame::{HEADROOM_BYTES, LINEAR_BYTES_MAX};
+use towpath_xdp::{Arena, Frame, Pool};
+
+use super::options::Options;
+use super::ring_unsafe::{Consumer, Desc, Producer};
+use super::socket::{Socket, place};
+use super::{CONTINUES, Counters};
+
+/// The receiving side of a socket.
+pub(super) struct Receiving {
+    arena: Arc<Arena>,
+    rx: Consumer<Desc>,
+    fill: Producer<u64>,
+    /// Frames whose buffers the kernel has, by buffer number.
+    held: Box<[Option<Frame>]>,
+    held_count: u32,
+    /// As many are to be there.
+    held_goal: u32,
+    /// The first buffers of a packet whose last has not come.
+    partial: Option<Frame>,
+    /// The packet that is coming cannot be had.
+    is_partial_bad: bool,
+    scratch: Vec<Frame>,
+}
+
+impl Receiving {
+    pub(super) fn new(
+        arena: &Arc<Arena>,
+        rx: Consumer<Desc>,
+        fill: Producer<u64>,
+        options: &Options,
+    ) -> Receiving {
+        Receiving {
+            arena: Arc::clone(arena),
+            rx,
+            fill,
+            held: (0..arena.total()).map(|_| None).collect(),
+            held_count: 0,
+            held_goal: options.fill_ring,
+            partial: None,
+            is_partial_bad: false,
+            scratch: Vec::with_capacity(REFILL_BATCH as usize),
+        }
+    }
+
+    /// Gives the kernel buffers in place of those that came back.
+    #[inline]
+    fn refill(&mut self, pool: &mut Pool) {
+        let missing = self.held_goal - self.held_count;
+        if missing < REFILL_BATCH {
+            return;
+        }
+        self.refill_by(missing, pool);
+    }
+
+    fn refill_by(&mut self, missing: u32, pool: &mut Pool) {
+        let count = missing.min(self.fill.free(missing));
+        let mut scratch = std::mem::take(&mut self.scratch);
+        pool.take_many(count as usize, &mut scratch);
+        for frame in scratch.drain(..) {
+            // A frame with memory of its own is of no use to the kernel.
+            let Some(index) = self.arena.index_of(&frame) else { continue };
+            self.fill.write(u64::from(index) * BUFFER_STEP);
+            debug_assert!(self.held[index as usize].is_none(), "one owner for each buffer");
+            self.held[index as usize] = Some(frame);
+            self.held_count += 1;
+        }
+        self.fill.submit();
+        self.scratch = scratch;
+    }
+
+    /// Appends up to `limit` frames.
+    #[inline]
+    fn receive(
+        &mut self,
+        pool: &mut Pool,
+        frames: &mut Vec<Frame>,
+        limit: usize,
+        counters: &Counters,
+    ) -> usize {
+        let mut count = 0;
+        let mut left = self.rx.available(limit as u32);
+        if left == 0 {
+            return 0;
+        }
+        while left > 0 && count < limit {
+            left -= 1;
+            let desc = self.rx.read();
+            let frame = self.take(&desc);
+            if desc.options & CONTINUES == 0
+                && self.partial.is_none()
+                && !self.is_partial_bad
+                && let Some(frame) = frame
+            {
+                frames.push(frame);
+                count += 1;
+            } else if let Some(frame) = self.join(frame, &desc, pool, counters) {
+                frames.push(frame);
+                count += 1;
+            }
+        }
+        self.rx.release();
+        count
+    }
+
+    /// The frame that a descriptor is about, if it is one of ours and the packet inside it.
+    #[inline]
+    fn take(&mut self, desc: &Desc) -> Option<Frame> {
+        let (index, offset) = place(desc.addr);
+        let mut frame = self.held.get_mut(index)?.take()?;
+        self.held_count -= 1;
+        let len = desc.len as usize;
+        if offset != HEADROOM_BYTES || len > LINEAR_BYTES_MAX {
+            return None;
+        }
+        frame.set_linear(len);
+        Some(frame)
+    }
+
+    /// Puts packets of several buffers together, and sorts out what is none.
+    #[cold]
+    fn join(
+        &mut self,
+        piece: Option<Frame>,
+        desc: &Desc,
+        pool: &mut Pool,
+        counters: &Counters,
+    ) -> Option<Frame> {
+        match (piece, &mut self.partial) {
+            (None, _) => self.is_partial_bad = true,
+            (Some(piece), _) if self.is_partial_bad => pool.give(piece),
+            (Some(piece), None) => self.partial = Some(piece),
+            (Some(piece), Some(frame)) => {
+                if let Err(piece) = frame.append(piece) {
+                    pool.give(piece);
+                    self.is_partial_bad = true;
+                }
+            }
+        }
+        if desc.options & CONTINUES != 0 {
+            return None;
+        }
+        let frame = self.partial.take();
+        if std::mem::take(&mut self.is_partial_bad) {
+            counters.invalid.add(1);
+            frame.into_iter().for_each(|frame| pool.give(frame));
+            return None;
+        }
+        frame
+    }
+}
+
+/// A receive queue.
+pub(super) struct Queue {
+    socket: Arc<Socket>,
+    /// The socket's, until this is dropped.
+    receiving: Option<Box<Receiving>>,
+    counters: Arc<Counters>,
+    is_busy_polled: bool,
+    needs_no_wakeup: bool,
+    /// Calls in a row that found nothing.
+    idle: u32,
+    /// Statistics as last read.
+    missed: u64,
+}
+
+impl Queue {
+    pub(super) fn new(
+        socket: &Arc<Socket>,
+        counters: &Arc<Counters>,
+        options: &Options,
+    ) -> io::Result<Queue> {
+        let receiving = socket.take_receiving();
+        let receiving = receiving.ok_or_else(|| io::Error::other("the queue is open already"))?;
+        Ok(Queue {
+            socket: Arc::clone(socket),
+            receiving: Some(receiving),
+            counters: Arc::clone(counters),
+            is_busy_polled: options.busy_poll.is_some(),
+            needs_no_wakeup: !options.need_wakeup,
+            idle: 0,
+            missed: 0,
+        })
+    }
+
+    /// Asks the kernel whether the interface is still there; with busy polling, to receive.
+    #[cold]
+    fn call(&self) -> io::Result<()> {
+        match recv(self.socket.fd(), &mut [0; 0][..], RecvFlags::DONTWAIT) {
+            Err(Errno::NXIO | Errno::NODEV) => {
+                Err(io::Error::new(io::ErrorKind::NotConnected, "its interface is gone"))
+            }
+            // Nothing there, or set down: it may come up again.
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Rx for Queue {
+    #[inline]
+    fn receive(
+        &mut self,
+        pool: &mut Pool,
+        frames: &mut Vec<Frame>,
+        limit: usize,
+    ) -> io::Result<usize> {
+        let Some(receiving) = &mut self.receiving else { return Ok(0) };
+        let count = receiving.receive(pool, frames, limit, &self.counters);
+        receiving.refill(pool);
+        if count > 0 {
+            self.idle = 0;
+            if !self.needs_no_wakeup && self.socket.is_zero_copy && receiving.fill.needs_wakeup() {
+                self.call()?;
+            }
+            return Ok(count);
+        }
+        self.idle += 1;
+        let wants_call = self.is_busy_polled
+            || self.idle.is_multiple_of(CHECK_ROUNDS)
+            || (self.socket.is_zero_copy && receiving.fill.needs_wakeup());
+        if wants_call {
+            self.call()?;
+        }
+        Ok(0)
+    }
+
+    fn arm(&mut self) -> Wake<'_> {
+        // The next round asks whether the interface is there: its going away wakes us, too.
+        self.idle = CHECK_ROUNDS - 1;
+        let available = self.receiving.as_mut().map_or(0, |receiving| receiving.rx.available(1));
+        match available {
+            0 => Wake::Readable(self.socket.fd()),
+            _ => Wake::Now,
+        }
+    }
+
+    fn take_missed(&mut self) -> u64 {
+        let Ok(statistics) = self.socket.statistics() else { return 0 };
+        let missed = statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0);
+        let since = missed.saturating_sub(self.missed);
+        self.missed = missed;
+        since
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        if let Some(receiving) = self.receiving.take() {
+            self.socket.put_receiving(receiving);
+        }
+    }
+}
+
+/// Buffers given to the kernel at a time.
+const REFILL_BATCH: u32 = 64;
+/// Bytes from one buffer to the next.
+const BUFFER_STEP: u64 = towpath_xdp::frame::BUFFER_BYTES as u64;
+/// An idle queue asks for its interface once in so many rounds.
+const CHECK_ROUNDS: u32 = 4096;

@@ -1,0 +1,219 @@
+//! One AF_XDP socket: one queue of an interface, its rings, and the frames that the kernel holds.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{
+    set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size,
+    set_xdp_umem_fill_ring_size, set_xdp_umem_reg, xdp_mmap_offsets, xdp_options, xdp_statistics,
+};
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
+    XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpMmapOffsets,
+    XdpOptionsFlags, XdpStatistics, XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+use towpath_xdp::Arena;
+use towpath_xdp::frame::{BUFFER_BYTES, TAILROOM_BYTES};
+
+use super::busy_poll_unsafe::{set_busy_poll, set_tx_budget};
+use super::options::{Mode, Options};
+use super::ring_unsafe::{Consumer, Memory, Producer};
+use super::rx::Receiving;
+use super::tx::Sending;
+
+/// A bound socket. What the kernel may write to or read from belongs to [`Receiving`] and
+/// [`Sending`], which live here whenever no queue uses them, and go only after the descriptor.
+pub(super) struct Socket {
+    fd: Option<OwnedFd>,
+    pub(super) queue: u32,
+    pub(super) is_zero_copy: bool,
+    receiving: Mutex<Option<Box<Receiving>>>,
+    sending: Mutex<Sending>,
+}
+
+impl Socket {
+    /// Opens a socket for a queue over all of the arena; `first` is another one of the same port,
+    /// whose registration of the memory it shares.
+    pub(super) fn open(
+        ifindex: u32,
+        queue: u32,
+        options: &Options,
+        arena: &Arc<Arena>,
+        first: Option<&Socket>,
+    ) -> io::Result<Socket> {
+        let flags = SocketFlags::CLOEXEC;
+        let fd = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)
+            .map_err(|errno| explain(errno, "socket"))?;
+        if first.is_none() {
+            set_xdp_umem_reg(&fd, registration(arena)).map_err(|errno| explain(errno, "memory"))?;
+        }
+        let rings = Rings::new(&fd, options).map_err(|errno| explain(errno, "rings"))?;
+        bind_to(&fd, ifindex, queue, options, first)?;
+        if let Some(busy) = options.busy_poll {
+            set_busy_poll(fd.as_fd(), busy.microseconds, busy.budget)?;
+        }
+        // Kernels before 6.17 send 32 frames a call.
+        let _kept = set_tx_budget(fd.as_fd(), options.tx_ring.min(TX_BUDGET));
+        let is_zero_copy = xdp_options(&fd)?.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
+        let (receiving, sending) = rings.map(&fd, options, arena)?;
+        Ok(Socket {
+            fd: Some(fd),
+            queue,
+            is_zero_copy,
+            receiving: Mutex::new(Some(Box::new(receiving))),
+            sending: Mutex::new(sending),
+        })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_ref().expect("taken only when dropped").as_fd()
+    }
+
+    /// The receiving side, for the one who polls the queue; `None` when somebody has it.
+    pub(super) fn take_receiving(&self) -> Option<Box<Receiving>> {
+        self.receiving.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(super) fn put_receiving(&self, receiving: Box<Receiving>) {
+        *self.receiving.lock().unwrap_or_else(PoisonError::into_inner) = Some(receiving);
+    }
+
+    /// The sending side, for as long as it takes to write or read a few descriptors.
+    pub(super) fn sending(&self) -> MutexGuard<'_, Sending> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn statistics(&self) -> io::Result<XdpStatistics> {
+        Ok(xdp_statistics(self.fd())?)
+    }
+}
+
+impl Drop for Socket {
+    /// The kernel lets go of the buffers before they become anybody else's.
+    fn drop(&mut self) {
+        self.fd = None;
+    }
+}
+
+/// The offsets of a socket's rings, before they are mapped.
+struct Rings(XdpMmapOffsets);
+
+impl Rings {
+    fn new(fd: &OwnedFd, options: &Options) -> Result<Rings, Errno> {
+        set_xdp_umem_fill_ring_size(fd, options.fill_ring)?;
+        set_xdp_umem_completion_ring_size(fd, options.tx_ring)?;
+        set_xdp_rx_ring_size(fd, options.rx_ring)?;
+        set_xdp_tx_ring_size(fd, options.tx_ring)?;
+        Ok(Rings(xdp_mmap_offsets(fd)?))
+    }
+
+    fn map(
+        &self,
+        fd: &OwnedFd,
+        options: &Options,
+        arena: &Arc<Arena>,
+    ) -> io::Result<(Receiving, Sending)> {
+        let Rings(XdpMmapOffsets { rx, tx, fr, cr }) = self;
+        let fd = fd.as_fd();
+        let memory = Memory::of_socket::<u64>(fd, XDP_UMEM_PGOFF_FILL_RING, fr, options.fill_ring)?;
+        let fill = Producer::new(&memory, fr, options.fill_ring)?;
+        let memory =
+            Memory::of_socket::<u64>(fd, XDP_UMEM_PGOFF_COMPLETION_RING, cr, options.tx_ring)?;
+        let completion = Consumer::new(&memory, cr, options.tx_ring)?;
+        let memory = Memory::of_socket::<super::Desc>(fd, XDP_PGOFF_RX_RING, rx, options.rx_ring)?;
+        let received = Consumer::new(&memory, rx, options.rx_ring)?;
+        let memory = Memory::of_socket::<super::Desc>(fd, XDP_PGOFF_TX_RING, tx, options.tx_ring)?;
+        let sent = Producer::new(&memory, tx, options.tx_ring)?;
+        Ok((
+            Receiving::new(arena, received, fill, options),
+            Sending::new(arena, sent, completion, options),
+        ))
+    }
+}
+
+/// All buffers of the arena.
+///
+/// A chunk is the part of a buffer that packets may use: without the tailroom that programs never
+/// get. So the kernel puts packets exactly where [`towpath_xdp::Frame`] has them, and cuts long
+/// ones as `BPF_PROG_TEST_RUN` does. Such chunks lie a page apart, which is what `unaligned` means.
+fn registration(arena: &Arena) -> XdpUmemReg {
+    XdpUmemReg {
+        addr: arena.base(),
+        len: (arena.total() * BUFFER_BYTES) as u64,
+        chunk_size: CHUNK_BYTES as u32,
+        headroom: 0,
+        flags: XdpUmemRegFlags::XDP_UMEM_UNALIGNED_CHUNK_FLAG,
+        tx_metadata_len: 0,
+    }
+}
+
+fn bind_to(
+    fd: &OwnedFd,
+    ifindex: u32,
+    queue: u32,
+    options: &Options,
+    first: Option<&Socket>,
+) -> io::Result<()> {
+    let bound = match first {
+        Some(first) => {
+            let flags = SocketAddrXdpFlags::XDP_SHARED_UMEM;
+            let addr = SocketAddrXdp::new(flags, ifindex, queue);
+            bind(fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: first.fd() })
+        }
+        None => {
+            let mut flags = match options.mode {
+                Mode::Auto => SocketAddrXdpFlags::empty(),
+                Mode::Copy => SocketAddrXdpFlags::XDP_COPY,
+                Mode::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
+            };
+            flags.set(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, options.need_wakeup);
+            flags.set(SocketAddrXdpFlags::XDP_USE_SG, options.multi_buffer);
+            bind(fd, &SocketAddrXdp::new(flags, ifindex, queue))
+        }
+    };
+    bound.map_err(|errno| explain_bind(errno, queue, options))
+}
+
+fn explain(errno: Errno, what: &str) -> io::Error {
+    let error = io::Error::from(errno);
+    let hint = match errno {
+        Errno::PERM => ": AF_XDP needs CAP_NET_RAW",
+        Errno::AFNOSUPPORT => ": this kernel has no AF_XDP (CONFIG_XDP_SOCKETS)",
+        Errno::NOBUFS => ": raise the limit of locked memory (ulimit -l), or use fewer frames",
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("AF_XDP {what}: {error}{hint}"))
+}
+
+fn explain_bind(errno: Errno, queue: u32, options: &Options) -> io::Error {
+    let error = io::Error::from(errno);
+    let hint = match errno {
+        Errno::BUSY => ": another process has an AF_XDP socket on this queue",
+        Errno::OPNOTSUPP if options.mode == Mode::ZeroCopy => {
+            ": the driver cannot do without copies; set mode = copy or auto"
+        }
+        Errno::INVAL if options.mode == Mode::ZeroCopy => {
+            ": the interface's MTU does not fit zero copy, or there is no such queue"
+        }
+        Errno::INVAL => ": the interface has no such queue",
+        Errno::NODEV => ": the interface is gone",
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("AF_XDP socket for queue {queue}: {error}{hint}"))
+}
+
+/// Place of an address the kernel gave us: number of the buffer, and offset in it. Unaligned
+/// addresses carry an offset in their upper 16 bits (`XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
+#[inline]
+pub(super) fn place(addr: u64) -> (usize, usize) {
+    let at = (addr & ((1 << 48) - 1)) + (addr >> 48);
+    ((at / BUFFER_BYTES as u64) as usize, (at % BUFFER_BYTES as u64) as usize)
+}
+
+/// Bytes of a buffer that the kernel may use, its headroom included.
+pub(super) const CHUNK_BYTES: usize = BUFFER_BYTES - TAILROOM_BYTES;
+/// Most frames that one system call sends.
+const TX_BUDGET: u32 = 256;

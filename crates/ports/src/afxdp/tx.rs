@@ -1,0 +1,283 @@
+//! Sending: frames into the tx ring, their memory back from the completion ring.
+
+use std::io;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use towpath_engine::port::Tx;
+use towpath_xdp::frame::BUFFER_BYTES;
+use towpath_xdp::{Arena, Frame, Pool};
+
+use super::options::Options;
+use super::ring_unsafe::{Consumer, Desc, Producer};
+use super::socket::{CHUNK_BYTES, Socket, place};
+use super::{CONTINUES, Counters};
+
+/// The sending side of a socket.
+pub(super) struct Sending {
+    arena: Arc<Arena>,
+    tx: Producer<Desc>,
+    completion: Consumer<u64>,
+    size: u32,
+    /// What the kernel has, by buffer number.
+    held: Box<[Held]>,
+    /// Descriptors that are not completed.
+    outstanding: u32,
+    scratch: Vec<Frame>,
+}
+
+/// One buffer that the kernel may have.
+#[derive(Debug, Default)]
+struct Held {
+    /// The frame, at the number of its first buffer.
+    frame: Option<Frame>,
+    /// The number of its first buffer; of use while `is_out`.
+    first: u32,
+    /// Buffers of the frame that are not completed, at the number of the first.
+    left: u16,
+    /// The kernel has this buffer.
+    is_out: bool,
+}
+
+impl Sending {
+    pub(super) fn new(
+        arena: &Arc<Arena>,
+        tx: Producer<Desc>,
+        completion: Consumer<u64>,
+        options: &Options,
+    ) -> Sending {
+        Sending {
+            arena: Arc::clone(arena),
+            tx,
+            completion,
+            size: options.tx_ring,
+            held: (0..arena.total()).map(|_| Held::default()).collect(),
+            outstanding: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Takes back what the kernel is done with.
+    #[inline]
+    fn reclaim(&mut self, pool: &mut Pool, counters: &Counters) {
+        let count = self.completion.available(self.size);
+        if count == 0 {
+            return;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        for _ in 0..count {
+            let addr = self.completion.read();
+            match self.complete(place(addr).0) {
+                Ok(frame) => scratch.extend(frame),
+                Err(NotOurs) => counters.invalid.add(1),
+            }
+        }
+        self.completion.release();
+        pool.give_all(&mut scratch);
+        self.scratch = scratch;
+    }
+
+    /// A buffer is back; gives the frame when it was its last.
+    #[inline]
+    fn complete(&mut self, index: usize) -> Result<Option<Frame>, NotOurs> {
+        let held = self.held.get_mut(index).filter(|held| held.is_out).ok_or(NotOurs)?;
+        held.is_out = false;
+        self.outstanding -= 1;
+        let first = held.first as usize;
+        let first = &mut self.held[first];
+        first.left -= 1;
+        Ok(if first.left == 0 { first.frame.take() } else { None })
+    }
+
+    /// Moves frames from the front into the tx ring, as far as there is room.
+    fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
+        let wanted = frames.len() as u32;
+        let mut room = self.tx.free(wanted).min(self.size - self.outstanding);
+        let mut fits = 0;
+        let mut failure = Ok(());
+        for frame in frames.iter_mut() {
+            let pieces = match self.prepare(frame, pool) {
+                Ok(pieces) => pieces,
+                Err(error) => {
+                    failure = Err(error);
+                    break;
+                }
+            };
+            if pieces > room {
+                break;
+            }
+            room -= pieces;
+            fits += 1;
+        }
+        for frame in frames.drain(..fits) {
+            self.post(frame);
+        }
+        self.tx.submit();
+        failure
+    }
+
+    /// Makes a frame one that the kernel can read; gives the number of its buffers.
+    #[inline]
+    fn prepare(&self, frame: &mut Frame, pool: &mut Pool) -> io::Result<u32> {
+        if frame.is_plain() && self.arena.index_of(frame).is_some() {
+            return Ok(1);
+        }
+        let is_fit = |piece: &[u8]| {
+            self.index_of(piece).is_some() && (1..=CHUNK_BYTES).contains(&piece.len())
+        };
+        if frame.pieces().all(is_fit) {
+            return Ok(frame.pieces().count() as u32);
+        }
+        // Not in shared memory: made linear, or in a program's hands since it was made.
+        let copy = pool.frame(&frame.to_vec()).map_err(io::Error::other)?;
+        let copy = copy.ok_or_else(|| io::Error::new(io::ErrorKind::OutOfMemory, "no buffers"))?;
+        let pieces = copy.pieces().count();
+        pool.give(std::mem::replace(frame, copy));
+        Ok(pieces as u32)
+    }
+
+    /// Number of the arena's buffer that bytes are in.
+    #[inline]
+    fn index_of(&self, bytes: &[u8]) -> Option<usize> {
+        let index = self.offset_of(bytes) / BUFFER_BYTES as u64;
+        (index < self.held.len() as u64).then_some(index as usize)
+    }
+
+    #[inline]
+    fn offset_of(&self, bytes: &[u8]) -> u64 {
+        (bytes.as_ptr().addr() as u64).wrapping_sub(self.arena.base())
+    }
+
+    /// Writes the descriptors of a prepared frame, and keeps it.
+    #[inline]
+    fn post(&mut self, frame: Frame) {
+        if frame.is_plain() {
+            let bytes = frame.linear();
+            let addr = self.offset_of(bytes);
+            self.tx.write(Desc { addr, len: bytes.len() as u32, options: 0 });
+            let (index, _) = place(addr);
+            self.keep(index, index as u32, 1);
+            self.held[index].frame = Some(frame);
+            return;
+        }
+        self.post_pieces(frame);
+    }
+
+    #[cold]
+    fn post_pieces(&mut self, frame: Frame) {
+        let count = frame.pieces().count();
+        let Some(first) = self.index_of(frame.linear()) else { return };
+        for (number, piece) in frame.pieces().enumerate() {
+            let addr = self.offset_of(piece);
+            let options = if number + 1 < count { CONTINUES } else { 0 };
+            self.tx.write(Desc { addr, len: piece.len() as u32, options });
+            self.keep(place(addr).0, first as u32, count as u16);
+        }
+        self.held[first].frame = Some(frame);
+    }
+
+    #[inline]
+    fn keep(&mut self, index: usize, first: u32, left: u16) {
+        let held = &mut self.held[index];
+        debug_assert!(!held.is_out, "one owner for each buffer");
+        held.is_out = true;
+        held.first = first;
+        held.left = left;
+        self.outstanding += 1;
+    }
+}
+
+/// The kernel completed what we never sent.
+struct NotOurs;
+
+/// A transmitter of one worker; several may share a socket.
+pub(super) struct Transmitter {
+    socket: Arc<Socket>,
+    counters: Arc<Counters>,
+    always_call: bool,
+    /// The first of those that share the socket.
+    is_first: bool,
+}
+
+impl Transmitter {
+    pub(super) fn new(
+        socket: &Arc<Socket>,
+        counters: &Arc<Counters>,
+        options: &Options,
+        is_first: bool,
+    ) -> Transmitter {
+        let (socket, counters) = (Arc::clone(socket), Arc::clone(counters));
+        Transmitter { socket, counters, always_call: !options.need_wakeup, is_first }
+    }
+
+    /// Lets the kernel send what is in the ring. In copy mode one call sends a part of it.
+    fn kick(&self) -> io::Result<()> {
+        let (mut waiting, wants) = {
+            let sending = self.socket.sending();
+            (sending.tx.waiting(), self.always_call || sending.tx.needs_wakeup())
+        };
+        if !wants {
+            return Ok(());
+        }
+        while waiting > 0 {
+            match send(self.socket.fd(), &[], SendFlags::DONTWAIT) {
+                Ok(_) => {}
+                // Budget used up, or the device is busy; dropped by the device; out of memory.
+                Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => {}
+                Err(Errno::NETDOWN) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::NetworkDown,
+                        "the interface is down",
+                    ));
+                }
+                Err(Errno::NXIO | Errno::NODEV) => {
+                    let what = "the interface is gone";
+                    return Err(io::Error::new(io::ErrorKind::NotConnected, what));
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+            let before = std::mem::replace(&mut waiting, self.socket.sending().tx.waiting());
+            if waiting >= before {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tx for Transmitter {
+    fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
+        let result = {
+            let mut sending = self.socket.sending();
+            sending.reclaim(pool, &self.counters);
+            sending.transmit(frames, pool)
+        };
+        if result.is_ok() && !frames.is_empty() {
+            // The ring is full: once more after the kernel has emptied it.
+            self.kick()?;
+            let mut sending = self.socket.sending();
+            sending.reclaim(pool, &self.counters);
+            return sending.transmit(frames, pool);
+        }
+        result
+    }
+
+    fn flush(&mut self, pool: &mut Pool) -> io::Result<()> {
+        self.kick()?;
+        self.socket.sending().reclaim(pool, &self.counters);
+        Ok(())
+    }
+
+    fn held(&self) -> usize {
+        if self.is_first { self.socket.sending().outstanding as usize } else { 0 }
+    }
+
+    fn reap(&mut self, pool: &mut Pool) -> bool {
+        // An interface that is gone tells who sends next.
+        let _gone = self.kick();
+        let mut sending = self.socket.sending();
+        sending.reclaim(pool, &self.counters);
+        sending.outstanding > 0
+    }
+}
