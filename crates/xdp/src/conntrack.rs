@@ -31,10 +31,12 @@ struct Entry {
 }
 
 /// What a connection is known by.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Tuple {
-    pub(crate) source: Vec<u8>,
-    pub(crate) destination: Vec<u8>,
+    /// Addresses as their bytes lie in memory, zeroes behind those of IPv4.
+    pub(crate) source: u128,
+    pub(crate) destination: u128,
+    pub(crate) is_v6: bool,
     pub(crate) source_port: [u8; 2],
     pub(crate) destination_port: [u8; 2],
     pub(crate) protocol: u8,
@@ -44,8 +46,8 @@ pub(crate) struct Tuple {
 impl Tuple {
     fn reversed(&self) -> Tuple {
         Tuple {
-            source: self.destination.clone(),
-            destination: self.source.clone(),
+            source: self.destination,
+            destination: self.source,
             source_port: self.destination_port,
             destination_port: self.source_port,
             ..*self
@@ -84,7 +86,7 @@ impl Conntrack {
         let Some(entry) = entries.by_addr.get(&addr).filter(|entry| !entry.inserted) else {
             return false;
         };
-        let (tuple, reply) = (entry.tuple.clone(), entry.tuple.reversed());
+        let (tuple, reply) = (entry.tuple, entry.tuple.reversed());
         if entries.by_tuple.contains_key(&tuple) || entries.by_tuple.contains_key(&reply) {
             entries.by_addr.remove(&addr);
             return false;

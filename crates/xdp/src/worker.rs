@@ -19,6 +19,8 @@ pub struct Worker {
     kernel_object: Block,
     /// Small blocks that helpers lend to callbacks, and take back.
     spare: Vec<Block>,
+    /// Text being made.
+    pub(crate) text: Vec<u8>,
     /// For runs of one frame.
     pub(crate) single: Burst,
 }
@@ -38,6 +40,7 @@ impl Worker {
             random: seed,
             kernel_object: Block::new(KERNEL_OBJECT_BYTES),
             spare: Vec::new(),
+            text: Vec::new(),
             single: Burst::default(),
         }
     }

@@ -24,7 +24,7 @@ use crate::burst::Burst;
 use crate::frame::Frame;
 use crate::helpers::{self, Call};
 use crate::program::Surroundings;
-use crate::run::Run;
+use crate::run::{Run, Types};
 use crate::verdict::Redirect;
 use crate::worker::Worker;
 
@@ -158,12 +158,19 @@ impl Live<'_> {
 
     /// Ends the run that the current frame's calls made.
     fn leave_frame(&mut self, run: &mut Run<'_>) {
-        if let Some(target) = run.redirect.take() {
+        if run.redirect.is_some()
+            && let Some(target) = run.redirect.take()
+        {
             self.targets.push((self.current, target));
         }
-        run.extras.clear();
-        run.records.clear();
-        self.tail_called.clear();
+        if !run.extras.is_empty() || !run.records.is_empty() {
+            run.extras.clear();
+            run.records.clear();
+        }
+        if !self.tail_called.is_empty() {
+            self.tail_called.clear();
+            run.types = Types::default();
+        }
         self.nested = 0;
     }
 }
@@ -328,6 +335,7 @@ unsafe extern "C" fn tail_call(
         Some(target) => {
             let entry = target.1.program.entry();
             live_ref.tail_called.push(target);
+            run.types = Types::default();
             entry
         }
     });
@@ -389,13 +397,14 @@ impl<'r> Callbacks<Run<'r>> for Reenter<'_> {
         }
         live.nested += 1;
         let frame = live.machine.stack_top - (live.nested * STACK_BYTES) as u64;
-        let program = Arc::clone(live.program());
+        let program = Arc::as_ptr(live.program());
         // What the callback calls reaches the run through the reference the helper lent us.
         let outer = live.machine.runtime;
         live.machine.runtime = std::ptr::from_mut(runtime).cast::<c_void>();
         // SAFETY: the run is valid, `live` is only used through `self.live` until the call returns,
-        // and each nested callback has a stack of its own, as large as any program may use.
-        let r0 = unsafe { program.best().call(self.live.cast(), function, frame, args) };
+        // and each nested callback has a stack of its own, as large as any program may use. No
+        // program that a frame's run reached goes before that run is over.
+        let r0 = unsafe { (*program).best().call(self.live.cast(), function, frame, args) };
         // SAFETY: compiled code has returned.
         let live = unsafe { &mut *self.live };
         live.machine.runtime = outer;

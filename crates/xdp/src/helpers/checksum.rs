@@ -9,6 +9,7 @@ pub(super) const TABLE: Table = &[(id::CSUM_DIFF, entry(csum_diff))];
 
 /// `bpf_csum_diff(from, from_size, to, to_size, seed)`. Since 6.13 the result is folded to 16 bits
 /// and sizes need not be multiples of 4.
+#[inline(always)]
 fn csum_diff(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [from, from_size, to, to_size, seed] = args;
     let from = call.run.view(from, u64::from(from_size as u32))?;

@@ -4,12 +4,13 @@
 //! and the reason in `opts->error`.
 
 use towpath_bpf::Errno;
-use towpath_bpf::interp::{Runtime, Stop};
+use towpath_bpf::interp::{Callbacks, Runtime, Stop};
 
 use super::call::status;
 use super::time::monotonic_ns;
 use super::{Call, KfuncTable, entry};
 use crate::conntrack::Tuple;
+use crate::run::Run;
 
 pub(super) const KFUNCS: KfuncTable = &[
     ("bpf_xdp_ct_lookup", entry(lookup)),
@@ -24,6 +25,7 @@ pub(super) const KFUNCS: KfuncTable = &[
 ];
 
 /// `bpf_xdp_ct_lookup(ctx, tuple, tuple_size, opts, opts_size)`
+#[inline(always)]
 fn lookup(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let found = request(call, args)?.and_then(|tuple| {
         let surroundings = call.run.surroundings;
@@ -45,6 +47,7 @@ fn lookup(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 
 /// `bpf_xdp_ct_alloc(ctx, tuple, tuple_size, opts, opts_size)`: an entry that lives ten seconds
 /// once it is inserted.
+#[inline(always)]
 fn alloc(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let bytes = Fields::of(call).bytes;
     let made = request(call, args)?.and_then(|tuple| {
@@ -63,6 +66,7 @@ fn alloc(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_ct_insert_entry(nfct)`: the entry, now in the table too, or 0 when its place is taken.
+#[inline(always)]
 fn insert(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let addr = args[0];
     let surroundings = call.run.surroundings;
@@ -80,6 +84,7 @@ fn insert(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_ct_release(nfct)`
+#[inline(always)]
 fn release(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let surroundings = call.run.surroundings;
     if !surroundings.conntrack.is_inserted(args[0]) {
@@ -90,6 +95,7 @@ fn release(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_ct_set_timeout(nfct, timeout)` and `bpf_ct_change_timeout`: milliseconds.
+#[inline(always)]
 fn set_timeout(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let timeout = u64::from(args[1] as u32) * NS_PER_MS;
     call.run.surroundings.conntrack.set_timeout(args[0], timeout, monotonic_ns(call));
@@ -98,6 +104,7 @@ fn set_timeout(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 
 /// `bpf_ct_set_status(nfct, status)` and `bpf_ct_change_status`: some bits may only be set, others
 /// are the table's.
+#[inline(always)]
 fn set_status(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let Some(offset) = Fields::of(call).status else { return Ok(0) };
     let (addr, new) = (args[0] + offset, u64::from(args[1] as u32));
@@ -112,6 +119,7 @@ fn set_status(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_ct_set_nat_info(nfct, addr, port, manip)`: accepted; no stack of ours translates addresses.
+#[inline(always)]
 fn set_nat_info(_call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let known = args[3] <= 1;
     Ok(status(if known { Ok(()) } else { Err(Errno::EINVAL) }))
@@ -124,8 +132,7 @@ fn request(call: &Call<'_, '_>, args: [u64; 5]) -> Result<Result<Tuple, Errno>, 
     if !matches!(opts_len, OPTS_BYTES_OLD | OPTS_BYTES) {
         return Ok(Err(Errno::EINVAL));
     }
-    let opts = call.read(opts, opts_len)?;
-    let opts = opts.as_ref();
+    let opts = call.run.view(opts, opts_len as u64)?;
     let zone = u16::from_le_bytes([opts[10], opts[11]]);
     let reserved_used = match opts_len {
         OPTS_BYTES => opts[13..16] != [0; 3],
@@ -147,13 +154,19 @@ fn request(call: &Call<'_, '_>, args: [u64; 5]) -> Result<Result<Tuple, Errno>, 
     if netns >= 0 {
         return Ok(Err(Errno::ENONET));
     }
-    let bytes = call.read(tuple, tuple_len)?;
-    let (addresses, ports) = bytes.as_ref().split_at(2 * address_len);
+    let bytes = call.run.view(tuple, tuple_len as u64)?;
+    let (addresses, ports) = bytes.split_at(2 * address_len);
+    let address = |bytes: &[u8]| {
+        let mut whole = [0; 16];
+        whole[..bytes.len()].copy_from_slice(bytes);
+        u128::from_le_bytes(whole)
+    };
     Ok(Ok(Tuple {
-        source: addresses[..address_len].to_vec(),
-        destination: addresses[address_len..].to_vec(),
+        source: address(&addresses[..address_len]),
+        destination: address(&addresses[address_len..]),
         source_port: [ports[0], ports[1]],
         destination_port: [ports[2], ports[3]],
+        is_v6: tuple_len == TUPLE_BYTES_V6,
         protocol,
         zone,
     }))
@@ -174,13 +187,21 @@ struct Fields {
 }
 
 impl Fields {
-    fn of(call: &Call<'_, '_>) -> Fields {
-        let code = call.callbacks.code();
+    fn of(call: &mut Call<'_, '_>) -> Fields {
+        let (bytes, status) = match call.run.types.connection {
+            Some(known) => known,
+            None => *call.run.types.connection.insert(Fields::ask(call.callbacks)),
+        };
+        Fields { bytes, status }
+    }
+
+    fn ask(callbacks: &dyn Callbacks<Run<'_>>) -> (usize, Option<u64>) {
+        let code = callbacks.code();
         let btf = code.linked().map(|linked| &linked.kernel_btf);
         let conn = btf.and_then(|btf| Some((btf, btf.find_composite("nf_conn")?)));
         let size = conn.and_then(|(btf, id)| btf.size_of(id)).unwrap_or(CONN_BYTES);
         let status = conn.and_then(|(btf, id)| btf.member(id, "status"));
-        Fields { bytes: size as usize, status: status.map(|(_, bits)| u64::from(bits) / 8) }
+        (size as usize, status.map(|(_, bits)| u64::from(bits) / 8))
     }
 }
 

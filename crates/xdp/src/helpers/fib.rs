@@ -17,6 +17,7 @@ use crate::memory::{self, Grant};
 pub(super) const TABLE: Table = &[(id::FIB_LOOKUP, entry(fib_lookup))];
 
 /// `bpf_fib_lookup(ctx, params, plen, flags)`
+#[inline(always)]
 fn fib_lookup(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [_, params, len, flags, _] = args;
     let (len, flags) = (len as u32, flags as u32);

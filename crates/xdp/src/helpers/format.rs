@@ -1,42 +1,44 @@
 //! Formatted text for `bpf_trace_printk` and its relatives: the conversions the kernel lets
 //! programs use (`bpf_bprintf_prepare`), and no others.
 
-use std::fmt::Write;
-
 use towpath_bpf::Errno;
 
 use crate::run::Run;
 
-/// Formats `args` by `format` (without its NUL). `EINVAL` for a conversion programs may not use,
-/// or one without an argument.
-pub(crate) fn format(run: &Run<'_>, format: &[u8], args: &[u64]) -> Result<String, Errno> {
+/// Formats `args` by `format` (without its NUL) into `out`. `EINVAL` for a conversion programs may
+/// not use, or one without an argument.
+pub(crate) fn format(
+    run: &Run<'_>,
+    format: &[u8],
+    args: &[u64],
+    out: &mut Vec<u8>,
+) -> Result<(), Errno> {
     if !format.iter().all(|&byte| (b' '..=b'~').contains(&byte) || is_space(byte)) {
         return Err(Errno::EINVAL);
     }
-    let mut out = String::new();
     let mut args = args.iter().copied();
     let mut rest = format;
     while let Some((&first, after)) = rest.split_first() {
         rest = after;
         match (first, rest.first()) {
             (b'%', Some(b'%')) => {
-                out.push('%');
+                out.push(b'%');
                 rest = &rest[1..];
             }
             (b'%', _) => {
                 let (spec, after) = Spec::parse(rest)?;
                 let arg = args.next().ok_or(Errno::EINVAL)?;
-                spec.print(run, arg, &mut out);
+                spec.print(run, arg, out);
                 rest = after;
             }
-            _ => out.push(char::from(first)),
+            _ => out.push(first),
         }
         if out.len() > TEXT_BYTES_MAX {
             out.truncate(TEXT_BYTES_MAX);
             break;
         }
     }
-    Ok(out)
+    Ok(())
 }
 
 /// One conversion: flags, width and what is printed.
@@ -107,35 +109,43 @@ impl Spec {
         Ok((Spec { what, ..spec }, rest))
     }
 
-    fn print(self, run: &Run<'_>, arg: u64, out: &mut String) {
-        let (sign, digits) = match self.what {
+    fn print(self, run: &Run<'_>, arg: u64, out: &mut Vec<u8>) {
+        let mut digits = Digits::default();
+        match self.what {
             What::Signed { wide } => {
                 let value = if wide { arg as i64 } else { i64::from(arg as i32) };
-                (self.sign(value < 0), value.unsigned_abs().to_string())
+                self.pad(self.sign(value < 0), digits.decimal(value.unsigned_abs()), true, out);
             }
-            What::Unsigned { wide } => ("", cut(arg, wide).to_string()),
-            What::Hex { wide, upper: false } => ("", format!("{:x}", cut(arg, wide))),
-            What::Hex { wide, upper: true } => ("", format!("{:X}", cut(arg, wide))),
+            What::Unsigned { wide } => self.pad("", digits.decimal(cut(arg, wide)), true, out),
+            What::Hex { wide, upper } => {
+                self.pad("", digits.hex(cut(arg, wide), upper, 1), true, out);
+            }
             // `pointer_string`: full width unless the format gives one.
-            What::Pointer if self.width == 0 => ("", format!("{arg:016x}")),
-            What::Pointer => ("", format!("{arg:x}")),
-            What::Char => ("", char::from(arg as u8).to_string()),
-            What::Text => ("", text_at(run, arg)),
-            What::Ipv4 { padded } => ("", ipv4_at(run, arg, padded)),
-            What::Ipv6 { colons } => ("", ipv6_at(run, arg, colons)),
-        };
-        // The kernel formats addresses beforehand and loses their width on the way.
-        let is_address = matches!(self.what, What::Ipv4 { .. } | What::Ipv6 { .. });
-        let width = if is_address { 0 } else { self.width };
-        let fill = width.saturating_sub(sign.len() + digits.len());
-        let is_number =
-            matches!(self.what, What::Signed { .. } | What::Unsigned { .. } | What::Hex { .. });
+            What::Pointer if self.width == 0 => out.extend_from_slice(digits.hex(arg, false, 16)),
+            What::Pointer => self.pad("", digits.hex(arg, false, 1), false, out),
+            What::Char => self.pad("", &[arg as u8], false, out),
+            What::Text => self.pad("", text_at(run, arg), false, out),
+            // The kernel formats addresses beforehand and loses their width on the way.
+            What::Ipv4 { padded } => ipv4_at(run, arg, padded, out),
+            What::Ipv6 { colons } => ipv6_at(run, arg, colons, out),
+        }
+    }
+
+    /// Writes sign and text as wide as the conversion says.
+    fn pad(self, sign: &str, text: &[u8], is_number: bool, out: &mut Vec<u8>) {
+        let fill = self.width.saturating_sub(sign.len() + text.len());
+        let with = if self.zero && is_number { b'0' } else { b' ' };
+        let fill_to = |out: &mut Vec<u8>, with| out.resize(out.len() + fill, with);
+        if !self.left && with == b' ' {
+            fill_to(out, with);
+        }
+        out.extend_from_slice(sign.as_bytes());
+        if !self.left && with == b'0' {
+            fill_to(out, with);
+        }
+        out.extend_from_slice(text);
         if self.left {
-            let _ = write!(out, "{sign}{digits}{:fill$}", "");
-        } else if self.zero && is_number {
-            let _ = write!(out, "{sign}{:0<fill$}{digits}", "");
-        } else {
-            let _ = write!(out, "{:fill$}{sign}{digits}", "");
+            fill_to(out, b' ');
         }
     }
 
@@ -188,30 +198,80 @@ fn cut(arg: u64, wide: bool) -> u64 {
     if wide { arg } else { u64::from(arg as u32) }
 }
 
+/// The digits of a number.
+#[derive(Default)]
+struct Digits([u8; 20]);
+
+impl Digits {
+    fn decimal(&mut self, mut number: u64) -> &[u8] {
+        let mut start = self.0.len();
+        loop {
+            start -= 1;
+            self.0[start] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                return &self.0[start..];
+            }
+        }
+    }
+
+    /// At least `least` digits.
+    fn hex(&mut self, mut number: u64, upper: bool, least: usize) -> &[u8] {
+        let digits = if upper { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
+        let mut start = self.0.len();
+        while number != 0 || start + least > self.0.len() {
+            start -= 1;
+            self.0[start] = digits[(number % 16) as usize];
+            number /= 16;
+        }
+        &self.0[start..]
+    }
+}
+
 /// The NUL-terminated string at an address, as far as it can be read; nothing otherwise.
-fn text_at(run: &Run<'_>, addr: u64) -> String {
-    let bytes = (0..TEXT_BYTES_MAX as u64).map_while(|at| {
-        let mut byte = [0];
-        run.read_unproved(addr.wrapping_add(at), &mut byte).ok()?;
-        (byte[0] != 0).then_some(byte[0])
-    });
-    String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
+fn text_at<'a>(run: &'a Run<'_>, addr: u64) -> &'a [u8] {
+    let mut known: &[u8] = &[];
+    while known.len() < TEXT_BYTES_MAX {
+        let looked_at = known.len();
+        let longer = |more: u64| run.view_unproved(addr, known, more);
+        let Some(more) = [128, 32, 8, 1].into_iter().find_map(longer) else { break };
+        known = more;
+        if let Some(end) = known[looked_at..].iter().position(|byte| *byte == 0) {
+            return &known[..looked_at + end];
+        }
+    }
+    &known[..known.len().min(TEXT_BYTES_MAX)]
 }
 
-fn ipv4_at(run: &Run<'_>, addr: u64, padded: bool) -> String {
-    let mut bytes = [0; 4];
-    // As in the kernel, what cannot be read prints as zeroes.
-    let _unreadable = run.read_unproved(addr, &mut bytes);
-    let parts = bytes.map(|b| if padded { format!("{b:03}") } else { b.to_string() });
-    parts.join(".")
+/// Bytes at an address. As in the kernel, what cannot be read prints as zeroes.
+fn bytes_at<const LEN: usize>(run: &Run<'_>, addr: u64) -> [u8; LEN] {
+    let mut bytes = [0; LEN];
+    if let Some(there) = run.view_unproved(addr, &[], LEN as u64) {
+        bytes.copy_from_slice(there);
+    }
+    bytes
 }
 
-fn ipv6_at(run: &Run<'_>, addr: u64, colons: bool) -> String {
-    let mut bytes = [0; 16];
-    let _unreadable = run.read_unproved(addr, &mut bytes);
-    let (pairs, _) = bytes.as_chunks::<2>();
-    let parts: Vec<String> = pairs.iter().map(|[a, b]| format!("{a:02x}{b:02x}")).collect();
-    parts.join(if colons { ":" } else { "" })
+fn ipv4_at(run: &Run<'_>, addr: u64, padded: bool, out: &mut Vec<u8>) {
+    for (at, byte) in bytes_at::<4>(run, addr).into_iter().enumerate() {
+        if at > 0 {
+            out.push(b'.');
+        }
+        let mut digits = Digits::default();
+        let digits = digits.decimal(byte.into());
+        let zeroes = if padded { 3 - digits.len() } else { 0 };
+        out.resize(out.len() + zeroes, b'0');
+        out.extend_from_slice(digits);
+    }
+}
+
+fn ipv6_at(run: &Run<'_>, addr: u64, colons: bool, out: &mut Vec<u8>) {
+    for (at, byte) in bytes_at::<16>(run, addr).into_iter().enumerate() {
+        if colons && at > 0 && at % 2 == 0 {
+            out.push(b':');
+        }
+        out.extend_from_slice(Digits::default().hex(byte.into(), false, 2));
+    }
 }
 
 fn is_space(byte: u8) -> bool {
@@ -237,7 +297,9 @@ mod tests {
         let run = Run::new(&mut frame, &mut worker, &maps, &surroundings);
         let args: Vec<u64> =
             args.iter().map(|&arg| if arg == PACKET { packet } else { arg }).collect();
-        format(&run, text.as_bytes(), &args)
+        let mut out = Vec::new();
+        format(&run, text.as_bytes(), &args, &mut out)?;
+        Ok(String::from_utf8(out).unwrap())
     }
 
     /// Stands for the address of bytes that are all 7.

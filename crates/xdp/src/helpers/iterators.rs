@@ -31,6 +31,7 @@ pub(super) const KFUNCS: KfuncTable = &[
 
 /// `bpf_iter_num_new(it, start, end)`: `struct bpf_iter_num_kern { int cur; int end; }`, where
 /// `cur` is one before the next number.
+#[inline(always)]
 fn num_new(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [it, start, end, ..] = args;
     let (start, end) = (start as i32, end as i32);
@@ -47,6 +48,7 @@ fn num_new(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_iter_num_next(it)`
+#[inline(always)]
 fn num_next(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let (current, end) = read_pair(call, args[0])?;
     let next = i64::from(current) + 1;
@@ -59,6 +61,7 @@ fn num_next(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_iter_num_destroy(it)`
+#[inline(always)]
 fn num_destroy(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     write_pair(call, args[0], 0, 0)?;
     Ok(0)
@@ -66,6 +69,7 @@ fn num_destroy(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 
 /// `bpf_iter_bits_new(it, words, count)`. The state is `struct bpf_iter_bits_kern`: the bits of a
 /// single word or the address of several, how many bits there are, and the current bit.
+#[inline(always)]
 fn bits_new(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [it, words, count, ..] = args;
     let count = count as u32;
@@ -85,6 +89,7 @@ fn bits_new(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_iter_bits_next(it)`: the item is the current bit in the state.
+#[inline(always)]
 fn bits_next(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let mut bits = read_bits(call, args[0])?;
     for bit in (bits.current + 1)..bits.count as i32 {
@@ -104,14 +109,17 @@ fn bits_next(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// An iterator over things there are none of.
+#[inline(always)]
 fn none_new(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
+#[inline(always)]
 fn none_next(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
+#[inline(always)]
 fn destroy(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }

@@ -19,31 +19,37 @@ pub(super) const KFUNCS: KfuncTable = &[
 
 /// `bpf_list_push_front_impl(head, node, meta, off)`: `EINVAL` (and the reference is given up) when
 /// the node is in a list already.
+#[inline(always)]
 fn push_front(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     push(call, args, NEXT)
 }
 
 /// `bpf_list_push_back_impl(head, node, meta, off)`
+#[inline(always)]
 fn push_back(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     push(call, args, PREV)
 }
 
 /// `bpf_list_pop_front(head)`: the node, or 0.
+#[inline(always)]
 fn pop_front(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     pop(call, args[0], NEXT)
 }
 
 /// `bpf_list_pop_back(head)`
+#[inline(always)]
 fn pop_back(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     pop(call, args[0], PREV)
 }
 
 /// `bpf_list_front(head)`
+#[inline(always)]
 fn front(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     end(call, args[0], NEXT)
 }
 
 /// `bpf_list_back(head)`
+#[inline(always)]
 fn back(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     end(call, args[0], PREV)
 }

@@ -24,6 +24,7 @@ pub(super) const TABLE: Table = &[
 ];
 
 /// `bpf_map_lookup_elem(map, key)`
+#[inline(always)]
 fn lookup(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_map_lookup_elem", &args, 1)?;
     let key = call.read(args[1], map.key_size() as usize)?;
@@ -32,6 +33,7 @@ fn lookup(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_map_lookup_percpu_elem(map, key, cpu)`
+#[inline(always)]
 fn lookup_percpu(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_map_lookup_percpu_elem", &args, 1)?;
     let key = call.read(args[1], map.key_size() as usize)?;
@@ -40,6 +42,7 @@ fn lookup_percpu(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_map_update_elem(map, key, value, flags)`
+#[inline(always)]
 fn update(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_map_update_elem", &args, 1)?;
     let key = call.read(args[1], map.key_size() as usize)?;
@@ -48,6 +51,7 @@ fn update(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_map_delete_elem(map, key)`
+#[inline(always)]
 fn delete(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_map_delete_elem", &args, 1)?;
     let key = call.read(args[1], map.key_size() as usize)?;
@@ -55,6 +59,7 @@ fn delete(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_map_push_elem(map, value, flags)`
+#[inline(always)]
 fn push(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_map_push_elem", &args, 1)?;
     let value = call.read(args[1], map.value_size() as usize)?;
@@ -62,6 +67,7 @@ fn push(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_map_pop_elem(map, value)`
+#[inline(always)]
 fn pop(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_map_pop_elem", &args, 1)?;
     let mut value = Bytes::zeroed(map.value_size() as usize);
@@ -71,6 +77,7 @@ fn pop(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_map_peek_elem(map, value)`: for a bloom filter the value is what is asked for, and stays.
+#[inline(always)]
 fn peek(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_map_peek_elem", &args, 1)?;
     if map.kind() == MapType::BloomFilter {
@@ -85,6 +92,7 @@ fn peek(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 
 /// `bpf_for_each_map_elem(map, callback, context, flags)`: the callback gets map, key, value and
 /// context; a return value other than 0 ends the walk. Returns the number of elements visited.
+#[inline(always)]
 fn for_each(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_for_each_map_elem", &args, 1)?;
     let [handle, callback, context, flags, _] = args;

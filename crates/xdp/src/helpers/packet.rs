@@ -18,26 +18,31 @@ pub(super) const TABLE: Table = &[
 pub(super) const KFUNCS: KfuncTable = &[("bpf_xdp_pull_data", moving(pull_data))];
 
 /// `bpf_xdp_adjust_head(ctx, delta)`
+#[inline(always)]
 fn adjust_head(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(status(call.run.frame.adjust_head(args[1] as i32)))
 }
 
 /// `bpf_xdp_adjust_meta(ctx, delta)`
+#[inline(always)]
 fn adjust_meta(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(status(call.run.frame.adjust_meta(args[1] as i32)))
 }
 
 /// `bpf_xdp_adjust_tail(ctx, delta)`
+#[inline(always)]
 fn adjust_tail(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(status(call.run.frame.adjust_tail(args[1] as i32)))
 }
 
 /// `bpf_xdp_get_buff_len(ctx)`
+#[inline(always)]
 fn buff_len(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(call.run.frame.len() as u64)
 }
 
 /// `bpf_xdp_load_bytes(ctx, offset, buf, len)`
+#[inline(always)]
 fn load_bytes(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [_, offset, buf, len, _] = args;
     let (offset, len) = (offset as u32 as usize, len as u32 as usize);
@@ -45,6 +50,7 @@ fn load_bytes(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_xdp_store_bytes(ctx, offset, buf, len)`
+#[inline(always)]
 fn store_bytes(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [_, offset, buf, len, _] = args;
     let (offset, len) = (offset as u32 as usize, len as u32 as usize);
@@ -52,6 +58,7 @@ fn store_bytes(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_xdp_pull_data(ctx, len)`
+#[inline(always)]
 fn pull_data(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(status(call.run.frame.pull_data(args[1] as u32 as usize)))
 }

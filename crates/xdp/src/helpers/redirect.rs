@@ -18,6 +18,7 @@ pub(super) const TABLE: Table = &[
 ];
 
 /// `bpf_redirect(ifindex, flags)`
+#[inline(always)]
 fn redirect(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(to_interface(call.run, args[0], args[1]))
 }
@@ -31,6 +32,7 @@ pub(crate) fn to_interface(run: &mut Run<'_>, ifindex: u64, flags: u64) -> u64 {
 }
 
 /// `bpf_redirect_map(map, key, flags)`
+#[inline(always)]
 fn redirect_map(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_redirect_map", &args, 1)?;
     Ok(to_map(call.run, map, args[1] as u32, args[2]))
@@ -71,6 +73,7 @@ fn inner(target: Target) -> Redirect {
 
 /// `bpf_check_mtu(ctx, ifindex, mtu_len, len_diff, flags)` (`bpf_xdp_check_mtu`): 0 when the linear
 /// part, changed by `len_diff`, fits. Writes the interface's MTU to `*mtu_len`.
+#[inline(always)]
 fn check_mtu(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [_, ifindex, mtu_len_addr, len_diff, flags] = args;
     if flags != 0 {

@@ -27,6 +27,7 @@ pub(super) const TABLE: Table = &[
 ];
 
 /// `bpf_ringbuf_output(ringbuf, data, size, flags)`
+#[inline(always)]
 fn output(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = ringbuf("bpf_ringbuf_output", call, &args)?;
     let data = call.read(args[1], record_size(args[2]))?;
@@ -35,6 +36,7 @@ fn output(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_ringbuf_reserve(ringbuf, size, flags)`: the record's address, or 0.
+#[inline(always)]
 fn reserve(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = ringbuf("bpf_ringbuf_reserve", call, &args)?;
     if args[2] != 0 {
@@ -52,6 +54,7 @@ fn reserve_record<'r>(call: &mut Call<'_, 'r>, map: &'r Map, size: u64) -> Optio
 }
 
 /// `bpf_ringbuf_submit(data, flags)`
+#[inline(always)]
 fn submit(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     commit("bpf_ringbuf_submit", call, args[0], |map, sample| {
         map.ringbuf().map_or(Ok(()), |ring| ring.submit(sample, args[1]))
@@ -59,6 +62,7 @@ fn submit(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_ringbuf_discard(data, flags)`
+#[inline(always)]
 fn discard(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     commit("bpf_ringbuf_discard", call, args[0], |map, sample| {
         map.ringbuf().map_or(Ok(()), |ring| ring.discard(sample, args[1]))
@@ -85,12 +89,14 @@ fn commit(
 }
 
 /// `bpf_ringbuf_query(ringbuf, what)`
+#[inline(always)]
 fn query(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = ringbuf("bpf_ringbuf_query", call, &args)?;
     Ok(map.ringbuf().map_or(0, |ring| ring.query(args[1])))
 }
 
 /// `bpf_ringbuf_reserve_dynptr(ringbuf, size, flags, ptr)`: on failure the dynptr is null.
+#[inline(always)]
 fn reserve_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = ringbuf("bpf_ringbuf_reserve_dynptr", call, &args)?;
     let [_, size, flags, ptr, _] = args;
@@ -119,11 +125,13 @@ fn reserve_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> 
 }
 
 /// `bpf_ringbuf_submit_dynptr(ptr, flags)`
+#[inline(always)]
 fn submit_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     release_dynptr(call, args, submit)
 }
 
 /// `bpf_ringbuf_discard_dynptr(ptr, flags)`
+#[inline(always)]
 fn discard_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     release_dynptr(call, args, discard)
 }
@@ -143,6 +151,7 @@ fn release_dynptr(
 
 /// `bpf_user_ringbuf_drain(map, callback, context, flags)`: the callback gets a dynptr over each
 /// sample and the context; a return value other than 0 ends the walk.
+#[inline(always)]
 fn drain(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_user_ringbuf_drain", &args, 1)?;
     let [_, callback, context, flags, _] = args;
@@ -177,6 +186,7 @@ fn drain(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 
 /// `bpf_perf_event_output(ctx, map, flags, data, size)`: the low half of `flags` is the slot, the
 /// next 20 bits how many bytes of the packet follow the data.
+#[inline(always)]
 fn perf_output(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_perf_event_output", &args, 2)?;
     let [_, _, flags, data, size] = args;

@@ -34,6 +34,7 @@ pub(super) const KFUNCS: KfuncTable = &[
 ];
 
 /// `bpf_strtol(buf, buf_len, flags, res)`: returns the characters consumed.
+#[inline(always)]
 fn strtol(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     to_number(call, args, |number| {
         let magnitude = number.magnitude;
@@ -44,6 +45,7 @@ fn strtol(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_strtoul(buf, buf_len, flags, res)`: a minus sign is an error.
+#[inline(always)]
 fn strtoul(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     to_number(
         call,
@@ -122,6 +124,7 @@ fn digit(byte: u8, base: u64) -> Option<u64> {
 }
 
 /// `bpf_strncmp(s1, s1_sz, s2)`
+#[inline(always)]
 fn strncmp(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [s1, len, s2, ..] = args;
     let first = call.run.view(s1, u64::from(len as u32).min(STRING_BYTES_MAX as u64))?;
@@ -138,33 +141,39 @@ fn strncmp(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_strcmp(s1, s2)`: -1, 0 or 1.
+#[inline(always)]
 fn strcmp(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(reply(compare(&text(call, args[0]), &text(call, args[1]), STRING_BYTES_MAX, same)))
 }
 
 /// `bpf_strcasecmp(s1, s2)`
+#[inline(always)]
 fn strcasecmp(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(reply(compare(&text(call, args[0]), &text(call, args[1]), STRING_BYTES_MAX, folded)))
 }
 
 /// `bpf_strncasecmp(s1, s2, len)`
+#[inline(always)]
 fn strncasecmp(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let limit = usize::try_from(args[2]).unwrap_or(usize::MAX).min(STRING_BYTES_MAX);
     Ok(reply(compare(&text(call, args[0]), &text(call, args[1]), limit, folded)))
 }
 
 /// `bpf_strchr(s, c)`
+#[inline(always)]
 fn strchr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(reply(find_byte(&text(call, args[0]), STRING_BYTES_MAX, args[1] as u8, Errno::ENOENT)))
 }
 
 /// `bpf_strnchr(s, count, c)`
+#[inline(always)]
 fn strnchr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let count = usize::try_from(args[1]).unwrap_or(usize::MAX).min(STRING_BYTES_MAX);
     Ok(reply(find_byte(&text(call, args[0]), count, args[2] as u8, Errno::ENOENT)))
 }
 
 /// `bpf_strchrnul(s, c)`: the end of the text where the character is not in it.
+#[inline(always)]
 fn strchrnul(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let text = text(call, args[0]);
     let position = (0..).find_map(|at| match text.at(at) {
@@ -175,6 +184,7 @@ fn strchrnul(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_strrchr(s, c)`: the last place.
+#[inline(always)]
 fn strrchr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let text = text(call, args[0]);
     let mut last = Err(Errno::ENOENT);
@@ -190,11 +200,13 @@ fn strrchr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_strlen(s)`
+#[inline(always)]
 fn strlen(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(reply(text(call, args[0]).len(STRING_BYTES_MAX).map(|len| len as i64)))
 }
 
 /// `bpf_strnlen(s, count)`
+#[inline(always)]
 fn strnlen(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let text = text(call, args[0]);
     let count = usize::try_from(args[1]).unwrap_or(usize::MAX);
@@ -216,32 +228,38 @@ fn strnlen(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_strspn(s, accept)`: how long the start of `s` is that has only characters of `accept`.
+#[inline(always)]
 fn strspn(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(reply(span(&text(call, args[0]), &text(call, args[1]), true)))
 }
 
 /// `bpf_strcspn(s, reject)`: how long the start of `s` is that has none of `reject`.
+#[inline(always)]
 fn strcspn(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(reply(span(&text(call, args[0]), &text(call, args[1]), false)))
 }
 
 /// `bpf_strstr(s1, s2)`
+#[inline(always)]
 fn strstr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(reply(search(&text(call, args[0]), &text(call, args[1]), STRING_BYTES_MAX, same)))
 }
 
 /// `bpf_strcasestr(s1, s2)`
+#[inline(always)]
 fn strcasestr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(reply(search(&text(call, args[0]), &text(call, args[1]), STRING_BYTES_MAX, folded)))
 }
 
 /// `bpf_strnstr(s1, s2, len)`: within the first `len` bytes of `s1`.
+#[inline(always)]
 fn strnstr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let limit = usize::try_from(args[2]).unwrap_or(usize::MAX).min(STRING_BYTES_MAX);
     Ok(reply(search(&text(call, args[0]), &text(call, args[1]), limit, same)))
 }
 
 /// `bpf_strncasestr(s1, s2, len)`
+#[inline(always)]
 fn strncasestr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let limit = usize::try_from(args[2]).unwrap_or(usize::MAX).min(STRING_BYTES_MAX);
     Ok(reply(search(&text(call, args[0]), &text(call, args[1]), limit, folded)))

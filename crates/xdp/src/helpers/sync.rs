@@ -21,11 +21,13 @@ pub(super) const KFUNCS: KfuncTable = &[
     ("bpf_res_spin_unlock_irqrestore", entry(unlock)),
 ];
 
+#[inline(always)]
 fn nothing(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
 /// `bpf_local_irq_save(flags)`
+#[inline(always)]
 fn save(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     call.write(args[0], &0u64.to_le_bytes())?;
     Ok(0)
@@ -33,18 +35,21 @@ fn save(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 
 /// `bpf_res_spin_lock(lock)`: 0 when taken. The verifier allows no second lock that could deadlock
 /// with the first, so it always is.
+#[inline(always)]
 fn lock(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     memory::lock(call.run.grant_lock("bpf_res_spin_lock", args[0])?);
     Ok(0)
 }
 
 /// `bpf_res_spin_lock_irqsave(lock, flags)`
+#[inline(always)]
 fn lock_irqsave(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     save(call, [args[1], 0, 0, 0, 0])?;
     lock(call, args)
 }
 
 /// `bpf_res_spin_unlock(lock)` and its `_irqrestore` form.
+#[inline(always)]
 fn unlock(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     memory::unlock(call.run.grant_lock("bpf_res_spin_unlock", args[0])?);
     Ok(0)

@@ -31,21 +31,25 @@ impl Default for CookieSecret {
 }
 
 /// `bpf_tcp_raw_gen_syncookie_ipv4(iph, th, th_len)`: the cookie, and above it the segment size.
+#[inline(always)]
 fn generate_v4(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     generate(call, args, Family::V4)
 }
 
 /// `bpf_tcp_raw_gen_syncookie_ipv6(iph, th, th_len)`
+#[inline(always)]
 fn generate_v6(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     generate(call, args, Family::V6)
 }
 
 /// `bpf_tcp_raw_check_syncookie_ipv4(iph, th)`: 0 when the ACK carries a cookie of ours.
+#[inline(always)]
 fn check_v4(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     check(call, args, Family::V4)
 }
 
 /// `bpf_tcp_raw_check_syncookie_ipv6(iph, th)`
+#[inline(always)]
 fn check_v6(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     check(call, args, Family::V6)
 }

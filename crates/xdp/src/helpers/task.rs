@@ -22,14 +22,19 @@ pub(super) const KFUNCS: KfuncTable =
     &[("bpf_cast_to_kern_ctx", entry(kernel_ctx)), ("bpf_rdonly_cast", entry(read_only))];
 
 /// `bpf_get_current_pid_tgid()`
-fn pid_tgid(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
-    let process = rustix::process::getpid().as_raw_nonzero().get() as u64;
-    let thread = rustix::thread::gettid().as_raw_nonzero().get() as u64;
-    Ok(process << 32 | thread)
+#[inline(always)]
+fn pid_tgid(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    let ask = || {
+        let process = rustix::process::getpid().as_raw_nonzero().get() as u64;
+        let thread = rustix::thread::gettid().as_raw_nonzero().get() as u64;
+        process << 32 | thread
+    };
+    Ok(*call.run.pid_tgid.get_or_insert_with(ask))
 }
 
 /// `bpf_get_ns_current_pid_tgid(dev, ino, nsdata, size)`: namespaces of others are not ours to
 /// tell.
+#[inline(always)]
 fn ns_pid_tgid(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [_, _, nsdata, size, _] = args;
     call.write(nsdata, &vec![0; size as u32 as usize])?;
@@ -37,27 +42,35 @@ fn ns_pid_tgid(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_get_current_uid_gid()`
-fn uid_gid(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
-    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
-    Ok(u64::from(group.as_raw()) << 32 | u64::from(user.as_raw()))
+#[inline(always)]
+fn uid_gid(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    let ask = || {
+        let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+        u64::from(group.as_raw()) << 32 | u64::from(user.as_raw())
+    };
+    Ok(*call.run.uid_gid.get_or_insert_with(ask))
 }
 
 /// `bpf_get_current_comm(buf, size)`
+#[inline(always)]
 fn comm(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [buf, size, ..] = args;
-    let mut text = vec![0; size as u32 as usize];
+    let mut text = super::call::Bytes::zeroed(size as u32 as usize);
+    let text = text.as_mut();
     let len = NAME.len().min(text.len().saturating_sub(1));
     text[..len].copy_from_slice(&NAME[..len]);
-    call.write(buf, &text)?;
+    call.write(buf, text)?;
     Ok(0)
 }
 
 /// `bpf_get_current_task()` and `_btf`: a task about which nothing is known.
+#[inline(always)]
 fn task(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(call.run.worker.unknown_object())
 }
 
 /// `bpf_per_cpu_ptr(percpu_ptr, cpu)`
+#[inline(always)]
 fn per_cpu(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let cpus = call.run.maps.domain().workers() as u64;
     let cpu = u64::from(args[1] as u32);
@@ -65,12 +78,14 @@ fn per_cpu(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_this_cpu_ptr(percpu_ptr)`
+#[inline(always)]
 fn this_cpu(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let cpu = u64::from(call.run.worker.number());
     Ok(super::objects::percpu_address(call, args[0], cpu))
 }
 
 /// `bpf_cast_to_kern_ctx(ctx)`: a `struct xdp_buff` with the frame's pointers.
+#[inline(always)]
 fn kernel_ctx(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     let frame = &*call.run.frame;
     let pointers = [frame.data_addr(), frame.data_end_addr(), frame.data_meta_addr()];
@@ -78,6 +93,7 @@ fn kernel_ctx(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_rdonly_cast(obj, type)`: the same address, read with probing loads.
+#[inline(always)]
 fn read_only(_call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(args[0])
 }

@@ -18,18 +18,22 @@ pub(super) const TABLE: Table = &[
     (id::GET_NUMA_NODE_ID, entry(node)),
 ];
 
+#[inline(always)]
 fn ktime(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(monotonic_ns(call))
 }
 
+#[inline(always)]
 fn boot_time(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(nanoseconds(call, ClockId::Boottime))
 }
 
+#[inline(always)]
 fn coarse_time(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(nanoseconds(call, ClockId::MonotonicCoarse))
 }
 
+#[inline(always)]
 fn tai_time(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     if let Some(set) = call.run.surroundings.clock.set_time() {
         return Ok(set);
@@ -40,19 +44,24 @@ fn tai_time(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
 
 /// `bpf_jiffies64`: ticks of the configured `CONFIG_HZ`; the kernel's counter starts five minutes
 /// before it wraps at 32 bits (`INITIAL_JIFFIES`).
+#[inline(always)]
 fn jiffies(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     let initial = u64::from((-300i32 * HZ as i32) as u32);
-    Ok(initial + nanoseconds(call, ClockId::Monotonic) / (NANOSECONDS_PER_SECOND / HZ))
+    // The coarse clock counts ticks, as jiffies do.
+    Ok(initial + nanoseconds(call, ClockId::MonotonicCoarse) / (NANOSECONDS_PER_SECOND / HZ))
 }
 
+#[inline(always)]
 fn random(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(u64::from(call.run.worker.random_u32()))
 }
 
+#[inline(always)]
 fn cpu(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(u64::from(call.run.worker.number()))
 }
 
+#[inline(always)]
 fn node(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }

@@ -7,8 +7,7 @@ use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
-use super::format::format;
-use super::print::words;
+use super::print::{print, words};
 use super::{Call, Table, entry};
 
 pub(super) const TABLE: Table =
@@ -42,33 +41,25 @@ impl Trace {
 /// `bpf_trace_printk(fmt, fmt_size, arg1, arg2, arg3)`: returns the length of the text.
 fn trace_printk(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [fmt, size, values @ ..] = args;
-    print(call, fmt, size, &values)
+    printk(call, fmt, size, &values)
 }
 
 /// `bpf_trace_vprintk(fmt, fmt_size, data, data_len)`: arguments are 8-byte words in memory.
 fn trace_vprintk(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [fmt, size, data, len, _] = args;
     let Some(values) = words(call, data, len)? else { return Ok(Errno::EINVAL.to_reg()) };
-    print(call, fmt, size, &values)
+    printk(call, fmt, size, values.as_ref())
 }
 
-fn print(call: &mut Call<'_, '_>, fmt: u64, size: u64, values: &[u64]) -> Result<u64, Stop> {
-    let bytes = call.read(fmt, (size as u32 as usize).min(FORMAT_BYTES_MAX))?;
-    let Some((0, text)) = bytes.as_ref().split_last() else {
+fn printk(call: &mut Call<'_, '_>, fmt: u64, size: u64, values: &[u64]) -> Result<u64, Stop> {
+    let bytes = call.run.view(fmt, u64::from(size as u32).min(FORMAT_BYTES_MAX))?;
+    let Some((0, text)) = bytes.split_last() else {
         return Ok(Errno::EINVAL.to_reg());
     };
-    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
-    match format(call.run, text, values) {
-        Ok(line) => {
-            let len = line.len() as u64;
-            call.run.surroundings.trace.push(line);
-            Ok(len)
-        }
-        Err(errno) => Ok(errno.to_reg()),
-    }
+    print(call, text.split(|&byte| byte == 0).next().unwrap_or_default(), values)
 }
 
 /// Lines kept.
 const TRACE_LINES_MAX: usize = 4096;
 /// A format longer than this is not a constant string of a program.
-const FORMAT_BYTES_MAX: usize = 4096;
+const FORMAT_BYTES_MAX: u64 = 4096;

@@ -31,6 +31,7 @@ pub(super) const KFUNCS: KfuncTable = &[
 ];
 
 /// `bpf_dynptr_from_mem(data, size, flags, ptr)`
+#[inline(always)]
 fn from_mem(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [data, size, flags, ptr, _] = args;
     let size = size as u32;
@@ -48,6 +49,7 @@ fn from_mem(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_dynptr_from_xdp(ctx, flags, ptr)`: over the whole frame, frags included.
+#[inline(always)]
 fn from_xdp(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [ctx, flags, ptr, ..] = args;
     if flags != 0 {
@@ -60,6 +62,7 @@ fn from_xdp(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_dynptr_read(dst, len, src, offset, flags)`
+#[inline(always)]
 fn read(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [dst, len, src, offset, flags] = args;
     let dynptr = Dynptr::load(call, src)?;
@@ -80,6 +83,7 @@ fn read(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_dynptr_write(dst, offset, src, len, flags)`
+#[inline(always)]
 fn write(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [dst, offset, src, len, flags] = args;
     let dynptr = Dynptr::load(call, dst)?;
@@ -100,6 +104,7 @@ fn write(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_dynptr_data(ptr, offset, len)`: a direct pointer; not into frames.
+#[inline(always)]
 fn data(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [ptr, offset, len, ..] = args;
     let dynptr = Dynptr::load(call, ptr)?;
@@ -114,6 +119,7 @@ fn data(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 /// `bpf_dynptr_slice(ptr, offset, buffer, buffer_size)`: a pointer to read from, into the frame
 /// when the bytes lie in one piece, else to the buffer they were copied to; 0 when they can't be
 /// had.
+#[inline(always)]
 fn slice(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [ptr, offset, buffer, len, _] = args;
     let dynptr = Dynptr::load(call, ptr)?;
@@ -142,6 +148,7 @@ fn slice(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 
 /// `bpf_dynptr_slice_rdwr`: as [`slice`], but 0 for a read-only dynptr. What is written to the
 /// buffer the program has to write back itself.
+#[inline(always)]
 fn slice_rdwr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let dynptr = Dynptr::load(call, args[0])?;
     if dynptr.data == 0 || dynptr.read_only {
@@ -151,6 +158,7 @@ fn slice_rdwr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_dynptr_adjust(ptr, start, end)`
+#[inline(always)]
 fn adjust(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [ptr, start, end, ..] = args;
     let mut dynptr = Dynptr::load(call, ptr)?;
@@ -168,17 +176,20 @@ fn adjust(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_dynptr_is_null(ptr)`
+#[inline(always)]
 fn is_null(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(u64::from(Dynptr::load(call, args[0])?.data == 0))
 }
 
 /// `bpf_dynptr_is_rdonly(ptr)`
+#[inline(always)]
 fn is_rdonly(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let dynptr = Dynptr::load(call, args[0])?;
     Ok(u64::from(dynptr.data != 0 && dynptr.read_only))
 }
 
 /// `bpf_dynptr_size(ptr)`
+#[inline(always)]
 fn size(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let dynptr = Dynptr::load(call, args[0])?;
     if dynptr.data == 0 {
@@ -188,6 +199,7 @@ fn size(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_dynptr_clone(ptr, clone)`
+#[inline(always)]
 fn clone(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let dynptr = Dynptr::load(call, args[0])?;
     let null = dynptr.data == 0;
@@ -197,6 +209,7 @@ fn clone(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_dynptr_copy(dst, dst_off, src, src_off, size)`
+#[inline(always)]
 fn copy(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [dst, dst_offset, src, src_offset, size] = args;
     let (to, from) = (Dynptr::load(call, dst)?, Dynptr::load(call, src)?);
@@ -215,6 +228,7 @@ fn copy(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_dynptr_memset(ptr, offset, size, val)`
+#[inline(always)]
 fn memset(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [ptr, offset, size, value, _] = args;
     let dynptr = Dynptr::load(call, ptr)?;

@@ -36,11 +36,25 @@ pub(crate) struct Run<'a> {
     pub(crate) extras: Vec<Extra>,
     /// Ring buffer records it has reserved and not yet given back.
     pub(crate) records: Vec<Record<'a>>,
+    /// Process and thread, when the program asked for them; user and group.
+    pub(crate) pid_tgid: Option<u64>,
+    pub(crate) uid_gid: Option<u64>,
+    /// What was found out about types of the running program.
+    pub(crate) types: Types,
     /// Lowest stack address the active functions may touch.
     stack_floor: u64,
     /// What the program does was proved: its helpers need not look again. The interpreter always
     /// does.
     pub(crate) proved: bool,
+}
+
+/// Answers of a program's BTF that helpers ask for again and again.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Types {
+    /// A structure of the program and its size in bytes.
+    pub(crate) allocated: Option<(u64, usize)>,
+    /// Size in bytes of a `struct nf_conn`, and where its status is.
+    pub(crate) connection: Option<(usize, Option<u64>)>,
 }
 
 /// A piece of memory a helper gave to the program: a ring buffer record, an object, a slice.
@@ -79,6 +93,9 @@ impl<'a> Run<'a> {
             redirect: None,
             extras: Vec::new(),
             records: Vec::new(),
+            pid_tgid: None,
+            uid_gid: None,
+            types: Types::default(),
             stack_floor,
             proved: false,
         }
@@ -105,15 +122,6 @@ impl<'a> Run<'a> {
     #[inline]
     pub(crate) fn put(&self, addr: u64, size: u32, value: u64) -> Result<(), Violation> {
         memory::store(self.grant(addr, u64::from(size), true)?, value);
-        Ok(())
-    }
-
-    /// Copies bytes from an address nobody proved.
-    pub(crate) fn read_unproved(&self, addr: u64, out: &mut [u8]) -> Result<(), Violation> {
-        if out.is_empty() {
-            return Ok(());
-        }
-        memory::copy_out(self.grant_unproved(addr, out.len() as u64, false)?, out);
         Ok(())
     }
 
