@@ -111,6 +111,11 @@ impl Region {
             {
                 self.word(offset).store(u64::from_ne_bytes(*word), Relaxed);
                 (offset, bytes) = (offset + 8, rest);
+            } else if offset.is_multiple_of(4)
+                && let Some((half, rest)) = bytes.split_first_chunk::<4>()
+            {
+                self.half(offset).store(u32::from_ne_bytes(*half), Relaxed);
+                (offset, bytes) = (offset + 4, rest);
             } else {
                 self.byte(offset).store(first, Relaxed);
                 (offset, bytes) = (offset + 1, rest);

@@ -200,6 +200,19 @@ impl HashTable {
                 clock.evict(self, worker);
                 continue;
             }
+            // A replaced element of an LRU map was used just now (`bpf_lru_node_set_ref`).
+            let state = if old == NIL { 0 } else { header::REFERENCED };
+            // Special fields are given up between the two, which may take long.
+            let simple = old != NIL && self.fields.list().is_empty();
+            let replace = |element| {
+                self.fill(element, new);
+                bucket.link(element, hash, key, state);
+                let unlinked = bucket.unlink(old);
+                debug_assert!(unlinked);
+            };
+            if simple && self.table.pool.exchange(worker, old, replace) {
+                return Ok(());
+            }
             let Some(element) = self.table.pool.take(worker) else {
                 if old == NIL {
                     self.count.fetch_sub(1, Ordering::Relaxed);
@@ -207,8 +220,6 @@ impl HashTable {
                 return Err(Errno::ENOMEM);
             };
             self.fill(element, new);
-            // A replaced element of an LRU map was used just now (`bpf_lru_node_set_ref`).
-            let state = if old == NIL { 0 } else { header::REFERENCED };
             bucket.link(element, hash, key, state);
             if old != NIL {
                 self.discard(bucket, old, worker);
@@ -475,11 +486,11 @@ fn check_flags(old: u32, flags: u64) -> Result<(), Errno> {
     }
 }
 
-/// Elements beyond `max_entries`, for those that wait for readers: a sixteenth, some dozens at
-/// least, and not much memory for big values; always enough for every writer to hold one.
+/// Elements beyond `max_entries`, for those that wait for readers: a sixteenth, those of some bursts
+/// at least, and not much memory for big values; always enough for every writer to hold one.
 fn spare_elements(max_entries: u32, element_bytes: usize, workers: usize) -> u32 {
     const SPARE_BYTES_MAX: usize = 8 << 20;
-    let wanted = (max_entries / 16).max(64) as usize;
+    let wanted = (max_entries / 16).max(256) as usize;
     let spare = wanted.min(SPARE_BYTES_MAX / element_bytes);
     spare.max(workers + 16) as u32
 }

@@ -74,16 +74,17 @@ struct Lists {
     newer: Waiting,
 }
 
-/// A list of waiting elements, and when the last one was unlinked.
+/// A list of waiting elements, and when the last one was unlinked, or some time after that.
 #[derive(Clone, Copy)]
 struct Waiting {
     first: u32,
     last: u32,
-    tag: u64,
+    /// `None`: not asked for yet. Asking is dear, and once for many is enough.
+    tag: Option<u64>,
 }
 
 impl Waiting {
-    const NONE: Waiting = Waiting { first: NIL, last: NIL, tag: 0 };
+    const NONE: Waiting = Waiting { first: NIL, last: NIL, tag: None };
 }
 
 impl Default for Lists {
@@ -161,16 +162,18 @@ impl Pool {
 
     /// Gives back an element that was just unlinked.
     pub(crate) fn retire(&self, worker: usize, element: u32) {
-        let tag = self.domain.tag();
+        self.lock(self.shard_of(worker)).retire(self, element);
+    }
+
+    /// Takes an element and gives back another one that `link` unlinks, the new one in its place:
+    /// what [`Pool::take`] and [`Pool::retire`] do, for the price of one. `false`, and nothing done,
+    /// when the worker's own shard has no element at hand.
+    pub(crate) fn exchange(&self, worker: usize, old: u32, link: impl FnOnce(u32)) -> bool {
         let mut lists = self.lock(self.shard_of(worker));
-        self.header(element, header::LINK).store(NIL, Relaxed);
-        let Waiting { first, last, .. } = lists.newer;
-        if first == NIL {
-            lists.newer = Waiting { first: element, last: element, tag };
-        } else {
-            self.header(last, header::LINK).store(element, Relaxed);
-            lists.newer = Waiting { first, last: element, tag };
-        }
+        let Some(element) = lists.take(self) else { return false };
+        link(element);
+        lists.retire(self, old);
+        true
     }
 
     fn shard_of(&self, worker: usize) -> usize {
@@ -206,16 +209,30 @@ impl Lists {
         self.pop_free(pool)
     }
 
+    fn retire(&mut self, pool: &Pool, element: u32) {
+        pool.header(element, header::LINK).store(NIL, Relaxed);
+        let Waiting { first, last, .. } = self.newer;
+        if first == NIL {
+            let tag = Some(pool.domain.tag());
+            self.newer = Waiting { first: element, last: element, tag };
+        } else {
+            pool.header(last, header::LINK).store(element, Relaxed);
+            self.newer = Waiting { first, last: element, tag: None };
+        }
+    }
+
     /// Frees what waited long enough, and asks readers to move on for the rest.
     fn reclaim(&mut self, pool: &Pool) {
         for _ in 0..2 {
-            if self.older.first != NIL && pool.domain.passed(self.older.tag) {
+            let has_passed = |tag: u64| pool.domain.passed(tag);
+            if self.older.first != NIL && self.older.tag.is_some_and(has_passed) {
                 let rest = std::mem::replace(&mut self.free, self.older.first);
                 pool.header(self.older.last, header::LINK).store(rest, Relaxed);
                 self.older = Waiting::NONE;
             }
             if self.older.first == NIL && self.newer.first != NIL {
                 self.older = std::mem::replace(&mut self.newer, Waiting::NONE);
+                self.older.tag.get_or_insert_with(|| pool.domain.tag());
                 pool.domain.advance();
             }
         }

@@ -157,21 +157,33 @@ impl Live<'_> {
     }
 
     /// Ends the run that the current frame's calls made.
+    #[inline(always)]
     fn leave_frame(&mut self, run: &mut Run<'_>) {
-        if run.redirect.is_some()
-            && let Some(target) = run.redirect.take()
-        {
+        if run.redirect.is_some() {
+            self.keep_target(run);
+        }
+        let has_memory = !run.extras.is_empty() || !run.records.is_empty();
+        if has_memory || !self.tail_called.is_empty() {
+            self.forget(run);
+        }
+    }
+
+    /// Notes where the frame is redirected to.
+    fn keep_target(&mut self, run: &mut Run<'_>) {
+        if let Some(target) = run.redirect.take() {
             self.targets.push((self.current, target));
         }
-        if !run.extras.is_empty() || !run.records.is_empty() {
-            run.extras.clear();
-            run.records.clear();
-        }
+    }
+
+    /// Gives up what few runs have.
+    #[inline(never)]
+    fn forget(&mut self, run: &mut Run<'_>) {
+        run.extras.clear();
+        run.records.clear();
         if !self.tail_called.is_empty() {
             self.tail_called.clear();
             run.types = Types::default();
         }
-        self.nested = 0;
     }
 }
 

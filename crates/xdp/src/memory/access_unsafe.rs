@@ -29,6 +29,7 @@ impl Grant {
     ///
     /// The bytes lie inside one live allocation with exposed provenance that stays alive as long as
     /// the grant is used, and no reference to them exists meanwhile.
+    #[inline(always)]
     pub(crate) unsafe fn new(addr: u64, len: u64) -> Grant {
         Grant { addr, len }
     }
@@ -38,7 +39,7 @@ impl Grant {
     /// # Panics
     ///
     /// When it is not inside.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn part(self, offset: u64, len: u64) -> Grant {
         assert!(offset <= self.len && len <= self.len - offset, "a part is inside");
         Grant { addr: self.addr + offset, len }
@@ -46,7 +47,7 @@ impl Grant {
 }
 
 /// Loads a whole grant of 1, 2, 4 or 8 bytes, little endian.
-#[inline]
+#[inline(always)]
 pub(crate) fn load(grant: Grant) -> u64 {
     let Grant { addr, len } = grant;
     if !addr.is_multiple_of(len) {
@@ -62,7 +63,7 @@ pub(crate) fn load(grant: Grant) -> u64 {
 }
 
 /// Stores the low bytes of `value` into a whole grant of 1, 2, 4 or 8 bytes.
-#[inline]
+#[inline(always)]
 pub(crate) fn store(grant: Grant, value: u64) {
     let Grant { addr, len } = grant;
     if !addr.is_multiple_of(len) {
@@ -77,6 +78,7 @@ pub(crate) fn store(grant: Grant, value: u64) {
     }
 }
 
+#[inline(always)]
 fn load_unaligned(Grant { addr, len }: Grant) -> u64 {
     let source = with_exposed_provenance_mut::<u8>(addr as usize);
     // SAFETY: a grant is live memory; a pointer to numbers need not be aligned here.
@@ -90,6 +92,7 @@ fn load_unaligned(Grant { addr, len }: Grant) -> u64 {
     }
 }
 
+#[inline(always)]
 fn store_unaligned(Grant { addr, len }: Grant, value: u64) {
     let target = with_exposed_provenance_mut::<u8>(addr as usize);
     // SAFETY: as in `load_unaligned`.
@@ -243,24 +246,28 @@ fn modify_double(addr: u64, op: AtomicOp, operand: u64) -> u64 {
     }
 }
 
+#[inline(always)]
 fn byte<'a>(addr: u64) -> &'a AtomicU8 {
     // SAFETY: `addr` is inside a grant, so inside live exposed memory without other references;
     // bytes have no alignment. The reference does not leave this module.
     unsafe { AtomicU8::from_ptr(with_exposed_provenance_mut(addr as usize)) }
 }
 
+#[inline(always)]
 fn half<'a>(addr: u64) -> &'a AtomicU16 {
     debug_assert!(addr.is_multiple_of(2));
     // SAFETY: as for `byte`; callers checked the alignment.
     unsafe { AtomicU16::from_ptr(with_exposed_provenance_mut(addr as usize)) }
 }
 
+#[inline(always)]
 fn word<'a>(addr: u64) -> &'a AtomicU32 {
     debug_assert!(addr.is_multiple_of(4));
     // SAFETY: as for `byte`; callers checked the alignment.
     unsafe { AtomicU32::from_ptr(with_exposed_provenance_mut(addr as usize)) }
 }
 
+#[inline(always)]
 fn double<'a>(addr: u64) -> &'a AtomicU64 {
     debug_assert!(addr.is_multiple_of(8));
     // SAFETY: as for `byte`; callers checked the alignment.

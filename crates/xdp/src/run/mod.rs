@@ -113,13 +113,13 @@ impl<'a> Run<'a> {
     }
 
     /// Loads 1, 2, 4 or 8 bytes the program may read.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, addr: u64, size: u32) -> Result<u64, Violation> {
         Ok(memory::load(self.grant(addr, u64::from(size), false)?))
     }
 
     /// Stores 1, 2, 4 or 8 bytes where the program may write.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put(&self, addr: u64, size: u32, value: u64) -> Result<(), Violation> {
         memory::store(self.grant(addr, u64::from(size), true)?, value);
         Ok(())

@@ -17,14 +17,19 @@ use crate::memory::{self, Grant};
 impl<'a> Run<'a> {
     /// Permission to touch `len` bytes at `addr` that the verifier proved accessible: an argument
     /// of a helper, or memory that helpers made and keep for the program.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn grant(&self, addr: u64, len: u64, write: bool) -> Result<Grant, Violation> {
-        if self.proved {
-            // SAFETY: what the verifier proved lies in the same ranges that `grant_unproved` lets
-            // pass.
-            return Ok(unsafe { Grant::new(addr, len) });
+        if !self.proved {
+            self.check(addr, len, write).map_err(|violation| *violation)?;
         }
-        self.grant_unproved(addr, len, write)
+        // SAFETY: what the verifier proved lies in the same ranges that `grant_unproved` lets pass.
+        Ok(unsafe { Grant::new(addr, len) })
+    }
+
+    /// [`Run::grant_unproved`] where it is not expected to be asked.
+    #[cold]
+    fn check(&self, addr: u64, len: u64, write: bool) -> Result<(), Box<Violation>> {
+        self.grant_unproved(addr, len, write).map(|_granted| ()).map_err(Box::new)
     }
 
     /// Bytes the program may read, where they are.
@@ -133,7 +138,7 @@ impl<'a> Run<'a> {
     }
 
     /// The map that a register stands for, if it is one this program may use.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn map_by_handle(&self, handle: u64) -> Option<&'a Map> {
         if self.proved {
             // SAFETY: the verifier proved that the register holds a map of this program, or one
