@@ -31,6 +31,8 @@ struct Store {
     held: BTreeSet<(u64, u64)>,
     /// Memory of objects that went, for new ones.
     spare: Vec<Block>,
+    /// Where the object begins that was asked for last, and its size; nothing if that is 0.
+    last: (u64, u64),
     /// Objects without references, and the readers they wait for.
     dead: VecDeque<(u64, u64)>,
 }
@@ -106,29 +108,17 @@ impl Objects {
     /// Gives up a reference to the object at, or around, `addr`; with the last one the object goes,
     /// and what it holds.
     pub(crate) fn release(&self, addr: u64, domain: &Domain) {
-        let object = self.lock().containing(addr);
-        self.release_all(object.into_iter().collect(), domain);
+        let mut store = self.lock();
+        if let Some(object) = store.containing(addr) {
+            store.release(object, domain);
+        }
     }
 
     /// Gives up everything that hangs in `len` bytes of memory at `place`.
     pub(crate) fn release_held(&self, place: u64, len: u64, domain: &Domain) {
-        let held = self.lock().take_held(place, len);
-        self.release_all(held, domain);
-    }
-
-    /// Objects can hold others to any depth: a work list, no recursion.
-    fn release_all(&self, mut work: Vec<u64>, domain: &Domain) {
-        while let Some(addr) = work.pop() {
-            let mut store = self.lock();
-            store.free_dead(domain);
-            let Some(object) = store.by_addr.get_mut(&addr) else { continue };
-            let len = object.block.len() as u64;
-            object.references = object.references.saturating_sub(1);
-            if object.references == 0 {
-                work.extend(store.take_held(addr, len));
-                store.dead.push_back((domain.tag(), addr));
-                domain.advance();
-            }
+        let mut store = self.lock();
+        for object in store.take_held(place, len) {
+            store.release(object, domain);
         }
     }
 
@@ -150,18 +140,53 @@ impl Store {
     }
 
     /// The object that an address lies in: a node names its object so.
-    fn containing(&self, addr: u64) -> Option<u64> {
+    fn containing(&mut self, addr: u64) -> Option<u64> {
+        // Often the one of the last question.
+        let (start, len) = self.last;
+        if addr.wrapping_sub(start) < len {
+            return Some(start);
+        }
         let (start, object) = self.by_addr.range(..=addr).next_back()?;
-        (addr < start + object.block.len() as u64).then_some(*start)
+        let len = object.block.len() as u64;
+        if addr - start >= len {
+            return None;
+        }
+        self.last = (*start, len);
+        Some(*start)
     }
 
-    /// Frees objects that no reader can still see.
+    /// Gives up a reference to an object. Objects can hold others to any depth: a work list, no
+    /// recursion.
+    fn release(&mut self, object: u64, domain: &Domain) {
+        let (mut next, mut work) = (Some(object), Vec::new());
+        self.free_dead(domain);
+        while let Some(addr) = next {
+            if let Some(object) = self.by_addr.get_mut(&addr) {
+                let len = object.block.len() as u64;
+                object.references = object.references.saturating_sub(1);
+                if object.references == 0 {
+                    work.extend(self.take_held(addr, len));
+                    self.dead.push_back((domain.tag(), addr));
+                }
+            }
+            next = work.pop();
+        }
+    }
+
+    /// Now and then frees objects that no reader can still see.
     fn free_dead(&mut self, domain: &Domain) {
+        if !self.dead.len().is_multiple_of(DEAD_BATCH) {
+            return;
+        }
+        domain.advance();
         // Tags only grow: behind one that readers have not passed there is none they have.
+        let mut passed = None;
         while let Some(&(tag, addr)) = self.dead.front()
-            && domain.passed(tag)
+            && (passed == Some(tag) || domain.passed(tag))
         {
+            passed = Some(tag);
             self.dead.pop_front();
+            self.last = (0, 0);
             if let Some(object) = self.by_addr.remove(&addr)
                 && self.spare.len() < SPARE_MAX
             {
@@ -172,6 +197,9 @@ impl Store {
 
     fn take_held(&mut self, place: u64, len: u64) -> Vec<u64> {
         let range = (place, 0)..(place.saturating_add(len), 0);
+        if self.held.range(range.clone()).next().is_none() {
+            return Vec::new();
+        }
         let held: Vec<(u64, u64)> = self.held.range(range).copied().collect();
         held.iter().for_each(|entry| {
             self.held.remove(entry);
@@ -207,6 +235,8 @@ impl fmt::Debug for Releaser {
 
 /// Live objects of one object file's programs.
 const OBJECTS_MAX: usize = 1 << 20;
+/// Objects that go before readers are asked about.
+const DEAD_BATCH: usize = 32;
 /// Blocks kept for new objects.
 const SPARE_MAX: usize = 1024;
 /// Largest object (`bpf_mem_alloc` serves up to a page).
