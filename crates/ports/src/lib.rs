@@ -11,6 +11,7 @@ pub mod generator;
 mod host;
 pub mod interface;
 pub mod pace;
+pub mod packet;
 pub mod pair;
 pub mod pcap;
 pub mod sink;

@@ -1,6 +1,7 @@
 //! Port kinds under test: how each gets at a host's stack.
 
 use towpath_engine::port::Device;
+use towpath_ports::packet::{self, Packet};
 use towpath_ports::tap::{self, Tap};
 
 use crate::namespace::Namespace;
@@ -24,7 +25,7 @@ pub(crate) trait Kind: Sync {
 }
 
 /// All kinds.
-pub(crate) const ALL: &[&dyn Kind] = &[&TapKind];
+pub(crate) const ALL: &[&dyn Kind] = &[&TapKind, &PacketKind];
 
 /// A tap in the host.
 struct TapKind;
@@ -43,4 +44,39 @@ impl Kind for TapKind {
         };
         Box::new(Tap::new(&options).unwrap())
     }
+}
+
+/// One end of a veth; the other is the host's.
+struct PacketKind;
+
+impl Kind for PacketKind {
+    fn name(&self) -> &'static str {
+        "packet"
+    }
+
+    fn plug(&self, host: &Namespace, wires: &Namespace, plug: &Plug) -> Box<dyn Device> {
+        let name = veth(host, wires, plug);
+        let options = packet::Options {
+            netns: Some(wires.path()),
+            queues: plug.queues,
+            ..packet::Options::new(&name)
+        };
+        Box::new(Packet::new(&options).unwrap())
+    }
+}
+
+/// Makes a veth whose one end is the host's interface; gives the name of the other, in `wires`.
+pub(crate) fn veth(host: &Namespace, wires: &Namespace, plug: &Plug) -> String {
+    let Plug { name, mtu, queues } = plug;
+    let other = format!("w{name}");
+    // The end in the middle has no addresses, and says nothing on its own.
+    wires.run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
+    let shape = format!("mtu {mtu} numtxqueues {queues} numrxqueues {queues}");
+    host.run(&format!(
+        "ip link add {name} {shape} type veth peer name {other} {shape} netns {}",
+        wires.path()
+    ));
+    host.run(&format!("ip link set {name} up"));
+    wires.run(&format!("ip link set {other} up"));
+    other
 }

@@ -1,7 +1,8 @@
 //! One interface of the host: asked and changed with `ioctl(2)` (netdevice(7)).
 //!
 //! A socket remembers the namespace it was made in, so an [`Interface`] can be used from any
-//! thread. Every request here reads and writes one `struct ifreq`.
+//! thread. Every request here reads and writes one `struct ifreq`, or a structure whose address
+//! is in it.
 
 #![expect(unsafe_code, reason = "ioctl takes untyped addresses")]
 
@@ -85,6 +86,15 @@ impl Interface {
         self.flags().is_ok_and(|flags| flags & needed == needed)
     }
 
+    /// An on-off setting of `ethtool -k`, by its `ETHTOOL_G*` number.
+    pub(crate) fn ethtool(&self, command: u32) -> io::Result<bool> {
+        let mut value = EthtoolValue { command, data: 0 };
+        let mut request = self.empty();
+        request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut value).cast();
+        self.request(SIOCETHTOOL, request)?;
+        Ok(value.data != 0)
+    }
+
     fn empty(&self) -> libc::ifreq {
         // SAFETY: all zeros is an `ifreq`.
         let mut request: libc::ifreq = unsafe { zeroed() };
@@ -98,8 +108,20 @@ impl Interface {
     }
 
     fn request(&self, number: c_ulong, mut request: libc::ifreq) -> io::Result<libc::ifreq> {
-        // SAFETY: all requests of this module take an `ifreq`.
+        // SAFETY: all requests of this module take an `ifreq`; an address in it is that of a
+        // structure that lives in the caller.
         let result = unsafe { libc::ioctl(self.control.as_raw_fd(), number as _, &mut request) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(request) }
     }
 }
+
+/// `struct ethtool_value`
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    data: u32,
+}
+
+const SIOCETHTOOL: c_ulong = 0x8946;
+/// `ETHTOOL_GTSO`: the device takes large TCP packets apart.
+pub(crate) const ETHTOOL_GTSO: u32 = 0x1e;

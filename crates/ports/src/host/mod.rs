@@ -3,7 +3,7 @@
 mod interface_unsafe;
 mod namespace;
 
-pub(crate) use interface_unsafe::Interface;
+pub(crate) use interface_unsafe::{ETHTOOL_GTSO, Interface};
 pub(crate) use namespace::{is_foreign, within};
 
 use crate::Error;

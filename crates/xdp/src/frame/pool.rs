@@ -78,24 +78,20 @@ impl Pool {
         }
     }
 
-    /// A frame with this packet, in frags of [`LINEAR_BYTES_MAX`] bytes where it is longer than
-    /// that; `None` when the arena is used up.
+    /// A frame with this packet, split as [`Frame::new`] does; `None` when the arena is used up.
     pub fn frame(&mut self, packet: &[u8]) -> Result<Option<Frame>, FrameError> {
         super::check_sizes(packet.len(), 0)?;
         let (linear, rest) = packet.split_at(packet.len().min(LINEAR_BYTES_MAX));
         let Some(mut frame) = self.take() else { return Ok(None) };
         frame.fill(linear);
-        for part in rest.chunks(LINEAR_BYTES_MAX) {
+        for part in rest.chunks(BUFFER_BYTES) {
             let Some(mut piece) = self.take() else {
                 self.give(frame);
                 return Ok(None);
             };
-            piece.fill(part);
-            if let Err(piece) = frame.append(piece) {
-                self.give(piece);
-                self.give(frame);
-                return Err(FrameError::TooLong(packet.len()));
-            }
+            piece.clear();
+            piece.buffer_mut()[..part.len()].copy_from_slice(part);
+            frame.push_frag(piece, 0, part.len());
         }
         Ok(Some(frame))
     }

@@ -1,0 +1,118 @@
+//! Receiving from the ring: packets are copied into frames, so that blocks go back at once.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use towpath_engine::port::{Rx, Wake};
+use towpath_xdp::frame::ETH_HLEN;
+use towpath_xdp::{Frame, FrameError, Pool};
+
+use super::ring_unsafe::{Received, Ring};
+use crate::host::Interface;
+use crate::vnet;
+
+pub(super) struct Queue {
+    ring: Ring,
+    interface: Arc<Interface>,
+    index: u32,
+    /// Frames that were not whole, or whose header contradicted itself.
+    malformed: u64,
+    /// Polls that found nothing, since the last look at the interface.
+    idle: u32,
+}
+
+impl Queue {
+    pub(super) fn new(ring: Ring, interface: &Arc<Interface>, index: u32) -> Queue {
+        Queue { ring, interface: Arc::clone(interface), index, malformed: 0, idle: 0 }
+    }
+
+    /// Whether the interface is still there. While it is only down, nothing arrives.
+    #[cold]
+    fn check(&mut self) -> io::Result<()> {
+        self.idle = 0;
+        if self.ring.socket().take_error()?.is_none() {
+            return Ok(());
+        }
+        match self.interface.index() {
+            Ok(index) if index == self.index => Ok(()),
+            _ => Err(io::Error::new(io::ErrorKind::NotConnected, "the interface was deleted")),
+        }
+    }
+}
+
+impl Rx for Queue {
+    fn receive(
+        &mut self,
+        pool: &mut Pool,
+        frames: &mut Vec<Frame>,
+        limit: usize,
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        while count < limit {
+            let Some(received) = self.ring.peek()? else { break };
+            match frame_of(&received, pool) {
+                Ok(Some(frame)) => {
+                    frames.push(frame);
+                    count += 1;
+                }
+                // It stays in the ring until there is memory again.
+                Ok(None) => break,
+                Err(Malformed) => self.malformed += 1,
+            }
+            self.ring.advance();
+        }
+        if count == 0 {
+            self.idle += 1;
+            if self.idle >= IDLE_POLLS {
+                self.check()?;
+            }
+        }
+        Ok(count)
+    }
+
+    fn arm(&mut self) -> Wake<'_> {
+        // What ends the sleep may be an error, so look for one at once.
+        self.idle = IDLE_POLLS;
+        Wake::Readable(self.ring.socket().as_fd())
+    }
+
+    fn take_missed(&mut self) -> u64 {
+        let drops = self.ring.socket().take_drops().unwrap_or(0);
+        std::mem::take(&mut self.malformed) + drops
+    }
+}
+
+/// A packet that cannot become a frame.
+struct Malformed;
+
+/// Copies a packet; `None` for lack of memory.
+fn frame_of(received: &Received<'_>, pool: &mut Pool) -> Result<Option<Frame>, Malformed> {
+    let bytes = received.bytes;
+    if bytes.len() < received.len || bytes.len() < ETH_HLEN {
+        return Err(Malformed);
+    }
+    let offload = vnet::parse(received.header, bytes.len()).map_err(|_why| Malformed)?;
+    let too_long = |_: FrameError| Malformed;
+    let Some(mut frame) = pool.frame(bytes).map_err(too_long)? else { return Ok(None) };
+    if offload.is_some() {
+        frame.set_offload(offload);
+    }
+    if let Some(tag) = received.tag {
+        frame.adjust_head(-TAG_BYTES).map_err(|_no_room| Malformed)?;
+        put_tag(&mut frame, tag);
+    }
+    Ok(Some(frame))
+}
+
+/// Puts a tag behind the addresses of a frame that has room for it in front.
+fn put_tag(frame: &mut Frame, [protocol, value]: [u16; 2]) {
+    let bytes = frame.linear_mut();
+    bytes.copy_within(4..16, 0);
+    bytes[12..14].copy_from_slice(&protocol.to_be_bytes());
+    bytes[14..16].copy_from_slice(&value.to_be_bytes());
+}
+
+const TAG_BYTES: i32 = 4;
+/// So many polls without a frame, and the interface is looked at.
+const IDLE_POLLS: u32 = 4096;

@@ -1,0 +1,140 @@
+//! Packet sockets and their options (packet(7), `include/uapi/linux/if_packet.h`).
+
+#![expect(unsafe_code, reason = "setsockopt takes untyped addresses")]
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use super::Fanout;
+
+/// A packet socket that speaks of whole frames.
+#[derive(Debug)]
+pub(super) struct Socket(OwnedFd);
+
+impl Socket {
+    /// A socket that is bound to nothing and receives nothing yet.
+    pub(super) fn new() -> io::Result<Socket> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        Ok(Socket(socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?))
+    }
+
+    /// Each frame has a virtio-net header in front.
+    pub(super) fn set_header(&self) -> io::Result<()> {
+        self.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)
+    }
+
+    /// What the interface sends is not received.
+    pub(super) fn ignore_outgoing(&self) -> io::Result<()> {
+        self.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)
+    }
+
+    /// Frames go to the driver without the queueing discipline.
+    pub(super) fn bypass_qdisc(&self) -> io::Result<()> {
+        self.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1)
+    }
+
+    /// Room for a burst of large packets on their way to the driver.
+    pub(super) fn set_send_buffer(&self) -> io::Result<()> {
+        // Beyond the system's limit only with CAP_NET_ADMIN.
+        let forced = self.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BYTES);
+        forced.or_else(|_| self.set(libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BYTES))
+    }
+
+    /// Receives frames for other addresses too, as long as the socket lives.
+    pub(super) fn set_promiscuous(&self, ifindex: u32) -> io::Result<()> {
+        // SAFETY: all zeros is a `packet_mreq`.
+        let mut request: libc::packet_mreq = unsafe { zeroed() };
+        request.mr_ifindex = ifindex.cast_signed();
+        request.mr_type = libc::PACKET_MR_PROMISC as u16;
+        self.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
+    }
+
+    /// From now on it belongs to an interface, and receives frames of this protocol; of none when
+    /// it is 0.
+    pub(super) fn bind(&self, ifindex: u32, protocol: u16) -> io::Result<()> {
+        // SAFETY: all zeros is a `sockaddr_ll`.
+        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = protocol.to_be();
+        address.sll_ifindex = ifindex.cast_signed();
+        let size = size_of_val(&address) as libc::socklen_t;
+        let address = std::ptr::from_ref(&address).cast();
+        // SAFETY: the address is a `sockaddr_ll` of that size.
+        check(unsafe { libc::bind(self.0.as_raw_fd(), address, size) })
+    }
+
+    /// Joins a group of sockets among which the kernel spreads frames; a new group without one.
+    /// Gives the group's number.
+    pub(super) fn join(&self, group: Option<u16>, fanout: Fanout) -> io::Result<u16> {
+        let kind = match fanout {
+            Fanout::Hash => libc::PACKET_FANOUT_HASH,
+            Fanout::RoundRobin => libc::PACKET_FANOUT_LB,
+            Fanout::Cpu => libc::PACKET_FANOUT_CPU,
+            Fanout::Rollover => libc::PACKET_FANOUT_ROLLOVER,
+            Fanout::Random => libc::PACKET_FANOUT_RND,
+            Fanout::Queue => libc::PACKET_FANOUT_QM,
+        };
+        // All of a group ignore what the interface sends, or none.
+        let flags = libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING
+            | if group.is_none() { libc::PACKET_FANOUT_FLAG_UNIQUEID } else { 0 };
+        let value = u32::from(group.unwrap_or(0)) | (kind | flags) << 16;
+        self.set(libc::SOL_PACKET, libc::PACKET_FANOUT, &value.cast_signed())?;
+        let value: c_int = self.get(libc::SOL_PACKET, libc::PACKET_FANOUT)?;
+        Ok(value as u16)
+    }
+
+    /// What went wrong since the last question, e.g. `ENETDOWN`.
+    pub(super) fn take_error(&self) -> io::Result<Option<io::Error>> {
+        let errno: c_int = self.get(libc::SOL_SOCKET, libc::SO_ERROR)?;
+        Ok((errno != 0).then(|| io::Error::from_raw_os_error(errno)))
+    }
+
+    /// Frames that found no room since the last question.
+    pub(super) fn take_drops(&self) -> io::Result<u64> {
+        // The kernel gives three numbers for TPACKET_V3: frames, drops, freezes.
+        let [_frames, drops, _freezes]: [u32; 3] =
+            self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS)?;
+        Ok(drops.into())
+    }
+
+    /// An option whose value is an integer or a structure of integers.
+    pub(super) fn set<T: Copy>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+        let size = size_of::<T>() as libc::socklen_t;
+        let value = std::ptr::from_ref(value).cast();
+        // SAFETY: the kernel reads `size` bytes, which are there.
+        check(unsafe { libc::setsockopt(self.0.as_raw_fd(), level, option, value, size) })
+    }
+
+    fn get<T: Numbers>(&self, level: c_int, option: c_int) -> io::Result<T> {
+        let mut value = T::default();
+        let mut size = size_of::<T>() as libc::socklen_t;
+        let address = std::ptr::from_mut(&mut value).cast();
+        // SAFETY: the kernel writes at most `size` bytes, and any bytes are a `T`.
+        check(unsafe { libc::getsockopt(self.0.as_raw_fd(), level, option, address, &mut size) })?;
+        Ok(value)
+    }
+}
+
+/// Values that any bytes are.
+trait Numbers: Default {}
+
+impl Numbers for c_int {}
+impl Numbers for [u32; 3] {}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn check(result: c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Every protocol.
+pub(super) const ETH_P_ALL: u16 = libc::ETH_P_ALL as u16;
+const SEND_BYTES: c_int = 8 << 20;
