@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use towpath_xdp::{Arena, Pool};
@@ -114,16 +113,7 @@ impl Engine {
         let result = change(&mut config)?;
         let snapshot = Arc::new(config.snapshot(&state.snapshot));
         let before: Vec<_> = self.seats.iter().map(|seat| seat.offer(&snapshot)).collect();
-        for seat in self.seats.iter() {
-            let mut waits = 0;
-            while !seat.has_adopted(snapshot.generation) {
-                waits += 1;
-                match waits {
-                    0..1000 => std::thread::yield_now(),
-                    _ => std::thread::sleep(Duration::from_micros(100)),
-                }
-            }
-        }
+        self.seats.iter().for_each(|seat| seat.wait_adopted(snapshot.generation));
         state.config = config;
         state.snapshot = snapshot;
         drop(before);

@@ -1,7 +1,7 @@
 //! Port kinds: what frames arrive by and leave by.
 //!
 //! One folder each, with the same files in each: `mod.rs` has the device and its options, `rx.rs`
-//! the receive queue, `tx.rs` the transmitter.
+//! the receive queue, `tx.rs` the transmitter. [`wrap`] puts faults, limits and recordings around any.
 
 #![deny(unsafe_code)]
 
@@ -17,5 +17,6 @@ pub mod pcap;
 pub mod sink;
 pub mod tap;
 pub mod vnet;
+pub mod wrap;
 
 pub use error::Error;

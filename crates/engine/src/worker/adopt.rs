@@ -20,7 +20,7 @@ impl Worker {
         self.claim_awaited();
         self.collect_domains();
         self.idle = super::Idle::default();
-        self.seat.adopted.store(self.snapshot.generation, Ordering::Release);
+        self.seat.note_adopted(self.snapshot.generation);
     }
 
     fn park_polls(&mut self, next: &Snapshot, number: usize) {

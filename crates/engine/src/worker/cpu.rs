@@ -81,7 +81,7 @@ impl Inbox {
 
 impl Outboxes {
     /// Queues a frame for another worker (`cpu_map_enqueue`).
-    pub(super) fn to_cpu(
+    pub(super) fn hand_to_cpu(
         &mut self,
         slot: &Slot,
         frame: Frame,

@@ -73,7 +73,7 @@ impl Outboxes {
                 self.redirect_to(snapshot, slot, frame, ifindex, 0);
             }
             Some(Destination::Entry { map, key, entry }) => match map.kind() {
-                MapType::Cpumap => self.to_cpu(slot, frame, map, key, entry),
+                MapType::Cpumap => self.hand_to_cpu(slot, frame, map, key, entry),
                 MapType::Xskmap => self.drop_at(slot, frame, Drop::NoSocket),
                 _ => self.redirect_to(snapshot, slot, frame, entry.number, entry.id),
             },

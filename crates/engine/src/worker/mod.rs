@@ -12,7 +12,7 @@ mod judge;
 mod outbox;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use towpath_maps::Domain;
 use towpath_xdp::{Frame, Pool};
@@ -51,8 +51,9 @@ pub(crate) struct Seat {
     snapshot: Mutex<Arc<Snapshot>>,
     /// Its generation.
     offered: AtomicU64,
-    /// The generation the worker lives by.
-    adopted: AtomicU64,
+    /// The generation the worker lives by, and who waits for it to change.
+    adopted: Mutex<u64>,
+    adopts: Condvar,
     stop: AtomicBool,
 }
 
@@ -66,7 +67,8 @@ impl Seat {
             inbox: Inbox::default(),
             snapshot: Mutex::default(),
             offered: AtomicU64::new(0),
-            adopted: AtomicU64::new(0),
+            adopted: Mutex::new(0),
+            adopts: Condvar::new(),
             stop: AtomicBool::new(false),
         })
     }
@@ -82,8 +84,16 @@ impl Seat {
         before
     }
 
-    pub(crate) fn has_adopted(&self, generation: u64) -> bool {
-        self.adopted.load(Ordering::Acquire) >= generation
+    /// Waits until the worker lives by this generation or a later one.
+    pub(crate) fn wait_adopted(&self, generation: u64) {
+        let adopted = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.adopts.wait_while(adopted, |adopted| *adopted < generation);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn note_adopted(&self, generation: u64) {
+        *self.adopted.lock().unwrap_or_else(PoisonError::into_inner) = generation;
+        self.adopts.notify_all();
     }
 
     pub(crate) fn stop(&self) {
@@ -201,6 +211,13 @@ impl Worker {
         judge.burst(snapshot, slot, frames, out);
         out.flush(snapshot, judge);
         count
+    }
+}
+
+/// Nobody waits for a worker that is gone, even if it panicked.
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.seat.note_adopted(u64::MAX);
     }
 }
 

@@ -11,11 +11,13 @@ use towpath_capture::Reader;
 use towpath_engine::port::{Device, Features, Rx, Tx};
 use towpath_xdp::Arena;
 
+pub(crate) use tx::Output;
+
 /// Captures as a port.
 #[derive(Debug)]
 pub struct Pcap {
     options: Options,
-    output: Option<Arc<Mutex<tx::Output>>>,
+    output: Option<Arc<Mutex<Output>>>,
 }
 
 /// What is replayed and written.
@@ -51,7 +53,7 @@ impl Pcap {
             Reader::open(path).map_err(|error| wrong(path, &error))?;
         }
         let output = match &options.output {
-            Some(path) => Some(Arc::new(Mutex::new(tx::Output::create(path)?))),
+            Some(path) => Some(Arc::new(Mutex::new(Output::create(path)?))),
             None => None,
         };
         Ok(Pcap { options, output })

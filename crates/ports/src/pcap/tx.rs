@@ -13,7 +13,7 @@ use towpath_engine::port::Tx;
 use towpath_xdp::{Frame, Pool};
 
 /// The capture, shared by all workers.
-pub(super) struct Output {
+pub(crate) struct Output {
     writer: Pcapng<BufWriter<File>>,
     /// Output interfaces by the ifindex that frames arrived on.
     interfaces: Vec<(u32, u32)>,
@@ -27,7 +27,7 @@ impl std::fmt::Debug for Output {
 }
 
 impl Output {
-    pub(super) fn create(path: &Path) -> io::Result<Output> {
+    pub(crate) fn create(path: &Path) -> io::Result<Output> {
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         let file = File::create(path).map_err(named)?;
@@ -40,7 +40,13 @@ impl Output {
         Ok(Output { writer, interfaces: Vec::new(), buffer: Vec::new() })
     }
 
-    fn write(&mut self, frame: &Frame, timestamp_ns: u64) -> Result<(), towpath_capture::Error> {
+    /// Appends a frame.
+    pub(crate) fn write(
+        &mut self,
+        frame: &Frame,
+        timestamp_ns: u64,
+        direction: Direction,
+    ) -> Result<(), towpath_capture::Error> {
         let ifindex = frame.rx.ifindex;
         let known = self.interfaces.iter().find(|(known, _)| *known == ifindex);
         let interface = match known {
@@ -61,7 +67,7 @@ impl Output {
             interface,
             link_type: towpath_capture::LINK_TYPE_ETHERNET,
             options: PacketOptions {
-                flags: Some(Direction::Outbound as u32),
+                flags: Some(direction as u32),
                 queue: Some(frame.rx.queue_index),
                 ..PacketOptions::default()
             },
@@ -87,7 +93,7 @@ impl Tx for Writer {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let mut written = 0;
             let result = frames.iter().try_for_each(|frame| {
-                output.write(frame, now.as_nanos() as u64)?;
+                output.write(frame, now.as_nanos() as u64, Direction::Outbound)?;
                 written += 1;
                 Ok(())
             });

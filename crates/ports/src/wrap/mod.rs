@@ -1,0 +1,186 @@
+//! Ports around ports: faults, limits, recordings. A wrapped port is a port of the same kind, with
+//! the same features; what is around it sees every frame on its way in and out.
+
+pub mod fault;
+pub mod limit;
+pub mod record;
+
+use std::io;
+use std::sync::Arc;
+
+use towpath_engine::Waker;
+use towpath_engine::port::{Device, Features, Rx, Tx, Wake};
+use towpath_xdp::{Arena, Frame, Pool};
+
+/// What is put around a device. Each queue and each transmitter gets a layer of its own.
+pub trait Layer: std::fmt::Debug + Send + Sync {
+    /// The layer of a receive queue.
+    fn rx(&self, queue: u32) -> Box<dyn Stage>;
+
+    /// The layer of a worker's transmitter.
+    fn tx(&self, worker: u32) -> Box<dyn Stage>;
+
+    /// What it says about itself.
+    fn details(&self) -> (&'static str, String);
+}
+
+/// A place that frames pass.
+pub trait Stage: Send {
+    /// Most frames that may pass now.
+    fn room(&mut self, limit: usize) -> usize {
+        limit
+    }
+
+    /// Works on frames from `start` on: changes, removes (into `pool`), adds.
+    fn pass(&mut self, frames: &mut Vec<Frame>, start: usize, pool: &mut Pool);
+
+    /// When it has something to let through although nothing comes.
+    fn due(&self) -> Option<std::time::Instant> {
+        None
+    }
+
+    /// Frames it removed since the last call.
+    fn take_removed(&mut self) -> u64 {
+        0
+    }
+}
+
+/// A device with a layer around it.
+#[derive(Debug)]
+pub struct Wrapped {
+    inner: Box<dyn Device>,
+    layer: Arc<dyn Layer>,
+}
+
+impl Wrapped {
+    /// Puts a layer around a device.
+    pub fn new(inner: Box<dyn Device>, layer: Arc<dyn Layer>) -> Wrapped {
+        Wrapped { inner, layer }
+    }
+}
+
+impl Device for Wrapped {
+    fn kind(&self) -> &'static str {
+        self.inner.kind()
+    }
+
+    fn queues(&self) -> u32 {
+        self.inner.queues()
+    }
+
+    fn features(&self) -> Features {
+        self.inner.features()
+    }
+
+    fn mac(&self) -> [u8; 6] {
+        self.inner.mac()
+    }
+
+    fn ifindex(&self) -> Option<u32> {
+        self.inner.ifindex()
+    }
+
+    fn mtu(&self) -> u32 {
+        self.inner.mtu()
+    }
+
+    fn link(&self) -> bool {
+        self.inner.link()
+    }
+
+    fn open_rx(&self, queue: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
+        let inner = self.inner.open_rx(queue, arena)?;
+        Ok(Box::new(Receiver { inner, stage: self.layer.rx(queue) }))
+    }
+
+    fn open_tx(&self, worker: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
+        let inner = self.inner.open_tx(worker, arena)?;
+        Ok(Box::new(Transmitter { inner, stage: self.layer.tx(worker), passed: Vec::new() }))
+    }
+
+    fn details(&self) -> Vec<(&'static str, String)> {
+        let mut details = self.inner.details();
+        details.push(self.layer.details());
+        details
+    }
+}
+
+struct Receiver {
+    inner: Box<dyn Rx>,
+    stage: Box<dyn Stage>,
+}
+
+impl Rx for Receiver {
+    fn receive(
+        &mut self,
+        pool: &mut Pool,
+        frames: &mut Vec<Frame>,
+        limit: usize,
+    ) -> io::Result<usize> {
+        let start = frames.len();
+        let room = self.stage.room(limit);
+        let result = if room > 0 { self.inner.receive(pool, frames, room) } else { Ok(0) };
+        self.stage.pass(frames, start, pool);
+        result.map(|_taken| frames.len() - start)
+    }
+
+    fn arm(&mut self) -> Wake<'_> {
+        match self.stage.due() {
+            Some(due) => Wake::At(due),
+            None => self.inner.arm(),
+        }
+    }
+
+    fn set_waker(&mut self, waker: &Arc<Waker>) {
+        self.inner.set_waker(waker);
+    }
+
+    fn is_finished(&self) -> bool {
+        self.inner.is_finished() && self.stage.due().is_none()
+    }
+
+    fn take_missed(&mut self) -> u64 {
+        self.inner.take_missed() + self.stage.take_removed()
+    }
+}
+
+struct Transmitter {
+    inner: Box<dyn Tx>,
+    stage: Box<dyn Stage>,
+    /// Frames that passed the stage and wait for the device.
+    passed: Vec<Frame>,
+}
+
+impl Tx for Transmitter {
+    /// What the stage removes counts as sent: it is lost on the wire.
+    fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
+        let room = self.stage.room(frames.len());
+        self.passed.extend(frames.drain(..room));
+        self.stage.pass(&mut self.passed, 0, pool);
+        let result = self.inner.transmit(&mut self.passed, pool);
+        // What does not fit goes back in front, to be dropped by whoever sent it.
+        frames.splice(0..0, self.passed.drain(..));
+        result
+    }
+
+    fn flush(&mut self, pool: &mut Pool) -> io::Result<()> {
+        self.inner.flush(pool)
+    }
+
+    fn held(&self) -> usize {
+        self.inner.held()
+    }
+
+    /// Lets out what is due, although nobody sends.
+    fn reap(&mut self, pool: &mut Pool) -> bool {
+        if self.stage.due().is_some() {
+            let mut none = Vec::new();
+            if self.transmit(&mut none, pool).is_ok() {
+                // A device that fails now says so at the next burst.
+                let _failed = self.inner.flush(pool);
+            }
+            pool.give_all(&mut none);
+        }
+        self.inner.reap(pool) || self.stage.due().is_some()
+    }
+}

@@ -1,0 +1,159 @@
+//! Writing down what passes: a capture of a port's frames in both directions, or a line for each.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use towpath_capture::pcapng::Direction;
+use towpath_xdp::{Frame, Pool};
+
+use super::{Layer, Stage};
+use crate::pcap::Output;
+
+/// A capture of everything that passes a port.
+#[derive(Debug, Clone)]
+pub struct Record {
+    output: Arc<Mutex<Output>>,
+    shown: String,
+}
+
+/// A line of text for every frame that passes a port: time, direction, length, addresses, type.
+#[derive(Clone)]
+pub struct Trace {
+    lines: Arc<Mutex<dyn Write + Send>>,
+    name: Arc<str>,
+}
+
+impl Record {
+    /// Writes into this file (pcapng), which is replaced if it exists.
+    pub fn create(path: &Path) -> io::Result<Record> {
+        let output = Output::create(path)?;
+        Ok(Record { output: Arc::new(Mutex::new(output)), shown: path.display().to_string() })
+    }
+}
+
+impl Layer for Record {
+    fn rx(&self, _queue: u32) -> Box<dyn Stage> {
+        Box::new(Recorder { output: Arc::clone(&self.output), direction: Direction::Inbound })
+    }
+
+    fn tx(&self, _worker: u32) -> Box<dyn Stage> {
+        Box::new(Recorder { output: Arc::clone(&self.output), direction: Direction::Outbound })
+    }
+
+    fn details(&self) -> (&'static str, String) {
+        ("record", self.shown.clone())
+    }
+}
+
+struct Recorder {
+    output: Arc<Mutex<Output>>,
+    direction: Direction,
+}
+
+impl Stage for Recorder {
+    fn pass(&mut self, frames: &mut Vec<Frame>, start: usize, _pool: &mut Pool) {
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = now_ns();
+        for frame in &frames[start..] {
+            // A full disk must not stop the port: the recording ends where the space did.
+            if output.write(frame, now, self.direction).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+impl Trace {
+    /// Writes lines about the port of this name.
+    pub fn new(name: &str, lines: Arc<Mutex<dyn Write + Send>>) -> Trace {
+        Trace { lines, name: name.into() }
+    }
+}
+
+impl std::fmt::Debug for Trace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trace").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Layer for Trace {
+    fn rx(&self, queue: u32) -> Box<dyn Stage> {
+        Box::new(Tracer { trace: self.clone(), way: format!("in {queue}") })
+    }
+
+    fn tx(&self, worker: u32) -> Box<dyn Stage> {
+        Box::new(Tracer { trace: self.clone(), way: format!("out {worker}") })
+    }
+
+    fn details(&self) -> (&'static str, String) {
+        ("trace", "on".to_owned())
+    }
+}
+
+struct Tracer {
+    trace: Trace,
+    way: String,
+}
+
+impl Stage for Tracer {
+    fn pass(&mut self, frames: &mut Vec<Frame>, start: usize, _pool: &mut Pool) {
+        let mut lines = self.trace.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = now_ns();
+        for frame in &frames[start..] {
+            let (name, way, len) = (&self.trace.name, &self.way, frame.len());
+            let (seconds, micros) = (now / 1_000_000_000, now / 1000 % 1_000_000);
+            let what = describe(frame.linear());
+            // Nobody reads it any more: that must not stop the port.
+            if writeln!(lines, "{seconds}.{micros:06} {name} {way}: {len} bytes, {what}").is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// Addresses and type of an Ethernet frame.
+fn describe(bytes: &[u8]) -> String {
+    let Some((header, _)) = bytes.split_first_chunk::<14>() else { return "no header".to_owned() };
+    let mac = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":");
+    let ethertype = u16::from_be_bytes([header[12], header[13]]);
+    format!("{} > {}, type {ethertype:#06x}", mac(&header[6..12]), mac(&header[..6]))
+}
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_xdp::Arena;
+
+    use super::*;
+
+    #[test]
+    fn frames_are_written_down_both_ways() {
+        let arena = Arena::new(8).unwrap();
+        let mut pool = Pool::new(&arena);
+        let mut frames = vec![pool.frame(&[0x11; 60]).unwrap().unwrap()];
+        let path = std::env::temp_dir().join(format!("towpath-record-{}", std::process::id()));
+        let record = Record::create(&path).unwrap();
+        record.rx(0).pass(&mut frames, 0, &mut pool);
+        record.tx(0).pass(&mut frames, 0, &mut pool);
+        drop(record);
+        let mut reader = towpath_capture::Reader::open(&path).unwrap();
+        let mut flags = Vec::new();
+        while let Some(packet) = reader.next_packet().unwrap() {
+            assert_eq!(packet.data, [0x11; 60]);
+            flags.push(packet.options.flags);
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(flags, [Some(1), Some(2)]);
+
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        Trace::new("p0", lines.clone()).rx(3).pass(&mut frames, 0, &mut pool);
+        let text = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
+        let expected = "p0 in 3: 60 bytes, 11:11:11:11:11:11 > 11:11:11:11:11:11, type 0x1111\n";
+        assert!(text.ends_with(expected), "{text}");
+    }
+}
