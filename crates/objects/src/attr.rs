@@ -20,6 +20,8 @@ pub(crate) struct Attr {
     bytes: [u8; ATTR_BYTES],
     /// Where the caller has it: some commands write results there.
     address: u64,
+    /// How much of it the caller has.
+    size: u32,
 }
 
 impl Attr {
@@ -34,7 +36,7 @@ impl Attr {
         let mut bytes = [0; ATTR_BYTES];
         let known = (size as usize).min(ATTR_BYTES);
         caller.read(address, &mut bytes[..known])?;
-        Ok(Attr { bytes, address })
+        Ok(Attr { bytes, address, size })
     }
 
     /// `CHECK_ATTR`: nothing is set behind a command's last field.
@@ -71,6 +73,19 @@ impl Attr {
     ) -> Result<(), Errno> {
         caller.write(self.address(offset), &value.to_ne_bytes())
     }
+
+    /// As [`Attr::answer`], if the caller's attribute is new enough to have the field.
+    pub(crate) fn answer_if_known(
+        &self,
+        caller: &mut dyn Caller,
+        offset: usize,
+        value: u32,
+    ) -> Result<(), Errno> {
+        if (self.size as usize) < offset + 4 {
+            return Ok(());
+        }
+        self.answer(caller, offset, value)
+    }
 }
 
 /// `bpf_check_uarg_tail_zero`: a struct of `size` bytes, of which `known` mean something here.
@@ -103,7 +118,7 @@ macro_rules! fields {
 
 fields!(map_create, end 92: MAP_TYPE = 0, KEY_SIZE = 4, VALUE_SIZE = 8, MAX_ENTRIES = 12,
     MAP_FLAGS = 16, INNER_MAP_FD = 20, NUMA_NODE = 24, MAP_NAME = 28, MAP_IFINDEX = 44,
-    BTF_KEY_TYPE_ID = 52, BTF_VALUE_TYPE_ID = 56, BTF_VMLINUX_VALUE_TYPE_ID = 60,
+    BTF_FD = 48, BTF_KEY_TYPE_ID = 52, BTF_VALUE_TYPE_ID = 56, BTF_VMLINUX_VALUE_TYPE_ID = 60,
     MAP_EXTRA = 64, MAP_TOKEN_FD = 76, EXCL_PROG_HASH = 80, EXCL_PROG_HASH_SIZE = 88);
 fields!(
     /// Commands on one element; each ends at another field.
@@ -111,5 +126,15 @@ fields!(
 fields!(obj, end 20: PATHNAME = 0, BPF_FD = 8, FILE_FLAGS = 12, PATH_FD = 16);
 fields!(
     /// `*_GET_NEXT_ID` and `*_GET_FD_BY_ID`.
-    id, end 12: START_ID = 0, NEXT_ID = 4, OPEN_FLAGS = 8);
+    id, end 12: START_ID = 0, NEXT_ID = 4, OPEN_FLAGS = 8, TOKEN_FD = 12);
+fields!(prog_load, end 168: PROG_TYPE = 0, INSN_CNT = 4, INSNS = 8, LICENSE = 16, LOG_LEVEL = 24,
+    LOG_SIZE = 28, LOG_BUF = 32, PROG_FLAGS = 44, PROG_NAME = 48, PROG_IFINDEX = 64,
+    EXPECTED_ATTACH_TYPE = 68, PROG_BTF_FD = 72, FUNC_INFO_REC_SIZE = 76, FUNC_INFO = 80,
+    FUNC_INFO_CNT = 88, LINE_INFO_REC_SIZE = 92, LINE_INFO = 96, LINE_INFO_CNT = 104,
+    ATTACH_BTF_ID = 108, ATTACH_PROG_FD = 112, FD_ARRAY = 120, LOG_TRUE_SIZE = 140,
+    PROG_TOKEN_FD = 144, FD_ARRAY_CNT = 148, SIGNATURE = 152);
+fields!(btf_load, end 40: BTF = 0, BTF_LOG_BUF = 8, BTF_SIZE = 16, BTF_LOG_SIZE = 20,
+    BTF_LOG_LEVEL = 24, BTF_LOG_TRUE_SIZE = 28, BTF_FLAGS = 32, BTF_TOKEN_FD = 36);
+fields!(bind_map, end 12: PROG_FD = 0, MAP_FD = 4, FLAGS = 8);
+fields!(enable_stats, end 4: TYPE = 0);
 fields!(info, end 16: BPF_FD = 0, INFO_LEN = 4, INFO = 8);

@@ -16,6 +16,7 @@ mod command;
 mod ids;
 mod object;
 mod objects;
+mod sha256;
 mod world;
 
 pub use attach::{Devices, NoDevices};
@@ -23,5 +24,7 @@ pub use attr::ATTR_BYTES;
 pub use bpffs::BPFFS_ROOT;
 pub use caller::{Caller, Process};
 pub use command::Command;
-pub use object::{Handle, MapObject, MapUse, Mode, Name, Object};
+pub use object::{
+    BtfObject, Handle, MapObject, MapUse, Mode, Name, Object, ProgramObject, StatsSwitch, Tag,
+};
 pub use objects::{Objects, Settings};

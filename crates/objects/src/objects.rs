@@ -11,13 +11,19 @@ use crate::attach::{Devices, NoDevices};
 use crate::bpffs::Bpffs;
 use crate::ids::Ids;
 use crate::object::Object;
+use crate::object::btf::BtfObject;
 use crate::object::map::MapObject;
+use crate::object::program::ProgramObject;
 use crate::world::World;
 
 /// Programs, maps, links and BTF of one engine, with their ids and pins.
 #[derive(Debug)]
 pub struct Objects {
     pub(crate) maps: Arc<Ids<MapObject>>,
+    pub(crate) programs: Arc<Ids<ProgramObject>>,
+    pub(crate) btfs: Arc<Ids<BtfObject>>,
+    /// Counted by those who want run-time statistics.
+    pub(crate) stats: Arc<()>,
     pub(crate) bpffs: Bpffs,
     pub(crate) shared: Shared,
     pub(crate) world: Arc<World>,
@@ -56,11 +62,19 @@ impl Objects {
         let workers = settings.load.workers.max(1);
         Objects {
             maps: Ids::new(),
+            programs: Ids::new(),
+            btfs: Ids::new(),
+            stats: Arc::new(()),
             bpffs: Bpffs::new(),
             shared: Shared::new(&settings.load),
             world: Arc::new(World::new(Arc::clone(&settings.devices), workers as u32)),
             env: Arc::clone(&settings.env),
         }
+    }
+
+    /// Whether somebody wants run-time statistics of programs (`BPF_ENABLE_STATS`).
+    pub fn wants_stats(&self) -> bool {
+        Arc::strong_count(&self.stats) > 1
     }
 
     pub(crate) fn create_map(&self, def: &MapDef) -> Result<Arc<Map>, MapError> {

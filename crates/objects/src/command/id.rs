@@ -24,6 +24,28 @@ impl Call<'_> {
         Ok(0)
     }
 
+    /// `bpf_prog_get_fd_by_id`
+    pub(super) fn program_by_id(&mut self) -> Result<u32, Errno> {
+        self.attr.ends_at(field::NEXT_ID)?;
+        let program = self.objects.programs.get(self.u32(field::START_ID)).ok_or(Errno::ENOENT)?;
+        self.caller.install(Handle::new(Object::Program(program)))
+    }
+
+    /// `bpf_btf_get_fd_by_id`
+    pub(super) fn btf_by_id(&mut self) -> Result<u32, Errno> {
+        self.attr.ends_at(field::TOKEN_FD + 4)?;
+        let flags = self.u32(field::OPEN_FLAGS);
+        if flags & !BPF_F_TOKEN_FD != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if flags & BPF_F_TOKEN_FD != 0 {
+            self.caller.handle(self.u32(field::TOKEN_FD))?;
+            return Err(Errno::EINVAL);
+        }
+        let btf = self.objects.btfs.get(self.u32(field::START_ID)).ok_or(Errno::ENOENT)?;
+        self.caller.install(Handle::new(Object::Btf(btf)))
+    }
+
     /// `bpf_map_get_fd_by_id`
     pub(super) fn map_by_id(&mut self) -> Result<u32, Errno> {
         self.attr.ends_at(field::END)?;
@@ -36,3 +58,6 @@ impl Call<'_> {
         self.caller.install(Handle { object: Object::Map(MapUse::new(map)), mode })
     }
 }
+
+/// Rights come from a token: there are none here.
+const BPF_F_TOKEN_FD: u32 = 1 << 16;

@@ -1,12 +1,16 @@
 //! `BPF_MAP_CREATE`, `BPF_MAP_FREEZE`.
 
+use std::sync::Arc;
+
 use towpath_bpf::program::MapType;
 use towpath_bpf::{Errno, MapDef};
 use towpath_maps::Environment as _;
 use towpath_maps::flags::BPF_F_NUMA_NODE;
 
 use super::Call;
+use super::map_btf::check_types;
 use crate::attr::{element, map_create as field};
+use crate::object::btf::BtfObject;
 use crate::object::map::{About, MapObject, MapUse};
 use crate::object::{Handle, Mode, Name, Object};
 
@@ -23,7 +27,8 @@ impl Call<'_> {
             // A loader's convention, not the kernel's.
             return Err(Errno::EINVAL);
         }
-        let mut def = self.map_def(kind, flags);
+        let btf = self.map_btf()?;
+        let mut def = self.map_def(kind, flags, btf.as_ref());
         let refused = self.describe_inner(&mut def);
         let objects = self.objects;
         let map = objects.create_map(&def).map_err(|error| match refused {
@@ -32,9 +37,10 @@ impl Call<'_> {
             _ => error.errno(),
         })?;
         self.check_elsewhere(kind)?;
+        check_types(&def)?;
         let name = Name::parse(self.attr.array(field::MAP_NAME).ok_or(Errno::EINVAL)?)?;
         let exclusive = self.exclusive_hash()?;
-        let about = About { name, exclusive };
+        let about = About { name, exclusive, btf };
         let world = objects.world.clone();
         let map = objects.maps.create(|lease| MapObject::new(lease, map, about, world))?;
         self.caller.install(Handle { object: Object::Map(MapUse::new(map)), mode })
@@ -94,12 +100,17 @@ impl Call<'_> {
         if named && node != 0 { Err(Errno::EINVAL) } else { Ok(()) }
     }
 
-    fn map_def(&self, kind: MapType, flags: u32) -> MapDef {
+    fn map_def(&self, kind: MapType, flags: u32, btf: Option<&Arc<BtfObject>>) -> MapDef {
         let [key, value, entries] =
             [field::KEY_SIZE, field::VALUE_SIZE, field::MAX_ENTRIES].map(|at| self.u32(at));
         let mut def = MapDef::new("", kind, key, value, entries);
         def.flags = flags;
         def.map_extra = self.u64(field::MAP_EXTRA);
+        if let Some(btf) = btf {
+            def.btf = Some(Arc::clone(btf.types()));
+            def.key_type = self.u32(field::BTF_KEY_TYPE_ID);
+            def.value_type = self.u32(field::BTF_VALUE_TYPE_ID);
+        }
         def
     }
 

@@ -3,11 +3,17 @@
 //! Each command checks in the kernel's order, so that a call that is wrong in two ways gets the
 //! same answer as there.
 
+mod btf;
+pub(crate) mod debug_info;
 mod element;
 mod id;
 mod info;
+mod insns;
+mod log;
 mod map;
+mod map_btf;
 mod pin;
+mod program;
 
 use towpath_bpf::Errno;
 
@@ -29,20 +35,36 @@ pub enum Command {
     MapDeleteElem = 3,
     /// `BPF_MAP_GET_NEXT_KEY`
     MapGetNextKey = 4,
+    /// `BPF_PROG_LOAD`
+    ProgLoad = 5,
     /// `BPF_OBJ_PIN`
     ObjPin = 6,
     /// `BPF_OBJ_GET`
     ObjGet = 7,
+    /// `BPF_PROG_GET_NEXT_ID`
+    ProgGetNextId = 11,
     /// `BPF_MAP_GET_NEXT_ID`
     MapGetNextId = 12,
+    /// `BPF_PROG_GET_FD_BY_ID`
+    ProgGetFdById = 13,
     /// `BPF_MAP_GET_FD_BY_ID`
     MapGetFdById = 14,
     /// `BPF_OBJ_GET_INFO_BY_FD`
     ObjGetInfoByFd = 15,
+    /// `BPF_BTF_LOAD`
+    BtfLoad = 18,
+    /// `BPF_BTF_GET_FD_BY_ID`
+    BtfGetFdById = 19,
     /// `BPF_MAP_LOOKUP_AND_DELETE_ELEM`
     MapLookupAndDeleteElem = 21,
     /// `BPF_MAP_FREEZE`
     MapFreeze = 22,
+    /// `BPF_BTF_GET_NEXT_ID`
+    BtfGetNextId = 23,
+    /// `BPF_ENABLE_STATS`
+    EnableStats = 32,
+    /// `BPF_PROG_BIND_MAP`
+    ProgBindMap = 35,
 }
 
 impl Objects {
@@ -85,6 +107,14 @@ impl Call<'_> {
             Command::ObjPin => self.pin(),
             Command::ObjGet => self.get(),
             Command::MapGetNextId => self.next_id(|objects, id| objects.maps.next_after(id)),
+            Command::ProgLoad => self.prog_load(),
+            Command::ProgGetNextId => self.next_id(|objects, id| objects.programs.next_after(id)),
+            Command::ProgGetFdById => self.program_by_id(),
+            Command::BtfLoad => self.btf_load(),
+            Command::BtfGetFdById => self.btf_by_id(),
+            Command::BtfGetNextId => self.next_id(|objects, id| objects.btfs.next_after(id)),
+            Command::EnableStats => self.enable_stats(),
+            Command::ProgBindMap => self.bind_map(),
             Command::MapGetFdById => self.map_by_id(),
             Command::ObjGetInfoByFd => self.info(),
         }
@@ -108,7 +138,15 @@ impl Command {
     }
 
     /// All commands.
-    pub const ALL: [Command; 12] = [
+    pub const ALL: [Command; 20] = [
+        Command::ProgLoad,
+        Command::ProgGetNextId,
+        Command::ProgGetFdById,
+        Command::BtfLoad,
+        Command::BtfGetFdById,
+        Command::BtfGetNextId,
+        Command::EnableStats,
+        Command::ProgBindMap,
         Command::MapCreate,
         Command::MapLookupElem,
         Command::MapUpdateElem,

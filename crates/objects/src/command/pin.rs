@@ -15,6 +15,9 @@ impl Call<'_> {
         let handle = self.caller.handle(self.u32(field::BPF_FD));
         // Every kind of object is tried, and the last answer is the one that counts.
         let handle = handle.map_err(|_whatever| Errno::EINVAL)?;
+        if matches!(handle.object, Object::Btf(_) | Object::Stats(_)) {
+            return Err(Errno::EINVAL);
+        }
         let path = self.path(directory)?;
         self.objects.bpffs.pin(&path, handle.object)?;
         Ok(0)
@@ -32,6 +35,7 @@ impl Call<'_> {
         let object = self.objects.bpffs.open(&path)?;
         let mode = match &object {
             Object::Map(_) => mode,
+            _ => Mode::ReadWrite,
         };
         self.caller.install(Handle { object, mode })
     }

@@ -12,8 +12,12 @@ use towpath_maps::{Map, Value};
 
 use crate::caller::Caller;
 use crate::ids::Lease;
+use crate::object::btf::BtfObject;
+use crate::object::program::{
+    self, ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, PROG_TYPE_XDP, ProgramObject,
+};
 use crate::object::{Name, Object};
-use crate::world::World;
+use crate::world::{UNUSABLE_PROGRAM, World};
 
 /// A map with its id.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub struct MapObject {
     held: Mutex<HashMap<Vec<u8>, Held>>,
     /// Descriptors and pins (`usercnt`).
     users: AtomicUsize,
+    /// What the first program that used it, or was put into it, looks like.
+    owner: Mutex<Option<Owner>>,
 }
 
 /// What is known of a map beside its definition.
@@ -34,6 +40,18 @@ pub(crate) struct About {
     pub(crate) name: Name,
     /// The SHA-256 of the only program that may use it.
     pub(crate) exclusive: Option<[u8; 32]>,
+    /// The types of its keys and values.
+    pub(crate) btf: Option<Arc<BtfObject>>,
+}
+
+/// What all programs around a map of programs have in common (`struct bpf_map_owner`): they run in
+/// each other's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Owner {
+    kind: u32,
+    attach: u32,
+    compiled: bool,
+    has_frags: bool,
 }
 
 /// A descriptor's or pin's reference to a map. The last one of a program array empties it, or else
@@ -46,6 +64,8 @@ pub struct MapUse(Arc<MapObject>);
 pub(crate) enum Held {
     /// A slot of a map of maps.
     Map(Arc<MapObject>),
+    /// A slot of a program array, or the program of an entry of a devmap or cpumap.
+    Program(Arc<ProgramObject>),
 }
 
 impl MapObject {
@@ -55,7 +75,15 @@ impl MapObject {
         about: About,
         world: Arc<World>,
     ) -> MapObject {
-        MapObject { lease, map, about, world, held: Mutex::default(), users: AtomicUsize::new(0) }
+        MapObject {
+            lease,
+            map,
+            about,
+            world,
+            held: Mutex::default(),
+            users: AtomicUsize::new(0),
+            owner: Mutex::default(),
+        }
     }
 
     /// Its id.
@@ -71,6 +99,11 @@ impl MapObject {
     /// The SHA-256 of the only program that may use it, if there is such a rule.
     pub fn exclusive_to(&self) -> Option<[u8; 32]> {
         self.about.exclusive
+    }
+
+    /// The types of its keys and values, when it was made with some.
+    pub fn btf(&self) -> Option<&Arc<BtfObject>> {
+        self.about.btf.as_ref()
     }
 
     /// The map itself.
@@ -105,10 +138,18 @@ impl MapObject {
         match self.map.kind() {
             MapType::BloomFilter if self.map.user().contains(value)? => Ok(Vec::new()),
             MapType::BloomFilter => Err(Errno::ENOENT),
-            MapType::ArrayOfMaps | MapType::HashOfMaps => {
+            MapType::ArrayOfMaps | MapType::HashOfMaps | MapType::ProgArray => {
                 let held = self.lock_held();
-                let Held::Map(inner) = held.get(key).ok_or(Errno::ENOENT)?;
-                Ok(inner.id().to_ne_bytes().to_vec())
+                Ok(held.get(key).ok_or(Errno::ENOENT)?.id().to_ne_bytes().to_vec())
+            }
+            MapType::Devmap | MapType::DevmapHash | MapType::Cpumap => {
+                let held = self.lock_held();
+                let mut value = self.flatten(&self.map.user().lookup(key, flags)?);
+                if let Some(program) = value.get_mut(4..8) {
+                    let id = held.get(key).map_or(0, Held::id);
+                    program.copy_from_slice(&id.to_ne_bytes());
+                }
+                Ok(value)
             }
             _ => Ok(self.flatten(&self.map.user().lookup(key, flags)?)),
         }
@@ -127,6 +168,9 @@ impl MapObject {
                 self.insert_map(caller, key, number(value), flags)
             }
             MapType::ProgArray => self.insert_program(caller, key, number(value), flags),
+            MapType::Devmap | MapType::DevmapHash | MapType::Cpumap => {
+                self.insert_target(caller, key, value, flags)
+            }
             MapType::Xskmap => self.insert_socket(caller, key, number(value), flags),
             _ => self.map.user().update(key, &self.split(value), flags),
         }
@@ -184,8 +228,91 @@ impl MapObject {
         flags: u64,
     ) -> Result<(), Errno> {
         self.check_slot(key, flags)?;
-        caller.handle(descriptor)?;
-        Err(Errno::EINVAL)
+        let handle = caller.handle(descriptor)?;
+        let program = Arc::clone(handle.program()?);
+        self.admit(program.program(), program.about())?;
+        let gone;
+        {
+            let mut held = self.lock_held();
+            self.map.set_program(number(key), program.program().id())?;
+            gone = held.insert(key.to_vec(), Held::Program(program));
+        }
+        drop(gone);
+        Ok(())
+    }
+
+    /// `dev_map_update_elem`, `cpu_map_update_elem`: the map checks the value in the kernel's order,
+    /// and sees a number that the engine knows in place of a descriptor.
+    fn insert_target(
+        &self,
+        caller: &dyn Caller,
+        key: &[u8],
+        value: &[u8],
+        flags: u64,
+    ) -> Result<(), Errno> {
+        let mut value = value.to_vec();
+        let named = value.get(4..).map(number).filter(|&named| named as i32 > 0);
+        let program = named.map(|descriptor| self.target_program(caller, descriptor));
+        if let (Some(place), Some(program)) = (value.get_mut(4..8), &program) {
+            let id = program.as_ref().map_or(UNUSABLE_PROGRAM, |program| program.program().id());
+            place.copy_from_slice(&id.to_ne_bytes());
+        }
+        let gone;
+        {
+            let mut held = self.lock_held();
+            self.map.user().update(key, &Value::from(value), flags)?;
+            gone = match program {
+                // A queue of no size removes an entry, whatever program comes with it.
+                Some(Ok(program)) if self.map.target(number(key)).is_some() => {
+                    held.insert(key.to_vec(), Held::Program(program))
+                }
+                _ => held.remove(key),
+            };
+        }
+        drop(gone);
+        Ok(())
+    }
+
+    /// The program that entries of this map may have.
+    fn target_program(
+        &self,
+        caller: &dyn Caller,
+        descriptor: u32,
+    ) -> Result<Arc<ProgramObject>, Errno> {
+        let handle = caller.handle(descriptor)?;
+        let program = handle.program()?;
+        let attach = match self.map.kind() {
+            MapType::Cpumap => ATTACH_XDP_CPUMAP,
+            _ => ATTACH_XDP_DEVMAP,
+        };
+        let fits = program.kind() == PROG_TYPE_XDP && program.expected_attach_type() == attach;
+        if !fits {
+            return Err(Errno::EINVAL);
+        }
+        self.admit(program.program(), program.about())?;
+        Ok(Arc::clone(program))
+    }
+
+    /// Whether a program may use this map, or be in it (`bpf_prog_map_compatible`); the first one
+    /// decides what the others must be like.
+    pub(crate) fn admit(
+        &self,
+        program: &towpath_xdp::Program,
+        about: &program::About,
+    ) -> Result<(), Errno> {
+        let has_programs =
+            matches!(self.map.kind(), MapType::ProgArray | MapType::Devmap | MapType::Cpumap);
+        if !has_programs {
+            return Ok(());
+        }
+        let new = Owner {
+            kind: about.kind,
+            attach: about.attach,
+            compiled: program.machine_code().is_some(),
+            has_frags: program.has_frags(),
+        };
+        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        if *owner.get_or_insert(new) == new { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
     /// `xsk_map_update_elem`
@@ -272,6 +399,29 @@ impl Deref for MapUse {
 impl Clone for MapUse {
     fn clone(&self) -> MapUse {
         MapUse::new(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for MapUse {
+    fn drop(&mut self) {
+        let last = self.0.users.fetch_sub(1, Ordering::AcqRel) == 1;
+        if last && self.0.map.kind() == MapType::ProgArray {
+            let held = std::mem::take(&mut *self.0.lock_held());
+            for key in held.keys() {
+                // The slot is there: it was filled.
+                let _emptied = self.0.map.user().delete(key);
+            }
+        }
+    }
+}
+
+impl Held {
+    /// The id that user space sees.
+    fn id(&self) -> u32 {
+        match self {
+            Held::Map(map) => map.id(),
+            Held::Program(program) => program.id(),
+        }
     }
 }
 

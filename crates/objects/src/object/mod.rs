@@ -3,13 +3,20 @@
 //! References are counted by `Arc`: an object lives as long as a descriptor, a pin, a program that
 //! uses it, a map that holds it or a device has one, and its id is given up with the last.
 
+pub(crate) mod btf;
 pub(crate) mod map;
 pub(crate) mod name;
+pub(crate) mod program;
+
+use std::fmt;
+use std::sync::Arc;
 
 use towpath_bpf::Errno;
 
+pub use btf::BtfObject;
 pub use map::{MapObject, MapUse};
 pub use name::Name;
+pub use program::ProgramObject;
 
 /// What a descriptor stands for. Cloning it is `dup(2)`.
 #[derive(Debug, Clone)]
@@ -25,6 +32,12 @@ pub struct Handle {
 pub enum Object {
     /// A map.
     Map(MapUse),
+    /// A program.
+    Program(Arc<ProgramObject>),
+    /// Types.
+    Btf(Arc<BtfObject>),
+    /// Run-time statistics are on as long as this is held (`BPF_ENABLE_STATS`).
+    Stats(Arc<StatsSwitch>),
 }
 
 /// What a descriptor is open for; programs, links and BTF are always open for both.
@@ -38,11 +51,42 @@ pub enum Mode {
     Write,
 }
 
+/// A program's tag: the first 8 bytes of the SHA-256 of its instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tag(pub [u8; 8]);
+
+/// Somebody wants run-time statistics.
+#[derive(Debug)]
+pub struct StatsSwitch {
+    _counted: Arc<()>,
+}
+
+impl StatsSwitch {
+    /// One more of those who want them.
+    pub(crate) fn new(counted: &Arc<()>) -> StatsSwitch {
+        StatsSwitch { _counted: Arc::clone(counted) }
+    }
+}
+
 impl Handle {
+    /// Open for reading and writing.
+    pub(crate) fn new(object: Object) -> Handle {
+        Handle { object, mode: Mode::ReadWrite }
+    }
+
     /// The map it stands for; `EINVAL` for anything else (`__bpf_map_get`).
     pub(crate) fn map(&self) -> Result<&MapUse, Errno> {
-        let Object::Map(map) = &self.object;
-        Ok(map)
+        if let Object::Map(map) = &self.object { Ok(map) } else { Err(Errno::EINVAL) }
+    }
+
+    /// The program it stands for; `EINVAL` for anything else (`____bpf_prog_get`).
+    pub(crate) fn program(&self) -> Result<&Arc<ProgramObject>, Errno> {
+        if let Object::Program(program) = &self.object { Ok(program) } else { Err(Errno::EINVAL) }
+    }
+
+    /// The types it stands for; `EINVAL` for anything else (`btf_get_by_fd`).
+    pub(crate) fn btf(&self) -> Result<&Arc<BtfObject>, Errno> {
+        if let Object::Btf(btf) = &self.object { Ok(btf) } else { Err(Errno::EINVAL) }
     }
 }
 
@@ -65,6 +109,12 @@ impl Mode {
     /// Whether contents may be changed.
     pub fn may_write(self) -> bool {
         self != Mode::Read
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

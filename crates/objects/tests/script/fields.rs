@@ -31,6 +31,9 @@ pub(crate) fn field(number: u32, name: &str) -> Option<(usize, Width)> {
     fields.iter().find(|(known, _, _)| *known == name).map(|&(_, at, width)| (at, width))
 }
 
+/// Commands that return a descriptor.
+pub(crate) const RETURNS_DESCRIPTOR: [u32; 11] = [0, 5, 7, 13, 14, 18, 19, 28, 30, 32, 33];
+
 type Fields = &'static [(&'static str, usize, Width)];
 
 const ELEMENT: Fields = &[

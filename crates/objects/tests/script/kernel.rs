@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use towpath_bpf::Errno;
 use towpath_kernel::{Area, Reply};
@@ -64,6 +65,11 @@ impl Side for Kernel {
                 number
             }
         })
+    }
+
+    fn settle(&self) {
+        // Programs give up their maps after a grace period, in a work queue.
+        std::thread::sleep(Duration::from_millis(100));
     }
 
     fn close(&mut self, descriptor: u32) -> Result<(), Errno> {

@@ -49,6 +49,16 @@ fn pins() {
     compare("pins.txt");
 }
 
+#[test]
+fn btf() {
+    compare("btf.txt");
+}
+
+#[test]
+fn programs() {
+    compare("programs.txt");
+}
+
 /// Runs one script on both sides.
 fn compare(name: &str) {
     let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/scripts", name].iter().collect();

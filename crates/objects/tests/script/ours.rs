@@ -46,6 +46,8 @@ impl Side for Ours {
         result
     }
 
+    fn settle(&self) {}
+
     fn close(&mut self, descriptor: u32) -> Result<(), Errno> {
         self.process.close(descriptor)
     }

@@ -30,6 +30,9 @@ pub(crate) trait Side {
         memory: &mut Memory,
     ) -> Result<u32, Errno>;
 
+    /// Waits until objects without references are gone.
+    fn settle(&self);
+
     /// `close(2)`
     fn close(&mut self, descriptor: u32) -> Result<(), Errno>;
 
@@ -87,7 +90,7 @@ impl<'a> Runner<'a> {
             let (at, width) = fields::field(number, name)
                 .unwrap_or_else(|| panic!("line {}: no field {name}", line.number));
             put(&mut attr, at, width, &value, &mut memory);
-            if let Value::Output(bytes) = value {
+            if let Value::Output(bytes, _) = value {
                 let place = memory.bytes.len() - bytes.next_multiple_of(64) - 64;
                 outputs.push((name.clone(), place, bytes));
             }
@@ -100,6 +103,11 @@ impl<'a> Runner<'a> {
             self.bind(name, *descriptor);
         }
         let shown = show::outputs(number, &memory, &outputs, &self.names, line, result.is_ok());
+        let unnamed = fields::RETURNS_DESCRIPTOR.contains(&number) && line.bind.is_none();
+        if let (Ok(descriptor), true) = (&result, unnamed) {
+            let closed = self.side.close(*descriptor);
+            return (closed.map(|()| 0), format!(" (a descriptor){shown}"));
+        }
         (result.map(|number| if line.bind.is_some() { 0 } else { number }), shown)
     }
 
@@ -154,6 +162,7 @@ impl<'a> Runner<'a> {
     /// All ids of a kind that the script has names for, in `GET_NEXT_ID` order.
     fn walk(&mut self, kind: &str) -> String {
         let command = fields::command(&format!("{kind}_get_next_id")).unwrap_or_default();
+        self.side.settle();
         let (mut id, mut shown) = (0, String::new());
         loop {
             let mut memory = Memory { start: self.side.start(), bytes: vec![0; 64] };
@@ -184,7 +193,7 @@ fn put(attr: &mut [u8], at: usize, width: Width, value: &Value, memory: &mut Mem
             let bytes = values::join(pieces, memory);
             memory.append(&bytes)
         }
-        Value::Output(bytes) => memory.append(&vec![0xaa; *bytes]),
+        Value::Output(bytes, fill) => memory.append(&vec![*fill; *bytes]),
     };
     match width {
         Width::Half => attr[at..at + 4].copy_from_slice(&(number as u32).to_ne_bytes()),

@@ -9,7 +9,7 @@
 //! | `"text"` | bytes in the attribute itself |
 //! | `@0a0b,fd:m,u32:5,u64:7,id:m,zero:8,"text",[insns]` | a pointer to those bytes, one after another |
 //! | `&(...)` inside `@` | a pointer to other bytes |
-//! | `?8` | a pointer to room for 8 bytes; what is in it afterwards is shown |
+//! | `?8`, `!8` | a pointer to room for 8 bytes, full of `aa` or zeroes; what is in it afterwards is shown |
 
 use towpath_bpf::program::MapType;
 
@@ -22,7 +22,8 @@ pub(crate) enum Value {
     Number(u64),
     Bytes(Vec<u8>),
     Pointer(Vec<Piece>),
-    Output(usize),
+    /// Bytes, and what they are filled with.
+    Output(usize, u8),
 }
 
 /// A part of what a pointer leads to.
@@ -81,7 +82,10 @@ impl Names {
 /// Reads the value of a field; `None` when it makes no sense.
 pub(crate) fn parse(text: &str, names: &Names, field: &str) -> Option<Value> {
     if let Some(bytes) = text.strip_prefix('?') {
-        return Some(Value::Output(bytes.parse().ok()?));
+        return Some(Value::Output(bytes.parse().ok()?, 0xaa));
+    }
+    if let Some(bytes) = text.strip_prefix('!') {
+        return Some(Value::Output(bytes.parse().ok()?, 0));
     }
     if let Some(pieces) = text.strip_prefix('@') {
         return Some(Value::Pointer(parse_pieces(pieces, names)?));

@@ -1,12 +1,17 @@
 //! `BPF_OBJ_GET_INFO_BY_FD`: what is known of an object.
 
+mod btf;
+mod program;
+
 use towpath_bpf::Errno;
+use towpath_bpf::program::MapType;
 
 use super::Call;
 use crate::attr::{check_tail, info as field};
 use crate::caller::copy_in;
 use crate::object::Object;
 use crate::object::map::MapObject;
+use crate::sha256::{HASH_BYTES, sha256};
 
 impl Call<'_> {
     /// `bpf_obj_get_info_by_fd`
@@ -18,6 +23,9 @@ impl Call<'_> {
         })?;
         match &handle.object {
             Object::Map(map) => self.map_info(map),
+            Object::Program(program) => self.program_info(program),
+            Object::Btf(btf) => self.btf_info(btf),
+            Object::Stats(_) => Err(Errno::EINVAL),
         }
     }
 
@@ -25,8 +33,7 @@ impl Call<'_> {
     fn map_info(&mut self, map: &MapObject) -> Result<u32, Errno> {
         let mut info = self.read_info(MAP_INFO_BYTES)?;
         if info.u64(map_info::HASH) != 0 {
-            // The contents' hash, for programs that are signed together with their maps.
-            return Err(Errno::EINVAL);
+            self.write_hash(map, &info)?;
         }
         let def = map.map().def();
         info.put(map_info::TYPE, def.kind as u32);
@@ -36,9 +43,32 @@ impl Call<'_> {
         info.put(map_info::MAX_ENTRIES, def.max_entries);
         info.put(map_info::MAP_FLAGS, map.flags());
         info.put_bytes(map_info::NAME, &map.name().bytes());
+        if let Some(btf) = map.btf() {
+            info.put(map_info::BTF_ID, btf.id());
+            info.put(map_info::BTF_KEY_TYPE_ID, def.key_type);
+            info.put(map_info::BTF_VALUE_TYPE_ID, def.value_type);
+        }
         info.put(map_info::BTF_VMLINUX_VALUE_TYPE_ID, 0);
         info.put_bytes(map_info::MAP_EXTRA, &def.map_extra.to_ne_bytes());
         self.write_info(&info)
+    }
+
+    /// The hash of an array that can't change any more, for programs that are signed together with
+    /// their maps (`array_map_get_hash`).
+    fn write_hash(&mut self, map: &MapObject, info: &Info) -> Result<(), Errno> {
+        let def = map.map().def();
+        if def.kind != MapType::Array || info.u32(map_info::HASH_SIZE) as usize != HASH_BYTES {
+            return Err(Errno::EINVAL);
+        }
+        if !map.map().is_frozen() {
+            return Err(Errno::EPERM);
+        }
+        let mut bytes = Vec::new();
+        for index in 0..def.max_entries {
+            bytes.extend(map.lookup(&index.to_ne_bytes(), &[], 0)?);
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+        }
+        self.caller.write(info.u64(map_info::HASH), &sha256(&bytes))
     }
 
     /// What the caller has in its struct, of which `known` bytes mean something here. As in the
@@ -72,6 +102,10 @@ impl Info {
         self.bytes[offset..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
     }
 
+    fn u32(&self, offset: usize) -> u32 {
+        self.bytes[offset..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+    }
+
     fn put(&mut self, offset: usize, value: u32) {
         self.put_bytes(offset, &value.to_ne_bytes());
     }
@@ -91,8 +125,12 @@ mod map_info {
     pub(super) const MAP_FLAGS: usize = 20;
     pub(super) const NAME: usize = 24;
     pub(super) const BTF_VMLINUX_VALUE_TYPE_ID: usize = 44;
+    pub(super) const BTF_ID: usize = 64;
+    pub(super) const BTF_KEY_TYPE_ID: usize = 68;
+    pub(super) const BTF_VALUE_TYPE_ID: usize = 72;
     pub(super) const MAP_EXTRA: usize = 80;
     pub(super) const HASH: usize = 88;
+    pub(super) const HASH_SIZE: usize = 96;
 }
 
 /// Bytes of `struct bpf_map_info` up to its last field (Linux 6.18).

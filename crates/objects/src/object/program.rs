@@ -1,0 +1,147 @@
+//! A program as an object: its identity and what it refers to.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use towpath_bpf::Insn;
+use towpath_xdp::Program;
+use towpath_xdp::program::Shared;
+
+use crate::ids::Lease;
+use crate::object::btf::BtfObject;
+use crate::object::map::MapObject;
+use crate::object::{Name, Tag};
+
+/// A loaded program with its id.
+#[derive(Debug)]
+pub struct ProgramObject {
+    lease: Lease<ProgramObject>,
+    program: Program,
+    shared: Shared,
+    about: About,
+    /// Since the program was loaded, or bound later; each lives as long as it does.
+    maps: Mutex<Vec<Arc<MapObject>>>,
+}
+
+/// What is known of a program beside its code.
+#[derive(Debug, Clone)]
+pub(crate) struct About {
+    /// `BPF_PROG_TYPE_*`
+    pub(crate) kind: u32,
+    /// `expected_attach_type`, as it was given.
+    pub(crate) attach: u32,
+    pub(crate) name: Name,
+    pub(crate) tag: Tag,
+    pub(crate) uid: u32,
+    pub(crate) load_time: Duration,
+    pub(crate) is_gpl: bool,
+    pub(crate) btf: Option<Arc<BtfObject>>,
+    /// `struct bpf_func_info` and `struct bpf_line_info` records, as they were given.
+    pub(crate) functions: Vec<u8>,
+    pub(crate) lines: Vec<u8>,
+    /// Instructions with the ids of maps in place of descriptors.
+    pub(crate) insns: Vec<Insn>,
+}
+
+impl ProgramObject {
+    pub(crate) fn new(
+        lease: Lease<ProgramObject>,
+        program: Program,
+        shared: Shared,
+        about: About,
+        maps: Vec<Arc<MapObject>>,
+    ) -> ProgramObject {
+        ProgramObject { lease, program, shared, about, maps: Mutex::new(maps) }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> u32 {
+        self.lease.id()
+    }
+
+    /// Its name, cut to what the kernel keeps.
+    pub fn name(&self) -> &Name {
+        &self.about.name
+    }
+
+    /// A hash of its instructions.
+    pub fn tag(&self) -> Tag {
+        self.about.tag
+    }
+
+    /// `BPF_PROG_TYPE_*`; only programs of type XDP can be attached and run.
+    pub fn kind(&self) -> u32 {
+        self.about.kind
+    }
+
+    /// `expected_attach_type`, as it was given.
+    pub fn expected_attach_type(&self) -> u32 {
+        self.about.attach
+    }
+
+    /// The user that loaded it.
+    pub fn uid(&self) -> u32 {
+        self.about.uid
+    }
+
+    /// When it was loaded, since the machine was started.
+    pub fn load_time(&self) -> Duration {
+        self.about.load_time
+    }
+
+    /// Whether its licence allows GPL-only helpers.
+    pub fn is_gpl_compatible(&self) -> bool {
+        self.about.is_gpl
+    }
+
+    /// Its types, when it came with some.
+    pub fn btf(&self) -> Option<&Arc<BtfObject>> {
+        self.about.btf.as_ref()
+    }
+
+    /// The program itself.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The maps it uses, and those that were bound to it.
+    pub fn maps(&self) -> Vec<Arc<MapObject>> {
+        self.lock_maps().clone()
+    }
+
+    pub(crate) fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// Makes a map live as long as the program (`BPF_PROG_BIND_MAP`).
+    pub(crate) fn bind(&self, map: Arc<MapObject>) {
+        let mut maps = self.lock_maps();
+        if !maps.iter().any(|known| known.id() == map.id()) {
+            maps.push(map);
+        }
+    }
+
+    fn lock_maps(&self) -> MutexGuard<'_, Vec<Arc<MapObject>>> {
+        self.maps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ProgramObject {
+    fn drop(&mut self) {
+        self.shared.forget(&self.program);
+    }
+}
+
+/// The time as objects note it (`ktime_get_boottime_ns`).
+pub(crate) fn now() -> Duration {
+    let time = clock_gettime(ClockId::Boottime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// `BPF_PROG_TYPE_XDP`
+pub(crate) const PROG_TYPE_XDP: u32 = 6;
+/// `BPF_XDP_DEVMAP`
+pub(crate) const ATTACH_XDP_DEVMAP: u32 = 33;
+/// `BPF_XDP_CPUMAP`
+pub(crate) const ATTACH_XDP_CPUMAP: u32 = 35;
