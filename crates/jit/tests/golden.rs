@@ -14,12 +14,16 @@ use towpath_bpf::{Insn, Linked, MapDef};
 use towpath_jit::{Callees, Direct, Environment, LlvmForm, Machine, llvm_text, optimized};
 use towpath_maps::{MapSet, SetOptions};
 
+/// Kfuncs by the number that calls have.
+const NUMBERS: [&str; 3] = ["bpf_iter_num_new", "bpf_iter_num_next", "bpf_iter_num_destroy"];
+
 const R0: u8 = 0;
 const R1: u8 = 1;
 const R2: u8 = 2;
 const R3: u8 = 3;
 const R4: u8 = 4;
 const R5: u8 = 5;
+const R6: u8 = 6;
 const R10: u8 = 10;
 
 /// `if (data + 14 > data_end) return 1; return (p[12] << 8 | p[13]) == 0x0800 ? 2 : 1`
@@ -249,6 +253,57 @@ fn bpf_loop_is_a_loop_and_its_state_a_value() {
     );
 }
 
+/// `for (n = 0; can_loop; n ^= queue) ; return n`
+#[test]
+fn rounds_left_for_may_goto_are_a_value() {
+    check(
+        "may_goto",
+        vec![],
+        vec![
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R1, 16, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 0),
+            Insn::new(BPF_JMP | BPF_JCOND, 0, 0, 2, 0),
+            Insn::new(BPF_ALU64 | BPF_XOR | BPF_X, R0, R1, 0, 0),
+            Insn::new(BPF_JMP | BPF_JA, 0, 0, -3, 0),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+        ],
+    );
+}
+
+/// `bpf_for(i, 0, 100) sum += i; return sum`
+#[test]
+fn an_iterator_over_numbers_is_two_numbers() {
+    let at = |dst: u8| {
+        [
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, dst, R10, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, dst, 0, 0, -8),
+        ]
+    };
+    let kfunc = |number: i32| Insn::new(BPF_JMP | BPF_CALL, 0, PSEUDO_KFUNC_CALL, 0, number);
+    let mut insns = at(R1).to_vec();
+    insns.extend([
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R2, 0, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R3, 0, 0, 100),
+        kfunc(0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R6, 0, 0, 0),
+    ]);
+    insns.extend(at(R1));
+    insns.extend([
+        kfunc(1),
+        Insn::new(BPF_JMP | BPF_JEQ | BPF_K, R0, 0, 3, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R0, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_X, R6, R1, 0, 0),
+        Insn::new(BPF_JMP | BPF_JA, 0, 0, -7, 0),
+    ]);
+    insns.extend(at(R1));
+    insns.extend([
+        kfunc(2),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R0, R6, 0, 0),
+        Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+    ]);
+    check("iter_num", vec![], insns);
+}
+
 fn map(name: &str, kind: MapType, key_size: u32) -> MapDef {
     MapDef::new(name, kind, key_size, 8, 8)
 }
@@ -269,7 +324,9 @@ fn check(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) {
         }],
         lines: vec![],
         maps: maps.into(),
-        kfuncs: vec![],
+        kfuncs: NUMBERS
+            .map(|name| KfuncRef { name: name.into(), type_id: None, weak: false })
+            .into(),
         btf: None,
         kernel_btf: Arc::new(Btf::default()),
     };

@@ -12,6 +12,7 @@ mod frozen;
 mod guard;
 mod helpers;
 mod inline;
+mod iterators;
 mod known;
 mod loads;
 mod maps;
@@ -111,6 +112,7 @@ pub const PASSES: &[Pass] = &[
         summary: "small functions, and those called once, become part of their callers",
         run: Work::Module(inline::inline_calls),
     },
+    Pass::new("iterators", "open-coded iterators over numbers are two numbers", iterators::lower),
     Pass::new(
         "stack-args",
         "calls and accesses name the stack bytes they touch instead of taking a pointer",
@@ -151,6 +153,7 @@ pub const PASSES: &[Pass] = &[
         "neighbouring stores become wide ones, overwritten ones go",
         stores::merge_stores,
     ),
+    PARAMS,
     FOLD,
     BLOCKS,
     DEAD,

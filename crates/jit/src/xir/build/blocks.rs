@@ -2,8 +2,8 @@
 
 use towpath_bpf::Insn;
 use towpath_bpf::insn::{
-    BPF_ALU, BPF_ALU64, BPF_ATOMIC, BPF_CALL, BPF_CMPXCHG, BPF_EXIT, BPF_FETCH, BPF_JA, BPF_JMP,
-    BPF_JMP32, BPF_LDX, BPF_LOAD_ACQ, BPF_MOV, BPF_ST, BPF_STX, REG_COUNT, REG_FP,
+    BPF_ALU, BPF_ALU64, BPF_ATOMIC, BPF_CALL, BPF_CMPXCHG, BPF_EXIT, BPF_FETCH, BPF_JA, BPF_JCOND,
+    BPF_JMP, BPF_JMP32, BPF_LDX, BPF_LOAD_ACQ, BPF_MOV, BPF_ST, BPF_STX, REG_COUNT, REG_FP,
 };
 use towpath_bpf::verifier::{SubprogramFacts, Verified};
 
@@ -12,7 +12,13 @@ use super::BuildError;
 /// `BPF_FUNC_tail_call`
 pub(super) const TAIL_CALL: i32 = 12;
 
-/// A set of registers r0 to r9.
+/// Stands for the rounds that `may_goto` has left, like a register that programs don't see.
+pub(super) const ROUNDS: u8 = REG_COUNT as u8;
+
+/// Registers and what is treated like them.
+pub(super) const REGS: usize = REG_COUNT + 1;
+
+/// A set of registers r0 to r9, and [`ROUNDS`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct RegSet(u16);
 
@@ -23,7 +29,7 @@ impl RegSet {
 
     /// In rising order.
     pub(super) fn iter(self) -> impl Iterator<Item = u8> {
-        (0..REG_COUNT as u8).filter(move |&reg| self.contains(reg))
+        (0..REGS as u8).filter(move |&reg| self.contains(reg))
     }
 
     fn of(regs: &[u8]) -> Self {
@@ -196,6 +202,7 @@ fn effects(insn: Insn) -> (RegSet, RegSet) {
             BPF_CALL => (RegSet::of(&[1, 2, 3, 4, 5]), RegSet::of(&[0, 1, 2, 3, 4, 5])),
             BPF_EXIT => (RegSet::of(&[0]), RegSet::default()),
             BPF_JA => (RegSet::default(), RegSet::default()),
+            BPF_JCOND => (RegSet::of(&[ROUNDS]), RegSet::of(&[ROUNDS])),
             _ => {
                 let reads: Vec<u8> = Some(insn.dst).into_iter().chain(operand(insn)).collect();
                 (RegSet::of(&reads), RegSet::default())

@@ -18,15 +18,15 @@ use towpath_bpf::insn::{
     BPF_ALU, BPF_ALU64, BPF_CALL, BPF_EXIT, BPF_JA, BPF_JCOND, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JLE,
     BPF_JLT, BPF_JMP, BPF_JMP32, BPF_JNE, BPF_JSET, BPF_JSGE, BPF_JSGT, BPF_JSLE, BPF_JSLT, BPF_LD,
     BPF_LDX, BPF_ST, BPF_STX, PSEUDO_BTF_ID, PSEUDO_FUNC, PSEUDO_MAP_FD, PSEUDO_MAP_IDX,
-    PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE, REG_COUNT, REG_FP,
+    PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE, REG_FP,
 };
-use towpath_bpf::interp::kfunc_address;
+use towpath_bpf::interp::{MAX_LOOPS, kfunc_address};
 use towpath_bpf::verifier::{InsnFacts, SubprogramFacts, SubprogramKind, Verified};
 
 use super::ir::{
     BinaryOp, Block, Cond, Function, Jump, Module, Op, Terminator, Type, UnaryOp, Value,
 };
-use blocks::{Flow, RegSet};
+use blocks::{Flow, REGS, ROUNDS, RegSet};
 
 /// Why a program has no XIR: it runs in the interpreter instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -99,7 +99,7 @@ struct FunctionBuilder<'a> {
     params: &'a [usize],
     function: Function,
     /// Values of the registers at this point of the running block; r10 is materialised on use.
-    regs: [Option<Value>; REG_COUNT],
+    regs: [Option<Value>; REGS],
     block: Block,
     /// The slot being translated.
     slot: usize,
@@ -125,7 +125,7 @@ impl<'a> FunctionBuilder<'a> {
                 own_stack_bytes: subprogram.stack_bytes,
                 ..Function::new(name)
             },
-            regs: [None; REG_COUNT],
+            regs: [None; REGS],
             block: Function::ENTRY,
             slot: subprogram.start,
         }
@@ -145,6 +145,10 @@ impl<'a> FunctionBuilder<'a> {
             }
         }
         if !self.flow.blocks.is_empty() {
+            if self.flow.blocks[0].live_in.contains(ROUNDS) {
+                let rounds = self.constant(Type::I64, MAX_LOOPS.into());
+                self.set_reg(ROUNDS, rounds);
+            }
             let first = self.jump_to_slot(self.subprogram.start)?;
             self.function.block_mut(entry).end = Terminator::Jump(first);
         }
@@ -156,7 +160,7 @@ impl<'a> FunctionBuilder<'a> {
 
     fn translate_block(&mut self, index: usize) -> Result<(), BuildError> {
         self.block = Block(index as u32 + 1);
-        self.regs = [None; REG_COUNT];
+        self.regs = [None; REGS];
         let params = self.function.block(self.block).params.clone();
         for (reg, value) in self.flow.blocks[index].live_in.iter().zip(params) {
             self.regs[usize::from(reg)] = Some(value);
@@ -201,9 +205,21 @@ impl<'a> FunctionBuilder<'a> {
             }
             BPF_CALL => self.call(insn, next),
             BPF_EXIT => Ok(Some(Terminator::Return(self.reg(0)))),
-            BPF_JCOND => Err(self.unsupported("may_goto")),
+            BPF_JCOND => self.may_goto(insn, next).map(Some),
             _ => self.branch(insn, next).map(Some),
         }
+    }
+
+    /// Falls through as long as rounds are left, then jumps.
+    fn may_goto(&mut self, insn: Insn, next: usize) -> Result<Terminator, BuildError> {
+        let left = self.reg(ROUNDS);
+        let zero = self.constant(Type::I64, 0);
+        let none = self.push(Type::I32, Op::Compare(Cond::Eq, left, zero));
+        let out = self.jump_to_slot(blocks::jump_target(insn, self.slot))?;
+        let one = self.constant(Type::I64, 1);
+        let left = self.push(Type::I64, Op::Binary(BinaryOp::Sub, left, one));
+        self.set_reg(ROUNDS, left);
+        Ok(Terminator::Branch(none, out, self.jump_to_slot(next)?))
     }
 
     fn branch(&mut self, insn: Insn, next: usize) -> Result<Terminator, BuildError> {

@@ -1,0 +1,138 @@
+//! `bpf_iter_num` without calls: its state is two numbers on the stack, and what `next` points to is
+//! the first of them.
+
+use std::collections::HashMap;
+
+use towpath_bpf::Errno;
+use towpath_bpf::interp::MAX_LOOPS;
+
+use super::emit::{Emitter, rewrite};
+use super::{Context, definitions};
+use crate::xir::{
+    Alias, Arg, BinaryOp, Cond, Dominators, Function, Op, Place, Type, UnaryOp, Value, Width,
+};
+
+pub(super) fn lower(function: &mut Function, context: Context<'_>) {
+    let kinds: HashMap<u32, Kind> = kinds(context);
+    if kinds.is_empty() {
+        return;
+    }
+    let items = items(function, &kinds);
+    rewrite(function, context, |emitter, op| match op {
+        Op::CallKfunc { kfunc, args } => match (kinds.get(kfunc)?, &args[..]) {
+            (Kind::New, [Arg::Value(it), Arg::Value(start), Arg::Value(end)]) => {
+                Some(emitter.new_numbers(*it, *start, *end))
+            }
+            (Kind::Next, [Arg::Value(it)]) => Some(emitter.next_number(*it)),
+            (Kind::Destroy, [Arg::Value(it)]) => {
+                let zero = emitter.constant(Type::I32, 0);
+                emitter.put_state(*it, zero, zero);
+                Some(Op::Const(0))
+            }
+            _ => None,
+        },
+        Op::Load { place, probe } => {
+            let base = *items.get(&place.base)?;
+            let place = Place { base, alias: Alias::Stack, ..*place };
+            Some(Op::Load { place, probe: *probe })
+        }
+        // A number that is there has an address, which is not 0.
+        Op::Compare(cond @ (Cond::Eq | Cond::Ne), item, zero) if items.contains_key(item) => {
+            let Some(Op::Const(0)) = emitter.definition(*zero) else { return None };
+            let Some(&Op::Select(done, ..)) = emitter.definition(*item) else { return None };
+            let zero = emitter.constant(Type::I32, 0);
+            let cond = if *cond == Cond::Eq { Cond::Ne } else { Cond::Eq };
+            Some(Op::Compare(cond, done, zero))
+        }
+        _ => None,
+    });
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    New,
+    Next,
+    Destroy,
+}
+
+/// The iterator's functions among the program's kfuncs.
+fn kinds(context: Context<'_>) -> HashMap<u32, Kind> {
+    let kfuncs = context.program.linked().kfuncs.iter().zip(0u32..);
+    let kind = |name: &str| match name {
+        "bpf_iter_num_new" => Some(Kind::New),
+        "bpf_iter_num_next" => Some(Kind::Next),
+        "bpf_iter_num_destroy" => Some(Kind::Destroy),
+        _ => None,
+    };
+    kfuncs.filter_map(|(kfunc, index)| Some((index, kind(&kfunc.name)?))).collect()
+}
+
+/// What `next` gave, and the iterators it gave that of.
+fn items(function: &Function, kinds: &HashMap<u32, Kind>) -> HashMap<Value, Value> {
+    let dominators = Dominators::new(function);
+    let insts = definitions(function, &dominators).into_iter().flatten();
+    insts
+        .filter_map(|inst| {
+            let data = function.inst(inst);
+            let Op::CallKfunc { kfunc, args } = &data.op else { return None };
+            match (kinds.get(kfunc)?, &args[..]) {
+                (Kind::Next, [Arg::Value(it)]) => Some((data.result?, *it)),
+                _ => None,
+            }
+        })
+        .collect()
+}
+
+impl Emitter<'_> {
+    /// `bpf_iter_num_new(it, start, end)`: the current number is one before the next.
+    fn new_numbers(&mut self, it: Value, start: Value, end: Value) -> Op {
+        let [start, end] =
+            [start, end].map(|n| self.value(Type::I32, Op::Unary(UnaryOp::Trunc, n)));
+        let [from, to] = [start, end].map(|n| self.value(Type::I64, Op::Unary(UnaryOp::Sext, n)));
+        let backwards = self.value(Type::I32, Op::Compare(Cond::Sgt, from, to));
+        let count = self.binary(BinaryOp::Sub, to, from);
+        let max = self.constant(Type::I64, MAX_LOOPS.into());
+        let many = self.value(Type::I32, Op::Compare(Cond::Sgt, count, max));
+        let refused = self.binary(BinaryOp::Or, backwards, many);
+        let zero = self.constant(Type::I32, 0);
+        let before = self.binary_const(BinaryOp::Sub, start, 1);
+        let current = self.value(Type::I32, Op::Select(refused, zero, before));
+        let end = self.value(Type::I32, Op::Select(refused, zero, end));
+        self.put_state(it, current, end);
+        let none = self.constant(Type::I64, 0);
+        let e2big = self.constant(Type::I64, Errno::E2BIG.to_reg());
+        let einval = self.constant(Type::I64, Errno::EINVAL.to_reg());
+        let result = self.value(Type::I64, Op::Select(many, e2big, none));
+        Op::Select(backwards, einval, result)
+    }
+
+    /// `bpf_iter_num_next(it)`
+    fn next_number(&mut self, it: Value) -> Op {
+        let [current, end] = [0, 4].map(|offset| {
+            let op = Op::Load { place: number(it, offset), probe: false };
+            self.value(Type::I32, op)
+        });
+        let wide = |this: &mut Self, n| this.value(Type::I64, Op::Unary(UnaryOp::Sext, n));
+        let (next, limit) = (wide(self, current), wide(self, end));
+        let next = self.binary_const(BinaryOp::Add, next, 1);
+        let done = self.value(Type::I32, Op::Compare(Cond::Sge, next, limit));
+        let zero = self.constant(Type::I32, 0);
+        let next = self.binary_const(BinaryOp::Add, current, 1);
+        let next = self.value(Type::I32, Op::Select(done, zero, next));
+        let end = self.value(Type::I32, Op::Select(done, zero, end));
+        self.put_state(it, next, end);
+        let none = self.constant(Type::I64, 0);
+        Op::Select(done, none, it)
+    }
+
+    /// `struct bpf_iter_num_kern { int cur; int end; }`
+    fn put_state(&mut self, it: Value, current: Value, end: Value) {
+        for (offset, value) in [(0, current), (4, end)] {
+            self.push(None, Op::Store { place: number(it, offset), value });
+        }
+    }
+}
+
+fn number(it: Value, offset: i32) -> Place {
+    Place { base: it, offset, width: Width::W32, alias: Alias::Stack }
+}
