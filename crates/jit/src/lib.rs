@@ -20,6 +20,7 @@ mod perf_map;
 mod program;
 mod run_unsafe;
 mod runtime_unsafe;
+mod sums_unsafe;
 mod tier2;
 mod trust;
 pub mod xir;

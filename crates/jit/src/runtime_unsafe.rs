@@ -12,6 +12,7 @@ use towpath_maps::fields::{spin_lock, spin_unlock};
 use towpath_maps::{HashView, KEY_WORDS_MAX, Map};
 
 use crate::machine_unsafe::Callees;
+use crate::sums_unsafe;
 use crate::xir::{RuntimeFunction, Stage};
 
 impl RuntimeFunction {
@@ -33,6 +34,7 @@ impl RuntimeFunction {
             }
             RuntimeFunction::InnerHashLookup { words, marks: true } => inner_lookup::<true>(words),
             RuntimeFunction::CsumDiff => direct.csum_diff as *const (),
+            RuntimeFunction::Sum { wide } => sums_unsafe::function(wide),
             RuntimeFunction::Ktime => direct.ktime as *const (),
             RuntimeFunction::Random => direct.random as *const (),
             RuntimeFunction::Redirect => direct.redirect as *const (),

@@ -304,6 +304,30 @@ fn an_iterator_over_numbers_is_two_numbers() {
     check("iter_num", vec![], insns);
 }
 
+/// `for (i = 0; i < 750; i++) { if (p + 2 > end) break; sum += *(u16 *)p; p += 2; } return sum`
+#[test]
+fn a_loop_that_sums_up_has_its_rounds_done_at_once() {
+    check(
+        "loop_sum",
+        vec![],
+        vec![
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R2, R1, 4, 0),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R1, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R3, 0, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R4, R1, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R4, 0, 0, 2),
+            Insn::new(BPF_JMP | BPF_JGT | BPF_X, R4, R2, 5, 0),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_H, R5, R1, 0, 0),
+            Insn::new(BPF_ALU | BPF_ADD | BPF_X, R0, R5, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R1, R4, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R3, 0, 0, 1),
+            Insn::new(BPF_JMP | BPF_JLT | BPF_K, R3, 0, -8, 750),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+        ],
+    );
+}
+
 fn map(name: &str, kind: MapType, key_size: u32) -> MapDef {
     MapDef::new(name, kind, key_size, 8, 8)
 }

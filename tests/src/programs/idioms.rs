@@ -14,7 +14,7 @@ impl Generator<'_> {
         if self.state.locked & 0x3f != 0 {
             return self.arithmetic();
         }
-        match self.random.below(17) {
+        match self.random.below(18) {
             0..=1 => self.map_idiom(),
             2..=3 => self.assembled_field(),
             4 => self.word_sum(),
@@ -28,6 +28,7 @@ impl Generator<'_> {
             13 => self.byte_stores(),
             14 => self.copy(),
             15 => self.called_in_a_loop(),
+            16 => self.summing_loop(),
             _ => self.same_register_twice(),
         }
         if !self.random.one_in(4) {
@@ -269,6 +270,40 @@ impl Generator<'_> {
         }
         self.asm.load(BPF_DW, 3, base, off);
         self.asm.alu(BPF_XOR, 0, 3);
+        self.leaves_number();
+    }
+
+    /// `while (i < n && p + size <= end) { sum += *p++; i++; }`, which ends early now and then.
+    fn summing_loop(&mut self) {
+        let Some(ctx) = self.kept_context() else { return self.arithmetic() };
+        let (size, bytes) = self.any_width();
+        let off = self.random.below(20) as i16;
+        let class = *self.random.pick(&[BPF_ALU, BPF_ALU64]);
+        let rounds = *self.random.pick(&[1, 7, 9, 20, 33, 100]);
+        self.asm.load(BPF_W, 2, ctx, 4);
+        self.asm.load(BPF_W, 3, ctx, 0);
+        let start = self.immediate();
+        self.asm.mov_imm(0, start);
+        self.asm.mov_imm(1, 0);
+        let top = self.asm.here();
+        self.asm.mov(4, 3);
+        self.asm.alu_imm(BPF_ADD, 4, i32::from(off) + bytes as i32);
+        let short = self.asm.jump(BPF_JMP | BPF_JGT | BPF_X, 4, 2, 0);
+        self.asm.load(size, 5, 3, off);
+        let left = self.random.one_in(4).then(|| {
+            let value = self.immediate();
+            self.asm.jump(BPF_JMP | BPF_JEQ, 5, 0, value)
+        });
+        self.asm.put(class | BPF_ADD | BPF_X, 0, 5, 0, 0);
+        self.asm.alu_imm(BPF_ADD, 3, bytes as i32);
+        self.asm.alu_imm(BPF_ADD, 1, 1);
+        let code = *self.random.pick(&[BPF_JLT, BPF_JNE, BPF_JSLT, BPF_JLE]);
+        let class = *self.random.pick(&[BPF_JMP, BPF_JMP32]);
+        self.asm.jump_back(class | code, 1, rounds, top);
+        self.asm.land(short);
+        if let Some(left) = left {
+            self.asm.land(left);
+        }
         self.leaves_number();
     }
 

@@ -83,7 +83,8 @@ impl Symbol {
             Symbol::Runtime(
                 RuntimeFunction::MapLookup
                 | RuntimeFunction::MapLookupPercpu
-                | RuntimeFunction::CsumDiff,
+                | RuntimeFunction::CsumDiff
+                | RuntimeFunction::Sum { .. },
             ) => 4,
             // What is not known to leave memory alone may do anything to it.
             _ => 1,

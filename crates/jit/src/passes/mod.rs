@@ -15,6 +15,7 @@ mod inline;
 mod iterators;
 mod known;
 mod loads;
+mod loops;
 mod maps;
 mod merge;
 mod narrow;
@@ -142,6 +143,11 @@ pub const PASSES: &[Pass] = &[
         "forward-loads",
         "bytes and context fields that were read or written before are not loaded",
         loads::forward,
+    ),
+    Pass::new(
+        "loop-sums",
+        "rounds of a loop that only sums numbers up are done at once",
+        loops::sum_at_once,
     ),
     Pass::new("merge-loads", "values assembled from bytes are loaded whole", merge::merge_loads),
     Pass::new("narrow", "arithmetic of which 32 bits matter is done in 32", narrow::narrow),

@@ -39,6 +39,11 @@ pub enum RuntimeFunction {
     },
     /// `(from, from_size, to, to_size, seed)`: `bpf_csum_diff`.
     CsumDiff,
+    /// `(address, count)`: the sum of so many neighbouring little-endian numbers.
+    Sum {
+        /// Of 32 bits, else of 16.
+        wide: bool,
+    },
     /// `()`: `bpf_ktime_get_ns`.
     Ktime,
     /// `()`: `bpf_get_prandom_u32`.
@@ -152,7 +157,7 @@ impl RuntimeFunction {
             F::MapPop | F::MapPeek => {
                 Effects { writes: Reach::Arguments, removable: false, ..reading }
             }
-            F::CsumDiff => reading,
+            F::CsumDiff | F::Sum { .. } => reading,
             F::Ktime | F::Random | F::Redirect | F::RedirectMap => machine,
             F::LoadBytes | F::StoreBytes => {
                 Effects { reads: Reach::Arguments, writes: Reach::Arguments, ..machine }
@@ -191,7 +196,7 @@ impl RuntimeFunction {
             | F::HandleLookup { .. }
             | F::HashAhead { .. } => return None,
             // Never made of what is not trusted.
-            F::ArrayLookup | F::InnerHashLookup { .. } => return None,
+            F::ArrayLookup | F::InnerHashLookup { .. } | F::Sum { .. } => return None,
         })
     }
 
@@ -211,6 +216,8 @@ impl RuntimeFunction {
                 return format!("inner_{}_lookup_{words}", if marks { "lru" } else { "hash" });
             }
             RuntimeFunction::CsumDiff => "csum_diff",
+            RuntimeFunction::Sum { wide: false } => "sum_16",
+            RuntimeFunction::Sum { wide: true } => "sum_32",
             RuntimeFunction::Ktime => "ktime",
             RuntimeFunction::Random => "random",
             RuntimeFunction::Redirect => "redirect",
@@ -248,7 +255,7 @@ impl RuntimeFunction {
         match self {
             F::Ktime | F::Random => 0,
             F::SpinLock | F::SpinUnlock => 1,
-            F::MapPop | F::MapPeek | F::Redirect => 2,
+            F::MapPop | F::MapPeek | F::Redirect | F::Sum { .. } => 2,
             F::MapLookup | F::MapLookupPercpu | F::MapDelete | F::MapPush => 3,
             F::RedirectMap | F::LoadBytes | F::StoreBytes => 3,
             F::MapUpdate | F::CsumDiff => 5,

@@ -1,0 +1,344 @@
+//! Loops that are one chain of blocks, each of which goes on or out, and how their values change.
+
+use super::super::definitions;
+use super::is_in;
+use crate::xir::{
+    BinaryOp, Block, Cond, Dominators, Function, Inst, Op, Place, Terminator, Type, UnaryOp, Value,
+    Width,
+};
+
+/// Blocks of a loop, at most.
+const BLOCKS_MAX: usize = 6;
+
+/// A loop without effects but on its own values.
+pub(super) struct Chain {
+    /// In order; the last one jumps to the first.
+    pub(super) blocks: Vec<Block>,
+    /// What a round does to each parameter of the first block.
+    pub(super) changes: Vec<Change>,
+    /// What must hold for a round to be done.
+    pub(super) conditions: Vec<Condition>,
+    /// BPF instruction of the loop's start.
+    pub(super) origin: u32,
+}
+
+/// What a round does to a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    None,
+    /// Adds a constant, in so many bits.
+    Step {
+        step: i64,
+        bits: u32,
+    },
+    Sum(Sum),
+}
+
+/// Adds what is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) address: Affine,
+    pub(super) offset: i32,
+    pub(super) width: Width,
+    /// Of the addition.
+    pub(super) bits: u32,
+}
+
+/// A parameter plus a constant, plus another value from outside of the loop: the low bits of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Affine {
+    pub(super) param: usize,
+    pub(super) offset: i64,
+    pub(super) base: Option<Value>,
+    pub(super) bits: u32,
+}
+
+/// `value cond limit`, on values of one type.
+#[derive(Debug, Clone)]
+pub(super) struct Condition {
+    pub(super) cond: Cond,
+    pub(super) value: Affine,
+    pub(super) limit: Limit,
+    pub(super) ty: Type,
+}
+
+/// Something that is the same in each round.
+#[derive(Debug, Clone)]
+pub(super) enum Limit {
+    /// From outside of the loop.
+    Value(Value),
+    /// Computed in it, from nothing.
+    Op(Op),
+}
+
+impl Chain {
+    /// The loops of a function that sum something up.
+    pub(super) fn find_all(function: &Function, dominators: &Dominators) -> Vec<Chain> {
+        let definitions = definitions(function, dominators);
+        let heads = dominators.order().iter().filter_map(|&head| {
+            let back = |&&pred: &&Block| dominators.dominates(head, pred);
+            let latch = dominators.predecessors(head).iter().find(back)?;
+            blocks(function, head, *latch)
+        });
+        heads
+            .filter_map(|blocks| Finder { function, definitions: &definitions, blocks }.chain())
+            .collect()
+    }
+}
+
+/// The blocks from a loop's head to its end, if each leads to the next one only.
+fn blocks(function: &Function, head: Block, latch: Block) -> Option<Vec<Block>> {
+    let mut blocks = vec![head];
+    // Backwards from the end: who leads there, without other ways in.
+    while *blocks.last()? != latch {
+        let at = *blocks.last()?;
+        let next = function.block(at).end.jumps().map(|jump| jump.target).find(|&target| {
+            function.block(target).params.is_empty() && reaches(function, target, latch, &blocks)
+        })?;
+        blocks.push(next);
+        if blocks.len() > BLOCKS_MAX {
+            return None;
+        }
+    }
+    let quiet = |&block: &Block| {
+        let insts = &function.block(block).insts;
+        insts.iter().all(|&inst| {
+            let op = &function.inst(inst).op;
+            op.is_pure()
+                || matches!(op, Op::Load { probe: false, .. } | Op::StackLoad(_) | Op::CtxLoad(_))
+        })
+    };
+    blocks.iter().all(quiet).then_some(blocks)
+}
+
+/// Whether `latch` is few straight steps behind a block.
+fn reaches(function: &Function, block: Block, latch: Block, seen: &[Block]) -> bool {
+    if block == latch {
+        return true;
+    }
+    if seen.len() >= BLOCKS_MAX || is_in(seen, block) {
+        return false;
+    }
+    let mut seen = seen.to_vec();
+    seen.push(block);
+    function.block(block).end.jumps().any(|jump| reaches(function, jump.target, latch, &seen))
+}
+
+struct Finder<'a> {
+    function: &'a Function,
+    definitions: &'a [Option<Inst>],
+    blocks: Vec<Block>,
+}
+
+impl Finder<'_> {
+    fn chain(self) -> Option<Chain> {
+        let head = self.blocks[0];
+        let latch = *self.blocks.last()?;
+        let mut back = self.function.block(latch).end.jumps().filter(|jump| jump.target == head);
+        let (Some(back), None) = (back.next(), back.next()) else { return None };
+        let args = back.args.iter().enumerate();
+        let changes: Vec<Change> =
+            args.map(|(index, &arg)| self.change(index, arg)).collect::<Option<_>>()?;
+        let is_walked = |sum: &Sum| {
+            let step = Change::Step { step: sum.width.bytes().into(), bits: 64 };
+            sum.address.bits == 64 && changes[sum.address.param] == step
+        };
+        let sums: Vec<&Sum> = changes
+            .iter()
+            .filter_map(|change| if let Change::Sum(sum) = change { Some(sum) } else { None })
+            .collect();
+        if sums.is_empty() || !sums.into_iter().all(is_walked) {
+            return None;
+        }
+        let conditions = self.conditions(&changes)?;
+        let first = *self.function.block(head).insts.first()?;
+        let origin = self.function.inst(first).origin;
+        Some(Chain { blocks: self.blocks, changes, conditions, origin })
+    }
+
+    fn op(&self, value: Value) -> Option<&Op> {
+        let inst = self.definitions.get(value.0 as usize).copied().flatten()?;
+        Some(&self.function.inst(inst).op)
+    }
+
+    fn constant(&self, value: Value) -> Option<u64> {
+        match self.op(value)? {
+            Op::Const(constant) => Some(*constant),
+            _ => None,
+        }
+    }
+
+    fn params(&self) -> &[Value] {
+        &self.function.block(self.blocks[0]).params
+    }
+
+    /// Whether a value is defined in the loop.
+    fn is_inside(&self, value: Value) -> bool {
+        let defines = |&block: &Block| {
+            let insts = &self.function.block(block).insts;
+            insts.iter().any(|&inst| self.function.inst(inst).result == Some(value))
+        };
+        self.params().contains(&value) || self.blocks.iter().any(defines)
+    }
+
+    fn change(&self, index: usize, arg: Value) -> Option<Change> {
+        let param = self.params()[index];
+        if arg == param {
+            return Some(Change::None);
+        }
+        let ty = self.function.ty(param);
+        if let Some(Affine { param, offset, base: None, bits }) = self.affine(arg)
+            && param == index
+        {
+            return Some(Change::Step { step: offset, bits });
+        }
+        // `sum + load`, or the same in 32 bits.
+        let (a, b, bits) = match self.op(arg)? {
+            Op::Binary(BinaryOp::Add, a, b) => (*a, *b, ty.bits()),
+            Op::Unary(UnaryOp::Zext, inner) => match self.op(*inner)? {
+                Op::Binary(BinaryOp::Add, a, b) => (*a, *b, 32),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let is_sum = |value: Value| {
+            value == param
+                || (bits < ty.bits()
+                    && matches!(self.op(value), Some(Op::Unary(UnaryOp::Trunc, v)) if *v == param))
+        };
+        let added = if is_sum(a) { b } else { a };
+        (is_sum(a) != is_sum(b)).then_some(())?;
+        let place = self.loaded(added)?;
+        let address = self.affine(place.base)?;
+        Some(Change::Sum(Sum { address, offset: place.offset, width: place.width, bits }))
+    }
+
+    /// The place a value was loaded from, in this round.
+    fn loaded(&self, value: Value) -> Option<Place> {
+        match self.op(value)? {
+            Op::Unary(UnaryOp::Zext, inner) => self.loaded(*inner),
+            Op::Load { place, probe: false }
+                if self.is_inside(value) && matches!(place.width, Width::W16 | Width::W32) =>
+            {
+                Some(*place)
+            }
+            _ => None,
+        }
+    }
+
+    fn affine(&self, value: Value) -> Option<Affine> {
+        if let Some(param) = self.params().iter().position(|&param| param == value) {
+            let bits = self.function.ty(value).bits();
+            return Some(Affine { param, offset: 0, base: None, bits });
+        }
+        match *self.op(value)? {
+            Op::Binary(BinaryOp::Add, a, b) => self.sum_of(value, a, b),
+            Op::Unary(UnaryOp::Trunc, inner) => {
+                Some(Affine { bits: 32, ..self.affine(inner)? }).filter(|of| of.base.is_none())
+            }
+            Op::Unary(UnaryOp::Zext, inner) => self.affine(inner),
+            Op::Binary(BinaryOp::And, inner, mask) if self.constant(mask) == Some(LOW) => {
+                Some(Affine { bits: 32, ..self.affine(inner)? }).filter(|of| of.base.is_none())
+            }
+            _ => None,
+        }
+    }
+
+    fn sum_of(&self, value: Value, a: Value, b: Value) -> Option<Affine> {
+        let ty = self.function.ty(value);
+        let (of, other) = match self.affine(a) {
+            Some(of) => (of, b),
+            None => (self.affine(b)?, a),
+        };
+        // Of fewer bits than the addition has: nobody knows when it wraps.
+        if of.bits != ty.bits() {
+            return None;
+        }
+        match self.constant(other) {
+            Some(constant) => {
+                let signed = if ty == Type::I32 {
+                    i64::from(constant as u32 as i32)
+                } else {
+                    constant as i64
+                };
+                Some(Affine { offset: of.offset.checked_add(signed)?, ..of })
+            }
+            None if of.base.is_none() && ty == Type::I64 && !self.is_inside(other) => {
+                Some(Affine { base: Some(other), ..of })
+            }
+            None => None,
+        }
+    }
+
+    fn conditions(&self, changes: &[Change]) -> Option<Vec<Condition>> {
+        let mut conditions = Vec::new();
+        for (index, &block) in self.blocks.iter().enumerate() {
+            let next = self.blocks.get(index + 1).copied().unwrap_or(self.blocks[0]);
+            match &self.function.block(block).end {
+                Terminator::Jump(jump) if jump.target == next => {}
+                Terminator::Branch(condition, yes, no) if yes.target != no.target => {
+                    let stays = yes.target == next;
+                    if is_in(&self.blocks, if stays { no.target } else { yes.target }) {
+                        return None;
+                    }
+                    conditions.push(self.condition(*condition, stays, changes)?);
+                }
+                _ => return None,
+            }
+        }
+        (!conditions.is_empty()).then_some(conditions)
+    }
+
+    fn condition(&self, value: Value, holds: bool, changes: &[Change]) -> Option<Condition> {
+        let Op::Compare(cond, a, b) = *self.op(value)? else { return None };
+        let cond = if holds { cond } else { cond.negated() };
+        let ty = self.function.ty(a);
+        let (of, limit, cond) = match (self.affine(a), self.limit(b)) {
+            (Some(of), Some(limit)) => (of, limit, cond),
+            _ => (self.affine(b)?, self.limit(a)?, swapped(cond)),
+        };
+        let Change::Step { step, bits } = changes[of.param] else { return None };
+        let forward = step > 0 && (step as u64).is_power_of_two();
+        let counts = match cond {
+            Cond::Ult | Cond::Ule => {
+                let plain = of.offset == 0 && of.base.is_none();
+                forward && (bits >= of.bits || plain)
+            }
+            // Without a sign that a wrap would turn over.
+            Cond::Slt | Cond::Sle => forward && of.bits == ty.bits() && bits >= of.bits,
+            Cond::Ne => step == 1 && of.bits == ty.bits() && bits >= of.bits,
+            _ => false,
+        };
+        counts.then_some(Condition { cond, value: of, limit, ty })
+    }
+
+    fn limit(&self, value: Value) -> Option<Limit> {
+        if !self.is_inside(value) {
+            return Some(Limit::Value(value));
+        }
+        match self.op(value)? {
+            op @ (Op::Const(_) | Op::CtxLoad(_)) => Some(Limit::Op(op.clone())),
+            _ => None,
+        }
+    }
+}
+
+/// The comparison with its operands swapped.
+fn swapped(cond: Cond) -> Cond {
+    use Cond::{Eq, Ne, Sge, Sgt, Sle, Slt, Uge, Ugt, Ule, Ult};
+    match cond {
+        Eq => Eq,
+        Ne => Ne,
+        Ult => Ugt,
+        Ule => Uge,
+        Ugt => Ult,
+        Uge => Ule,
+        Slt => Sgt,
+        Sle => Sge,
+        Sgt => Slt,
+        Sge => Sle,
+    }
+}
+
+/// The low 32 bits.
+const LOW: u64 = 0xffff_ffff;

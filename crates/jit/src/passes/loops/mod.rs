@@ -1,0 +1,112 @@
+//! Loops whose next rounds can be foreseen: how many there are at least, and what they amount to.
+//!
+//! `for (i = 0; i < n; i++) { if (p + 2 > end) break; sum += *p++; }` counts pointer, number and
+//! sum. In front of such a loop, the rounds that no exit can cut short are done at once: pointers
+//! and numbers move on by a multiple, sums grow by what a function of the runtime finds. The loop
+//! stays and does the rest, so that nothing has to be known of how it ends.
+
+mod chain;
+mod trips;
+
+use super::Context;
+use super::assemble::Assembler;
+use crate::trust::Trust;
+use crate::xir::{
+    Arg, BinaryOp, Block, Cond, Dominators, Function, Jump, Op, RuntimeFunction, Terminator, Type,
+    UnaryOp, Value, Width,
+};
+use chain::{Chain, Change, Sum};
+
+/// Fewer rounds than this are left to the loop.
+const ROUNDS_MIN: u64 = 8;
+
+pub(super) fn sum_at_once(function: &mut Function, context: Context<'_>) {
+    if context.trust == Trust::Guest {
+        // A run's time is counted in rounds, its accesses are checked one by one.
+        return;
+    }
+    let dominators = Dominators::new(function);
+    let chains = Chain::find_all(function, &dominators);
+    for chain in chains {
+        foresee(function, &dominators, &chain);
+    }
+}
+
+/// Writes what is done in front of a loop.
+fn foresee(function: &mut Function, dominators: &Dominators, chain: &Chain) {
+    let head = chain.blocks[0];
+    let origin = chain.origin;
+    let [front, bulk] = [function.add_block(), function.add_block()];
+    let types: Vec<Type> =
+        function.block(head).params.iter().map(|&param| function.ty(param)).collect();
+    let first: Vec<Value> = types.iter().map(|&ty| function.add_param(front, ty)).collect();
+    for &pred in dominators.predecessors(head) {
+        if !chain.blocks.contains(&pred) {
+            let jumps = function.block_mut(pred).end.jumps_mut();
+            jumps.filter(|jump| jump.target == head).for_each(|jump| jump.target = front);
+        }
+    }
+    let mut code = Assembler::new(function, origin);
+    let rounds = trips::at_least(&mut code, chain, &first);
+    let least = code.constant(Type::I64, ROUNDS_MIN);
+    let many = code.value(Type::I32, Op::Compare(Cond::Uge, rounds, least));
+    let insts = code.insts;
+    let data = function.block_mut(front);
+    data.insts = insts;
+    let on = Jump { target: bulk, args: vec![] };
+    data.end = Terminator::Branch(many, on, Jump { target: head, args: first.clone() });
+
+    let mut code = Assembler::new(function, origin);
+    let changes = chain.changes.iter().zip(&first);
+    let args =
+        changes.map(|(change, &value)| code.changed(change, value, rounds, &first)).collect();
+    let insts = code.insts;
+    let data = function.block_mut(bulk);
+    data.insts = insts;
+    data.end = Terminator::Jump(Jump { target: head, args });
+}
+
+impl Assembler<'_> {
+    /// What a value has become after so many rounds.
+    fn changed(&mut self, change: &Change, value: Value, rounds: Value, first: &[Value]) -> Value {
+        match change {
+            Change::None => value,
+            Change::Step { step, bits } => {
+                let by = self.binary_const(BinaryOp::Mul, rounds, *step as u64);
+                self.grown(value, by, *bits)
+            }
+            Change::Sum(sum) => {
+                let by = self.sum(sum, rounds, first);
+                self.grown(value, by, sum.bits)
+            }
+        }
+    }
+
+    /// `value + by` in so many bits.
+    fn grown(&mut self, value: Value, by: Value, bits: u32) -> Value {
+        let ty = self.function.ty(value);
+        if bits == ty.bits() {
+            let by = self.resized(by, ty);
+            return self.binary(BinaryOp::Add, value, by);
+        }
+        let [value, by] = [value, by].map(|value| self.resized(value, Type::I32));
+        let sum = self.binary(BinaryOp::Add, value, by);
+        self.value(ty, Op::Unary(UnaryOp::Zext, sum))
+    }
+
+    fn sum(&mut self, sum: &Sum, rounds: Value, first: &[Value]) -> Value {
+        let offset = sum.address.offset.wrapping_add(i64::from(sum.offset));
+        let mut address = self.binary_const(BinaryOp::Add, first[sum.address.param], offset as u64);
+        if let Some(base) = sum.address.base {
+            address = self.binary(BinaryOp::Add, address, base);
+        }
+        let function = RuntimeFunction::Sum { wide: sum.width == Width::W32 };
+        let args = vec![Arg::Value(address), Arg::Value(rounds)];
+        self.value(Type::I64, Op::CallRuntime { function, args })
+    }
+}
+
+/// Whether a block is in a loop.
+fn is_in(blocks: &[Block], block: Block) -> bool {
+    blocks.contains(&block)
+}

@@ -1,0 +1,97 @@
+//! Sums of many small numbers in memory, as wide as the machine can.
+
+#![expect(unsafe_code, reason = "is called from machine code with raw addresses")]
+
+/// Numbers of 16 bits whose sum fits 32.
+const CHUNK: usize = 1 << 16;
+
+/// The function that adds up `count` little-endian numbers of 16 bits (32 if `wide`) at an address:
+/// `fn(address, count) -> u64`.
+pub(crate) fn function(wide: bool) -> *const () {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        return if wide { avx2_32 as *const () } else { avx2_16 as *const () };
+    }
+    plain(wide)
+}
+
+/// As [`function`], on any machine.
+fn plain(wide: bool) -> *const () {
+    if wide { sum_32 as *const () } else { sum_16 as *const () }
+}
+
+/// The bytes of so many numbers.
+///
+/// # Safety
+///
+/// They are readable, and nobody writes them meanwhile but for races that are the program's own.
+#[inline(always)]
+unsafe fn bytes<'a, const SIZE: usize>(address: u64, count: u64) -> &'a [[u8; SIZE]] {
+    // SAFETY: the caller's promise; arrays of bytes are aligned anywhere.
+    unsafe { std::slice::from_raw_parts(address as *const [u8; SIZE], count as usize) }
+}
+
+#[inline(always)]
+fn add_16(numbers: &[[u8; 2]]) -> u64 {
+    let chunk = |chunk: &[[u8; 2]]| -> u64 {
+        chunk.iter().map(|bytes| u32::from(u16::from_le_bytes(*bytes))).sum::<u32>().into()
+    };
+    numbers.chunks(CHUNK).map(chunk).sum()
+}
+
+#[inline(always)]
+fn add_32(numbers: &[[u8; 4]]) -> u64 {
+    // A slice has fewer numbers than would make this overflow.
+    numbers.iter().map(|bytes| u64::from(u32::from_le_bytes(*bytes))).sum()
+}
+
+unsafe extern "C" fn sum_16(address: u64, count: u64) -> u64 {
+    // SAFETY: called by compiled code for loads that the program would do.
+    add_16(unsafe { bytes(address, count) })
+}
+
+unsafe extern "C" fn sum_32(address: u64, count: u64) -> u64 {
+    // SAFETY: called by compiled code for loads that the program would do.
+    add_32(unsafe { bytes(address, count) })
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe extern "C" fn avx2_16(address: u64, count: u64) -> u64 {
+    // SAFETY: called by compiled code for loads that the program would do.
+    add_16(unsafe { bytes(address, count) })
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe extern "C" fn avx2_32(address: u64, count: u64) -> u64 {
+    // SAFETY: called by compiled code for loads that the program would do.
+    add_32(unsafe { bytes(address, count) })
+}
+
+#[cfg(test)]
+mod tests {
+    type Sum = unsafe extern "C" fn(u64, u64) -> u64;
+
+    #[test]
+    fn all_widths_add_up() {
+        let bytes: Vec<u8> = (0..1_000_003u32).map(|n| (n * 7 + (n >> 8)) as u8 | 0x80).collect();
+        for (start, count) in [(0, 0), (1, 1), (3, 8), (1, 749), (2, 200_000)] {
+            for wide in [false, true] {
+                let size = if wide { 4 } else { 2 };
+                let part = &bytes[start..start + count * size];
+                let expected: u64 = part
+                    .chunks(size)
+                    .map(|n| n.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte)))
+                    .sum();
+                for function in [super::function(wide), super::plain(wide)] {
+                    // SAFETY: all are functions of this type.
+                    let function: Sum = unsafe { std::mem::transmute(function) };
+                    // SAFETY: the bytes are there.
+                    let found = unsafe { function(part.as_ptr() as u64, count as u64) };
+                    assert_eq!(found, expected, "{count} from {start}, wide: {wide}");
+                }
+            }
+        }
+    }
+}
