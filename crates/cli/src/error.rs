@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use towpath_bpf::interp::Fault;
 use towpath_bpf::object::{GlobalError, ObjectError, SelectError};
+use towpath_daemon::client::ClientError;
 use towpath_kernel::Unavailable;
 use towpath_xdp::{CompileError, FrameError, LoadError};
 
@@ -162,6 +163,18 @@ pub(crate) enum CliError {
         /// Why.
         source: FrameError,
     },
+    /// The daemon cannot start, or its configuration is wrong.
+    #[error("{0}")]
+    Daemon(String),
+    /// The daemon said no, or there is none.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// Words that make no sense together.
+    #[error("{0}")]
+    Usage(String),
+    /// Something failed, and was told as part of the result.
+    #[error("something failed")]
+    Told,
     /// A file in a text format that can't be understood.
     #[error("{}: {message}", path.display())]
     Text {
@@ -207,7 +220,9 @@ impl CliError {
             | CliError::Load { .. }
             | CliError::Compile { .. }
             | CliError::Fault { .. }
-            | CliError::KernelRefused(_) => Status::Refused,
+            | CliError::KernelRefused(_)
+            | CliError::Told
+            | CliError::Client(ClientError::Refused(_)) => Status::Refused,
             _ => Status::Unreadable,
         }
     }

@@ -4,6 +4,7 @@
 
 mod args;
 mod bench;
+mod daemon;
 mod error;
 mod events;
 mod fib;
@@ -17,14 +18,13 @@ mod prog;
 mod program;
 mod run;
 mod session;
-mod suggest;
 mod verify;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use args::{Cli, Command, ProgCommand};
+use args::{Cli, Command, ExecCommand, ProgCommand};
 use error::{CliError, Status};
 use output::Output;
 
@@ -55,6 +55,23 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
         Command::Bench(args) => return bench::bench(&args, output),
         Command::Run(args) => return run::run(&args, output),
         Command::Prog { command: ProgCommand::Run(args) } => prog::run(&args, output)?,
+        Command::Prog { command: ProgCommand::Show(args) } => {
+            daemon::show_programs(&args, output)?;
+        }
+        Command::Up(args) | Command::Exec { command: ExecCommand::Up(args) } => {
+            daemon::up(&args, output)?;
+        }
+        Command::Check(args) => daemon::check(&args, output)?,
+        Command::Reload(args) => daemon::reload(&args, output)?,
+        Command::Load(args) => daemon::load(&args, output)?,
+        Command::Unload(args) => daemon::unload(&args, output)?,
+        Command::Status(args) => daemon::status(&args, output)?,
+        Command::Port { command } => daemon::port(&command, output)?,
+        Command::Map { command } => daemon::map(&command, output)?,
+        Command::Link { command } => daemon::link(&command, output)?,
+        Command::Features(args) => daemon::features(&args, output)?,
+        Command::Stats(args) => daemon::stats(&args, output)?,
+        Command::Events(args) => daemon::events(&args, output)?,
     }
     Ok(Status::Ok)
 }
@@ -62,7 +79,7 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
 /// Tells of an error: a sentence on standard error, or `{"error": ...}` on standard output.
 #[expect(clippy::print_stderr, reason = "the one place where errors are told")]
 fn report_error(error: &CliError, output: &mut Output) -> Result<(), CliError> {
-    if error.status() == Status::Ok {
+    if error.status() == Status::Ok || matches!(error, CliError::Told) {
         return Ok(());
     }
     if output.json {

@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use towpath_bpf::btf::Btf;
-use towpath_bpf::object::{GlobalValue, ObjectError};
+use towpath_bpf::object::ObjectError;
 use towpath_bpf::{Env, Linked, Object};
+use towpath_daemon::globals::parse_value;
+use towpath_daemon::suggest;
 
 use crate::args::{Assignment, ProgramArgs, Selection};
 use crate::error::CliError;
-use crate::{files, suggest};
+use crate::files;
 
 /// An object file and what to link it against.
 #[derive(Debug)]
@@ -111,56 +113,6 @@ pub(crate) fn check_passes(without: &[String]) -> Result<(), CliError> {
     })
 }
 
-/// `10`, `-1`, `0x1f`, `true`, `hex:00ff`.
-fn parse_value(text: &str) -> Option<GlobalValue> {
-    if let Some(digits) = text.strip_prefix("hex:") {
-        return parse_hex(digits).map(GlobalValue::Bytes);
-    }
-    match text {
-        "true" => return Some(GlobalValue::Int(1)),
-        "false" => return Some(GlobalValue::Int(0)),
-        _ => {}
-    }
-    let (negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
-    let value = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-        Some(hex) => u64::from_str_radix(hex, 16),
-        None => digits.parse(),
-    };
-    let value = i128::from(value.ok()?);
-    Some(GlobalValue::Int(if negative { -value } else { value }))
-}
-
-/// Bytes from hex digits, with or without spaces and colons between bytes.
-pub(crate) fn parse_hex(text: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u8> = text
-        .chars()
-        .filter(|c| !matches!(c, ' ' | ':'))
-        .map(|c| c.to_digit(16).map(|digit| digit as u8))
-        .collect::<Option<_>>()?;
-    let pairs = digits.chunks_exact(2);
-    if !pairs.remainder().is_empty() {
-        return None;
-    }
-    Some(pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
-}
-
 const RUNNING_KERNEL: &str = "/sys/kernel/btf/vmlinux";
 const OBJECT_BYTES_MAX: u64 = 256 << 20;
 const BTF_BYTES_MAX: u64 = 64 << 20;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_have_four_forms() {
-        assert_eq!(parse_value("10"), Some(GlobalValue::Int(10)));
-        assert_eq!(parse_value("-1"), Some(GlobalValue::Int(-1)));
-        assert_eq!(parse_value("0xff"), Some(GlobalValue::Int(255)));
-        assert_eq!(parse_value("true"), Some(GlobalValue::Int(1)));
-        assert_eq!(parse_value("hex:0a0b"), Some(GlobalValue::Bytes(vec![10, 11])));
-        for wrong in ["", "ten", "1.5", "hex:abc", "hex:xy", "--1"] {
-            assert_eq!(parse_value(wrong), None, "{wrong}");
-        }
-    }
-}

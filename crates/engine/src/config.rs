@@ -26,6 +26,8 @@ pub struct PortOptions {
     pub linearize: bool,
     /// Workers that poll its queues, in turn; all of them by default.
     pub workers: Vec<usize>,
+    /// Whether it starts up. One that starts down can get its programs before the first frame.
+    pub up: bool,
 }
 
 impl PortOptions {
@@ -37,6 +39,7 @@ impl PortOptions {
             mtu: None,
             linearize: true,
             workers: Vec::new(),
+            up: true,
         }
     }
 }
@@ -103,9 +106,9 @@ impl Config {
         }
         let id = (0..).map(PortId).find(|id| !self.ports.contains_key(id)).unwrap_or(PortId(0));
         let port = PortConfig {
+            up: options.up,
             options,
             ifindex,
-            up: true,
             upper: UpperName::None,
             rx_hook: None,
             tx_hook: None,

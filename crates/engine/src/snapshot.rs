@@ -168,6 +168,17 @@ impl Opened {
         }
     }
 
+    /// What the error said that ended the use of a queue.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What went wrong last when sending.
+    pub fn tx_error(&self) -> Option<String> {
+        let last = self.tx_error.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().map(ToString::to_string)
+    }
+
     /// Whether all its receive queues came to their end.
     pub fn is_finished(&self) -> bool {
         self.finished.load(Ordering::Relaxed) >= self.device.queues()

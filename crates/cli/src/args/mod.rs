@@ -4,10 +4,16 @@
 //! `prog run` and `prog dump` keep their verbs and words.
 
 mod bench;
+mod daemon;
 mod programs;
 mod run;
 
 pub(crate) use bench::{BenchArgs, Peer};
+pub(crate) use daemon::{
+    CheckArgs, ElementArgs, EventsArgs, ExecCommand, HookArg, LinkCommand, LoadArgs, MapCommand,
+    ObjectArgs, PlainArgs, PortArgs, PortCommand, PortKeysArgs, SocketArgs, StatsArgs, UnloadArgs,
+    UpArgs,
+};
 pub(crate) use programs::{Assignment, ProgramArgs, Selection};
 pub(crate) use run::{
     Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec, RunTrust, Surroundings,
@@ -24,7 +30,8 @@ use clap_complete::Shell;
 /// kernel's rules, and runs them over captures and single packets.
 ///
 /// Exit status: 0 when all went well; 1 when a program was refused (by the verifier, or by the
-/// running kernel); 2 when the command line or a file could not be understood.
+/// running kernel) or the daemon said no; 2 when the command line or a file could not be understood,
+/// or the daemon could not be reached.
 #[derive(Debug, Parser)]
 #[command(name = "towpath", version, subcommand_required = true, arg_required_else_help = true)]
 #[command(max_term_width = 100)]
@@ -79,6 +86,58 @@ pub(crate) enum Command {
     /// time of an empty program is subtracted on both sides. Without OBJ, the programs that
     /// `make programs` builds are measured. A ratio above 1 means faster than the peer.
     Bench(Box<BenchArgs>),
+    /// Run the daemon in the foreground
+    ///
+    /// Ports, bridges, workers and programs come from a TOML file (docs/configuration.md), and
+    /// from the verbs below. SIGHUP reads the file again; SIGTERM ends.
+    Up(UpArgs),
+    /// Check a configuration file, without running anything
+    Check(CheckArgs),
+    /// Read the daemon's configuration again and make what differs in it
+    Reload(PlainArgs),
+    /// Attach a program of each object to a port of the daemon
+    ///
+    /// Programs run in the order of their priority; the next one runs when the verdict so far is
+    /// among the chain-call actions. All objects are attached at once, or none.
+    Load(Box<LoadArgs>),
+    /// Detach programs from a port of the daemon
+    Unload(UnloadArgs),
+    /// Show the daemon's ports and the programs on them
+    Status(PortArgs),
+    /// Add, change, remove and show ports of the daemon
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Port {
+        /// What to do.
+        #[command(subcommand)]
+        command: PortCommand,
+    },
+    /// Show maps of the daemon's programs, and change them while traffic flows
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Map {
+        /// What to do.
+        #[command(subcommand)]
+        command: MapCommand,
+    },
+    /// Show and detach programs on the daemon's hooks
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Link {
+        /// What to do.
+        #[command(subcommand)]
+        command: LinkCommand,
+    },
+    /// Show what the daemon's ports can do, by the kernel's feature flags
+    Features(PortArgs),
+    /// Show the daemon's counters, or rates
+    Stats(StatsArgs),
+    /// Show what the daemon does, as it does it
+    Events(EventsArgs),
+    /// Run a command of the daemon for a script: `exec up -c FILE --for 10s`
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Exec {
+        /// What to run.
+        #[command(subcommand)]
+        command: ExecCommand,
+    },
     /// Show what an object file contains
     ///
     /// Programs, maps, global variables, licence and sizes. Nothing is verified or run.
@@ -107,6 +166,9 @@ pub(crate) enum ProgCommand {
     Run(Box<ProgRunArgs>),
     /// Show the instructions of a program
     Dump(DumpArgs),
+    /// List programs that the daemon has loaded
+    #[command(visible_alias = "list")]
+    Show(ObjectArgs),
 }
 
 /// Arguments of `verify`.

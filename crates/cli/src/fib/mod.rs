@@ -9,11 +9,12 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::Path;
 
+use towpath_daemon::suggest;
 use towpath_xdp::host::fib::{NextHop, Route, TABLE_MAIN};
 use towpath_xdp::host::{Host, Interface, Neighbour, Vlan};
 
 use crate::error::CliError;
-use crate::{files, suggest};
+use crate::files;
 use file::{Device, FibFile, InterfaceEntry, NeighbourEntry, NextHopEntry, RouteEntry};
 
 /// Reads a file of tables.

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 use towpath_bpf::MapDef;
 use towpath_bpf::program::MapType;
+use towpath_daemon::mapfile::{is_per_cpu, is_read_only, typed};
+use towpath_daemon::suggest;
 use towpath_maps::{Map, Value};
 use towpath_xdp::Program;
 
-use super::parse::{is_per_cpu, is_read_only};
-use super::typed;
 use crate::error::CliError;
-use crate::suggest;
 
 /// The contents of an object's maps.
 #[derive(Debug)]

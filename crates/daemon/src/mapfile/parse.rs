@@ -10,18 +10,18 @@ use crate::suggest;
 
 /// One element to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Step {
+pub struct Step {
     /// Where the file says so, e.g. `counters[3]`.
-    pub(crate) path: String,
+    pub path: String,
     /// `None` for kinds without keys.
-    pub(crate) key: Option<Vec<u8>>,
+    pub key: Option<Vec<u8>>,
     /// What is stored.
-    pub(crate) stored: Stored,
+    pub stored: Stored,
 }
 
 /// What an element is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Stored {
+pub enum Stored {
     /// Bytes.
     Value(Value),
     /// A program by name, in a program array.
@@ -36,18 +36,36 @@ pub(crate) enum Stored {
 
 /// A map to be filled.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Filling {
+pub struct Filling {
     /// Index in the object's maps.
-    pub(crate) map: usize,
-    pub(crate) steps: Vec<Step>,
+    pub map: usize,
+    /// What it is to hold.
+    pub steps: Vec<Step>,
 }
 
-/// Reads the whole document.
-pub(super) fn parse(text: &str, maps: &[MapDef], cpus: usize) -> Result<Vec<Filling>, String> {
+/// Reads a whole document.
+///
+/// # Errors
+///
+/// What is no JSON; the first mistake, by its path.
+pub fn parse_text(text: &str, maps: &[MapDef], cpus: usize) -> Result<Vec<Filling>, String> {
     let document: Json = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let Json::Object(document) = document else {
         return Err(format!("{}: expected an object of maps by name", kind_of(&document)));
     };
+    parse(&document, maps, cpus)
+}
+
+/// Reads an object of maps by name.
+///
+/// # Errors
+///
+/// The first mistake, by its path.
+pub fn parse(
+    document: &Object<String, Json>,
+    maps: &[MapDef],
+    cpus: usize,
+) -> Result<Vec<Filling>, String> {
     let parser = Parser { maps, cpus };
     let fillings = document.iter().map(|(name, contents)| {
         let found = maps.iter().position(|map| map.name == *name);
@@ -58,6 +76,26 @@ pub(super) fn parse(text: &str, maps: &[MapDef], cpus: usize) -> Result<Vec<Fill
         Ok(Filling { map, steps: parser.contents(&maps[map], name, contents)? })
     });
     fillings.collect()
+}
+
+/// Reads one element of a map: its key, and a value if there is one to store.
+///
+/// # Errors
+///
+/// The first mistake, by its path: `key` or `value`.
+pub fn parse_element(
+    map: &MapDef,
+    key: &Json,
+    value: Option<&Json>,
+    cpus: usize,
+) -> Result<(Option<Vec<u8>>, Option<Stored>), String> {
+    let parser = Parser { maps: &[], cpus };
+    let key = match is_without_keys(map.kind) {
+        true => None,
+        false => Some(typed::parse_key(map, "key", key)?),
+    };
+    let stored = value.map(|value| parser.stored(map, "value", value)).transpose()?;
+    Ok((key, stored))
 }
 
 #[derive(Clone, Copy)]
@@ -258,15 +296,18 @@ fn is_entry(json: &Json) -> bool {
     object.contains_key("key") || object.contains_key("values")
 }
 
-pub(super) fn is_per_cpu(kind: MapType) -> bool {
+/// Whether each CPU has values of its own.
+pub fn is_per_cpu(kind: MapType) -> bool {
     matches!(kind, MapType::PercpuArray | MapType::PercpuHash | MapType::LruPercpuHash)
 }
 
-pub(super) fn is_without_keys(kind: MapType) -> bool {
+/// Whether elements have no keys.
+pub fn is_without_keys(kind: MapType) -> bool {
     matches!(kind, MapType::Queue | MapType::Stack | MapType::BloomFilter)
 }
 
-pub(super) fn is_indexed(kind: MapType) -> bool {
+/// Whether keys are indexes, numbers of 4 bytes.
+pub fn is_indexed(kind: MapType) -> bool {
     matches!(
         kind,
         MapType::Array
@@ -279,12 +320,13 @@ pub(super) fn is_indexed(kind: MapType) -> bool {
     )
 }
 
-pub(super) fn is_read_only(section: DataSection) -> bool {
+/// Whether it is part of what is verified.
+pub fn is_read_only(section: DataSection) -> bool {
     matches!(section, DataSection::Rodata | DataSection::Kconfig)
 }
 
 /// What a piece of JSON is, in words.
-pub(super) fn kind_of(json: &Json) -> &'static str {
+fn kind_of(json: &Json) -> &'static str {
     match json {
         Json::Null => "null",
         Json::Bool(_) => "true or false",

@@ -1,7 +1,7 @@
 //! "Did you mean": the nearest of the names that exist.
 
 /// `; did you mean X?` for a name that is nearly right, else the list of what there is.
-pub(crate) fn among<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+pub fn among<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     let near = names
         .iter()

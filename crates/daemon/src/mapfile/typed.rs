@@ -6,7 +6,7 @@ use towpath_maps::typed::{self, TypedError};
 
 use super::parse::is_indexed;
 
-pub(super) use typed::value_to_json;
+pub use typed::value_to_json;
 
 /// The bytes of a key that the file has at `path`.
 pub(super) fn parse_key(map: &MapDef, path: &str, json: &Json) -> Result<Vec<u8>, String> {
@@ -19,7 +19,7 @@ pub(super) fn parse_value(map: &MapDef, path: &str, json: &Json) -> Result<Vec<u
 }
 
 /// A key as JSON. Indexes are numbers, also where the object gives them no type.
-pub(super) fn key_to_json(map: &MapDef, bytes: &[u8]) -> Json {
+pub fn key_to_json(map: &MapDef, bytes: &[u8]) -> Json {
     match <[u8; 4]>::try_from(bytes) {
         Ok(index) if is_indexed(map.kind) => u32::from_le_bytes(index).into(),
         _ => typed::key_to_json(map, bytes),

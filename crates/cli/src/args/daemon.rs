@@ -1,0 +1,272 @@
+//! Arguments of the daemon and of the verbs that talk to it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::Selection;
+
+/// Which daemon.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SocketArgs {
+    /// The daemon's socket
+    #[arg(long, value_name = "PATH", env = "TOWPATH_SOCKET")]
+    #[arg(default_value = towpath_daemon::file::SOCKET)]
+    pub socket: PathBuf,
+}
+
+/// Arguments of `up`.
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Configuration; without one, a daemon without ports
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The socket of the API, instead of the configuration's
+    #[arg(long, value_name = "PATH", env = "TOWPATH_SOCKET")]
+    pub socket: Option<PathBuf>,
+    /// End after this time: 10s, 500ms, 2m
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    pub runs_for: Option<std::time::Duration>,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Configuration
+    #[arg(short, long, value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+/// Arguments of verbs that need nothing but a daemon.
+#[derive(Debug, Args)]
+pub(crate) struct PlainArgs {
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// Arguments of verbs about one port or all.
+#[derive(Debug, Args)]
+pub(crate) struct PortArgs {
+    /// Port; all when not given
+    #[arg(value_name = "PORT")]
+    pub port: Option<String>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// Arguments of `load`.
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// Port
+    #[arg(value_name = "PORT")]
+    pub port: String,
+    /// Object files; one program of each is attached
+    #[arg(value_name = "OBJ", required = true)]
+    pub objects: Vec<PathBuf>,
+    /// Which program of each.
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Smaller runs earlier [default: what the object says, else 50]
+    #[arg(short = 'P', long, value_name = "PRIO")]
+    pub prio: Option<u32>,
+    /// Verdicts after which the next program runs, with commas between them [default: what the
+    /// object says, else XDP_PASS]
+    #[arg(short = 'A', long, visible_alias = "proceed-on", value_name = "ACTIONS")]
+    #[arg(value_delimiter = ',')]
+    pub actions: Option<Vec<String>>,
+    /// Hook: what arrives (rx), or what leaves (tx)
+    #[arg(long, value_enum, default_value = "rx")]
+    pub hook: HookArg,
+    /// Take the place of what is attached; with an id, only if that program or link is
+    #[arg(long, value_name = "ID", num_args = 0..=1, require_equals = true)]
+    pub replace: Option<Option<u32>>,
+    /// Only if nothing is attached yet
+    #[arg(long, conflicts_with = "replace")]
+    pub exclusive: bool,
+    /// Set a global variable: an integer, true, false, or hex:BYTES
+    #[arg(long = "set", value_name = "VAR=VALUE")]
+    pub set: Vec<super::Assignment>,
+    /// Fill the program's maps from this file
+    #[arg(long, value_name = "FILE")]
+    pub map_init: Option<PathBuf>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// A hook.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum HookArg {
+    /// What arrives.
+    Rx,
+    /// What leaves.
+    Tx,
+}
+
+/// Arguments of `unload`.
+#[derive(Debug, Args)]
+pub(crate) struct UnloadArgs {
+    /// Port
+    #[arg(value_name = "PORT")]
+    pub port: String,
+    /// The program with this id
+    #[arg(short, long, value_name = "ID", required_unless_present = "all")]
+    pub id: Option<u32>,
+    /// All programs of the port
+    #[arg(short, long, conflicts_with = "id")]
+    pub all: bool,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// Arguments of `stats`.
+#[derive(Debug, Args)]
+pub(crate) struct StatsArgs {
+    /// Port; all when not given
+    #[arg(value_name = "PORT")]
+    pub port: Option<String>,
+    /// Show rates of each of these many seconds until interrupted; with --json a line each
+    #[arg(short, long, value_name = "SEC", value_parser = parse_seconds)]
+    pub interval: Option<f64>,
+    /// End after so many intervals
+    #[arg(long, value_name = "N", requires = "interval")]
+    pub count: Option<u64>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// Arguments of `events`.
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    /// End after so many events
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// The commands under `port`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PortCommand {
+    /// Add a port: KEY=VALUE as in the configuration
+    ///
+    /// e.g. `towpath port add p0 kind=pair peer=p1 upper=br0`. A pair's peer is made with it.
+    Add(PortKeysArgs),
+    /// Take a port away, with its peer and its programs
+    #[command(visible_alias = "delete")]
+    Del(PortNameArgs),
+    /// Change a port: KEY=VALUE; KEY= takes a value away
+    Set(PortKeysArgs),
+    /// Show ports
+    #[command(visible_alias = "list")]
+    Show(PortArgs),
+}
+
+/// A port and its keys.
+#[derive(Debug, Args)]
+pub(crate) struct PortKeysArgs {
+    /// Port
+    #[arg(value_name = "PORT")]
+    pub port: String,
+    /// Keys, as in the configuration
+    #[arg(value_name = "KEY=VALUE", required = true)]
+    pub keys: Vec<String>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// A port.
+#[derive(Debug, Args)]
+pub(crate) struct PortNameArgs {
+    /// Port
+    #[arg(value_name = "PORT")]
+    pub port: String,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// A program, map or link, as bpftool names it: `id 7`, `name NAME`, or just one of them.
+#[derive(Debug, Args)]
+pub(crate) struct ObjectArgs {
+    /// Which one: id N, name NAME, tag TAG, or the id or name itself; all when not given
+    #[arg(value_name = "WHICH", num_args = 0..=2)]
+    pub which: Vec<String>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// The commands under `map`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum MapCommand {
+    /// List maps of loaded programs
+    #[command(visible_alias = "list")]
+    Show(ObjectArgs),
+    /// Show everything in a map
+    Dump(ObjectArgs),
+    /// Look an element up: MAP key KEY
+    Lookup(ElementArgs),
+    /// Put an element: MAP key KEY value VALUE [any|exist|noexist]
+    Update(ElementArgs),
+    /// Delete an element: MAP key KEY
+    Delete(ElementArgs),
+}
+
+/// A map and an element, in bpftool's words.
+///
+/// KEY and VALUE are JSON through the map's types (7, '{"packets": 1}', 10.0.0.1), or bytes: hex 0a
+/// 00 00 01.
+#[derive(Debug, Args)]
+pub(crate) struct ElementArgs {
+    /// e.g. id 7 key 10.0.0.1 value 5, or name limits key hex 01 00 00 00
+    #[arg(value_name = "WORDS", required = true, num_args = 1.., allow_hyphen_values = true)]
+    pub words: Vec<String>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// The commands under `link`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LinkCommand {
+    /// List programs on hooks
+    #[command(visible_alias = "list")]
+    Show(ObjectArgs),
+    /// Detach a link
+    Detach(ObjectArgs),
+}
+
+/// Arguments of `exec`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExecCommand {
+    /// As `towpath up`
+    Up(UpArgs),
+}
+
+/// `10s`, `500ms`, `2m`, `10`.
+pub(crate) fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
+    let wrong = || format!("{text:?}: expected a time, like 10s, 500ms or 2m");
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: f64 = number.parse().map_err(|_not_a_number| wrong())?;
+    let seconds = match unit {
+        "" | "s" => number,
+        "ms" => number / 1e3,
+        "m" => number * 60.0,
+        "h" => number * 3600.0,
+        _ => return Err(wrong()),
+    };
+    std::time::Duration::try_from_secs_f64(seconds).map_err(|_out_of_range| wrong())
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds = parse_duration(text)?.as_secs_f64();
+    if seconds < 0.01 { Err("at least 10ms".to_owned()) } else { Ok(seconds) }
+}

@@ -1,0 +1,97 @@
+//! `load` and `unload`, as xdp-loader has them.
+
+use std::path::Path;
+
+use serde_json::{Map, Value as Json};
+use towpath_daemon::api::types::{
+    AttachMode, AttachedView, LinkRequest, LinkView, ProgramRequest, UploadView,
+};
+use towpath_daemon::client::{Client, encoded};
+use towpath_daemon::state::HookState;
+
+use super::client;
+use crate::args::{HookArg, LoadArgs, UnloadArgs};
+use crate::error::CliError;
+use crate::files;
+use crate::output::Output;
+
+/// Sends the objects and attaches a program of each, all at once.
+pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError> {
+    let client = client(&args.daemon)?;
+    let maps = args.map_init.as_deref().map(read_maps).transpose()?;
+    let mut programs = Vec::new();
+    for object in &args.objects {
+        let uploaded = upload(&client, object)?;
+        let set = args.set.iter().map(|it| (it.name.clone(), it.value.clone()));
+        programs.push(ProgramRequest {
+            sha256: uploaded.sha256,
+            object: std::path::absolute(object).unwrap_or(object.clone()).display().to_string(),
+            program: args.selection.name.clone(),
+            section: args.selection.section.clone(),
+            prio: args.prio,
+            actions: args.actions.clone(),
+            set: set.collect(),
+            maps: maps.clone(),
+        });
+    }
+    let request = LinkRequest {
+        port: args.port.clone(),
+        hook: match args.hook {
+            HookArg::Rx => HookState::Rx,
+            HookArg::Tx => HookState::Tx,
+        },
+        programs,
+        mode: match (&args.replace, args.exclusive) {
+            (Some(_), _) => AttachMode::Replace,
+            (None, true) => AttachMode::Exclusive,
+            (None, false) => AttachMode::Add,
+        },
+        expected: args.replace.flatten(),
+    };
+    let attached: AttachedView = client.json("POST", "/v1/links", &request)?;
+    if output.json {
+        return output.json(&attached);
+    }
+    for link in &attached.links {
+        let LinkView { id, name, prog_id, prio, exec, .. } = link;
+        output.line(&format!(
+            "{}: {name}: program {prog_id}, link {id}, priority {prio}, {exec}",
+            link.port
+        ))?;
+    }
+    Ok(())
+}
+
+/// Detaches programs of a port.
+pub(crate) fn unload(args: &UnloadArgs, output: &mut Output) -> Result<(), CliError> {
+    let client = client(&args.daemon)?;
+    let _port: Json = client.get(&format!("/v1/ports/{}", encoded(&args.port)))?;
+    let links: Vec<LinkView> = client.get("/v1/links")?;
+    let here = links.into_iter().filter(|link| link.port == args.port);
+    let wanted: Vec<LinkView> =
+        here.filter(|link| args.id.is_none_or(|id| link.prog_id == id)).collect();
+    if wanted.is_empty() {
+        let what = args.id.map_or("nothing".to_owned(), |id| format!("no program with id {id}"));
+        return Err(CliError::Daemon(format!("{}: {what} is attached (ENOENT)", args.port)));
+    }
+    for link in &wanted {
+        let path = format!("/v1/links/{}", link.id);
+        let _done: Json = client.send("DELETE", &path, [].as_slice().into())?;
+    }
+    if output.json { output.json(&wanted) } else { Ok(()) }
+}
+
+fn upload(client: &Client, object: &Path) -> Result<UploadView, CliError> {
+    let bytes = files::read(object, "an object file", OBJECT_BYTES_MAX)?;
+    let name = object.display().to_string();
+    Ok(client.send("PUT", &format!("/v1/objects?name={}", encoded(&name)), bytes.into())?)
+}
+
+fn read_maps(path: &Path) -> Result<Map<String, Json>, CliError> {
+    let bytes = files::read(path, "map contents", MAPS_BYTES_MAX)?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| CliError::Text { path: path.to_owned(), message: error.to_string() })
+}
+
+const OBJECT_BYTES_MAX: u64 = 64 << 20;
+const MAPS_BYTES_MAX: u64 = 64 << 20;

@@ -1,0 +1,173 @@
+//! `map show|dump|lookup|update|delete`, in bpftool's words.
+
+use serde_json::{Value as Json, json};
+use towpath_daemon::api::types::{EntryRequest, EntryView, MapView};
+use towpath_daemon::client::Client;
+
+use super::client;
+use super::which::{Which, only};
+use crate::args::{ElementArgs, MapCommand, ObjectArgs};
+use crate::error::CliError;
+use crate::output::{Align, Output, Table};
+
+/// Maps and their elements.
+pub(crate) fn map(command: &MapCommand, output: &mut Output) -> Result<(), CliError> {
+    match command {
+        MapCommand::Show(args) => show(args, output),
+        MapCommand::Dump(args) => dump(args, output),
+        MapCommand::Lookup(args) => {
+            let (client, map, request) = element(args)?;
+            let path = format!("/v1/maps/{}/lookup", map.id);
+            let entry: EntryView = client.json("POST", &path, &request)?;
+            if output.json { output.json(&entry) } else { output.line(&text(&entry)) }
+        }
+        MapCommand::Update(args) => change(args, "update", output),
+        MapCommand::Delete(args) => change(args, "delete", output),
+    }
+}
+
+fn change(args: &ElementArgs, verb: &str, output: &mut Output) -> Result<(), CliError> {
+    let (client, map, request) = element(args)?;
+    let done: Json = client.json("POST", &format!("/v1/maps/{}/{verb}", map.id), &request)?;
+    if output.json { output.json(&done) } else { Ok(()) }
+}
+
+fn show(args: &ObjectArgs, output: &mut Output) -> Result<(), CliError> {
+    let which = Which::parse(&args.which)?;
+    let maps = chosen(&client(&args.daemon)?, &which)?;
+    if which != Which::All && maps.is_empty() {
+        return Err(CliError::Usage(format!("no map with {}", which.text())));
+    }
+    if output.json {
+        return output.json(&maps);
+    }
+    let mut table = Table::new(&[
+        ("id", Align::Right),
+        ("type", Align::Left),
+        ("name", Align::Left),
+        ("key", Align::Right),
+        ("value", Align::Right),
+        ("max entries", Align::Right),
+        ("flags", Align::Left),
+        ("programs", Align::Left),
+    ]);
+    for map in &maps {
+        let programs: Vec<String> = map.prog_ids.iter().map(u32::to_string).collect();
+        table.row(vec![
+            map.id.to_string(),
+            map.r#type.clone(),
+            map.name.clone(),
+            format!("{} B", map.key_size),
+            format!("{} B", map.value_size),
+            map.max_entries.to_string(),
+            format!("{:#x}", map.flags),
+            programs.join(","),
+        ]);
+    }
+    output.section(&table)
+}
+
+fn dump(args: &ObjectArgs, output: &mut Output) -> Result<(), CliError> {
+    let which = Which::parse(&args.which)?;
+    let client = client(&args.daemon)?;
+    let map = only(chosen(&client, &which)?, "map", &which)?;
+    let entries: Vec<EntryView> = client.get(&format!("/v1/maps/{}/entries", map.id))?;
+    if output.json {
+        return output.json(&entries);
+    }
+    entries.iter().try_for_each(|entry| output.line(&text(entry)))?;
+    output.line(&format!("{} of {} entries", entries.len(), map.max_entries))
+}
+
+fn chosen(client: &Client, which: &Which) -> Result<Vec<MapView>, CliError> {
+    let maps: Vec<MapView> = client.get("/v1/maps")?;
+    Ok(maps.into_iter().filter(|map| which.fits(map.id, &map.name, "")).collect())
+}
+
+fn text(entry: &EntryView) -> String {
+    let values = match (&entry.value, &entry.values) {
+        (Some(value), _) => vec![format!("value {value}")],
+        (None, Some(values)) => {
+            let each = values.iter().enumerate();
+            each.map(|(cpu, value)| format!("cpu {cpu} {value}")).collect()
+        }
+        (None, None) => Vec::new(),
+    };
+    format!("key {}  {}", entry.key, values.join("  "))
+}
+
+/// `id N|name NAME|NAME key KEY [value VALUE] [FLAG]`
+fn element(args: &ElementArgs) -> Result<(Client, MapView, EntryRequest), CliError> {
+    let words = &args.words;
+    let end = words.iter().position(|word| word == "key" || word == "value");
+    let (map, rest) = words.split_at(end.unwrap_or(words.len()));
+    if map.is_empty() || map.len() > 2 {
+        let message = "expected a map first: id N, name NAME, or NAME";
+        return Err(CliError::Usage(message.to_owned()));
+    }
+    let which = Which::parse(map)?;
+    let request = request(rest)?;
+    let client = client(&args.daemon)?;
+    let map = only(chosen(&client, &which)?, "map", &which)?;
+    Ok((client, map, request))
+}
+
+fn request(words: &[String]) -> Result<EntryRequest, CliError> {
+    let mut request = EntryRequest { key: Json::Null, value: None, flags: None };
+    let mut rest = words;
+    while let [word, tail @ ..] = rest {
+        let is_word =
+            |word: &String| matches!(word.as_str(), "key" | "value" | "any" | "noexist" | "exist");
+        let end = tail.iter().position(is_word).unwrap_or(tail.len());
+        let (said, tail) = tail.split_at(end);
+        match word.as_str() {
+            "key" => request.key = json_of(said, "key")?,
+            "value" => request.value = Some(json_of(said, "value")?),
+            flag => {
+                request.flags = Some(flag.to_owned());
+                if !said.is_empty() {
+                    let message = format!("{}: what is it?", said.join(" "));
+                    return Err(CliError::Usage(message));
+                }
+            }
+        }
+        rest = tail;
+    }
+    Ok(request)
+}
+
+/// `hex 0a 00`, JSON, or text.
+fn json_of(words: &[String], what: &str) -> Result<Json, CliError> {
+    match words {
+        [] => Err(CliError::Usage(format!("{what}: it is missing"))),
+        [word, bytes @ ..] if word == "hex" => {
+            let digits: String = bytes.iter().map(|byte| format!("{byte:0>2}")).collect();
+            Ok(json!(format!("hex:{digits}")))
+        }
+        words => {
+            let text = words.join(" ");
+            Ok(serde_json::from_str(&text).unwrap_or(Json::String(text)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn elements_in_bpftools_words() {
+        let parsed = request(&words("key hex 0a 1 value 7 noexist")).expect("it is well formed");
+        assert_eq!(parsed.key, json!("hex:0a01"));
+        assert_eq!(parsed.value, Some(json!(7)));
+        assert_eq!(parsed.flags.as_deref(), Some("noexist"));
+        let parsed = request(&words("key 10.0.0.1 value {\"a\": 1}")).expect("it is well formed");
+        assert_eq!(parsed.key, json!("10.0.0.1"));
+        assert_eq!(parsed.value, Some(json!({"a": 1})));
+        assert!(request(&words("key")).is_err());
+    }
+}

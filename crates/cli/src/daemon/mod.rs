@@ -1,0 +1,85 @@
+//! The daemon, and the verbs that ask it.
+
+mod link;
+mod load;
+mod map;
+mod port;
+mod program;
+mod stats;
+mod status;
+mod which;
+
+pub(crate) use link::link;
+pub(crate) use load::{load, unload};
+pub(crate) use map::map;
+pub(crate) use port::{features, port};
+pub(crate) use program::show as show_programs;
+pub(crate) use stats::{events, stats};
+pub(crate) use status::status;
+
+use serde_json::json;
+use towpath_daemon::api::types::ReportView;
+use towpath_daemon::client::Client;
+use towpath_daemon::file::{self, ObjectFiles};
+use towpath_daemon::{Options, up as run_daemon};
+
+use crate::args::{CheckArgs, PlainArgs, SocketArgs, UpArgs};
+use crate::error::CliError;
+use crate::output::Output;
+
+/// `up`: runs the daemon.
+pub(crate) fn up(args: &UpArgs, output: &Output) -> Result<(), CliError> {
+    let UpArgs { config, socket, runs_for } = args;
+    let options = Options {
+        config: config.clone(),
+        socket: socket.clone(),
+        runs_for: *runs_for,
+        verbose: output.verbose,
+    };
+    run_daemon(&options).map_err(CliError::Daemon)
+}
+
+/// `check`: is the configuration fine?
+pub(crate) fn check(args: &CheckArgs, output: &mut Output) -> Result<(), CliError> {
+    let loaded = file::load(&args.config, &ObjectFiles::default())
+        .map_err(|error| CliError::Daemon(error.to_string()))?;
+    let state = &loaded.state;
+    if output.json {
+        return output.json(state);
+    }
+    let count = |number: usize, what: &str| {
+        format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+    };
+    output.line(&format!(
+        "{}: fine: {}, {}, {}",
+        args.config.display(),
+        count(state.ports.len(), "port"),
+        count(state.bridges.len(), "bridge"),
+        count(state.attachments.len(), "attachment"),
+    ))
+}
+
+/// `reload`: the configuration once more.
+pub(crate) fn reload(args: &PlainArgs, output: &mut Output) -> Result<(), CliError> {
+    let report: ReportView = client(&args.daemon)?.json("POST", "/v1/reload", &json!({}))?;
+    if output.json {
+        output.json(&report)?;
+    } else {
+        for line in &report.changes {
+            output.line(line)?;
+        }
+        if report.changes.is_empty() && report.failures.is_empty() {
+            output.line("nothing to change")?;
+        }
+    }
+    match report.failures.is_empty() {
+        true => Ok(()),
+        false if output.json => Err(CliError::Told),
+        false => Err(CliError::Daemon(report.failures.join("\n"))),
+    }
+}
+
+/// A client of the daemon that was chosen.
+fn client(args: &SocketArgs) -> Result<Client, CliError> {
+    Client::new(&args.socket).map_err(|error| CliError::Daemon(error.to_string()))
+}

@@ -1,0 +1,149 @@
+//! `stats`: counters, or rates of each interval; `events`: what happens.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+use towpath_daemon::api::types::{PortStats, StatsView};
+use towpath_daemon::client::Client;
+
+use super::client;
+use crate::args::{EventsArgs, StatsArgs};
+use crate::error::CliError;
+use crate::output::{Align, Output, Table, grouped};
+
+/// Counters or rates.
+pub(crate) fn stats(args: &StatsArgs, output: &mut Output) -> Result<(), CliError> {
+    let client = client(&args.daemon)?;
+    let mut before = read(&client, args)?;
+    let Some(interval) = args.interval else {
+        return if output.json { output.json(&before) } else { table(&before, None, output) };
+    };
+    let mut left = args.count.unwrap_or(u64::MAX);
+    while left > 0 {
+        std::thread::sleep(Duration::from_secs_f64(interval));
+        let now = read(&client, args)?;
+        let seconds = (now.time - before.time).max(1e-3);
+        let rates = rates(&before, &now, seconds);
+        if output.json {
+            output.json(&rates)?;
+        } else {
+            table(&rates, Some(seconds), output)?;
+        }
+        output.flush()?;
+        before = now;
+        left -= 1;
+    }
+    Ok(())
+}
+
+fn read(client: &Client, args: &StatsArgs) -> Result<StatsView, CliError> {
+    let mut stats: StatsView = client.get("/v1/stats")?;
+    if let Some(port) = &args.port {
+        if !stats.ports.contains_key(port) {
+            let names = stats.ports.keys().map(String::as_str);
+            let hint = towpath_daemon::suggest::among(port, names);
+            return Err(CliError::Daemon(format!("no port \"{port}\"{hint} (ENODEV)")));
+        }
+        stats.ports.retain(|name, _| name == port);
+    }
+    Ok(stats)
+}
+
+/// Counts of one second.
+fn rates(before: &StatsView, now: &StatsView, seconds: f64) -> StatsView {
+    let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds).round() as u64;
+    let all = |now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>| {
+        let each = now.iter();
+        let each = each
+            .map(|(name, &it)| (name.clone(), rate(it, before.get(name).copied().unwrap_or(0))));
+        each.collect()
+    };
+    let none = PortStats::default();
+    let ports = now.ports.iter().map(|(name, port)| {
+        let old = before.ports.get(name).unwrap_or(&none);
+        let rates = PortStats {
+            rx_packets: rate(port.rx_packets, old.rx_packets),
+            rx_bytes: rate(port.rx_bytes, old.rx_bytes),
+            rx_missed: rate(port.rx_missed, old.rx_missed),
+            tx_packets: rate(port.tx_packets, old.tx_packets),
+            tx_bytes: rate(port.tx_bytes, old.tx_bytes),
+            verdicts: all(&port.verdicts, &old.verdicts),
+            drops: all(&port.drops, &old.drops),
+            tx_drops: all(&port.tx_drops, &old.tx_drops),
+        };
+        (name.clone(), rates)
+    });
+    StatsView { time: now.time, ports: ports.collect(), frames: now.frames }
+}
+
+fn table(stats: &StatsView, seconds: Option<f64>, output: &mut Output) -> Result<(), CliError> {
+    let unit = if seconds.is_some() { "/s" } else { "" };
+    let mut table = Table::new(&[
+        ("port".to_owned(), Align::Left),
+        (format!("rx frames{unit}"), Align::Right),
+        (format!("rx bytes{unit}"), Align::Right),
+        (format!("tx frames{unit}"), Align::Right),
+        (format!("tx bytes{unit}"), Align::Right),
+        (format!("verdicts and drops{unit}"), Align::Left),
+    ]);
+    for (name, port) in &stats.ports {
+        let mut notes = Vec::new();
+        let mut add = |prefix: &str, counts: &BTreeMap<String, u64>| {
+            let seen = counts.iter().filter(|(_, count)| **count > 0);
+            notes.extend(seen.map(|(name, count)| format!("{prefix}{name} {}", grouped(*count))));
+        };
+        add("", &port.verdicts);
+        add("drop:", &port.drops);
+        add("tx drop:", &port.tx_drops);
+        if port.rx_missed > 0 {
+            notes.push(format!("missed {}", grouped(port.rx_missed)));
+        }
+        table.row(vec![
+            name.clone(),
+            grouped(port.rx_packets),
+            grouped(port.rx_bytes),
+            grouped(port.tx_packets),
+            grouped(port.tx_bytes),
+            notes.join(", "),
+        ]);
+    }
+    output.section(&table)?;
+    if seconds.is_none() {
+        let it = &stats.frames;
+        output.line(&format!(
+            "  frames: {} received + {} created = {} delivered + {} dropped + {} freed + {} in \
+             flight + {} unaccounted",
+            grouped(it.received),
+            grouped(it.created),
+            grouped(it.delivered),
+            grouped(it.dropped),
+            grouped(it.freed),
+            grouped(it.in_flight),
+            it.missing
+        ))?;
+    }
+    Ok(())
+}
+
+/// What happens, as it happens.
+pub(crate) fn events(args: &EventsArgs, output: &mut Output) -> Result<(), CliError> {
+    let client = client(&args.daemon)?;
+    let mut left = args.count.unwrap_or(u64::MAX);
+    let mut result = Ok(());
+    client.events(|event: Json| {
+        let told = if output.json {
+            output.json(&event)
+        } else {
+            let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
+            output.line(&format!("{}: {}", text("kind"), text("text")))
+        };
+        result = told.and_then(|()| output.flush());
+        left = left.saturating_sub(1);
+        result.is_ok() && left > 0
+    })?;
+    if output.json && result.is_ok() && left > 0 && args.count.is_some() {
+        output.json(&json!({ "error": "the daemon ended" }))?;
+    }
+    result
+}

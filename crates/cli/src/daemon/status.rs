@@ -1,0 +1,75 @@
+//! `status`: what runs where, as xdp-loader's status shows it.
+
+use towpath_daemon::api::types::{LinkView, StatusView};
+
+use super::client;
+use crate::args::PortArgs;
+use crate::error::CliError;
+use crate::output::{Align, Output, Table, grouped};
+
+/// Ports and their programs.
+pub(crate) fn status(args: &PortArgs, output: &mut Output) -> Result<(), CliError> {
+    let client = client(&args.daemon)?;
+    let mut status: StatusView = client.get("/v1/status")?;
+    if let Some(name) = &args.port {
+        let names = status.ports.iter().map(|port| port.state.name.as_str());
+        if !names.clone().any(|it| it == name) {
+            let hint = towpath_daemon::suggest::among(name, names);
+            return Err(CliError::Daemon(format!("no port \"{name}\"{hint} (ENODEV)")));
+        }
+        status.ports.retain(|port| port.state.name == *name);
+        status.links.retain(|link| link.port == *name);
+    }
+    if output.json {
+        return output.json(&status);
+    }
+    let mut table = Table::new(&[
+        ("port", Align::Left),
+        ("hook", Align::Left),
+        ("prio", Align::Right),
+        ("program", Align::Left),
+        ("exec", Align::Left),
+        ("id", Align::Right),
+        ("tag", Align::Left),
+        ("chain actions", Align::Left),
+        ("frames", Align::Right),
+    ]);
+    for port in &status.ports {
+        let mut is_first = true;
+        for link in status.links.iter().filter(|link| link.port == port.state.name) {
+            let name = if is_first { port.state.name.as_str() } else { "" };
+            table.row(row(name, link));
+            is_first = false;
+        }
+        if is_first {
+            let note = if port.state.up { "<no program>" } else { "<down>" };
+            let blank = String::new;
+            table.row(vec![port.state.name.clone(), blank(), blank(), note.to_owned()]);
+        }
+    }
+    output.section(&table)?;
+    for link in &status.links {
+        if let Some(why) = &link.fallback {
+            let LinkView { name, prog_id, .. } = link;
+            output.prose("", &format!("{name} (id {prog_id}): {why}"))?;
+        }
+    }
+    for failure in &status.failures {
+        output.prose("", &format!("failed: {failure}"))?;
+    }
+    Ok(())
+}
+
+fn row(port: &str, link: &LinkView) -> Vec<String> {
+    vec![
+        port.to_owned(),
+        format!("{:?}", link.hook).to_lowercase(),
+        link.prio.to_string(),
+        link.name.clone(),
+        link.exec.clone(),
+        link.prog_id.to_string(),
+        link.tag.clone(),
+        link.actions.join(","),
+        grouped(link.runs),
+    ]
+}

@@ -1,0 +1,191 @@
+//! `/v1/links`: programs on hooks, with the kernel's rules for attaching and replacing.
+
+use axum::Json;
+use axum::extract::State as Context;
+use axum::response::IntoResponse;
+
+use super::error::{ApiError, ErrorBody};
+use super::ports::no_port;
+use super::types::{AttachMode, AttachedView, LinkRequest, LinkView, ProgramRequest};
+use super::{Answer, Body, Part, Shared, blocking, done};
+use crate::control::Inner;
+use crate::file::free_key;
+use crate::live::LiveLink;
+use crate::state::{AttachState, ProgramState, State};
+use crate::view;
+
+/// All links, by port, in the order the programs run.
+#[utoipa::path(get, path = "/v1/links", responses((status = 200, body = Vec<LinkView>)))]
+pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<LinkView>> {
+    blocking(&control, |control| Ok(control.read(view::links))).await.map(Json)
+}
+
+/// One link.
+#[utoipa::path(get, path = "/v1/links/{id}", params(("id" = u32, Path)),
+    responses((status = 200, body = LinkView), (status = 404, body = ErrorBody)))]
+pub(super) async fn show(
+    Context(control): Context<Shared>,
+    Part(id): Part<u32>,
+) -> Answer<LinkView> {
+    blocking(&control, move |control| {
+        let found = control.read(view::links).into_iter().find(|link| link.id == id);
+        found.ok_or_else(|| no_link(id))
+    })
+    .await
+    .map(Json)
+}
+
+/// Attaches programs, all or none, between two bursts.
+#[utoipa::path(post, path = "/v1/links", request_body = LinkRequest,
+    responses((status = 200, body = AttachedView), (status = 404, body = ErrorBody),
+        (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
+pub(super) async fn attach(
+    Context(control): Context<Shared>,
+    Body(request): Body<LinkRequest>,
+) -> Answer<AttachedView> {
+    blocking(&control, move |control| {
+        let keys = control.change(|state, inner| apply(state, inner, &request))?;
+        let is_new = |link: &LiveLink| {
+            link.attach.port == request.port && keys.contains(&link.attach.program)
+        };
+        control.read(|inner| {
+            let ids: Vec<u32> =
+                inner.live.links().iter().filter(|link| is_new(link)).map(|link| link.id).collect();
+            let links = view::links(inner).into_iter().filter(|link| ids.contains(&link.id));
+            Ok(AttachedView { links: links.collect() })
+        })
+    })
+    .await
+    .map(Json)
+}
+
+/// Detaches a link; its program goes with the last one.
+#[utoipa::path(delete, path = "/v1/links/{id}", params(("id" = u32, Path)),
+    responses((status = 200), (status = 404, body = ErrorBody)))]
+pub(super) async fn detach(
+    Context(control): Context<Shared>,
+    Part(id): Part<u32>,
+) -> Result<impl IntoResponse, ApiError> {
+    blocking(&control, move |control| {
+        control.change(|state, inner| {
+            let links = inner.live.links();
+            let identity = links.iter().find(|link| link.id == id).map(|it| it.attach.identity());
+            let identity = identity.ok_or_else(|| no_link(id))?;
+            state.attachments.retain(|attach| attach.identity() != identity);
+            Ok(())
+        })
+    })
+    .await?;
+    Ok(done())
+}
+
+/// Changes what is wanted; gives the keys of the programs.
+fn apply(state: &mut State, inner: &Inner, request: &LinkRequest) -> Result<Vec<String>, ApiError> {
+    if state.port(&request.port).is_none() {
+        return Err(no_port(state, &request.port));
+    }
+    if request.programs.is_empty() {
+        return Err(ApiError::bad("programs: at least one (EINVAL)"));
+    }
+    if request.expected.is_some() && request.mode != AttachMode::Replace {
+        return Err(ApiError::bad("expected: only with mode \"replace\" (EINVAL)"));
+    }
+    let here = |attach: &AttachState| attach.port == request.port && attach.hook == request.hook;
+    let links: Vec<&LiveLink> = inner.live.links().iter().filter(|it| here(&it.attach)).collect();
+    let mut gone: Vec<&LiveLink> = Vec::new();
+    match (request.mode, request.expected) {
+        (AttachMode::Add, _) => {}
+        (AttachMode::Exclusive, _) => {
+            if let Some(link) = links.first() {
+                let name = link.link.program.name();
+                let message =
+                    format!("{}: program {name} is attached already (EBUSY)", request.port);
+                return Err(ApiError::conflict(message));
+            }
+        }
+        (AttachMode::Replace, None) => gone = links,
+        (AttachMode::Replace, Some(expected)) => {
+            let is_expected = |link: &&LiveLink| link.program == expected || link.id == expected;
+            gone.extend(links.iter().find(|link| is_expected(link)));
+            if gone.is_empty() {
+                return Err(unexpected(&request.port, expected, &links));
+            }
+        }
+    }
+    let inherits = match gone[..] {
+        // One for one: the link stays, with its id, and what was not said of it.
+        [only] if request.programs.len() == 1 => Some(only),
+        _ => None,
+    };
+    if let Some(link) = inherits {
+        return Ok(vec![exchange(state, link, request)]);
+    }
+    let gone: Vec<_> = gone.iter().map(|link| link.attach.identity()).collect();
+    state.attachments.retain(|attach| !gone.contains(&attach.identity()));
+    Ok(request.programs.iter().map(|program| add(state, request, program)).collect())
+}
+
+fn add(state: &mut State, request: &LinkRequest, program: &ProgramRequest) -> String {
+    let file = program.object.rsplit('/').next().unwrap_or_default();
+    let base = match program.program.as_ref().or(program.section.as_ref()) {
+        Some(name) => format!("{file}:{name}"),
+        None => file.to_owned(),
+    };
+    let key = free_key(&base, &state.programs);
+    state.programs.push(wanted(program, key.clone()));
+    state.attachments.push(AttachState {
+        program: key.clone(),
+        port: request.port.clone(),
+        hook: request.hook,
+        prio: program.prio,
+        actions: program.actions.clone(),
+    });
+    key
+}
+
+/// Puts another program into a link. A program that other ports have too stays theirs.
+fn exchange(state: &mut State, link: &LiveLink, request: &LinkRequest) -> String {
+    let program = &request.programs[0];
+    let key = link.attach.program.clone();
+    let users = state.attachments.iter().filter(|attach| attach.program == key).count();
+    let identity = link.attach.identity();
+    if users > 1 {
+        state.attachments.retain(|attach| attach.identity() != identity);
+        return add(state, request, program);
+    }
+    if let Some(slot) = state.programs.iter_mut().find(|it| it.key == key) {
+        *slot = wanted(program, key.clone());
+    }
+    if let Some(attach) = state.attachments.iter_mut().find(|it| it.identity() == identity) {
+        attach.prio = program.prio.or(attach.prio);
+        attach.actions = program.actions.clone().or(attach.actions.take());
+    }
+    key
+}
+
+fn wanted(program: &ProgramRequest, key: String) -> ProgramState {
+    ProgramState {
+        key,
+        object: program.object.clone(),
+        sha256: program.sha256.clone(),
+        program: program.program.clone(),
+        section: program.section.clone(),
+        set: program.set.clone(),
+        maps: program.maps.clone(),
+        exec: None,
+    }
+}
+
+fn unexpected(port: &str, expected: u32, links: &[&LiveLink]) -> ApiError {
+    let ids: Vec<String> = links.iter().map(|link| link.program.to_string()).collect();
+    let there = match ids.len() {
+        0 => "nothing is attached".to_owned(),
+        1 => format!("program {} is attached", ids[0]),
+        _ => format!("programs {} are attached", ids.join(", ")),
+    };
+    ApiError::conflict(format!("{port}: {there}, not {expected} (EEXIST)"))
+}
+
+fn no_link(id: u32) -> ApiError {
+    ApiError::missing(format!("no link with id {id}: `towpath link show` lists them (ENOENT)"))
+}

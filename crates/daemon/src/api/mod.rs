@@ -1,0 +1,146 @@
+//! The API: REST over a unix socket, described by `/openapi.json`.
+
+pub mod error;
+mod events;
+mod links;
+mod maps;
+mod ports;
+mod programs;
+mod stats;
+pub mod types;
+mod whole;
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::response::IntoResponse;
+use serde::de::DeserializeOwned;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::control::Control;
+use error::ApiError;
+
+/// What handlers share.
+pub(crate) type Shared = Arc<Control>;
+/// What handlers give.
+pub(crate) type Answer<T> = Result<Json<T>, ApiError>;
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Towpath",
+    description = "Ports, programs, maps and links of one daemon. Errors are {\"error\": \"...\"}."
+))]
+struct Doc;
+
+/// All routes, and their description.
+pub fn router(control: &Shared) -> axum::Router {
+    let (router, doc) = described().split_for_parts();
+    let document = Arc::new(doc);
+    let openapi = move || {
+        let document = Arc::clone(&document);
+        async move { Json(document.as_ref().clone()) }
+    };
+    router
+        .route("/openapi.json", axum::routing::get(openapi))
+        .route("/v1/events", axum::routing::get(events::events))
+        .fallback(async || ApiError::missing("no such path: /openapi.json lists what there is"))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(Arc::clone(control))
+}
+
+/// The description alone, as JSON.
+pub fn openapi() -> serde_json::Value {
+    serde_json::to_value(described().into_openapi()).unwrap_or_default()
+}
+
+fn described() -> OpenApiRouter<Shared> {
+    OpenApiRouter::with_openapi(Doc::openapi())
+        .routes(routes!(ports::list, ports::add))
+        .routes(routes!(ports::show, ports::set, ports::remove))
+        .routes(routes!(ports::features))
+        .routes(routes!(programs::list))
+        .routes(routes!(programs::show))
+        .routes(routes!(programs::upload))
+        .routes(routes!(links::list, links::attach))
+        .routes(routes!(links::show, links::detach))
+        .routes(routes!(maps::list))
+        .routes(routes!(maps::show))
+        .routes(routes!(maps::entries))
+        .routes(routes!(maps::lookup))
+        .routes(routes!(maps::update))
+        .routes(routes!(maps::delete))
+        .routes(routes!(stats::stats))
+        .routes(routes!(whole::status))
+        .routes(routes!(whole::state, whole::replace))
+        .routes(routes!(whole::reload))
+}
+
+/// Runs something that may take long, or wait for workers, apart from the API's own thread.
+pub(crate) async fn blocking<T: Send + 'static>(
+    control: &Shared,
+    work: impl FnOnce(&Control) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let control = Arc::clone(control);
+    let done = tokio::task::spawn_blocking(move || work(&control)).await;
+    done.unwrap_or_else(|error| Err(ApiError { status: 500, message: error.to_string() }))
+}
+
+/// A JSON body, with errors as ours are: by path.
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let bytes = axum::body::Bytes::from_request(request, state).await;
+        let bytes = bytes.map_err(|error| ApiError::bad(error.body_text()))?;
+        parse(&bytes).map(Body)
+    }
+}
+
+/// A JSON text as a type.
+///
+/// # Errors
+///
+/// What is no JSON, and where; or the key or value that does not fit.
+pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let json: serde_json::Value =
+        serde_json::from_slice(bytes).map_err(|error| ApiError::bad(format!("body: {error}")))?;
+    crate::document::typed(json).map_err(|problem| ApiError::bad(problem.to_string()))
+}
+
+/// A part of the path.
+pub(crate) struct Part<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Part<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = Path::from_request_parts(parts, state).await;
+        path.map(|Path(value)| Part(value)).map_err(|error| ApiError::bad(error.body_text()))
+    }
+}
+
+/// What comes behind the question mark.
+pub(crate) struct Asked<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let query = Query::from_request_parts(parts, state).await;
+        query.map(|Query(value)| Asked(value)).map_err(|error| ApiError::bad(error.body_text()))
+    }
+}
+
+/// An answer without contents.
+pub(crate) fn done() -> impl IntoResponse {
+    Json(serde_json::json!({}))
+}
+
+/// Objects are the largest thing that is sent.
+const BODY_BYTES_MAX: usize = 64 << 20;

@@ -1,0 +1,182 @@
+//! `/v1/ports`
+
+use axum::Json;
+use axum::extract::State as Context;
+use axum::response::IntoResponse;
+use serde_json::{Map, Value as Json_};
+
+use super::error::{ApiError, ErrorBody};
+use super::types::{FeaturesView, PortView};
+use super::{Answer, Body, Part, Shared, blocking, done};
+use crate::control::Inner;
+use crate::state::{PortState, State};
+use crate::{kinds, suggest, view};
+
+/// All ports.
+#[utoipa::path(get, path = "/v1/ports", responses((status = 200, body = Vec<PortView>)))]
+pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<PortView>> {
+    blocking(&control, |control| Ok(control.read(view::ports))).await.map(Json)
+}
+
+/// One port.
+#[utoipa::path(get, path = "/v1/ports/{name}", params(("name" = String, Path)),
+    responses((status = 200, body = PortView), (status = 404, body = ErrorBody)))]
+pub(super) async fn show(
+    Context(control): Context<Shared>,
+    Part(name): Part<String>,
+) -> Answer<PortView> {
+    let find = move |inner: &Inner| {
+        let found = view::ports(inner).into_iter().find(|port| port.state.name == name);
+        found.ok_or_else(|| no_port(&inner.wanted, &name))
+    };
+    blocking(&control, |control| control.read(find)).await.map(Json)
+}
+
+/// Adds a port: the keys of `[[port]]` in one object. A pair's peer is made with it.
+#[utoipa::path(post, path = "/v1/ports", request_body = Object,
+    responses((status = 200, body = PortView), (status = 400, body = ErrorBody)))]
+pub(super) async fn add(
+    Context(control): Context<Shared>,
+    Body(table): Body<Map<String, Json_>>,
+) -> Answer<PortView> {
+    blocking(&control, move |control| {
+        let port =
+            kinds::port_from_table(table).map_err(|problem| ApiError::bad(problem.to_string()))?;
+        let name = port.name.clone();
+        control.change(|state, _| {
+            if state.port(&port.name).is_some() {
+                let message = format!("there is a port {} already (EEXIST)", port.name);
+                return Err(ApiError::conflict(message));
+            }
+            let peer = kinds::peer(&port).filter(|peer| state.port(peer).is_none());
+            let peer = peer.map(|peer| peer_of(&port, peer));
+            state.ports.push(port);
+            state.ports.extend(peer);
+            Ok(())
+        })?;
+        control.read(|inner| {
+            let found = view::ports(inner).into_iter().find(|port| port.state.name == name);
+            found.ok_or_else(|| no_port(&inner.wanted, &name))
+        })
+    })
+    .await
+    .map(Json)
+}
+
+/// Changes a port: only the keys that are given; `null` takes a key away.
+#[utoipa::path(patch, path = "/v1/ports/{name}", params(("name" = String, Path)),
+    request_body = Object,
+    responses((status = 200, body = PortView), (status = 404, body = ErrorBody)))]
+pub(super) async fn set(
+    Context(control): Context<Shared>,
+    Part(name): Part<String>,
+    Body(changes): Body<Map<String, Json_>>,
+) -> Answer<PortView> {
+    blocking(&control, move |control| {
+        control.change(|state, _| {
+            let missing = no_port(state, &name);
+            let port = state.ports.iter_mut().find(|port| port.name == name).ok_or(missing)?;
+            *port = changed(port, changes)?;
+            Ok(())
+        })?;
+        control.read(|inner| {
+            let found = view::ports(inner).into_iter().find(|port| port.state.name == name);
+            found.ok_or_else(|| no_port(&inner.wanted, &name))
+        })
+    })
+    .await
+    .map(Json)
+}
+
+/// Takes a port away, with its peer and its links.
+#[utoipa::path(delete, path = "/v1/ports/{name}", params(("name" = String, Path)),
+    responses((status = 200), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+pub(super) async fn remove(
+    Context(control): Context<Shared>,
+    Part(name): Part<String>,
+) -> Result<impl IntoResponse, ApiError> {
+    blocking(&control, move |control| {
+        control.change(|state, _| {
+            let port = state.port(&name).ok_or_else(|| no_port(state, &name))?;
+            let peer = kinds::peer(port).map(str::to_owned);
+            let goes = |it: &str| it == name || Some(it) == peer.as_deref();
+            let user = state
+                .ports
+                .iter()
+                .find(|port| !goes(&port.name) && port.upper.as_deref().is_some_and(goes));
+            if let Some(user) = user {
+                let message = format!(
+                    "{} is the upper of port {}: give that another one first (EBUSY)",
+                    user.upper.as_deref().unwrap_or_default(),
+                    user.name
+                );
+                return Err(ApiError::conflict(message));
+            }
+            state.attachments.retain(|attach| !goes(&attach.port));
+            state.ports.retain(|port| !goes(&port.name));
+            Ok(())
+        })
+    })
+    .await?;
+    Ok(done())
+}
+
+/// The kernel's feature flags, as this port has them.
+#[utoipa::path(get, path = "/v1/ports/{name}/features", params(("name" = String, Path)),
+    responses((status = 200, body = FeaturesView), (status = 404, body = ErrorBody)))]
+pub(super) async fn features(
+    Context(control): Context<Shared>,
+    Part(name): Part<String>,
+) -> Answer<FeaturesView> {
+    let find = move |inner: &Inner| {
+        view::features(inner, &name).ok_or_else(|| no_port(&inner.wanted, &name))
+    };
+    blocking(&control, |control| control.read(find)).await.map(Json)
+}
+
+/// The other end of a pair that was asked for by one end only.
+fn peer_of(port: &PortState, name: &str) -> PortState {
+    let mut options = Map::new();
+    options.insert("peer".to_owned(), Json_::String(port.name.clone()));
+    PortState {
+        name: name.to_owned(),
+        kind: port.kind.clone(),
+        up: port.up,
+        mtu: port.mtu,
+        linearize: port.linearize,
+        options,
+        ..PortState::default()
+    }
+}
+
+fn changed(port: &PortState, changes: Map<String, Json_>) -> Result<PortState, ApiError> {
+    let bad = |message: String| ApiError::bad(message);
+    for key in ["name", "kind"] {
+        if changes.contains_key(key) {
+            return Err(bad(format!("{key}: a port keeps it: add another port instead")));
+        }
+    }
+    let json = serde_json::to_value(port).map_err(|error| bad(error.to_string()))?;
+    let Json_::Object(mut table) = json else { return Err(bad("no port".to_owned())) };
+    if let Some(Json_::Object(options)) = table.remove("options") {
+        table.extend(options);
+    }
+    for (key, value) in changes {
+        match value {
+            Json_::Null => {
+                table.remove(&key);
+            }
+            value => {
+                table.insert(key, value);
+            }
+        }
+    }
+    table.retain(|_, value| !value.is_null());
+    kinds::port_from_table(table).map_err(|problem| bad(problem.to_string()))
+}
+
+/// 404, with what there is.
+pub(super) fn no_port(state: &State, name: &str) -> ApiError {
+    let hint = suggest::among(name, state.ports.iter().map(|port| port.name.as_str()));
+    ApiError::missing(format!("no port \"{name}\"{hint} (ENODEV)"))
+}

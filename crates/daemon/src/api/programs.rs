@@ -1,0 +1,57 @@
+//! `/v1/programs` and `/v1/objects`
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State as Context;
+use serde::Deserialize;
+
+use super::error::{ApiError, ErrorBody};
+use super::types::{ProgramView, UploadView};
+use super::{Answer, Asked, Part, Shared, blocking};
+use crate::view;
+
+/// All loaded programs.
+#[utoipa::path(get, path = "/v1/programs", responses((status = 200, body = Vec<ProgramView>)))]
+pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<ProgramView>> {
+    blocking(&control, |control| Ok(control.read(view::programs))).await.map(Json)
+}
+
+/// One program.
+#[utoipa::path(get, path = "/v1/programs/{id}", params(("id" = u32, Path)),
+    responses((status = 200, body = ProgramView), (status = 404, body = ErrorBody)))]
+pub(super) async fn show(
+    Context(control): Context<Shared>,
+    Part(id): Part<u32>,
+) -> Answer<ProgramView> {
+    blocking(&control, move |control| {
+        let found = control.read(view::programs).into_iter().find(|program| program.id == id);
+        found.ok_or_else(|| ApiError::missing(format!("no program with id {id} (ENOENT)")))
+    })
+    .await
+    .map(Json)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UploadQuery {
+    /// What the file is called in messages.
+    name: Option<String>,
+}
+
+/// Sends an object file, to be named by its hash in what follows. What is not used is forgotten
+/// after some more uploads.
+#[utoipa::path(put, path = "/v1/objects", params(("name" = Option<String>, Query)),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 200, body = UploadView), (status = 400, body = ErrorBody)))]
+pub(super) async fn upload(
+    Context(control): Context<Shared>,
+    Asked(query): Asked<UploadQuery>,
+    bytes: Bytes,
+) -> Answer<UploadView> {
+    blocking(&control, move |control| {
+        let sha256 = control.upload(&bytes, query.name.as_deref().unwrap_or("object"))?;
+        Ok(UploadView { sha256 })
+    })
+    .await
+    .map(Json)
+}

@@ -1,0 +1,332 @@
+//! What the API answers: plain data, the same for both ends.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use utoipa::ToSchema;
+
+use crate::state::{BridgeState, HookState, PortState};
+
+/// A port.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PortView {
+    /// What is wanted of it.
+    #[serde(flatten)]
+    pub state: PortState,
+    /// Its ifindex.
+    pub index: u32,
+    /// Its Ethernet address.
+    pub mac: String,
+    /// Receive queues.
+    pub queues: u32,
+    /// Largest payload it sends.
+    pub mtu_now: u32,
+    /// Whether frames can leave and arrive now.
+    pub link: bool,
+    /// Why it is of no more use, if it is not.
+    pub failure: Option<String>,
+    /// All its queues came to their end: a capture was read to the end.
+    pub finished: bool,
+    /// What else its kind has to say.
+    pub details: BTreeMap<String, String>,
+}
+
+/// A program.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ProgramView {
+    /// Its id.
+    pub id: u32,
+    /// Its C function.
+    pub name: String,
+    /// `xdp`
+    pub r#type: String,
+    /// First 8 bytes of the hash of its instructions.
+    pub tag: String,
+    /// What the state calls it.
+    pub key: String,
+    /// Where its object file came from.
+    pub object: String,
+    /// SHA-256 of the object file.
+    pub sha256: String,
+    /// When it was loaded, seconds since 1970.
+    pub loaded_at: u64,
+    /// Takes frames of several buffers.
+    pub frags: bool,
+    /// Instructions.
+    pub insns: usize,
+    /// How it is executed now: `interp`, `jit`, `llvm`.
+    pub exec: String,
+    /// Why not as it was meant to be.
+    pub fallback: Option<String>,
+    /// Ids of its maps.
+    pub map_ids: Vec<u32>,
+}
+
+/// A program on a hook.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct LinkView {
+    /// Its id.
+    pub id: u32,
+    /// The port.
+    pub port: String,
+    /// The port's ifindex.
+    pub ifindex: u32,
+    /// The hook.
+    pub hook: HookState,
+    /// The program's id.
+    pub prog_id: u32,
+    /// The program's name.
+    pub name: String,
+    /// The program's tag.
+    pub tag: String,
+    /// Smaller runs earlier.
+    pub prio: u32,
+    /// Verdicts after which the next program runs.
+    pub actions: Vec<String>,
+    /// How the program is executed now.
+    pub exec: String,
+    /// Why not as it was meant to be.
+    pub fallback: Option<String>,
+    /// Frames it judged.
+    pub runs: u64,
+    /// Its verdicts.
+    pub verdicts: BTreeMap<String, u64>,
+    /// Runs that did what no verified program can do.
+    pub faults: u64,
+}
+
+/// A map.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct MapView {
+    /// Its id.
+    pub id: u32,
+    /// Its name in the object file.
+    pub name: String,
+    /// Its kind.
+    pub r#type: String,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Capacity.
+    pub max_entries: u32,
+    /// `BPF_F_*`
+    pub flags: u32,
+    /// Programs that use it.
+    pub prog_ids: Vec<u32>,
+}
+
+/// An element of a map.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct EntryView {
+    /// Its key, through its type.
+    #[schema(value_type = Object)]
+    pub key: Json,
+    /// Its value.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schema(value_type = Object)]
+    pub value: Option<Json>,
+    /// Its values by CPU.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schema(value_type = Vec<Object>)]
+    pub values: Option<Vec<Json>>,
+}
+
+/// An element to be looked up, put or deleted.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EntryRequest {
+    /// Its key, as in map files; nothing for queues and stacks.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub key: Json,
+    /// Its value: for all CPUs of a per-CPU map.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub value: Option<Json>,
+    /// `any`, `noexist` or `exist`.
+    #[serde(default)]
+    pub flags: Option<String>,
+}
+
+/// Programs to attach.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LinkRequest {
+    /// The port.
+    pub port: String,
+    /// The hook.
+    pub hook: HookState,
+    /// The programs.
+    pub programs: Vec<ProgramRequest>,
+    /// How they stand to what is attached already.
+    pub mode: AttachMode,
+    /// With mode `replace`: the program or link that must be there, by id. Without it everything on
+    /// the hook is replaced.
+    pub expected: Option<u32>,
+}
+
+/// A program to attach.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProgramRequest {
+    /// SHA-256 of an object that was uploaded.
+    pub sha256: String,
+    /// Where it came from.
+    pub object: String,
+    /// Its C function.
+    pub program: Option<String>,
+    /// Or its section.
+    pub section: Option<String>,
+    /// Smaller runs earlier; what the object says when not given.
+    pub prio: Option<u32>,
+    /// Verdicts after which the next program runs; what the object says when not given.
+    pub actions: Option<Vec<String>>,
+    /// Values of global variables.
+    pub set: BTreeMap<String, String>,
+    /// What its maps hold.
+    #[schema(value_type = Object)]
+    pub maps: Option<serde_json::Map<String, Json>>,
+}
+
+/// How a program stands to what is attached already.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AttachMode {
+    /// It joins what is there.
+    #[default]
+    Add,
+    /// Nothing may be there (`XDP_FLAGS_UPDATE_IF_NOEXIST`).
+    Exclusive,
+    /// It takes the place of what is there (`XDP_FLAGS_REPLACE`).
+    Replace,
+}
+
+/// An object that was uploaded.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct UploadView {
+    /// SHA-256 of its bytes.
+    pub sha256: String,
+}
+
+/// A port, its links, and what there is beside.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct StatusView {
+    /// Ports.
+    pub ports: Vec<PortView>,
+    /// Bridges.
+    pub bridges: Vec<BridgeState>,
+    /// Programs on hooks, in the order they run.
+    pub links: Vec<LinkView>,
+    /// What is wanted and is not there.
+    pub failures: Vec<String>,
+    /// Version of the daemon.
+    pub version: String,
+    /// Process id of the daemon.
+    pub pid: u32,
+    /// Workers.
+    pub workers: usize,
+}
+
+/// Counters of everything.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct StatsView {
+    /// Seconds since 1970 when it was read.
+    pub time: f64,
+    /// Ports by name.
+    pub ports: BTreeMap<String, PortStats>,
+    /// What became of all frames.
+    pub frames: FrameStats,
+}
+
+/// Counters of a port.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct PortStats {
+    /// Frames received.
+    pub rx_packets: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Frames lost before they could be received.
+    pub rx_missed: u64,
+    /// Frames sent.
+    pub tx_packets: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Verdicts on what arrived.
+    pub verdicts: BTreeMap<String, u64>,
+    /// Frames that arrived here and were dropped, by reason.
+    pub drops: BTreeMap<String, u64>,
+    /// Frames on their way out that were not taken, by reason.
+    pub tx_drops: BTreeMap<String, u64>,
+}
+
+/// What became of all frames: received + created = delivered + dropped + freed + in flight.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FrameStats {
+    /// Taken out of a receive queue.
+    pub received: u64,
+    /// Made here.
+    pub created: u64,
+    /// Taken by a transmitter.
+    pub delivered: u64,
+    /// Dropped for some reason.
+    pub dropped: u64,
+    /// Used up without being dropped.
+    pub freed: u64,
+    /// Waiting for another worker.
+    pub in_flight: u64,
+    /// Not accounted for: 0 when nothing moves.
+    pub missing: i64,
+}
+
+/// What a port can do, by the names of the kernel's feature flags.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct FeaturesView {
+    /// The port.
+    pub port: String,
+    /// Its kind.
+    pub kind: String,
+    /// Flags in the kernel's order.
+    pub features: Vec<FeatureView>,
+}
+
+/// One flag.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct FeatureView {
+    /// Its name, e.g. `NETDEV_XDP_ACT_BASIC`.
+    pub name: String,
+    /// Whether the port has it.
+    pub supported: bool,
+    /// What it means here, or why it is missing.
+    pub note: String,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// Counts up by one; a gap means that events were missed.
+    pub number: u64,
+    /// Seconds since 1970.
+    pub time: f64,
+    /// `change` or `failure`.
+    pub kind: String,
+    /// What happened.
+    pub text: String,
+}
+
+/// What a change of everything did.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct ReportView {
+    /// What changed.
+    pub changes: Vec<String>,
+    /// What is wanted and is not there.
+    pub failures: Vec<String>,
+}
+
+/// Ids of links that were made.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct AttachedView {
+    /// The links.
+    pub links: Vec<LinkView>,
+}

@@ -1,0 +1,49 @@
+//! `/v1/status`, `/v1/state`, `/v1/reload`: everything at once.
+
+use axum::Json;
+use axum::extract::State as Context;
+
+use super::error::{ApiError, ErrorBody};
+use super::types::{ReportView, StatusView};
+use super::{Answer, Body, Shared, blocking};
+use crate::live::{Failure, Report};
+use crate::state::State;
+use crate::view;
+
+/// Ports, bridges, links, and what is wanted and is not there.
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = StatusView)))]
+pub(super) async fn status(Context(control): Context<Shared>) -> Answer<StatusView> {
+    blocking(&control, |control| Ok(control.read(view::status))).await.map(Json)
+}
+
+/// What is wanted.
+#[utoipa::path(get, path = "/v1/state", responses((status = 200, body = State)))]
+pub(super) async fn state(Context(control): Context<Shared>) -> Answer<State> {
+    blocking(&control, |control| Ok(control.read(|inner| inner.wanted.clone()))).await.map(Json)
+}
+
+/// Makes this what is wanted. What cannot be done is reported, and tried again.
+#[utoipa::path(put, path = "/v1/state", request_body = State,
+    responses((status = 200, body = ReportView), (status = 400, body = ErrorBody)))]
+pub(super) async fn replace(
+    Context(control): Context<Shared>,
+    Body(wanted): Body<State>,
+) -> Answer<ReportView> {
+    blocking(&control, |control| control.replace(wanted).map(told)).await.map(Json)
+}
+
+/// Reads the configuration file again and makes what differs in it.
+#[utoipa::path(post, path = "/v1/reload",
+    responses((status = 200, body = ReportView), (status = 400, body = ErrorBody)))]
+pub(super) async fn reload(Context(control): Context<Shared>) -> Answer<ReportView> {
+    let reload = |control: &crate::control::Control| {
+        control.reload().map(told).map_err(|error| ApiError::bad(error.to_string()))
+    };
+    blocking(&control, reload).await.map(Json)
+}
+
+fn told(report: Report) -> ReportView {
+    let failures = report.failures.into_iter();
+    let failures = failures.map(|Failure { what, why }| format!("{what}: {why}")).collect();
+    ReportView { changes: report.changes, failures }
+}

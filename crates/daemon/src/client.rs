@@ -1,0 +1,183 @@
+//! The other end of the API: one request after the other, from a thread that waits.
+
+use std::path::{Path, PathBuf};
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::Request;
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+use tokio::net::UnixStream;
+
+use crate::api::error::{ApiError, ErrorBody};
+
+/// A connection to a daemon, made anew for each request.
+#[derive(Debug)]
+pub struct Client {
+    socket: PathBuf,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// Nobody listens.
+    #[error(
+        "no daemon on {}: {source}; start one with `towpath up -c FILE`, or name its socket with \
+         --socket",
+        socket.display()
+    )]
+    Unreachable {
+        /// The socket.
+        socket: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The connection broke, or what came was no answer.
+    #[error("the daemon on {}: {message}", socket.display())]
+    Broken {
+        /// The socket.
+        socket: PathBuf,
+        /// What happened.
+        message: String,
+    },
+    /// The daemon said no.
+    #[error(transparent)]
+    Refused(ApiError),
+}
+
+impl Client {
+    /// A client of the daemon on this socket.
+    ///
+    /// # Errors
+    ///
+    /// Descriptors ran out.
+    pub fn new(socket: &Path) -> std::io::Result<Client> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Client { socket: socket.to_owned(), runtime })
+    }
+
+    /// Reads something.
+    ///
+    /// # Errors
+    ///
+    /// As the daemon says, or that there is none.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.send("GET", path, Bytes::new())
+    }
+
+    /// Sends JSON.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::get`].
+    pub fn json<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let bytes = serde_json::to_vec(body).map_err(|error| self.broken(&error))?;
+        self.send(method, path, bytes.into())
+    }
+
+    /// Sends bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::get`].
+    pub fn send<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        body: Bytes,
+    ) -> Result<T, ClientError> {
+        let bytes = self.runtime.block_on(async {
+            let response = self.request(method, path, body).await?;
+            let collected = response.into_body().collect().await;
+            collected.map(|it| it.to_bytes()).map_err(|error| self.broken(&error))
+        })?;
+        serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))
+    }
+
+    /// Listens to events until the daemon ends or `heard` gives false.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::get`].
+    pub fn events(&self, mut heard: impl FnMut(Json) -> bool) -> Result<(), ClientError> {
+        self.runtime.block_on(async {
+            let mut body = self.request("GET", "/v1/events", Bytes::new()).await?.into_body();
+            let mut text = String::new();
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|error| self.broken(&error))?;
+                let Some(data) = frame.data_ref() else { continue };
+                text.push_str(&String::from_utf8_lossy(data));
+                while let Some(end) = text.find('\n') {
+                    let line: String = text.drain(..=end).collect();
+                    let json = line.strip_prefix("data: ");
+                    if let Some(json) = json.and_then(|json| serde_json::from_str(json).ok())
+                        && !heard(json)
+                    {
+                        return Ok(());
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        body: Bytes,
+    ) -> Result<hyper::Response<Incoming>, ClientError> {
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(|error| self.broken(&error))?;
+        // It ends with the response.
+        let _task = tokio::spawn(connection);
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "towpath")
+            .header("content-type", "application/json")
+            .body(Full::new(body))
+            .map_err(|error| self.broken(&error))?;
+        let response = sender.send_request(request).await.map_err(|error| self.broken(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let bytes = response.into_body().collect().await.map_err(|error| self.broken(&error))?;
+        let message = match serde_json::from_slice::<ErrorBody>(&bytes.to_bytes()) {
+            Ok(body) => body.error,
+            Err(_no_json) => format!("status {status}"),
+        };
+        Err(ClientError::Refused(ApiError { status: status.as_u16(), message }))
+    }
+
+    fn broken(&self, error: &dyn std::error::Error) -> ClientError {
+        ClientError::Broken { socket: self.socket.clone(), message: error.to_string() }
+    }
+}
+
+/// A name as a part of a path.
+pub fn encoded(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"._-~".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}

@@ -1,0 +1,167 @@
+//! The daemon's life: start, serve, reload on SIGHUP, end on SIGTERM.
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::UnixListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::control::Control;
+use crate::file::{self, Loaded, ObjectFiles};
+use crate::notify::notify;
+use crate::socket::Socket;
+use crate::{api, metrics};
+
+/// How a daemon is started.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Its configuration; none is a daemon without ports.
+    pub config: Option<PathBuf>,
+    /// The API's socket, instead of the configuration's.
+    pub socket: Option<PathBuf>,
+    /// Ends by itself after this time.
+    pub runs_for: Option<Duration>,
+    /// Logs more.
+    pub verbose: u8,
+}
+
+/// Runs until it is told to end.
+///
+/// # Errors
+///
+/// What keeps it from starting. What fails later is in the log.
+pub fn up(options: &Options) -> Result<(), String> {
+    log(options.verbose);
+    let objects = Arc::new(ObjectFiles::default());
+    let mut loaded = match &options.config {
+        Some(path) => file::load(path, &objects).map_err(|error| error.to_string())?,
+        None => Loaded { state: crate::State::new(), ..Loaded::default() },
+    };
+    if let Some(socket) = &options.socket {
+        loaded.settings.socket.clone_from(socket);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .thread_name("api")
+        .build()
+        .map_err(|error| format!("the API's thread: {error}"))?;
+    let result = runtime.block_on(serve(loaded, options, objects));
+    // A client that waits for events for ever must not keep us.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    result
+}
+
+async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> Result<(), String> {
+    let mut signals = Signals::new().map_err(|error| format!("signals: {error}"))?;
+    let settings = loaded.settings.clone();
+    // Before anything is opened: a second daemon must not take a port from the first.
+    let socket = Socket::bind(&settings.socket, settings.mode)?;
+    let listener = socket.listener.try_clone().and_then(UnixListener::from_std);
+    let listener = listener.map_err(|error| format!("{}: {error}", settings.socket.display()))?;
+    let scrapes = match settings.metrics {
+        Some(address) => {
+            let bound = tokio::net::TcpListener::bind(address).await;
+            Some(bound.map_err(|error| format!("metrics on {address}: {error}"))?)
+        }
+        None => None,
+    };
+    let config = options.config.as_deref();
+    let control = Arc::new(Control::start(loaded, config.map(Path::new), objects)?);
+    tokio::spawn(serve_api(listener, Arc::clone(&control)));
+    if let Some(scrapes) = scrapes {
+        tokio::spawn(serve_metrics(scrapes, Arc::clone(&control)));
+    }
+    tracing::info!("ready on {}", settings.socket.display());
+    notify("READY=1");
+    let end = live(&control, &mut signals, options.runs_for).await;
+    notify("STOPPING=1");
+    tracing::info!("{end}: stopping");
+    control.stop();
+    drop(socket);
+    Ok(())
+}
+
+/// Gives why it ended.
+async fn live(
+    control: &Arc<Control>,
+    signals: &mut Signals,
+    runs_for: Option<Duration>,
+) -> &'static str {
+    let mut retry = tokio::time::interval(RETRY_PERIOD);
+    retry.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let end = tokio::time::sleep(runs_for.unwrap_or(FOR_EVER));
+    tokio::pin!(end);
+    loop {
+        tokio::select! {
+            () = &mut end => return "time is over",
+            _ = signals.terminate.recv() => return "SIGTERM",
+            _ = signals.interrupt.recv() => return "SIGINT",
+            _ = signals.hangup.recv() => {
+                notify("RELOADING=1");
+                let control = Arc::clone(control);
+                let reloaded = tokio::task::spawn_blocking(move || control.reload()).await;
+                if let Ok(Err(error)) = reloaded {
+                    for line in error.lines {
+                        tracing::error!("reload: {line}");
+                    }
+                }
+                notify("READY=1");
+            }
+            _ = retry.tick() => {
+                let control = Arc::clone(control);
+                // It says itself what it could not do.
+                let _tried = tokio::task::spawn_blocking(move || control.retry()).await;
+            }
+        }
+    }
+}
+
+async fn serve_api(listener: UnixListener, control: Arc<Control>) {
+    if let Err(error) = axum::serve(listener, api::router(&control)).await {
+        tracing::error!("API: {error}");
+    }
+}
+
+async fn serve_metrics(listener: tokio::net::TcpListener, control: Arc<Control>) {
+    if let Err(error) = axum::serve(listener, metrics::router(&control)).await {
+        tracing::error!("metrics: {error}");
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
+/// Short lines on standard error; systemd writes the time itself.
+fn log(verbose: u8) {
+    let level = if verbose > 0 { LevelFilter::DEBUG } else { LevelFilter::INFO };
+    let lines = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .with_max_level(level);
+    // A process has one log; a second daemon in it shares the first one's.
+    let _is_set = match std::env::var_os("JOURNAL_STREAM") {
+        Some(_) => lines.without_time().try_init(),
+        None => lines.try_init(),
+    };
+}
+
+/// What failed is tried again so often.
+const RETRY_PERIOD: Duration = Duration::from_secs(5);
+const FOR_EVER: Duration = Duration::from_secs(1 << 32);

@@ -1,0 +1,169 @@
+//! A TOML text as JSON that remembers where everything stood.
+//!
+//! All that is asked of the daemon is checked as JSON, whether it came by the API or in a file;
+//! what is wrong is named by its path, and a [`Document`] knows the line of each path.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value as Json};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::problem::Problem;
+use crate::suggest;
+
+/// A parsed text.
+#[derive(Debug, Clone)]
+pub struct Document {
+    /// What it says.
+    pub json: Map<String, Json>,
+    places: BTreeMap<String, Place>,
+}
+
+/// Line and column, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Line.
+    pub line: usize,
+    /// Column, in characters.
+    pub column: usize,
+}
+
+impl Document {
+    /// Parses TOML.
+    ///
+    /// # Errors
+    ///
+    /// What is no TOML, and where.
+    pub fn parse(text: &str) -> Result<Document, (Option<Place>, String)> {
+        let failed = |error: &toml::de::Error| {
+            let place = error.span().map(|span| place(text, span.start));
+            (place, error.message().replace('\n', ", "))
+        };
+        let table = DeTable::parse(text).map_err(|error| failed(&error))?;
+        let mut reader = Reader { text, places: BTreeMap::new() };
+        let json = reader.table("", table.get_ref())?;
+        Ok(Document { json, places: reader.places })
+    }
+
+    /// Where something stands, or else what it is in.
+    pub fn place(&self, path: &str) -> Option<Place> {
+        let mut path = path;
+        loop {
+            if let Some(&place) = self.places.get(path) {
+                return Some(place);
+            }
+            path = &path[..path.rfind(['.', '['])?];
+        }
+    }
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    places: BTreeMap<String, Place>,
+}
+
+type Failed = (Option<Place>, String);
+
+impl Reader<'_> {
+    fn table(&mut self, path: &str, table: &DeTable<'_>) -> Result<Map<String, Json>, Failed> {
+        let mut map = Map::new();
+        for (key, value) in table {
+            let name = key.get_ref().to_string();
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            // Tables have no text of their own that would be worth pointing to, but keys have.
+            self.places.insert(path.clone(), place(self.text, key.span().start));
+            map.insert(name, self.value(&path, value)?);
+        }
+        Ok(map)
+    }
+
+    fn value(&mut self, path: &str, value: &Spanned<DeValue<'_>>) -> Result<Json, Failed> {
+        let here = place(self.text, value.span().start);
+        let number = |what: &str| (Some(here), format!("{path}: {what} is too large"));
+        Ok(match value.get_ref() {
+            DeValue::String(text) => Json::String(text.to_string()),
+            DeValue::Integer(integer) => {
+                let parsed = i64::from_str_radix(integer.as_str(), integer.radix());
+                Json::from(parsed.map_err(|_out_of_range| number(integer.as_str()))?)
+            }
+            DeValue::Float(float) => {
+                let parsed = float.as_str().parse::<f64>().unwrap_or(f64::NAN);
+                Json::from(parsed)
+            }
+            DeValue::Boolean(value) => Json::Bool(*value),
+            DeValue::Datetime(date) => Json::String(date.to_string()),
+            DeValue::Array(list) => {
+                let mut items = Vec::with_capacity(list.len());
+                for (index, item) in list.iter().enumerate() {
+                    let path = format!("{path}[{index}]");
+                    self.places.insert(path.clone(), place(self.text, item.span().start));
+                    items.push(self.value(&path, item)?);
+                }
+                Json::Array(items)
+            }
+            DeValue::Table(table) => Json::Object(self.table(path, table)?),
+        })
+    }
+}
+
+fn place(text: &str, offset: usize) -> Place {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
+    let start = before.rfind('\n').map_or(0, |at| at + 1);
+    Place { line, column: before[start..].chars().count() + 1 }
+}
+
+/// JSON as a type; what does not fit is named by its path.
+///
+/// # Errors
+///
+/// The first key or value that does not fit.
+pub fn typed<T: DeserializeOwned>(json: Json) -> Result<T, Problem> {
+    let mut track = serde_path_to_error::Track::new();
+    let deserializer = serde_path_to_error::Deserializer::new(json, &mut track);
+    match T::deserialize(deserializer) {
+        Ok(value) => Ok(value),
+        Err(error) => {
+            let path = track.path().to_string();
+            Err(Problem::new(if path == "." { String::new() } else { path }, said(&error)))
+        }
+    }
+}
+
+/// What serde says, with a suggestion for a slip.
+fn said(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let Some((what, known)) = message.split_once(", expected ") else { return message };
+    let mut quoted = what.split('`');
+    let (Some(kind), Some(wanted)) = (quoted.next(), quoted.next()) else { return message };
+    let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+    if known.is_empty() {
+        return message;
+    }
+    let kind = kind.trim().replace("field", "key").replace("variant", "word");
+    format!("{kind} \"{wanted}\"{}", suggest::among(wanted, known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_knows_its_line() {
+        let text = "a = 1\n[b]\nc = [1,\n  2]\n[[d]]\ne = 0x10\n";
+        let document = Document::parse(text).expect("it is TOML");
+        assert_eq!(document.json["d"][0]["e"], 16);
+        assert_eq!(document.place("b.c[1]"), Some(Place { line: 4, column: 3 }));
+        assert_eq!(document.place("d[0].e.f").map(|place| place.line), Some(6));
+        assert_eq!(document.place("nowhere"), None);
+    }
+
+    #[test]
+    fn what_is_no_toml_is_placed() {
+        let (place, message) = Document::parse("a = 1\nb = \n").expect_err("no value");
+        assert_eq!(place.map(|place| place.line), Some(2), "{message}");
+        assert!(Document::parse("a = 99999999999999999999").is_err());
+    }
+}

@@ -1,0 +1,363 @@
+//! The configuration file: TOML that becomes settings of the daemon and a wanted state.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Map, Value as Json};
+
+use crate::document::{Document, Place, typed};
+use crate::kinds;
+use crate::problem::Problem;
+use crate::state::{AttachState, ExecState, HookState, ProgramState, State};
+use crate::suggest;
+
+mod objects;
+
+pub use objects::{ObjectFiles, sha256};
+
+/// A file, understood.
+#[derive(Debug, Clone, Default)]
+pub struct Loaded {
+    /// How the daemon itself runs.
+    pub settings: Settings,
+    /// What is wanted.
+    pub state: State,
+}
+
+/// How the daemon itself runs. A reload does not change it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The socket of the API.
+    pub socket: PathBuf,
+    /// Its permissions.
+    pub mode: u32,
+    /// Where metrics are served, if anywhere.
+    pub metrics: Option<SocketAddr>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { socket: PathBuf::from(SOCKET), mode: SOCKET_MODE, metrics: None }
+    }
+}
+
+/// Everything that is wrong with a file.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .lines.join("\n"))]
+pub struct FileError {
+    /// One line for each problem: `FILE:LINE:COLUMN: what`.
+    pub lines: Vec<String>,
+}
+
+/// Reads and checks a file, and the object files it names.
+///
+/// # Errors
+///
+/// Everything that is wrong, not only the first.
+pub fn load(path: &Path, objects: &ObjectFiles) -> Result<Loaded, FileError> {
+    let failed = |message: String| FileError { lines: vec![message] };
+    let bytes = objects::read(path, CONFIG_BYTES_MAX)
+        .map_err(|error| failed(format!("{}: {error}", path.display())))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_not_text| failed(format!("{}: this is no text", path.display())))?;
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    parse(&text, path, dir.unwrap_or(Path::new(".")), objects)
+}
+
+/// As [`load`], of a text that is at hand; `dir` is where relative names of objects start.
+///
+/// # Errors
+///
+/// Everything that is wrong.
+pub fn parse(
+    text: &str,
+    path: &Path,
+    dir: &Path,
+    objects: &ObjectFiles,
+) -> Result<Loaded, FileError> {
+    let document = Document::parse(text)
+        .map_err(|(place, message)| FileError { lines: vec![line(path, place, &message)] })?;
+    let mut reader = Reader { dir, objects, problems: Vec::new(), origins: BTreeMap::new() };
+    let loaded = reader.read(&document.json);
+    let Reader { mut problems, origins, .. } = reader;
+    if problems.is_empty() {
+        problems = loaded.state.problems();
+    }
+    if problems.is_empty() {
+        return Ok(loaded);
+    }
+    let tell = |problem: &Problem| {
+        let in_file = in_file(&problem.path, &origins);
+        let place = document.place(&in_file);
+        line(path, place, &Problem::new(in_file, problem.message.clone()).to_string())
+    };
+    let mut placed: Vec<(Option<(usize, usize)>, String)> = problems
+        .iter()
+        .map(|problem| {
+            let place = document.place(&in_file(&problem.path, &origins));
+            (place.map(|place| (place.line, place.column)), tell(problem))
+        })
+        .collect();
+    placed.sort();
+    Err(FileError { lines: placed.into_iter().map(|(_, line)| line).collect() })
+}
+
+fn line(path: &Path, place: Option<Place>, message: &str) -> String {
+    match place {
+        Some(Place { line, column }) => format!("{}:{line}:{column}: {message}", path.display()),
+        None => format!("{}: {message}", path.display()),
+    }
+}
+
+/// Where in the file a part of the state came from.
+fn in_file(path: &str, origins: &BTreeMap<String, String>) -> String {
+    let end = path.find(['.']).unwrap_or(path.len());
+    let (head, tail) = path.split_at(end);
+    let head = match origins.get(head) {
+        Some(origin) => origin.clone(),
+        None => {
+            let named = [("ports[", "port["), ("bridges[", "bridge["), ("workers[", "worker[")];
+            let found = named.iter().find(|(ours, _)| head.starts_with(ours));
+            found.map_or(head.to_owned(), |(ours, theirs)| head.replacen(ours, theirs, 1))
+        }
+    };
+    let tail = tail.replacen(".options.", ".", 1);
+    if head == "frames" { "engine.frames".to_owned() } else { format!("{head}{tail}") }
+}
+
+struct Reader<'a> {
+    dir: &'a Path,
+    objects: &'a ObjectFiles,
+    problems: Vec<Problem>,
+    /// Parts of the state and what they were made of: `attachments[3]` of `attach[1]`.
+    origins: BTreeMap<String, String>,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, json: &Map<String, Json>) -> Loaded {
+        let mut loaded = Loaded { state: State::new(), ..Loaded::default() };
+        for (key, value) in json {
+            match key.as_str() {
+                "api" => self.api(value, &mut loaded.settings),
+                "metrics" => self.metrics(value, &mut loaded.settings),
+                "engine" => {
+                    let engine: Option<EngineKeys> = self.section(key, value);
+                    loaded.state.frames = engine.and_then(|engine| engine.frames);
+                }
+                "worker" => loaded.state.workers = self.list(key, value, typed),
+                "bridge" => loaded.state.bridges = self.list(key, value, typed),
+                "port" => {
+                    loaded.state.ports = self.list(key, value, |json| match json {
+                        Json::Object(table) => kinds::port_from_table(table),
+                        _ => Err(Problem::new("", "expected a table: [[port]]")),
+                    });
+                }
+                "attach" => {
+                    let attach: Vec<AttachKeys> = self.list(key, value, typed);
+                    for (index, keys) in attach.iter().enumerate() {
+                        self.attach(index, keys, &mut loaded.state);
+                    }
+                }
+                _ => {
+                    let hint = suggest::among(key, SECTIONS);
+                    self.problems.push(Problem::new(key, format!("no such section{hint}")));
+                }
+            }
+        }
+        loaded
+    }
+
+    fn section<T: serde::de::DeserializeOwned>(&mut self, key: &str, value: &Json) -> Option<T> {
+        match typed(value.clone()) {
+            Ok(section) => Some(section),
+            Err(problem) => {
+                self.problems.push(problem.inside(key));
+                None
+            }
+        }
+    }
+
+    fn list<T>(
+        &mut self,
+        key: &str,
+        value: &Json,
+        read: impl Fn(Json) -> Result<T, Problem>,
+    ) -> Vec<T> {
+        let Json::Array(items) = value else {
+            let message = format!("expected [[{key}]], with two brackets: there may be several");
+            self.problems.push(Problem::new(key, message));
+            return Vec::new();
+        };
+        let mut list = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            match read(item.clone()) {
+                Ok(item) => list.push(item),
+                Err(problem) => self.problems.push(problem.inside(&format!("{key}[{index}]"))),
+            }
+        }
+        list
+    }
+
+    fn api(&mut self, value: &Json, settings: &mut Settings) {
+        let Some(keys) = self.section::<ApiKeys>("api", value) else { return };
+        if let Some(socket) = keys.socket {
+            settings.socket = socket;
+        }
+        if let Some(mode) = keys.mode {
+            let parsed = u32::from_str_radix(mode.trim_start_matches("0o"), 8);
+            match parsed {
+                Ok(bits) if bits <= 0o777 => settings.mode = bits,
+                _ => {
+                    let message = format!("\"{mode}\" is no mode: octal digits, like \"0660\"");
+                    self.problems.push(Problem::new("api.mode", message));
+                }
+            }
+        }
+    }
+
+    fn metrics(&mut self, value: &Json, settings: &mut Settings) {
+        let Some(keys) = self.section::<MetricsKeys>("metrics", value) else { return };
+        match keys.listen.parse() {
+            Ok(address) => settings.metrics = Some(address),
+            Err(_no_address) => {
+                let text = keys.listen;
+                let message = format!("\"{text}\" is no address and port: like \"127.0.0.1:9464\"");
+                self.problems.push(Problem::new("metrics.listen", message));
+            }
+        }
+    }
+
+    /// One `[[attach]]` is one program, and an attachment for each port.
+    fn attach(&mut self, index: usize, keys: &AttachKeys, state: &mut State) {
+        let here = format!("attach[{index}]");
+        let path = self.dir.join(&keys.object);
+        let read = self.objects.open(&path);
+        let maps = match &keys.maps {
+            None => Ok(None),
+            Some(MapsKey::Table(table)) => Ok(Some(table.clone())),
+            Some(MapsKey::File(name)) => read_maps(&self.dir.join(name)).map(Some),
+        };
+        let maps = maps.unwrap_or_else(|message| {
+            self.problems.push(Problem::new(format!("{here}.maps"), message));
+            None
+        });
+        let sha256 = read.unwrap_or_else(|message| {
+            self.problems.push(Problem::new(format!("{here}.object"), message));
+            String::new()
+        });
+        let object = std::path::absolute(&path).unwrap_or(path).display().to_string();
+        let base = match keys.program.as_ref().or(keys.section.as_ref()) {
+            Some(program) => format!("{}:{program}", keys.object.display()),
+            None => keys.object.display().to_string(),
+        };
+        let key = free_key(&base, &state.programs);
+        self.origins.insert(format!("programs[{}]", state.programs.len()), here.clone());
+        state.programs.push(ProgramState {
+            key: key.clone(),
+            object,
+            sha256,
+            program: keys.program.clone(),
+            section: keys.section.clone(),
+            set: keys.set.iter().map(|(name, value)| (name.clone(), plain(value))).collect(),
+            maps,
+            exec: keys.exec,
+        });
+        let ports = match &keys.port {
+            PortKey::One(port) => std::slice::from_ref(port),
+            PortKey::Several(ports) => ports,
+        };
+        for port in ports {
+            self.origins.insert(format!("attachments[{}]", state.attachments.len()), here.clone());
+            state.attachments.push(AttachState {
+                program: key.clone(),
+                port: port.clone(),
+                hook: keys.hook,
+                prio: keys.prio,
+                actions: keys.actions.clone(),
+            });
+        }
+    }
+}
+
+/// A key that no program has: the base, or the base with a number.
+pub(crate) fn free_key(base: &str, programs: &[ProgramState]) -> String {
+    let is_free = |key: &String| programs.iter().all(|program| program.key != *key);
+    let numbered = (2..).map(|number: u32| format!("{base}#{number}"));
+    let mut keys = std::iter::once(base.to_owned()).chain(numbered);
+    keys.find(is_free).unwrap_or_default()
+}
+
+fn read_maps(path: &Path) -> Result<Map<String, Json>, String> {
+    let bytes = objects::read(path, MAPS_BYTES_MAX)
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    let maps = serde_json::from_slice(&bytes);
+    maps.map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// A value of a global variable as text: what `--set` takes.
+fn plain(value: &Json) -> String {
+    match value {
+        Json::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EngineKeys {
+    frames: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ApiKeys {
+    socket: Option<PathBuf>,
+    mode: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetricsKeys {
+    listen: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AttachKeys {
+    port: PortKey,
+    object: PathBuf,
+    program: Option<String>,
+    section: Option<String>,
+    #[serde(default)]
+    hook: HookState,
+    prio: Option<u32>,
+    actions: Option<Vec<String>>,
+    #[serde(default)]
+    set: Map<String, Json>,
+    maps: Option<MapsKey>,
+    exec: Option<ExecState>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a port's name, or a list of names")]
+enum PortKey {
+    One(String),
+    Several(Vec<String>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected the name of a map file, or a table of maps")]
+enum MapsKey {
+    File(PathBuf),
+    Table(Map<String, Json>),
+}
+
+const SECTIONS: [&str; 7] = ["api", "metrics", "engine", "worker", "bridge", "port", "attach"];
+/// Where the daemon listens when nothing else is said.
+pub const SOCKET: &str = "/run/towpath/towpath.sock";
+/// Owner and group may use the API.
+const SOCKET_MODE: u32 = 0o660;
+const CONFIG_BYTES_MAX: u64 = 16 << 20;
+const MAPS_BYTES_MAX: u64 = 64 << 20;

@@ -1,0 +1,78 @@
+//! Object files by their content: what a state names by hash.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sha2::{Digest as _, Sha256};
+use towpath_bpf::Object;
+
+/// The bytes of object files that a state needs, or that were uploaded to be loaded.
+#[derive(Debug, Default)]
+pub struct ObjectFiles {
+    by_hash: Mutex<BTreeMap<String, Arc<[u8]>>>,
+}
+
+impl ObjectFiles {
+    /// Reads a file and keeps its bytes; gives their hash.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be read, or is no object file.
+    pub fn open(&self, path: &Path) -> Result<String, String> {
+        let bytes =
+            read(path, OBJECT_BYTES_MAX).map_err(|error| format!("{}: {error}", path.display()))?;
+        self.add(&bytes, &path.display().to_string())
+    }
+
+    /// Keeps bytes that came by the API; gives their hash.
+    ///
+    /// # Errors
+    ///
+    /// Why they are no object file.
+    pub fn add(&self, bytes: &[u8], name: &str) -> Result<String, String> {
+        Object::open(bytes, name).map_err(|error| format!("{name}: {error}"))?;
+        let hash = sha256(bytes);
+        self.lock().entry(hash.clone()).or_insert_with(|| bytes.into());
+        Ok(hash)
+    }
+
+    /// The bytes with that hash.
+    pub fn bytes(&self, sha256: &str) -> Option<Arc<[u8]>> {
+        self.lock().get(sha256).cloned()
+    }
+
+    /// Forgets all but these.
+    pub fn keep_only(&self, hashes: &[&str]) {
+        self.lock().retain(|hash, _| hashes.contains(&hash.as_str()));
+    }
+
+    /// Bytes that are kept.
+    pub fn size(&self) -> usize {
+        self.lock().values().map(|bytes| bytes.len()).sum()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<[u8]>>> {
+        self.by_hash.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// SHA-256 in hex.
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Reads a file of at most `limit` bytes.
+pub(super) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(io::Error::other(format!("larger than {limit} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Larger than any object a compiler makes of one program.
+const OBJECT_BYTES_MAX: u64 = 64 << 20;

@@ -1,0 +1,118 @@
+//! Port kinds as configuration knows them: their options, and how a device is made of them.
+
+mod mac;
+mod pair;
+mod sink;
+
+use serde_json::{Map, Value as Json};
+use towpath_engine::port::Device;
+
+use crate::document::typed;
+use crate::problem::Problem;
+use crate::state::PortState;
+use crate::suggest;
+
+/// A kind of port.
+#[derive(Debug)]
+pub struct Kind {
+    /// Its name in configuration.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub summary: &'static str,
+    /// The keys it has beside those that all ports have.
+    pub options: &'static [OptionDoc],
+    /// Finds what is wrong with options.
+    pub check: fn(&PortState) -> Result<(), Problem>,
+    /// Opens devices: one for a port alone, two for a port and its peer.
+    pub open: fn(&[&PortState]) -> Result<Vec<Box<dyn Device>>, String>,
+    /// The port that is made and goes together with this one.
+    pub peer: fn(&PortState) -> Option<&str>,
+}
+
+/// A key of a kind.
+#[derive(Debug)]
+pub struct OptionDoc {
+    /// Its name.
+    pub key: &'static str,
+    /// What holds without it.
+    pub default: &'static str,
+    /// What it means, with the unit.
+    pub text: &'static str,
+}
+
+/// All kinds there are.
+pub static KINDS: &[&Kind] = &[&pair::KIND, &sink::KIND];
+
+/// The kind of that name.
+///
+/// # Errors
+///
+/// Which kinds there are.
+pub fn find(name: &str) -> Result<&'static Kind, Problem> {
+    let found = KINDS.iter().find(|kind| kind.name == name);
+    found.copied().ok_or_else(|| {
+        let hint = suggest::among(name, KINDS.iter().map(|kind| kind.name));
+        Problem::new("kind", format!("no port kind \"{name}\"{hint}"))
+    })
+}
+
+/// The port a port goes together with.
+pub fn peer(port: &PortState) -> Option<&str> {
+    find(&port.kind).ok().and_then(|kind| (kind.peer)(port))
+}
+
+/// A port as people write it: the keys that all ports have and those of its kind in one table.
+///
+/// # Errors
+///
+/// The first key or value that is none, by its path in the table.
+pub fn port_from_table(mut table: Map<String, Json>) -> Result<PortState, Problem> {
+    let Some(Json::String(name)) = table.get("kind") else {
+        let message = "a port needs a kind, e.g. kind = \"pair\"";
+        return Err(Problem::new("kind", message));
+    };
+    let kind = find(name)?;
+    let keys: Vec<String> = table.keys().cloned().collect();
+    let mut options = Map::new();
+    for key in keys {
+        if COMMON_KEYS.contains(&key.as_str()) {
+            continue;
+        }
+        if !kind.options.iter().any(|option| option.key == key) {
+            let known = kind.options.iter().map(|option| option.key).chain(COMMON_KEYS);
+            let hint = suggest::among(&key, known);
+            let message = format!("a port of kind \"{}\" has no such key{hint}", kind.name);
+            return Err(Problem::new(key, message));
+        }
+        if let Some(value) = table.remove(&key) {
+            options.insert(key, value);
+        }
+    }
+    let mut port: PortState = typed(Json::Object(table))?;
+    port.options = options;
+    (kind.check)(&port)?;
+    Ok(port)
+}
+
+/// Checks a port that came as data.
+///
+/// # Errors
+///
+/// What is wrong, by its path in the port.
+pub fn check(port: &PortState) -> Result<(), Problem> {
+    let kind = find(&port.kind)?;
+    (kind.check)(port).map_err(|problem| problem.inside("options"))
+}
+
+/// A kind's options as its type.
+fn options<T: serde::de::DeserializeOwned>(port: &PortState) -> Result<T, Problem> {
+    typed(Json::Object(port.options.clone()))
+}
+
+fn no_peer(_port: &PortState) -> Option<&str> {
+    None
+}
+
+/// The keys that ports of every kind have.
+pub const COMMON_KEYS: [&str; 8] =
+    ["name", "kind", "upper", "up", "mtu", "linearize", "ifindex", "workers"];

@@ -1,0 +1,28 @@
+//! `sink`: takes every frame and forgets it.
+
+use towpath_engine::port::Device;
+use towpath_ports::sink::Sink;
+
+use super::{Kind, no_peer};
+use crate::problem::Problem;
+use crate::state::PortState;
+
+pub(super) static KIND: Kind = Kind {
+    name: "sink",
+    summary: "takes every frame and forgets it; nothing arrives",
+    options: &[],
+    check,
+    open,
+    peer: no_peer,
+};
+
+fn check(port: &PortState) -> Result<(), Problem> {
+    match port.options.keys().next() {
+        Some(key) => Err(Problem::new(key.clone(), "a sink has no options")),
+        None => Ok(()),
+    }
+}
+
+fn open(_ports: &[&PortState]) -> Result<Vec<Box<dyn Device>>, String> {
+    Ok(vec![Box::new(Sink)])
+}

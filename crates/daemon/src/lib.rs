@@ -1,0 +1,40 @@
+//! The daemon: what is wanted, what there is, and the ways to ask for both.
+//!
+//! ```text
+//! towpath.toml --> file::load -+
+//!                              +--> State (plain data) --> Live::reconcile --> Engine
+//! API, verbs   --> api --------+        what is wanted         what there is
+//! ```
+//!
+//! A [`state::State`] says what is wanted and nothing else: it can come from a file, from the API or
+//! from anywhere. [`live::Live`] makes the engine so, touching only what differs, and says what it
+//! could not do; the rest goes on.
+
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod client;
+mod contents;
+mod control;
+pub mod daemon;
+pub mod document;
+pub mod file;
+pub mod globals;
+pub mod kinds;
+pub mod live;
+pub mod mapfile;
+mod metrics;
+mod notify;
+pub mod problem;
+pub mod run_config;
+mod socket;
+pub mod state;
+pub mod suggest;
+mod validate;
+mod view;
+
+pub use control::Control;
+pub use daemon::{Options, up};
+pub use file::{Loaded, Settings};
+pub use problem::Problem;
+pub use state::State;

@@ -1,0 +1,149 @@
+//! Programs on hooks. All hooks that differ change at once, between two bursts.
+
+use std::collections::BTreeMap;
+
+use towpath_engine::{Hook, Link};
+
+use super::{Live, Report};
+use crate::run_config::action_number;
+use crate::state::{AttachState, HookState, State};
+
+/// A program on a hook.
+#[derive(Debug, Clone)]
+pub struct LiveLink {
+    /// What was wanted.
+    pub attach: AttachState,
+    /// Its id. A replaced program leaves it as it is.
+    pub id: u32,
+    /// The program's id.
+    pub program: u32,
+    /// The engine's part: priority, actions, counters.
+    pub link: Link,
+}
+
+impl Live {
+    /// Attaches, replaces and detaches. Gives ports of which a program is missing, and which.
+    pub(super) fn attach(
+        &mut self,
+        wanted: &State,
+        report: &mut Report,
+    ) -> BTreeMap<String, String> {
+        let mut incomplete = BTreeMap::new();
+        let mut next: Vec<LiveLink> = Vec::new();
+        for attach in &wanted.attachments {
+            if !self.ports.contains_key(&attach.port) {
+                continue;
+            }
+            if !self.programs.contains_key(&attach.program) {
+                incomplete.insert(attach.port.clone(), attach.program.clone());
+                continue;
+            }
+            let link = self.link(attach);
+            next.push(link);
+        }
+        let hooks = self.changed_hooks(&next);
+        if hooks.is_empty() {
+            self.links = next;
+            return incomplete;
+        }
+        let result = self.engine.change(|config| {
+            hooks.iter().try_for_each(|(port, hook)| {
+                let on_hook = |link: &&LiveLink| is_on(link, port, *hook);
+                let links = next.iter().filter(on_hook).map(|link| link.link.clone()).collect();
+                config.set_links(self.ports[port].id, engine_hook(*hook), links)
+            })
+        });
+        match result {
+            Ok(()) => {
+                tell(&self.links, &next, report);
+                self.links = next;
+            }
+            Err(error) => {
+                report.fail("attach", error.to_string());
+                for (port, _) in hooks {
+                    incomplete.insert(port, error.to_string());
+                }
+            }
+        }
+        incomplete
+    }
+
+    /// The link that is there, as it is wanted now, or a new one.
+    fn link(&mut self, attach: &AttachState) -> LiveLink {
+        let program = &self.programs[&attach.program];
+        let identity = attach.identity();
+        let before = self.links.iter().find(|link| link.attach.identity() == identity);
+        let mut live = match before {
+            Some(link) if link.program == program.id => link.clone(),
+            _ => {
+                let id = before.map_or(self.next_link, |link| link.id);
+                self.next_link = self.next_link.max(id + 1);
+                let link = Link::new(program.program.clone(), id, self.engine.workers());
+                LiveLink { attach: attach.clone(), id, program: program.id, link }
+            }
+        };
+        let actions = attach.actions.as_ref().map(|names| {
+            let numbers = names.iter().filter_map(|name| action_number(name));
+            numbers.fold(0, |mask, action| mask | 1 << action)
+        });
+        live.attach = attach.clone();
+        live.link.priority = attach.prio.unwrap_or(program.run_config.priority);
+        live.link.chain_call_actions = actions.unwrap_or(program.run_config.actions);
+        live
+    }
+
+    fn changed_hooks(&self, next: &[LiveLink]) -> Vec<(String, HookState)> {
+        let mut changed = Vec::new();
+        for name in self.ports.keys() {
+            for hook in [HookState::Rx, HookState::Tx] {
+                let told = |links: &[LiveLink]| -> Vec<_> {
+                    let links = links.iter().filter(|link| is_on(link, name, hook));
+                    links
+                        .map(|it| (it.id, it.program, it.link.priority, it.link.chain_call_actions))
+                        .collect()
+                };
+                if told(&self.links) != told(next) {
+                    changed.push((name.clone(), hook));
+                }
+            }
+        }
+        changed
+    }
+}
+
+fn is_on(link: &LiveLink, port: &str, hook: HookState) -> bool {
+    link.attach.port == port && link.attach.hook == hook
+}
+
+/// A hook as the engine calls it.
+pub(super) fn engine_hook(hook: HookState) -> Hook {
+    match hook {
+        HookState::Rx => Hook::Rx,
+        HookState::Tx => Hook::Tx,
+    }
+}
+
+fn tell(before: &[LiveLink], next: &[LiveLink], report: &mut Report) {
+    let name = |link: &LiveLink| {
+        let program = link.link.program.name();
+        format!("port {}: program {program} (link {})", link.attach.port, link.id)
+    };
+    for link in next {
+        match before.iter().find(|it| it.id == link.id) {
+            None => report.change(format!("{} attached", name(link))),
+            Some(old) if old.program != link.program => {
+                report.change(format!("{} replaced", name(link)));
+            }
+            Some(old)
+                if (old.link.priority, old.link.chain_call_actions)
+                    != (link.link.priority, link.link.chain_call_actions) =>
+            {
+                report.change(format!("{} changed", name(link)));
+            }
+            Some(_) => {}
+        }
+    }
+    for link in before.iter().filter(|link| next.iter().all(|it| it.id != link.id)) {
+        report.change(format!("{} detached", name(link)));
+    }
+}

@@ -1,0 +1,183 @@
+//! What there is: the engine, its ports, programs and links, and how they become what is wanted.
+//!
+//! [`Live::reconcile`] is given a whole [`State`] and changes only what differs from what is there.
+//! What it cannot do it reports, and goes on with the rest: a port that cannot be opened keeps no
+//! other from working. A port never forwards without the programs it was meant to have: one of
+//! which a program is missing stays down, and a program that cannot be replaced stays.
+
+mod links;
+mod ports;
+mod programs;
+mod world;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use towpath_bpf::Env;
+use towpath_engine::{Engine, Options, PortId, WorkerOptions};
+
+use crate::file::ObjectFiles;
+use crate::state::{BridgeState, PortState, State, WorkerMode};
+
+pub use links::LiveLink;
+pub use programs::LiveProgram;
+pub(crate) use world::Known;
+
+/// The engine and everything in it.
+#[derive(Debug)]
+pub struct Live {
+    engine: Engine,
+    env: Env,
+    objects: Arc<ObjectFiles>,
+    known: Arc<Known>,
+    ports: BTreeMap<String, LivePort>,
+    bridges: BTreeMap<String, BridgeState>,
+    programs: BTreeMap<String, LiveProgram>,
+    links: Vec<LiveLink>,
+    /// Programs whose successors are loaded, until no hook has them any more.
+    replaced: Vec<LiveProgram>,
+    next_program: Cell<u32>,
+    next_map: Cell<u32>,
+    next_link: u32,
+    /// What was wanted of the workers when they started.
+    started: State,
+}
+
+/// A port that is open.
+#[derive(Debug, Clone)]
+pub struct LivePort {
+    /// What was wanted when it was opened or changed.
+    pub state: PortState,
+    /// Its number in the engine.
+    pub id: PortId,
+    /// Its ifindex.
+    pub ifindex: u32,
+}
+
+/// What a reconciliation did and could not do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What changed, one line each.
+    pub changes: Vec<String>,
+    /// What is wanted and is not there.
+    pub failures: Vec<Failure>,
+}
+
+/// Something that is wanted and could not be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What: `port p0`, `program a.o:main`.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+impl Live {
+    /// Starts an engine with the workers that the state wants, and nothing else yet.
+    ///
+    /// # Errors
+    ///
+    /// Memory, threads or descriptors ran out.
+    pub fn start(wanted: &State, objects: Arc<ObjectFiles>) -> Result<Live, String> {
+        let worker = |worker: &crate::state::WorkerState| WorkerOptions {
+            cpu: worker.cpu,
+            mode: match worker.mode {
+                WorkerMode::Adaptive => towpath_engine::Mode::Adaptive,
+                WorkerMode::Busy => towpath_engine::Mode::Busy,
+            },
+        };
+        let defaults = Options::default();
+        let options = Options {
+            workers: match wanted.workers.len() {
+                0 => defaults.workers,
+                _ => wanted.workers.iter().map(worker).collect(),
+            },
+            frames: wanted.frames.unwrap_or(defaults.frames),
+        };
+        let engine = Engine::start(&options).map_err(|error| error.to_string())?;
+        let known = Arc::new(Known::new(engine.workers()));
+        let started =
+            State { workers: wanted.workers.clone(), frames: wanted.frames, ..State::new() };
+        Ok(Live {
+            engine,
+            env: kernel_types(),
+            objects,
+            known,
+            ports: BTreeMap::new(),
+            bridges: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            links: Vec::new(),
+            replaced: Vec::new(),
+            next_program: Cell::new(1),
+            next_map: Cell::new(1),
+            next_link: 1,
+            started,
+        })
+    }
+
+    /// Makes what there is what is wanted, as far as that can be done. `wanted` has no
+    /// [`State::problems`].
+    pub fn reconcile(&mut self, wanted: &State) -> Report {
+        let mut report = Report::default();
+        if wanted.workers != self.started.workers || wanted.frames != self.started.frames {
+            let why = "workers and frames are fixed while the daemon runs: start it again";
+            report.fail("engine", why);
+        }
+        self.close_ports(wanted, &mut report);
+        self.make_bridges(wanted, &mut report);
+        self.open_ports(wanted, &mut report);
+        self.load_programs(wanted, &mut report);
+        let incomplete = self.attach(wanted, &mut report);
+        self.set_ports(wanted, &incomplete, &mut report);
+        self.forget_programs();
+        report
+    }
+
+    /// The engine: counters, ports, conservation.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Open ports by name.
+    pub fn ports(&self) -> &BTreeMap<String, LivePort> {
+        &self.ports
+    }
+
+    /// Bridges by name.
+    pub fn bridges(&self) -> &BTreeMap<String, BridgeState> {
+        &self.bridges
+    }
+
+    /// Loaded programs by key.
+    pub fn programs(&self) -> &BTreeMap<String, LiveProgram> {
+        &self.programs
+    }
+
+    /// Programs on hooks.
+    pub fn links(&self) -> &[LiveLink] {
+        &self.links
+    }
+
+    /// Stops the workers after the bursts they are at.
+    pub fn stop(&mut self) {
+        self.engine.stop();
+    }
+}
+
+impl Report {
+    fn change(&mut self, what: impl Into<String>) {
+        self.changes.push(what.into());
+    }
+
+    fn fail(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        self.failures.push(Failure { what: what.into(), why: why.into() });
+    }
+}
+
+/// The running kernel's types to link against, else ours.
+fn kernel_types() -> Env {
+    let bytes = std::fs::read("/sys/kernel/btf/vmlinux").ok();
+    let btf = bytes.and_then(|bytes| towpath_bpf::btf::Btf::parse(&bytes).ok());
+    btf.map_or_else(Env::builtin, |btf| Env::new(Arc::new(btf)))
+}

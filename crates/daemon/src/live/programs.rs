@@ -1,0 +1,194 @@
+//! Programs: loading, filling their maps, forgetting.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use towpath_bpf::Object;
+use towpath_maps::Map;
+use towpath_xdp::program::{LoadOptions, Loader, Select};
+use towpath_xdp::{Exec, Program};
+
+use super::world::World;
+use super::{Live, Report};
+use crate::globals;
+use crate::mapfile::{self, Filling};
+use crate::run_config::{RunConfig, run_config};
+use crate::state::{ExecState, ProgramState, State};
+
+/// A program that is loaded.
+#[derive(Debug)]
+pub struct LiveProgram {
+    /// What was wanted.
+    pub state: ProgramState,
+    /// Its id.
+    pub id: u32,
+    /// The program.
+    pub program: Program,
+    /// What its object says about priority and actions.
+    pub run_config: RunConfig,
+    /// Its maps by id.
+    pub maps: BTreeMap<u32, Arc<Map>>,
+    /// When it was loaded.
+    pub loaded: SystemTime,
+    /// What its maps may name.
+    pub(super) world: Arc<World>,
+}
+
+impl Live {
+    /// Loads what is wanted and not there, or there from other bytes. What cannot be loaded leaves
+    /// what was there.
+    pub(super) fn load_programs(&mut self, wanted: &State, report: &mut Report) {
+        for state in &wanted.programs {
+            let before = self.programs.get(&state.key);
+            if before.is_some_and(|live| is_same_program(&live.state, state)) {
+                continue;
+            }
+            let is_new = before.is_none();
+            match self.load(state) {
+                Ok(program) => {
+                    let what = if is_new { "loaded" } else { "replaced" };
+                    let name = program.program.name();
+                    report.change(format!("program {name}: {what}, id {}", program.id));
+                    if let Some(old) = self.programs.insert(state.key.clone(), program) {
+                        self.replaced.push(old);
+                    }
+                }
+                Err(why) => report.fail(format!("program {}", state.key), why),
+            }
+        }
+    }
+
+    fn load(&self, state: &ProgramState) -> Result<LiveProgram, String> {
+        let bytes = self.objects.bytes(&state.sha256).ok_or_else(|| {
+            format!("the object file {} ({}) is not there", state.object, &state.sha256[..12])
+        })?;
+        let mut object = Object::open(&bytes, &state.object).map_err(|error| error.to_string())?;
+        for (name, value) in &state.set {
+            let parsed = globals::parse_value(value)
+                .ok_or_else(|| format!("set {name}: expected an integer, true, false or hex:.."))?;
+            object.set_global(name, &parsed).map_err(|error| error.to_string())?;
+        }
+        let world = Arc::new(World::new(&self.known));
+        let options = LoadOptions {
+            workers: self.engine.workers(),
+            environment: Some(Arc::clone(&world) as Arc<dyn towpath_maps::Environment>),
+            exec: exec(state.exec),
+            ..LoadOptions::default()
+        };
+        let (name, section) = (state.program.as_deref(), state.section.as_deref());
+        let index = object.select(name, section).map_err(|error| error.to_string())?;
+        let name = object.programs()[index].name.clone();
+        let loader = Loader::new(&object, &self.env, &options).map_err(|e| e.to_string())?;
+        let program = loader.program(Select::Name(&name)).map_err(|error| error.to_string())?;
+        let id = self.next_program.replace(self.next_program.get() + 1);
+        self.known.add_program(id, program.attach());
+        world.add_sibling(id, program.id());
+        if let Some(contents) = &state.maps {
+            self.fill(contents, &loader, &world)?;
+        }
+        let first = self.next_map.get();
+        let maps: BTreeMap<u32, Arc<Map>> =
+            (first..).zip(program.maps().maps().iter().cloned()).collect();
+        self.next_map.set(first + maps.len() as u32);
+        Ok(LiveProgram {
+            state: state.clone(),
+            id,
+            run_config: run_config(&object, &name),
+            program,
+            maps,
+            loaded: SystemTime::now(),
+            world,
+        })
+    }
+
+    /// Puts into the maps what is wanted to be there at first. Programs that it names are loaded
+    /// from the same object.
+    fn fill(
+        &self,
+        contents: &serde_json::Map<String, serde_json::Value>,
+        loader: &Loader<'_>,
+        world: &World,
+    ) -> Result<(), String> {
+        let maps = loader.maps();
+        let defs: Vec<_> = maps.maps().iter().map(|map| map.def().clone()).collect();
+        let fillings = mapfile::parse(contents, &defs, self.engine.workers());
+        let loaded: RefCell<BTreeMap<String, u32>> = RefCell::default();
+        let program = |name: &str, _kind| {
+            if let Some(&id) = loaded.borrow().get(name) {
+                return Ok(id);
+            }
+            let program = loader.program(Select::Name(name)).map_err(|error| error.to_string())?;
+            let id = self.next_program.replace(self.next_program.get() + 1);
+            self.known.add_program(id, program.attach());
+            world.add_sibling(id, program.id());
+            let known = self.engine.change(|config| {
+                config.set_entry_program(id, Some(program));
+                Ok(())
+            });
+            known.map_err(|error| error.to_string())?;
+            loaded.borrow_mut().insert(name.to_owned(), id);
+            Ok(id)
+        };
+        let mut result = Ok(());
+        for Filling { map, steps } in fillings.map_err(|problem| format!("maps: {problem}"))? {
+            let Some(map) = maps.map(map) else { continue };
+            for step in &steps {
+                let stored = mapfile::store(maps, &program, map, step);
+                result = result.and(stored.map_err(|why| format!("maps: {}: {why}", step.path)));
+            }
+        }
+        world.keep(loaded.into_inner().into_values().collect());
+        result
+    }
+
+    /// Programs that no link uses go, and those their maps name.
+    pub(super) fn forget_programs(&mut self) {
+        let links = &self.links;
+        let is_used = |key: &String| links.iter().any(|link| link.attach.program == *key);
+        let gone: Vec<String> = self.programs.keys().filter(|it| !is_used(it)).cloned().collect();
+        for old in std::mem::take(&mut self.replaced) {
+            self.forget_program(&old);
+        }
+        for key in gone {
+            if let Some(program) = self.programs.remove(&key) {
+                self.forget_program(&program);
+            }
+        }
+    }
+
+    fn forget_program(&self, program: &LiveProgram) {
+        self.known.remove_program(program.id);
+        let entries = program.world.kept();
+        entries.iter().for_each(|&id| self.known.remove_program(id));
+        if !entries.is_empty() {
+            // Nothing of this can fail.
+            let _done = self.engine.change(|config| {
+                entries.iter().for_each(|&id| config.set_entry_program(id, None));
+                Ok(())
+            });
+        }
+    }
+}
+
+/// Where the object file is makes no difference, what is in it does.
+fn is_same_program(one: &ProgramState, other: &ProgramState) -> bool {
+    let ProgramState { key: _, object: _, sha256, program, section, set, maps, exec } = one;
+    *sha256 == other.sha256
+        && *program == other.program
+        && *section == other.section
+        && *set == other.set
+        && *maps == other.maps
+        && *exec == other.exec
+}
+
+fn exec(wanted: Option<ExecState>) -> Exec {
+    match wanted {
+        Some(ExecState::Interp) => Exec::Interp,
+        Some(ExecState::Jit) => Exec::Jit,
+        Some(ExecState::Llvm) => Exec::Llvm,
+        None if cfg!(feature = "llvm") => Exec::Llvm,
+        None => Exec::Jit,
+    }
+}

@@ -1,0 +1,129 @@
+//! Metrics for Prometheus, read from the workers' counters when somebody asks.
+
+use std::sync::Arc;
+
+use axum::extract::State as Context;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::api::types::{LinkView, PortStats, StatsView};
+use crate::control::Control;
+use crate::view;
+
+/// `/metrics`
+pub(crate) fn router(control: &Arc<Control>) -> axum::Router {
+    let router = axum::Router::new().route("/metrics", axum::routing::get(metrics));
+    router.with_state(Arc::clone(control))
+}
+
+async fn metrics(Context(control): Context<Arc<Control>>) -> Response {
+    let text = tokio::task::spawn_blocking(move || {
+        control.read(|inner| text(view::stats(inner), view::links(inner)))
+    });
+    let text = text.await.unwrap_or_default();
+    ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
+        .into_response()
+}
+
+/// Everything, in the OpenMetrics format.
+pub(crate) fn text(stats: StatsView, links: Vec<LinkView>) -> String {
+    let mut registry = Registry::with_prefix("towpath");
+    registry.register_collector(Box::new(Reading { stats, links }));
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _written = prometheus_client::encoding::text::encode(&mut text, &registry);
+    text
+}
+
+#[derive(Debug)]
+struct Reading {
+    stats: StatsView,
+    links: Vec<LinkView>,
+}
+
+type Encoded = Result<(), std::fmt::Error>;
+
+impl Collector for Reading {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
+        self.frames(&mut encoder)?;
+        let simple: [(&str, &str, fn(&PortStats) -> u64); 5] = [
+            ("port_rx_frames", "Frames received", |it| it.rx_packets),
+            ("port_rx_bytes", "Bytes received", |it| it.rx_bytes),
+            ("port_rx_missed", "Frames lost before they could be received", |it| it.rx_missed),
+            ("port_tx_frames", "Frames sent", |it| it.tx_packets),
+            ("port_tx_bytes", "Bytes sent", |it| it.tx_bytes),
+        ];
+        for (name, help, read) in simple {
+            let mut family =
+                encoder.encode_descriptor(name, help, None::<&Unit>, MetricType::Counter)?;
+            for (port, stats) in &self.stats.ports {
+                let labels = [("port", port.as_str())];
+                ConstCounter::new(read(stats)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        self.by_reason(&mut encoder)?;
+        self.programs(&mut encoder)
+    }
+}
+
+impl Reading {
+    /// The frames' conservation.
+    fn frames(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let frames = &self.stats.frames;
+        let sides = [
+            ("frames_received", "Frames taken out of a receive queue", frames.received),
+            ("frames_created", "Frames made here: copies, segments", frames.created),
+            ("frames_delivered", "Frames taken by a transmitter or a socket", frames.delivered),
+            ("frames_dropped", "Frames dropped for some reason", frames.dropped),
+            ("frames_freed", "Frames used up without being dropped", frames.freed),
+        ];
+        for (name, help, value) in sides {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(value).encode(metric)?;
+        }
+        let help = "Frames that wait for another worker";
+        let metric =
+            encoder.encode_descriptor("frames_in_flight", help, None, MetricType::Gauge)?;
+        ConstGauge::new(frames.in_flight as i64).encode(metric)?;
+        let help = "Frames not accounted for: 0 when nothing moves";
+        let metric = encoder.encode_descriptor("frames_missing", help, None, MetricType::Gauge)?;
+        ConstGauge::new(frames.missing).encode(metric)
+    }
+
+    fn by_reason(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        type Read = fn(&PortStats) -> &std::collections::BTreeMap<String, u64>;
+        let families: [(&str, &str, &str, Read); 3] = [
+            ("port_verdicts", "Verdicts on what arrived", "verdict", |it| &it.verdicts),
+            ("port_drops", "Frames that arrived and were dropped", "reason", |it| &it.drops),
+            ("port_tx_drops", "Frames that were not sent", "reason", |it| &it.tx_drops),
+        ];
+        for (name, help, label, read) in families {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (port, stats) in &self.stats.ports {
+                for (value, count) in read(stats) {
+                    let labels = [("port", port.as_str()), (label, value.as_str())];
+                    ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn programs(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let help = "Frames a program judged";
+        let mut family =
+            encoder.encode_descriptor("program_runs", help, None, MetricType::Counter)?;
+        for link in &self.links {
+            let id = link.id.to_string();
+            let labels = [("port", &*link.port), ("program", &*link.name), ("link", &*id)];
+            ConstCounter::new(link.runs).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! The API's socket: one daemon each, whatever became of the one before.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::process::umask;
+
+/// A socket that is ours alone while this lives.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    /// What accepts.
+    pub(crate) listener: UnixListener,
+    path: PathBuf,
+    lock_path: PathBuf,
+    _lock: File,
+}
+
+impl Socket {
+    /// Makes a socket at `path`. A daemon that was killed leaves one behind, which is replaced:
+    /// what tells it from one in use is a lock on a file beside it.
+    ///
+    /// # Errors
+    ///
+    /// Another daemon uses it, or it cannot be made.
+    pub(crate) fn bind(path: &Path, mode: u32) -> Result<Socket, String> {
+        let said = |error: io::Error| format!("{}: {error}", path.display());
+        if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+            fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        }
+        let mut name = path.as_os_str().to_owned();
+        name.push(".lock");
+        let lock_path = PathBuf::from(name);
+        let lock = lock(&lock_path, path)?;
+        match fs::symlink_metadata(path) {
+            Ok(metadata) if metadata.file_type().is_socket() => {
+                fs::remove_file(path).map_err(said)?;
+            }
+            Ok(_) => return Err(format!("{}: it exists and is no socket", path.display())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(said(error)),
+        }
+        // Nobody may connect before the mode is what was asked for.
+        let before = umask(Mode::from_raw_mode(0o177));
+        let bound = UnixListener::bind(path);
+        umask(before);
+        let listener = bound.map_err(said)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(said)?;
+        listener.set_nonblocking(true).map_err(said)?;
+        Ok(Socket { listener, path: path.to_owned(), lock_path, _lock: lock })
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Both may be gone already with their directory.
+        let _socket = fs::remove_file(&self.path);
+        let _lock = fs::remove_file(&self.lock_path);
+    }
+}
+
+/// Takes the lock, which ends with the process, however that ends.
+fn lock(path: &Path, socket: &Path) -> Result<File, String> {
+    let said = |error: io::Error| format!("{}: {error}", path.display());
+    loop {
+        let options = &mut File::options();
+        let file = options.create(true).truncate(false).write(true).open(path).map_err(said)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let socket = socket.display();
+                return Err(format!(
+                    "{socket}: another daemon uses it; stop that one, or choose \
+                                    another socket with --socket"
+                ));
+            }
+            Err(error) => return Err(said(error.into())),
+        }
+        // A daemon that ended meanwhile took the file with it: then this lock is on nothing.
+        let ours = file.metadata().map_err(said)?.ino();
+        if fs::metadata(path).is_ok_and(|metadata| metadata.ino() == ours) {
+            return Ok(file);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_has_one_daemon_and_a_dead_one_is_replaced() {
+        let dir = std::env::temp_dir().join(format!("towpath-socket-{}", std::process::id()));
+        let path = dir.join("api.sock");
+        let socket = Socket::bind(&path, 0o600).expect("nobody has it");
+        let error = Socket::bind(&path, 0o600).expect_err("it is in use");
+        assert!(error.contains("another daemon uses it"), "{error}");
+        drop(socket);
+        assert!(!path.exists(), "nothing stays behind");
+        drop(UnixListener::bind(&path).expect("the directory is there"));
+        assert!(path.exists(), "as after kill -9");
+        drop(Socket::bind(&path, 0o600).expect("it is stale"));
+        fs::write(&path, "text").expect("the directory is there");
+        let error = Socket::bind(&path, 0o600).expect_err("a file of somebody");
+        assert!(error.contains("no socket"), "{error}");
+        fs::remove_dir_all(&dir).expect("it is ours");
+    }
+}

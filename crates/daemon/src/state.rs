@@ -1,0 +1,298 @@
+//! What is wanted: plain, versioned data.
+//!
+//! Nothing here knows the engine. Names are the identity of ports and bridges, keys that of
+//! programs; [`State::rebase`] moves a change of one source (a file that was edited) onto a state
+//! that others changed meanwhile.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+use utoipa::ToSchema;
+
+/// Everything that is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct State {
+    /// Version of this format: 1.
+    pub version: u32,
+    /// Threads that move frames. Fixed while the daemon runs.
+    pub workers: Vec<WorkerState>,
+    /// Frames there are, 4096 bytes each. Fixed while the daemon runs.
+    pub frames: Option<usize>,
+    /// Bridges.
+    pub bridges: Vec<BridgeState>,
+    /// Ports.
+    pub ports: Vec<PortState>,
+    /// Programs that are loaded.
+    pub programs: Vec<ProgramState>,
+    /// Where they run.
+    pub attachments: Vec<AttachState>,
+}
+
+/// A worker.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkerState {
+    /// The core it stays on.
+    pub cpu: Option<usize>,
+    /// How it waits for frames.
+    pub mode: WorkerMode,
+}
+
+/// How a worker waits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkerMode {
+    /// Spins for a while, then sleeps.
+    #[default]
+    Adaptive,
+    /// Never sleeps.
+    Busy,
+}
+
+/// A learning bridge.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BridgeState {
+    /// Its name.
+    pub name: String,
+    /// Seconds after which an address is forgotten that was not heard of.
+    #[serde(default = "default_ageing")]
+    pub ageing: u64,
+}
+
+/// A port.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PortState {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: String,
+    /// Where passed frames go: a port or a bridge.
+    #[serde(default)]
+    pub upper: Option<String>,
+    /// Whether it sends and receives.
+    #[serde(default = "yes")]
+    pub up: bool,
+    /// Largest payload it sends, in bytes; what the device says when not given.
+    #[serde(default)]
+    pub mtu: Option<u32>,
+    /// Whether frames of several buffers are made linear for programs without frags support.
+    #[serde(default = "yes")]
+    pub linearize: bool,
+    /// Its ifindex; that of the interface behind it, or one of our own, when not given.
+    #[serde(default)]
+    pub ifindex: Option<u32>,
+    /// Workers that poll its queues, in turn; all when empty.
+    #[serde(default)]
+    pub workers: Vec<usize>,
+    /// What ports of this kind have beside.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub options: Map<String, Json>,
+}
+
+/// A program and what it is linked with.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProgramState {
+    /// What attachments call it.
+    pub key: String,
+    /// Where the object file came from.
+    pub object: String,
+    /// SHA-256 of the object file, in hex.
+    pub sha256: String,
+    /// Its C function; not needed when the object has only one program.
+    #[serde(default)]
+    pub program: Option<String>,
+    /// Or its section.
+    #[serde(default)]
+    pub section: Option<String>,
+    /// Values of global variables.
+    #[serde(default)]
+    pub set: BTreeMap<String, String>,
+    /// What its maps hold when it is loaded, in the format of map files.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub maps: Option<Map<String, Json>>,
+    /// How it is executed; the best there is when not given.
+    #[serde(default)]
+    pub exec: Option<ExecState>,
+}
+
+/// How a program is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ExecState {
+    /// By the interpreter.
+    Interp,
+    /// As machine code of tier 1.
+    Jit,
+    /// As machine code of tier 1, then tier 2.
+    Llvm,
+}
+
+/// A program on a hook.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttachState {
+    /// The program's key.
+    pub program: String,
+    /// The port.
+    pub port: String,
+    /// The hook.
+    #[serde(default)]
+    pub hook: HookState,
+    /// Smaller runs earlier; what the object says, else 50, when not given.
+    #[serde(default)]
+    pub prio: Option<u32>,
+    /// Verdicts after which the next program runs; what the object says, else XDP_PASS, when not
+    /// given.
+    #[serde(default)]
+    pub actions: Option<Vec<String>>,
+}
+
+/// A hook.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    ToSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum HookState {
+    /// What arrives.
+    #[default]
+    Rx,
+    /// What leaves.
+    Tx,
+}
+
+impl State {
+    /// Nothing, in this version of the format.
+    pub fn new() -> State {
+        State { version: VERSION, ..State::default() }
+    }
+
+    /// The port of that name.
+    pub fn port(&self, name: &str) -> Option<&PortState> {
+        self.ports.iter().find(|port| port.name == name)
+    }
+
+    /// Removes programs that are attached nowhere.
+    pub fn forget_unused_programs(&mut self) {
+        let attachments = &self.attachments;
+        self.programs.retain(|program| attachments.iter().any(|at| at.program == program.key));
+    }
+
+    /// This state with the difference from `old` to `new` applied: what was in `old` and is not in
+    /// `new` goes, what is new or different in `new` comes, and everything else stays.
+    pub fn rebase(&self, old: &State, new: &State) -> State {
+        State {
+            version: VERSION,
+            workers: new.workers.clone(),
+            frames: new.frames,
+            bridges: rebased(&self.bridges, &old.bridges, &new.bridges, |it| it.name.clone()),
+            ports: rebased(&self.ports, &old.ports, &new.ports, |it| it.name.clone()),
+            programs: rebased(&self.programs, &old.programs, &new.programs, |it| it.key.clone()),
+            attachments: rebased(
+                &self.attachments,
+                &old.attachments,
+                &new.attachments,
+                AttachState::identity,
+            ),
+        }
+    }
+}
+
+impl AttachState {
+    /// What makes it the same attachment, with whatever priority and actions.
+    pub fn identity(&self) -> (String, HookState, String) {
+        (self.port.clone(), self.hook, self.program.clone())
+    }
+}
+
+fn rebased<T: Clone + PartialEq, K: PartialEq>(
+    ours: &[T],
+    old: &[T],
+    new: &[T],
+    key: impl Fn(&T) -> K,
+) -> Vec<T> {
+    let find = |list: &[T], wanted: &K| list.iter().find(|it| key(it) == *wanted).cloned();
+    let mut result = Vec::new();
+    for item in ours {
+        let identity = key(item);
+        match (find(old, &identity), find(new, &identity)) {
+            // It was taken out of the source.
+            (Some(_), None) => {}
+            // It was not touched there: whatever was made of it meanwhile stays.
+            (Some(before), Some(after)) if before == after => result.push(item.clone()),
+            (_, Some(after)) => result.push(after),
+            (None, None) => result.push(item.clone()),
+        }
+    }
+    for item in new {
+        let identity = key(item);
+        let is_known = ours.iter().any(|it| key(it) == identity);
+        let was_there = find(old, &identity).is_some_and(|before| before == *item);
+        if !is_known && !was_there {
+            result.push(item.clone());
+        }
+    }
+    result
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn default_ageing() -> u64 {
+    AGEING_SECONDS
+}
+
+/// Version of the format.
+pub const VERSION: u32 = 1;
+/// Linux's default.
+const AGEING_SECONDS: u64 = 300;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(name: &str, mtu: u32) -> PortState {
+        PortState { name: name.to_owned(), mtu: Some(mtu), ..PortState::default() }
+    }
+
+    fn state(ports: &[(&str, u32)]) -> State {
+        State { ports: ports.iter().map(|(name, mtu)| port(name, *mtu)).collect(), ..State::new() }
+    }
+
+    #[test]
+    fn a_rebase_moves_the_difference_and_nothing_else() {
+        let old = state(&[("a", 1), ("b", 1), ("c", 1)]);
+        let new = state(&[("a", 1), ("b", 2), ("d", 1)]);
+        // Meanwhile a was changed, and e added, by somebody else.
+        let ours = state(&[("a", 9), ("b", 1), ("c", 1), ("e", 1)]);
+        let result = ours.rebase(&old, &new);
+        assert_eq!(result.ports, state(&[("a", 9), ("b", 2), ("e", 1), ("d", 1)]).ports);
+        assert_eq!(ours.rebase(&new, &new).ports, ours.ports);
+    }
+
+    #[test]
+    fn what_was_removed_by_hand_stays_away_until_the_file_changes_it() {
+        let file = state(&[("a", 1)]);
+        let ours = state(&[]);
+        assert!(ours.rebase(&file, &file).ports.is_empty());
+        assert_eq!(ours.rebase(&file, &state(&[("a", 2)])).ports.len(), 1);
+    }
+}

@@ -1,0 +1,238 @@
+//! What must hold between the parts of a state: names, references, no loops.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::kinds;
+use crate::problem::Problem;
+use crate::run_config::action_number;
+use crate::state::{AttachState, PortState, ProgramState, State, VERSION};
+use crate::suggest;
+
+impl State {
+    /// Everything that is wrong with it, by path; nothing when it can be applied.
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut found = Vec::new();
+        if self.version != VERSION {
+            let message = format!("version {} is not known: this is {VERSION}", self.version);
+            found.push(Problem::new("version", message));
+        }
+        self.check_workers(&mut found);
+        self.check_names(&mut found);
+        let mut kinds_are_fine = true;
+        for (index, port) in self.ports.iter().enumerate() {
+            if let Err(problem) = kinds::check(port) {
+                kinds_are_fine = false;
+                found.push(problem.inside(&format!("ports[{index}]")));
+            }
+            self.check_port(index, port, &mut found);
+        }
+        if kinds_are_fine && found.is_empty() {
+            self.check_loops(&mut found);
+        }
+        self.check_programs(&mut found);
+        for (index, attach) in self.attachments.iter().enumerate() {
+            self.check_attach(index, attach, &mut found);
+        }
+        found
+    }
+
+    fn check_workers(&self, found: &mut Vec<Problem>) {
+        if self.workers.len() > WORKERS_MAX {
+            found.push(Problem::new("workers", format!("at most {WORKERS_MAX} workers")));
+        }
+        if let Some(frames) = self.frames
+            && !(FRAMES_MIN..=FRAMES_MAX).contains(&frames)
+        {
+            found.push(Problem::new("frames", format!("{FRAMES_MIN} to {FRAMES_MAX}")));
+        }
+    }
+
+    fn check_names(&self, found: &mut Vec<Problem>) {
+        let bridges = self.bridges.iter().enumerate();
+        let bridges = bridges.map(|(at, bridge)| (format!("bridges[{at}].name"), &bridge.name));
+        let ports = self.ports.iter().enumerate();
+        let ports = ports.map(|(at, port)| (format!("ports[{at}].name"), &port.name));
+        let mut seen = BTreeSet::new();
+        for (path, name) in bridges.chain(ports) {
+            if let Err(message) = check_name(name) {
+                found.push(Problem::new(path, message));
+            } else if !seen.insert(name) {
+                let message =
+                    format!("the name \"{name}\" is taken: ports and bridges share names");
+                found.push(Problem::new(path, message));
+            }
+        }
+    }
+
+    fn check_port(&self, index: usize, port: &PortState, found: &mut Vec<Problem>) {
+        let mut wrong = |key: &str, message: String| {
+            found.push(Problem::new(format!("ports[{index}].{key}"), message));
+        };
+        if let Some(upper) = &port.upper {
+            let bridges = self.bridges.iter().map(|bridge| bridge.name.as_str());
+            let ports = self.ports.iter().map(|port| port.name.as_str());
+            let mut names = bridges.chain(ports).filter(|name| *name != port.name);
+            if *upper == port.name {
+                wrong("upper", "a port cannot be its own upper: frames would not end".to_owned());
+            } else if !names.clone().any(|name| name == upper) {
+                let hint = suggest::among(upper, &mut names);
+                wrong("upper", format!("no port or bridge \"{upper}\"{hint}"));
+            }
+        }
+        if let Some(mtu) = port.mtu
+            && !(MTU_MIN..=MTU_MAX).contains(&mtu)
+        {
+            wrong("mtu", format!("{MTU_MIN} to {MTU_MAX} bytes"));
+        }
+        if port.ifindex == Some(0) {
+            wrong("ifindex", "1 or more".to_owned());
+        }
+        let workers = self.workers.len().max(1);
+        if let Some(worker) = port.workers.iter().find(|worker| **worker >= workers) {
+            wrong("workers", format!("no worker {worker}: there are {workers}, numbered from 0"));
+        }
+        let Some(peer) = kinds::peer(port) else { return };
+        match self.port(peer) {
+            None => {
+                let others = self.ports.iter().map(|port| port.name.as_str());
+                let hint = suggest::among(peer, others.filter(|name| *name != port.name));
+                wrong("peer", format!("no port \"{peer}\"{hint}"));
+            }
+            Some(other) if other.kind != port.kind => {
+                wrong("peer", format!("port {peer} is of kind \"{}\"", other.kind));
+            }
+            Some(other) if kinds::peer(other) != Some(port.name.as_str()) => {
+                let theirs = kinds::peer(other).unwrap_or_default();
+                wrong("peer", format!("port {peer} has another peer: {theirs}"));
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// A frame that arrives at a port and passes must not come back to it by itself.
+    fn check_loops(&self, found: &mut Vec<Problem>) {
+        let edges: BTreeMap<&str, Vec<&str>> =
+            self.ports.iter().map(|port| (port.name.as_str(), self.next_arrivals(port))).collect();
+        let mut told = BTreeSet::new();
+        for (index, port) in self.ports.iter().enumerate() {
+            let Some(way) = way_back(&edges, &port.name) else { continue };
+            let first_time = way.iter().all(|name| !told.contains(name));
+            told.extend(way.iter().copied());
+            if first_time {
+                let message = format!(
+                    "frames that pass would go round for ever: {} -> {}; give one of them another \
+                     upper",
+                    way.join(" -> "),
+                    port.name
+                );
+                found.push(Problem::new(format!("ports[{index}].upper"), message));
+            }
+        }
+    }
+
+    /// Ports where a frame that passes at `port` arrives next.
+    fn next_arrivals<'a>(&'a self, port: &'a PortState) -> Vec<&'a str> {
+        let Some(upper) = port.upper.as_deref() else { return Vec::new() };
+        let leaves_by: Vec<&PortState> = match self.port(upper) {
+            Some(port) => vec![port],
+            None => {
+                let is_member = |it: &&PortState| it.upper.as_deref() == Some(upper);
+                let members = self.ports.iter().filter(is_member);
+                members.filter(|member| member.name != port.name).collect()
+            }
+        };
+        leaves_by.into_iter().filter_map(kinds::peer).collect()
+    }
+
+    fn check_programs(&self, found: &mut Vec<Problem>) {
+        let mut seen = BTreeSet::new();
+        for (index, program) in self.programs.iter().enumerate() {
+            let mut wrong = |key: &str, message: &str| {
+                found.push(Problem::new(format!("programs[{index}].{key}"), message));
+            };
+            let ProgramState { key, sha256, program, section, .. } = program;
+            if key.is_empty() || !seen.insert(key) {
+                wrong("key", "every program needs a key of its own");
+            }
+            if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                wrong("sha256", "64 hex digits");
+            }
+            if program.is_some() && section.is_some() {
+                wrong("section", "give the program or its section, not both");
+            }
+        }
+    }
+
+    fn check_attach(&self, index: usize, attach: &AttachState, found: &mut Vec<Problem>) {
+        let mut wrong = |key: &str, message: String| {
+            found.push(Problem::new(format!("attachments[{index}].{key}"), message));
+        };
+        if self.port(&attach.port).is_none() {
+            let names = self.ports.iter().map(|port| port.name.as_str());
+            let hint = suggest::among(&attach.port, names);
+            wrong("port", format!("no port \"{}\"{hint}", attach.port));
+        }
+        if !self.programs.iter().any(|program| program.key == attach.program) {
+            wrong("program", format!("no program \"{}\"", attach.program));
+        }
+        for (at, action) in attach.actions.iter().flatten().enumerate() {
+            if action_number(action).is_none() {
+                let known = ["XDP_ABORTED", "XDP_DROP", "XDP_PASS", "XDP_TX", "XDP_REDIRECT"];
+                let hint = suggest::among(&action.to_ascii_uppercase(), known);
+                wrong(&format!("actions[{at}]"), format!("no action \"{action}\"{hint}"));
+            }
+        }
+        let identity = attach.identity();
+        if self.attachments[..index].iter().any(|it| it.identity() == identity) {
+            wrong("program", format!("it is attached to {} already", attach.port));
+        }
+    }
+}
+
+/// The ports on the way from a port back to itself, the port itself first.
+fn way_back<'a>(edges: &BTreeMap<&'a str, Vec<&'a str>>, from: &'a str) -> Option<Vec<&'a str>> {
+    let mut came_from: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut work = vec![from];
+    while let Some(name) = work.pop() {
+        for &next in edges.get(name).into_iter().flatten() {
+            if next == from {
+                let mut way = vec![name];
+                while let Some(&before) = way.last().and_then(|last| came_from.get(last)) {
+                    way.push(before);
+                }
+                way.reverse();
+                return Some(way);
+            }
+            if !came_from.contains_key(next) {
+                came_from.insert(next, name);
+                work.push(next);
+            }
+        }
+    }
+    None
+}
+
+/// Names are what the kernel takes for netdevs: a shadow of the same name must be possible.
+fn check_name(name: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("a name is needed".to_owned());
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(format!("\"{name}\" is longer than {NAME_BYTES_MAX} bytes"));
+    }
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if name == "." || name == ".." || !name.chars().all(fits) {
+        return Err(format!("\"{name}\": only letters, digits, '.', '_' and '-'"));
+    }
+    Ok(())
+}
+
+/// `IFNAMSIZ` without the final NUL.
+const NAME_BYTES_MAX: usize = 15;
+const WORKERS_MAX: usize = 256;
+const FRAMES_MIN: usize = 256;
+/// 64 GiB.
+const FRAMES_MAX: usize = 1 << 24;
+/// `ETH_MIN_MTU` and `ETH_MAX_MTU`.
+const MTU_MIN: u32 = 68;
+const MTU_MAX: u32 = 65535;
