@@ -146,6 +146,10 @@ impl Store {
         if addr.wrapping_sub(start) < len {
             return Some(start);
         }
+        if let Some(object) = self.by_addr.get(&addr) {
+            self.last = (addr, object.block.len() as u64);
+            return Some(addr);
+        }
         let (start, object) = self.by_addr.range(..=addr).next_back()?;
         let len = object.block.len() as u64;
         if addr - start >= len {
@@ -197,7 +201,7 @@ impl Store {
 
     fn take_held(&mut self, place: u64, len: u64) -> Vec<u64> {
         let range = (place, 0)..(place.saturating_add(len), 0);
-        if self.held.range(range.clone()).next().is_none() {
+        if self.held.is_empty() || self.held.range(range.clone()).next().is_none() {
             return Vec::new();
         }
         let held: Vec<(u64, u64)> = self.held.range(range).copied().collect();

@@ -252,10 +252,10 @@ impl Program {
     fn interpret(&self, worker: &mut Worker, frame: &mut Frame, index: usize, burst: &mut Burst) {
         let context = worker.context_addr();
         let mut run = Run::new(frame, worker, &self.maps, &self.surroundings);
+        run.index = index as u32;
+        run.targets = std::mem::take(&mut burst.targets);
         let result = interp::run(&self.code, context, &mut run, &self.surroundings.limits);
-        if let Some(target) = run.redirect.take() {
-            burst.targets.push((index as u32, target));
-        }
+        burst.targets = run.targets;
         match result {
             Ok(r0) => burst.descriptors[index].returned = r0 as u32,
             Err(fault) => burst.faults.push((index as u32, fault)),

@@ -25,7 +25,6 @@ use crate::frame::Frame;
 use crate::helpers::{self, Call};
 use crate::program::Surroundings;
 use crate::run::{Run, Types};
-use crate::verdict::Redirect;
 use crate::worker::Worker;
 
 /// The functions compiled code calls.
@@ -51,8 +50,6 @@ struct Live<'a> {
     stop: Option<Stop>,
     /// Callbacks inside each other; each has its own piece of stack.
     nested: usize,
-    /// Where redirect calls of the frames led.
-    targets: &'a mut Vec<(u32, Redirect)>,
 }
 
 /// No burst is long enough to have a frame of this number.
@@ -78,6 +75,7 @@ impl Compiled {
         let first = unsafe { &mut *frames.cast::<Frame>() };
         let mut run = Run::new(first, worker, maps, surroundings);
         run.proved = self.trust == Trust::Verified;
+        run.targets = std::mem::take(&mut burst.targets);
         // All of the stack is the program's: the verifier proved its depth.
         run.enter_frame(MAX_CALL_FRAMES - 1)?;
         let mut live = Live {
@@ -89,7 +87,6 @@ impl Compiled {
             tail_called: Vec::new(),
             stop: None,
             nested: 0,
-            targets: &mut burst.targets,
         };
         let live = &raw mut live;
         let program = self.best();
@@ -113,6 +110,7 @@ impl Compiled {
         }
         // SAFETY: as above.
         unsafe { (*live).leave_frame(&mut run) };
+        burst.targets = run.targets;
         Ok(stops)
     }
 }
@@ -159,19 +157,9 @@ impl Live<'_> {
     /// Ends the run that the current frame's calls made.
     #[inline(always)]
     fn leave_frame(&mut self, run: &mut Run<'_>) {
-        if run.redirect.is_some() {
-            self.keep_target(run);
-        }
         let has_memory = !run.extras.is_empty() || !run.records.is_empty();
         if has_memory || !self.tail_called.is_empty() {
             self.forget(run);
-        }
-    }
-
-    /// Notes where the frame is redirected to.
-    fn keep_target(&mut self, run: &mut Run<'_>) {
-        if let Some(target) = run.redirect.take() {
-            self.targets.push((self.current, target));
         }
     }
 
@@ -213,6 +201,7 @@ unsafe fn next_frame<'r>(live: &mut Live<'_>, run: &mut Run<'r>) {
     let index = live.machine.index;
     live.leave_frame(run);
     live.current = index;
+    run.index = index;
     // SAFETY: compiled code counts no further than there are descriptors, one for each frame, and
     // the run forgets the frame it had.
     run.frame = unsafe { &mut *live.frames.add(index as usize) };

@@ -4,7 +4,7 @@
 //! and the reason in `opts->error`.
 
 use towpath_bpf::Errno;
-use towpath_bpf::interp::{Callbacks, Runtime, Stop};
+use towpath_bpf::interp::{Callbacks, Stop};
 
 use super::call::status;
 use super::time::monotonic_ns;
@@ -77,8 +77,8 @@ fn insert(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     // The table's own reference, beside the one the program goes on with.
     let _alive = surroundings.objects.acquire(addr);
     if let Some(offset) = Fields::of(call).status {
-        let old = call.run.load(addr + offset, 8)?;
-        call.run.store(addr + offset, 8, old | IPS_CONFIRMED)?;
+        let old = call.run.get(addr + offset, 8)?;
+        call.run.put(addr + offset, 8, old | IPS_CONFIRMED)?;
     }
     Ok(addr)
 }
@@ -108,13 +108,13 @@ fn set_timeout(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 fn set_status(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let Some(offset) = Fields::of(call).status else { return Ok(0) };
     let (addr, new) = (args[0] + offset, u64::from(args[1] as u32));
-    let old = call.run.load(addr, 8)?;
+    let old = call.run.get(addr, 8)?;
     let changed = old ^ new;
     let cleared = old & !new;
     if changed & IPS_OWN != 0 || cleared & (IPS_SEEN_REPLY | IPS_ASSURED) != 0 {
         return Ok(Errno::EBUSY.to_reg());
     }
-    call.run.store(addr, 8, old | (new & !IPS_UNCHANGEABLE))?;
+    call.run.put(addr, 8, old | (new & !IPS_UNCHANGEABLE))?;
     Ok(0)
 }
 

@@ -48,7 +48,7 @@ impl Dynptr {
     }
 
     /// Reads the dynptr at an address.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn load(call: &Call<'_, '_>, addr: u64) -> Result<Dynptr, Stop> {
         let grant = call.run.grant(addr, DYNPTR_BYTES as u64, false)?;
         let data = memory::load(grant.part(0, 8));
@@ -70,6 +70,7 @@ impl Dynptr {
     }
 
     /// Writes it to an address.
+    #[inline(always)]
     pub(crate) fn store(self, call: &Call<'_, '_>, addr: u64) -> Result<(), Stop> {
         let grant = call.run.grant(addr, DYNPTR_BYTES as u64, true)?;
         let (data, rest) = self.to_words();

@@ -52,6 +52,7 @@ enum Outcome {
 }
 
 /// What becomes of a packet, and what the program is told.
+#[inline(always)]
 fn lookup(
     host: &Host,
     index: &Index,
@@ -93,6 +94,7 @@ fn lookup(
 }
 
 /// The way on.
+#[inline(always)]
 fn forward(
     index: &Index,
     destination: IpAddr,
@@ -172,6 +174,7 @@ struct Answer {
 
 impl Request {
     /// Reads each field as wide as programs write it: what is read wider waits for the writes.
+    #[inline(always)]
     fn read(params: Grant, with_flow: bool) -> Request {
         let word = |at: u64| memory::load(params.part(at, 4)) as u32;
         let words = |at: u64| [word(at), word(at + 4), word(at + 8), word(at + 12)];
@@ -215,6 +218,7 @@ impl Request {
 
 impl Answer {
     /// Writes each field as wide as programs read it.
+    #[inline(always)]
     fn write(&self, params: Grant) {
         let put = |at: u64, len: u64, value: u64| memory::store(params.part(at, len), value);
         if let Some((ifindex, metric)) = self.way {
@@ -243,6 +247,7 @@ impl Answer {
     }
 }
 
+#[inline(always)]
 fn put_address(params: Grant, at: u64, address: IpAddr) {
     let put = |at: u64, word: u32| memory::store(params.part(at, 4), word.to_be().into());
     match address {

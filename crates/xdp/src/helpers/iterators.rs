@@ -124,11 +124,13 @@ fn destroy(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
+#[inline(always)]
 fn read_pair(call: &Call<'_, '_>, addr: u64) -> Result<(i32, i32), Stop> {
     let word = read_u64(call, addr)?;
     Ok((word as i32, (word >> 32) as i32))
 }
 
+#[inline(always)]
 fn write_pair(call: &Call<'_, '_>, addr: u64, current: i32, end: i32) -> Result<(), Stop> {
     let word = u64::from(current as u32) | u64::from(end as u32) << 32;
     Ok(call.run.put(addr, 8, word)?)
@@ -142,18 +144,21 @@ struct Bits {
     current: i32,
 }
 
+#[inline(always)]
 fn read_bits(call: &Call<'_, '_>, addr: u64) -> Result<Bits, Stop> {
     let words = read_u64(call, addr)?;
     let state = read_u64(call, addr + 8)?;
     Ok(Bits { words, count: state as u32, current: (state >> 32) as i32 })
 }
 
+#[inline(always)]
 fn write_bits(call: &Call<'_, '_>, addr: u64, bits: Bits) -> Result<(), Stop> {
     let state = u64::from(bits.count) | u64::from(bits.current as u32) << 32;
     call.run.put(addr, 8, bits.words)?;
     Ok(call.run.put(addr + 8, 8, state)?)
 }
 
+#[inline(always)]
 fn read_u64(call: &Call<'_, '_>, addr: u64) -> Result<u64, Stop> {
     Ok(call.run.get(addr, 8)?)
 }

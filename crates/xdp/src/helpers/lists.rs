@@ -4,7 +4,7 @@
 //! `struct bpf_list_node { next, prev, owner }`, 8 bytes each. A head of zeros is an empty list.
 
 use towpath_bpf::Errno;
-use towpath_bpf::interp::{Runtime, Stop};
+use towpath_bpf::interp::Stop;
 
 use super::{Call, KfuncTable, entry};
 
@@ -57,22 +57,22 @@ fn back(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 /// Puts a node at the end of the list that `side` of the head points to.
 fn push(call: &mut Call<'_, '_>, args: [u64; 5], side: u64) -> Result<u64, Stop> {
     let [head, node, _, offset, _] = args;
-    if call.run.load(node + OWNER, 8)? != 0 {
+    if call.run.get(node + OWNER, 8)? != 0 {
         let object = node.wrapping_sub(offset);
         call.run.surroundings.objects.release(object, call.run.maps.domain());
         return Ok(Errno::EINVAL.to_reg());
     }
-    let neighbour = match call.run.load(head + side, 8)? {
+    let neighbour = match call.run.get(head + side, 8)? {
         0 => head,
         neighbour => neighbour,
     };
     let other = NEXT + PREV - side;
-    call.run.store(node + side, 8, neighbour)?;
-    call.run.store(node + other, 8, head)?;
-    call.run.store(neighbour + other, 8, node)?;
-    call.run.store(head + side, 8, node)?;
-    call.run.store(node + OWNER, 8, head)?;
-    call.run.surroundings.objects.hang(head, node);
+    call.run.put(node + side, 8, neighbour)?;
+    call.run.put(node + other, 8, head)?;
+    call.run.put(neighbour + other, 8, node)?;
+    call.run.put(head + side, 8, node)?;
+    call.run.put(node + OWNER, 8, head)?;
+    call.run.surroundings.objects.hang(head, node.wrapping_sub(offset));
     Ok(0)
 }
 
@@ -81,11 +81,11 @@ fn pop(call: &mut Call<'_, '_>, head: u64, side: u64) -> Result<u64, Stop> {
     if node == 0 {
         return Ok(0);
     }
-    let (next, prev) = (call.run.load(node + NEXT, 8)?, call.run.load(node + PREV, 8)?);
-    call.run.store(prev + NEXT, 8, next)?;
-    call.run.store(next + PREV, 8, prev)?;
+    let (next, prev) = (call.run.get(node + NEXT, 8)?, call.run.get(node + PREV, 8)?);
+    call.run.put(prev + NEXT, 8, next)?;
+    call.run.put(next + PREV, 8, prev)?;
     for field in [NEXT, PREV, OWNER] {
-        call.run.store(node + field, 8, 0)?;
+        call.run.put(node + field, 8, 0)?;
     }
     call.run.surroundings.objects.take_down(head, node);
     Ok(node)
@@ -93,7 +93,7 @@ fn pop(call: &mut Call<'_, '_>, head: u64, side: u64) -> Result<u64, Stop> {
 
 /// The node at one end, or 0.
 fn end(call: &mut Call<'_, '_>, head: u64, side: u64) -> Result<u64, Stop> {
-    let node = call.run.load(head + side, 8)?;
+    let node = call.run.get(head + side, 8)?;
     Ok(if node == head { 0 } else { node })
 }
 

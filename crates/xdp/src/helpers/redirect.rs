@@ -27,7 +27,7 @@ pub(crate) fn to_interface(run: &mut Run<'_>, ifindex: u64, flags: u64) -> u64 {
     if flags != 0 {
         return Action::Aborted as u64;
     }
-    run.redirect = Some(Redirect::Interface { ifindex: ifindex as u32 });
+    run.redirect_to(Redirect::Interface { ifindex: ifindex as u32 });
     Action::Redirect as u64
 }
 
@@ -50,20 +50,20 @@ pub(crate) fn to_map(run: &mut Run<'_>, map: &Map, key: u32, flags: u64) -> u64 
     }
     if flags & BPF_F_BROADCAST != 0 {
         let exclude_ingress = flags & BPF_F_EXCLUDE_INGRESS != 0;
-        run.redirect = Some(match run.index_of(map) {
+        run.redirect_to(match run.index_of(map) {
             Some(map) => Redirect::Broadcast { map, exclude_ingress },
             None => inner(Target::Broadcast { map: share(map), exclude_ingress }),
         });
         return Action::Redirect as u64;
     }
     let Some(entry) = map.target(key) else {
-        run.redirect = None;
+        run.forget_redirect();
         return flags & BPF_F_ACTION_MASK;
     };
-    run.redirect = Some(match run.index_of(map) {
-        Some(map) => Redirect::Entry { map, key, entry },
-        None => inner(Target::Entry { map: share(map), key, entry }),
-    });
+    match run.index_of(map) {
+        Some(map) => run.redirect_to(Redirect::Entry { map, key, entry }),
+        None => run.redirect_to(inner(Target::Entry { map: share(map), key, entry })),
+    }
     Action::Redirect as u64
 }
 

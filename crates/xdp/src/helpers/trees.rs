@@ -6,7 +6,7 @@
 //! the code. Order is the same, shape (`bpf_rbtree_root`, `left`, `right`) was never promised.
 
 use towpath_bpf::Errno;
-use towpath_bpf::interp::{Runtime, Stop};
+use towpath_bpf::interp::Stop;
 
 use super::{Call, KfuncTable, entry};
 
@@ -21,9 +21,10 @@ pub(super) const KFUNCS: KfuncTable = &[
 
 /// `bpf_rbtree_add_impl(root, node, less, meta, off)`: `EINVAL` (and the reference is given up)
 /// when the node is in a tree already.
+#[inline(always)]
 fn add(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [root, node, less, _, offset] = args;
-    if call.run.load(node + OWNER, 8)? != 0 {
+    if call.run.get(node + OWNER, 8)? != 0 {
         let object = node.wrapping_sub(offset);
         call.run.surroundings.objects.release(object, call.run.maps.domain());
         return Ok(Errno::EINVAL.to_reg());
@@ -31,7 +32,7 @@ fn add(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let mut parent = 0;
     let mut place = root;
     loop {
-        let at = call.run.load(place, 8)?;
+        let at = call.run.get(place, 8)?;
         if at == 0 {
             break;
         }
@@ -39,25 +40,26 @@ fn add(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
         (parent, place) = (at, at + side);
     }
     for (field, value) in [(PARENT, parent), (LEFT, 0), (RIGHT, 0), (OWNER, root)] {
-        call.run.store(node + field, 8, value)?;
+        call.run.put(node + field, 8, value)?;
     }
-    call.run.store(place, 8, node)?;
+    call.run.put(place, 8, node)?;
     while parent != 0 && priority(node) > priority(parent) {
         rotate_up(call, root, node)?;
-        parent = call.run.load(node + PARENT, 8)?;
+        parent = call.run.get(node + PARENT, 8)?;
     }
-    call.run.surroundings.objects.hang(root, node);
+    call.run.surroundings.objects.hang(root, node.wrapping_sub(offset));
     Ok(0)
 }
 
 /// `bpf_rbtree_remove(root, node)`: the node, or 0 when it is not in this tree.
+#[inline(always)]
 fn remove(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [root, node, ..] = args;
-    if call.run.load(node + OWNER, 8)? != root {
+    if call.run.get(node + OWNER, 8)? != root {
         return Ok(0);
     }
     loop {
-        let (left, right) = (call.run.load(node + LEFT, 8)?, call.run.load(node + RIGHT, 8)?);
+        let (left, right) = (call.run.get(node + LEFT, 8)?, call.run.get(node + RIGHT, 8)?);
         match (left, right) {
             (0, 0) => break,
             (child, 0) | (0, child) => rotate_up(call, root, child)?,
@@ -65,20 +67,21 @@ fn remove(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
             _ => rotate_up(call, root, right)?,
         }
     }
-    let parent = call.run.load(node + PARENT, 8)?;
+    let parent = call.run.get(node + PARENT, 8)?;
     replace_child(call, root, parent, node, 0)?;
     for field in [PARENT, LEFT, RIGHT, OWNER] {
-        call.run.store(node + field, 8, 0)?;
+        call.run.put(node + field, 8, 0)?;
     }
     call.run.surroundings.objects.take_down(root, node);
     Ok(node)
 }
 
 /// `bpf_rbtree_first(root)`: the smallest node, or 0.
+#[inline(always)]
 fn first(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let mut node = call.run.load(args[0], 8)?;
+    let mut node = call.run.get(args[0], 8)?;
     while node != 0 {
-        match call.run.load(node + LEFT, 8)? {
+        match call.run.get(node + LEFT, 8)? {
             0 => break,
             left => node = left,
         }
@@ -87,42 +90,46 @@ fn first(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_rbtree_root(root)`
+#[inline(always)]
 fn root(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    Ok(call.run.load(args[0], 8)?)
+    Ok(call.run.get(args[0], 8)?)
 }
 
 /// `bpf_rbtree_left(root, node)`
+#[inline(always)]
 fn left(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     child(call, args, LEFT)
 }
 
 /// `bpf_rbtree_right(root, node)`
+#[inline(always)]
 fn right(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     child(call, args, RIGHT)
 }
 
 fn child(call: &mut Call<'_, '_>, args: [u64; 5], side: u64) -> Result<u64, Stop> {
     let [root, node, ..] = args;
-    if call.run.load(node + OWNER, 8)? != root {
+    if call.run.get(node + OWNER, 8)? != root {
         return Ok(0);
     }
-    Ok(call.run.load(node + side, 8)?)
+    Ok(call.run.get(node + side, 8)?)
 }
 
 /// Puts a node in its parent's place; the parent becomes its child.
+#[inline]
 fn rotate_up(call: &mut Call<'_, '_>, root: u64, node: u64) -> Result<(), Stop> {
-    let parent = call.run.load(node + PARENT, 8)?;
-    let above = call.run.load(parent + PARENT, 8)?;
-    let side = if call.run.load(parent + LEFT, 8)? == node { LEFT } else { RIGHT };
+    let parent = call.run.get(node + PARENT, 8)?;
+    let above = call.run.get(parent + PARENT, 8)?;
+    let side = if call.run.get(parent + LEFT, 8)? == node { LEFT } else { RIGHT };
     let other = LEFT + RIGHT - side;
-    let moved = call.run.load(node + other, 8)?;
-    call.run.store(parent + side, 8, moved)?;
+    let moved = call.run.get(node + other, 8)?;
+    call.run.put(parent + side, 8, moved)?;
     if moved != 0 {
-        call.run.store(moved + PARENT, 8, parent)?;
+        call.run.put(moved + PARENT, 8, parent)?;
     }
-    call.run.store(node + other, 8, parent)?;
-    call.run.store(parent + PARENT, 8, node)?;
-    call.run.store(node + PARENT, 8, above)?;
+    call.run.put(node + other, 8, parent)?;
+    call.run.put(parent + PARENT, 8, node)?;
+    call.run.put(node + PARENT, 8, above)?;
     replace_child(call, root, above, parent, node)
 }
 
@@ -136,12 +143,12 @@ fn replace_child(
 ) -> Result<(), Stop> {
     let place = if parent == 0 {
         root
-    } else if call.run.load(parent + LEFT, 8)? == old {
+    } else if call.run.get(parent + LEFT, 8)? == old {
         parent + LEFT
     } else {
         parent + RIGHT
     };
-    Ok(call.run.store(place, 8, new)?)
+    Ok(call.run.put(place, 8, new)?)
 }
 
 /// As good as random, and always the same for a node.

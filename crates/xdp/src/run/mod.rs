@@ -30,8 +30,10 @@ pub(crate) struct Run<'a> {
     pub(crate) worker: &'a mut Worker,
     pub(crate) maps: &'a MapSet,
     pub(crate) surroundings: &'a Surroundings,
-    /// Target of the last redirect call.
-    pub(crate) redirect: Option<Redirect>,
+    /// Number of the frame in its burst.
+    pub(crate) index: u32,
+    /// Targets of redirect calls with the frames' numbers, the last call of each frame.
+    pub(crate) targets: Vec<(u32, Redirect)>,
     /// Memory beside stack, frame and maps that the program got from a helper.
     pub(crate) extras: Vec<Extra>,
     /// Ring buffer records it has reserved and not yet given back.
@@ -90,7 +92,8 @@ impl<'a> Run<'a> {
             worker,
             maps,
             surroundings,
-            redirect: None,
+            index: 0,
+            targets: Vec::new(),
             extras: Vec::new(),
             records: Vec::new(),
             pid_tgid: None,
@@ -110,6 +113,21 @@ impl<'a> Run<'a> {
     /// The program's arena: it may have one.
     pub(crate) fn arena(&self) -> Option<&Arena> {
         self.maps.maps().iter().find_map(|map| map.arena())
+    }
+
+    /// The frame goes there, unless another call says otherwise.
+    #[inline]
+    pub(crate) fn redirect_to(&mut self, target: Redirect) {
+        self.forget_redirect();
+        self.targets.push((self.index, target));
+    }
+
+    /// The frame goes nowhere.
+    #[inline]
+    pub(crate) fn forget_redirect(&mut self) {
+        if self.targets.last().is_some_and(|(index, _)| *index == self.index) {
+            self.targets.pop();
+        }
     }
 
     /// Loads 1, 2, 4 or 8 bytes the program may read.
