@@ -2,6 +2,7 @@
 //!
 //! Kernel counterparts: `skb_checksum_help`, `tcp_gso_segment`, `__udp_gso_segment`.
 
+use towpath_xdp::frame::LINEAR_BYTES_MAX;
 use towpath_xdp::frame::offload::{Checksum, Gso, GsoKind, Offload};
 use towpath_xdp::{Frame, Pool};
 
@@ -26,6 +27,8 @@ pub fn settle(
         return match segment(&frame, gso, pool, out) {
             Ok(()) => {
                 pool.give(frame);
+                let pieces = out[before..].iter_mut();
+                pieces.filter(|_| !features.tx_frags).for_each(|piece| pool.linearize(piece));
                 Ok(true)
             }
             Err(why) => {
@@ -48,10 +51,12 @@ pub fn settle(
 }
 
 fn can_segment(features: &Features, kind: GsoKind) -> bool {
-    match kind {
+    let can_cut = match kind {
         GsoKind::Tcp4 | GsoKind::Tcp6 => features.tx_tso,
         GsoKind::UdpL4 => features.tx_uso,
-    }
+    };
+    // The sum over a large packet is nobody's: who cuts it, sums.
+    can_cut && features.tx_checksum
 }
 
 /// Stores the checksum over everything from `start` on, where the pseudo header's sum is.
@@ -90,29 +95,50 @@ struct Layout {
 
 /// Cuts a large packet into packets of `gso.size` bytes of payload.
 fn segment(frame: &Frame, gso: Gso, pool: &mut Pool, out: &mut Vec<Frame>) -> Result<(), Drop> {
-    let bytes = frame.to_vec();
-    let layout = Layout::of(&bytes, gso.kind).ok_or(Drop::Malformed)?;
+    let layout = Layout::of(frame.linear(), gso.kind).ok_or(Drop::Malformed)?;
     let size = usize::from(gso.size);
-    let payload = &bytes[layout.payload..];
-    if size == 0 || layout.payload + size > towpath_xdp::frame::LINEAR_BYTES_MAX {
+    // What has no length that an IP header can tell was never one packet.
+    if size == 0 || layout.payload + size - layout.network > IP_BYTES_MAX {
         return Err(Drop::Malformed);
     }
-    let count = payload.len().div_ceil(size).max(1);
-    let mut packet = Vec::with_capacity(layout.payload + size);
+    let payload_bytes = frame.len() - layout.payload;
+    let count = payload_bytes.div_ceil(size).max(1);
     for index in 0..count {
         let start = index * size;
-        let part = &payload[start..(start + size).min(payload.len())];
-        packet.clear();
-        packet.extend_from_slice(&bytes[..layout.payload]);
-        packet.extend_from_slice(part);
+        let part = size.min(payload_bytes - start);
         let place = Place { index, offset: start, is_last: index + 1 == count };
-        layout.adapt(&mut packet, gso.kind, &place);
-        let mut piece = pool.take().ok_or(Drop::NoMemory)?;
-        piece.fill(&packet);
+        let mut piece = cut(frame, &layout, gso.kind, &place, part, pool)?;
         piece.rx = frame.rx;
         out.push(piece);
     }
     Ok(())
+}
+
+/// One segment, with `part` bytes of payload. It has several buffers where it is longer than one.
+fn cut(
+    frame: &Frame,
+    layout: &Layout,
+    kind: GsoKind,
+    place: &Place,
+    part: usize,
+    pool: &mut Pool,
+) -> Result<Frame, Drop> {
+    let len = layout.payload + part;
+    let fill = |packet: &mut [u8]| {
+        let (headers, payload) = packet.split_at_mut(layout.payload);
+        frame.copy_from(0, headers);
+        frame.copy_from(layout.payload + place.offset, payload);
+        layout.adapt(packet, kind, place);
+    };
+    if len > LINEAR_BYTES_MAX {
+        let mut packet = vec![0; len];
+        fill(&mut packet);
+        return pool.frame(&packet).map_err(|_| Drop::Malformed)?.ok_or(Drop::NoMemory);
+    }
+    let mut piece = pool.take().ok_or(Drop::NoMemory)?;
+    fill(&mut piece.room_mut()[..len]);
+    piece.set_linear(len);
+    Ok(piece)
 }
 
 /// Which segment it is.
@@ -261,8 +287,13 @@ fn put16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
+/// What the 16 bits of an IP header's length can say.
+const IP_BYTES_MAX: usize = 65535;
 const IPPROTO_TCP: u8 = 6;
 const IPPROTO_UDP: u8 = 17;
 const TCP_FIN: u8 = 1;
 const TCP_PSH: u8 = 8;
 const TCP_CWR: u8 = 128;
+
+#[cfg(test)]
+mod tests;

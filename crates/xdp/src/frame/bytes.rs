@@ -17,7 +17,9 @@ impl Body {
         self.copy_from(0, out);
     }
 
-    fn copy_from(&self, offset: usize, out: &mut [u8]) {
+    /// Copies the bytes from `offset` on into `out`, as far as there are any: as
+    /// [`Body::load_bytes`], without the limits that programs have.
+    pub fn copy_from(&self, offset: usize, out: &mut [u8]) {
         let mut out = out;
         let mut skip = offset;
         for buffer in std::iter::once(self.linear()).chain(self.frags().iter().map(|f| f.bytes())) {
