@@ -133,7 +133,7 @@ fn cut(
     if len > LINEAR_BYTES_MAX {
         let mut packet = vec![0; len];
         fill(&mut packet);
-        return pool.frame(&packet).map_err(|_| Drop::Malformed)?.ok_or(Drop::NoMemory);
+        return pool.frame(&packet).map_err(|_too_long| Drop::Malformed)?.ok_or(Drop::NoMemory);
     }
     let mut piece = pool.take().ok_or(Drop::NoMemory)?;
     fill(&mut piece.room_mut()[..len]);

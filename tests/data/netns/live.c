@@ -55,14 +55,17 @@ static __always_inline enum kind kind_of(struct xdp_md *ctx)
             return TCP;
         if (ip->protocol == IPPROTO_UDP)
             return UDP;
-        return ip->protocol == IPPROTO_ICMP ? ECHO : OTHER;
+        // Errors are sent at a rate that stacks choose; echoes are counted.
+        type = TAKE(&cursor, __u8);
+        return ip->protocol == IPPROTO_ICMP && type && (*type == 8 || *type == 0) ? ECHO : OTHER;
     }
     if (ethernet->h_proto == bpf_htons(ETH_P_IPV6)) {
         struct ipv6hdr *ip = TAKE(&cursor, struct ipv6hdr);
 
+        if (ip && ip->nexthdr == IPPROTO_UDP)
+            return UDP;
         if (!ip || ip->nexthdr != IPPROTO_ICMPV6)
             return OTHER;
-        // Neighbours are asked when the stack feels like it; echoes are counted.
         type = TAKE(&cursor, __u8);
         return type && (*type == 128 || *type == 129) ? ECHO6 : OTHER;
     }

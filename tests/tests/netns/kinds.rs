@@ -1,8 +1,11 @@
 //! Port kinds under test: how each gets at a host's stack.
 
-use towpath_engine::port::Device;
+use std::sync::Arc;
+
+use towpath_engine::port::{Device, Features, Rx, Tx};
 use towpath_ports::packet::{self, Packet};
 use towpath_ports::tap::{self, Tap};
+use towpath_xdp::Arena;
 
 use crate::namespace::Namespace;
 
@@ -19,13 +22,58 @@ pub(crate) struct Plug {
 pub(crate) trait Kind: Sync {
     fn name(&self) -> &'static str;
 
-    /// Makes an interface in `host` and the port that its frames come from. `wires` is a namespace
-    /// for what else it takes, e.g. the other end of a veth.
+    /// Makes an interface in `host` and the port that its frames come from. `wires` is where the
+    /// calling thread is: for what else it takes, e.g. the other end of a veth.
     fn plug(&self, host: &Namespace, wires: &Namespace, plug: &Plug) -> Box<dyn Device>;
 }
 
 /// All kinds.
 pub(crate) const ALL: &[&dyn Kind] = &[&TapKind, &PacketKind];
+
+/// A tap that is said to take neither large packets nor frames to be summed: the engine cuts and
+/// sums, and a real stack is the judge.
+pub(crate) const CUT: &dyn Kind = &CutKind;
+
+struct CutKind;
+
+impl Kind for CutKind {
+    fn name(&self) -> &'static str {
+        "tap without offloads"
+    }
+
+    fn plug(&self, host: &Namespace, wires: &Namespace, plug: &Plug) -> Box<dyn Device> {
+        Box::new(Cut(TapKind.plug(host, wires, plug)))
+    }
+}
+
+#[derive(Debug)]
+struct Cut(Box<dyn Device>);
+
+impl Device for Cut {
+    fn kind(&self) -> &'static str {
+        self.0.kind()
+    }
+
+    fn queues(&self) -> u32 {
+        self.0.queues()
+    }
+
+    fn features(&self) -> Features {
+        Features { rx_frags: true, ..Features::default() }
+    }
+
+    fn mtu(&self) -> u32 {
+        self.0.mtu()
+    }
+
+    fn open_rx(&self, queue: u32, arena: &Arc<Arena>) -> std::io::Result<Box<dyn Rx>> {
+        self.0.open_rx(queue, arena)
+    }
+
+    fn open_tx(&self, worker: u32, arena: &Arc<Arena>) -> std::io::Result<Box<dyn Tx>> {
+        self.0.open_tx(worker, arena)
+    }
+}
 
 /// A tap in the host.
 struct TapKind;
@@ -56,11 +104,7 @@ impl Kind for PacketKind {
 
     fn plug(&self, host: &Namespace, wires: &Namespace, plug: &Plug) -> Box<dyn Device> {
         let name = veth(host, wires, plug);
-        let options = packet::Options {
-            netns: Some(wires.path()),
-            queues: plug.queues,
-            ..packet::Options::new(&name)
-        };
+        let options = packet::Options { queues: plug.queues, ..packet::Options::new(&name) };
         Box::new(Packet::new(&options).unwrap())
     }
 }

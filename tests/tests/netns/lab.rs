@@ -46,10 +46,11 @@ pub(crate) fn unavailable() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("needs root".to_owned());
     }
-    let missing = ["ip", "tc", "ping", "iperf3", "nsenter", "setpriv"].into_iter().find(|tool| {
-        let paths = std::env::var_os("PATH").unwrap_or_default();
-        !std::env::split_paths(&paths).any(|path| path.join(tool).exists())
-    });
+    let missing =
+        ["ip", "tc", "ethtool", "ping", "iperf3", "nsenter", "setpriv"].into_iter().find(|tool| {
+            let paths = std::env::var_os("PATH").unwrap_or_default();
+            !std::env::split_paths(&paths).any(|path| path.join(tool).exists())
+        });
     if let Some(tool) = missing {
         return Some(format!("{tool} is missing: scripts/install-deps.sh net"));
     }
@@ -59,11 +60,17 @@ pub(crate) fn unavailable() -> Option<String> {
 impl Lab {
     /// Hosts with addresses, joined.
     pub(crate) fn new(kind: &dyn Kind, plan: Plan) -> Lab {
+        Lab::with_frames(kind, plan, Options::default().frames)
+    }
+
+    /// The same, with so many frames in all.
+    pub(crate) fn with_frames(kind: &dyn Kind, plan: Plan, frames: usize) -> Lab {
+        // Before the engine: its threads are where the ports' ends are.
+        let wires = Namespace::enter_new();
         let worker = WorkerOptions::default();
-        let options = Options { workers: vec![worker; plan.workers], ..Options::default() };
+        let options = Options { workers: vec![worker; plan.workers], frames };
         let engine = Engine::start(&options).unwrap();
         let mut lab = Lab { engine, hosts: Vec::new() };
-        let wires = Namespace::new();
         for number in 1..=plan.hosts {
             lab.add_host(kind, &wires, number, plan);
         }
@@ -78,18 +85,13 @@ impl Lab {
     }
 
     fn add_host(&mut self, kind: &dyn Kind, wires: &Namespace, number: usize, plan: Plan) {
-        let namespace = Namespace::new();
-        // Frames that the stack makes on its own would only disturb counters.
-        namespace.run("sysctl -qw net.ipv6.conf.default.addr_gen_mode=1");
-        namespace.run("sysctl -qw net.ipv6.conf.default.router_solicitations=0");
-        namespace.run("sysctl -qw net.ipv6.conf.default.mldv2_unsolicited_report_interval=1");
+        let namespace = new_host();
         let plug = Plug { name: format!("h{number}"), mtu: plan.mtu, queues: plan.queues };
         let device = kind.plug(&namespace, wires, &plug);
         let options = PortOptions::new(&format!("p{number}"));
         let port = self.engine.add_port(options, device).unwrap();
         namespace.run(&format!("ip link set h{number} up mtu {}", plan.mtu));
-        namespace.run(&format!("ip addr add 10.0.0.{number}/24 dev h{number}"));
-        namespace.run(&format!("ip addr add fd00::{number}/64 dev h{number} nodad"));
+        add_addresses(&namespace, number);
         self.hosts.push(Host { namespace, port, number });
     }
 
@@ -113,13 +115,29 @@ impl Lab {
     /// Checks that no frame was lost without a reason, once it is quiet.
     #[track_caller]
     pub(crate) fn check(&self) {
+        self.check_conservation();
+        let taken: u64 = (0..self.hosts.len()).map(|host| self.frames(host).0).sum();
+        assert!(taken > 0, "no frame came through the engine");
+    }
+
+    /// The same when ports are gone.
+    #[track_caller]
+    pub(crate) fn check_conservation(&self) {
         let end = Instant::now() + Duration::from_secs(2);
         while self.engine.conservation().missing() != 0 {
             assert!(Instant::now() < end, "{:?}", self.engine.conservation());
             std::thread::sleep(Duration::from_millis(10));
         }
-        let taken: u64 = (0..self.hosts.len()).map(|host| self.frames(host).0).sum();
-        assert!(taken > 0, "no frame came through the engine");
+    }
+
+    /// Frames that a host's port lost before it could receive them.
+    pub(crate) fn missed(&self, host: usize) -> u64 {
+        self.slot(host, |slot| slot.opened.counters.iter().map(|c| c.rx_missed.get()).sum())
+    }
+
+    /// Frames that each worker received from a host's port.
+    pub(crate) fn by_worker(&self, host: usize) -> Vec<u64> {
+        self.slot(host, |slot| slot.opened.counters.iter().map(|c| c.rx_packets.get()).collect())
     }
 
     /// Frames received and sent by a host's port.
@@ -159,4 +177,19 @@ impl Lab {
         });
         drops
     }
+}
+
+/// A namespace whose stack says little on its own: that would only disturb counters.
+pub(crate) fn new_host() -> Namespace {
+    let namespace = Namespace::new();
+    namespace.run("sysctl -qw net.ipv6.conf.default.addr_gen_mode=1");
+    namespace.run("sysctl -qw net.ipv6.conf.default.router_solicitations=0");
+    namespace.run("sysctl -qw net.ipv6.conf.default.mldv2_unsolicited_report_interval=1");
+    namespace
+}
+
+/// Gives interface `hN` the addresses of host N.
+pub(crate) fn add_addresses(namespace: &Namespace, number: usize) {
+    namespace.run(&format!("ip addr add 10.0.0.{number}/24 dev h{number}"));
+    namespace.run(&format!("ip addr add fd00::{number}/64 dev h{number} nodad"));
 }

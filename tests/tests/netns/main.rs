@@ -4,8 +4,12 @@
 //! them each test says "skipped: why". Namespaces have no names and live as long as this process,
 //! so that nothing stays behind, whatever happens to it.
 
+#![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::print_stderr, reason = "what was skipped, and figures")]
 
+mod against_kernel;
+mod faults;
 mod kinds;
 mod lab;
 mod namespace;

@@ -1,8 +1,10 @@
 //! Network namespaces without names, and commands in them.
 
 use std::fs::File;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::process::{Child, Command, Output, Stdio};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// A network namespace: a host with a stack of its own.
 #[derive(Debug)]
@@ -30,6 +32,33 @@ impl Namespace {
             File::open("/proc/thread-self/ns/net").unwrap()
         });
         Namespace { file: thread.join().unwrap() }
+    }
+
+    /// One that somebody else made.
+    pub(crate) fn open(path: &str) -> Namespace {
+        Namespace { file: File::open(path).unwrap() }
+    }
+
+    /// A new one, which the calling thread enters for good: what it opens is there.
+    pub(crate) fn enter_new() -> Namespace {
+        let namespace = Namespace::new();
+        namespace.enter();
+        namespace
+    }
+
+    fn enter(&self) {
+        move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+    }
+
+    /// Runs something in it.
+    pub(crate) fn within<T: Send>(&self, action: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                self.enter();
+                action()
+            });
+            thread.join().unwrap()
+        })
     }
 
     /// A path by which others can enter.

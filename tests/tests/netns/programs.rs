@@ -15,6 +15,7 @@ use towpath_tests::sources;
 pub(crate) enum Seen {
     Echo = 1,
     Echo6 = 2,
+    Udp = 4,
     Vlan = 5,
 }
 
@@ -54,8 +55,13 @@ pub(crate) fn set(program: &Program, map: &str, key: u32, value: u32) {
 
 /// Frames and bytes of a kind that a program saw.
 pub(crate) fn seen(program: &Program, kind: u32) -> [u64; 2] {
-    let map = program.maps().by_name("seen").unwrap();
-    let value = map.user().lookup(&kind.to_ne_bytes(), 0).unwrap();
+    counter(program, "seen", kind)
+}
+
+/// A pair of counters, summed over all CPUs.
+pub(crate) fn counter(program: &Program, map: &str, key: u32) -> [u64; 2] {
+    let map = program.maps().by_name(map).unwrap();
+    let value = map.user().lookup(&key.to_ne_bytes(), 0).unwrap();
     sum(value.cpus().into_iter())
 }
 

@@ -6,7 +6,7 @@ use crate::programs::{self, Seen, live, seen, set};
 use crate::traffic::{must_ping, ping, serve, stack_counter, tcp, udp};
 
 /// Runs a test for each port kind, or says why not.
-fn for_each_kind(test: impl Fn(&dyn Kind)) {
+pub(crate) fn for_each_kind(test: impl Fn(&dyn Kind)) {
     if let Some(why) = lab::unavailable().or_else(programs::unavailable) {
         return eprintln!("skipped: {why}");
     }
@@ -196,4 +196,50 @@ fn frames_pass_on_another_worker() {
         assert_eq!(stack_counter(b, "Tcp.InErrs"), 0);
         lab.check();
     });
+}
+
+#[test]
+fn flows_are_spread_over_queues() {
+    for_each_kind(|kind| {
+        let plan = Plan { queues: 4, workers: 2, ..Plan::default() };
+        let lab = Lab::new(kind, plan);
+        let program = live("pass", 2);
+        lab.attach(0, &program);
+        let [a, b] = [&lab.hosts[0].namespace, &lab.hosts[1].namespace];
+        must_ping(a, "10.0.0.2", 56);
+        let _server = serve(b);
+        assert!(tcp(a, "10.0.0.2", "-t 1 -P 16") > 50e6);
+        assert_eq!(stack_counter(b, "Tcp.InErrs"), 0);
+        let workers = lab.by_worker(0);
+        assert!(workers.iter().all(|&frames| frames > 0), "{workers:?}");
+        lab.check();
+    });
+}
+
+#[test]
+fn what_is_cut_and_summed_here_is_believed_by_a_stack() {
+    if let Some(why) = lab::unavailable().or_else(programs::unavailable) {
+        return eprintln!("skipped: {why}");
+    }
+    for mtu in [1500, 9000] {
+        let lab = Lab::new(kinds::CUT, Plan { mtu, ..Plan::default() });
+        let program = live("pass", 1);
+        lab.attach(0, &program);
+        let [a, b] = [&lab.hosts[0].namespace, &lab.hosts[1].namespace];
+        must_ping(a, "10.0.0.2", mtu - 28);
+        let _server = serve(b);
+        for to in ["10.0.0.2", "fd00::2"] {
+            assert!(tcp(a, to, "-t 1") > 50e6);
+            assert!(tcp(a, to, "-t 1 -R") > 50e6);
+        }
+        assert_eq!(udp(a, "10.0.0.2", 100, 1000), 0);
+        assert_eq!(udp(a, "fd00::2", 100, 1001), 0);
+        for host in [a, b] {
+            for counter in ["Tcp.InErrs", "Tcp.InCsumErrors", "Udp.InCsumErrors"] {
+                assert_eq!(stack_counter(host, counter), 0, "{counter}");
+            }
+        }
+        assert_eq!(lab.drops(1), []);
+        lab.check();
+    }
 }

@@ -74,3 +74,16 @@ pub(crate) fn stack_counter(host: &Namespace, name: &str) -> u64 {
     }
     panic!("no counter {name}");
 }
+
+/// Sends `count` datagrams of lengths from 1 on to the discard port, as fast as it can.
+pub(crate) fn datagrams(from: &Namespace, to: &str, count: usize, len: usize) {
+    from.within(|| {
+        let any = if to.contains(':') { "[::]:0" } else { "0.0.0.0:0" };
+        let socket = std::net::UdpSocket::bind(any).unwrap();
+        let bytes = vec![7; len];
+        for number in 0..count {
+            // Refused by whoever has no such port: the next call says so.
+            let _refused = socket.send_to(&bytes[..1 + number % len], (to, 9));
+        }
+    });
+}

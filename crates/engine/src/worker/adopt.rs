@@ -13,6 +13,7 @@ impl Worker {
     #[cold]
     pub(super) fn adopt(&mut self, next: Arc<Snapshot>) {
         let number = self.seat.number;
+        self.count_missed();
         self.out.flush(&Arc::clone(&self.snapshot), &mut self.judge);
         self.park_polls(&next, number);
         self.adopt_outlets(&next, number);

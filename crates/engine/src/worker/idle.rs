@@ -13,6 +13,7 @@ pub(super) struct Idle {
     since: Option<Instant>,
     rounds: u32,
     timers: Option<Instant>,
+    missed: Option<Instant>,
 }
 
 impl Worker {
@@ -26,6 +27,9 @@ impl Worker {
             if self.idle.rounds.is_multiple_of(QUIESCE_ROUNDS) {
                 self.quiesce();
             }
+            if self.idle.rounds.is_multiple_of(MISSED_ROUNDS) {
+                self.count_missed();
+            }
             return;
         }
         self.rest_idle();
@@ -38,6 +42,10 @@ impl Worker {
         if self.idle.timers.is_none_or(|last| now.duration_since(last) > TIMER_PERIOD) {
             self.idle.timers = Some(now);
             self.run_timers();
+        }
+        if self.idle.missed.is_none_or(|last| now.duration_since(last) > MISSED_PERIOD) {
+            self.idle.missed = Some(now);
+            self.count_missed();
         }
         if self.seat.mode == Mode::Busy || now.duration_since(since) < SPIN {
             std::hint::spin_loop();
@@ -93,6 +101,16 @@ impl Worker {
         }
     }
 
+    /// Asks queues what was lost before it could be received.
+    pub(super) fn count_missed(&mut self) {
+        for poll in &mut self.polls {
+            let missed = poll.rx.take_missed();
+            if missed > 0 {
+                poll.opened.counters[self.seat.number].rx_missed.add(missed);
+            }
+        }
+    }
+
     /// Programs have timers, which must run where no frames come.
     fn run_timers(&mut self) {
         let Self { snapshot, judge, .. } = self;
@@ -113,6 +131,10 @@ const SLEEP_MAX: Duration = Duration::from_millis(20);
 const REAP_PERIOD: Duration = Duration::from_millis(1);
 /// How often an idle worker looks for due timers.
 const TIMER_PERIOD: Duration = Duration::from_millis(1);
+/// How often an idle worker asks its queues what they lost.
+const MISSED_PERIOD: Duration = Duration::from_millis(100);
+/// A busy worker asks once in so many rounds: it may be a system call.
+const MISSED_ROUNDS: u32 = 1 << 13;
 /// A busy worker announces itself to all maps once in so many rounds; a program's own maps know
 /// after each burst.
 const QUIESCE_ROUNDS: u32 = 32;
