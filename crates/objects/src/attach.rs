@@ -1,17 +1,414 @@
-//! The devices that programs may be attached to.
+//! Programs on devices: who owns the hook, and who may take it over.
+//!
+//! Kernel counterpart: `dev_xdp_attach` and `bpf_xdp_link_*` in `net/core/dev.c`. The rules are the
+//! same whether a program comes by netlink or by a link. The devices themselves are somebody
+//! else's: see [`Devices`].
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use towpath_bpf::Errno;
+
+use crate::object::link::LinkObject;
+use crate::object::program::{ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, PROG_TYPE_XDP, ProgramObject};
 
 /// Devices by ifindex: what the engine has.
 pub trait Devices: Send + Sync {
-    /// Whether there is a device with this ifindex.
-    fn has_device(&self, ifindex: u32) -> bool;
+    /// What is known of the device with this ifindex; `None` when there is none.
+    fn device(&self, ifindex: u32) -> Option<Device>;
+
+    /// Puts a program in the place of the one before, or of none, so that no frame passes without
+    /// one in between; `None` takes it away. Called once at a time.
+    ///
+    /// # Errors
+    ///
+    /// What keeps this device from running the program; then the one before stays.
+    fn install(
+        &self,
+        ifindex: u32,
+        mode: XdpMode,
+        program: Option<&Arc<ProgramObject>>,
+    ) -> Result<(), Errno>;
+}
+
+/// A device, as far as attaching has to know it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Device {
+    /// Runs programs itself (`ndo_bpf`); else only the generic way is left.
+    pub native: bool,
+    /// Runs programs on a card of its own.
+    pub offload: bool,
+    /// The devices above it, all the way up: a bond, a VLAN, a bridge.
+    pub uppers: Vec<u32>,
+}
+
+/// Where on a device a program runs (`enum bpf_xdp_mode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum XdpMode {
+    /// Behind the driver, on what the stack gets.
+    Generic,
+    /// In the driver.
+    Native,
+    /// On the card.
+    Offload,
 }
 
 /// No devices at all.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoDevices;
 
-impl Devices for NoDevices {
-    fn has_device(&self, _ifindex: u32) -> bool {
-        false
+/// What to change on a device: the attributes of `IFLA_XDP`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct XdpRequest {
+    /// `IFLA_XDP_FD`: the program; negative for none. Without it nothing is changed.
+    pub descriptor: Option<i32>,
+    /// `IFLA_XDP_FLAGS`, 0 when absent.
+    pub flags: u32,
+    /// `IFLA_XDP_EXPECTED_FD`: the program that must be there, negative for none.
+    pub expected: Option<i32>,
+}
+
+/// Why a program isn't attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{message}: {errno}")]
+pub struct AttachError {
+    /// The answer.
+    pub errno: Errno,
+    /// The reason, as the kernel gives it beside the number (`extack`).
+    pub message: &'static str,
+}
+
+/// The programs of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct XdpState {
+    /// The id of the generic mode's program, 0 for none.
+    pub generic: u32,
+    /// The native mode's.
+    pub native: u32,
+    /// The card's.
+    pub offload: u32,
+}
+
+/// All devices' programs.
+pub(crate) struct Attachments {
+    devices: Arc<dyn Devices>,
+    /// By ifindex; one change at a time, as under the kernel's `rtnl_lock`.
+    hooks: Mutex<HashMap<u32, Hooks>>,
+}
+
+/// The programs of one device, by mode.
+type Hooks = [Hook; 3];
+
+/// What is attached, and to whom it belongs.
+#[derive(Debug, Clone, Default)]
+enum Hook {
+    #[default]
+    Empty,
+    /// Attached by netlink.
+    Program(Arc<ProgramObject>),
+    /// Held by the link with this id.
+    Link { link: u32, program: Arc<ProgramObject> },
+}
+
+/// Who attaches.
+pub(crate) enum Attach<'a> {
+    /// Netlink: the new program, and the one that must be there.
+    Program { new: Option<Arc<ProgramObject>>, expected: Option<Arc<ProgramObject>> },
+    /// A link, for its program.
+    Link { link: u32, program: &'a Arc<ProgramObject> },
+}
+
+impl Attachments {
+    pub(crate) fn new(devices: Arc<dyn Devices>) -> Attachments {
+        Attachments { devices, hooks: Mutex::default() }
+    }
+
+    pub(crate) fn has_device(&self, ifindex: u32) -> bool {
+        self.devices.device(ifindex).is_some()
+    }
+
+    /// `dev_xdp_attach`, for a device that exists.
+    pub(crate) fn attach(
+        &self,
+        ifindex: u32,
+        flags: u32,
+        attach: &Attach<'_>,
+    ) -> Result<(), AttachError> {
+        let mut all = self.lock();
+        let device = self.devices.device(ifindex).ok_or(GONE)?;
+        let hooks = all.get(&ifindex).cloned().unwrap_or_default();
+        check_flags(flags, attach, &hooks)?;
+        let mode = XdpMode::of(&device, flags);
+        let hook = &hooks[mode as usize];
+        if matches!(hook, Hook::Link { .. }) {
+            return refuse(Errno::EBUSY, "Can't replace active BPF XDP link");
+        }
+        if device.uppers.iter().any(|upper| all.get(upper).is_some_and(|h| programs(h) > 0)) {
+            let message = "Cannot attach when an upper device already has a program";
+            return refuse(Errno::EEXIST, message);
+        }
+        let current = hook.program();
+        let new = match attach {
+            Attach::Link { .. } if current.is_some() => {
+                return refuse(Errno::EBUSY, "Can't replace active XDP program with BPF link");
+            }
+            Attach::Link { program, .. } => Some(*program),
+            Attach::Program { new, expected } => {
+                if flags & XDP_FLAGS_REPLACE != 0 && !is_same(current, expected.as_ref()) {
+                    return refuse(Errno::EEXIST, "Active program does not match expected");
+                }
+                new.as_ref()
+            }
+        };
+        if let Some(new) = new {
+            check_new(new, flags, mode, &hooks)?;
+        }
+        if !is_same(new, current) {
+            self.install(&device, ifindex, mode, new)?;
+        }
+        let hook = match (attach, new) {
+            (_, None) => Hook::Empty,
+            (Attach::Program { .. }, Some(new)) => Hook::Program(Arc::clone(new)),
+            (Attach::Link { link, .. }, Some(new)) => {
+                Hook::Link { link: *link, program: Arc::clone(new) }
+            }
+        };
+        all.entry(ifindex).or_default()[mode as usize] = hook;
+        drop(all);
+        Ok(())
+    }
+
+    fn install(
+        &self,
+        device: &Device,
+        ifindex: u32,
+        mode: XdpMode,
+        program: Option<&Arc<ProgramObject>>,
+    ) -> Result<(), AttachError> {
+        let possible = match mode {
+            XdpMode::Generic => true,
+            XdpMode::Native => device.native,
+            XdpMode::Offload => device.offload,
+        };
+        if !possible {
+            let message = "Underlying driver does not support XDP in native mode";
+            return refuse(Errno::EOPNOTSUPP, message);
+        }
+        let message = "The device can't run the program";
+        self.devices.install(ifindex, mode, program).map_err(|errno| AttachError { errno, message })
+    }
+
+    /// `bpf_xdp_link_update`
+    pub(crate) fn update(
+        &self,
+        link: &LinkObject,
+        new: &Arc<ProgramObject>,
+        expected: Option<&Arc<ProgramObject>>,
+    ) -> Result<(), Errno> {
+        let mut all = self.lock();
+        let ifindex = link.ifindex().ok_or(Errno::ENOLINK)?;
+        let old = link.program();
+        if expected.is_some_and(|expected| !Arc::ptr_eq(expected, &old)) {
+            return Err(Errno::EPERM);
+        }
+        let alike =
+            old.kind() == new.kind() && old.expected_attach_type() == new.expected_attach_type();
+        if !alike {
+            return Err(Errno::EINVAL);
+        }
+        if Arc::ptr_eq(&old, new) {
+            return Ok(());
+        }
+        let device = self.devices.device(ifindex).ok_or(Errno::ENOLINK)?;
+        let mode = XdpMode::of(&device, link.flags());
+        self.install(&device, ifindex, mode, Some(new)).map_err(|error| error.errno)?;
+        let program = Arc::clone(new);
+        all.entry(ifindex).or_default()[mode as usize] = Hook::Link { link: link.id(), program };
+        link.set_program(Arc::clone(new));
+        drop(all);
+        Ok(())
+    }
+
+    /// `bpf_xdp_link_release`: a link lets its device go.
+    pub(crate) fn release(&self, link: &LinkObject) {
+        let mut all = self.lock();
+        let Some(ifindex) = link.take_device() else { return };
+        let Some(hooks) = all.get_mut(&ifindex) else { return };
+        let modes = [XdpMode::Generic, XdpMode::Native, XdpMode::Offload];
+        for mode in modes {
+            let hook = &mut hooks[mode as usize];
+            if matches!(hook, Hook::Link { link: holder, .. } if *holder == link.id()) {
+                // Taking a program away can't fail.
+                let _removed = self.devices.install(ifindex, mode, None);
+                let gone = std::mem::take(hook);
+                drop(all);
+                drop(gone);
+                return;
+            }
+        }
+    }
+
+    /// `dev_xdp_uninstall`: a device is gone, and with it what was attached to it. Gives the ids of
+    /// the links that now hold nothing.
+    pub(crate) fn forget_device(&self, ifindex: u32) -> Vec<u32> {
+        let hooks = self.lock().remove(&ifindex).unwrap_or_default();
+        let links = hooks.iter().filter_map(|hook| match hook {
+            Hook::Link { link, .. } => Some(*link),
+            _ => None,
+        });
+        links.collect()
+    }
+
+    /// The ids of a device's programs.
+    pub(crate) fn state(&self, ifindex: u32) -> XdpState {
+        let hooks = self.lock().get(&ifindex).cloned().unwrap_or_default();
+        let [generic, native, offload] =
+            hooks.map(|hook| hook.program().map_or(0, |program| program.id()));
+        XdpState { generic, native, offload }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Hooks>> {
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+impl Hook {
+    fn program(&self) -> Option<&Arc<ProgramObject>> {
+        match self {
+            Hook::Empty => None,
+            Hook::Program(program) | Hook::Link { program, .. } => Some(program),
+        }
+    }
+}
+
+impl XdpMode {
+    /// `dev_xdp_mode`
+    pub(crate) fn of(device: &Device, flags: u32) -> XdpMode {
+        match flags {
+            flags if flags & XDP_FLAGS_HW_MODE != 0 => XdpMode::Offload,
+            flags if flags & XDP_FLAGS_DRV_MODE != 0 => XdpMode::Native,
+            flags if flags & XDP_FLAGS_SKB_MODE != 0 => XdpMode::Generic,
+            _ if device.native => XdpMode::Native,
+            _ => XdpMode::Generic,
+        }
+    }
+}
+
+/// What is wrong whatever the device.
+fn check_flags(flags: u32, attach: &Attach<'_>, hooks: &Hooks) -> Result<(), AttachError> {
+    let modes = (flags & XDP_FLAGS_MODES).count_ones();
+    if matches!(attach, Attach::Link { .. }) && flags & !XDP_FLAGS_MODES != 0 {
+        return refuse(Errno::EINVAL, "Invalid XDP flags for BPF link attachment");
+    }
+    if modes > 1 {
+        return refuse(Errno::EINVAL, "Only one XDP mode flag can be set");
+    }
+    if modes == 0 && programs(hooks) > 1 {
+        let message = "More than one program loaded, unset mode is ambiguous";
+        return refuse(Errno::EINVAL, message);
+    }
+    let expects = matches!(attach, Attach::Program { expected: Some(_), .. });
+    if expects && flags & XDP_FLAGS_REPLACE == 0 {
+        return refuse(Errno::EINVAL, "XDP_FLAGS_REPLACE is not specified");
+    }
+    Ok(())
+}
+
+/// What keeps a program from a mode.
+fn check_new(
+    new: &ProgramObject,
+    flags: u32,
+    mode: XdpMode,
+    hooks: &Hooks,
+) -> Result<(), AttachError> {
+    let taken = |mode: XdpMode| hooks[mode as usize].program().is_some();
+    if flags & XDP_FLAGS_UPDATE_IF_NOEXIST != 0 && taken(mode) {
+        return refuse(Errno::EBUSY, "XDP program already attached");
+    }
+    let other = match mode {
+        XdpMode::Generic => taken(XdpMode::Native),
+        XdpMode::Native => taken(XdpMode::Generic),
+        XdpMode::Offload => false,
+    };
+    if other {
+        let message = "Native and generic XDP can't be active at the same time";
+        return refuse(Errno::EEXIST, message);
+    }
+    match new.expected_attach_type() {
+        ATTACH_XDP_DEVMAP => {
+            refuse(Errno::EINVAL, "BPF_XDP_DEVMAP programs can not be attached to a device")
+        }
+        ATTACH_XDP_CPUMAP => {
+            refuse(Errno::EINVAL, "BPF_XDP_CPUMAP programs can not be attached to a device")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The netlink parser's rules (`do_setlink`); whether there is something to do.
+pub(crate) fn check_request(request: &XdpRequest) -> Result<bool, AttachError> {
+    if request.flags & !XDP_FLAGS_MASK != 0 {
+        return refuse(Errno::EINVAL, "unknown XDP flag");
+    }
+    if (request.flags & XDP_FLAGS_MODES).count_ones() > 1 {
+        return refuse(Errno::EINVAL, "Only one XDP mode flag can be set");
+    }
+    let replaces = request.flags & XDP_FLAGS_REPLACE != 0;
+    if request.descriptor.is_some() && replaces && request.expected.is_none() {
+        return refuse(Errno::EINVAL, "XDP_FLAGS_REPLACE without IFLA_XDP_EXPECTED_FD");
+    }
+    Ok(request.descriptor.is_some())
+}
+
+/// Whether a program may be attached to devices at all (`bpf_prog_get_type_dev`).
+pub(crate) fn check_type(program: &ProgramObject) -> Result<(), Errno> {
+    if program.kind() == PROG_TYPE_XDP { Ok(()) } else { Err(Errno::EINVAL) }
+}
+
+fn programs(hooks: &Hooks) -> usize {
+    hooks.iter().filter(|hook| hook.program().is_some()).count()
+}
+
+fn is_same(a: Option<&Arc<ProgramObject>>, b: Option<&Arc<ProgramObject>>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        (a, b) => a.is_none() && b.is_none(),
+    }
+}
+
+fn refuse<T>(errno: Errno, message: &'static str) -> Result<T, AttachError> {
+    Err(AttachError { errno, message })
+}
+
+impl Devices for NoDevices {
+    fn device(&self, _ifindex: u32) -> Option<Device> {
+        None
+    }
+
+    fn install(
+        &self,
+        _ifindex: u32,
+        _mode: XdpMode,
+        _program: Option<&Arc<ProgramObject>>,
+    ) -> Result<(), Errno> {
+        Err(Errno::ENODEV)
+    }
+}
+
+impl fmt::Debug for Attachments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attachments").finish_non_exhaustive()
+    }
+}
+
+/// The device is not there.
+pub(crate) const GONE: AttachError =
+    AttachError { errno: Errno::ENODEV, message: "there is no such device" };
+const XDP_FLAGS_UPDATE_IF_NOEXIST: u32 = 1;
+const XDP_FLAGS_SKB_MODE: u32 = 2;
+const XDP_FLAGS_DRV_MODE: u32 = 4;
+const XDP_FLAGS_HW_MODE: u32 = 8;
+pub(crate) const XDP_FLAGS_REPLACE: u32 = 16;
+const XDP_FLAGS_MODES: u32 = XDP_FLAGS_SKB_MODE | XDP_FLAGS_DRV_MODE | XDP_FLAGS_HW_MODE;
+const XDP_FLAGS_MASK: u32 = XDP_FLAGS_MODES | XDP_FLAGS_REPLACE | XDP_FLAGS_UPDATE_IF_NOEXIST;

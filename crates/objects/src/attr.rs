@@ -137,4 +137,7 @@ fields!(btf_load, end 40: BTF = 0, BTF_LOG_BUF = 8, BTF_SIZE = 16, BTF_LOG_SIZE 
     BTF_LOG_LEVEL = 24, BTF_LOG_TRUE_SIZE = 28, BTF_FLAGS = 32, BTF_TOKEN_FD = 36);
 fields!(bind_map, end 12: PROG_FD = 0, MAP_FD = 4, FLAGS = 8);
 fields!(enable_stats, end 4: TYPE = 0);
+fields!(link_create, end 60: PROG_FD = 0, TARGET_IFINDEX = 4, ATTACH_TYPE = 8, FLAGS = 12);
+fields!(link_update, end 16: LINK_FD = 0, NEW_PROG_FD = 4, FLAGS = 8, OLD_PROG_FD = 12);
+fields!(link_detach, end 4: LINK_FD = 0);
 fields!(info, end 16: BPF_FD = 0, INFO_LEN = 4, INFO = 8);

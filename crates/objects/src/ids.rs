@@ -54,6 +54,11 @@ impl<T> Ids<T> {
         after.find(|(_, object)| object.strong_count() > 0).map(|(&id, _)| id)
     }
 
+    /// All objects, by id.
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        self.lock().by_id.values().filter_map(Weak::upgrade).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Table<T>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

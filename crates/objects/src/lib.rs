@@ -19,12 +19,13 @@ mod objects;
 mod sha256;
 mod world;
 
-pub use attach::{Devices, NoDevices};
+pub use attach::{AttachError, Device, Devices, NoDevices, XdpMode, XdpRequest, XdpState};
 pub use attr::ATTR_BYTES;
 pub use bpffs::BPFFS_ROOT;
 pub use caller::{Caller, Process};
 pub use command::Command;
 pub use object::{
-    BtfObject, Handle, MapObject, MapUse, Mode, Name, Object, ProgramObject, StatsSwitch, Tag,
+    BtfObject, Handle, LinkObject, MapObject, MapUse, Mode, Name, Object, ProgramObject,
+    StatsSwitch, Tag,
 };
 pub use objects::{Objects, Settings};

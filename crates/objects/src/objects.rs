@@ -7,11 +7,12 @@ use towpath_maps::{Map, MapError};
 use towpath_xdp::LoadOptions;
 use towpath_xdp::program::Shared;
 
-use crate::attach::{Devices, NoDevices};
+use crate::attach::{Attachments, Devices, NoDevices};
 use crate::bpffs::Bpffs;
 use crate::ids::Ids;
 use crate::object::Object;
 use crate::object::btf::BtfObject;
+use crate::object::link::LinkObject;
 use crate::object::map::MapObject;
 use crate::object::program::ProgramObject;
 use crate::world::World;
@@ -22,6 +23,8 @@ pub struct Objects {
     pub(crate) maps: Arc<Ids<MapObject>>,
     pub(crate) programs: Arc<Ids<ProgramObject>>,
     pub(crate) btfs: Arc<Ids<BtfObject>>,
+    pub(crate) links: Arc<Ids<LinkObject>>,
+    pub(crate) attachments: Arc<Attachments>,
     /// Counted by those who want run-time statistics.
     pub(crate) stats: Arc<()>,
     pub(crate) bpffs: Bpffs,
@@ -60,14 +63,17 @@ impl Objects {
     /// No objects yet.
     pub fn new(settings: &Settings) -> Objects {
         let workers = settings.load.workers.max(1);
+        let attachments = Arc::new(Attachments::new(Arc::clone(&settings.devices)));
         Objects {
             maps: Ids::new(),
             programs: Ids::new(),
             btfs: Ids::new(),
+            links: Ids::new(),
+            attachments: Arc::clone(&attachments),
             stats: Arc::new(()),
             bpffs: Bpffs::new(),
             shared: Shared::new(&settings.load),
-            world: Arc::new(World::new(Arc::clone(&settings.devices), workers as u32)),
+            world: Arc::new(World::new(attachments, workers as u32)),
             env: Arc::clone(&settings.env),
         }
     }

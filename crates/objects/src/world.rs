@@ -8,12 +8,12 @@ use towpath_bpf::Errno;
 use towpath_bpf::program::MapType;
 use towpath_maps::Environment;
 
-use crate::attach::Devices;
+use crate::attach::Attachments;
 
 /// The environment of all maps. Programs and sockets are resolved from the caller's descriptors
 /// before a map sees the value, in which a number of ours stands for them.
 pub(crate) struct World {
-    devices: Arc<dyn Devices>,
+    attachments: Arc<Attachments>,
     cpus: u32,
     tickets: Mutex<Tickets>,
 }
@@ -28,8 +28,8 @@ struct Tickets {
 pub(crate) const UNUSABLE_PROGRAM: u32 = i32::MAX as u32;
 
 impl World {
-    pub(crate) fn new(devices: Arc<dyn Devices>, cpus: u32) -> World {
-        World { devices, cpus, tickets: Mutex::default() }
+    pub(crate) fn new(attachments: Arc<Attachments>, cpus: u32) -> World {
+        World { attachments, cpus, tickets: Mutex::default() }
     }
 
     /// A number that stands for a socket until it is redeemed.
@@ -53,7 +53,7 @@ impl World {
 
 impl Environment for World {
     fn has_device(&self, ifindex: u32) -> bool {
-        self.devices.has_device(ifindex)
+        self.attachments.has_device(ifindex)
     }
 
     fn has_cpu(&self, cpu: u32) -> bool {

@@ -31,6 +31,13 @@ impl Call<'_> {
         self.caller.install(Handle::new(Object::Program(program)))
     }
 
+    /// `bpf_link_get_fd_by_id`
+    pub(super) fn link_by_id(&mut self) -> Result<u32, Errno> {
+        self.attr.ends_at(field::NEXT_ID)?;
+        let link = self.objects.links.get(self.u32(field::START_ID)).ok_or(Errno::ENOENT)?;
+        self.caller.install(Handle::new(Object::Link(link)))
+    }
+
     /// `bpf_btf_get_fd_by_id`
     pub(super) fn btf_by_id(&mut self) -> Result<u32, Errno> {
         self.attr.ends_at(field::TOKEN_FD + 4)?;

@@ -9,6 +9,7 @@ mod element;
 mod id;
 mod info;
 mod insns;
+mod link;
 mod log;
 mod map;
 mod map_btf;
@@ -61,8 +62,18 @@ pub enum Command {
     MapFreeze = 22,
     /// `BPF_BTF_GET_NEXT_ID`
     BtfGetNextId = 23,
+    /// `BPF_LINK_CREATE`
+    LinkCreate = 28,
+    /// `BPF_LINK_UPDATE`
+    LinkUpdate = 29,
+    /// `BPF_LINK_GET_FD_BY_ID`
+    LinkGetFdById = 30,
+    /// `BPF_LINK_GET_NEXT_ID`
+    LinkGetNextId = 31,
     /// `BPF_ENABLE_STATS`
     EnableStats = 32,
+    /// `BPF_LINK_DETACH`
+    LinkDetach = 34,
     /// `BPF_PROG_BIND_MAP`
     ProgBindMap = 35,
 }
@@ -113,6 +124,11 @@ impl Call<'_> {
             Command::BtfLoad => self.btf_load(),
             Command::BtfGetFdById => self.btf_by_id(),
             Command::BtfGetNextId => self.next_id(|objects, id| objects.btfs.next_after(id)),
+            Command::LinkCreate => self.link_create(),
+            Command::LinkUpdate => self.link_update(),
+            Command::LinkDetach => self.link_detach(),
+            Command::LinkGetFdById => self.link_by_id(),
+            Command::LinkGetNextId => self.next_id(|objects, id| objects.links.next_after(id)),
             Command::EnableStats => self.enable_stats(),
             Command::ProgBindMap => self.bind_map(),
             Command::MapGetFdById => self.map_by_id(),
@@ -138,7 +154,12 @@ impl Command {
     }
 
     /// All commands.
-    pub const ALL: [Command; 20] = [
+    pub const ALL: [Command; 25] = [
+        Command::LinkCreate,
+        Command::LinkUpdate,
+        Command::LinkDetach,
+        Command::LinkGetFdById,
+        Command::LinkGetNextId,
         Command::ProgLoad,
         Command::ProgGetNextId,
         Command::ProgGetFdById,

@@ -35,6 +35,7 @@ impl Call<'_> {
         let object = self.objects.bpffs.open(&path)?;
         let mode = match &object {
             Object::Map(_) => mode,
+            Object::Link(_) if mode != Mode::ReadWrite => return Err(Errno::EINVAL),
             _ => Mode::ReadWrite,
         };
         self.caller.install(Handle { object, mode })

@@ -293,6 +293,19 @@ impl MapObject {
         Ok(Arc::clone(program))
     }
 
+    /// Removes the entries that lead to a device (`dev_map_notification`).
+    pub(crate) fn forget_device(&self, ifindex: u32) {
+        if !matches!(self.map.kind(), MapType::Devmap | MapType::DevmapHash) {
+            return;
+        }
+        for (key, target) in self.map.targets() {
+            if target.number == ifindex {
+                // It may be gone already.
+                let _removed = self.delete(&key.to_ne_bytes());
+            }
+        }
+    }
+
     /// Whether a program may use this map, or be in it (`bpf_prog_map_compatible`); the first one
     /// decides what the others must be like.
     pub(crate) fn admit(

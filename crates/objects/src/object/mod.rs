@@ -4,6 +4,7 @@
 //! uses it, a map that holds it or a device has one, and its id is given up with the last.
 
 pub(crate) mod btf;
+pub(crate) mod link;
 pub(crate) mod map;
 pub(crate) mod name;
 pub(crate) mod program;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use towpath_bpf::Errno;
 
 pub use btf::BtfObject;
+pub use link::LinkObject;
 pub use map::{MapObject, MapUse};
 pub use name::Name;
 pub use program::ProgramObject;
@@ -36,6 +38,8 @@ pub enum Object {
     Program(Arc<ProgramObject>),
     /// Types.
     Btf(Arc<BtfObject>),
+    /// A link.
+    Link(Arc<LinkObject>),
     /// Run-time statistics are on as long as this is held (`BPF_ENABLE_STATS`).
     Stats(Arc<StatsSwitch>),
 }
@@ -82,6 +86,11 @@ impl Handle {
     /// The program it stands for; `EINVAL` for anything else (`____bpf_prog_get`).
     pub(crate) fn program(&self) -> Result<&Arc<ProgramObject>, Errno> {
         if let Object::Program(program) = &self.object { Ok(program) } else { Err(Errno::EINVAL) }
+    }
+
+    /// The link it stands for; `EINVAL` for anything else (`bpf_link_get_from_fd`).
+    pub(crate) fn link(&self) -> Result<&Arc<LinkObject>, Errno> {
+        if let Object::Link(link) = &self.object { Ok(link) } else { Err(Errno::EINVAL) }
     }
 
     /// The types it stands for; `EINVAL` for anything else (`btf_get_by_fd`).

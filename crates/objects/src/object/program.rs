@@ -141,6 +141,8 @@ pub(crate) fn now() -> Duration {
 
 /// `BPF_PROG_TYPE_XDP`
 pub(crate) const PROG_TYPE_XDP: u32 = 6;
+/// `BPF_XDP`
+pub(crate) const ATTACH_XDP: u32 = 37;
 /// `BPF_XDP_DEVMAP`
 pub(crate) const ATTACH_XDP_DEVMAP: u32 = 33;
 /// `BPF_XDP_CPUMAP`

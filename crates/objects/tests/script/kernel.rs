@@ -11,13 +11,15 @@ use std::time::Duration;
 use towpath_bpf::Errno;
 use towpath_kernel::{Area, Reply};
 
-use crate::side::{Memory, Side};
+use crate::netlink;
+use crate::side::{Memory, Side, Xdp};
 
 /// The kernel, with a bpffs of our own.
 pub(crate) struct Kernel {
     area: Area,
     descriptors: HashMap<u32, OwnedFd>,
     bpffs: PathBuf,
+    devices: u32,
 }
 
 impl Kernel {
@@ -35,7 +37,9 @@ impl Kernel {
             return Err("no bpffs can be mounted".to_owned());
         }
         let area = Area::new().map_err(|errno| errno.to_string())?;
-        Ok(Kernel { area, descriptors: HashMap::new(), bpffs })
+        // A thread's own: nothing of it stays.
+        towpath_kernel::isolate_network().map_err(|errno| errno.to_string())?;
+        Ok(Kernel { area, descriptors: HashMap::new(), bpffs, devices: 0 })
     }
 }
 
@@ -97,9 +101,39 @@ impl Side for Kernel {
         result.map_err(|error| Errno(error.raw_os_error().unwrap_or(0)))
     }
 
-    fn device(&mut self, _arguments: &[&str]) -> Result<u32, Errno> {
-        Err(Errno::ENODEV)
+    fn add_device(&mut self, below: Option<u32>) -> Result<u32, Errno> {
+        self.devices += 1;
+        let name = format!("objects{}", self.devices);
+        let below = below.map(|ifindex| format!("if{ifindex}"));
+        let mut arguments = vec!["link", "add"];
+        match &below {
+            Some(below) => arguments.extend(["link", below, "name", &name, "type", "macvlan"]),
+            None => arguments.extend([&name, "type", "veth"]),
+        }
+        ip(&arguments)?;
+        let ifindex = netlink::index_of(&name)?;
+        // So that a number leads to it.
+        let alias = format!("if{ifindex}");
+        ip(&["link", "property", "add", "dev", &name, "altname", &alias])?;
+        Ok(ifindex)
     }
+
+    fn remove_device(&mut self, ifindex: u32) -> Result<(), Errno> {
+        ip(&["link", "del", &format!("if{ifindex}")])
+    }
+
+    fn set_xdp(&mut self, ifindex: u32, xdp: &Xdp) -> Result<(), Errno> {
+        netlink::set_xdp(ifindex, xdp)
+    }
+
+    fn xdp(&mut self, ifindex: u32) -> Result<[u32; 2], Errno> {
+        netlink::xdp(ifindex)
+    }
+}
+
+fn ip(arguments: &[&str]) -> Result<(), Errno> {
+    let status = Command::new("ip").args(arguments).status();
+    if status.is_ok_and(|status| status.success()) { Ok(()) } else { Err(Errno::ENODEV) }
 }
 
 impl Drop for Kernel {

@@ -22,6 +22,7 @@
 mod asm;
 mod fields;
 mod kernel;
+mod netlink;
 mod ours;
 mod script;
 mod show;
@@ -57,6 +58,11 @@ fn btf() {
 #[test]
 fn programs() {
     compare("programs.txt");
+}
+
+#[test]
+fn links() {
+    compare("links.txt");
 }
 
 /// Runs one script on both sides.

@@ -1,24 +1,31 @@
 //! Our side.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_bpf::Errno;
-use towpath_objects::{BPFFS_ROOT, Caller as _, Devices, Objects, Process, Settings};
+use towpath_objects::{
+    BPFFS_ROOT, Caller as _, Device, Devices, Objects, Process, ProgramObject, Settings, XdpMode,
+    XdpRequest,
+};
 
-use crate::side::{Memory, Side};
+use crate::side::{Memory, Side, Xdp};
 
 /// A set of objects, and the process that uses it.
 pub(crate) struct Ours {
     objects: Objects,
     process: Process,
+    devices: Arc<Ports>,
 }
 
 impl Ours {
     pub(crate) fn new() -> Ours {
         let mut settings = Settings::new();
         settings.load.workers = cpus();
-        settings.devices = Arc::new(Loopback);
-        Ours { objects: Objects::new(&settings), process: Process::new(0) }
+        let all = Mutex::new(HashMap::from([(1, Device::default())]));
+        let devices = Arc::new(Ports { all });
+        settings.devices = devices.clone();
+        Ours { objects: Objects::new(&settings), process: Process::new(0), devices }
     }
 }
 
@@ -69,17 +76,58 @@ impl Side for Ours {
         }
     }
 
-    fn device(&mut self, _arguments: &[&str]) -> Result<u32, Errno> {
-        Err(Errno::ENODEV)
+    fn add_device(&mut self, below: Option<u32>) -> Result<u32, Errno> {
+        let mut all = self.devices.lock();
+        let ifindex = all.keys().max().map_or(1, |last| last + 1);
+        all.insert(ifindex, Device { native: below.is_none(), ..Device::default() });
+        if let Some(below) = below.and_then(|below| all.get_mut(&below)) {
+            below.uppers.push(ifindex);
+        }
+        Ok(ifindex)
+    }
+
+    fn remove_device(&mut self, ifindex: u32) -> Result<(), Errno> {
+        self.devices.lock().remove(&ifindex).ok_or(Errno::ENODEV)?;
+        self.objects.device_removed(ifindex);
+        Ok(())
+    }
+
+    fn set_xdp(&mut self, ifindex: u32, xdp: &Xdp) -> Result<(), Errno> {
+        let &Xdp { descriptor, flags, expected } = xdp;
+        let request = XdpRequest { descriptor, flags: flags.unwrap_or(0), expected };
+        self.objects.set_xdp(&self.process, ifindex, &request).map_err(|error| error.errno)
+    }
+
+    fn xdp(&mut self, ifindex: u32) -> Result<[u32; 2], Errno> {
+        let state = self.objects.xdp(ifindex).ok_or(Errno::ENODEV)?;
+        Ok([state.generic, state.native])
     }
 }
 
-/// The one device that every network namespace has.
-struct Loopback;
+/// Devices that take every program. The first one is the loopback device, which runs none itself.
+#[derive(Debug)]
+struct Ports {
+    all: Mutex<HashMap<u32, Device>>,
+}
 
-impl Devices for Loopback {
-    fn has_device(&self, ifindex: u32) -> bool {
-        ifindex == 1
+impl Ports {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Device>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Devices for Ports {
+    fn device(&self, ifindex: u32) -> Option<Device> {
+        self.lock().get(&ifindex).cloned()
+    }
+
+    fn install(
+        &self,
+        ifindex: u32,
+        _mode: XdpMode,
+        _program: Option<&Arc<ProgramObject>>,
+    ) -> Result<(), Errno> {
+        if self.lock().contains_key(&ifindex) { Ok(()) } else { Err(Errno::ENODEV) }
     }
 }
 

@@ -16,6 +16,14 @@ pub(crate) struct Memory {
     pub(crate) bytes: Vec<u8>,
 }
 
+/// Attributes of `IFLA_XDP`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Xdp {
+    pub(crate) descriptor: Option<i32>,
+    pub(crate) flags: Option<u32>,
+    pub(crate) expected: Option<i32>,
+}
+
 /// One implementation of `bpf(cmd, attr)`.
 pub(crate) trait Side {
     /// Address where memory for a call is.
@@ -45,8 +53,17 @@ pub(crate) trait Side {
     /// `mkdir(2)`, `rmdir(2)` or `unlink(2)`.
     fn change_path(&mut self, what: &str, path: &str) -> Result<(), Errno>;
 
-    /// Adds, removes or attaches to devices, as `ip link` does.
-    fn device(&mut self, arguments: &[&str]) -> Result<u32, Errno>;
+    /// Adds a device that runs programs itself, or one above another; its ifindex.
+    fn add_device(&mut self, below: Option<u32>) -> Result<u32, Errno>;
+
+    /// Removes a device.
+    fn remove_device(&mut self, ifindex: u32) -> Result<(), Errno>;
+
+    /// `RTM_SETLINK` with `IFLA_XDP`.
+    fn set_xdp(&mut self, ifindex: u32, xdp: &Xdp) -> Result<(), Errno>;
+
+    /// The ids of a device's programs: generic, native.
+    fn xdp(&mut self, ifindex: u32) -> Result<[u32; 2], Errno>;
 }
 
 /// A side, and what a script's names stand for on it.
@@ -57,7 +74,8 @@ pub(crate) struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     pub(crate) fn new(side: &'a mut dyn Side) -> Runner<'a> {
-        let names = Names { bpffs: side.bpffs(), ..Names::default() };
+        let numbers = HashMap::from([("lo".to_owned(), 1)]);
+        let names = Names { numbers, bpffs: side.bpffs(), ..Names::default() };
         Runner { side, names }
     }
 
@@ -140,12 +158,14 @@ impl<'a> Runner<'a> {
                 let path = path(name);
                 self.side.change_path(&line.command, &path).map(|()| 0)
             }
-            ("device", arguments) => {
-                let arguments: Vec<String> =
-                    arguments.iter().map(|word| self.names.expand(word)).collect();
-                let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-                self.side.device(&words)
+            ("add_device", []) => self.side.add_device(None),
+            ("add_device", [below]) => self.side.add_device(Some(self.number(below))),
+            ("remove_device", [name]) => self.side.remove_device(self.number(name)).map(|()| 0),
+            ("set_xdp", [name, ..]) => {
+                let xdp = self.xdp_of(line);
+                self.side.set_xdp(self.number(name), &xdp).map(|()| 0)
             }
+            ("show_xdp", [name]) => return self.show_xdp(self.number(name)),
             ("walk", [kind]) => return (Ok(0), self.walk(kind)),
             _ => panic!("line {}: {:?}", line.number, line.text),
         };
@@ -157,6 +177,32 @@ impl<'a> Runner<'a> {
             }
         }
         (result.map(|number| if line.bind.is_some() { 0 } else { number }), String::new())
+    }
+
+    fn number(&self, name: &str) -> u32 {
+        self.names.number(name).unwrap_or(u64::MAX) as u32
+    }
+
+    fn xdp_of(&self, line: &Line) -> Xdp {
+        let number = |field: &str| {
+            let (_, value) = line.arguments.iter().find(|(name, _)| name == field)?;
+            self.names.number(value)
+        };
+        Xdp {
+            descriptor: number("fd").map(|number| number as i32),
+            flags: number("flags").map(|number| number as u32),
+            expected: number("expected").map(|number| number as i32),
+        }
+    }
+
+    fn show_xdp(&mut self, ifindex: u32) -> (Result<u32, Errno>, String) {
+        match self.side.xdp(ifindex) {
+            Err(errno) => (Err(errno), String::new()),
+            Ok(ids) => {
+                let [generic, native] = ids.map(|id| self.names.name_of_id(id, 'p'));
+                (Ok(0), format!(" generic={generic} native={native}"))
+            }
+        }
     }
 
     /// All ids of a kind that the script has names for, in `GET_NEXT_ID` order.

@@ -71,12 +71,6 @@ impl Names {
         names.sort();
         names.first().map_or("#unknown".to_owned(), |name| format!("#{name}"))
     }
-
-    /// A word of a pseudo-command, with numbers for names.
-    pub(crate) fn expand(&self, word: &str) -> String {
-        let named = self.descriptors.get(word).or_else(|| self.numbers.get(word));
-        named.map_or(word.to_owned(), ToString::to_string)
-    }
 }
 
 /// Reads the value of a field; `None` when it makes no sense.

@@ -1,6 +1,7 @@
 //! `BPF_OBJ_GET_INFO_BY_FD`: what is known of an object.
 
 mod btf;
+mod link;
 mod program;
 
 use towpath_bpf::Errno;
@@ -25,6 +26,7 @@ impl Call<'_> {
             Object::Map(map) => self.map_info(map),
             Object::Program(program) => self.program_info(program),
             Object::Btf(btf) => self.btf_info(btf),
+            Object::Link(link) => self.link_info(link),
             Object::Stats(_) => Err(Errno::EINVAL),
         }
     }
