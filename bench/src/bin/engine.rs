@@ -27,6 +27,9 @@ struct Args {
     /// Milliseconds of each measurement.
     #[arg(long, default_value_t = 200)]
     window: u64,
+    /// Only cases whose name begins so.
+    #[arg(long, default_value = "")]
+    only: String,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -36,6 +39,7 @@ fn main() -> anyhow::Result<()> {
         "64-byte frames, generator and sink in memory, ns of processor time\nper frame: median (least .. most)\n"
     );
     let mut cases = cases()?;
+    cases.retain(|case| case.name.starts_with(&args.only));
     let mut figures = vec![(Vec::new(), Vec::new()); cases.len()];
     for _ in 0..args.rounds {
         for (case, (engine, bare)) in cases.iter_mut().zip(&mut figures) {
@@ -50,7 +54,7 @@ fn main() -> anyhow::Result<()> {
             "  {name:24} {ns:6.2} ({least:.2} .. {most:.2})   bare loop {loop_ns:6.2}   {ratio:.2}x"
         );
     }
-    scaling(&args, window)
+    if args.only.is_empty() { scaling(&args, window) } else { Ok(()) }
 }
 
 /// One thing to measure.
