@@ -262,6 +262,6 @@ impl Drop for Queue {
 /// Buffers given to the kernel at a time.
 const REFILL_BATCH: u32 = 64;
 /// Bytes from one buffer to the next.
-const BUFFER_STEP: u64 = towpath_xdp::frame::BUFFER_BYTES as u64;
+const BUFFER_STEP: u64 = towpath_xdp::frame::arena::STRIDE_BYTES as u64;
 /// An idle queue asks for its interface once in so many rounds.
 const CHECK_ROUNDS: u32 = 4096;

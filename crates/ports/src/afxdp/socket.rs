@@ -16,6 +16,7 @@ use rustix::net::xdp::{
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use towpath_xdp::Arena;
+use towpath_xdp::frame::arena::STRIDE_BYTES;
 use towpath_xdp::frame::{BUFFER_BYTES, TAILROOM_BYTES};
 
 use super::busy_poll_unsafe::{set_busy_poll, set_tx_budget};
@@ -51,7 +52,7 @@ impl Socket {
             set_xdp_umem_reg(&fd, registration(arena)).map_err(|errno| explain(errno, "memory"))?;
         }
         let rings = Rings::new(&fd, options).map_err(|errno| explain(errno, "rings"))?;
-        bind_to(&fd, ifindex, queue, options, first)?;
+        bind_to(&fd, ifindex, queue, options, first, arena.has_huge_pages())?;
         if let Some(busy) = options.busy_poll {
             set_busy_poll(fd.as_fd(), busy.microseconds, busy.budget)?;
         }
@@ -138,11 +139,12 @@ impl Rings {
 ///
 /// A chunk is the part of a buffer that packets may use: without the tailroom that programs never
 /// get. So the kernel puts packets exactly where [`towpath_xdp::Frame`] has them, and cuts long
-/// ones as `BPF_PROG_TEST_RUN` does. Such chunks lie a page apart, which is what `unaligned` means.
+/// ones as `BPF_PROG_TEST_RUN` does. Such chunks lie [`STRIDE_BYTES`] apart, which is what `unaligned`
+/// means. They cross pages, which a device can only follow where pages are contiguous: huge ones.
 fn registration(arena: &Arena) -> XdpUmemReg {
     XdpUmemReg {
         addr: arena.base(),
-        len: (arena.total() * BUFFER_BYTES) as u64,
+        len: (arena.total() * STRIDE_BYTES) as u64,
         chunk_size: CHUNK_BYTES as u32,
         headroom: 0,
         flags: XdpUmemRegFlags::XDP_UMEM_UNALIGNED_CHUNK_FLAG,
@@ -156,6 +158,7 @@ fn bind_to(
     queue: u32,
     options: &Options,
     first: Option<&Socket>,
+    has_huge_pages: bool,
 ) -> io::Result<()> {
     let bound = match first {
         Some(first) => {
@@ -165,9 +168,11 @@ fn bind_to(
         }
         None => {
             let mut flags = match options.mode {
-                Mode::Auto => SocketAddrXdpFlags::empty(),
+                Mode::Auto if has_huge_pages => SocketAddrXdpFlags::empty(),
+                Mode::Auto => SocketAddrXdpFlags::XDP_COPY,
                 Mode::Copy => SocketAddrXdpFlags::XDP_COPY,
-                Mode::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
+                Mode::ZeroCopy if has_huge_pages => SocketAddrXdpFlags::XDP_ZEROCOPY,
+                Mode::ZeroCopy => return Err(io::Error::new(io::ErrorKind::Unsupported, NO_HUGE)),
             };
             flags.set(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, options.need_wakeup);
             flags.set(SocketAddrXdpFlags::XDP_USE_SG, options.multi_buffer);
@@ -210,10 +215,11 @@ fn explain_bind(errno: Errno, queue: u32, options: &Options) -> io::Error {
 #[inline]
 pub(super) fn place(addr: u64) -> (usize, usize) {
     let at = (addr & ((1 << 48) - 1)) + (addr >> 48);
-    ((at / BUFFER_BYTES as u64) as usize, (at % BUFFER_BYTES as u64) as usize)
+    ((at / STRIDE_BYTES as u64) as usize, (at % STRIDE_BYTES as u64) as usize)
 }
 
 /// Bytes of a buffer that the kernel may use, its headroom included.
 pub(super) const CHUNK_BYTES: usize = BUFFER_BYTES - TAILROOM_BYTES;
+const NO_HUGE: &str = "zero copy needs frames in huge pages: set vm.nr_hugepages, then start again";
 /// Most frames that one system call sends.
 const TX_BUDGET: u32 = 256;

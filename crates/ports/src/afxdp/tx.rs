@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use towpath_engine::port::Tx;
-use towpath_xdp::frame::BUFFER_BYTES;
+use towpath_xdp::frame::arena::STRIDE_BYTES;
 use towpath_xdp::{Arena, Frame, Pool};
 
 use super::options::Options;
@@ -140,7 +140,7 @@ impl Sending {
     /// Number of the arena's buffer that bytes are in.
     #[inline]
     fn index_of(&self, bytes: &[u8]) -> Option<usize> {
-        let index = self.offset_of(bytes) / BUFFER_BYTES as u64;
+        let index = self.offset_of(bytes) / STRIDE_BYTES as u64;
         (index < self.held.len() as u64).then_some(index as usize)
     }
 

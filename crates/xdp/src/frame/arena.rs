@@ -18,11 +18,11 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Memory for `frames` frames ([`BUFFER_BYTES`] each), in huge pages where there are any.
+    /// Memory for `frames` frames ([`STRIDE_BYTES`] each), in huge pages where there are any.
     pub fn new(frames: usize) -> std::io::Result<Arc<Arena>> {
         let frames = frames.max(1);
-        let memory = Mapping::new(frames * BUFFER_BYTES)?;
-        let blocks = Mapping::blocks(&memory, BUFFER_BYTES).take(frames);
+        let memory = Mapping::new(frames * STRIDE_BYTES)?;
+        let blocks = Mapping::blocks(&memory, BUFFER_BYTES, STRIDE_BYTES).take(frames);
         let free = blocks.map(Frame::over).collect();
         Ok(Arc::new(Arena { memory, free: Mutex::new(free), total: frames }))
     }
@@ -43,7 +43,7 @@ impl Arena {
         self.memory.has_huge_pages()
     }
 
-    /// The memory, to share it; buffers of [`BUFFER_BYTES`] from offset 0 on.
+    /// The memory, to share it; buffers lie [`STRIDE_BYTES`] apart from offset 0 on.
     pub fn memfd(&self) -> BorrowedFd<'_> {
         self.memory.memfd()
     }
@@ -57,7 +57,7 @@ impl Arena {
     #[inline]
     pub fn index_of(&self, frame: &Frame) -> Option<u32> {
         let offset = frame.head.addr().wrapping_sub(self.memory.base());
-        let index = offset / BUFFER_BYTES as u64;
+        let index = offset / STRIDE_BYTES as u64;
         (index < self.total as u64).then_some(index as u32)
     }
 
@@ -79,6 +79,11 @@ impl Arena {
         free.extend(frames.drain(keep..));
     }
 }
+
+/// Distance of two buffers. One cache line more than their size: the same bytes of buffers a page
+/// apart would compete for the same few places of a first-level cache, where a burst of headers
+/// does not fit then.
+pub const STRIDE_BYTES: usize = BUFFER_BYTES + 64;
 
 #[cfg(test)]
 mod tests {

@@ -52,9 +52,14 @@ impl Mapping {
         Ok(Mapping { base, len, memfd, huge, lost: Mutex::default() })
     }
 
-    /// All of it as blocks of `size` bytes. Call it once.
-    pub(crate) fn blocks(self: &Arc<Self>, size: usize) -> impl Iterator<Item = Block> {
-        (0..self.len / size).map(move |index| self.block(index * size, size))
+    /// All of it as blocks of `size` bytes, `stride` apart. Call it once.
+    pub(crate) fn blocks(
+        self: &Arc<Self>,
+        size: usize,
+        stride: usize,
+    ) -> impl Iterator<Item = Block> {
+        let stride = stride.max(size);
+        (0..self.len / stride).map(move |index| self.block(index * stride, size))
     }
 
     /// Blocks that were dropped, to be used again.
