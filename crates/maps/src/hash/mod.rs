@@ -486,8 +486,8 @@ fn check_flags(old: u32, flags: u64) -> Result<(), Errno> {
     }
 }
 
-/// Elements beyond `max_entries`, for those that wait for readers: a sixteenth, those of some bursts
-/// at least, and not much memory for big values; always enough for every writer to hold one.
+/// Elements beyond `max_entries`, for those that wait for readers: a sixteenth, those of some
+/// bursts at least, and not much memory for big values; always enough for every writer to hold one.
 fn spare_elements(max_entries: u32, element_bytes: usize, workers: usize) -> u32 {
     const SPARE_BYTES_MAX: usize = 8 << 20;
     let wanted = (max_entries / 16).max(256) as usize;

@@ -166,8 +166,8 @@ impl Pool {
     }
 
     /// Takes an element and gives back another one that `link` unlinks, the new one in its place:
-    /// what [`Pool::take`] and [`Pool::retire`] do, for the price of one. `false`, and nothing done,
-    /// when the worker's own shard has no element at hand.
+    /// what [`Pool::take`] and [`Pool::retire`] do, for the price of one. `false`, and nothing
+    /// done, when the worker's own shard has no element at hand.
     pub(crate) fn exchange(&self, worker: usize, old: u32, link: impl FnOnce(u32)) -> bool {
         let mut lists = self.lock(self.shard_of(worker));
         let Some(element) = lists.take(self) else { return false };

@@ -7,10 +7,11 @@
 //!
 //! **To add a helper**: write the function in the file of its group (or a new file with a `TABLE`),
 //! add a line `(id::NAME, entry(function))` to the group's `TABLE` (`moving(function)` if it can
-//! change where the packet begins or ends), and list a new file's table in [`TABLES`]. Expected failures are `Ok(Errno::EINVAL.to_reg())`; `Err` is for what no verified
-//! program can do.
+//! change where the packet begins or ends), and list a new file's table in [`TABLES`]. Expected
+//! failures are `Ok(Errno::EINVAL.to_reg())`; `Err` is for what no verified program can do.
 //!
-//! **To add a kfunc**: the same with its name, `("bpf_name", entry(function))`, in [`KFUNC_TABLES`].
+//! **To add a kfunc**: the same with its name, `("bpf_name", entry(function))`, in
+//! [`KFUNC_TABLES`].
 //!
 //! State that must outlive a call goes into [`Run`] (one run), [`crate::Worker`] (one thread) or
 //! [`crate::program::Surroundings`] (everything). Memory handed to the program is registered in

@@ -122,7 +122,7 @@ impl Table {
     }
 }
 
-impl<A: Ord> Ranges<A> {
+impl<A: Ord + Copy> Ranges<A> {
     #[inline]
     fn find(&self, address: A) -> u32 {
         let behind = self.starts.partition_point(|start| *start <= address);
