@@ -1,5 +1,6 @@
 //! The binary from outside: what it prints, what it writes, how it ends.
 
+mod daemon;
 mod support;
 
 use std::io::Read as _;

@@ -20,6 +20,7 @@ pub struct Control {
     objects: Arc<ObjectFiles>,
     events: broadcast::Sender<Event>,
     config: Option<PathBuf>,
+    /// As the file had them when the daemon started.
     settings: Settings,
 }
 
@@ -67,11 +68,6 @@ impl Control {
         };
         control.apply(&mut control.lock(), loaded.state);
         Ok(control)
-    }
-
-    /// How the daemon runs.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
     }
 
     /// Reads what there is.
@@ -176,7 +172,8 @@ impl Control {
         inner.live.stop();
         let sum = inner.live.engine().conservation();
         tracing::info!(
-            "stopped: {} frames received, {} created, {} delivered, {} dropped, {} freed, {} missing",
+            "stopped: {} frames received, {} created, {} delivered, {} dropped, {} freed, \
+             {} missing",
             sum.received,
             sum.created,
             sum.delivered,

@@ -36,13 +36,10 @@ pub struct Options {
 pub fn up(options: &Options) -> Result<(), String> {
     log(options.verbose);
     let objects = Arc::new(ObjectFiles::default());
-    let mut loaded = match &options.config {
+    let loaded = match &options.config {
         Some(path) => file::load(path, &objects).map_err(|error| error.to_string())?,
         None => Loaded { state: crate::State::new(), ..Loaded::default() },
     };
-    if let Some(socket) = &options.socket {
-        loaded.settings.socket.clone_from(socket);
-    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .thread_name("api")
@@ -56,7 +53,10 @@ pub fn up(options: &Options) -> Result<(), String> {
 
 async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> Result<(), String> {
     let mut signals = Signals::new().map_err(|error| format!("signals: {error}"))?;
-    let settings = loaded.settings.clone();
+    let mut settings = loaded.settings.clone();
+    if let Some(socket) = &options.socket {
+        settings.socket.clone_from(socket);
+    }
     // Before anything is opened: a second daemon must not take a port from the first.
     let socket = Socket::bind(&settings.socket, settings.mode)?;
     let listener = socket.listener.try_clone().and_then(UnixListener::from_std);

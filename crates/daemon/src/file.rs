@@ -263,6 +263,7 @@ impl Reader<'_> {
             set: keys.set.iter().map(|(name, value)| (name.clone(), plain(value))).collect(),
             maps,
             exec: keys.exec,
+            generation: 0,
         });
         let ports = match &keys.port {
             PortKey::One(port) => std::slice::from_ref(port),

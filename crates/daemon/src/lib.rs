@@ -6,9 +6,9 @@
 //! API, verbs   --> api --------+        what is wanted         what there is
 //! ```
 //!
-//! A [`state::State`] says what is wanted and nothing else: it can come from a file, from the API or
-//! from anywhere. [`live::Live`] makes the engine so, touching only what differs, and says what it
-//! could not do; the rest goes on.
+//! A [`state::State`] says what is wanted and nothing else: it can come from a file, from the API
+//! or from anywhere. [`live::Live`] makes the engine so, touching only what differs, and says what
+//! it could not do; the rest goes on.
 
 #![forbid(unsafe_code)]
 

@@ -120,6 +120,9 @@ pub struct ProgramState {
     /// How it is executed; the best there is when not given.
     #[serde(default)]
     pub exec: Option<ExecState>,
+    /// Another number loads it anew, from the same bytes, with fresh maps.
+    #[serde(default)]
+    pub generation: u64,
 }
 
 /// How a program is executed.

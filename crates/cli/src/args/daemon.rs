@@ -226,7 +226,7 @@ pub(crate) enum MapCommand {
 #[derive(Debug, Args)]
 pub(crate) struct ElementArgs {
     /// e.g. id 7 key 10.0.0.1 value 5, or name limits key hex 01 00 00 00
-    #[arg(value_name = "WORDS", required = true, num_args = 1.., allow_hyphen_values = true)]
+    #[arg(value_name = "WORDS", required = true, num_args = 1.., allow_negative_numbers = true)]
     pub words: Vec<String>,
     /// Which daemon.
     #[command(flatten)]

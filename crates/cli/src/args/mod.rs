@@ -30,8 +30,8 @@ use clap_complete::Shell;
 /// kernel's rules, and runs them over captures and single packets.
 ///
 /// Exit status: 0 when all went well; 1 when a program was refused (by the verifier, or by the
-/// running kernel) or the daemon said no; 2 when the command line or a file could not be understood,
-/// or the daemon could not be reached.
+/// running kernel), or the daemon said no; 2 when the command line or a file could not be
+/// understood, or the daemon could not be reached.
 #[derive(Debug, Parser)]
 #[command(name = "towpath", version, subcommand_required = true, arg_required_else_help = true)]
 #[command(max_term_width = 100)]

@@ -154,7 +154,7 @@ fn exchange(state: &mut State, link: &LiveLink, request: &LinkRequest) -> String
         return add(state, request, program);
     }
     if let Some(slot) = state.programs.iter_mut().find(|it| it.key == key) {
-        *slot = wanted(program, key.clone());
+        *slot = ProgramState { generation: slot.generation + 1, ..wanted(program, key.clone()) };
     }
     if let Some(attach) = state.attachments.iter_mut().find(|it| it.identity() == identity) {
         attach.prio = program.prio.or(attach.prio);
@@ -173,6 +173,7 @@ fn wanted(program: &ProgramRequest, key: String) -> ProgramState {
         set: program.set.clone(),
         maps: program.maps.clone(),
         exec: None,
+        generation: 0,
     }
 }
 

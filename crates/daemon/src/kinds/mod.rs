@@ -1,8 +1,13 @@
 //! Port kinds as configuration knows them: their options, and how a device is made of them.
 
+mod afxdp;
+mod generator;
 mod mac;
+mod packet;
 mod pair;
+mod pcap;
 mod sink;
+mod tap;
 
 use serde_json::{Map, Value as Json};
 use towpath_engine::port::Device;
@@ -41,7 +46,15 @@ pub struct OptionDoc {
 }
 
 /// All kinds there are.
-pub static KINDS: &[&Kind] = &[&pair::KIND, &sink::KIND];
+pub static KINDS: &[&Kind] = &[
+    &afxdp::KIND,
+    &generator::KIND,
+    &packet::KIND,
+    &pair::KIND,
+    &pcap::KIND,
+    &sink::KIND,
+    &tap::KIND,
+];
 
 /// The kind of that name.
 ///

@@ -174,13 +174,15 @@ impl Live {
 
 /// Where the object file is makes no difference, what is in it does.
 fn is_same_program(one: &ProgramState, other: &ProgramState) -> bool {
-    let ProgramState { key: _, object: _, sha256, program, section, set, maps, exec } = one;
+    let ProgramState { key: _, object: _, sha256, program, section, set, maps, exec, generation } =
+        one;
     *sha256 == other.sha256
         && *program == other.program
         && *section == other.section
         && *set == other.set
         && *maps == other.maps
         && *exec == other.exec
+        && *generation == other.generation
 }
 
 fn exec(wanted: Option<ExecState>) -> Exec {

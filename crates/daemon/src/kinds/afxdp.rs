@@ -1,0 +1,120 @@
+//! `afxdp`: an interface of the host's that is ours alone (`AF_XDP`).
+
+use serde::Deserialize;
+use towpath_engine::port::Device;
+use towpath_ports::afxdp::{Afxdp, Attach, BusyPoll, Mode, Options};
+
+use super::{Kind, OptionDoc, no_peer, options};
+use crate::problem::Problem;
+use crate::state::PortState;
+
+pub(super) static KIND: Kind = Kind {
+    name: "afxdp",
+    summary: "an interface of the host's, all of whose frames come to us (AF_XDP)",
+    options: &[
+        OptionDoc { key: "interface", default: "the port's name", text: "name of the interface" },
+        OptionDoc { key: "queues", default: "all", text: "queues to receive from, the first ones" },
+        OptionDoc { key: "mode", default: "auto", text: "auto, copy, or zerocopy" },
+        OptionDoc { key: "attach", default: "auto", text: "auto, native, or generic" },
+        OptionDoc { key: "rx_ring", default: "2048", text: "descriptors, a power of two" },
+        OptionDoc { key: "tx_ring", default: "2048", text: "descriptors, a power of two" },
+        OptionDoc { key: "fill_ring", default: "2048", text: "descriptors, a power of two" },
+        OptionDoc { key: "multi_buffer", default: "true", text: "frames of several buffers" },
+        OptionDoc { key: "need_wakeup", default: "true", text: "system calls only when needed" },
+        OptionDoc {
+            key: "busy_poll",
+            default: "off",
+            text: "microseconds a system call looks for frames in the driver",
+        },
+        OptionDoc {
+            key: "busy_poll_budget",
+            default: "64",
+            text: "frames such a call takes from the driver at most",
+        },
+    ],
+    check,
+    open,
+    peer: no_peer,
+};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    interface: Option<String>,
+    queues: Option<u32>,
+    mode: Option<ModeKey>,
+    attach: Option<AttachKey>,
+    rx_ring: Option<u32>,
+    tx_ring: Option<u32>,
+    fill_ring: Option<u32>,
+    multi_buffer: Option<bool>,
+    need_wakeup: Option<bool>,
+    busy_poll: Option<u32>,
+    busy_poll_budget: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ModeKey {
+    Auto,
+    Copy,
+    ZeroCopy,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum AttachKey {
+    Auto,
+    Native,
+    Generic,
+}
+
+fn check(port: &PortState) -> Result<(), Problem> {
+    let keys: Keys = options(port)?;
+    let rings =
+        [("rx_ring", keys.rx_ring), ("tx_ring", keys.tx_ring), ("fill_ring", keys.fill_ring)];
+    for (name, ring) in rings {
+        if ring.is_some_and(|ring| !ring.is_power_of_two() || !(64..=1 << 16).contains(&ring)) {
+            return Err(Problem::new(name, "a power of two, 64 to 65536"));
+        }
+    }
+    if keys.queues == Some(0) {
+        return Err(Problem::new("queues", "1 or more"));
+    }
+    if keys.busy_poll_budget.is_some() && keys.busy_poll.is_none() {
+        return Err(Problem::new("busy_poll_budget", "only with busy_poll"));
+    }
+    Ok(())
+}
+
+fn open(ports: &[&PortState]) -> Result<Vec<Box<dyn Device>>, String> {
+    let port = ports[0];
+    let keys: Keys = options(port).map_err(|problem| problem.to_string())?;
+    let usual = Options::default();
+    let busy_poll = keys.busy_poll.map(|microseconds| BusyPoll {
+        microseconds,
+        budget: keys.busy_poll_budget.unwrap_or(BusyPoll::default().budget),
+    });
+    let options = Options {
+        queues: keys.queues,
+        mode: match keys.mode {
+            None | Some(ModeKey::Auto) => Mode::Auto,
+            Some(ModeKey::Copy) => Mode::Copy,
+            Some(ModeKey::ZeroCopy) => Mode::ZeroCopy,
+        },
+        attach: match keys.attach {
+            None | Some(AttachKey::Auto) => Attach::Auto,
+            Some(AttachKey::Native) => Attach::Native,
+            Some(AttachKey::Generic) => Attach::Generic,
+        },
+        rx_ring: keys.rx_ring.unwrap_or(usual.rx_ring),
+        tx_ring: keys.tx_ring.unwrap_or(usual.tx_ring),
+        fill_ring: keys.fill_ring.unwrap_or(usual.fill_ring),
+        multi_buffer: keys.multi_buffer.unwrap_or(usual.multi_buffer),
+        need_wakeup: keys.need_wakeup.unwrap_or(usual.need_wakeup),
+        busy_poll,
+    };
+    let name = keys.interface.as_deref().unwrap_or(&port.name);
+    let afxdp = Afxdp::open(name, options).map_err(|error| error.to_string())?;
+    Ok(vec![Box::new(afxdp)])
+}
