@@ -17,7 +17,7 @@ pub(super) fn lower(function: &mut Function, context: Context<'_>) {
     if kinds.is_empty() {
         return;
     }
-    let items = items(function, &kinds);
+    let Some(items) = items(function, &kinds) else { return };
     rewrite(function, context, |emitter, op| match op {
         Op::CallKfunc { kfunc, args } => match (kinds.get(kfunc)?, &args[..]) {
             (Kind::New, [Arg::Value(it), Arg::Value(start), Arg::Value(end)]) => {
@@ -67,20 +67,42 @@ fn kinds(context: Context<'_>) -> HashMap<u32, Kind> {
     kfuncs.filter_map(|(kfunc, index)| Some((index, kind(&kfunc.name)?))).collect()
 }
 
-/// What `next` gave, and the iterators it gave that of.
-fn items(function: &Function, kinds: &HashMap<u32, Kind>) -> HashMap<Value, Value> {
+/// What `next` gave, and the iterators it gave that of. `None` where such an address goes elsewhere
+/// than into loads and comparisons with 0: then it has to be one.
+fn items(function: &Function, kinds: &HashMap<u32, Kind>) -> Option<HashMap<Value, Value>> {
     let dominators = Dominators::new(function);
-    let insts = definitions(function, &dominators).into_iter().flatten();
-    insts
-        .filter_map(|inst| {
-            let data = function.inst(inst);
-            let Op::CallKfunc { kfunc, args } = &data.op else { return None };
-            match (kinds.get(kfunc)?, &args[..]) {
-                (Kind::Next, [Arg::Value(it)]) => Some((data.result?, *it)),
-                _ => None,
-            }
-        })
-        .collect()
+    let definitions = definitions(function, &dominators);
+    let insts = definitions.iter().flatten().map(|&inst| function.inst(inst));
+    let of_next = insts.filter_map(|data| {
+        let Op::CallKfunc { kfunc, args } = &data.op else { return None };
+        match (kinds.get(kfunc)?, &args[..]) {
+            (Kind::Next, [Arg::Value(it)]) => Some((data.result?, *it)),
+            _ => None,
+        }
+    });
+    let items: HashMap<Value, Value> = of_next.collect();
+    let is_zero = |value: Value| {
+        let inst = definitions[value.0 as usize];
+        inst.is_some_and(|inst| function.inst(inst).op == Op::Const(0))
+    };
+    let is_plain = |op: &Op| match op {
+        Op::Load { .. } => true,
+        Op::Compare(Cond::Eq | Cond::Ne, _, zero) if is_zero(*zero) => true,
+        op => {
+            let mut used = false;
+            op.for_each_operand(|value| used |= items.contains_key(&value));
+            !used
+        }
+    };
+    for &block in dominators.order() {
+        let data = function.block(block);
+        let mut used = !data.insts.iter().all(|&inst| is_plain(&function.inst(inst).op));
+        data.end.for_each_operand(|value| used |= items.contains_key(&value));
+        if used {
+            return None;
+        }
+    }
+    Some(items)
 }
 
 impl Emitter<'_> {
