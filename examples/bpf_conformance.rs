@@ -1,10 +1,12 @@
-//! Plugin of the bpf_conformance suite: runs a bare instruction stream in the interpreter.
+//! Plugin of the bpf_conformance suite: runs a bare instruction stream, interpreted or compiled.
 //!
 //! ```text
-//! bpf_conformance [--program HEX] [MEMORY_HEX] [--debug]      (program on stdin when not given)
+//! bpf_conformance [--exec interp|jit|llvm] [--program HEX] [MEMORY_HEX] [--debug]
+//!                                                       (program on stdin when not given)
 //! ```
 //!
-//! Prints r0 in hexadecimal. Memory is what r1 points to, r2 is its length.
+//! Prints r0 in hexadecimal. Memory is what r1 points to, r2 is its length. The compilers take only
+//! what the verifier accepts, with the memory as a map's value.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is its interface")]
@@ -12,7 +14,7 @@
 use std::io::Read;
 use std::process::ExitCode;
 
-use towpath_bpf::interp::run_conformance;
+use towpath_xdp::{Exec, conformance};
 
 fn main() -> ExitCode {
     let options = match Options::parse(std::env::args().skip(1)) {
@@ -31,7 +33,7 @@ fn main() -> ExitCode {
     if options.debug {
         eprintln!("{} instructions, {} bytes of memory", program.len() / 8, memory.len());
     }
-    match run_conformance(&program, &mut memory) {
+    match conformance::run(&program, &mut memory, options.exec) {
         Ok(r0) => {
             println!("{r0:x}");
             ExitCode::SUCCESS
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
 struct Options {
     program: Option<String>,
     memory: String,
+    exec: Exec,
     debug: bool,
 }
 
@@ -57,6 +60,7 @@ impl Options {
                 "--program" => {
                     options.program = Some(args.next().ok_or("--program needs a value (hex)")?);
                 }
+                "--exec" => options.exec = exec(args.next().as_deref())?,
                 "--debug" => options.debug = true,
                 "--elf" => return Err("--elf: give the instructions, not an ELF file".to_owned()),
                 other if other.starts_with("--") => return Err(format!("{other}: unknown option")),
@@ -65,6 +69,12 @@ impl Options {
         }
         Ok(options)
     }
+}
+
+fn exec(name: Option<&str>) -> Result<Exec, String> {
+    let all = [Exec::Interp, Exec::Jit, Exec::Llvm];
+    let known = all.into_iter().find(|exec| Some(exec.name()) == name);
+    known.ok_or_else(|| "--exec needs interp, jit or llvm".to_owned())
 }
 
 /// Bytes from hexadecimal digits; blanks between bytes are allowed.

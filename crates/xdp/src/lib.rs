@@ -26,6 +26,7 @@
 mod burst;
 mod clock;
 mod compiled;
+pub mod conformance;
 mod conntrack;
 pub mod frame;
 mod helpers;

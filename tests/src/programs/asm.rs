@@ -70,6 +70,11 @@ impl Asm {
         Jump(self.insns.len() - 1)
     }
 
+    /// The jump just written.
+    pub(super) fn last_jump(&self) -> Jump {
+        Jump(self.insns.len().saturating_sub(1))
+    }
+
     /// The next instruction is where `jump` goes.
     pub(super) fn land(&mut self, jump: Jump) {
         let distance = self.insns.len() - jump.0 - 1;

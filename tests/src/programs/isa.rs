@@ -20,6 +20,24 @@ pub struct Case {
     pub expected: Option<Expected>,
 }
 
+impl Case {
+    /// The same over a buffer in r1, as a bare stream: what looks for the packet is left out. `None`
+    /// for programs that do without one, or need more of their context.
+    pub fn bare(&self) -> Option<Vec<u8>> {
+        let found = prologue().insns;
+        let (start, body) = self.insns.split_at_checked(found.len())?;
+        let same = |(a, b): (&Insn, &Insn)| (a.code, a.dst, a.src) == (b.code, b.dst, b.src);
+        let uses_context = |insn: &Insn| insn.is_map_ref() || insn.is_helper_call();
+        if !start.iter().zip(&found).all(same) || body.iter().any(uses_context) {
+            return None;
+        }
+        let mut asm = Asm::default();
+        asm.mov(6, 1);
+        asm.insns.extend_from_slice(body);
+        Some(asm.insns.iter().flat_map(|insn| insn.to_le_bytes()).collect())
+    }
+}
+
 /// What an operation must give: independent of all that executes programs.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
@@ -126,13 +144,8 @@ fn text(wide: bool, op: u8, off: i16) -> String {
 
 /// `r7 = a; r8 = b; ...; result = r7; second = r8`
 fn case(name: String, expected: Option<Expected>, body: impl FnOnce(&mut Asm)) -> Case {
-    let mut asm = Asm::default();
-    asm.mov_imm(0, 1);
-    asm.load(BPF_W, 6, 1, 0);
-    asm.load(BPF_W, 3, 1, 4);
-    asm.mov(4, 6);
-    asm.alu_imm(BPF_ADD, 4, BYTES);
-    let short = asm.jump(BPF_JMP | BPF_JGT | BPF_X, 4, 3, 0);
+    let mut asm = prologue();
+    let short = asm.last_jump();
     asm.load(BPF_DW, 7, 6, A);
     asm.load(BPF_DW, 8, 6, B);
     body(&mut asm);
@@ -142,6 +155,18 @@ fn case(name: String, expected: Option<Expected>, body: impl FnOnce(&mut Asm)) -
     asm.land(short);
     asm.exit();
     Case { name, insns: asm.insns, expected }
+}
+
+/// `r6 = packet`, or 1 for a short one.
+fn prologue() -> Asm {
+    let mut asm = Asm::default();
+    asm.mov_imm(0, 1);
+    asm.load(BPF_W, 6, 1, 0);
+    asm.load(BPF_W, 3, 1, 4);
+    asm.mov(4, 6);
+    asm.alu_imm(BPF_ADD, 4, BYTES);
+    asm.jump(BPF_JMP | BPF_JGT | BPF_X, 4, 3, 0);
+    asm
 }
 
 fn arithmetic() -> Vec<Case> {
