@@ -38,7 +38,7 @@ impl Session {
         let host = surroundings.fib.as_deref().map(fib::read).transpose()?.unwrap_or_default();
         let mut options = LoadOptions {
             workers: surroundings.cpus as usize,
-            host: Arc::new(host),
+            host: Arc::new(host.into()),
             exec,
             ..LoadOptions::default()
         };

@@ -8,7 +8,7 @@ mod shared;
 #[cfg(test)]
 pub(crate) mod testing;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::ClockId;
@@ -25,7 +25,7 @@ use crate::compiled::{Compiled, Exec, ExecStatus};
 use crate::conntrack::Conntrack;
 use crate::frame::Frame;
 use crate::helpers::{self, CookieSecret, Trace};
-use crate::host::{self, Host, Interface};
+use crate::host::Live;
 use crate::objects::Objects;
 use crate::run::{Extra, Run};
 use crate::timers::{Due, Timers};
@@ -74,7 +74,7 @@ pub struct LoadOptions {
     /// Workers that will run it at the same time (at least one): the CPUs of per-CPU maps.
     pub workers: usize,
     /// What helpers tell about interfaces, routes and neighbours.
-    pub host: Arc<Host>,
+    pub host: Arc<Live>,
     /// Which devices, CPUs, programs and sockets exist for maps of targets; without one, all do.
     pub environment: Option<Arc<dyn Environment>>,
     /// Limits and log level of the verifier.
@@ -94,7 +94,7 @@ pub struct LoadOptions {
 #[derive(Debug, Default)]
 pub struct Surroundings {
     /// What helpers tell about interfaces, routes and neighbours.
-    pub host: Arc<Host>,
+    pub host: Arc<Live>,
     /// What time it is for programs.
     pub clock: Clock,
     /// What programs printed.
@@ -107,22 +107,6 @@ pub struct Surroundings {
     pub(crate) timers: Arc<Timers>,
     pub(crate) conntrack: Conntrack,
     pub(crate) limits: Limits,
-    /// Tables over `host`.
-    pub(crate) index: OnceLock<host::Index>,
-}
-
-impl Surroundings {
-    /// Tables over the host.
-    #[inline]
-    pub(crate) fn index(&self) -> &host::Index {
-        self.index.get_or_init(|| host::Index::new(&self.host))
-    }
-
-    /// The host's interface of that number.
-    #[inline]
-    pub(crate) fn interface(&self, ifindex: u32) -> Option<&Interface> {
-        self.index().interface(&self.host, ifindex)
-    }
 }
 
 impl Program {

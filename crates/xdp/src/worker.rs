@@ -4,6 +4,7 @@ use towpath_bpf::insn::STACK_BYTES;
 use towpath_bpf::interp::MAX_CALL_FRAMES;
 
 use crate::burst::Burst;
+use crate::host::Seen;
 use crate::memory::Block;
 
 /// Stack, context and random numbers of one thread. Programs see its number as their CPU.
@@ -23,6 +24,8 @@ pub struct Worker {
     pub(crate) text: Vec<u8>,
     /// For runs of one frame.
     pub(crate) single: Burst,
+    /// What helpers tell about interfaces, routes and neighbours.
+    pub(crate) host: Seen,
 }
 
 impl Worker {
@@ -42,6 +45,7 @@ impl Worker {
             spare: Vec::new(),
             text: Vec::new(),
             single: Burst::default(),
+            host: Seen::default(),
         }
     }
 

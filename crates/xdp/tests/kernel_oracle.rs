@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use towpath_bpf::{Env, Object};
 use towpath_maps::Value;
-use towpath_xdp::host::Host;
+use towpath_xdp::host::{Host, Live};
 use towpath_xdp::{Exec, Frame, LoadOptions, Program, Select};
 
 const OBJECT: &[u8] = include_bytes!("../../../tests/data/kernel-oracle/xdp_helpers.bpf.o");
@@ -36,7 +36,7 @@ fn recorded_answers_are_reproduced_by_tier_2() {
 
 fn reproduce(exec: Exec) {
     let object = Object::open(OBJECT, "xdp_helpers.bpf.o").unwrap();
-    let host = Arc::new(Host::with_loopback());
+    let host = Arc::new(Live::new(Host::with_loopback()));
     let options = LoadOptions { host, exec, ..LoadOptions::default() };
     let program = Program::load(&object, Select::Name("prog"), &Env::builtin(), &options).unwrap();
     program.wait_for_tier2(Duration::from_secs(120));

@@ -222,7 +222,7 @@ impl Court<'_> {
         }
         let options = LoadOptions {
             unverified: self.budget.unverified,
-            host: Arc::new(Host::with_loopback()),
+            host: Arc::new(Host::with_loopback().into()),
             ..way.options()
         };
         let program = if prepared {

@@ -246,7 +246,7 @@ fn empty(opened: &Opened) -> Linked {
 
 fn load_options(args: &BenchArgs, exec: RunExec) -> LoadOptions {
     let mut options = LoadOptions {
-        host: Arc::new(Host::with_loopback()),
+        host: Arc::new(Host::with_loopback().into()),
         exec: Exec::from(exec),
         ..LoadOptions::default()
     };

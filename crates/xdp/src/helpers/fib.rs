@@ -10,7 +10,7 @@ use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
 use super::{Call, Table, entry};
-use crate::host::fib::{NextHop, Route, RouteKind, TABLE_MAIN};
+use crate::host::fib::{NextHop, Route, RouteKind, TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
 use crate::host::{Host, Index, Interface};
 use crate::memory::{self, Grant};
 
@@ -25,7 +25,8 @@ fn fib_lookup(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
         return Ok(Errno::EINVAL.to_reg());
     }
     let params = call.run.grant(params, PARAMS_BYTES as u64, true)?;
-    let (host, index) = (&*call.run.surroundings.host, call.run.surroundings.index());
+    let tables = call.run.surroundings.host.tables(&mut call.run.worker.host);
+    let (host, index) = (&tables.host, &tables.index);
     let request = Request::read(params, index.multipath);
     Ok(match lookup(host, index, &request, flags) {
         Ok((outcome, answer)) => {
@@ -59,38 +60,84 @@ fn lookup(
     request: &Request,
     flags: u32,
 ) -> Result<(Outcome, Answer), Errno> {
-    let refused = |outcome| Ok((outcome, Answer::default()));
     let destination = request.destination()?;
+    if !destination.is_ipv4() && request.is_strict() {
+        return Ok((Outcome::NotForwarded, Answer::default()));
+    }
     let interface = index.interface(host, request.ifindex).ok_or(Errno::ENODEV)?;
     let forwards =
         if destination.is_ipv4() { interface.forwarding_v4 } else { interface.forwarding_v6 };
     if !forwards {
-        return refused(Outcome::ForwardingDisabled);
+        return Ok((Outcome::ForwardingDisabled, Answer::default()));
     }
-    let table = if flags & TBID != 0 { request.table } else { TABLE_MAIN };
-    let Some(route) = index.route(host, table, destination) else {
+    let names_table = flags & (DIRECT | TBID) == DIRECT | TBID;
+    // The table's number is taken away, whatever comes of it: its place is that of VLAN fields.
+    let refused = |outcome| Ok((outcome, Answer { clears_vlan: names_table, ..Answer::default() }));
+    let Some(route) = find(host, index, request, destination, flags) else {
         return refused(Outcome::NotForwarded);
     };
     match route.kind {
         RouteKind::Blackhole => return refused(Outcome::Blackhole),
         RouteKind::Unreachable => return refused(Outcome::Unreachable),
         RouteKind::Prohibit => return refused(Outcome::Prohibit),
-        RouteKind::Broadcast | RouteKind::Local => return refused(Outcome::NotForwarded),
+        RouteKind::Broadcast | RouteKind::Local | RouteKind::Throw => {
+            return refused(Outcome::NotForwarded);
+        }
         RouteKind::Unicast => {}
     }
-    let Some(hop) = select_hop(route, request) else { return refused(Outcome::NotForwarded) };
+    let bound = (flags & OUTPUT != 0).then(|| route.hop_through(request.ifindex)).flatten();
+    let Some(hop) = bound.or_else(|| select_hop(route, request)) else {
+        return refused(Outcome::NotForwarded);
+    };
     let Some(egress) = index.interface(host, hop.ifindex) else {
         return refused(Outcome::NotForwarded);
     };
-    let mtu = route.mtu.map_or(egress.mtu, |mtu| mtu.min(egress.mtu));
+    let mtu = route.mtu.unwrap_or(egress.mtu);
     if u32::from(request.total_len) > mtu {
-        let answer = Answer { mtu: Some(mtu), ..Answer::default() };
+        let answer = Answer { mtu: Some(mtu), clears_vlan: names_table, ..Answer::default() };
         return Ok((Outcome::FragmentationNeeded, answer));
     }
     if route.encapsulates {
         return refused(Outcome::UnsupportedTunnel);
     }
-    Ok(forward(index, destination, flags, route, hop, egress, mtu))
+    let (outcome, mut answer) = forward(index, destination, flags, route, hop, egress, mtu);
+    answer.clears_vlan |= names_table;
+    Ok((outcome, answer))
+}
+
+/// The route that wins.
+#[inline]
+fn find<'h>(
+    host: &'h Host,
+    index: &Index,
+    request: &Request,
+    destination: IpAddr,
+    flags: u32,
+) -> Option<&'h Route> {
+    let in_table = |table| match destination {
+        IpAddr::V4(_) if flags & OUTPUT != 0 => {
+            index.route_through(host, table, destination, request.ifindex)
+        }
+        IpAddr::V4(_) => index.route(host, table, destination),
+        IpAddr::V6(_) => index
+            .route(host, table, destination)
+            .map(|route| index.prefer(host, route, request.ifindex)),
+    };
+    if flags & DIRECT != 0 {
+        return in_table(if flags & TBID != 0 { request.table } else { TABLE_MAIN });
+    }
+    match destination {
+        // `fib_lookup`: the default table is asked when the main one has nothing or refuses.
+        IpAddr::V4(_) => {
+            let main = in_table(TABLE_MAIN);
+            if main.is_some_and(|route| !route.kind.is_refusal()) {
+                return main;
+            }
+            if index.has_table(TABLE_DEFAULT) { in_table(TABLE_DEFAULT) } else { main }
+        }
+        // `fib6_lookup`
+        IpAddr::V6(_) => in_table(TABLE_LOCAL).or_else(|| in_table(TABLE_MAIN)),
+    }
 }
 
 /// The way on.
@@ -150,11 +197,12 @@ struct Request {
     family: u8,
     total_len: u16,
     ifindex: u32,
+    source: [u32; 4],
     destination: [u32; 4],
     /// Shares its place with the VLAN fields of the result.
     table: u32,
-    /// Ports and addresses, where they matter.
-    flow: [u32; FLOW_WORDS],
+    /// Ports, where they matter.
+    ports: u32,
 }
 
 /// What a program is told: the fields that change.
@@ -178,19 +226,15 @@ impl Request {
     fn read(params: Grant, with_flow: bool) -> Request {
         let word = |at: u64| memory::load(params.part(at, 4)) as u32;
         let words = |at: u64| [word(at), word(at + 4), word(at + 8), word(at + 12)];
-        let mut flow = [0; FLOW_WORDS];
-        if with_flow {
-            flow[0] = word(SPORT);
-            flow[1..5].copy_from_slice(&words(SOURCE));
-            flow[5..].copy_from_slice(&words(DESTINATION));
-        }
+        let family = memory::load(params.part(FAMILY, 1)) as u8;
         Request {
-            family: memory::load(params.part(FAMILY, 1)) as u8,
+            family,
             total_len: memory::load(params.part(TOT_LEN, 2)) as u16,
             ifindex: word(IFINDEX),
             destination: words(DESTINATION),
             table: word(TBID_FIELD),
-            flow,
+            source: if with_flow || family == AF_INET6 { words(SOURCE) } else { [0; 4] },
+            ports: if with_flow { word(SPORT) } else { 0 },
         }
     }
 
@@ -207,9 +251,19 @@ impl Request {
         }
     }
 
+    /// An address that never leaves its link (`rt6_need_strict`).
+    fn is_strict(&self) -> bool {
+        let is_strict = |words: [u32; 4]| {
+            let [a, b, c, d] = words.map(u32::from_be);
+            a >> 24 == 0xff || a >> 22 == 0x3fa || [a, b, c, d] == [0, 0, 0, 1]
+        };
+        is_strict(self.source) || is_strict(self.destination)
+    }
+
     /// Any hash will do that is equal for equal addresses and ports.
     fn flow_hash(&self) -> u32 {
-        let bytes = self.flow.iter().flat_map(|word| word.to_le_bytes());
+        let words = [self.ports].into_iter().chain(self.source).chain(self.destination);
+        let bytes = words.flat_map(u32::to_le_bytes);
         let hash = bytes
             .fold(FNV_START, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(FNV_PRIME));
         hash ^ hash >> 16
@@ -261,8 +315,6 @@ fn put_address(params: Grant, at: u64, address: IpAddr) {
 }
 
 const PARAMS_BYTES: usize = 64;
-/// Words of ports and addresses.
-const FLOW_WORDS: usize = 9;
 const FAMILY: u64 = 0;
 const SPORT: u64 = 2;
 const TOT_LEN: u64 = 6;
@@ -277,14 +329,18 @@ const DMAC: u64 = 58;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
+/// `BPF_FIB_LOOKUP_DIRECT`: one table, whatever the rules.
+const DIRECT: u32 = 1;
+/// `BPF_FIB_LOOKUP_OUTPUT`: as if sent from here, through the interface.
+const OUTPUT: u32 = 2;
 /// `BPF_FIB_LOOKUP_SKIP_NEIGH`
 const SKIP_NEIGH: u32 = 4;
-/// `BPF_FIB_LOOKUP_TBID`: honoured together with `DIRECT` in the kernel, which always sets it.
+/// `BPF_FIB_LOOKUP_TBID`: counts with `DIRECT` only.
 const TBID: u32 = 8;
 /// `BPF_FIB_LOOKUP_SRC`
 const SRC: u32 = 16;
 /// `DIRECT` 1, `OUTPUT` 2, `SKIP_NEIGH` 4, `TBID` 8, `SRC` 16, `MARK` 32: what 6.18 knows. There
-/// are no rules here, so that `DIRECT` and `MARK` change nothing, and `OUTPUT` swaps only the hook.
+/// are no rules here, so that `MARK` changes nothing.
 const FLAGS_KNOWN: u32 = 0x3f;
 
 const FNV_START: u32 = 0x811c_9dc5;

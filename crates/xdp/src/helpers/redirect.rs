@@ -81,7 +81,8 @@ fn check_mtu(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     }
     let frame = &*call.run.frame;
     let ifindex = if ifindex as u32 == 0 { frame.rx.ifindex } else { ifindex as u32 };
-    let Some(interface) = call.run.surroundings.interface(ifindex) else {
+    let tables = call.run.surroundings.host.tables(&mut call.run.worker.host);
+    let Some(mtu) = tables.interface(ifindex).map(|interface| interface.mtu) else {
         return Ok(Errno::ENODEV.to_reg());
     };
     let len = match call.run.get(mtu_len_addr, 4)? {
@@ -90,8 +91,8 @@ fn check_mtu(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     };
     // The kernel adds in 32-bit arithmetic.
     let len = (len as i32).wrapping_add(len_diff as i32);
-    let limit = i64::from(interface.mtu) + ETH_HLEN as i64;
-    call.run.put(mtu_len_addr, 4, interface.mtu.into())?;
+    let limit = i64::from(mtu) + ETH_HLEN as i64;
+    call.run.put(mtu_len_addr, 4, mtu.into())?;
     Ok(if i64::from(len) <= limit { 0 } else { BPF_MTU_CHK_RET_FRAG_NEEDED })
 }
 

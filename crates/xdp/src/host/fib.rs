@@ -4,6 +4,10 @@ use std::net::IpAddr;
 
 /// The table that lookups without a table id use (`RT_TABLE_MAIN`).
 pub const TABLE_MAIN: u32 = 254;
+/// The host's own and broadcast addresses (`RT_TABLE_LOCAL`).
+pub const TABLE_LOCAL: u32 = 255;
+/// Asked last, for IPv4 (`RT_TABLE_DEFAULT`).
+pub const TABLE_DEFAULT: u32 = 253;
 
 /// One route.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,13 +22,15 @@ pub struct Route {
     pub kind: RouteKind,
     /// Priority; among equal prefixes the smallest wins. Reported as `rt_metric`.
     pub metric: u32,
-    /// Largest packet on this route in bytes, when it is less than the interface's.
+    /// Largest packet on this route in bytes, where it counts instead of the interface's. The
+    /// kernel forwards by it only when it is locked (`ip route ... mtu lock 1400`).
     pub mtu: Option<u32>,
     /// Encapsulates packets (light-weight tunnel), which programs cannot do.
     pub encapsulates: bool,
     /// Preferred source address.
     pub source: Option<IpAddr>,
-    /// Where packets go; several for a multipath route, none unless `kind` is `Unicast`.
+    /// Where packets go; several for a multipath route. Unless `kind` is `Unicast` they only tell
+    /// the interface, to lookups that ask for one.
     pub next_hops: Vec<NextHop>,
 }
 
@@ -39,6 +45,8 @@ pub enum RouteKind {
     Local,
     /// Refused: administratively prohibited.
     Prohibit,
+    /// As if this table had nothing.
+    Throw,
     /// Sent on by a next hop.
     #[default]
     Unicast,
@@ -56,4 +64,24 @@ pub struct NextHop {
     pub gateway: Option<IpAddr>,
     /// Share of a multipath route, 1 or more.
     pub weight: u32,
+}
+
+impl Route {
+    /// The first next hop on an interface.
+    pub fn hop_through(&self, ifindex: u32) -> Option<NextHop> {
+        self.next_hops.iter().find(|hop| hop.ifindex == ifindex).copied()
+    }
+}
+
+impl RouteKind {
+    /// Whether the look-up itself fails (`fib_props[].error`).
+    pub(crate) fn is_refusal(self) -> bool {
+        match self {
+            RouteKind::Blackhole
+            | RouteKind::Prohibit
+            | RouteKind::Throw
+            | RouteKind::Unreachable => true,
+            RouteKind::Broadcast | RouteKind::Local | RouteKind::Unicast => false,
+        }
+    }
 }

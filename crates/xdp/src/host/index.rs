@@ -1,11 +1,12 @@
-//! Tables over a [`Host`]: what a look-up at packet rate needs. Made once, at the first look-up.
+//! Tables over a [`Host`]: what a look-up at packet rate needs. Made when a host is put in place.
 //!
 //! Routes become disjoint ranges of addresses, each with the route that wins there, so that the
 //! longest prefix is found by bisection in an array of addresses. Neighbours are in an open table.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::fib::Route;
+use super::fib::{Route, TABLE_LOCAL, TABLE_MAIN};
 use super::{Host, Interface, Neighbour};
 
 /// The tables of one host.
@@ -14,17 +15,15 @@ pub(crate) struct Index {
     /// Position of each interface by its number; [`NONE`] where there is none.
     interfaces: Vec<u32>,
     /// By table number, in order.
-    tables: Vec<(u32, Table)>,
+    v4: Vec<(u32, Ranges<u32>)>,
+    v6: Vec<(u32, Ranges<u128>)>,
+    /// For each route the one that would win in its place were it not there, or [`NONE`].
+    behind: Vec<u32>,
     neighbours: Vec<Option<Neighbour>>,
     /// There are routes with several next hops.
     pub(crate) multipath: bool,
-}
-
-/// Routes of one table.
-#[derive(Debug)]
-struct Table {
-    v4: Ranges<u32>,
-    v6: Ranges<u128>,
+    /// There are IPv6 routes with one prefix and one metric.
+    equals: bool,
 }
 
 /// Where each range begins, in order and from 0, and the position of its route or [`NONE`].
@@ -39,21 +38,39 @@ struct Prefix {
     first: u128,
     last: u128,
     len: u8,
+    /// Tables that are looked up as one: the local one comes first.
+    table: std::cmp::Reverse<u32>,
     metric: u32,
     route: u32,
 }
 
 impl Index {
     pub(crate) fn new(host: &Host) -> Index {
-        let mut numbers: Vec<u32> = host.routes.iter().map(|route| route.table).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let tables = numbers.into_iter().map(|number| (number, Table::new(host, number)));
+        let mut behind = vec![NONE; host.routes.len()];
+        let v4 = tables(host, true).into_iter().map(|(number, prefixes)| {
+            let narrow = |(first, route): (u128, u32)| (first as u32, route);
+            let ranges = ranges(prefixes, u32::MAX.into(), &mut behind).into_iter().map(narrow);
+            let (starts, routes) = ranges.unzip();
+            (number, Ranges { starts, routes })
+        });
+        let v4 = v4.collect();
+        let v6 = tables(host, false).into_iter().map(|(number, prefixes)| {
+            let (starts, routes) = ranges(prefixes, u128::MAX, &mut behind).into_iter().unzip();
+            (number, Ranges { starts, routes })
+        });
+        let v6 = v6.collect();
+        let is_equal = |(route, &behind): (&Route, &u32)| {
+            let other = host.routes.get(behind as usize);
+            route.destination.is_ipv6() && other.is_some_and(|other| is_equal(route, other))
+        };
         Index {
             interfaces: interfaces(host),
-            tables: tables.collect(),
+            v4,
+            v6,
             neighbours: neighbours(host),
             multipath: host.routes.iter().any(|route| route.next_hops.len() > 1),
+            equals: host.routes.iter().zip(&behind).any(is_equal),
+            behind,
         }
     }
 
@@ -81,45 +98,107 @@ impl Index {
         None
     }
 
-    /// The route with the longest prefix, and of those the one with the smallest metric.
+    /// The route with the longest prefix, and of those the one with the smallest metric. IPv4's
+    /// local and main tables are one, as in a kernel without rules of its own.
+    #[inline]
     pub(crate) fn route<'h>(
         &self,
         host: &'h Host,
         table: u32,
         destination: IpAddr,
     ) -> Option<&'h Route> {
-        let (_, table) = self.tables.iter().find(|(number, _)| *number == table)?;
-        let position = match destination {
-            IpAddr::V4(address) => table.v4.find(address.to_bits()),
-            IpAddr::V6(address) => table.v6.find(address.to_bits()),
-        };
-        host.routes.get(position as usize)
+        host.routes.get(self.position(table, destination) as usize)
+    }
+
+    /// As [`Index::route`], among the routes that lead through an interface
+    /// (`fib_lookup_good_nhc`).
+    pub(crate) fn route_through<'h>(
+        &self,
+        host: &'h Host,
+        table: u32,
+        destination: IpAddr,
+        ifindex: u32,
+    ) -> Option<&'h Route> {
+        let mut position = self.position(table, destination);
+        loop {
+            let route = host.routes.get(position as usize)?;
+            if route.kind.is_refusal() || route.hop_through(ifindex).is_some() {
+                return Some(route);
+            }
+            position = self.behind[position as usize];
+        }
+    }
+
+    /// Of IPv6 routes as good as the one that was found, that which leads through an interface
+    /// (`rt6_score_route`).
+    #[inline]
+    pub(crate) fn prefer<'h>(&self, host: &'h Host, found: &'h Route, ifindex: u32) -> &'h Route {
+        if self.equals { self.prefer_slowly(host, found, ifindex) } else { found }
+    }
+
+    #[cold]
+    fn prefer_slowly<'h>(&self, host: &'h Host, found: &'h Route, ifindex: u32) -> &'h Route {
+        let start = host.routes.iter().position(|route| std::ptr::eq(route, found));
+        let mut position = start.map_or(NONE, |position| position as u32);
+        while let Some(route) = host.routes.get(position as usize)
+            && is_equal(route, found)
+        {
+            if route.hop_through(ifindex).is_some() {
+                return route;
+            }
+            position = self.behind[position as usize];
+        }
+        found
+    }
+
+    /// Whether IPv4 has routes in a table.
+    pub(crate) fn has_table(&self, table: u32) -> bool {
+        self.v4.iter().any(|(number, _)| *number == table)
+    }
+
+    #[inline]
+    fn position(&self, table: u32, destination: IpAddr) -> u32 {
+        match destination {
+            IpAddr::V4(address) => {
+                let table = v4_table(table);
+                let table = self.v4.iter().find(|(number, _)| *number == table);
+                table.map_or(NONE, |(_, ranges)| ranges.find(address.to_bits()))
+            }
+            IpAddr::V6(address) => {
+                let table = self.v6.iter().find(|(number, _)| *number == table);
+                table.map_or(NONE, |(_, ranges)| ranges.find(address.to_bits()))
+            }
+        }
     }
 }
 
-impl Table {
-    fn new(host: &Host, number: u32) -> Table {
-        let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        for (route, position) in host.routes.iter().zip(0..) {
-            if route.table != number {
-                continue;
-            }
-            let (bits, network, into) = match route.destination {
-                IpAddr::V4(network) => (32, u128::from(network.to_bits()), &mut v4),
-                IpAddr::V6(network) => (128, network.to_bits(), &mut v6),
-            };
-            let len = route.prefix_len.min(bits);
-            let host_bits = u128::MAX.checked_shr(128 - u32::from(bits - len)).unwrap_or(0);
-            let first = network & !host_bits;
-            let (last, metric) = (first | host_bits, route.metric);
-            into.push(Prefix { first, last, len, metric, route: position });
-        }
-        let narrow = |(first, route): (u128, u32)| (first as u32, route);
-        let (starts, routes) = ranges(v4, u32::MAX.into()).into_iter().map(narrow).unzip();
-        let v4 = Ranges { starts, routes };
-        let (starts, routes) = ranges(v6, u128::MAX).into_iter().unzip();
-        Table { v4, v6: Ranges { starts, routes } }
+/// The number under which an IPv4 table is found.
+fn v4_table(number: u32) -> u32 {
+    if number == TABLE_LOCAL { TABLE_MAIN } else { number }
+}
+
+/// The prefixes of one family by table, in order of tables.
+fn tables(host: &Host, v4: bool) -> BTreeMap<u32, Vec<Prefix>> {
+    let mut tables: BTreeMap<u32, Vec<Prefix>> = BTreeMap::new();
+    for (route, position) in host.routes.iter().zip(0..) {
+        let (bits, network, number) = match route.destination {
+            IpAddr::V4(network) if v4 => (32, network.to_bits().into(), v4_table(route.table)),
+            IpAddr::V6(network) if !v4 => (128, network.to_bits(), route.table),
+            _ => continue,
+        };
+        let len = route.prefix_len.min(bits);
+        let host_bits = u128::MAX.checked_shr(128 - u32::from(bits - len)).unwrap_or(0);
+        let first = network & !host_bits;
+        let (last, table) = (first | host_bits, std::cmp::Reverse(route.table));
+        let prefix = Prefix { first, last, len, table, metric: route.metric, route: position };
+        tables.entry(number).or_default().push(prefix);
     }
+    tables
+}
+
+/// Whether only the interface can tell which of two routes is better.
+fn is_equal(a: &Route, b: &Route) -> bool {
+    (a.destination, a.prefix_len, a.metric) == (b.destination, b.prefix_len, b.metric)
 }
 
 impl<A: Ord + Copy> Ranges<A> {
@@ -130,17 +209,24 @@ impl<A: Ord + Copy> Ranges<A> {
     }
 }
 
-/// Where ranges begin, and the route of each. Prefixes contain each other or have nothing in
-/// common.
-fn ranges(mut prefixes: Vec<Prefix>, last: u128) -> Vec<(u128, u32)> {
-    prefixes.sort_unstable_by_key(|p| (p.first, p.len, p.metric, p.route));
-    prefixes.dedup_by_key(|p| (p.first, p.len));
+/// Where ranges begin, and the route of each; `behind` gets what is behind each route. Prefixes
+/// contain each other or have nothing in common.
+fn ranges(mut prefixes: Vec<Prefix>, last: u128, behind: &mut [u32]) -> Vec<(u128, u32)> {
+    prefixes.sort_unstable_by_key(|p| (p.first, p.len, p.table, p.metric, p.route));
     let mut ranges = vec![(0, NONE)];
     let mut open: Vec<(u128, u32)> = Vec::new();
+    let mut before: Option<&Prefix> = None;
     for prefix in &prefixes {
-        close(&mut open, &mut ranges, prefix.first);
-        begin(&mut ranges, prefix.first, prefix.route);
-        open.push((prefix.last, prefix.route));
+        let place = prefix.route as usize;
+        if let Some(same) = before.filter(|p| (p.first, p.len) == (prefix.first, prefix.len)) {
+            behind[place] = std::mem::replace(&mut behind[same.route as usize], prefix.route);
+        } else {
+            close(&mut open, &mut ranges, prefix.first);
+            behind[place] = open.last().map_or(NONE, |(_, route)| *route);
+            begin(&mut ranges, prefix.first, prefix.route);
+            open.push((prefix.last, prefix.route));
+        }
+        before = Some(prefix);
     }
     while let Some((end, _)) = open.pop() {
         if end < last {
@@ -223,7 +309,7 @@ mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use super::*;
-    use crate::host::fib::RouteKind;
+    use crate::host::fib::{NextHop, RouteKind};
 
     fn route(destination: IpAddr, prefix_len: u8, table: u32, metric: u32) -> Route {
         Route {
@@ -287,6 +373,56 @@ mod tests {
         for address in [IpAddr::from([255; 4]), [0xff; 16].into(), [0; 4].into()] {
             assert_eq!(index.route(&host, 0, address), best(&host, 0, address), "{address}");
         }
+        // Behind a route is what wins without it.
+        for (position, &behind) in index.behind.iter().enumerate() {
+            let mut without = host.clone();
+            let route = without.routes.remove(position);
+            let is_best = index.route(&host, route.table, route.destination) == Some(&route);
+            if is_best {
+                let wanted = best(&without, route.table, route.destination);
+                let found = host.routes.get(behind as usize);
+                assert_eq!(found.map(key), wanted.map(key), "behind {route:?}");
+            }
+        }
+    }
+
+    /// What is asked of a route that is found.
+    fn key(route: &Route) -> (u8, u32) {
+        (route.prefix_len, route.metric)
+    }
+
+    #[test]
+    fn an_interface_that_is_asked_for_decides() {
+        let through = |mut route: Route, ifindex| {
+            route.next_hops = vec![NextHop { ifindex, gateway: None, weight: 1 }];
+            route
+        };
+        let v4 = |len, metric| route([10, 0, 0, 0].into(), len, TABLE_MAIN, metric);
+        let v6 = route([0x20; 16].into(), 128, TABLE_MAIN, 5);
+        let local = route([10, 0, 0, 0].into(), 24, TABLE_LOCAL, 9);
+        let host = Host {
+            routes: vec![
+                through(v4(8, 0), 1),
+                through(v4(24, 0), 2),
+                through(v4(24, 1), 3),
+                through(local, 4),
+                through(v6.clone(), 1),
+                through(v6, 2),
+            ],
+            ..Host::default()
+        };
+        let index = Index::new(&host);
+        let to = [10, 0, 0, 9].into();
+        let at = |route: Option<&Route>| route.map(|route| route.next_hops[0].ifindex);
+        assert_eq!(at(index.route(&host, TABLE_MAIN, to)), Some(4), "local addresses first");
+        for wanted in 1..=4 {
+            let found = index.route_through(&host, TABLE_LOCAL, to, wanted);
+            assert_eq!(at(found), Some(wanted));
+        }
+        assert_eq!(index.route_through(&host, TABLE_MAIN, to, 5), None);
+        let found = index.route(&host, TABLE_MAIN, [0x20; 16].into()).unwrap();
+        let preferred = [1, 2, 3].map(|ifindex| at(Some(index.prefer(&host, found, ifindex))));
+        assert_eq!(preferred, [Some(1), Some(2), Some(1)]);
     }
 
     #[test]

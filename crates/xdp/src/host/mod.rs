@@ -1,15 +1,18 @@
 //! What programs can ask about the host around them: interfaces, routes, neighbours.
 //!
 //! The kernel answers from its network stack. Towpath owns plain tables instead, filled from a file
-//! (`--fib`) or, later, from live configuration; helpers such as `bpf_fib_lookup` and
-//! `bpf_check_mtu` read nothing else.
+//! (`--fib`) or from the running host (`towpath-host`); helpers such as `bpf_fib_lookup` and
+//! `bpf_check_mtu` read nothing else. A [`Live`] holds tables that are replaced while programs run.
 
 pub mod fib;
 mod index;
+mod live;
 
 use std::net::IpAddr;
 
 pub(crate) use index::Index;
+pub(crate) use live::Seen;
+pub use live::{Live, Tables};
 
 /// Everything known about the host. The default is a host with nothing configured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -82,6 +85,16 @@ impl Host {
             vlan: None,
         };
         Host { interfaces: vec![loopback], ..Host::default() }
+    }
+
+    /// Adds interfaces that are not among the host's own: ports that live in this process only.
+    /// Where a number is taken, the host's own interface stays.
+    pub fn merge(&mut self, ports: impl IntoIterator<Item = Interface>) {
+        for port in ports {
+            if self.interface(port.ifindex).is_none() {
+                self.interfaces.push(port);
+            }
+        }
     }
 
     /// The interface of that number.

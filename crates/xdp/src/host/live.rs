@@ -1,0 +1,162 @@
+//! A host that changes while programs run.
+//!
+//! Readers pay one load and one comparison: each worker keeps the tables it saw last, and asks for
+//! new ones only when their number has changed. What is replaced is freed when the last worker has
+//! looked something up again, or is gone.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use super::{Host, Index, Interface};
+
+/// The place where programs find their host. Shared by all that are to see the same one.
+#[derive(Debug)]
+pub struct Live {
+    /// That of `tables`.
+    generation: AtomicU64,
+    tables: Mutex<Arc<Tables>>,
+}
+
+/// A host, and what look-ups at packet rate need beside it.
+#[derive(Debug)]
+pub struct Tables {
+    pub(crate) host: Host,
+    pub(crate) index: Index,
+    /// No other tables in this process have it.
+    generation: u64,
+}
+
+/// The tables a worker saw last.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen(Arc<Tables>);
+
+impl Live {
+    /// A host that stays as it is until [`Live::replace`].
+    pub fn new(host: Host) -> Live {
+        let tables = Arc::new(Tables::new(host));
+        Live { generation: AtomicU64::new(tables.generation), tables: Mutex::new(tables) }
+    }
+
+    /// Puts another host in place of this one; programs see it from their next look-up on. Its
+    /// tables are made here, before anybody waits for them.
+    pub fn replace(&self, host: Host) {
+        let tables = Arc::new(Tables::new(host));
+        let generation = tables.generation;
+        let mut current = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *current, tables);
+        self.generation.store(generation, Ordering::Release);
+        drop(current);
+        // Large tables take time to free: not under the lock.
+        drop(before);
+    }
+
+    /// The host as it is now.
+    pub fn current(&self) -> Arc<Tables> {
+        Arc::clone(&self.tables.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The tables as they are now.
+    #[inline(always)]
+    pub(crate) fn tables<'w>(&self, seen: &'w mut Seen) -> &'w Tables {
+        if seen.0.generation != self.generation.load(Ordering::Acquire) {
+            self.refresh(seen);
+        }
+        &seen.0
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refresh(&self, seen: &mut Seen) {
+        *seen = Seen(self.current());
+    }
+}
+
+impl Default for Live {
+    fn default() -> Live {
+        Live::new(Host::default())
+    }
+}
+
+impl From<Host> for Live {
+    fn from(host: Host) -> Live {
+        Live::new(host)
+    }
+}
+
+impl Tables {
+    fn new(host: Host) -> Tables {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let index = Index::new(&host);
+        Tables { host, index, generation: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// The host itself.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// As [`Host::interface`].
+    #[inline]
+    pub(crate) fn interface(&self, ifindex: u32) -> Option<&Interface> {
+        self.index.interface(&self.host, ifindex)
+    }
+}
+
+impl Default for Seen {
+    fn default() -> Seen {
+        static NOTHING: LazyLock<Arc<Tables>> =
+            LazyLock::new(|| Arc::new(Tables::new(Host::default())));
+        Seen(Arc::clone(&NOTHING))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_sees_what_was_put_in_place() {
+        let (live, other) = (Live::default(), Live::new(Host::with_loopback()));
+        let mut seen = Seen::default();
+        assert!(live.tables(&mut seen).interface(1).is_none());
+        live.replace(Host::with_loopback());
+        assert!(live.tables(&mut seen).interface(1).is_some());
+        live.replace(Host::default());
+        assert!(other.tables(&mut seen).interface(1).is_some(), "each has its own");
+        assert!(live.tables(&mut seen).interface(1).is_none());
+        let before = Arc::downgrade(&live.current());
+        live.replace(Host::with_loopback());
+        live.tables(&mut seen);
+        assert_eq!(before.strong_count(), 0, "nobody holds what was replaced");
+    }
+
+    #[test]
+    fn readers_never_see_halves() {
+        let hosts = |mtu| {
+            let mut host = Host::with_loopback();
+            host.interfaces[0].mtu = mtu;
+            host.interfaces.push(Interface { ifindex: 2, ..host.interfaces[0].clone() });
+            host
+        };
+        let live = Live::new(hosts(1));
+        std::thread::scope(|scope| {
+            let reader = || {
+                let mut seen = Seen::default();
+                let (mut last, mut reads) = (0, 0u64);
+                while last < 1000 {
+                    let tables = live.tables(&mut seen);
+                    let mtus = [1, 2].map(|ifindex| tables.interface(ifindex).map(|i| i.mtu));
+                    assert_eq!(mtus[0], mtus[1]);
+                    assert!(mtus[0] >= Some(last), "time goes on");
+                    (last, reads) = (mtus[0].unwrap(), reads + 1);
+                }
+                reads
+            };
+            let readers = [scope.spawn(reader), scope.spawn(reader)];
+            for mtu in 2..=1000 {
+                live.replace(hosts(mtu));
+            }
+            assert!(readers.map(|reader| reader.join().unwrap()).iter().all(|reads| *reads > 0));
+        });
+    }
+}
