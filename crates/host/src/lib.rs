@@ -1,0 +1,36 @@
+//! The running host's interfaces, routes and neighbours, kept up to date for programs' look-ups.
+//!
+//! A [`Watcher`] reads them by rtnetlink (rtnetlink(7)) and puts them into a [`Live`] host, the one
+//! that `LoadOptions::host` takes. Ports that exist in this process only are added to them
+//! ([`Watcher::set_ports`]). Whoever wants look-ups answered from a file instead makes a `Live` of
+//! what the file says and needs nothing from here.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use towpath_host::Watcher;
+//! use towpath_xdp::LoadOptions;
+//!
+//! # fn main() -> Result<(), towpath_host::Error> {
+//! let watcher = Watcher::start()?;
+//! let options = LoadOptions { host: Arc::clone(watcher.live()), ..LoadOptions::default() };
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Not followed: policy rules (`ip rule`) beside the kernel's three, routes for a source prefix or
+//! a type of service, VRFs, and path MTUs that the host learned.
+
+#![deny(unsafe_code)]
+
+mod error;
+mod interfaces;
+mod neighbours;
+mod netlink;
+mod nexthops;
+mod reader;
+mod routes;
+mod watcher;
+
+pub use error::Error;
+pub use towpath_xdp::host::Live;
+pub use watcher::{Status, Watcher};
