@@ -204,6 +204,7 @@ impl Config {
                     why: "it is made for entries of a devmap or cpumap".to_owned(),
                 });
             }
+            self.check_workers(&link.program, &name)?;
         }
         let chain = Chain::new(links).map(Arc::new);
         let port = self.port_mut(id)?;
@@ -214,16 +215,31 @@ impl Config {
         Ok(())
     }
 
-    /// Makes a program known that entries of devmaps and cpumaps name by `id` (not 0).
-    pub fn set_entry_program(&mut self, id: u32, program: Option<Program>) {
+    /// Makes a program known that entries of devmaps and cpumaps name by `id` (not 0), or unknown.
+    pub fn set_entry_program(&mut self, id: u32, program: Option<Program>) -> Result<(), Error> {
         match program {
             Some(program) => {
+                self.check_workers(&program, "a map entry")?;
                 self.entry_programs.insert(id, program);
             }
             None => {
                 self.entry_programs.remove(&id);
             }
         }
+        Ok(())
+    }
+
+    /// Per-CPU maps have a value for each worker.
+    fn check_workers(&self, program: &Program, port: &str) -> Result<(), Error> {
+        let has = program.maps().domain().workers();
+        if has >= self.workers {
+            return Ok(());
+        }
+        Err(Error::Attach {
+            program: program.name().to_owned(),
+            port: port.to_owned(),
+            why: format!("its maps are made for {has} workers, and there are {}", self.workers),
+        })
     }
 
     /// The port of that name.

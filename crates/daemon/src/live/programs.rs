@@ -123,10 +123,7 @@ impl Live {
             let id = self.next_program.replace(self.next_program.get() + 1);
             self.known.add_program(id, program.attach());
             world.add_sibling(id, program.id());
-            let known = self.engine.change(|config| {
-                config.set_entry_program(id, Some(program));
-                Ok(())
-            });
+            let known = self.engine.change(|config| config.set_entry_program(id, Some(program)));
             known.map_err(|error| error.to_string())?;
             loaded.borrow_mut().insert(name.to_owned(), id);
             Ok(id)
@@ -165,8 +162,7 @@ impl Live {
         if !entries.is_empty() {
             // Nothing of this can fail.
             let _done = self.engine.change(|config| {
-                entries.iter().for_each(|&id| config.set_entry_program(id, None));
-                Ok(())
+                entries.iter().try_for_each(|&id| config.set_entry_program(id, None))
             });
         }
     }

@@ -155,12 +155,7 @@ fn devmap_entries_have_programs() {
     let mut entry = small::returns_byte(14);
     entry.attach = AttachType::Devmap;
     let entry = load(entry);
-    engine
-        .change(|config| {
-            config.set_entry_program(5, Some(entry.clone()));
-            Ok(())
-        })
-        .unwrap();
+    engine.change(|config| config.set_entry_program(5, Some(entry.clone()))).unwrap();
     attach(&engine, a.port, &[(&program, PASS)]);
     a.send(&[packet(2, 1), packet(1, 2), packet(3, 3), packet(2, 4)]);
     settled(&engine, a.port, 4);
@@ -190,12 +185,7 @@ fn cpumap_hands_frames_to_another_worker() {
     assert_eq!(b.received(), (0..3).map(|n| packet(0, n)).collect::<Vec<_>>());
 
     let entry = load(small::returns_byte(14));
-    engine
-        .change(|config| {
-            config.set_entry_program(7, Some(entry));
-            Ok(())
-        })
-        .unwrap();
+    engine.change(|config| config.set_entry_program(7, Some(entry))).unwrap();
     set_target(&program, 1, [64, 7]);
     a.send(&[packet(2, 1), packet(1, 2), packet(3, 3)]);
     settled(&engine, a.port, 6);
@@ -278,4 +268,13 @@ fn refusals_say_what_is_wrong() {
         "there is a port or bridge a already"
     );
     assert_eq!(refused(engine.remove_port(PortId(9))), "there is no port number 9");
+    let options = towpath_xdp::LoadOptions { workers: 0, ..Default::default() };
+    let small = towpath_xdp::Program::from_linked(small::returns(1), &options).unwrap();
+    let two = wire::engine(2);
+    let b = Wire::new(&two, "b", 11);
+    let links = vec![towpath_engine::Link::new(small, 1, 2)];
+    assert_eq!(
+        refused(two.change(|c| c.set_links(b.port, towpath_engine::Hook::Rx, links))),
+        "program returns cannot be attached to b: its maps are made for 1 workers, and there are 2"
+    );
 }
