@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use towpath_bench::{attach, load, median, ns_per_frame, rate, thread_cpu_ns};
 use towpath_bpf::program::{Linked, MapType};
+use towpath_engine::port::Device;
 use towpath_engine::{Engine, Mode, Options, PortId, PortOptions, UpperName, WorkerOptions};
 use towpath_maps::Value;
 use towpath_ports::generator::{self, Generator};
+use towpath_ports::pair::{self, Pair};
 use towpath_ports::sink::Sink;
 use towpath_workload::small;
 use towpath_xdp::{Arena, Burst, Pool, Program};
@@ -54,7 +56,11 @@ fn main() -> anyhow::Result<()> {
             "  {name:24} {ns:6.2} ({least:.2} .. {most:.2})   bare loop {loop_ns:6.2}   {ratio:.2}x"
         );
     }
-    if args.only.is_empty() { scaling(&args, window) } else { Ok(()) }
+    if args.only.is_empty() {
+        scaling(&args, window)?;
+        wake_up()?;
+    }
+    Ok(())
 }
 
 /// One thing to measure.
@@ -133,6 +139,42 @@ fn scaling(args: &Args, window: Duration) -> anyhow::Result<()> {
         }
         let (ratio, least, most) = median(&ratios);
         println!("  {:24} {ratio:6.2}x ({least:.2} .. {most:.2})", case.name);
+    }
+    Ok(())
+}
+
+/// How long a frame takes to come back (`XDP_TX`) from a worker that sleeps, and from one that
+/// spins.
+fn wake_up() -> anyhow::Result<()> {
+    println!("\nthere and back over a pair, microseconds: p50 / p99\n");
+    let program = load(small::reflect(), 1)?;
+    for (name, mode, pause) in [
+        ("busy worker", Mode::Busy, Duration::from_micros(300)),
+        ("adaptive worker, asleep", Mode::Adaptive, Duration::from_millis(2)),
+    ] {
+        let cpu = std::thread::available_parallelism()?.get() - 1;
+        let workers = vec![WorkerOptions { cpu: Some(cpu), mode }];
+        let engine = Engine::start(&Options { workers, frames: 1024 })?;
+        let (near, far) = Pair::new(pair::Options::default());
+        let port = engine.add_port(PortOptions::new("near"), Box::new(near))?;
+        engine.change(|config| attach(config, port, std::slice::from_ref(&program), 1, 0))?;
+        let mut pool = Pool::new(engine.arena());
+        let (mut tx, mut rx) = (far.open_tx(0, engine.arena())?, far.open_rx(0, engine.arena())?);
+        let (mut frames, mut times) = (Vec::new(), Vec::new());
+        for _ in 0..500 {
+            std::thread::sleep(pause);
+            frames.extend(pool.frame(&packet())?);
+            let start = Instant::now();
+            tx.transmit(&mut frames, &mut pool)?;
+            while rx.receive(&mut pool, &mut frames, 1)? == 0 {
+                std::hint::spin_loop();
+            }
+            times.push(start.elapsed().as_nanos() as f64 / 1000.0);
+            pool.give_all(&mut frames);
+        }
+        times.sort_by(f64::total_cmp);
+        let (p50, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+        println!("  {name:24} {p50:6.1} / {p99:.1}");
     }
     Ok(())
 }
