@@ -91,6 +91,14 @@ impl MapOfMaps {
         }
     }
 
+    /// The table of a HASH_OF_MAPS.
+    pub(crate) fn table(&self) -> Option<&HashTable> {
+        match &self.slots {
+            Slots::Array { .. } => None,
+            Slots::Hash(table) => Some(table),
+        }
+    }
+
     /// Puts a map into a slot. `EINVAL` when it isn't shaped like the template.
     pub(crate) fn insert(&self, key: &[u8], map: &Arc<Map>, flags: u64) -> Result<(), Errno> {
         if !same_shape(&self.template, map.def()) {

@@ -358,6 +358,25 @@ impl Map {
         }
     }
 
+    /// Buckets of a hash table, whose number is a batch's cursor; `None` for other kinds.
+    pub fn buckets(&self) -> Option<u32> {
+        match &self.storage {
+            Storage::Hash(table) => Some(table.buckets()),
+            Storage::Inner(maps) => maps.table().map(HashTable::buckets),
+            _ => None,
+        }
+    }
+
+    /// The keys in a bucket below [`Map::buckets`].
+    pub fn bucket_keys(&self, bucket: u32) -> Vec<Vec<u8>> {
+        let table = match &self.storage {
+            Storage::Hash(table) => Some(table),
+            Storage::Inner(maps) => maps.table(),
+            _ => None,
+        };
+        table.map_or(Vec::new(), |table| table.bucket_keys(bucket))
+    }
+
     /// A RINGBUF's own operations.
     pub fn ringbuf(&self) -> Option<&Ringbuf> {
         if let Storage::Ringbuf(ring) = &self.storage { Some(ring) } else { None }

@@ -137,6 +137,11 @@ fields!(btf_load, end 40: BTF = 0, BTF_LOG_BUF = 8, BTF_SIZE = 16, BTF_LOG_SIZE 
     BTF_LOG_LEVEL = 24, BTF_LOG_TRUE_SIZE = 28, BTF_FLAGS = 32, BTF_TOKEN_FD = 36);
 fields!(bind_map, end 12: PROG_FD = 0, MAP_FD = 4, FLAGS = 8);
 fields!(enable_stats, end 4: TYPE = 0);
+fields!(batch, end 56: IN_BATCH = 0, OUT_BATCH = 8, KEYS = 16, VALUES = 24, COUNT = 32,
+    MAP_FD = 36, ELEM_FLAGS = 40, FLAGS = 48);
+fields!(test_run, end 76: PROG_FD = 0, RETVAL = 4, DATA_SIZE_IN = 8, DATA_SIZE_OUT = 12,
+    DATA_IN = 16, DATA_OUT = 24, REPEAT = 32, DURATION = 36, CTX_SIZE_IN = 40, CTX_SIZE_OUT = 44,
+    CTX_IN = 48, CTX_OUT = 56, FLAGS = 64, BATCH_SIZE = 72);
 fields!(link_create, end 60: PROG_FD = 0, TARGET_IFINDEX = 4, ATTACH_TYPE = 8, FLAGS = 12);
 fields!(link_update, end 16: LINK_FD = 0, NEW_PROG_FD = 4, FLAGS = 8, OLD_PROG_FD = 12);
 fields!(link_detach, end 4: LINK_FD = 0);

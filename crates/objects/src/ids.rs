@@ -1,4 +1,5 @@
-//! Ids of one kind of object, as the kernel's IDR allots them, and the way from an id to its object.
+//! Ids of one kind of object, as the kernel's IDR allots them, and the way from an id to its
+//! object.
 //!
 //! Kernel counterpart: `idr_alloc_cyclic` and `idr_get_next`. An id is given up when the object
 //! goes, and not used again before all others were.

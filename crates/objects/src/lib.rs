@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod api;
 mod attach;
 mod attr;
 mod bpffs;
@@ -19,6 +20,7 @@ mod objects;
 mod sha256;
 mod world;
 
+pub use api::{ApiError, LinkInfo, MapInfo, ProgInfo, Selector, Session};
 pub use attach::{AttachError, Device, Devices, NoDevices, XdpMode, XdpRequest, XdpState};
 pub use attr::ATTR_BYTES;
 pub use bpffs::BPFFS_ROOT;

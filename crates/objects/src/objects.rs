@@ -1,6 +1,6 @@
 //! The set of all objects: what the kernel keeps in global variables.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_bpf::{Env, Errno, MapDef};
 use towpath_maps::{Map, MapError};
@@ -25,6 +25,9 @@ pub struct Objects {
     pub(crate) btfs: Arc<Ids<BtfObject>>,
     pub(crate) links: Arc<Ids<LinkObject>>,
     pub(crate) attachments: Arc<Attachments>,
+    /// The worker that test runs run on, one at a time.
+    pub(crate) test_worker: u32,
+    test_lock: Mutex<()>,
     /// Counted by those who want run-time statistics.
     pub(crate) stats: Arc<()>,
     pub(crate) bpffs: Bpffs,
@@ -43,13 +46,21 @@ pub struct Settings {
     pub env: Arc<Env>,
     /// The devices that programs are attached to.
     pub devices: Arc<dyn Devices>,
+    /// The worker that `BPF_PROG_TEST_RUN` runs programs on. Nobody else may run as this one, or
+    /// per-CPU values would have two writers.
+    pub test_worker: u32,
 }
 
 impl Settings {
     /// One worker, the built-in kernel types, no devices.
     pub fn new() -> Settings {
         let load = LoadOptions { workers: 1, ..LoadOptions::default() };
-        Settings { load, env: Arc::new(Env::builtin()), devices: Arc::new(NoDevices) }
+        Settings {
+            load,
+            env: Arc::new(Env::builtin()),
+            devices: Arc::new(NoDevices),
+            test_worker: 0,
+        }
     }
 }
 
@@ -71,6 +82,8 @@ impl Objects {
             links: Ids::new(),
             attachments: Arc::clone(&attachments),
             stats: Arc::new(()),
+            test_worker: settings.test_worker.min(workers as u32 - 1),
+            test_lock: Mutex::default(),
             bpffs: Bpffs::new(),
             shared: Shared::new(&settings.load),
             world: Arc::new(World::new(attachments, workers as u32)),
@@ -81,6 +94,10 @@ impl Objects {
     /// Whether somebody wants run-time statistics of programs (`BPF_ENABLE_STATS`).
     pub fn wants_stats(&self) -> bool {
         Arc::strong_count(&self.stats) > 1
+    }
+
+    pub(crate) fn lock_test_worker(&self) -> MutexGuard<'_, ()> {
+        self.test_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn create_map(&self, def: &MapDef) -> Result<Arc<Map>, MapError> {

@@ -123,6 +123,30 @@ impl HashTable {
         self.view.as_ref()
     }
 
+    /// Number of buckets.
+    pub(crate) fn buckets(&self) -> u32 {
+        self.table.mask + 1
+    }
+
+    /// The keys in a bucket, the newest first; none past the last bucket.
+    pub(crate) fn bucket_keys(&self, bucket: u32) -> Vec<Vec<u8>> {
+        if bucket > self.table.mask {
+            return Vec::new();
+        }
+        self.table.pool.unless_reused(|| {
+            let mut keys = Vec::new();
+            let mut element = self.table.first(bucket);
+            // The bound matters only when elements are reused under the walk.
+            while element != NIL && keys.len() < self.table.pool.elements as usize {
+                let mut key = vec![0; self.table.key_size];
+                self.table.read_key(element, &mut key);
+                keys.push(key);
+                element = self.table.next(element);
+            }
+            keys
+        })
+    }
+
     fn hash(&self, key: &[u8]) -> u32 {
         self.table.hasher.hash(key)
     }

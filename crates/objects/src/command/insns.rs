@@ -175,7 +175,7 @@ fn refuse(at: usize, errno: Errno, what: &str) -> Refusal {
 }
 
 /// The hash of a program: where it has descriptors of maps, zeroes count.
-pub(super) fn digest(insns: &[Insn]) -> [u8; HASH_BYTES] {
+pub(crate) fn digest(insns: &[Insn]) -> [u8; HASH_BYTES] {
     let mut bytes = Vec::with_capacity(insns.len() * 8);
     let mut after_map = false;
     for insn in insns {
@@ -190,7 +190,7 @@ pub(super) fn digest(insns: &[Insn]) -> [u8; HASH_BYTES] {
 }
 
 /// The part of a digest that names a program.
-pub(super) fn tag(digest: &[u8; HASH_BYTES]) -> Tag {
+pub(crate) fn tag(digest: &[u8; HASH_BYTES]) -> Tag {
     let mut tag = [0; 8];
     tag.copy_from_slice(&digest[..8]);
     Tag(tag)

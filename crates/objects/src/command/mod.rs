@@ -3,18 +3,20 @@
 //! Each command checks in the kernel's order, so that a call that is wrong in two ways gets the
 //! same answer as there.
 
+mod batch;
 mod btf;
 pub(crate) mod debug_info;
 mod element;
 mod id;
 mod info;
-mod insns;
+pub(crate) mod insns;
 mod link;
 mod log;
 mod map;
 mod map_btf;
 mod pin;
 mod program;
+mod test_run;
 
 use towpath_bpf::Errno;
 
@@ -42,6 +44,8 @@ pub enum Command {
     ObjPin = 6,
     /// `BPF_OBJ_GET`
     ObjGet = 7,
+    /// `BPF_PROG_TEST_RUN`
+    ProgTestRun = 10,
     /// `BPF_PROG_GET_NEXT_ID`
     ProgGetNextId = 11,
     /// `BPF_MAP_GET_NEXT_ID`
@@ -62,6 +66,14 @@ pub enum Command {
     MapFreeze = 22,
     /// `BPF_BTF_GET_NEXT_ID`
     BtfGetNextId = 23,
+    /// `BPF_MAP_LOOKUP_BATCH`
+    MapLookupBatch = 24,
+    /// `BPF_MAP_LOOKUP_AND_DELETE_BATCH`
+    MapLookupAndDeleteBatch = 25,
+    /// `BPF_MAP_UPDATE_BATCH`
+    MapUpdateBatch = 26,
+    /// `BPF_MAP_DELETE_BATCH`
+    MapDeleteBatch = 27,
     /// `BPF_LINK_CREATE`
     LinkCreate = 28,
     /// `BPF_LINK_UPDATE`
@@ -124,6 +136,11 @@ impl Call<'_> {
             Command::BtfLoad => self.btf_load(),
             Command::BtfGetFdById => self.btf_by_id(),
             Command::BtfGetNextId => self.next_id(|objects, id| objects.btfs.next_after(id)),
+            Command::ProgTestRun => self.test_run(),
+            Command::MapLookupBatch => self.lookup_batch(false),
+            Command::MapLookupAndDeleteBatch => self.lookup_batch(true),
+            Command::MapUpdateBatch => self.update_batch(),
+            Command::MapDeleteBatch => self.delete_batch(),
             Command::LinkCreate => self.link_create(),
             Command::LinkUpdate => self.link_update(),
             Command::LinkDetach => self.link_detach(),
@@ -154,7 +171,12 @@ impl Command {
     }
 
     /// All commands.
-    pub const ALL: [Command; 25] = [
+    pub const ALL: [Command; 30] = [
+        Command::ProgTestRun,
+        Command::MapLookupBatch,
+        Command::MapLookupAndDeleteBatch,
+        Command::MapUpdateBatch,
+        Command::MapDeleteBatch,
         Command::LinkCreate,
         Command::LinkUpdate,
         Command::LinkDetach,

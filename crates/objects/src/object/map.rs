@@ -241,8 +241,8 @@ impl MapObject {
         Ok(())
     }
 
-    /// `dev_map_update_elem`, `cpu_map_update_elem`: the map checks the value in the kernel's order,
-    /// and sees a number that the engine knows in place of a descriptor.
+    /// `dev_map_update_elem`, `cpu_map_update_elem`: the map checks the value in the kernel's
+    /// order, and sees a number that the engine knows in place of a descriptor.
     fn insert_target(
         &self,
         caller: &dyn Caller,

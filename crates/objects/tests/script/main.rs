@@ -65,6 +65,16 @@ fn links() {
     compare("links.txt");
 }
 
+#[test]
+fn batches() {
+    compare("batches.txt");
+}
+
+#[test]
+fn test_runs() {
+    compare("test_runs.txt");
+}
+
 /// Runs one script on both sides.
 fn compare(name: &str) {
     let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/scripts", name].iter().collect();

@@ -7,9 +7,9 @@
 //! | `m` | the descriptor with that name, or another number with a name |
 //! | `id:m` | the id of its object |
 //! | `"text"` | bytes in the attribute itself |
-//! | `@0a0b,fd:m,u32:5,u64:7,id:m,zero:8,"text",[insns]` | a pointer to those bytes, one after another |
+//! | `@0a0b,fd:m,u32:5,u64:7,id:m,zero:8,"text",[insns]` | a pointer to those bytes in a row |
 //! | `&(...)` inside `@` | a pointer to other bytes |
-//! | `?8`, `!8` | a pointer to room for 8 bytes, full of `aa` or zeroes; what is in it afterwards is shown |
+//! | `?8`, `!8` | a pointer to room for 8 bytes, full of `aa` or zeroes, which is shown |
 
 use towpath_bpf::program::MapType;
 

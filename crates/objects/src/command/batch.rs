@@ -1,0 +1,232 @@
+//! `BPF_MAP_*_BATCH`: many elements with one call.
+//!
+//! Kernel counterpart: `generic_map_*_batch`, and for hash tables
+//! `__htab_map_lookup_and_delete_batch`, whose cursor is the number of a bucket: buckets are given
+//! whole or not at all.
+
+use towpath_bpf::Errno;
+use towpath_bpf::program::MapType;
+use towpath_maps::flags::BPF_F_LOCK;
+
+use super::Call;
+use super::element::{Need, check_lock};
+use crate::attr::batch as field;
+use crate::caller::copy_in;
+use crate::object::Handle;
+use crate::object::map::MapObject;
+
+/// What a kind can do many times at once.
+struct Abilities {
+    lookup: bool,
+    lookup_and_delete: bool,
+    update: bool,
+    delete: bool,
+}
+
+impl Call<'_> {
+    /// `BPF_MAP_LOOKUP_BATCH` and `BPF_MAP_LOOKUP_AND_DELETE_BATCH`
+    pub(super) fn lookup_batch(&mut self, delete: bool) -> Result<u32, Errno> {
+        let handle = self.batch_handle(Need { read: true, write: delete })?;
+        let map = handle.map()?;
+        let abilities = Abilities::of(map);
+        if !(if delete { abilities.lookup_and_delete } else { abilities.lookup }) {
+            return Err(Errno::ENOTSUPP);
+        }
+        let flags = self.batch_flags(map)?;
+        match map.map().buckets() {
+            Some(_) if self.u64(field::FLAGS) != 0 => Err(Errno::EINVAL),
+            Some(buckets) => self.lookup_buckets(map, buckets, flags, delete),
+            None => self.lookup_keys(map, flags),
+        }
+    }
+
+    /// Elements of whole buckets.
+    fn lookup_buckets(
+        &mut self,
+        map: &MapObject,
+        buckets: u32,
+        flags: u64,
+        delete: bool,
+    ) -> Result<u32, Errno> {
+        let count = self.u32(field::COUNT);
+        if count == 0 {
+            return Ok(0);
+        }
+        self.answer_count(0)?;
+        let mut bucket = match self.u64(field::IN_BATCH) {
+            0 => 0,
+            cursor => {
+                let mut bytes = [0; 4];
+                self.caller.read(cursor, &mut bytes)?;
+                u32::from_ne_bytes(bytes)
+            }
+        };
+        if bucket >= buckets {
+            return Err(Errno::ENOENT);
+        }
+        let mut done = 0;
+        let result = loop {
+            let keys = map.map().bucket_keys(bucket);
+            if keys.len() as u64 > u64::from(count - done) {
+                break if done == 0 { Err(Errno::ENOSPC) } else { Ok(0) };
+            }
+            for key in keys {
+                let value =
+                    if delete { map.take(&key, flags) } else { map.lookup(&key, &[], flags) };
+                match value {
+                    Ok(value) => self.put_element(done, &key, &value)?,
+                    // Deleted meanwhile.
+                    Err(Errno::ENOENT) => continue,
+                    Err(errno) => return Err(errno),
+                }
+                done += 1;
+            }
+            bucket += 1;
+            if bucket >= buckets {
+                break Err(Errno::ENOENT);
+            }
+        };
+        self.caller.write(self.u64(field::OUT_BATCH), &bucket.to_ne_bytes())?;
+        self.answer_count(done)?;
+        result
+    }
+
+    /// Elements one after another; the cursor is a key.
+    fn lookup_keys(&mut self, map: &MapObject, flags: u64) -> Result<u32, Errno> {
+        let count = self.u32(field::COUNT);
+        if count == 0 {
+            return Ok(0);
+        }
+        self.answer_count(0)?;
+        let cursor = self.u64(field::IN_BATCH);
+        let key_size = map.map().key_size() as usize;
+        let mut last = match cursor {
+            0 => None,
+            cursor => Some(copy_in(self.caller, cursor, key_size)?),
+        };
+        let mut done = 0;
+        let mut result = Ok(0);
+        while done < count {
+            let key = match map.next_key(last.as_deref()) {
+                Ok(key) => key,
+                Err(errno) => {
+                    result = Err(errno);
+                    break;
+                }
+            };
+            match map.lookup(&key, &[], flags) {
+                Ok(value) => {
+                    self.put_element(done, &key, &value)?;
+                    done += 1;
+                }
+                // Deleted meanwhile, or an empty slot.
+                Err(Errno::ENOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+            last = Some(key);
+        }
+        self.answer_count(done)?;
+        if let (1.., Some(last)) = (done, &last) {
+            self.caller.write(self.u64(field::OUT_BATCH), last)?;
+        }
+        result
+    }
+
+    /// `generic_map_update_batch`
+    pub(super) fn update_batch(&mut self) -> Result<u32, Errno> {
+        let handle = self.batch_handle(Need { read: false, write: true })?;
+        let map = handle.map()?;
+        if !Abilities::of(map).update {
+            return Err(Errno::ENOTSUPP);
+        }
+        let flags = self.batch_flags(map)?;
+        self.each(|call, index| {
+            let key = call.element(field::KEYS, index, map.map().key_size() as usize)?;
+            let value = call.element(field::VALUES, index, map.value_bytes())?;
+            map.update(call.caller, &key, &value, flags)
+        })
+    }
+
+    /// `generic_map_delete_batch`
+    pub(super) fn delete_batch(&mut self) -> Result<u32, Errno> {
+        let handle = self.batch_handle(Need { read: false, write: true })?;
+        let map = handle.map()?;
+        if !Abilities::of(map).delete {
+            return Err(Errno::ENOTSUPP);
+        }
+        self.batch_flags(map)?;
+        self.each(|call, index| {
+            let key = call.element(field::KEYS, index, map.map().key_size() as usize)?;
+            map.delete(&key)
+        })
+    }
+
+    /// Does something for each element until it fails, and tells how often it didn't.
+    fn each(
+        &mut self,
+        mut change: impl FnMut(&mut Self, u32) -> Result<(), Errno>,
+    ) -> Result<u32, Errno> {
+        let count = self.u32(field::COUNT);
+        if count == 0 {
+            return Ok(0);
+        }
+        let mut done = 0;
+        let mut result = Ok(0);
+        while done < count {
+            if let Err(errno) = change(self, done) {
+                result = Err(errno);
+                break;
+            }
+            done += 1;
+        }
+        self.answer_count(done)?;
+        result
+    }
+
+    /// `bpf_map_do_batch`
+    fn batch_handle(&self, need: Need) -> Result<Handle, Errno> {
+        self.attr.ends_at(field::END)?;
+        self.map_handle(field::MAP_FD, need)
+    }
+
+    fn batch_flags(&self, map: &MapObject) -> Result<u64, Errno> {
+        let flags = self.u64(field::ELEM_FLAGS);
+        if flags & !BPF_F_LOCK != 0 {
+            return Err(Errno::EINVAL);
+        }
+        check_lock(map, flags)?;
+        Ok(flags)
+    }
+
+    fn element(&self, at: usize, index: u32, size: usize) -> Result<Vec<u8>, Errno> {
+        let offset = u64::from(index) * size as u64;
+        copy_in(self.caller, self.u64(at).wrapping_add(offset), size)
+    }
+
+    fn put_element(&mut self, index: u32, key: &[u8], value: &[u8]) -> Result<(), Errno> {
+        for (at, bytes) in [(field::KEYS, key), (field::VALUES, value)] {
+            let offset = u64::from(index) * bytes.len() as u64;
+            self.caller.write(self.u64(at).wrapping_add(offset), bytes)?;
+        }
+        Ok(())
+    }
+
+    fn answer_count(&mut self, count: u32) -> Result<(), Errno> {
+        self.attr.answer(self.caller, field::COUNT, count)
+    }
+}
+
+impl Abilities {
+    fn of(map: &MapObject) -> Abilities {
+        let kind = map.map().kind();
+        let is_table = map.map().buckets().is_some();
+        let is_array = matches!(kind, MapType::Array | MapType::PercpuArray | MapType::ArrayOfMaps);
+        let is_trie = kind == MapType::LpmTrie;
+        Abilities {
+            lookup: is_table || is_array || is_trie,
+            lookup_and_delete: is_table,
+            update: is_table || is_array || is_trie,
+            delete: is_table || is_trie,
+        }
+    }
+}
