@@ -12,8 +12,7 @@ use towpath_bpf::program::Linked;
 use towpath_engine::counters::Conservation;
 use towpath_engine::{Engine, Hook, Link, Options, PortId, PortOptions};
 use towpath_kernel::{AttachMode, Kernel, KernelProgram, TestRun};
-use towpath_ports::afxdp::{Afxdp, Attach, Options as AfxdpOptions};
-use towpath_ports::interface::Interface;
+use towpath_ports::afxdp::{self, Afxdp, Attach};
 use towpath_workload::small;
 use towpath_xdp::{LoadOptions, Program};
 
@@ -21,7 +20,7 @@ use towpath_xdp::{LoadOptions, Program};
 fn frames_arrive() {
     in_a_namespace(|world| {
         for attach in [Attach::Native, Attach::Generic] {
-            let (engine, port) = world.port(AfxdpOptions { attach, ..AfxdpOptions::default() });
+            let (engine, port) = world.port(&afxdp::Options { attach, ..near() });
             set_program(&engine, port, small::returns(1));
             world.send(1000, &packet(60));
             wait_for(&engine, |sums| sums.received == 1000);
@@ -36,9 +35,9 @@ fn frames_leave() {
     in_a_namespace(|world| {
         // A veth takes frames on behalf of a peer that has a program.
         let counter = world.load(small::returns(1));
-        let _link = counter.attach(world.far.index, AttachMode::Native).unwrap();
+        let _link = counter.attach(world.far, AttachMode::Native).unwrap();
         for attach in [Attach::Native, Attach::Generic] {
-            let (engine, port) = world.port(AfxdpOptions { attach, ..AfxdpOptions::default() });
+            let (engine, port) = world.port(&afxdp::Options { attach, ..near() });
             set_program(&engine, port, small::reflect());
             let before = world.far_received();
             // More than a ring holds, in portions that fit.
@@ -60,7 +59,7 @@ fn frames_leave() {
 #[test]
 fn memory_comes_back() {
     in_a_namespace(|world| {
-        let (engine, port) = world.port(AfxdpOptions::default());
+        let (engine, port) = world.port(&near());
         set_program(&engine, port, small::reflect());
         world.send(500, &packet(60));
         wait_for(&engine, |sums| sums.delivered == 500);
@@ -75,31 +74,30 @@ fn memory_comes_back() {
 fn a_foreign_program_is_left_alone() {
     in_a_namespace(|world| {
         let foreign = world.load(small::returns(2));
-        let link = foreign.attach(world.near.index, AttachMode::Native).unwrap();
+        let link = foreign.attach(world.near, AttachMode::Native).unwrap();
         let id = foreign.info().unwrap().id;
-        let error = Afxdp::open("near", AfxdpOptions::default()).unwrap_err().to_string();
+        let error = Afxdp::new(&near()).unwrap_err().to_string();
         assert!(error.contains(&format!("id {id}")) && error.contains("near"), "{error}");
         drop(link);
-        let first = Afxdp::open("near", AfxdpOptions::default()).unwrap();
-        let error = Afxdp::open("near", AfxdpOptions::default()).unwrap_err().to_string();
+        let first = Afxdp::new(&near()).unwrap();
+        let error = Afxdp::new(&near()).unwrap_err().to_string();
         assert!(error.contains("already"), "{error}");
         drop(first);
-        assert_eq!(Interface::find("near").unwrap().xdp, None);
+        assert!(!has_program("near"));
     });
 }
 
 #[test]
 fn bad_options_are_explained() {
     in_a_namespace(|_world| {
-        let open = |options| Afxdp::open("near", options).unwrap_err().to_string();
-        let defaults = AfxdpOptions::default();
-        let error = open(AfxdpOptions { rx_ring: 1000, ..defaults });
+        let open = |options| Afxdp::new(&options).unwrap_err().to_string();
+        let error = open(afxdp::Options { rx_ring: 1000, ..near() });
         assert!(error.contains("rx_ring") && error.contains("1000"), "{error}");
-        let error = open(AfxdpOptions { queues: Some(7), ..defaults });
+        let error = open(afxdp::Options { queues: Some(7), ..near() });
         assert!(error.contains("7"), "{error}");
-        let error = Afxdp::open("nowhere", defaults).unwrap_err().to_string();
+        let error = open(afxdp::Options::new("nowhere"));
         assert!(error.contains("nowhere"), "{error}");
-        assert_eq!(Interface::find("near").unwrap().xdp, None);
+        assert!(!has_program("near"));
     });
 }
 
@@ -109,8 +107,8 @@ fn an_interface_that_vanishes_ends_its_port_only() {
         ip("link add near2 type veth peer name far2");
         ip("link set near2 up");
         ip("link set far2 up");
-        let (engine, port) = world.port(AfxdpOptions::default());
-        let other = Afxdp::open("near2", AfxdpOptions::default()).unwrap();
+        let (engine, port) = world.port(&near());
+        let other = Afxdp::new(&afxdp::Options::new("near2")).unwrap();
         let other = engine.add_port(PortOptions::new("other"), Box::new(other)).unwrap();
         set_program(&engine, port, small::reflect());
         set_program(&engine, other, small::returns(1));
@@ -138,8 +136,7 @@ fn an_interface_that_vanishes_ends_its_port_only() {
         assert!(!failed(other));
         engine.remove_port(port).unwrap();
         let before = engine.conservation();
-        let far = Interface::find("far2").unwrap();
-        let sender = world.load(small::redirect(far.index));
+        let sender = world.load(small::redirect(index("far2")));
         run_live(&sender, 300, &packet(60)).unwrap();
         wait_for(&engine, |sums| sums.received - before.received == 300);
         assert_eq!(engine.conservation().missing(), 0);
@@ -150,7 +147,7 @@ fn an_interface_that_vanishes_ends_its_port_only() {
 #[test]
 #[ignore = "started by nothing_stays_after_a_kill"]
 fn holds_a_port() {
-    let _port = Afxdp::open("near", AfxdpOptions::default()).unwrap();
+    let _port = Afxdp::new(&near()).unwrap();
     std::thread::sleep(Duration::from_secs(60));
 }
 
@@ -162,7 +159,7 @@ fn nothing_stays_after_a_kill() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let attached = || Interface::find("near").unwrap().xdp.is_some();
+        let attached = || has_program("near");
         let until = Instant::now() + Duration::from_secs(10);
         while !attached() {
             assert!(Instant::now() < until, "the port does not open");
@@ -182,8 +179,9 @@ fn nothing_stays_after_a_kill() {
 struct World {
     kernel: Kernel,
     sender: KernelProgram,
-    near: Interface,
-    far: Interface,
+    /// Numbers of both ends.
+    near: u32,
+    far: u32,
 }
 
 fn in_a_namespace(test: impl FnOnce(&World) + Send) {
@@ -203,9 +201,8 @@ fn in_a_namespace(test: impl FnOnce(&World) + Send) {
             ip("link set far up");
             // Without a program a veth takes redirected frames only with GRO.
             let _gro = Command::new("ethtool").args(["-K", "near", "gro", "on"]).status();
-            let near = Interface::find("near").unwrap();
-            let far = Interface::find("far").unwrap();
-            let sender = load(&kernel, small::redirect(far.index));
+            let (near, far) = (index("near"), index("far"));
+            let sender = load(&kernel, small::redirect(far));
             test(&World { kernel, sender, near, far });
         });
         if let Err(panic) = thread.join() {
@@ -220,9 +217,9 @@ impl World {
     }
 
     /// An engine with the port.
-    fn port(&self, options: AfxdpOptions) -> (Engine, PortId) {
+    fn port(&self, options: &afxdp::Options) -> (Engine, PortId) {
         let engine = Engine::start(&Options::default()).unwrap();
-        let device = Afxdp::open("near", options).unwrap();
+        let device = Afxdp::new(options).unwrap();
         let port = engine.add_port(PortOptions::new("near"), Box::new(device)).unwrap();
         (engine, port)
     }
@@ -238,10 +235,28 @@ impl World {
 
     /// Frames that arrived at `far`.
     fn far_received(&self) -> u64 {
-        let out = Command::new("ip").args(["-s", "-j", "link", "show", "far"]).output().unwrap();
-        let links: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
-        links[0]["stats64"]["rx"]["packets"].as_u64().unwrap()
+        link("far")["stats64"]["rx"]["packets"].as_u64().unwrap()
     }
+}
+
+/// The usual options.
+fn near() -> afxdp::Options {
+    afxdp::Options::new("near")
+}
+
+/// What `ip` says about an interface.
+fn link(name: &str) -> serde_json::Value {
+    let out = Command::new("ip").args(["-s", "-j", "link", "show", name]).output().unwrap();
+    let links: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    links[0].clone()
+}
+
+fn index(name: &str) -> u32 {
+    link(name)["ifindex"].as_u64().unwrap() as u32
+}
+
+fn has_program(name: &str) -> bool {
+    link(name)["xdp"].is_object()
 }
 
 fn load(kernel: &Kernel, linked: Linked) -> KernelProgram {

@@ -23,6 +23,31 @@ pub enum Error {
         /// The largest.
         max: u64,
     },
+    /// An option that does not fit.
+    #[error("interface {interface}: {what} is {value}, but must {must}")]
+    Option {
+        /// The interface.
+        interface: String,
+        /// The option.
+        what: &'static str,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        must: String,
+    },
+    /// An interface that runs somebody else's XDP program.
+    #[error(
+        "interface {interface} has an XDP program already ({mode} mode, id {id}): detach it first, \
+         e.g. with `ip link set {interface} xdp off`, or by ending who attached it"
+    )]
+    Occupied {
+        /// The interface.
+        interface: String,
+        /// Where the program runs.
+        mode: &'static str,
+        /// Its number.
+        id: u32,
+    },
     /// A network namespace that cannot be entered.
     #[error("network namespace {name}: {source}{}", namespace_hint(.source))]
     Namespace {

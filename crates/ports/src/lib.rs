@@ -9,7 +9,6 @@ pub mod afxdp;
 mod error;
 pub mod generator;
 mod host;
-pub mod interface;
 pub mod pace;
 pub mod packet;
 pub mod pair;

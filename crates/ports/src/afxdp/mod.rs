@@ -26,12 +26,18 @@ use towpath_xdp::Arena;
 pub use self::options::{Attach, BusyPoll, Mode, Options};
 use self::ring_unsafe::Desc;
 use self::socket::Socket;
-use crate::interface::{Interface, XdpAttached, rx_queues};
+use crate::Error;
+use crate::error::failed;
+use crate::host::{self, Interface, XdpAttached};
 
 /// An interface of the host.
 pub struct Afxdp {
     interface: Interface,
     options: Options,
+    index: u32,
+    mac: [u8; 6],
+    /// As others know it: nobody, when it is in another namespace.
+    ifindex: Option<u32>,
     queues: u32,
     attached: Attached,
     /// Goes before the sockets: then frames take the host's way again.
@@ -71,35 +77,40 @@ impl Count {
 }
 
 impl Afxdp {
-    /// Takes over an interface of this network namespace: from now on its frames come to us. Needs
-    /// `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_BPF`.
-    pub fn open(name: &str, options: Options) -> io::Result<Afxdp> {
-        let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
-        options.check().map_err(|what| invalid(format!("interface {name}: {what}")))?;
-        let interface = Interface::find(name)?;
-        if let Some(XdpAttached { mode, id }) = interface.xdp {
-            let what = format!(
-                "interface {name} has an XDP program already ({mode} mode, id {id}): detach it \
-                 first, e.g. with `ip link set {name} xdp off`, or by ending who attached it"
-            );
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+    /// Takes over an interface: from now on its frames come to us.
+    pub fn new(options: &Options) -> Result<Afxdp, Error> {
+        options.check()?;
+        let is_foreign = host::is_foreign(options.netns.as_deref());
+        host::within(options.netns.as_deref(), || Afxdp::new_here(options, is_foreign))
+    }
+
+    fn new_here(options: &Options, is_foreign: bool) -> Result<Afxdp, Error> {
+        let name = &options.name;
+        let failed = |step| failed(name, step);
+        let interface = Interface::new(name).map_err(failed("opening a socket"))?;
+        let index = interface.index().map_err(failed("looking for it"))?;
+        let mac = interface.mac().map_err(failed("asking for its address"))?;
+        let attached = host::xdp_attached(index).map_err(failed("asking for its XDP program"))?;
+        if let Some(XdpAttached { mode, id }) = attached {
+            return Err(Error::Occupied { interface: name.clone(), mode, id });
         }
-        let there = rx_queues(name);
+        let there = interface.rx_queues();
         let queues = options.queues.unwrap_or(there);
-        if queues > there {
-            return Err(invalid(format!("interface {name} has {there} queues, not {queues}")));
+        if !(1..=there).contains(&queues) {
+            let (value, max) = (u64::from(queues), u64::from(there));
+            return Err(Error::Range { interface: name.clone(), what: "queues", value, min: 1, max });
         }
-        let failed = |what: &str, errno: towpath_bpf::Errno| {
-            let error = io::Error::from_raw_os_error(errno.0);
-            io::Error::new(error.kind(), format!("interface {name}: {what}: {error}"))
-        };
-        let steering = Steering::new(queues)
-            .map_err(|errno| failed("the program that steers frames to us", errno))?;
-        let (link, attached) = attach(&steering, interface.index, options.attach)
-            .map_err(|(what, errno)| failed(what, errno))?;
+        let from_kernel = |errno: towpath_bpf::Errno| io::Error::from_raw_os_error(errno.0);
+        let steering = Steering::new(queues).map_err(from_kernel);
+        let steering = steering.map_err(failed("loading the program that steers frames to us"))?;
+        let (link, attached) = attach(&steering, index, options.attach)
+            .map_err(|(step, errno)| failed(step)(from_kernel(errno)))?;
         Ok(Afxdp {
             interface,
-            options,
+            options: options.clone(),
+            index,
+            mac,
+            ifindex: (!is_foreign).then_some(index),
             queues,
             attached,
             _link: link,
@@ -120,15 +131,14 @@ impl Afxdp {
         }
         let first = sockets.iter().flatten().next();
         let first = first.map(|socket| &**socket);
-        let index = self.interface.index;
-        let socket = Arc::new(Socket::open(index, queue, &self.options, arena, first)?);
+        // A socket belongs to the namespace it is made in.
+        let socket = host::within(self.options.netns.as_deref(), || {
+            let socket = Socket::open(self.index, queue, &self.options, arena, first);
+            socket.map_err(failed(&self.options.name, "opening an AF_XDP socket"))
+        });
+        let socket = Arc::new(socket.map_err(io::Error::other)?);
         sockets[queue as usize] = Some(Arc::clone(&socket));
         Ok(socket)
-    }
-
-    fn now(&self) -> Option<Interface> {
-        let now = Interface::find(&self.interface.name).ok()?;
-        (now.index == self.interface.index).then_some(now)
     }
 
     fn statistics(&self) -> String {
@@ -178,19 +188,20 @@ impl Device for Afxdp {
     }
 
     fn mac(&self) -> [u8; 6] {
-        self.interface.mac
+        self.mac
     }
 
+    /// Numbers of another namespace mean nothing here.
     fn ifindex(&self) -> Option<u32> {
-        Some(self.interface.index)
+        self.ifindex
     }
 
     fn mtu(&self) -> u32 {
-        self.now().map_or(self.interface.mtu, |now| now.mtu)
+        self.interface.mtu().unwrap_or(1500)
     }
 
     fn link(&self) -> bool {
-        self.now().is_some_and(|now| now.is_up && now.has_link)
+        self.interface.has_link()
     }
 
     fn open_rx(&self, queue: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
@@ -216,7 +227,7 @@ impl Device for Afxdp {
             Some(notice) => format!("{attach} ({notice})"),
             None => attach.to_owned(),
         };
-        let mut details = vec![("interface", self.interface.name.clone()), ("attach", attach)];
+        let mut details = vec![("interface", self.options.name.clone()), ("attach", attach)];
         let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         let modes = sockets.iter().flatten().map(|socket| {
             let mode = if socket.is_zero_copy { "zerocopy" } else { "copy" };
@@ -233,7 +244,6 @@ impl Device for Afxdp {
 impl fmt::Debug for Afxdp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Afxdp")
-            .field("interface", &self.interface)
             .field("options", &self.options)
             .finish_non_exhaustive()
     }
@@ -254,13 +264,13 @@ fn attach(
         (Some(Ok(link)), _) => {
             return Ok((link, Attached { mode: AttachMode::Native, notice: None }));
         }
-        (Some(Err(errno)), Attach::Native) => return Err(("native XDP", errno)),
+        (Some(Err(errno)), Attach::Native) => return Err(("attaching natively", errno)),
         (Some(Err(errno)), _) => Some(format!("the driver refuses native XDP: {errno}")),
         (None, _) => None,
     };
     match steering.attach(ifindex, AttachMode::Generic) {
         Ok(link) => Ok((link, Attached { mode: AttachMode::Generic, notice })),
-        Err(errno) => Err(("generic XDP", errno)),
+        Err(errno) => Err(("attaching generically", errno)),
     }
 }
 

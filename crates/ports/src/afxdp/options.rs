@@ -1,8 +1,15 @@
 //! How a port over an interface is set up.
 
-/// What can be chosen. [`Options::default`] fits most interfaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use crate::Error;
+use crate::host;
+
+/// What can be chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
+    /// Name of the interface, which must be there.
+    pub name: String,
+    /// The network namespace it is in: a name that `ip netns` knows, or a path.
+    pub netns: Option<String>,
     /// Queues to receive from, the first ones; by default all that the interface uses.
     pub queues: Option<u32>,
     /// Copies or not.
@@ -22,22 +29,6 @@ pub struct Options {
     pub need_wakeup: bool,
     /// Our system calls drive the interface's NAPI, on the worker's core.
     pub busy_poll: Option<BusyPoll>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            queues: None,
-            mode: Mode::Auto,
-            attach: Attach::Auto,
-            rx_ring: 2048,
-            tx_ring: 2048,
-            fill_ring: 2048,
-            multi_buffer: true,
-            need_wakeup: true,
-            busy_poll: None,
-        }
-    }
 }
 
 /// Whether the kernel copies frames.
@@ -81,24 +72,46 @@ impl Default for BusyPoll {
 }
 
 impl Options {
-    /// What is wrong with them.
-    pub(super) fn check(&self) -> Result<(), String> {
+    /// The usual options for an interface: all its queues, the best mode there is.
+    pub fn new(name: &str) -> Options {
+        Options {
+            name: name.to_owned(),
+            netns: None,
+            queues: None,
+            mode: Mode::Auto,
+            attach: Attach::Auto,
+            rx_ring: 2048,
+            tx_ring: 2048,
+            fill_ring: 2048,
+            multi_buffer: true,
+            need_wakeup: true,
+            busy_poll: None,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        host::check_name(&self.name)?;
+        let refused = |what, value: String, must: String| {
+            let interface = self.name.clone();
+            Err(Error::Option { interface, what, value, must })
+        };
         let rings =
             [("rx_ring", self.rx_ring), ("tx_ring", self.tx_ring), ("fill_ring", self.fill_ring)];
-        for (name, size) in rings {
-            if !size.is_power_of_two() || !(64..=RING_MAX).contains(&size) {
-                return Err(format!("{name} is a power of two from 64 to {RING_MAX}, not {size}"));
+        for (what, size) in rings {
+            if !size.is_power_of_two() || !(RING_MIN..=RING_MAX).contains(&size) {
+                let must = format!("be a power of two from {RING_MIN} to {RING_MAX}");
+                return refused(what, size.to_string(), must);
             }
         }
-        if self.queues == Some(0) {
-            return Err("queues is at least 1".to_owned());
-        }
         if self.mode == Mode::ZeroCopy && self.attach == Attach::Generic {
-            return Err("zero copy needs the native mode, not generic".to_owned());
+            let must = "be native or auto, for zero copy".to_owned();
+            return refused("attach", "generic".to_owned(), must);
         }
         Ok(())
     }
 }
 
+/// Less is not a burst.
+const RING_MIN: u32 = 64;
 /// More would only be a queue that nobody empties in time.
 const RING_MAX: u32 = 1 << 16;

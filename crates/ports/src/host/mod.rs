@@ -2,9 +2,11 @@
 
 mod interface_unsafe;
 mod namespace;
+mod xdp;
 
 pub(crate) use interface_unsafe::{ETHTOOL_GTSO, Interface};
 pub(crate) use namespace::{is_foreign, within};
+pub(crate) use xdp::{XdpAttached, xdp_attached};
 
 use crate::Error;
 
