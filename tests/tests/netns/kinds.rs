@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use towpath_engine::port::{Device, Features, Rx, Tx};
+use towpath_ports::afxdp::{self, Afxdp, Attach};
 use towpath_ports::packet::{self, Packet};
 use towpath_ports::tap::{self, Tap};
 use towpath_xdp::Arena;
@@ -28,7 +29,12 @@ pub(crate) trait Kind: Sync {
 }
 
 /// All kinds.
-pub(crate) const ALL: &[&dyn Kind] = &[&TapKind, &PacketKind];
+pub(crate) const ALL: &[&dyn Kind] = &[
+    &TapKind,
+    &PacketKind,
+    &AfxdpKind("afxdp native", Attach::Native),
+    &AfxdpKind("afxdp generic", Attach::Generic),
+];
 
 /// A tap that is said to take neither large packets nor frames to be summed: the engine cuts and
 /// sums, and a real stack is the judge.
@@ -106,6 +112,27 @@ impl Kind for PacketKind {
         let name = veth(host, wires, plug);
         let options = packet::Options { queues: plug.queues, ..packet::Options::new(&name) };
         Box::new(Packet::new(&options).unwrap())
+    }
+}
+
+/// As [`PacketKind`], through AF_XDP, in the driver or behind it.
+struct AfxdpKind(&'static str, Attach);
+
+impl Kind for AfxdpKind {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn plug(&self, host: &Namespace, wires: &Namespace, plug: &Plug) -> Box<dyn Device> {
+        let name = veth(host, wires, plug);
+        // AF_XDP has no offloads: the host must not leave checksums and tags to anybody.
+        host.run(&format!("ethtool -K {} tx off txvlan off", plug.name));
+        let options = afxdp::Options {
+            netns: Some(wires.path()),
+            attach: self.1,
+            ..afxdp::Options::new(&name)
+        };
+        Box::new(Afxdp::new(&options).unwrap())
     }
 }
 

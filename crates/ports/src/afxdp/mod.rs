@@ -98,7 +98,13 @@ impl Afxdp {
         let queues = options.queues.unwrap_or(there);
         if !(1..=there).contains(&queues) {
             let (value, max) = (u64::from(queues), u64::from(there));
-            return Err(Error::Range { interface: name.clone(), what: "queues", value, min: 1, max });
+            return Err(Error::Range {
+                interface: name.clone(),
+                what: "queues",
+                value,
+                min: 1,
+                max,
+            });
         }
         let from_kernel = |errno: towpath_bpf::Errno| io::Error::from_raw_os_error(errno.0);
         let steering = Steering::new(queues).map_err(from_kernel);
@@ -243,9 +249,7 @@ impl Device for Afxdp {
 
 impl fmt::Debug for Afxdp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Afxdp")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
+        f.debug_struct("Afxdp").field("options", &self.options).finish_non_exhaustive()
     }
 }
 

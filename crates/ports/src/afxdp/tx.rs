@@ -34,10 +34,10 @@ struct Held {
     frame: Option<Frame>,
     /// The number of its first buffer; of use while `is_out`.
     first: u32,
-    /// Buffers of the frame that are not completed, at the number of the first.
+    /// Descriptors of the frame that are not completed, at the number of the first.
     left: u16,
-    /// The kernel has this buffer.
-    is_out: bool,
+    /// Those of them that are about this buffer.
+    out: u16,
 }
 
 impl Sending {
@@ -78,11 +78,11 @@ impl Sending {
         self.scratch = scratch;
     }
 
-    /// A buffer is back; gives the frame when it was its last.
+    /// A descriptor is done; gives the frame when it was its last.
     #[inline]
     fn complete(&mut self, index: usize) -> Result<Option<Frame>, NotOurs> {
-        let held = self.held.get_mut(index).filter(|held| held.is_out).ok_or(NotOurs)?;
-        held.is_out = false;
+        let held = self.held.get_mut(index).filter(|held| held.out > 0).ok_or(NotOurs)?;
+        held.out -= 1;
         self.outstanding -= 1;
         let first = held.first as usize;
         let first = &mut self.held[first];
@@ -117,24 +117,24 @@ impl Sending {
         failure
     }
 
-    /// Makes a frame one that the kernel can read; gives the number of its buffers.
+    /// Makes a frame one that the kernel can read; gives the number of its descriptors.
     #[inline]
     fn prepare(&self, frame: &mut Frame, pool: &mut Pool) -> io::Result<u32> {
         if frame.is_plain() && self.arena.index_of(frame).is_some() {
             return Ok(1);
         }
-        let is_fit = |piece: &[u8]| {
-            self.index_of(piece).is_some() && (1..=CHUNK_BYTES).contains(&piece.len())
-        };
-        if frame.pieces().all(is_fit) {
-            return Ok(frame.pieces().count() as u32);
+        if !frame.pieces().all(|piece| self.index_of(piece).is_some()) {
+            // Not in shared memory, e.g. made linear in memory of its own.
+            let copy = pool.frame(&frame.to_vec()).map_err(io::Error::other)?;
+            let none = || io::Error::new(io::ErrorKind::OutOfMemory, "no free frames");
+            pool.give(std::mem::replace(frame, copy.ok_or_else(none)?));
         }
-        // Not in shared memory: made linear, or in a program's hands since it was made.
-        let copy = pool.frame(&frame.to_vec()).map_err(io::Error::other)?;
-        let copy = copy.ok_or_else(|| io::Error::new(io::ErrorKind::OutOfMemory, "no buffers"))?;
-        let pieces = copy.pieces().count();
-        pool.give(std::mem::replace(frame, copy));
-        Ok(pieces as u32)
+        let count = parts(frame).count();
+        if count > DESCRIPTORS_MAX {
+            let what = format!("{} bytes are more than the kernel sends at once", frame.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        Ok(count as u32)
     }
 
     /// Number of the arena's buffer that bytes are in.
@@ -166,12 +166,12 @@ impl Sending {
 
     #[cold]
     fn post_pieces(&mut self, frame: Frame) {
-        let count = frame.pieces().count();
+        let count = parts(&frame).count();
         let Some(first) = self.index_of(frame.linear()) else { return };
-        for (number, piece) in frame.pieces().enumerate() {
-            let addr = self.offset_of(piece);
+        for (number, part) in parts(&frame).enumerate() {
+            let addr = self.offset_of(part);
             let options = if number + 1 < count { CONTINUES } else { 0 };
-            self.tx.write(Desc { addr, len: piece.len() as u32, options });
+            self.tx.write(Desc { addr, len: part.len() as u32, options });
             self.keep(place(addr).0, first as u32, count as u16);
         }
         self.held[first].frame = Some(frame);
@@ -180,13 +180,21 @@ impl Sending {
     #[inline]
     fn keep(&mut self, index: usize, first: u32, left: u16) {
         let held = &mut self.held[index];
-        debug_assert!(!held.is_out, "one owner for each buffer");
-        held.is_out = true;
+        debug_assert!(held.out == 0 || held.first == first, "one owner for each buffer");
+        held.out += 1;
         held.first = first;
         held.left = left;
         self.outstanding += 1;
     }
 }
+
+/// The pieces of a frame, cut where they are longer than a descriptor may say.
+fn parts(frame: &Frame) -> impl Iterator<Item = &[u8]> {
+    frame.pieces().flat_map(|piece| piece.chunks(CHUNK_BYTES))
+}
+
+/// A linear part and `MAX_SKB_FRAGS` others (`xsk_build_skb`).
+const DESCRIPTORS_MAX: usize = 18;
 
 /// The kernel completed what we never sent.
 struct NotOurs;

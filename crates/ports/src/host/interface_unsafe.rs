@@ -95,6 +95,17 @@ impl Interface {
         Ok(value.data != 0)
     }
 
+    /// Receive queues in use; 1 when the driver does not say.
+    pub(crate) fn rx_queues(&self) -> u32 {
+        let mut channels = EthtoolChannels { command: ETHTOOL_GCHANNELS, ..Default::default() };
+        let mut request = self.empty();
+        request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut channels).cast();
+        match self.request(SIOCETHTOOL, request) {
+            Ok(_) => channels.rx_count.saturating_add(channels.combined_count).max(1),
+            Err(_unknown) => 1,
+        }
+    }
+
     fn empty(&self) -> libc::ifreq {
         // SAFETY: all zeros is an `ifreq`.
         let mut request: libc::ifreq = unsafe { zeroed() };
@@ -122,6 +133,20 @@ struct EthtoolValue {
     data: u32,
 }
 
+/// `struct ethtool_channels`
+#[derive(Default)]
+#[repr(C)]
+struct EthtoolChannels {
+    command: u32,
+    /// Most there can be: rx, tx, other, combined.
+    limits: [u32; 4],
+    rx_count: u32,
+    tx_count: u32,
+    other_count: u32,
+    combined_count: u32,
+}
+
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const SIOCETHTOOL: c_ulong = 0x8946;
 /// `ETHTOOL_GTSO`: the device takes large TCP packets apart.
 pub(crate) const ETHTOOL_GTSO: u32 = 0x1e;
