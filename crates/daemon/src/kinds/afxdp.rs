@@ -13,6 +13,11 @@ pub(super) static KIND: Kind = Kind {
     summary: "an interface of the host's, all of whose frames come to us (AF_XDP)",
     options: &[
         OptionDoc { key: "interface", default: "the port's name", text: "name of the interface" },
+        OptionDoc {
+            key: "netns",
+            default: "ours",
+            text: "its network namespace: a name or a path",
+        },
         OptionDoc { key: "queues", default: "all", text: "queues to receive from, the first ones" },
         OptionDoc { key: "mode", default: "auto", text: "auto, copy, or zerocopy" },
         OptionDoc { key: "attach", default: "auto", text: "auto, native, or generic" },
@@ -41,6 +46,7 @@ pub(super) static KIND: Kind = Kind {
 #[serde(deny_unknown_fields)]
 struct Keys {
     interface: Option<String>,
+    netns: Option<String>,
     queues: Option<u32>,
     mode: Option<ModeKey>,
     attach: Option<AttachKey>,
@@ -90,12 +96,13 @@ fn check(port: &PortState) -> Result<(), Problem> {
 fn open(ports: &[&PortState]) -> Result<Vec<Box<dyn Device>>, String> {
     let port = ports[0];
     let keys: Keys = options(port).map_err(|problem| problem.to_string())?;
-    let usual = Options::default();
+    let usual = Options::new(keys.interface.as_deref().unwrap_or(&port.name));
     let busy_poll = keys.busy_poll.map(|microseconds| BusyPoll {
         microseconds,
         budget: keys.busy_poll_budget.unwrap_or(BusyPoll::default().budget),
     });
     let options = Options {
+        netns: keys.netns,
         queues: keys.queues,
         mode: match keys.mode {
             None | Some(ModeKey::Auto) => Mode::Auto,
@@ -113,8 +120,8 @@ fn open(ports: &[&PortState]) -> Result<Vec<Box<dyn Device>>, String> {
         multi_buffer: keys.multi_buffer.unwrap_or(usual.multi_buffer),
         need_wakeup: keys.need_wakeup.unwrap_or(usual.need_wakeup),
         busy_poll,
+        ..usual
     };
-    let name = keys.interface.as_deref().unwrap_or(&port.name);
-    let afxdp = Afxdp::open(name, options).map_err(|error| error.to_string())?;
+    let afxdp = Afxdp::new(&options).map_err(|error| error.to_string())?;
     Ok(vec![Box::new(afxdp)])
 }
