@@ -125,8 +125,9 @@ impl Control {
             let lines = vec!["the daemon was started without a configuration file".to_owned()];
             return Err(FileError { lines });
         };
-        let loaded = file::load(path, &self.objects)?;
+        // From the first look at an object on, nobody else may forget its bytes.
         let mut inner = self.lock();
+        let loaded = file::load(path, &self.objects)?;
         let next = inner.wanted.rebase(&inner.file, &loaded.state);
         if let Some(problem) = next.problems().first() {
             let what = "together with what was changed by the API";
@@ -155,8 +156,8 @@ impl Control {
 
     /// Keeps the bytes of an object for a change that comes next.
     pub(crate) fn upload(&self, bytes: &[u8], name: &str) -> Result<String, ApiError> {
-        let hash = self.objects.add(bytes, name).map_err(ApiError::bad)?;
         let mut inner = self.lock();
+        let hash = self.objects.add(bytes, name).map_err(ApiError::bad)?;
         inner.uploads.retain(|known| *known != hash);
         inner.uploads.push_back(hash.clone());
         while inner.uploads.len() > UPLOADS_MAX {

@@ -52,7 +52,8 @@ type Encoded = Result<(), std::fmt::Error>;
 impl Collector for Reading {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
         self.frames(&mut encoder)?;
-        let simple: [(&str, &str, fn(&PortStats) -> u64); 5] = [
+        type Read = fn(&PortStats) -> u64;
+        let simple: [(&str, &str, Read); 5] = [
             ("port_rx_frames", "Frames received", |it| it.rx_packets),
             ("port_rx_bytes", "Bytes received", |it| it.rx_bytes),
             ("port_rx_missed", "Frames lost before they could be received", |it| it.rx_missed),

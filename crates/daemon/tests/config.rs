@@ -185,3 +185,13 @@ fn the_example_is_a_configuration() {
     let text = include_str!("../../../packaging/towpath.toml");
     load(text).expect("it is an example");
 }
+
+#[test]
+fn priority_and_actions_are_read_from_the_object() {
+    use towpath_daemon::run_config::{RunConfig, run_config};
+    let bytes = include_bytes!("../../cli/tests/fixtures/run_config.o");
+    let object = towpath_bpf::Object::open(bytes, "run_config.o").expect("it is an object");
+    let expected = RunConfig { priority: 10, actions: 1 << 1 | 1 << 2 };
+    assert_eq!(run_config(&object, "configured"), expected);
+    assert_eq!(run_config(&object, "other"), RunConfig::default());
+}

@@ -46,7 +46,6 @@ pub fn router(control: &Shared) -> axum::Router {
     };
     router
         .route("/openapi.json", axum::routing::get(openapi))
-        .route("/v1/events", axum::routing::get(events::events))
         .fallback(async || ApiError::missing("no such path: /openapi.json lists what there is"))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(Arc::clone(control))
@@ -74,6 +73,7 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(maps::update))
         .routes(routes!(maps::delete))
         .routes(routes!(stats::stats))
+        .routes(routes!(events::events))
         .routes(routes!(whole::status))
         .routes(routes!(whole::state, whole::replace))
         .routes(routes!(whole::reload))

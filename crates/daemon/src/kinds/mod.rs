@@ -29,10 +29,13 @@ pub struct Kind {
     /// Finds what is wrong with options.
     pub check: fn(&PortState) -> Result<(), Problem>,
     /// Opens devices: one for a port alone, two for a port and its peer.
-    pub open: fn(&[&PortState]) -> Result<Vec<Box<dyn Device>>, String>,
+    pub open: fn(&[&PortState]) -> Opened,
     /// The port that is made and goes together with this one.
     pub peer: fn(&PortState) -> Option<&str>,
 }
+
+/// Devices in the order of their ports, or why there are none.
+pub type Opened = Result<Vec<Box<dyn Device>>, String>;
 
 /// A key of a kind.
 #[derive(Debug)]

@@ -1,0 +1,111 @@
+//! Reconciling under full load: no frame is lost, none passes without a program, and what did not
+//! change is not touched.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use towpath_daemon::State;
+use towpath_daemon::file::{ObjectFiles, parse};
+use towpath_daemon::live::Live;
+use towpath_engine::counters::{Drop, PortCounters};
+
+/// A generator as fast as it goes, whose frames pass their program and end in a sink.
+const CONFIG: &str = r#"
+[[worker]]
+[[worker]]
+[[port]]
+name = "gen"
+kind = "generator"
+frames = ["02000000000202000000000108000000000000000000000000000000"]
+upper = "out"
+[[port]]
+name = "out"
+kind = "sink"
+[[attach]]
+port = "gen"
+object = "every_verdict.o"
+program = "every_verdict"
+"#;
+
+fn start(text: &str) -> (Live, State) {
+    let objects = Arc::new(ObjectFiles::default());
+    let here = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/fixtures"));
+    let loaded = parse(text, Path::new("t.toml"), here, &objects).expect("it is fine");
+    let mut live = Live::start(&loaded.state, objects).expect("there is memory");
+    let report = live.reconcile(&loaded.state);
+    assert_eq!(report.failures, [], "{report:?}");
+    (live, loaded.state)
+}
+
+fn sum(live: &Live, port: &str, read: impl Fn(&PortCounters) -> u64) -> u64 {
+    let id = live.ports()[port].id;
+    live.engine().read(|_, snapshot| {
+        let slot = snapshot.port(id).expect("it is open");
+        slot.opened.counters.iter().map(read).sum()
+    })
+}
+
+fn wait_for_traffic(live: &Live) {
+    let before = sum(live, "gen", |it| it.rx_packets.get());
+    while sum(live, "gen", |it| it.rx_packets.get()) < before + 1000 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_reconciliation_without_difference_changes_nothing() {
+    let (mut live, state) = start(CONFIG);
+    let generation = live.engine().read(|_, snapshot| snapshot.generation);
+    let report = live.reconcile(&state);
+    assert_eq!(report.changes, Vec::<String>::new());
+    assert_eq!(live.engine().read(|_, snapshot| snapshot.generation), generation);
+}
+
+#[test]
+fn every_frame_is_judged_while_programs_are_replaced_and_ports_come_and_go() {
+    let (mut live, mut state) = start(CONFIG);
+    let more = parse(
+        "[[port]]\nname = \"a\"\nkind = \"pair\"\npeer = \"b\"\n\
+         [[port]]\nname = \"b\"\nkind = \"pair\"\npeer = \"a\"\n",
+        Path::new("t.toml"),
+        Path::new("."),
+        &ObjectFiles::default(),
+    );
+    let more = more.expect("it is fine").state.ports;
+    for round in 1..=ROUNDS {
+        wait_for_traffic(&live);
+        state.programs[0].generation = round;
+        state.ports.truncate(2);
+        if round % 2 == 0 {
+            state.ports.extend(more.clone());
+        }
+        let report = live.reconcile(&state);
+        assert_eq!(report.failures, [], "{report:?}");
+        assert!(report.changes.iter().any(|line| line.contains("replaced")), "{report:?}");
+        assert!(report.changes.iter().all(|line| !line.starts_with("port gen: removed")));
+    }
+    assert_eq!(live.programs().len(), 1, "replaced programs are gone");
+    live.stop();
+    let received = sum(&live, "gen", |it| it.rx_packets.get());
+    let judged = sum(&live, "gen", |it| it.actions.iter().map(|action| action.get()).sum());
+    assert_eq!(received, judged, "frames passed without a program");
+    assert_eq!(sum(&live, "gen", |it| it.drops[Drop::NoUpper as usize].get()), 0);
+    assert_eq!(sum(&live, "out", |it| it.tx_packets.get()), received);
+    assert_eq!(live.engine().conservation().missing(), 0);
+}
+
+#[test]
+fn a_program_that_cannot_be_replaced_stays() {
+    let (mut live, mut state) = start(CONFIG);
+    let id = live.links()[0].program;
+    state.programs[0].program = Some("nothing".to_owned());
+    let report = live.reconcile(&state);
+    assert_eq!(report.failures.len(), 1, "{report:?}");
+    assert_eq!(live.links()[0].program, id);
+    let up = live
+        .engine()
+        .read(|_, snapshot| snapshot.port(live.ports()["gen"].id).is_some_and(|slot| slot.up));
+    assert!(up, "it goes on");
+}
+
+const ROUNDS: u64 = 40;
