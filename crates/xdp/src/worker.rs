@@ -1,7 +1,7 @@
 //! A worker: what one thread needs to run programs, made once and used for every frame.
 
 use towpath_bpf::insn::STACK_BYTES;
-use towpath_bpf::interp::MAX_CALL_FRAMES;
+use towpath_bpf::interp::{MAX_CALL_FRAMES, MAX_TAIL_CALLS};
 
 use crate::burst::Burst;
 use crate::host::Seen;
@@ -38,7 +38,7 @@ impl Worker {
     pub fn with_seed(number: u32, seed: u64) -> Worker {
         Worker {
             number,
-            stack: Block::new(STACK_BYTES * MAX_CALL_FRAMES),
+            stack: Block::new(CHAIN_STACK_BYTES * MAX_CALL_FRAMES),
             context: Block::new(CONTEXT_BLOCK_BYTES),
             random: seed,
             kernel_object: Block::new(KERNEL_OBJECT_BYTES),
@@ -84,6 +84,11 @@ impl Worker {
         self.stack.addr() + self.stack.len() as u64
     }
 
+    /// The lowest stack byte.
+    pub(crate) fn stack_floor(&self) -> u64 {
+        self.stack.addr()
+    }
+
     pub(crate) fn is_in_stack(&self, addr: u64) -> bool {
         addr.wrapping_sub(self.stack.addr()) < self.stack.len() as u64
     }
@@ -127,6 +132,10 @@ fn entropy() -> u64 {
     RandomState::new().hash_one(0u8)
 }
 
+/// Stack that compiled code may need below one entry. A program may tail-call out of a function
+/// whose callers have used up to 256 bytes, which stay in use (`check_max_stack_depth`); the last
+/// program has 512 for itself.
+pub(crate) const CHAIN_STACK_BYTES: usize = MAX_TAIL_CALLS as usize * 256 + STACK_BYTES;
 /// Usual size of a lent block: the largest key of a map.
 const LENT_BYTES: usize = 512;
 const CONTEXT_BLOCK_BYTES: usize = 64;

@@ -11,7 +11,6 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use towpath_bpf::insn::STACK_BYTES;
 use towpath_bpf::interp::{
     Callbacks, Code, MAX_CALL_FRAMES, MAX_TAIL_CALLS, Runtime, Stop, Violation,
 };
@@ -25,7 +24,7 @@ use crate::frame::Frame;
 use crate::helpers::{self, Call};
 use crate::program::Surroundings;
 use crate::run::{Run, Types};
-use crate::worker::Worker;
+use crate::worker::{CHAIN_STACK_BYTES, Worker};
 
 /// The functions compiled code calls.
 pub(super) const CALLEES: Callees =
@@ -77,7 +76,7 @@ impl Compiled {
         run.proved = self.trust == Trust::Verified;
         run.targets = std::mem::take(&mut burst.targets);
         // All of the stack is the program's: the verifier proved its depth.
-        run.enter_frame(MAX_CALL_FRAMES - 1)?;
+        run.enter_compiled();
         let mut live = Live {
             machine: machine(&mut run),
             frames: frames.cast::<Frame>(),
@@ -397,13 +396,13 @@ impl<'r> Callbacks<Run<'r>> for Reenter<'_> {
             return Err(Violation::CallDepth { limit: MAX_CALL_FRAMES }.into());
         }
         live.nested += 1;
-        let frame = live.machine.stack_top - (live.nested * STACK_BYTES) as u64;
+        let frame = live.machine.stack_top - (live.nested * CHAIN_STACK_BYTES) as u64;
         let program = Arc::as_ptr(live.program());
         // What the callback calls reaches the run through the reference the helper lent us.
         let outer = live.machine.runtime;
         live.machine.runtime = std::ptr::from_mut(runtime).cast::<c_void>();
         // SAFETY: the run is valid, `live` is only used through `self.live` until the call returns,
-        // and each nested callback has a stack of its own, as large as any program may use. No
+        // and each nested callback has a stack of its own, as large as any chain of calls needs. No
         // program that a frame's run reached goes before that run is over.
         let r0 = unsafe { (*program).best().call(self.live.cast(), function, frame, args) };
         // SAFETY: compiled code has returned.

@@ -104,6 +104,11 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Compiled code may use the worker's whole stack: the verifier proved how much it needs.
+    pub(crate) fn enter_compiled(&mut self) {
+        self.stack_floor = self.worker.stack_floor();
+    }
+
     /// Index of a map among the program's own; `None` for one found in a map of maps.
     pub(crate) fn index_of(&self, map: &Map) -> Option<u32> {
         let own = |other: &Arc<Map>| std::ptr::eq(Arc::as_ptr(other), map);
