@@ -13,7 +13,9 @@ use tokio::sync::broadcast::error::RecvError;
 use super::Shared;
 use super::types::Event;
 
-/// What happens from now on, without end. A listener that is too slow misses events: their numbers show it.
+/// What happens from now on, without end.
+///
+/// A listener that is too slow misses events: their numbers show it.
 #[utoipa::path(get, path = "/v1/events",
     responses((status = 200, content_type = "text/event-stream", body = Event)))]
 pub(super) async fn events(Context(control): Context<Shared>) -> Response {
