@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use towpath_xdp::Program;
+use towpath_xdp::host::{Bridges, Interface, Unknown};
 
 use crate::bridge::Bridge;
 use crate::counters::PortCounters;
@@ -42,6 +43,34 @@ impl Snapshot {
     /// The port with that ifindex.
     pub fn port_of_ifindex(&self, ifindex: u32) -> Option<&Arc<Slot>> {
         self.port(self.by_ifindex.get(ifindex)?)
+    }
+
+    /// The ports as `bpf_fib_lookup` and `bpf_check_mtu` are to see them, for `Host::merge`. They
+    /// forward: that is what they are for.
+    pub fn interfaces(&self) -> Vec<Interface> {
+        let interface = |slot: &Arc<Slot>| Interface {
+            ifindex: slot.ifindex,
+            name: slot.name.to_string(),
+            mac: slot.opened.device.mac(),
+            mtu: slot.mtu,
+            up: slot.up,
+            forwarding_v4: true,
+            forwarding_v6: true,
+            addresses: Vec::new(),
+            vlan: None,
+        };
+        self.ports.iter().flatten().map(interface).collect()
+    }
+}
+
+/// What programs are told about bridges.
+impl Bridges for Snapshot {
+    fn port_behind(&self, ingress: u32, vlan: u16, mac: [u8; 6]) -> Result<u32, Unknown> {
+        let slot = self.port_of_ifindex(ingress).ok_or(Unknown::Bridge)?;
+        let Upper::Bridge(number) = slot.upper else { return Err(Unknown::Bridge) };
+        let view = self.bridges.get(number).ok_or(Unknown::Bridge)?;
+        let port = view.bridge.lookup(vlan, mac).and_then(|id| self.port(id));
+        port.map(|port| port.ifindex).ok_or(Unknown::Address)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Interfaces and their addresses.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use netlink_packet_core::Parseable;
 use netlink_packet_route::address::{
@@ -21,6 +21,20 @@ pub(crate) struct Address {
     pub(crate) prefix_len: u8,
     /// Smaller is preferred as a source.
     rank: u8,
+}
+
+impl Address {
+    /// Whether another one is in its network.
+    pub(crate) fn covers(&self, other: Ipv4Addr) -> bool {
+        let IpAddr::V4(own) = self.address else { return false };
+        let host_bits = 32_u32.saturating_sub(self.prefix_len.into());
+        (own.to_bits() ^ other.to_bits()).checked_shr(host_bits).unwrap_or(0) == 0
+    }
+
+    /// Whether it can be a source whatever the interface.
+    pub(crate) fn is_universal(&self) -> bool {
+        self.rank & !RANK_DEPRECATED == 0
+    }
 }
 
 /// The interface that an `RTM_NEWLINK` tells of.
@@ -114,8 +128,9 @@ pub(crate) fn address(body: &[u8]) -> Option<Option<Address>> {
         return Some(None);
     };
     let is_second = message.header.flags.contains(AddressHeaderFlags::Secondary);
+    let is_old = flags.contains(AddressFlags::Deprecated);
     let rank = u8::from(message.header.scope != AddressScope::Universe) << 2
-        | u8::from(flags.contains(AddressFlags::Deprecated)) << 1
+        | if is_old { RANK_DEPRECATED } else { 0 }
         | u8::from(is_second);
     let ifindex = message.header.index;
     Some(Some(Address { ifindex, address, prefix_len: message.header.prefix_len, rank }))
@@ -135,3 +150,4 @@ pub(crate) fn assign(interfaces: &mut [Interface], addresses: &[Address]) {
 }
 
 const ETH_P_8021Q: u16 = 0x8100;
+const RANK_DEPRECATED: u8 = 2;

@@ -152,21 +152,27 @@ pub(crate) fn resolve(found: &[Found], objects: &Objects, addresses: &[Address])
     found.iter().filter_map(resolve).collect()
 }
 
-/// An IPv4 route's source where it is not simply the interface's first address: the address in
-/// the gateway's network (`inet_select_addr`).
+/// An IPv4 route's source where it is not simply the interface's first address
+/// (`inet_select_addr`): the address in the gateway's network, or one of another interface when this
+/// one has none.
 fn source(route: &Route, addresses: &[Address]) -> Option<IpAddr> {
-    let [NextHop { ifindex, gateway: Some(IpAddr::V4(gateway)), .. }] = route.next_hops[..] else {
+    let (RouteKind::Unicast, [NextHop { ifindex, gateway, .. }]) =
+        (route.kind, &route.next_hops[..])
+    else {
         return None;
     };
-    let shares_network = |address: &&Address| match address.address {
-        IpAddr::V4(own) if address.ifindex == ifindex => {
-            let host_bits = 32_u32.saturating_sub(address.prefix_len.into());
-            let differ = own.to_bits() ^ gateway.to_bits();
-            differ.checked_shr(host_bits).unwrap_or(0) == 0
+    let mut own = addresses.iter().filter(|a| a.ifindex == *ifindex && a.address.is_ipv4());
+    if let Some(IpAddr::V4(gateway)) = gateway {
+        let found = own.clone().find(|address| address.covers(*gateway));
+        if let Some(found) = found {
+            return Some(found.address);
         }
-        _ => false,
-    };
-    addresses.iter().find(shares_network).map(|address| address.address)
+    }
+    if route.destination.is_ipv6() || own.next().is_some() {
+        return None;
+    }
+    let any = addresses.iter().find(|address| address.address.is_ipv4() && address.is_universal());
+    any.map(|address| address.address)
 }
 
 /// `1 << RTAX_MTU`

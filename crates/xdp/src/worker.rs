@@ -1,10 +1,12 @@
 //! A worker: what one thread needs to run programs, made once and used for every frame.
 
+use std::sync::Arc;
+
 use towpath_bpf::insn::STACK_BYTES;
 use towpath_bpf::interp::{MAX_CALL_FRAMES, MAX_TAIL_CALLS};
 
 use crate::burst::Burst;
-use crate::host::Seen;
+use crate::host::{Bridges, Seen};
 use crate::memory::Block;
 
 /// Stack, context and random numbers of one thread. Programs see its number as their CPU.
@@ -26,6 +28,8 @@ pub struct Worker {
     pub(crate) single: Burst,
     /// What helpers tell about interfaces, routes and neighbours.
     pub(crate) host: Seen,
+    /// What `bpf_fdb_lookup` asks.
+    pub(crate) bridges: Option<Arc<dyn Bridges>>,
 }
 
 impl Worker {
@@ -46,6 +50,7 @@ impl Worker {
             text: Vec::new(),
             single: Burst::default(),
             host: Seen::default(),
+            bridges: None,
         }
     }
 
@@ -57,6 +62,11 @@ impl Worker {
     /// Its number: what `bpf_get_smp_processor_id` returns.
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Says which bridges `bpf_fdb_lookup` asks from now on; without any it finds none.
+    pub fn set_bridges(&mut self, bridges: Option<Arc<dyn Bridges>>) {
+        self.bridges = bridges;
     }
 
     /// A block of at least `len` bytes, of any content; give it back with [`Worker::put_away`].

@@ -269,6 +269,7 @@ kfunc_ids! {
     CtChangeStatus = "bpf_ct_change_status";
     CtSetNatInfo = "bpf_ct_set_nat_info";
     XdpFlowLookup = "bpf_xdp_flow_lookup";
+    FdbLookup = "bpf_fdb_lookup";
     XdpGetXfrmState = "bpf_xdp_get_xfrm_state";
     XdpXfrmStateRelease = "bpf_xdp_xfrm_state_release";
     CryptoEncrypt = "bpf_crypto_encrypt";

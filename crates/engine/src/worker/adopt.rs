@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use towpath_xdp::host::Bridges;
+
 use super::outbox::Outlet;
 use super::{Poll, Worker};
 use crate::snapshot::{Opened, PortId, Slot, Snapshot};
@@ -17,6 +19,8 @@ impl Worker {
         self.out.flush(&Arc::clone(&self.snapshot), &mut self.judge);
         self.park_polls(&next, number);
         self.adopt_outlets(&next, number);
+        let bridges = (!next.bridges.is_empty()).then(|| Arc::clone(&next) as Arc<dyn Bridges>);
+        self.judge.xdp.set_bridges(bridges);
         self.snapshot = next;
         self.claim_awaited();
         self.collect_domains();

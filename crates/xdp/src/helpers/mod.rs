@@ -25,6 +25,7 @@ mod conntrack;
 mod control;
 mod dynptr;
 mod entry_unsafe;
+mod fdb;
 mod fib;
 mod format;
 mod iterators;
@@ -96,6 +97,7 @@ const KFUNC_TABLES: &[KfuncTable] = &[
     arena::KFUNCS,
     conntrack::KFUNCS,
     control::KFUNCS,
+    fdb::KFUNCS,
     iterators::KFUNCS,
     lists::KFUNCS,
     objects::KFUNCS,

@@ -4,12 +4,14 @@
 //! (`--fib`) or from the running host (`towpath-host`); helpers such as `bpf_fib_lookup` and
 //! `bpf_check_mtu` read nothing else. A [`Live`] holds tables that are replaced while programs run.
 
+mod bridges;
 pub mod fib;
 mod index;
 mod live;
 
 use std::net::IpAddr;
 
+pub use bridges::{Bridges, Unknown};
 pub(crate) use index::Index;
 pub(crate) use live::Seen;
 pub use live::{Live, Tables};

@@ -143,6 +143,19 @@ pub(super) const TABLE: &[KfuncProto] = &[
     .flags(&[KfuncFlags::TRUSTED_ARGS, KfuncFlags::RET_NULL])
     .backed(Backing::NothingFound("a null pointer")),
     kfunc(
+        KfuncId::FdbLookup,
+        &[
+            p("ctx", KArg::Ctx),
+            p("params", KArg::MemSize { optional: false }),
+            p("params__sz", KArg::Size { constant: false }),
+        ],
+        KRet::Scalar,
+        "Finds the port behind which the bridge above the ingress port saw an address.",
+    )
+    .backed(Backing::Tables(
+        "the engine's bridges; no kernel has it ([differences](differences.md#bpf_fdb_lookup))",
+    )),
+    kfunc(
         KfuncId::XdpGetXfrmState,
         &[
             p("ctx", KArg::Ctx),
