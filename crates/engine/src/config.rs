@@ -176,6 +176,25 @@ impl Config {
         Ok(())
     }
 
+    /// Gives a port another ifindex.
+    pub fn set_ifindex(&mut self, id: PortId, ifindex: u32) -> Result<(), Error> {
+        if self.port(id)?.ifindex == ifindex {
+            return Ok(());
+        }
+        if let Some(owner) = self.owner_of(ifindex) {
+            return Err(Error::IfindexTaken { ifindex, owner: owner.to_owned() });
+        }
+        self.port_mut(id)?.ifindex = ifindex;
+        Ok(())
+    }
+
+    /// Two ports exchange their ifindexes.
+    pub fn swap_ifindexes(&mut self, a: PortId, b: PortId) -> Result<(), Error> {
+        let numbers = (self.port(a)?.ifindex, self.port(b)?.ifindex);
+        (self.port_mut(b)?.ifindex, self.port_mut(a)?.ifindex) = numbers;
+        Ok(())
+    }
+
     /// Switches linearization for programs without frags support.
     pub fn set_linearize(&mut self, id: PortId, on: bool) -> Result<(), Error> {
         self.port_mut(id)?.options.linearize = on;
@@ -249,6 +268,11 @@ impl Config {
             name: name.to_owned(),
             known: self.ports.values().map(|port| port.options.name.clone()).collect(),
         })
+    }
+
+    /// A port's name.
+    pub fn name(&self, id: PortId) -> Result<&str, Error> {
+        Ok(&self.port(id)?.options.name)
     }
 
     /// Numbers of all ports.

@@ -13,6 +13,7 @@ pub mod pace;
 pub mod packet;
 pub mod pair;
 pub mod pcap;
+pub mod shadow;
 pub mod sink;
 pub mod tap;
 pub mod vnet;

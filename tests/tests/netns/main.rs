@@ -9,10 +9,13 @@
 #![expect(clippy::print_stderr, reason = "what was skipped, and figures")]
 
 mod against_kernel;
+mod bridge;
 mod faults;
 mod kinds;
 mod lab;
+mod lookups;
 mod namespace;
 mod programs;
+mod shadow;
 mod stacks;
 mod traffic;

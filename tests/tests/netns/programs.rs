@@ -83,7 +83,13 @@ fn compiled() -> &'static Result<PathBuf, String> {
         let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("netns");
         std::fs::create_dir_all(&out).map_err(|error| error.to_string())?;
         let top = sources::repository();
-        for source in ["tests/data/netns/live.c", "tests/data/netns/tag.c", "programs/echo.c"] {
+        for source in [
+            "tests/data/netns/live.c",
+            "tests/data/netns/tag.c",
+            "tests/data/netns/fib.c",
+            "tests/data/netns/fdb.c",
+            "programs/echo.c",
+        ] {
             compile(&top, &top.join(source), &out)?;
         }
         Ok(out)

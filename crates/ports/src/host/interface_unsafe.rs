@@ -75,8 +75,14 @@ impl Interface {
 
     /// `ip link set up`
     pub(crate) fn set_up(&self) -> io::Result<()> {
+        self.set_state(true)
+    }
+
+    /// `ip link set up`, or down.
+    pub(crate) fn set_state(&self, up: bool) -> io::Result<()> {
+        let flags = self.flags()? & !libc::IFF_UP;
         let mut request = self.empty();
-        request.ifr_ifru.ifru_flags = (self.flags()? | libc::IFF_UP) as i16;
+        request.ifr_ifru.ifru_flags = (flags | if up { libc::IFF_UP } else { 0 }) as i16;
         self.request(libc::SIOCSIFFLAGS, request).map(drop)
     }
 
