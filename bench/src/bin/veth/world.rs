@@ -68,8 +68,8 @@ impl World {
         let thread = std::thread::Builder::new().name("sender".to_owned()).spawn(move || {
             pin(SENDER_CPU);
             while !told.load(Ordering::Relaxed) {
-                // Setting up a run takes as long as sending tens of thousands of frames.
-                let run = TestRun { repeat: 1 << 18, live_frames: true, ..TestRun::new(&packet) };
+                // Setting up a run takes as long as sending a hundred thousand frames.
+                let run = TestRun { repeat: 1 << 20, live_frames: true, ..TestRun::new(&packet) };
                 if program.test_run(&run).is_err() {
                     break;
                 }
