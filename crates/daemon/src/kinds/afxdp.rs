@@ -23,7 +23,7 @@ pub(super) static KIND: Kind = Kind {
         OptionDoc { key: "attach", default: "auto", text: "auto, native, or generic" },
         OptionDoc { key: "rx_ring", default: "2048", text: "descriptors, a power of two" },
         OptionDoc { key: "tx_ring", default: "2048", text: "descriptors, a power of two" },
-        OptionDoc { key: "fill_ring", default: "2048", text: "descriptors, a power of two" },
+        OptionDoc { key: "fill_ring", default: "512", text: "descriptors, a power of two" },
         OptionDoc { key: "multi_buffer", default: "true", text: "frames of several buffers" },
         OptionDoc { key: "need_wakeup", default: "true", text: "system calls only when needed" },
         OptionDoc {

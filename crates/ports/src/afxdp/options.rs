@@ -82,7 +82,8 @@ impl Options {
             attach: Attach::Auto,
             rx_ring: 2048,
             tx_ring: 2048,
-            fill_ring: 2048,
+            // More would not stay in the caches of the core that receives.
+            fill_ring: 512,
             multi_buffer: true,
             need_wakeup: true,
             busy_poll: None,
