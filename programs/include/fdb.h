@@ -18,7 +18,7 @@ struct bpf_fdb_lookup {
     __u32 ifindex; // out: the port it is behind
 };
 
-// 0, or -EINVAL (size, VLAN above 4095), -ENODEV (the ingress port is below no bridge), -ENOENT (the
-// address is not known, or was not seen for the bridge's ageing time).
+// 0, or -EINVAL (size, VLAN above 4095), -ENODEV (the ingress port is below no bridge), -ENOENT
+// (the address is not known, or was not seen for the bridge's ageing time).
 extern int bpf_fdb_lookup(struct xdp_md *ctx, struct bpf_fdb_lookup *params,
                           __u32 params__sz) __ksym __weak;

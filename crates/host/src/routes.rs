@@ -153,8 +153,8 @@ pub(crate) fn resolve(found: &[Found], objects: &Objects, addresses: &[Address])
 }
 
 /// An IPv4 route's source where it is not simply the interface's first address
-/// (`inet_select_addr`): the address in the gateway's network, or one of another interface when this
-/// one has none.
+/// (`inet_select_addr`): the address in the gateway's network, or one of another interface when
+/// this one has none.
 fn source(route: &Route, addresses: &[Address]) -> Option<IpAddr> {
     let (RouteKind::Unicast, [NextHop { ifindex, gateway, .. }]) =
         (route.kind, &route.next_hops[..])

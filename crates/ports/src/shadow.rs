@@ -1,8 +1,8 @@
 //! A shadow netdev: an interface of the host that stands for a port.
 //!
 //! The host's tools see the port as a tap of its name: `ip link`, ethtool, an ifindex that programs
-//! and the host's routes agree on. With [`Options::stack`] it is a way as well: frames that programs
-//! pass go into the host's stack, and what the host sends leaves by the port.
+//! and the host's routes agree on. With [`Options::stack`] it is a way as well: frames that
+//! programs pass go into the host's stack, and what the host sends leaves by the port.
 
 use std::sync::Arc;
 
