@@ -1,0 +1,48 @@
+//! The typed API over an object file's programs and maps: what the daemon does.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use towpath_bpf::{Env, Errno, Object};
+use towpath_objects::{Objects, Selector, Session, Settings};
+use towpath_xdp::{LoadOptions, Program, Select};
+
+#[test]
+fn programs_of_an_object_file_are_found_and_shown() {
+    let bytes = include_bytes!("../../../tests/data/kernel-oracle/xdp_helpers.bpf.o");
+    let object = Object::open(bytes, "xdp_helpers.bpf.o").expect("a good object");
+    let options = LoadOptions { workers: 1, ..LoadOptions::default() };
+    let program = Program::load(&object, Select::Name("prog"), &Env::builtin(), &options);
+    let program = program.expect("the kernel loads it, too");
+    let objects = Arc::new(Objects::new(&Settings::new()));
+    let registered = objects.register_program(&program, 7).expect("ids are left");
+
+    let mut session = Session::new(&objects, 7);
+    let shown = session.progs();
+    assert_eq!(shown.len(), 1);
+    assert_eq!((shown[0].id, shown[0].name.as_str(), shown[0].uid), (1, "prog", 7));
+    assert_eq!(shown[0].map_ids.len(), program.maps().maps().len());
+    let json = serde_json::to_value(&shown[0]).expect("plain values");
+    assert_eq!((&json["type"], &json["gpl_compatible"]), (&"xdp".into(), &true.into()));
+    let tag = Selector::Tag(registered.tag());
+    assert!(Arc::ptr_eq(&session.program(&tag).expect("the only one"), &registered));
+
+    let results = Selector::Name("resm".to_owned());
+    let entries = session.dump(&results).expect("an array");
+    assert!(!entries.is_empty());
+    let (key, value) = &entries[0];
+    session.update(&results, key, &vec![5; value.len()], 0).expect("a value of this size");
+    assert_eq!(session.lookup(&results, key).expect("it is there"), vec![5; value.len()]);
+    let error = session.update(&results, key, &[1], 0).expect_err("a short value");
+    assert_eq!(error.errno(), Errno::EINVAL);
+    let error = session.map(&Selector::Id(99)).expect_err("no such map");
+    assert_eq!(error.to_string(), "there is no map id 99; `towpath map show` lists what there is");
+
+    let path = "/sys/fs/bpf/prog";
+    session.pin(&tag, path).expect("a free name");
+    drop(registered);
+    assert_eq!(session.progs()[0].pinned, [path], "the pin keeps it");
+    session.unpin(path).expect("it is there");
+    assert!(session.progs().is_empty() && session.maps().is_empty(), "nothing else did");
+}
