@@ -1,13 +1,14 @@
 //! `bench/veth`: one veth, one program, one sender; the sides take turns.
 //!
 //! Beside each other: the kernel's XDP (native, generic), our port over AF_XDP, and DPDK's testpmd
-//! with its AF_XDP and AF_PACKET drivers. The sender keeps to the first core and makes frames in the
-//! kernel (`BPF_PROG_RUN`, live frames); whoever receives in user space keeps to the second.
+//! with its AF_XDP and AF_PACKET drivers. The sender keeps to the first core and makes frames in
+//! the kernel (`BPF_PROG_RUN`, live frames); whoever receives in user space keeps to the second.
 //!
 //! ```text
 //! sender -> far ~ near -> program -> drop | tx: near ~ far | redirect: out ~ end
 //! ```
 
+#![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 mod sides;

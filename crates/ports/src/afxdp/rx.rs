@@ -44,7 +44,7 @@ impl Receiving {
             fill,
             held: (0..arena.total()).map(|_| None).collect(),
             held_count: 0,
-            held_goal: options.fill_ring,
+            held_goal: options.fill_ring.min((arena.total() / SHARE).max(1) as u32),
             partial: None,
             is_partial_bad: false,
             scratch: Vec::with_capacity(REFILL_BATCH as usize),
@@ -55,7 +55,7 @@ impl Receiving {
     #[inline]
     fn refill(&mut self, pool: &mut Pool) {
         let missing = self.held_goal - self.held_count;
-        if missing < REFILL_BATCH {
+        if missing < REFILL_BATCH.min(self.held_goal) {
             return;
         }
         self.refill_by(missing, pool);
@@ -195,9 +195,7 @@ impl Queue {
     #[cold]
     fn call(&self) -> io::Result<()> {
         match recv(self.socket.fd(), &mut [0; 0][..], RecvFlags::DONTWAIT) {
-            Err(Errno::NXIO | Errno::NODEV) => {
-                Err(io::Error::new(io::ErrorKind::NotConnected, "its interface is gone"))
-            }
+            Err(Errno::NXIO | Errno::NODEV) => Err(self.socket.gone()),
             // Nothing there, or set down: it may come up again.
             _ => Ok(()),
         }
@@ -259,6 +257,8 @@ impl Drop for Queue {
     }
 }
 
+/// No queue takes more than one of so many frames for itself.
+const SHARE: usize = 8;
 /// Buffers given to the kernel at a time.
 const REFILL_BATCH: u32 = 64;
 /// Bytes from one buffer to the next.

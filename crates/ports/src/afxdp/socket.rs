@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
@@ -31,6 +32,8 @@ pub(super) struct Socket {
     fd: Option<OwnedFd>,
     pub(super) queue: u32,
     pub(super) is_zero_copy: bool,
+    /// Its interface was deleted: nothing can be sent any more.
+    is_gone: AtomicBool,
     receiving: Mutex<Option<Box<Receiving>>>,
     sending: Mutex<Sending>,
 }
@@ -64,6 +67,7 @@ impl Socket {
             fd: Some(fd),
             queue,
             is_zero_copy,
+            is_gone: AtomicBool::new(false),
             receiving: Mutex::new(Some(Box::new(receiving))),
             sending: Mutex::new(sending),
         })
@@ -85,6 +89,18 @@ impl Socket {
     /// The sending side, for as long as it takes to write or read a few descriptors.
     pub(super) fn sending(&self) -> MutexGuard<'_, Sending> {
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The error for an interface that was deleted, which is remembered.
+    #[cold]
+    pub(super) fn gone(&self) -> io::Error {
+        self.is_gone.store(true, Ordering::Relaxed);
+        io::Error::new(io::ErrorKind::NotConnected, "its interface is gone")
+    }
+
+    /// Whether [`Socket::gone`] was said.
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
     }
 
     pub(super) fn statistics(&self) -> io::Result<XdpStatistics> {
@@ -139,8 +155,8 @@ impl Rings {
 ///
 /// A chunk is the part of a buffer that packets may use: without the tailroom that programs never
 /// get. So the kernel puts packets exactly where [`towpath_xdp::Frame`] has them, and cuts long
-/// ones as `BPF_PROG_TEST_RUN` does. Such chunks lie [`STRIDE_BYTES`] apart, which is what `unaligned`
-/// means. They cross pages, which a device can only follow where pages are contiguous: huge ones.
+/// ones as `BPF_PROG_TEST_RUN` does. Such chunks lie [`STRIDE_BYTES`] apart, which is what
+/// `unaligned` means. They cross pages, which a device can only follow where pages are contiguous: huge ones.
 fn registration(arena: &Arena) -> XdpUmemReg {
     XdpUmemReg {
         addr: arena.base(),

@@ -239,10 +239,7 @@ impl Transmitter {
                         "the interface is down",
                     ));
                 }
-                Err(Errno::NXIO | Errno::NODEV) => {
-                    let what = "the interface is gone";
-                    return Err(io::Error::new(io::ErrorKind::NotConnected, what));
-                }
+                Err(Errno::NXIO | Errno::NODEV) => return Err(self.socket.gone()),
                 Err(errno) => return Err(errno.into()),
             }
             let before = std::mem::replace(&mut waiting, self.socket.sending().tx.waiting());
@@ -256,6 +253,9 @@ impl Transmitter {
 
 impl Tx for Transmitter {
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
+        if self.socket.is_gone() {
+            return Err(self.socket.gone());
+        }
         let result = {
             let mut sending = self.socket.sending();
             sending.reclaim(pool, &self.counters);
