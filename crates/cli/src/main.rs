@@ -5,6 +5,7 @@
 mod args;
 mod bench;
 mod daemon;
+mod demo;
 mod error;
 mod events;
 mod fib;
@@ -61,6 +62,7 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
         Command::Up(args) | Command::Exec { command: ExecCommand::Up(args) } => {
             daemon::up(&args, output)?;
         }
+        Command::Demo { command } => demo::demo(&command, output)?,
         Command::Check(args) => daemon::check(&args, output)?,
         Command::Reload(args) => daemon::reload(&args, output)?,
         Command::Load(args) => daemon::load(&args, output)?,

@@ -1,6 +1,7 @@
 //! The binary from outside: what it prints, what it writes, how it ends.
 
 mod daemon;
+mod demo;
 mod support;
 
 use std::io::Read as _;

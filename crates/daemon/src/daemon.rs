@@ -26,6 +26,8 @@ pub struct Options {
     pub runs_for: Option<Duration>,
     /// Logs more.
     pub verbose: u8,
+    /// Logs nothing but what goes wrong, unless more is asked for.
+    pub quiet: bool,
 }
 
 /// Runs until it is told to end.
@@ -34,7 +36,7 @@ pub struct Options {
 ///
 /// What keeps it from starting. What fails later is in the log.
 pub fn up(options: &Options) -> Result<(), String> {
-    log(options.verbose);
+    log(options);
     let objects = Arc::new(ObjectFiles::default());
     let loaded = match &options.config {
         Some(path) => file::load(path, &objects).map_err(|error| error.to_string())?,
@@ -148,8 +150,12 @@ impl Signals {
 }
 
 /// Short lines on standard error; systemd writes the time itself.
-fn log(verbose: u8) {
-    let level = if verbose > 0 { LevelFilter::DEBUG } else { LevelFilter::INFO };
+fn log(options: &Options) {
+    let level = match (options.verbose, options.quiet) {
+        (0, true) => LevelFilter::WARN,
+        (0, false) => LevelFilter::INFO,
+        _ => LevelFilter::DEBUG,
+    };
     let lines = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())

@@ -5,6 +5,7 @@
 
 mod bench;
 mod daemon;
+mod demo;
 mod programs;
 mod run;
 
@@ -14,6 +15,7 @@ pub(crate) use daemon::{
     ObjectArgs, PlainArgs, PortArgs, PortCommand, PortKeysArgs, SocketArgs, StatsArgs, UnloadArgs,
     UpArgs,
 };
+pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use programs::{Assignment, ProgramArgs, Selection};
 pub(crate) use run::{
     Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec, RunTrust, Surroundings,
@@ -137,6 +139,13 @@ pub(crate) enum Command {
         /// What to run.
         #[command(subcommand)]
         command: ExecCommand,
+    },
+    /// See it at work
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Demo {
+        /// What to see.
+        #[command(subcommand)]
+        command: DemoCommand,
     },
     /// Show what an object file contains
     ///

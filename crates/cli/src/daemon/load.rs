@@ -81,7 +81,8 @@ pub(crate) fn unload(args: &UnloadArgs, output: &mut Output) -> Result<(), CliEr
     if output.json { output.json(&wanted) } else { Ok(()) }
 }
 
-fn upload(client: &Client, object: &Path) -> Result<UploadView, CliError> {
+/// Sends an object.
+pub(crate) fn upload(client: &Client, object: &Path) -> Result<UploadView, CliError> {
     let bytes = files::read(object, "an object file", OBJECT_BYTES_MAX)?;
     let name = object.display().to_string();
     Ok(client.send("PUT", &format!("/v1/objects?name={}", encoded(&name)), bytes.into())?)

@@ -10,7 +10,7 @@ mod status;
 mod which;
 
 pub(crate) use link::link;
-pub(crate) use load::{load, unload};
+pub(crate) use load::{load, unload, upload};
 pub(crate) use map::map;
 pub(crate) use port::{features, port};
 pub(crate) use program::show as show_programs;
@@ -35,6 +35,7 @@ pub(crate) fn up(args: &UpArgs, output: &Output) -> Result<(), CliError> {
         socket: socket.clone(),
         runs_for: *runs_for,
         verbose: output.verbose,
+        quiet: false,
     };
     run_daemon(&options).map_err(CliError::Daemon)
 }

@@ -1,0 +1,35 @@
+//! Arguments of `demo`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::Selection;
+use super::daemon::parse_duration;
+
+/// The commands under `demo`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DemoCommand {
+    /// Join two network namespaces through a program that is replaced under load (needs root)
+    ///
+    /// Two hosts with the kernel's own stacks get a tap each, joined by a daemon in this process:
+    /// ping, then iperf3, while the program on the first port is replaced again and again. In the
+    /// end: what became of every frame, and the daemon's status. Nothing stays behind, after
+    /// Ctrl-C neither.
+    Live(DemoLiveArgs),
+}
+
+/// Arguments of `demo live`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoLiveArgs {
+    /// Object file; what it does to ICMP and TCP is what the hosts see
+    #[arg(value_name = "OBJ", default_value = "build/programs/firewall.o")]
+    pub object: PathBuf,
+    /// Which program.
+    #[command(flatten)]
+    pub selection: Selection,
+    /// How long iperf3 runs, in whole seconds: 3s, 1m
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, default_value = "3s")]
+    pub runs_for: Duration,
+}

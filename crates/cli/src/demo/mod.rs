@@ -1,0 +1,214 @@
+//! `demo live`: two real stacks joined through Towpath, with a program replaced under their load.
+
+mod host;
+mod joint;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+use towpath_daemon::api::types::{FrameStats, StatsView, StatusView};
+
+use self::host::{Host, Load};
+use self::joint::Joint;
+use crate::args::{DemoCommand, DemoLiveArgs, PortArgs, SocketArgs};
+use crate::error::CliError;
+use crate::output::{Output, grouped};
+
+/// `demo`: shows what there is to see.
+pub(crate) fn demo(command: &DemoCommand, output: &mut Output) -> Result<(), CliError> {
+    let DemoCommand::Live(args) = command;
+    live(args, output)
+}
+
+/// What was seen.
+#[derive(Debug, Serialize)]
+struct Seen {
+    /// Before the load, and after it through the last program.
+    pings: [Pings; 2],
+    /// None without iperf3.
+    load: Option<Load>,
+    replacements: u64,
+    frames: FrameStats,
+    drops: Json,
+    status: StatusView,
+}
+
+#[derive(Debug, Serialize)]
+struct Pings {
+    sent: u32,
+    answered: u32,
+}
+
+/// The namespaces and the daemon live in this process: however it ends, they end with it.
+fn live(args: &DemoLiveArgs, output: &mut Output) -> Result<(), CliError> {
+    if let Some(why) = unavailable() {
+        return Err(CliError::Daemon(why));
+    }
+    if !args.object.exists() {
+        let object = args.object.display();
+        let hint = "build the example programs with `make programs`, or name an object";
+        return Err(CliError::Daemon(format!("{object}: no such file; {hint}")));
+    }
+    // Dropped last: ports go before their namespaces.
+    let hosts = [Host::new(1)?, Host::new(2)?];
+    let mut joint = Joint::start(output.verbose)?;
+    let result = show(&hosts, &joint, args, output);
+    // The daemon hears signals itself; what failed then failed because it ended.
+    if result.is_err() && joint.was_interrupted() {
+        return Err(CliError::Daemon("interrupted: everything was cleaned up".to_owned()));
+    }
+    joint.end()?;
+    result?;
+    say(output, "namespaces, taps and the daemon are gone again")
+}
+
+fn show(
+    hosts: &[Host; 2],
+    joint: &Joint,
+    args: &DemoLiveArgs,
+    output: &mut Output,
+) -> Result<(), CliError> {
+    joint.connect(hosts)?;
+    let name = joint.attach(args)?;
+    for host in hosts {
+        host.up()?;
+    }
+    let [client, server] = hosts;
+    say(output, &format!("two hosts, joined through Towpath; {name} sees what {client} sends"))?;
+    let before = ping(client, server, output)?;
+    let (load, replacements) = replace_under_load(hosts, joint, args, output)?;
+    let after = ping(client, server, output)?;
+    let stats = joint.settled()?;
+    let seen = Seen {
+        pings: [before, after],
+        load,
+        replacements,
+        frames: stats.frames,
+        drops: drops(&stats),
+        status: joint.client.get("/v1/status")?,
+    };
+    tell(&seen, joint, output)?;
+    if seen.frames.missing != 0 {
+        let missing = seen.frames.missing;
+        return Err(CliError::Daemon(format!("{missing} frames are not accounted for")));
+    }
+    Ok(())
+}
+
+fn ping(client: &Host, server: &Host, output: &mut Output) -> Result<Pings, CliError> {
+    let answered = client.ping(server, PINGS)?;
+    let text = format!("ping {client} -> {server}: {answered} of {PINGS} answered");
+    say(output, &text)?;
+    Ok(Pings { sent: PINGS, answered })
+}
+
+/// Exchanges the program for a new one, again and again, while TCP goes as fast as it can.
+fn replace_under_load(
+    hosts: &[Host; 2],
+    joint: &Joint,
+    args: &DemoLiveArgs,
+    output: &mut Output,
+) -> Result<(Option<Load>, u64), CliError> {
+    if !is_there("iperf3") {
+        say(output, "iperf3 is missing (scripts/install-deps.sh net): no load, no replacements")?;
+        return Ok((None, 0));
+    }
+    let [client, server] = hosts;
+    let seconds = args.runs_for.as_secs_f64().ceil().max(1.0);
+    say(
+        output,
+        &format!("iperf3 {client} -> {server}, {seconds} s, the program replaced meanwhile"),
+    )?;
+    let _listener = server.listen()?;
+    let mut running = client.load(server, seconds as u64)?;
+    let (start, mut replacements) = (Instant::now(), 0);
+    loop {
+        joint.replace(args)?;
+        if running.has_ended()? {
+            break;
+        }
+        replacements += 1;
+        let is_late = start.elapsed().as_secs_f64() > seconds + GRACE.as_secs_f64();
+        if is_late {
+            return Err(CliError::Daemon("iperf3 does not end".to_owned()));
+        }
+        std::thread::sleep(REPLACE_PERIOD);
+    }
+    Ok((Some(running.result()?), replacements))
+}
+
+/// Frames that were dropped, by port and reason.
+fn drops(stats: &StatsView) -> Json {
+    let of = |port: &towpath_daemon::api::types::PortStats| {
+        let all = port.drops.iter().chain(&port.tx_drops).filter(|(_, count)| **count > 0);
+        let mut sum = std::collections::BTreeMap::<&str, u64>::new();
+        all.for_each(|(why, count)| *sum.entry(why).or_default() += count);
+        json!(sum)
+    };
+    stats.ports.iter().map(|(name, port)| (name.clone(), of(port))).collect()
+}
+
+fn tell(seen: &Seen, joint: &Joint, output: &mut Output) -> Result<(), CliError> {
+    if output.json {
+        return output.json(seen);
+    }
+    if let Some(load) = &seen.load {
+        let gigabits = load.bits_per_second / 1e9;
+        let text = format!(
+            "{gigabits:.2} Gbit/s of TCP, {} retransmitted; {} replacements under this load",
+            load.retransmits, seen.replacements
+        );
+        output.line(&text)?;
+    }
+    let FrameStats { received, created, delivered, dropped, freed, missing, .. } = seen.frames;
+    output.line(&format!(
+        "frames: {} received, {} created = {} delivered, {} dropped, {} freed; {missing} lost",
+        grouped(received),
+        grouped(created),
+        grouped(delivered),
+        grouped(dropped),
+        grouped(freed)
+    ))?;
+    if dropped > 0 {
+        output.line(&format!("dropped, by port and reason: {}", seen.drops))?;
+    }
+    output.line("")?;
+    let daemon = SocketArgs { socket: joint.socket.clone() };
+    crate::daemon::status(&PortArgs { port: None, daemon }, output)?;
+    output.line("")
+}
+
+/// Says how far it is, to people.
+fn say(output: &mut Output, text: &str) -> Result<(), CliError> {
+    if output.json {
+        return Ok(());
+    }
+    output.line(text)?;
+    output.flush()
+}
+
+/// Why it cannot run here, and what to do.
+fn unavailable() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        let why = "network namespaces and taps need root: run it with sudo";
+        return Some(format!("{why}, or `make demo`, which needs no privileges"));
+    }
+    if let Some(tool) = ["ip", "ping", "nsenter", "setpriv"].into_iter().find(|it| !is_there(it)) {
+        return Some(format!("{tool} is missing: scripts/install-deps.sh net"));
+    }
+    let is_missing = !Path::new("/dev/net/tun").exists();
+    is_missing.then(|| "/dev/net/tun is missing: modprobe tun".to_owned())
+}
+
+fn is_there(tool: &str) -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&paths).any(|path| path.join(tool).exists())
+}
+
+const PINGS: u32 = 10;
+/// Between two replacements: others need the cores as well.
+const REPLACE_PERIOD: Duration = Duration::from_millis(5);
+/// What iperf3 may need beyond its time.
+const GRACE: Duration = Duration::from_secs(10);
