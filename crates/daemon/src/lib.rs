@@ -21,6 +21,7 @@ pub mod document;
 pub mod file;
 pub mod globals;
 pub mod kinds;
+pub mod layers;
 pub mod live;
 pub mod mapfile;
 mod metrics;

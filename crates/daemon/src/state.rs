@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use utoipa::ToSchema;
 
+use crate::layers::{FaultState, LimitState};
+
 /// Everything that is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -88,6 +90,18 @@ pub struct PortState {
     /// Workers that poll its queues, in turn; all when empty.
     #[serde(default)]
     pub workers: Vec<usize>,
+    /// Faults of its wire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<FaultState>,
+    /// Frames a second that it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<LimitState>,
+    /// File that everything it receives and sends is captured in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<String>,
+    /// File that gets a line of text for each frame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
     /// What ports of this kind have beside.
     #[serde(default)]
     #[schema(value_type = Object)]

@@ -13,6 +13,7 @@ use serde_json::{Map, Value as Json};
 use towpath_engine::port::Device;
 
 use crate::document::typed;
+use crate::layers;
 use crate::problem::Problem;
 use crate::state::PortState;
 use crate::suggest;
@@ -107,6 +108,7 @@ pub fn port_from_table(mut table: Map<String, Json>) -> Result<PortState, Proble
     let mut port: PortState = typed(Json::Object(table))?;
     port.options = options;
     (kind.check)(&port)?;
+    layers::check(&port)?;
     Ok(port)
 }
 
@@ -117,7 +119,8 @@ pub fn port_from_table(mut table: Map<String, Json>) -> Result<PortState, Proble
 /// What is wrong, by its path in the port.
 pub fn check(port: &PortState) -> Result<(), Problem> {
     let kind = find(&port.kind)?;
-    (kind.check)(port).map_err(|problem| problem.inside("options"))
+    (kind.check)(port).map_err(|problem| problem.inside("options"))?;
+    layers::check(port)
 }
 
 /// A kind's options as its type.
@@ -130,5 +133,17 @@ fn no_peer(_port: &PortState) -> Option<&str> {
 }
 
 /// The keys that ports of every kind have.
-pub const COMMON_KEYS: [&str; 8] =
-    ["name", "kind", "upper", "up", "mtu", "linearize", "ifindex", "workers"];
+pub const COMMON_KEYS: [&str; 12] = [
+    "name",
+    "kind",
+    "upper",
+    "up",
+    "mtu",
+    "linearize",
+    "ifindex",
+    "workers",
+    "fault",
+    "limit",
+    "record",
+    "trace",
+];

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use towpath_bpf::Env;
 use towpath_engine::{Engine, Options, PortId, WorkerOptions};
+use towpath_host::Watcher;
 
 use crate::file::ObjectFiles;
 use crate::state::{BridgeState, PortState, State, WorkerMode};
@@ -31,6 +32,8 @@ pub struct Live {
     env: Env,
     objects: Arc<ObjectFiles>,
     known: Arc<Known>,
+    /// The host's routes and neighbours; without it programs know of the ports only.
+    host: Option<Watcher>,
     ports: BTreeMap<String, LivePort>,
     bridges: BTreeMap<String, BridgeState>,
     programs: BTreeMap<String, LiveProgram>,
@@ -97,6 +100,10 @@ impl Live {
         };
         let engine = Engine::start(&options).map_err(|error| error.to_string())?;
         let known = Arc::new(Known::new(engine.workers()));
+        let host = Watcher::start();
+        if let Err(error) = &host {
+            tracing::warn!("programs cannot ask for the host's routes and neighbours: {error}");
+        }
         let started =
             State { workers: wanted.workers.clone(), frames: wanted.frames, ..State::new() };
         Ok(Live {
@@ -104,6 +111,7 @@ impl Live {
             env: kernel_types(),
             objects,
             known,
+            host: host.ok(),
             ports: BTreeMap::new(),
             bridges: BTreeMap::new(),
             programs: BTreeMap::new(),
@@ -131,6 +139,9 @@ impl Live {
         let incomplete = self.attach(wanted, &mut report);
         self.set_ports(wanted, &incomplete, &mut report);
         self.forget_programs();
+        if let Some(host) = &self.host {
+            host.set_ports(self.engine.read(|_, snapshot| snapshot.interfaces()));
+        }
         report
     }
 

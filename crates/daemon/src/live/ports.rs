@@ -8,6 +8,7 @@ use towpath_engine::{Config, Error, PortId, PortOptions, UpperName};
 
 use super::{Live, LivePort, Report};
 use crate::kinds;
+use crate::layers;
 use crate::state::{BridgeState, PortState, State};
 
 impl Live {
@@ -112,7 +113,8 @@ impl Live {
         let devices = (kind.open)(ports)?;
         let mut opened: Vec<PortId> = Vec::new();
         for (port, device) in ports.iter().zip(devices) {
-            match self.open(port, device) {
+            let wrapped = layers::wrap(port, device);
+            match wrapped.and_then(|device| self.open(port, device).map_err(|e| e.to_string())) {
                 Ok(id) => opened.push(id),
                 Err(error) => {
                     for id in opened {
@@ -122,7 +124,7 @@ impl Live {
                     ports.iter().for_each(|port| {
                         self.ports.remove(&port.name);
                     });
-                    return Err(error.to_string());
+                    return Err(error);
                 }
             }
         }
@@ -220,9 +222,15 @@ fn is_same_device(one: &PortState, other: &PortState) -> bool {
         linearize: _,
         ifindex,
         workers,
+        fault,
+        limit,
+        record,
+        trace,
         options,
     } = one;
     *kind == other.kind
+        && (fault, limit) == (&other.fault, &other.limit)
+        && (record, trace) == (&other.record, &other.trace)
         && *ifindex == other.ifindex
         && *workers == other.workers
         && *options == other.options

@@ -1,0 +1,154 @@
+//! What may be put around any port: faults, limits, recordings.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use towpath_engine::port::Device;
+use towpath_ports::wrap::Wrapped;
+use towpath_ports::wrap::fault::Fault;
+use towpath_ports::wrap::limit::Limit;
+use towpath_ports::wrap::record::{Record, Trace};
+use utoipa::ToSchema;
+
+use crate::problem::Problem;
+use crate::state::PortState;
+
+/// A bad wire. Shares are of 1.0.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FaultState {
+    /// Share of frames that are lost.
+    pub loss: f64,
+    /// Share of frames of which one bit is inverted.
+    pub corrupt: f64,
+    /// Share of frames that arrive twice.
+    pub duplicate: f64,
+    /// Share of frames that overtake the one before.
+    pub reorder: f64,
+    /// Milliseconds that a frame is under way.
+    pub delay_ms: f64,
+    /// Up to so many milliseconds more.
+    pub jitter_ms: f64,
+    /// The same seed makes the same faults.
+    pub seed: u64,
+    /// Frames that are under way at a time; more are lost.
+    pub limit: usize,
+    /// Which way frames are hurt.
+    pub on: Way,
+}
+
+/// Which way frames go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// What arrives.
+    #[default]
+    Rx,
+    /// What leaves.
+    Tx,
+    /// Both.
+    Both,
+}
+
+/// Frames a second, for each queue and each worker.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitState {
+    /// On the way in: the rest waits in its queue.
+    pub rx: Option<u64>,
+    /// On the way out: the rest is dropped.
+    pub tx: Option<u64>,
+    /// Frames that may pass at once after a pause.
+    pub burst: Option<u32>,
+}
+
+impl Default for FaultState {
+    fn default() -> FaultState {
+        let Fault { seed, limit, .. } = Fault::default();
+        FaultState {
+            loss: 0.0,
+            corrupt: 0.0,
+            duplicate: 0.0,
+            reorder: 0.0,
+            delay_ms: 0.0,
+            jitter_ms: 0.0,
+            seed,
+            limit,
+            on: Way::Rx,
+        }
+    }
+}
+
+impl FaultState {
+    fn check(&self) -> Result<(), Problem> {
+        let FaultState { loss, corrupt, duplicate, reorder, .. } = *self;
+        let shares = [("loss", loss), ("corrupt", corrupt), ("duplicate", duplicate)];
+        for (key, share) in shares.into_iter().chain([("reorder", reorder)]) {
+            if !(0.0..=1.0).contains(&share) {
+                let message = format!("{share} is no share: 0 is none, 1 is every frame");
+                return Err(Problem::new(format!("fault.{key}"), message));
+            }
+        }
+        for (key, ms) in [("delay_ms", self.delay_ms), ("jitter_ms", self.jitter_ms)] {
+            if !(0.0..=DELAY_MS_MAX).contains(&ms) {
+                let message = format!("{ms}: 0 to {DELAY_MS_MAX} milliseconds are possible");
+                return Err(Problem::new(format!("fault.{key}"), message));
+            }
+        }
+        Ok(())
+    }
+
+    fn layer(&self) -> Fault {
+        let time = |ms: f64| Duration::from_secs_f64(ms / 1000.0);
+        Fault {
+            loss: self.loss,
+            corrupt: self.corrupt,
+            duplicate: self.duplicate,
+            reorder: self.reorder,
+            delay: time(self.delay_ms),
+            jitter: time(self.jitter_ms),
+            seed: self.seed,
+            limit: self.limit,
+            on_rx: self.on != Way::Tx,
+            on_tx: self.on != Way::Rx,
+        }
+    }
+}
+
+/// Finds what is wrong with a port's layers.
+pub(crate) fn check(port: &PortState) -> Result<(), Problem> {
+    port.fault.as_ref().map_or(Ok(()), FaultState::check)
+}
+
+/// Puts a port's layers around its device. Recordings are outermost: they show what the port's
+/// programs see.
+pub(crate) fn wrap(
+    port: &PortState,
+    mut device: Box<dyn Device>,
+) -> Result<Box<dyn Device>, String> {
+    if let Some(fault) = &port.fault {
+        device = Box::new(Wrapped::new(device, Arc::new(fault.layer())));
+    }
+    if let Some(LimitState { rx, tx, burst }) = port.limit {
+        let limit = Limit { rx, tx, burst: burst.unwrap_or(BURST) };
+        device = Box::new(Wrapped::new(device, Arc::new(limit)));
+    }
+    if let Some(path) = &port.record {
+        let record = Record::create(Path::new(path)).map_err(|error| format!("record: {error}"))?;
+        device = Box::new(Wrapped::new(device, Arc::new(record)));
+    }
+    if let Some(path) = &port.trace {
+        let file = File::create(path).map_err(|error| format!("trace: {path}: {error}"))?;
+        let trace = Trace::new(&port.name, Arc::new(Mutex::new(file)));
+        device = Box::new(Wrapped::new(device, Arc::new(trace)));
+    }
+    Ok(device)
+}
+
+/// An hour: what is under way for longer is lost.
+const DELAY_MS_MAX: f64 = 3_600_000.0;
+/// A burst of the engine.
+const BURST: u32 = 64;
