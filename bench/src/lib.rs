@@ -1,6 +1,8 @@
 //! What the benchmarks share: rounds, medians, tables. Each binary measures one thing and prints
 //! ratios between sides that took turns in the same run.
 
+#![forbid(unsafe_code)]
+
 use std::time::{Duration, Instant};
 
 use towpath_bpf::program::Linked;

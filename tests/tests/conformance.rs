@@ -1,5 +1,5 @@
-//! The instruction set through the plugin of the bpf_conformance suite: as bare streams over a buffer,
-//! compiled as interpreted.
+//! The instruction set through the plugin of the bpf_conformance suite: as bare streams over a
+//! buffer, compiled as interpreted.
 
 use towpath_tests::programs::isa;
 use towpath_xdp::Exec;

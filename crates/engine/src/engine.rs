@@ -133,8 +133,8 @@ impl Engine {
         sum
     }
 
-    /// Stops the workers after the bursts they are at. Frames that wait for a worker are dropped and
-    /// counted.
+    /// Stops the workers after the bursts they are at. Frames that wait for a worker are dropped
+    /// and counted.
     pub fn stop(&mut self) {
         self.seats.iter().for_each(|seat| seat.stop());
         for thread in self.threads.drain(..) {

@@ -7,7 +7,7 @@
 //! Control code owns an [`Engine`] and changes its [`Config`]; workers see the result as an
 //! immutable [`Snapshot`] that they pick up between bursts. Port kinds implement [`port::Device`].
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod bridge;
 mod config;

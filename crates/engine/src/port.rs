@@ -2,8 +2,8 @@
 //! poll.
 //!
 //! A port kind implements three traits. [`Device`] is the side that is configured; it hands out the
-//! two others, which live on worker threads: an [`Rx`] for each receive queue, and a [`Tx`] for each
-//! worker, so that workers never share a transmitter.
+//! two others, which live on worker threads: an [`Rx`] for each receive queue, and a [`Tx`] for
+//! each worker, so that workers never share a transmitter.
 
 use std::fmt;
 use std::io;

@@ -20,7 +20,7 @@
 //! Not followed: policy rules (`ip rule`) beside the kernel's three, routes for a source prefix or
 //! a type of service, VRFs, and path MTUs that the host learned.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod error;
 mod interfaces;

@@ -1,8 +1,8 @@
 //! A piece of memory from which any `bpf(2)` may be made, right or wrong.
 //!
 //! Tests ask the kernel what it answers to bytes that make no sense. What it reads and writes are
-//! the addresses in those bytes; [`Area::call`] therefore looks at every word of the area first, and
-//! refuses those that lead into other memory of this process.
+//! the addresses in those bytes; [`Area::call`] therefore looks at every word of the area first,
+//! and refuses those that lead into other memory of this process.
 #![expect(unsafe_code, reason = "memory for the kernel, and a system call with any attribute")]
 
 use std::fs;

@@ -1,7 +1,8 @@
 //! Port kinds: what frames arrive by and leave by.
 //!
 //! One folder each, with the same files in each: `mod.rs` has the device and its options, `rx.rs`
-//! the receive queue, `tx.rs` the transmitter. [`wrap`] puts faults, limits and recordings around any.
+//! the receive queue, `tx.rs` the transmitter. [`wrap`] puts faults, limits and recordings around
+//! any.
 
 #![deny(unsafe_code)]
 

@@ -21,8 +21,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// The same over a buffer in r1, as a bare stream: what looks for the packet is left out. `None`
-    /// for programs that do without one, or need more of their context.
+    /// The same over a buffer in r1, as a bare stream: what looks for the packet is left out.
+    /// `None` for programs that do without one, or need more of their context.
     pub fn bare(&self) -> Option<Vec<u8>> {
         let found = prologue().insns;
         let (start, body) = self.insns.split_at_checked(found.len())?;

@@ -1,5 +1,5 @@
-//! `bpf_iter_num` without calls: its state is two numbers on the stack, and what `next` points to is
-//! the first of them.
+//! `bpf_iter_num` without calls: its state is two numbers on the stack, and what `next` points to
+//! is the first of them.
 
 use std::collections::HashMap;
 

@@ -156,7 +156,8 @@ impl Rings {
 /// A chunk is the part of a buffer that packets may use: without the tailroom that programs never
 /// get. So the kernel puts packets exactly where [`towpath_xdp::Frame`] has them, and cuts long
 /// ones as `BPF_PROG_TEST_RUN` does. Such chunks lie [`STRIDE_BYTES`] apart, which is what
-/// `unaligned` means. They cross pages, which a device can only follow where pages are contiguous: huge ones.
+/// `unaligned` means. They cross pages, which a device can only follow where pages are contiguous:
+/// huge ones.
 fn registration(arena: &Arena) -> XdpUmemReg {
     XdpUmemReg {
         addr: arena.base(),

@@ -1,5 +1,5 @@
-//! Writing what is sent into a capture. The file is on a thread of the worker: a slow disk slows the
-//! worker, a full one is an error of the port.
+//! Writing what is sent into a capture. The file is on a thread of the worker: a slow disk slows
+//! the worker, a full one is an error of the port.
 
 use std::fs::File;
 use std::io::{self, BufWriter};

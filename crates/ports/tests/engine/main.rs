@@ -1,5 +1,6 @@
 //! What the engine does with frames, by what comes out of its ports and what it counts.
 
+#![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod wire;

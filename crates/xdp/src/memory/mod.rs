@@ -2,7 +2,8 @@
 //!
 //! Programs hold real addresses, so memory they see must stay where it is and every access is made
 //! through a raw address. The files with `unsafe` code are here: [`block_unsafe`] and
-//! [`mapping_unsafe`] own memory, [`access_unsafe`] touches it once somebody has checked the address.
+//! [`mapping_unsafe`] own memory, [`access_unsafe`] touches it once somebody has checked the
+//! address.
 
 mod access_unsafe;
 mod block_unsafe;
