@@ -31,7 +31,7 @@ impl Devices for Three {
     fn device(&self, ifindex: u32) -> Option<Device> {
         let exists = (1..=3).contains(&ifindex);
         let uppers = if ifindex == 1 { vec![2] } else { Vec::new() };
-        exists.then(|| Device { native: ifindex % 2 == 1, offload: false, uppers })
+        exists.then_some(Device { native: ifindex % 2 == 1, offload: false, uppers })
     }
 
     fn install(

@@ -36,7 +36,7 @@ fn frames_arrive() {
 fn frames_leave() {
     in_a_namespace(|world| {
         // A veth takes frames on behalf of a peer that has a program.
-        let counter = world.load(small::returns(1));
+        let counter = world.load(&small::returns(1));
         let _link = counter.attach(world.far, AttachMode::Native).unwrap();
         for attach in [Attach::Native, Attach::Generic] {
             let (engine, port) = world.port(&afxdp::Options { attach, ..near() });
@@ -75,7 +75,7 @@ fn memory_comes_back() {
 #[test]
 fn a_foreign_program_is_left_alone() {
     in_a_namespace(|world| {
-        let foreign = world.load(small::returns(2));
+        let foreign = world.load(&small::returns(2));
         let link = foreign.attach(world.near, AttachMode::Native).unwrap();
         let id = foreign.info().unwrap().id;
         let error = Afxdp::new(&near()).unwrap_err().to_string();
@@ -138,7 +138,7 @@ fn an_interface_that_vanishes_ends_its_port_only() {
         assert!(!failed(other));
         engine.remove_port(port).unwrap();
         let before = engine.conservation();
-        let sender = world.load(small::redirect(index("far2")));
+        let sender = world.load(&small::redirect(index("far2")));
         run_live(&sender, 300, &packet(60)).unwrap();
         wait_for(&engine, |sums| sums.received - before.received == 300);
         assert_eq!(engine.conservation().missing(), 0);
@@ -204,7 +204,7 @@ fn in_a_namespace(test: impl FnOnce(&World) + Send) {
             // Without a program a veth takes redirected frames only with GRO.
             let _gro = Command::new("ethtool").args(["-K", "near", "gro", "on"]).status();
             let (near, far) = (index("near"), index("far"));
-            let sender = load(&kernel, small::redirect(far));
+            let sender = load(&kernel, &small::redirect(far));
             test(&World { kernel, sender, near, far });
         });
         if let Err(panic) = thread.join() {
@@ -214,7 +214,7 @@ fn in_a_namespace(test: impl FnOnce(&World) + Send) {
 }
 
 impl World {
-    fn load(&self, linked: Linked) -> KernelProgram {
+    fn load(&self, linked: &Linked) -> KernelProgram {
         load(&self.kernel, linked)
     }
 
@@ -261,9 +261,9 @@ fn has_program(name: &str) -> bool {
     link(name)["xdp"].is_object()
 }
 
-fn load(kernel: &Kernel, linked: Linked) -> KernelProgram {
+fn load(kernel: &Kernel, linked: &Linked) -> KernelProgram {
     let maps = kernel.load_maps(&linked.maps).unwrap();
-    kernel.load(&linked, &maps).unwrap()
+    kernel.load(linked, &maps).unwrap()
 }
 
 fn run_live(program: &KernelProgram, count: u32, packet: &[u8]) -> Result<(), String> {

@@ -190,7 +190,9 @@ fn functions(source: &Source) -> Vec<Function> {
         let end = lines[index..].iter().position(|line| {
             line.len() - line.trim_start().len() == indent && line.trim_start().starts_with('}')
         });
-        if let Some(end) = end {
+        // A head over several lines may be all there is: a trait's function without a body.
+        let is_head_alone = lines[index..].iter().find(|line| line.ends_with(['{', ';']));
+        if let Some(end) = end.filter(|_| is_head_alone.is_none_or(|line| !line.ends_with(';'))) {
             found.push(Function { name, line: first + 1, lines: index + end + 1 - first });
         }
     }

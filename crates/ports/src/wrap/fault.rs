@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    fn run(fault: Fault, count: usize) -> (Vec<Vec<u8>>, u64) {
+    fn run(fault: &Fault, count: usize) -> (Vec<Vec<u8>>, u64) {
         let arena = Arena::new(64).unwrap();
         let mut pool = Pool::new(&Arc::clone(&arena));
         let mut stage = fault.rx(0);
@@ -205,12 +205,12 @@ mod tests {
     fn a_seed_repeats_its_faults() {
         let fault =
             Fault { loss: 0.2, corrupt: 0.2, duplicate: 0.1, reorder: 0.2, ..Fault::default() };
-        let (first, lost) = run(fault.clone(), 50);
-        assert_eq!((first.clone(), lost), run(fault.clone(), 50));
+        let (first, lost) = run(&fault, 50);
+        assert_eq!((first.clone(), lost), run(&fault, 50));
         assert!((10..80).contains(&lost), "{lost}");
-        assert_ne!(first, run(Fault { seed: 2, ..fault }, 50).0);
-        assert_eq!(run(Fault::default(), 50).0.len(), 200);
-        assert_eq!(run(Fault { loss: 1.0, ..Fault::default() }, 50), (Vec::new(), 200));
+        assert_ne!(first, run(&Fault { seed: 2, ..fault }, 50).0);
+        assert_eq!(run(&Fault::default(), 50).0.len(), 200);
+        assert_eq!(run(&Fault { loss: 1.0, ..Fault::default() }, 50), (Vec::new(), 200));
     }
 
     #[test]
