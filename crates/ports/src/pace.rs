@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Meters frames to a rate. What was not sent in time is caught up with, but for no longer than
-/// [`CATCH_UP`].
+/// a tenth of a second.
 #[derive(Debug)]
 pub struct Pace {
     /// Nanoseconds between two bursts.

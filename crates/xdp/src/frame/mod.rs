@@ -72,7 +72,7 @@ pub enum FrameError {
     Metadata(usize),
 }
 
-/// A frame without a packet, in memory of its own: [`Frame::refill`] puts one in.
+/// A frame without a packet, in memory of its own: [`Body::refill`] puts one in.
 impl Default for Frame {
     fn default() -> Self {
         Frame::over(Block::new(BUFFER_BYTES))
