@@ -72,14 +72,20 @@ impl Burst {
         self.targets[found.ok()?].1.destination(self.maps.as_deref())
     }
 
-    /// Redirect calls that succeeded, with their frames' numbers in order. The frame's action may
-    /// be another: the program returned something else afterwards.
+    /// As [`Burst::destination`], for frames that are asked about in order: `cursor` begins at 0
+    /// and goes along.
     #[inline]
-    pub fn redirects(&self) -> impl Iterator<Item = (usize, Destination<'_>)> {
-        let maps = self.maps.as_deref();
-        self.targets
-            .iter()
-            .filter_map(move |(frame, to)| Some((*frame as usize, to.destination(maps)?)))
+    pub fn next_destination(&self, cursor: &mut usize, frame: usize) -> Option<Destination<'_>> {
+        while let Some((at, to)) = self.targets.get(*cursor) {
+            if *at as usize > frame {
+                return None;
+            }
+            *cursor += 1;
+            if *at as usize == frame {
+                return to.destination(self.maps.as_deref());
+            }
+        }
+        None
     }
 
     /// Frames whose run faulted, with why.

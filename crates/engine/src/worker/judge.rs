@@ -261,7 +261,7 @@ impl Outboxes {
         if actions[Action::Pass as usize] == all {
             return self.pass_all(snapshot, slot, frames);
         }
-        let mut redirects = burst.redirects().peekable();
+        let mut cursor = 0;
         let mut burst_of_frames = std::mem::take(frames);
         for (index, frame) in burst_of_frames.drain(..).enumerate() {
             match burst.action(index) {
@@ -270,8 +270,7 @@ impl Outboxes {
                 Action::Pass => self.pass(snapshot, slot, frame),
                 Action::Aborted => self.drop_at(slot, frame, Drop::Aborted),
                 Action::Redirect => {
-                    while redirects.next_if(|(at, _)| *at < index).is_some() {}
-                    let destination = redirects.next_if(|(at, _)| *at == index).map(|(_, to)| to);
+                    let destination = burst.next_destination(&mut cursor, index);
                     self.redirect(snapshot, slot, frame, destination);
                 }
             }
