@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sha2::{Digest as _, Sha256};
-use towpath_bpf::insn::Insn;
 use towpath_engine::Slot;
 use towpath_engine::counters::{Drop, PortCounters};
 use towpath_maps::Map;
@@ -57,7 +55,7 @@ fn program(live: &LiveProgram) -> ProgramView {
         id: live.id,
         name: live.program.name().to_owned(),
         r#type: "xdp".to_owned(),
-        tag: tag(live),
+        tag: live.tag.clone(),
         key: live.state.key.clone(),
         object: live.state.object.clone(),
         sha256: live.state.sha256.clone(),
@@ -68,26 +66,6 @@ fn program(live: &LiveProgram) -> ProgramView {
         fallback: status.fallback,
         map_ids: live.maps.keys().copied().collect(),
     }
-}
-
-/// The kernel's tag (`bpf_prog_calc_tag`): a hash of the instructions, without what differs from
-/// load to load, that is, which maps they name.
-fn tag(live: &LiveProgram) -> String {
-    let Some(verified) = live.program.verified() else { return String::new() };
-    let mut hash = Sha256::new();
-    let mut second_half = false;
-    for insn in &verified.linked().insns {
-        let Insn { code, dst, src, off, mut imm } = *insn;
-        let names_map = code == LD_IMM64 && matches!(src, PSEUDO_MAP_FD | PSEUDO_MAP_VALUE);
-        if names_map || second_half {
-            imm = 0;
-        }
-        second_half = names_map;
-        hash.update([code, src << 4 | dst]);
-        hash.update(off.to_le_bytes());
-        hash.update(imm.to_le_bytes());
-    }
-    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// All links, by port and hook, in the order their programs run.
@@ -118,7 +96,7 @@ fn link(inner: &Inner, live: &LiveLink) -> LinkView {
         hook: live.attach.hook,
         prog_id: live.program,
         name: live.link.program.name().to_owned(),
-        tag: program.map_or_else(String::new, tag),
+        tag: program.map_or_else(String::new, |program| program.tag.clone()),
         prio: live.link.priority,
         actions: action_names(live.link.chain_call_actions),
         exec: status.runs.name().to_owned(),
@@ -244,8 +222,3 @@ pub(crate) fn features(inner: &Inner, name: &str) -> Option<FeaturesView> {
         Some(FeaturesView { port: name.to_owned(), kind: device.kind().to_owned(), features })
     })
 }
-
-/// `BPF_LD | BPF_DW | BPF_IMM`
-const LD_IMM64: u8 = 0x18;
-const PSEUDO_MAP_FD: u8 = 1;
-const PSEUDO_MAP_VALUE: u8 = 2;

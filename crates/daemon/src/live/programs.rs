@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use towpath_bpf::Object;
 use towpath_maps::Map;
+use towpath_objects::Tag;
 use towpath_xdp::program::{LoadOptions, Loader, Select};
 use towpath_xdp::{Exec, Program};
 
@@ -26,6 +27,8 @@ pub struct LiveProgram {
     pub id: u32,
     /// The program.
     pub program: Program,
+    /// The hash of its instructions that tools know it by ([`Tag`]).
+    pub tag: String,
     /// What its object says about priority and actions.
     pub run_config: RunConfig,
     /// Its maps by id.
@@ -93,9 +96,11 @@ impl Live {
         let maps: BTreeMap<u32, Arc<Map>> =
             (first..).zip(program.maps().maps().iter().cloned()).collect();
         self.next_map.set(first + maps.len() as u32);
+        let insns = program.verified().map(|verified| &verified.linked().insns);
         Ok(LiveProgram {
             state: state.clone(),
             id,
+            tag: insns.map_or_else(String::new, |insns| Tag::of(insns).to_string()),
             run_config: run_config(&object, &name),
             program,
             maps,

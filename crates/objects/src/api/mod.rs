@@ -361,7 +361,6 @@ impl Objects {
         program: &Program,
         uid: u32,
     ) -> Result<Arc<ProgramObject>, Errno> {
-        use crate::command::insns::{digest, tag};
         let maps: Result<Vec<_>, Errno> =
             program.maps().maps().iter().map(|map| self.register_map(map)).collect();
         let linked = program.verified().map(|verified| verified.linked());
@@ -370,7 +369,7 @@ impl Objects {
             kind: PROG_TYPE_XDP,
             attach: call::attach_number(program.attach()),
             name: Name::cut(program.name()),
-            tag: tag(&digest(&insns)),
+            tag: Tag::of(&insns),
             uid,
             load_time: now(),
             is_gpl: linked.is_some_and(|linked| linked.is_gpl_compatible()),

@@ -175,7 +175,7 @@ fn refuse(at: usize, errno: Errno, what: &str) -> Refusal {
 }
 
 /// The hash of a program: where it has descriptors of maps, zeroes count.
-pub(crate) fn digest(insns: &[Insn]) -> [u8; HASH_BYTES] {
+pub(super) fn digest(insns: &[Insn]) -> [u8; HASH_BYTES] {
     let mut bytes = Vec::with_capacity(insns.len() * 8);
     let mut after_map = false;
     for insn in insns {
@@ -189,11 +189,18 @@ pub(crate) fn digest(insns: &[Insn]) -> [u8; HASH_BYTES] {
     sha256(&bytes)
 }
 
-/// The part of a digest that names a program.
-pub(crate) fn tag(digest: &[u8; HASH_BYTES]) -> Tag {
-    let mut tag = [0; 8];
-    tag.copy_from_slice(&digest[..8]);
-    Tag(tag)
+impl Tag {
+    /// The tag of a program (`bpf_prog_calc_tag`).
+    pub fn of(insns: &[Insn]) -> Tag {
+        Tag::from_digest(&digest(insns))
+    }
+
+    /// The part of a digest that names a program.
+    pub(super) fn from_digest(digest: &[u8; HASH_BYTES]) -> Tag {
+        let mut tag = [0; 8];
+        tag.copy_from_slice(&digest[..8]);
+        Tag(tag)
+    }
 }
 
 /// The descriptors that `fd_array` lists are those of maps (or of BTF), and all are kept.

@@ -10,14 +10,14 @@ use towpath_maps::Environment as _;
 
 use super::Call;
 use super::debug_info::DebugInfo;
-use super::insns::{Resolved, digest, tag};
+use super::insns::{Resolved, digest};
 use super::log::{Refusal, UserLog};
 use crate::attr::{bind_map, enable_stats, prog_load as field};
 use crate::caller::{copy_in, read_string};
 use crate::object::program::{
     ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, About, PROG_TYPE_XDP, ProgramObject, now,
 };
-use crate::object::{Handle, Name, Object, StatsSwitch};
+use crate::object::{Handle, Name, Object, StatsSwitch, Tag};
 
 impl Call<'_> {
     /// `bpf_prog_load`
@@ -56,7 +56,7 @@ impl Call<'_> {
             kind,
             attach,
             name,
-            tag: tag(&digest),
+            tag: Tag::from_digest(&digest),
             uid: self.caller.uid(),
             load_time,
             is_gpl: false,
