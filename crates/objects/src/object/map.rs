@@ -178,14 +178,10 @@ impl MapObject {
 
     /// Removes an element.
     pub(crate) fn delete(&self, key: &[u8]) -> Result<(), Errno> {
-        let gone;
-        {
-            let mut held = self.lock_held();
+        self.change_held(|held| {
             self.map.user().delete(key)?;
-            gone = held.remove(key);
-        }
-        drop(gone);
-        Ok(())
+            Ok(held.remove(key))
+        })
     }
 
     /// Removes an element and gives its value.
@@ -209,14 +205,10 @@ impl MapObject {
         self.check_slot(key, flags)?;
         let handle = caller.handle(descriptor)?;
         let inner = Arc::clone(&handle.map()?.0);
-        let gone;
-        {
-            let mut held = self.lock_held();
+        self.change_held(|held| {
             self.map.insert_inner(key, &inner.map, flags)?;
-            gone = held.insert(key.to_vec(), Held::Map(inner));
-        }
-        drop(gone);
-        Ok(())
+            Ok(held.insert(key.to_vec(), Held::Map(inner)))
+        })
     }
 
     /// `bpf_fd_array_map_update_elem` of program arrays.
@@ -231,14 +223,10 @@ impl MapObject {
         let handle = caller.handle(descriptor)?;
         let program = Arc::clone(handle.program()?);
         self.admit(program.program(), program.about())?;
-        let gone;
-        {
-            let mut held = self.lock_held();
+        self.change_held(|held| {
             self.map.set_program(number(key), program.program().id())?;
-            gone = held.insert(key.to_vec(), Held::Program(program));
-        }
-        drop(gone);
-        Ok(())
+            Ok(held.insert(key.to_vec(), Held::Program(program)))
+        })
     }
 
     /// `dev_map_update_elem`, `cpu_map_update_elem`: the map checks the value in the kernel's
@@ -257,20 +245,16 @@ impl MapObject {
             let id = program.as_ref().map_or(UNUSABLE_PROGRAM, |program| program.program().id());
             place.copy_from_slice(&id.to_ne_bytes());
         }
-        let gone;
-        {
-            let mut held = self.lock_held();
+        self.change_held(|held| {
             self.map.user().update(key, &Value::from(value), flags)?;
-            gone = match program {
+            Ok(match program {
                 // A queue of no size removes an entry, whatever program comes with it.
                 Some(Ok(program)) if self.map.target(number(key)).is_some() => {
                     held.insert(key.to_vec(), Held::Program(program))
                 }
                 _ => held.remove(key),
-            };
-        }
-        drop(gone);
-        Ok(())
+            })
+        })
     }
 
     /// The program that entries of this map may have.
@@ -358,6 +342,18 @@ impl MapObject {
             return Err(Errno::EINVAL);
         }
         if number(key) < self.map.max_entries() { Ok(()) } else { Err(Errno::E2BIG) }
+    }
+
+    /// Changes the map together with what its elements keep alive. What an element kept before,
+    /// which `change` gives, goes when the lock is open: it may be the last reference to a map with
+    /// elements of its own.
+    fn change_held(
+        &self,
+        change: impl FnOnce(&mut HashMap<Vec<u8>, Held>) -> Result<Option<Held>, Errno>,
+    ) -> Result<(), Errno> {
+        let gone = change(&mut self.lock_held())?;
+        drop(gone);
+        Ok(())
     }
 
     fn lock_held(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Held>> {
