@@ -270,73 +270,65 @@ fn rounds_left_for_may_goto_are_a_value() {
     );
 }
 
-/// `bpf_for(i, 0, 100) sum += i; return sum`
-#[test]
-fn an_iterator_over_numbers_is_two_numbers() {
-    let at = |dst: u8| {
-        [
-            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, dst, R10, 0, 0),
-            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, dst, 0, 0, -8),
-        ]
-    };
-    let kfunc = |number: i32| Insn::new(BPF_JMP | BPF_CALL, 0, PSEUDO_KFUNC_CALL, 0, number);
-    let mut insns = at(R1).to_vec();
+/// Address of the iterator's state.
+fn state(dst: u8) -> [Insn; 2] {
+    [
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, dst, R10, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, dst, 0, 0, -8),
+    ]
+}
+
+/// `bpf_iter_num_new`, `_next` and `_destroy` by their numbers.
+fn kfunc(number: i32) -> Insn {
+    Insn::new(BPF_JMP | BPF_CALL, 0, PSEUDO_KFUNC_CALL, 0, number)
+}
+
+/// A loop over 0 to 99 that begins with `next` and sums up in r6, which is returned.
+fn over_numbers(round: &[Insn]) -> Vec<Insn> {
+    let mut insns = state(R1).to_vec();
     insns.extend([
         Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R2, 0, 0, 0),
         Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R3, 0, 0, 100),
         kfunc(0),
         Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R6, 0, 0, 0),
     ]);
-    insns.extend(at(R1));
-    insns.extend([
-        kfunc(1),
-        Insn::new(BPF_JMP | BPF_JEQ | BPF_K, R0, 0, 3, 0),
-        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R0, 0, 0),
-        Insn::new(BPF_ALU64 | BPF_ADD | BPF_X, R6, R1, 0, 0),
-        Insn::new(BPF_JMP | BPF_JA, 0, 0, -7, 0),
-    ]);
-    insns.extend(at(R1));
+    insns.extend(state(R1));
+    insns.extend(round);
+    insns.extend(state(R1));
     insns.extend([
         kfunc(2),
         Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R0, R6, 0, 0),
         Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
     ]);
-    check("iter_num", vec![], insns);
+    insns
+}
+
+/// `bpf_for(i, 0, 100) sum += i; return sum`
+#[test]
+fn an_iterator_over_numbers_is_two_numbers() {
+    let round = [
+        kfunc(1),
+        Insn::new(BPF_JMP | BPF_JEQ | BPF_K, R0, 0, 3, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R0, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_X, R6, R1, 0, 0),
+        Insn::new(BPF_JMP | BPF_JA, 0, 0, -7, 0),
+    ];
+    check("iter_num", vec![], over_numbers(&round));
 }
 
 /// The same with the test at the loop's end: what `next` gave goes round the loop, so it stays an
 /// address, and the iterator stays memory.
 #[test]
 fn an_iterator_whose_items_are_carried_along_stays_one() {
-    let at = |dst: u8| {
-        [
-            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, dst, R10, 0, 0),
-            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, dst, 0, 0, -8),
-        ]
-    };
-    let kfunc = |number: i32| Insn::new(BPF_JMP | BPF_CALL, 0, PSEUDO_KFUNC_CALL, 0, number);
-    let mut insns = at(R1).to_vec();
-    insns.extend([
-        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R2, 0, 0, 0),
-        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R3, 0, 0, 100),
-        kfunc(0),
-        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R6, 0, 0, 0),
-    ]);
-    insns.extend(at(R1));
-    insns.extend([kfunc(1), Insn::new(BPF_JMP | BPF_JEQ | BPF_K, R0, 0, 6, 0)]);
-    insns.extend([
+    let mut round = vec![
+        kfunc(1),
+        Insn::new(BPF_JMP | BPF_JEQ | BPF_K, R0, 0, 6, 0),
         Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R0, 0, 0),
         Insn::new(BPF_ALU64 | BPF_ADD | BPF_X, R6, R1, 0, 0),
-    ]);
-    insns.extend(at(R1));
-    insns.extend([kfunc(1), Insn::new(BPF_JMP | BPF_JNE | BPF_K, R0, 0, -6, 0)]);
-    insns.extend(at(R1));
-    insns.extend([
-        kfunc(2),
-        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R0, R6, 0, 0),
-        Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
-    ]);
-    check("iter_num_carried", vec![], insns);
+    ];
+    round.extend(state(R1));
+    round.extend([kfunc(1), Insn::new(BPF_JMP | BPF_JNE | BPF_K, R0, 0, -6, 0)]);
+    check("iter_num_carried", vec![], over_numbers(&round));
 }
 
 /// `for (i = 0; i < 750; i++) { if (p + 2 > end) break; sum += *(u16 *)p; p += 2; } return sum`
