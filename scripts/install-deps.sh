@@ -4,8 +4,8 @@
 # usage: install-deps.sh [demo|test|net|parity]
 #
 #   demo    a C compiler for BPF (clang 14 or later), libbpf's and the kernel's headers, python3
-#   test    the same, clang 14 and 19 side by side, and LLVM 19's library
-#   net     what the tests in network namespaces run beside `test`'s: ping, iperf3, ip, nsenter
+#   test    the same, clang 14 and 19 side by side, LLVM 19's library, and what `net` has
+#   net     what the tests in network namespaces and `demo live` run: ping, iperf3, ip, nsenter
 #   parity  `test`'s, and what it takes to ask the running kernel: bpftool, xdp-tools, its source
 #
 # Quiet when nothing is missing. Rust is not installed, only asked for: rustup is its own installer.
@@ -27,13 +27,13 @@ need_command python3 python3
 need_command cc gcc
 case $what in
 demo) ;;
-net)
+net | test | parity)
     need_command ping iputils-ping
     need_command iperf3 iperf3
     need_command ip iproute2
     need_command nsenter util-linux
     need_command ethtool ethtool
-    ;;
+    ;;&
 test | parity)
     need_command clang-14 clang-14
     need_command clang-19 clang-19
@@ -46,7 +46,7 @@ parity)
     need_command bc bc
     need_file /usr/src/linux-source-6.1.tar.xz linux-source-6.1
     ;;
-test) ;;
+net | test) ;;
 *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
