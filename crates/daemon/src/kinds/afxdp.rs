@@ -4,7 +4,7 @@ use serde::Deserialize;
 use towpath_engine::port::Device;
 use towpath_ports::afxdp::{Afxdp, Attach, BusyPoll, Mode, Options};
 
-use super::{Kind, OptionDoc, no_peer, options};
+use super::{INTERFACE, Kind, NETNS, OptionDoc, no_peer, options};
 use crate::problem::Problem;
 use crate::state::PortState;
 
@@ -12,12 +12,8 @@ pub(super) static KIND: Kind = Kind {
     name: "afxdp",
     summary: "an interface of the host's, all of whose frames come to us (AF_XDP)",
     options: &[
-        OptionDoc { key: "interface", default: "the port's name", text: "name of the interface" },
-        OptionDoc {
-            key: "netns",
-            default: "ours",
-            text: "its network namespace: a name or a path",
-        },
+        INTERFACE,
+        NETNS,
         OptionDoc { key: "queues", default: "all", text: "queues to receive from, the first ones" },
         OptionDoc { key: "mode", default: "auto", text: "auto, copy, or zerocopy" },
         OptionDoc { key: "attach", default: "auto", text: "auto, native, or generic" },

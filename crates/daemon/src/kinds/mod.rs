@@ -49,6 +49,13 @@ pub struct OptionDoc {
     pub text: &'static str,
 }
 
+/// Of kinds that need an interface of the host's.
+const INTERFACE: OptionDoc =
+    OptionDoc { key: "interface", default: "the port's name", text: "name of the interface" };
+/// As [`INTERFACE`].
+const NETNS: OptionDoc =
+    OptionDoc { key: "netns", default: "ours", text: "its network namespace: a name or a path" };
+
 /// All kinds there are.
 pub static KINDS: &[&Kind] = &[
     &afxdp::KIND,

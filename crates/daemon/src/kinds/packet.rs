@@ -4,7 +4,7 @@ use serde::Deserialize;
 use towpath_engine::port::Device;
 use towpath_ports::packet::{Fanout, Options, Packet};
 
-use super::{Kind, OptionDoc, no_peer, options};
+use super::{INTERFACE, Kind, NETNS, OptionDoc, no_peer, options};
 use crate::problem::Problem;
 use crate::state::PortState;
 
@@ -12,12 +12,8 @@ pub(super) static KIND: Kind = Kind {
     name: "packet",
     summary: "an interface of the host's, whose stack sees the frames too (AF_PACKET)",
     options: &[
-        OptionDoc { key: "interface", default: "the port's name", text: "name of the interface" },
-        OptionDoc {
-            key: "netns",
-            default: "ours",
-            text: "its network namespace: a name or a path",
-        },
+        INTERFACE,
+        NETNS,
         OptionDoc { key: "queues", default: "1", text: "receive queues, 1 to 256" },
         OptionDoc {
             key: "fanout",

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use towpath_engine::port::Device;
 use towpath_ports::tap::{Options, Tap};
 
-use super::{Kind, OptionDoc, mac, no_peer, options};
+use super::{INTERFACE, Kind, NETNS, OptionDoc, mac, no_peer, options};
 use crate::problem::Problem;
 use crate::state::PortState;
 
@@ -12,13 +12,9 @@ pub(super) static KIND: Kind = Kind {
     name: "tap",
     summary: "an interface of the host's whose other end this is",
     options: &[
-        OptionDoc { key: "interface", default: "the port's name", text: "name of the interface" },
+        INTERFACE,
         OptionDoc { key: "queues", default: "1", text: "queues, 1 to 256" },
-        OptionDoc {
-            key: "netns",
-            default: "ours",
-            text: "its network namespace: a name or a path",
-        },
+        NETNS,
         OptionDoc { key: "mac", default: "the kernel's choice", text: "address of the interface" },
         OptionDoc { key: "persist", default: "false", text: "keep it when the port goes" },
         OptionDoc {
