@@ -67,7 +67,6 @@ pub enum UpperName {
 struct PortConfig {
     options: PortOptions,
     ifindex: u32,
-    up: bool,
     upper: UpperName,
     rx_hook: Option<Arc<Chain>>,
     tx_hook: Option<Arc<Chain>>,
@@ -106,7 +105,6 @@ impl Config {
         }
         let id = (0..).map(PortId).find(|id| !self.ports.contains_key(id)).unwrap_or(PortId(0));
         let port = PortConfig {
-            up: options.up,
             options,
             ifindex,
             upper: UpperName::None,
@@ -166,13 +164,13 @@ impl Config {
 
     /// Sets a port up or down: a port that is down sends and receives nothing.
     pub fn set_up(&mut self, id: PortId, up: bool) -> Result<(), Error> {
-        self.port_mut(id)?.up = up;
+        self.port_mut(id)?.options.up = up;
         Ok(())
     }
 
-    /// Sets the largest payload of frames a port sends.
-    pub fn set_mtu(&mut self, id: PortId, mtu: u32) -> Result<(), Error> {
-        self.port_mut(id)?.options.mtu = Some(mtu);
+    /// Sets the largest payload of frames a port sends; `None` is what the device says.
+    pub fn set_mtu(&mut self, id: PortId, mtu: Option<u32>) -> Result<(), Error> {
+        self.port_mut(id)?.options.mtu = mtu;
         Ok(())
     }
 
@@ -312,7 +310,7 @@ impl Config {
         }
     }
 
-    /// What workers are to see of it. Ports that did not change keep their slots.
+    /// What workers are to see of it.
     pub(crate) fn snapshot(&self, before: &Snapshot) -> Snapshot {
         let last = self.ports.keys().next_back().map_or(0, |id| id.0 as usize + 1);
         let mut ports = vec![None; last];
@@ -321,7 +319,7 @@ impl Config {
         for (&id, port) in &self.ports {
             ports[id.0 as usize] = Some(Arc::new(self.slot(id, port)));
             by_ifindex.push((port.ifindex, id));
-            if !port.up {
+            if !port.options.up {
                 continue;
             }
             for queue in 0..port.opened.device.queues() {
@@ -370,7 +368,7 @@ impl Config {
             name: port.options.name.as_str().into(),
             ifindex: port.ifindex,
             mtu: port.options.mtu.unwrap_or_else(|| port.opened.device.mtu()),
-            up: port.up,
+            up: port.options.up,
             features: port.opened.device.features(),
             upper,
             linearize: port.options.linearize,

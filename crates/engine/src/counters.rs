@@ -138,8 +138,6 @@ pub struct FrameCounters {
     pub dropped: Counter,
     /// Used up without being dropped: what segments and linear copies were made of.
     pub freed: Counter,
-    /// Dropped because the queue to another worker was full.
-    pub ring_full: Counter,
     /// Given to another worker.
     pub handed_over: Counter,
     /// Taken over from another worker.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use towpath_xdp::Program;
-use towpath_xdp::program::Surroundings;
 
 use crate::counters::ProgramCounters;
 
@@ -65,11 +64,6 @@ impl Chain {
     /// Whether all of them take frames of several buffers.
     pub fn has_frags(&self) -> bool {
         self.links.iter().all(|link| link.program.has_frags())
-    }
-
-    /// What its programs share with others.
-    pub fn surroundings(&self) -> impl Iterator<Item = &Arc<Surroundings>> {
-        self.links.iter().map(|link| link.program.surroundings())
     }
 }
 

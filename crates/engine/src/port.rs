@@ -117,11 +117,6 @@ pub trait Tx: Send {
         Ok(())
     }
 
-    /// Frames it took and holds on to.
-    fn held(&self) -> usize {
-        0
-    }
-
     /// Takes back the memory of what was sent in the meantime, for a worker that is about to sleep.
     /// Gives whether there is more to come.
     fn reap(&mut self, _pool: &mut Pool) -> bool {
@@ -144,4 +139,17 @@ pub struct Features {
     pub tx_uso: bool,
     /// AF_XDP sockets get frames without a copy.
     pub zero_copy: bool,
+}
+
+impl Features {
+    /// Everything that a port inside of this process can do: nothing needs to be done to a frame
+    /// that stays here.
+    pub const IN_PROCESS: Features = Features {
+        rx_frags: true,
+        tx_frags: true,
+        tx_checksum: true,
+        tx_tso: true,
+        tx_uso: true,
+        zero_copy: false,
+    };
 }

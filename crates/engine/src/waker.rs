@@ -23,7 +23,8 @@ impl Waker {
     /// Ends the worker's sleep. Call it after what it should see is visible.
     #[inline]
     pub fn wake(&self) {
-        // Pairs with the fence in `sleeps`: either we see that it sleeps, or it sees our work.
+        // Pairs with the fence in `falls_asleep`: either we see that it sleeps, or it sees our
+        // work.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
             // A full counter is a rung bell too.

@@ -120,7 +120,7 @@ impl Shadow {
         self.interface.set_state(up).map_err(failed("setting it up or down"))?;
         if let Way::Stack(tap) = self.way {
             // A port that is gone needs no state.
-            let _gone = engine.change(|config| config.set_mtu(tap, mtu));
+            let _gone = engine.change(|config| config.set_mtu(tap, Some(mtu)));
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ fn with_stack(host: &Namespace) {
     eprintln!("  TCP into the host's stack: {:.2} Gbit/s", rate / 1e9);
     assert!(rate > 50e6, "{rate}");
 
-    scene.engine.change(|config| config.set_mtu(scene.x1, 1300)).unwrap();
+    scene.engine.change(|config| config.set_mtu(scene.x1, Some(1300))).unwrap();
     scene.engine.change(|config| config.set_up(scene.x1, false)).unwrap();
     shadow.follow(&scene.engine).unwrap();
     let shown = link(host);

@@ -183,16 +183,8 @@ impl Live {
             return;
         }
         let live = &self.ports;
-        let device_mtu = self.engine.read(|_, snapshot| {
-            let mtu = |id| Some(snapshot.port(id)?.opened.device.mtu());
-            live.iter().map(|(name, port)| (name.clone(), mtu(port.id))).collect::<BTreeMap<_, _>>()
-        });
         let result = self.engine.change(|config| {
-            changed.iter().try_for_each(|(name, next)| {
-                let before = &live[name];
-                let mtu = next.mtu.or_else(|| device_mtu.get(name).copied().flatten());
-                set_port(config, before, next, mtu)
-            })
+            changed.iter().try_for_each(|(name, next)| set_port(config, &live[name], next))
         });
         match result {
             Ok(()) => {
@@ -253,20 +245,13 @@ fn make_bridge(config: &mut Config, bridge: &BridgeState, is_new: bool) -> Resul
     below.into_iter().try_for_each(|id| config.set_upper(id, named.clone()))
 }
 
-fn set_port(
-    config: &mut Config,
-    live: &LivePort,
-    next: &PortState,
-    mtu: Option<u32>,
-) -> Result<(), Error> {
+fn set_port(config: &mut Config, live: &LivePort, next: &PortState) -> Result<(), Error> {
     if next.upper != live.state.upper {
         let upper = next.upper.clone().map_or(UpperName::None, UpperName::Named);
         config.set_upper(live.id, upper)?;
     }
-    if next.mtu != live.state.mtu
-        && let Some(mtu) = mtu
-    {
-        config.set_mtu(live.id, mtu)?;
+    if next.mtu != live.state.mtu {
+        config.set_mtu(live.id, next.mtu)?;
     }
     if next.linearize != live.state.linearize {
         config.set_linearize(live.id, next.linearize)?;

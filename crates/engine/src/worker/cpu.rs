@@ -115,7 +115,6 @@ impl Outboxes {
                 seat.waker.wake();
             }
             if !bulk.frames.is_empty() {
-                self.seat.counters.ring_full.add(bulk.frames.len() as u64);
                 self.drop_all(&mut bulk.frames);
             }
         }

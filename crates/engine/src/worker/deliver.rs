@@ -19,7 +19,7 @@ impl Outboxes {
     pub(super) fn pass_all(&mut self, snapshot: &Snapshot, slot: &Slot, frames: &mut Vec<Frame>) {
         if let Upper::Port(to) = slot.upper
             && let Some(to) = snapshot.port(to)
-            && frames.iter().all(|frame| frame.is_plain() && accepts(to, frame).is_ok())
+            && frames.iter().all(|frame| accepts(to, frame).is_ok())
         {
             return self.send_all(snapshot, to, frames);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use towpath_xdp::{Action, Frame, Pool};
+use towpath_xdp::{Action, Burst, Frame, Pool};
 
 use super::cpu::CpuBulk;
 use super::judge::Judge;
@@ -25,6 +25,15 @@ impl Outlet {
     pub(super) fn new(opened: &Arc<Opened>, tx: Option<Box<dyn Tx>>) -> Outlet {
         let frames = Vec::with_capacity(2 * BURST);
         Outlet { opened: Arc::clone(opened), tx, frames, is_dirty: false }
+    }
+
+    /// Has the port flushed at the end of the burst.
+    #[inline]
+    fn mark_dirty(&mut self, port: PortId, dirty: &mut Vec<PortId>) {
+        if !self.is_dirty {
+            self.is_dirty = true;
+            dirty.push(port);
+        }
     }
 }
 
@@ -92,10 +101,7 @@ impl Outboxes {
         let is_plain = frames.iter().all(|frame| frame.is_plain());
         match self.outlets.get_mut(to.id.0 as usize) {
             Some(Some(outlet)) if is_plain && outlet.frames.is_empty() => {
-                if !outlet.is_dirty {
-                    outlet.is_dirty = true;
-                    self.dirty.push(to.id);
-                }
+                outlet.mark_dirty(to.id, &mut self.dirty);
                 outlet.frames.append(frames);
             }
             _ => frames.drain(..).for_each(|frame| self.send(snapshot, to, frame)),
@@ -139,10 +145,7 @@ impl Outboxes {
             self.seat.counters.dropped.add(1);
             return self.pool.give(frame);
         };
-        if !outlet.is_dirty {
-            outlet.is_dirty = true;
-            self.dirty.push(to);
-        }
+        outlet.mark_dirty(to, &mut self.dirty);
         outlet.frames.push(frame);
         if outlet.frames.len() >= 2 * BURST
             && let Some(slot) = snapshot.port(to)
@@ -198,24 +201,34 @@ impl Outboxes {
         let Some(Some(outlet)) = self.outlets.get_mut(slot.id.0 as usize) else { return };
         let mut frames = std::mem::take(&mut outlet.frames);
         for link in chain.links() {
-            for frame in &mut frames {
-                frame.egress_ifindex = slot.ifindex;
-            }
-            let burst = judge.link(link, &mut frames);
-            let mut passed = Vec::with_capacity(frames.len());
-            for (index, mut frame) in frames.drain(..).enumerate() {
-                frame.egress_ifindex = 0;
-                match burst.action(index) {
-                    Action::Pass => passed.push(frame),
-                    _ => self.drop_out(slot, frame, Drop::Verdict),
-                }
-            }
+            let judged = |frames: &mut [Frame]| judge.link(link, frames);
+            let burst = self.keep_passed(slot, &mut frames, Drop::Verdict, judged);
             judge.put_away(burst);
-            frames = passed;
         }
         if let Some(Some(outlet)) = self.outlets.get_mut(slot.id.0 as usize) {
             outlet.frames = frames;
         }
+    }
+
+    /// Lets a program judge frames on their way out of a port, and drops those it does not pass.
+    fn keep_passed(
+        &mut self,
+        slot: &Slot,
+        frames: &mut Vec<Frame>,
+        why: Drop,
+        judge: impl FnOnce(&mut [Frame]) -> Burst,
+    ) -> Burst {
+        frames.iter_mut().for_each(|frame| frame.egress_ifindex = slot.ifindex);
+        let burst = judge(frames);
+        let judged = std::mem::take(frames);
+        for (index, mut frame) in judged.into_iter().enumerate() {
+            frame.egress_ifindex = 0;
+            match burst.action(index) {
+                Action::Pass => frames.push(frame),
+                _ => self.drop_out(slot, frame, why),
+            }
+        }
+        burst
     }
 
     /// Gives a port what is queued for it.
@@ -266,19 +279,11 @@ impl Outboxes {
                 frames.drain(..).for_each(|frame| self.drop_out(slot, frame, Drop::BadTarget));
                 continue;
             };
-            for frame in &mut frames {
-                frame.egress_ifindex = slot.ifindex;
-                frame.rx.queue_index = 0;
-            }
-            let burst = judge.entry(program, &mut frames);
-            for (index, mut frame) in frames.drain(..).enumerate() {
-                frame.egress_ifindex = 0;
-                match burst.action(index) {
-                    Action::Pass => self.push(snapshot, to, frame),
-                    _ => self.drop_out(slot, frame, Drop::EntryVerdict),
-                }
-            }
+            frames.iter_mut().for_each(|frame| frame.rx.queue_index = 0);
+            let judged = |frames: &mut [Frame]| judge.entry(program, frames);
+            let burst = self.keep_passed(slot, &mut frames, Drop::EntryVerdict, judged);
             judge.put_away(burst);
+            frames.into_iter().for_each(|frame| self.push(snapshot, to, frame));
         }
     }
 

@@ -220,8 +220,7 @@ impl Device for Afxdp {
 
     fn open_tx(&self, worker: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
         let socket = self.socket(worker % self.queues, arena)?;
-        let is_first = worker < self.queues;
-        Ok(Box::new(tx::Transmitter::new(&socket, &self.counters, &self.options, is_first)))
+        Ok(Box::new(tx::Transmitter::new(&socket, &self.counters, &self.options)))
     }
 
     fn details(&self) -> Vec<(&'static str, String)> {

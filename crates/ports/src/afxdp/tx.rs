@@ -204,8 +204,6 @@ pub(super) struct Transmitter {
     socket: Arc<Socket>,
     counters: Arc<Counters>,
     always_call: bool,
-    /// The first of those that share the socket.
-    is_first: bool,
 }
 
 impl Transmitter {
@@ -213,10 +211,9 @@ impl Transmitter {
         socket: &Arc<Socket>,
         counters: &Arc<Counters>,
         options: &Options,
-        is_first: bool,
     ) -> Transmitter {
         let (socket, counters) = (Arc::clone(socket), Arc::clone(counters));
-        Transmitter { socket, counters, always_call: !options.need_wakeup, is_first }
+        Transmitter { socket, counters, always_call: !options.need_wakeup }
     }
 
     /// Lets the kernel send what is in the ring. In copy mode one call sends a part of it.
@@ -275,10 +272,6 @@ impl Tx for Transmitter {
         self.kick()?;
         self.socket.sending().reclaim(pool, &self.counters);
         Ok(())
-    }
-
-    fn held(&self) -> usize {
-        if self.is_first { self.socket.sending().outstanding as usize } else { 0 }
     }
 
     fn reap(&mut self, pool: &mut Pool) -> bool {

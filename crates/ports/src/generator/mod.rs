@@ -125,14 +125,7 @@ impl Device for Generator {
     }
 
     fn features(&self) -> Features {
-        Features {
-            rx_frags: true,
-            tx_frags: true,
-            tx_checksum: true,
-            tx_tso: true,
-            tx_uso: true,
-            ..Features::default()
-        }
+        Features::IN_PROCESS
     }
 
     fn mac(&self) -> [u8; 6] {

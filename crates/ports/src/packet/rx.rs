@@ -95,9 +95,7 @@ fn frame_of(received: &Received<'_>, pool: &mut Pool) -> Result<Option<Frame>, M
     let offload = vnet::parse(received.header, bytes.len()).map_err(|_why| Malformed)?;
     let too_long = |_: FrameError| Malformed;
     let Some(mut frame) = pool.frame(bytes).map_err(too_long)? else { return Ok(None) };
-    if offload.is_some() {
-        frame.set_offload(offload);
-    }
+    frame.set_offload(offload);
     if let Some(tag) = received.tag {
         frame.adjust_head(-TAG_BYTES).map_err(|_no_room| Malformed)?;
         put_tag(&mut frame, tag);

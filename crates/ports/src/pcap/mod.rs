@@ -11,7 +11,7 @@ use towpath_capture::Reader;
 use towpath_engine::port::{Device, Features, Rx, Tx};
 use towpath_xdp::Arena;
 
-pub(crate) use tx::Output;
+pub(crate) use tx::{Output, now_ns};
 
 /// Captures as a port.
 #[derive(Debug)]
@@ -70,14 +70,7 @@ impl Device for Pcap {
     }
 
     fn features(&self) -> Features {
-        Features {
-            rx_frags: true,
-            tx_frags: true,
-            tx_checksum: true,
-            tx_tso: true,
-            tx_uso: true,
-            ..Features::default()
-        }
+        Features::IN_PROCESS
     }
 
     /// Anything that a capture may hold.

@@ -40,8 +40,23 @@ impl Output {
         Ok(Output { writer, interfaces: Vec::new(), buffer: Vec::new() })
     }
 
-    /// Appends a frame.
-    pub(crate) fn write(
+    /// Appends frames that pass now; gives how many were written, and why not all.
+    pub(crate) fn write_all(
+        &mut self,
+        frames: &[Frame],
+        direction: Direction,
+    ) -> (usize, Result<(), towpath_capture::Error>) {
+        let now = now_ns();
+        let mut written = 0;
+        let result = frames.iter().try_for_each(|frame| {
+            self.write(frame, now, direction)?;
+            written += 1;
+            Ok(())
+        });
+        (written, result)
+    }
+
+    fn write(
         &mut self,
         frame: &Frame,
         timestamp_ns: u64,
@@ -75,6 +90,11 @@ impl Output {
     }
 }
 
+/// The time, in nanoseconds since 1970.
+pub(crate) fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
+}
+
 pub(super) struct Writer {
     output: Option<Arc<Mutex<Output>>>,
 }
@@ -90,15 +110,8 @@ impl Tx for Writer {
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
         if let Some(output) = &self.output {
             let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let mut written = 0;
-            let result = frames.iter().try_for_each(|frame| {
-                output.write(frame, now.as_nanos() as u64, Direction::Outbound)?;
-                written += 1;
-                Ok(())
-            });
+            let (written, result) = output.write_all(frames, Direction::Outbound);
             if let Err(error) = result {
-                let error: towpath_capture::Error = error;
                 frames.drain(..written).for_each(|frame| pool.give(frame));
                 return Err(io::Error::other(error.to_string()));
             }

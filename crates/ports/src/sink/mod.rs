@@ -22,13 +22,7 @@ impl Device for Sink {
     }
 
     fn features(&self) -> Features {
-        Features {
-            tx_frags: true,
-            tx_checksum: true,
-            tx_tso: true,
-            tx_uso: true,
-            ..Features::default()
-        }
+        Features { rx_frags: false, ..Features::IN_PROCESS }
     }
 
     /// Anything fits.

@@ -72,13 +72,11 @@ impl Queue {
             }
             match vnet::parse(known, len) {
                 Ok(offload) => {
-                    let frame = self.take(len);
-                    return Ok(frame.map(|mut frame| {
-                        if offload.is_some() {
-                            frame.set_offload(offload);
-                        }
-                        frame
-                    }));
+                    let mut frame = self.take(len);
+                    if let Some(frame) = &mut frame {
+                        frame.set_offload(offload);
+                    }
+                    return Ok(frame);
                 }
                 Err(_malformed) => self.malformed += 1,
             }

@@ -167,10 +167,6 @@ impl Tx for Transmitter {
         self.inner.flush(pool)
     }
 
-    fn held(&self) -> usize {
-        self.inner.held()
-    }
-
     /// Lets out what is due, although nobody sends.
     fn reap(&mut self, pool: &mut Pool) -> bool {
         if self.stage.due().is_some() {

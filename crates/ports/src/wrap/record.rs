@@ -3,13 +3,12 @@
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use towpath_capture::pcapng::Direction;
 use towpath_xdp::{Frame, Pool};
 
 use super::{Layer, Stage};
-use crate::pcap::Output;
+use crate::pcap::{Output, now_ns};
 
 /// A capture of everything that passes a port.
 #[derive(Debug, Clone)]
@@ -55,13 +54,8 @@ struct Recorder {
 impl Stage for Recorder {
     fn pass(&mut self, frames: &mut Vec<Frame>, start: usize, _pool: &mut Pool) {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = now_ns();
-        for frame in &frames[start..] {
-            // A full disk must not stop the port: the recording ends where the space did.
-            if output.write(frame, now, self.direction).is_err() {
-                break;
-            }
-        }
+        // A full disk must not stop the port: the recording ends where the space did.
+        let _written = output.write_all(&frames[start..], self.direction);
     }
 }
 
@@ -119,10 +113,6 @@ fn describe(bytes: &[u8]) -> String {
     let mac = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":");
     let ethertype = u16::from_be_bytes([header[12], header[13]]);
     format!("{} > {}, type {ethertype:#06x}", mac(&header[6..12]), mac(&header[..6]))
-}
-
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ fn broadcast_copies_to_all_but_the_ingress() {
     attach(&engine, wires[0].port, &[(&program, PASS)]);
     let mut jumbo = packet(0, 1);
     jumbo.resize(9000, 7);
-    engine.change(|config| config.set_mtu(wires[1].port, 9000)).unwrap();
+    engine.change(|config| config.set_mtu(wires[1].port, Some(9000))).unwrap();
     wires[0].send(&[packet(0, 1), jumbo.clone()]);
     settled(&engine, wires[0].port, 2);
     assert_eq!(wires[0].received(), [] as [Vec<u8>; 0]);
