@@ -159,9 +159,14 @@ impl<W: Write> Writer<W> {
         self.put(data)
     }
 
+    /// Flushes what is buffered.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.output.flush().map_err(|source| Error::Io { offset: self.offset, source })
+    }
+
     /// Flushes what is buffered and gives the output back.
     pub fn finish(mut self) -> Result<W, Error> {
-        self.output.flush().map_err(|source| Error::Io { offset: self.offset, source })?;
+        self.flush()?;
         Ok(self.output)
     }
 

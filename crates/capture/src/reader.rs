@@ -84,6 +84,14 @@ impl<R: Read> Reader<R> {
         }
     }
 
+    /// Frames that whoever wrote the file says were lost, as far as it was read.
+    pub fn dropped(&self) -> u64 {
+        match &self.decoder {
+            Decoder::Pcap(_) => 0,
+            Decoder::Pcapng(decoder) => decoder.dropped(),
+        }
+    }
+
     /// Bytes taken from the input so far, for a progress bar.
     pub fn offset(&self) -> u64 {
         match &self.decoder {

@@ -14,6 +14,8 @@ pub(super) const INTERFACE_DESCRIPTION: u16 = 3;
 pub(super) const INTERFACE_TIME_RESOLUTION: u16 = 9;
 pub(super) const INTERFACE_TIME_OFFSET: u16 = 14;
 
+pub(super) const STATISTICS_DROPPED: u16 = 5;
+
 pub(super) const PACKET_FLAGS: u16 = 2;
 pub(super) const PACKET_ID: u16 = 5;
 pub(super) const PACKET_QUEUE: u16 = 6;

@@ -4,8 +4,8 @@ use std::io::Read;
 
 use super::options::{self, Options};
 use super::{
-    BYTE_ORDER_MAGIC, EMPTY_BLOCK_BYTES, ENHANCED_PACKET, INTERFACE_DESCRIPTION, OBSOLETE_PACKET,
-    SECTION_HEADER, SIMPLE_PACKET,
+    BYTE_ORDER_MAGIC, EMPTY_BLOCK_BYTES, ENHANCED_PACKET, INTERFACE_DESCRIPTION,
+    INTERFACE_STATISTICS, OBSOLETE_PACKET, SECTION_HEADER, SIMPLE_PACKET,
 };
 use crate::source::{Endian, Fields, Source};
 use crate::{Error, Interface, PACKET_BYTES_MAX, Packet, PacketOptions};
@@ -18,6 +18,8 @@ pub(crate) struct Decoder<R> {
     /// Of all sections: packets count from `section_base`.
     interfaces: Vec<Interface>,
     clocks: Vec<Clock>,
+    /// Frames of each interface that were lost, as far as the file says.
+    dropped: Vec<u64>,
     section_base: usize,
     /// Body of the block in hand.
     block: Vec<u8>,
@@ -41,6 +43,7 @@ impl<R: Read> Decoder<R> {
             endian: Endian::Little,
             interfaces: Vec::new(),
             clocks: Vec::new(),
+            dropped: Vec::new(),
             section_base: 0,
             block: Vec::new(),
         };
@@ -54,6 +57,10 @@ impl<R: Read> Decoder<R> {
         &self.interfaces
     }
 
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.iter().fold(0, |sum, &count| sum.saturating_add(count))
+    }
+
     pub(crate) fn offset(&self) -> u64 {
         self.source.offset
     }
@@ -62,6 +69,7 @@ impl<R: Read> Decoder<R> {
         while let Some(block) = self.next_block()? {
             match block.kind {
                 INTERFACE_DESCRIPTION => self.add_interface(block)?,
+                INTERFACE_STATISTICS => self.statistics(block),
                 ENHANCED_PACKET | OBSOLETE_PACKET => return self.packet(block).map(Some),
                 SIMPLE_PACKET => return self.simple_packet(block).map(Some),
                 _ => {} // A section header, already taken in.
@@ -83,7 +91,11 @@ impl<R: Read> Decoder<R> {
             let length = [l0, l1, l2, l3];
             match kind {
                 SECTION_HEADER => self.read_section(length, start)?,
-                INTERFACE_DESCRIPTION | OBSOLETE_PACKET | SIMPLE_PACKET | ENHANCED_PACKET => {
+                INTERFACE_DESCRIPTION
+                | INTERFACE_STATISTICS
+                | OBSOLETE_PACKET
+                | SIMPLE_PACKET
+                | ENHANCED_PACKET => {
                     let length = self.checked_length(self.endian.u32(length), start)?;
                     self.read_body(length, start)?;
                     return Ok(Some(Block { kind, start }));
@@ -207,7 +219,22 @@ impl<R: Read> Decoder<R> {
         }
         self.interfaces.push(interface);
         self.clocks.push(clock);
+        self.dropped.push(0);
         Ok(())
+    }
+
+    /// Takes in how many frames of an interface were lost; the last block that says so holds.
+    fn statistics(&mut self, block: Block) {
+        let mut fields = Fields::new(&self.block, self.endian);
+        let header = (fields.u32(), fields.u32(), fields.u32());
+        let (Some(interface), Some(_high), Some(_low)) = header else { return };
+        // No frame depends on it: statistics that make no sense are passed over.
+        let Ok(interface) = self.interface_index(interface, block) else { return };
+        for (code, value) in Options::new(fields).map_while(Result::ok) {
+            if let (options::STATISTICS_DROPPED, &[a, b, c, d, e, f, g, h]) = (code, value) {
+                self.dropped[interface] = self.endian.u64([a, b, c, d, e, f, g, h]);
+            }
+        }
     }
 
     /// An enhanced packet block, or the packet block it replaced.

@@ -58,6 +58,22 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
+fn what_was_lost_is_read_back() {
+    let mut writer = Writer::new(Vec::new(), &Section::default()).unwrap();
+    writer.add_interface(&Interface::ethernet("eth0")).unwrap();
+    writer.add_interface(&Interface::ethernet("eth1")).unwrap();
+    for (interface, dropped) in [(0, 7), (0, 9), (1, 1)] {
+        writer.write_dropped(interface, 1_700_000_000_123_456_789, dropped).unwrap();
+    }
+    assert!(matches!(writer.write_dropped(2, 0, 1), Err(Error::UnknownInterface { .. })));
+    writer.write(&packet(&[2; 60])).unwrap();
+    let file = writer.finish().unwrap();
+    let mut reader = Reader::new(file.as_slice()).unwrap();
+    assert_eq!(reader.next_packet().unwrap(), Some(packet(&[2; 60])));
+    assert_eq!(reader.dropped(), 10, "the last count of each");
+}
+
+#[test]
 fn sections_of_either_byte_order_follow_one_another() {
     let mut file = Vec::new();
     for big in [true, false] {

@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use super::{
-    BYTE_ORDER_MAGIC, EMPTY_BLOCK_BYTES, ENHANCED_PACKET, INTERFACE_DESCRIPTION, SECTION_HEADER,
-    options,
+    BYTE_ORDER_MAGIC, EMPTY_BLOCK_BYTES, ENHANCED_PACKET, INTERFACE_DESCRIPTION,
+    INTERFACE_STATISTICS, SECTION_HEADER, options,
 };
 use crate::{Error, Interface, PACKET_BYTES_MAX, Packet, PacketOptions};
 
@@ -65,16 +65,28 @@ impl<W: Write> Writer<W> {
         Ok(self.interface_count - 1)
     }
 
+    /// Says how many frames of an interface were lost so far, for lack of time or memory
+    /// (draft-ietf-opsawg-pcapng section 4.6). Counts go up: the last one is what holds.
+    pub fn write_dropped(
+        &mut self,
+        interface: u32,
+        timestamp_ns: u64,
+        dropped: u64,
+    ) -> Result<(), Error> {
+        self.check_interface(interface)?;
+        self.begin(INTERFACE_STATISTICS);
+        for word in [interface, (timestamp_ns >> 32) as u32, timestamp_ns as u32] {
+            self.block.extend_from_slice(&word.to_le_bytes());
+        }
+        options::push(&mut self.block, options::STATISTICS_DROPPED, &dropped.to_le_bytes());
+        options::finish(&mut self.block);
+        self.end()
+    }
+
     /// Writes one frame.
     pub fn write(&mut self, packet: &Packet<'_>) -> Result<(), Error> {
         let Packet { data, original_len, timestamp_ns, interface, link_type: _, options } = packet;
-        if *interface >= self.interface_count {
-            return Err(Error::UnknownInterface {
-                offset: self.offset,
-                interface: *interface,
-                count: self.interface_count,
-            });
-        }
+        self.check_interface(*interface)?;
         if data.len() > PACKET_BYTES_MAX as usize {
             return Err(Error::TooLarge {
                 offset: self.offset,
@@ -100,10 +112,23 @@ impl<W: Write> Writer<W> {
         self.end()
     }
 
+    /// What was written to; it may hold less than was written as long as it buffers.
+    pub fn output_mut(&mut self) -> &mut W {
+        &mut self.output
+    }
+
     /// Flushes what is buffered and gives the output back.
     pub fn finish(mut self) -> Result<W, Error> {
         self.output.flush().map_err(|source| Error::Io { offset: self.offset, source })?;
         Ok(self.output)
+    }
+
+    fn check_interface(&self, interface: u32) -> Result<(), Error> {
+        if interface < self.interface_count {
+            return Ok(());
+        }
+        let (offset, count) = (self.offset, self.interface_count);
+        Err(Error::UnknownInterface { offset, interface, count })
     }
 
     fn begin(&mut self, kind: u32) {
