@@ -91,4 +91,5 @@ pub struct Direct {
     pub redirect_map: unsafe extern "C" fn(*mut Machine, u64, u64, u64) -> u64,
     pub load_bytes: unsafe extern "C" fn(*mut Machine, u64, u64, u64) -> u64,
     pub store_bytes: unsafe extern "C" fn(*mut Machine, u64, u64, u64) -> u64,
+    pub check_mtu: unsafe extern "C" fn(*mut Machine, u64, u64, u64, u64) -> u64,
 }

@@ -41,6 +41,7 @@ impl RuntimeFunction {
             RuntimeFunction::RedirectMap => direct.redirect_map as *const (),
             RuntimeFunction::LoadBytes => direct.load_bytes as *const (),
             RuntimeFunction::StoreBytes => direct.store_bytes as *const (),
+            RuntimeFunction::CheckMtu => direct.check_mtu as *const (),
             RuntimeFunction::SpinLock => lock as *const (),
             RuntimeFunction::SpinUnlock => unlock as *const (),
             RuntimeFunction::HashLookup { words, marks: false } => hash::<LOOKUP>(words),

@@ -455,6 +455,9 @@ const DIRECT: Direct = {
     extern "C" fn takes_three(_: *mut Machine, _: u64, _: u64, _: u64) -> u64 {
         0
     }
+    extern "C" fn takes_four(_: *mut Machine, _: u64, _: u64, _: u64, _: u64) -> u64 {
+        0
+    }
     Direct {
         csum_diff: sums,
         ktime: takes_none,
@@ -463,5 +466,6 @@ const DIRECT: Direct = {
         redirect_map: takes_three,
         load_bytes: takes_three,
         store_bytes: takes_three,
+        check_mtu: takes_four,
     }
 };

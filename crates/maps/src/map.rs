@@ -302,6 +302,15 @@ impl Map {
         }
     }
 
+    /// Clears all entries of an XSKMAP that lead to the socket of that id: it is closed.
+    pub fn forget(&self, socket: u32) {
+        if let Storage::Targets(targets) = &self.storage
+            && self.kind() == MapType::Xskmap
+        {
+            targets.forget(socket);
+        }
+    }
+
     /// Puts a map into a slot of a map of maps, as user space does with a descriptor. `EINVAL` when
     /// it isn't shaped like the template, or this is no map of maps.
     pub fn insert_inner(&self, key: &[u8], inner: &Arc<Map>, flags: u64) -> Result<(), Errno> {

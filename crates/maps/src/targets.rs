@@ -84,6 +84,15 @@ impl TargetArray {
         (0..self.entries).filter_map(|index| Some((index, self.target(index)?))).collect()
     }
 
+    /// Clears the entries with that id. One that somebody replaces at the same time stays.
+    pub(crate) fn forget(&self, id: u32) {
+        for (index, target) in self.targets().into_iter().filter(|(_, target)| target.id == id) {
+            let word = self.region.word(index as usize * 8);
+            let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
+            let _replaced = word.compare_exchange(target.to_word(), 0, release, relaxed);
+        }
+    }
+
     fn store(&self, index: u32, target: Target) {
         self.region.word(index as usize * 8).store(target.to_word(), Ordering::Release);
     }
@@ -362,5 +371,9 @@ mod tests {
         assert_eq!(put(&map, 1, &[3], BPF_NOEXIST), Ok(()), "the same socket");
         assert_eq!(put(&map, 1, &[4], BPF_NOEXIST), Err(Errno::EEXIST));
         assert_eq!(map.user().lookup(&1u32.to_ne_bytes(), 0), Err(Errno::EOPNOTSUPP));
+        assert_eq!(put(&map, 2, &[4], 0), Ok(()));
+        map.forget(3);
+        let keys: Vec<u32> = map.targets().iter().map(|(key, _)| *key).collect();
+        assert_eq!(keys, [2], "a closed socket is in no map");
     }
 }

@@ -6,17 +6,17 @@ use towpath_bpf::interp::Fault;
 use towpath_jit::Descriptor;
 use towpath_maps::MapSet;
 
-use crate::verdict::{Action, Destination, Redirect, Target, Verdict};
+use crate::targets::Targets;
+use crate::verdict::{Action, Destination, Target, Verdict};
 
 /// The verdicts of a burst. Kept and used again, it allocates only to grow.
 #[derive(Debug, Default)]
 pub struct Burst {
     /// One for each frame.
     pub(crate) descriptors: Vec<Descriptor>,
-    /// Targets of redirect calls with the frames' numbers, in order. The program may have returned
-    /// something else afterwards.
-    pub(crate) targets: Vec<(u32, Redirect)>,
-    /// The maps those name.
+    /// Where redirect calls led.
+    pub(crate) targets: Targets,
+    /// The maps that targets name.
     pub(crate) maps: Option<Arc<MapSet>>,
     /// Frames whose run did what no verified program can do, in order.
     pub(crate) faults: Vec<(u32, Fault)>,
@@ -53,6 +53,22 @@ impl Burst {
         Action::from_returned(self.returned(frame))
     }
 
+    /// How many frames there are of each [`Action`].
+    #[inline]
+    pub fn actions(&self) -> [u64; 5] {
+        let mut actions = [0; 5];
+        let Some(first) = self.descriptors.first() else { return actions };
+        // Most bursts agree, and adding to one counter after the other waits for each.
+        if self.descriptors.iter().all(|descriptor| descriptor.returned == first.returned) {
+            actions[self.action(0) as usize] = self.len() as u64;
+            return actions;
+        }
+        for descriptor in &self.descriptors {
+            actions[Action::from_returned(descriptor.returned) as usize] += 1;
+        }
+        actions
+    }
+
     /// Where a redirected frame goes ([`Verdict::target`]).
     ///
     /// # Panics
@@ -62,30 +78,19 @@ impl Burst {
         if self.action(frame) != Action::Redirect {
             return None;
         }
-        let found = self.targets.binary_search_by_key(&frame, |&(index, _)| index as usize);
-        self.targets[found.ok()?].1.target(self.maps.as_deref()?)
+        self.targets.target(frame, self.maps.as_deref()?)
     }
 
     /// Where a frame's last successful redirect call led, whatever its action.
+    #[inline]
     pub fn destination(&self, frame: usize) -> Option<Destination<'_>> {
-        let found = self.targets.binary_search_by_key(&frame, |&(index, _)| index as usize);
-        self.targets[found.ok()?].1.destination(self.maps.as_deref())
+        self.targets.destination(frame, self.maps.as_deref())
     }
 
-    /// As [`Burst::destination`], for frames that are asked about in order: `cursor` begins at 0
-    /// and goes along.
+    /// Whether [`Burst::destination`] is the same for two frames.
     #[inline]
-    pub fn next_destination(&self, cursor: &mut usize, frame: usize) -> Option<Destination<'_>> {
-        while let Some((at, to)) = self.targets.get(*cursor) {
-            if *at as usize > frame {
-                return None;
-            }
-            *cursor += 1;
-            if *at as usize == frame {
-                return to.destination(self.maps.as_deref());
-            }
-        }
-        None
+    pub fn lead_alike(&self, a: usize, b: usize) -> bool {
+        self.targets.are_alike(a, b)
     }
 
     /// Frames whose run faulted, with why.
@@ -115,17 +120,17 @@ impl Burst {
     }
 
     /// Keeps the maps that targets name.
+    #[inline]
     pub(crate) fn keep_maps(&mut self, maps: &Arc<MapSet>) {
-        let has_them = self.maps.as_ref().is_some_and(|known| Arc::ptr_eq(known, maps));
-        if !self.targets.is_empty() && !has_them {
+        if !self.maps.as_ref().is_some_and(|known| Arc::ptr_eq(known, maps)) {
             self.maps = Some(Arc::clone(maps));
         }
     }
 
-    /// Forgets the frames. The maps stay, most likely for the next burst.
-    pub(crate) fn clear(&mut self) {
+    /// Forgets the frames for the next burst of that many. The maps stay, most likely for it.
+    pub(crate) fn begin(&mut self, frames: usize) {
         self.descriptors.clear();
-        self.targets.clear();
+        self.targets.begin(frames);
         self.faults.clear();
     }
 }

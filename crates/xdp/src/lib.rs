@@ -35,6 +35,7 @@ mod memory;
 mod objects;
 pub mod program;
 mod run;
+mod targets;
 mod timers;
 pub mod verdict;
 mod worker;

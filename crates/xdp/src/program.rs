@@ -203,7 +203,7 @@ impl Program {
     }
 
     fn judge(&self, worker: &mut Worker, frames: &mut [Frame], burst: &mut Burst) {
-        burst.clear();
+        burst.begin(frames.len());
         let descriptor = |frame: &Frame| {
             frame.prefetch();
             Descriptor { packet: frame.packet(), returned: 0 }

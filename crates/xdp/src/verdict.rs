@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use towpath_bpf::program::MapType;
-use towpath_maps::{Map, MapSet};
+use towpath_maps::Map;
 
 /// The outcome of one run.
 #[derive(Debug, Clone)]
@@ -91,7 +91,7 @@ pub enum Destination<'a> {
 
 /// A [`Target`] inside a burst: small, and without references of its own to maps, which cost more
 /// than the redirect.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Redirect {
     /// [`Target::Interface`]
     Interface { ifindex: u32 },
@@ -99,48 +99,22 @@ pub(crate) enum Redirect {
     Entry { map: u32, key: u32, entry: towpath_maps::Target },
     /// [`Target::Broadcast`] over the program's map of this index.
     Broadcast { map: u32, exclude_ingress: bool },
-    /// Over a map that was found in a map of maps.
-    Inner(Box<Target>),
+    /// Over a map that was found in a map of maps: the burst keeps it under this number.
+    Inner(u32),
 }
 
-impl Redirect {
-    /// Where it leads, given the program's maps.
-    #[inline]
-    pub(crate) fn destination<'a>(&'a self, maps: Option<&'a MapSet>) -> Option<Destination<'a>> {
-        let map = |index: u32| maps?.map(index as usize).map(|map| &**map);
-        Some(match self {
-            Redirect::Interface { ifindex } => Destination::Interface { ifindex: *ifindex },
-            Redirect::Entry { map: index, key, entry } => {
-                Destination::Entry { map: map(*index)?, key: *key, entry: *entry }
+impl Target {
+    /// The same, to be used at once.
+    pub(crate) fn borrowed(&self) -> Destination<'_> {
+        match self {
+            Target::Interface { ifindex } => Destination::Interface { ifindex: *ifindex },
+            Target::Entry { map, key, entry } => {
+                Destination::Entry { map, key: *key, entry: *entry }
             }
-            Redirect::Broadcast { map: index, exclude_ingress } => {
-                Destination::Broadcast { map: map(*index)?, exclude_ingress: *exclude_ingress }
+            Target::Broadcast { map, exclude_ingress } => {
+                Destination::Broadcast { map, exclude_ingress: *exclude_ingress }
             }
-            Redirect::Inner(target) => match &**target {
-                Target::Interface { ifindex } => Destination::Interface { ifindex: *ifindex },
-                Target::Entry { map, key, entry } => {
-                    Destination::Entry { map, key: *key, entry: *entry }
-                }
-                Target::Broadcast { map, exclude_ingress } => {
-                    Destination::Broadcast { map, exclude_ingress: *exclude_ingress }
-                }
-            },
-        })
-    }
-
-    /// The target, given the program's maps.
-    pub(crate) fn target(&self, maps: &MapSet) -> Option<Target> {
-        let map = |index: u32| maps.map(index as usize).cloned();
-        Some(match *self {
-            Redirect::Interface { ifindex } => Target::Interface { ifindex },
-            Redirect::Entry { map: index, key, entry } => {
-                Target::Entry { map: map(index)?, key, entry }
-            }
-            Redirect::Broadcast { map: index, exclude_ingress } => {
-                Target::Broadcast { map: map(index)?, exclude_ingress }
-            }
-            Redirect::Inner(ref target) => (**target).clone(),
-        })
+        }
     }
 }
 

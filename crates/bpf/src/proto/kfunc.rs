@@ -270,6 +270,7 @@ kfunc_ids! {
     CtSetNatInfo = "bpf_ct_set_nat_info";
     XdpFlowLookup = "bpf_xdp_flow_lookup";
     FdbLookup = "bpf_fdb_lookup";
+    RedirectXsk = "bpf_redirect_xsk";
     XdpGetXfrmState = "bpf_xdp_get_xfrm_state";
     XdpXfrmStateRelease = "bpf_xdp_xfrm_state_release";
     CryptoEncrypt = "bpf_crypto_encrypt";

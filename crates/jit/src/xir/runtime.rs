@@ -56,6 +56,8 @@ pub enum RuntimeFunction {
     LoadBytes,
     /// `(offset, buffer address, size)`: `bpf_xdp_store_bytes`.
     StoreBytes,
+    /// `(ifindex, address of a length, change, flags)`: `bpf_check_mtu`.
+    CheckMtu,
     /// `(lock address)`: `bpf_spin_lock`.
     SpinLock,
     /// `(lock address)`: `bpf_spin_unlock`.
@@ -159,7 +161,7 @@ impl RuntimeFunction {
             }
             F::CsumDiff | F::Sum { .. } => reading,
             F::Ktime | F::Random | F::Redirect | F::RedirectMap => machine,
-            F::LoadBytes | F::StoreBytes => {
+            F::LoadBytes | F::StoreBytes | F::CheckMtu => {
                 Effects { reads: Reach::Arguments, writes: Reach::Arguments, ..machine }
             }
             // What a lock protects is read after it is taken and written before it is free.
@@ -171,7 +173,7 @@ impl RuntimeFunction {
 
     /// The helper that takes the same arguments and checks them. `None` for functions whose
     /// arguments harm nobody, or are named stack bytes whoever calls them (`LoadBytes`,
-    /// `StoreBytes`).
+    /// `StoreBytes`, `CheckMtu`).
     pub const fn checked(self) -> Option<u32> {
         use RuntimeFunction as F;
         use towpath_bpf::proto::id;
@@ -192,6 +194,7 @@ impl RuntimeFunction {
             | F::Redirect
             | F::LoadBytes
             | F::StoreBytes
+            | F::CheckMtu
             | F::HashLookup { .. }
             | F::HandleLookup { .. }
             | F::HashAhead { .. } => return None,
@@ -224,6 +227,7 @@ impl RuntimeFunction {
             RuntimeFunction::RedirectMap => "redirect_map",
             RuntimeFunction::LoadBytes => "load_bytes",
             RuntimeFunction::StoreBytes => "store_bytes",
+            RuntimeFunction::CheckMtu => "check_mtu",
             RuntimeFunction::SpinLock => "spin_lock",
             RuntimeFunction::SpinUnlock => "spin_unlock",
             RuntimeFunction::HashLookup { words, marks } => {
@@ -258,6 +262,7 @@ impl RuntimeFunction {
             F::MapPop | F::MapPeek | F::Redirect | F::Sum { .. } => 2,
             F::MapLookup | F::MapLookupPercpu | F::MapDelete | F::MapPush => 3,
             F::RedirectMap | F::LoadBytes | F::StoreBytes => 3,
+            F::CheckMtu => 4,
             F::MapUpdate | F::CsumDiff => 5,
             F::ArrayLookup => 3,
             F::HandleLookup { words } | F::InnerHashLookup { words, .. } => words as usize + 1,

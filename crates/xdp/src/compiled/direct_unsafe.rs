@@ -4,15 +4,16 @@
 #![expect(unsafe_code, reason = "is called from machine code with addresses and its own state")]
 
 use rustix::time::ClockId;
+use towpath_bpf::Errno;
 use towpath_jit::{Direct, Machine};
 use towpath_maps::Map;
 
-use super::live_unsafe::{run_of, run_of_frame};
+use super::live_unsafe::{run_of, run_of_frame, run_of_index};
 use crate::helpers::direct;
 
 /// The functions.
 pub(super) const DIRECT: Direct =
-    Direct { csum_diff, ktime, random, redirect, redirect_map, load_bytes, store_bytes };
+    Direct { csum_diff, ktime, random, redirect, redirect_map, load_bytes, store_bytes, check_mtu };
 
 /// The bytes a program passes.
 ///
@@ -49,14 +50,39 @@ unsafe extern "C" fn random(machine: *mut Machine) -> u64 {
 
 unsafe extern "C" fn redirect(machine: *mut Machine, ifindex: u64, flags: u64) -> u64 {
     // SAFETY: called by compiled code, with the machine it was entered with.
-    direct::redirect(unsafe { run_of_frame(machine) }, ifindex, flags)
+    direct::redirect(unsafe { run_of_index(machine) }, ifindex, flags)
 }
 
 unsafe extern "C" fn redirect_map(machine: *mut Machine, map: u64, key: u64, flags: u64) -> u64 {
     // SAFETY: called by compiled code, with the machine it was entered with; a map in a register is
     // the address of one that lives longer than this function runs.
-    let (run, map) = unsafe { (run_of_frame(machine), &*(map as *const Map)) };
+    let (run, map) = unsafe { (run_of_index(machine), &*(map as *const Map)) };
     direct::redirect_map(run, map, key as u32, flags)
+}
+
+unsafe extern "C" fn check_mtu(
+    machine: *mut Machine,
+    ifindex: u64,
+    len: u64,
+    change: u64,
+    flags: u64,
+) -> u64 {
+    if flags != 0 {
+        return Errno::EINVAL.to_reg();
+    }
+    // SAFETY: called by compiled code, with the machine it was entered with.
+    let run = unsafe { run_of_frame(machine) };
+    let len = len as *mut u32;
+    // SAFETY: the verifier proved 4 bytes readable and writable; they may lie anywhere.
+    let asked = unsafe { len.read_unaligned() };
+    match direct::check_mtu(run, ifindex as u32, asked, change) {
+        Err(errno) => errno.to_reg(),
+        Ok((mtu, result)) => {
+            // SAFETY: as above.
+            unsafe { len.write_unaligned(mtu) };
+            result
+        }
+    }
 }
 
 unsafe extern "C" fn load_bytes(machine: *mut Machine, offset: u64, buf: u64, len: u64) -> u64 {

@@ -206,8 +206,8 @@ unsafe fn next_frame<'r>(live: &mut Live<'_>, run: &mut Run<'r>) {
     run.frame = unsafe { &mut *live.frames.add(index as usize) };
 }
 
-/// The run that compiled code is in, whichever its frame; redirects and memory of frames need
-/// [`run_of_frame`].
+/// The run that compiled code is in, whichever its frame; redirects need [`run_of_index`], memory
+/// of frames [`run_of_frame`].
 ///
 /// # Safety
 ///
@@ -215,6 +215,21 @@ unsafe fn next_frame<'r>(live: &mut Live<'_>, run: &mut Run<'r>) {
 pub(super) unsafe fn run_of<'r>(machine: *mut Machine) -> &'r mut Run<'r> {
     // SAFETY: the caller's promise.
     unsafe { &mut *(*machine).runtime.cast::<Run<'r>>() }
+}
+
+/// The run that compiled code is in, with the number of the frame that it is at, but about whatever
+/// frame it was about.
+///
+/// # Safety
+///
+/// As [`run_of_frame`].
+#[inline(always)]
+pub(super) unsafe fn run_of_index<'r>(machine: *mut Machine) -> &'r mut Run<'r> {
+    // SAFETY: the caller's promise.
+    let run = unsafe { run_of(machine) };
+    // SAFETY: as above.
+    run.index = unsafe { (*machine).index };
+    run
 }
 
 /// The run that compiled code is in, about the frame that it is at.

@@ -50,7 +50,8 @@ mod views;
 /// What compiled code calls without a helper's arguments.
 pub(crate) mod direct {
     pub(crate) use super::checksum::difference;
-    pub(crate) use super::redirect::{to_interface as redirect, to_map as redirect_map};
+    pub(crate) use super::redirect::to_map as redirect_map;
+    pub(crate) use super::redirect::{mtu as check_mtu, to_interface as redirect};
     pub(crate) use super::time::time;
 }
 
@@ -104,6 +105,7 @@ const KFUNC_TABLES: &[KfuncTable] = &[
     packet::KFUNCS,
     print::KFUNCS,
     probe::KFUNCS,
+    redirect::KFUNCS,
     strings::KFUNCS,
     sync::KFUNCS,
     task::KFUNCS,

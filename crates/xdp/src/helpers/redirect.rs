@@ -6,7 +6,7 @@ use towpath_bpf::program::MapType;
 use towpath_bpf::proto::id;
 use towpath_maps::Map;
 
-use super::{Call, Table, entry};
+use super::{Call, KfuncTable, Table, entry};
 use crate::frame::ETH_HLEN;
 use crate::run::{Run, share};
 use crate::verdict::{Action, Redirect, Target};
@@ -16,6 +16,8 @@ pub(super) const TABLE: Table = &[
     (id::REDIRECT_MAP, entry(redirect_map)),
     (id::CHECK_MTU, entry(check_mtu)),
 ];
+
+pub(super) const KFUNCS: KfuncTable = &[("bpf_redirect_xsk", entry(redirect_xsk))];
 
 /// `bpf_redirect(ifindex, flags)`
 #[inline(always)]
@@ -27,7 +29,7 @@ pub(crate) fn to_interface(run: &mut Run<'_>, ifindex: u64, flags: u64) -> u64 {
     if flags != 0 {
         return Action::Aborted as u64;
     }
-    run.redirect_to(Redirect::Interface { ifindex: ifindex as u32 });
+    run.targets.set(run.index, Redirect::Interface { ifindex: ifindex as u32 });
     Action::Redirect as u64
 }
 
@@ -36,6 +38,16 @@ pub(crate) fn to_interface(run: &mut Run<'_>, ifindex: u64, flags: u64) -> u64 {
 fn redirect_map(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_redirect_map", &args, 1)?;
     Ok(to_map(call.run, map, args[1] as u32, args[2]))
+}
+
+/// `bpf_redirect_xsk(ctx, map, key, flags)`: `bpf_redirect_map` that takes XSKMAPs only. Whether a
+/// queue has one socket is found out by who delivers, so a program need not say.
+fn redirect_xsk(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let map = call.map("bpf_redirect_xsk", &args, 2)?;
+    if map.kind() != MapType::Xskmap {
+        return Ok(Action::Aborted as u64);
+    }
+    Ok(to_map(call.run, map, args[2] as u32, args[3]))
 }
 
 /// `__bpf_xdp_redirect_map`. A miss returns the action in the low two flag bits and forgets an
@@ -50,25 +62,26 @@ pub(crate) fn to_map(run: &mut Run<'_>, map: &Map, key: u32, flags: u64) -> u64 
     }
     if flags & BPF_F_BROADCAST != 0 {
         let exclude_ingress = flags & BPF_F_EXCLUDE_INGRESS != 0;
-        run.redirect_to(match run.index_of(map) {
-            Some(map) => Redirect::Broadcast { map, exclude_ingress },
-            None => inner(Target::Broadcast { map: share(map), exclude_ingress }),
-        });
+        match run.index_of(map) {
+            Some(map) => {
+                run.targets.set(run.index, Redirect::Broadcast { map, exclude_ingress });
+            }
+            None => {
+                let target = Target::Broadcast { map: share(map), exclude_ingress };
+                run.targets.set_inner(run.index, target);
+            }
+        }
         return Action::Redirect as u64;
     }
     let Some(entry) = map.target(key) else {
-        run.forget_redirect();
+        run.targets.forget(run.index);
         return flags & BPF_F_ACTION_MASK;
     };
     match run.index_of(map) {
-        Some(map) => run.redirect_to(Redirect::Entry { map, key, entry }),
-        None => run.redirect_to(inner(Target::Entry { map: share(map), key, entry })),
+        Some(map) => run.targets.set(run.index, Redirect::Entry { map, key, entry }),
+        None => run.targets.set_inner(run.index, Target::Entry { map: share(map), key, entry }),
     }
     Action::Redirect as u64
-}
-
-fn inner(target: Target) -> Redirect {
-    Redirect::Inner(Box::new(target))
 }
 
 /// `bpf_check_mtu(ctx, ifindex, mtu_len, len_diff, flags)` (`bpf_xdp_check_mtu`): 0 when the linear
@@ -79,21 +92,36 @@ fn check_mtu(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     if flags != 0 {
         return Ok(Errno::EINVAL.to_reg());
     }
-    let frame = &*call.run.frame;
-    let ifindex = if ifindex as u32 == 0 { frame.rx.ifindex } else { ifindex as u32 };
-    let tables = call.run.surroundings.host.tables(&mut call.run.worker.host);
-    let Some(mtu) = tables.interface(ifindex).map(|interface| interface.mtu) else {
-        return Ok(Errno::ENODEV.to_reg());
-    };
-    let len = match call.run.get(mtu_len_addr, 4)? {
-        0 => frame.linear_len() as i64,
-        asked => asked as i64 + ETH_HLEN as i64,
+    let asked = call.run.get(mtu_len_addr, 4)? as u32;
+    match mtu(call.run, ifindex as u32, asked, len_diff) {
+        Err(errno) => Ok(errno.to_reg()),
+        Ok((mtu, result)) => {
+            call.run.put(mtu_len_addr, 4, mtu.into())?;
+            Ok(result)
+        }
+    }
+}
+
+/// The MTU of an interface (0: where the frame arrived), and what `bpf_check_mtu` says about a
+/// packet of `asked` bytes (0: the linear part) that gets `change` longer.
+#[inline]
+pub(crate) fn mtu(
+    run: &mut Run<'_>,
+    ifindex: u32,
+    asked: u32,
+    change: u64,
+) -> Result<(u32, u64), Errno> {
+    let ifindex = if ifindex == 0 { run.frame.rx.ifindex } else { ifindex };
+    let tables = run.surroundings.host.tables(&mut run.worker.host);
+    let mtu = tables.interface(ifindex).ok_or(Errno::ENODEV)?.mtu;
+    let len = match asked {
+        0 => run.frame.linear_len() as i64,
+        asked => i64::from(asked) + ETH_HLEN as i64,
     };
     // The kernel adds in 32-bit arithmetic.
-    let len = (len as i32).wrapping_add(len_diff as i32);
+    let len = (len as i32).wrapping_add(change as i32);
     let limit = i64::from(mtu) + ETH_HLEN as i64;
-    call.run.put(mtu_len_addr, 4, mtu.into())?;
-    Ok(if i64::from(len) <= limit { 0 } else { BPF_MTU_CHK_RET_FRAG_NEEDED })
+    Ok((mtu, if i64::from(len) <= limit { 0 } else { BPF_MTU_CHK_RET_FRAG_NEEDED }))
 }
 
 const BPF_F_ACTION_MASK: u64 = 3;

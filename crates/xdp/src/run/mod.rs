@@ -21,7 +21,7 @@ use crate::frame::Frame;
 use crate::helpers;
 use crate::memory;
 use crate::program::Surroundings;
-use crate::verdict::Redirect;
+use crate::targets::Targets;
 use crate::worker::Worker;
 
 /// The state of one run.
@@ -32,8 +32,8 @@ pub(crate) struct Run<'a> {
     pub(crate) surroundings: &'a Surroundings,
     /// Number of the frame in its burst.
     pub(crate) index: u32,
-    /// Targets of redirect calls with the frames' numbers, the last call of each frame.
-    pub(crate) targets: Vec<(u32, Redirect)>,
+    /// Where redirect calls led.
+    pub(crate) targets: Targets,
     /// Memory beside stack, frame and maps that the program got from a helper.
     pub(crate) extras: Vec<Extra>,
     /// Ring buffer records it has reserved and not yet given back.
@@ -93,7 +93,7 @@ impl<'a> Run<'a> {
             maps,
             surroundings,
             index: 0,
-            targets: Vec::new(),
+            targets: Targets::default(),
             extras: Vec::new(),
             records: Vec::new(),
             pid_tgid: None,
@@ -118,21 +118,6 @@ impl<'a> Run<'a> {
     /// The program's arena: it may have one.
     pub(crate) fn arena(&self) -> Option<&Arena> {
         self.maps.maps().iter().find_map(|map| map.arena())
-    }
-
-    /// The frame goes there, unless another call says otherwise.
-    #[inline]
-    pub(crate) fn redirect_to(&mut self, target: Redirect) {
-        self.forget_redirect();
-        self.targets.push((self.index, target));
-    }
-
-    /// The frame goes nowhere.
-    #[inline]
-    pub(crate) fn forget_redirect(&mut self) {
-        if self.targets.last().is_some_and(|(index, _)| *index == self.index) {
-            self.targets.pop();
-        }
     }
 
     /// Loads 1, 2, 4 or 8 bytes the program may read.

@@ -156,6 +156,20 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "the engine's bridges; no kernel has it ([differences](differences.md#bpf_fdb_lookup))",
     )),
     kfunc(
+        KfuncId::RedirectXsk,
+        &[
+            p("ctx", KArg::Ctx),
+            p("map__map", KArg::Map),
+            p("key", KArg::Scalar),
+            p("flags", KArg::Scalar),
+        ],
+        KRet::Scalar,
+        "Sends the frame to the AF_XDP socket in an entry of an XSKMAP.",
+    )
+    .backed(Backing::Tables(
+        "the sockets in the map; no kernel has it ([differences](differences.md#bpf_redirect_xsk))",
+    )),
+    kfunc(
         KfuncId::XdpGetXfrmState,
         &[
             p("ctx", KArg::Ctx),

@@ -45,6 +45,9 @@ impl Emitter<'_> {
             (id::XDP_STORE_BYTES, [_, args @ ..]) if self.is_buffer(args.get(1)) => {
                 direct(RuntimeFunction::StoreBytes, args)
             }
+            (id::CHECK_MTU, [_, args @ ..]) if self.is_buffer(args.get(1)) => {
+                direct(RuntimeFunction::CheckMtu, args)
+            }
             (id::SPIN_LOCK, _) => direct(RuntimeFunction::SpinLock, args),
             (id::SPIN_UNLOCK, _) => direct(RuntimeFunction::SpinUnlock, args),
             _ => None,

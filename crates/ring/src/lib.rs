@@ -1,0 +1,32 @@
+//! The rings of AF_XDP: single producer, single consumer, in memory that two sides share who need
+//! not trust each other (`net/xdp/xsk_queue.h`).
+//!
+//! Both indices run freely; an entry's place is its index modulo the ring's size, a power of two.
+//! The producer writes entries, then its index with release order; the consumer reads that with
+//! acquire order, then the entries, then writes its own index with release order. What the other
+//! side's index says is believed only as far as the ring is long.
+//!
+//! [`Producer`] and [`Consumer`] are the two ends over anything [`Shared`]: [`Mapped`] memory, or
+//! the model that the tests check.
+
+#![deny(unsafe_code)]
+
+mod ends;
+mod entry;
+mod mapped_unsafe;
+
+pub use ends::{Consumer, Producer, Shared, Word};
+pub use entry::{Desc, Entry};
+pub use mapped_unsafe::{Mapped, Memory};
+
+use rustix::net::xdp::XdpRingOffset;
+
+/// Where everything lies in a ring, as 64-bit kernels have it (`XDP_MMAP_OFFSETS`).
+pub const OFFSETS: XdpRingOffset =
+    XdpRingOffset { producer: 0, consumer: 128, desc: 320, flags: Some(196) };
+
+/// The bit in a ring's flags that says: the consumer sleeps, wake it (`XDP_RING_NEED_WAKEUP`).
+pub const NEED_WAKEUP: u32 = 1;
+
+#[cfg(test)]
+mod tests;

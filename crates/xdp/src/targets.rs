@@ -1,0 +1,166 @@
+//! Where the frames of a burst are redirected to: a cell for each frame.
+
+use towpath_maps::MapSet;
+
+use crate::verdict::{Destination, Redirect, Target};
+
+/// The last redirect call of each frame of a burst. The program may have returned something else
+/// afterwards. Kept and used again, it allocates only to grow.
+#[derive(Debug, Default)]
+pub(crate) struct Targets {
+    cells: Vec<Cell>,
+    /// Number of the burst, from 1 on.
+    burst: u32,
+    /// Targets over maps that were found in maps of maps.
+    inner: Vec<Target>,
+}
+
+/// One frame's target, if it is of this burst: nothing is cleared between bursts, for the sake of
+/// programs that never redirect.
+#[derive(Debug, Clone, Copy)]
+struct Cell {
+    burst: u32,
+    to: Redirect,
+}
+
+impl Targets {
+    /// Forgets everything and makes room for the frames of the next burst.
+    #[inline]
+    pub(crate) fn begin(&mut self, frames: usize) {
+        self.burst = self.burst.wrapping_add(1);
+        if self.burst == 0 || self.cells.len() < frames || !self.inner.is_empty() {
+            self.make_room(frames);
+        }
+    }
+
+    #[cold]
+    fn make_room(&mut self, frames: usize) {
+        self.inner.clear();
+        if self.burst == 0 {
+            self.cells.clear();
+            self.burst = 1;
+        }
+        let cell = Cell { burst: 0, to: Redirect::Interface { ifindex: 0 } };
+        self.cells.resize(self.cells.len().max(frames), cell);
+    }
+
+    /// The frame goes there, unless another call says otherwise.
+    #[inline]
+    pub(crate) fn set(&mut self, frame: u32, to: Redirect) {
+        if let Some(cell) = self.cells.get_mut(frame as usize) {
+            *cell = Cell { burst: self.burst, to };
+        }
+    }
+
+    /// As [`Targets::set`], for a target that owns its map.
+    pub(crate) fn set_inner(&mut self, frame: u32, to: Target) {
+        let number = self.inner.len() as u32;
+        self.inner.push(to);
+        self.set(frame, Redirect::Inner(number));
+    }
+
+    /// The frame goes nowhere.
+    #[inline]
+    pub(crate) fn forget(&mut self, frame: u32) {
+        if let Some(cell) = self.cells.get_mut(frame as usize) {
+            cell.burst = 0;
+        }
+    }
+
+    #[inline]
+    fn get(&self, frame: usize) -> Option<Redirect> {
+        let cell = self.cells.get(frame)?;
+        (cell.burst == self.burst).then_some(cell.to)
+    }
+
+    /// Whether two frames go to the same place, or both nowhere.
+    #[inline]
+    pub(crate) fn are_alike(&self, a: usize, b: usize) -> bool {
+        self.get(a) == self.get(b)
+    }
+
+    /// Where a frame goes, given the program's maps.
+    #[inline]
+    pub(crate) fn destination<'a>(
+        &'a self,
+        frame: usize,
+        maps: Option<&'a MapSet>,
+    ) -> Option<Destination<'a>> {
+        let map = |index: u32| maps?.map(index as usize).map(|map| &**map);
+        Some(match self.get(frame)? {
+            Redirect::Interface { ifindex } => Destination::Interface { ifindex },
+            Redirect::Entry { map: index, key, entry } => {
+                Destination::Entry { map: map(index)?, key, entry }
+            }
+            Redirect::Broadcast { map: index, exclude_ingress } => {
+                Destination::Broadcast { map: map(index)?, exclude_ingress }
+            }
+            Redirect::Inner(number) => self.inner.get(number as usize)?.borrowed(),
+        })
+    }
+
+    /// As [`Targets::destination`], to keep.
+    pub(crate) fn target(&self, frame: usize, maps: &MapSet) -> Option<Target> {
+        let map = |index: u32| maps.map(index as usize).cloned();
+        Some(match self.get(frame)? {
+            Redirect::Interface { ifindex } => Target::Interface { ifindex },
+            Redirect::Entry { map: index, key, entry } => {
+                Target::Entry { map: map(index)?, key, entry }
+            }
+            Redirect::Broadcast { map: index, exclude_ingress } => {
+                Target::Broadcast { map: map(index)?, exclude_ingress }
+            }
+            Redirect::Inner(number) => self.inner.get(number as usize)?.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: Redirect = Redirect::Interface { ifindex: 5 };
+
+    fn ifindex(targets: &Targets, frame: usize) -> Option<u32> {
+        match targets.destination(frame, None)? {
+            Destination::Interface { ifindex } => Some(ifindex),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_target_lives_for_one_burst() {
+        let mut targets = Targets::default();
+        targets.begin(2);
+        targets.set(1, HERE);
+        assert_eq!((ifindex(&targets, 0), ifindex(&targets, 1)), (None, Some(5)));
+        targets.begin(2);
+        assert_eq!(ifindex(&targets, 1), None);
+        targets.set(0, HERE);
+        targets.forget(0);
+        assert_eq!(ifindex(&targets, 0), None);
+    }
+
+    #[test]
+    fn bursts_are_told_apart_when_their_numbers_start_again() {
+        let mut targets = Targets::default();
+        targets.begin(1);
+        targets.set(0, HERE);
+        targets.burst = u32::MAX;
+        targets.begin(1);
+        assert_eq!(ifindex(&targets, 0), None);
+        targets.set_inner(0, Target::Interface { ifindex: 7 });
+        assert_eq!(ifindex(&targets, 0), Some(7));
+    }
+
+    #[test]
+    fn frames_of_one_destination_are_alike() {
+        let mut targets = Targets::default();
+        targets.begin(4);
+        targets.set(0, HERE);
+        targets.set(1, HERE);
+        targets.set(2, Redirect::Interface { ifindex: 6 });
+        assert!(targets.are_alike(0, 1));
+        assert!(!targets.are_alike(1, 2) && !targets.are_alike(2, 3));
+    }
+}
