@@ -1,4 +1,7 @@
-//! The configuration that control code changes: ports, uppers, hooks, bridges.
+//! The configuration that control code changes: ports, uppers, hooks, bridges, bonds.
+
+mod bond;
+mod socket;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,10 +10,13 @@ use std::time::Duration;
 use towpath_bpf::program::AttachType;
 use towpath_xdp::Program;
 
+use crate::bond::Bond;
 use crate::bridge::Bridge;
 use crate::error::Error;
 use crate::hook::{Chain, Link};
-use crate::snapshot::{BridgeView, Ifindexes, Opened, PortId, Slot, Snapshot, Upper};
+use crate::snapshot::{BridgeView, Numbers, Opened, PortId, Slot, Snapshot, Upper};
+use crate::sockets::{Served, Sockets};
+use crate::tap::{self, Tap};
 
 /// How a port is set up, whatever its kind.
 #[derive(Debug, Clone)]
@@ -70,7 +76,10 @@ struct PortConfig {
     upper: UpperName,
     rx_hook: Option<Arc<Chain>>,
     tx_hook: Option<Arc<Chain>>,
+    taps: Vec<Arc<Tap>>,
     opened: Arc<Opened>,
+    /// What it is beside, if it is a bond.
+    bond: Option<Bond>,
 }
 
 /// Everything there is. A change is made to a copy, which replaces the whole when it is complete.
@@ -80,6 +89,7 @@ pub struct Config {
     ports: BTreeMap<PortId, PortConfig>,
     bridges: Vec<Arc<Bridge>>,
     entry_programs: HashMap<u32, Program>,
+    sockets: Vec<Arc<Served>>,
 }
 
 impl Config {
@@ -110,7 +120,9 @@ impl Config {
             upper: UpperName::None,
             rx_hook: None,
             tx_hook: None,
+            taps: Vec::new(),
             opened,
+            bond: None,
         };
         self.ports.insert(id, port);
         Ok(id)
@@ -120,6 +132,7 @@ impl Config {
     pub fn remove_port(&mut self, id: PortId) -> Result<(), Error> {
         let name = self.port(id)?.options.name.clone();
         self.check_unused(&name)?;
+        self.forget_member(id)?;
         for bridge in &self.bridges {
             bridge.forget(id);
         }
@@ -150,6 +163,7 @@ impl Config {
     /// Says where a port's passed frames go.
     pub fn set_upper(&mut self, id: PortId, upper: UpperName) -> Result<(), Error> {
         if let UpperName::Named(name) = &upper {
+            self.check_no_member(id)?;
             if *name == self.port(id)?.options.name {
                 return Err(Error::OwnUpper(name.clone()));
             }
@@ -223,6 +237,9 @@ impl Config {
             }
             self.check_workers(&link.program, &name)?;
         }
+        if hook == Hook::Rx {
+            self.check_attach(id, &links)?;
+        }
         let chain = Chain::new(links).map(Arc::new);
         let port = self.port_mut(id)?;
         match hook {
@@ -230,6 +247,19 @@ impl Config {
             Hook::Tx => port.tx_hook = chain,
         }
         Ok(())
+    }
+
+    /// Gives somebody copies of what arrives at a port.
+    pub fn add_tap(&mut self, id: PortId, tap: Arc<Tap>) -> Result<(), Error> {
+        self.port_mut(id)?.taps.push(tap);
+        Ok(())
+    }
+
+    /// Ends that, if its port is still there.
+    pub fn remove_tap(&mut self, reader: &tap::Reader) {
+        for port in self.ports.values_mut() {
+            port.taps.retain(|tap| !reader.reads(tap));
+        }
     }
 
     /// Makes a program known that entries of devmaps and cpumaps name by `id` (not 0), or unknown.
@@ -337,10 +367,12 @@ impl Config {
         Snapshot {
             generation: before.generation + 1,
             ports,
-            by_ifindex: Ifindexes::new(&by_ifindex),
+            by_ifindex: Numbers::new(&by_ifindex),
             polls,
             bridges: bridges.collect(),
             entry_programs: Arc::new(self.entry_programs.clone()),
+            sockets: Sockets::new(&self.sockets),
+            collects: self.collects(),
         }
     }
 
@@ -354,8 +386,10 @@ impl Config {
     }
 
     fn slot(&self, id: PortId, port: &PortConfig) -> Slot {
+        // First: the device of a bond learns from it what to say.
+        let bond = self.view(port);
         let upper = match &port.upper {
-            UpperName::None => Upper::None,
+            UpperName::None => self.upper_of_member(id).unwrap_or_default(),
             UpperName::Named(name) => {
                 match self.bridges.iter().position(|bridge| bridge.name() == name) {
                     Some(index) => Upper::Bridge(index),
@@ -369,11 +403,16 @@ impl Config {
             ifindex: port.ifindex,
             mtu: port.options.mtu.unwrap_or_else(|| port.opened.device.mtu()),
             up: port.options.up,
-            features: port.opened.device.features(),
+            is_target: port.options.up && self.is_target(port),
+            features: self.features(port),
             upper,
             linearize: port.options.linearize,
-            rx_hook: port.rx_hook.clone(),
+            rx_hook: self.chain(id, port),
             tx_hook: port.tx_hook.clone(),
+            member: self.membership(id, port),
+            bond,
+            taps: port.taps.clone(),
+            sole: self.sole(port),
             opened: Arc::clone(&port.opened),
         }
     }

@@ -34,15 +34,21 @@ pub enum Drop {
     Malformed,
     /// No AF_XDP socket, or not on this queue.
     NoSocket,
+    /// The AF_XDP socket had no place for it; its statistics say which it lacked.
+    SocketFull,
     /// The bridge had nowhere to send it, or was told not to.
     Bridge,
     /// Its port was removed while it was on its way.
     Removed,
+    /// The bond has no member that can send (`-ENXIO`).
+    NoMember,
+    /// It passed on a member that its bond does not use now.
+    Inactive,
 }
 
 impl Drop {
     /// All reasons, in order.
-    pub const ALL: [Drop; 16] = [
+    pub const ALL: [Drop; 19] = [
         Drop::Verdict,
         Drop::Aborted,
         Drop::NoUpper,
@@ -57,8 +63,11 @@ impl Drop {
         Drop::NoMemory,
         Drop::Malformed,
         Drop::NoSocket,
+        Drop::SocketFull,
         Drop::Bridge,
         Drop::Removed,
+        Drop::NoMember,
+        Drop::Inactive,
     ];
 
     /// Its name in metrics and tables.
@@ -78,8 +87,11 @@ impl Drop {
             Drop::NoMemory => "no_memory",
             Drop::Malformed => "malformed",
             Drop::NoSocket => "no_socket",
+            Drop::SocketFull => "socket_full",
             Drop::Bridge => "bridge",
             Drop::Removed => "removed",
+            Drop::NoMember => "no_member",
+            Drop::Inactive => "inactive",
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The engine as control code sees it: workers, and changes of configuration.
 
-use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -8,7 +7,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use towpath_xdp::{Arena, Pool};
 
 use crate::config::{Config, PortOptions};
-use crate::counters::{Conservation, PortCounters};
+use crate::counters::Conservation;
 use crate::error::Error;
 use crate::port::Device;
 use crate::snapshot::{Opened, Parked, PortId, Snapshot};
@@ -42,7 +41,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Engine {
     seats: Arc<[Arc<Seat>]>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
     arena: Arc<Arena>,
     state: Mutex<State>,
 }
@@ -78,7 +77,7 @@ impl Engine {
             threads.push(thread.map_err(system("thread of a worker"))?);
         }
         let state = State { config: Config::new(seats.len()), snapshot: Arc::default() };
-        Ok(Engine { seats, threads, arena, state: Mutex::new(state) })
+        Ok(Engine { seats, threads: Mutex::new(threads), arena, state: Mutex::new(state) })
     }
 
     /// Number of workers: the CPUs that programs see.
@@ -126,6 +125,15 @@ impl Engine {
         read(&state.config, &state.snapshot)
     }
 
+    /// Sends a packet out of a port, between two bursts: for control code. Gives whether it will
+    /// be tried; on a port that does not exist then, the packet is lost.
+    pub fn inject(&self, port: PortId, packet: &[u8]) -> bool {
+        let Some(seat) = self.seats.first() else { return false };
+        let is_taken = seat.inbox.inject(port, packet);
+        seat.waker.wake();
+        is_taken
+    }
+
     /// What became of all frames so far.
     pub fn conservation(&self) -> Conservation {
         let mut sum = Conservation::default();
@@ -135,9 +143,10 @@ impl Engine {
 
     /// Stops the workers after the bursts they are at. Frames that wait for a worker are dropped
     /// and counted.
-    pub fn stop(&mut self) {
+    pub fn stop(&self) {
         self.seats.iter().for_each(|seat| seat.stop());
-        for thread in self.threads.drain(..) {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in threads.drain(..) {
             // A worker that panicked has said so itself.
             let _panicked = thread.join();
         }
@@ -158,16 +167,7 @@ impl Engine {
             let opened = device.open_tx(worker, &self.arena);
             tx.push(Parked::new(opened.map_err(failed(format!("transmitter {worker}")))?));
         }
-        Ok(Opened {
-            device,
-            rx,
-            tx,
-            counters: (0..self.workers()).map(|_| PortCounters::default()).collect(),
-            failed: AtomicBool::new(false),
-            failure: Mutex::default(),
-            tx_error: Mutex::default(),
-            finished: AtomicU32::new(0),
-        })
+        Ok(Opened::new(device, rx, tx, self.workers()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

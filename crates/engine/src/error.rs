@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::bond::Refusal;
+
 /// A change that was refused; nothing changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -54,6 +56,17 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
+    /// What the kernel would refuse to do with a bond or its member.
+    #[error("{name}: {refusal} ({})", .refusal.errno())]
+    Bond {
+        /// The bond, or the port that is or should be its member.
+        name: String,
+        /// Why not.
+        refusal: Refusal,
+    },
+    /// A socket whose number is taken, or is 0.
+    #[error("there is a socket {0} already, or it is no number for one")]
+    SocketTaken(u32),
     /// The device cannot be opened.
     #[error("port {port}: {what}: {source}")]
     Device {

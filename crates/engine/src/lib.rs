@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bond;
 pub mod bridge;
 mod config;
 pub mod counters;
@@ -18,6 +19,9 @@ mod hook;
 pub mod offload;
 pub mod port;
 mod snapshot;
+mod socket;
+mod sockets;
+pub mod tap;
 mod waker;
 mod worker;
 
@@ -25,6 +29,8 @@ pub use config::{Config, Hook, PortOptions, UpperName};
 pub use engine::{Engine, Options, WorkerOptions};
 pub use error::Error;
 pub use hook::{Chain, DEFAULT_ACTIONS, DEFAULT_PRIORITY, Link};
-pub use snapshot::{BridgeView, Opened, PortId, Slot, Snapshot, Upper};
+pub use snapshot::{BridgeView, Membership, Opened, PortId, Slot, Snapshot, Upper};
+pub use socket::{Place, Socket};
+pub use sockets::{Collect, Served, Sockets};
 pub use waker::Waker;
 pub use worker::{BURST, Mode};

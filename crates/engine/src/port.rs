@@ -152,4 +152,16 @@ impl Features {
         tx_uso: true,
         zero_copy: false,
     };
+
+    /// What two ports can both do.
+    pub fn and(self, other: Features) -> Features {
+        Features {
+            rx_frags: self.rx_frags & other.rx_frags,
+            tx_frags: self.tx_frags & other.tx_frags,
+            tx_checksum: self.tx_checksum & other.tx_checksum,
+            tx_tso: self.tx_tso & other.tx_tso,
+            tx_uso: self.tx_uso & other.tx_uso,
+            zero_copy: self.zero_copy & other.zero_copy,
+        }
+    }
 }

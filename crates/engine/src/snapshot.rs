@@ -7,13 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use towpath_xdp::Program;
 use towpath_xdp::host::{Bridges, Interface, Unknown};
 
+use crate::bond::View;
 use crate::bridge::Bridge;
 use crate::counters::PortCounters;
 use crate::hook::Chain;
 use crate::port::{Device, Features, Rx, Tx};
+use crate::sockets::{Collect, Served, Sockets};
+use crate::tap::Tap;
 
 /// A port's number inside one engine. Numbers of removed ports are used again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct PortId(pub u32);
 
 /// Everything workers need to know.
@@ -24,13 +27,17 @@ pub struct Snapshot {
     /// Ports by number.
     pub ports: Vec<Option<Arc<Slot>>>,
     /// Numbers by ifindex.
-    pub by_ifindex: Ifindexes,
+    pub by_ifindex: Numbers<PortId>,
     /// The queues each worker polls.
     pub polls: Vec<Vec<(PortId, u32)>>,
     /// Bridges and the ports below them.
     pub bridges: Vec<BridgeView>,
     /// Programs that entries of devmaps and cpumaps name, by id.
     pub entry_programs: Arc<HashMap<u32, Program>>,
+    /// AF_XDP sockets by id.
+    pub sockets: Sockets,
+    /// The sockets each worker collects packets from.
+    pub collects: Vec<Vec<Collect>>,
 }
 
 impl Snapshot {
@@ -43,6 +50,24 @@ impl Snapshot {
     /// The port with that ifindex.
     pub fn port_of_ifindex(&self, ifindex: u32) -> Option<&Arc<Slot>> {
         self.port(self.by_ifindex.get(ifindex)?)
+    }
+
+    /// The bond around a port, and the bond around that, and so on; the port itself without any.
+    fn outermost<'a>(&'a self, slot: &'a Arc<Slot>) -> &'a Arc<Slot> {
+        let around = |slot: &&'a Arc<Slot>| self.port(slot.member?.bond);
+        std::iter::successors(Some(slot), around).last().unwrap_or(slot)
+    }
+
+    /// Whether `above` is a bond around a port, or the port itself.
+    pub(crate) fn is_around(&self, above: PortId, slot: &Slot) -> bool {
+        let mut around = slot.member;
+        while let Some(member) = around {
+            if member.bond == above {
+                return true;
+            }
+            around = self.port(member.bond).and_then(|bond| bond.member);
+        }
+        above == slot.id
     }
 
     /// The ports as `bpf_fib_lookup` and `bpf_check_mtu` are to see them, for `Host::merge`. They
@@ -67,6 +92,7 @@ impl Snapshot {
 impl Bridges for Snapshot {
     fn port_behind(&self, ingress: u32, vlan: u16, mac: [u8; 6]) -> Result<u32, Unknown> {
         let slot = self.port_of_ifindex(ingress).ok_or(Unknown::Bridge)?;
+        let slot = self.outermost(slot);
         let Upper::Bridge(number) = slot.upper else { return Err(Unknown::Bridge) };
         let view = self.bridges.get(number).ok_or(Unknown::Bridge)?;
         let port = view.bridge.lookup(vlan, mac).and_then(|id| self.port(id));
@@ -74,37 +100,38 @@ impl Bridges for Snapshot {
     }
 }
 
-/// Ports by ifindex: a table that is read for each redirected frame. At most half of it is used.
+/// Things by a number that is never 0: a table that is read for each redirected frame, ports by
+/// ifindex for one. At most half of it is used.
 #[derive(Debug, Default)]
-pub struct Ifindexes {
-    /// A power of two, or none; 0 is no ifindex.
-    entries: Box<[(u32, PortId)]>,
+pub struct Numbers<T> {
+    /// A power of two, or none.
+    entries: Box<[(u32, T)]>,
 }
 
-impl Ifindexes {
+impl<T: Copy + Default> Numbers<T> {
     /// The table of these.
-    pub fn new(ports: &[(u32, PortId)]) -> Ifindexes {
-        let size = (ports.len() * 2).next_power_of_two();
-        let mut entries = vec![(0, PortId(0)); size].into_boxed_slice();
-        for &(ifindex, id) in ports {
-            let mut at = Ifindexes::place(ifindex, size);
+    pub fn new(things: &[(u32, T)]) -> Numbers<T> {
+        let size = (things.len() * 2).next_power_of_two();
+        let mut entries = vec![(0, T::default()); size].into_boxed_slice();
+        for &(number, thing) in things {
+            let mut at = Self::place(number, size);
             while entries[at].0 != 0 {
                 at = (at + 1) & (size - 1);
             }
-            entries[at] = (ifindex, id);
+            entries[at] = (number, thing);
         }
-        Ifindexes { entries }
+        Numbers { entries }
     }
 
-    /// The port with that ifindex.
+    /// The thing of that number.
     #[inline]
-    pub fn get(&self, ifindex: u32) -> Option<PortId> {
+    pub fn get(&self, number: u32) -> Option<T> {
         let size = self.entries.len();
-        let mut at = Ifindexes::place(ifindex, size);
+        let mut at = Self::place(number, size);
         loop {
-            let (known, id) = *self.entries.get(at)?;
-            if known == ifindex && ifindex != 0 {
-                return Some(id);
+            let (known, thing) = *self.entries.get(at)?;
+            if known == number && number != 0 {
+                return Some(thing);
             }
             if known == 0 {
                 return None;
@@ -115,8 +142,8 @@ impl Ifindexes {
 
     /// Where to start looking (Fibonacci hashing: neighbours lie apart).
     #[inline]
-    fn place(ifindex: u32, size: usize) -> usize {
-        ifindex.wrapping_mul(0x9e37_79b9) as usize & size.wrapping_sub(1)
+    fn place(number: u32, size: usize) -> usize {
+        number.wrapping_mul(0x9e37_79b9) as usize & size.wrapping_sub(1)
     }
 }
 
@@ -133,6 +160,8 @@ pub struct Slot {
     pub mtu: u32,
     /// Set administratively (`IFF_UP`).
     pub up: bool,
+    /// Whether frames may be redirected to it now: it is up, and has `NETDEV_XDP_ACT_NDO_XMIT`.
+    pub is_target: bool,
     /// What its device can do.
     pub features: Features,
     /// Where passed frames go.
@@ -143,8 +172,30 @@ pub struct Slot {
     pub rx_hook: Option<Arc<Chain>>,
     /// Programs that judge what leaves.
     pub tx_hook: Option<Arc<Chain>>,
+    /// The bond it is a member of, if it is.
+    pub member: Option<Membership>,
+    /// How it chooses among its members, if it is a bond.
+    pub bond: Option<Arc<View>>,
+    /// Who gets copies of what arrives.
+    pub taps: Vec<Arc<Tap>>,
+    /// By queue: the socket that frames go to without a look at the table of sockets, since no
+    /// other is bound there.
+    pub sole: Vec<Option<Arc<Served>>>,
     /// The device and what is open of it.
     pub opened: Arc<Opened>,
+}
+
+/// What matters for frames that arrive on a member of a bond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Membership {
+    /// The bond.
+    pub bond: PortId,
+    /// What passes here is dropped: the bond uses another member.
+    pub is_inactive: bool,
+    /// Its program is the bond's: `XDP_TX` leaves by the bond's choice.
+    pub is_delegate: bool,
+    /// Control frames are taken out before a program sees them.
+    pub protects: bool,
 }
 
 /// A bridge as workers see it.
@@ -166,6 +217,8 @@ pub enum Upper {
     Port(PortId),
     /// Into the bridge of that number in [`Snapshot::bridges`].
     Bridge(usize),
+    /// To the bond it is a member of, and on to that one's upper.
+    Bond(PortId),
 }
 
 /// A device with its receivers and transmitters while no worker has them.
@@ -189,6 +242,25 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// What is open of a device, for so many workers.
+    pub(crate) fn new(
+        device: Box<dyn Device>,
+        rx: Vec<Parked<dyn Rx>>,
+        tx: Vec<Parked<dyn Tx>>,
+        workers: usize,
+    ) -> Opened {
+        Opened {
+            device,
+            rx,
+            tx,
+            counters: (0..workers).map(|_| PortCounters::default()).collect(),
+            failed: AtomicBool::new(false),
+            failure: Mutex::default(),
+            tx_error: Mutex::default(),
+            finished: AtomicU32::new(0),
+        }
+    }
+
     /// Keeps what went wrong last when sending.
     pub(crate) fn note_tx_error(&self, error: &std::io::Error) {
         let mut last = self.tx_error.lock().unwrap_or_else(PoisonError::into_inner);
@@ -243,9 +315,9 @@ mod tests {
 
     #[test]
     fn ports_are_found_by_ifindex() {
-        assert_eq!(Ifindexes::default().get(1), None);
+        assert_eq!(Numbers::<PortId>::default().get(1), None);
         let ports: Vec<_> = (1..100).map(|i| (i * 64, PortId(i))).collect();
-        let table = Ifindexes::new(&ports);
+        let table = Numbers::new(&ports);
         assert!(ports.iter().all(|&(ifindex, id)| table.get(ifindex) == Some(id)));
         assert_eq!((table.get(0), table.get(65), table.get(6400)), (None, None, None));
     }

@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 pub mod afxdp;
+pub mod bond;
 mod error;
 pub mod generator;
 mod host;

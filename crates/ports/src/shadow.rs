@@ -17,6 +17,8 @@ pub struct Options {
     /// The network namespace it is in: a name that `ip netns` knows, or a path. In another one than
     /// the process's its ifindex means nothing here.
     pub netns: Option<String>,
+    /// The interface's name; the port's when not given.
+    pub name: Option<String>,
     /// Joins the port to the host's stack. Without it the host sees the port, and what it sends is
     /// dropped by the kernel.
     pub stack: bool,
@@ -24,7 +26,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { netns: None, stack: true }
+        Options { netns: None, name: None, stack: true }
     }
 }
 
@@ -64,9 +66,9 @@ pub enum Error {
 }
 
 impl Shadow {
-    /// Makes a shadow for a port: a tap of its name with its MTU and address, whose ifindex the
-    /// port gets. With [`Options::stack`] the tap is a port too, called `NAME~`: each is the
-    /// other's upper, and the port's upper from before is forgotten.
+    /// Makes a shadow for a port: a tap of its name, or of another, with its MTU and address, whose
+    /// ifindex the port gets. With [`Options::stack`] the tap is a port too, called `NAME~`: each
+    /// is the other's upper, and the port's upper from before is forgotten.
     ///
     /// # Errors
     ///
@@ -81,22 +83,23 @@ impl Shadow {
             return Err(towpath_engine::Error::NoPortId(port.0).into());
         };
         let failed = |source| Error::Tap { port: name.to_string(), source };
+        let interface = options.name.as_deref().unwrap_or(&name);
         let is_usable = mac != [0; 6] && mac[0] & 1 == 0;
         let tap_options = tap::Options {
             mtu,
             mac: is_usable.then_some(mac),
             netns: options.netns.clone(),
-            ..tap::Options::new(&name)
+            ..tap::Options::new(interface)
         };
         let tap = Tap::new(&tap_options).map_err(failed)?;
         let open =
-            || Interface::new(&name).map_err(crate::error::failed(&name, "opening a socket"));
-        let interface = host::within(options.netns.as_deref(), open).map_err(failed)?;
+            || Interface::new(interface).map_err(crate::error::failed(&name, "opening a socket"));
+        let handle = host::within(options.netns.as_deref(), open).map_err(failed)?;
         let way = match options.stack {
             true => join(engine, port, &name, tap)?,
             false => stand_alone(engine, port, tap, before)?,
         };
-        let shadow = Shadow { port, way, interface };
+        let shadow = Shadow { port, way, interface: handle };
         if let Err(source) = shadow.follow(engine) {
             shadow.remove(engine)?;
             return Err(failed(source));

@@ -37,7 +37,7 @@ fn port(engine: &Engine, name: &str, device: Box<dyn towpath_engine::port::Devic
 
 #[test]
 fn replacing_programs_loses_no_frame() {
-    let mut engine = start();
+    let engine = start();
     port(&engine, "sink", Box::new(Sink));
     let source = port(&engine, "source", generator(2));
     let upper = UpperName::Named("sink".to_owned());
@@ -61,7 +61,7 @@ fn replacing_programs_loses_no_frame() {
 
 #[test]
 fn ports_come_and_go_under_load() {
-    let mut engine = start();
+    let engine = start();
     let source = port(&engine, "source", generator(2));
     let (start, mut rounds) = (Instant::now(), 0);
     while start.elapsed() < LASTS {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use towpath_bpf::insn::*;
 use towpath_bpf::object::Env;
-use towpath_bpf::program::{AttachType, Linked, MapType};
+use towpath_bpf::program::{AttachType, KfuncRef, Linked, MapType};
 use towpath_bpf::proto::id;
 use towpath_bpf::{Insn, MapDef};
 
@@ -40,17 +40,41 @@ pub fn redirect(ifindex: u32) -> Linked {
 
 /// `return bpf_redirect_map(&targets, key, flags);` with a map `targets` of this kind.
 pub fn redirect_map(kind: MapType, entries: u32, key: u32, flags: i32) -> Linked {
-    let map = MapDef::new("targets", kind, 4, 8, entries);
-    let mut insns = vec![Insn::new(BPF_LD | BPF_IMM | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0)];
-    insns.extend([
-        Insn::default(),
-        mov(2, key as i32),
-        mov(3, flags),
-        call(id::REDIRECT_MAP),
-        EXIT,
-    ]);
-    linked("redirect_map", insns, vec![map])
+    let mut insns = Vec::from(TARGETS);
+    insns.extend([mov(2, key as i32), mov(3, flags), call(id::REDIRECT_MAP), EXIT]);
+    linked("redirect_map", insns, vec![targets(kind, entries)])
 }
+
+/// `return bpf_redirect_xsk(ctx, &targets, key, flags);` with a map `targets` of this kind.
+pub fn redirect_xsk(kind: MapType, entries: u32, key: u32, flags: i32) -> Linked {
+    let [mut map, rest] = TARGETS;
+    map.dst = 2;
+    let call = Insn::new(BPF_JMP | BPF_CALL, 0, PSEUDO_KFUNC_CALL, 0, 0);
+    let insns = vec![map, rest, mov(3, key as i32), mov(4, flags), call, EXIT];
+    let kfunc = KfuncRef { name: "bpf_redirect_xsk".to_owned(), type_id: None, weak: false };
+    let linked = linked("redirect_xsk", insns, vec![targets(kind, entries)]);
+    Linked { kfuncs: vec![kfunc], ..linked }
+}
+
+/// As [`redirect_map`], with the flags from byte 14 of the packet and the key from byte 15;
+/// `XDP_ABORTED` where there are none.
+pub fn redirect_map_by_bytes(kind: MapType, entries: u32) -> Linked {
+    let load = |dst, off| Insn::new(BPF_LDX | BPF_MEM | BPF_B, dst, 2, off, 0);
+    let mut insns = packet(16, 6);
+    insns.extend([load(3, 14), load(2, 15)]);
+    insns.extend(TARGETS);
+    insns.extend([call(id::REDIRECT_MAP), EXIT, mov(0, 0), EXIT]);
+    linked("redirect_map_by_bytes", insns, vec![targets(kind, entries)])
+}
+
+fn targets(kind: MapType, entries: u32) -> MapDef {
+    let value_size = if kind == MapType::Xskmap { 4 } else { 8 };
+    MapDef::new("targets", kind, 4, value_size, entries)
+}
+
+/// `r1 = &targets`
+const TARGETS: [Insn; 2] =
+    [Insn::new(BPF_LD | BPF_IMM | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0), Insn::new(0, 0, 0, 0, 0)];
 
 /// r2 = data; on to what follows when the packet has `bytes`, else `skip` instructions further.
 fn packet(bytes: i32, skip: i16) -> Vec<Insn> {

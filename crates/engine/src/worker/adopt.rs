@@ -21,8 +21,10 @@ impl Worker {
         self.adopt_outlets(&next, number);
         let bridges = (!next.bridges.is_empty()).then(|| Arc::clone(&next) as Arc<dyn Bridges>);
         self.judge.xdp.set_bridges(bridges);
+        self.judge.forget_bursts();
         self.snapshot = next;
         self.claim_awaited();
+        self.adopt_sockets();
         self.collect_domains();
         self.idle = super::Idle::default();
         self.seat.note_adopted(self.snapshot.generation);
@@ -70,7 +72,7 @@ impl Worker {
                     if let Some(outlet) = before {
                         self.park(outlet, number);
                     }
-                    opened.map(|opened| Outlet::new(opened, take_tx(opened, number)))
+                    opened.map(|opened| Outlet::new(opened, take_tx(opened, number), number))
                 }
             };
             self.out.outlets.push(outlet);

@@ -7,10 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use towpath_maps::{Map, Target};
 use towpath_xdp::{Action, Frame};
 
+use super::judge::Judge;
 use super::outbox::Outboxes;
 use super::{BURST, Worker};
 use crate::counters::Drop;
-use crate::snapshot::Slot;
+use crate::snapshot::{PortId, Slot, Snapshot};
 
 /// Which entry of which cpumap: what has a queue of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub(super) struct CpuBulk {
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     queues: Mutex<Vec<Queue>>,
+    /// Packets that control code wants to be sent.
+    injected: Mutex<VecDeque<(PortId, Box<[u8]>)>>,
     waiting: AtomicUsize,
 }
 
@@ -58,6 +61,23 @@ impl Inbox {
         queue.extend(frames.drain(..fits));
         self.waiting.fetch_add(fits, Ordering::Release);
         fits
+    }
+
+    /// Has a packet sent, unless too many wait for that.
+    pub(crate) fn inject(&self, port: PortId, packet: &[u8]) -> bool {
+        let mut injected = self.injected.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = injected.len() < INJECTED_MAX;
+        if fits {
+            injected.push_back((port, packet.into()));
+            self.waiting.fetch_add(1, Ordering::Release);
+        }
+        fits
+    }
+
+    fn take_injected(&self) -> VecDeque<(PortId, Box<[u8]>)> {
+        let mut injected = self.injected.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(injected.len(), Ordering::Release);
+        std::mem::take(&mut injected)
     }
 
     fn is_empty(&self) -> bool {
@@ -105,6 +125,24 @@ impl Outboxes {
         }
     }
 
+    /// Sends what control code wants to be sent; gives the number of packets.
+    fn send_injected(&mut self, snapshot: &Snapshot, judge: &mut Judge) -> usize {
+        let injected = self.seat.inbox.take_injected();
+        let count = injected.len();
+        for (port, packet) in injected {
+            let Some(slot) = snapshot.port(port) else { continue };
+            // What is no frame, or finds no memory, is lost as on a wire.
+            if let Ok(Some(frame)) = self.pool.frame(&packet) {
+                self.seat.counters.created.add(1);
+                self.send_checked(snapshot, slot, frame);
+            }
+        }
+        if count > 0 {
+            self.flush(snapshot, judge);
+        }
+        count
+    }
+
     #[cold]
     pub(super) fn flush_cpus(&mut self) {
         for mut bulk in std::mem::take(&mut self.to_cpus) {
@@ -131,7 +169,8 @@ impl Worker {
     #[cold]
     fn work_inbox(&mut self) -> usize {
         let Self { seat, snapshot, frames, judge, out, .. } = self;
-        let Some(entry) = seat.inbox.pop(frames) else { return 0 };
+        let injected = out.send_injected(snapshot, judge);
+        let Some(entry) = seat.inbox.pop(frames) else { return injected };
         let count = frames.len();
         seat.counters.taken_over.add(count as u64);
         for frame in frames.iter_mut() {
@@ -165,9 +204,13 @@ impl Worker {
 
     /// Drops what nobody will work on any more.
     pub(super) fn drain_inbox(&mut self) {
+        self.seat.inbox.take_injected();
         while self.seat.inbox.pop(&mut self.frames).is_some() {
             self.seat.counters.taken_over.add(self.frames.len() as u64);
             self.out.drop_all(&mut self.frames);
         }
     }
 }
+
+/// Packets of control code that wait for a worker.
+const INJECTED_MAX: usize = 1024;

@@ -1,6 +1,9 @@
 //! Where a judged frame goes: the four ways out of a hook.
 
+use std::sync::Arc;
+
 use towpath_bpf::program::MapType;
+use towpath_maps::Target;
 use towpath_xdp::{Destination, Frame};
 
 use super::outbox::Outboxes;
@@ -15,16 +18,24 @@ impl Outboxes {
         self.send(snapshot, slot, frame);
     }
 
+    /// `XDP_TX` for a whole burst.
+    pub(super) fn tx_all(&mut self, snapshot: &Snapshot, slot: &Slot, frames: &mut Vec<Frame>) {
+        if !self.send_all(slot, frames, usize::MAX) {
+            frames.drain(..).for_each(|frame| self.tx(snapshot, slot, frame));
+        }
+    }
+
     /// All frames of a burst pass.
     pub(super) fn pass_all(&mut self, snapshot: &Snapshot, slot: &Slot, frames: &mut Vec<Frame>) {
-        if let Upper::Port(to) = slot.upper
-            && let Some(to) = snapshot.port(to)
-            && frames.iter().all(|frame| accepts(to, frame).is_ok())
-        {
-            return self.send_all(snapshot, to, frames);
+        if let Upper::Bond(bond) = slot.upper {
+            return self.pass_all_up(snapshot, slot, bond, frames);
         }
-        for frame in frames.drain(..) {
-            self.pass(snapshot, slot, frame);
+        let to = match slot.upper {
+            Upper::Port(to) => snapshot.port(to),
+            _ => None,
+        };
+        if !to.is_some_and(|to| self.forward_all(to, frames)) {
+            frames.drain(..).for_each(|frame| self.pass(snapshot, slot, frame));
         }
     }
 
@@ -38,6 +49,7 @@ impl Outboxes {
                 None => self.drop_at(slot, frame, Drop::Removed),
             },
             Upper::Bridge(index) => self.bridge(snapshot, slot, *index, frame),
+            Upper::Bond(bond) => self.pass_up(snapshot, slot, *bond, frame),
         }
     }
 
@@ -69,20 +81,22 @@ impl Outboxes {
     ) {
         match destination {
             None => self.drop_at(slot, frame, Drop::NoTarget),
-            Some(Destination::Interface { ifindex }) => {
-                self.redirect_to(snapshot, slot, frame, ifindex, 0);
-            }
+            Some(Destination::Interface { ifindex }) => match snapshot.port_of_ifindex(ifindex) {
+                Some(to) => self.redirect_to(snapshot, to, frame),
+                None => self.drop_at(slot, frame, Drop::BadTarget),
+            },
             Some(Destination::Entry { map, key, entry }) => match map.kind() {
                 MapType::Cpumap => self.hand_to_cpu(slot, frame, map, key, entry),
-                MapType::Xskmap => self.drop_at(slot, frame, Drop::NoSocket),
-                _ => self.redirect_to(snapshot, slot, frame, entry.number, entry.id),
+                MapType::Xskmap => self.socket_one(snapshot, slot, frame, entry.id),
+                _ => self.redirect_through(snapshot, slot, frame, entry),
             },
             Some(Destination::Broadcast { map, exclude_ingress }) => {
                 let targets = map.targets();
                 let targets = targets.iter().filter_map(|(_, target)| {
                     let to = snapshot.port_of_ifindex(target.number)?;
-                    (!(exclude_ingress && to.id == slot.id) && accepts(to, &frame).is_ok())
-                        .then_some((to.id, target.id))
+                    (!(exclude_ingress && snapshot.is_around(to.id, slot))
+                        && accepts(to, &frame).is_ok())
+                    .then_some((to.id, target.id))
                 });
                 let targets: Vec<(PortId, u32)> = targets.collect();
                 self.copies(snapshot, slot, frame, targets.into_iter(), Drop::BadTarget);
@@ -90,28 +104,42 @@ impl Outboxes {
         }
     }
 
-    /// To a port by ifindex, through the program of a devmap entry if that has one (not 0).
-    #[inline]
-    fn redirect_to(
-        &mut self,
-        snapshot: &Snapshot,
-        slot: &Slot,
-        frame: Frame,
-        ifindex: u32,
-        program: u32,
-    ) {
-        let Some(to) = snapshot.port_of_ifindex(ifindex) else {
+    /// To the port of a devmap entry, through the entry's program if it has one.
+    fn redirect_through(&mut self, snapshot: &Snapshot, slot: &Slot, frame: Frame, entry: Target) {
+        let Some(to) = snapshot.port_of_ifindex(entry.number) else {
             return self.drop_at(slot, frame, Drop::BadTarget);
         };
         match accepts(to, &frame) {
             Err(why) => self.drop_out(to, frame, why),
-            Ok(()) if program != 0 => self.push_entry(to.id, program, frame),
+            Ok(()) if entry.id != 0 => self.push_entry(to.id, entry.id, frame),
             Ok(()) => self.send(snapshot, to, frame),
         }
     }
 
+    /// To a port, if that takes it.
+    #[inline]
+    pub(super) fn redirect_to(&mut self, snapshot: &Snapshot, to: &Slot, frame: Frame) {
+        match accepts(to, &frame) {
+            Err(why) => self.drop_out(to, frame, why),
+            Ok(()) => self.send(snapshot, to, frame),
+        }
+    }
+
+    /// A whole burst to a port.
+    pub(super) fn redirect_all(&mut self, snapshot: &Snapshot, to: &Slot, frames: &mut Vec<Frame>) {
+        if !self.forward_all(to, frames) {
+            frames.drain(..).for_each(|frame| self.redirect_to(snapshot, to, frame));
+        }
+    }
+
+    /// A whole burst to a port, if that takes all of it as it is; otherwise it stays.
+    #[inline]
+    pub(super) fn forward_all(&mut self, to: &Slot, frames: &mut Vec<Frame>) -> bool {
+        to.is_target && self.send_all(to, frames, bytes_max(to))
+    }
+
     /// A copy to each target but the last, which gets the frame itself. Without any it is dropped.
-    fn copies(
+    pub(super) fn copies(
         &mut self,
         snapshot: &Snapshot,
         slot: &Slot,
@@ -155,7 +183,7 @@ impl Outboxes {
 
     /// Sends to a port that is no target of a redirect: frames it cannot take as they are, are made
     /// so that it can.
-    fn send_checked(&mut self, snapshot: &Snapshot, to: &Slot, frame: Frame) {
+    pub(super) fn send_checked(&mut self, snapshot: &Snapshot, to: &Slot, frame: Frame) {
         match accepts(to, &frame) {
             Ok(()) | Err(Drop::Unsupported) => self.send(snapshot, to, frame),
             Err(why) => self.drop_out(to, frame, why),
@@ -178,20 +206,43 @@ impl Outboxes {
     }
 }
 
+/// The port that a redirect leads to, when nothing but the port is to see the frame on its way.
+#[inline]
+pub(super) fn plain_port<'a>(
+    snapshot: &'a Snapshot,
+    destination: Destination<'_>,
+) -> Option<&'a Arc<Slot>> {
+    match destination {
+        Destination::Interface { ifindex } => snapshot.port_of_ifindex(ifindex),
+        Destination::Entry { map, entry, .. } => match map.kind() {
+            MapType::Cpumap | MapType::Xskmap => None,
+            _ if entry.id != 0 => None,
+            _ => snapshot.port_of_ifindex(entry.number),
+        },
+        Destination::Broadcast { .. } => None,
+    }
+}
+
 /// Whether a port takes a redirected frame (`xdp_ok_fwd_dev`, `__xdp_enqueue`).
 #[inline]
-fn accepts(to: &Slot, frame: &Frame) -> Result<(), Drop> {
-    if !to.up {
+pub(super) fn accepts(to: &Slot, frame: &Frame) -> Result<(), Drop> {
+    if !to.is_target && !to.up {
         return Err(Drop::Down);
     }
     let is_gso = frame.offload().is_some_and(|offload| offload.gso.is_some());
-    if frame.len() > to.mtu as usize + ETH_HLEN + VLAN_HLEN && !is_gso {
+    if frame.len() > bytes_max(to) && !is_gso {
         return Err(Drop::TooLong);
     }
-    if frame.has_frags() && !to.features.tx_frags && !is_gso {
+    if !to.is_target || frame.has_frags() && !to.features.tx_frags && !is_gso {
         return Err(Drop::Unsupported);
     }
     Ok(())
+}
+
+/// Bytes of the longest frame a port sends.
+#[inline]
+fn bytes_max(to: &Slot) -> usize {
+    to.mtu as usize + ETH_HLEN + VLAN_HLEN
 }
 
 const ETH_HLEN: usize = 14;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::sockets::Collector;
 use super::{Mode, Worker};
 use crate::port::Wake;
 
@@ -78,11 +79,20 @@ impl Worker {
                 Wake::Waker => {}
             }
         }
+        for collector in &self.collectors {
+            match collector.arm() {
+                Wake::Now => is_due = true,
+                Wake::Readable(fd) => fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+                Wake::At(when) => timeout = timeout.min(when.saturating_duration_since(now)),
+                Wake::Waker => {}
+            }
+        }
         if !is_due && !timeout.is_zero() {
             // An interrupted sleep is over too.
             let _woken = poll(&mut fds, Timespec::try_from(timeout).ok().as_ref());
         }
         drop(fds);
+        self.collectors.iter().for_each(Collector::disarm);
         waker.awakes();
         self.quiesce();
         // After a sleep it spins again, but no longer than one round when nothing came.
@@ -128,7 +138,7 @@ const SPIN: Duration = Duration::from_micros(50);
 /// Sleeps are no longer, for timers and links.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 /// How often a sleeping worker looks for memory that transmitters are done with.
-const REAP_PERIOD: Duration = Duration::from_millis(1);
+pub(super) const REAP_PERIOD: Duration = Duration::from_millis(1);
 /// How often an idle worker looks for due timers.
 const TIMER_PERIOD: Duration = Duration::from_millis(1);
 /// How often an idle worker asks its queues what they lost.

@@ -1,8 +1,13 @@
 //! Running a hook's programs on a burst and telling each frame's fate.
 
+use std::sync::Arc;
+
 use towpath_xdp::{Action, Burst, Destination, Frame, Worker};
 
+use super::deliver::plain_port;
 use super::outbox::Outboxes;
+use super::sockets::socket_of;
+use super::tap::Copies;
 use crate::counters::{Counter, Drop, PortCounters};
 use crate::hook::{Chain, Link};
 use crate::snapshot::{Slot, Snapshot};
@@ -15,6 +20,8 @@ pub(super) struct Judge {
     bursts: Vec<Burst>,
     /// For bursts on which the programs of a chain do not agree.
     mixed: Mixed,
+    /// For ports with taps.
+    copies: Copies,
 }
 
 /// Frames of a burst that end at different programs of a chain.
@@ -43,6 +50,7 @@ impl Judge {
             number,
             bursts: Vec::new(),
             mixed: Mixed::default(),
+            copies: Copies::default(),
         }
     }
 
@@ -55,7 +63,14 @@ impl Judge {
         frames: &mut Vec<Frame>,
         out: &mut Outboxes,
     ) {
+        if slot.member.is_some_and(|member| member.protects) {
+            out.take_control(snapshot, slot, frames);
+        }
+        if !slot.taps.is_empty() {
+            self.copies.enter(slot, frames);
+        }
         let Some(chain) = &slot.rx_hook else {
+            self.judged(slot, frames, None);
             let counters = &slot.opened.counters[self.number];
             counters.actions[Action::Pass as usize].add(frames.len() as u64);
             out.pass_all(snapshot, slot, frames);
@@ -82,15 +97,19 @@ impl Judge {
     ) {
         let links = chain.links();
         for (place, link) in links.iter().enumerate() {
-            let actions = self.run(link, frames, &mut bursts[place]);
+            let actions = self.run_seen(slot, link, frames, &mut bursts[place]);
             let burst = &bursts[place];
             let is_last = place + 1 == links.len();
             // What comes after the last program is XDP_PASS, which it said itself.
             if is_last && link.chain_call_actions & !PASS == 0 {
+                self.judged(slot, frames, Some(burst));
                 return out.dispatch(snapshot, slot, frames, burst, &actions);
             }
             match goes_on(link, burst) {
-                GoesOn::None => return out.dispatch(snapshot, slot, frames, burst, &actions),
+                GoesOn::None => {
+                    self.judged(slot, frames, Some(burst));
+                    return out.dispatch(snapshot, slot, frames, burst, &actions);
+                }
                 GoesOn::All => {}
                 GoesOn::Some => {
                     return self.mixed(snapshot, slot, chain, place, frames, bursts, out);
@@ -98,6 +117,7 @@ impl Judge {
             }
         }
         // libxdp's dispatcher ends with XDP_PASS, whatever the last program said.
+        self.judged(slot, frames, None);
         let counters = &slot.opened.counters[self.number];
         counters.actions[Action::Pass as usize].add(frames.len() as u64);
         out.pass_all(snapshot, slot, frames);
@@ -122,7 +142,7 @@ impl Judge {
             if mixed.rest.is_empty() {
                 break;
             }
-            self.run(link, &mut mixed.rest, &mut bursts[place]);
+            self.run_seen(slot, link, &mut mixed.rest, &mut bursts[place]);
             mixed.sort_out(link, place, &bursts[place]);
         }
         let passed = Fate { link: usize::MAX, index: 0 };
@@ -130,20 +150,41 @@ impl Judge {
             mixed.done[place as usize] = Some((frame, passed));
         }
         let counters = &slot.opened.counters[self.number];
-        for (frame, fate) in mixed.done.drain(..).flatten() {
-            let (action, destination) = match bursts.get(fate.link) {
+        let tx = out.tx_of(slot);
+        let has_taps = !slot.taps.is_empty();
+        for (place, (frame, fate)) in mixed.done.drain(..).flatten().enumerate() {
+            let burst = bursts.get(fate.link);
+            if has_taps {
+                let judged = burst.map(|burst| (burst, fate.index));
+                self.copies.leave_one(slot, place, &frame, judged);
+            }
+            let (action, destination) = match burst {
                 None => (Action::Pass, None),
                 Some(burst) => (burst.action(fate.index), burst.destination(fate.index)),
             };
             counters.actions[action as usize].add(1);
-            out.deliver(snapshot, slot, frame, action, destination);
+            match action {
+                Action::Tx => tx(out, snapshot, slot, frame),
+                _ => out.deliver(snapshot, slot, frame, action, destination),
+            }
+        }
+        if has_taps {
+            self.copies.finish(slot);
         }
         self.mixed = mixed;
     }
 
+    /// Shows the port's taps what was decided about a whole burst.
+    #[inline]
+    fn judged(&mut self, slot: &Slot, frames: &[Frame], burst: Option<&Burst>) {
+        if !slot.taps.is_empty() {
+            self.copies.leave(slot, frames, burst);
+        }
+    }
+
     /// Runs one program on frames and counts; gives how many verdicts there are of each kind.
     #[inline]
-    fn run(&mut self, link: &Link, frames: &mut [Frame], burst: &mut Burst) -> [u64; 5] {
+    pub(super) fn run(&mut self, link: &Link, frames: &mut [Frame], burst: &mut Burst) -> [u64; 5] {
         let counters = &link.counters()[self.number];
         if link.program.run_burst(&mut self.xdp, frames, burst).is_err() {
             counters.faults.add(1);
@@ -152,12 +193,14 @@ impl Judge {
         if !burst.faults().is_empty() {
             counters.faults.add(burst.faults().len() as u64);
         }
-        let mut actions = [0u64; 5];
-        for index in 0..frames.len() {
-            actions[burst.action(index) as usize] += 1;
-        }
+        let actions = burst.actions();
         add_actions(&counters.actions, &actions);
         actions
+    }
+
+    /// Lets go of what verdicts of programs refer to that may be gone with the next configuration.
+    pub(super) fn forget_bursts(&mut self) {
+        self.bursts.clear();
     }
 
     /// The program of a devmap or cpumap entry judges frames on their way.
@@ -238,6 +281,26 @@ impl Mixed {
     }
 }
 
+/// The port that the last redirected frame of a burst went to. Frames of one flow follow each
+/// other, so most of them need no look at maps and tables.
+#[derive(Default)]
+struct Door<'a> {
+    last: Option<usize>,
+    port: Option<&'a Arc<Slot>>,
+}
+
+impl<'a> Door<'a> {
+    /// The port that a frame goes to as it is; `None` when there is more to it.
+    #[inline]
+    fn of(&mut self, snapshot: &'a Snapshot, burst: &Burst, index: usize) -> Option<&'a Arc<Slot>> {
+        if !self.last.is_some_and(|last| burst.lead_alike(last, index)) {
+            self.last = Some(index);
+            self.port = burst.destination(index).and_then(|to| plain_port(snapshot, to));
+        }
+        self.port
+    }
+}
+
 impl Outboxes {
     /// Delivers a burst by one program's verdicts, of which there are `actions` of each kind.
     #[inline]
@@ -255,13 +318,29 @@ impl Outboxes {
         if actions[Action::Drop as usize] == all {
             return self.discard_all(slot, frames);
         }
+        if actions[Action::Tx as usize] > 0 && slot.member.is_some_and(|it| it.is_delegate) {
+            let is_all_tx = actions[Action::Tx as usize] == all;
+            return self.dispatch_delegated(snapshot, slot, frames, burst, is_all_tx);
+        }
         if actions[Action::Tx as usize] == all {
-            return self.send_all(snapshot, slot, frames);
+            return self.tx_all(snapshot, slot, frames);
         }
         if actions[Action::Pass as usize] == all {
             return self.pass_all(snapshot, slot, frames);
         }
-        let mut cursor = 0;
+        let mut door = Door::default();
+        if actions[Action::Redirect as usize] == all
+            && (1..frames.len()).all(|index| burst.lead_alike(0, index))
+        {
+            if let Some(to) = door.of(snapshot, burst, 0) {
+                return self.redirect_all(snapshot, to, frames);
+            }
+            if let Some(id) = burst.destination(0).and_then(socket_of)
+                && self.socket_all(snapshot, slot, frames, id)
+            {
+                return;
+            }
+        }
         let mut burst_of_frames = std::mem::take(frames);
         for (index, frame) in burst_of_frames.drain(..).enumerate() {
             match burst.action(index) {
@@ -269,10 +348,10 @@ impl Outboxes {
                 Action::Tx => self.tx(snapshot, slot, frame),
                 Action::Pass => self.pass(snapshot, slot, frame),
                 Action::Aborted => self.drop_at(slot, frame, Drop::Aborted),
-                Action::Redirect => {
-                    let destination = burst.next_destination(&mut cursor, index);
-                    self.redirect(snapshot, slot, frame, destination);
-                }
+                Action::Redirect => match door.of(snapshot, burst, index) {
+                    Some(to) => self.redirect_to(snapshot, to, frame),
+                    None => self.redirect(snapshot, slot, frame, burst.destination(index)),
+                },
             }
         }
         *frames = burst_of_frames;

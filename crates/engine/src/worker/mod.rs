@@ -5,11 +5,14 @@
 //! ```
 
 mod adopt;
+mod bond;
 mod cpu;
 mod deliver;
 mod idle;
 mod judge;
 mod outbox;
+mod sockets;
+mod tap;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -25,6 +28,7 @@ pub(crate) use cpu::Inbox;
 use idle::Idle;
 use judge::Judge;
 use outbox::Outboxes;
+use sockets::Collector;
 
 /// Frames received and judged at a time.
 pub const BURST: usize = 64;
@@ -122,6 +126,8 @@ pub(crate) struct Worker {
     polls: Vec<Poll>,
     /// Queues it should poll and another worker still holds.
     awaited: Vec<(PortId, u32)>,
+    /// Sockets that it collects packets from.
+    collectors: Vec<Collector>,
     frames: Vec<Frame>,
     judge: Judge,
     out: Outboxes,
@@ -137,6 +143,7 @@ impl Worker {
             snapshot: Arc::default(),
             polls: Vec::new(),
             awaited: Vec::new(),
+            collectors: Vec::new(),
             frames: Vec::with_capacity(2 * BURST),
             judge: Judge::new(seat.number),
             out: Outboxes::new(seat, seats, pool),
@@ -171,6 +178,9 @@ impl Worker {
         let mut work = 0;
         for index in 0..self.polls.len() {
             work += self.poll(index);
+        }
+        if !self.collectors.is_empty() {
+            work += self.collect();
         }
         work + self.take_inbox()
     }

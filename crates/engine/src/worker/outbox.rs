@@ -6,7 +6,9 @@ use towpath_xdp::{Action, Burst, Frame, Pool};
 
 use super::cpu::CpuBulk;
 use super::judge::Judge;
+use super::sockets::Boxes;
 use super::{BURST, Seat};
+use crate::bond::Turn;
 use crate::counters::{Drop, PortCounters};
 use crate::hook::Chain;
 use crate::offload;
@@ -17,14 +19,25 @@ use crate::snapshot::{Opened, PortId, Slot, Snapshot};
 pub(super) struct Outlet {
     pub(super) opened: Arc<Opened>,
     pub(super) tx: Option<Box<dyn Tx>>,
-    frames: Vec<Frame>,
+    pub(super) frames: Vec<Frame>,
+    /// Bytes of those.
+    bytes: usize,
     is_dirty: bool,
+    /// Which member of a bond is next.
+    pub(super) turn: Turn,
 }
 
 impl Outlet {
-    pub(super) fn new(opened: &Arc<Opened>, tx: Option<Box<dyn Tx>>) -> Outlet {
+    pub(super) fn new(opened: &Arc<Opened>, tx: Option<Box<dyn Tx>>, worker: usize) -> Outlet {
         let frames = Vec::with_capacity(2 * BURST);
-        Outlet { opened: Arc::clone(opened), tx, frames, is_dirty: false }
+        let (opened, turn) = (Arc::clone(opened), Turn::new(worker));
+        Outlet { opened, tx, frames, bytes: 0, is_dirty: false, turn }
+    }
+
+    /// What is queued, for somebody else to send.
+    pub(super) fn take_frames(&mut self) -> Vec<Frame> {
+        self.bytes = 0;
+        std::mem::take(&mut self.frames)
     }
 
     /// Has the port flushed at the end of the burst.
@@ -49,7 +62,11 @@ pub(super) struct Outboxes {
     /// Frames that a devmap entry's program is to see first.
     with_program: Vec<EntryBulk>,
     pub(super) to_cpus: Vec<CpuBulk>,
+    /// What is for sockets.
+    pub(super) boxes: Boxes,
     scratch: Vec<Frame>,
+    /// Frames of a burst by the member of a bond that they leave by.
+    pub(super) lanes: Vec<Vec<Frame>>,
     /// Frames dropped by verdict in this burst.
     discarded: u64,
 }
@@ -71,7 +88,9 @@ impl Outboxes {
             dirty: Vec::new(),
             with_program: Vec::new(),
             to_cpus: Vec::new(),
+            boxes: Boxes::default(),
             scratch: Vec::new(),
+            lanes: Vec::new(),
             discarded: 0,
         }
     }
@@ -95,17 +114,22 @@ impl Outboxes {
         self.count_discarded(slot);
     }
 
-    /// Queues a whole burst of frames for a port, in one piece if there is nothing to do to any.
+    /// Queues a whole burst of frames for a port, in one piece if there is nothing to do to any and
+    /// none is longer than `longest` bytes. Otherwise it leaves them.
     #[inline]
-    pub(super) fn send_all(&mut self, snapshot: &Snapshot, to: &Slot, frames: &mut Vec<Frame>) {
-        let is_plain = frames.iter().all(|frame| frame.is_plain());
-        match self.outlets.get_mut(to.id.0 as usize) {
-            Some(Some(outlet)) if is_plain && outlet.frames.is_empty() => {
-                outlet.mark_dirty(to.id, &mut self.dirty);
-                outlet.frames.append(frames);
-            }
-            _ => frames.drain(..).for_each(|frame| self.send(snapshot, to, frame)),
+    pub(super) fn send_all(&mut self, to: &Slot, frames: &mut Vec<Frame>, longest: usize) -> bool {
+        let Some(Some(outlet)) = self.outlets.get_mut(to.id.0 as usize) else { return false };
+        let (mut bytes, mut is_plain) = (0, outlet.frames.is_empty());
+        for frame in &*frames {
+            is_plain &= frame.is_plain() & (frame.linear_len() <= longest);
+            bytes += frame.linear_len();
         }
+        if is_plain {
+            outlet.mark_dirty(to.id, &mut self.dirty);
+            outlet.bytes += bytes;
+            outlet.frames.append(frames);
+        }
+        is_plain
     }
 
     #[inline]
@@ -146,12 +170,13 @@ impl Outboxes {
             return self.pool.give(frame);
         };
         outlet.mark_dirty(to, &mut self.dirty);
+        outlet.bytes += frame.len();
         outlet.frames.push(frame);
         if outlet.frames.len() >= 2 * BURST
             && let Some(slot) = snapshot.port(to)
             && slot.tx_hook.is_none()
         {
-            self.transmit(slot);
+            self.transmit(snapshot, slot);
         }
     }
 
@@ -176,6 +201,9 @@ impl Outboxes {
         if !self.to_cpus.is_empty() {
             self.flush_cpus();
         }
+        if !self.boxes.is_empty() {
+            self.flush_sockets(snapshot);
+        }
     }
 
     fn flush_port(&mut self, snapshot: &Snapshot, judge: &mut Judge, port: PortId) {
@@ -183,7 +211,7 @@ impl Outboxes {
             if let Some(chain) = &slot.tx_hook {
                 self.run_tx_hook(slot, chain, judge);
             }
-            self.transmit(slot);
+            self.transmit(snapshot, slot);
         }
         let Some(Some(outlet)) = self.outlets.get_mut(port.0 as usize) else { return };
         outlet.is_dirty = false;
@@ -199,13 +227,14 @@ impl Outboxes {
     #[cold]
     fn run_tx_hook(&mut self, slot: &Slot, chain: &Chain, judge: &mut Judge) {
         let Some(Some(outlet)) = self.outlets.get_mut(slot.id.0 as usize) else { return };
-        let mut frames = std::mem::take(&mut outlet.frames);
+        let mut frames = outlet.take_frames();
         for link in chain.links() {
             let judged = |frames: &mut [Frame]| judge.link(link, frames);
             let burst = self.keep_passed(slot, &mut frames, Drop::Verdict, judged);
             judge.put_away(burst);
         }
         if let Some(Some(outlet)) = self.outlets.get_mut(slot.id.0 as usize) {
+            outlet.bytes = frames.iter().map(|frame| frame.len()).sum();
             outlet.frames = frames;
         }
     }
@@ -231,17 +260,21 @@ impl Outboxes {
         burst
     }
 
-    /// Gives a port what is queued for it.
-    fn transmit(&mut self, slot: &Slot) {
+    /// Gives a port, or the members of a bond, what is queued for it.
+    fn transmit(&mut self, snapshot: &Snapshot, slot: &Slot) {
+        if let Some(view) = &slot.bond {
+            return self.spread(snapshot, slot, view);
+        }
         let Self { outlets, pool, seat, scratch, .. } = self;
         let Some(Some(outlet)) = outlets.get_mut(slot.id.0 as usize) else { return };
         let counters = &outlet.opened.counters[seat.number];
         let Some(tx) = &mut outlet.tx else {
+            outlet.bytes = 0;
             drop_rest(&mut outlet.frames, Drop::Unsupported, counters, seat, pool);
             return;
         };
         let before = outlet.frames.len();
-        let mut bytes: usize = outlet.frames.iter().map(|frame| frame.len()).sum();
+        let mut bytes = std::mem::take(&mut outlet.bytes);
         let mut dropped = 0;
         while !outlet.frames.is_empty() {
             let (why, count) = match tx.transmit(&mut outlet.frames, pool) {

@@ -5,20 +5,18 @@
 //! in this process.
 
 mod call;
+mod register;
 mod show;
 
 use std::sync::Arc;
 
 use towpath_bpf::Errno;
-use towpath_maps::Map;
-use towpath_xdp::Program;
 
 use crate::attach::{AttachError, XdpRequest};
 use crate::attr::{element, id as id_field, obj};
 use crate::caller::Process;
 use crate::command::Command;
-use crate::object::map::{About as MapAbout, MapObject, MapUse};
-use crate::object::program::{About, PROG_TYPE_XDP, ProgramObject, now};
+use crate::object::map::{MapObject, MapUse};
 use crate::object::{Handle, Name, Object, Tag};
 use crate::objects::Objects;
 use call::{Arg, Request};
@@ -331,55 +329,6 @@ impl Session {
         let result = use_it(self, descriptor, &map);
         self.close(descriptor);
         result
-    }
-}
-
-/// What the daemon's loader made, given ids.
-impl Objects {
-    /// Makes a map known that was created elsewhere, e.g. with an object file.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC`: no id is left.
-    pub fn register_map(&self, map: &Arc<Map>) -> Result<Arc<MapObject>, Errno> {
-        if let Some(known) = self.maps.all().into_iter().find(|known| Arc::ptr_eq(known.map(), map))
-        {
-            return Ok(known);
-        }
-        let about = MapAbout { name: Name::cut(map.name()), exclusive: None, btf: None };
-        let world = Arc::clone(&self.world);
-        self.maps.create(|lease| MapObject::new(lease, Arc::clone(map), about, world))
-    }
-
-    /// Makes a program known that was loaded elsewhere, and its maps.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC`: no id is left.
-    pub fn register_program(
-        &self,
-        program: &Program,
-        uid: u32,
-    ) -> Result<Arc<ProgramObject>, Errno> {
-        let maps: Result<Vec<_>, Errno> =
-            program.maps().maps().iter().map(|map| self.register_map(map)).collect();
-        let linked = program.verified().map(|verified| verified.linked());
-        let insns = linked.map_or(Vec::new(), |linked| linked.insns.clone());
-        let about = About {
-            kind: PROG_TYPE_XDP,
-            attach: call::attach_number(program.attach()),
-            name: Name::cut(program.name()),
-            tag: Tag::of(&insns),
-            uid,
-            load_time: now(),
-            is_gpl: linked.is_some_and(|linked| linked.is_gpl_compatible()),
-            btf: None,
-            functions: Vec::new(),
-            lines: Vec::new(),
-            insns,
-        };
-        let (program, shared, maps) = (program.clone(), self.shared.clone(), maps?);
-        self.programs.create(|lease| ProgramObject::new(lease, program, shared, about, maps))
     }
 }
 

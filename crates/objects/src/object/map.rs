@@ -386,7 +386,8 @@ impl MapObject {
 }
 
 impl MapUse {
-    pub(crate) fn new(map: Arc<MapObject>) -> MapUse {
+    /// One more user.
+    pub fn new(map: Arc<MapObject>) -> MapUse {
         map.users.fetch_add(1, Ordering::Relaxed);
         MapUse(map)
     }

@@ -9,7 +9,6 @@
 
 mod busy_poll_unsafe;
 mod options;
-mod ring_unsafe;
 mod rx;
 mod socket;
 mod tx;
@@ -24,7 +23,6 @@ use towpath_kernel::{AttachMode, Steering, XdpLink};
 use towpath_xdp::Arena;
 
 pub use self::options::{Attach, BusyPoll, Mode, Options};
-use self::ring_unsafe::Desc;
 use self::socket::Socket;
 use crate::Error;
 use crate::error::failed;

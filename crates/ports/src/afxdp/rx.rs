@@ -6,19 +6,19 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use towpath_engine::port::{Rx, Wake};
+use towpath_ring::{Consumer, Desc, Mapped, Producer};
 use towpath_xdp::frame::{HEADROOM_BYTES, LINEAR_BYTES_MAX};
 use towpath_xdp::{Arena, Frame, Pool};
 
 use super::options::Options;
-use super::ring_unsafe::{Consumer, Desc, Producer};
 use super::socket::{Socket, place};
 use super::{CONTINUES, Counters};
 
 /// The receiving side of a socket.
 pub(super) struct Receiving {
     arena: Arc<Arena>,
-    rx: Consumer<Desc>,
-    fill: Producer<u64>,
+    rx: Consumer<Mapped<Desc>>,
+    fill: Producer<Mapped<u64>>,
     /// Frames whose buffers the kernel has, by buffer number.
     held: Box<[Option<Frame>]>,
     held_count: u32,
@@ -34,8 +34,8 @@ pub(super) struct Receiving {
 impl Receiving {
     pub(super) fn new(
         arena: &Arc<Arena>,
-        rx: Consumer<Desc>,
-        fill: Producer<u64>,
+        rx: Consumer<Mapped<Desc>>,
+        fill: Producer<Mapped<u64>>,
         options: &Options,
     ) -> Receiving {
         Receiving {

@@ -13,16 +13,16 @@ use rustix::net::sockopt::{
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
     XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpMmapOffsets,
-    XdpOptionsFlags, XdpStatistics, XdpUmemReg, XdpUmemRegFlags,
+    XdpOptionsFlags, XdpRingOffset, XdpStatistics, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+use towpath_ring::{Consumer, Entry, Mapped, Memory, Producer};
 use towpath_xdp::Arena;
 use towpath_xdp::frame::arena::STRIDE_BYTES;
 use towpath_xdp::frame::{BUFFER_BYTES, TAILROOM_BYTES};
 
 use super::busy_poll_unsafe::{set_busy_poll, set_tx_budget};
 use super::options::{Mode, Options};
-use super::ring_unsafe::{Consumer, Memory, Producer};
 use super::rx::Receiving;
 use super::tx::Sending;
 
@@ -135,20 +135,24 @@ impl Rings {
     ) -> io::Result<(Receiving, Sending)> {
         let Rings(XdpMmapOffsets { rx, tx, fr, cr }) = self;
         let fd = fd.as_fd();
-        let memory = Memory::of_socket::<u64>(fd, XDP_UMEM_PGOFF_FILL_RING, fr, options.fill_ring)?;
-        let fill = Producer::new(&memory, fr, options.fill_ring)?;
-        let memory =
-            Memory::of_socket::<u64>(fd, XDP_UMEM_PGOFF_COMPLETION_RING, cr, options.tx_ring)?;
-        let completion = Consumer::new(&memory, cr, options.tx_ring)?;
-        let memory = Memory::of_socket::<super::Desc>(fd, XDP_PGOFF_RX_RING, rx, options.rx_ring)?;
-        let received = Consumer::new(&memory, rx, options.rx_ring)?;
-        let memory = Memory::of_socket::<super::Desc>(fd, XDP_PGOFF_TX_RING, tx, options.tx_ring)?;
-        let sent = Producer::new(&memory, tx, options.tx_ring)?;
+        let fill = ring(fd, XDP_UMEM_PGOFF_FILL_RING, fr, options.fill_ring)?;
+        let completion = ring(fd, XDP_UMEM_PGOFF_COMPLETION_RING, cr, options.tx_ring)?;
+        let received = ring(fd, XDP_PGOFF_RX_RING, rx, options.rx_ring)?;
+        let sent = ring(fd, XDP_PGOFF_TX_RING, tx, options.tx_ring)?;
         Ok((
-            Receiving::new(arena, received, fill, options),
-            Sending::new(arena, sent, completion, options),
+            Receiving::new(arena, Consumer::new(received), Producer::new(fill), options),
+            Sending::new(arena, Producer::new(sent), Consumer::new(completion), options),
         ))
     }
+}
+
+fn ring<T: Entry>(
+    fd: BorrowedFd<'_>,
+    page_offset: u64,
+    at: &XdpRingOffset,
+    entries: u32,
+) -> io::Result<Mapped<T>> {
+    Mapped::new(&Memory::map::<T>(fd, page_offset, at, entries)?, at, entries)
 }
 
 /// All buffers of the arena.

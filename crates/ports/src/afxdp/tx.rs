@@ -6,19 +6,19 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use towpath_engine::port::Tx;
+use towpath_ring::{Consumer, Desc, Mapped, Producer};
 use towpath_xdp::frame::arena::STRIDE_BYTES;
 use towpath_xdp::{Arena, Frame, Pool};
 
 use super::options::Options;
-use super::ring_unsafe::{Consumer, Desc, Producer};
 use super::socket::{CHUNK_BYTES, Socket, place};
 use super::{CONTINUES, Counters};
 
 /// The sending side of a socket.
 pub(super) struct Sending {
     arena: Arc<Arena>,
-    tx: Producer<Desc>,
-    completion: Consumer<u64>,
+    tx: Producer<Mapped<Desc>>,
+    completion: Consumer<Mapped<u64>>,
     size: u32,
     /// What the kernel has, by buffer number.
     held: Box<[Held]>,
@@ -43,8 +43,8 @@ struct Held {
 impl Sending {
     pub(super) fn new(
         arena: &Arc<Arena>,
-        tx: Producer<Desc>,
-        completion: Consumer<u64>,
+        tx: Producer<Mapped<Desc>>,
+        completion: Consumer<Mapped<u64>>,
         options: &Options,
     ) -> Sending {
         Sending {

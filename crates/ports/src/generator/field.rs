@@ -70,6 +70,9 @@ impl Varying {
         let value = self.next_value();
         let width = usize::from(width);
         let Some(place) = bytes.get_mut(offset..offset + width) else { return };
+        if checksum.is_none() {
+            return store(place, value);
+        }
         let new = &value.to_be_bytes()[8 - width..];
         let mut old = [0; 8];
         old[..width].copy_from_slice(place);
@@ -102,6 +105,19 @@ impl Varying {
                 }
             }
         }
+    }
+}
+
+/// Writes the last bytes of a number. Of a length that the compiler knows: others are a call.
+#[inline]
+fn store(place: &mut [u8], value: u64) {
+    if let Some(place) = place.as_mut_array::<4>() {
+        *place = (value as u32).to_be_bytes();
+    } else if let Some(place) = place.as_mut_array::<2>() {
+        *place = (value as u16).to_be_bytes();
+    } else {
+        let bytes = value.to_be_bytes();
+        place.copy_from_slice(&bytes[bytes.len() - place.len()..]);
     }
 }
 

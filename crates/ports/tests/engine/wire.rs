@@ -22,7 +22,12 @@ pub(crate) struct Wire {
 impl Wire {
     /// Adds a port of this name and ifindex to the engine.
     pub(crate) fn new(engine: &Engine, name: &str, ifindex: u32) -> Wire {
-        let (near, far) = Pair::new(pair::Options::default());
+        Wire::with(engine, name, ifindex, pair::Options::default())
+    }
+
+    /// As [`Wire::new`], of a certain kind.
+    pub(crate) fn with(engine: &Engine, name: &str, ifindex: u32, options: pair::Options) -> Wire {
+        let (near, far) = Pair::new(options);
         let options = PortOptions { ifindex: Some(ifindex), ..PortOptions::new(name) };
         let port = engine.add_port(options, Box::new(near)).unwrap();
         Wire {
@@ -97,7 +102,7 @@ pub(crate) fn attach(engine: &Engine, port: PortId, programs: &[(&Program, u32)]
 }
 
 /// Sets an entry of a program's map `targets`.
-pub(crate) fn set_target(program: &Program, key: u32, words: [u32; 2]) {
+pub(crate) fn set_target<const N: usize>(program: &Program, key: u32, words: [u32; N]) {
     let map = program.maps().by_name("targets").unwrap();
     let value = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     map.user().update(&key.to_ne_bytes(), &Value::One(value), 0).unwrap();

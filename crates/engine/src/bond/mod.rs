@@ -1,0 +1,243 @@
+//! Bonds: several ports that are one.
+//!
+//! A bond is a port without queues of its own. What arrives at a member and passes goes to the
+//! bond's upper; what is sent to the bond leaves by a member that is chosen for each frame, as the
+//! kernel's bonding driver chooses (`bond_xdp_get_xmit_slave`):
+//!
+//! ```text
+//! frame's linear bytes -> policy -> hash -> usable member number hash % count
+//! ```
+//!
+//! A program that is attached to a bond runs on its members, and its `XDP_TX` leaves by the bond's
+//! choice, too.
+//!
+//! Control code says which members can be used ([`MemberState`]) and which one is active; workers
+//! get what follows from that as a [`View`], which is made once per change and never per frame.
+
+pub mod control;
+mod dissect;
+mod hash;
+mod mode;
+mod policy;
+mod refusal;
+mod view;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use towpath_xdp::Arena;
+
+use crate::port::{Device, Features, Rx, Tx};
+use crate::snapshot::PortId;
+use control::{Mailbox, Taps};
+pub use hash::hash;
+pub use mode::{BondMode, NoSuchMode};
+pub use policy::{NoSuchPolicy, XmitPolicy};
+pub use refusal::Refusal;
+pub use view::View;
+pub(crate) use view::{Choice, Turn};
+
+/// What an operator decides about a bond, as far as it concerns each frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BondOptions {
+    /// How members are chosen.
+    pub mode: BondMode,
+    /// What is hashed (`xmit_hash_policy`).
+    pub policy: XmitPolicy,
+    /// Frames to one member before it is the next one's turn; 0 chooses at random.
+    pub packets_per_slave: u32,
+    /// Delivers what arrives on inactive members, too.
+    pub all_slaves_active: bool,
+    /// Keeps control frames away from programs.
+    pub protect_control: bool,
+    /// Frames that the control side wants to see.
+    pub taps: Taps,
+}
+
+impl Default for BondOptions {
+    fn default() -> BondOptions {
+        BondOptions {
+            mode: BondMode::default(),
+            policy: XmitPolicy::default(),
+            packets_per_slave: 1,
+            all_slaves_active: false,
+            protect_control: false,
+            taps: Taps::default(),
+        }
+    }
+}
+
+impl BondOptions {
+    /// Whether such a bond may carry a program (`bond_xdp_check`).
+    pub fn check_native(&self) -> Result<(), Refusal> {
+        match self.mode {
+            BondMode::Broadcast => Err(Refusal::Mode(self.mode)),
+            mode if mode.has_hash() && self.policy == XmitPolicy::VlanSrcmac => {
+                Err(Refusal::Policy)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A bond as control code has it.
+#[derive(Debug, Clone)]
+pub struct Bond {
+    pub(crate) options: BondOptions,
+    pub(crate) members: Vec<Member>,
+    pub(crate) active: Option<PortId>,
+    pub(crate) carrier: Option<bool>,
+    pub(crate) mac: Option<[u8; 6]>,
+    /// Whether the address is the operator's choice, and not the first member's.
+    pub(crate) owns_mac: bool,
+    pub(crate) port: BondPort,
+    pub(crate) mailbox: Arc<Mailbox>,
+}
+
+/// A member and what control code knows of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// The port.
+    pub port: PortId,
+    /// Its state.
+    pub state: MemberState,
+}
+
+/// What control code found out about a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberState {
+    /// Its link works, delays included (`BOND_LINK_UP`, and carrier).
+    pub link_up: bool,
+    /// 802.3ad: its port collects and distributes.
+    pub enabled: bool,
+    /// 802.3ad: it belongs to the active aggregator.
+    pub aggregated: bool,
+}
+
+impl Bond {
+    pub(crate) fn new(options: BondOptions, mac: Option<[u8; 6]>, port: BondPort) -> Bond {
+        Bond {
+            options,
+            members: Vec::new(),
+            active: None,
+            carrier: None,
+            mac,
+            owns_mac: mac.is_some(),
+            port,
+            mailbox: Arc::default(),
+        }
+    }
+
+    /// What was decided about it.
+    pub fn options(&self) -> &BondOptions {
+        &self.options
+    }
+
+    /// Its members, in the order in which they joined.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The member that frames leave by in active-backup (`curr_active_slave`).
+    pub fn active(&self) -> Option<PortId> {
+        self.active
+    }
+
+    /// Its address.
+    pub fn mac(&self) -> Option<[u8; 6]> {
+        self.mac
+    }
+
+    /// Whether control code said that it has a carrier.
+    pub fn carrier(&self) -> Option<bool> {
+        self.carrier
+    }
+
+    /// Where frames for the control side arrive.
+    pub fn mailbox(&self) -> &Arc<Mailbox> {
+        &self.mailbox
+    }
+
+    /// Whether that member only waits to be used (`bond_is_active_slave` is false).
+    pub fn is_backup(&self, member: &Member) -> bool {
+        match self.options.mode {
+            BondMode::ActiveBackup => self.active != Some(member.port),
+            BondMode::Lacp => !member.state.enabled,
+            _ => false,
+        }
+    }
+
+    /// Without anybody who decides, the first member whose link works is the active one.
+    pub(crate) fn choose_active(&mut self) {
+        let is_fine = |port| self.members.iter().any(|it| it.port == port && it.state.link_up);
+        if !self.active.is_some_and(is_fine) {
+            self.active = self.members.iter().find(|it| it.state.link_up).map(|it| it.port);
+        }
+    }
+}
+
+/// The device of a bond: what there is to say about it. It sends nothing itself.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BondPort(Arc<Mutex<Shown>>);
+
+/// What others are told about a bond.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shown {
+    pub(crate) mac: [u8; 6],
+    pub(crate) link: bool,
+    pub(crate) features: Features,
+    pub(crate) mtu: u32,
+    pub(crate) details: Vec<(&'static str, String)>,
+}
+
+impl BondPort {
+    pub(crate) fn show(&self, shown: Shown) {
+        *self.shown() = shown;
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Device for BondPort {
+    fn kind(&self) -> &'static str {
+        "bond"
+    }
+
+    fn queues(&self) -> u32 {
+        0
+    }
+
+    fn features(&self) -> Features {
+        self.shown().features
+    }
+
+    fn mac(&self) -> [u8; 6] {
+        self.shown().mac
+    }
+
+    fn mtu(&self) -> u32 {
+        self.shown().mtu
+    }
+
+    fn link(&self) -> bool {
+        self.shown().link
+    }
+
+    fn open_rx(&self, _queue: u32, _arena: &Arc<Arena>) -> std::io::Result<Box<dyn Rx>> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    fn open_tx(&self, _worker: u32, _arena: &Arc<Arena>) -> std::io::Result<Box<dyn Tx>> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    fn details(&self) -> Vec<(&'static str, String)> {
+        self.shown().details.clone()
+    }
+}
+
+/// Bonds may be members of bonds, so deep (`MAX_NEST_DEV`).
+pub const NEST_MAX: usize = 8;
+/// Members of one bond.
+pub const MEMBERS_MAX: usize = 256;

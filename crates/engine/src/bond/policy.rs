@@ -1,0 +1,98 @@
+//! The transmit hash policies, by the kernel's names and numbers.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What of a frame decides which member it leaves by.
+///
+/// Kernel counterpart: `BOND_XMIT_POLICY_*`, `xmit_hash_policy` of `ip link`. The numbers are the
+/// kernel's and not in the order that the names suggest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+pub enum XmitPolicy {
+    /// Ethernet addresses and type.
+    #[default]
+    Layer2 = 0,
+    /// Addresses and ports of the outer IP header.
+    Layer34 = 1,
+    /// Ethernet and IP addresses.
+    Layer23 = 2,
+    /// As [`XmitPolicy::Layer23`], with the addresses of the innermost header.
+    Encap23 = 3,
+    /// As [`XmitPolicy::Layer34`], of the innermost header.
+    Encap34 = 4,
+    /// Source address and VLAN tag; a bond with a program refuses it, as the tag may be gone.
+    VlanSrcmac = 5,
+}
+
+impl XmitPolicy {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [XmitPolicy; 6] = [
+        XmitPolicy::Layer2,
+        XmitPolicy::Layer34,
+        XmitPolicy::Layer23,
+        XmitPolicy::Encap23,
+        XmitPolicy::Encap34,
+        XmitPolicy::VlanSrcmac,
+    ];
+
+    /// The kernel's name, as in `/sys/class/net/*/bonding/xmit_hash_policy`.
+    pub fn name(self) -> &'static str {
+        match self {
+            XmitPolicy::Layer2 => "layer2",
+            XmitPolicy::Layer34 => "layer3+4",
+            XmitPolicy::Layer23 => "layer2+3",
+            XmitPolicy::Encap23 => "encap2+3",
+            XmitPolicy::Encap34 => "encap3+4",
+            XmitPolicy::VlanSrcmac => "vlan+srcmac",
+        }
+    }
+
+    /// The policy with the kernel's number, 0 to 5.
+    pub fn from_number(number: u8) -> Option<XmitPolicy> {
+        XmitPolicy::ALL.get(usize::from(number)).copied()
+    }
+}
+
+impl fmt::Display for XmitPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A word that is no transmit policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no transmit policy {0:?}: expected layer2, layer3+4, layer2+3, encap2+3, encap3+4 or \
+     vlan+srcmac"
+)]
+pub struct NoSuchPolicy(pub String);
+
+impl FromStr for XmitPolicy {
+    type Err = NoSuchPolicy;
+
+    /// Reads the kernel's name; its number is taken too, as sysfs takes it.
+    fn from_str(word: &str) -> Result<Self, NoSuchPolicy> {
+        let numbered = word.parse().ok().and_then(XmitPolicy::from_number);
+        let named = || XmitPolicy::ALL.into_iter().find(|policy| policy.name() == word);
+        numbered.or_else(named).ok_or_else(|| NoSuchPolicy(word.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_lead_back() {
+        for policy in XmitPolicy::ALL {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+            assert_eq!(XmitPolicy::from_number(policy as u8), Some(policy));
+            assert_eq!((policy as u8).to_string().parse(), Ok(policy));
+        }
+        for word in ["", "layer3", "6", "LAYER2", "-1"] {
+            let refusal = word.parse::<XmitPolicy>().expect_err(word);
+            assert!(refusal.to_string().contains("expected layer2, layer3+4"), "{refusal}");
+        }
+    }
+}

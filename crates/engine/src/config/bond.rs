@@ -1,0 +1,304 @@
+//! Bonds in the configuration: who may join, which programs may run, and what workers see of it.
+//!
+//! The rules are the kernel's (`bond_xdp_set`, `bond_enslave`, `dev_xdp_attach`). Its roll-back of
+//! a program that some members took and one refused is not needed: a change is made to a copy,
+//! which is thrown away.
+
+use std::sync::Arc;
+
+use super::{Config, Hook, PortConfig, PortOptions, UpperName};
+use crate::bond::{
+    Bond, BondMode, BondOptions, BondPort, MEMBERS_MAX, Member, MemberState, NEST_MAX, Refusal,
+    Shown, View,
+};
+use crate::error::Error;
+use crate::hook::{Chain, Link};
+use crate::port::Features;
+use crate::snapshot::{Membership, Opened, PortId, Upper};
+
+impl Config {
+    /// Makes a bond without members. Its address is `mac`, or that of its first member.
+    pub fn add_bond(
+        &mut self,
+        options: PortOptions,
+        bond: BondOptions,
+        mac: Option<[u8; 6]>,
+    ) -> Result<PortId, Error> {
+        let port = BondPort::default();
+        let device = Box::new(port.clone());
+        let opened = Opened::new(device, Vec::new(), Vec::new(), self.workers);
+        let id = self.add_port(options, Arc::new(opened))?;
+        self.port_mut(id)?.bond = Some(Bond::new(bond, mac, port));
+        Ok(id)
+    }
+
+    /// The bond of that number.
+    pub fn bond(&self, id: PortId) -> Result<&Bond, Error> {
+        let port = self.port(id)?;
+        port.bond.as_ref().ok_or_else(|| refused(port, Refusal::NotBond))
+    }
+
+    /// The bond that a port is a member of.
+    pub fn master(&self, id: PortId) -> Option<PortId> {
+        let has = |port: &PortConfig| {
+            port.bond.as_ref().is_some_and(|bond| bond.members.iter().any(|it| it.port == id))
+        };
+        self.ports.iter().find(|(_, port)| has(port)).map(|(&bond, _)| bond)
+    }
+
+    /// Changes what was decided about a bond. Its mode changes only while it is down and empty, and
+    /// nothing changes to what a program on it cannot have.
+    pub fn set_bond_options(&mut self, id: PortId, options: BondOptions) -> Result<(), Error> {
+        let port = self.port(id)?;
+        let bond = self.bond(id)?;
+        if options.mode != bond.options.mode {
+            self.allow(id, port.options.up, Refusal::Up)?;
+            self.allow(id, !bond.members.is_empty(), Refusal::NotEmpty)?;
+        }
+        if !self.rx_links(id).is_empty() {
+            options.check_native().map_err(|refusal| refused(port, refusal))?;
+        }
+        self.bond_mut(id)?.options = options;
+        Ok(())
+    }
+
+    /// Makes a port a member of a bond, behind those it has (`bond_enslave`).
+    pub fn enslave(&mut self, bond: PortId, member: PortId) -> Result<(), Error> {
+        let port = self.port(member)?;
+        let name = port.options.name.clone();
+        let count = self.bond(bond)?.members.len();
+        self.allow(bond, count >= MEMBERS_MAX, Refusal::TooMany)?;
+        if let Some(by) = self.master(member) {
+            let by = self.name(by)?.to_owned();
+            return self.allow(bond, true, Refusal::Taken { member: name, by });
+        }
+        self.allow(bond, self.is_inside(bond, member), Refusal::Loop(name.clone()))?;
+        let depth = self.masters(bond).count() + 1 + self.height(member);
+        self.allow(bond, depth > NEST_MAX, Refusal::TooDeep)?;
+        if let UpperName::Named(upper) = &port.upper {
+            let refusal = Refusal::HasUpper { member: name, upper: upper.clone() };
+            return self.allow(bond, true, refusal);
+        }
+        if !self.rx_links(bond).is_empty() {
+            self.check_delegate(bond, member)?;
+        }
+        let mac = port.opened.device.mac();
+        let bond = self.bond_mut(bond)?;
+        // LACP must agree first.
+        let is_used = bond.options.mode != BondMode::Lacp;
+        let state = MemberState { link_up: true, enabled: is_used, aggregated: is_used };
+        bond.members.push(Member { port: member, state });
+        bond.mac.get_or_insert(mac);
+        bond.choose_active();
+        Ok(())
+    }
+
+    /// Takes a member out of a bond (`bond_release`).
+    pub fn release(&mut self, bond: PortId, member: PortId) -> Result<(), Error> {
+        let name = self.port(member)?.options.name.clone();
+        let is_member = self.bond(bond)?.members.iter().any(|it| it.port == member);
+        self.allow(bond, !is_member, Refusal::NotMember(name))?;
+        let bond = self.bond_mut(bond)?;
+        bond.members.retain(|it| it.port != member);
+        bond.active = bond.active.filter(|&active| active != member);
+        bond.choose_active();
+        if bond.members.is_empty() {
+            bond.carrier = None;
+            if !bond.owns_mac {
+                bond.mac = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what was found out about a member.
+    pub fn set_member(
+        &mut self,
+        bond: PortId,
+        member: PortId,
+        state: MemberState,
+    ) -> Result<(), Error> {
+        let name = self.port(member)?.options.name.clone();
+        let found = self.bond_mut(bond)?.members.iter_mut().find(|it| it.port == member);
+        match found {
+            Some(known) => known.state = state,
+            None => return self.allow(bond, true, Refusal::NotMember(name)),
+        }
+        Ok(())
+    }
+
+    /// Says which member is the active one.
+    pub fn set_active(&mut self, bond: PortId, active: Option<PortId>) -> Result<(), Error> {
+        if let Some(member) = active {
+            let name = self.port(member)?.options.name.clone();
+            let is_member = self.bond(bond)?.members.iter().any(|it| it.port == member);
+            self.allow(bond, !is_member, Refusal::NotMember(name))?;
+        }
+        self.bond_mut(bond)?.active = active;
+        Ok(())
+    }
+
+    /// Says whether a bond has a carrier; without it, it has one while a member's link works.
+    pub fn set_carrier(&mut self, bond: PortId, carrier: Option<bool>) -> Result<(), Error> {
+        self.bond_mut(bond)?.carrier = carrier;
+        Ok(())
+    }
+
+    /// Gives a bond another address (`fail_over_mac`).
+    pub fn set_bond_mac(&mut self, bond: PortId, mac: [u8; 6]) -> Result<(), Error> {
+        self.bond_mut(bond)?.mac = Some(mac);
+        Ok(())
+    }
+
+    /// A port that goes is no member any more.
+    pub(super) fn forget_member(&mut self, id: PortId) -> Result<(), Error> {
+        self.master(id).map_or(Ok(()), |bond| self.release(bond, id))
+    }
+
+    /// Whether programs may be put on a hook that receives (`dev_xdp_attach`, `bond_xdp_set`).
+    pub(super) fn check_attach(&self, id: PortId, links: &[Link]) -> Result<(), Error> {
+        let port = self.port(id)?;
+        if links.is_empty() {
+            return Ok(());
+        }
+        if let Some(above) = self.masters(id).find(|&bond| !self.rx_links(bond).is_empty()) {
+            let name = self.name(above)?.to_owned();
+            return Err(refused(port, Refusal::UpperHasProgram(name)));
+        }
+        let Some(bond) = &port.bond else { return Ok(()) };
+        bond.options.check_native().map_err(|refusal| refused(port, refusal))?;
+        bond.members.iter().try_for_each(|it| self.check_delegate(id, it.port))
+    }
+
+    /// Whether a member may be given its bond's program.
+    fn check_delegate(&self, bond: PortId, member: PortId) -> Result<(), Error> {
+        let port = self.port(member)?;
+        let name = || port.options.name.clone();
+        let takes = port.bond.is_some() || port.opened.device.queues() > 0;
+        self.allow(bond, !takes, Refusal::NoXdp(name()))?;
+        let has_own = !self.rx_links(member).is_empty();
+        self.allow(bond, has_own, Refusal::OwnProgram(name()))?;
+        let Some(inner) = &port.bond else { return Ok(()) };
+        inner.options.check_native().map_err(|refusal| refused(port, refusal))?;
+        inner.members.iter().try_for_each(|it| self.check_delegate(member, it.port))
+    }
+
+    /// Members pass their frames to their bond.
+    pub(super) fn check_no_member(&self, id: PortId) -> Result<(), Error> {
+        match self.master(id) {
+            Some(bond) => {
+                let bond = self.name(bond)?.to_owned();
+                self.allow(id, true, Refusal::Member(bond))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What members run comes from their bond, or its bond.
+    pub(super) fn chain(&self, id: PortId, port: &PortConfig) -> Option<Arc<Chain>> {
+        let inherited = || self.masters(id).find_map(|it| self.ports.get(&it)?.rx_hook.clone());
+        port.rx_hook.clone().or_else(inherited)
+    }
+
+    /// What workers see of a port as a member.
+    pub(super) fn membership(&self, id: PortId, port: &PortConfig) -> Option<Membership> {
+        let bond = self.master(id)?;
+        let known = self.ports.get(&bond)?.bond.as_ref()?;
+        let member = known.members.iter().find(|it| it.port == id)?;
+        let options = &known.options;
+        Some(Membership {
+            bond,
+            is_inactive: known.is_backup(member) && !options.all_slaves_active,
+            is_delegate: port.rx_hook.is_none()
+                && self.masters(id).any(|bond| !self.rx_links(bond).is_empty()),
+            protects: options.protect_control && !options.taps.is_empty(),
+        })
+    }
+
+    /// What workers see of a bond, which also learns what to say about itself.
+    pub(super) fn view(&self, port: &PortConfig) -> Option<Arc<View>> {
+        let bond = port.bond.as_ref()?;
+        let is_up = |id| self.ports.get(&id).is_some_and(|port| port.options.up);
+        let works = |it: &Member| is_up(it.port) && it.state.link_up;
+        let name = |id| self.name(id).unwrap_or_default().to_owned();
+        let mtu = bond.members.iter().filter_map(|it| self.ports.get(&it.port)).map(mtu).min();
+        let names: Vec<String> = bond.members.iter().map(|it| name(it.port)).collect();
+        bond.port.show(Shown {
+            mac: bond.mac.unwrap_or_default(),
+            link: bond.carrier.unwrap_or_else(|| bond.members.iter().any(works)),
+            features: self.features(port),
+            mtu: mtu.unwrap_or(MTU),
+            details: vec![
+                ("mode", bond.options.mode.name().to_owned()),
+                ("members", names.join(" ")),
+                ("active", bond.active.map(name).unwrap_or_default()),
+            ],
+        });
+        Some(Arc::new(View::new(bond, is_up)))
+    }
+
+    /// What a port can do; a bond can do what all of its members can, but for zero copy
+    /// (`bond_xdp_set_features`).
+    pub(super) fn features(&self, port: &PortConfig) -> Features {
+        let Some(bond) = &port.bond else { return port.opened.device.features() };
+        let members = bond.members.iter().filter_map(|it| self.ports.get(&it.port));
+        let all = members.map(|port| self.features(port)).reduce(Features::and);
+        Features { zero_copy: false, ..all.unwrap_or_default() }
+    }
+
+    /// Whether frames may be redirected to a port (`NETDEV_XDP_ACT_NDO_XMIT`).
+    pub(super) fn is_target(&self, port: &PortConfig) -> bool {
+        let Some(bond) = &port.bond else { return true };
+        let mut members = bond.members.iter().filter_map(|it| self.ports.get(&it.port));
+        !bond.members.is_empty()
+            && bond.options.check_native().is_ok()
+            && members.all(|it| self.is_target(it))
+    }
+
+    /// Where a member's frames go is its bond.
+    pub(super) fn upper_of_member(&self, id: PortId) -> Option<Upper> {
+        self.master(id).map(Upper::Bond)
+    }
+
+    fn rx_links(&self, id: PortId) -> &[Link] {
+        self.links(id, Hook::Rx).unwrap_or_default()
+    }
+
+    /// The bonds around a port, the innermost first.
+    fn masters(&self, id: PortId) -> impl Iterator<Item = PortId> {
+        std::iter::successors(self.master(id), |&bond| self.master(bond))
+    }
+
+    /// Whether a port is `other`, or in it.
+    fn is_inside(&self, id: PortId, other: PortId) -> bool {
+        id == other || self.masters(id).any(|bond| bond == other)
+    }
+
+    /// How deep bonds are nested below a port: 0 for one that is no bond.
+    fn height(&self, id: PortId) -> usize {
+        let bond = self.ports.get(&id).and_then(|port| port.bond.as_ref());
+        let below = |bond: &Bond| bond.members.iter().map(|it| self.height(it.port)).max();
+        bond.map_or(0, |bond| 1 + below(bond).unwrap_or(0))
+    }
+
+    fn bond_mut(&mut self, id: PortId) -> Result<&mut Bond, Error> {
+        let port = self.port_mut(id)?;
+        let name = port.options.name.clone();
+        port.bond.as_mut().ok_or(Error::Bond { name, refusal: Refusal::NotBond })
+    }
+
+    fn allow(&self, id: PortId, is_wrong: bool, refusal: Refusal) -> Result<(), Error> {
+        if is_wrong { Err(refused(self.port(id)?, refusal)) } else { Ok(()) }
+    }
+}
+
+fn refused(port: &PortConfig, refusal: Refusal) -> Error {
+    Error::Bond { name: port.options.name.clone(), refusal }
+}
+
+fn mtu(port: &PortConfig) -> u32 {
+    port.options.mtu.unwrap_or_else(|| port.opened.device.mtu())
+}
+
+/// `ETH_DATA_LEN`: what a bond without members says.
+const MTU: u32 = 1500;

@@ -1,0 +1,59 @@
+//! What an AF_XDP socket is to workers.
+//!
+//! `towpath-xsk` has the sockets; this is the side that workers use. A socket is bound to one
+//! receive queue of one port and gets frames from there only.
+
+use std::fmt;
+
+use towpath_xdp::{Frame, Pool};
+
+use crate::port::Wake;
+
+/// A queue of a port, by the numbers that programs see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// The port's ifindex.
+    pub ifindex: u32,
+    /// Its queue.
+    pub queue: u32,
+}
+
+/// A socket. Any worker may use it at any time; calls for one socket wait for each other, so what
+/// belongs together comes in one call: a burst.
+pub trait Socket: fmt::Debug + Send + Sync {
+    /// Its number in XSKMAPs (`towpath_maps::Target::id`); never 0.
+    fn id(&self) -> u32;
+
+    /// Where it is bound; `None` before that, and when its port is gone.
+    fn place(&self) -> Option<Place>;
+
+    /// Whether frames can be delivered to it: it has an rx ring.
+    fn receives(&self) -> bool;
+
+    /// Whether it has a tx ring to poll.
+    fn transmits(&self) -> bool;
+
+    /// Delivers frames that arrived at `from`, in order and each whole or not at all (`xsk_rcv`);
+    /// gives how many. The others are dropped, and counted by the socket. Either way the frames
+    /// are gone from `frames`. The application sees them after [`Socket::flush`].
+    fn deliver(&self, from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize;
+
+    /// Shows the application what was delivered and wakes it (`xsk_flush`). Called at the end of
+    /// each burst that had frames for it.
+    fn flush(&self);
+
+    /// Appends copies of up to `limit` packets that the application wants to send; gives their
+    /// number. They stay in its ring until [`Socket::sent`]. Room for their completion is there.
+    fn collect(&self, pool: &mut Pool, frames: &mut Vec<Frame>, limit: usize) -> usize;
+
+    /// The first `count` packets of those collected last are on their way, or dropped for good:
+    /// the application gets their memory back. The others will be collected again (`-EAGAIN`).
+    fn sent(&self, count: usize);
+
+    /// Prepares for the worker's sleep: what is to wake it for the sake of what the application
+    /// sends. Asks the application to say so (`XDP_RING_NEED_WAKEUP`).
+    fn arm(&self) -> Wake<'_>;
+
+    /// The worker is awake and polls the tx ring.
+    fn disarm(&self);
+}

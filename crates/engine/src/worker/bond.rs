@@ -1,0 +1,243 @@
+//! Bonds at work: members for frames that leave, the bond's upper for frames that pass.
+
+use towpath_xdp::{Action, Burst, Frame};
+
+use super::deliver::accepts;
+use super::outbox::Outboxes;
+use crate::bond::control::Found;
+use crate::bond::{Choice, Turn, View};
+use crate::counters::Drop;
+use crate::snapshot::{Membership, PortId, Slot, Snapshot};
+
+/// How `XDP_TX` leaves.
+type SendBack = fn(&mut Outboxes, &Snapshot, &Slot, Frame);
+
+impl Outboxes {
+    /// Queues what was sent to a bond for its members, a member chosen for each frame
+    /// (`bond_xdp_xmit`).
+    #[cold]
+    pub(super) fn spread(&mut self, snapshot: &Snapshot, slot: &Slot, view: &View) {
+        let Some(Some(outlet)) = self.outlets.get_mut(slot.id.0 as usize) else { return };
+        let mut frames = outlet.take_frames();
+        let mut turn = outlet.turn;
+        if let Some(only) = view.only.and_then(|only| snapshot.port(only)) {
+            view.skip(frames.len(), &mut turn);
+            self.forward_all(only, &mut frames);
+        }
+        for frame in frames.drain(..) {
+            match &view.choice {
+                Choice::All(members) => {
+                    let members = members.iter().map(|&member| (member, 0));
+                    self.copies(snapshot, slot, frame, members, Drop::NoMember);
+                }
+                _ => match view.select(&frame, &mut turn).map(|to| snapshot.port(to)) {
+                    Some(Some(to)) => self.send_checked(snapshot, to, frame),
+                    Some(None) => self.drop_out(slot, frame, Drop::Removed),
+                    None => self.drop_out(slot, frame, Drop::NoMember),
+                },
+            }
+        }
+        if let Some(Some(outlet)) = self.outlets.get_mut(slot.id.0 as usize) {
+            (outlet.frames, outlet.turn) = (frames, turn);
+        }
+    }
+
+    /// Delivers a burst that arrived on a member and was judged by its bond's program, which sent
+    /// some of it back.
+    pub(super) fn dispatch_delegated(
+        &mut self,
+        snapshot: &Snapshot,
+        slot: &Slot,
+        frames: &mut Vec<Frame>,
+        burst: &Burst,
+        is_all_tx: bool,
+    ) {
+        let Some((bond, view)) = bond_of(snapshot, slot) else {
+            return frames.drain(..).for_each(|frame| self.drop_at(slot, frame, Drop::Removed));
+        };
+        let mut turn = self.turn(bond.id);
+        if is_all_tx && bond.up {
+            self.send_all_back(snapshot, slot, view, &mut turn, frames);
+        }
+        let mut judged = std::mem::take(frames);
+        for (index, frame) in judged.drain(..).enumerate() {
+            match burst.action(index) {
+                Action::Tx => self.send_back(snapshot, slot, (bond, view), &mut turn, frame),
+                Action::Redirect => {
+                    self.redirect(snapshot, slot, frame, burst.destination(index));
+                }
+                action => self.deliver(snapshot, slot, frame, action, None),
+            }
+        }
+        *frames = judged;
+        self.set_turn(bond.id, turn);
+    }
+
+    /// `XDP_TX` of a bond's program for a whole burst, in one piece for each member. What there is
+    /// no member for stays.
+    fn send_all_back(
+        &mut self,
+        snapshot: &Snapshot,
+        slot: &Slot,
+        view: &View,
+        turn: &mut Turn,
+        frames: &mut Vec<Frame>,
+    ) {
+        if let Some(only) = view.only {
+            view.skip(frames.len(), turn);
+            return self.send_lane(snapshot, slot, only, frames);
+        }
+        let mut lanes = std::mem::take(&mut self.lanes);
+        for (&member, lane) in view.sort(frames, turn, &mut lanes).iter().zip(&mut lanes) {
+            self.send_lane(snapshot, slot, member, lane);
+        }
+        self.lanes = lanes;
+    }
+
+    /// Frames that arrived on `slot` leave by a member: as by `XDP_TX` if it is the same, else as
+    /// if redirected.
+    #[inline]
+    fn send_lane(
+        &mut self,
+        snapshot: &Snapshot,
+        slot: &Slot,
+        member: PortId,
+        frames: &mut Vec<Frame>,
+    ) {
+        match snapshot.port(member) {
+            _ if member == slot.id => self.tx_all(snapshot, slot, frames),
+            Some(to) => self.redirect_all(snapshot, to, frames),
+            None => frames.drain(..).for_each(|frame| self.drop_at(slot, frame, Drop::Removed)),
+        }
+    }
+
+    /// How `XDP_TX` leaves that port: found out once for a burst.
+    pub(super) fn tx_of(&self, slot: &Slot) -> SendBack {
+        match slot.member {
+            Some(Membership { is_delegate: true, .. }) => Outboxes::tx_delegated,
+            _ => Outboxes::tx,
+        }
+    }
+
+    fn tx_delegated(&mut self, snapshot: &Snapshot, slot: &Slot, frame: Frame) {
+        let Some((bond, view)) = bond_of(snapshot, slot) else {
+            return self.drop_at(slot, frame, Drop::Removed);
+        };
+        let mut turn = self.turn(bond.id);
+        self.send_back(snapshot, slot, (bond, view), &mut turn, frame);
+        self.set_turn(bond.id, turn);
+    }
+
+    /// `XDP_TX` of a bond's program (`xdp_master_redirect`): out of the member that the bond
+    /// chooses, as if redirected there; out of the receiving one when there is none to choose.
+    #[inline]
+    fn send_back(
+        &mut self,
+        snapshot: &Snapshot,
+        slot: &Slot,
+        (bond, view): (&Slot, &View),
+        turn: &mut Turn,
+        frame: Frame,
+    ) {
+        if !bond.up {
+            return self.drop_at(slot, frame, Drop::Aborted);
+        }
+        let to = match view.select(&frame, turn) {
+            None => return self.send(snapshot, slot, frame),
+            Some(to) if to == slot.id => return self.send(snapshot, slot, frame),
+            Some(to) => snapshot.port(to),
+        };
+        match to.map(|to| (to, accepts(to, &frame))) {
+            Some((to, Ok(()))) => self.send(snapshot, to, frame),
+            Some((to, Err(why))) => self.drop_out(to, frame, why),
+            None => self.drop_at(slot, frame, Drop::Removed),
+        }
+    }
+
+    /// Frames that passed on a member go where its bond's frames go (`bond_handle_frame`).
+    pub(super) fn pass_all_up(
+        &mut self,
+        snapshot: &Snapshot,
+        slot: &Slot,
+        bond: PortId,
+        frames: &mut Vec<Frame>,
+    ) {
+        let is_inactive = slot.member.is_some_and(|member| member.is_inactive);
+        if let Some(bond) = snapshot.port(bond)
+            && let Some(view) = &bond.bond
+            && bond.up
+            && !is_inactive
+            && (view.taps.is_empty()
+                || frames.iter().all(|frame| view.taps.find(frame.linear()).is_none()))
+        {
+            return self.pass_all(snapshot, bond, frames);
+        }
+        for frame in frames.drain(..) {
+            self.pass_up(snapshot, slot, bond, frame);
+        }
+    }
+
+    /// A frame that passed on a member.
+    pub(super) fn pass_up(&mut self, snapshot: &Snapshot, slot: &Slot, bond: PortId, frame: Frame) {
+        let Some((bond, view)) = snapshot.port(bond).and_then(|it| Some((it, it.bond.as_ref()?)))
+        else {
+            return self.drop_at(slot, frame, Drop::Removed);
+        };
+        let found = view.taps.find(frame.linear());
+        if found.is_some() {
+            view.mailbox.put(slot.id, frame.linear());
+        }
+        if found == Some(Found::Consumed) {
+            self.seat.counters.delivered.add(1);
+            return self.pool.give(frame);
+        }
+        if slot.member.is_some_and(|member| member.is_inactive) {
+            return self.drop_at(slot, frame, Drop::Inactive);
+        }
+        if !bond.up {
+            return self.drop_at(slot, frame, Drop::Down);
+        }
+        self.pass(snapshot, bond, frame);
+    }
+
+    /// Lets control frames pass before a program sees them.
+    #[cold]
+    pub(super) fn take_control(
+        &mut self,
+        snapshot: &Snapshot,
+        slot: &Slot,
+        frames: &mut Vec<Frame>,
+    ) {
+        let Some((_, view)) = bond_of(snapshot, slot) else { return };
+        let is_control = |frame: &Frame| view.taps.find(frame.linear()).is_some();
+        if !frames.iter().any(is_control) {
+            return;
+        }
+        for frame in std::mem::take(frames) {
+            if is_control(&frame) {
+                slot.opened.counters[self.number()].actions[Action::Pass as usize].add(1);
+                self.pass(snapshot, slot, frame);
+            } else {
+                frames.push(frame);
+            }
+        }
+    }
+
+    fn turn(&self, bond: PortId) -> Turn {
+        let outlet = self.outlets.get(bond.0 as usize).and_then(Option::as_ref);
+        outlet.map_or(Turn::new(self.number()), |outlet| outlet.turn)
+    }
+
+    fn set_turn(&mut self, bond: PortId, turn: Turn) {
+        if let Some(Some(outlet)) = self.outlets.get_mut(bond.0 as usize) {
+            outlet.turn = turn;
+        }
+    }
+}
+
+/// The bond that a port is a member of.
+#[inline]
+fn bond_of<'a>(snapshot: &'a Snapshot, slot: &Slot) -> Option<(&'a Slot, &'a View)> {
+    let bond = snapshot.port(slot.member?.bond)?;
+    Some((bond, bond.bond.as_deref()?))
+}

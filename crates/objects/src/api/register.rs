@@ -1,0 +1,97 @@
+//! Objects that somebody else made: the daemon's loader, and its links. They get ids, names and
+//! pins as all others do.
+
+use std::sync::Arc;
+
+use towpath_bpf::Errno;
+use towpath_maps::Map;
+use towpath_xdp::Program;
+
+use super::call;
+use crate::object::link::LinkObject;
+use crate::object::map::{About as MapAbout, MapObject};
+use crate::object::program::{About, PROG_TYPE_XDP, ProgramObject, now};
+use crate::object::{Name, Object, Tag};
+use crate::objects::Objects;
+
+/// What the daemon's loader made, given ids.
+impl Objects {
+    /// Makes a map known that was created elsewhere, e.g. with an object file.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`: no id is left.
+    pub fn register_map(&self, map: &Arc<Map>) -> Result<Arc<MapObject>, Errno> {
+        if let Some(known) = self.maps.all().into_iter().find(|known| Arc::ptr_eq(known.map(), map))
+        {
+            return Ok(known);
+        }
+        let about = MapAbout { name: Name::cut(map.name()), exclusive: None, btf: None };
+        let world = Arc::clone(&self.world);
+        self.maps.create(|lease| MapObject::new(lease, Arc::clone(map), about, world))
+    }
+
+    /// Makes a program known that was loaded elsewhere, and its maps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`: no id is left.
+    pub fn register_program(
+        &self,
+        program: &Program,
+        uid: u32,
+    ) -> Result<Arc<ProgramObject>, Errno> {
+        let maps: Result<Vec<_>, Errno> =
+            program.maps().maps().iter().map(|map| self.register_map(map)).collect();
+        let linked = program.verified().map(|verified| verified.linked());
+        let insns = linked.map_or(Vec::new(), |linked| linked.insns.clone());
+        let about = About {
+            kind: PROG_TYPE_XDP,
+            attach: call::attach_number(program.attach()),
+            name: Name::cut(program.name()),
+            tag: Tag::of(&insns),
+            uid,
+            load_time: now(),
+            is_gpl: linked.is_some_and(|linked| linked.is_gpl_compatible()),
+            btf: None,
+            functions: Vec::new(),
+            lines: Vec::new(),
+            insns,
+        };
+        let (program, shared, maps) = (program.clone(), self.shared.clone(), maps?);
+        self.programs.create(|lease| ProgramObject::new(lease, program, shared, about, maps))
+    }
+
+    /// Makes a link known whose program somebody else runs on a device; it ends with
+    /// [`LinkObject::detach`], or with its last reference. The hook is not taken: who runs several
+    /// programs on one sees to that.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`: no id is left.
+    pub fn register_link(
+        &self,
+        program: &Arc<ProgramObject>,
+        ifindex: u32,
+    ) -> Result<Arc<LinkObject>, Errno> {
+        let (attachments, program) = (Arc::clone(&self.attachments), Arc::clone(program));
+        let link = self.links.create(|lease| LinkObject::new(lease, attachments, 0, program))?;
+        link.set_device(ifindex);
+        Ok(link)
+    }
+
+    /// Notes that such a link has another program now.
+    pub fn note_program(&self, link: &LinkObject, program: &Arc<ProgramObject>) {
+        link.set_program(Arc::clone(program));
+    }
+
+    /// `BPF_OBJ_PIN`, of any object.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: no such directory. `EEXIST`: the name is taken. `EPERM`: outside of
+    /// [`BPFFS_ROOT`](crate::BPFFS_ROOT), or a name with a dot.
+    pub fn pin(&self, path: &str, object: Object) -> Result<(), Errno> {
+        self.bpffs.pin(path, object)
+    }
+}

@@ -1,0 +1,203 @@
+//! What can be seen from outside: the machines' states, in the words of `/proc/net/bonding`.
+
+use super::pdu::PortInfo;
+
+/// Receive machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Receive {
+    /// No link.
+    #[default]
+    PortDisabled,
+    /// Nothing was heard for a timeout: three seconds are left.
+    Expired,
+    /// Half duplex: a link that can't be aggregated.
+    LacpDisabled,
+    /// There seems to be no partner, so one is assumed.
+    Defaulted,
+    /// The partner is heard.
+    Current,
+}
+
+impl Receive {
+    /// The state's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Receive::PortDisabled => "port_disabled",
+            Receive::Expired => "expired",
+            Receive::LacpDisabled => "lacp_disabled",
+            Receive::Defaulted => "defaulted",
+            Receive::Current => "current",
+        }
+    }
+}
+
+/// Periodic transmission machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Periodic {
+    /// Nothing is sent.
+    #[default]
+    None,
+    /// Every second, as the partner wants.
+    Fast,
+    /// Every 30 seconds.
+    Slow,
+    /// Now.
+    Transmit,
+}
+
+impl Periodic {
+    /// The state's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Periodic::None => "no_periodic",
+            Periodic::Fast => "fast_periodic",
+            Periodic::Slow => "slow_periodic",
+            Periodic::Transmit => "periodic_tx",
+        }
+    }
+}
+
+/// Mux machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Mux {
+    /// In no aggregate.
+    #[default]
+    Detached,
+    /// Waits for others to join.
+    Waiting,
+    /// In an aggregate, not yet used.
+    Attached,
+    /// Takes frames; waits for the partner to do so.
+    Collecting,
+    /// Takes and sends frames, one after the other.
+    Distributing,
+    /// Takes and sends frames.
+    CollectingDistributing,
+}
+
+impl Mux {
+    /// The state's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mux::Detached => "detached",
+            Mux::Waiting => "waiting",
+            Mux::Attached => "attached",
+            Mux::Collecting => "collecting",
+            Mux::Distributing => "distributing",
+            Mux::CollectingDistributing => "collecting_distributing",
+        }
+    }
+}
+
+/// Churn detection machine: whether an end of the link got into an aggregate in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Churn {
+    /// It still has time.
+    #[default]
+    Monitoring,
+    /// It did not.
+    Churned,
+    /// It did.
+    None,
+}
+
+impl Churn {
+    /// The kernel's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Churn::Monitoring => "monitoring",
+            Churn::Churned => "churned",
+            Churn::None => "none",
+        }
+    }
+}
+
+/// Counted frames of one member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// LACPDUs sent.
+    pub lacpdu_tx: u64,
+    /// LACPDUs received, also those that could not be used.
+    pub lacpdu_rx: u64,
+    /// LACPDUs that came from this very system.
+    pub loopback_rx: u64,
+    /// Markers received; each is answered.
+    pub marker_rx: u64,
+    /// Markers' responses sent.
+    pub marker_response_tx: u64,
+    /// Markers' responses received, though we ask nobody.
+    pub marker_response_rx: u64,
+    /// Markers of a type that is not defined.
+    pub marker_unknown_rx: u64,
+}
+
+/// One member, as it is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberState {
+    /// The caller's number of the member.
+    pub member: u32,
+    /// Id of the aggregator that it is in.
+    pub aggregator: Option<u16>,
+    /// What we say of this end.
+    pub actor: PortInfo,
+    /// What we know of the other end.
+    pub partner: PortInfo,
+    /// Receive machine.
+    pub receive: Receive,
+    /// Periodic transmission machine.
+    pub periodic: Periodic,
+    /// Mux machine.
+    pub mux: Mux,
+    /// Whether this end got in sync in time.
+    pub actor_churn: Churn,
+    /// How often it did not.
+    pub actor_churned: u32,
+    /// Whether the other end did.
+    pub partner_churn: Churn,
+    /// How often it did not.
+    pub partner_churned: u32,
+    /// Frames that arrive here are the bond's.
+    pub collecting: bool,
+    /// The bond's frames may leave here.
+    pub distributing: bool,
+    /// Control frames.
+    pub stats: Stats,
+}
+
+/// The aggregate in use, as it is now: "Active Aggregator Info".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AggregatorState {
+    /// Its id, counted from 1 in the order in which members joined the bond.
+    pub id: u16,
+    /// Members in it whose link is up.
+    pub ports: usize,
+    /// Key of its ports.
+    pub actor_key: u16,
+    /// Key of the partner's ports.
+    pub partner_key: u16,
+    /// MAC address of the partner; zero when there is none.
+    pub partner: [u8; 6],
+}
+
+/// Something that changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// Another aggregator is in use, or none.
+    Aggregator(Option<u16>),
+    /// The bond has a carrier, or lost it.
+    Carrier(bool),
+    /// What a member may do changed.
+    Member {
+        /// The caller's number of the member.
+        member: u32,
+        /// Frames that arrive there are the bond's.
+        collecting: bool,
+        /// The bond's frames may leave there.
+        distributing: bool,
+    },
+    /// A member hears this very system: two members are plugged into each other.
+    Loopback {
+        /// The caller's number of the member.
+        member: u32,
+    },
+}

@@ -1,0 +1,252 @@
+//! What an operator decides about a bond: names, values and defaults of `ip link ... type bond`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use towpath_engine::bond::control::Taps;
+use towpath_engine::bond::{BondMode, BondOptions};
+
+use super::lacp::{AdSelect, Config};
+
+/// Everything about a bond but its members.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// What concerns each frame.
+    pub options: BondOptions,
+    /// How often links are looked at (`miimon`); never when 0.
+    pub miimon: Duration,
+    /// A link must be up for so long before it is used.
+    pub updelay: Duration,
+    /// A link must be down for so long before it is given up.
+    pub downdelay: Duration,
+    /// Announcements after a fail-over (`num_grat_arp`, `num_unsol_na`).
+    pub num_peer_notif: u8,
+    /// Time between two of them; a tick of the monitor when 0.
+    pub peer_notif_delay: Duration,
+    /// Addresses that are announced.
+    pub announce: Vec<IpAddr>,
+    /// The member to use whenever it works.
+    pub primary: Option<String>,
+    /// When it is taken again after it failed.
+    pub primary_reselect: PrimaryReselect,
+    /// Preferences of members: the highest is taken first (`prio` of a bond's slave).
+    pub prio: BTreeMap<String, i32>,
+    /// The member to use now, once.
+    pub active_slave: Option<String>,
+    /// What the bond's address becomes on a fail-over.
+    pub fail_over_mac: FailOverMac,
+    /// Without so many working members the bond has no carrier.
+    pub min_links: u32,
+    /// The ARP and neighbour monitor.
+    pub arp: ArpSettings,
+    /// 802.3ad.
+    pub lacp: LacpSettings,
+}
+
+/// The ARP and neighbour monitor: it asks others for their address, and trusts a link that answers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ArpSettings {
+    /// How often (`arp_interval`); never when 0.
+    pub interval: Duration,
+    /// Who is asked (`arp_ip_target`), up to 16.
+    pub targets: Vec<Ipv4Addr>,
+    /// Who is asked by IPv6 (`ns_ip6_target`), up to 16.
+    pub targets6: Vec<Ipv6Addr>,
+    /// Which arrivals count.
+    pub validate: ArpValidate,
+    /// All targets must answer, not one of them (`arp_all_targets`).
+    pub all_targets: bool,
+    /// Intervals without an answer before a link is down; 0 is the kernel's 2.
+    pub missed_max: u8,
+}
+
+/// LACP, as far as it is not the machine's own affair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LacpSettings {
+    /// LACPDUs each second, not every 30 (`lacp_rate fast`).
+    pub fast: bool,
+    /// Begins by itself (`lacp_active on`).
+    pub active: bool,
+    /// By what aggregators are compared (`ad_select`).
+    pub select: AdSelect,
+    /// `ad_actor_sys_prio`
+    pub system_priority: u16,
+    /// `ad_actor_system`; the bond's address without it.
+    pub system: Option<[u8; 6]>,
+    /// `ad_user_port_key`
+    pub user_key: u16,
+    /// Collects and distributes at once (`coupled_control on`).
+    pub coupled: bool,
+}
+
+impl Default for LacpSettings {
+    fn default() -> LacpSettings {
+        LacpSettings {
+            fast: false,
+            active: true,
+            select: AdSelect::default(),
+            system_priority: u16::MAX,
+            system: None,
+            user_key: 0,
+            coupled: true,
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            options: BondOptions::default(),
+            miimon: Duration::ZERO,
+            updelay: Duration::ZERO,
+            downdelay: Duration::ZERO,
+            num_peer_notif: 1,
+            peer_notif_delay: Duration::ZERO,
+            announce: Vec::new(),
+            primary: None,
+            primary_reselect: PrimaryReselect::default(),
+            prio: BTreeMap::new(),
+            active_slave: None,
+            fail_over_mac: FailOverMac::default(),
+            min_links: 0,
+            arp: ArpSettings::default(),
+            lacp: LacpSettings::default(),
+        }
+    }
+}
+
+impl ArpSettings {
+    /// Intervals without an answer before a link is down.
+    pub fn missed_max(&self) -> u8 {
+        if self.missed_max == 0 { 2 } else { self.missed_max }
+    }
+}
+
+impl Settings {
+    /// The engine's part, with what the control side needs to see.
+    pub fn engine_options(&self) -> BondOptions {
+        let monitors = self.arp_period().is_some();
+        let taps = Taps {
+            slow: self.options.mode == BondMode::Lacp,
+            arp: monitors && !self.arp.targets.is_empty(),
+            neighbours: monitors && !self.arp.targets6.is_empty(),
+        };
+        BondOptions { taps, ..self.options.clone() }
+    }
+
+    /// LACP of a bond with this address.
+    pub fn lacp_config(&self, mac: [u8; 6]) -> Config {
+        let LacpSettings { fast, active, select, system_priority, system, user_key, coupled } =
+            self.lacp;
+        let system = system.unwrap_or(mac);
+        let min_links = self.min_links;
+        let usual = Config::new(system);
+        Config { fast, active, select, system_priority, user_key, coupled, min_links, ..usual }
+    }
+
+    /// How often others are asked whether links work, if they are.
+    pub fn arp_period(&self) -> Option<Duration> {
+        let is_there = !self.arp.targets.is_empty() || !self.arp.targets6.is_empty();
+        (is_there && !self.arp.interval.is_zero()).then_some(self.arp.interval)
+    }
+
+    /// How often links are looked at. A mode that needs it does so every 100 ms when nothing else
+    /// was said (`bond_check_params`).
+    pub fn link_period(&self) -> Option<Duration> {
+        match (self.miimon.is_zero(), self.arp.interval.is_zero()) {
+            (false, _) => Some(self.miimon),
+            (true, true) if self.options.mode == BondMode::Lacp => Some(MIIMON_FALLBACK),
+            _ => None,
+        }
+    }
+}
+
+/// `BOND_DEFAULT_MIIMON`
+const MIIMON_FALLBACK: Duration = Duration::from_millis(100);
+
+/// A value with the kernel's names and numbers.
+pub trait Word: Copy + 'static {
+    /// Names in the order of the kernel's numbers, with their values.
+    const WORDS: &'static [(&'static str, Self)];
+
+    /// Its value, by name or number.
+    fn from_word(word: &str) -> Option<Self> {
+        let numbered = word.parse::<usize>().ok().and_then(|number| Self::WORDS.get(number));
+        let named = || Self::WORDS.iter().find(|(name, _)| *name == word);
+        numbered.or_else(named).map(|&(_, value)| value)
+    }
+}
+
+/// When the primary member is taken again (`primary_reselect`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PrimaryReselect {
+    /// As soon as it works.
+    #[default]
+    Always,
+    /// When it is better than the one in use.
+    Better,
+    /// When the one in use fails.
+    Failure,
+}
+
+impl Word for PrimaryReselect {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("always", Self::Always), ("better", Self::Better), ("failure", Self::Failure)];
+}
+
+/// What becomes of addresses on a fail-over (`fail_over_mac`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FailOverMac {
+    /// All members use the bond's.
+    #[default]
+    None,
+    /// The bond takes the active member's.
+    Active,
+    /// The active member takes the bond's when it becomes active.
+    Follow,
+}
+
+impl Word for FailOverMac {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("none", Self::None), ("active", Self::Active), ("follow", Self::Follow)];
+}
+
+/// What shows that a link works (`arp_validate`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ArpValidate {
+    /// The active member must get answers from a target.
+    pub active: bool,
+    /// The others must get the questions or answers, too.
+    pub backup: bool,
+    /// Only ARP counts where nothing is validated.
+    pub filter: bool,
+}
+
+impl Word for ArpValidate {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("none", validate(false, false, false)),
+        ("active", validate(true, false, false)),
+        ("backup", validate(false, true, false)),
+        ("all", validate(true, true, false)),
+        ("filter", validate(false, false, true)),
+        ("filter_active", validate(true, false, true)),
+        ("filter_backup", validate(false, true, true)),
+    ];
+}
+
+const fn validate(active: bool, backup: bool, filter: bool) -> ArpValidate {
+    ArpValidate { active, backup, filter }
+}
+
+/// The kernel's name of a value.
+pub fn word_of<T: Word + PartialEq>(value: T) -> &'static str {
+    T::WORDS.iter().find(|(_, it)| *it == value).map_or("", |(name, _)| name)
+}
+
+impl fmt::Display for FailOverMac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(word_of(*self))
+    }
+}

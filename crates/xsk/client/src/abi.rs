@@ -1,0 +1,146 @@
+//! Numbers and structures of `<linux/if_xdp.h>`.
+
+/// Address family of AF_XDP sockets and of `sockaddr_xdp`.
+pub const AF_XDP: u16 = 44;
+
+/// `XDP_MMAP_OFFSETS` (get)
+pub const MMAP_OFFSETS: u32 = 1;
+/// `XDP_RX_RING` (set): entries
+pub const RX_RING: u32 = 2;
+/// `XDP_TX_RING` (set): entries
+pub const TX_RING: u32 = 3;
+/// `XDP_UMEM_REG` (set)
+pub const UMEM_REG: u32 = 4;
+/// `XDP_UMEM_FILL_RING` (set): entries
+pub const UMEM_FILL_RING: u32 = 5;
+/// `XDP_UMEM_COMPLETION_RING` (set): entries
+pub const UMEM_COMPLETION_RING: u32 = 6;
+/// `XDP_STATISTICS` (get)
+pub const STATISTICS: u32 = 7;
+/// `XDP_OPTIONS` (get)
+pub const OPTIONS: u32 = 8;
+/// `XDP_MAX_TX_SKB_BUDGET` (set): packets sent by one call
+pub const MAX_TX_SKB_BUDGET: u32 = 9;
+
+/// `XDP_PGOFF_RX_RING`
+pub const PGOFF_RX: u64 = 0;
+/// `XDP_PGOFF_TX_RING`
+pub const PGOFF_TX: u64 = 0x8000_0000;
+/// `XDP_UMEM_PGOFF_FILL_RING`
+pub const PGOFF_FILL: u64 = 0x1_0000_0000;
+/// `XDP_UMEM_PGOFF_COMPLETION_RING`
+pub const PGOFF_COMPLETION: u64 = 0x1_8000_0000;
+
+/// `XDP_UMEM_UNALIGNED_CHUNK_FLAG`
+pub const UMEM_UNALIGNED: u32 = 1;
+/// `XDP_UMEM_TX_SW_CSUM`
+pub const UMEM_TX_SW_CSUM: u32 = 2;
+/// `XDP_UMEM_TX_METADATA_LEN`
+pub const UMEM_TX_METADATA_LEN: u32 = 4;
+
+/// `XDP_SHARED_UMEM`
+pub const SHARED_UMEM: u16 = 1;
+/// `XDP_COPY`
+pub const COPY: u16 = 2;
+/// `XDP_ZEROCOPY`
+pub const ZEROCOPY: u16 = 4;
+/// `XDP_USE_NEED_WAKEUP`
+pub const USE_NEED_WAKEUP: u16 = 8;
+/// `XDP_USE_SG`
+pub const USE_SG: u16 = 16;
+
+/// `struct xdp_umem_reg`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UmemReg {
+    /// Where it is in the application's memory; a multiple of the page size.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Bytes of a chunk: the place for one packet.
+    pub chunk_size: u32,
+    /// Bytes kept free in front of received packets.
+    pub headroom: u32,
+    /// `UMEM_*`
+    pub flags: u32,
+    /// Bytes in front of packets to send.
+    pub tx_metadata_len: u32,
+}
+
+impl UmemReg {
+    /// From what `setsockopt` is given; older ones are shorter.
+    pub fn from_bytes(bytes: &[u8]) -> Option<UmemReg> {
+        let word = |at: usize| bytes.get(at..at + 4).map(number);
+        let long = |at: usize| bytes.get(at..at + 8).map(long_number);
+        Some(UmemReg {
+            addr: long(0)?,
+            len: long(8)?,
+            chunk_size: word(16)?,
+            headroom: word(20)?,
+            flags: word(24).unwrap_or(0),
+            tx_metadata_len: word(28).unwrap_or(0),
+        })
+    }
+
+    /// As `setsockopt` takes it.
+    pub fn to_bytes(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&self.addr.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&self.len.to_ne_bytes());
+        let words = [self.chunk_size, self.headroom, self.flags, self.tx_metadata_len];
+        for (place, word) in bytes[16..].chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+/// `struct sockaddr_xdp`; the descriptor of another socket comes beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Address {
+    /// [`AF_XDP`]
+    pub family: u16,
+    /// Bind flags.
+    pub flags: u16,
+    /// The port.
+    pub ifindex: u32,
+    /// Its queue.
+    pub queue: u32,
+    /// A descriptor of the socket whose memory is shared.
+    pub shared_umem_fd: u32,
+}
+
+impl Address {
+    /// From what `bind` is given.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Address> {
+        let half = |at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+        let word = |at: usize| bytes.get(at..at + 4).map(number);
+        Some(Address {
+            family: half(0)?,
+            flags: half(2)?,
+            ifindex: word(4)?,
+            queue: word(8)?,
+            shared_umem_fd: word(12)?,
+        })
+    }
+
+    /// As `bind` takes it.
+    pub fn to_bytes(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..2].copy_from_slice(&self.family.to_ne_bytes());
+        bytes[2..4].copy_from_slice(&self.flags.to_ne_bytes());
+        let words = [self.ifindex, self.queue, self.shared_umem_fd];
+        for (place, word) in bytes[4..].chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+/// The first four bytes as a number; 0 when there are fewer.
+pub fn number(bytes: &[u8]) -> u32 {
+    bytes.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+}
+
+fn long_number(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+}

@@ -1,0 +1,179 @@
+//! What application and daemon say to each other about one socket.
+//!
+//! A connection of type `SOCK_SEQPACKET` is one AF_XDP socket: closing it closes the socket. The
+//! daemon speaks first: a [`Greeting`] with two descriptors (`SCM_RIGHTS`), the file of the rings
+//! and the application's end of the bell. Then each message is a [`Request`] and has one
+//! [`Reply`]. Numbers are in the machine's byte order: both sides are on one machine.
+
+use crate::abi;
+
+/// First bytes of a greeting; the last one is the version.
+pub const MAGIC: [u8; 8] = *b"tp-xsk\0\x01";
+/// Largest message.
+pub const MESSAGE_BYTES_MAX: usize = 512;
+
+/// What the daemon says first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Greeting {
+    /// The socket's number; 0 when there is none, and `errno` says why.
+    pub id: u32,
+    /// 0, or a positive error number.
+    pub errno: i32,
+}
+
+impl Greeting {
+    /// As it is sent.
+    pub fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(self.id.to_ne_bytes());
+        bytes.extend(self.errno.to_ne_bytes());
+        bytes
+    }
+
+    /// From what was received.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Greeting> {
+        let rest = bytes.strip_prefix(&MAGIC)?;
+        let word = |at: usize| Some(*rest.get(at..)?.first_chunk::<4>()?);
+        Some(Greeting { id: u32::from_ne_bytes(word(0)?), errno: i32::from_ne_bytes(word(4)?) })
+    }
+}
+
+/// What an application asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// `setsockopt` at level `SOL_XDP`. `UMEM_REG` comes with a descriptor: the memory's file.
+    SetOption {
+        /// The option.
+        name: u32,
+        /// Where in the file the memory begins.
+        start: u64,
+        /// Its value.
+        value: Vec<u8>,
+    },
+    /// `getsockopt`; the reply has the value.
+    GetOption {
+        /// The option.
+        name: u32,
+        /// Bytes there is room for.
+        room: u32,
+    },
+    /// `bind`. With `XDP_SHARED_UMEM` comes the file of the other socket's rings.
+    Bind {
+        /// `struct sockaddr_xdp`
+        address: Vec<u8>,
+    },
+    /// The ifindex of a port by its name; the reply has four bytes.
+    Ifindex {
+        /// The name.
+        name: String,
+    },
+    /// Have the port's frames of this queue delivered here, as libxdp's default program does.
+    Steer,
+    /// Put the socket into the XSKMAP of that name of a program on its port
+    /// (`xsk_socket__update_xskmap`).
+    Insert {
+        /// The map's name.
+        map: String,
+        /// Where in the map.
+        key: u32,
+    },
+}
+
+impl Request {
+    /// As it is sent.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let head = |operation: u32, number: u32, start: u64, rest: &[u8]| {
+            let mut bytes = operation.to_ne_bytes().to_vec();
+            bytes.extend(number.to_ne_bytes());
+            bytes.extend(start.to_ne_bytes());
+            bytes.extend(rest);
+            bytes
+        };
+        match self {
+            Request::SetOption { name, start, value } => head(SET_OPTION, *name, *start, value),
+            Request::GetOption { name, room } => head(GET_OPTION, *name, u64::from(*room), &[]),
+            Request::Bind { address } => head(BIND, 0, 0, address),
+            Request::Ifindex { name } => head(IFINDEX, 0, 0, name.as_bytes()),
+            Request::Steer => head(STEER, 0, 0, &[]),
+            Request::Insert { map, key } => head(INSERT, *key, 0, map.as_bytes()),
+        }
+    }
+
+    /// From what was received; `None` when it makes no sense.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Request> {
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return None;
+        }
+        let (head, rest) = bytes.split_at_checked(HEAD_BYTES)?;
+        let [operation, number] = [0, 4].map(|at| abi::number(&head[at..]));
+        let start = u64::from_ne_bytes(*head.last_chunk()?);
+        Some(match operation {
+            SET_OPTION => Request::SetOption { name: number, start, value: rest.to_vec() },
+            GET_OPTION => Request::GetOption { name: number, room: u32::try_from(start).ok()? },
+            BIND => Request::Bind { address: rest.to_vec() },
+            IFINDEX => Request::Ifindex { name: String::from_utf8(rest.to_vec()).ok()? },
+            STEER => Request::Steer,
+            INSERT => Request::Insert { map: String::from_utf8(rest.to_vec()).ok()?, key: number },
+            _ => return None,
+        })
+    }
+}
+
+/// What the daemon answers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reply {
+    /// 0, or a positive error number.
+    pub errno: i32,
+    /// What was asked for.
+    pub value: Vec<u8>,
+}
+
+impl Reply {
+    /// As it is sent.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.errno.to_ne_bytes().to_vec();
+        bytes.extend(&self.value);
+        bytes
+    }
+
+    /// From what was received.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Reply> {
+        let (errno, value) = bytes.split_first_chunk()?;
+        Some(Reply { errno: i32::from_ne_bytes(*errno), value: value.to_vec() })
+    }
+}
+
+const HEAD_BYTES: usize = 16;
+const SET_OPTION: u32 = 1;
+const GET_OPTION: u32 = 2;
+const BIND: u32 = 3;
+const IFINDEX: u32 = 4;
+const STEER: u32 = 5;
+const INSERT: u32 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let requests = [
+            Request::SetOption { name: 4, start: 1 << 40, value: vec![7; 32] },
+            Request::GetOption { name: 7, room: 48 },
+            Request::Bind { address: vec![44; 16] },
+            Request::Ifindex { name: "p0".into() },
+            Request::Steer,
+            Request::Insert { map: "sockets".into(), key: 3 },
+        ];
+        for request in requests {
+            assert_eq!(Request::from_bytes(&request.to_bytes()), Some(request));
+        }
+        let greeting = Greeting { id: 3, errno: 24 };
+        assert_eq!(Greeting::from_bytes(&greeting.to_bytes()), Some(greeting));
+        let reply = Reply { errno: 22, value: vec![1, 2] };
+        assert_eq!(Reply::from_bytes(&reply.to_bytes()), Some(reply));
+        for bytes in [&[0; 16][..], &[1; 15], &[9; 600], b""] {
+            assert_eq!(Request::from_bytes(bytes), None);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! AF_XDP sockets for applications: what the kernel's `net/xdp` is, over Towpath's ports.
+//!
+//! [`Sockets`] is the place where they live, next to an engine. A [`Socket`] takes the kernel's
+//! options and `bind`, checks what the kernel checks in the kernel's order, and answers with its
+//! error numbers. Frames reach it by [`towpath_engine::Socket`]. Rings and packet memory are shared
+//! with an application that nobody trusts: whatever it writes there, only it is hurt.
+
+#![deny(unsafe_code)]
+
+mod memory_unsafe;
+mod pool;
+pub mod rings;
+mod server;
+mod socket;
+mod sockets;
+mod umem;
+
+pub use rustix::io::Errno;
+pub use server::{Peer, Server, answer};
+pub use socket::{Shared, Socket, Statistics};
+pub use sockets::{Device, Host, Sockets};
+pub use towpath_xsk_client::abi;

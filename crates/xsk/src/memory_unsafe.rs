@@ -1,0 +1,157 @@
+//! Packet memory of an application: a file of its own that it passed to us.
+//!
+//! The application can write to it at any time, so nothing here is ever a Rust reference: bytes are
+//! copied in and out. It could also make the file shorter, after which touching the mapping would
+//! be fatal (`SIGBUS`). A memfd can be sealed against that (`F_SEAL_SHRINK`), which we do ourselves
+//! when the application has not. Any other file is read and written by system calls, which
+//! fail where the file has ended: slower, and as safe.
+//!
+//! The file must be in a tmpfs, as memfds are. A file system in user space could leave us waiting
+//! for ever, and huge pages that the application gives back (`FALLOC_FL_PUNCH_HOLE`) may not be
+//! there again at the next touch, seal or not.
+
+#![expect(unsafe_code, reason = "memory shared with applications")]
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{FileType, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// The memory.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    fd: OwnedFd,
+    /// Where it starts in the file.
+    start: u64,
+    len: usize,
+    /// `None` when the file could become shorter.
+    base: Option<NonNull<u8>>,
+}
+
+// SAFETY: shared memory that is copied from and to through raw pointers; nothing in `Memory`
+// depends on the thread.
+unsafe impl Send for Memory {}
+// SAFETY: as above. Copies that race give bytes that the application could have written as well.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// `len` bytes of a file from `start` on, which must be there.
+    pub(crate) fn new(fd: OwnedFd, start: u64, len: u64) -> Result<Memory, Errno> {
+        let size = usize::try_from(len).map_err(|_too_long| Errno::INVAL)?;
+        let end = start.checked_add(len).ok_or(Errno::INVAL)?;
+        if len > BYTES_MAX {
+            return Err(Errno::NOBUFS);
+        }
+        // Devices have places in a tmpfs, too.
+        let is_file = FileType::from_raw_mode(fstat(&fd)?.st_mode) == FileType::RegularFile;
+        if !is_file || fstatfs(&fd)?.f_type != TMPFS_MAGIC {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let is_sealed = seal(fd.as_fd());
+        // After sealing: before, the length would be worth nothing.
+        let there = fstat(&fd).map_err(|_not_a_file| Errno::INVAL)?.st_size;
+        if u64::try_from(there).unwrap_or(0) < end {
+            return Err(Errno::FAULT);
+        }
+        let base = if is_sealed { Some(map(fd.as_fd(), start, size)?) } else { None };
+        Ok(Memory { fd, start, len: size, base })
+    }
+
+    /// Puts bytes at an offset; an error when the file has become shorter.
+    ///
+    /// # Panics
+    ///
+    /// When they would lie outside.
+    #[inline]
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.check(offset, bytes.len());
+        match self.base {
+            Some(base) => {
+                // SAFETY: inside the mapping, checked above; `bytes` is ours, so they don't
+                // overlap.
+                unsafe {
+                    let to = base.as_ptr().add(offset as usize);
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+                }
+                Ok(())
+            }
+            None => self.write_file(offset, bytes),
+        }
+    }
+
+    /// Copies bytes from an offset; an error when the file has become shorter.
+    ///
+    /// # Panics
+    ///
+    /// When they would lie outside.
+    #[inline]
+    pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.check(offset, bytes.len());
+        match self.base {
+            Some(base) => {
+                // SAFETY: as in `write`.
+                unsafe {
+                    let from = base.as_ptr().add(offset as usize);
+                    std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
+                }
+                Ok(())
+            }
+            None => self.read_file(offset, bytes),
+        }
+    }
+
+    #[inline]
+    fn check(&self, offset: u64, len: usize) {
+        let end = offset.checked_add(len as u64);
+        assert!(end.is_some_and(|end| end <= self.len as u64), "inside the memory");
+    }
+
+    #[cold]
+    fn write_file(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let at = self.start + offset;
+        // Writing behind its end would make the file longer again, and hide what happened.
+        if u64::try_from(fstat(&self.fd)?.st_size).unwrap_or(0) < at + bytes.len() as u64 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let written = rustix::io::pwrite(&self.fd, bytes, at)?;
+        if written == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    #[cold]
+    fn read_file(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let wanted = bytes.len();
+        let read = rustix::io::pread(&self.fd, bytes, self.start + offset)?;
+        if read == wanted { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Some(base) = self.base {
+            // SAFETY: our own mapping, and nothing points into it but `self`.
+            let _unmapped = unsafe { munmap(base.as_ptr().cast(), self.len) };
+        }
+    }
+}
+
+/// Makes sure that a file cannot become shorter; gives whether that is so.
+fn seal(fd: BorrowedFd<'_>) -> bool {
+    let is_sealed = |fd| fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+    is_sealed(fd) || (fcntl_add_seals(fd, SealFlags::SHRINK).is_ok() && is_sealed(fd))
+}
+
+fn map(fd: BorrowedFd<'_>, start: u64, len: usize) -> Result<NonNull<u8>, Errno> {
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+    // SAFETY: a new mapping, wherever the kernel likes.
+    let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, fd, start) }?;
+    NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)
+}
+
+/// What the application never touched becomes ours at the first packet, so there must be an end.
+/// The kernel's is `RLIMIT_MEMLOCK`.
+const BYTES_MAX: u64 = 4 << 30;
+/// `<linux/magic.h>`
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;

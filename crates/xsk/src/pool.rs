@@ -1,0 +1,153 @@
+//! What belongs to one queue of one port: the fill and completion rings and the chunks they carry
+//! (`struct xsk_buff_pool`). Sockets on the same queue share it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use towpath_engine::Place;
+use towpath_ring::{Consumer, Mapped, Producer};
+
+use crate::rings::RingMemory;
+use crate::umem::Umem;
+
+/// The pool.
+#[derive(Debug)]
+pub(crate) struct BufferPool {
+    pub(crate) umem: Arc<Umem>,
+    pub(crate) place: Place,
+    /// Frames may have several buffers (`XDP_USE_SG`).
+    pub(crate) is_multi_buffer: bool,
+    pub(crate) uses_wakeup: bool,
+    pub(crate) is_zero_copy: bool,
+    fill: Mutex<Fill>,
+    completion: Mutex<Completion>,
+}
+
+impl BufferPool {
+    pub(crate) fn new(
+        umem: &Arc<Umem>,
+        place: Place,
+        fill: &RingMemory,
+        completion: &RingMemory,
+    ) -> Result<BufferPool, Errno> {
+        Ok(BufferPool {
+            umem: Arc::clone(umem),
+            place,
+            is_multi_buffer: false,
+            uses_wakeup: false,
+            is_zero_copy: false,
+            fill: Mutex::new(Fill {
+                ring: Consumer::new(fill.ring()?),
+                returned: Vec::new(),
+                invalid: 0,
+                empty: 0,
+            }),
+            completion: Mutex::new(Completion {
+                ring: Producer::new(completion.ring()?),
+                reserved: 0,
+            }),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn fill(&self) -> MutexGuard<'_, Fill> {
+        self.fill.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub(crate) fn completion(&self) -> MutexGuard<'_, Completion> {
+        self.completion.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Free chunks.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    pub(crate) ring: Consumer<Mapped<u64>>,
+    /// Chunks that were taken from the ring, and not needed after all.
+    pub(crate) returned: Vec<u64>,
+    /// Entries that name no chunk.
+    pub(crate) invalid: u64,
+    /// How often one was wanted and none there.
+    pub(crate) empty: u64,
+}
+
+impl Fill {
+    /// Start of a free chunk (`xp_alloc`).
+    #[inline]
+    pub(crate) fn take(&mut self, umem: &Umem) -> Option<u64> {
+        if let Some(chunk) = self.returned.pop() {
+            return Some(chunk);
+        }
+        loop {
+            if self.ring.available(1) == 0 {
+                self.empty += 1;
+                return None;
+            }
+            match umem.chunk_at(self.ring.read()) {
+                Some(chunk) => return Some(chunk),
+                None => self.invalid += 1,
+            }
+        }
+    }
+
+    /// `count` free chunks, or none (`xsk_buff_can_alloc`, which counts nothing).
+    pub(crate) fn take_all(&mut self, umem: &Umem, count: usize, out: &mut Vec<u64>) -> bool {
+        out.clear();
+        let wanted = u32::try_from(count).unwrap_or(u32::MAX);
+        if self.returned.len() < count && self.ring.available(wanted) < wanted {
+            return false;
+        }
+        while out.len() < count {
+            let before = self.empty;
+            let Some(chunk) = self.take(umem) else {
+                // Some were no chunks.
+                self.empty = before;
+                self.returned.append(out);
+                return false;
+            };
+            out.push(chunk);
+        }
+        true
+    }
+}
+
+/// Chunks whose packets were sent.
+#[derive(Debug)]
+pub(crate) struct Completion {
+    ring: Producer<Mapped<u64>>,
+    /// Places that packets on their way will need.
+    reserved: u32,
+}
+
+impl Completion {
+    /// Makes sure of `count` places (`xsk_cq_reserve_locked`).
+    pub(crate) fn reserve(&mut self, count: u32) -> bool {
+        let fits = self.ring.free(self.reserved + count) >= self.reserved + count;
+        self.reserved += if fits { count } else { 0 };
+        fits
+    }
+
+    /// Gives reserved places up.
+    pub(crate) fn cancel(&mut self, count: u32) {
+        self.reserved -= count;
+    }
+
+    /// Uses one reserved place.
+    pub(crate) fn write(&mut self, addr: u64) {
+        self.reserved -= 1;
+        self.ring.write(addr);
+    }
+
+    pub(crate) fn submit(&mut self) {
+        self.ring.submit();
+    }
+
+    pub(crate) fn jumps(&self) -> u64 {
+        self.ring.jumps()
+    }
+
+    pub(crate) fn waiting(&self) -> u32 {
+        self.ring.waiting()
+    }
+}

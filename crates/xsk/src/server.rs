@@ -1,0 +1,229 @@
+//! Serving applications over a unix socket: one connection, one AF_XDP socket.
+//!
+//! One thread does it all: requests are few, and none waits for an application. Whatever an
+//! application sends, it is answered, or its connection and its socket are closed.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::{Mode, chmod};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+};
+use towpath_xsk_client::protocol::{Greeting, Reply, Request};
+use towpath_xsk_client::wire::{receive, send};
+
+use crate::Errno;
+use crate::abi::{Address, SHARED_UMEM};
+use crate::socket::{Shared, Socket};
+use crate::sockets::Sockets;
+
+/// A listening socket and its thread. Dropping it closes all connections and their sockets.
+#[derive(Debug)]
+pub struct Server {
+    path: PathBuf,
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens at a path, where nothing may be, for whom `mode` lets in.
+    pub fn start(sockets: &Arc<Sockets>, path: &Path, mode: u32) -> io::Result<Server> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        bind(&listener, &SocketAddrUnix::new(path)?)?;
+        chmod(path, Mode::from_raw_mode(mode))?;
+        listen(&listener, BACKLOG)?;
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let mut serving = Serving {
+            sockets: Arc::clone(sockets),
+            listener,
+            stop: Arc::clone(&stop),
+            peers: HashMap::new(),
+            last: 0,
+        };
+        let thread = std::thread::Builder::new().name("xsk-server".into());
+        let thread = thread.spawn(move || serving.run())?;
+        Ok(Server { path: path.to_owned(), stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _rung = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // A panic has said so itself.
+            let _panicked = thread.join();
+        }
+        let _gone = std::fs::remove_file(&self.path);
+    }
+}
+
+/// What the thread has.
+struct Serving {
+    sockets: Arc<Sockets>,
+    listener: OwnedFd,
+    stop: Arc<OwnedFd>,
+    peers: HashMap<u64, Peer>,
+    last: u64,
+}
+
+impl Serving {
+    fn run(&mut self) {
+        while let Ok(ready) = self.wait() {
+            for who in ready {
+                match who {
+                    Who::Stop => return,
+                    Who::Listener => self.accept(),
+                    Who::Peer(number) => {
+                        if self.peers.get(&number).is_some_and(|peer| peer.serve().is_err()) {
+                            self.peers.remove(&number);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until somebody wants something.
+    fn wait(&self) -> io::Result<Vec<Who>> {
+        let mut who = vec![Who::Stop, Who::Listener];
+        who.extend(self.peers.keys().copied().map(Who::Peer));
+        let peers = self.peers.values().map(|peer| peer.stream.as_fd());
+        let descriptors: Vec<BorrowedFd<'_>> =
+            [self.stop.as_fd(), self.listener.as_fd()].into_iter().chain(peers).collect();
+        let mut polls: Vec<PollFd<'_>> =
+            descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        loop {
+            match poll(&mut polls, None) {
+                Ok(_) => break,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        let is_ready = polls.iter().map(|poll| !poll.revents().is_empty());
+        Ok(who.into_iter().zip(is_ready).filter_map(|(who, ready)| ready.then_some(who)).collect())
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let stream = match accept_with(&self.listener, flags) {
+            Ok(stream) => stream,
+            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => return,
+            Err(_no_descriptors) => {
+                // It goes on waiting, and so would we, without a pause.
+                std::thread::sleep(PAUSE);
+                return;
+            }
+        };
+        match Peer::greet(&self.sockets, stream) {
+            Ok(peer) => {
+                self.last += 1;
+                self.peers.insert(self.last, peer);
+            }
+            // It went away, or heard why not.
+            Err(_refused) => {}
+        }
+    }
+}
+
+/// Who wants something.
+enum Who {
+    Stop,
+    Listener,
+    Peer(u64),
+}
+
+/// One application's connection; dropping it closes its socket.
+#[derive(Debug)]
+pub struct Peer {
+    stream: OwnedFd,
+    sockets: Arc<Sockets>,
+    socket: Arc<Socket>,
+}
+
+impl Peer {
+    /// A new socket for whoever is at the other end of `stream`.
+    pub fn greet(sockets: &Arc<Sockets>, stream: OwnedFd) -> io::Result<Peer> {
+        let socket = match sockets.open() {
+            Ok(socket) => socket,
+            Err(errno) => {
+                let greeting = Greeting { id: 0, errno: errno.raw_os_error() };
+                send(stream.as_fd(), &greeting.to_bytes(), &[])?;
+                return Err(errno.into());
+            }
+        };
+        // From here on dropping closes it.
+        let peer = Peer { stream, sockets: Arc::clone(sockets), socket };
+        let bell = peer.socket.take_bell().ok_or(Errno::BADF)?;
+        let greeting = Greeting { id: towpath_engine::Socket::id(&*peer.socket), errno: 0 };
+        let files = [peer.socket.rings(), bell.as_fd()];
+        send(peer.stream.as_fd(), &greeting.to_bytes(), &files)?;
+        Ok(peer)
+    }
+
+    /// Answers one request; an error when the application is gone, or makes no sense.
+    pub fn serve(&self) -> io::Result<()> {
+        let (bytes, files) = match receive(&self.stream) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            result => result?,
+        };
+        let request = Request::from_bytes(&bytes).ok_or(io::ErrorKind::InvalidData)?;
+        let reply = answer(&self.sockets, &self.socket, request, files);
+        send(self.stream.as_fd(), &reply.to_bytes(), &[])
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.socket.close();
+    }
+}
+
+/// Does what an application asks for.
+pub fn answer(
+    sockets: &Arc<Sockets>,
+    socket: &Arc<Socket>,
+    request: Request,
+    mut files: Vec<OwnedFd>,
+) -> Reply {
+    let file = files.pop();
+    let result = match request {
+        Request::SetOption { name, start, value } => {
+            let file = file.map(|file| (file, start));
+            socket.set_option(name, &value, file).map(|()| Vec::new())
+        }
+        Request::GetOption { name, room } => socket.get_option(name, room as usize),
+        Request::Bind { address } => {
+            let is_shared =
+                Address::from_bytes(&address).is_some_and(|a| a.flags & SHARED_UMEM != 0);
+            let shared = match file.filter(|_| is_shared) {
+                Some(file) => sockets.of_file(&file),
+                None => Shared::NoSocket,
+            };
+            socket.bind(&address, &shared).map(|()| Vec::new())
+        }
+        Request::Ifindex { name } => match sockets.host().ifindex(&name) {
+            Some(ifindex) => Ok(ifindex.to_ne_bytes().to_vec()),
+            None => Err(Errno::NODEV),
+        },
+        Request::Insert { map, key } => {
+            sockets.host().insert(socket, &map, key).map(|()| Vec::new())
+        }
+        Request::Steer => sockets.host().steer(socket).map(|()| Vec::new()),
+    };
+    match result {
+        Ok(value) => Reply { errno: 0, value },
+        Err(errno) => Reply { errno: errno.raw_os_error(), value: Vec::new() },
+    }
+}
+
+const BACKLOG: i32 = 64;
+/// When there are no descriptors left.
+const PAUSE: Duration = Duration::from_millis(20);

@@ -1,0 +1,150 @@
+//! `bind`: from here on there is traffic.
+
+use std::sync::{Arc, Mutex};
+
+use rustix::io::Errno;
+use towpath_engine::Place;
+
+use super::rx::Rx;
+use super::tx::Tx;
+use super::{Bound, Setup, Socket, State};
+use crate::abi::{AF_XDP, Address, COPY, SHARED_UMEM, USE_NEED_WAKEUP, USE_SG, ZEROCOPY};
+use crate::pool::BufferPool;
+use crate::sockets::{Device, Sockets};
+
+/// What [`Address::shared_umem_fd`] is a descriptor of.
+#[derive(Debug, Clone)]
+pub enum Shared {
+    /// Of nothing, or of no socket.
+    NoSocket,
+    /// Of a socket of another family.
+    OtherFamily,
+    /// Of this one.
+    Socket(Arc<Socket>),
+}
+
+impl Socket {
+    /// `bind`, with the checks of `xsk_bind` in its order.
+    pub fn bind(self: &Arc<Self>, address: &[u8], shared: &Shared) -> Result<(), Errno> {
+        let address = Address::from_bytes(address).ok_or(Errno::INVAL)?;
+        let known = SHARED_UMEM | COPY | ZEROCOPY | USE_NEED_WAKEUP | USE_SG;
+        if address.family != AF_XDP || address.flags & !known != 0 {
+            return Err(Errno::INVAL);
+        }
+        let sockets = self.sockets.upgrade().ok_or(Errno::NXIO)?;
+        let mut setup = self.setup();
+        if setup.state != State::Ready {
+            return Err(Errno::BUSY);
+        }
+        let device = sockets.host().device(address.ifindex).ok_or(Errno::NODEV)?;
+        if setup.rx.is_none() && setup.tx.is_none() {
+            return Err(Errno::INVAL);
+        }
+        let pool = if address.flags & SHARED_UMEM != 0 {
+            setup.shared_pool(self, &sockets, &address, device, shared)?
+        } else {
+            setup.own_pool(&sockets, &address, device)?
+        };
+        let result = setup.finish(self, &pool);
+        // Only a bound socket is one that `close` would unbind.
+        setup.state = if result.is_ok() { State::Bound } else { State::Unbound };
+        drop(setup);
+        let result = result.and_then(|()| sockets.host().attach(self));
+        if result.is_err() {
+            self.setup().state = State::Unbound;
+            self.is_unbound.store(true, std::sync::atomic::Ordering::SeqCst);
+            sockets.leave_pool(&pool);
+        }
+        result
+    }
+}
+
+impl Setup {
+    /// The socket has memory of its own (`xp_assign_dev`).
+    fn own_pool(
+        &self,
+        sockets: &Sockets,
+        address: &Address,
+        device: Device,
+    ) -> Result<Arc<BufferPool>, Errno> {
+        let (Some(umem), Some(fill), Some(completion)) = (&self.umem, &self.fill, &self.completion)
+        else {
+            return Err(Errno::INVAL);
+        };
+        let wants = |flag| address.flags & flag != 0;
+        if wants(COPY) && wants(ZEROCOPY) {
+            return Err(Errno::INVAL);
+        }
+        let place = Place { ifindex: address.ifindex, queue: address.queue };
+        check_place(sockets, place, device)?;
+        if wants(ZEROCOPY) && !device.zero_copy {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let mut pool = BufferPool::new(umem, place, fill, completion)?;
+        pool.is_multi_buffer = wants(USE_SG);
+        pool.uses_wakeup = wants(USE_NEED_WAKEUP);
+        pool.is_zero_copy = device.zero_copy && !wants(COPY);
+        let pool = Arc::new(pool);
+        sockets.add_pool(&pool)?;
+        Ok(pool)
+    }
+
+    /// The socket uses the memory of another.
+    fn shared_pool(
+        &self,
+        own: &Arc<Socket>,
+        sockets: &Sockets,
+        address: &Address,
+        device: Device,
+        shared: &Shared,
+    ) -> Result<Arc<BufferPool>, Errno> {
+        if address.flags != SHARED_UMEM || self.umem.is_some() {
+            return Err(Errno::INVAL);
+        }
+        let other = match shared {
+            Shared::NoSocket => return Err(Errno::NOTSOCK),
+            Shared::OtherFamily => return Err(Errno::NOPROTOOPT),
+            // Itself is a socket that is not bound.
+            Shared::Socket(other) if Arc::ptr_eq(other, own) => return Err(Errno::BADF),
+            Shared::Socket(other) => other.active().ok_or(Errno::BADF)?,
+        };
+        let first = &other.pool;
+        let place = Place { ifindex: address.ifindex, queue: address.queue };
+        if place == first.place {
+            if self.fill.is_some() || self.completion.is_some() {
+                return Err(Errno::INVAL);
+            }
+            sockets.share_pool(first);
+            return Ok(Arc::clone(first));
+        }
+        let (Some(fill), Some(completion)) = (&self.fill, &self.completion) else {
+            return Err(Errno::INVAL);
+        };
+        check_place(sockets, place, device)?;
+        if first.is_zero_copy && !device.zero_copy {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let mut pool = BufferPool::new(&first.umem, place, fill, completion)?;
+        pool.is_multi_buffer = first.is_multi_buffer;
+        pool.uses_wakeup = first.uses_wakeup;
+        pool.is_zero_copy = first.is_zero_copy;
+        let pool = Arc::new(pool);
+        sockets.add_pool(&pool)?;
+        Ok(pool)
+    }
+
+    /// The rings become the workers'.
+    fn finish(&self, socket: &Socket, pool: &Arc<BufferPool>) -> Result<(), Errno> {
+        let rx = self.rx.as_ref().map(|rx| Ok(Mutex::new(Rx::new(rx.ring()?)))).transpose()?;
+        let tx = self.tx.as_ref().map(|tx| Ok(Mutex::new(Tx::new(tx.ring()?)))).transpose()?;
+        socket.bound.set(Bound { pool: Arc::clone(pool), rx, tx }).map_err(|_twice| Errno::BUSY)
+    }
+}
+
+/// What `xp_assign_dev` finds out about the queue.
+fn check_place(sockets: &Sockets, place: Place, device: Device) -> Result<(), Errno> {
+    if sockets.has_pool(place) {
+        return Err(Errno::BUSY);
+    }
+    if place.queue >= device.queues { Err(Errno::INVAL) } else { Ok(()) }
+}

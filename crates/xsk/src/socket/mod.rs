@@ -1,0 +1,254 @@
+//! One socket: options, `bind`, and what workers do with it (`net/xdp/xsk.c`).
+
+mod bind;
+mod options;
+mod rx;
+mod tx;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{recv, send, socketpair};
+use towpath_engine::Place;
+use towpath_engine::port::Wake;
+use towpath_xdp::{Frame, Pool};
+
+use crate::pool::BufferPool;
+use crate::rings::{RingFile, RingMemory};
+use crate::sockets::Sockets;
+use crate::umem::Umem;
+pub use bind::Shared;
+pub use options::Statistics;
+use rx::Rx;
+use tx::Tx;
+
+/// An AF_XDP socket.
+#[derive(Debug)]
+pub struct Socket {
+    id: u32,
+    sockets: Weak<Sockets>,
+    rings: RingFile,
+    /// Our end of a pair: readable when the application wants to send.
+    bell: OwnedFd,
+    /// The application's end, until it is taken.
+    application_bell: Mutex<Option<OwnedFd>>,
+    setup: Mutex<Setup>,
+    /// What workers need; set by `bind`, once.
+    bound: OnceLock<Bound>,
+    /// Closed, or its port is gone.
+    is_unbound: AtomicBool,
+}
+
+/// What options have set up so far.
+#[derive(Debug, Default)]
+struct Setup {
+    state: State,
+    umem: Option<Arc<Umem>>,
+    rx: Option<RingMemory>,
+    tx: Option<RingMemory>,
+    /// Of no more use here once bound: the pool has them.
+    fill: Option<RingMemory>,
+    completion: Option<RingMemory>,
+    /// Packets one call sends at most; kept for those who set it.
+    tx_budget: Option<u32>,
+}
+
+/// `enum xsk_state`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    Ready,
+    Bound,
+    Unbound,
+}
+
+/// A bound socket as workers see it.
+#[derive(Debug)]
+struct Bound {
+    pool: Arc<BufferPool>,
+    rx: Option<Mutex<Rx>>,
+    tx: Option<Mutex<Tx>>,
+}
+
+impl Socket {
+    pub(crate) fn new(id: u32, sockets: &Arc<Sockets>) -> Result<Socket, Errno> {
+        let flags = SocketFlags::CLOEXEC;
+        let (bell, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok(Socket {
+            id,
+            sockets: Arc::downgrade(sockets),
+            rings: RingFile::new()?,
+            bell,
+            application_bell: Mutex::new(Some(theirs)),
+            setup: Mutex::default(),
+            bound: OnceLock::new(),
+            is_unbound: AtomicBool::new(false),
+        })
+    }
+
+    /// The file of its rings, to map.
+    pub fn rings(&self) -> BorrowedFd<'_> {
+        self.rings.fd()
+    }
+
+    /// Whether it can still be put into maps: it is not closed, and its port is there.
+    pub fn is_open(&self) -> bool {
+        self.setup().state != State::Unbound
+    }
+
+    /// Entries of its rx, tx, fill and completion rings; 0 where it has none of its own.
+    pub fn sizes(&self) -> [u32; 4] {
+        let setup = self.setup();
+        let rings = [&setup.rx, &setup.tx, &setup.fill, &setup.completion];
+        rings.map(|ring| ring.as_ref().map_or(0, |ring| ring.entries))
+    }
+
+    /// What its file of rings is known by.
+    pub(crate) fn identity(&self) -> Option<(u64, u64)> {
+        rustix::fs::fstat(self.rings()).ok().map(|stat| (stat.st_dev, stat.st_ino))
+    }
+
+    /// The descriptor for the application: readable when something was received, and empty
+    /// messages on it wake a worker that sleeps. `None` when it was taken already.
+    pub fn take_bell(&self) -> Option<OwnedFd> {
+        self.application_bell.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// What `sendmsg` without data checks before it wakes anybody (`__xsk_sendmsg`).
+    pub fn check_send(&self, waits: bool) -> Result<(), Errno> {
+        let bound = self.active().ok_or(Errno::NXIO)?;
+        if waits {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if bound.tx.is_some() { Ok(()) } else { Err(Errno::NOBUFS) }
+    }
+
+    /// Ends its life: when this returns no worker uses it, its queue is free, and the memory is
+    /// the application's alone.
+    pub fn close(self: &Arc<Self>) {
+        self.unbind();
+        if let Some(sockets) = self.sockets.upgrade() {
+            sockets.forget(self.id);
+        }
+        *self.setup() = Setup { state: State::Unbound, ..Setup::default() };
+    }
+
+    /// Its port is gone: the application finds its descriptor at its end (`POLLHUP`).
+    pub(crate) fn unregister(self: &Arc<Self>, ifindex: u32) {
+        if self.bound.get().is_some_and(|bound| bound.pool.place.ifindex == ifindex) {
+            self.unbind();
+            let _told = rustix::net::shutdown(&self.bell, rustix::net::Shutdown::Both);
+        }
+    }
+
+    fn unbind(self: &Arc<Self>) {
+        let Some(sockets) = self.sockets.upgrade() else { return };
+        {
+            let mut setup = self.setup();
+            let was = std::mem::replace(&mut setup.state, State::Unbound);
+            if was != State::Bound && was != State::Ready {
+                return;
+            }
+        }
+        if !self.is_unbound.swap(true, Ordering::SeqCst) {
+            sockets.host().detach(self);
+            if let Some(bound) = self.bound.get() {
+                sockets.leave_pool(&bound.pool);
+            }
+        }
+    }
+
+    /// What workers see, while it is bound.
+    #[inline]
+    fn active(&self) -> Option<&Bound> {
+        self.bound.get().filter(|_| !self.is_unbound.load(Ordering::Acquire))
+    }
+
+    fn setup(&self) -> MutexGuard<'_, Setup> {
+        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the application. One message is as good as many.
+    #[cold]
+    fn ring_bell(&self) {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let _full_or_gone = send(&self.bell, &[1], flags);
+    }
+
+    /// Takes the messages that wanted to wake a worker. More than there can be say that the other
+    /// end was closed, which looks like empty messages; gives `false` then.
+    fn drain_bell(&self) -> bool {
+        let mut messages = 0..BELL_MESSAGES_MAX;
+        messages.any(|_| recv(&self.bell, &mut [0; 8], RecvFlags::DONTWAIT).is_err())
+    }
+}
+
+impl towpath_engine::Socket for Socket {
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn place(&self) -> Option<Place> {
+        self.active().map(|bound| bound.pool.place)
+    }
+
+    fn receives(&self) -> bool {
+        self.active().is_some_and(|bound| bound.rx.is_some())
+    }
+
+    fn transmits(&self) -> bool {
+        self.active().is_some_and(|bound| bound.tx.is_some())
+    }
+
+    #[inline]
+    fn deliver(&self, from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
+        let delivered = self.active().map_or(0, |bound| bound.deliver(from, frames));
+        pool.give_all(frames);
+        delivered
+    }
+
+    #[inline]
+    fn flush(&self) {
+        if self.active().is_some_and(Bound::flush) {
+            self.ring_bell();
+        }
+    }
+
+    fn collect(&self, pool: &mut Pool, frames: &mut Vec<Frame>, limit: usize) -> usize {
+        self.active().map_or(0, |bound| bound.collect(pool, frames, limit))
+    }
+
+    fn sent(&self, count: usize) {
+        if let Some(bound) = self.active() {
+            bound.sent(count);
+        }
+    }
+
+    fn arm(&self) -> Wake<'_> {
+        if !self.drain_bell() {
+            return Wake::At(Instant::now() + BELL_PAUSE);
+        }
+        match self.active().and_then(Bound::arm) {
+            None => Wake::Readable(self.bell.as_fd()),
+            Some(wake) => wake,
+        }
+    }
+
+    fn disarm(&self) {
+        if let Some(bound) = self.active() {
+            bound.disarm();
+        }
+    }
+}
+
+/// More than an application's end can hold.
+const BELL_MESSAGES_MAX: usize = 1024;
+/// An application without a bell is looked at so often; usually it is about to be closed.
+const BELL_PAUSE: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests;

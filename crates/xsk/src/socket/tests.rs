@@ -1,0 +1,314 @@
+//! One socket over memory that the test shares with it, as an application would.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use towpath_engine::Socket as _;
+use towpath_ring::{Consumer, Desc, Mapped, Memory, OFFSETS, Producer};
+use towpath_xdp::frame::RxInfo;
+use towpath_xdp::{Arena, Pool};
+
+use super::*;
+use crate::abi::*;
+use crate::rings::Which;
+use crate::sockets::{Device, Host};
+
+#[derive(Debug)]
+struct TwoPorts;
+
+impl Host for TwoPorts {
+    fn device(&self, ifindex: u32) -> Option<Device> {
+        (1..=2).contains(&ifindex).then_some(Device { queues: 2, zero_copy: false })
+    }
+}
+
+const ENTRIES: u32 = 8;
+const CHUNK: u32 = 2048;
+const HERE: Place = Place { ifindex: 1, queue: 0 };
+
+/// The application's side, and frames for the other.
+struct Bench {
+    socket: Arc<Socket>,
+    _sockets: Arc<Sockets>,
+    memory: OwnedFd,
+    rx: Consumer<Mapped<Desc>>,
+    tx: Producer<Mapped<Desc>>,
+    fill: Producer<Mapped<u64>>,
+    completion: Consumer<Mapped<u64>>,
+    pool: Pool,
+}
+
+fn ring<T: towpath_ring::Entry>(socket: &Socket, which: Which) -> Mapped<T> {
+    let at = which.page_offset();
+    let memory = Memory::map::<T>(socket.rings(), at, &OFFSETS, ENTRIES).unwrap();
+    Mapped::new(&memory, &OFFSETS, ENTRIES).unwrap()
+}
+
+fn bench(umem_flags: u32, bind_flags: u16) -> Bench {
+    let sockets = Sockets::new(Arc::new(TwoPorts));
+    let socket = sockets.open().unwrap();
+    let memory = memfd_create("test-umem", MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&memory, 64 * u64::from(CHUNK)).unwrap();
+    let reg = UmemReg {
+        len: 64 * u64::from(CHUNK),
+        chunk_size: CHUNK,
+        flags: umem_flags,
+        tx_metadata_len: if umem_flags & UMEM_TX_METADATA_LEN != 0 { 24 } else { 0 },
+        ..UmemReg::default()
+    };
+    let file = memory.try_clone().unwrap();
+    socket.set_option(UMEM_REG, &reg.to_bytes(), Some((file, 0))).unwrap();
+    for name in [RX_RING, TX_RING, UMEM_FILL_RING, UMEM_COMPLETION_RING] {
+        socket.set_option(name, &ENTRIES.to_ne_bytes(), None).unwrap();
+    }
+    let address = Address { family: AF_XDP, flags: bind_flags, ifindex: 1, ..Address::default() };
+    socket.bind(&address.to_bytes(), &Shared::NoSocket).unwrap();
+    Bench {
+        rx: Consumer::new(ring(&socket, Which::Rx)),
+        tx: Producer::new(ring(&socket, Which::Tx)),
+        fill: Producer::new(ring(&socket, Which::Fill)),
+        completion: Consumer::new(ring(&socket, Which::Completion)),
+        pool: Pool::new(&Arena::new(256).unwrap()),
+        socket,
+        _sockets: sockets,
+        memory,
+    }
+}
+
+impl Bench {
+    fn give_chunks(&mut self, chunks: &[u64]) {
+        assert!(self.fill.free(ENTRIES) as usize >= chunks.len());
+        chunks.iter().for_each(|&chunk| self.fill.write(chunk));
+        self.fill.submit();
+    }
+
+    /// Delivers packets of these lengths, filled with their number, and gives how many arrived.
+    fn deliver(&mut self, lens: &[usize]) -> usize {
+        let frame = |(number, len): (usize, &usize)| {
+            let bytes = vec![number as u8 + 1; *len];
+            let mut frame = self.pool.frame(&bytes).unwrap().unwrap();
+            frame.rx = RxInfo { ifindex: 1, queue_index: 0, ..frame.rx };
+            frame
+        };
+        let mut frames: Vec<Frame> = lens.iter().enumerate().map(frame).collect();
+        let count = self.socket.deliver(HERE, &mut frames, &mut self.pool);
+        assert!(frames.is_empty());
+        self.socket.flush();
+        count
+    }
+
+    fn received(&mut self) -> Vec<Desc> {
+        let count = self.rx.available(ENTRIES);
+        let descs = (0..count).map(|_| self.rx.read()).collect();
+        self.rx.release();
+        descs
+    }
+
+    fn bytes(&self, at: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        assert_eq!(rustix::io::pread(&self.memory, &mut bytes, at).unwrap(), len);
+        bytes
+    }
+
+    fn send(&mut self, descs: &[Desc]) {
+        descs.iter().for_each(|&desc| self.tx.write(desc));
+        self.tx.submit();
+    }
+
+    fn completed(&mut self) -> Vec<u64> {
+        let count = self.completion.available(ENTRIES);
+        let addrs = (0..count).map(|_| self.completion.read()).collect();
+        self.completion.release();
+        addrs
+    }
+}
+
+fn desc(addr: u64, len: u32, options: u32) -> Desc {
+    Desc { addr, len, options }
+}
+
+#[test]
+fn packets_arrive_in_order() {
+    let mut bench = bench(0, COPY);
+    bench.give_chunks(&[0, 2048 + 100, 6144]);
+    assert_eq!(bench.deliver(&[60, 1792, 64]), 3);
+    let expected = [desc(256, 60, 0), desc(2304, 1792, 0), desc(6400, 64, 0)];
+    assert_eq!(bench.received(), expected);
+    for (number, Desc { addr, len, .. }) in expected.into_iter().enumerate() {
+        assert_eq!(bench.bytes(addr, len as usize), vec![number as u8 + 1; len as usize]);
+    }
+}
+
+#[test]
+fn what_has_no_place_is_counted() {
+    let mut bench = bench(0, COPY);
+    assert_eq!(bench.deliver(&[60]), 0, "no chunks");
+    bench.give_chunks(&[1 << 40, 0]);
+    assert_eq!(bench.deliver(&[1793, 60]), 1, "too long for one chunk");
+    let statistics = bench.socket.statistics();
+    assert_eq!((statistics.rx_dropped, statistics.rx_fill_ring_empty_descs), (2, 1));
+    assert_eq!((statistics.fill_invalid, statistics.rx_invalid_descs), (1, 0));
+    bench.give_chunks(&[2048, 4096, 6144, 8192, 10240, 12288, 14336, 16384]);
+    assert_eq!(bench.deliver(&[60; 8]), 7, "the ring has eight places");
+    assert_eq!(bench.socket.statistics().rx_ring_full, 1);
+    assert_eq!(bench.received().len(), 8);
+    assert_eq!(bench.deliver(&[60]), 1, "its chunk is still there");
+}
+
+#[test]
+fn long_packets_arrive_whole_or_not_at_all() {
+    let mut bench = bench(0, COPY | USE_SG);
+    bench.give_chunks(&[0, 2048, 1 << 40, 4096, 6144]);
+    assert_eq!(bench.deliver(&[1793, 4000]), 1, "the second takes three");
+    assert_eq!(bench.received(), [desc(256, 1792, Desc::CONTINUES), desc(2304, 1, 0)]);
+    assert_eq!(bench.socket.statistics().rx_dropped, 1);
+    assert_eq!(bench.socket.statistics().rx_fill_ring_empty_descs, 0);
+    assert_eq!(bench.deliver(&[3584]), 1, "both chunks were kept");
+    assert_eq!(bench.received().len(), 2);
+}
+
+#[test]
+fn packets_leave_and_complete() {
+    let mut bench = bench(0, COPY);
+    bench.send(&[desc(64, 60, 0), desc(2048, 1000, 1), desc(4096, 1000, 0), desc(8192, 60, 0)]);
+    let mut frames = Vec::new();
+    assert_eq!(bench.socket.collect(&mut bench.pool, &mut frames, 64), 3);
+    assert_eq!(frames.iter().map(|f| f.len()).collect::<Vec<_>>(), [60, 2000, 60]);
+    assert!(bench.completed().is_empty());
+    bench.socket.sent(2);
+    assert_eq!(bench.completed(), [64, 2048, 4096]);
+    frames.clear();
+    assert_eq!(bench.socket.collect(&mut bench.pool, &mut frames, 64), 1, "the rest again");
+    bench.socket.sent(1);
+    assert_eq!(bench.completed(), [8192]);
+    assert_eq!(bench.socket.statistics().tx_packets, 3);
+}
+
+#[test]
+fn nonsense_to_send_is_counted_and_hurts_nobody() {
+    let mut bench = bench(0, COPY);
+    bench.send(&[
+        desc(64, 0, 0),
+        desc(1 << 40, 60, 0),
+        desc(2000, 60, 0),
+        desc(0, 60, 8),
+        desc(0, 60, 1),
+        desc(u64::MAX, 60, 0),
+        desc(64, 60, 0),
+    ]);
+    let mut frames = Vec::new();
+    assert_eq!(bench.socket.collect(&mut bench.pool, &mut frames, 64), 1);
+    bench.socket.sent(1);
+    assert_eq!(bench.completed(), [0, u64::MAX, 64], "a bad packet's chunks come back");
+    assert_eq!(bench.socket.statistics().tx_invalid_descs, 5);
+}
+
+#[test]
+fn indices_that_jump_move_nothing() {
+    use std::sync::atomic::Ordering::Relaxed;
+    use towpath_ring::Shared as _;
+    let mut bench = bench(0, COPY);
+    for index in [9, u32::MAX, 1 << 31] {
+        bench.tx.ring().producer().store(index, Relaxed);
+        bench.fill.ring().producer().store(index, Relaxed);
+        bench.rx.ring().consumer().store(index, Relaxed);
+        let mut frames = Vec::new();
+        assert_eq!(bench.socket.collect(&mut bench.pool, &mut frames, 64), 0);
+        assert_eq!(bench.deliver(&[60]), 0);
+    }
+    assert!(bench.socket.statistics().index_jumps >= 6);
+    bench.socket.close();
+    assert_eq!(bench.deliver(&[60]), 0, "closed");
+}
+
+#[test]
+fn metadata_asks_for_checksum_and_timestamp() {
+    for flags in [UMEM_TX_METADATA_LEN, UMEM_TX_METADATA_LEN | UMEM_TX_SW_CSUM] {
+        let mut bench = bench(flags, COPY);
+        let put = |at: u64, bytes: &[u8]| {
+            assert_eq!(rustix::io::pwrite(&bench.memory, bytes, at).unwrap(), bytes.len());
+        };
+        // At 4096: timestamp and checksum. At 8192: a checksum outside. At 12288: nobody knows.
+        put(4096, &[3, 0, 0, 0, 0, 0, 0, 0, 20, 0, 6, 0]);
+        put(8192, &[2, 0, 0, 0, 0, 0, 0, 0, 20, 0, 39, 0]);
+        put(12288, &[8, 0, 0, 0, 0, 0, 0, 0]);
+        put(4096 + 24, &[1; 60]);
+        let metadata = Desc::METADATA;
+        bench.send(&[
+            desc(4096 + 24, 60, metadata),
+            desc(8192 + 24, 60, metadata),
+            desc(12288 + 24, 60, metadata),
+            desc(12288 + 24, 60, 0),
+            desc(20, 60, 0),
+        ]);
+        let mut frames = Vec::new();
+        assert_eq!(bench.socket.collect(&mut bench.pool, &mut frames, 64), 2);
+        let is_software = flags & UMEM_TX_SW_CSUM != 0;
+        let offload = frames[0].offload().and_then(|offload| offload.checksum);
+        let wanted = towpath_xdp::frame::offload::Checksum { start: 20, offset: 6 };
+        assert_eq!(offload, (!is_software).then_some(wanted));
+        let linear = frames[0].linear();
+        // 20 words of 0x0101 sum up to 0x1414.
+        assert_eq!(linear[26..28] == [0xeb, 0xeb], is_software, "{:?}", &linear[26..28]);
+        assert_eq!(bench.bytes(4096 + 8, 8), [20, 0, 6, 0, 0, 0, 0, 0], "not before it is sent");
+        bench.socket.sent(2);
+        let stamp = u64::from_ne_bytes(*bench.bytes(4096 + 8, 8).first_chunk().unwrap());
+        assert!(stamp > 1 << 60, "nanoseconds since 1970");
+        assert_eq!(bench.completed(), [4120, 8216, 12312, 12312], "addresses as they were");
+        assert_eq!(bench.socket.statistics().tx_invalid_descs, 3);
+    }
+}
+
+#[test]
+fn unaligned_chunks_say_their_offset() {
+    let mut bench = bench(UMEM_UNALIGNED, COPY);
+    bench.give_chunks(&[100, 63 * 2048 + 1, 5000 | 7 << 48]);
+    assert_eq!(bench.deliver(&[60, 60]), 2, "the second entry is too far at the end");
+    assert_eq!(bench.received(), [desc(100 | 256 << 48, 60, 0), desc(5000 | 256 << 48, 60, 0)]);
+    assert_eq!(bench.bytes(5256, 60), [2; 60]);
+    bench.send(&[desc(100 | 256 << 48, 60, 0), desc(1 | u64::from(u16::MAX) << 48, 2048, 0)]);
+    let mut frames = Vec::new();
+    assert_eq!(bench.socket.collect(&mut bench.pool, &mut frames, 64), 2);
+    assert_eq!(frames[0].to_vec(), [1; 60]);
+    bench.socket.sent(2);
+    assert_eq!(bench.completed(), [100 | 256 << 48, 1 | u64::from(u16::MAX) << 48]);
+}
+
+#[test]
+fn sockets_share_memory() {
+    let mut bench = bench(0, COPY);
+    let with = Shared::Socket(Arc::clone(&bench.socket));
+    let share = |queue: u32, has_pool: bool| {
+        let other = bench._sockets.open().unwrap();
+        let pool: &[u32] = if has_pool { &[UMEM_FILL_RING, UMEM_COMPLETION_RING] } else { &[] };
+        for &name in [RX_RING, TX_RING].iter().chain(pool) {
+            other.set_option(name, &ENTRIES.to_ne_bytes(), None).unwrap();
+        }
+        let address =
+            Address { flags: SHARED_UMEM, ifindex: 1, queue, family: AF_XDP, ..Address::default() };
+        other.bind(&address.to_bytes(), &with).unwrap();
+        other
+    };
+    let (same, other) = (share(0, false), share(1, true));
+    bench.give_chunks(&[0, 2048]);
+    let mut fill = Producer::new(ring::<u64>(&other, Which::Fill));
+    fill.write(4096);
+    fill.submit();
+    assert_eq!(bench.deliver(&[60]), 1);
+    let mut frames = vec![bench.pool.frame(&[9; 60]).unwrap().unwrap()];
+    assert_eq!(same.deliver(HERE, &mut frames, &mut bench.pool), 1, "from the common fill ring");
+    frames.push(bench.pool.frame(&[8; 60]).unwrap().unwrap());
+    assert_eq!(other.deliver(HERE, &mut frames, &mut bench.pool), 0, "another queue's");
+    frames.push(bench.pool.frame(&[8; 60]).unwrap().unwrap());
+    let there = Place { queue: 1, ..HERE };
+    assert_eq!(other.deliver(there, &mut frames, &mut bench.pool), 1, "from a ring of its own");
+    assert_eq!((bench.bytes(2304, 60), bench.bytes(4352, 60)), (vec![9; 60], vec![8; 60]));
+    // The first may go: its queue belongs to whoever is left.
+    bench.socket.close();
+    frames.push(bench.pool.frame(&[7; 60]).unwrap().unwrap());
+    bench.give_chunks(&[6144]);
+    assert_eq!(same.deliver(HERE, &mut frames, &mut bench.pool), 1);
+    same.close();
+    other.close();
+    assert!(!bench._sockets.has_pool(HERE) && !bench._sockets.has_pool(there));
+}

@@ -1,0 +1,337 @@
+//! Sending: from descriptors to frames (`__xsk_generic_xmit`).
+//!
+//! Packets are copied when they are collected and leave the ring when they were sent, so that what
+//! a port cannot take now stays where it is.
+
+use std::collections::VecDeque;
+
+use rustix::time::{DynamicClockId, clock_gettime_dynamic};
+use towpath_engine::offload;
+use towpath_engine::port::{Features, Wake};
+use towpath_ring::{Consumer, Desc, Mapped};
+use towpath_xdp::frame::offload::{Checksum, Offload};
+use towpath_xdp::frame::{ETH_HLEN, LINEAR_BYTES_MAX};
+use towpath_xdp::{Frame, Pool};
+
+use super::Bound;
+use super::rx::lock;
+use crate::pool::{BufferPool, Completion};
+use crate::umem::Umem;
+
+/// The sending side of a socket.
+#[derive(Debug)]
+pub(super) struct Tx {
+    pub(super) ring: Consumer<Mapped<Desc>>,
+    /// Descriptors, or whole packets of several, that made no sense.
+    pub(super) invalid: u64,
+    /// How often the ring ran out of packets.
+    pub(super) empty: u64,
+    pub(super) packets_sent: u64,
+    /// Read from the ring and not given back, in order; all their descriptors are in `descs`.
+    collected: VecDeque<Packet>,
+    descs: VecDeque<Desc>,
+    scratch: Vec<u8>,
+}
+
+/// Descriptors at the head of the ring that belong together.
+#[derive(Debug)]
+struct Packet {
+    count: u32,
+    kind: Kind,
+    /// Where a timestamp is wanted (`XDP_TXMD_FLAGS_TIMESTAMP`).
+    timestamp: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// There is a frame for it.
+    Frame,
+    /// Not sent; the application gets its chunks back.
+    Void,
+    /// One descriptor that makes no sense: its address is nobody's chunk.
+    Nonsense,
+}
+
+/// What metadata in front of a packet asks for (`struct xsk_tx_metadata`).
+#[derive(Debug, Default)]
+struct Request {
+    checksum: Option<Checksum>,
+    timestamp: Option<u64>,
+}
+
+/// Why a packet is not sent.
+enum Refusal {
+    /// Later, perhaps.
+    NoMemory,
+    /// Never.
+    Bad,
+}
+
+impl Tx {
+    pub(super) fn new(ring: Mapped<Desc>) -> Tx {
+        let mut ring = Consumer::new(ring);
+        // Nobody polls it yet.
+        let _ready = ring.arm();
+        Tx {
+            ring,
+            invalid: 0,
+            empty: 0,
+            packets_sent: 0,
+            collected: VecDeque::new(),
+            descs: VecDeque::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The next packet, behind those that were collected; `None` when its end is not there yet. Its
+    /// descriptors come behind theirs.
+    fn next_packet(&mut self, umem: &Umem) -> Option<Packet> {
+        let ahead = self.descs.len() as u32;
+        let mut is_good = true;
+        let mut count = 0;
+        loop {
+            if self.ring.available(ahead + count + 1) <= ahead + count {
+                self.descs.truncate(ahead as usize);
+                return None;
+            }
+            let desc = self.ring.peek(ahead + count);
+            is_good &= umem.packet_at(&desc).is_some();
+            self.descs.push_back(desc);
+            count += 1;
+            let is_last = desc.options & Desc::CONTINUES == 0;
+            if is_last || count >= DESCRIPTORS_READ_MAX {
+                break;
+            }
+        }
+        is_good &= count <= DESCRIPTORS_MAX;
+        let kind = match (is_good, count) {
+            (true, _) => Kind::Frame,
+            (false, 1) => Kind::Nonsense,
+            (false, _) => Kind::Void,
+        };
+        Some(Packet { count, kind, timestamp: None })
+    }
+
+    /// The last packet is not collected after all.
+    fn put_back(&mut self, packet: &Packet) {
+        self.descs.truncate(self.descs.len() - packet.count as usize);
+    }
+
+    /// Forgets what was collected and not sent: it is still in the ring.
+    fn rewind(&mut self, completion: &mut Completion) {
+        for packet in self.collected.drain(..) {
+            completion.cancel(packet.places());
+        }
+        self.descs.clear();
+    }
+
+    fn collect(
+        &mut self,
+        pool: &BufferPool,
+        frames: &mut Pool,
+        out: &mut Vec<Frame>,
+        limit: usize,
+    ) -> usize {
+        let mut completion = pool.completion();
+        self.rewind(&mut completion);
+        let mut count = 0;
+        while count < limit {
+            let Some(mut packet) = self.next_packet(&pool.umem) else {
+                self.empty += u64::from(!self.descs.is_empty());
+                break;
+            };
+            if !completion.reserve(packet.places()) {
+                self.put_back(&packet);
+                break;
+            }
+            if packet.kind == Kind::Frame {
+                match self.build(&mut packet, &pool.umem, frames) {
+                    Ok(frame) => out.push(frame),
+                    Err(Refusal::Bad) => packet.kind = Kind::Void,
+                    Err(Refusal::NoMemory) => {
+                        completion.cancel(packet.places());
+                        self.put_back(&packet);
+                        break;
+                    }
+                }
+            }
+            count += usize::from(packet.kind == Kind::Frame);
+            self.collected.push_back(packet);
+        }
+        drop(completion);
+        // What is in front of the first frame waits for nothing.
+        self.finish(pool, 0);
+        count
+    }
+
+    /// A frame with the packet (`xsk_build_skb`).
+    fn build(
+        &mut self,
+        packet: &mut Packet,
+        umem: &Umem,
+        pool: &mut Pool,
+    ) -> Result<Frame, Refusal> {
+        let bad = |_shorter_file| Refusal::Bad;
+        let mut request = Request::default();
+        let mut frame = None;
+        self.scratch.clear();
+        let descs = self.descs.range(self.descs.len() - packet.count as usize..);
+        for (number, desc) in descs.enumerate() {
+            let data = umem.packet_at(desc).ok_or(Refusal::Bad)?;
+            let len = desc.len as usize;
+            if number == 0 && desc.options & Desc::METADATA != 0 {
+                request = read_request(umem, data, desc.len)?;
+            }
+            if packet.count == 1 && (ETH_HLEN..=LINEAR_BYTES_MAX).contains(&len) {
+                let mut single = pool.take().ok_or(Refusal::NoMemory)?;
+                umem.memory.read(data, &mut single.room_mut()[..len]).map_err(bad)?;
+                single.set_linear(len);
+                frame = Some(single);
+                break;
+            }
+            let start = self.scratch.len();
+            self.scratch.resize(start + len, 0);
+            umem.memory.read(data, &mut self.scratch[start..]).map_err(bad)?;
+        }
+        let mut frame = match frame {
+            Some(frame) => frame,
+            None => pool
+                .frame(&self.scratch)
+                .map_err(|_too_short_or_long| Refusal::Bad)?
+                .ok_or(Refusal::NoMemory)?,
+        };
+        if let Some(checksum) = request.checksum {
+            frame.set_offload(Some(Offload { checksum: Some(checksum), gso: None }));
+            if umem.completes_checksums() {
+                frame = complete_checksum(frame, pool)?;
+            }
+        }
+        packet.timestamp = request.timestamp;
+        Ok(frame)
+    }
+
+    /// Gives back the first `frames` frames of what was collected, and what is in front of the
+    /// frame behind them.
+    fn finish(&mut self, pool: &BufferPool, mut frames: usize) {
+        let mut completion = pool.completion();
+        let mut is_any = false;
+        while let Some(packet) = self.collected.front() {
+            match packet.kind {
+                Kind::Frame if frames == 0 => break,
+                Kind::Frame => {
+                    frames -= 1;
+                    self.packets_sent += 1;
+                }
+                Kind::Void | Kind::Nonsense => self.invalid += 1,
+            }
+            for desc in self.descs.drain(..packet.count as usize) {
+                if packet.kind != Kind::Nonsense {
+                    completion.write(desc.addr);
+                }
+            }
+            if let Some(at) = packet.timestamp {
+                // A file that became shorter has no place for it.
+                let _written = pool.umem.memory.write(at, &tai_now().to_ne_bytes());
+            }
+            self.ring.advance(packet.count);
+            self.collected.pop_front();
+            is_any = true;
+        }
+        if is_any {
+            // Completions first: whoever sees a free place in the tx ring may look for them.
+            completion.submit();
+            self.ring.release();
+        }
+    }
+}
+
+impl Packet {
+    /// Places in the completion ring that it will take.
+    fn places(&self) -> u32 {
+        if self.kind == Kind::Nonsense { 0 } else { self.count }
+    }
+}
+
+/// Reads what the metadata in front of a packet asks for (`xsk_skb_metadata`).
+fn read_request(umem: &Umem, data: u64, len: u32) -> Result<Request, Refusal> {
+    let size = u64::from(umem.tx_metadata);
+    let mut bytes = [0; 16];
+    let there = bytes.len().min(size as usize);
+    if size == 0 || umem.memory.read(data - size, &mut bytes[..there]).is_err() {
+        return Err(Refusal::Bad);
+    }
+    let [f0, f1, f2, f3, f4, f5, f6, f7, s0, s1, o0, o1, ..] = bytes;
+    let flags = u64::from_ne_bytes([f0, f1, f2, f3, f4, f5, f6, f7]);
+    if flags & !(TIMESTAMP | CHECKSUM | LAUNCH_TIME) != 0 {
+        return Err(Refusal::Bad);
+    }
+    let mut request = Request::default();
+    if flags & CHECKSUM != 0 {
+        let checksum =
+            Checksum { start: u16::from_ne_bytes([s0, s1]), offset: u16::from_ne_bytes([o0, o1]) };
+        if u32::from(checksum.start) + u32::from(checksum.offset) + 2 > len {
+            return Err(Refusal::Bad);
+        }
+        request.checksum = Some(checksum);
+    }
+    if flags & TIMESTAMP != 0 && size >= 16 {
+        request.timestamp = Some(data - size + 8);
+    }
+    Ok(request)
+}
+
+/// `CLOCK_TAI` in nanoseconds; 0 on a kernel without it.
+fn tai_now() -> u64 {
+    clock_gettime_dynamic(DynamicClockId::Tai)
+        .map_or(0, |now| now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+/// `skb_checksum_help`
+fn complete_checksum(frame: Frame, pool: &mut Pool) -> Result<Frame, Refusal> {
+    let mut out = Vec::with_capacity(1);
+    let features = Features { tx_frags: true, ..Features::default() };
+    if let Err((frame, _why)) = offload::settle(frame, &features, pool, &mut out) {
+        pool.give(frame);
+        return Err(Refusal::Bad);
+    }
+    out.pop().ok_or(Refusal::Bad)
+}
+
+impl Bound {
+    pub(super) fn collect(&self, pool: &mut Pool, frames: &mut Vec<Frame>, limit: usize) -> usize {
+        let Some(tx) = &self.tx else { return 0 };
+        let mut tx = lock(tx);
+        // Usually there is nothing.
+        if tx.ring.available(1) == 0 {
+            return 0;
+        }
+        tx.collect(&self.pool, pool, frames, limit)
+    }
+
+    pub(super) fn sent(&self, count: usize) {
+        let Some(tx) = &self.tx else { return };
+        let mut tx = lock(tx);
+        tx.finish(&self.pool, count);
+        tx.rewind(&mut self.pool.completion());
+    }
+
+    /// `None` when the bell will ring.
+    pub(super) fn arm(&self) -> Option<Wake<'static>> {
+        (!lock(self.tx.as_ref()?).ring.arm()).then_some(Wake::Now)
+    }
+
+    pub(super) fn disarm(&self) {
+        if let Some(tx) = &self.tx {
+            lock(tx).ring.disarm();
+        }
+    }
+}
+
+/// A linear part and `MAX_SKB_FRAGS` others (`xsk_build_skb`).
+const DESCRIPTORS_MAX: u32 = 18;
+/// A packet without end is no packet.
+const DESCRIPTORS_READ_MAX: u32 = 64;
+/// `XDP_TXMD_FLAGS_*`
+const TIMESTAMP: u64 = 1;
+const CHECKSUM: u64 = 2;
+const LAUNCH_TIME: u64 = 4;

@@ -1,0 +1,191 @@
+//! All sockets of an engine.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use towpath_engine::Place;
+
+use crate::pool::BufferPool;
+use crate::socket::{Shared, Socket};
+
+/// What sockets need to know of the engine, and have to tell it.
+pub trait Host: fmt::Debug + Send + Sync {
+    /// The port of that ifindex.
+    fn device(&self, ifindex: u32) -> Option<Device>;
+
+    /// The ifindex of the port of that name.
+    fn ifindex(&self, _name: &str) -> Option<u32> {
+        None
+    }
+
+    /// Has the frames of the socket's queue delivered to it, as libxdp's default program would.
+    fn steer(&self, _socket: &Arc<Socket>) -> Result<(), Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Puts a bound socket into an XSKMAP of a program on its port.
+    fn insert(&self, _socket: &Arc<Socket>, _map: &str, _key: u32) -> Result<(), Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// A socket was bound: workers are to poll its tx ring. An error makes the bind fail.
+    fn attach(&self, _socket: &Arc<Socket>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// A socket is gone: it is taken out of all maps, and no worker uses it when this returns.
+    fn detach(&self, _socket: &Arc<Socket>) {}
+}
+
+/// What `bind` wants to know of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Device {
+    /// Queues it has.
+    pub queues: u32,
+    /// Whether its frames can live in an application's memory.
+    pub zero_copy: bool,
+}
+
+/// The sockets, and which queues have some.
+#[derive(Debug)]
+pub struct Sockets {
+    host: Arc<dyn Host>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    sockets: HashMap<u32, Arc<Socket>>,
+    /// The pool of each queue and how many sockets use it.
+    pools: HashMap<Place, (Arc<BufferPool>, usize)>,
+    last_id: u32,
+}
+
+impl Sockets {
+    /// None yet.
+    pub fn new(host: Arc<dyn Host>) -> Arc<Sockets> {
+        Arc::new(Sockets { host, known: Mutex::default() })
+    }
+
+    /// `socket(AF_XDP, kind, protocol)`, as [`Sockets::open`].
+    pub fn socket(self: &Arc<Self>, kind: u32, protocol: u32) -> Result<Arc<Socket>, Errno> {
+        if kind != SOCK_RAW {
+            return Err(Errno::SOCKTNOSUPPORT);
+        }
+        if protocol != 0 {
+            return Err(Errno::PROTONOSUPPORT);
+        }
+        self.open()
+    }
+
+    /// A new socket (`socket(AF_XDP, SOCK_RAW, 0)`). It lives until [`Socket::close`].
+    pub fn open(self: &Arc<Self>) -> Result<Arc<Socket>, Errno> {
+        let mut known = self.known();
+        if known.sockets.len() >= SOCKETS_MAX {
+            return Err(Errno::MFILE);
+        }
+        let mut id = known.last_id;
+        loop {
+            // 0 is an empty entry of a map.
+            id = id.checked_add(1).unwrap_or(1);
+            if !known.sockets.contains_key(&id) {
+                break;
+            }
+        }
+        let socket = Arc::new(Socket::new(id, self)?);
+        known.last_id = id;
+        known.sockets.insert(id, Arc::clone(&socket));
+        Ok(socket)
+    }
+
+    /// The socket of that number.
+    pub fn get(&self, id: u32) -> Option<Arc<Socket>> {
+        self.known().sockets.get(&id).cloned()
+    }
+
+    /// The socket that a descriptor of the file of its rings stands for. Whoever has one was given
+    /// it by us, or by somebody who was.
+    pub(crate) fn of_file(&self, file: &OwnedFd) -> Shared {
+        let Ok(stat) = rustix::fs::fstat(file) else { return Shared::NoSocket };
+        let identity = (stat.st_dev, stat.st_ino);
+        match self.all().into_iter().find(|socket| socket.identity() == Some(identity)) {
+            Some(socket) => Shared::Socket(socket),
+            None if FileType::from_raw_mode(stat.st_mode) == FileType::Socket => {
+                Shared::OtherFamily
+            }
+            None => Shared::NoSocket,
+        }
+    }
+
+    /// All there are, by number.
+    pub fn all(&self) -> Vec<Arc<Socket>> {
+        let mut all: Vec<_> = self.known().sockets.values().cloned().collect();
+        all.sort_by_key(|socket| towpath_engine::Socket::id(&**socket));
+        all
+    }
+
+    /// A port is gone: its sockets are unbound for good (`xsk_notifier`, `NETDEV_UNREGISTER`).
+    pub fn unregister(&self, ifindex: u32) {
+        for socket in self.all() {
+            socket.unregister(ifindex);
+        }
+    }
+
+    pub(crate) fn host(&self) -> &Arc<dyn Host> {
+        &self.host
+    }
+
+    /// The first pool on a queue; a second is refused (`xsk_get_pool_from_qid`).
+    pub(crate) fn add_pool(&self, pool: &Arc<BufferPool>) -> Result<(), Errno> {
+        use std::collections::hash_map::Entry;
+        match self.known().pools.entry(pool.place) {
+            Entry::Occupied(_) => Err(Errno::BUSY),
+            Entry::Vacant(place) => {
+                place.insert((Arc::clone(pool), 1));
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a queue has a pool.
+    pub(crate) fn has_pool(&self, place: Place) -> bool {
+        self.known().pools.contains_key(&place)
+    }
+
+    /// One more socket uses the pool.
+    pub(crate) fn share_pool(&self, pool: &BufferPool) {
+        if let Some((_, users)) = self.known().pools.get_mut(&pool.place) {
+            *users += 1;
+        }
+    }
+
+    /// One socket less; the last one frees the queue.
+    pub(crate) fn leave_pool(&self, pool: &Arc<BufferPool>) {
+        let mut known = self.known();
+        let Some((registered, users)) = known.pools.get_mut(&pool.place) else { return };
+        if !Arc::ptr_eq(registered, pool) {
+            return;
+        }
+        *users -= 1;
+        if *users == 0 {
+            known.pools.remove(&pool.place);
+        }
+    }
+
+    pub(crate) fn forget(&self, id: u32) {
+        self.known().sockets.remove(&id);
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `SOCK_RAW`
+const SOCK_RAW: u32 = 3;
+/// More would be somebody's mistake, and each costs descriptors.
+const SOCKETS_MAX: usize = 4096;

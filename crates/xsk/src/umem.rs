@@ -1,0 +1,152 @@
+//! UMEM: an application's packet memory, cut into chunks (`net/xdp/xdp_umem.c`).
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use towpath_ring::Desc;
+
+use crate::abi::{UMEM_TX_METADATA_LEN, UMEM_TX_SW_CSUM, UMEM_UNALIGNED, UmemReg};
+use crate::memory_unsafe::Memory;
+
+/// Registered memory.
+#[derive(Debug)]
+pub(crate) struct Umem {
+    pub(crate) memory: Memory,
+    /// Bytes of it.
+    pub(crate) size: u64,
+    pub(crate) chunk: u32,
+    pub(crate) headroom: u32,
+    pub(crate) flags: u32,
+    /// Bytes of metadata in front of packets to send.
+    pub(crate) tx_metadata: u32,
+}
+
+impl Umem {
+    /// Registers memory: `reg.len` bytes of a file from `start` on. `reg.addr` is where the
+    /// application has them.
+    pub(crate) fn new(reg: &UmemReg, file: OwnedFd, start: u64) -> Result<Umem, Errno> {
+        check(reg)?;
+        if !start.is_multiple_of(PAGE_BYTES) {
+            return Err(Errno::INVAL);
+        }
+        let has_metadata = reg.flags & UMEM_TX_METADATA_LEN != 0;
+        Ok(Umem {
+            memory: Memory::new(file, start, reg.len)?,
+            size: reg.len,
+            chunk: reg.chunk_size,
+            headroom: reg.headroom,
+            flags: reg.flags,
+            tx_metadata: if has_metadata { reg.tx_metadata_len } else { 0 },
+        })
+    }
+
+    pub(crate) fn is_unaligned(&self) -> bool {
+        self.flags & UMEM_UNALIGNED != 0
+    }
+
+    /// Whether we complete checksums of packets to send.
+    pub(crate) fn completes_checksums(&self) -> bool {
+        self.flags & UMEM_TX_SW_CSUM != 0
+    }
+
+    /// Bytes of a packet that one chunk holds (`xsk_pool_get_rx_frame_size`).
+    pub(crate) fn frame_size(&self) -> u32 {
+        self.chunk - RX_HEADROOM_BYTES - self.headroom
+    }
+
+    /// Start of the chunk that a fill ring's entry names, if it lies inside (`xp_check_aligned`,
+    /// `xp_check_unaligned`).
+    #[inline]
+    pub(crate) fn chunk_at(&self, addr: u64) -> Option<u64> {
+        if self.is_unaligned() {
+            let addr = addr & ADDRESS_MASK;
+            return (addr + u64::from(self.chunk) <= self.size).then_some(addr);
+        }
+        let addr = addr & !u64::from(self.chunk - 1);
+        (addr < self.size).then_some(addr)
+    }
+
+    /// Where a packet begins in a chunk.
+    #[inline]
+    pub(crate) fn data_at(&self, chunk: u64) -> u64 {
+        chunk + u64::from(RX_HEADROOM_BYTES + self.headroom)
+    }
+
+    /// As [`Umem::data_at`], the way the rx ring says it (`xp_get_handle`).
+    #[inline]
+    pub(crate) fn handle(&self, chunk: u64) -> u64 {
+        if self.is_unaligned() {
+            return chunk | u64::from(RX_HEADROOM_BYTES + self.headroom) << OFFSET_SHIFT;
+        }
+        self.data_at(chunk)
+    }
+
+    /// Offset of what a tx ring's entry names, if the kernel would take it
+    /// (`xskq_cons_is_valid_desc`). Its metadata is in front of it, inside as well.
+    #[inline]
+    pub(crate) fn packet_at(&self, desc: &Desc) -> Option<u64> {
+        let metadata = u64::from(self.tx_metadata);
+        let len = u64::from(desc.len) + metadata;
+        if desc.len == 0 || desc.options & !(Desc::CONTINUES | Desc::METADATA) != 0 {
+            return None;
+        }
+        let data = if self.is_unaligned() {
+            (desc.addr & ADDRESS_MASK) + (desc.addr >> OFFSET_SHIFT)
+        } else {
+            desc.addr
+        };
+        let start = data.checked_sub(metadata)?;
+        let chunk = u64::from(self.chunk);
+        let offset = if self.is_unaligned() { 0 } else { start & (chunk - 1) };
+        let fits = offset + len <= chunk && start < self.size && len <= self.size - start;
+        fits.then_some(data)
+    }
+}
+
+/// `xdp_umem_reg`, in its order.
+pub(crate) fn check(reg: &UmemReg) -> Result<(), Errno> {
+    let UmemReg { addr, len, chunk_size, headroom, flags, tx_metadata_len } = *reg;
+    if !(CHUNK_BYTES_MIN..=PAGE_BYTES as u32).contains(&chunk_size) {
+        return Err(Errno::INVAL);
+    }
+    if flags & !(UMEM_UNALIGNED | UMEM_TX_SW_CSUM | UMEM_TX_METADATA_LEN) != 0 {
+        return Err(Errno::INVAL);
+    }
+    let is_unaligned = flags & UMEM_UNALIGNED != 0;
+    if !is_unaligned && !chunk_size.is_power_of_two() {
+        return Err(Errno::INVAL);
+    }
+    if !addr.is_multiple_of(PAGE_BYTES) || addr.checked_add(len).is_none() {
+        return Err(Errno::INVAL);
+    }
+    if len.div_ceil(PAGE_BYTES) > u64::from(u32::MAX) {
+        return Err(Errno::INVAL);
+    }
+    let chunks = len / u64::from(chunk_size);
+    if chunks == 0 || chunks > u64::from(u32::MAX) {
+        return Err(Errno::INVAL);
+    }
+    if !is_unaligned && !len.is_multiple_of(u64::from(chunk_size)) {
+        return Err(Errno::INVAL);
+    }
+    if headroom > chunk_size - RX_HEADROOM_BYTES - SKB_SHARED_INFO_BYTES - FRAME_BYTES_MIN {
+        return Err(Errno::INVAL);
+    }
+    let is_metadata_good = (8..256).contains(&tx_metadata_len) && tx_metadata_len % 8 == 0;
+    if flags & UMEM_TX_METADATA_LEN != 0 && !is_metadata_good {
+        return Err(Errno::INVAL);
+    }
+    Ok(())
+}
+
+/// Room in front of received packets that is always there (`XDP_PACKET_HEADROOM`).
+const RX_HEADROOM_BYTES: u32 = 256;
+const SKB_SHARED_INFO_BYTES: u32 = 320;
+/// A chunk holds at least that much of a packet.
+const FRAME_BYTES_MIN: u32 = 128;
+const CHUNK_BYTES_MIN: u32 = 2048;
+pub(crate) const PAGE_BYTES: u64 = 4096;
+/// `XSK_UNALIGNED_BUF_ADDR_MASK`
+const ADDRESS_MASK: u64 = (1 << OFFSET_SHIFT) - 1;
+/// `XSK_UNALIGNED_BUF_OFFSET_SHIFT`
+const OFFSET_SHIFT: u32 = 48;
