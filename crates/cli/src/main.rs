@@ -4,6 +4,7 @@
 
 mod args;
 mod bench;
+mod bond;
 mod daemon;
 mod demo;
 mod error;
@@ -20,6 +21,7 @@ mod program;
 mod run;
 mod session;
 mod verify;
+mod xsk;
 
 use std::process::ExitCode;
 
@@ -53,9 +55,12 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
         Command::Inspect(args) => inspect::inspect(&args, output)?,
         Command::Completions { shell } => generate::completions(shell, output)?,
         Command::Man { dir } => generate::manual(dir.as_deref(), output)?,
+        Command::Bond { command } => bond::bond(&command, output)?,
         Command::Bench(args) => return bench::bench(&args, output),
         Command::Run(args) => return run::run(&args, output),
         Command::Prog { command: ProgCommand::Run(args) } => prog::run(&args, output)?,
+        Command::Prog { command: ProgCommand::Pin(args) } => daemon::pin_program(&args, output)?,
+        Command::Prog { command: ProgCommand::Unpin(args) } => daemon::unpin(&args, output)?,
         Command::Prog { command: ProgCommand::Show(args) } => {
             daemon::show_programs(&args, output)?;
         }
@@ -71,8 +76,11 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
         Command::Port { command } => daemon::port(&command, output)?,
         Command::Map { command } => daemon::map(&command, output)?,
         Command::Link { command } => daemon::link(&command, output)?,
+        Command::Bridge { command } => daemon::bridge(&command, output)?,
         Command::Features(args) => daemon::features(&args, output)?,
         Command::Stats(args) => daemon::stats(&args, output)?,
+        Command::Xsk { command } => xsk::xsk(&command, output)?,
+        Command::Dump(args) => daemon::dump(&args, output)?,
         Command::Events(args) => daemon::events(&args, output)?,
     }
     Ok(Status::Ok)

@@ -1,5 +1,6 @@
 //! The binary from outside: what it prints, what it writes, how it ends.
 
+mod bond;
 mod daemon;
 mod demo;
 mod support;

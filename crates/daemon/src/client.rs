@@ -1,5 +1,6 @@
 //! The other end of the API: one request after the other, from a thread that waits.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use http_body_util::{BodyExt as _, Full};
@@ -11,6 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use tokio::net::UnixStream;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::api::error::{ApiError, ErrorBody};
 
@@ -131,6 +133,19 @@ impl Client {
         })
     }
 
+    /// Reads what has no end of its own, until the daemon ends it or somebody interrupts us.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::get`].
+    pub fn stream(&self, path: &str) -> Result<Stream<'_>, ClientError> {
+        let response = self.runtime.block_on(self.request("GET", path, Bytes::new()))?;
+        let _context = self.runtime.enter();
+        let interrupt = signal(SignalKind::interrupt()).map_err(|error| self.broken(&error))?;
+        let (body, bytes) = (response.into_body(), Bytes::new());
+        Ok(Stream { client: self, body, bytes, interrupt, is_interrupted: false })
+    }
+
     async fn request(
         &self,
         method: &str,
@@ -166,6 +181,55 @@ impl Client {
 
     fn broken(&self, error: &dyn std::error::Error) -> ClientError {
         ClientError::Broken { socket: self.socket.clone(), message: error.to_string() }
+    }
+}
+
+/// An answer as it comes. Reading waits for more; an interrupt (SIGINT) is its end.
+#[derive(Debug)]
+pub struct Stream<'a> {
+    client: &'a Client,
+    body: Incoming,
+    bytes: Bytes,
+    interrupt: Signal,
+    is_interrupted: bool,
+}
+
+impl Stream<'_> {
+    /// Whether reading on waits for the daemon.
+    pub fn is_drained(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Whether it ended because somebody interrupted us.
+    pub fn is_interrupted(&self) -> bool {
+        self.is_interrupted
+    }
+}
+
+impl Read for Stream<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        while self.bytes.is_empty() && !self.is_interrupted {
+            let Stream { body, interrupt, .. } = self;
+            let next = self.client.runtime.block_on(async {
+                tokio::select! {
+                    frame = body.frame() => Some(frame),
+                    _ = interrupt.recv() => None,
+                }
+            });
+            match next {
+                None => self.is_interrupted = true,
+                Some(None) => return Ok(0),
+                Some(Some(frame)) => {
+                    let frame = frame.map_err(|error| {
+                        std::io::Error::other(self.client.broken(&error).to_string())
+                    })?;
+                    self.bytes = frame.into_data().unwrap_or_default();
+                }
+            }
+        }
+        let count = buffer.len().min(self.bytes.len());
+        buffer[..count].copy_from_slice(&self.bytes.split_to(count));
+        Ok(count)
     }
 }
 

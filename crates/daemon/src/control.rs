@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use tokio::sync::broadcast;
 
 use crate::api::error::ApiError;
 use crate::api::types::Event;
+use crate::dry_run::{self, Warning};
 use crate::file::{self, FileError, Loaded, ObjectFiles, Settings};
 use crate::live::{Failure, Live, Report};
 use crate::state::State;
@@ -18,10 +19,12 @@ use crate::state::State;
 pub struct Control {
     inner: Mutex<Inner>,
     objects: Arc<ObjectFiles>,
-    events: broadcast::Sender<Event>,
+    news: Arc<News>,
     config: Option<PathBuf>,
     /// As the file had them when the daemon started.
     settings: Settings,
+    /// Where applications get AF_XDP sockets, once it listens there.
+    xsk_socket: OnceLock<PathBuf>,
 }
 
 /// What changes.
@@ -34,9 +37,48 @@ pub(crate) struct Inner {
     file: State,
     /// What is wanted and is not there.
     pub(crate) failures: Vec<Failure>,
+    /// What is there and probably not what was meant.
+    pub(crate) warnings: Vec<Warning>,
     /// Hashes of objects that were uploaded and may be used next, the last one at the back.
     uploads: VecDeque<String>,
-    events: u64,
+}
+
+/// What happens, for whoever listens.
+#[derive(Debug)]
+pub struct News {
+    events: broadcast::Sender<Event>,
+    /// Of the last event.
+    number: Mutex<u64>,
+}
+
+impl Default for News {
+    fn default() -> News {
+        News { events: broadcast::Sender::new(EVENTS_KEPT), number: Mutex::default() }
+    }
+}
+
+impl News {
+    /// Tells listeners and the log.
+    pub(crate) fn change(&self, text: &str) {
+        tracing::info!("{text}");
+        self.send("change", text);
+    }
+
+    fn failure(&self, text: &str) {
+        tracing::warn!("{text}");
+        self.send("failure", text);
+    }
+
+    fn send(&self, kind: &str, text: &str) {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let time = since.unwrap_or_default().as_secs_f64();
+        // Held while sending: listeners get numbers in order.
+        let mut number = self.number.lock().unwrap_or_else(PoisonError::into_inner);
+        *number += 1;
+        let event = Event { number: *number, time, kind: kind.to_owned(), text: text.to_owned() };
+        // Without listeners there is nobody to tell.
+        let _listeners = self.events.send(event);
+    }
 }
 
 impl Control {
@@ -50,24 +92,37 @@ impl Control {
         config: Option<&Path>,
         objects: Arc<ObjectFiles>,
     ) -> Result<Control, String> {
-        let live = Live::start(&loaded.state, Arc::clone(&objects))?;
+        let news = Arc::new(News::default());
+        let live = Live::start(&loaded.state, Arc::clone(&objects), Arc::clone(&news))?;
         let inner = Inner {
             live,
             wanted: loaded.state.clone(),
             file: loaded.state.clone(),
             failures: Vec::new(),
+            warnings: Vec::new(),
             uploads: VecDeque::new(),
-            events: 0,
         };
         let control = Control {
             inner: Mutex::new(inner),
             objects,
-            events: broadcast::Sender::new(EVENTS_KEPT),
+            news,
             config: config.map(Path::to_owned),
             settings: loaded.settings,
+            xsk_socket: OnceLock::new(),
         };
         control.apply(&mut control.lock(), loaded.state);
         Ok(control)
+    }
+
+    /// The sockets to serve to applications at that path.
+    pub(crate) fn serve_sockets_at(&self, path: &Path) -> Arc<towpath_xsk::Sockets> {
+        let _already = self.xsk_socket.set(path.to_owned());
+        Arc::clone(self.lock().live.xsk().sockets())
+    }
+
+    /// Where applications get AF_XDP sockets; nowhere in a daemon that is not served.
+    pub(crate) fn xsk_socket(&self) -> &Path {
+        self.xsk_socket.get().map_or(Path::new(""), PathBuf::as_path)
     }
 
     /// Reads what there is.
@@ -77,7 +132,7 @@ impl Control {
 
     /// News from now on.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
-        self.events.subscribe()
+        self.news.events.subscribe()
     }
 
     /// Changes what is wanted. When that is impossible or fails, everything is as it was.
@@ -100,9 +155,10 @@ impl Control {
             inner.failures = undone.failures;
             return Err(ApiError::refused(format!("{what}: {why}")));
         }
-        self.tell(&mut inner, &report);
+        self.tell(&inner, &report);
         inner.failures = report.failures;
         inner.wanted = next;
+        self.warn(&mut inner);
         self.forget_objects(&mut inner);
         Ok(result)
     }
@@ -136,7 +192,7 @@ impl Control {
         }
         let mut report = self.apply(&mut inner, next);
         if loaded.settings != self.settings {
-            let why = "[api] and [metrics] are fixed while the daemon runs: start it again";
+            let why = "[api], [xsk] and [metrics] are fixed while the daemon runs: start it again";
             let failure = Failure { what: "settings".to_owned(), why: why.to_owned() };
             tracing::warn!("{}: {}", failure.what, failure.why);
             report.failures.push(failure);
@@ -189,6 +245,7 @@ impl Control {
         inner.wanted = wanted;
         self.tell(inner, &report);
         inner.failures.clone_from(&report.failures);
+        self.warn(inner);
         self.forget_objects(inner);
         report
     }
@@ -201,27 +258,21 @@ impl Control {
     }
 
     /// Says what changed, and what went wrong that had not gone wrong before.
-    fn tell(&self, inner: &mut Inner, report: &Report) {
-        for line in &report.changes {
-            tracing::info!("{line}");
-            self.send(inner, "change", line);
-        }
-        let known = inner.failures.clone();
-        for failure in report.failures.iter().filter(|failure| !known.contains(failure)) {
-            let text = format!("{}: {}", failure.what, failure.why);
-            tracing::warn!("{text}");
-            self.send(inner, "failure", &text);
+    fn tell(&self, inner: &Inner, report: &Report) {
+        report.changes.iter().for_each(|line| self.news.change(line));
+        for failure in report.failures.iter().filter(|it| !inner.failures.contains(it)) {
+            self.news.failure(&format!("{}: {}", failure.what, failure.why));
         }
     }
 
-    fn send(&self, inner: &mut Inner, kind: &str, text: &str) {
-        inner.events += 1;
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let time = since.unwrap_or_default().as_secs_f64();
-        let event =
-            Event { number: inner.events, time, kind: kind.to_owned(), text: text.to_owned() };
-        // Without listeners there is nobody to tell.
-        let _listeners = self.events.send(event);
+    /// Tells what is probably not meant, once.
+    fn warn(&self, inner: &mut Inner) {
+        let found = dry_run::warnings(&inner.wanted, &self.objects);
+        for warning in found.iter().filter(|it| !inner.warnings.contains(it)) {
+            tracing::warn!("{}", warning.text);
+            self.news.send("warning", &warning.text);
+        }
+        inner.warnings = found;
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

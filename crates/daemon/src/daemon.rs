@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use towpath_xsk::Server;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::control::Control;
 use crate::file::{self, Loaded, ObjectFiles};
 use crate::notify::notify;
-use crate::socket::Socket;
+use crate::socket::{Reserved, Socket};
 use crate::{api, metrics};
 
 /// How a daemon is started.
@@ -61,6 +62,8 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
     }
     // Before anything is opened: a second daemon must not take a port from the first.
     let socket = Socket::bind(&settings.socket, settings.mode)?;
+    let xsk_socket = settings.xsk_socket();
+    let reserved = Reserved::new(&xsk_socket)?;
     let listener = socket.listener.try_clone().and_then(UnixListener::from_std);
     let listener = listener.map_err(|error| format!("{}: {error}", settings.socket.display()))?;
     let scrapes = match settings.metrics {
@@ -76,13 +79,18 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
     if let Some(scrapes) = scrapes {
         tokio::spawn(serve_metrics(scrapes, Arc::clone(&control)));
     }
+    let sockets = control.serve_sockets_at(&xsk_socket);
+    let server = Server::start(&sockets, &xsk_socket, settings.xsk_mode)
+        .map_err(|error| format!("{}: {error}", xsk_socket.display()))?;
     tracing::info!("ready on {}", settings.socket.display());
     notify("READY=1");
     let end = live(&control, &mut signals, options.runs_for).await;
     notify("STOPPING=1");
     tracing::info!("{end}: stopping");
+    // Applications first: their sockets are the workers'.
+    drop(server);
     control.stop();
-    drop(socket);
+    drop((socket, reserved));
     Ok(())
 }
 

@@ -33,13 +33,38 @@ pub struct Settings {
     pub socket: PathBuf,
     /// Its permissions.
     pub mode: u32,
+    /// Where applications get AF_XDP sockets, if not in the usual place.
+    pub xsk: Option<PathBuf>,
+    /// Its permissions.
+    pub xsk_mode: u32,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<SocketAddr>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { socket: PathBuf::from(SOCKET), mode: SOCKET_MODE, metrics: None }
+        Settings {
+            socket: PathBuf::from(SOCKET),
+            mode: SOCKET_MODE,
+            xsk: None,
+            xsk_mode: SOCKET_MODE,
+            metrics: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Where applications get AF_XDP sockets: beside the API's socket when nothing is said.
+    pub fn xsk_socket(&self) -> PathBuf {
+        match &self.xsk {
+            Some(path) => path.clone(),
+            None if self.socket == Path::new(SOCKET) => PathBuf::from(XSK_SOCKET),
+            None => {
+                let mut name = self.socket.as_os_str().to_owned();
+                name.push(".xsk");
+                PathBuf::from(name)
+            }
+        }
     }
 }
 
@@ -141,6 +166,7 @@ impl Reader<'_> {
         for (key, value) in json {
             match key.as_str() {
                 "api" => self.api(value, &mut loaded.settings),
+                "xsk" => self.xsk(value, &mut loaded.settings),
                 "metrics" => self.metrics(value, &mut loaded.settings),
                 "engine" => {
                     let engine: Option<EngineKeys> = self.section(key, value);
@@ -206,13 +232,24 @@ impl Reader<'_> {
             settings.socket = socket;
         }
         if let Some(mode) = keys.mode {
-            let parsed = u32::from_str_radix(mode.trim_start_matches("0o"), 8);
-            match parsed {
-                Ok(bits) if bits <= 0o777 => settings.mode = bits,
-                _ => {
-                    let message = format!("\"{mode}\" is no mode: octal digits, like \"0660\"");
-                    self.problems.push(Problem::new("api.mode", message));
-                }
+            self.mode("api.mode", &mode, &mut settings.mode);
+        }
+    }
+
+    fn xsk(&mut self, value: &Json, settings: &mut Settings) {
+        let Some(keys) = self.section::<ApiKeys>("xsk", value) else { return };
+        settings.xsk = keys.socket;
+        if let Some(mode) = keys.mode {
+            self.mode("xsk.mode", &mode, &mut settings.xsk_mode);
+        }
+    }
+
+    fn mode(&mut self, key: &str, text: &str, mode: &mut u32) {
+        match u32::from_str_radix(text.trim_start_matches("0o"), 8) {
+            Ok(bits) if bits <= 0o777 => *mode = bits,
+            _ => {
+                let message = format!("\"{text}\" is no mode: octal digits, like \"0660\"");
+                self.problems.push(Problem::new(key, message));
             }
         }
     }
@@ -311,6 +348,7 @@ struct EngineKeys {
     frames: Option<usize>,
 }
 
+/// Keys of `[api]` and of `[xsk]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ApiKeys {
@@ -355,9 +393,12 @@ enum MapsKey {
     Table(Map<String, Json>),
 }
 
-const SECTIONS: [&str; 7] = ["api", "metrics", "engine", "worker", "bridge", "port", "attach"];
+const SECTIONS: [&str; 8] =
+    ["api", "xsk", "metrics", "engine", "worker", "bridge", "port", "attach"];
 /// Where the daemon listens when nothing else is said.
 pub const SOCKET: &str = "/run/towpath/towpath.sock";
+/// Where applications get AF_XDP sockets then.
+const XSK_SOCKET: &str = "/run/towpath/xsk.sock";
 /// Owner and group may use the API.
 const SOCKET_MODE: u32 = 0o660;
 const CONFIG_BYTES_MAX: u64 = 16 << 20;

@@ -13,11 +13,15 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod bonds;
 pub mod client;
+pub mod code;
 mod contents;
 mod control;
 pub mod daemon;
 pub mod document;
+pub mod dry_run;
+mod dump;
 pub mod file;
 pub mod globals;
 pub mod kinds;
@@ -34,7 +38,7 @@ pub mod suggest;
 mod validate;
 mod view;
 
-pub use control::Control;
+pub use control::{Control, News};
 pub use daemon::{Options, up};
 pub use file::{Loaded, Settings};
 pub use problem::Problem;

@@ -12,7 +12,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::api::types::{LinkView, PortStats, StatsView};
+use crate::api::types::{LinkView, PortStats, StatsView, XskView};
+use crate::bonds::{self, BondView, MemberView};
 use crate::control::Control;
 use crate::view;
 
@@ -24,7 +25,13 @@ pub(crate) fn router(control: &Arc<Control>) -> axum::Router {
 
 async fn metrics(Context(control): Context<Arc<Control>>) -> Response {
     let text = tokio::task::spawn_blocking(move || {
-        control.read(|inner| text(view::stats(inner), view::links(inner)))
+        let read = |inner: &crate::control::Inner| Reading {
+            stats: view::stats(inner),
+            links: view::links(inner),
+            bonds: bonds::all(inner),
+            sockets: view::sockets(inner),
+        };
+        text(control.read(read))
     });
     let text = text.await.unwrap_or_default();
     ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
@@ -32,9 +39,9 @@ async fn metrics(Context(control): Context<Arc<Control>>) -> Response {
 }
 
 /// Everything, in the OpenMetrics format.
-pub(crate) fn text(stats: StatsView, links: Vec<LinkView>) -> String {
+fn text(reading: Reading) -> String {
     let mut registry = Registry::with_prefix("towpath");
-    registry.register_collector(Box::new(Reading { stats, links }));
+    registry.register_collector(Box::new(reading));
     let mut text = String::new();
     // Writing to a string does not fail.
     let _written = prometheus_client::encoding::text::encode(&mut text, &registry);
@@ -45,6 +52,8 @@ pub(crate) fn text(stats: StatsView, links: Vec<LinkView>) -> String {
 struct Reading {
     stats: StatsView,
     links: Vec<LinkView>,
+    bonds: Vec<BondView>,
+    sockets: Vec<XskView>,
 }
 
 type Encoded = Result<(), std::fmt::Error>;
@@ -69,7 +78,9 @@ impl Collector for Reading {
             }
         }
         self.by_reason(&mut encoder)?;
-        self.programs(&mut encoder)
+        self.programs(&mut encoder)?;
+        self.bond_members(&mut encoder)?;
+        self.sockets(&mut encoder)
     }
 }
 
@@ -111,6 +122,53 @@ impl Reading {
                     let labels = [("port", port.as_str()), (label, value.as_str())];
                     ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// What bonds' members are good for; their frames are counted as those of ports.
+    fn bond_members(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        type Read = fn(&MemberView) -> i64;
+        let gauges: [(&str, &str, Read); 3] = [
+            ("bond_member_can_send", "Frames may leave by it", |it| it.can_send.into()),
+            ("bond_member_active", "What passes on it is delivered", |it| it.is_active.into()),
+            ("bond_member_link", "Its link counts as up", |it| (it.mii_status == "up").into()),
+        ];
+        for (name, help, read) in gauges {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (bond, member) in self.members() {
+                let labels = [("bond", &*bond.name), ("port", &*member.name)];
+                ConstGauge::new(read(member)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "How often its link was given up";
+        let name = "bond_member_link_failures";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (bond, member) in self.members() {
+            let labels = [("bond", &*bond.name), ("port", &*member.name)];
+            let count = u64::from(member.link_failure_count);
+            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn members(&self) -> impl Iterator<Item = (&BondView, &MemberView)> {
+        self.bonds.iter().flat_map(|bond| bond.members.iter().map(move |it| (bond, it)))
+    }
+
+    fn sockets(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let Some(first) = self.sockets.first() else { return Ok(()) };
+        for statistic in first.statistics.keys() {
+            let name = format!("xsk_{statistic}");
+            let help = "Counted by an AF_XDP socket";
+            let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
+            for socket in &self.sockets {
+                let (id, port) = (socket.id.to_string(), socket.port.as_deref().unwrap_or(""));
+                let queue = socket.queue.map_or_else(String::new, |queue| queue.to_string());
+                let labels = [("socket", &*id), ("port", port), ("queue", &*queue)];
+                let count = socket.statistics.get(statistic).copied().unwrap_or(0);
+                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
             }
         }
         Ok(())

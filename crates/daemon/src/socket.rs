@@ -1,4 +1,4 @@
-//! The API's socket: one daemon each, whatever became of the one before.
+//! Sockets that a daemon listens on: one daemon each, whatever became of the one before.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,19 +14,45 @@ use rustix::process::umask;
 pub(crate) struct Socket {
     /// What accepts.
     pub(crate) listener: UnixListener,
+    _reserved: Reserved,
+}
+
+/// A place for a socket that no other daemon can take while this lives.
+#[derive(Debug)]
+pub(crate) struct Reserved {
     path: PathBuf,
     lock_path: PathBuf,
     _lock: File,
 }
 
 impl Socket {
-    /// Makes a socket at `path`. A daemon that was killed leaves one behind, which is replaced:
-    /// what tells it from one in use is a lock on a file beside it.
+    /// Makes a socket at `path`.
     ///
     /// # Errors
     ///
     /// Another daemon uses it, or it cannot be made.
     pub(crate) fn bind(path: &Path, mode: u32) -> Result<Socket, String> {
+        let said = |error: io::Error| format!("{}: {error}", path.display());
+        let reserved = Reserved::new(path)?;
+        // Nobody may connect before the mode is what was asked for.
+        let before = umask(Mode::from_raw_mode(0o177));
+        let bound = UnixListener::bind(path);
+        umask(before);
+        let listener = bound.map_err(said)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(said)?;
+        listener.set_nonblocking(true).map_err(said)?;
+        Ok(Socket { listener, _reserved: reserved })
+    }
+}
+
+impl Reserved {
+    /// Makes room at `path`. A daemon that was killed leaves a socket behind, which is removed:
+    /// what tells it from one in use is a lock on a file beside it.
+    ///
+    /// # Errors
+    ///
+    /// Another daemon uses it, or it is something else.
+    pub(crate) fn new(path: &Path) -> Result<Reserved, String> {
         let said = |error: io::Error| format!("{}: {error}", path.display());
         if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
             fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
@@ -43,18 +69,11 @@ impl Socket {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(said(error)),
         }
-        // Nobody may connect before the mode is what was asked for.
-        let before = umask(Mode::from_raw_mode(0o177));
-        let bound = UnixListener::bind(path);
-        umask(before);
-        let listener = bound.map_err(said)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(said)?;
-        listener.set_nonblocking(true).map_err(said)?;
-        Ok(Socket { listener, path: path.to_owned(), lock_path, _lock: lock })
+        Ok(Reserved { path: path.to_owned(), lock_path, _lock: lock })
     }
 }
 
-impl Drop for Socket {
+impl Drop for Reserved {
     fn drop(&mut self) {
         // Both may be gone already with their directory.
         let _socket = fs::remove_file(&self.path);
@@ -74,7 +93,7 @@ fn lock(path: &Path, socket: &Path) -> Result<File, String> {
                 let socket = socket.display();
                 return Err(format!(
                     "{socket}: another daemon uses it; stop that one, or choose \
-                                    another socket with --socket"
+                                    another socket for this one"
                 ));
             }
             Err(error) => return Err(said(error.into())),

@@ -102,10 +102,23 @@ pub struct PortState {
     /// File that gets a line of text for each frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
+    /// An interface of the host's that stands for it: `true` for one of its name, or a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<ShadowState>,
     /// What ports of this kind have beside.
     #[serde(default)]
     #[schema(value_type = Object)]
     pub options: Map<String, Json>,
+}
+
+/// A shadow netdev.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum ShadowState {
+    /// One of the port's name, or none.
+    Is(bool),
+    /// One of this name.
+    Named(String),
 }
 
 /// A program and what it is linked with.
@@ -193,6 +206,17 @@ pub enum HookState {
     Rx,
     /// What leaves.
     Tx,
+}
+
+impl PortState {
+    /// The name of the interface that stands for this port, if one is wanted.
+    pub fn shadow(&self) -> Option<&str> {
+        match self.shadow.as_ref()? {
+            ShadowState::Is(false) => None,
+            ShadowState::Is(true) => Some(&self.name),
+            ShadowState::Named(name) => Some(name),
+        }
+    }
 }
 
 impl State {

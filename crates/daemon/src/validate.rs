@@ -25,6 +25,7 @@ impl State {
                 found.push(problem.inside(&format!("ports[{index}]")));
             }
             self.check_port(index, port, &mut found);
+            self.check_members(index, port, &mut found);
         }
         if kinds_are_fine && found.is_empty() {
             self.check_loops(&mut found);
@@ -132,16 +133,76 @@ impl State {
 
     /// Ports where a frame that passes at `port` arrives next.
     fn next_arrivals<'a>(&'a self, port: &'a PortState) -> Vec<&'a str> {
-        let Some(upper) = port.upper.as_deref() else { return Vec::new() };
+        let outermost = self.outermost(port);
+        let Some(upper) = outermost.upper.as_deref() else { return Vec::new() };
         let leaves_by: Vec<&PortState> = match self.port(upper) {
             Some(port) => vec![port],
             None => {
                 let is_member = |it: &&PortState| it.upper.as_deref() == Some(upper);
                 let members = self.ports.iter().filter(is_member);
-                members.filter(|member| member.name != port.name).collect()
+                members.filter(|member| member.name != outermost.name).collect()
             }
         };
-        leaves_by.into_iter().filter_map(kinds::peer).collect()
+        let leaves_by = leaves_by.into_iter().flat_map(|port| self.innermost(port));
+        leaves_by.filter_map(kinds::peer).collect()
+    }
+
+    /// The bond that is to have a port as a member.
+    pub fn master(&self, name: &str) -> Option<&PortState> {
+        self.ports.iter().find(|port| kinds::bond::members(port).contains(&name))
+    }
+
+    /// The bond around a port, and so on; the port itself without any. A loop ends somewhere.
+    fn outermost<'a>(&'a self, port: &'a PortState) -> &'a PortState {
+        let around = std::iter::successors(Some(port), |port| self.master(&port.name));
+        around.take(self.ports.len() + 1).last().unwrap_or(port)
+    }
+
+    /// The ports that a bond's frames can leave by; any other port itself.
+    fn innermost<'a>(&'a self, port: &'a PortState) -> Vec<&'a PortState> {
+        let members = kinds::bond::members(port);
+        if members.is_empty() {
+            return vec![port];
+        }
+        let members = members.into_iter().filter_map(|name| self.port(name));
+        members.flat_map(|port| self.innermost(port)).collect()
+    }
+
+    /// Members of a bond: ports that exist, with nothing above them, and in no other bond.
+    fn check_members(&self, index: usize, port: &PortState, found: &mut Vec<Problem>) {
+        for (at, name) in kinds::bond::members(port).into_iter().enumerate() {
+            let mut wrong = |message: String| {
+                let path = format!("ports[{index}].options.members[{at}]");
+                found.push(Problem::new(path, message));
+            };
+            let Some(member) = self.port(name) else {
+                let names = self.ports.iter().map(|port| port.name.as_str());
+                let hint = suggest::among(name, names.filter(|name| *name != port.name));
+                wrong(format!("no port \"{name}\"{hint} (ENODEV)"));
+                continue;
+            };
+            if let Some(other) = self.master(name).filter(|it| it.name != port.name) {
+                let other = &other.name;
+                wrong(format!(
+                    "{name} is a member of {other} already: a port can be in one bond only (EBUSY)"
+                ));
+            } else if self.outermost(member).name == member.name || self.is_inside(port, member) {
+                let what = "the bond would be inside of itself (ELOOP)";
+                wrong(format!("{name} cannot be a member: {what}"));
+            } else if let Some(upper) = &member.upper {
+                let bond = &port.name;
+                wrong(format!(
+                    "{name} has the upper {upper}: give that to {bond} instead, a member's frames \
+                     go to its bond (EBUSY)"
+                ));
+            }
+        }
+    }
+
+    /// Whether a bond is the other port, or in it.
+    fn is_inside(&self, bond: &PortState, other: &PortState) -> bool {
+        let around = std::iter::successors(Some(bond), |port| self.master(&port.name));
+        around.take(self.ports.len() + 1).any(|port| port.name == other.name)
     }
 
     fn check_programs(&self, found: &mut Vec<Problem>) {

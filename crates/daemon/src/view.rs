@@ -1,19 +1,21 @@
 //! What there is, as the API shows it.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use towpath_engine::Slot;
 use towpath_engine::counters::{Drop, PortCounters};
-use towpath_maps::Map;
+use towpath_engine::{DEFAULT_ACTIONS, DEFAULT_PRIORITY, Slot, Snapshot, Socket as _};
+use towpath_objects::{LinkInfo, MapInfo, ProgInfo, Selector, Session};
 
 use crate::api::types::{
     FeatureView, FeaturesView, FrameStats, LinkView, MapView, PortStats, PortView, ProgramView,
-    StatsView, StatusView,
+    StatsView, StatusView, XskRing, XskView,
 };
 use crate::control::Inner;
-use crate::live::{LiveLink, LiveProgram};
+use crate::live::LiveLink;
 use crate::run_config::{ACTIONS, action_names};
+use crate::state::HookState;
 
 /// All ports.
 pub(crate) fn ports(inner: &Inner) -> Vec<PortView> {
@@ -34,6 +36,8 @@ pub(crate) fn ports(inner: &Inner) -> Vec<PortView> {
                     link: slot.up && device.link(),
                     failure: slot.opened.failure(),
                     finished: device.queues() > 0 && slot.opened.is_finished(),
+                    master: master(snapshot, slot).map(|it| it.name.to_string()),
+                    delegated_by: delegated_by(snapshot, slot),
                     details: details.map(|(name, value)| (name.to_owned(), value)).collect(),
                 }
             })
@@ -41,36 +45,64 @@ pub(crate) fn ports(inner: &Inner) -> Vec<PortView> {
     })
 }
 
-/// All programs, by id.
+/// All programs, by id: those that are wanted, those their maps name, and what others loaded or
+/// pinned.
 pub(crate) fn programs(inner: &Inner) -> Vec<ProgramView> {
-    let mut all: Vec<ProgramView> = inner.live.programs().values().map(program).collect();
-    all.sort_by_key(|program| program.id);
-    all
+    let session = Session::new(inner.live.registry(), 0);
+    session.progs().into_iter().filter_map(|info| program(inner, &session, info)).collect()
 }
 
-fn program(live: &LiveProgram) -> ProgramView {
-    let status = live.program.exec_status();
-    let loaded = live.loaded.duration_since(UNIX_EPOCH).unwrap_or_default();
-    ProgramView {
-        id: live.id,
-        name: live.program.name().to_owned(),
-        r#type: "xdp".to_owned(),
-        tag: live.tag.clone(),
-        key: live.state.key.clone(),
-        object: live.state.object.clone(),
-        sha256: live.state.sha256.clone(),
-        loaded_at: loaded.as_secs(),
-        frags: live.program.has_frags(),
-        insns: live.program.verified().map_or(0, |verified| verified.linked().insns.len()),
+fn program(inner: &Inner, session: &Session, info: ProgInfo) -> Option<ProgramView> {
+    // It may have gone meanwhile.
+    let object = session.program(&Selector::Id(info.id)).ok()?;
+    let live = inner.live.programs().values().find(|live| live.id() == info.id);
+    let state = live.map(|live| &live.state);
+    let status = object.program().exec_status();
+    let verified = object.program().verified();
+    Some(ProgramView {
+        id: info.id,
+        r#type: info.kind,
+        name: info.name,
+        tag: info.tag,
+        gpl_compatible: info.gpl_compatible,
+        loaded_at: since_1970(object.load_time()),
+        uid: info.uid,
+        bytes_xlated: info.bytes_xlated,
+        jited: info.jited,
+        bytes_jited: info.bytes_jited,
+        map_ids: info.map_ids,
+        btf_id: info.btf_id,
+        pinned: info.pinned,
+        function: object.program().name().to_owned(),
+        key: state.map(|state| state.key.clone()),
+        object: state.map(|state| state.object.clone()),
+        sha256: state.map(|state| state.sha256.clone()),
+        frags: object.program().has_frags(),
+        insns: verified.map_or(0, |verified| verified.linked().insns.len()),
         exec: status.runs.name().to_owned(),
         fallback: status.fallback,
-        map_ids: live.maps.keys().copied().collect(),
-    }
+    })
+}
+
+/// Seconds since 1970, of a time since the machine was started.
+fn since_1970(boot: Duration) -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let ago = Duration::new(now.tv_sec.unsigned_abs(), 0).saturating_sub(boot);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.saturating_sub(ago).as_secs()
 }
 
 /// All links, by port and hook, in the order their programs run.
 pub(crate) fn links(inner: &Inner) -> Vec<LinkView> {
-    let mut all: Vec<LinkView> = inner.live.links().iter().map(|it| link(inner, it)).collect();
+    let session = Session::new(inner.live.registry(), 0);
+    let infos = session.links();
+    let mut all: Vec<LinkView> = infos
+        .into_iter()
+        .filter_map(|info| {
+            let live = inner.live.links().iter().find(|live| live.id == info.id);
+            live.map(|live| link(inner, live, &info)).or_else(|| other_link(inner, &session, &info))
+        })
+        .collect();
     all.sort_by(|a, b| {
         let order = |link: &LinkView| (link.port.clone(), link.hook, link.prio, link.name.clone());
         order(a).cmp(&order(b))
@@ -78,8 +110,33 @@ pub(crate) fn links(inner: &Inner) -> Vec<LinkView> {
     all
 }
 
-fn link(inner: &Inner, live: &LiveLink) -> LinkView {
-    let program = inner.live.programs().get(&live.attach.program);
+/// A link that the daemon does not hold: one that somebody else made, or that is only pinned.
+fn other_link(inner: &Inner, session: &Session, info: &LinkInfo) -> Option<LinkView> {
+    // It may have gone meanwhile.
+    let program = session.link(&Selector::Id(info.id)).ok()?.program();
+    let port = inner.live.ports().iter().find(|(_, port)| port.ifindex == info.ifindex);
+    let status = program.program().exec_status();
+    Some(LinkView {
+        id: info.id,
+        r#type: info.kind.to_owned(),
+        port: port.map_or_else(String::new, |(name, _)| name.clone()),
+        ifindex: info.ifindex,
+        hook: HookState::Rx,
+        prog_id: info.prog_id,
+        name: program.name().to_string(),
+        tag: program.tag().to_string(),
+        prio: DEFAULT_PRIORITY,
+        actions: action_names(DEFAULT_ACTIONS),
+        pinned: info.pinned.clone(),
+        exec: status.runs.name().to_owned(),
+        fallback: status.fallback,
+        runs: 0,
+        verdicts: BTreeMap::new(),
+        faults: 0,
+    })
+}
+
+fn link(inner: &Inner, live: &LiveLink, info: &LinkInfo) -> LinkView {
     let status = live.link.program.exec_status();
     let workers = live.link.counters();
     let sum = |read: &dyn Fn(&towpath_engine::counters::ProgramCounters) -> u64| {
@@ -91,12 +148,14 @@ fn link(inner: &Inner, live: &LiveLink) -> LinkView {
         .map(|(action, name)| (format!("XDP_{name}"), sum(&|worker| worker.actions[action].get())));
     LinkView {
         id: live.id,
+        r#type: info.kind.to_owned(),
+        pinned: info.pinned.clone(),
         port: live.attach.port.clone(),
         ifindex: inner.live.ports().get(&live.attach.port).map_or(0, |port| port.ifindex),
         hook: live.attach.hook,
         prog_id: live.program,
         name: live.link.program.name().to_owned(),
-        tag: program.map_or_else(String::new, |program| program.tag.clone()),
+        tag: live.object.program().tag().to_string(),
         prio: live.link.priority,
         actions: action_names(live.link.chain_call_actions),
         exec: status.runs.name().to_owned(),
@@ -109,25 +168,27 @@ fn link(inner: &Inner, live: &LiveLink) -> LinkView {
 
 /// All maps, by id.
 pub(crate) fn maps(inner: &Inner) -> Vec<MapView> {
-    let mut all: Vec<MapView> = Vec::new();
-    for program in inner.live.programs().values() {
-        all.extend(program.maps.iter().map(|(&id, it)| map(id, it, program.id)));
-    }
-    all.sort_by_key(|map| map.id);
-    all
-}
-
-fn map(id: u32, map: &Map, program: u32) -> MapView {
-    MapView {
-        id,
-        name: map.name().to_owned(),
-        r#type: map.kind().name().to_owned(),
-        key_size: map.key_size(),
-        value_size: map.value_size(),
-        max_entries: map.max_entries(),
-        flags: map.flags(),
-        prog_ids: vec![program],
-    }
+    let session = Session::new(inner.live.registry(), 0);
+    let programs = session.progs();
+    let users = |id: u32| -> Vec<u32> {
+        let users = programs.iter().filter(|program| program.map_ids.contains(&id));
+        users.map(|program| program.id).collect()
+    };
+    let view = |info: MapInfo| MapView {
+        prog_ids: users(info.id),
+        id: info.id,
+        r#type: info.kind,
+        name: info.name,
+        flags: info.flags,
+        bytes_key: info.bytes_key,
+        bytes_value: info.bytes_value,
+        max_entries: info.max_entries,
+        entries: info.entries,
+        frozen: info.frozen,
+        btf_id: info.btf_id,
+        pinned: info.pinned,
+    };
+    session.maps().into_iter().map(view).collect()
 }
 
 /// Everything at once.
@@ -138,6 +199,7 @@ pub(crate) fn status(inner: &Inner) -> StatusView {
         bridges: inner.live.bridges().values().cloned().collect(),
         links: links(inner),
         failures: failures.map(|failure| format!("{}: {}", failure.what, failure.why)).collect(),
+        warnings: inner.warnings.iter().map(|it| it.text.clone()).collect(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         workers: inner.live.engine().workers(),
@@ -150,7 +212,7 @@ pub(crate) fn stats(inner: &Inner) -> StatsView {
     let engine = inner.live.engine();
     let ports = engine.read(|_, snapshot| {
         let slots = snapshot.ports.iter().flatten();
-        slots.map(|slot| (slot.name.to_string(), port_stats(slot))).collect()
+        slots.map(|slot| (slot.name.to_string(), port_stats(snapshot, slot))).collect()
     });
     let sum = engine.conservation();
     let frames = FrameStats {
@@ -165,7 +227,35 @@ pub(crate) fn stats(inner: &Inner) -> StatsView {
     StatsView { time, ports, frames }
 }
 
-fn port_stats(slot: &Slot) -> PortStats {
+/// The bond that a port is a member of.
+fn master<'a>(snapshot: &'a Snapshot, slot: &Slot) -> Option<&'a Slot> {
+    snapshot.port(slot.member?.bond).map(|bond| &**bond)
+}
+
+/// The bond whose programs a port runs: the outermost one, since only one around it has any.
+fn delegated_by(snapshot: &Snapshot, slot: &Slot) -> Option<String> {
+    let runs = slot.rx_hook.as_ref().filter(|_| slot.member.is_some_and(|it| it.is_delegate))?;
+    let around = std::iter::successors(master(snapshot, slot), |bond| master(snapshot, bond));
+    let has = |bond: &&Slot| bond.rx_hook.as_ref().is_some_and(|chain| Arc::ptr_eq(chain, runs));
+    around.filter(has).last().map(|bond| bond.name.to_string())
+}
+
+/// Counters of a port; frames of a bond are those of its members (`bond_get_stats`).
+fn port_stats(snapshot: &Snapshot, slot: &Slot) -> PortStats {
+    let mut stats = own_stats(slot);
+    let members = slot.bond.iter().flat_map(|bond| bond.members.iter());
+    for member in members.filter_map(|&id| snapshot.port(id)) {
+        let member = port_stats(snapshot, member);
+        stats.rx_packets += member.rx_packets;
+        stats.rx_bytes += member.rx_bytes;
+        stats.rx_missed += member.rx_missed;
+        stats.tx_packets += member.tx_packets;
+        stats.tx_bytes += member.tx_bytes;
+    }
+    stats
+}
+
+fn own_stats(slot: &Slot) -> PortStats {
     let workers = &slot.opened.counters;
     let sum = |read: &dyn Fn(&PortCounters) -> u64| workers.iter().map(read).sum::<u64>();
     let reasons = |read: &dyn Fn(&PortCounters, usize) -> u64| -> BTreeMap<String, u64> {
@@ -187,13 +277,21 @@ fn port_stats(slot: &Slot) -> PortStats {
     }
 }
 
+/// Whether frames arrive at a port, or at all members of a bond.
+fn receives(snapshot: &Snapshot, slot: &Slot) -> bool {
+    let Some(bond) = &slot.bond else { return slot.opened.device.queues() > 0 };
+    let mut members = bond.members.iter().filter_map(|&id| snapshot.port(id));
+    slot.is_target && members.all(|member| receives(snapshot, member))
+}
+
 /// The kernel's feature flags (`NETDEV_XDP_ACT_*`) of a port.
 pub(crate) fn features(inner: &Inner, name: &str) -> Option<FeaturesView> {
     let port = inner.live.ports().get(name)?;
     inner.live.engine().read(|_, snapshot| {
         let slot = snapshot.port(port.id)?;
         let (has, device) = (slot.features, &slot.opened.device);
-        let receives = device.queues() > 0;
+        let receives = receives(snapshot, slot);
+        let is_target = slot.bond.is_none() || slot.is_target;
         let none_arrive = "nothing arrives at this port";
         let flag = |name: &str, supported: bool, yes: &str, no: &str| FeatureView {
             name: format!("NETDEV_XDP_ACT_{name}"),
@@ -208,7 +306,12 @@ pub(crate) fn features(inner: &Inner, name: &str) -> Option<FeaturesView> {
         let features = vec![
             flag("BASIC", receives, "ABORTED, DROP, PASS, TX on what arrives", none_arrive),
             flag("REDIRECT", receives, "to ports, workers and sockets, by all maps", none_arrive),
-            flag("NDO_XMIT", true, "other ports may redirect to it, with no program loaded", ""),
+            flag(
+                "NDO_XMIT",
+                is_target,
+                "other ports may redirect to it, with no program loaded",
+                "it is down, has no members, or a mode without native XDP",
+            ),
             flag("XSK_ZEROCOPY", has.zero_copy, "sockets get frames without a copy", copies),
             flag("HW_OFFLOAD", false, "", not_here),
             flag(
@@ -221,4 +324,54 @@ pub(crate) fn features(inner: &Inner, name: &str) -> Option<FeaturesView> {
         ];
         Some(FeaturesView { port: name.to_owned(), kind: device.kind().to_owned(), features })
     })
+}
+
+/// AF_XDP sockets, by number.
+pub(crate) fn sockets(inner: &Inner) -> Vec<XskView> {
+    let xsk = inner.live.xsk();
+    let entries = xsk.entries();
+    let port_of = |ifindex: u32| {
+        let found = inner.live.ports().iter().find(|(_, port)| port.ifindex == ifindex);
+        found.map(|(name, _)| name.clone())
+    };
+    let view = |socket: &Arc<towpath_xsk::Socket>| {
+        let (id, place) = (socket.id(), socket.place());
+        let statistics = socket.statistics();
+        let rings = socket.sizes();
+        let ring = |at: usize| {
+            let (entries, level) = (rings[at], statistics.levels[at]);
+            (entries > 0).then_some(XskRing { entries, level })
+        };
+        let maps = entries.iter().filter(|(socket, ..)| *socket == id);
+        let options = socket.get_option(towpath_xsk::abi::OPTIONS, 4).unwrap_or_default();
+        XskView {
+            id,
+            port: place.and_then(|place| port_of(place.ifindex)),
+            queue: place.map(|place| place.queue),
+            zero_copy: options.first().is_some_and(|bits| bits & 1 == 1),
+            rx: ring(0),
+            tx: ring(1),
+            fill: ring(2),
+            completion: ring(3),
+            maps: maps.map(|(_, map, key)| format!("{map}[{key}]")).collect(),
+            statistics: counted(&statistics),
+        }
+    };
+    xsk.sockets().all().iter().map(view).collect()
+}
+
+fn counted(it: &towpath_xsk::Statistics) -> BTreeMap<String, u64> {
+    let named = [
+        ("rx_packets", it.rx_packets),
+        ("tx_packets", it.tx_packets),
+        ("rx_dropped", it.rx_dropped),
+        ("rx_invalid_descs", it.rx_invalid_descs),
+        ("tx_invalid_descs", it.tx_invalid_descs),
+        ("rx_ring_full", it.rx_ring_full),
+        ("rx_fill_ring_empty_descs", it.rx_fill_ring_empty_descs),
+        ("tx_ring_empty_descs", it.tx_ring_empty_descs),
+        ("fill_invalid_descs", it.fill_invalid),
+        ("index_jumps", it.index_jumps),
+    ];
+    named.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
 }

@@ -4,10 +4,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use towpath_bpf::Errno;
 use towpath_daemon::State;
 use towpath_daemon::file::{ObjectFiles, parse};
 use towpath_daemon::live::Live;
+use towpath_daemon::state::AttachState;
+use towpath_engine::Hook;
 use towpath_engine::counters::{Drop, PortCounters};
+use towpath_objects::{Selector, Session};
 
 /// A generator as fast as it goes, whose frames pass their program and end in a sink.
 const CONFIG: &str = r#"
@@ -31,7 +35,7 @@ fn start(text: &str) -> (Live, State) {
     let objects = Arc::new(ObjectFiles::default());
     let here = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/fixtures"));
     let loaded = parse(text, Path::new("t.toml"), here, &objects).expect("it is fine");
-    let mut live = Live::start(&loaded.state, objects).expect("there is memory");
+    let mut live = Live::start(&loaded.state, objects, Arc::default()).expect("there is memory");
     let report = live.reconcile(&loaded.state);
     assert_eq!(report.failures, [], "{report:?}");
     (live, loaded.state)
@@ -106,6 +110,51 @@ fn a_program_that_cannot_be_replaced_stays() {
         .engine()
         .read(|_, snapshot| snapshot.port(live.ports()["gen"].id).is_some_and(|slot| slot.up));
     assert!(up, "it goes on");
+}
+
+/// The engine's programs on a port.
+fn on_hook(live: &Live, port: &str) -> usize {
+    let id = live.ports()[port].id;
+    live.engine().read(|config, _| config.links(id, Hook::Rx).expect("it is open").len())
+}
+
+#[test]
+fn a_hook_has_one_owner() {
+    let pair = "[[port]]\nname = \"a\"\nkind = \"pair\"\npeer = \"b\"\n\
+                [[port]]\nname = \"b\"\nkind = \"pair\"\npeer = \"a\"\n";
+    let (mut live, mut state) = start(&format!("{CONFIG}{pair}"));
+    let ids = |live: &Live, port: &str| live.ports()[port].ifindex;
+    let program = Selector::Id(live.links()[0].program);
+    let mut session = Session::new(live.registry(), 0);
+    let (a, gen_port) = (ids(&live, "a"), ids(&live, "gen"));
+    // As `ip link set dev a xdp` does through the kernel's doors.
+    let refused = session.set_xdp(gen_port, Some(&program), 0).expect_err("the daemon has it");
+    assert_eq!(refused.errno(), Errno::EBUSY);
+    assert_eq!(session.set_xdp(9999, Some(&program), 0).expect_err("none").errno(), Errno::ENODEV);
+    session.set_xdp(a, Some(&program), 0).expect("it is free");
+    let native = live.registry().xdp(a).map(|state| state.native);
+    assert_eq!((native, on_hook(&live, "a")), (Some(live.links()[0].program), 1));
+    let generic = session.set_xdp(a, Some(&program), 2).expect_err("the other mode");
+    assert_eq!(generic.errno(), Errno::EEXIST);
+
+    let attach = AttachState { port: "a".to_owned(), ..state.attachments[0].clone() };
+    state.attachments.push(attach);
+    let report = live.reconcile(&state);
+    assert!(report.failures.iter().any(|it| it.why.contains("(EBUSY)")), "{report:?}");
+    assert_eq!((on_hook(&live, "a"), live.links().len()), (1, 1), "nothing changed");
+    session.set_xdp(a, None, 0).expect("it is ours");
+    assert_eq!(on_hook(&live, "a"), 0);
+    assert_eq!(live.reconcile(&state).failures, []);
+    assert_eq!(on_hook(&live, "a"), 1);
+    assert_eq!(session.set_xdp(a, Some(&program), 0).expect_err("now").errno(), Errno::EBUSY);
+
+    // With a device goes what somebody attached to it.
+    session.set_xdp(ids(&live, "b"), Some(&program), 0).expect("it is free");
+    let b = ids(&live, "b");
+    state.ports.retain(|port| port.name != "a" && port.name != "b");
+    state.attachments.truncate(1);
+    assert_eq!(live.reconcile(&state).failures, []);
+    assert_eq!(live.registry().xdp(b), None);
 }
 
 const ROUNDS: u64 = 40;

@@ -195,9 +195,53 @@ pub(crate) struct PortNameArgs {
 /// A program, map or link, as bpftool names it: `id 7`, `name NAME`, or just one of them.
 #[derive(Debug, Args)]
 pub(crate) struct ObjectArgs {
-    /// Which one: id N, name NAME, tag TAG, or the id or name itself; all when not given
+    /// Which one: id N, name NAME, tag TAG, pinned PATH, or the id or name itself; all when not
+    /// given
     #[arg(value_name = "WHICH", num_args = 0..=2)]
     pub which: Vec<String>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// The commands under `bridge`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BridgeCommand {
+    /// List bridges, with their ports
+    #[command(visible_alias = "list")]
+    Show(PlainArgs),
+    /// List the addresses that a bridge knows, and the ports they are behind
+    Fdb(BridgeArgs),
+}
+
+/// A bridge.
+#[derive(Debug, Args)]
+pub(crate) struct BridgeArgs {
+    /// Bridge
+    #[arg(value_name = "BRIDGE")]
+    pub bridge: String,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// An object and where it is to be pinned.
+#[derive(Debug, Args)]
+pub(crate) struct PinArgs {
+    /// e.g. id 7 firewall, or name limits fw/limits: below /sys/fs/bpf of the daemon's own
+    #[arg(value_name = "WHICH PATH", required = true, num_args = 2..=3)]
+    pub words: Vec<String>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// A pin.
+#[derive(Debug, Args)]
+pub(crate) struct UnpinArgs {
+    /// Where it is
+    #[arg(value_name = "PATH")]
+    pub path: String,
     /// Which daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
@@ -217,6 +261,10 @@ pub(crate) enum MapCommand {
     Update(ElementArgs),
     /// Delete an element: MAP key KEY
     Delete(ElementArgs),
+    /// Keep a map alive, under a name: MAP PATH
+    Pin(PinArgs),
+    /// End a pin
+    Unpin(UnpinArgs),
 }
 
 /// A map and an element, in bpftool's words.
@@ -241,6 +289,10 @@ pub(crate) enum LinkCommand {
     Show(ObjectArgs),
     /// Detach a link
     Detach(ObjectArgs),
+    /// Keep a link alive, under a name: LINK PATH
+    Pin(PinArgs),
+    /// End a pin
+    Unpin(UnpinArgs),
 }
 
 /// Arguments of `exec`.

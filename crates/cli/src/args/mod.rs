@@ -4,22 +4,28 @@
 //! `prog run` and `prog dump` keep their verbs and words.
 
 mod bench;
+mod bond;
 mod daemon;
 mod demo;
+mod dump;
 mod programs;
 mod run;
+mod xsk;
 
 pub(crate) use bench::{BenchArgs, Peer};
+pub(crate) use bond::{BondCommand, BondHashArgs};
 pub(crate) use daemon::{
-    CheckArgs, ElementArgs, EventsArgs, ExecCommand, HookArg, LinkCommand, LoadArgs, MapCommand,
-    ObjectArgs, PlainArgs, PortArgs, PortCommand, PortKeysArgs, SocketArgs, StatsArgs, UnloadArgs,
-    UpArgs,
+    BridgeCommand, CheckArgs, ElementArgs, EventsArgs, ExecCommand, HookArg, LinkCommand, LoadArgs,
+    MapCommand, ObjectArgs, PinArgs, PlainArgs, PortArgs, PortCommand, PortKeysArgs, SocketArgs,
+    StatsArgs, UnloadArgs, UnpinArgs, UpArgs,
 };
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
+pub(crate) use dump::PortDumpArgs;
 pub(crate) use programs::{Assignment, ProgramArgs, Selection};
 pub(crate) use run::{
     Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec, RunTrust, Surroundings,
 };
+pub(crate) use xsk::{XskCommand, XskRunArgs};
 
 use std::path::PathBuf;
 
@@ -127,12 +133,38 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: LinkCommand,
     },
+    /// See where bonds send frames
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Bond {
+        /// What to see.
+        #[command(subcommand)]
+        command: BondCommand,
+    },
     /// Show what the daemon's ports can do, by the kernel's feature flags
     Features(PortArgs),
+    /// Show the daemon's bridges, and what they have learnt
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Bridge {
+        /// What to show.
+        #[command(subcommand)]
+        command: BridgeCommand,
+    },
     /// Show the daemon's counters, or rates
     Stats(StatsArgs),
     /// Show what the daemon does, as it does it
     Events(EventsArgs),
+    /// Show or capture what arrives at a port of the daemon, with verdicts
+    ///
+    /// The options are xdpdump's. Frames are shown as they arrive, or as the programs left them,
+    /// with the verdict. A port is not slowed down by a slow reader: copies are lost, and counted.
+    /// Ends when interrupted.
+    Dump(PortDumpArgs),
+    /// AF_XDP sockets: show them, or open one
+    Xsk {
+        /// What about them.
+        #[command(subcommand)]
+        command: XskCommand,
+    },
     /// Run a command of the daemon for a script: `exec up -c FILE --for 10s`
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Exec {
@@ -178,6 +210,10 @@ pub(crate) enum ProgCommand {
     /// List programs that the daemon has loaded
     #[command(visible_alias = "list")]
     Show(ObjectArgs),
+    /// Keep a program of the daemon alive, under a name: PROG PATH
+    Pin(PinArgs),
+    /// End a pin
+    Unpin(UnpinArgs),
 }
 
 /// Arguments of `verify`.

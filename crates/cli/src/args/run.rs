@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use towpath_daemon::code::CodeForm;
 use towpath_xdp::{Exec, Trust};
 
-use super::{ProgramArgs, Selection};
+use super::{ProgramArgs, Selection, SocketArgs};
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -166,12 +167,11 @@ pub(crate) enum ProgRunExec {
 /// Arguments of `prog dump`.
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
-    /// Object file
-    #[arg(value_name = "OBJ")]
-    pub object: PathBuf,
-    /// What to show
-    #[arg(value_enum, default_value_t = DumpForm::Xlated)]
-    pub form: DumpForm,
+    /// Object file, or a program of the daemon: id N, name NAME or tag TAG. Then what to show:
+    /// xlated (linked instructions, the default), source (below their C lines), xir (after all
+    /// passes of the compiler), clif, llvm (what it hands on), jited (machine code)
+    #[arg(value_name = "OBJ|id N|name NAME [FORM]", required = true, num_args = 1..=3)]
+    pub words: Vec<String>,
     /// Whose machine code "jited" shows
     #[arg(long, value_enum, default_value_t = RunExec::Jit)]
     pub exec: RunExec,
@@ -184,6 +184,9 @@ pub(crate) struct DumpArgs {
     /// What it is linked with.
     #[command(flatten)]
     pub program: ProgramArgs,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
 }
 
 /// What `prog dump` shows.
@@ -201,4 +204,17 @@ pub(crate) enum DumpForm {
     Llvm,
     /// Machine code of this CPU
     Jited,
+}
+
+impl From<DumpForm> for CodeForm {
+    fn from(form: DumpForm) -> CodeForm {
+        match form {
+            DumpForm::Xlated => CodeForm::Xlated,
+            DumpForm::Source => CodeForm::Source,
+            DumpForm::Xir => CodeForm::Xir,
+            DumpForm::Clif => CodeForm::Clif,
+            DumpForm::Llvm => CodeForm::Llvm,
+            DumpForm::Jited => CodeForm::Jited,
+        }
+    }
 }

@@ -1,22 +1,31 @@
-//! `link show` and `link detach`.
+//! `link show`, `link detach` and `link pin`.
 
 use serde_json::Value as Json;
 use towpath_daemon::api::types::LinkView;
+use towpath_daemon::client::Client;
 
-use super::client;
+use super::program::pins;
 use super::which::{Which, only};
+use super::{client, pin};
 use crate::args::LinkCommand;
 use crate::error::CliError;
-use crate::output::{Align, Output, Table, grouped};
+use crate::output::{Output, grouped};
 
 /// Lists or detaches links.
 pub(crate) fn link(command: &LinkCommand, output: &mut Output) -> Result<(), CliError> {
-    let (LinkCommand::Show(args) | LinkCommand::Detach(args)) = command;
+    let args = match command {
+        LinkCommand::Show(args) | LinkCommand::Detach(args) => args,
+        LinkCommand::Pin(args) => {
+            let (which, path) = pin::split(args)?;
+            let client = client(&args.daemon)?;
+            let link = only(chosen(&client, &which)?, "link", &which)?;
+            return pin::pin(&client, "link", link.id, path, output);
+        }
+        LinkCommand::Unpin(args) => return pin::unpin(args, output),
+    };
     let which = Which::parse(&args.which)?;
     let client = client(&args.daemon)?;
-    let links: Vec<LinkView> = client.get("/v1/links")?;
-    let fits = |it: &LinkView| which.fits(it.id, &it.name, &it.tag);
-    let links: Vec<LinkView> = links.into_iter().filter(fits).collect();
+    let links = chosen(&client, &which)?;
     if let LinkCommand::Detach(_) = command {
         let link = only(links, "link", &which)?;
         let _done: Json =
@@ -29,29 +38,23 @@ pub(crate) fn link(command: &LinkCommand, output: &mut Output) -> Result<(), Cli
     if output.json {
         return output.json(&links);
     }
-    let mut table = Table::new(&[
-        ("id", Align::Right),
-        ("port", Align::Left),
-        ("hook", Align::Left),
-        ("prio", Align::Right),
-        ("prog", Align::Right),
-        ("name", Align::Left),
-        ("tag", Align::Left),
-        ("chain actions", Align::Left),
-        ("frames", Align::Right),
-    ]);
-    for link in &links {
-        table.row(vec![
-            link.id.to_string(),
-            link.port.clone(),
-            format!("{:?}", link.hook).to_lowercase(),
-            link.prio.to_string(),
-            link.prog_id.to_string(),
-            link.name.clone(),
-            link.tag.clone(),
-            link.actions.join(","),
-            grouped(link.runs),
-        ]);
-    }
-    output.section(&table)
+    links.iter().try_for_each(|link| print(link, output))
+}
+
+fn chosen(client: &Client, which: &Which) -> Result<Vec<LinkView>, CliError> {
+    let links: Vec<LinkView> = client.get("/v1/links")?;
+    let fits = |it: &LinkView| which.fits(it.id, &it.name, &it.tag, &it.pinned);
+    Ok(links.into_iter().filter(fits).collect())
+}
+
+/// As bpftool prints it; below, what only Towpath knows.
+fn print(link: &LinkView, output: &mut Output) -> Result<(), CliError> {
+    let LinkView { id, r#type, prog_id, port, ifindex, name, tag, prio, .. } = link;
+    output.line(&format!("{id}: {type}  prog {prog_id}"))?;
+    let device = if *ifindex == 0 { "(detached)".to_owned() } else { format!("{port}({ifindex})") };
+    let hook = format!("{:?}", link.hook).to_lowercase();
+    output.line(&format!("\tifindex {device}  hook {hook}  prio {prio}"))?;
+    let (actions, runs) = (link.actions.join(","), grouped(link.runs));
+    output.line(&format!("\tname {name}  tag {tag}  actions {actions}  frames {runs}"))?;
+    pins(&link.pinned, output)
 }

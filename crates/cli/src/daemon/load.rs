@@ -52,6 +52,9 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError>
     if output.json {
         return output.json(&attached);
     }
+    for warning in &attached.warnings {
+        output.prose("", &format!("warning: {warning}"))?;
+    }
     for link in &attached.links {
         let LinkView { id, name, prog_id, prio, exec, .. } = link;
         output.line(&format!(

@@ -5,10 +5,12 @@ use towpath_daemon::api::types::{EntryRequest, EntryView, MapView};
 use towpath_daemon::client::Client;
 
 use super::client;
+use super::pin;
+use super::program::pins;
 use super::which::{Which, only};
 use crate::args::{ElementArgs, MapCommand, ObjectArgs};
 use crate::error::CliError;
-use crate::output::{Align, Output, Table};
+use crate::output::Output;
 
 /// Maps and their elements.
 pub(crate) fn map(command: &MapCommand, output: &mut Output) -> Result<(), CliError> {
@@ -21,6 +23,13 @@ pub(crate) fn map(command: &MapCommand, output: &mut Output) -> Result<(), CliEr
             let entry: EntryView = client.json("POST", &path, &request)?;
             if output.json { output.json(&entry) } else { output.line(&text(&entry)) }
         }
+        MapCommand::Pin(args) => {
+            let (which, path) = pin::split(args)?;
+            let client = client(&args.daemon)?;
+            let map = only(chosen(&client, &which)?, "map", &which)?;
+            pin::pin(&client, "map", map.id, path, output)
+        }
+        MapCommand::Unpin(args) => pin::unpin(args, output),
         MapCommand::Update(args) => change(args, "update", output),
         MapCommand::Delete(args) => change(args, "delete", output),
     }
@@ -41,30 +50,24 @@ fn show(args: &ObjectArgs, output: &mut Output) -> Result<(), CliError> {
     if output.json {
         return output.json(&maps);
     }
-    let mut table = Table::new(&[
-        ("id", Align::Right),
-        ("type", Align::Left),
-        ("name", Align::Left),
-        ("key", Align::Right),
-        ("value", Align::Right),
-        ("max entries", Align::Right),
-        ("flags", Align::Left),
-        ("programs", Align::Left),
-    ]);
-    for map in &maps {
-        let programs: Vec<String> = map.prog_ids.iter().map(u32::to_string).collect();
-        table.row(vec![
-            map.id.to_string(),
-            map.r#type.clone(),
-            map.name.clone(),
-            format!("{} B", map.key_size),
-            format!("{} B", map.value_size),
-            map.max_entries.to_string(),
-            format!("{:#x}", map.flags),
-            programs.join(","),
-        ]);
+    maps.iter().try_for_each(|map| print(map, output))
+}
+
+/// As bpftool prints it; below, what only Towpath knows.
+fn print(map: &MapView, output: &mut Output) -> Result<(), CliError> {
+    let MapView { id, r#type, name, flags, bytes_key, bytes_value, max_entries, .. } = map;
+    output.line(&format!("{id}: {type}  name {name}  flags {flags:#x}"))?;
+    let frozen = if map.frozen { "  frozen" } else { "" };
+    output.line(&format!(
+        "\tkey {bytes_key}B  value {bytes_value}B  max_entries {max_entries}{frozen}"
+    ))?;
+    if map.btf_id != 0 {
+        output.line(&format!("\tbtf_id {}", map.btf_id))?;
     }
-    output.section(&table)
+    let programs: Vec<String> = map.prog_ids.iter().map(u32::to_string).collect();
+    let entries = map.entries.map_or(String::new(), |count| format!("entries {count}  "));
+    output.line(&format!("\t{entries}prog_ids {}", programs.join(",")))?;
+    pins(&map.pinned, output)
 }
 
 fn dump(args: &ObjectArgs, output: &mut Output) -> Result<(), CliError> {
@@ -81,7 +84,7 @@ fn dump(args: &ObjectArgs, output: &mut Output) -> Result<(), CliError> {
 
 fn chosen(client: &Client, which: &Which) -> Result<Vec<MapView>, CliError> {
     let maps: Vec<MapView> = client.get("/v1/maps")?;
-    Ok(maps.into_iter().filter(|map| which.fits(map.id, &map.name, "")).collect())
+    Ok(maps.into_iter().filter(|map| which.fits(map.id, &map.name, "", &map.pinned)).collect())
 }
 
 fn text(entry: &EntryView) -> String {

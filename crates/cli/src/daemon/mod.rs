@@ -1,25 +1,32 @@
 //! The daemon, and the verbs that ask it.
 
+mod bridge;
+mod dump;
 mod link;
 mod load;
 mod map;
+mod pin;
 mod port;
 mod program;
 mod stats;
 mod status;
 mod which;
 
+pub(crate) use bridge::bridge;
+pub(crate) use dump::dump;
 pub(crate) use link::link;
 pub(crate) use load::{load, unload, upload};
 pub(crate) use map::map;
+pub(crate) use pin::{program as pin_program, unpin};
 pub(crate) use port::{features, port};
-pub(crate) use program::show as show_programs;
+pub(crate) use program::{code, show as show_programs};
 pub(crate) use stats::{events, stats};
 pub(crate) use status::status;
 
 use serde_json::json;
 use towpath_daemon::api::types::ReportView;
 use towpath_daemon::client::Client;
+use towpath_daemon::dry_run;
 use towpath_daemon::file::{self, ObjectFiles};
 use towpath_daemon::{Options, up as run_daemon};
 
@@ -42,11 +49,15 @@ pub(crate) fn up(args: &UpArgs, output: &Output) -> Result<(), CliError> {
 
 /// `check`: is the configuration fine?
 pub(crate) fn check(args: &CheckArgs, output: &mut Output) -> Result<(), CliError> {
-    let loaded = file::load(&args.config, &ObjectFiles::default())
-        .map_err(|error| CliError::Daemon(error.to_string()))?;
+    let objects = ObjectFiles::default();
+    let loaded =
+        file::load(&args.config, &objects).map_err(|error| CliError::Daemon(error.to_string()))?;
     let state = &loaded.state;
     if output.json {
         return output.json(state);
+    }
+    for warning in dry_run::warnings(state, &objects) {
+        output.prose("", &format!("warning: {}", warning.text))?;
     }
     let count = |number: usize, what: &str| {
         format!("{number} {what}{}", if number == 1 { "" } else { "s" })
@@ -81,6 +92,6 @@ pub(crate) fn reload(args: &PlainArgs, output: &mut Output) -> Result<(), CliErr
 }
 
 /// A client of the daemon that was chosen.
-fn client(args: &SocketArgs) -> Result<Client, CliError> {
+pub(crate) fn client(args: &SocketArgs) -> Result<Client, CliError> {
     Client::new(&args.socket).map_err(|error| CliError::Daemon(error.to_string()))
 }

@@ -151,4 +151,4 @@ fn keys(words: &[String]) -> Result<Map<String, Json>, CliError> {
 }
 
 /// Keys whose values are names even when they look like numbers.
-const TEXTS: [&str; 5] = ["kind", "upper", "peer", "interface", "mac"];
+const TEXTS: [&str; 7] = ["kind", "upper", "peer", "interface", "mac", "primary", "active_slave"];

@@ -1,18 +1,19 @@
-//! `prog show`: loaded programs.
+//! `prog show`: loaded programs; and their code, for `prog dump`.
 
 use towpath_daemon::api::types::ProgramView;
+use towpath_daemon::code::{CodeForm, CodeView};
 
 use super::client;
-use super::which::Which;
-use crate::args::ObjectArgs;
+use super::which::{Which, only};
+use crate::args::{ObjectArgs, SocketArgs};
 use crate::error::CliError;
-use crate::output::{Align, Output, Table};
+use crate::output::Output;
 
 /// Lists programs.
 pub(crate) fn show(args: &ObjectArgs, output: &mut Output) -> Result<(), CliError> {
     let which = Which::parse(&args.which)?;
     let programs: Vec<ProgramView> = client(&args.daemon)?.get("/v1/programs")?;
-    let fits = |it: &ProgramView| which.fits(it.id, &it.name, &it.tag);
+    let fits = |it: &ProgramView| is_meant(&which, it);
     let programs: Vec<ProgramView> = programs.into_iter().filter(fits).collect();
     if which != Which::All && programs.is_empty() {
         return Err(CliError::Usage(format!("no program with {}", which.text())));
@@ -20,36 +21,82 @@ pub(crate) fn show(args: &ObjectArgs, output: &mut Output) -> Result<(), CliErro
     if output.json {
         return output.json(&programs);
     }
-    let mut table = Table::new(&[
-        ("id", Align::Right),
-        ("type", Align::Left),
-        ("name", Align::Left),
-        ("tag", Align::Left),
-        ("insns", Align::Right),
-        ("frags", Align::Left),
-        ("exec", Align::Left),
-        ("maps", Align::Left),
-        ("object", Align::Left),
-    ]);
-    for program in &programs {
-        let maps: Vec<String> = program.map_ids.iter().map(u32::to_string).collect();
-        table.row(vec![
-            program.id.to_string(),
-            program.r#type.clone(),
-            program.name.clone(),
-            program.tag.clone(),
-            program.insns.to_string(),
-            if program.frags { "yes" } else { "no" }.to_owned(),
-            program.exec.clone(),
-            maps.join(","),
-            program.object.clone(),
-        ]);
+    programs.iter().try_for_each(|program| print(program, output))
+}
+
+/// Whether a program is meant, by its name or its function's.
+pub(super) fn is_meant(which: &Which, it: &ProgramView) -> bool {
+    which.fits(it.id, &it.name, &it.tag, &it.pinned) || which.is_name(&it.function)
+}
+
+/// As bpftool prints it; below, what only Towpath knows.
+fn print(program: &ProgramView, output: &mut Output) -> Result<(), CliError> {
+    let ProgramView { id, r#type, name, tag, uid, bytes_xlated, bytes_jited, .. } = program;
+    let gpl = if program.gpl_compatible { "  gpl" } else { "" };
+    output.line(&format!("{id}: {type}  name {name}  tag {tag}{gpl}"))?;
+    let time = utc(program.loaded_at);
+    output.line(&format!("\tloaded_at {time}  uid {uid}"))?;
+    let jited =
+        if program.jited { format!("jited {bytes_jited}B") } else { "not jited".to_owned() };
+    let maps: Vec<String> = program.map_ids.iter().map(u32::to_string).collect();
+    let maps =
+        if maps.is_empty() { String::new() } else { format!("  map_ids {}", maps.join(",")) };
+    output.line(&format!("\txlated {bytes_xlated}B  {jited}{maps}"))?;
+    if program.btf_id != 0 {
+        output.line(&format!("\tbtf_id {}", program.btf_id))?;
     }
-    output.section(&table)?;
-    for program in &programs {
-        if let Some(why) = &program.fallback {
-            output.prose("", &format!("{} (id {}): {why}", program.name, program.id))?;
-        }
+    let frags = if program.frags { "  frags" } else { "" };
+    let object = program.object.as_ref().map_or(String::new(), |it| format!("  object {it}"));
+    let function = &program.function;
+    output.line(&format!("\tfunction {function}  exec {}{frags}{object}", program.exec))?;
+    if let Some(why) = &program.fallback {
+        output.line(&format!("\tnot as it was to be: {why}"))?;
     }
-    Ok(())
+    pins(&program.pinned, output)
+}
+
+/// Where something is pinned.
+pub(super) fn pins(pinned: &[String], output: &mut Output) -> Result<(), CliError> {
+    pinned.iter().try_for_each(|path| output.line(&format!("\tpinned {path}")))
+}
+
+/// `2026-11-22T08:30:00+0000`, from seconds since 1970 (Howard Hinnant's `civil_from_days`).
+fn utc(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let (year, hour, minute) = (year + era * 400 + next, second / 3600, second / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}+0000", second % 60)
+}
+
+/// The code of the program that is meant.
+pub(crate) fn code(
+    words: &[String],
+    form: CodeForm,
+    daemon: &SocketArgs,
+) -> Result<CodeView, CliError> {
+    let which = Which::parse(words)?;
+    let client = client(daemon)?;
+    let programs: Vec<ProgramView> = client.get("/v1/programs")?;
+    let fits = |it: &ProgramView| is_meant(&which, it);
+    let program = only(programs.into_iter().filter(fits).collect(), "program", &which)?;
+    let form = serde_json::to_value(form).unwrap_or_default();
+    let form = form.as_str().unwrap_or_default();
+    Ok(client.get(&format!("/v1/programs/{}/code?form={form}", program.id))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::utc;
+
+    #[test]
+    fn times_are_as_bpftool_writes_them() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00+0000");
+        assert_eq!(utc(951_827_696), "2000-02-29T12:34:56+0000");
+        assert_eq!(utc(1_795_336_200), "2026-11-22T08:30:00+0000");
+    }
 }

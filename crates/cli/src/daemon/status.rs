@@ -1,6 +1,7 @@
 //! `status`: what runs where, as xdp-loader's status shows it.
 
 use towpath_daemon::api::types::{LinkView, StatusView};
+use towpath_daemon::state::HookState;
 
 use super::client;
 use crate::args::PortArgs;
@@ -11,6 +12,7 @@ use crate::output::{Align, Output, Table, grouped};
 pub(crate) fn status(args: &PortArgs, output: &mut Output) -> Result<(), CliError> {
     let client = client(&args.daemon)?;
     let mut status: StatusView = client.get("/v1/status")?;
+    let all_links = status.links.clone();
     if let Some(name) = &args.port {
         let names = status.ports.iter().map(|port| port.state.name.as_str());
         if !names.clone().any(|it| it == name) {
@@ -42,9 +44,13 @@ pub(crate) fn status(args: &PortArgs, output: &mut Output) -> Result<(), CliErro
             is_first = false;
         }
         if is_first {
-            let note = if port.state.up { "<no program>" } else { "<down>" };
+            let note = match (&port.delegated_by, port.state.up) {
+                (Some(bond), true) => format!("<by {bond}: {}>", names(&all_links, bond)),
+                (None, true) => "<no program>".to_owned(),
+                (_, false) => "<down>".to_owned(),
+            };
             let blank = String::new;
-            table.row(vec![port.state.name.clone(), blank(), blank(), note.to_owned()]);
+            table.row(vec![port.state.name.clone(), blank(), blank(), note]);
         }
     }
     output.section(&table)?;
@@ -54,10 +60,19 @@ pub(crate) fn status(args: &PortArgs, output: &mut Output) -> Result<(), CliErro
             output.prose("", &format!("{name} (id {prog_id}): {why}"))?;
         }
     }
+    for warning in &status.warnings {
+        output.prose("", &format!("warning: {warning}"))?;
+    }
     for failure in &status.failures {
         output.prose("", &format!("failed: {failure}"))?;
     }
     Ok(())
+}
+
+/// The programs of a bond, which its members run.
+fn names(links: &[LinkView], bond: &str) -> String {
+    let links = links.iter().filter(|link| link.port == bond && link.hook == HookState::Rx);
+    links.map(|link| link.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 fn row(port: &str, link: &LinkView) -> Vec<String> {

@@ -1,98 +1,87 @@
 //! `towpath prog dump`: the linked instructions, alone or below the C lines they come from, and
-//! what compilation makes of them.
+//! what compilation makes of them; of a program in an object file, or of one that a daemon runs.
 
-use serde::Serialize;
-use towpath_bpf::Linked;
-use towpath_bpf::disasm::Disasm;
-use towpath_bpf::program::Line;
+use clap::ValueEnum as _;
+use towpath_daemon::code::{CodeForm, CodeView, InsnView, InsnsView, SourceView};
 
-use crate::args::{DumpArgs, DumpForm};
+use crate::args::{DumpArgs, DumpForm, RunExec};
+use crate::daemon;
 use crate::error::CliError;
 use crate::output::Output;
 use crate::program::Opened;
 
-use super::compiled;
-
-/// The `--json` document.
-#[derive(Debug, Serialize)]
-struct Dump<'a> {
-    program: &'a str,
-    section: &'a str,
-    insns: Vec<InsnLine<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-struct InsnLine<'a> {
-    insn: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    function: Option<&'a str>,
-    bytes: String,
-    text: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<SourceLine<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-struct SourceLine<'a> {
-    file: &'a str,
-    line: u32,
-    column: u32,
-    text: &'a str,
-}
+use super::{compiled, machine};
 
 /// Prints a program's instructions.
 pub(crate) fn dump(args: &DumpArgs, output: &mut Output) -> Result<(), CliError> {
-    let opened = Opened::new(&args.object, &args.program)?;
-    if !matches!(args.form, DumpForm::Xlated | DumpForm::Source) {
-        return compiled::dump(args, &opened, output);
-    }
-    let linked = opened.link(opened.select(&args.selection)?)?;
-    let with_source = args.form == DumpForm::Source;
-    let insns = lines(&linked, with_source);
-    if output.json {
-        return output.json(&Dump { program: &linked.name, section: &linked.section, insns });
-    }
-    if with_source && linked.lines.is_empty() {
-        output.note(&format!("{}: no line information; compile with -g", linked.name));
-    }
-    for line in &insns {
-        print(line, output)?;
-    }
-    Ok(())
+    let (which, form) = split(&args.words)?;
+    let view = match which {
+        [object] => {
+            let opened = Opened::new(object.as_ref(), &args.program)?;
+            if matches!(form, CodeForm::Xlated | CodeForm::Source) {
+                let linked = opened.link(opened.select(&args.selection)?)?;
+                if form == CodeForm::Source && linked.lines.is_empty() && !output.json {
+                    let name = &linked.name;
+                    output.note(&format!("{name}: no line information; compile with -g"));
+                }
+                CodeView::Insns(InsnsView::of(&linked, form == CodeForm::Source))
+            } else {
+                compiled::code(args, form, &opened, output)?
+            }
+        }
+        which => {
+            if is_about_file(args) {
+                let message = "-n, -s, --set, --btf, --exec and --without are about object files: \
+                               a program of the daemon is shown as it is";
+                return Err(CliError::Usage(message.to_owned()));
+            }
+            daemon::code(which, form, &args.daemon)?
+        }
+    };
+    print(&view, output)
 }
 
-fn lines(linked: &Linked, with_source: bool) -> Vec<InsnLine<'_>> {
-    let mut lines = Vec::with_capacity(linked.insns.len());
-    let mut slot = 0;
-    while let (Some(insn), Some(text)) = (linked.insns.get(slot), Disasm::of(linked, slot)) {
-        let function = linked.functions.iter().find(|function| function.start as usize == slot);
-        let slots = if insn.is_ld_imm64() { 2 } else { 1 };
-        let end = (slot + slots).min(linked.insns.len());
-        let bytes = linked.insns[slot..end].iter().flat_map(|insn| insn.to_le_bytes());
-        lines.push(InsnLine {
-            insn: slot,
-            function: function.map(|function| function.name.as_str()),
-            bytes: bytes.map(|byte| format!("{byte:02x}")).collect(),
-            text: text.to_string(),
-            source: source_starting_at(linked, slot).filter(|_| with_source),
-        });
-        slot = end;
+/// The words that say which program, and the form.
+fn split(words: &[String]) -> Result<(&[String], CodeForm), CliError> {
+    let names_running = ["id", "name", "tag", "pinned"].contains(&&*words[0]);
+    let (which, rest) = words.split_at(if names_running { 2.min(words.len()) } else { 1 });
+    let form = match rest {
+        [] => Ok(DumpForm::Xlated),
+        [form] => DumpForm::from_str(form, true),
+        _ => Err(format!("{}: one word too many", rest.join(" "))),
+    };
+    let form = form.map_err(|_unknown| {
+        let known = DumpForm::value_variants().iter().filter_map(DumpForm::to_possible_value);
+        let known: Vec<String> = known.map(|value| value.get_name().to_owned()).collect();
+        CliError::Usage(format!("{}: expected one of {}", rest.join(" "), known.join(", ")))
+    })?;
+    Ok((which, form.into()))
+}
+
+fn is_about_file(args: &DumpArgs) -> bool {
+    args.selection.name.is_some()
+        || args.selection.section.is_some()
+        || !args.program.set.is_empty()
+        || args.program.btf.is_some()
+        || !args.without.is_empty()
+        || args.exec != RunExec::Jit
+}
+
+fn print(view: &CodeView, output: &mut Output) -> Result<(), CliError> {
+    match view {
+        CodeView::Machine(code) => machine::print(code, output),
+        view if output.json => output.json(view),
+        CodeView::Text(text) => output.line(text.text.trim_end()),
+        CodeView::Insns(insns) => insns.insns.iter().try_for_each(|it| print_insn(it, output)),
     }
-    lines
 }
 
-/// The C line whose first instruction is at `slot`.
-fn source_starting_at(linked: &Linked, slot: usize) -> Option<SourceLine<'_>> {
-    let Line { insn, file, text, line, column } = linked.line_of(slot)?;
-    (*insn as usize == slot).then_some(SourceLine { file, line: *line, column: *column, text })
-}
-
-fn print(line: &InsnLine<'_>, output: &mut Output) -> Result<(), CliError> {
+fn print_insn(line: &InsnView, output: &mut Output) -> Result<(), CliError> {
     let style = output.style;
-    if let Some(function) = line.function {
+    if let Some(function) = &line.function {
         output.line(&format!("{}:", style.bold(function)))?;
     }
-    if let Some(SourceLine { file, line, text, .. }) = &line.source {
+    if let Some(SourceView { file, line, text, .. }) = &line.source {
         let file = file.rsplit('/').next().unwrap_or(file);
         let place = format!("{file}:{line}");
         output.line(&format!("; {}  {}", style.source(text), style.dim(&place)))?;

@@ -1,9 +1,11 @@
-//! `towpath prog`: what bpftool's `prog run` and `prog dump` do, on a file.
+//! `towpath prog`: what bpftool's `prog run` and `prog dump` do, on a file; and `prog dump` of a
+//! program that a daemon runs.
 
 mod compiled;
 mod context;
 mod dump;
 mod engine;
+mod machine;
 mod run;
 
 pub(crate) use dump::dump;

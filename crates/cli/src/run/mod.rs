@@ -156,7 +156,7 @@ impl Pass<'_> {
 }
 
 /// The next frame, which must be an Ethernet frame.
-fn next_ethernet<'a, R: std::io::Read>(
+pub(crate) fn next_ethernet<'a, R: std::io::Read>(
     reader: &'a mut Reader<R>,
     number: u64,
     path: &Path,

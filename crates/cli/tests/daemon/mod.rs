@@ -1,5 +1,10 @@
 //! The daemon as people run it: started from a file, asked by verbs, changed under traffic, ended.
 
+mod bridge;
+mod dump;
+mod pin;
+mod xsk;
+
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 

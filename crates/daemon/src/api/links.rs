@@ -52,7 +52,9 @@ pub(super) async fn attach(
             let ids: Vec<u32> =
                 inner.live.links().iter().filter(|link| is_new(link)).map(|link| link.id).collect();
             let links = view::links(inner).into_iter().filter(|link| ids.contains(&link.id));
-            Ok(AttachedView { links: links.collect() })
+            let warnings = inner.warnings.iter().filter(|it| it.port == request.port);
+            let warnings = warnings.map(|it| it.text.clone()).collect();
+            Ok(AttachedView { warnings, links: links.collect() })
         })
     })
     .await

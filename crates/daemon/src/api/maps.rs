@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State as Context;
 use axum::response::IntoResponse;
 use towpath_maps::Map;
+use towpath_objects::{Selector, Session};
 
 use super::error::{ApiError, ErrorBody};
 use super::types::{EntryRequest, EntryView, MapView};
@@ -13,7 +14,7 @@ use super::{Answer, Body, Part, Shared, blocking, done};
 use crate::control::Control;
 use crate::{contents, view};
 
-/// All maps of loaded programs.
+/// All maps, of programs and pinned.
 #[utoipa::path(get, path = "/v1/maps", responses((status = 200, body = Vec<MapView>)))]
 pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<MapView>> {
     blocking(&control, |control| Ok(control.read(view::maps))).await.map(Json)
@@ -85,14 +86,9 @@ pub(super) async fn delete(
 }
 
 fn find(control: &Control, id: u32) -> Result<Arc<Map>, ApiError> {
-    let found = control.read(|inner| {
-        let programs = inner.live.programs().values();
-        programs
-            .flat_map(|program| &program.maps)
-            .find(|(at, _)| **at == id)
-            .map(|(_, it)| it.clone())
-    });
-    found.ok_or_else(|| no_map(id))
+    let session = control.read(|inner| Session::new(inner.live.registry(), 0));
+    let found = session.map(&Selector::Id(id)).map_err(|_none| no_map(id))?;
+    Ok(Arc::clone(found.map()))
 }
 
 fn no_map(id: u32) -> ApiError {

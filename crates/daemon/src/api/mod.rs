@@ -1,14 +1,19 @@
 //! The API: REST over a unix socket, described by `/openapi.json`.
 
+mod bonds;
+mod bridges;
+mod dump;
 pub mod error;
 mod events;
 mod links;
 mod maps;
+mod pins;
 mod ports;
 mod programs;
 mod stats;
 pub mod types;
 mod whole;
+mod xsk;
 
 use std::sync::Arc;
 
@@ -61,8 +66,14 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(ports::list, ports::add))
         .routes(routes!(ports::show, ports::set, ports::remove))
         .routes(routes!(ports::features))
+        .routes(routes!(dump::dump))
+        .routes(routes!(bonds::list))
+        .routes(routes!(bonds::show))
+        .routes(routes!(bridges::list))
+        .routes(routes!(bridges::fdb))
         .routes(routes!(programs::list))
         .routes(routes!(programs::show))
+        .routes(routes!(programs::code))
         .routes(routes!(programs::upload))
         .routes(routes!(links::list, links::attach))
         .routes(routes!(links::show, links::detach))
@@ -72,7 +83,9 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(maps::lookup))
         .routes(routes!(maps::update))
         .routes(routes!(maps::delete))
+        .routes(routes!(pins::list, pins::pin, pins::unpin))
         .routes(routes!(stats::stats))
+        .routes(routes!(xsk::sockets))
         .routes(routes!(events::events))
         .routes(routes!(whole::status))
         .routes(routes!(whole::state, whole::replace))

@@ -113,6 +113,7 @@ pub(super) async fn remove(
                 return Err(ApiError::conflict(message));
             }
             state.attachments.retain(|attach| !goes(&attach.port));
+            state.ports.iter_mut().for_each(|port| kinds::bond::release(port, &goes));
             state.ports.retain(|port| !goes(&port.name));
             Ok(())
         })

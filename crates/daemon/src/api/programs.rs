@@ -4,10 +4,12 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State as Context;
 use serde::Deserialize;
+use towpath_objects::{Selector, Session};
 
 use super::error::{ApiError, ErrorBody};
 use super::types::{ProgramView, UploadView};
 use super::{Answer, Asked, Part, Shared, blocking};
+use crate::code::{CodeForm, CodeView};
 use crate::view;
 
 /// All loaded programs.
@@ -25,10 +27,44 @@ pub(super) async fn show(
 ) -> Answer<ProgramView> {
     blocking(&control, move |control| {
         let found = control.read(view::programs).into_iter().find(|program| program.id == id);
-        found.ok_or_else(|| ApiError::missing(format!("no program with id {id} (ENOENT)")))
+        found.ok_or_else(|| no_program(id))
     })
     .await
     .map(Json)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CodeQuery {
+    /// Which form; `xlated` when not given.
+    form: Option<CodeForm>,
+}
+
+/// A program's code: linked instructions (`xlated`), below their C lines (`source`), what the
+/// compiler makes of them (`xir`, `clif`, `llvm`), or the machine code that runs (`jited`).
+#[utoipa::path(get, path = "/v1/programs/{id}/code",
+    params(("id" = u32, Path), ("form" = Option<CodeForm>, Query)),
+    responses((status = 200, body = CodeView), (status = 404, body = ErrorBody),
+        (status = 422, body = ErrorBody)))]
+pub(super) async fn code(
+    Context(control): Context<Shared>,
+    Part(id): Part<u32>,
+    Asked(query): Asked<CodeQuery>,
+) -> Answer<CodeView> {
+    blocking(&control, move |control| {
+        let session = control.read(|inner| Session::new(inner.live.registry(), 0));
+        let object = session.program(&Selector::Id(id)).map_err(|_none| no_program(id))?;
+        let program = object.program();
+        // Outside of the lock: compiling takes its time.
+        let code = CodeView::of(program, query.form.unwrap_or(CodeForm::Xlated));
+        code.map_err(|error| ApiError::refused(format!("program {}: {error}", program.name())))
+    })
+    .await
+    .map(Json)
+}
+
+fn no_program(id: u32) -> ApiError {
+    ApiError::missing(format!("no program with id {id}: `towpath prog show` lists them (ENOENT)"))
 }
 
 #[derive(Debug, Deserialize)]

@@ -28,29 +28,53 @@ pub struct PortView {
     pub failure: Option<String>,
     /// All its queues came to their end: a capture was read to the end.
     pub finished: bool,
+    /// The bond it is a member of.
+    #[serde(default)]
+    pub master: Option<String>,
+    /// The bond whose programs run here, delegated.
+    #[serde(default)]
+    pub delegated_by: Option<String>,
     /// What else its kind has to say.
     pub details: BTreeMap<String, String>,
 }
 
-/// A program.
+/// A program, with bpftool's keys, and some more.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ProgramView {
     /// Its id.
     pub id: u32,
-    /// Its C function.
-    pub name: String,
     /// `xdp`
     pub r#type: String,
+    /// Its name, at most 15 characters.
+    pub name: String,
     /// First 8 bytes of the hash of its instructions.
     pub tag: String,
-    /// What the state calls it.
-    pub key: String,
-    /// Where its object file came from.
-    pub object: String,
-    /// SHA-256 of the object file.
-    pub sha256: String,
+    /// Whether its licence allows GPL-only helpers.
+    pub gpl_compatible: bool,
     /// When it was loaded, seconds since 1970.
     pub loaded_at: u64,
+    /// The user that loaded it.
+    pub uid: u32,
+    /// Bytes of its instructions.
+    pub bytes_xlated: usize,
+    /// Whether it runs as machine code.
+    pub jited: bool,
+    /// Bytes of machine code.
+    pub bytes_jited: usize,
+    /// Ids of its maps.
+    pub map_ids: Vec<u32>,
+    /// The id of its types, 0 for none.
+    pub btf_id: u32,
+    /// Paths of its pins.
+    pub pinned: Vec<String>,
+    /// Its C function.
+    pub function: String,
+    /// What the state calls it; nothing when nobody wants it but a pin or another program's map.
+    pub key: Option<String>,
+    /// Where its object file came from.
+    pub object: Option<String>,
+    /// SHA-256 of the object file.
+    pub sha256: Option<String>,
     /// Takes frames of several buffers.
     pub frags: bool,
     /// Instructions.
@@ -59,8 +83,6 @@ pub struct ProgramView {
     pub exec: String,
     /// Why not as it was meant to be.
     pub fallback: Option<String>,
-    /// Ids of its maps.
-    pub map_ids: Vec<u32>,
 }
 
 /// A program on a hook.
@@ -68,9 +90,11 @@ pub struct ProgramView {
 pub struct LinkView {
     /// Its id.
     pub id: u32,
-    /// The port.
+    /// `xdp`
+    pub r#type: String,
+    /// The port; empty when it was detached and only a pin is left.
     pub port: String,
-    /// The port's ifindex.
+    /// The port's ifindex, 0 when it was detached.
     pub ifindex: u32,
     /// The hook.
     pub hook: HookState,
@@ -84,6 +108,8 @@ pub struct LinkView {
     pub prio: u32,
     /// Verdicts after which the next program runs.
     pub actions: Vec<String>,
+    /// Paths of its pins.
+    pub pinned: Vec<String>,
     /// How the program is executed now.
     pub exec: String,
     /// Why not as it was meant to be.
@@ -96,25 +122,82 @@ pub struct LinkView {
     pub faults: u64,
 }
 
-/// A map.
+/// A map, with bpftool's keys, and some more.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct MapView {
     /// Its id.
     pub id: u32,
-    /// Its name in the object file.
-    pub name: String,
     /// Its kind.
     pub r#type: String,
-    /// Bytes of a key.
-    pub key_size: u32,
-    /// Bytes of a value.
-    pub value_size: u32,
-    /// Capacity.
-    pub max_entries: u32,
+    /// Its name, at most 15 characters.
+    pub name: String,
     /// `BPF_F_*`
     pub flags: u32,
+    /// Bytes of a key.
+    pub bytes_key: u32,
+    /// Bytes of a value.
+    pub bytes_value: u32,
+    /// Capacity.
+    pub max_entries: u32,
+    /// Elements now, for kinds that count.
+    pub entries: Option<u64>,
+    /// Whether users may not write any more.
+    pub frozen: bool,
+    /// The id of its types, 0 for none.
+    pub btf_id: u32,
+    /// Paths of its pins.
+    pub pinned: Vec<String>,
     /// Programs that use it.
     pub prog_ids: Vec<u32>,
+}
+
+/// A bridge.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct BridgeView {
+    /// Its name.
+    pub name: String,
+    /// Seconds after which an address is forgotten.
+    pub ageing: u64,
+    /// Ports whose upper it is.
+    pub ports: Vec<String>,
+    /// Addresses it knows, old ones too.
+    pub addresses: usize,
+}
+
+/// An address that a bridge knows.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct FdbView {
+    /// The address.
+    pub mac: String,
+    /// Its VLAN, 0 for untagged.
+    pub vlan: u16,
+    /// The port it is behind.
+    pub port: String,
+    /// Seconds since it was heard of; nothing for one that stays.
+    pub age: Option<f64>,
+}
+
+/// A pin to be made: a name that keeps an object alive.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PinRequest {
+    /// `prog`, `map` or `link`.
+    pub kind: String,
+    /// The object's id.
+    pub id: u32,
+    /// Where, below `/sys/fs/bpf` of the daemon's own; a relative path begins there.
+    pub path: String,
+}
+
+/// A pin.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PinView {
+    /// Its path.
+    pub path: String,
+    /// `prog`, `map` or `link`.
+    pub kind: String,
+    /// The object's id.
+    pub id: u32,
 }
 
 /// An element of a map.
@@ -221,6 +304,9 @@ pub struct StatusView {
     pub links: Vec<LinkView>,
     /// What is wanted and is not there.
     pub failures: Vec<String>,
+    /// What is there and probably not what was meant.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// Version of the daemon.
     pub version: String,
     /// Process id of the daemon.
@@ -309,7 +395,7 @@ pub struct Event {
     pub number: u64,
     /// Seconds since 1970.
     pub time: f64,
-    /// `change` or `failure`.
+    /// `change`, `failure` or `warning`.
     pub kind: String,
     /// What happened.
     pub text: String,
@@ -327,6 +413,52 @@ pub struct ReportView {
 /// Ids of links that were made.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct AttachedView {
+    /// What is probably not meant: a program that keeps its bond from working.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// The links.
     pub links: Vec<LinkView>,
+}
+
+/// AF_XDP sockets.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct XskStatus {
+    /// Where applications get one: the path of a unix socket.
+    pub socket: String,
+    /// The sockets there are, by number.
+    pub sockets: Vec<XskView>,
+}
+
+/// An AF_XDP socket.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct XskView {
+    /// Its number in maps.
+    pub id: u32,
+    /// The port it is bound to; nothing before that, and when the port is gone.
+    pub port: Option<String>,
+    /// The queue it is bound to.
+    pub queue: Option<u32>,
+    /// Whether frames lie in its memory from the start.
+    pub zero_copy: bool,
+    /// Packets received that the application has not taken yet.
+    pub rx: Option<XskRing>,
+    /// Packets that wait to be sent.
+    pub tx: Option<XskRing>,
+    /// Chunks to receive into.
+    pub fill: Option<XskRing>,
+    /// Chunks of sent packets that the application has not taken back yet.
+    pub completion: Option<XskRing>,
+    /// Entries of maps that lead to it, like `xsks_map[0]`.
+    pub maps: Vec<String>,
+    /// What it counted; the names of `struct xdp_statistics`, and more.
+    pub statistics: BTreeMap<String, u64>,
+}
+
+/// A ring of an AF_XDP socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct XskRing {
+    /// Entries there is room for.
+    pub entries: u32,
+    /// Entries in it.
+    pub level: u32,
 }

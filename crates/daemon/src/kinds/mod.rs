@@ -1,6 +1,7 @@
 //! Port kinds as configuration knows them: their options, and how a device is made of them.
 
 mod afxdp;
+pub(crate) mod bond;
 mod generator;
 mod mac;
 mod packet;
@@ -59,6 +60,7 @@ const NETNS: OptionDoc =
 /// All kinds there are.
 pub static KINDS: &[&Kind] = &[
     &afxdp::KIND,
+    &bond::KIND,
     &generator::KIND,
     &packet::KIND,
     &pair::KIND,
@@ -140,7 +142,7 @@ fn no_peer(_port: &PortState) -> Option<&str> {
 }
 
 /// The keys that ports of every kind have.
-pub const COMMON_KEYS: [&str; 12] = [
+pub const COMMON_KEYS: [&str; 13] = [
     "name",
     "kind",
     "upper",
@@ -152,5 +154,6 @@ pub const COMMON_KEYS: [&str; 12] = [
     "fault",
     "limit",
     "record",
+    "shadow",
     "trace",
 ];

@@ -1,10 +1,12 @@
 //! Programs on hooks. All hooks that differ change at once, between two bursts.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use towpath_engine::{Hook, Link};
+use towpath_objects::{LinkObject, ProgramObject};
 
-use super::{Live, Report};
+use super::{Live, LivePort, Report};
 use crate::run_config::action_number;
 use crate::state::{AttachState, HookState, State};
 
@@ -17,6 +19,8 @@ pub struct LiveLink {
     pub id: u32,
     /// The program's id.
     pub program: u32,
+    /// What its id, its pins and everybody's look at it belong to.
+    pub object: Arc<LinkObject>,
     /// The engine's part: priority, actions, counters.
     pub link: Link,
 }
@@ -38,25 +42,33 @@ impl Live {
                 incomplete.insert(attach.port.clone(), attach.program.clone());
                 continue;
             }
-            let link = self.link(attach);
-            next.push(link);
+            match self.link(attach) {
+                Ok(link) => next.push(link),
+                Err(why) => {
+                    report.fail(format!("port {}", attach.port), &*why);
+                    incomplete.insert(attach.port.clone(), why);
+                }
+            }
         }
         let hooks = self.changed_hooks(&next);
         if hooks.is_empty() {
-            self.links = next;
+            self.take_links(next);
             return incomplete;
         }
         let result = self.engine.change(|config| {
             hooks.iter().try_for_each(|(port, hook)| {
                 let on_hook = |link: &&LiveLink| is_on(link, port, *hook);
-                let links = next.iter().filter(on_hook).map(|link| link.link.clone()).collect();
-                config.set_links(self.ports[port].id, engine_hook(*hook), links)
+                let links = next.iter().filter(on_hook).map(|link| link.link.clone());
+                let LivePort { id, ifindex, .. } = self.ports[port];
+                let default = || self.xsk.default_link(ifindex);
+                let default = (*hook == HookState::Rx).then(default).flatten();
+                config.set_links(id, engine_hook(*hook), links.chain(default).collect())
             })
         });
         match result {
             Ok(()) => {
                 tell(&self.links, &next, report);
-                self.links = next;
+                self.take_links(next);
             }
             Err(error) => {
                 report.fail("attach", error.to_string());
@@ -69,17 +81,21 @@ impl Live {
     }
 
     /// The link that is there, as it is wanted now, or a new one.
-    fn link(&mut self, attach: &AttachState) -> LiveLink {
+    fn link(&self, attach: &AttachState) -> Result<LiveLink, String> {
         let program = &self.programs[&attach.program];
         let identity = attach.identity();
         let before = self.links.iter().find(|link| link.attach.identity() == identity);
         let mut live = match before {
-            Some(link) if link.program == program.id => link.clone(),
+            Some(link) if link.program == program.id() => link.clone(),
             _ => {
-                let id = before.map_or(self.next_link, |link| link.id);
-                self.next_link = self.next_link.max(id + 1);
-                let link = Link::new(program.program.clone(), id, self.engine.workers());
-                LiveLink { attach: attach.clone(), id, program: program.id, link }
+                let object = match before {
+                    Some(link) => Arc::clone(&link.object),
+                    None => self.new_link(attach, &program.object)?,
+                };
+                let (id, workers) = (object.id(), self.engine.workers());
+                let link = Link::new(program.program.clone(), id, workers);
+                let attach = attach.clone();
+                LiveLink { attach, id, program: program.id(), object, link }
             }
         };
         let actions = attach.actions.as_ref().map(|names| {
@@ -89,7 +105,39 @@ impl Live {
         live.attach = attach.clone();
         live.link.priority = attach.prio.unwrap_or(program.run_config.priority);
         live.link.chain_call_actions = actions.unwrap_or(program.run_config.actions);
-        live
+        Ok(live)
+    }
+
+    fn new_link(
+        &self,
+        attach: &AttachState,
+        program: &Arc<ProgramObject>,
+    ) -> Result<Arc<LinkObject>, String> {
+        let ifindex = self.ports.get(&attach.port).map_or(0, |port| port.ifindex);
+        let there = self.registry.xdp(ifindex).unwrap_or_default();
+        let foreign = there.native.max(there.generic);
+        if attach.hook == HookState::Rx && foreign != 0 {
+            let why = format!("program {foreign} is attached by somebody else, who owns the hook");
+            return Err(format!("{why} (EBUSY)"));
+        }
+        let link = self.registry.register_link(program, ifindex);
+        link.map_err(|errno| format!("no id is left: {errno}"))
+    }
+
+    /// These are the links now. Those that are gone hold nothing, even if somebody has pinned them.
+    fn take_links(&mut self, next: Vec<LiveLink>) {
+        for link in &next {
+            if let Some(program) = self.programs.get(&link.attach.program)
+                && link.object.program().id() != link.program
+            {
+                self.registry.note_program(&link.object, &program.object);
+            }
+        }
+        for gone in std::mem::replace(&mut self.links, next) {
+            if self.links.iter().all(|link| link.id != gone.id) {
+                gone.object.detach();
+            }
+        }
     }
 
     fn changed_hooks(&self, next: &[LiveLink]) -> Vec<(String, HookState)> {

@@ -5,44 +5,57 @@
 //! other from working. A port never forwards without the programs it was meant to have: one of
 //! which a program is missing stays down, and a program that cannot be replaced stays.
 
+mod bonds;
+mod devices;
 mod links;
 mod ports;
 mod programs;
+mod shadows;
+mod sockets;
 mod world;
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use towpath_bpf::Env;
 use towpath_engine::{Engine, Options, PortId, WorkerOptions};
 use towpath_host::Watcher;
+use towpath_objects::{Objects, Settings};
+use towpath_ports::bond::Controller;
 
+use crate::control::News;
 use crate::file::ObjectFiles;
 use crate::state::{BridgeState, PortState, State, WorkerMode};
 
 pub use links::LiveLink;
 pub use programs::LiveProgram;
+pub use sockets::Xsk;
 pub(crate) use world::Known;
 
 /// The engine and everything in it.
 #[derive(Debug)]
 pub struct Live {
-    engine: Engine,
-    env: Env,
+    engine: Arc<Engine>,
+    xsk: Xsk,
+    env: Arc<Env>,
     objects: Arc<ObjectFiles>,
+    /// Programs, maps and links with their ids, whoever made them.
+    registry: Arc<Objects>,
     known: Arc<Known>,
     /// The host's routes and neighbours; without it programs know of the ports only.
     host: Option<Watcher>,
     ports: BTreeMap<String, LivePort>,
     bridges: BTreeMap<String, BridgeState>,
+    /// Interfaces of the host's that stand for ports, by the port's name.
+    shadows: BTreeMap<String, shadows::LiveShadow>,
+    /// Who looks after bonds, by the bonds' names.
+    bonds: BTreeMap<String, Controller>,
+    /// Where what happens to bonds is told.
+    news: Arc<News>,
     programs: BTreeMap<String, LiveProgram>,
     links: Vec<LiveLink>,
     /// Programs whose successors are loaded, until no hook has them any more.
     replaced: Vec<LiveProgram>,
-    next_program: Cell<u32>,
-    next_map: Cell<u32>,
-    next_link: u32,
     /// What was wanted of the workers when they started.
     started: State,
 }
@@ -82,7 +95,11 @@ impl Live {
     /// # Errors
     ///
     /// Memory, threads or descriptors ran out.
-    pub fn start(wanted: &State, objects: Arc<ObjectFiles>) -> Result<Live, String> {
+    pub fn start(
+        wanted: &State,
+        objects: Arc<ObjectFiles>,
+        news: Arc<News>,
+    ) -> Result<Live, String> {
         let worker = |worker: &crate::state::WorkerState| WorkerOptions {
             cpu: worker.cpu,
             mode: match worker.mode {
@@ -98,28 +115,33 @@ impl Live {
             },
             frames: wanted.frames.unwrap_or(defaults.frames),
         };
-        let engine = Engine::start(&options).map_err(|error| error.to_string())?;
+        let engine = Arc::new(Engine::start(&options).map_err(|error| error.to_string())?);
         let known = Arc::new(Known::new(engine.workers()));
+        let xsk = Xsk::new(&engine, &known);
         let host = Watcher::start();
         if let Err(error) = &host {
             tracing::warn!("programs cannot ask for the host's routes and neighbours: {error}");
         }
+        let env = Arc::new(kernel_types());
         let started =
             State { workers: wanted.workers.clone(), frames: wanted.frames, ..State::new() };
+        let registry = Arc::new(Objects::new(&settings(&engine, &env)));
         Ok(Live {
             engine,
-            env: kernel_types(),
+            xsk,
+            registry,
+            env,
             objects,
             known,
             host: host.ok(),
             ports: BTreeMap::new(),
             bridges: BTreeMap::new(),
+            bonds: BTreeMap::new(),
+            shadows: BTreeMap::new(),
+            news,
             programs: BTreeMap::new(),
             links: Vec::new(),
             replaced: Vec::new(),
-            next_program: Cell::new(1),
-            next_map: Cell::new(1),
-            next_link: 1,
             started,
         })
     }
@@ -135,9 +157,13 @@ impl Live {
         self.close_ports(wanted, &mut report);
         self.make_bridges(wanted, &mut report);
         self.open_ports(wanted, &mut report);
+        self.release_members(wanted, &mut report);
+        self.set_shadows(wanted, &mut report);
         self.load_programs(wanted, &mut report);
         let incomplete = self.attach(wanted, &mut report);
         self.set_ports(wanted, &incomplete, &mut report);
+        self.set_bonds(wanted, &mut report);
+        self.follow_ports(&mut report);
         self.forget_programs();
         if let Some(host) = &self.host {
             host.set_ports(self.engine.read(|_, snapshot| snapshot.interfaces()));
@@ -150,6 +176,16 @@ impl Live {
         &self.engine
     }
 
+    /// Programs, maps and links with their ids and pins, whoever made them.
+    pub fn registry(&self) -> &Arc<Objects> {
+        &self.registry
+    }
+
+    /// AF_XDP sockets of applications.
+    pub fn xsk(&self) -> &Xsk {
+        &self.xsk
+    }
+
     /// Open ports by name.
     pub fn ports(&self) -> &BTreeMap<String, LivePort> {
         &self.ports
@@ -158,6 +194,11 @@ impl Live {
     /// Bridges by name.
     pub fn bridges(&self) -> &BTreeMap<String, BridgeState> {
         &self.bridges
+    }
+
+    /// Who looks after bonds, by the bonds' names.
+    pub fn bonds(&self) -> &BTreeMap<String, Controller> {
+        &self.bonds
     }
 
     /// Loaded programs by key.
@@ -172,6 +213,7 @@ impl Live {
 
     /// Stops the workers after the bursts they are at.
     pub fn stop(&mut self) {
+        self.bonds.clear();
         self.engine.stop();
     }
 }
@@ -186,8 +228,17 @@ impl Report {
     }
 }
 
+/// How objects are made that do not come from what is wanted.
+fn settings(engine: &Arc<Engine>, env: &Arc<Env>) -> Settings {
+    let mut settings = Settings::new();
+    settings.load.workers = engine.workers();
+    settings.env = Arc::clone(env);
+    settings.devices = Arc::new(devices::Ports(Arc::clone(engine)));
+    settings
+}
+
 /// The running kernel's types to link against, else ours.
-fn kernel_types() -> Env {
+pub(crate) fn kernel_types() -> Env {
     let bytes = std::fs::read("/sys/kernel/btf/vmlinux").ok();
     let btf = bytes.and_then(|bytes| towpath_bpf::btf::Btf::parse(&bytes).ok());
     btf.map_or_else(Env::builtin, |btf| Env::new(Arc::new(btf)))

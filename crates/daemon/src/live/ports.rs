@@ -6,7 +6,7 @@ use std::time::Duration;
 use towpath_engine::port::Device;
 use towpath_engine::{Config, Error, PortId, PortOptions, UpperName};
 
-use super::{Live, LivePort, Report};
+use super::{Live, LiveLink, LivePort, Report};
 use crate::kinds;
 use crate::layers;
 use crate::state::{BridgeState, PortState, State};
@@ -34,6 +34,7 @@ impl Live {
         if gone.is_empty() && bridges.is_empty() {
             return;
         }
+        gone.iter().for_each(|name| self.remove_shadow(name, report));
         let ids: Vec<PortId> = gone.iter().map(|name| self.ports[name].id).collect();
         let removed = self.engine.change(|config| {
             let all: Vec<PortId> = config.ports().collect();
@@ -51,8 +52,13 @@ impl Live {
             return;
         }
         for name in gone {
-            self.ports.remove(&name);
-            self.links.retain(|link| link.attach.port != name);
+            self.bonds.remove(&name);
+            if let Some(port) = self.ports.remove(&name) {
+                self.xsk.forget_port(port.ifindex);
+                self.registry.device_removed(port.ifindex);
+            }
+            let goes = |link: &mut LiveLink| link.attach.port == name;
+            self.links.extract_if(.., goes).for_each(|link| link.object.detach());
             report.change(format!("port {name}: removed"));
         }
         for name in bridges {
@@ -109,6 +115,10 @@ impl Live {
     }
 
     fn open_together(&mut self, ports: &[&PortState]) -> Result<(), String> {
+        if let Some(wanted) = kinds::bond::wanted(ports[0]) {
+            let wanted = wanted.map_err(|problem| problem.to_string())?;
+            return self.make_bond(ports[0], &wanted);
+        }
         let kind = kinds::find(&ports[0].kind).map_err(|problem| problem.to_string())?;
         let devices = (kind.open)(ports)?;
         let mut opened: Vec<PortId> = Vec::new();
@@ -132,21 +142,17 @@ impl Live {
     }
 
     fn open(&mut self, port: &PortState, device: Box<dyn Device>) -> Result<PortId, Error> {
-        let options = PortOptions {
-            name: port.name.clone(),
-            ifindex: port.ifindex,
-            mtu: port.mtu,
-            linearize: port.linearize,
-            workers: port.workers.clone(),
-            up: false,
-        };
-        let id = self.engine.add_port(options, device)?;
+        let id = self.engine.add_port(port_options(port), device)?;
+        self.note_opened(port, id);
+        Ok(id)
+    }
+
+    pub(super) fn note_opened(&mut self, port: &PortState, id: PortId) {
         let ifindex = self.engine.read(|_, snapshot| snapshot.port(id).map(|slot| slot.ifindex));
         // What is set later is not yet as it is wanted.
         let state = PortState { up: false, upper: None, ..port.clone() };
         let live = LivePort { state, id, ifindex: ifindex.unwrap_or_default() };
         self.ports.insert(port.name.clone(), live);
-        Ok(id)
     }
 
     /// Uppers, MTU, linearization, up and down: all at once, and only if something differs.
@@ -198,8 +204,20 @@ impl Live {
         }
     }
 
-    fn tell_ifindexes(&self) {
+    pub(super) fn tell_ifindexes(&self) {
         self.known.set_ifindexes(self.ports.values().map(|port| port.ifindex).collect());
+    }
+}
+
+/// How a port is opened: down, until it has its programs.
+pub(super) fn port_options(port: &PortState) -> PortOptions {
+    PortOptions {
+        name: port.name.clone(),
+        ifindex: port.ifindex,
+        mtu: port.mtu,
+        linearize: port.linearize,
+        workers: port.workers.clone(),
+        up: false,
     }
 }
 
@@ -218,6 +236,7 @@ fn is_same_device(one: &PortState, other: &PortState) -> bool {
         limit,
         record,
         trace,
+        shadow: _,
         options,
     } = one;
     *kind == other.kind
@@ -225,7 +244,7 @@ fn is_same_device(one: &PortState, other: &PortState) -> bool {
         && (record, trace) == (&other.record, &other.trace)
         && *ifindex == other.ifindex
         && *workers == other.workers
-        && *options == other.options
+        && (*options == other.options || kinds::bond::is_same(one, other))
 }
 
 fn make_bridge(config: &mut Config, bridge: &BridgeState, is_new: bool) -> Result<(), Error> {

@@ -3,11 +3,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use towpath_bpf::Object;
-use towpath_maps::Map;
-use towpath_objects::Tag;
+use towpath_objects::{MapUse, ProgramObject};
 use towpath_xdp::program::{LoadOptions, Loader, Select};
 use towpath_xdp::{Exec, Program};
 
@@ -23,20 +21,23 @@ use crate::state::{ExecState, ProgramState, State};
 pub struct LiveProgram {
     /// What was wanted.
     pub state: ProgramState,
-    /// Its id.
-    pub id: u32,
+    /// Its id, name, tag and maps, as everybody knows them.
+    pub object: Arc<ProgramObject>,
     /// The program.
     pub program: Program,
-    /// The hash of its instructions that tools know it by ([`Tag`]).
-    pub tag: String,
     /// What its object says about priority and actions.
     pub run_config: RunConfig,
-    /// Its maps by id.
-    pub maps: BTreeMap<u32, Arc<Map>>,
-    /// When it was loaded.
-    pub loaded: SystemTime,
+    /// Its maps are in use: an array of programs that nobody uses is emptied.
+    _uses: Vec<MapUse>,
     /// What its maps may name.
     pub(super) world: Arc<World>,
+}
+
+impl LiveProgram {
+    /// Its id.
+    pub fn id(&self) -> u32 {
+        self.object.id()
+    }
 }
 
 impl Live {
@@ -53,7 +54,7 @@ impl Live {
                 Ok(program) => {
                     let what = if is_new { "loaded" } else { "replaced" };
                     let name = program.program.name();
-                    report.change(format!("program {name}: {what}, id {}", program.id));
+                    report.change(format!("program {name}: {what}, id {}", program.id()));
                     if let Some(old) = self.programs.insert(state.key.clone(), program) {
                         self.replaced.push(old);
                     }
@@ -67,11 +68,11 @@ impl Live {
         let bytes = self.objects.bytes(&state.sha256).ok_or_else(|| {
             format!("the object file {} ({}) is not there", state.object, &state.sha256[..12])
         })?;
-        let mut object = Object::open(&bytes, &state.object).map_err(|error| error.to_string())?;
+        let mut file = Object::open(&bytes, &state.object).map_err(|error| error.to_string())?;
         for (name, value) in &state.set {
             let parsed = globals::parse_value(value)
                 .ok_or_else(|| format!("set {name}: expected an integer, true, false or hex:.."))?;
-            object.set_global(name, &parsed).map_err(|error| error.to_string())?;
+            file.set_global(name, &parsed).map_err(|error| error.to_string())?;
         }
         let world = Arc::new(World::new(&self.known));
         let options = LoadOptions {
@@ -82,31 +83,27 @@ impl Live {
             ..LoadOptions::default()
         };
         let (name, section) = (state.program.as_deref(), state.section.as_deref());
-        let index = object.select(name, section).map_err(|error| error.to_string())?;
-        let name = object.programs()[index].name.clone();
-        let loader = Loader::new(&object, &self.env, &options).map_err(|e| e.to_string())?;
+        let index = file.select(name, section).map_err(|error| error.to_string())?;
+        let name = file.programs()[index].name.clone();
+        let loader = Loader::new(&file, &self.env, &options).map_err(|e| e.to_string())?;
         let program = loader.program(Select::Name(&name)).map_err(|error| error.to_string())?;
-        let id = self.next_program.replace(self.next_program.get() + 1);
-        self.known.add_program(id, program.attach());
-        world.add_sibling(id, program.id());
+        let object = self.register(&program)?;
+        world.add_sibling(object.id(), program.id());
         if let Some(contents) = &state.maps {
             self.fill(contents, &loader, &world)?;
         }
-        let first = self.next_map.get();
-        let maps: BTreeMap<u32, Arc<Map>> =
-            (first..).zip(program.maps().maps().iter().cloned()).collect();
-        self.next_map.set(first + maps.len() as u32);
-        let insns = program.verified().map(|verified| &verified.linked().insns);
-        Ok(LiveProgram {
-            state: state.clone(),
-            id,
-            tag: insns.map_or_else(String::new, |insns| Tag::of(insns).to_string()),
-            run_config: run_config(&object, &name),
-            program,
-            maps,
-            loaded: SystemTime::now(),
-            world,
-        })
+        let run_config = run_config(&file, &name);
+        let _uses = object.maps().into_iter().map(MapUse::new).collect();
+        Ok(LiveProgram { state: state.clone(), object, run_config, program, _uses, world })
+    }
+
+    /// Gives a program and its maps ids.
+    fn register(&self, program: &Program) -> Result<Arc<ProgramObject>, String> {
+        let registered =
+            self.registry.register_program(program, rustix::process::getuid().as_raw());
+        let object = registered.map_err(|errno| format!("no id is left: {errno}"))?;
+        self.known.add_program(object.id(), program.attach());
+        Ok(object)
     }
 
     /// Puts into the maps what is wanted to be there at first. Programs that it names are loaded
@@ -120,18 +117,18 @@ impl Live {
         let maps = loader.maps();
         let defs: Vec<_> = maps.maps().iter().map(|map| map.def().clone()).collect();
         let fillings = mapfile::parse(contents, &defs, self.engine.workers());
-        let loaded: RefCell<BTreeMap<String, u32>> = RefCell::default();
+        let loaded: RefCell<BTreeMap<String, Arc<ProgramObject>>> = RefCell::default();
         let program = |name: &str, _kind| {
-            if let Some(&id) = loaded.borrow().get(name) {
-                return Ok(id);
+            if let Some(object) = loaded.borrow().get(name) {
+                return Ok(object.id());
             }
             let program = loader.program(Select::Name(name)).map_err(|error| error.to_string())?;
-            let id = self.next_program.replace(self.next_program.get() + 1);
-            self.known.add_program(id, program.attach());
+            let object = self.register(&program)?;
+            let id = object.id();
             world.add_sibling(id, program.id());
             let known = self.engine.change(|config| config.set_entry_program(id, Some(program)));
             known.map_err(|error| error.to_string())?;
-            loaded.borrow_mut().insert(name.to_owned(), id);
+            loaded.borrow_mut().insert(name.to_owned(), object);
             Ok(id)
         };
         let mut result = Ok(());
@@ -162,8 +159,8 @@ impl Live {
     }
 
     fn forget_program(&self, program: &LiveProgram) {
-        self.known.remove_program(program.id);
-        let entries = program.world.kept();
+        self.known.remove_program(program.id());
+        let entries: Vec<u32> = program.world.kept().iter().map(|it| it.id()).collect();
         entries.iter().for_each(|&id| self.known.remove_program(id));
         if !entries.is_empty() {
             // Nothing of this can fail.

@@ -1,23 +1,32 @@
 //! What maps of targets may name: our ports, workers and programs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
 use towpath_bpf::Errno;
 use towpath_bpf::program::{AttachType, MapType};
+use towpath_engine::Socket as _;
 use towpath_maps::Environment;
+use towpath_objects::ProgramObject;
+use towpath_xsk::Sockets;
 
 /// What exists in one daemon, as maps may ask at any time, also while the engine changes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Known {
     workers: usize,
     ifindexes: RwLock<BTreeSet<u32>>,
     programs: RwLock<BTreeMap<u32, AttachType>>,
+    sockets: OnceLock<Weak<Sockets>>,
 }
 
 impl Known {
     pub(crate) fn new(workers: usize) -> Known {
-        Known { workers, ifindexes: RwLock::default(), programs: RwLock::default() }
+        Known { workers, ..Known::default() }
+    }
+
+    /// Says where sockets are; there is one place for them.
+    pub(super) fn set_sockets(&self, sockets: &Arc<Sockets>) {
+        let _already = self.sockets.set(Arc::downgrade(sockets));
     }
 
     pub(crate) fn set_ifindexes(&self, ifindexes: BTreeSet<u32>) {
@@ -39,8 +48,8 @@ pub(super) struct World {
     known: Arc<Known>,
     /// Numbers that program arrays of this object use, by our ids.
     siblings: RwLock<BTreeMap<u32, u32>>,
-    /// Ids of programs that were loaded for entries of its maps, and go with it.
-    kept: RwLock<Vec<u32>>,
+    /// Programs that were loaded for entries of its maps, and go with it.
+    kept: RwLock<Vec<Arc<ProgramObject>>>,
 }
 
 impl World {
@@ -52,11 +61,11 @@ impl World {
         self.siblings.write().unwrap_or_else(PoisonError::into_inner).insert(id, in_arrays);
     }
 
-    pub(super) fn keep(&self, ids: Vec<u32>) {
-        self.kept.write().unwrap_or_else(PoisonError::into_inner).extend(ids);
+    pub(super) fn keep(&self, programs: Vec<Arc<ProgramObject>>) {
+        self.kept.write().unwrap_or_else(PoisonError::into_inner).extend(programs);
     }
 
-    pub(super) fn kept(&self) -> Vec<u32> {
+    pub(super) fn kept(&self) -> Vec<Arc<ProgramObject>> {
         self.kept.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -87,7 +96,10 @@ impl Environment for World {
         }
     }
 
-    fn socket(&self, _number: u32) -> Result<(u32, u32), Errno> {
-        Err(Errno::EBADF)
+    fn socket(&self, number: u32) -> Result<(u32, u32), Errno> {
+        let sockets = self.known.sockets.get().and_then(Weak::upgrade).ok_or(Errno::EBADF)?;
+        let socket = sockets.get(number).filter(|socket| socket.is_open()).ok_or(Errno::EBADF)?;
+        // One that is not bound yet may be there already.
+        Ok((number, socket.place().map_or(0, |place| place.queue)))
     }
 }

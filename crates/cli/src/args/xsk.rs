@@ -1,0 +1,64 @@
+//! Arguments of `xsk`: AF_XDP sockets.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::daemon::{PlainArgs, SocketArgs, parse_duration};
+
+/// What to do with AF_XDP sockets.
+#[derive(Debug, Subcommand)]
+pub(crate) enum XskCommand {
+    /// Show sockets, how full their rings are, and their statistics
+    Show(PlainArgs),
+    /// Send back what arrives, Ethernet addresses swapped (xdpsock -l)
+    Echo(XskRunArgs),
+    /// Drop what arrives (xdpsock -r)
+    Drop(XskRunArgs),
+    /// Show each second what arrives, and drop it
+    Count(XskRunArgs),
+    /// Send packets as fast as the port takes them (xdpsock -t)
+    Send(XskSendArgs),
+}
+
+/// Arguments of what opens a socket.
+#[derive(Debug, Args)]
+pub(crate) struct XskRunArgs {
+    /// Port
+    #[arg(value_name = "PORT")]
+    pub port: String,
+    /// Queue
+    #[arg(short, long, value_name = "QUEUE", default_value_t = 0)]
+    pub queue: u32,
+    /// End after so many packets
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// End after this time: 10s, 500ms, 2m
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    pub runs_for: Option<Duration>,
+    /// XSKMAP of a program on the port to be in [default: xsks_map; without one, all frames of the
+    /// queue come]
+    #[arg(short, long, value_name = "NAME")]
+    pub map: Option<String>,
+    /// Key in that map [default: the queue]
+    #[arg(short, long, value_name = "KEY", requires = "map")]
+    pub key: Option<u32>,
+    /// Take packets of several buffers, too
+    #[arg(long)]
+    pub frags: bool,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// Arguments of `send`.
+#[derive(Debug, Args)]
+pub(crate) struct XskSendArgs {
+    /// Which socket.
+    #[command(flatten)]
+    pub run: XskRunArgs,
+    /// Bytes of each packet
+    #[arg(short, long, value_name = "BYTES", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u32).range(14..=3072))]
+    pub size: u32,
+}

@@ -1,0 +1,17 @@
+//! `towpath bond`: what bonds do with frames, and how they are.
+
+mod hash;
+mod hex;
+mod show;
+
+use crate::args::BondCommand;
+use crate::error::CliError;
+use crate::output::Output;
+
+/// Runs one of the commands.
+pub(crate) fn bond(command: &BondCommand, output: &mut Output) -> Result<(), CliError> {
+    match command {
+        BondCommand::Hash(args) => hash::hash(args, output),
+        BondCommand::Show(args) => show::show(args, output),
+    }
+}

@@ -1,0 +1,259 @@
+//! `dump`: what arrives at a port, as text or into a capture.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use serde::Serialize;
+use towpath_capture::{Error, Packet, Reader, pcap};
+use towpath_daemon::client::{Stream, encoded};
+use towpath_daemon::run_config::ACTIONS;
+
+use super::client;
+use crate::args::PortDumpArgs;
+use crate::error::CliError;
+use crate::output::Output;
+
+/// Shows or captures frames until interrupted.
+pub(crate) fn dump(args: &PortDumpArgs, output: &mut Output) -> Result<(), CliError> {
+    let client = client(&args.daemon)?;
+    let stream = client.stream(&path(args))?;
+    let target = match &args.write {
+        Some(path) => Target::open(path, args.use_pcap)?,
+        None => Target::Text { hex: args.hex },
+    };
+    let mut dump = Dump { target, frames: 0, output };
+    let lost = dump.run(stream, &args.daemon.socket)?;
+    let Dump { frames, output, .. } = dump;
+    output.note(&format!("{frames} frames captured, {lost} lost because nobody read fast enough"));
+    Ok(())
+}
+
+fn path(args: &PortDumpArgs) -> String {
+    let mut path = format!("/v1/ports/{}/dump", encoded(&args.port));
+    path.push_str(&format!("?capture={}", args.rx_capture.join(",")));
+    for (key, words) in [("verdict", &args.verdicts), ("program", &args.programs)] {
+        if !words.is_empty() {
+            path.push_str(&format!("&{key}={}", encoded(&words.join(","))));
+        }
+    }
+    if let Some(bytes) = args.snapshot_length {
+        path.push_str(&format!("&snaplen={bytes}"));
+    }
+    if let Some(count) = args.count {
+        path.push_str(&format!("&count={count}"));
+    }
+    path
+}
+
+/// Where frames go.
+enum Target {
+    /// A line each.
+    Text { hex: bool },
+    /// The stream as it comes.
+    Blocks { path: PathBuf, file: Box<dyn Write> },
+    /// Without what pcapng says beside.
+    Pcap { path: PathBuf, writer: pcap::Writer<Box<dyn Write>> },
+}
+
+struct Dump<'a> {
+    target: Target,
+    frames: u64,
+    output: &'a mut Output,
+}
+
+/// The stream, and what was read of it since the last whole block.
+struct Tee<'a> {
+    stream: Stream<'a>,
+    block: Rc<RefCell<Vec<u8>>>,
+    /// The target is to see what there is before it waits for more.
+    is_drained: Rc<RefCell<bool>>,
+}
+
+impl Read for Tee<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.stream.read(buffer)?;
+        self.block.borrow_mut().extend_from_slice(&buffer[..count]);
+        *self.is_drained.borrow_mut() = self.stream.is_drained();
+        Ok(count)
+    }
+}
+
+impl Target {
+    fn open(path: &Path, use_pcap: bool) -> Result<Target, CliError> {
+        let path = path.to_owned();
+        let file: Box<dyn Write> = if path == Path::new("-") {
+            Box::new(io::stdout())
+        } else {
+            let file = File::create(&path);
+            Box::new(file.map_err(|source| CliError::File { path: path.clone(), source })?)
+        };
+        let file: Box<dyn Write> = Box::new(BufWriter::with_capacity(1 << 18, file));
+        if !use_pcap {
+            return Ok(Target::Blocks { path, file });
+        }
+        match pcap::Writer::new(file) {
+            Ok(writer) => Ok(Target::Pcap { path, writer }),
+            Err(source) => Err(CliError::Capture { path, source }),
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), CliError> {
+        match self {
+            Target::Text { .. } => Ok(()),
+            Target::Blocks { path, file } => file.flush().map_err(|error| written(path, error)),
+            Target::Pcap { path, writer } => {
+                writer.flush().map_err(|source| CliError::Capture { path: path.clone(), source })
+            }
+        }
+    }
+}
+
+impl Dump<'_> {
+    /// Gives how many copies were lost.
+    fn run(&mut self, stream: Stream<'_>, socket: &Path) -> Result<u64, CliError> {
+        let (block, is_drained) = (Rc::<RefCell<Vec<u8>>>::default(), Rc::new(RefCell::new(false)));
+        let tee = Tee { stream, block: Rc::clone(&block), is_drained: Rc::clone(&is_drained) };
+        let broken = |source: Error| {
+            CliError::Daemon(format!(
+                "the daemon on {}: the dump broke off: {source}",
+                socket.display()
+            ))
+        };
+        let mut reader = Reader::new(tee).map_err(broken)?;
+        loop {
+            let seen = match reader.next_packet() {
+                Ok(packet) => packet.map(|packet| self.frame(&packet)).transpose()?,
+                // Interrupted inside a block, which is left out.
+                Err(Error::Truncated { .. }) => {
+                    self.flush()?;
+                    return Ok(reader.dropped());
+                }
+                Err(error) => {
+                    self.flush()?;
+                    return Err(broken(error));
+                }
+            };
+            self.blocks(&block.borrow())?;
+            block.borrow_mut().clear();
+            match seen {
+                None => {
+                    self.flush()?;
+                    return Ok(reader.dropped());
+                }
+                Some(Some(mut shown)) => {
+                    let interface = reader.interfaces().get(shown.number as usize);
+                    shown.interface = interface.map_or_else(String::new, |it| it.name.clone());
+                    self.show(&shown)?;
+                }
+                Some(None) => {}
+            }
+            if *is_drained.borrow() {
+                self.flush()?;
+            }
+        }
+    }
+
+    fn blocks(&mut self, bytes: &[u8]) -> Result<(), CliError> {
+        let Target::Blocks { path, file } = &mut self.target else { return Ok(()) };
+        file.write_all(bytes).map_err(|error| written(path, error))
+    }
+
+    /// Makes sure that what there is can be seen.
+    fn flush(&mut self) -> Result<(), CliError> {
+        self.target.flush()?;
+        self.output.flush()
+    }
+
+    /// Takes a frame; gives what is to be shown of it.
+    fn frame(&mut self, packet: &Packet<'_>) -> Result<Option<Shown>, CliError> {
+        self.frames += 1;
+        match &mut self.target {
+            Target::Text { hex } => return Ok(Some(Shown::new(packet, *hex))),
+            Target::Blocks { .. } => {}
+            Target::Pcap { path, writer } => {
+                let done = writer.write(packet.data, packet.original_len, packet.timestamp_ns);
+                done.map_err(|source| CliError::Capture { path: path.clone(), source })?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// A line, in xdpdump's words.
+    fn show(&mut self, shown: &Shown) -> Result<(), CliError> {
+        if self.output.json {
+            return self.output.json(shown);
+        }
+        let Shown { interface, time_ns, id, queue, len, captured, .. } = shown;
+        let (seconds, ns) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
+        let verdict = shown.verdict.as_ref().map_or(String::new(), |it| format!("[{it}]"));
+        let comment = shown.comment.as_ref().map_or(String::new(), |it| format!(", {it}"));
+        self.output.line(&format!(
+            "{seconds}.{ns:09}: {interface}{verdict}: packet size {len} bytes, captured {captured}, \
+             rx queue {queue}, id {id}{comment}",
+        ))?;
+        let rows = shown.data.iter().flat_map(|data| data.chunks(16)).enumerate();
+        rows.map(|(row, bytes)| row_of(row * 16, bytes)).try_for_each(|it| self.output.line(&it))
+    }
+}
+
+/// What is shown of a frame.
+#[derive(Debug, Serialize)]
+struct Shown {
+    interface: String,
+    #[serde(skip)]
+    number: u32,
+    time_ns: u64,
+    id: u64,
+    queue: u32,
+    len: u32,
+    captured: usize,
+    verdict: Option<String>,
+    comment: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "in_hex")]
+    data: Option<Vec<u8>>,
+}
+
+impl Shown {
+    fn new(packet: &Packet<'_>, hex: bool) -> Shown {
+        Shown {
+            interface: String::new(),
+            number: packet.interface,
+            time_ns: packet.timestamp_ns,
+            id: packet.options.packet_id.unwrap_or_default(),
+            queue: packet.options.queue.unwrap_or_default(),
+            len: packet.original_len,
+            captured: packet.data.len(),
+            verdict: packet.options.xdp_verdict.map(verdict),
+            comment: packet.options.comment.map(str::to_owned),
+            data: hex.then(|| packet.data.to_vec()),
+        }
+    }
+}
+
+fn in_hex<S: serde::Serializer>(data: &Option<Vec<u8>>, to: S) -> Result<S::Ok, S::Error> {
+    let bytes = data.iter().flatten();
+    to.serialize_str(&bytes.map(|byte| format!("{byte:02x}")).collect::<String>())
+}
+
+fn verdict(returned: u64) -> String {
+    let action = usize::try_from(returned).ok().and_then(|it| ACTIONS.get(it));
+    action.map_or_else(|| returned.to_string(), |name| format!("XDP_{name}"))
+}
+
+/// `0x0010:  45 00 ...  E..`
+fn row_of(offset: usize, bytes: &[u8]) -> String {
+    let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let shown = |&byte: &u8| if byte.is_ascii_graphic() { char::from(byte) } else { '.' };
+    let text: String = bytes.iter().map(shown).collect();
+    format!("  {offset:#06x}:  {:<47}  {text}", hex.join(" "))
+}
+
+fn written(path: &Path, source: io::Error) -> CliError {
+    if path == Path::new("-") {
+        return CliError::Stdout(source);
+    }
+    CliError::File { path: path.to_owned(), source }
+}

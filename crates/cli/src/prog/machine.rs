@@ -1,0 +1,126 @@
+//! Machine code for people.
+
+use iced_x86::OpKind;
+use iced_x86::{Decoder, DecoderOptions, Formatter as _, Instruction, IntelFormatter, Mnemonic};
+use serde::Serialize;
+use towpath_daemon::code::MachineView;
+
+use crate::error::CliError;
+use crate::output::Output;
+
+/// The `--json` document.
+#[derive(Debug, Serialize)]
+struct Machine<'a> {
+    program: &'a str,
+    form: &'static str,
+    bytes: usize,
+    instructions: Vec<Line>,
+}
+
+/// One machine instruction.
+#[derive(Debug, Serialize)]
+struct Line {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function: Option<String>,
+    offset: usize,
+    bytes: String,
+    text: String,
+    /// What its operand stands for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+}
+
+/// Prints machine code.
+pub(super) fn print(code: &MachineView, output: &mut Output) -> Result<(), CliError> {
+    let bytes = bytes(&code.code);
+    let instructions = if cfg!(target_arch = "x86_64") {
+        disassemble(code, &bytes)
+    } else {
+        output.note("no disassembler for this machine's code: bytes alone");
+        bytes_alone(code, &bytes)
+    };
+    if output.json {
+        let (program, bytes) = (&code.program, bytes.len());
+        return output.json(&Machine { program, form: "jited", bytes, instructions });
+    }
+    let style = output.style;
+    for Line { function, offset, bytes, text, note } in &instructions {
+        if let Some(function) = function {
+            output.line(&format!("{}:", style.bold(function)))?;
+        }
+        let note = note.as_ref().map_or(String::new(), |note| style.dim(&format!("  ; {note}")));
+        let bytes = if output.verbose > 0 { format!("{bytes:<24}  ") } else { String::new() };
+        output.line(&format!("{offset:6x}: {bytes}{text}{note}"))?;
+    }
+    Ok(())
+}
+
+fn disassemble(code: &MachineView, bytes: &[u8]) -> Vec<Line> {
+    let mut formatter = IntelFormatter::new();
+    formatter.options_mut().set_hex_prefix("0x");
+    formatter.options_mut().set_hex_suffix("");
+    formatter.options_mut().set_space_after_operand_separator(true);
+    formatter.options_mut().set_branch_leading_zeros(false);
+    let mut decoder = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE);
+    let (mut lines, mut instruction) = (Vec::new(), Instruction::default());
+    while decoder.can_decode() {
+        decoder.decode_out(&mut instruction);
+        let offset = instruction.ip() as usize;
+        let mut text = String::new();
+        formatter.format(&instruction, &mut text);
+        lines.push(Line {
+            function: function_at(code, offset),
+            offset,
+            bytes: hex(&bytes[offset..offset + instruction.len()]),
+            text,
+            note: note(&instruction, code),
+        });
+    }
+    lines
+}
+
+/// The name of the function a call leads to, or of the map an address belongs to.
+fn note(instruction: &Instruction, code: &MachineView) -> Option<String> {
+    if instruction.mnemonic() == Mnemonic::Call && instruction.op0_kind() == OpKind::NearBranch64 {
+        return function_at(code, instruction.near_branch64() as usize);
+    }
+    if instruction.op_count() < 2 || instruction.op1_kind() != OpKind::Immediate64 {
+        return None;
+    }
+    let address = instruction.immediate64();
+    code.maps.iter().find_map(|map| {
+        if map.handle == address {
+            return Some(format!("map {}", map.name));
+        }
+        let (first, bytes) = map.values?;
+        let offset = address.checked_sub(first).filter(|&offset| offset < bytes)?;
+        Some(format!("values of {} + {offset}", map.name))
+    })
+}
+
+fn function_at(code: &MachineView, offset: usize) -> Option<String> {
+    let found = code.functions.iter().find(|(start, _)| *start == offset);
+    found.map(|(_, name)| name.clone())
+}
+
+/// Sixteen bytes a line.
+fn bytes_alone(code: &MachineView, bytes: &[u8]) -> Vec<Line> {
+    let line = |(index, bytes): (usize, &[u8])| Line {
+        function: function_at(code, index * 16),
+        offset: index * 16,
+        bytes: String::new(),
+        text: hex(bytes),
+        note: None,
+    };
+    bytes.chunks(16).enumerate().map(line).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let pairs = hex.as_bytes().chunks_exact(2);
+    let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or_default() as u8;
+    pairs.map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
+}

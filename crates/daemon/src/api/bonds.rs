@@ -1,0 +1,34 @@
+//! `/v1/bonds`
+
+use axum::Json;
+use axum::extract::State as Context;
+
+use super::error::{ApiError, ErrorBody};
+use super::{Answer, Part, Shared, blocking};
+use crate::bonds::{self, BondView};
+use crate::suggest;
+
+/// All bonds.
+#[utoipa::path(get, path = "/v1/bonds", responses((status = 200, body = Vec<BondView>)))]
+pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<BondView>> {
+    blocking(&control, |control| Ok(control.read(bonds::all))).await.map(Json)
+}
+
+/// One bond.
+#[utoipa::path(get, path = "/v1/bonds/{name}", params(("name" = String, Path)),
+    responses((status = 200, body = BondView), (status = 404, body = ErrorBody)))]
+pub(super) async fn show(
+    Context(control): Context<Shared>,
+    Part(name): Part<String>,
+) -> Answer<BondView> {
+    blocking(&control, move |control| {
+        let mut all = control.read(bonds::all);
+        if let Some(place) = all.iter().position(|bond| bond.name == name) {
+            return Ok(all.swap_remove(place));
+        }
+        let hint = suggest::among(&name, all.iter().map(|bond| bond.name.as_str()));
+        Err(ApiError::missing(format!("no bond \"{name}\"{hint} (ENODEV)")))
+    })
+    .await
+    .map(Json)
+}

@@ -1,0 +1,140 @@
+//! `/v1/ports/{name}/dump`: what arrives at a port, as a pcapng stream.
+
+use std::convert::Infallible;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State as Context;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use serde::Deserialize;
+use towpath_engine::tap::{ALL_VERDICTS, TapOptions};
+
+use super::error::{ApiError, ErrorBody};
+use super::ports::no_port;
+use super::{Asked, Part, Shared};
+use crate::control::Inner;
+use crate::dump::{self, Wanted};
+use crate::live::LiveLink;
+use crate::run_config::{ACTIONS, action_number};
+use crate::state::HookState;
+use crate::suggest;
+
+/// What a dump shows; lists have commas between their words.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct DumpQuery {
+    /// `entry`, `exit`, or both.
+    capture: Option<String>,
+    /// Bytes of a frame.
+    snaplen: Option<u32>,
+    /// Only frames with these verdicts.
+    verdict: Option<String>,
+    /// Programs, by name or id, or `all`.
+    program: Option<String>,
+    /// Ends after so many frames.
+    count: Option<u64>,
+}
+
+/// Frames as they arrive (`capture=entry`, the default), as they were judged, with the verdict
+/// (`exit`), or both (`entry,exit`), from now on.
+///
+/// `program` watches programs of the port one by one, by name or id, or `all`; without it, the hook
+/// as a whole. `verdict` keeps only frames with these verdicts (`drop,tx`), before and after;
+/// `snaplen` cuts frames to so many bytes; `count` ends the stream after so many frames. It ends
+/// with the port, too. A reader that is too slow loses copies, which statistics blocks count.
+#[utoipa::path(get, path = "/v1/ports/{name}/dump",
+    params(("name" = String, Path), ("capture" = Option<String>, Query),
+        ("snaplen" = Option<u32>, Query), ("verdict" = Option<String>, Query),
+        ("program" = Option<String>, Query), ("count" = Option<u64>, Query)),
+    responses((status = 200, content_type = "application/x-pcapng", body = Vec<u8>),
+        (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
+pub(super) async fn dump(
+    Context(control): Context<Shared>,
+    Part(name): Part<String>,
+    Asked(query): Asked<DumpQuery>,
+) -> Result<Response, ApiError> {
+    let started = tokio::task::spawn_blocking(move || {
+        let wanted = control.read(|inner| wanted(inner, &name, &query))?;
+        dump::start(&control, &wanted).map_err(ApiError::refused)
+    });
+    let started = started.await;
+    let failed =
+        |error: tokio::task::JoinError| ApiError { status: 500, message: error.to_string() };
+    let chunks = started.map_err(failed)??;
+    let stream = futures_util::stream::unfold(chunks, async |mut chunks| {
+        let bytes = chunks.recv().await?;
+        Some((Ok::<_, Infallible>(Frame::data(Bytes::from(bytes))), chunks))
+    });
+    let headers = [(CONTENT_TYPE, "application/x-pcapng"), (CACHE_CONTROL, "no-store")];
+    Ok((headers, Body::new(StreamBody::new(stream))).into_response())
+}
+
+fn wanted(inner: &Inner, name: &str, query: &DumpQuery) -> Result<Wanted, ApiError> {
+    let port = inner.live.ports().get(name).ok_or_else(|| no_port(&inner.wanted, name))?;
+    let on_port = |link: &&LiveLink| link.attach.port == name && link.attach.hook == HookState::Rx;
+    let links: Vec<&LiveLink> = inner.live.links().iter().filter(on_port).collect();
+    let programs = query.program.as_deref().map_or(Ok(Vec::new()), |it| programs(&links, it))?;
+    let (mut entry, mut exit) = (false, false);
+    for word in query.capture.as_deref().unwrap_or("entry").split(',') {
+        match word {
+            "entry" => entry = true,
+            "exit" => exit = true,
+            _ => {
+                let message = format!("capture: {word:?}: expected entry, exit, or entry,exit");
+                return Err(ApiError::bad(message));
+            }
+        }
+    }
+    if query.snaplen == Some(0) || query.count == Some(0) {
+        return Err(ApiError::bad("snaplen, count: at least 1"));
+    }
+    let options = TapOptions {
+        entry,
+        exit,
+        links: programs.iter().map(|(link, _)| *link).collect(),
+        verdicts: query.verdict.as_deref().map_or(Ok(ALL_VERDICTS), verdicts)?,
+        snaplen: query.snaplen.map_or(SNAPLEN, |it| it as usize).min(SNAPLEN),
+    };
+    Ok(Wanted { port: name.to_owned(), id: port.id, programs, options, count: query.count })
+}
+
+/// The links that are meant, with the names of their programs.
+fn programs(links: &[&LiveLink], wanted: &str) -> Result<Vec<(u32, String)>, ApiError> {
+    let mut found: Vec<(u32, String)> = Vec::new();
+    for word in wanted.split(',') {
+        let is_meant = |link: &&&LiveLink| {
+            let name = link.link.program.name();
+            word == "all" || name == word || word.parse() == Ok(link.program)
+        };
+        let before = found.len();
+        found.extend(links.iter().filter(is_meant).map(|link| {
+            let name = link.link.program.name();
+            (link.id, name.to_owned())
+        }));
+        if found.len() == before {
+            let names: Vec<&str> = links.iter().map(|link| link.link.program.name()).collect();
+            let hint = suggest::among(word, names.iter().copied());
+            let message = format!("no program {word:?} receives on this port{hint} (ENOENT)");
+            return Err(ApiError::missing(message));
+        }
+    }
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+fn verdicts(wanted: &str) -> Result<u32, ApiError> {
+    wanted.split(',').try_fold(0, |mask, word| match action_number(word) {
+        Some(action) => Ok(mask | 1 << action),
+        None => {
+            let names: Vec<String> = ACTIONS.iter().map(|it| it.to_lowercase()).collect();
+            let names = names.join(", ");
+            Err(ApiError::bad(format!("verdict: {word:?}: expected some of {names}")))
+        }
+    })
+}
+
+/// `xdpdump`'s default, and the longest that captures may hold.
+const SNAPLEN: usize = towpath_capture::PACKET_BYTES_MAX as usize;

@@ -1,0 +1,117 @@
+//! `/v1/pins`: names that keep programs, maps and links alive, in a file system of the daemon's
+//! own.
+
+use axum::Json;
+use axum::extract::State as Context;
+use axum::response::IntoResponse;
+use serde::Deserialize;
+use towpath_bpf::Errno;
+use towpath_objects::{BPFFS_ROOT, MapUse, Object, Objects, Selector, Session};
+
+use super::error::{ApiError, ErrorBody};
+use super::types::{PinRequest, PinView};
+use super::{Answer, Asked, Body, Shared, blocking, done};
+
+/// All pins, by path.
+#[utoipa::path(get, path = "/v1/pins", responses((status = 200, body = Vec<PinView>)))]
+pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<PinView>> {
+    blocking(&control, |control| {
+        let pins = control.read(|inner| inner.live.registry().pins());
+        Ok(pins.into_iter().filter_map(|(path, object)| view(path, &object)).collect())
+    })
+    .await
+    .map(Json)
+}
+
+/// Pins an object. It lives as long as its pin, whatever is unloaded; directories on the way are
+/// made.
+#[utoipa::path(post, path = "/v1/pins", request_body = PinRequest,
+    responses((status = 200, body = PinView), (status = 404, body = ErrorBody),
+        (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
+pub(super) async fn pin(
+    Context(control): Context<Shared>,
+    Body(request): Body<PinRequest>,
+) -> Answer<PinView> {
+    blocking(&control, move |control| {
+        let PinRequest { kind, id, path } = request;
+        let registry = control.read(|inner| inner.live.registry().clone());
+        let session = Session::new(&registry, 0);
+        let selector = Selector::Id(id);
+        let object = match kind.as_str() {
+            "prog" => session.program(&selector).map(Object::Program),
+            "map" => session.map(&selector).map(|map| Object::Map(MapUse::new(map))),
+            "link" => session.link(&selector).map(Object::Link),
+            _ => {
+                let message = format!("kind: {kind:?}: expected prog, map or link");
+                return Err(ApiError::bad(message));
+            }
+        };
+        let object = object.map_err(|error| ApiError::missing(format!("{error} (ENOENT)")))?;
+        let path = absolute(&path);
+        let pinned = make_parents(&registry, &path).and_then(|()| registry.pin(&path, object));
+        pinned.map_err(|errno| refused(&path, errno))?;
+        Ok(PinView { path, kind, id })
+    })
+    .await
+    .map(Json)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PinQuery {
+    /// The pin.
+    path: String,
+}
+
+/// Ends a pin. An object that nobody else uses goes.
+#[utoipa::path(delete, path = "/v1/pins", params(("path" = String, Query)),
+    responses((status = 200), (status = 404, body = ErrorBody)))]
+pub(super) async fn unpin(
+    Context(control): Context<Shared>,
+    Asked(query): Asked<PinQuery>,
+) -> Result<impl IntoResponse, ApiError> {
+    blocking(&control, move |control| {
+        let registry = control.read(|inner| inner.live.registry().clone());
+        let path = absolute(&query.path);
+        registry.unlink(&path).map_err(|errno| refused(&path, errno))
+    })
+    .await?;
+    Ok(done())
+}
+
+fn view(path: String, object: &Object) -> Option<PinView> {
+    let (kind, id) = match object {
+        Object::Program(program) => ("prog", program.id()),
+        Object::Map(map) => ("map", map.object().id()),
+        Object::Link(link) => ("link", link.id()),
+        Object::Btf(_) | Object::Stats(_) => return None,
+    };
+    Some(PinView { path, kind: kind.to_owned(), id })
+}
+
+fn absolute(path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("{BPFFS_ROOT}/{path}") }
+}
+
+fn make_parents(registry: &Objects, path: &str) -> Result<(), Errno> {
+    let below = path.strip_prefix(BPFFS_ROOT).unwrap_or_default();
+    let slashes = below.match_indices('/').skip(1).map(|(at, _)| BPFFS_ROOT.len() + at);
+    for end in slashes {
+        match registry.create_directory(&path[..end]) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+fn refused(path: &str, errno: Errno) -> ApiError {
+    match errno {
+        Errno::ENOENT => ApiError::missing(format!("{path}: there is no such pin (ENOENT)")),
+        Errno::EEXIST => ApiError::conflict(format!("{path}: there is one already (EEXIST)")),
+        Errno::EPERM => ApiError::refused(format!(
+            "{path}: pins are below {BPFFS_ROOT}, and their names have no dots (EPERM)"
+        )),
+        errno => ApiError::refused(format!("{path}: {errno}")),
+    }
+}

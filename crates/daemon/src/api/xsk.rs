@@ -1,0 +1,18 @@
+//! `/v1/xsk`: AF_XDP sockets of applications.
+
+use axum::Json;
+use axum::extract::State as Context;
+
+use super::types::XskStatus;
+use super::{Answer, Shared, blocking};
+use crate::view;
+
+/// All AF_XDP sockets, their rings and statistics, and where applications get one.
+#[utoipa::path(get, path = "/v1/xsk", responses((status = 200, body = XskStatus)))]
+pub(super) async fn sockets(Context(control): Context<Shared>) -> Answer<XskStatus> {
+    let read = |control: &crate::control::Control| {
+        let socket = control.xsk_socket().display().to_string();
+        Ok(XskStatus { socket, sockets: control.read(view::sockets) })
+    };
+    blocking(&control, read).await.map(Json)
+}

@@ -1,0 +1,99 @@
+//! Would a program let a bond's LACPDUs pass? Found out by giving it one, before it matters.
+//!
+//! As in the kernel a bond's program sees these frames before the bond does, and one that drops
+//! them keeps 802.3ad from ever coming up. It runs on maps of its own here, filled as wanted.
+
+use towpath_bpf::{Env, Object};
+use towpath_engine::bond::BondMode;
+use towpath_ports::bond::lacp::pdu::{self, Lacpdu, PortInfo};
+use towpath_xdp::program::{LoadOptions, Loader, Select};
+use towpath_xdp::{Action, Exec, Frame, Worker};
+
+use crate::file::ObjectFiles;
+use crate::kinds::bond;
+use crate::mapfile::{self, Filling};
+use crate::state::{HookState, PortState, ProgramState, State};
+use crate::{globals, live};
+
+/// Something that works and is probably not what was meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// The port it is about.
+    pub port: String,
+    /// What, and what to do.
+    pub text: String,
+}
+
+/// Programs that keep bonds in mode 802.3ad from working.
+pub fn warnings(state: &State, objects: &ObjectFiles) -> Vec<Warning> {
+    let mut found = Vec::new();
+    let mut env = None;
+    for attach in state.attachments.iter().filter(|attach| attach.hook == HookState::Rx) {
+        let Some(lacp) = state.port(&attach.port).and_then(|port| exposed(state, port)) else {
+            continue;
+        };
+        let Some(program) = state.programs.iter().find(|it| it.key == attach.program) else {
+            continue;
+        };
+        let env = env.get_or_insert_with(live::kernel_types);
+        // One that cannot be loaded is reported where it is loaded.
+        let Some((name, action)) = judge(program, objects, env) else { continue };
+        if action != Action::Pass {
+            found.push(Warning {
+                port: attach.port.clone(),
+                text: format!(
+                    "port {}: program {name} says {action} to LACPDUs (ethertype 0x8809): {lacp} \
+                     in mode 802.3ad needs them; pass them, or set protect_control = true",
+                    attach.port
+                ),
+            });
+        }
+    }
+    found
+}
+
+/// The bond in mode 802.3ad whose control frames a program on `port` would see.
+fn exposed<'a>(state: &'a State, port: &'a PortState) -> Option<&'a str> {
+    let options = bond::wanted(port)?.ok()?.settings.options;
+    if options.mode == BondMode::Lacp && !options.protect_control {
+        return Some(&port.name);
+    }
+    let members = bond::members(port).into_iter().filter_map(|name| state.port(name));
+    members.filter(|member| member.name != port.name).find_map(|member| exposed(state, member))
+}
+
+/// A program's name, and its verdict on a LACPDU.
+fn judge(state: &ProgramState, objects: &ObjectFiles, env: &Env) -> Option<(String, Action)> {
+    let bytes = objects.bytes(&state.sha256)?;
+    let mut object = Object::open(&bytes, &state.object).ok()?;
+    for (name, value) in &state.set {
+        object.set_global(name, &globals::parse_value(value)?).ok()?;
+    }
+    let options = LoadOptions { workers: 1, exec: Exec::Interp, ..LoadOptions::default() };
+    let index = object.select(state.program.as_deref(), state.section.as_deref()).ok()?;
+    let name = object.programs()[index].name.clone();
+    let loader = Loader::new(&object, env, &options).ok()?;
+    let program = loader.program(Select::Name(&name)).ok()?;
+    if let Some(contents) = &state.maps {
+        fill(contents, &loader);
+    }
+    let own = PortInfo { system: [2, 0, 0, 0, 0, 1], port: 1, ..PortInfo::default() };
+    let lacpdu = Lacpdu { actor: own, partner: PortInfo::default() };
+    let mut frame = Frame::new(&pdu::build(own.system, &lacpdu)).ok()?;
+    let verdict = program.run(&mut Worker::new(0), &mut frame).ok()?;
+    Some((name, verdict.action))
+}
+
+/// What cannot be filled in here, such as ports that exist in a daemon only, is left out.
+fn fill(contents: &serde_json::Map<String, serde_json::Value>, loader: &Loader<'_>) {
+    let maps = loader.maps();
+    let defs: Vec<_> = maps.maps().iter().map(|map| map.def().clone()).collect();
+    let Ok(fillings) = mapfile::parse(contents, &defs, 1) else { return };
+    let nobody = |_: &str, _| Err("there is no such program here".to_owned());
+    for Filling { map, steps } in fillings {
+        let Some(map) = maps.map(map) else { continue };
+        for step in &steps {
+            let _left_out = mapfile::store(maps, &nobody, map, step);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! A dump: what taps copy, as a pcapng stream.
+//!
+//! Interfaces, packet options and their meaning are those of `xdpdump`. A dump has a thread of its
+//! own: a reader that is too slow loses copies, which the stream's statistics blocks count, and
+//! neither frames nor the API wait for it.
+
+use std::collections::HashMap;
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use towpath_capture::pcapng::{Direction, Section, Writer};
+use towpath_capture::{Error, Interface, Packet, PacketOptions};
+use towpath_engine::PortId;
+use towpath_engine::tap::{Reader, Record, Tap, TapOptions};
+
+use crate::control::Control;
+
+/// What is dumped.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    /// The port's name.
+    pub(crate) port: String,
+    /// Its number.
+    pub(crate) id: PortId,
+    /// Names of the programs of the links that are watched.
+    pub(crate) programs: Vec<(u32, String)>,
+    /// What the engine is to copy.
+    pub(crate) options: TapOptions,
+    /// Ends after so many frames.
+    pub(crate) count: Option<u64>,
+}
+
+/// Starts a dump; gives its bytes. It ends when nobody receives them any more, when there are
+/// enough frames, or with its port.
+///
+/// # Errors
+///
+/// There is no thread for it, or no port any more.
+pub(crate) fn start(control: &Arc<Control>, wanted: &Wanted) -> Result<Receiver<Vec<u8>>, String> {
+    let (tap, reader) = Tap::new(wanted.options.clone());
+    let mut encoder = Encoder::new(wanted).map_err(|error| error.to_string())?;
+    let (sender, receiver) = channel(CHUNKS_MAX);
+    // A dump keeps no daemon alive.
+    let weak = Arc::downgrade(control);
+    let body = move || {
+        // Bytes go to memory: writing them does not fail.
+        let _done = pump(&mut encoder, &reader, &sender);
+        end(&weak, &reader);
+    };
+    // First, because it ends by itself when its tap goes nowhere.
+    let thread = std::thread::Builder::new().name("dump".to_owned()).spawn(body);
+    let _detached = thread.map_err(|error| format!("thread of a dump: {error}"))?;
+    let add = |config: &mut towpath_engine::Config| config.add_tap(wanted.id, tap);
+    let added = control.read(|inner| inner.live.engine().change(add));
+    added.map(|()| receiver).map_err(|error| error.to_string())
+}
+
+fn end(control: &Weak<Control>, reader: &Reader) {
+    let Some(control) = control.upgrade() else { return };
+    let remove = |config: &mut towpath_engine::Config| {
+        config.remove_tap(reader);
+        Ok(())
+    };
+    // Nothing of this can fail.
+    let _removed = control.read(|inner| inner.live.engine().change(remove));
+}
+
+fn pump(encoder: &mut Encoder, reader: &Reader, sender: &Sender<Vec<u8>>) -> Result<(), Error> {
+    loop {
+        let bytes = encoder.take();
+        if !bytes.is_empty() && sender.blocking_send(bytes).is_err() {
+            return Ok(());
+        }
+        if encoder.left == 0 {
+            return Ok(());
+        }
+        match reader.recv(PATIENCE) {
+            Ok(batch) => {
+                for (record, data) in batch.records() {
+                    encoder.write(record, data)?;
+                }
+                encoder.tell_lost(reader.lost())?;
+            }
+            Err(RecvTimeoutError::Timeout) if sender.is_closed() => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => encoder.tell_lost(reader.lost())?,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+/// Copies as pcapng.
+struct Encoder {
+    writer: Writer<Vec<u8>>,
+    /// Interfaces by link, and whether they are for what was judged.
+    interfaces: HashMap<(Option<u32>, bool), u32>,
+    /// Frames still wanted.
+    left: u64,
+    /// Lost copies that the stream tells of already.
+    lost: u64,
+}
+
+impl Encoder {
+    fn new(wanted: &Wanted) -> Result<Encoder, Error> {
+        let system = rustix::system::uname();
+        let text = |it: &std::ffi::CStr| it.to_string_lossy().into_owned();
+        let section = Section {
+            application: concat!("towpath ", env!("CARGO_PKG_VERSION")).to_owned(),
+            hardware: text(system.machine()),
+            os: format!("{} {}", text(system.sysname()), text(system.release())),
+            comment: String::new(),
+        };
+        let mut writer = Writer::new(Vec::new(), &section)?;
+        let mut interfaces = HashMap::new();
+        let snaplen = u32::try_from(wanted.options.snaplen).unwrap_or_default();
+        let port = &wanted.port;
+        let mut places: Vec<(Option<u32>, String)> = vec![(None, format!("{port}@"))];
+        if !wanted.programs.is_empty() {
+            let named = wanted.programs.iter();
+            let named = named.map(|(link, name)| (Some(*link), format!("{port}:{name}()@f")));
+            places = named.collect();
+        }
+        let TapOptions { entry, exit, .. } = wanted.options;
+        for (link, name) in places {
+            for (is_exit, at) in [(false, "entry"), (true, "exit")] {
+                if if is_exit { exit } else { entry } {
+                    let name = format!("{name}{at}");
+                    let interface = Interface { snaplen, ..Interface::ethernet(&name) };
+                    interfaces.insert((link, is_exit), writer.add_interface(&interface)?);
+                }
+            }
+        }
+        Ok(Encoder { writer, interfaces, left: wanted.count.unwrap_or(u64::MAX), lost: 0 })
+    }
+
+    fn write(&mut self, record: &Record, data: &[u8]) -> Result<(), Error> {
+        let verdict = record.verdict.as_ref();
+        let Some(&interface) = self.interfaces.get(&(record.link, verdict.is_some())) else {
+            return Ok(());
+        };
+        if self.left == 0 {
+            return Ok(());
+        }
+        self.left -= 1;
+        let target = verdict.and_then(|verdict| verdict.target.as_ref());
+        let comment = target.map(|target| format!("XDP_REDIRECT to {target}"));
+        self.writer.write(&Packet {
+            data,
+            original_len: record.len,
+            timestamp_ns: record.timestamp_ns,
+            interface,
+            link_type: towpath_capture::LINK_TYPE_ETHERNET,
+            options: PacketOptions {
+                flags: Some(Direction::Inbound as u32),
+                packet_id: Some(record.number),
+                queue: Some(record.queue),
+                xdp_verdict: verdict.map(|verdict| verdict.returned.into()),
+                comment: comment.as_deref(),
+            },
+        })
+    }
+
+    /// Says how many copies were lost so far, if that is news.
+    fn tell_lost(&mut self, lost: u64) -> Result<(), Error> {
+        if lost == self.lost {
+            return Ok(());
+        }
+        self.lost = lost;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.writer.write_dropped(0, now.as_nanos() as u64, lost)
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        std::mem::take(self.writer.output_mut())
+    }
+}
+
+/// Chunks that may wait for the API to send them, a burst each.
+const CHUNKS_MAX: usize = 16;
+/// How often a dump that sees no frames looks whether anybody still listens.
+const PATIENCE: Duration = Duration::from_millis(200);

@@ -1,0 +1,124 @@
+//! Bonds: made empty, then given their members, and somebody who looks after them.
+//!
+//! Whoever leaves does so before programs change, and whoever joins does so afterwards: a port that
+//! gives its program away to become a member, or leaves to get one, changes in one go.
+
+use std::sync::Arc;
+
+use towpath_engine::{Error, PortId, UpperName};
+use towpath_ports::bond::{Controller, Tell};
+
+use super::ports::port_options;
+use super::{Live, Report};
+use crate::kinds::bond::{self, Wanted};
+use crate::state::{PortState, State};
+
+impl Live {
+    /// Makes a bond without members.
+    pub(super) fn make_bond(&mut self, port: &PortState, wanted: &Wanted) -> Result<(), String> {
+        let options = wanted.settings.engine_options();
+        let id = self.engine.change(|it| it.add_bond(port_options(port), options, wanted.mac));
+        let id = id.map_err(|error| error.to_string())?;
+        self.note_opened(port, id);
+        self.look_after(port, id, wanted)
+    }
+
+    /// Takes out members that are not wanted any more.
+    pub(super) fn release_members(&mut self, wanted: &State, report: &mut Report) {
+        for port in &wanted.ports {
+            let Some((id, members)) = self.members_now(port) else { continue };
+            let names = bond::members(port);
+            let gone: Vec<_> = members.iter().filter(|(_, it)| !names.contains(&&**it)).collect();
+            if gone.is_empty() {
+                continue;
+            }
+            let released = self.engine.change(|config| {
+                gone.iter().try_for_each(|&&(member, _)| config.release(id, member))
+            });
+            if let Err(error) = released {
+                report.fail(format!("bond {}", port.name), error.to_string());
+                continue;
+            }
+            for (_, name) in gone {
+                report.change(format!("bond {}: member {name} released", port.name));
+            }
+        }
+    }
+
+    /// Options and members of all bonds, as they are wanted.
+    pub(super) fn set_bonds(&mut self, wanted: &State, report: &mut Report) {
+        for port in &wanted.ports {
+            let Some((id, members)) = self.members_now(port) else { continue };
+            let Some(Ok(bond)) = bond::wanted(port) else { continue };
+            if let Err(error) = self.set_bond(id, &bond) {
+                report.fail(format!("bond {}", port.name), error.to_string());
+                continue;
+            }
+            if let Some(controller) = self.bonds.get(&port.name) {
+                controller.set(bond.settings.clone());
+            }
+            for name in &bond.members {
+                if members.iter().any(|(_, it)| it == name) {
+                    continue;
+                }
+                match self.enslave(id, name) {
+                    Ok(()) => report.change(format!("bond {}: member {name} added", port.name)),
+                    Err(why) => report.fail(format!("bond {}", port.name), why),
+                }
+            }
+            if !self.bonds.contains_key(&port.name)
+                && let Err(why) = self.look_after(port, id, &bond)
+            {
+                report.fail(format!("bond {}", port.name), why);
+            }
+        }
+    }
+
+    fn set_bond(&self, id: PortId, wanted: &Wanted) -> Result<(), Error> {
+        let options = wanted.settings.engine_options();
+        let is_so = |options: &_| {
+            self.engine.read(|config, _| config.bond(id).is_ok_and(|it| it.options() == options))
+        };
+        if is_so(&options) {
+            return Ok(());
+        }
+        self.engine.change(|config| config.set_bond_options(id, options))
+    }
+
+    fn enslave(&self, bond: PortId, name: &str) -> Result<(), String> {
+        let Some(member) = self.ports.get(name) else {
+            return Err(format!("its member {name} is missing"));
+        };
+        let added = self.engine.change(|config| {
+            // What is wanted above it is checked; a port that is to have nothing has nothing.
+            if member.state.upper.is_none() {
+                config.set_upper(member.id, UpperName::None)?;
+            }
+            config.enslave(bond, member.id)
+        });
+        added.map_err(|error| error.to_string())
+    }
+
+    /// Starts the control side of a bond.
+    fn look_after(&mut self, port: &PortState, id: PortId, wanted: &Wanted) -> Result<(), String> {
+        let news = Arc::clone(&self.news);
+        let tell: Tell = Box::new(move |text| news.change(&text));
+        let settings = wanted.settings.clone();
+        let controller = Controller::start(&self.engine, id, settings, tell);
+        let controller = controller.map_err(|error| format!("its control thread: {error}"))?;
+        self.bonds.insert(port.name.clone(), controller);
+        Ok(())
+    }
+
+    /// Numbers and names of a bond's members, with its own number; nothing for what is no bond.
+    fn members_now(&self, port: &PortState) -> Option<(PortId, Vec<(PortId, String)>)> {
+        let id = self.ports.get(&port.name)?.id;
+        self.engine.read(|config, _| {
+            let members = config.bond(id).ok()?.members().iter();
+            let named = |it: &towpath_engine::bond::Member| {
+                config.name(it.port).ok().map(|name| (it.port, name.to_owned()))
+            };
+            Some((id, members.filter_map(named).collect()))
+        })
+    }
+}

@@ -1,0 +1,77 @@
+//! Shadow netdevs: interfaces of the host's that stand for ports, and are their uppers.
+
+use towpath_ports::shadow::{Options, Shadow};
+
+use super::{Live, Report};
+use crate::state::State;
+
+/// A shadow that is there.
+#[derive(Debug)]
+pub(super) struct LiveShadow {
+    /// The interface's name.
+    name: String,
+    shadow: Shadow,
+}
+
+impl Live {
+    /// Makes the shadows that ports are to have, and takes the others away. A port without the one
+    /// it should have goes on without.
+    pub(super) fn set_shadows(&mut self, wanted: &State, report: &mut Report) {
+        let name = |port: &str| wanted.port(port).and_then(|port| port.shadow());
+        let stale = self.shadows.iter().filter(|(port, live)| name(port) != Some(&live.name));
+        let stale: Vec<String> = stale.map(|(port, _)| port.clone()).collect();
+        stale.iter().for_each(|port| self.remove_shadow(port, report));
+        for port in &wanted.ports {
+            let Some(name) = port.shadow().filter(|_| !self.shadows.contains_key(&port.name))
+            else {
+                continue;
+            };
+            let Some(live) = self.ports.get_mut(&port.name) else { continue };
+            let options = Options { name: Some(name.to_owned()), ..Options::default() };
+            match Shadow::add(&self.engine, live.id, &options) {
+                Ok(shadow) => {
+                    // Which the port had before.
+                    live.state.upper = None;
+                    let shadow = LiveShadow { name: name.to_owned(), shadow };
+                    self.shadows.insert(port.name.clone(), shadow);
+                    report.change(format!("port {}: {name} is its shadow", port.name));
+                }
+                Err(error) => report.fail(format!("port {}", port.name), chain(&error)),
+            }
+        }
+        self.note_ifindexes();
+    }
+
+    /// Takes a port's shadow away: before the port itself goes.
+    pub(super) fn remove_shadow(&mut self, port: &str, report: &mut Report) {
+        let Some(live) = self.shadows.remove(port) else { return };
+        match live.shadow.remove(&self.engine) {
+            Ok(()) => report.change(format!("port {port}: without its shadow {}", live.name)),
+            Err(error) => report.fail(format!("port {port}: its shadow"), error.to_string()),
+        }
+    }
+
+    /// Shadows are up as their ports are, with the same MTU.
+    pub(super) fn follow_ports(&self, report: &mut Report) {
+        for (port, live) in &self.shadows {
+            if let Err(error) = live.shadow.follow(&self.engine) {
+                report.fail(format!("port {port}: its shadow"), chain(&error));
+            }
+        }
+    }
+
+    fn note_ifindexes(&mut self) {
+        self.engine.read(|_, snapshot| {
+            for port in self.ports.values_mut() {
+                port.ifindex = snapshot.port(port.id).map_or(port.ifindex, |slot| slot.ifindex);
+            }
+        });
+        self.tell_ifindexes();
+    }
+}
+
+/// An error and what led to it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,258 @@
+//! AF_XDP sockets of applications: what they ask of the engine, and what it is told of them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use towpath_bpf::insn::*;
+use towpath_bpf::object::Env;
+use towpath_bpf::program::{AttachType, Linked, MapType};
+use towpath_bpf::proto::id;
+use towpath_bpf::{Insn, MapDef};
+use towpath_engine::{Config, Engine, Error, Hook, Link, PortId, Socket as _};
+use towpath_maps::{Environment, Map, Value};
+use towpath_xdp::{LoadOptions, Program};
+use towpath_xsk::{Device, Errno, Host, Socket, Sockets};
+
+use super::world::{Known, World};
+
+/// The sockets, and the daemon as they see it.
+#[derive(Debug)]
+pub struct Xsk {
+    host: Arc<EngineHost>,
+    sockets: Arc<Sockets>,
+}
+
+impl Xsk {
+    pub(super) fn new(engine: &Arc<Engine>, known: &Arc<Known>) -> Xsk {
+        let host = Arc::new(EngineHost {
+            engine: Arc::clone(engine),
+            known: Arc::clone(known),
+            defaults: Mutex::default(),
+        });
+        let sockets = Sockets::new(Arc::clone(&host) as Arc<dyn Host>);
+        known.set_sockets(&sockets);
+        Xsk { host, sockets }
+    }
+
+    /// All sockets.
+    pub fn sockets(&self) -> &Arc<Sockets> {
+        &self.sockets
+    }
+
+    /// Which entries of which maps lead to which socket: its number, the map's name, the key.
+    pub(crate) fn entries(&self) -> Vec<(u32, String, u32)> {
+        let of_map = |map: Arc<Map>| {
+            let targets = map.targets().into_iter();
+            targets.map(move |(key, target)| (target.id, map.name().to_owned(), key))
+        };
+        self.host.maps().into_iter().flat_map(of_map).collect()
+    }
+
+    /// The link of the default program of a port, while a socket needs it.
+    pub(super) fn default_link(&self, ifindex: u32) -> Option<Link> {
+        self.host.defaults().get(&ifindex).cloned()
+    }
+
+    /// A port is gone, and its sockets with it.
+    pub(super) fn forget_port(&self, ifindex: u32) {
+        self.sockets.unregister(ifindex);
+        self.host.defaults().remove(&ifindex);
+    }
+}
+
+/// What sockets know of the engine.
+#[derive(Debug)]
+struct EngineHost {
+    engine: Arc<Engine>,
+    known: Arc<Known>,
+    /// Links of the default program by ifindex. Locked inside of changes of the engine, never the
+    /// other way round.
+    defaults: Mutex<BTreeMap<u32, Link>>,
+}
+
+impl Host for EngineHost {
+    fn device(&self, ifindex: u32) -> Option<Device> {
+        self.engine.read(|_, snapshot| {
+            let slot = snapshot.port_of_ifindex(ifindex)?;
+            // A port that only sends has one queue for that.
+            Some(Device { queues: slot.opened.device.queues().max(1), zero_copy: false })
+        })
+    }
+
+    fn ifindex(&self, name: &str) -> Option<u32> {
+        self.engine.read(|config, snapshot| {
+            let id = config.find(name).ok()?;
+            Some(snapshot.port(id)?.ifindex)
+        })
+    }
+
+    fn attach(&self, socket: &Arc<Socket>) -> Result<(), Errno> {
+        let place = socket.place().ok_or(Errno::NXIO)?;
+        // Only now is it sure that the port stays until workers know.
+        let added = self.engine.change(|config| {
+            port_with(config, place.ifindex)?;
+            config.add_socket(Arc::clone(socket) as Arc<dyn towpath_engine::Socket>)
+        });
+        added.map_err(|_the_port_is_gone| Errno::NODEV)
+    }
+
+    fn detach(&self, socket: &Arc<Socket>) {
+        let number = socket.id();
+        let forget = || self.maps().iter().for_each(|map| map.forget(number));
+        forget();
+        // Nothing of this can fail.
+        let _removed = self.engine.change(|config| {
+            config.remove_socket(number);
+            self.drop_unused_defaults(config);
+            Ok(())
+        });
+        // An update that had found the socket before it closed.
+        forget();
+    }
+
+    fn steer(&self, socket: &Arc<Socket>) -> Result<(), Errno> {
+        let place = socket.place().ok_or(Errno::NXIO)?;
+        let map = match self.map_on(place.ifindex, DEFAULT_MAP) {
+            Some(map) => map,
+            None => self.attach_default(place.ifindex)?,
+        };
+        put(&map, place.queue, socket.id())
+    }
+
+    fn insert(&self, socket: &Arc<Socket>, map: &str, key: u32) -> Result<(), Errno> {
+        let place = socket.place().ok_or(Errno::NXIO)?;
+        let map = self.map_on(place.ifindex, map).ok_or(Errno::NOENT)?;
+        put(&map, key, socket.id())
+    }
+}
+
+impl EngineHost {
+    fn defaults(&self) -> MutexGuard<'_, BTreeMap<u32, Link>> {
+        self.defaults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The XSKMAP of that name of a program on that port.
+    fn map_on(&self, ifindex: u32, name: &str) -> Option<Arc<Map>> {
+        self.engine.read(|_, snapshot| {
+            let chain = snapshot.port_of_ifindex(ifindex)?.rx_hook.as_ref()?;
+            let maps = chain.links().iter().filter_map(|link| link.program.maps().by_name(name));
+            maps.into_iter().find(|map| map.kind() == MapType::Xskmap).cloned()
+        })
+    }
+
+    /// All XSKMAPs of programs on hooks, those inside of maps of maps included.
+    fn maps(&self) -> Vec<Arc<Map>> {
+        let mut found: Vec<Arc<Map>> = Vec::new();
+        let mut add = |map: &Arc<Map>| {
+            if map.kind() == MapType::Xskmap && !found.iter().any(|it| Arc::ptr_eq(it, map)) {
+                found.push(Arc::clone(map));
+            }
+        };
+        let programs: Vec<Program> = self.engine.read(|_, snapshot| {
+            let slots = snapshot.ports.iter().flatten();
+            let hooks = slots.flat_map(|slot| slot.rx_hook.iter().chain(&slot.tx_hook));
+            let linked = hooks.flat_map(|chain| chain.links()).map(|link| link.program.clone());
+            linked.chain(snapshot.entry_programs.values().cloned()).collect()
+        });
+        for map in programs.iter().flat_map(|program| program.maps().maps()) {
+            add(map);
+            if matches!(map.kind(), MapType::ArrayOfMaps | MapType::HashOfMaps) {
+                let user = map.user();
+                let keys = user.entries().map(|(key, _)| key);
+                keys.filter_map(|key| map.inner(&key)).for_each(|inner| add(&inner));
+            }
+        }
+        found
+    }
+
+    /// Attaches libxdp's default program to a port that has no program with an `xsks_map`.
+    fn attach_default(&self, ifindex: u32) -> Result<Arc<Map>, Errno> {
+        let queues = self.device(ifindex).ok_or(Errno::NODEV)?.queues;
+        let options = LoadOptions {
+            workers: self.engine.workers(),
+            environment: Some(Arc::new(World::new(&self.known)) as Arc<dyn Environment>),
+            ..LoadOptions::default()
+        };
+        let program = Program::from_linked(default_program(queues), &options);
+        let program = program.map_err(|_no_memory| Errno::NOMEM)?;
+        let map = program.maps().by_name(DEFAULT_MAP).cloned().ok_or(Errno::NOENT)?;
+        let mut link = Link::new(program, DEFAULT_LINK, self.engine.workers());
+        link.priority = DEFAULT_PRIORITY;
+        let attached = self.engine.change(|config| {
+            let port = port_with(config, ifindex)?;
+            let mut links = config.links(port, Hook::Rx)?.to_vec();
+            links.push(link.clone());
+            config.set_links(port, Hook::Rx, links)?;
+            self.defaults().insert(ifindex, link);
+            Ok(())
+        });
+        attached.map(|()| map).map_err(|_refused| Errno::BUSY)
+    }
+
+    /// Takes the default program off ports where no socket needs it any more.
+    fn drop_unused_defaults(&self, config: &mut Config) {
+        self.defaults().retain(|&ifindex, link| {
+            let map = link.program.maps().by_name(DEFAULT_MAP);
+            let is_used = map.is_some_and(|map| !map.targets().is_empty());
+            if !is_used && let Ok(port) = port_with(config, ifindex) {
+                let links = config.links(port, Hook::Rx).unwrap_or_default();
+                let others = links.iter().filter(|link| link.id != DEFAULT_LINK).cloned();
+                let others = others.collect();
+                // Fewer programs are never refused.
+                let _set = config.set_links(port, Hook::Rx, others);
+            }
+            is_used
+        });
+    }
+}
+
+fn port_with(config: &Config, ifindex: u32) -> Result<PortId, Error> {
+    config
+        .port_of_ifindex(ifindex)
+        .ok_or_else(|| Error::NoPort { name: format!("with ifindex {ifindex}"), known: Vec::new() })
+}
+
+fn put(map: &Map, key: u32, number: u32) -> Result<(), Errno> {
+    let value = Value::One(number.to_ne_bytes().to_vec());
+    let stored = map.user().update(&key.to_ne_bytes(), &value, 0);
+    stored.map_err(|errno| Errno::from_raw_os_error(errno.0))
+}
+
+/// libxdp's `xsk_def_xdp_prog`: to the socket of the queue, or on.
+fn default_program(queues: u32) -> Linked {
+    let mov = |dst, imm| Insn::new(BPF_ALU64 | BPF_MOV, dst, 0, 0, imm);
+    let insns = vec![
+        // r2 = ctx->rx_queue_index
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, 2, 1, RX_QUEUE_INDEX, 0),
+        Insn::new(BPF_LD | BPF_IMM | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0),
+        Insn::default(),
+        mov(3, XDP_PASS),
+        Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, id::REDIRECT_MAP as i32),
+        Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+    ];
+    let map = MapDef::new(DEFAULT_MAP, MapType::Xskmap, 4, 4, queues);
+    Linked {
+        name: "xsk_def_prog".to_owned(),
+        section: "xdp.frags".to_owned(),
+        attach: AttachType::Xdp,
+        has_frags: true,
+        license: "GPL".to_owned(),
+        insns,
+        functions: Vec::new(),
+        lines: Vec::new(),
+        maps: vec![map].into(),
+        kfuncs: Vec::new(),
+        btf: None,
+        kernel_btf: Arc::clone(&Env::builtin().kernel_btf),
+    }
+}
+
+/// The map that libxdp looks for.
+const DEFAULT_MAP: &str = "xsks_map";
+/// What the default program runs with, as libxdp's does.
+const DEFAULT_PRIORITY: u32 = 20;
+/// The number of its link: no other gets that far.
+const DEFAULT_LINK: u32 = u32::MAX;
+/// In `struct xdp_md`.
+const RX_QUEUE_INDEX: i16 = 16;
+const XDP_PASS: i32 = 2;
