@@ -4,7 +4,8 @@
 # usage: install-deps.sh [demo|test|net|parity]
 #
 #   demo    a C compiler for BPF (clang 14 or later), libbpf's and the kernel's headers, python3
-#   test    the same, clang 14 and 19 side by side, LLVM 19's library, and what `net` has
+#   test    the same, clang 14 and 19 side by side, LLVM 19's library, and what `net` has;
+#           what the tests with a guest run: QEMU, busybox, a kernel image with its modules
 #   net     what the tests in network namespaces and `demo live` run: ping, iperf3, ip, nsenter
 #   parity  `test`'s, and what it takes to ask the running kernel: bpftool, xdp-tools, its source
 #
@@ -17,6 +18,10 @@ missing=()
 
 has_clang() { ls /usr/bin/clang-1[4-9] /usr/bin/clang-2[0-9] 2>/dev/null | grep -q . ||
     command -v clang >/dev/null; }
+# The guest boots what is installed: only a machine without any, as in a container, needs one.
+has_kernel() { for version in /lib/modules/*; do
+    if [ -e "/boot/vmlinuz-${version##*/}" ]; then return 0; fi
+done; return 1; }
 need_command() { command -v "$1" >/dev/null || missing+=("$2"); }
 need_file() { [ -e "$1" ] || missing+=("$2"); }
 
@@ -39,6 +44,12 @@ test | parity)
     need_command clang-19 clang-19
     # Tier 2 opens it at run time; nothing is linked with it.
     ls /usr/lib/*/libLLVM*19* >/dev/null 2>&1 || missing+=(libllvm19)
+    if [ "$(uname -m)" = x86_64 ]; then
+        need_command qemu-system-x86_64 qemu-system-x86
+        need_command busybox busybox-static
+        need_command xz xz-utils
+        has_kernel || missing+=(linux-image-amd64)
+    fi
     ;;&
 parity)
     need_command bpftool bpftool
@@ -47,7 +58,7 @@ parity)
     need_file /usr/src/linux-source-6.1.tar.xz linux-source-6.1
     ;;
 net | test) ;;
-*) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
+*) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 if ! command -v cargo >/dev/null; then
@@ -75,7 +86,7 @@ export DEBIAN_FRONTEND=noninteractive
 optional=()
 for package in "${missing[@]}"; do
     # Distributions carry different versions: one more is good to have, not a reason to stop.
-    if [[ $package == clang-* || $package == libllvm* ]] &&
+    if [[ $package == clang-* || $package == libllvm* || $package == linux-image-* ]] &&
         ! apt-cache show "$package" >/dev/null 2>&1; then
         echo "note: this distribution has no $package; tests with it are skipped"
     else

@@ -60,6 +60,11 @@ impl Asm {
         self.put(BPF_JMP | BPF_CALL, 0, 0, 0, helper);
     }
 
+    /// A call of the kfunc of that index.
+    pub(super) fn call_kfunc(&mut self, index: i32) {
+        self.put(BPF_JMP | BPF_CALL, 0, PSEUDO_KFUNC_CALL, 0, index);
+    }
+
     pub(super) fn exit(&mut self) {
         self.put(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
     }

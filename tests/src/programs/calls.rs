@@ -50,7 +50,7 @@ impl Generator<'_> {
         base
     }
 
-    fn address(&mut self, reg: u8, offset: i16) {
+    pub(super) fn address(&mut self, reg: u8, offset: i16) {
         self.asm.mov(reg, REG_FP);
         self.asm.alu_imm(BPF_ADD, reg, i32::from(offset));
     }
@@ -338,7 +338,7 @@ impl Generator<'_> {
 }
 
 /// 32 bytes below the slots that numbers are spilled to, for one idiom at a time.
-const PRIVATE: i16 = slot_offset(SLOTS + 3);
+pub(super) const PRIVATE: i16 = slot_offset(SLOTS + 3);
 
 /// `bpf_loop`
 const HELPER_LOOP: i32 = 181;

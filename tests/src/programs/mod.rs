@@ -12,6 +12,7 @@ mod generate;
 mod helpers;
 mod idioms;
 pub mod isa;
+mod iterators;
 mod memory;
 pub mod mutate;
 mod state;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 
 use towpath_bpf::btf::Btf;
 use towpath_bpf::insn::{PSEUDO_MAP_FD, PSEUDO_MAP_VALUE};
-use towpath_bpf::program::{AttachType, MapType, SlotInit};
+use towpath_bpf::program::{AttachType, KfuncRef, MapType, SlotInit};
 use towpath_bpf::{Insn, Linked, MapDef};
 use towpath_workload::plain_map;
 
@@ -53,10 +54,16 @@ pub fn linked(mut insns: Vec<Insn>, maps: &Arc<[MapDef]>, kernel_btf: &Arc<Btf>)
         insns,
         lines: Vec::new(),
         maps,
-        kfuncs: Vec::new(),
+        kfuncs: kfuncs(),
         btf: None,
         kernel_btf: Arc::clone(kernel_btf),
     }
+}
+
+/// The kfuncs that random programs call, by index.
+fn kfuncs() -> Vec<KfuncRef> {
+    let kfunc = |name: &str| KfuncRef { name: name.to_owned(), type_id: None, weak: false };
+    ["bpf_iter_num_new", "bpf_iter_num_next", "bpf_iter_num_destroy"].map(kfunc).into()
 }
 
 /// The maps that instructions refer to, which get their new numbers.

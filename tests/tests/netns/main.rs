@@ -11,6 +11,7 @@
 mod against_kernel;
 mod bridge;
 mod faults;
+mod guest;
 mod kinds;
 mod lab;
 mod lookups;

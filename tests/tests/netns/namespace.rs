@@ -1,6 +1,6 @@
 //! Network namespaces, as tests use them: what fails, fails the test.
 
-use std::process::Output;
+use std::process::{Command, Output};
 
 pub(crate) use towpath_kernel::Background;
 
@@ -51,6 +51,11 @@ impl Namespace {
     #[track_caller]
     pub(crate) fn run(&self, line: &str) -> String {
         self.0.run(line).unwrap()
+    }
+
+    /// A command in it, to be started by whoever wants to talk with it.
+    pub(crate) fn command(&self, line: &str) -> Command {
+        self.0.command(line)
     }
 
     /// Starts a command.

@@ -1,0 +1,78 @@
+//! Loops over `bpf_iter_num`, as `bpf_for` and compilers write them.
+
+use towpath_bpf::insn::*;
+
+use super::calls::PRIVATE;
+use super::generate::Generator;
+
+impl Generator<'_> {
+    /// `for (i = start; i < end; i++) sum += f(i);` over an iterator on the stack.
+    ///
+    /// The test for the next number stands at the top, as it is written, or at the bottom too, as
+    /// compilers turn loops: the call of `bpf_iter_num_next` is then there twice.
+    pub(super) fn numbers(&mut self) {
+        if !self.may_call() {
+            return self.arithmetic();
+        }
+        let (iterator, sum) = (PRIVATE, PRIVATE + 8);
+        self.asm.store_imm(BPF_DW, REG_FP, sum, 0);
+        let start = self.random.below(20) as i32 - 4;
+        let count = *self.random.pick(&[0, 1, 2, 7, 8, 9, 40]);
+        self.address(1, iterator);
+        self.asm.mov_imm(2, start);
+        self.asm.mov_imm(3, start + count);
+        self.asm.call_kfunc(NEW);
+        let (is_turned, leaves_early) = (self.random.one_in(2), self.random.one_in(3));
+        let top = self.asm.here();
+        let mut outs = Vec::new();
+        self.next_number(iterator);
+        outs.push(self.asm.jump(BPF_JMP | BPF_JEQ, 0, 0, 0));
+        let body = self.asm.here();
+        self.add_number(sum);
+        if leaves_early {
+            let limit = self.random.below(30) as i32;
+            outs.push(self.asm.jump(BPF_JMP | BPF_JSGT, 1, 0, limit));
+        }
+        if is_turned {
+            self.next_number(iterator);
+            self.asm.jump_back(BPF_JMP | BPF_JNE, 0, 0, body);
+        } else {
+            self.asm.jump_back(BPF_JMP | BPF_JA, 0, 0, top);
+        }
+        outs.into_iter().for_each(|out| self.asm.land(out));
+        self.address(1, iterator);
+        self.asm.call_kfunc(DESTROY);
+        self.asm.load(BPF_DW, 0, REG_FP, sum);
+        self.leaves_number();
+    }
+
+    /// r0 = where the next number is, or null.
+    fn next_number(&mut self, iterator: i16) {
+        self.address(1, iterator);
+        self.asm.call_kfunc(NEXT);
+    }
+
+    /// Adds something of the number at r0, which goes to r1, to the sum on the stack.
+    fn add_number(&mut self, sum: i16) {
+        self.asm.load(BPF_W, 1, 0, 0);
+        if self.random.one_in(2) {
+            self.asm.alu_imm(BPF_LSH, 1, 32);
+            self.asm.alu_imm(BPF_ARSH, 1, 32);
+        }
+        self.asm.load(BPF_DW, 2, REG_FP, sum);
+        match self.random.below(3) {
+            0 => self.asm.alu(BPF_ADD, 2, 1),
+            1 => {
+                self.asm.alu_imm(BPF_MUL, 2, 31);
+                self.asm.alu(BPF_XOR, 2, 1);
+            }
+            _ => self.asm.alu_imm(BPF_ADD, 2, 1),
+        }
+        self.asm.store(BPF_DW, REG_FP, 2, sum);
+    }
+}
+
+/// Where the kfuncs are in the list.
+const NEW: i32 = 0;
+const NEXT: i32 = 1;
+const DESTROY: i32 = 2;

@@ -1,0 +1,228 @@
+//! A Debian kernel in QEMU, with a shell at the other end of a serial line.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use towpath_tests::sources;
+
+use crate::namespace::Namespace;
+
+/// A running guest. It ends with the thread that booted it.
+#[derive(Debug)]
+pub(crate) struct Vm {
+    qemu: Child,
+    /// Commands, to the guest.
+    input: ChildStdin,
+    /// What it prints.
+    lines: Receiver<String>,
+    /// QEMU's own commands.
+    monitor: UnixStream,
+    /// What the guest's kernel said.
+    console: PathBuf,
+    /// Its interfaces, in the order of their taps.
+    pub(crate) interfaces: Vec<String>,
+}
+
+/// The longest that any one command takes; emulated, and on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Says why guests cannot run here.
+pub(crate) fn unavailable() -> Option<String> {
+    if Command::new(QEMU).arg("--version").output().is_err() {
+        return Some(format!("{QEMU} is missing: scripts/install-deps.sh test"));
+    }
+    image().as_ref().err().cloned()
+}
+
+impl Vm {
+    /// Boots one whose network devices are the taps `taps` of a namespace.
+    pub(crate) fn boot(namespace: &Namespace, taps: &[String]) -> Vm {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("towpath-guest-{}-{number}", std::process::id());
+        let console = folder().join(format!("console-{}-{number}.txt", std::process::id()));
+        let mut command = namespace.command(QEMU);
+        machine(&mut command, has_kvm());
+        command.args(["-initrd", "initramfs.gz", "-append"]);
+        command.arg(format!("{BOOT} quiet"));
+        command.arg("-serial").arg(format!("file:{}", console.display()));
+        command.args(["-serial", "stdio", "-monitor", "chardev:monitor", "-chardev"]);
+        command.arg(format!("socket,id=monitor,abstract=on,path={name},server=on,wait=off"));
+        for (index, tap) in taps.iter().enumerate() {
+            command.arg("-netdev");
+            command.arg(format!("tap,id=n{index},ifname={tap},script=no,downscript=no"));
+            // Bonds want a speed and a duplex; a bond's members have addresses of their own.
+            command.arg("-device").arg(format!(
+                "virtio-net-pci,netdev=n{index},mac=02:00:00:00:09:{index:02x},speed=10000,\
+                 duplex=full,vectors=0,romfile="
+            ));
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut qemu = command.spawn().unwrap();
+        let lines = lines(qemu.stdout.take().unwrap());
+        let input = qemu.stdin.take().unwrap();
+        let monitor = connect(namespace, &name);
+        let interfaces = Vec::new();
+        let mut vm = Vm { qemu, input, lines, monitor, console, interfaces };
+        let ready = vm.line("the guest boots");
+        let interfaces = ready.strip_prefix("=ready ").unwrap_or_else(|| panic!("{ready}"));
+        vm.interfaces = interfaces.split(' ').map(str::to_owned).collect();
+        assert_eq!(vm.interfaces.len(), taps.len(), "{ready}");
+        vm
+    }
+
+    /// Runs a command of the guest's shell, or a function of `tests/guest/init`. It must succeed;
+    /// gives what it printed.
+    #[track_caller]
+    pub(crate) fn run(&mut self, command: &str) -> String {
+        let (status, text) = self.output(command);
+        assert_eq!(status, 0, "{command}: {text}\n{}", self.log());
+        text
+    }
+
+    /// Runs a command; gives its status and what it printed.
+    #[track_caller]
+    pub(crate) fn output(&mut self, command: &str) -> (i32, String) {
+        assert!(!command.contains('\n'), "one line: {command}");
+        self.input.write_all(format!("{command}\n").as_bytes()).unwrap();
+        let mut text = String::new();
+        loop {
+            let line = self.line(command);
+            if let Some(status) = line.strip_prefix("=done ") {
+                return (status.parse().unwrap(), text);
+            }
+            text.push_str(&line);
+            text.push('\n');
+        }
+    }
+
+    /// Pulls the cable of an interface, or plugs it in again: the guest loses its carrier.
+    pub(crate) fn set_link(&mut self, index: usize, is_on: bool) {
+        let state = if is_on { "on" } else { "off" };
+        self.monitor.write_all(format!("set_link n{index} {state}\n").as_bytes()).unwrap();
+    }
+
+    #[track_caller]
+    fn line(&mut self, what: &str) -> String {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => line,
+            Err(why) => panic!("{what}: {why}\n{}", self.log()),
+        }
+    }
+
+    /// The end of what the guest's kernel said.
+    fn log(&self) -> String {
+        let log = std::fs::read(&self.console).unwrap_or_default();
+        String::from_utf8_lossy(&log[log.len().saturating_sub(3000)..]).into_owned()
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        let _gone = self.qemu.kill();
+        let _status = self.qemu.wait();
+        let _closed = self.monitor.shutdown(Shutdown::Both);
+        let _removed = std::fs::remove_file(&self.console);
+    }
+}
+
+const QEMU: &str = "qemu-system-x86_64";
+const BOOT: &str = "console=ttyS0 panic=-1 mitigations=off";
+
+/// What QEMU is told about the machine, whatever boots on it.
+fn machine(command: &mut Command, has_kvm: bool) {
+    let processor: &[_] = match has_kvm {
+        true => &["-accel", "kvm", "-cpu", "host"],
+        false => &["-accel", "tcg,thread=multi", "-cpu", "max"],
+    };
+    command.args(processor).args(["-m", "192", "-nodefaults", "-display", "none"]);
+    command.args(["-no-reboot", "-kernel", "kernel"]).current_dir(folder());
+    command.stderr(Stdio::inherit());
+}
+
+/// The lines that somebody prints, as they come.
+fn lines(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            // Nobody listens any more: the guest is being dropped.
+            let Ok(()) = sender.send(line.trim_end().to_owned()) else { return };
+        }
+    });
+    receiver
+}
+
+/// Connects to QEMU's monitor; names of abstract sockets belong to a namespace.
+fn connect(namespace: &Namespace, name: &str) -> UnixStream {
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    let end = Instant::now() + PATIENCE;
+    let monitor = loop {
+        match namespace.within(|| UnixStream::connect_addr(&address)) {
+            Ok(monitor) => break monitor,
+            Err(error) => assert!(Instant::now() < end, "QEMU's monitor: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    // It echoes everything. Nobody wants to know, but it must not block.
+    let mut echo = monitor.try_clone().unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 256];
+        while echo.read(&mut buffer).is_ok_and(|count| count > 0) {}
+    });
+    monitor
+}
+
+/// Whether KVM runs a kernel here. That `/dev/kvm` can be opened does not say so: in virtual
+/// machines of some clouds a guest starts, and never gets anywhere.
+fn has_kvm() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let kvm = std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
+        if kvm.is_err() {
+            return false;
+        }
+        let mut command = Command::new(QEMU);
+        machine(&mut command, true);
+        command.args(["-append", &format!("{BOOT} earlyprintk=ttyS0"), "-serial", "stdio"]);
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut qemu = command.spawn().unwrap();
+        let lines = lines(qemu.stdout.take().unwrap());
+        let end = Instant::now() + Duration::from_secs(3);
+        let left = || end.saturating_duration_since(Instant::now());
+        let mut said = std::iter::from_fn(|| lines.recv_timeout(left()).ok());
+        let works = said.any(|line| line.contains("Linux version"));
+        let _gone = qemu.kill();
+        let _status = qemu.wait();
+        works
+    })
+}
+
+/// Where kernel and initramfs are, and the guests' consoles.
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("guest")
+}
+
+/// Builds them, where they are not up to date.
+fn image() -> &'static Result<(), String> {
+    static IMAGE: OnceLock<Result<(), String>> = OnceLock::new();
+    IMAGE.get_or_init(|| {
+        let script = sources::repository().join("tests/guest/build-image.sh");
+        let output = Command::new(script).arg(folder()).output();
+        let output = output.map_err(|error| format!("build-image.sh: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        match output.status.code() {
+            Some(0) => Ok(()),
+            // Something is missing, and it says what.
+            Some(3) => Err(text.trim().to_owned()),
+            _ => panic!("build-image.sh: {text}"),
+        }
+    })
+}
