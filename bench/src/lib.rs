@@ -3,6 +3,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod testpmd;
+
 use std::time::{Duration, Instant};
 
 use towpath_bpf::program::Linked;
@@ -39,21 +41,27 @@ pub fn received(engine: &Engine, port: PortId) -> u64 {
     })
 }
 
-/// Nanoseconds of a worker's processor time that a frame takes, over a window. Time that the
-/// scheduler gives to other processes does not count.
-pub fn ns_per_frame(engine: &Engine, port: PortId, window: Duration) -> anyhow::Result<f64> {
-    let (start, before) = (workers_cpu_ns()?, received(engine, port));
+/// Nanoseconds of the workers' processor time that a frame from one of these ports takes, over a
+/// window. Time that the scheduler gives to other processes does not count.
+pub fn ns_per_frame(engine: &Engine, ports: &[PortId], window: Duration) -> anyhow::Result<f64> {
+    let frames = || ports.iter().map(|&port| received(engine, port)).sum::<u64>();
+    let (start, before) = (workers_cpu_ns()?, frames());
     std::thread::sleep(window);
-    let (end, after) = (workers_cpu_ns()?, received(engine, port));
+    let (end, after) = (workers_cpu_ns()?, frames());
     Ok((end - start) as f64 / (after - before).max(1) as f64)
 }
 
 /// Processor time of all of this process's workers, in nanoseconds.
 fn workers_cpu_ns() -> anyhow::Result<u64> {
+    threads_cpu_ns("/proc/self/task", "worker-")
+}
+
+/// Processor time of threads of a process (`/proc/PID/task`) whose names begin so, in nanoseconds.
+fn threads_cpu_ns(tasks: &str, name: &str) -> anyhow::Result<u64> {
     let mut total = 0;
-    for task in std::fs::read_dir("/proc/self/task")? {
+    for task in std::fs::read_dir(tasks)? {
         let task = task?.path();
-        if std::fs::read_to_string(task.join("comm"))?.starts_with("worker-") {
+        if std::fs::read_to_string(task.join("comm"))?.starts_with(name) {
             let schedstat = std::fs::read_to_string(task.join("schedstat"))?;
             total += schedstat.split(' ').next().unwrap_or("0").parse::<u64>()?;
         }

@@ -6,9 +6,13 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use towpath_bench::{attach, load, median, ns_per_frame, rate, thread_cpu_ns};
 use towpath_bpf::program::{Linked, MapType};
 use towpath_engine::port::Device;
@@ -90,10 +94,10 @@ fn cases() -> anyhow::Result<Vec<Case>> {
 
 impl Case {
     fn engine_ns(&self, window: Duration) -> anyhow::Result<f64> {
-        let mut engine = start(1)?;
+        let engine = start(1)?;
         let port = self.set_up(&engine, 1)?;
         std::thread::sleep(Duration::from_millis(20));
-        let ns = ns_per_frame(&engine, port, window)?;
+        let ns = ns_per_frame(&engine, &[port], window)?;
         engine.stop();
         let conservation = engine.conservation();
         anyhow::ensure!(conservation.missing() == 0, "frames are missing: {conservation:?}");
@@ -129,7 +133,7 @@ fn scaling(args: &Args, window: Duration) -> anyhow::Result<()> {
         for _ in 0..args.rounds {
             let mut rates = [0.0; 2];
             for (workers, found) in (1..).zip(&mut rates) {
-                let mut engine = start(workers)?;
+                let engine = start(workers)?;
                 let port = case.set_up(&engine, workers as u32)?;
                 std::thread::sleep(Duration::from_millis(20));
                 *found = rate(&engine, port, window);
@@ -172,11 +176,47 @@ fn wake_up() -> anyhow::Result<()> {
             times.push(start.elapsed().as_nanos() as f64 / 1000.0);
             pool.give_all(&mut frames);
         }
-        times.sort_by(f64::total_cmp);
-        let (p50, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
-        println!("  {name:24} {p50:6.1} / {p99:.1}");
+        print_times(name, times);
     }
+    print_times("a bare thread, asleep", bare_wake_up()?);
     Ok(())
+}
+
+fn print_times(name: &str, mut times: Vec<f64>) {
+    times.sort_by(f64::total_cmp);
+    let (p50, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+    println!("  {name:24} {p50:6.1} / {p99:.1}");
+}
+
+/// The same way there and back with nothing on it: a thread on the worker's core that sleeps on an
+/// eventfd. What this takes, the scheduler takes.
+fn bare_wake_up() -> anyhow::Result<Vec<f64>> {
+    let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+    let answered = Arc::new(AtomicU64::new(0));
+    let (bell_there, answered_there) = (Arc::clone(&bell), Arc::clone(&answered));
+    let cpu = std::thread::available_parallelism()?.get() - 1;
+    let sleeper = std::thread::spawn(move || -> anyhow::Result<()> {
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        sched_setaffinity(None, &set)?;
+        for round in 1..=500 {
+            rustix::io::read(&*bell_there, &mut [0; 8])?;
+            answered_there.store(round, Ordering::Release);
+        }
+        Ok(())
+    });
+    let mut times = Vec::new();
+    for round in 1..=500 {
+        std::thread::sleep(Duration::from_millis(2));
+        let start = Instant::now();
+        rustix::io::write(&*bell, &1u64.to_ne_bytes())?;
+        while answered.load(Ordering::Acquire) < round && !sleeper.is_finished() {
+            std::hint::spin_loop();
+        }
+        times.push(start.elapsed().as_nanos() as f64 / 1000.0);
+    }
+    sleeper.join().map_err(|_panic| anyhow::anyhow!("the sleeping thread panicked"))??;
+    Ok(times)
 }
 
 /// The program alone, over frames with the same packet.

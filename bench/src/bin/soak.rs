@@ -113,7 +113,7 @@ fn ports(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Stops, and checks that nothing is missing.
-fn finish(mut engine: Engine, memory: u64) -> anyhow::Result<()> {
+fn finish(engine: Engine, memory: u64) -> anyhow::Result<()> {
     let grown = resident_kib()? as i64 - memory as i64;
     engine.stop();
     let sums = engine.conservation();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use towpath_bench::testpmd::Testpmd;
 use towpath_bench::{attach, load, received as engine_received};
 use towpath_bpf::program::Linked;
 use towpath_engine::{Engine, Mode, Options, PortOptions, WorkerOptions};
@@ -9,7 +10,7 @@ use towpath_kernel::AttachMode;
 use towpath_ports::afxdp::{self, Afxdp, Attach, BusyPoll};
 use towpath_workload::small;
 
-use crate::testpmd::{Driver, Testpmd};
+use crate::testpmd::{self, Driver};
 use crate::world::{WORKER_CPU, World, index, rate, received};
 
 /// What is done to each frame.
@@ -73,7 +74,7 @@ impl Side {
             Side::Testpmd(Driver::AfPacket),
         ]
         .into_iter()
-        .filter(|side| !matches!(side, Side::Testpmd(driver) if !driver.is_installed()))
+        .filter(|side| !matches!(side, Side::Testpmd(_) if !Testpmd::is_installed()))
     }
 
     pub(crate) fn name(self) -> String {
@@ -105,10 +106,10 @@ impl Side {
                 rate(window, at_the_end)
             }
             Side::Testpmd(driver) => {
-                let mut testpmd = Testpmd::start(driver, case)?;
+                let mut testpmd = testpmd::start(driver, case)?;
                 let _sender = world.sender()?;
                 match case {
-                    Case::Drop => testpmd.receive_rate(window),
+                    Case::Drop => testpmd::receive_rate(&mut testpmd, window),
                     _ => rate(window, at_the_end),
                 }
             }
@@ -129,7 +130,7 @@ fn ours(
     window: Duration,
 ) -> anyhow::Result<f64> {
     let workers = vec![WorkerOptions { cpu: Some(WORKER_CPU), mode }];
-    let mut engine = Engine::start(&Options { workers, ..Options::default() })?;
+    let engine = Engine::start(&Options { workers, ..Options::default() })?;
     let near = Afxdp::new(options)?;
     let near = engine.add_port(PortOptions::new("near"), Box::new(near))?;
     if case == Case::Redirect {
