@@ -3,7 +3,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod sockets;
 pub mod testpmd;
+pub mod world;
 
 use std::time::{Duration, Instant};
 

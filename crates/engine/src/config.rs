@@ -15,7 +15,7 @@ use crate::bridge::Bridge;
 use crate::error::Error;
 use crate::hook::{Chain, Link};
 use crate::snapshot::{BridgeView, Numbers, Opened, PortId, Slot, Snapshot, Upper};
-use crate::sockets::{Served, Sockets};
+use crate::sockets::{Delivery, Served, Sockets};
 use crate::tap::{self, Tap};
 
 /// How a port is set up, whatever its kind.
@@ -90,6 +90,7 @@ pub struct Config {
     bridges: Vec<Arc<Bridge>>,
     entry_programs: HashMap<u32, Program>,
     sockets: Vec<Arc<Served>>,
+    delivery: Delivery,
 }
 
 impl Config {
@@ -371,7 +372,7 @@ impl Config {
             polls,
             bridges: bridges.collect(),
             entry_programs: Arc::new(self.entry_programs.clone()),
-            sockets: Sockets::new(&self.sockets),
+            sockets: Sockets::new(&self.sockets, self.delivery),
             collects: self.collects(),
         }
     }

@@ -31,6 +31,6 @@ pub use error::Error;
 pub use hook::{Chain, DEFAULT_ACTIONS, DEFAULT_PRIORITY, Link};
 pub use snapshot::{BridgeView, Membership, Opened, PortId, Slot, Snapshot, Upper};
 pub use socket::{Place, Socket};
-pub use sockets::{Collect, Served, Sockets};
+pub use sockets::{Collect, Delivery, Served, Sockets};
 pub use waker::Waker;
 pub use worker::{BURST, Mode};

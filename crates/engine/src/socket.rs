@@ -42,6 +42,13 @@ pub trait Socket: fmt::Debug + Send + Sync {
     /// each burst that had frames for it.
     fn flush(&self);
 
+    /// [`Socket::deliver`] and [`Socket::flush`], for a burst that is all there is.
+    fn deliver_all(&self, from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
+        let delivered = self.deliver(from, frames, pool);
+        self.flush();
+        delivered
+    }
+
     /// Appends copies of up to `limit` packets that the application wants to send; gives their
     /// number. They stay in its ring until [`Socket::sent`]. Room for their completion is there.
     fn collect(&self, pool: &mut Pool, frames: &mut Vec<Frame>, limit: usize) -> usize;

@@ -26,9 +26,26 @@ pub struct Collect {
     pub served: Arc<Served>,
 }
 
+/// How frames that programs redirect to sockets get there. To everybody but the clock all ways are
+/// the same: the slower ones are there to be measured, and compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Delivery {
+    /// Each frame alone, by the table of sockets, as in the kernel (`xdp_do_redirect`).
+    General,
+    /// By the table of sockets as well, and collected for each socket until the end of the burst.
+    Collected,
+    /// Each frame alone; without the table where a whole burst leads to the queue's only socket.
+    Direct,
+    /// A whole burst in one call where it leads to one socket, without the table where that is the
+    /// queue's only one. Other bursts are collected.
+    #[default]
+    Batched,
+}
+
 /// All sockets.
 #[derive(Debug, Default)]
 pub struct Sockets {
+    pub(crate) delivery: Delivery,
     by_id: Numbers<u32>,
     list: Vec<Arc<Served>>,
 }
@@ -52,9 +69,9 @@ impl Served {
 }
 
 impl Sockets {
-    pub(crate) fn new(list: &[Arc<Served>]) -> Sockets {
+    pub(crate) fn new(list: &[Arc<Served>], delivery: Delivery) -> Sockets {
         let numbers: Vec<_> = list.iter().map(|served| served.id).zip(0..).collect();
-        Sockets { by_id: Numbers::new(&numbers), list: list.to_vec() }
+        Sockets { delivery, by_id: Numbers::new(&numbers), list: list.to_vec() }
     }
 
     /// The socket of that number.

@@ -42,6 +42,8 @@ pub struct Producer<S> {
     ring: S,
     /// The next entry to write.
     next: u32,
+    /// What the consumer was shown.
+    submitted: u32,
     /// The consumer's index as last seen and believed.
     taken: u32,
     /// The consumer's index as last seen; nonsense is counted when it changes.
@@ -55,7 +57,7 @@ impl<S: Shared> Producer<S> {
         let next = ring.producer().load(Ordering::Relaxed);
         let taken = ring.consumer().load(Ordering::Acquire);
         let taken = if next.wrapping_sub(taken) <= ring.size() { taken } else { next };
-        Producer { ring, next, taken, seen: taken, jumps: 0 }
+        Producer { ring, next, submitted: next, taken, seen: taken, jumps: 0 }
     }
 
     /// Entries that can be written now. Looks for what was taken when fewer than `wanted` are known
@@ -93,10 +95,35 @@ impl<S: Shared> Producer<S> {
         self.next = self.next.wrapping_add(1);
     }
 
+    /// Writes a burst of up to `count` entries, until `entry` has no more or none is free: one look
+    /// at the consumer's index for all of them. Gives how many were written.
+    #[inline]
+    pub fn write_burst(
+        &mut self,
+        count: u32,
+        mut entry: impl FnMut(u32) -> Option<S::Entry>,
+    ) -> u32 {
+        let count = self.free(count).min(count);
+        let mut written = 0;
+        while written < count
+            && let Some(entry) = entry(written)
+        {
+            self.ring.write(self.next.wrapping_add(written), entry);
+            written += 1;
+        }
+        self.next = self.next.wrapping_add(written);
+        written
+    }
+
     /// Shows the consumer what was written.
     #[inline]
     pub fn submit(&mut self) {
-        self.ring.producer().store(self.next, Ordering::Release);
+        // Whoever polls submits nothing most of the time, and a store would take the line away from
+        // the consumer, who polls it.
+        if self.next != self.submitted {
+            self.submitted = self.next;
+            self.ring.producer().store(self.next, Ordering::Release);
+        }
     }
 
     /// Entries that the consumer has not taken yet, submitted or not.
@@ -144,6 +171,8 @@ pub struct Consumer<S> {
     ring: S,
     /// The next entry to read.
     next: u32,
+    /// What the producer was given back.
+    released: u32,
     /// The producer's index as last seen and believed.
     written: u32,
     /// The producer's index as last seen.
@@ -155,7 +184,7 @@ impl<S: Shared> Consumer<S> {
     /// Goes on where the ring stands.
     pub fn new(ring: S) -> Consumer<S> {
         let next = ring.consumer().load(Ordering::Relaxed);
-        Consumer { ring, next, written: next, seen: next, jumps: 0 }
+        Consumer { ring, next, released: next, written: next, seen: next, jumps: 0 }
     }
 
     /// Entries that can be read now. Looks for new ones when fewer than `wanted` are known.
@@ -205,6 +234,18 @@ impl<S: Shared> Consumer<S> {
         self.ring.read(self.next.wrapping_add(ahead))
     }
 
+    /// Copies entries from the next one on, which stay to be read, as far as there are any; gives
+    /// how many.
+    #[inline]
+    pub fn peek_burst(&mut self, out: &mut [S::Entry]) -> usize {
+        let wanted = u32::try_from(out.len()).unwrap_or(u32::MAX);
+        let count = self.available(wanted).min(wanted) as usize;
+        for (ahead, entry) in (0..).zip(&mut out[..count]) {
+            *entry = self.ring.read(self.next.wrapping_add(ahead));
+        }
+        count
+    }
+
     /// Passes over entries, as if they had been read.
     ///
     /// # Panics
@@ -219,7 +260,11 @@ impl<S: Shared> Consumer<S> {
     /// Gives the producer back the entries that were read.
     #[inline]
     pub fn release(&mut self) {
-        self.ring.consumer().store(self.next, Ordering::Release);
+        // As in `Producer::submit`.
+        if self.next != self.released {
+            self.released = self.next;
+            self.ring.consumer().store(self.next, Ordering::Release);
+        }
     }
 
     /// Announces that the consumer will sleep, and gives whether it may: the ring is empty, and

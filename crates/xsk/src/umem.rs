@@ -66,6 +66,15 @@ impl Umem {
         (addr < self.size).then_some(addr)
     }
 
+    /// Asks the processor to fetch the place for a packet in the chunk that a fill ring's entry
+    /// names, if it names one.
+    #[inline]
+    pub(crate) fn prefetch(&self, entry: u64) {
+        if let Some(chunk) = self.chunk_at(entry) {
+            self.memory.prefetch(self.data_at(chunk));
+        }
+    }
+
     /// Where a packet begins in a chunk.
     #[inline]
     pub(crate) fn data_at(&self, chunk: u64) -> u64 {

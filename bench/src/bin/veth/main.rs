@@ -13,7 +13,6 @@
 
 mod sides;
 mod testpmd;
-mod world;
 
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use clap::Parser;
 use towpath_bench::median;
 
 use sides::{Case, Side};
-use world::World;
+use towpath_bench::world::World;
 
 /// Options.
 #[derive(Debug, Parser)]

@@ -11,7 +11,7 @@ use towpath_ports::afxdp::{self, Afxdp, Attach, BusyPoll};
 use towpath_workload::small;
 
 use crate::testpmd::{self, Driver};
-use crate::world::{WORKER_CPU, World, index, rate, received};
+use towpath_bench::world::{WORKER_CPU, World, index, rate, received};
 
 /// What is done to each frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

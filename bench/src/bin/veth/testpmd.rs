@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use towpath_bench::testpmd::Testpmd;
 
 use crate::sides::Case;
-use crate::world::WORKER_CPU;
+use towpath_bench::world::WORKER_CPU;
 
 /// Its driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::{Config, PortConfig};
 use crate::error::Error;
 use crate::snapshot::PortId;
 use crate::socket::{Place, Socket};
-use crate::sockets::{Collect, Served};
+use crate::sockets::{Collect, Delivery, Served};
 
 impl Config {
     /// Makes a bound socket known to workers: redirects find it, and its tx ring is polled while
@@ -23,6 +23,11 @@ impl Config {
     /// No worker uses the socket once this is in force. Nothing happens when there is none.
     pub fn remove_socket(&mut self, id: u32) {
         self.sockets.retain(|known| known.id != id);
+    }
+
+    /// Chooses how redirected frames get to sockets; the default is the fastest way.
+    pub fn set_delivery(&mut self, delivery: Delivery) {
+        self.delivery = delivery;
     }
 
     /// The port of that ifindex.

@@ -21,7 +21,7 @@ use crate::offload;
 use crate::port::{Features, Wake};
 use crate::snapshot::{PortId, Slot, Snapshot};
 use crate::socket::Place;
-use crate::sockets::{Collect, Served};
+use crate::sockets::{Collect, Delivery, Served};
 
 /// Frames for sockets, until the end of the burst.
 #[derive(Default)]
@@ -29,6 +29,8 @@ pub(super) struct Boxes {
     boxes: Vec<SocketBox>,
     /// How many of them are in use; the others keep their memory for later.
     used: usize,
+    /// For a frame that is delivered alone.
+    single: Vec<Frame>,
 }
 
 /// Frames for one socket that arrived at one place.
@@ -75,12 +77,28 @@ impl Outboxes {
             return self.settle_for_socket(snapshot, slot, frame, id);
         }
         let from = arrival(&frame);
+        if matches!(snapshot.sockets.delivery, Delivery::General | Delivery::Direct) {
+            return self.socket_now(snapshot, slot, frame, id, from);
+        }
         if let Some(waiting) = self.boxes.find(id, from) {
             return waiting.frames.push(frame);
         }
         match snapshot.sockets.get(id) {
             Some(served) => self.boxes.open(served, from, slot.id).frames.push(frame),
             None => self.drop_at(slot, frame, Drop::NoSocket),
+        }
+    }
+
+    /// As [`Outboxes::socket_one`]; the frame is in the socket's ring when this returns, to be shown
+    /// at the end of the burst.
+    #[inline(never)]
+    fn socket_now(&mut self, snapshot: &Snapshot, slot: &Slot, frame: Frame, id: u32, from: Place) {
+        let Some(served) = snapshot.sockets.get(id) else {
+            return self.drop_at(slot, frame, Drop::NoSocket);
+        };
+        self.hand_over_single(slot, served, from, frame);
+        if self.boxes.find(id, from).is_none() {
+            self.boxes.open(served, from, slot.id);
         }
     }
 
@@ -97,13 +115,23 @@ impl Outboxes {
         let from = arrival(first);
         let sole = slot.sole.get(from.queue as usize).and_then(Option::as_ref);
         let sole = sole.filter(|sole| sole.id == id && from.ifindex == slot.ifindex);
-        let Some(served) = sole.or_else(|| snapshot.sockets.get(id)) else { return false };
+        let table = || snapshot.sockets.get(id);
+        let found = match snapshot.sockets.delivery {
+            Delivery::Batched => sole.or_else(table),
+            Delivery::Direct => sole,
+            Delivery::General | Delivery::Collected => None,
+        };
+        let Some(served) = found else { return false };
         // What waits came earlier. A sum or a cut is work for each frame.
         if !self.boxes.is_empty() || frames.iter().any(|frame| frame.offload().is_some()) {
             return false;
         }
-        self.hand_over(slot, served, from, frames);
-        served.socket.flush();
+        if snapshot.sockets.delivery == Delivery::Direct {
+            frames.drain(..).for_each(|frame| self.hand_over_single(slot, served, from, frame));
+            served.socket.flush();
+        } else {
+            self.hand_over(slot, served, from, frames);
+        }
         true
     }
 
@@ -113,23 +141,44 @@ impl Outboxes {
         for waiting in &mut boxes.boxes[..boxes.used] {
             let Some(served) = waiting.served.take() else { continue };
             match snapshot.port(waiting.port) {
+                // Delivered already, one by one.
+                Some(_) if waiting.frames.is_empty() => served.socket.flush(),
                 Some(slot) => self.hand_over(slot, &served, waiting.from, &mut waiting.frames),
                 None => self.drop_all(&mut waiting.frames),
             }
-            served.socket.flush();
         }
         boxes.used = 0;
         self.boxes = boxes;
     }
 
+    /// All that a burst has for a socket.
     #[inline]
     fn hand_over(&mut self, slot: &Slot, served: &Served, from: Place, frames: &mut Vec<Frame>) {
         let count = frames.len();
-        let delivered = served.socket.deliver(from, frames, &mut self.pool);
+        let delivered = served.socket.deliver_all(from, frames, &mut self.pool);
+        self.count_delivered(slot, served, from, count, delivered);
+    }
+
+    #[inline]
+    fn count_delivered(
+        &self,
+        slot: &Slot,
+        served: &Served,
+        from: Place,
+        count: usize,
+        delivered: usize,
+    ) {
         self.seat.counters.delivered.add(delivered as u64);
         if delivered < count {
             self.count_refused(slot, served, from, (count - delivered) as u64);
         }
+    }
+
+    #[inline]
+    fn hand_over_single(&mut self, slot: &Slot, served: &Served, from: Place, frame: Frame) {
+        self.boxes.single.push(frame);
+        let delivered = served.socket.deliver(from, &mut self.boxes.single, &mut self.pool);
+        self.count_delivered(slot, served, from, 1, delivered);
     }
 
     /// Frames that a socket did not take are dropped, whatever fallback their redirect named

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use fake::Fake;
 use towpath_bpf::program::{Linked, MapType};
 use towpath_engine::counters::Drop;
-use towpath_engine::{Engine, Hook, Place, UpperName};
+use towpath_engine::{Delivery, Engine, Hook, Place, UpperName};
 use towpath_workload::{random::Random, small};
 use towpath_xdp::Program;
 use wire::{Wire, attach, engine, load, packet, set_target, settled, wait_for};
@@ -245,8 +245,14 @@ fn step(random: &mut Random, number: &mut u8) -> Step {
 type Outcome = (Vec<Vec<Vec<u8>>>, Vec<Vec<u8>>, Vec<u64>);
 
 /// Runs the steps; with `alone` frames come one by one, and no queue has only one socket.
-fn run(steps: &[Step], alone: bool) -> Outcome {
+fn run(steps: &[Step], delivery: Delivery, alone: bool) -> Outcome {
     let mut lab = Lab::new();
+    lab.engine
+        .change(|config| {
+            config.set_delivery(delivery);
+            Ok(())
+        })
+        .unwrap();
     let sockets: Vec<_> = (1..=SOCKETS as u32).map(|id| lab.socket(id, HERE, 10)).collect();
     if alone {
         lab.socket(98, HERE, 0);
@@ -274,15 +280,19 @@ fn run(steps: &[Step], alone: bool) -> Outcome {
     (received, lab.b.received(), counts)
 }
 
-/// A burst in one piece means the same as its frames one by one: same order, same drops, same
+/// A burst, however it is delivered, means the same as its frames one by one: same order, same drops, same
 /// fallback, whatever map entries, rings and places are.
 #[test]
 fn direct_delivery_means_what_scalar_delivery_means() {
     for seed in 0..4 {
         let (mut random, mut number) = (Random::new(seed), 0);
         let steps: Vec<_> = (0..60).map(|_| step(&mut random, &mut number)).collect();
-        let (direct, scalar) = (run(&steps, false), run(&steps, true));
-        assert_eq!(direct, scalar, "seed {seed}");
+        let scalar = run(&steps, Delivery::General, true);
+        for delivery in
+            [Delivery::Batched, Delivery::Direct, Delivery::Collected, Delivery::General]
+        {
+            assert_eq!(run(&steps, delivery, false), scalar, "seed {seed}, {delivery:?}");
+        }
     }
 }
 

@@ -228,6 +228,7 @@ impl Body {
     }
 
     /// The metadata in front of the packet.
+    #[inline]
     pub fn metadata(&self) -> &[u8] {
         &self.head.bytes()[self.data_meta as usize..self.data as usize]
     }

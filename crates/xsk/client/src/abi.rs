@@ -22,6 +22,15 @@ pub const OPTIONS: u32 = 8;
 /// `XDP_MAX_TX_SKB_BUDGET` (set): packets sent by one call
 pub const MAX_TX_SKB_BUDGET: u32 = 9;
 
+/// Added to the number of an option of level `SOL_SOCKET`: the level's number.
+pub const SOCKET_LEVEL: u32 = 1 << 16;
+/// `SO_BUSY_POLL`: microseconds
+pub const BUSY_POLL: u32 = SOCKET_LEVEL | 46;
+/// `SO_PREFER_BUSY_POLL`: 0 or 1
+pub const PREFER_BUSY_POLL: u32 = SOCKET_LEVEL | 69;
+/// `SO_BUSY_POLL_BUDGET`: packets
+pub const BUSY_POLL_BUDGET: u32 = SOCKET_LEVEL | 70;
+
 /// `XDP_PGOFF_RX_RING`
 pub const PGOFF_RX: u64 = 0;
 /// `XDP_PGOFF_TX_RING`

@@ -17,7 +17,7 @@ use towpath_ring::{Desc, Entry, Memory, NEED_WAKEUP, OFFSETS};
 
 use crate::abi::{
     AF_XDP, Address, PGOFF_COMPLETION, PGOFF_FILL, PGOFF_RX, PGOFF_TX, RX_RING, SHARED_UMEM,
-    TX_RING, UMEM_COMPLETION_RING, UMEM_FILL_RING, UMEM_REG, UmemReg,
+    SOCKET_LEVEL, TX_RING, UMEM_COMPLETION_RING, UMEM_FILL_RING, UMEM_REG, UmemReg,
 };
 use crate::area_unsafe::Area;
 use crate::connection::{Connection, default_path};
@@ -567,6 +567,42 @@ pub unsafe extern "C" fn xsk_socket__getsockopt(
     }))
 }
 
+/// `xsk_socket__setsockopt`
+///
+/// # Safety
+///
+/// As C says it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xsk_socket__setsockopt(
+    socket: *const Socket,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: u32,
+) -> c_int {
+    // SAFETY: null or the caller's.
+    let Some(socket) = (unsafe { socket.as_ref() }) else { return -Errno::FAULT.raw_os_error() };
+    if value.is_null() {
+        return -Errno::FAULT.raw_os_error();
+    }
+    let level = match level {
+        SOL_XDP => 0,
+        libc::SOL_SOCKET => SOCKET_LEVEL,
+        _ => return -Errno::NOPROTOOPT.raw_os_error(),
+    };
+    let name = match u32::try_from(name) {
+        Ok(name) if name < SOCKET_LEVEL => level | name,
+        _ => return -Errno::NOPROTOOPT.raw_os_error(),
+    };
+    // Numbers are all there is to set.
+    if !(4..=8).contains(&len) {
+        return -Errno::INVAL.raw_os_error();
+    }
+    // SAFETY: the caller has `len` bytes there.
+    let bytes = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
+    status(socket.connection.set_option(name, bytes, None))
+}
+
 /// `xsk_socket__kick`
 ///
 /// # Safety
@@ -612,5 +648,7 @@ fn set_errno(number: i32) {
     unsafe { *libc::__errno_location() = number };
 }
 
+/// `SOL_XDP`
+const SOL_XDP: c_int = 283;
 /// `XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD`
 const INHIBIT_PROG_LOAD: u32 = 1;

@@ -17,4 +17,4 @@ pub mod wire;
 
 pub use area_unsafe::Area;
 pub use connection::{Connection, default_path};
-pub use socket::{Action, Options, Socket};
+pub use socket::{Action, BusyPoll, Options, Socket};

@@ -3,15 +3,16 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use towpath_ring::{Consumer, Desc, Entry, Mapped, Memory, OFFSETS, Producer};
 
 use crate::abi::{
-    AF_XDP, Address, PGOFF_COMPLETION, PGOFF_FILL, PGOFF_RX, PGOFF_TX, RX_RING, TX_RING,
-    UMEM_COMPLETION_RING, UMEM_FILL_RING, UMEM_REG, USE_NEED_WAKEUP, UmemReg,
+    AF_XDP, Address, BUSY_POLL, BUSY_POLL_BUDGET, PGOFF_COMPLETION, PGOFF_FILL, PGOFF_RX, PGOFF_TX,
+    PREFER_BUSY_POLL, RX_RING, TX_RING, UMEM_COMPLETION_RING, UMEM_FILL_RING, UMEM_REG,
+    USE_NEED_WAKEUP, UmemReg,
 };
 use crate::area_unsafe::Area;
 use crate::connection::{Connection, default_path};
@@ -50,6 +51,18 @@ impl Options {
     }
 }
 
+/// How long both sides look for packets before they sleep (`SO_BUSY_POLL` and its kin).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BusyPoll {
+    /// For so long [`Socket::wait`] looks into the rx ring before it sleeps. 0 is not at all.
+    pub microseconds: u32,
+    /// Have the daemon's worker stay awake as long after the last packet, so that
+    /// [`Socket::kick`] finds it awake: at most a second.
+    pub prefer: bool,
+    /// Packets that the worker takes from the tx ring at a time; 0 is as many as it likes.
+    pub budget: u16,
+}
+
 /// What happens to a packet that was looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -71,6 +84,8 @@ pub struct Socket {
     free: Vec<u64>,
     /// A packet of several chunks that was not sent whole.
     pieces: Vec<Desc>,
+    /// How long to look before sleeping.
+    busy_poll: Duration,
     connection: Connection,
 }
 
@@ -98,6 +113,7 @@ impl Socket {
             area,
             free: (0..u64::from(options.chunks)).rev().map(|chunk| chunk * CHUNK_BYTES).collect(),
             pieces: Vec::new(),
+            busy_poll: Duration::ZERO,
             connection,
         };
         socket.refill(options.chunks as usize / 2);
@@ -175,6 +191,15 @@ impl Socket {
     /// Waits until something was received, or time is up; gives whether something was. An error
     /// says that the daemon or the port is gone.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
+        let spin = self.busy_poll.min(timeout);
+        let start = Instant::now();
+        while !spin.is_zero() && start.elapsed() < spin {
+            if self.rx.available(1) > 0 {
+                return Ok(true);
+            }
+            std::hint::spin_loop();
+        }
+        let timeout = timeout.saturating_sub(spin);
         // Old messages first: what comes from here on is about what we would miss.
         while let Ok((_, 1..)) = recv(self.connection.bell(), &mut [0; 8][..], RecvFlags::DONTWAIT)
         {
@@ -192,6 +217,19 @@ impl Socket {
             return Err(io::Error::new(io::ErrorKind::NotConnected, "the port or daemon is gone"));
         }
         Ok(self.rx.available(1) > 0)
+    }
+
+    /// Has both sides poll for longer, or not any more.
+    pub fn set_busy_poll(&mut self, busy: BusyPoll) -> io::Result<()> {
+        for (name, value) in [
+            (BUSY_POLL, busy.microseconds),
+            (PREFER_BUSY_POLL, u32::from(busy.prefer)),
+            (BUSY_POLL_BUDGET, u32::from(busy.budget)),
+        ] {
+            self.connection.set_option(name, &value.to_ne_bytes(), None)?;
+        }
+        self.busy_poll = Duration::from_micros(u64::from(busy.microseconds));
+        Ok(())
     }
 
     /// The connection, for options and statistics.

@@ -251,6 +251,10 @@ void xsk_socket__delete(struct xsk_socket *xsk);
 // getsockopt(xsk_socket__fd(xsk), SOL_XDP, ...): 0 or a negative error number.
 int xsk_socket__getsockopt(const struct xsk_socket *xsk, int optname, void *optval,
 			   socklen_t *optlen);
+// setsockopt(xsk_socket__fd(xsk), level, ...): SOL_XDP, or SOL_SOCKET with SO_BUSY_POLL,
+// SO_PREFER_BUSY_POLL and SO_BUSY_POLL_BUDGET. 0 or a negative error number.
+int xsk_socket__setsockopt(const struct xsk_socket *xsk, int level, int optname,
+			   const void *optval, socklen_t optlen);
 // sendto(xsk_socket__fd(xsk), NULL, 0, MSG_DONTWAIT, NULL, 0) without a signal.
 int xsk_socket__kick(const struct xsk_socket *xsk);
 // Has the frames of the socket's queue delivered to it, as xsk_socket__create does unless it is

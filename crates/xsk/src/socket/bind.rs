@@ -136,7 +136,11 @@ impl Setup {
     /// The rings become the workers'.
     fn finish(&self, socket: &Socket, pool: &Arc<BufferPool>) -> Result<(), Errno> {
         let rx = self.rx.as_ref().map(|rx| Ok(Mutex::new(Rx::new(rx.ring()?)))).transpose()?;
-        let tx = self.tx.as_ref().map(|tx| Ok(Mutex::new(Tx::new(tx.ring()?)))).transpose()?;
+        let tx = self
+            .tx
+            .as_ref()
+            .map(|tx| Ok(Mutex::new(Tx::new(tx.ring()?, pool.uses_wakeup))))
+            .transpose()?;
         socket.bound.set(Bound { pool: Arc::clone(pool), rx, tx }).map_err(|_twice| Errno::BUSY)
     }
 }

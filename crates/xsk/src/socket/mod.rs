@@ -1,6 +1,7 @@
 //! One socket: options, `bind`, and what workers do with it (`net/xdp/xsk.c`).
 
 mod bind;
+mod busy_poll;
 mod options;
 mod rx;
 mod tx;
@@ -22,6 +23,7 @@ use crate::rings::{RingFile, RingMemory};
 use crate::sockets::Sockets;
 use crate::umem::Umem;
 pub use bind::Shared;
+use busy_poll::BusyPoll;
 pub use options::Statistics;
 use rx::Rx;
 use tx::Tx;
@@ -41,6 +43,7 @@ pub struct Socket {
     bound: OnceLock<Bound>,
     /// Closed, or its port is gone.
     is_unbound: AtomicBool,
+    busy_poll: BusyPoll,
 }
 
 /// What options have set up so far.
@@ -87,6 +90,7 @@ impl Socket {
             setup: Mutex::default(),
             bound: OnceLock::new(),
             is_unbound: AtomicBool::new(false),
+            busy_poll: BusyPoll::default(),
         })
     }
 
@@ -212,6 +216,17 @@ impl towpath_engine::Socket for Socket {
     }
 
     #[inline]
+    fn deliver_all(&self, from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
+        let (delivered, is_asleep) =
+            self.active().map_or((0, false), |bound| bound.deliver_all(from, frames));
+        pool.give_all(frames);
+        if is_asleep {
+            self.ring_bell();
+        }
+        delivered
+    }
+
+    #[inline]
     fn flush(&self) {
         if self.active().is_some_and(Bound::flush) {
             self.ring_bell();
@@ -219,6 +234,7 @@ impl towpath_engine::Socket for Socket {
     }
 
     fn collect(&self, pool: &mut Pool, frames: &mut Vec<Frame>, limit: usize) -> usize {
+        let limit = self.busy_poll.limit(limit);
         self.active().map_or(0, |bound| bound.collect(pool, frames, limit))
     }
 
@@ -232,9 +248,12 @@ impl towpath_engine::Socket for Socket {
         if !self.drain_bell() {
             return Wake::At(Instant::now() + BELL_PAUSE);
         }
-        match self.active().and_then(Bound::arm) {
-            None => Wake::Readable(self.bell.as_fd()),
+        let Some(bound) = self.active() else { return Wake::Readable(self.bell.as_fd()) };
+        // The ring says that somebody sleeps in any case: perhaps nobody polls it any more.
+        match bound.arm() {
             Some(wake) => wake,
+            None if self.busy_poll.keeps_awake(|| bound.moved()) => Wake::Now,
+            None => Wake::Readable(self.bell.as_fd()),
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use towpath_ring::{Desc, OFFSETS};
 
+use super::busy_poll::BusyPoll;
 use super::rx::lock;
 use super::{Setup, Socket, State};
 use crate::abi::{
@@ -43,7 +44,7 @@ pub struct Statistics {
 }
 
 impl Socket {
-    /// `setsockopt`. For `UMEM_REG` comes the file whose memory it is, and where in it `addr` is.
+    /// `setsockopt` at level `SOL_XDP`; at `SOL_SOCKET` with [`crate::abi::SOCKET_LEVEL`]. For `UMEM_REG` comes the file whose memory it is, and where in it `addr` is.
     pub fn set_option(
         &self,
         name: u32,
@@ -57,6 +58,7 @@ impl Socket {
             UMEM_COMPLETION_RING => Which::Completion,
             UMEM_REG => return self.register(value, file),
             MAX_TX_SKB_BUDGET => return self.set_budget(value),
+            name if BusyPoll::knows(name) => return self.busy_poll.set(name, value),
             _ => return Err(Errno::NOPROTOOPT),
         };
         if value.len() < 4 {
@@ -123,6 +125,7 @@ impl Socket {
                 let is_zero_copy = self.bound.get().is_some_and(|bound| bound.pool.is_zero_copy);
                 Ok(u32::from(is_zero_copy).to_ne_bytes().to_vec())
             }
+            name if BusyPoll::knows(name) => Ok(self.busy_poll.get(name, room)),
             _ => Err(Errno::OPNOTSUPP),
         }
     }

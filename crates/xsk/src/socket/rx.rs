@@ -67,6 +67,63 @@ impl Rx {
         true
     }
 
+    /// The first frames of a burst: as many as each need one chunk and one descriptor, and are
+    /// surely delivered. The rings are looked at once for all of them. Gives how many; what
+    /// becomes of the next is for [`Rx::receive`] to say.
+    #[inline]
+    fn receive_first(&mut self, frames: &[Frame], umem: &Umem, fill: &mut Fill) -> usize {
+        let mut entries = [0; BURST];
+        if !fill.returned.is_empty() {
+            return 0;
+        }
+        let wanted = frames.len().min(BURST);
+        let count = fill.ring.peek_burst(&mut entries[..wanted]);
+        // Chunks are seldom in a cache: all of them at once, or one after the other.
+        entries[..count].iter().for_each(|&entry| umem.prefetch(entry));
+        let longest = umem.frame_size() as usize;
+        let written = self.ring.write_burst(count as u32, |number| {
+            let (frame, chunk) =
+                (&frames[number as usize], umem.chunk_at(entries[number as usize])?);
+            let len = frame.linear_len();
+            if !frame.is_plain() || !frame.metadata().is_empty() || len > longest {
+                return None;
+            }
+            umem.memory.write(umem.data_at(chunk), frame.linear()).ok()?;
+            Some(Desc { addr: umem.handle(chunk), len: len as u32, options: 0 })
+        });
+        fill.ring.advance(written);
+        written as usize
+    }
+
+    /// Frames of a burst, each whole or not at all; gives how many.
+    #[inline]
+    fn receive_all(&mut self, frames: &[Frame], pool: &BufferPool, fill: &mut Fill) -> usize {
+        let (mut count, mut rest) = (0, frames);
+        while !rest.is_empty() {
+            let first = self.receive_first(rest, &pool.umem, fill);
+            count += first;
+            rest = &rest[first..];
+            if let Some((frame, later)) = rest.split_first() {
+                count += usize::from(self.receive(frame, pool, fill));
+                rest = later;
+            }
+        }
+        self.frames += count as u64;
+        self.is_dirty |= count > 0;
+        count
+    }
+
+    /// Shows the application what was delivered; gives whether it wants to be woken.
+    #[inline]
+    fn show(&mut self, fill: &mut Fill) -> bool {
+        fill.ring.release();
+        if !std::mem::take(&mut self.is_dirty) {
+            return false;
+        }
+        self.ring.submit();
+        self.ring.claim_wakeup()
+    }
+
     /// A frame that takes several chunks, or is in several buffers.
     #[cold]
     fn receive_pieces(&mut self, frame: &Frame, umem: &Umem, fill: &mut Fill) -> bool {
@@ -121,36 +178,41 @@ impl Bound {
     /// Delivers what can be; gives how many.
     #[inline]
     pub(super) fn deliver(&self, from: Place, frames: &[Frame]) -> usize {
-        let Some(rx) = &self.rx else { return 0 };
+        let Some((mut fill, mut rx)) = self.receiving() else { return 0 };
         if from != self.pool.place {
             return 0;
         }
-        let mut fill = self.pool.fill();
-        let mut rx = lock(rx);
-        let mut count = 0;
-        for frame in frames {
-            count += usize::from(rx.receive(frame, &self.pool, &mut fill));
-        }
-        rx.frames += count as u64;
-        rx.is_dirty |= count > 0;
-        count
+        rx.receive_all(frames, &self.pool, &mut fill)
     }
 
     /// Shows what was delivered; gives whether the application wants to be woken.
     #[inline]
     pub(super) fn flush(&self) -> bool {
-        let Some(rx) = &self.rx else { return false };
-        let mut fill = self.pool.fill();
-        let mut rx = lock(rx);
-        fill.ring.release();
-        if !std::mem::take(&mut rx.is_dirty) {
-            return false;
+        self.receiving().is_some_and(|(mut fill, mut rx)| rx.show(&mut fill))
+    }
+
+    /// Both at once: taking locks costs as much as several packets.
+    #[inline]
+    pub(super) fn deliver_all(&self, from: Place, frames: &[Frame]) -> (usize, bool) {
+        let Some((mut fill, mut rx)) = self.receiving() else { return (0, false) };
+        if from != self.pool.place {
+            return (0, rx.show(&mut fill));
         }
-        rx.ring.submit();
-        rx.ring.claim_wakeup()
+        let count = rx.receive_all(frames, &self.pool, &mut fill);
+        (count, rx.show(&mut fill))
+    }
+
+    /// What it takes to receive.
+    #[inline]
+    fn receiving(&self) -> Option<(MutexGuard<'_, Fill>, MutexGuard<'_, Rx>)> {
+        let rx = self.rx.as_ref()?;
+        Some((self.pool.fill(), lock(rx)))
     }
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Frames delivered in one go; workers' bursts are not larger.
+const BURST: usize = 64;

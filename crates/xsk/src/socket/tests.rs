@@ -25,6 +25,8 @@ impl Host for TwoPorts {
 const ENTRIES: u32 = 8;
 const CHUNK: u32 = 2048;
 const HERE: Place = Place { ifindex: 1, queue: 0 };
+/// Frames of that length come with metadata.
+const WITH_METADATA: usize = 128;
 
 /// The application's side, and frames for the other.
 struct Bench {
@@ -36,6 +38,8 @@ struct Bench {
     fill: Producer<Mapped<u64>>,
     completion: Consumer<Mapped<u64>>,
     pool: Pool,
+    /// Frames are delivered one by one.
+    is_scalar: bool,
 }
 
 fn ring<T: towpath_ring::Entry>(socket: &Socket, which: Which) -> Mapped<T> {
@@ -69,6 +73,7 @@ fn bench(umem_flags: u32, bind_flags: u16) -> Bench {
         fill: Producer::new(ring(&socket, Which::Fill)),
         completion: Consumer::new(ring(&socket, Which::Completion)),
         pool: Pool::new(&Arena::new(256).unwrap()),
+        is_scalar: false,
         socket,
         _sockets: sockets,
         memory,
@@ -88,11 +93,19 @@ impl Bench {
             let bytes = vec![number as u8 + 1; *len];
             let mut frame = self.pool.frame(&bytes).unwrap().unwrap();
             frame.rx = RxInfo { ifindex: 1, queue_index: 0, ..frame.rx };
+            if *len == WITH_METADATA {
+                frame.adjust_meta(-8).unwrap();
+            }
             frame
         };
         let mut frames: Vec<Frame> = lens.iter().enumerate().map(frame).collect();
-        let count = self.socket.deliver(HERE, &mut frames, &mut self.pool);
-        assert!(frames.is_empty());
+        let mut count = 0;
+        let together = if self.is_scalar { 1 } else { frames.len() };
+        while !frames.is_empty() {
+            let mut burst: Vec<Frame> = frames.drain(..together).collect();
+            count += self.socket.deliver(HERE, &mut burst, &mut self.pool);
+            assert!(burst.is_empty());
+        }
         self.socket.flush();
         count
     }
@@ -278,18 +291,19 @@ fn unaligned_chunks_say_their_offset() {
 fn sockets_share_memory() {
     let mut bench = bench(0, COPY);
     let with = Shared::Socket(Arc::clone(&bench.socket));
-    let share = |queue: u32, has_pool: bool| {
+    let share = |ifindex: u32, queue: u32, has_pool: bool| {
         let other = bench._sockets.open().unwrap();
         let pool: &[u32] = if has_pool { &[UMEM_FILL_RING, UMEM_COMPLETION_RING] } else { &[] };
         for &name in [RX_RING, TX_RING].iter().chain(pool) {
             other.set_option(name, &ENTRIES.to_ne_bytes(), None).unwrap();
         }
         let address =
-            Address { flags: SHARED_UMEM, ifindex: 1, queue, family: AF_XDP, ..Address::default() };
+            Address { flags: SHARED_UMEM, ifindex, queue, family: AF_XDP, ..Address::default() };
         other.bind(&address.to_bytes(), &with).unwrap();
         other
     };
-    let (same, other) = (share(0, false), share(1, true));
+    let (same, other) = (share(1, 0, false), share(1, 1, true));
+    let far = share(2, 1, true);
     bench.give_chunks(&[0, 2048]);
     let mut fill = Producer::new(ring::<u64>(&other, Which::Fill));
     fill.write(4096);
@@ -303,6 +317,14 @@ fn sockets_share_memory() {
     let there = Place { queue: 1, ..HERE };
     assert_eq!(other.deliver(there, &mut frames, &mut bench.pool), 1, "from a ring of its own");
     assert_eq!((bench.bytes(2304, 60), bench.bytes(4352, 60)), (vec![9; 60], vec![8; 60]));
+    let mut fill = Producer::new(ring::<u64>(&far, Which::Fill));
+    fill.write(8192);
+    fill.submit();
+    frames.push(bench.pool.frame(&[6; 60]).unwrap().unwrap());
+    let other_port = Place { ifindex: 2, queue: 1 };
+    assert_eq!(far.deliver(other_port, &mut frames, &mut bench.pool), 1, "another port's queue");
+    assert_eq!(bench.bytes(8448, 60), [6; 60]);
+    far.close();
     // The first may go: its queue belongs to whoever is left.
     bench.socket.close();
     frames.push(bench.pool.frame(&[7; 60]).unwrap().unwrap());
@@ -311,4 +333,104 @@ fn sockets_share_memory() {
     same.close();
     other.close();
     assert!(!bench._sockets.has_pool(HERE) && !bench._sockets.has_pool(there));
+}
+
+/// What a burst does, its frames do one by one: whatever their lengths, whatever is in the fill
+/// ring, however full the rings are.
+#[test]
+fn a_burst_is_its_frames() {
+    let mut seed = 1u64;
+    let mut below = |limit: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % limit
+    };
+    for (umem_flags, bind_flags) in
+        [(0, COPY), (0, COPY | USE_SG), (UMEM_UNALIGNED, COPY), (UMEM_UNALIGNED, COPY | USE_SG)]
+    {
+        let mut benches = [bench(umem_flags, bind_flags), bench(umem_flags, bind_flags)];
+        benches[1].is_scalar = true;
+        for round in 0..400 {
+            // One entry in eight is nobody's chunk.
+            let room = benches[0].fill.free(ENTRIES).min(below(9) as u32);
+            let chunks: Vec<u64> = (0..room).map(|_| below(73) * 2048 + below(100)).collect();
+            let long = [60, 64, 65, 127, 128, 129, 500, 1792, 1793, 3600];
+            let lens: Vec<usize> = (0..below(9)).map(|_| long[below(10) as usize]).collect();
+            let is_taken = below(3) > 0;
+            let [burst, scalar] = benches.each_mut().map(|bench| {
+                bench.give_chunks(&chunks);
+                let count = bench.deliver(&lens);
+                let descs = if is_taken { bench.received() } else { Vec::new() };
+                let bytes = descs.iter().map(|desc| {
+                    let at = (desc.addr & (1 << 48) - 1) + (desc.addr >> 48);
+                    bench.bytes(at, desc.len as usize)
+                });
+                let bytes: Vec<_> = bytes.collect();
+                (count, descs, bytes, bench.socket.statistics())
+            });
+            assert_eq!(burst, scalar, "round {round}, flags {umem_flags} {bind_flags}");
+        }
+        assert!(benches[0].socket.statistics().rx_ring_full > 0);
+        assert!(benches[0].socket.statistics().rx_fill_ring_empty_descs > 0);
+        assert!(benches[0].socket.statistics().fill_invalid > 0);
+    }
+}
+
+/// The flag in the tx ring is for those who bound with `XDP_USE_NEED_WAKEUP`: set while nobody
+/// polls. The others never see it, and wake us every time.
+#[test]
+fn the_tx_ring_says_whether_to_wake() {
+    for (flags, says) in [(COPY | USE_NEED_WAKEUP, true), (COPY, false)] {
+        let mut bench = bench(0, flags);
+        let is_set = |bench: &Bench| {
+            use towpath_ring::Shared as _;
+            let flags = bench.tx.ring().flags().unwrap();
+            towpath_ring::Word::load(flags, Ordering::Relaxed) & towpath_ring::NEED_WAKEUP != 0
+        };
+        assert_eq!(is_set(&bench), says, "nobody polls yet");
+        bench.socket.disarm();
+        assert!(!is_set(&bench), "a worker polls");
+        assert!(matches!(bench.socket.arm(), Wake::Readable(_)));
+        assert_eq!(is_set(&bench), says, "it sleeps");
+        bench.socket.disarm();
+        bench.send(&[desc(0, 60, 0)]);
+        assert!(matches!(bench.socket.arm(), Wake::Now), "there is something to send");
+    }
+}
+
+#[test]
+fn busy_polling_keeps_workers_awake() {
+    let mut bench = bench(0, COPY | USE_NEED_WAKEUP);
+    let socket = Arc::clone(&bench.socket);
+    let set = |name, value: i32| socket.set_option(name, &value.to_ne_bytes(), None);
+    for (name, bad) in [
+        (BUSY_POLL, -1),
+        (PREFER_BUSY_POLL, 2),
+        (BUSY_POLL_BUDGET, -1),
+        (BUSY_POLL_BUDGET, 0x10000),
+    ] {
+        assert_eq!(set(name, bad), Err(Errno::INVAL));
+        assert_eq!(socket.get_option(name, 4), Ok(vec![0; 4]), "off");
+    }
+    assert_eq!(socket.set_option(BUSY_POLL, &[1, 0], None), Err(Errno::INVAL));
+    assert_eq!(socket.set_option(46, &[0; 4], None), Err(Errno::NOPROTOOPT), "the other level");
+    let sleeps = || matches!(socket.arm(), Wake::Readable(_));
+    set(BUSY_POLL, 60_000_000).unwrap();
+    assert!(sleeps(), "nothing is preferred yet");
+    set(PREFER_BUSY_POLL, 1).unwrap();
+    assert!(!sleeps() && !sleeps());
+    set(BUSY_POLL, 1).unwrap();
+    std::thread::sleep(Duration::from_millis(1));
+    assert!(sleeps(), "nothing came for that long");
+    bench.give_chunks(&[0]);
+    assert_eq!(bench.deliver(&[60]), 1);
+    assert!(!sleeps(), "a packet");
+    // The budget is about one turn.
+    set(BUSY_POLL_BUDGET, 2).unwrap();
+    bench.send(&[desc(0, 60, 0), desc(2048, 60, 0), desc(4096, 60, 0)]);
+    let mut frames = Vec::new();
+    for expected in [2, 1] {
+        assert_eq!(socket.collect(&mut bench.pool, &mut frames, 64), expected);
+        socket.sent(expected);
+    }
+    assert_eq!(socket.get_option(BUSY_POLL_BUDGET, 4), Ok(vec![2, 0, 0, 0]));
 }

@@ -68,10 +68,12 @@ enum Refusal {
 }
 
 impl Tx {
-    pub(super) fn new(ring: Mapped<Desc>) -> Tx {
+    pub(super) fn new(ring: Mapped<Desc>, uses_wakeup: bool) -> Tx {
         let mut ring = Consumer::new(ring);
-        // Nobody polls it yet.
-        let _ready = ring.arm();
+        if uses_wakeup {
+            // Nobody polls it yet.
+            let _ready = ring.arm();
+        }
         Tx {
             ring,
             invalid: 0,
@@ -315,9 +317,19 @@ impl Bound {
         tx.rewind(&mut self.pool.completion());
     }
 
-    /// `None` when the bell will ring.
+    /// `None` when the bell will ring: because the flag asks for it, or always, by applications
+    /// that do not look at flags.
     pub(super) fn arm(&self) -> Option<Wake<'static>> {
-        (!lock(self.tx.as_ref()?).ring.arm()).then_some(Wake::Now)
+        let mut tx = lock(self.tx.as_ref()?);
+        let is_empty =
+            if self.pool.uses_wakeup { tx.ring.arm() } else { tx.ring.available(1) == 0 };
+        (!is_empty).then_some(Wake::Now)
+    }
+
+    /// Packets received and sent so far.
+    pub(super) fn moved(&self) -> u64 {
+        let received = self.rx.as_ref().map_or(0, |rx| lock(rx).frames);
+        received + self.tx.as_ref().map_or(0, |tx| lock(tx).packets_sent)
     }
 
     pub(super) fn disarm(&self) {

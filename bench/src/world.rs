@@ -17,16 +17,18 @@ use towpath_workload::small;
 /// The core of the sender.
 const SENDER_CPU: usize = 0;
 /// The core of who receives in user space.
-pub(crate) const WORKER_CPU: usize = 1;
+pub const WORKER_CPU: usize = 1;
 
 /// near ~ far and out ~ end, up, in the namespace of this thread. They go when this is dropped.
-pub(crate) struct World {
-    pub(crate) kernel: Kernel,
+pub struct World {
+    /// The kernel's programs and maps.
+    pub kernel: Kernel,
     bytes: usize,
 }
 
 impl World {
-    pub(crate) fn new(bytes: usize) -> anyhow::Result<World> {
+    /// New veths, and frames of so many bytes.
+    pub fn new(bytes: usize) -> anyhow::Result<World> {
         // What the stack sends on its own is not wanted.
         let _no_ipv6 = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
         for (one, other) in [("near", "far"), ("out", "end")] {
@@ -41,13 +43,14 @@ impl World {
         Ok(World { kernel, bytes })
     }
 
-    pub(crate) fn load(&self, linked: &Linked) -> anyhow::Result<KernelProgram> {
+    /// Loads a program with maps of its own.
+    pub fn load(&self, linked: &Linked) -> anyhow::Result<KernelProgram> {
         let maps = self.kernel.load_maps(&linked.maps)?;
         Ok(self.kernel.load(linked, &maps)?)
     }
 
     /// Attaches a program of the kernel's.
-    pub(crate) fn attach(
+    pub fn attach(
         &self,
         interface: &str,
         linked: &Linked,
@@ -60,7 +63,7 @@ impl World {
     }
 
     /// Starts to send out of `far`.
-    pub(crate) fn sender(&self) -> anyhow::Result<Sender> {
+    pub fn sender(&self) -> anyhow::Result<Sender> {
         let program = self.load(&small::redirect(index("far")?))?;
         let packet = packet(self.bytes);
         let stop = Arc::new(AtomicBool::new(false));
@@ -88,7 +91,7 @@ impl Drop for World {
 }
 
 /// Sends until dropped.
-pub(crate) struct Sender {
+pub struct Sender {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -103,10 +106,7 @@ impl Drop for Sender {
 }
 
 /// How fast a number grows, in a window after a while to settle.
-pub(crate) fn rate(
-    window: Duration,
-    number: impl Fn() -> anyhow::Result<u64>,
-) -> anyhow::Result<f64> {
+pub fn rate(window: Duration, number: impl Fn() -> anyhow::Result<u64>) -> anyhow::Result<f64> {
     std::thread::sleep(Duration::from_millis(200));
     let (start, before) = (Instant::now(), number()?);
     std::thread::sleep(window);
@@ -115,7 +115,7 @@ pub(crate) fn rate(
 }
 
 /// Frames that an interface received, its programs' included.
-pub(crate) fn received(interface: &str) -> anyhow::Result<u64> {
+pub fn received(interface: &str) -> anyhow::Result<u64> {
     let table = std::fs::read_to_string("/proc/thread-self/net/dev")?;
     let prefix = format!("{interface}:");
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix(&prefix));
@@ -123,12 +123,14 @@ pub(crate) fn received(interface: &str) -> anyhow::Result<u64> {
     Ok(packets.with_context(|| format!("no counters of {interface}"))?.parse()?)
 }
 
-pub(crate) fn index(interface: &str) -> anyhow::Result<u32> {
+/// The ifindex of an interface.
+pub fn index(interface: &str) -> anyhow::Result<u32> {
     let asked = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     Ok(name_to_index(&asked, interface)?)
 }
 
-pub(crate) fn pin(cpu: usize) {
+/// Keeps the calling thread on one core.
+pub fn pin(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu);
     let _one_core_only = sched_setaffinity(None, &set);

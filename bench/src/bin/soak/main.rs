@@ -1,11 +1,16 @@
 //! `bench/soak`: nothing is lost while everything changes, for as long as is asked for.
 //!
 //! Under full load from a generator, programs are replaced and map entries updated at a rate; then
-//! ports come and go. Every frame must be accounted for, every buffer come back, and memory stay
-//! what it was.
+//! ports come and go. With `--sockets` instead, applications with AF_XDP sockets are killed and
+//! started again. Every frame must be accounted for, every buffer come back, and memory stay what
+//! it was.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
+mod sockets;
+mod victim;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,10 +37,28 @@ struct Args {
     /// Workers.
     #[arg(long, default_value_t = 2)]
     workers: usize,
+    /// Kills and restarts applications with AF_XDP sockets, and nothing else.
+    #[arg(long)]
+    sockets: bool,
+    /// Frames a second for sockets, in all; 0 is as many as workers can make.
+    #[arg(long, default_value_t = 1_000_000)]
+    frame_rate: u64,
+    /// Is one of those applications, served at this path: how this program starts itself.
+    #[arg(long, hide = true)]
+    victim: Option<PathBuf>,
+    /// The queue of the application.
+    #[arg(long, hide = true, default_value_t = 0)]
+    victim_queue: u32,
 }
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
+    if let Some(path) = &args.victim {
+        return victim::run(path, sockets::PORT, args.victim_queue);
+    }
+    if args.sockets {
+        return sockets::killings(&args);
+    }
     replacements(&args)?;
     ports(&args)
 }
