@@ -95,24 +95,23 @@ impl<S: Shared> Producer<S> {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Writes a burst of up to `count` entries, until `entry` has no more or none is free: one look
-    /// at the consumer's index for all of them. Gives how many were written.
+    /// Writes up to `most` entries as far as there are some and there is room, with one look at the
+    /// consumer's index for all of them. Gives how many; no others are taken from the iterator.
     #[inline]
     pub fn write_burst(
         &mut self,
-        count: u32,
-        mut entry: impl FnMut(u32) -> Option<S::Entry>,
-    ) -> u32 {
-        let count = self.free(count).min(count);
-        let mut written = 0;
-        while written < count
-            && let Some(entry) = entry(written)
-        {
-            self.ring.write(self.next.wrapping_add(written), entry);
+        most: usize,
+        entries: impl IntoIterator<Item = S::Entry>,
+    ) -> usize {
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        let free = self.free(most).min(most);
+        let (next, mut written) = (self.next, 0);
+        for entry in entries.into_iter().take(free as usize) {
+            self.ring.write(next.wrapping_add(written), entry);
             written += 1;
         }
-        self.next = self.next.wrapping_add(written);
-        written
+        self.next = next.wrapping_add(written);
+        written as usize
     }
 
     /// Shows the consumer what was written.

@@ -13,6 +13,7 @@
 #![expect(unsafe_code, reason = "memory shared with applications")]
 
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
@@ -60,6 +61,12 @@ impl Memory {
         Ok(Memory { fd, start, len: size, base })
     }
 
+    /// The memory, if it is mapped.
+    #[inline]
+    pub(crate) fn mapping(&self) -> Option<Mapping<'_>> {
+        Some(Mapping { base: self.base?, len: self.len as u64, of: PhantomData })
+    }
+
     /// Puts bytes at an offset; an error when the file has become shorter.
     ///
     /// # Panics
@@ -67,31 +74,16 @@ impl Memory {
     /// When they would lie outside.
     #[inline]
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.check(offset, bytes.len());
-        match self.base {
-            Some(base) => {
-                // SAFETY: inside the mapping, checked above; `bytes` is ours, so they don't
-                // overlap.
-                unsafe { copy(bytes.as_ptr(), base.as_ptr().add(offset as usize), bytes.len()) };
+        match self.mapping() {
+            Some(mapping) => {
+                mapping.write(offset, bytes);
                 Ok(())
             }
-            None => self.write_file(offset, bytes),
+            None => {
+                self.check(offset, bytes.len());
+                self.write_file(offset, bytes)
+            }
         }
-    }
-
-    /// Asks the processor to fetch what will be written at an offset, wherever that is.
-    #[inline]
-    pub(crate) fn prefetch(&self, offset: u64) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(base) = self.base {
-            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-            // SAFETY: prefetching touches nothing, and no address is a bad one for it.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_ET0>(base.as_ptr().wrapping_add(offset as usize).cast());
-            };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _not_known = offset;
     }
 
     /// Copies bytes from an offset; an error when the file has become shorter.
@@ -137,6 +129,44 @@ impl Memory {
         let wanted = bytes.len();
         let read = rustix::io::pread(&self.fd, bytes, self.start + offset)?;
         if read == wanted { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+}
+
+/// Mapped memory. It is small and by value, so that who writes many packets need not look up each
+/// time where that is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mapping<'a> {
+    base: NonNull<u8>,
+    len: u64,
+    of: PhantomData<&'a Memory>,
+}
+
+impl Mapping<'_> {
+    /// Puts bytes at an offset.
+    ///
+    /// # Panics
+    ///
+    /// When they would lie outside.
+    #[inline]
+    pub(crate) fn write(self, offset: u64, bytes: &[u8]) {
+        let end = offset.checked_add(bytes.len() as u64);
+        assert!(end.is_some_and(|end| end <= self.len), "inside the memory");
+        // SAFETY: inside the mapping, checked above; `bytes` is ours, so they don't overlap.
+        unsafe { copy(bytes.as_ptr(), self.base.as_ptr().add(offset as usize), bytes.len()) };
+    }
+
+    /// Asks the processor to fetch what will be written soon at an offset, wherever that is.
+    #[inline]
+    pub(crate) fn prefetch(self, offset: u64) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+            let address = self.base.as_ptr().wrapping_add(offset as usize);
+            // SAFETY: prefetching touches nothing, and no address is a bad one for it.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(address.cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _not_known = offset;
     }
 }
 

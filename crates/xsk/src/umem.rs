@@ -54,40 +54,33 @@ impl Umem {
         self.chunk - RX_HEADROOM_BYTES - self.headroom
     }
 
-    /// Start of the chunk that a fill ring's entry names, if it lies inside (`xp_check_aligned`,
-    /// `xp_check_unaligned`).
+    /// Where packets lie.
+    #[inline]
+    pub(crate) fn layout(&self) -> Layout {
+        Layout {
+            size: self.size,
+            chunk: u64::from(self.chunk),
+            offset: u64::from(RX_HEADROOM_BYTES + self.headroom),
+            is_unaligned: self.is_unaligned(),
+        }
+    }
+
+    /// [`Layout::chunk_at`]
     #[inline]
     pub(crate) fn chunk_at(&self, addr: u64) -> Option<u64> {
-        if self.is_unaligned() {
-            let addr = addr & ADDRESS_MASK;
-            return (addr + u64::from(self.chunk) <= self.size).then_some(addr);
-        }
-        let addr = addr & !u64::from(self.chunk - 1);
-        (addr < self.size).then_some(addr)
+        self.layout().chunk_at(addr)
     }
 
-    /// Asks the processor to fetch the place for a packet in the chunk that a fill ring's entry
-    /// names, if it names one.
-    #[inline]
-    pub(crate) fn prefetch(&self, entry: u64) {
-        if let Some(chunk) = self.chunk_at(entry) {
-            self.memory.prefetch(self.data_at(chunk));
-        }
-    }
-
-    /// Where a packet begins in a chunk.
+    /// [`Layout::data_at`]
     #[inline]
     pub(crate) fn data_at(&self, chunk: u64) -> u64 {
-        chunk + u64::from(RX_HEADROOM_BYTES + self.headroom)
+        self.layout().data_at(chunk)
     }
 
-    /// As [`Umem::data_at`], the way the rx ring says it (`xp_get_handle`).
+    /// [`Layout::handle`]
     #[inline]
     pub(crate) fn handle(&self, chunk: u64) -> u64 {
-        if self.is_unaligned() {
-            return chunk | u64::from(RX_HEADROOM_BYTES + self.headroom) << OFFSET_SHIFT;
-        }
-        self.data_at(chunk)
+        self.layout().handle(chunk)
     }
 
     /// Offset of what a tx ring's entry names, if the kernel would take it
@@ -109,6 +102,45 @@ impl Umem {
         let offset = if self.is_unaligned() { 0 } else { start & (chunk - 1) };
         let fits = offset + len <= chunk && start < self.size && len <= self.size - start;
         fits.then_some(data)
+    }
+}
+
+/// Where packets are received into. By value, for those who receive many.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    size: u64,
+    chunk: u64,
+    /// Of a packet in its chunk.
+    offset: u64,
+    is_unaligned: bool,
+}
+
+impl Layout {
+    /// Start of the chunk that a fill ring's entry names, if it lies inside (`xp_check_aligned`,
+    /// `xp_check_unaligned`).
+    #[inline]
+    pub(crate) fn chunk_at(self, addr: u64) -> Option<u64> {
+        if self.is_unaligned {
+            let addr = addr & ADDRESS_MASK;
+            return (addr + self.chunk <= self.size).then_some(addr);
+        }
+        let addr = addr & !(self.chunk - 1);
+        (addr < self.size).then_some(addr)
+    }
+
+    /// Where a packet begins in a chunk.
+    #[inline]
+    pub(crate) fn data_at(self, chunk: u64) -> u64 {
+        chunk + self.offset
+    }
+
+    /// As [`Layout::data_at`], the way the rx ring says it (`xp_get_handle`).
+    #[inline]
+    pub(crate) fn handle(self, chunk: u64) -> u64 {
+        if self.is_unaligned {
+            return chunk | self.offset << OFFSET_SHIFT;
+        }
+        self.data_at(chunk)
     }
 }
 

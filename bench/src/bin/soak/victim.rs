@@ -63,7 +63,10 @@ impl Victim {
             first.set_option(name, &ENTRIES.to_ne_bytes(), None)?;
         }
         let mut fill = Producer::new(ring(&first, PGOFF_FILL)?);
-        fill.write_burst(ENTRIES, |number| Some(u64::from(number) * CHUNK_BYTES));
+        fill.write_burst(
+            ENTRIES as usize,
+            (0..ENTRIES).map(|number| u64::from(number) * CHUNK_BYTES),
+        );
         fill.submit();
         let completion = Consumer::new(ring(&first, PGOFF_COMPLETION)?);
         let ifindex = first.ifindex(port)?;

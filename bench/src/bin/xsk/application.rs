@@ -89,21 +89,21 @@ impl Application {
     #[inline]
     pub(crate) fn turn(&mut self) -> usize {
         let mut packets = [Desc::default(); BURST];
-        let count = self.rx.peek_burst(&mut packets) as u32;
-        let chunk = |number| Some(packets[number as usize].addr & !(CHUNK_BYTES - 1));
+        let count = self.rx.peek_burst(&mut packets);
+        let chunks = packets[..count].iter().map(|packet| packet.addr & !(CHUNK_BYTES - 1));
         // There are as many chunks as places for them.
-        let count = self.fill.write_burst(count, chunk);
+        let count = self.fill.write_burst(count, chunks);
         self.fill.submit();
-        self.rx.advance(count);
+        self.rx.advance(count as u32);
         self.rx.release();
-        count as usize
+        count
     }
 }
 
 /// Gives all chunks to the other side.
 fn filled(ring: Mapped<u64>, entries: u32) -> Producer<Mapped<u64>> {
     let mut fill = Producer::new(ring);
-    fill.write_burst(entries, |number| Some(u64::from(number) * CHUNK_BYTES));
+    fill.write_burst(entries as usize, (0..entries).map(|number| u64::from(number) * CHUNK_BYTES));
     fill.submit();
     fill
 }

@@ -66,14 +66,14 @@ impl Socket for BareRing {
 
     fn deliver(&self, _from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
         let mut ring = self.ring();
-        let descriptor = |number: u32| {
-            let len = frames[number as usize].linear_len() as u32;
-            Some(Desc { addr: u64::from(number), len, options: 0 })
-        };
-        let written = ring.write_burst(frames.len() as u32, descriptor);
+        let descriptors = frames.iter().map(|frame| {
+            let len = frame.linear_len() as u32;
+            Desc { addr: u64::from(len), len, options: 0 }
+        });
+        let written = ring.write_burst(frames.len(), descriptors);
         ring.submit();
         pool.give_all(frames);
-        written as usize
+        written
     }
 
     fn flush(&self) {}

@@ -45,6 +45,9 @@ struct Args {
     /// Only this part: one-core or two-cores.
     #[arg(long)]
     only: Option<String>,
+    /// Only ways whose name is this one, as the table has it.
+    #[arg(long)]
+    way: Option<String>,
     /// Receives from a server at this path until it is killed: how this program starts itself.
     #[arg(long, hide = true)]
     application: Option<PathBuf>,
@@ -91,8 +94,10 @@ fn measure(args: &Args, one_core: bool, two_cores: bool) -> anyhow::Result<Figur
     if two_cores && !has_two_cores {
         println!("skipped: there is one core only");
     }
+    let is_asked_for = |way: Way| args.way.as_deref().is_none_or(|only| only == way.name());
     for _ in 0..args.rounds {
-        for (way, of) in Way::ALL.iter().zip(&mut figures.ways).filter(|_| one_core) {
+        let ways = Way::ALL.iter().zip(&mut figures.ways);
+        for (way, of) in ways.filter(|(way, _)| one_core && is_asked_for(**way)) {
             of.push(way.measure(window, args.entries)?);
         }
         if two_cores && has_two_cores {
@@ -123,7 +128,7 @@ impl Figures {
     }
 
     fn print(&self) {
-        if !self.of(BATCHED).is_empty() {
+        if self.ways.iter().any(|ticks| !ticks.is_empty()) {
             self.print_ways();
         }
         if self.process.is_empty() {
@@ -144,7 +149,7 @@ impl Figures {
         println!("64-byte frames, one core for generator, program, delivery and application:");
         println!("median (least .. most) for a frame\n");
         println!("  {:24} {:>28}   {:>8}", "", "ns", "cycles");
-        for (way, ticks) in Way::ALL.iter().zip(&self.ways) {
+        for (way, ticks) in Way::ALL.iter().zip(&self.ways).filter(|(_, it)| !it.is_empty()) {
             let (cycles, ..) = median(ticks);
             let ns: Vec<f64> = ticks.iter().map(|ticks| ticks / self.ticks_per_ns).collect();
             let (ns, least, most) = median(&ns);

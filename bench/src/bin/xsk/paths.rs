@@ -170,9 +170,8 @@ fn ring_alone(window: Duration, entries: u32) -> anyhow::Result<f64> {
     while start.elapsed() < window {
         let before = ticks();
         for _ in 0..64 {
-            producer.write_burst(64, |number| {
-                Some(towpath_ring::Desc { addr: u64::from(number), len: 64, options: 0 })
-            });
+            let desc = |addr| towpath_ring::Desc { addr, len: 64, options: 0 };
+            producer.write_burst(64, (0..64u32).map(|number| desc(u64::from(number))));
             producer.submit();
             drain(&mut consumer);
         }

@@ -156,6 +156,7 @@ impl Body {
     /// Work that the sender of this frame was spared, and that whoever transmits it must do or
     /// hand on. Offsets are from where the packet starts now; a checksum whose bytes were cut off
     /// the head is no work any more.
+    #[inline]
     pub fn offload(&self) -> Option<Offload> {
         let rare = self.rare.as_ref()?;
         let offload = rare.offload?;

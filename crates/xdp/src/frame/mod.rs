@@ -239,6 +239,12 @@ impl Body {
         &self.head.bytes()[self.data as usize..self.data_end as usize]
     }
 
+    /// The packet, if it is nothing but linear bytes: no metadata, no frags, no work left to do.
+    #[inline]
+    pub fn plain_linear(&self) -> Option<&[u8]> {
+        (self.rare.is_none() && self.data_meta == self.data).then(|| self.linear())
+    }
+
     /// As [`Body::linear`], to change.
     #[inline]
     pub fn linear_mut(&mut self) -> &mut [u8] {
