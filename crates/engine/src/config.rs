@@ -414,6 +414,7 @@ impl Config {
             bond,
             taps: port.taps.clone(),
             sole: self.sole(port),
+            borrows: self.borrows(id, port),
             opened: Arc::clone(&port.opened),
         }
     }

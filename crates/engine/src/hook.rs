@@ -61,6 +61,11 @@ impl Chain {
         &self.links
     }
 
+    /// Whether all of them check each access as they run ([`Program::checks_accesses`]).
+    pub fn checks_accesses(&self) -> bool {
+        self.links.iter().all(|link| link.program.checks_accesses())
+    }
+
     /// Whether all of them take frames of several buffers.
     pub fn has_frags(&self) -> bool {
         self.links.iter().all(|link| link.program.has_frags())

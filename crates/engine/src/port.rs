@@ -137,7 +137,8 @@ pub struct Features {
     pub tx_tso: bool,
     /// It takes large UDP packets apart (USO).
     pub tx_uso: bool,
-    /// AF_XDP sockets get frames without a copy.
+    /// AF_XDP sockets get frames without a copy: it receives into frames of the pool it is given
+    /// ([`Rx::receive`]), nothing but their bytes leave by it, and it looks at none.
     pub zero_copy: bool,
 }
 

@@ -181,6 +181,9 @@ pub struct Slot {
     /// By queue: the socket that frames go to without a look at the table of sockets, since no
     /// other is bound there.
     pub sole: Vec<Option<Arc<Served>>>,
+    /// Frames are received into the memory of sockets that are the only one on their queue and
+    /// lend theirs.
+    pub borrows: bool,
     /// The device and what is open of it.
     pub opened: Arc<Opened>,
 }

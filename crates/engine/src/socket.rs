@@ -30,6 +30,20 @@ pub trait Socket: fmt::Debug + Send + Sync {
     /// Whether frames can be delivered to it: it has an rx ring.
     fn receives(&self) -> bool;
 
+    /// Whether packets may be received into its application's memory (`XDP_ZEROCOPY`).
+    fn lends(&self) -> bool {
+        false
+    }
+
+    /// Appends frames in chunks of its application's ([`towpath_xdp::frame::lent`]) until there are
+    /// `count`, or it has no more. Its [`Socket::deliver`] hands these over without a copy.
+    fn lend(&self, _frames: &mut Vec<Frame>, _count: usize) {}
+
+    /// Takes back frames that it lent and that were not used.
+    fn take_back(&self, frames: &mut Vec<Frame>) {
+        frames.clear();
+    }
+
     /// Whether it has a tx ring to poll.
     fn transmits(&self) -> bool;
 

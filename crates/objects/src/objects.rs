@@ -96,6 +96,11 @@ impl Objects {
         Arc::strong_count(&self.stats) > 1
     }
 
+    /// All maps there are, whoever keeps them, by id.
+    pub fn maps(&self) -> Vec<Arc<Map>> {
+        self.maps.all().iter().map(|map| Arc::clone(map.map())).collect()
+    }
+
     pub(crate) fn lock_test_worker(&self) -> MutexGuard<'_, ()> {
         self.test_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }

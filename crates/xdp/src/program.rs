@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::time::ClockId;
 use towpath_bpf::interp::{self, Code, Fault, Limits, Stop, Violation};
-use towpath_bpf::program::AttachType;
+use towpath_bpf::program::{AttachType, MapType};
 use towpath_bpf::verifier::{self, Verified};
 use towpath_bpf::{Env, Linked, Object};
 use towpath_jit::{Descriptor, Upgrade};
@@ -268,6 +268,16 @@ impl Program {
     pub fn wait_for_tier2(&self, timeout: Duration) -> bool {
         let upgrade = self.compiled.as_ref().and_then(|compiled| compiled.upgrade());
         upgrade.is_some_and(|upgrade| upgrade.wait(timeout) && upgrade.program().is_some())
+    }
+
+    /// Whether it may run on a packet that somebody else can write to meanwhile: each access is
+    /// checked as it happens, on the value that is then used. The interpreter does that, and tier 1
+    /// for [`towpath_jit::Trust::Guest`]; tier 2 may load twice what the program loads once, and
+    /// who knows what a program array leads to.
+    pub fn checks_accesses(&self) -> bool {
+        let leads_away = self.maps.maps().iter().any(|map| map.kind() == MapType::ProgArray);
+        let checks = |compiled: &Arc<Compiled>| compiled.checks() && compiled.upgrade().is_none();
+        !leads_away && self.compiled.as_ref().is_none_or(checks)
     }
 
     /// Its machine code as it runs now; `None` in the interpreter.

@@ -53,6 +53,26 @@ impl Config {
         (0..port.opened.device.queues()).map(sole).collect()
     }
 
+    /// Whether frames may be received into applications' memory (`XDP_ZEROCOPY`): the port receives
+    /// into frames that it is given, and until a socket has them only programs look at them that
+    /// check each access.
+    pub fn can_borrow(&self, id: PortId) -> bool {
+        let Some(port) = self.ports.get(&id) else { return false };
+        let chain = self.chain(id, port);
+        port.opened.device.features().zero_copy
+            && self.membership(id, port).is_none()
+            && chain.iter().all(|chain| chain.checks_accesses())
+    }
+
+    /// Whether frames are, because somebody wants it.
+    pub(super) fn borrows(&self, id: PortId, port: &PortConfig) -> bool {
+        let lends = |served: &Arc<Served>| {
+            let here = served.socket.place().is_some_and(|place| place.ifindex == port.ifindex);
+            here && served.socket.lends()
+        };
+        port.rx_hook.is_some() && self.sockets.iter().any(lends) && self.can_borrow(id)
+    }
+
     /// By worker: the sockets whose packets it sends. The worker that polls a queue also sends what
     /// is to leave by it.
     pub(super) fn collects(&self) -> Vec<Vec<Collect>> {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use towpath_xdp::host::Bridges;
 
+use super::lender::Lender;
 use super::outbox::Outlet;
 use super::{Poll, Worker};
 use crate::snapshot::{Opened, PortId, Slot, Snapshot};
@@ -24,6 +25,7 @@ impl Worker {
         self.judge.forget_bursts();
         self.snapshot = next;
         self.claim_awaited();
+        self.adopt_lenders();
         self.adopt_sockets();
         self.collect_domains();
         self.idle = super::Idle::default();
@@ -37,6 +39,8 @@ impl Worker {
             mine.contains(&(poll.port, poll.queue)) && next.port(poll.port).is_some_and(same)
         });
         for poll in parked {
+            // Before another worker has the queue.
+            drop(poll.lender);
             poll.opened.rx[poll.queue as usize].put(poll.rx);
         }
         let has = |id: &(PortId, u32)| kept.iter().any(|poll| (poll.port, poll.queue) == *id);
@@ -54,7 +58,8 @@ impl Worker {
             rx.set_waker(&seat.waker);
             let opened = Arc::clone(&slot.opened);
             let is_finished = opened.failed.load(Ordering::Relaxed);
-            polls.push(Poll { port, queue, rx, opened, is_finished });
+            let lender = Lender::of(slot, queue);
+            polls.push(Poll { port, queue, rx, opened, is_finished, lender });
             false
         });
     }

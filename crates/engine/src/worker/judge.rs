@@ -70,7 +70,7 @@ impl Judge {
             self.copies.enter(slot, frames);
         }
         let Some(chain) = &slot.rx_hook else {
-            self.judged(slot, frames, None);
+            self.judged(slot, frames, None, out);
             let counters = &slot.opened.counters[self.number];
             counters.actions[Action::Pass as usize].add(frames.len() as u64);
             out.pass_all(snapshot, slot, frames);
@@ -102,12 +102,12 @@ impl Judge {
             let is_last = place + 1 == links.len();
             // What comes after the last program is XDP_PASS, which it said itself.
             if is_last && link.chain_call_actions & !PASS == 0 {
-                self.judged(slot, frames, Some(burst));
+                self.judged(slot, frames, Some(burst), out);
                 return out.dispatch(snapshot, slot, frames, burst, &actions);
             }
             match goes_on(link, burst) {
                 GoesOn::None => {
-                    self.judged(slot, frames, Some(burst));
+                    self.judged(slot, frames, Some(burst), out);
                     return out.dispatch(snapshot, slot, frames, burst, &actions);
                 }
                 GoesOn::All => {}
@@ -117,7 +117,7 @@ impl Judge {
             }
         }
         // libxdp's dispatcher ends with XDP_PASS, whatever the last program said.
-        self.judged(slot, frames, None);
+        self.judged(slot, frames, None, out);
         let counters = &slot.opened.counters[self.number];
         counters.actions[Action::Pass as usize].add(frames.len() as u64);
         out.pass_all(snapshot, slot, frames);
@@ -152,8 +152,11 @@ impl Judge {
         let counters = &slot.opened.counters[self.number];
         let tx = out.tx_of(slot);
         let has_taps = !slot.taps.is_empty();
-        for (place, (frame, fate)) in mixed.done.drain(..).flatten().enumerate() {
+        for (place, (mut frame, fate)) in mixed.done.drain(..).flatten().enumerate() {
             let burst = bursts.get(fate.link);
+            if slot.borrows {
+                out.own(&mut frame);
+            }
             if has_taps {
                 let judged = burst.map(|burst| (burst, fate.index));
                 self.copies.leave_one(slot, place, &frame, judged);
@@ -174,11 +177,21 @@ impl Judge {
         self.mixed = mixed;
     }
 
-    /// Shows the port's taps what was decided about a whole burst.
+    /// Shows the port's taps what was decided about a whole burst. What is in an application's
+    /// memory leaves it now, or goes to a socket.
     #[inline]
-    fn judged(&mut self, slot: &Slot, frames: &[Frame], burst: Option<&Burst>) {
+    fn judged(
+        &mut self,
+        slot: &Slot,
+        frames: &mut [Frame],
+        burst: Option<&Burst>,
+        out: &mut Outboxes,
+    ) {
         if !slot.taps.is_empty() {
             self.copies.leave(slot, frames, burst);
+        }
+        if slot.borrows {
+            out.own_all(frames, burst);
         }
     }
 

@@ -10,6 +10,7 @@ mod cpu;
 mod deliver;
 mod idle;
 mod judge;
+mod lender;
 mod outbox;
 mod sockets;
 mod tap;
@@ -27,6 +28,7 @@ use crate::waker::Waker;
 pub(crate) use cpu::Inbox;
 use idle::Idle;
 use judge::Judge;
+use lender::Lender;
 use outbox::Outboxes;
 use sockets::Collector;
 
@@ -117,6 +119,8 @@ struct Poll {
     rx: Box<dyn Rx>,
     opened: Arc<Opened>,
     is_finished: bool,
+    /// Whose memory it receives into, if not our own.
+    lender: Option<Lender>,
 }
 
 /// The thread's state.
@@ -193,7 +197,14 @@ impl Worker {
         if poll.is_finished {
             return 0;
         }
-        let count = match poll.rx.receive(&mut out.pool, frames, BURST) {
+        if let Some(lender) = &mut poll.lender {
+            lender.enter(&mut out.pool);
+        }
+        let received = poll.rx.receive(&mut out.pool, frames, BURST);
+        if let Some(lender) = &mut poll.lender {
+            lender.leave(&mut out.pool);
+        }
+        let count = match received {
             Ok(count) => count,
             Err(error) => {
                 poll.fail(&error);

@@ -231,6 +231,7 @@ impl Outboxes {
             && slot.bond.is_none()
             && frames.iter().all(|frame| frame.is_plain() && frame.linear_len() <= longest);
         if !is_simple {
+            frames.iter_mut().for_each(|frame| self.own(frame));
             self.seat.counters.created.add(count as u64);
             frames.drain(..).for_each(|frame| self.send_checked(snapshot, slot, frame));
             self.flush(snapshot, judge);

@@ -182,11 +182,9 @@ impl Device for Afxdp {
     }
 
     fn features(&self) -> Features {
-        let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         Features {
             rx_frags: self.options.multi_buffer,
             tx_frags: self.options.multi_buffer,
-            zero_copy: sockets.iter().flatten().any(|socket| socket.is_zero_copy),
             ..Features::default()
         }
     }

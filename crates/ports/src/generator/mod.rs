@@ -125,7 +125,7 @@ impl Device for Generator {
     }
 
     fn features(&self) -> Features {
-        Features::IN_PROCESS
+        Features { zero_copy: true, ..Features::IN_PROCESS }
     }
 
     fn mac(&self) -> [u8; 6] {

@@ -169,7 +169,7 @@ impl Device for Packet {
             tx_checksum: true,
             tx_tso: self.has_tso || !self.options.qdisc_bypass,
             tx_uso: !self.options.qdisc_bypass,
-            ..Features::default()
+            zero_copy: true,
         }
     }
 

@@ -70,7 +70,7 @@ impl Device for Pcap {
     }
 
     fn features(&self) -> Features {
-        Features::IN_PROCESS
+        Features { zero_copy: true, ..Features::IN_PROCESS }
     }
 
     /// Anything that a capture may hold.

@@ -104,6 +104,11 @@ impl Compiled {
         upgraded.unwrap_or(&self.program)
     }
 
+    /// Whether it checks what it does.
+    pub(crate) fn checks(&self) -> bool {
+        self.trust == Trust::Guest
+    }
+
     /// What runs.
     pub(crate) fn exec(&self) -> Exec {
         match self.best().tier() {

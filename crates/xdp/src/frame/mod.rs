@@ -8,6 +8,7 @@ mod adjust;
 pub mod arena;
 mod bytes;
 mod chain;
+pub mod lent;
 pub mod offload;
 mod pool;
 mod pull;

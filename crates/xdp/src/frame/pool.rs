@@ -10,12 +10,18 @@ use super::{BUFFER_BYTES, Frame, FrameError, LINEAR_BYTES_MAX};
 pub struct Pool {
     arena: Arc<Arena>,
     free: Vec<Frame>,
+    /// Frames in somebody else's memory ([`super::lent`]), to be used first.
+    lent: Vec<Frame>,
 }
 
 impl Pool {
     /// An empty pool over an arena.
     pub fn new(arena: &Arc<Arena>) -> Pool {
-        Pool { arena: Arc::clone(arena), free: Vec::with_capacity(KEEP + 2 * BATCH) }
+        Pool {
+            arena: Arc::clone(arena),
+            free: Vec::with_capacity(KEEP + 2 * BATCH),
+            lent: Vec::new(),
+        }
     }
 
     /// Where its frames come from.
@@ -26,6 +32,15 @@ impl Pool {
     /// A frame without a packet; `None` when the arena is used up.
     #[inline]
     pub fn take(&mut self) -> Option<Frame> {
+        if let Some(frame) = self.lent.pop() {
+            return Some(frame);
+        }
+        self.take_own()
+    }
+
+    /// A frame of the arena's.
+    #[inline]
+    fn take_own(&mut self) -> Option<Frame> {
         if self.free.is_empty() {
             self.arena.take(BATCH, &mut self.free);
         }
@@ -36,6 +51,16 @@ impl Pool {
     /// only when the arena is used up.
     #[inline]
     pub fn take_many(&mut self, count: usize, out: &mut Vec<Frame>) -> usize {
+        if self.lent.is_empty() {
+            return self.take_many_own(count, out);
+        }
+        let lent = count.min(self.lent.len());
+        out.extend(self.lent.drain(self.lent.len() - lent..));
+        lent + self.take_many_own(count - lent, out)
+    }
+
+    #[inline]
+    fn take_many_own(&mut self, count: usize, out: &mut Vec<Frame>) -> usize {
         if self.free.len() < count {
             self.arena.take(count.max(BATCH), &mut self.free);
         }
@@ -85,7 +110,7 @@ impl Pool {
         let Some(mut frame) = self.take() else { return Ok(None) };
         frame.fill(linear);
         for part in rest.chunks(BUFFER_BYTES) {
-            let Some(mut piece) = self.take() else {
+            let Some(mut piece) = self.take_own() else {
                 self.give(frame);
                 return Ok(None);
             };
@@ -98,15 +123,15 @@ impl Pool {
 
     /// A second frame with the same packet, metadata and origin; `None` when the arena is used up.
     pub fn copy(&mut self, frame: &Frame) -> Option<Frame> {
-        let mut copy = self.take()?;
-        if frame.head.len() == BUFFER_BYTES {
+        let mut copy = self.take_own()?;
+        if frame.head.len() <= BUFFER_BYTES {
             copy.copy_linear(frame);
         } else {
             self.give(copy);
             copy = Frame::linear_copy(frame);
         }
         for bytes in frame.pieces().skip(1) {
-            let Some(mut piece) = self.take() else {
+            let Some(mut piece) = self.take_own() else {
                 self.give(copy);
                 return None;
             };
@@ -117,6 +142,29 @@ impl Pool {
         }
         copy.set_offload(frame.offload());
         Some(copy)
+    }
+
+    /// Frames in somebody else's memory ([`super::lent`]) are to be used first, until
+    /// [`Pool::recall`]. Leaves the vector empty.
+    #[inline]
+    pub fn lend(&mut self, frames: &mut Vec<Frame>) {
+        self.lent.append(frames);
+    }
+
+    /// Gives back what of it was not used.
+    #[inline]
+    pub fn recall(&mut self, frames: &mut Vec<Frame>) {
+        frames.append(&mut self.lent);
+    }
+
+    /// Puts a copy in the place of a frame that is in somebody else's memory: from the arena, or in
+    /// memory of its own when that is used up.
+    pub fn own(&mut self, frame: &mut Frame) {
+        if frame.is_lent() {
+            let mut copy = self.copy(frame).unwrap_or_else(|| Frame::linear_copy(frame));
+            copy.set_offload(frame.offload());
+            self.give(std::mem::replace(frame, copy));
+        }
     }
 
     /// Makes a frame linear. Where its buffer is too small, it moves to a larger one of its own,

@@ -52,6 +52,17 @@ impl Mapping {
         Ok(Mapping { base, len, memfd, huge, lost: Mutex::default() })
     }
 
+    /// `len` bytes of somebody else's file from `start` on, which must stay there: `len` is a
+    /// multiple of the page size, and the file is sealed against shrinking.
+    pub(crate) fn over(file: OwnedFd, start: u64, len: usize) -> std::io::Result<Mapping> {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping, wherever the kernel likes.
+        let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, &file, start) }?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
+        let _exposed = base.as_ptr().expose_provenance();
+        Ok(Mapping { base, len, memfd: file, huge: false, lost: Mutex::default() })
+    }
+
     /// All of it as blocks of `size` bytes, `stride` apart. Call it once.
     pub(crate) fn blocks(
         self: &Arc<Self>,
@@ -73,8 +84,21 @@ impl Mapping {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    fn block(self: &Arc<Self>, offset: usize, len: usize) -> Block {
-        // SAFETY: in bounds: callers count within `len`, or return what a block had.
+    /// Whether [`Mapping::lost`] would give any.
+    #[inline]
+    pub(crate) fn has_lost(&self) -> bool {
+        self.lost_count() > 0
+    }
+
+    /// `len` bytes from `offset` on. Whoever calls it hands each part out once, and again only
+    /// after its block was dropped.
+    ///
+    /// # Panics
+    ///
+    /// When they lie outside.
+    pub(crate) fn block(self: &Arc<Self>, offset: usize, len: usize) -> Block {
+        assert!(offset <= self.len && len <= self.len - offset, "a part of the mapping");
+        // SAFETY: in bounds, checked above.
         let base = unsafe { self.base.add(offset) };
         // SAFETY: each part is given out once, and again only after its block was dropped.
         unsafe { Block::within(base, len, Arc::clone(self)) }

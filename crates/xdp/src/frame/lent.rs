@@ -1,0 +1,198 @@
+//! Frames in somebody else's memory: an application's chunks, lent to receive into.
+//!
+//! What is known of a frame lies in our memory, as for any other, but its owner can write to the
+//! packet at any time. So nothing looks at such a packet but programs that check each access as
+//! they run, and whoever it belongs to; all others get a copy ([`super::Pool::own`]).
+//!
+//! Each chunk is either its owner's or a frame that somebody has: [`Chunks::take`] never gives the
+//! same one twice. Frames keep the memory alive, however long they are on their way.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::{BUFFER_BYTES, Body, Frame, FrameError};
+use crate::memory::Mapping;
+
+/// Memory cut into chunks of [`CHUNK_BYTES`].
+#[derive(Debug)]
+pub struct Chunks {
+    memory: Arc<Mapping>,
+    /// By chunk: whether a frame in it is on its way.
+    is_taken: Vec<bool>,
+    /// By chunk: what was its frame the last time.
+    at_rest: Vec<Option<Frame>>,
+}
+
+impl Chunks {
+    /// Maps `len` bytes of a file from `start` on. The file must stay that long: it is sealed.
+    pub fn map(file: OwnedFd, start: u64, len: usize) -> io::Result<Chunks> {
+        let memory = Arc::new(Mapping::over(file, start, len)?);
+        let count = len / CHUNK_BYTES;
+        let at_rest = std::iter::repeat_with(|| None).take(count).collect();
+        Ok(Chunks { memory, is_taken: vec![false; count], at_rest })
+    }
+
+    /// An empty frame in a chunk; `None` when there is one on its way already, or no such chunk.
+    #[inline]
+    pub fn take(&mut self, number: usize) -> Option<Frame> {
+        let is_taken = self.is_taken.get_mut(number)?;
+        if std::mem::replace(is_taken, true) {
+            return None;
+        }
+        Some(match self.at_rest[number].take() {
+            Some(mut frame) => {
+                frame.clear();
+                frame
+            }
+            None => Frame::over(Mapping::block(&self.memory, number * CHUNK_BYTES, LENT_BYTES)),
+        })
+    }
+
+    /// The number of the chunk that a frame's packet is in, if it is one of these.
+    #[inline]
+    pub fn number_of(&self, frame: &Frame) -> Option<usize> {
+        let offset = frame.head.addr().wrapping_sub(self.memory.base()) as usize;
+        let number = offset / CHUNK_BYTES;
+        (number < self.is_taken.len()).then_some(number)
+    }
+
+    /// A frame is on its way no longer, and its chunk its owner's; gives the chunk's number. A
+    /// frame in other memory is given back.
+    #[inline]
+    pub fn put(&mut self, mut frame: Frame) -> Result<usize, Frame> {
+        let Some(number) = self.number_of(&frame) else { return Err(frame) };
+        // Frags are other frames.
+        frame.strip(&mut Vec::new());
+        self.is_taken[number] = false;
+        self.at_rest[number] = Some(frame);
+        Ok(number)
+    }
+
+    /// Numbers of chunks whose frames were dropped since the last call: they can be taken again.
+    #[inline]
+    pub fn take_dropped(&mut self, numbers: &mut Vec<usize>) {
+        if !self.memory.has_lost() {
+            return;
+        }
+        for block in Mapping::lost(&self.memory) {
+            let number = (block.addr() - self.memory.base()) as usize / CHUNK_BYTES;
+            self.is_taken[number] = false;
+            self.at_rest[number] = Some(Frame::over(block));
+            numbers.push(number);
+        }
+    }
+
+    /// Frames that are on their way.
+    pub fn on_their_way(&self) -> usize {
+        self.is_taken.iter().filter(|is_taken| **is_taken).count() - self.memory.lost_count()
+    }
+}
+
+impl Body {
+    /// Whether the packet is in somebody else's memory, who may write to it.
+    #[inline]
+    pub fn is_lent(&self) -> bool {
+        self.head.len() == LENT_BYTES
+    }
+
+    /// The packet is what lies in the buffer already: `len` bytes from `offset` on.
+    pub fn set_packet(&mut self, offset: usize, len: usize) -> Result<(), FrameError> {
+        super::check_sizes(len, 0)?;
+        // There may be no room in front: only who transmits it sees this frame.
+        if offset + len > self.head.len() {
+            return Err(FrameError::TooLong(len));
+        }
+        self.clear();
+        (self.data_meta, self.data) = (offset as u32, offset as u32);
+        self.data_end = (offset + len) as u32;
+        Ok(())
+    }
+
+    /// Where the packet begins in its buffer.
+    #[inline]
+    pub fn data_offset(&self) -> usize {
+        self.data as usize
+    }
+}
+
+/// Bytes of a chunk.
+pub const CHUNK_BYTES: usize = BUFFER_BYTES;
+/// What a frame uses of a chunk: not all, so that its buffer is never taken for one of the arena's,
+/// which are [`BUFFER_BYTES`] long. What is left out is tailroom, which no port receives into.
+const LENT_BYTES: usize = BUFFER_BYTES - 64;
+
+const _: () = assert!(BUFFER_BYTES - LENT_BYTES < super::TAILROOM_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::super::{Pool, arena::Arena};
+    use super::*;
+
+    fn chunks(count: usize) -> (OwnedFd, Chunks) {
+        let file = memfd_create("lent", MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, (count * CHUNK_BYTES) as u64).unwrap();
+        let chunks = Chunks::map(file.try_clone().unwrap(), 0, count * CHUNK_BYTES).unwrap();
+        (file, chunks)
+    }
+
+    #[test]
+    fn packets_lie_in_the_chunk() {
+        let (file, mut chunks) = chunks(4);
+        let mut frame = chunks.take(2).unwrap();
+        frame.fill(&[7; 100]);
+        assert!(frame.is_lent() && frame.to_vec() == [7; 100]);
+        let mut bytes = [0; 101];
+        let at = 2 * CHUNK_BYTES + frame.data_offset();
+        rustix::io::pread(&file, &mut bytes, at as u64).unwrap();
+        assert_eq!((&bytes[..100], bytes[100]), (&[7; 100][..], 0));
+        assert_eq!(chunks.put(frame).unwrap(), 2);
+    }
+
+    #[test]
+    fn no_chunk_is_two_frames() {
+        let (_file, mut chunks) = chunks(4);
+        let frame = chunks.take(1).unwrap();
+        assert!(chunks.take(1).is_none() && chunks.take(4).is_none());
+        assert_eq!(chunks.on_their_way(), 1);
+        drop(frame);
+        let mut numbers = Vec::new();
+        assert!(chunks.take(1).is_none(), "until somebody asks what was dropped");
+        chunks.take_dropped(&mut numbers);
+        assert_eq!((numbers, chunks.on_their_way()), (vec![1], 0));
+        let frame = chunks.take(1).unwrap();
+        drop(chunks);
+        assert_eq!(frame.linear_len(), 0, "its memory is still there");
+    }
+
+    #[test]
+    fn a_pool_uses_them_first_and_keeps_none() {
+        let (_file, mut chunks) = chunks(4);
+        let arena = Arena::new(64).unwrap();
+        let mut pool = Pool::new(&arena);
+        let mut lent: Vec<Frame> = (0..4).map(|number| chunks.take(number).unwrap()).collect();
+        pool.lend(&mut lent);
+        let mut frames = Vec::new();
+        assert_eq!(pool.take_many(2, &mut frames), 2);
+        frames.push(pool.take().unwrap());
+        assert!(frames.iter().all(|frame| frame.is_lent()));
+        // Further buffers of a frame are whole ones.
+        let long = pool.frame(&[1; 9000]).unwrap().unwrap();
+        assert!(long.is_lent() && long.frag_count() == 2);
+        pool.recall(&mut lent);
+        assert!(lent.is_empty());
+        assert_eq!(pool.take_many(2, &mut frames), 2);
+        assert!(!frames[3].is_lent());
+        let mut own = frames.remove(0);
+        own.fill(&[3; 60]);
+        pool.own(&mut own);
+        assert_eq!((own.is_lent(), own.to_vec()), (false, vec![3; 60]));
+        pool.give(long);
+        pool.give(own);
+        pool.give_all(&mut frames);
+        drop(pool);
+        assert_eq!((arena.free(), chunks.on_their_way()), (64, 0));
+    }
+}
