@@ -298,7 +298,7 @@ pub(crate) fn features(inner: &Inner, name: &str) -> Option<FeaturesView> {
             supported,
             note: if supported { yes } else { no }.to_owned(),
         };
-        let copies = "AF_XDP sockets get copies of its frames: they do not lie in the socket's \
+        let copies = "AF_XDP sockets get copies of its frames: it does not receive into their \
                       memory";
         let not_here = "programs run in Towpath; no device runs them instead";
         let one_buffer = "what lies behind it does not take frames of several buffers: they are \
@@ -364,6 +364,8 @@ fn counted(it: &towpath_xsk::Statistics) -> BTreeMap<String, u64> {
     let named = [
         ("rx_packets", it.rx_packets),
         ("tx_packets", it.tx_packets),
+        ("rx_zero_copy", it.rx_zero_copy),
+        ("tx_zero_copy", it.tx_zero_copy),
         ("rx_dropped", it.rx_dropped),
         ("rx_invalid_descs", it.rx_invalid_descs),
         ("tx_invalid_descs", it.tx_invalid_descs),

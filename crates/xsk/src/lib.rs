@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+mod lent;
 mod memory_unsafe;
 mod pool;
 pub mod rings;

@@ -20,6 +20,7 @@ use std::ptr::NonNull;
 use rustix::fs::{FileType, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use towpath_xdp::frame::lent::Chunks;
 
 /// The memory.
 #[derive(Debug)]
@@ -65,6 +66,15 @@ impl Memory {
     #[inline]
     pub(crate) fn mapping(&self) -> Option<Mapping<'_>> {
         Some(Mapping { base: self.base?, len: self.len as u64, of: PhantomData })
+    }
+
+    /// Maps it once more, to have frames in it ([`towpath_xdp::frame::lent`]). An error when the
+    /// file could become shorter, or the system has no more room.
+    pub(crate) fn chunks(&self) -> io::Result<Chunks> {
+        if self.base.is_none() {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        Chunks::map(self.fd.try_clone()?, self.start, self.len)
     }
 
     /// Puts bytes at an offset; an error when the file has become shorter.

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 use towpath_engine::Place;
 use towpath_ring::{Consumer, Mapped, Producer};
+use towpath_xdp::Frame;
 
+use crate::lent::Lent;
 use crate::rings::RingMemory;
 use crate::umem::Umem;
 
@@ -91,12 +93,40 @@ impl Fill {
         }
     }
 
-    /// `count` free chunks, or none (`xsk_buff_can_alloc`, which counts nothing).
+    /// Frames in free chunks, until there are `count`. Nothing is counted when there are fewer:
+    /// nobody may need them.
+    pub(crate) fn lend(
+        &mut self,
+        umem: &Umem,
+        lent: &mut Lent,
+        frames: &mut Vec<Frame>,
+        count: usize,
+    ) {
+        while frames.len() < count {
+            let chunk = match self.returned.pop() {
+                Some(chunk) => Some(chunk),
+                None if self.ring.available(1) == 0 => break,
+                None => umem.chunk_at(self.ring.read()),
+            };
+            match chunk.and_then(|chunk| lent.take(chunk)) {
+                Some(frame) => frames.push(frame),
+                // No chunk, or one that is on its way already.
+                None => self.invalid += 1,
+            }
+        }
+        self.ring.release();
+    }
+
+    /// `count` free chunks, or none (`xsk_buff_can_alloc`, which counts only that there are none).
     pub(crate) fn take_all(&mut self, umem: &Umem, count: usize, out: &mut Vec<u64>) -> bool {
         out.clear();
         let wanted = u32::try_from(count).unwrap_or(u32::MAX);
-        if self.returned.len() < count && self.ring.available(wanted) < wanted {
-            return false;
+        if self.returned.len() < count {
+            let there = self.ring.available(wanted);
+            self.empty += u64::from(there == 0);
+            if there < wanted {
+                return false;
+            }
         }
         while out.len() < count {
             let before = self.empty;

@@ -1,11 +1,13 @@
 //! UMEM: an application's packet memory, cut into chunks (`net/xdp/xdp_umem.c`).
 
 use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::Errno;
 use towpath_ring::Desc;
 
 use crate::abi::{UMEM_TX_METADATA_LEN, UMEM_TX_SW_CSUM, UMEM_UNALIGNED, UmemReg};
+use crate::lent::{self, Lent};
 use crate::memory_unsafe::Memory;
 
 /// Registered memory.
@@ -19,6 +21,8 @@ pub(crate) struct Umem {
     pub(crate) flags: u32,
     /// Bytes of metadata in front of packets to send.
     pub(crate) tx_metadata: u32,
+    /// Its chunks as frames, for the one pool without copies.
+    lent: OnceLock<Mutex<Lent>>,
 }
 
 impl Umem {
@@ -37,7 +41,23 @@ impl Umem {
             headroom: reg.headroom,
             flags: reg.flags,
             tx_metadata: if has_metadata { reg.tx_metadata_len } else { 0 },
+            lent: OnceLock::new(),
         })
+    }
+
+    /// Makes frames of its chunks possible, for one pool: they must be as large as frames of ours
+    /// and begin where ours do, and the memory must be there to stay. Gives whether it worked.
+    pub(crate) fn lend(&self) -> bool {
+        let fits =
+            !self.is_unaligned() && u64::from(self.chunk) == PAGE_BYTES && self.headroom == 0;
+        let lent = if fits { lent::lent(&self.memory, self.size).ok() } else { None };
+        lent.is_some_and(|lent| self.lent.set(Mutex::new(lent)).is_ok())
+    }
+
+    /// Its chunks as frames.
+    #[inline]
+    pub(crate) fn lent(&self) -> Option<MutexGuard<'_, Lent>> {
+        Some(self.lent.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn is_unaligned(&self) -> bool {

@@ -117,7 +117,6 @@ impl Live {
         };
         let engine = Arc::new(Engine::start(&options).map_err(|error| error.to_string())?);
         let known = Arc::new(Known::new(engine.workers()));
-        let xsk = Xsk::new(&engine, &known);
         let host = Watcher::start();
         if let Err(error) = &host {
             tracing::warn!("programs cannot ask for the host's routes and neighbours: {error}");
@@ -126,6 +125,7 @@ impl Live {
         let started =
             State { workers: wanted.workers.clone(), frames: wanted.frames, ..State::new() };
         let registry = Arc::new(Objects::new(&settings(&engine, &env)));
+        let xsk = Xsk::new(&engine, &known, &registry);
         Ok(Live {
             engine,
             xsk,

@@ -10,7 +10,8 @@ use towpath_bpf::proto::id;
 use towpath_bpf::{Insn, MapDef};
 use towpath_engine::{Config, Engine, Error, Hook, Link, PortId, Socket as _};
 use towpath_maps::{Environment, Map, Value};
-use towpath_xdp::{LoadOptions, Program};
+use towpath_objects::Objects;
+use towpath_xdp::{Exec, LoadOptions, Program, Trust};
 use towpath_xsk::{Device, Errno, Host, Socket, Sockets};
 
 use super::world::{Known, World};
@@ -23,10 +24,11 @@ pub struct Xsk {
 }
 
 impl Xsk {
-    pub(super) fn new(engine: &Arc<Engine>, known: &Arc<Known>) -> Xsk {
+    pub(super) fn new(engine: &Arc<Engine>, known: &Arc<Known>, registry: &Arc<Objects>) -> Xsk {
         let host = Arc::new(EngineHost {
             engine: Arc::clone(engine),
             known: Arc::clone(known),
+            registry: Arc::clone(registry),
             defaults: Mutex::default(),
         });
         let sockets = Sockets::new(Arc::clone(&host) as Arc<dyn Host>);
@@ -65,6 +67,8 @@ impl Xsk {
 struct EngineHost {
     engine: Arc<Engine>,
     known: Arc<Known>,
+    /// Maps that no program on a hook has: pinned ones.
+    registry: Arc<Objects>,
     /// Links of the default program by ifindex. Locked inside of changes of the engine, never the
     /// other way round.
     defaults: Mutex<BTreeMap<u32, Link>>,
@@ -72,10 +76,11 @@ struct EngineHost {
 
 impl Host for EngineHost {
     fn device(&self, ifindex: u32) -> Option<Device> {
-        self.engine.read(|_, snapshot| {
+        self.engine.read(|config, snapshot| {
             let slot = snapshot.port_of_ifindex(ifindex)?;
             // A port that only sends has one queue for that.
-            Some(Device { queues: slot.opened.device.queues().max(1), zero_copy: false })
+            let queues = slot.opened.device.queues().max(1);
+            Some(Device { queues, zero_copy: config.can_borrow(slot.id) })
         })
     }
 
@@ -140,7 +145,8 @@ impl EngineHost {
         })
     }
 
-    /// All XSKMAPs of programs on hooks, those inside of maps of maps included.
+    /// All XSKMAPs: of programs on hooks, those inside of maps of maps included, and those that are
+    /// pinned or kept by somebody else.
     fn maps(&self) -> Vec<Arc<Map>> {
         let mut found: Vec<Arc<Map>> = Vec::new();
         let mut add = |map: &Arc<Map>| {
@@ -162,17 +168,22 @@ impl EngineHost {
                 keys.filter_map(|key| map.inner(&key)).for_each(|inner| add(&inner));
             }
         }
+        self.registry.maps().iter().for_each(&mut add);
         found
     }
 
     /// Attaches libxdp's default program to a port that has no program with an `xsks_map`.
     fn attach_default(&self, ifindex: u32) -> Result<Arc<Map>, Errno> {
         let queues = self.device(ifindex).ok_or(Errno::NODEV)?.queues;
-        let options = LoadOptions {
+        let mut options = LoadOptions {
             workers: self.engine.workers(),
             environment: Some(Arc::new(World::new(&self.known)) as Arc<dyn Environment>),
             ..LoadOptions::default()
         };
+        if self.device(ifindex).is_some_and(|device| device.zero_copy) {
+            // It must not keep frames from being received into applications' memory.
+            (options.exec, options.jit.trust) = (Exec::Jit, Trust::Guest);
+        }
         let program = Program::from_linked(default_program(queues), &options);
         let program = program.map_err(|_no_memory| Errno::NOMEM)?;
         let map = program.maps().by_name(DEFAULT_MAP).cloned().ok_or(Errno::NOENT)?;

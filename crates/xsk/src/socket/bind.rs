@@ -77,13 +77,14 @@ impl Setup {
         }
         let place = Place { ifindex: address.ifindex, queue: address.queue };
         check_place(sockets, place, device)?;
-        if wants(ZEROCOPY) && !device.zero_copy {
+        let is_zero_copy = device.zero_copy && !wants(COPY) && umem.lend();
+        if wants(ZEROCOPY) && !is_zero_copy {
             return Err(Errno::OPNOTSUPP);
         }
         let mut pool = BufferPool::new(umem, place, fill, completion)?;
         pool.is_multi_buffer = wants(USE_SG);
         pool.uses_wakeup = wants(USE_NEED_WAKEUP);
-        pool.is_zero_copy = device.zero_copy && !wants(COPY);
+        pool.is_zero_copy = is_zero_copy;
         let pool = Arc::new(pool);
         sockets.add_pool(&pool)?;
         Ok(pool)
@@ -121,13 +122,10 @@ impl Setup {
             return Err(Errno::INVAL);
         };
         check_place(sockets, place, device)?;
-        if first.is_zero_copy && !device.zero_copy {
-            return Err(Errno::OPNOTSUPP);
-        }
         let mut pool = BufferPool::new(&first.umem, place, fill, completion)?;
         pool.is_multi_buffer = first.is_multi_buffer;
         pool.uses_wakeup = first.uses_wakeup;
-        pool.is_zero_copy = first.is_zero_copy;
+        // Its chunks are frames for the first pool; here they are copied from and to.
         let pool = Arc::new(pool);
         sockets.add_pool(&pool)?;
         Ok(pool)

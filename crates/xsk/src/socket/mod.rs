@@ -2,6 +2,7 @@
 
 mod bind;
 mod busy_poll;
+mod lent;
 mod options;
 mod rx;
 mod tx;
@@ -204,21 +205,50 @@ impl towpath_engine::Socket for Socket {
         self.active().is_some_and(|bound| bound.rx.is_some())
     }
 
+    fn lends(&self) -> bool {
+        self.active().is_some_and(|bound| bound.pool.is_zero_copy && bound.rx.is_some())
+    }
+
+    fn lend(&self, frames: &mut Vec<Frame>, count: usize) {
+        if let Some(bound) = self.active() {
+            bound.lend(frames, count);
+        }
+    }
+
+    fn take_back(&self, frames: &mut Vec<Frame>) {
+        if let Some(bound) = self.active() {
+            bound.take_back(frames);
+        }
+        frames.clear();
+    }
+
     fn transmits(&self) -> bool {
         self.active().is_some_and(|bound| bound.tx.is_some())
     }
 
     #[inline]
     fn deliver(&self, from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
-        let delivered = self.active().map_or(0, |bound| bound.deliver(from, frames));
+        let Some(bound) = self.active() else {
+            pool.give_all(frames);
+            return 0;
+        };
+        if bound.pool.is_zero_copy {
+            return bound.deliver_lent(from, frames, pool);
+        }
+        let delivered = bound.deliver(from, frames);
         pool.give_all(frames);
         delivered
     }
 
     #[inline]
     fn deliver_all(&self, from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
-        let (delivered, is_asleep) =
-            self.active().map_or((0, false), |bound| bound.deliver_all(from, frames));
+        let (delivered, is_asleep) = match self.active() {
+            None => (0, false),
+            Some(bound) if bound.pool.is_zero_copy => {
+                (bound.deliver_lent(from, frames, pool), bound.flush())
+            }
+            Some(bound) => bound.deliver_all(from, frames),
+        };
         pool.give_all(frames);
         if is_asleep {
             self.ring_bell();

@@ -37,8 +37,12 @@ pub struct Statistics {
     pub index_jumps: u64,
     /// Packets delivered.
     pub rx_packets: u64,
+    /// Of these, those that were received where they are, without a copy.
+    pub rx_zero_copy: u64,
     /// Packets sent.
     pub tx_packets: u64,
+    /// Of these, those that were sent from where they are.
+    pub tx_zero_copy: u64,
     /// Entries that wait in the rx, tx, fill and completion rings.
     pub levels: [u32; 4],
 }
@@ -146,6 +150,7 @@ impl Socket {
             sum.rx_dropped = rx.dropped;
             sum.rx_ring_full = rx.ring_full;
             sum.rx_packets = rx.frames;
+            sum.rx_zero_copy = rx.without_copy;
             sum.index_jumps += rx.ring.jumps();
             sum.levels[0] = rx.ring.waiting();
         }
@@ -154,6 +159,7 @@ impl Socket {
             sum.tx_invalid_descs = tx.invalid;
             sum.tx_ring_empty_descs = tx.empty;
             sum.tx_packets = tx.packets_sent;
+            sum.tx_zero_copy = tx.without_copy;
             sum.index_jumps += tx.ring.jumps();
             sum.levels[1] = tx.ring.available(u32::MAX);
         }

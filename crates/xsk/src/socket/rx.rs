@@ -20,6 +20,8 @@ pub(super) struct Rx {
     pub(super) ring_full: u64,
     /// Delivered.
     pub(super) frames: u64,
+    /// Of these, those that were received where they are.
+    pub(super) without_copy: u64,
     /// Entries were written since the last flush.
     is_dirty: bool,
     chunks: Vec<u64>,
@@ -30,14 +32,21 @@ pub(super) struct Rx {
 impl Rx {
     pub(super) fn new(ring: Mapped<Desc>) -> Rx {
         let ring = Producer::new(ring);
-        let entries = Box::new([0; BURST]);
-        let chunks = Vec::new();
-        Rx { ring, dropped: 0, ring_full: 0, frames: 0, is_dirty: false, chunks, entries }
+        Rx {
+            ring,
+            dropped: 0,
+            ring_full: 0,
+            frames: 0,
+            without_copy: 0,
+            is_dirty: false,
+            chunks: Vec::new(),
+            entries: Box::new([0; BURST]),
+        }
     }
 
     /// `xsk_rcv` in copy mode; gives whether it was delivered.
     #[inline]
-    fn receive(&mut self, frame: &Frame, pool: &BufferPool, fill: &mut Fill) -> bool {
+    pub(super) fn receive(&mut self, frame: &Frame, pool: &BufferPool, fill: &mut Fill) -> bool {
         let umem = &*pool.umem;
         let len = frame.len();
         let is_long = len > umem.frame_size() as usize;
@@ -115,8 +124,7 @@ impl Rx {
                 rest = later;
             }
         }
-        self.frames += count as u64;
-        self.is_dirty |= count > 0;
+        self.note(count);
         count
     }
 
@@ -129,6 +137,13 @@ impl Rx {
         }
         self.ring.submit();
         self.ring.claim_wakeup()
+    }
+
+    /// That many packets were delivered.
+    #[inline]
+    pub(super) fn note(&mut self, count: usize) {
+        self.frames += count as u64;
+        self.is_dirty |= count > 0;
     }
 
     /// A frame that takes several chunks, or is in several buffers.

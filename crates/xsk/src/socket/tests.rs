@@ -212,8 +212,14 @@ fn nonsense_to_send_is_counted_and_hurts_nobody() {
     let mut frames = Vec::new();
     assert_eq!(bench.socket.collect(&mut bench.pool, &mut frames, 64), 1);
     bench.socket.sent(1);
-    assert_eq!(bench.completed(), [0, u64::MAX, 64], "a bad packet's chunks come back");
-    assert_eq!(bench.socket.statistics().tx_invalid_descs, 5);
+    let all = [64, 1 << 40, 2000, 0, 0, u64::MAX, 64];
+    assert_eq!(bench.completed(), all, "whatever it was comes back");
+    assert_eq!(bench.socket.statistics().tx_invalid_descs, 6);
+    // No packet, but no nonsense either.
+    bench.send(&[desc(64, 13, 0)]);
+    assert_eq!(bench.socket.collect(&mut bench.pool, &mut frames, 64), 0);
+    assert_eq!(bench.completed(), [64]);
+    assert_eq!(bench.socket.statistics().tx_invalid_descs, 6);
 }
 
 #[test]
@@ -267,7 +273,7 @@ fn metadata_asks_for_checksum_and_timestamp() {
         bench.socket.sent(2);
         let stamp = u64::from_ne_bytes(*bench.bytes(4096 + 8, 8).first_chunk().unwrap());
         assert!(stamp > 1 << 60, "nanoseconds since 1970");
-        assert_eq!(bench.completed(), [4120, 8216, 12312, 12312], "addresses as they were");
+        assert_eq!(bench.completed(), [4120, 8216, 12312, 12312, 20], "addresses as they were");
         assert_eq!(bench.socket.statistics().tx_invalid_descs, 3);
     }
 }

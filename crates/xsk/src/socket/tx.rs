@@ -4,6 +4,7 @@
 //! a port cannot take now stays where it is.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use rustix::time::{DynamicClockId, clock_gettime_dynamic};
 use towpath_engine::offload;
@@ -11,10 +12,11 @@ use towpath_engine::port::{Features, Wake};
 use towpath_ring::{Consumer, Desc, Mapped};
 use towpath_xdp::frame::offload::{Checksum, Offload};
 use towpath_xdp::frame::{ETH_HLEN, LINEAR_BYTES_MAX};
-use towpath_xdp::{Frame, Pool};
+use towpath_xdp::{Frame, FrameError, Pool};
 
 use super::Bound;
 use super::rx::lock;
+use crate::lent::Lent;
 use crate::pool::{BufferPool, Completion};
 use crate::umem::Umem;
 
@@ -22,11 +24,13 @@ use crate::umem::Umem;
 #[derive(Debug)]
 pub(super) struct Tx {
     pub(super) ring: Consumer<Mapped<Desc>>,
-    /// Descriptors, or whole packets of several, that made no sense.
+    /// Descriptors that made no sense, with those of the same packet.
     pub(super) invalid: u64,
     /// How often the ring ran out of packets.
     pub(super) empty: u64,
     pub(super) packets_sent: u64,
+    /// Of these, those that were sent from where they are.
+    pub(super) without_copy: u64,
     /// Read from the ring and not given back, in order; all their descriptors are in `descs`.
     collected: VecDeque<Packet>,
     descs: VecDeque<Desc>,
@@ -40,15 +44,17 @@ struct Packet {
     kind: Kind,
     /// Where a timestamp is wanted (`XDP_TXMD_FLAGS_TIMESTAMP`).
     timestamp: Option<u64>,
+    /// Where it is, if its frame is there as well.
+    lent: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// There is a frame for it.
     Frame,
-    /// Not sent; the application gets its chunks back.
+    /// Dropped; the application gets its chunks back.
     Void,
-    /// One descriptor that makes no sense: its address is nobody's chunk.
+    /// The same, and its descriptors count as invalid.
     Nonsense,
 }
 
@@ -65,6 +71,8 @@ enum Refusal {
     NoMemory,
     /// Never.
     Bad,
+    /// Never, and no device counts it: less than an Ethernet header.
+    Short,
 }
 
 impl Tx {
@@ -79,6 +87,7 @@ impl Tx {
             invalid: 0,
             empty: 0,
             packets_sent: 0,
+            without_copy: 0,
             collected: VecDeque::new(),
             descs: VecDeque::new(),
             scratch: Vec::new(),
@@ -106,12 +115,8 @@ impl Tx {
             }
         }
         is_good &= count <= DESCRIPTORS_MAX;
-        let kind = match (is_good, count) {
-            (true, _) => Kind::Frame,
-            (false, 1) => Kind::Nonsense,
-            (false, _) => Kind::Void,
-        };
-        Some(Packet { count, kind, timestamp: None })
+        let kind = if is_good { Kind::Frame } else { Kind::Nonsense };
+        Some(Packet { count, kind, timestamp: None, lent: None })
     }
 
     /// The last packet is not collected after all.
@@ -120,9 +125,14 @@ impl Tx {
     }
 
     /// Forgets what was collected and not sent: it is still in the ring.
-    fn rewind(&mut self, completion: &mut Completion) {
+    fn rewind(&mut self, completion: &mut Completion, umem: &Umem) {
         for packet in self.collected.drain(..) {
-            completion.cancel(packet.places());
+            completion.cancel(packet.count);
+            if let Some(data) = packet.lent
+                && let Some(mut lent) = umem.lent()
+            {
+                lent.unsent(data);
+            }
         }
         self.descs.clear();
     }
@@ -135,23 +145,25 @@ impl Tx {
         limit: usize,
     ) -> usize {
         let mut completion = pool.completion();
-        self.rewind(&mut completion);
+        self.rewind(&mut completion, &pool.umem);
+        let mut lent = if pool.is_zero_copy { pool.umem.lent() } else { None };
         let mut count = 0;
         while count < limit {
             let Some(mut packet) = self.next_packet(&pool.umem) else {
                 self.empty += u64::from(!self.descs.is_empty());
                 break;
             };
-            if !completion.reserve(packet.places()) {
+            if !completion.reserve(packet.count) {
                 self.put_back(&packet);
                 break;
             }
             if packet.kind == Kind::Frame {
-                match self.build(&mut packet, &pool.umem, frames) {
+                match self.build(&mut packet, &pool.umem, frames, lent.as_deref_mut()) {
                     Ok(frame) => out.push(frame),
-                    Err(Refusal::Bad) => packet.kind = Kind::Void,
+                    Err(Refusal::Short) => packet.kind = Kind::Void,
+                    Err(Refusal::Bad) => packet.kind = Kind::Nonsense,
                     Err(Refusal::NoMemory) => {
-                        completion.cancel(packet.places());
+                        completion.cancel(packet.count);
                         self.put_back(&packet);
                         break;
                     }
@@ -160,6 +172,7 @@ impl Tx {
             count += usize::from(packet.kind == Kind::Frame);
             self.collected.push_back(packet);
         }
+        drop(lent);
         drop(completion);
         // What is in front of the first frame waits for nothing.
         self.finish(pool, 0);
@@ -172,7 +185,13 @@ impl Tx {
         packet: &mut Packet,
         umem: &Umem,
         pool: &mut Pool,
+        lent: Option<&mut Lent>,
     ) -> Result<Frame, Refusal> {
+        if let Some(lent) = lent
+            && let Some(frame) = self.frame_in_place(packet, umem, lent)
+        {
+            return Ok(frame);
+        }
         let bad = |_shorter_file| Refusal::Bad;
         let mut request = Request::default();
         let mut frame = None;
@@ -199,7 +218,10 @@ impl Tx {
             Some(frame) => frame,
             None => pool
                 .frame(&self.scratch)
-                .map_err(|_too_short_or_long| Refusal::Bad)?
+                .map_err(|error| match error {
+                    FrameError::TooShort(_) => Refusal::Short,
+                    _ => Refusal::Bad,
+                })?
                 .ok_or(Refusal::NoMemory)?,
         };
         if let Some(checksum) = request.checksum {
@@ -210,6 +232,15 @@ impl Tx {
         }
         packet.timestamp = request.timestamp;
         Ok(frame)
+    }
+
+    /// A frame where the packet is, if it is one that needs nothing done to it.
+    fn frame_in_place(&self, packet: &mut Packet, umem: &Umem, lent: &mut Lent) -> Option<Frame> {
+        let desc = self.descs.back().filter(|desc| packet.count == 1 && desc.options == 0)?;
+        let data = umem.packet_at(desc)?;
+        let frame = lent.frame_at(data, desc.len as usize)?;
+        packet.lent = Some(data);
+        Some(frame)
     }
 
     /// Gives back the first `frames` frames of what was collected, and what is in front of the
@@ -224,10 +255,16 @@ impl Tx {
                     frames -= 1;
                     self.packets_sent += 1;
                 }
-                Kind::Void | Kind::Nonsense => self.invalid += 1,
+                Kind::Void => {}
+                Kind::Nonsense => self.invalid += u64::from(packet.count),
             }
             for desc in self.descs.drain(..packet.count as usize) {
-                if packet.kind != Kind::Nonsense {
+                // Where it is sent from stays in use until the frame is gone.
+                let is_done = packet.lent.is_none_or(|data| {
+                    self.without_copy += 1;
+                    pool.umem.lent().is_none_or(|mut lent| lent.sent(data, desc.addr))
+                });
+                if is_done {
                     completion.write(desc.addr);
                 }
             }
@@ -244,13 +281,6 @@ impl Tx {
             completion.submit();
             self.ring.release();
         }
-    }
-}
-
-impl Packet {
-    /// Places in the completion ring that it will take.
-    fn places(&self) -> u32 {
-        if self.kind == Kind::Nonsense { 0 } else { self.count }
     }
 }
 
@@ -302,6 +332,7 @@ fn complete_checksum(frame: Frame, pool: &mut Pool) -> Result<Frame, Refusal> {
 impl Bound {
     pub(super) fn collect(&self, pool: &mut Pool, frames: &mut Vec<Frame>, limit: usize) -> usize {
         let Some(tx) = &self.tx else { return 0 };
+        self.settle();
         let mut tx = lock(tx);
         // Usually there is nothing.
         if tx.ring.available(1) == 0 {
@@ -314,7 +345,20 @@ impl Bound {
         let Some(tx) = &self.tx else { return };
         let mut tx = lock(tx);
         tx.finish(&self.pool, count);
-        tx.rewind(&mut self.pool.completion());
+        tx.rewind(&mut self.pool.completion(), &self.pool.umem);
+        drop(tx);
+        self.settle();
+    }
+
+    /// Learns which frames in the application's memory are gone.
+    fn settle(&self) {
+        if self.pool.is_zero_copy {
+            let mut fill = self.pool.fill();
+            let mut completion = self.pool.completion();
+            if let Some(mut lent) = self.pool.umem.lent() {
+                lent.settle(&mut fill, &mut completion);
+            }
+        }
     }
 
     /// `None` when the bell will ring: because the flag asks for it, or always, by applications
@@ -323,7 +367,10 @@ impl Bound {
         let mut tx = lock(self.tx.as_ref()?);
         let is_empty =
             if self.pool.uses_wakeup { tx.ring.arm() } else { tx.ring.available(1) == 0 };
-        (!is_empty).then_some(Wake::Now)
+        // Nobody says when a frame is gone.
+        let waits = self.pool.umem.lent().is_some_and(|lent| lent.unfinished() > 0);
+        let later = waits.then(|| Wake::At(Instant::now() + COMPLETION_PAUSE));
+        if is_empty { later } else { Some(Wake::Now) }
     }
 
     /// Packets received and sent so far.
@@ -341,6 +388,8 @@ impl Bound {
 
 /// A linear part and `MAX_SKB_FRAGS` others (`xsk_build_skb`).
 const DESCRIPTORS_MAX: u32 = 18;
+/// How long a completion may be late when the worker sleeps.
+const COMPLETION_PAUSE: Duration = Duration::from_millis(1);
 /// A packet without end is no packet.
 const DESCRIPTORS_READ_MAX: u32 = 64;
 /// `XDP_TXMD_FLAGS_*`

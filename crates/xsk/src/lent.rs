@@ -1,0 +1,128 @@
+//! Chunks as frames (zero copy): which chunk is on its way as what.
+//!
+//! A chunk is the application's until it comes by the fill ring, when it becomes a frame to receive
+//! into, or by the tx ring, when it becomes a frame to send. Frames come back in two ways: they are
+//! put back by whoever has them, or were dropped somewhere. What happens then depends on what the
+//! chunk was on its way as. An application that names a chunk twice gets what it had without zero
+//! copy: the second time bytes are copied.
+
+use std::io;
+
+use towpath_xdp::Frame;
+use towpath_xdp::frame::lent::{CHUNK_BYTES, Chunks};
+
+use crate::pool::{Completion, Fill};
+
+/// The chunks of a UMEM.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    chunks: Chunks,
+    /// By chunk.
+    ways: Vec<Way>,
+    dropped: Vec<usize>,
+    /// Packets that were sent, and whose frames somebody still has.
+    unfinished: u32,
+}
+
+/// What a chunk is on its way as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// To receive into, or not at all.
+    Rx,
+    /// To be sent; nobody knows yet whether the port takes it.
+    Tx,
+    /// The same, and its frame is gone already.
+    TxGone,
+    /// The port did not take it: it is still in the tx ring.
+    Unsent,
+    /// Sent. The address goes to the completion ring when the frame is gone.
+    Sent(u64),
+}
+
+impl Lent {
+    pub(crate) fn new(chunks: Chunks, len: u64) -> Lent {
+        let ways = vec![Way::Rx; len as usize / CHUNK_BYTES];
+        Lent { chunks, ways, dropped: Vec::new(), unfinished: 0 }
+    }
+
+    /// An empty frame in a chunk, to receive into; `None` when it is on its way already.
+    #[inline]
+    pub(crate) fn take(&mut self, chunk: u64) -> Option<Frame> {
+        self.chunks.take(chunk as usize / CHUNK_BYTES)
+    }
+
+    /// The frame's chunk is the application's again; gives where it begins. A frame in other memory
+    /// is given back.
+    #[inline]
+    pub(crate) fn put(&mut self, frame: Frame) -> Result<u64, Frame> {
+        self.chunks.put(frame).map(|number| (number * CHUNK_BYTES) as u64)
+    }
+
+    /// Whether a frame is one that was taken here to receive into.
+    #[inline]
+    pub(crate) fn has(&self, frame: &Frame) -> bool {
+        self.chunks.number_of(frame).is_some_and(|number| self.ways[number] == Way::Rx)
+    }
+
+    /// A frame with the packet of `len` bytes that is at an address already; `None` when it does
+    /// not lie as frames do, or its chunk is on its way.
+    pub(crate) fn frame_at(&mut self, data: u64, len: usize) -> Option<Frame> {
+        let (number, offset) = (data as usize / CHUNK_BYTES, data as usize % CHUNK_BYTES);
+        let mut frame = self.chunks.take(number)?;
+        if frame.set_packet(offset, len).is_err() {
+            // Nothing was sent, so nobody hears of it.
+            let _number = self.chunks.put(frame);
+            return None;
+        }
+        self.ways[number] = Way::Tx;
+        Some(frame)
+    }
+
+    /// The port took the packet at `data`: its chunk is the application's when the frame is gone.
+    /// Gives whether it is.
+    pub(crate) fn sent(&mut self, data: u64, addr: u64) -> bool {
+        let way = &mut self.ways[data as usize / CHUNK_BYTES];
+        let is_gone = *way == Way::TxGone;
+        *way = if is_gone { Way::Rx } else { Way::Sent(addr) };
+        self.unfinished += u32::from(!is_gone);
+        is_gone
+    }
+
+    /// The port did not take the packet at `data`.
+    pub(crate) fn unsent(&mut self, data: u64) {
+        let way = &mut self.ways[data as usize / CHUNK_BYTES];
+        *way = if *way == Way::TxGone { Way::Rx } else { Way::Unsent };
+    }
+
+    /// Packets that were sent, and whose frames somebody still has.
+    pub(crate) fn unfinished(&self) -> u32 {
+        self.unfinished
+    }
+
+    /// Learns which frames are gone: chunks to receive into are free again, packets that were sent
+    /// are completed.
+    pub(crate) fn settle(&mut self, fill: &mut Fill, completion: &mut Completion) {
+        self.chunks.take_dropped(&mut self.dropped);
+        if self.dropped.is_empty() {
+            return;
+        }
+        for number in self.dropped.drain(..) {
+            let way = &mut self.ways[number];
+            match std::mem::replace(way, Way::Rx) {
+                Way::Rx => fill.returned.push((number * CHUNK_BYTES) as u64),
+                Way::Tx | Way::TxGone => *way = Way::TxGone,
+                Way::Unsent => {}
+                Way::Sent(addr) => {
+                    self.unfinished -= 1;
+                    completion.write(addr);
+                }
+            }
+        }
+        completion.submit();
+    }
+}
+
+/// Maps an application's chunks.
+pub(crate) fn lent(memory: &crate::memory_unsafe::Memory, len: u64) -> io::Result<Lent> {
+    Ok(Lent::new(memory.chunks()?, len))
+}
