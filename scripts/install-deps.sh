@@ -4,7 +4,8 @@
 # usage: install-deps.sh [demo|test|net|parity]
 #
 #   demo    a C compiler for BPF (clang 14 or later), libbpf's and the kernel's headers, python3
-#   test    the same, clang 14 and 19 side by side, LLVM 19's library, and what `net` has;
+#   test    the same, clang 14 and 19 side by side, LLVM 19's library, libxdp's headers, and what
+#           `net` has;
 #           what the tests with a guest run: QEMU, busybox, a kernel image with its modules
 #   net     what the tests in network namespaces and `demo live` run: ping, iperf3, ip, nsenter
 #   parity  `test`'s, and what it takes to ask the running kernel: bpftool, xdp-tools, its source
@@ -42,6 +43,8 @@ net | test | parity)
 test | parity)
     need_command clang-14 clang-14
     need_command clang-19 clang-19
+    # One application for libxdp's sockets and for ours.
+    need_file /usr/include/xdp/xsk.h libxdp-dev
     # Tier 2 opens it at run time; nothing is linked with it.
     ls /usr/lib/*/libLLVM*19* >/dev/null 2>&1 || missing+=(libllvm19)
     if [ "$(uname -m)" = x86_64 ]; then
@@ -58,7 +61,7 @@ parity)
     need_file /usr/src/linux-source-6.1.tar.xz linux-source-6.1
     ;;
 net | test) ;;
-*) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
+*) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 if ! command -v cargo >/dev/null; then
