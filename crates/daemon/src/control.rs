@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 
 use crate::api::error::ApiError;
 use crate::api::types::Event;
-use crate::dry_run::{self, Warning};
+use crate::dry_run::{DryRun, Warning};
 use crate::file::{self, FileError, Loaded, ObjectFiles, Settings};
 use crate::live::{Failure, Live, Report};
 use crate::state::State;
@@ -39,6 +39,8 @@ pub(crate) struct Inner {
     pub(crate) failures: Vec<Failure>,
     /// What is there and probably not what was meant.
     pub(crate) warnings: Vec<Warning>,
+    /// What programs were found to do to control frames.
+    dry_run: DryRun,
     /// Hashes of objects that were uploaded and may be used next, the last one at the back.
     uploads: VecDeque<String>,
 }
@@ -100,6 +102,7 @@ impl Control {
             file: loaded.state.clone(),
             failures: Vec::new(),
             warnings: Vec::new(),
+            dry_run: DryRun::default(),
             uploads: VecDeque::new(),
         };
         let control = Control {
@@ -267,7 +270,7 @@ impl Control {
 
     /// Tells what is probably not meant, once.
     fn warn(&self, inner: &mut Inner) {
-        let found = dry_run::warnings(&inner.wanted, &self.objects);
+        let found = inner.dry_run.warnings(&inner.wanted, &self.objects);
         for warning in found.iter().filter(|it| !inner.warnings.contains(it)) {
             tracing::warn!("{}", warning.text);
             self.news.send("warning", &warning.text);

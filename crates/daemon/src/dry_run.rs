@@ -24,10 +24,46 @@ pub struct Warning {
     pub text: String,
 }
 
-/// Programs that keep bonds in mode 802.3ad from working.
-pub fn warnings(state: &State, objects: &ObjectFiles) -> Vec<Warning> {
+/// What programs said to a LACPDU: each is verified and asked once, whatever else changes.
+#[derive(Debug, Default)]
+pub struct DryRun {
+    asked: Vec<(ProgramState, Answer)>,
+}
+
+/// A program's name and its verdict; nothing for one that does not load.
+type Answer = Option<(String, Action)>;
+
+impl DryRun {
+    /// Programs that keep bonds in mode 802.3ad from working.
+    pub fn warnings(&mut self, state: &State, objects: &ObjectFiles) -> Vec<Warning> {
+        let before = std::mem::take(&mut self.asked);
+        let mut env = None;
+        warnings(state, |program| {
+            // Where it came from, and how it is executed, changes no verdict.
+            let known = before.iter().chain(&self.asked).find(|(it, _)| is_same(it, program));
+            if let Some((_, answer)) = known {
+                let answer = answer.clone();
+                self.asked.push((program.clone(), answer.clone()));
+                return answer;
+            }
+            let bytes = objects.bytes(&program.sha256)?;
+            let answer = judge(program, &bytes, env.get_or_insert_with(live::kernel_types));
+            self.asked.push((program.clone(), answer.clone()));
+            answer
+        })
+    }
+}
+
+fn is_same(one: &ProgramState, other: &ProgramState) -> bool {
+    fn parts(it: &ProgramState) -> impl PartialEq {
+        let ProgramState { sha256, program, section, set, maps, .. } = it;
+        (sha256, program, section, set, maps)
+    }
+    parts(one) == parts(other)
+}
+
+fn warnings(state: &State, mut ask: impl FnMut(&ProgramState) -> Answer) -> Vec<Warning> {
     let mut found = Vec::new();
-    let mut env = None;
     for attach in state.attachments.iter().filter(|attach| attach.hook == HookState::Rx) {
         let Some(lacp) = state.port(&attach.port).and_then(|port| exposed(state, port)) else {
             continue;
@@ -35,9 +71,8 @@ pub fn warnings(state: &State, objects: &ObjectFiles) -> Vec<Warning> {
         let Some(program) = state.programs.iter().find(|it| it.key == attach.program) else {
             continue;
         };
-        let env = env.get_or_insert_with(live::kernel_types);
         // One that cannot be loaded is reported where it is loaded.
-        let Some((name, action)) = judge(program, objects, env) else { continue };
+        let Some((name, action)) = ask(program) else { continue };
         if action != Action::Pass {
             found.push(Warning {
                 port: attach.port.clone(),
@@ -63,9 +98,8 @@ fn exposed<'a>(state: &'a State, port: &'a PortState) -> Option<&'a str> {
 }
 
 /// A program's name, and its verdict on a LACPDU.
-fn judge(state: &ProgramState, objects: &ObjectFiles, env: &Env) -> Option<(String, Action)> {
-    let bytes = objects.bytes(&state.sha256)?;
-    let mut object = Object::open(&bytes, &state.object).ok()?;
+fn judge(state: &ProgramState, bytes: &[u8], env: &Env) -> Answer {
+    let mut object = Object::open(bytes, &state.object).ok()?;
     for (name, value) in &state.set {
         object.set_global(name, &globals::parse_value(value)?).ok()?;
     }

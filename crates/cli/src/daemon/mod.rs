@@ -23,12 +23,13 @@ pub(crate) use program::{code, show as show_programs};
 pub(crate) use stats::{events, stats};
 pub(crate) use status::status;
 
+use serde::Serialize;
 use serde_json::json;
 use towpath_daemon::api::types::ReportView;
 use towpath_daemon::client::Client;
-use towpath_daemon::dry_run;
+use towpath_daemon::dry_run::DryRun;
 use towpath_daemon::file::{self, ObjectFiles};
-use towpath_daemon::{Options, up as run_daemon};
+use towpath_daemon::{Options, State, up as run_daemon};
 
 use crate::args::{CheckArgs, PlainArgs, SocketArgs, UpArgs};
 use crate::error::CliError;
@@ -53,11 +54,13 @@ pub(crate) fn check(args: &CheckArgs, output: &mut Output) -> Result<(), CliErro
     let loaded =
         file::load(&args.config, &objects).map_err(|error| CliError::Daemon(error.to_string()))?;
     let state = &loaded.state;
+    let warnings = DryRun::default().warnings(state, &objects);
+    let warnings: Vec<String> = warnings.into_iter().map(|warning| warning.text).collect();
     if output.json {
-        return output.json(state);
+        return output.json(&Checked { state, warnings });
     }
-    for warning in dry_run::warnings(state, &objects) {
-        output.prose("", &format!("warning: {}", warning.text))?;
+    for warning in warnings {
+        output.prose("", &format!("warning: {warning}"))?;
     }
     let count = |number: usize, what: &str| {
         format!("{number} {what}{}", if number == 1 { "" } else { "s" })
@@ -69,6 +72,15 @@ pub(crate) fn check(args: &CheckArgs, output: &mut Output) -> Result<(), CliErro
         count(state.bridges.len(), "bridge"),
         count(state.attachments.len(), "attachment"),
     ))
+}
+
+/// `check --json`
+#[derive(Debug, Serialize)]
+struct Checked<'a> {
+    #[serde(flatten)]
+    state: &'a State,
+    /// What works and is probably not what was meant.
+    warnings: Vec<String>,
 }
 
 /// `reload`: the configuration once more.
