@@ -108,6 +108,10 @@ pub struct MemberView {
     pub name: String,
     /// Its link: `up`, `going down`, `down` or `going back`.
     pub mii_status: String,
+    /// Mbit/s of its link; nothing while it has no carrier.
+    pub speed: Option<u32>,
+    /// Whether frames leave and arrive at the same time: `full` or `half`.
+    pub duplex: Option<String>,
     /// How often its link was given up.
     pub link_failure_count: u32,
     /// Its own address.
@@ -178,7 +182,8 @@ pub(crate) fn all(inner: &Inner) -> Vec<BondView> {
 }
 
 fn view(inner: &Inner, name: &str, status: &Status) -> BondView {
-    let Status { settings, carrier, mac, active, period, aggregator: _, members } = status;
+    let Status { settings, looks: _, carrier, mac, active, period, aggregator: _, members } =
+        status;
     let links = inner.live.links().iter().filter(|link| link.attach.port == name);
     let ms = |time: std::time::Duration| time.as_millis() as u64;
     BondView {
@@ -236,6 +241,8 @@ fn member(status: &MemberStatus) -> MemberView {
     MemberView {
         name: status.name.clone(),
         mii_status: status.link.name().to_owned(),
+        speed: status.speed.map(|it| it.mbps),
+        duplex: status.speed.map(|it| if it.is_full_duplex { "full" } else { "half" }.to_owned()),
         link_failure_count: status.failures,
         permanent_mac: text(status.mac),
         can_send: status.can_send,

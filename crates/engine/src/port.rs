@@ -46,6 +46,11 @@ pub trait Device: fmt::Debug + Send + Sync {
         true
     }
 
+    /// How fast that is. A kind that does not know says what the kernel says of a veth.
+    fn speed(&self) -> Speed {
+        Speed::default()
+    }
+
     /// Opens receive queue `queue`. Called at most once at a time for each.
     fn open_rx(&self, queue: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>>;
 
@@ -121,6 +126,21 @@ pub trait Tx: Send {
     /// Gives whether there is more to come.
     fn reap(&mut self, _pool: &mut Pool) -> bool {
         false
+    }
+}
+
+/// How fast a link is (`ethtool`'s speed and duplex). More is better; of equals full duplex is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Speed {
+    /// Mbit/s in each direction.
+    pub mbps: u32,
+    /// Frames leave and arrive at the same time.
+    pub is_full_duplex: bool,
+}
+
+impl Default for Speed {
+    fn default() -> Speed {
+        Speed { mbps: 10_000, is_full_duplex: true }
     }
 }
 

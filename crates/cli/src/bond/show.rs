@@ -108,6 +108,8 @@ fn member_lines(member: &MemberView) -> Vec<String> {
         String::new(),
         format!("Slave Interface: {}", member.name),
         format!("MII Status: {}", member.mii_status),
+        format!("Speed: {}", member.speed.map_or("Unknown".to_owned(), |it| format!("{it} Mbps"))),
+        format!("Duplex: {}", member.duplex.as_deref().unwrap_or("Unknown")),
         format!("Link Failure Count: {}", member.link_failure_count),
         format!("Permanent HW addr: {}", member.permanent_mac),
     ];

@@ -1,5 +1,6 @@
 //! The daemon as people run it: started from a file, asked by verbs, changed under traffic, ended.
 
+mod bond;
 mod bridge;
 mod dump;
 mod pin;

@@ -47,6 +47,11 @@ static OPTIONS: &[OptionDoc] = &[
     doc("arp_missed_max", "2", "intervals without an answer before a link is down, 1 to 255"),
     doc("num_peer_notif", "1", "announcements after a fail-over, 0 to 255"),
     doc("peer_notif_delay", "0", "milliseconds between two of them; 0 is each look at links"),
+    doc(
+        "resend_igmp",
+        "1",
+        "times the port above is asked for its groups after a fail-over, 0 to 255",
+    ),
     doc("announce", "none", "the bond's IP addresses: announced after a fail-over, asked from"),
     doc("primary", "none", "active-backup: the member to use whenever it works"),
     doc("primary_reselect", "always", "when it is taken again: always, better or failure"),
@@ -63,6 +68,7 @@ static OPTIONS: &[OptionDoc] = &[
     doc("ad_actor_system", "the bond's address", "802.3ad: the system's address"),
     doc("ad_user_port_key", "0", "802.3ad: upper bits of ports' keys, 0 to 1023"),
     doc("coupled_control", "on", "802.3ad: collect and distribute at once"),
+    doc("broadcast_neighbor", "off", "802.3ad: send ARP and neighbour messages by all members"),
 ];
 
 #[derive(Debug, Default, Deserialize)]
@@ -84,6 +90,7 @@ struct Keys {
     arp_missed_max: Option<u8>,
     num_peer_notif: Option<u8>,
     peer_notif_delay: u32,
+    resend_igmp: Option<u8>,
     announce: Vec<IpAddr>,
     primary: Option<String>,
     primary_reselect: Option<Name>,
@@ -100,6 +107,7 @@ struct Keys {
     ad_actor_system: Option<String>,
     ad_user_port_key: u16,
     coupled_control: Option<Name>,
+    broadcast_neighbor: Option<Name>,
 }
 
 /// A word, or the kernel's number or truth value for it.
@@ -214,10 +222,16 @@ fn read(port: &PortState) -> Result<Wanted, Problem> {
             packets_per_slave: keys.packets_per_slave.map_or(1, u32::from),
             all_slaves_active: keys.all_slaves_active,
             protect_control: keys.protect_control,
+            broadcast_neighbor: switch(
+                "broadcast_neighbor",
+                keys.broadcast_neighbor.as_ref(),
+                false,
+            )?,
             ..BondOptions::default()
         },
         num_peer_notif: keys.num_peer_notif.unwrap_or(1),
         peer_notif_delay: ms(keys.peer_notif_delay),
+        resend_igmp: keys.resend_igmp.unwrap_or(1),
         announce: keys.announce.clone(),
         primary: keys.primary.clone(),
         primary_reselect: word("primary_reselect", keys.primary_reselect.as_ref())?,
@@ -286,20 +300,15 @@ fn lacp(keys: &Keys, port: &PortState) -> Result<LacpSettings, Problem> {
     }
     let system = keys.ad_actor_system.as_deref();
     let system = system.map(|text| mac::parse_or_make(Some(text), &port.name)).transpose();
-    let on_off = ["off", "on"];
-    let switch = |key, name: &Option<Name>| match name {
-        None => Ok(true),
-        some => choice(key, some.as_ref(), &on_off).map(|number| number == 1),
-    };
     let selects = AdSelect::ALL.map(AdSelect::name);
     Ok(LacpSettings {
         fast: choice("lacp_rate", keys.lacp_rate.as_ref(), &["slow", "fast"])? == 1,
-        active: switch("lacp_active", &keys.lacp_active)?,
+        active: switch("lacp_active", keys.lacp_active.as_ref(), true)?,
         select: AdSelect::ALL[choice("ad_select", keys.ad_select.as_ref(), &selects)?],
         system_priority,
         system: system.map_err(|it| Problem::new("ad_actor_system", it.message))?,
         user_key: keys.ad_user_port_key,
-        coupled: switch("coupled_control", &keys.coupled_control)?,
+        coupled: switch("coupled_control", keys.coupled_control.as_ref(), true)?,
     })
 }
 
@@ -315,7 +324,7 @@ fn check_modes(port: &PortState, mode: BondMode) -> Result<(), Problem> {
                 &[BalanceRr, ActiveBackup, BalanceXor, Broadcast]
             }
             key if key.starts_with("lacp_") || key.starts_with("ad_") => &[Lacp],
-            "coupled_control" => &[Lacp],
+            "coupled_control" | "broadcast_neighbor" => &[Lacp],
             _ => continue,
         };
         if !modes.contains(&mode) {
@@ -340,6 +349,14 @@ fn word<T: Word + Default>(key: &str, name: Option<&Name>) -> Result<T, Problem>
     let Some(name) = name else { return Ok(T::default()) };
     let text = name.text();
     T::from_word(&text).ok_or_else(|| unknown(key, &text, T::WORDS.iter().map(|(name, _)| *name)))
+}
+
+/// `on` or `off`.
+fn switch(key: &str, name: Option<&Name>, usual: bool) -> Result<bool, Problem> {
+    if name.is_none() {
+        return Ok(usual);
+    }
+    choice(key, name, &["off", "on"]).map(|number| number == 1)
 }
 
 /// The number of one of these words; 0 without one.

@@ -48,6 +48,17 @@ pub(super) fn plain(frame: &[u8]) -> Option<Flow> {
     })
 }
 
+/// ARP, or a neighbour solicitation or advertisement right behind an IPv6 header
+/// (`bond_should_broadcast_neighbor`).
+pub(crate) fn is_neighbour_message(frame: &[u8]) -> bool {
+    match u16_at(frame, 12) {
+        Some(ETH_ARP) => true,
+        Some(ETH_IPV6) => chunk::<{ IPV6_BYTES + 1 }>(frame, ETHERNET_BYTES)
+            .is_some_and(|it| it[6] == ICMP_V6 && matches!(it[IPV6_BYTES], 135 | 136)),
+        _ => false,
+    }
+}
+
 /// Takes one IP header, and returns where the next one is and which protocol it has: `before` in
 /// fragments, whose own can't be relied on.
 #[inline]

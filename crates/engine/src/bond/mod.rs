@@ -26,9 +26,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_xdp::Arena;
 
-use crate::port::{Device, Features, Rx, Tx};
-use crate::snapshot::PortId;
+use crate::port::{Device, Features, Rx, Speed, Tx};
+use crate::snapshot::{Opened, PortId};
 use control::{Mailbox, Taps};
+pub(crate) use dissect::is_neighbour_message;
 pub use hash::hash;
 pub use mode::{BondMode, NoSuchMode};
 pub use policy::{NoSuchPolicy, XmitPolicy};
@@ -47,6 +48,8 @@ pub struct BondOptions {
     pub packets_per_slave: u32,
     /// Delivers what arrives on inactive members, too.
     pub all_slaves_active: bool,
+    /// Sends ARP and neighbour messages by all members that can be used, in mode 802.3ad.
+    pub broadcast_neighbor: bool,
     /// Keeps control frames away from programs.
     pub protect_control: bool,
     /// Frames that the control side wants to see.
@@ -60,6 +63,7 @@ impl Default for BondOptions {
             policy: XmitPolicy::default(),
             packets_per_slave: 1,
             all_slaves_active: false,
+            broadcast_neighbor: false,
             protect_control: false,
             taps: Taps::default(),
         }
@@ -187,6 +191,10 @@ pub(crate) struct Shown {
     pub(crate) features: Features,
     pub(crate) mtu: u32,
     pub(crate) details: Vec<(&'static str, String)>,
+    /// Members that can send.
+    pub(crate) senders: Vec<Arc<Opened>>,
+    /// What leaves does so by all of them, and not by one each.
+    pub(crate) is_broadcast: bool,
 }
 
 impl BondPort {
@@ -222,6 +230,20 @@ impl Device for BondPort {
 
     fn link(&self) -> bool {
         self.shown().link
+    }
+
+    /// That of its members together; of the slowest, where all send the same
+    /// (`bond_ethtool_get_link_ksettings`).
+    fn speed(&self) -> Speed {
+        let (senders, is_broadcast) = {
+            let shown = self.shown();
+            (shown.senders.clone(), shown.is_broadcast)
+        };
+        let speeds: Vec<Speed> = senders.iter().map(|it| it.device.speed()).collect();
+        let each = speeds.iter().map(|it| it.mbps);
+        let mbps = if is_broadcast { each.min() } else { each.reduce(u32::saturating_add) };
+        let is_full_duplex = speeds.first().is_none_or(|it| it.is_full_duplex);
+        Speed { mbps: mbps.unwrap_or(0), is_full_duplex }
     }
 
     fn open_rx(&self, _queue: u32, _arena: &Arc<Arena>) -> std::io::Result<Box<dyn Rx>> {

@@ -17,6 +17,8 @@ pub struct View {
     pub(crate) choice: Choice,
     /// The member all frames leave by, if that is so: there is nothing to choose.
     pub(crate) only: Option<PortId>,
+    /// Members that all get ARP and neighbour messages (`broadcast_neighbor`).
+    pub(crate) neighbours: Option<Box<[PortId]>>,
     /// Frames that the control side wants to see.
     pub(crate) taps: Taps,
     /// Where it gets them.
@@ -32,10 +34,12 @@ pub(crate) enum Choice {
     Always(PortId),
     /// In turn.
     InTurn {
-        /// For each member, it or the next one that can be used.
-        turns: Box<[PortId]>,
-        /// The one for IGMP, which must not be spread.
-        igmp: PortId,
+        /// Members that can be used.
+        members: Box<[PortId]>,
+        /// For each member of the bond, it or the next one that can be used: its place among these.
+        turns: Box<[u8]>,
+        /// The place of the one for IGMP, which must not be spread.
+        igmp: u8,
         /// Frames in a row for one.
         packets: u32,
     },
@@ -60,9 +64,7 @@ impl View {
         let usable = bond.members.iter().filter(can_tx);
         let choice = match bond.options.mode {
             BondMode::ActiveBackup => bond.active.map_or(Choice::Nobody, Choice::Always),
-            BondMode::BalanceRr => {
-                Choice::in_turn(bond, &usable.map(|it| it.port).collect::<Vec<_>>())
-            }
+            BondMode::BalanceRr => Choice::in_turn(bond, usable.map(|it| it.port).collect()),
             BondMode::Broadcast => {
                 let all: Box<[PortId]> = usable.map(|it| it.port).collect();
                 if all.is_empty() { Choice::Nobody } else { Choice::All(all) }
@@ -78,6 +80,12 @@ impl View {
         View {
             members: bond.members.iter().map(|it| it.port).collect(),
             only: choice.only(),
+            neighbours: match &choice {
+                Choice::ByHash(_, usable) if bond.options.broadcast_neighbor => {
+                    Some(usable.clone())
+                }
+                _ => None,
+            },
             choice,
             taps: bond.options.taps,
             mailbox: Arc::clone(&bond.mailbox),
@@ -91,11 +99,12 @@ impl View {
         match &self.choice {
             Choice::Nobody => None,
             Choice::Always(member) => Some(*member),
-            Choice::InTurn { turns, igmp, packets } => {
-                if is_igmp(frame.linear()) {
-                    return Some(*igmp);
-                }
-                turns.get(remainder(turn.next(*packets), turns.len())).copied()
+            Choice::InTurn { members, turns, igmp, packets } => {
+                let place = match is_igmp(frame.linear()) {
+                    true => *igmp,
+                    false => turns[remainder(turn.next(*packets), turns.len())],
+                };
+                members.get(usize::from(place)).copied()
             }
             Choice::ByHash(policy, usable) => {
                 usable.get(remainder(hash(*policy, frame.linear()), usable.len())).copied()
@@ -104,42 +113,44 @@ impl View {
         }
     }
 
-    /// Chooses a member for each frame of a burst, and puts the frames into one lane for each of
-    /// the members that it gives: those among which there is something to choose.
+    /// Chooses a member for each frame of a burst: writes its place among those that are given,
+    /// where there is something to choose. Gives what the frames have in common, too.
     #[inline]
-    pub(crate) fn sort(
+    pub(crate) fn choose(
         &self,
-        frames: &mut Vec<Frame>,
+        frames: &[Frame],
         turn: &mut Turn,
-        lanes: &mut Vec<Vec<Frame>>,
-    ) -> &[PortId] {
-        let members: &[PortId] = match &self.choice {
-            Choice::InTurn { turns, .. } => turns,
-            Choice::ByHash(_, usable) => usable,
-            _ => return &[],
+        places: &mut Vec<u8>,
+    ) -> (&[PortId], Shape) {
+        let (members, shape) = match &self.choice {
+            Choice::InTurn { turns, members, igmp, packets } => {
+                // One look at all frames, then turns: both loops are without branches.
+                let mut has_igmp = false;
+                let shape = fill(places, frames, |frame| {
+                    has_igmp |= is_igmp(frame);
+                    0
+                });
+                if has_igmp || *packets != 1 {
+                    turn.take_slowly(turns, *igmp, *packets, frames, places);
+                } else {
+                    turn.take(turns, places);
+                }
+                (members, shape)
+            }
+            Choice::ByHash(policy, usable) => {
+                let place = |hash| remainder(hash, usable.len()) as u8;
+                let shape = match policy {
+                    // The one that is worth it: code that knows the policy.
+                    XmitPolicy::Layer34 => {
+                        fill(places, frames, |frame| place(hash(XmitPolicy::Layer34, frame)))
+                    }
+                    policy => fill(places, frames, |frame| place(hash(*policy, frame))),
+                };
+                (usable, shape)
+            }
+            _ => return (&[], Shape::default()),
         };
-        lanes.resize_with(lanes.len().max(members.len()), Vec::new);
-        let lanes = &mut lanes[..members.len()];
-        match &self.choice {
-            Choice::InTurn { igmp, packets, .. } => {
-                for frame in frames.drain(..) {
-                    let lane = if is_igmp(frame.linear()) {
-                        members.iter().position(|member| member == igmp).unwrap_or(0)
-                    } else {
-                        remainder(turn.next(*packets), lanes.len())
-                    };
-                    lanes[lane].push(frame);
-                }
-            }
-            Choice::ByHash(policy, _) => {
-                for frame in frames.drain(..) {
-                    let lane = remainder(hash(*policy, frame.linear()), lanes.len());
-                    lanes[lane].push(frame);
-                }
-            }
-            _ => {}
-        }
-        members
+        (members, shape)
     }
 
     /// Counts frames for which there was nothing to choose.
@@ -154,18 +165,21 @@ impl View {
 }
 
 impl Choice {
-    fn in_turn(bond: &Bond, usable: &[PortId]) -> Choice {
-        let Some(&first) = usable.first() else { return Choice::Nobody };
+    fn in_turn(bond: &Bond, usable: Vec<PortId>) -> Choice {
+        if usable.is_empty() {
+            return Choice::Nobody;
+        }
+        let place = |port| usable.iter().position(|&it| it == port).map(|place| place as u8);
         let count = bond.members.len();
         let next = |index: usize| {
             let from_here = (0..count).map(|step| bond.members[(index + step) % count].port);
-            from_here.into_iter().find(|port| usable.contains(port)).unwrap_or(first)
+            from_here.into_iter().find_map(place).unwrap_or(0)
         };
-        let igmp = bond.active.filter(|active| usable.contains(active)).unwrap_or(first);
         Choice::InTurn {
             turns: (0..count).map(next).collect(),
-            igmp,
+            igmp: bond.active.and_then(place).unwrap_or(0),
             packets: bond.options.packets_per_slave,
+            members: usable.into(),
         }
     }
 
@@ -181,11 +195,11 @@ impl Choice {
         match self {
             Choice::Nobody => None,
             Choice::Always(member) => Some(*member),
-            Choice::InTurn { turns: members, .. }
-            | Choice::ByHash(_, members)
-            | Choice::All(members) => {
-                let first = *members.first()?;
-                members.iter().all(|&member| member == first).then_some(first)
+            Choice::InTurn { members, .. } | Choice::ByHash(_, members) | Choice::All(members) => {
+                match **members {
+                    [only] => Some(only),
+                    _ => None,
+                }
             }
         }
     }
@@ -195,6 +209,42 @@ impl Turn {
     /// For a worker: workers that choose at random don't choose the same.
     pub(crate) fn new(worker: usize) -> Turn {
         Turn { counter: 0, random: (worker as u32).wrapping_mul(0x9e37_79b9) | 1 }
+    }
+
+    /// Gives one frame to each in turn.
+    #[inline]
+    fn take(&mut self, turns: &[u8], places: &mut [u8]) {
+        let mut at = remainder(self.counter.wrapping_add(1), turns.len());
+        // Where the counter starts again, so do the turns: none is skipped but then.
+        if u32::MAX - self.counter <= places.len() as u32 {
+            for place in places {
+                *place = turns[remainder(self.next(1), turns.len())];
+            }
+            return;
+        }
+        self.counter += places.len() as u32;
+        for place in places {
+            *place = turns[at];
+            at = if at + 1 == turns.len() { 0 } else { at + 1 };
+        }
+    }
+
+    /// As many to each as are wanted, and IGMP to one.
+    #[cold]
+    fn take_slowly(
+        &mut self,
+        turns: &[u8],
+        igmp: u8,
+        packets: u32,
+        frames: &[Frame],
+        places: &mut [u8],
+    ) {
+        for (frame, place) in frames.iter().zip(places) {
+            *place = match is_igmp(frame.linear()) {
+                true => igmp,
+                false => turns[remainder(self.next(packets), turns.len())],
+            };
+        }
     }
 
     /// `bond_rr_gen_slave_id`: the counter's value after it was counted up, so the first is 1.
@@ -212,6 +262,29 @@ impl Turn {
     }
 }
 
+/// What the frames of a burst have in common.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// There is more to some of them than a linear buffer.
+    pub(crate) is_odd: bool,
+    /// Bytes of the longest linear part.
+    pub(crate) longest: usize,
+}
+
+/// One place for each frame, in one pass over them.
+#[inline(always)]
+fn fill(places: &mut Vec<u8>, frames: &[Frame], mut place: impl FnMut(&[u8]) -> u8) -> Shape {
+    // Numbers of their own, in registers: a closure over a structure keeps it in memory.
+    let (mut is_odd, mut longest) = (false, 0);
+    places.resize(frames.len(), 0);
+    for (frame, to) in frames.iter().zip(&mut *places) {
+        is_odd |= !frame.is_plain();
+        longest = longest.max(frame.linear_len());
+        *to = place(frame.linear());
+    }
+    Shape { is_odd, longest }
+}
+
 /// `number % count`; most bonds have two or four members, and dividing is slow.
 #[inline]
 fn remainder(number: u32, count: usize) -> usize {
@@ -223,5 +296,6 @@ fn remainder(number: u32, count: usize) -> usize {
 /// Untagged IPv4 with protocol 2 (`bond_xdp_xmit_roundrobin_slave_get`).
 #[inline]
 fn is_igmp(packet: &[u8]) -> bool {
-    packet.len() >= 34 && packet[12..14] == [0x08, 0x00] && packet[23] == 2
+    let start = packet.first_chunk::<34>();
+    start.is_some_and(|start| (start[12] == 0x08) & (start[13] == 0x00) & (start[23] == 2))
 }

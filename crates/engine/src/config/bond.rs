@@ -223,6 +223,8 @@ impl Config {
         let name = |id| self.name(id).unwrap_or_default().to_owned();
         let mtu = bond.members.iter().filter_map(|it| self.ports.get(&it.port)).map(mtu).min();
         let names: Vec<String> = bond.members.iter().map(|it| name(it.port)).collect();
+        let sends = |it: &&Member| works(it) && !bond.is_backup(it);
+        let senders = bond.members.iter().filter(sends).filter_map(|it| self.ports.get(&it.port));
         bond.port.show(Shown {
             mac: bond.mac.unwrap_or_default(),
             link: bond.carrier.unwrap_or_else(|| bond.members.iter().any(works)),
@@ -233,6 +235,8 @@ impl Config {
                 ("members", names.join(" ")),
                 ("active", bond.active.map(name).unwrap_or_default()),
             ],
+            senders: senders.map(|port| Arc::clone(&port.opened)).collect(),
+            is_broadcast: bond.options.mode == BondMode::Broadcast,
         });
         Some(Arc::new(View::new(bond, is_up)))
     }

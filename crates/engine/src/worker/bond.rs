@@ -1,11 +1,12 @@
 //! Bonds at work: members for frames that leave, the bond's upper for frames that pass.
 
+use towpath_xdp::frame::deal;
 use towpath_xdp::{Action, Burst, Frame};
 
-use super::deliver::accepts;
+use super::deliver::{accepts, bytes_max};
 use super::outbox::Outboxes;
 use crate::bond::control::Found;
-use crate::bond::{Choice, Turn, View};
+use crate::bond::{Choice, Turn, View, is_neighbour_message};
 use crate::counters::Drop;
 use crate::snapshot::{Membership, PortId, Slot, Snapshot};
 
@@ -14,31 +15,92 @@ type SendBack = fn(&mut Outboxes, &Snapshot, &Slot, Frame);
 
 impl Outboxes {
     /// Queues what was sent to a bond for its members, a member chosen for each frame
-    /// (`bond_xdp_xmit`).
+    /// (`bond_xdp_xmit`), and in bulk for each member.
     #[cold]
     pub(super) fn spread(&mut self, snapshot: &Snapshot, slot: &Slot, view: &View) {
         let Some(Some(outlet)) = self.outlets.get_mut(slot.id.0 as usize) else { return };
         let mut frames = outlet.take_frames();
         let mut turn = outlet.turn;
-        if let Some(only) = view.only.and_then(|only| snapshot.port(only)) {
-            view.skip(frames.len(), &mut turn);
-            self.forward_all(only, &mut frames);
+        if let Some(all) = &view.neighbours {
+            self.copy_neighbours(snapshot, slot, all, &mut frames);
         }
-        for frame in frames.drain(..) {
-            match &view.choice {
-                Choice::All(members) => {
+        match &view.choice {
+            Choice::Nobody => {
+                frames.drain(..).for_each(|frame| self.drop_out(slot, frame, Drop::NoMember));
+            }
+            Choice::All(members) if view.only.is_none() => {
+                for frame in frames.drain(..) {
                     let members = members.iter().map(|&member| (member, 0));
                     self.copies(snapshot, slot, frame, members, Drop::NoMember);
                 }
-                _ => match view.select(&frame, &mut turn).map(|to| snapshot.port(to)) {
-                    Some(Some(to)) => self.send_checked(snapshot, to, frame),
-                    Some(None) => self.drop_out(slot, frame, Drop::Removed),
-                    None => self.drop_out(slot, frame, Drop::NoMember),
-                },
             }
+            _ => self.spread_chosen(snapshot, slot, view, &mut turn, &mut frames),
         }
         if let Some(Some(outlet)) = self.outlets.get_mut(slot.id.0 as usize) {
             (outlet.frames, outlet.turn) = (frames, turn);
+        }
+    }
+
+    /// Queues frames for one member each.
+    fn spread_chosen(
+        &mut self,
+        snapshot: &Snapshot,
+        slot: &Slot,
+        view: &View,
+        turn: &mut Turn,
+        frames: &mut Vec<Frame>,
+    ) {
+        if let Some(only) = view.only {
+            view.skip(frames.len(), turn);
+            return self.spread_lane(snapshot, slot, only, frames);
+        }
+        let mut places = std::mem::take(&mut self.places);
+        let (members, shape) = view.choose(frames, turn, &mut places);
+        let goes = |to: &Slot| to.is_target && shape.longest <= bytes_max(to);
+        if shape.is_odd || !self.deal_out(snapshot, members, frames, &places, goes) {
+            let mut lanes = self.deal_lanes(members, frames, &places);
+            for (&member, lane) in members.iter().zip(&mut lanes) {
+                self.spread_lane(snapshot, slot, member, lane);
+            }
+            self.lanes = lanes;
+        }
+        self.places = places;
+    }
+
+    /// Queues frames that were sent to a bond for one of its members.
+    fn spread_lane(
+        &mut self,
+        snapshot: &Snapshot,
+        slot: &Slot,
+        member: PortId,
+        frames: &mut Vec<Frame>,
+    ) {
+        match snapshot.port(member) {
+            Some(to) if self.forward_all(to, frames) => {}
+            Some(to) => frames.drain(..).for_each(|frame| self.send_checked(snapshot, to, frame)),
+            None => frames.drain(..).for_each(|frame| self.drop_out(slot, frame, Drop::Removed)),
+        }
+    }
+
+    /// Sends ARP and neighbour messages by all members (`bond_should_broadcast_neighbor`).
+    #[cold]
+    fn copy_neighbours(
+        &mut self,
+        snapshot: &Snapshot,
+        slot: &Slot,
+        members: &[PortId],
+        frames: &mut Vec<Frame>,
+    ) {
+        if !frames.iter().any(|frame| is_neighbour_message(frame.linear())) {
+            return;
+        }
+        for frame in std::mem::take(frames) {
+            if is_neighbour_message(frame.linear()) {
+                let members = members.iter().map(|&member| (member, 0));
+                self.copies(snapshot, slot, frame, members, Drop::NoMember);
+            } else {
+                frames.push(frame);
+            }
         }
     }
 
@@ -87,11 +149,63 @@ impl Outboxes {
             view.skip(frames.len(), turn);
             return self.send_lane(snapshot, slot, only, frames);
         }
-        let mut lanes = std::mem::take(&mut self.lanes);
-        for (&member, lane) in view.sort(frames, turn, &mut lanes).iter().zip(&mut lanes) {
+        let mut places = std::mem::take(&mut self.places);
+        let (members, shape) = view.choose(frames, turn, &mut places);
+        let goes = |to: &Slot| to.id == slot.id || to.is_target && shape.longest <= bytes_max(to);
+        if !shape.is_odd && self.deal_out(snapshot, members, frames, &places, goes) {
+            self.places = places;
+            return;
+        }
+        let mut lanes = self.deal_lanes(members, frames, &places);
+        for (&member, lane) in members.iter().zip(&mut lanes) {
             self.send_lane(snapshot, slot, member, lane);
         }
-        self.lanes = lanes;
+        (self.places, self.lanes) = (places, lanes);
+    }
+
+    /// Queues frames for the members at their places, if all `go` there as they are. Otherwise
+    /// they stay.
+    #[inline]
+    fn deal_out(
+        &mut self,
+        snapshot: &Snapshot,
+        members: &[PortId],
+        frames: &mut Vec<Frame>,
+        places: &[u8],
+        goes: impl Fn(&Slot) -> bool,
+    ) -> bool {
+        let is_free = |&member: &PortId| {
+            let outlet = self.outlets.get(member.0 as usize).and_then(Option::as_ref);
+            outlet.is_some_and(|outlet| outlet.frames.is_empty())
+                && snapshot.port(member).is_some_and(|to| goes(to))
+        };
+        if members.is_empty() || !members.iter().all(is_free) {
+            return false;
+        }
+        let mut queues = std::mem::take(&mut self.queues);
+        queues.extend(members.iter().map(|&member| self.lend_queue(member)));
+        deal(frames, places, &mut queues);
+        for (&member, queue) in members.iter().zip(queues.drain(..)) {
+            self.put_queue(member, queue);
+        }
+        self.queues = queues;
+        true
+    }
+
+    /// The frames for each of these members.
+    #[cold]
+    fn deal_lanes(
+        &mut self,
+        members: &[PortId],
+        frames: &mut Vec<Frame>,
+        places: &[u8],
+    ) -> Vec<Vec<Frame>> {
+        let mut lanes = std::mem::take(&mut self.lanes);
+        lanes.resize_with(lanes.len().max(members.len()), Vec::new);
+        if !members.is_empty() {
+            deal(frames, places, &mut lanes[..members.len()]);
+        }
+        lanes
     }
 
     /// Frames that arrived on `slot` leave by a member: as by `XDP_TX` if it is the same, else as

@@ -241,7 +241,7 @@ pub(super) fn accepts(to: &Slot, frame: &Frame) -> Result<(), Drop> {
 
 /// Bytes of the longest frame a port sends.
 #[inline]
-fn bytes_max(to: &Slot) -> usize {
+pub(super) fn bytes_max(to: &Slot) -> usize {
     to.mtu as usize + ETH_HLEN + VLAN_HLEN
 }
 

@@ -67,6 +67,10 @@ pub(super) struct Outboxes {
     scratch: Vec<Frame>,
     /// Frames of a burst by the member of a bond that they leave by.
     pub(super) lanes: Vec<Vec<Frame>>,
+    /// Room for the queues of a bond's members while they are filled.
+    pub(super) queues: Vec<Vec<Frame>>,
+    /// For each frame of a burst, which of the members that is.
+    pub(super) places: Vec<u8>,
     /// Frames dropped by verdict in this burst.
     discarded: u64,
 }
@@ -91,6 +95,8 @@ impl Outboxes {
             boxes: Boxes::default(),
             scratch: Vec::new(),
             lanes: Vec::new(),
+            queues: Vec::new(),
+            places: Vec::new(),
             discarded: 0,
         }
     }
@@ -130,6 +136,24 @@ impl Outboxes {
             outlet.frames.append(frames);
         }
         is_plain
+    }
+
+    /// Lends the empty queue of a port, to be filled with frames that it takes as they are;
+    /// [`Outboxes::put_queue`] gives it back.
+    #[inline]
+    pub(super) fn lend_queue(&mut self, to: PortId) -> Vec<Frame> {
+        let outlet = self.outlets.get_mut(to.0 as usize).and_then(Option::as_mut);
+        outlet.map(|outlet| std::mem::take(&mut outlet.frames)).unwrap_or_default()
+    }
+
+    #[inline]
+    pub(super) fn put_queue(&mut self, to: PortId, frames: Vec<Frame>) {
+        let Some(Some(outlet)) = self.outlets.get_mut(to.0 as usize) else { return };
+        if !frames.is_empty() {
+            outlet.mark_dirty(to, &mut self.dirty);
+            outlet.bytes += frames.iter().map(|frame| frame.linear_len()).sum::<usize>();
+        }
+        outlet.frames = frames;
     }
 
     #[inline]

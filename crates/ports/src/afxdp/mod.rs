@@ -18,7 +18,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use towpath_engine::port::{Device, Features, Rx, Tx};
+use towpath_engine::port::{Device, Features, Rx, Speed, Tx};
 use towpath_kernel::{AttachMode, Steering, XdpLink};
 use towpath_xdp::Arena;
 
@@ -204,6 +204,10 @@ impl Device for Afxdp {
 
     fn link(&self) -> bool {
         self.interface.has_link()
+    }
+
+    fn speed(&self) -> Speed {
+        self.interface.speed().unwrap_or_default()
     }
 
     fn open_rx(&self, queue: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {

@@ -1,5 +1,7 @@
 //! Which member of an active-backup bond is the active one (`bond_find_best_slave`).
 
+use towpath_engine::port::Speed;
+
 use super::links::Mii;
 use super::settings::PrimaryReselect;
 
@@ -12,8 +14,8 @@ pub struct Candidate {
     pub delay: u32,
     /// Its preference.
     pub prio: i32,
-    /// Mbit/s, to tell what is better.
-    pub speed: u32,
+    /// To tell what is better.
+    pub speed: Speed,
 }
 
 /// The place of the best of `members`, given the places of the one in use and the primary one.
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     fn member(link: Mii, prio: i32) -> Candidate {
-        Candidate { link, delay: 3, prio, speed: 1000 }
+        Candidate { link, delay: 3, prio, speed: Speed::default() }
     }
 
     #[test]
@@ -67,8 +69,12 @@ mod tests {
         assert_eq!(choose(&up, Some(0), Some(1), Always, 5), Some(1));
         assert_eq!(choose(&up, Some(0), Some(1), Failure, 5), Some(0));
         assert_eq!(choose(&up, Some(0), Some(1), Better, 5), Some(0), "not faster");
-        let faster = [up[0], Candidate { speed: 2000, ..up[1] }];
+        let quick = Speed { mbps: 25_000, is_full_duplex: true };
+        let faster = [up[0], Candidate { speed: quick, ..up[1] }];
         assert_eq!(choose(&faster, Some(0), Some(1), Better, 5), Some(1));
+        let half = Speed { is_full_duplex: false, ..Speed::default() };
+        let slower = [Candidate { speed: half, ..up[0] }, up[1]];
+        assert_eq!(choose(&slower, Some(0), Some(1), Better, 5), Some(1), "full duplex");
         let failed = [member(Mii::Down, 0), member(Mii::Up, 0)];
         assert_eq!(choose(&failed, Some(0), Some(0), Failure, 5), Some(1));
     }

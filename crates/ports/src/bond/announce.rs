@@ -1,5 +1,6 @@
 //! Telling neighbours where an address is now: gratuitous ARP and unsolicited neighbour
-//! advertisements (RFC 5227, RFC 4861 section 7.2.6).
+//! advertisements (RFC 5227, RFC 4861 section 7.2.6); and asking who listens to which multicast
+//! group, so that its switch learns it anew (RFC 3376, RFC 3810).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -75,6 +76,47 @@ fn neighbour_message(packet: &mut Vec<u8>, source: Ipv6Addr, dest: Ipv6Addr, mut
     packet.extend(message);
 }
 
+/// A general membership query (RFC 3376 section 4.1), from nobody, as a snooping switch asks (RFC
+/// 4541 section 2.1.1): no router is replaced as the one that asks.
+pub fn group_question(mac: [u8; 6]) -> Vec<u8> {
+    let mut packet = ethernet([1, 0, 0x5e, 0, 0, 1], mac, [8, 0]);
+    // Six words of header with the router alert option, for this link only, to all systems.
+    let mut header =
+        [0x46, 0xc0, 0, 36, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 224, 0, 0, 1, 0x94, 4, 0, 0];
+    let sum = ones_complement(0, &header);
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    // Query, for answers within 100 ms; any group; the usual robustness and interval; any source.
+    let mut query = [0x11, 1, 0, 0, 0, 0, 0, 0, 2, 125, 0, 0];
+    let sum = ones_complement(0, &query);
+    query[2..4].copy_from_slice(&sum.to_be_bytes());
+    packet.extend(header);
+    packet.extend(query);
+    packet.resize(ETH_ZLEN, 0);
+    packet
+}
+
+/// The same for IPv6 (RFC 3810 section 5.1), from a link-local address that is made from `mac` and
+/// is nobody's.
+pub fn group_question6(mac: [u8; 6]) -> Vec<u8> {
+    let [a, b, c, d, e, f] = mac.map(u16::from);
+    let source = Ipv6Addr::new(0xfe80, 0, 0, 0, a << 8 | b, c << 8 | 0xff, 0xfd00 | d, e << 8 | f);
+    let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+    let mut packet = ethernet([0x33, 0x33, 0, 0, 0, 1], mac, [0x86, 0xdd]);
+    // Query, for answers within 100 ms; any group; the usual robustness and interval; any source.
+    let mut query = vec![130, 0, 0, 0, 0, 100, 0, 0];
+    query.extend([0; 16]);
+    query.extend([2, 125, 0, 0]);
+    let sum = checksum(source, all_nodes, &query);
+    query[2..4].copy_from_slice(&sum.to_be_bytes());
+    // With the router alert option in front, for this link only.
+    packet.extend([0x60, 0, 0, 0, 0, 8 + query.len() as u8, 0, 1]);
+    packet.extend(source.octets());
+    packet.extend(all_nodes.octets());
+    packet.extend([58, 0, 5, 2, 0, 0, 1, 0]);
+    packet.extend(query);
+    packet
+}
+
 fn ethernet(to: [u8; 6], from: [u8; 6], ethertype: [u8; 2]) -> Vec<u8> {
     [&to[..], &from, &ethertype].concat()
 }
@@ -82,8 +124,13 @@ fn ethernet(to: [u8; 6], from: [u8; 6], ethertype: [u8; 2]) -> Vec<u8> {
 /// RFC 4443 section 2.3.
 fn checksum(source: Ipv6Addr, dest: Ipv6Addr, message: &[u8]) -> u16 {
     let bytes = [&source.octets()[..], &dest.octets(), message].concat();
+    ones_complement(message.len() as u32 + 58, &bytes)
+}
+
+/// RFC 1071, of an even number of bytes.
+fn ones_complement(start: u32, bytes: &[u8]) -> u16 {
     let words = bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
-    let mut sum: u32 = words.sum::<u32>() + message.len() as u32 + 58;
+    let mut sum: u32 = words.sum::<u32>() + start;
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -113,5 +160,25 @@ mod tests {
         let source = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 7);
         let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
         assert_eq!(checksum(source, all_nodes, &na[54..]), 0);
+    }
+
+    #[test]
+    fn questions_for_groups_are_whole() {
+        let mac = [2, 0, 0, 0, 0, 7];
+        let question = group_question(mac);
+        assert_eq!((question.len(), &question[..6]), (60, &[1, 0, 0x5e, 0, 0, 1][..]));
+        assert_eq!(ones_complement(0, &question[14..38]), 0, "header");
+        assert_eq!(ones_complement(0, &question[38..50]), 0, "query");
+        assert_eq!(
+            (question[22], question[23], question[38]),
+            (1, 2, 0x11),
+            "one hop, IGMP, query"
+        );
+        let question = group_question6(mac);
+        assert_eq!((question.len(), question[21], question[62]), (90, 1, 130));
+        let source: Ipv6Addr = <[u8; 16]>::try_from(&question[22..38]).expect("16 bytes").into();
+        assert_eq!(source, "fe80::200:ff:fd00:7".parse::<Ipv6Addr>().expect("an address"));
+        let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+        assert_eq!(checksum(source, all_nodes, &question[62..]), 0);
     }
 }

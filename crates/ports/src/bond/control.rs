@@ -1,6 +1,7 @@
 //! The thread that looks after a bond.
 
 mod arp;
+mod notify;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use towpath_engine::bond::control::{Mail, Mailbox};
 use towpath_engine::bond::{Bond, BondMode, MemberState};
-use towpath_engine::{Config, Engine, Error, PortId, Snapshot};
+use towpath_engine::port::Speed;
+use towpath_engine::{Config, Engine, Error, Opened, PortId, Snapshot};
 
 use super::active::{Candidate, choose};
-use super::announce::announcement;
 use super::arp::ArpMonitor;
 use super::lacp::{Event, Lacp, Link};
 use super::links::{Mii, Monitor, ticks};
-use super::settings::{FailOverMac, Settings};
+use super::settings::{FailOverMac, PrimaryReselect, Settings};
 use super::status::{MemberStatus, Status};
 
 /// Who is told what happens to a bond: one line each.
@@ -65,12 +66,17 @@ impl Controller {
             members: Vec::new(),
             active: None,
             has_new_order: true,
+            forces_primary: false,
             carrier: None,
             notices: 0,
+            questions: 0,
+            next_question: Instant::now(),
+            joined_by: None,
             lacp: None,
             arp: None,
             started: Instant::now(),
             next_look: Instant::now(),
+            looks: 0,
         };
         // The first look is over when this returns: nobody sees a bond that nobody looked after.
         keeper.look();
@@ -115,16 +121,25 @@ struct Keeper {
     active: Option<PortId>,
     /// Who is the best member may be answered differently now.
     has_new_order: bool,
+    /// The primary member was named, or joined, and is taken as soon as it works, whatever
+    /// `primary_reselect` says (`force_primary`).
+    forces_primary: bool,
     /// Nothing was said yet.
     carrier: Option<bool>,
     /// Announcements that are left, times the ticks between two (`send_peer_notif`).
     notices: u32,
+    /// Questions for multicast groups that are left, when the next one is due, and the member that
+    /// groups were joined by when somebody asked last.
+    questions: u8,
+    next_question: Instant,
+    joined_by: Option<PortId>,
     /// In mode 802.3ad.
     lacp: Option<Lacp>,
     /// Where others are asked whether links work.
     arp: Option<ArpMonitor>,
     started: Instant,
     next_look: Instant,
+    looks: u64,
 }
 
 /// A member and what is known of it.
@@ -135,6 +150,9 @@ struct Kept {
     received_before: u64,
     /// Its link when the active member was chosen last.
     link_before: Mii,
+    /// How fast its link is, and when it was asked: that may take a while.
+    speed: Speed,
+    speed_asked: Instant,
 }
 
 /// What the engine says of a member.
@@ -150,9 +168,20 @@ struct Seen {
 }
 
 impl Kept {
-    fn new(seen: Seen, is_monitored: bool) -> Kept {
+    fn new(seen: Seen, speed: Speed, is_monitored: bool) -> Kept {
         let monitor = Monitor::new(seen.carrier || !is_monitored);
-        Kept { monitor, received_before: seen.received, link_before: Mii::Down, seen }
+        let speed_asked = Instant::now();
+        let (received_before, link_before) = (seen.received, Mii::Down);
+        Kept { monitor, received_before, link_before, speed, speed_asked, seen }
+    }
+
+    /// What it is now. A link that came back may be faster than it was.
+    fn meet(&mut self, seen: Seen, opened: &Opened) {
+        let came = seen.carrier && !self.seen.carrier;
+        if came || self.speed_asked.elapsed() > SPEED_PERIOD {
+            (self.speed, self.speed_asked) = (opened.device.speed(), Instant::now());
+        }
+        self.seen = seen;
     }
 
     /// What is told when its link changed.
@@ -253,7 +282,9 @@ impl Keeper {
         }
         for it in &self.members {
             let works = it.monitor.state == Mii::Up && it.seen.carrier;
-            let link = if works { Link::up(SPEED) } else { Link::down() };
+            let Speed { mbps: speed_mbps, is_full_duplex: full_duplex } = it.speed;
+            let link = Link { up: true, speed_mbps, full_duplex };
+            let link = if works { link } else { Link::down() };
             match known.contains(&it.seen.port.0) {
                 true => lacp.link(it.seen.port.0, link),
                 false => lacp.add(it.seen.port.0, it.seen.mac, PORT_PRIORITY, link),
@@ -275,12 +306,18 @@ impl Keeper {
         }
         let order = |it: &Settings| (it.primary.clone(), it.primary_reselect, it.prio.clone());
         self.has_new_order |= order(&settings) != order(&self.settings);
+        let is_other = settings.primary != self.settings.primary;
         self.settings = settings;
+        if is_other {
+            let mut names = self.members.iter().map(|it| Some(&it.seen.name));
+            self.forces_primary = names.any(|name| name == self.settings.primary.as_ref());
+        }
     }
 
     /// Looks at all links, decides, and tells the engine. Gives whether the bond still exists.
     fn look(&mut self) -> bool {
         self.next_look = Instant::now() + self.period();
+        self.looks += 1;
         let seen = self.engine.read(|config, snapshot| see(config, snapshot, self.bond));
         let Some(seen) = seen else { return false };
         self.meet(seen);
@@ -291,6 +328,7 @@ impl Keeper {
         self.choose_active();
         self.ask();
         self.announce();
+        self.ask_for_groups();
         self.conclude()
     }
 
@@ -303,20 +341,25 @@ impl Keeper {
     }
 
     /// Takes over who the members are now.
-    fn meet(&mut self, seen: Vec<Seen>) {
+    fn meet(&mut self, seen: Vec<(Seen, Arc<Opened>)>) {
         let mut before = std::mem::take(&mut self.members);
-        for seen in seen {
+        for (seen, opened) in seen {
+            let name = seen.name.clone();
             let known = before.iter().position(|it| it.seen.port == seen.port);
             let same = known.filter(|&place| before[place].seen.name == seen.name);
             let member = match same.map(|place| before.swap_remove(place)) {
-                Some(known) => Kept { seen, ..known },
-                None => Kept::new(seen, self.is_monitored()),
+                Some(mut known) => {
+                    known.meet(seen, &opened);
+                    known
+                }
+                None => Kept::new(seen, opened.device.speed(), self.is_monitored()),
             };
             if known.is_none() {
                 let link = member.monitor.state.name();
                 self.tell(format!("member {} joined, link {link}", member.seen.name));
             }
             self.has_new_order |= same.is_none();
+            self.forces_primary |= same.is_none() && Some(&name) == self.settings.primary.as_ref();
             self.members.push(member);
         }
         before.retain(|it| self.members.iter().all(|member| member.seen.port != it.seen.port));
@@ -355,7 +398,7 @@ impl Keeper {
             link: it.monitor.state,
             delay: it.monitor.delay,
             prio: self.settings.prio.get(&it.seen.name).copied().unwrap_or(0),
-            speed: SPEED,
+            speed: it.speed,
         };
         let candidates: Vec<Candidate> = self.members.iter().map(candidate).collect();
         let place = |port| self.members.iter().position(|it| Some(it.seen.port) == port);
@@ -365,9 +408,13 @@ impl Keeper {
         if !self.is_open_question(&candidates, current, primary) {
             return;
         }
+        let primary_works = primary.is_some_and(|place| candidates[place].link == Mii::Up);
         let reselect = match (primary, &self.settings.active_slave) {
+            _ if primary_works && std::mem::take(&mut self.forces_primary) => {
+                PrimaryReselect::Always
+            }
             // Somebody chose by hand: that stays until it fails.
-            (None, Some(_)) => super::settings::PrimaryReselect::Failure,
+            (None, Some(_)) => PrimaryReselect::Failure,
             _ => self.settings.primary_reselect,
         };
         let updelay = ticks(self.settings.updelay, self.period());
@@ -409,30 +456,6 @@ impl Keeper {
         let line = format!("active member is {}", found.seen.name);
         self.tell(line);
         self.owe_notices();
-    }
-
-    fn owe_notices(&mut self) {
-        self.notices = u32::from(self.settings.num_peer_notif) * self.notice_ticks();
-    }
-
-    fn notice_ticks(&self) -> u32 {
-        ticks(self.settings.peer_notif_delay, self.period()).max(1)
-    }
-
-    /// Announces addresses where they are since a fail-over (`bond_should_notify_peers`).
-    fn announce(&mut self) {
-        if self.notices == 0 {
-            return;
-        }
-        // The engine must know the new member before anything leaves by it.
-        let is_time = self.notices.is_multiple_of(self.notice_ticks()) && self.has_carrier();
-        if is_time && self.publish().is_ok() {
-            let mac = self.mac().unwrap_or_default();
-            for &address in &self.settings.announce {
-                self.engine.inject(self.bond, &announcement(mac, address));
-            }
-        }
-        self.notices -= 1;
     }
 
     /// The bond's address, if it follows the active member.
@@ -518,6 +541,7 @@ impl Keeper {
             link: it.monitor.state,
             failures: it.monitor.failures,
             mac: it.seen.mac,
+            speed: it.seen.carrier.then_some(it.speed),
             can_send: self.can_send(it),
             is_active: self.is_active(it),
             prio: self.settings.prio.get(&it.seen.name).copied().unwrap_or(0),
@@ -525,6 +549,7 @@ impl Keeper {
         };
         let status = Status {
             settings: self.settings.clone(),
+            looks: self.looks,
             carrier: self.has_carrier(),
             mac: self.mac().unwrap_or_default(),
             active: name(self.active).map(|it| it.seen.name.clone()),
@@ -542,27 +567,27 @@ impl Keeper {
 }
 
 /// The members of a bond as they are; none when there is no such bond.
-fn see(config: &Config, snapshot: &Snapshot, bond: PortId) -> Option<Vec<Seen>> {
+fn see(config: &Config, snapshot: &Snapshot, bond: PortId) -> Option<Vec<(Seen, Arc<Opened>)>> {
     let members = config.bond(bond).ok()?.members().iter();
     let seen = members.filter_map(|member| {
         let slot = snapshot.port(member.port)?;
         let device = &slot.opened.device;
         let has_failed = slot.opened.failed.load(Ordering::Relaxed);
-        Some(Seen {
+        let seen = Seen {
             port: member.port,
             name: slot.name.to_string(),
             mac: device.mac(),
             carrier: slot.up && device.link() && !has_failed,
             received: slot.opened.counters.iter().map(|it| it.rx_packets.get()).sum(),
-        })
+        };
+        Some((seen, Arc::clone(&slot.opened)))
     });
     Some(seen.collect())
 }
 
 /// How often members are looked at when nobody asked for it.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Mbit/s of a port; no kind knows better.
-const SPEED: u32 = 10_000;
-
+/// How often a link that stays up is asked for its speed: a driver may ask its hardware.
+const SPEED_PERIOD: Duration = Duration::from_secs(1);
 /// `ad_actor_port_prio`
 const PORT_PRIORITY: u16 = 255;

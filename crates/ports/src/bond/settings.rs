@@ -25,6 +25,8 @@ pub struct Settings {
     pub num_peer_notif: u8,
     /// Time between two of them; a tick of the monitor when 0.
     pub peer_notif_delay: Duration,
+    /// How often the port above is asked for its multicast groups after a fail-over.
+    pub resend_igmp: u8,
     /// Addresses that are announced.
     pub announce: Vec<IpAddr>,
     /// The member to use whenever it works.
@@ -104,6 +106,7 @@ impl Default for Settings {
             downdelay: Duration::ZERO,
             num_peer_notif: 1,
             peer_notif_delay: Duration::ZERO,
+            resend_igmp: 1,
             announce: Vec::new(),
             primary: None,
             primary_reselect: PrimaryReselect::default(),

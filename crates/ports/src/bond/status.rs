@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use towpath_engine::port::Speed;
+
 use super::lacp::{AggregatorState, MemberState};
 use super::links::Mii;
 use super::settings::Settings;
@@ -11,6 +13,8 @@ use super::settings::Settings;
 pub struct Status {
     /// How it is set up.
     pub settings: Settings,
+    /// How often its links were looked at.
+    pub looks: u64,
     /// Whether it has a carrier.
     pub carrier: bool,
     /// Its address.
@@ -36,6 +40,8 @@ pub struct MemberStatus {
     pub failures: u32,
     /// Its own address.
     pub mac: [u8; 6],
+    /// How fast its link is, while it has a carrier.
+    pub speed: Option<Speed>,
     /// Frames may leave by it.
     pub can_send: bool,
     /// What passes on it is delivered.

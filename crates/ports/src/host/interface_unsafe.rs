@@ -12,6 +12,7 @@ use std::mem::zeroed;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use towpath_engine::port::Speed;
 
 /// An interface, by name.
 #[derive(Debug)]
@@ -112,6 +113,17 @@ impl Interface {
         }
     }
 
+    /// Speed and duplex (`ethtool`), if its driver knows and its link is up.
+    pub(crate) fn speed(&self) -> Option<Speed> {
+        let mut link = EthtoolLink { command: ETHTOOL_GSET, ..Default::default() };
+        let mut request = self.empty();
+        request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut link).cast();
+        self.request(SIOCETHTOOL, request).ok()?;
+        let mbps = u32::from(link.speed_high) << 16 | u32::from(link.speed);
+        let is_known = (1..=i32::MAX as u32).contains(&mbps) && link.duplex <= DUPLEX_FULL;
+        is_known.then_some(Speed { mbps, is_full_duplex: link.duplex == DUPLEX_FULL })
+    }
+
     fn empty(&self) -> libc::ifreq {
         // SAFETY: all zeros is an `ifreq`.
         let mut request: libc::ifreq = unsafe { zeroed() };
@@ -152,6 +164,30 @@ struct EthtoolChannels {
     combined_count: u32,
 }
 
+/// `struct ethtool_cmd`
+#[derive(Default)]
+#[repr(C)]
+struct EthtoolLink {
+    command: u32,
+    supported: u32,
+    advertising: u32,
+    speed: u16,
+    duplex: u8,
+    /// Port, address, transceiver, autonegotiation, MDIO.
+    others: [u8; 5],
+    /// Most packets until an interrupt, sent and received.
+    packets_max: [u32; 2],
+    speed_high: u16,
+    crossover: [u8; 2],
+    partner_advertising: u32,
+    reserved: [u32; 2],
+}
+
+const _: () = assert!(size_of::<EthtoolLink>() == 44);
+
+/// `ETHTOOL_GSET`
+const ETHTOOL_GSET: u32 = 0x1;
+const DUPLEX_FULL: u8 = 1;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const SIOCETHTOOL: c_ulong = 0x8946;
 /// `ETHTOOL_GTSO`: the device takes large TCP packets apart.

@@ -14,7 +14,7 @@ mod tx;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use towpath_engine::port::{Device, Features, Rx, Tx};
+use towpath_engine::port::{Device, Features, Rx, Speed, Tx};
 use towpath_xdp::Arena;
 
 use crate::Error;
@@ -188,6 +188,10 @@ impl Device for Packet {
 
     fn link(&self) -> bool {
         self.interface.has_link()
+    }
+
+    fn speed(&self) -> Speed {
+        self.interface.speed().unwrap_or_default()
     }
 
     fn open_rx(&self, queue: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {

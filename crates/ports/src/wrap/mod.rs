@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use towpath_engine::Waker;
-use towpath_engine::port::{Device, Features, Rx, Tx, Wake};
+use towpath_engine::port::{Device, Features, Rx, Speed, Tx, Wake};
 use towpath_xdp::{Arena, Frame, Pool};
 
 /// What is put around a device. Each queue and each transmitter gets a layer of its own.
@@ -86,6 +86,10 @@ impl Device for Wrapped {
 
     fn link(&self) -> bool {
         self.inner.link()
+    }
+
+    fn speed(&self) -> Speed {
+        self.inner.speed()
     }
 
     fn open_rx(&self, queue: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {

@@ -158,3 +158,74 @@ fn nested_bonds_hash_the_same_bytes_twice() {
     let passed: Vec<u8> = other.received().iter().map(|frame| frame[15]).collect();
     assert_eq!(passed, numbers(1));
 }
+
+/// `broadcast_neighbor`: what tells neighbours where somebody is leaves by all members, and nothing
+/// else does.
+#[test]
+fn neighbour_messages_leave_by_all_members() {
+    let options = BondOptions { broadcast_neighbor: true, ..mode(BondMode::Lacp) };
+    let mut bond = bonded_with(options, &[jumbo(), jumbo(), jumbo()]);
+    (0..3).for_each(|member| bond.link(member, true));
+    bond.link(1, false);
+    let frame = |number: u8, ethertype: [u8; 2], icmp: u8| {
+        let mut frame = packet(2, number);
+        frame.resize(70, 0);
+        frame[12..14].copy_from_slice(&ethertype);
+        (frame[20], frame[54]) = (58, icmp);
+        frame
+    };
+    let packets = [
+        frame(1, [8, 6], 0),
+        frame(2, [0x86, 0xdd], 135),
+        frame(3, [0x86, 0xdd], 136),
+        frame(4, [0x86, 0xdd], 134),
+        frame(5, [8, 0], 135),
+    ];
+    bond.below.send(&packets);
+    settled(&bond.engine, bond.below.port, 5);
+    let got = bond.received();
+    assert_eq!(got[1], [] as [u8; 0], "its link is down");
+    for number in 1..6 {
+        let copies = got.iter().flatten().filter(|&&it| it == number).count();
+        assert_eq!(copies, if number < 4 { 2 } else { 1 }, "{number}: {got:?}");
+    }
+    let sum = bond.engine.conservation();
+    assert_eq!((sum.created, sum.missing()), (3, 0));
+    // One that is too short to be a message is hashed like any other.
+    bond.below.send(&[frame(6, [0x86, 0xdd], 135)[..54].to_vec()]);
+    settled(&bond.engine, bond.below.port, 6);
+    assert_eq!(bond.received().concat(), [6]);
+}
+
+/// Many frames, of which some are more than one buffer: each leaves by the member of its hash, in
+/// order. What is too long for a member is for the bond, too.
+#[test]
+fn bursts_are_spread_in_bulk_and_in_order() {
+    let options = BondOptions { policy: XmitPolicy::Layer2, ..mode(BondMode::BalanceXor) };
+    let small = pair::Options { mtu: 1500, ..pair::Options::default() };
+    let frame = |number: u8, len: usize| {
+        let mut frame = packet(2, number);
+        frame.resize(len, 0);
+        // That is what layer2 hashes.
+        frame[5] = number.count_ones() as u8;
+        frame
+    };
+    for lens in [&[60][..], &[60, 5000], &[60, 60, 1600]] {
+        for members in [&[jumbo(), small][..], &[jumbo(); 2], &[jumbo(); 3]] {
+            let mut bond = bonded_with(options.clone(), members);
+            let mtu = members.iter().map(|it| it.mtu as usize).min().unwrap();
+            let len = |number: u8| lens[usize::from(number) % lens.len()];
+            let packets: Vec<_> = (0..60).map(|number| frame(number, len(number))).collect();
+            bond.below.send(&packets);
+            settled(&bond.engine, bond.below.port, 60);
+            let got = bond.received();
+            let hashed = |it: &Vec<u8>| hash(XmitPolicy::Layer2, it) as usize % members.len();
+            for (member, got) in got.iter().enumerate() {
+                let mine = packets.iter().filter(|it| it.len() <= mtu + 18);
+                let mine = mine.filter(|it| hashed(it) == member);
+                assert!(got.iter().eq(mine.map(|it| &it[15])), "{lens:?}, member {member}");
+            }
+            assert_eq!(bond.engine.conservation().missing(), 0);
+        }
+    }
+}

@@ -6,6 +6,7 @@
 mod delivery;
 mod model;
 mod monitors;
+mod preferences;
 mod programs;
 mod refusals;
 #[path = "../engine/wire.rs"]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use towpath_engine::bond::{BondMode, MemberState};
+use towpath_engine::bond::{BondMode, BondOptions, MemberState, XmitPolicy};
 use towpath_engine::{Engine, Error, Hook, Link, PortId, PortOptions, UpperName};
 use towpath_ports::generator::{self, Generator};
 use towpath_ports::pair::{self, Pair};
@@ -22,6 +22,52 @@ struct Model {
     members: Vec<usize>,
     /// Whether a port has a program of its own.
     own: [bool; PORTS],
+    /// Whether a member's link works, and whether LACP uses it.
+    states: [(bool, bool); PORTS],
+    /// The active member.
+    active: Option<usize>,
+    mode: BondMode,
+    policy: XmitPolicy,
+    is_down: bool,
+}
+
+impl Model {
+    /// Behind the others; it counts as up until somebody says otherwise.
+    fn join(&mut self, number: usize) {
+        self.members.push(number);
+        self.states[number] = (true, self.mode != BondMode::Lacp);
+        self.choose_active();
+    }
+
+    fn leave(&mut self, number: usize) {
+        self.members.retain(|&it| it != number);
+        if self.active == Some(number) {
+            self.active = None;
+        }
+        self.choose_active();
+    }
+
+    /// Nobody decides in between: the first whose link works, when the one in use does not.
+    fn choose_active(&mut self) {
+        if !self.active.is_some_and(|it| self.states[it].0) {
+            self.active = self.members.iter().copied().find(|&it| self.states[it].0);
+        }
+    }
+
+    /// `__bond_xdp_check`
+    fn takes_programs(mode: BondMode, policy: XmitPolicy) -> bool {
+        let hashes = matches!(mode, BondMode::BalanceXor | BondMode::Lacp);
+        mode != BondMode::Broadcast && !(hashes && policy == XmitPolicy::VlanSrcmac)
+    }
+
+    /// `bond_is_active_slave` is false.
+    fn is_backup(&self, number: usize) -> bool {
+        match self.mode {
+            BondMode::ActiveBackup => self.active != Some(number),
+            BondMode::Lacp => !self.states[number].1,
+            _ => false,
+        }
+    }
 }
 
 /// A port that may be a member, and the other end of its wire, which sends everything back.
@@ -84,12 +130,21 @@ impl Rig {
 
     /// One random change; gives what should and what did happen.
     fn step(&mut self) -> (bool, bool) {
-        let (what, number, program) = (self.random(8), self.random(PORTS), self.random(3));
+        match self.random(13) {
+            what @ 0..8 => self.change_port(what),
+            what => self.change_bond(what),
+        }
+    }
+
+    /// Programs, members, and ports that come and go.
+    fn change_port(&mut self, what: usize) -> (bool, bool) {
+        let (number, program) = (self.random(PORTS), self.random(3));
         let near = self.ends[number].near;
         let is_member = self.model.members.contains(&number);
         match what {
             0 => {
-                let allowed = self.model.members.iter().all(|&it| !self.model.own[it]);
+                let allowed = self.model.members.iter().all(|&it| !self.model.own[it])
+                    && Model::takes_programs(self.model.mode, self.model.policy);
                 self.model.bond |= allowed;
                 (allowed, self.attach(self.bond, Some(program)).is_ok())
             }
@@ -109,26 +164,33 @@ impl Rig {
             4 => {
                 let allowed = !(is_member || self.model.bond && self.model.own[number]);
                 if allowed {
-                    self.model.members.push(number);
+                    self.model.join(number);
                 }
                 let done = self.engine.change(|config| config.enslave(self.bond, near));
                 (allowed, done.is_ok())
             }
             5 => {
-                self.model.members.retain(|&it| it != number);
+                if is_member {
+                    self.model.leave(number);
+                }
                 let done = self.engine.change(|config| config.release(self.bond, near));
                 (is_member, done.is_ok())
             }
             6 => {
-                let link_up = program > 0;
-                let state = MemberState { link_up, enabled: true, aggregated: true };
+                let (link_up, enabled) = (program > 0, program != 1);
+                let state = MemberState { link_up, enabled, aggregated: enabled };
+                if is_member {
+                    self.model.states[number] = (link_up, enabled);
+                }
                 let done = self.engine.change(|it| it.set_member(self.bond, near, state));
                 (is_member, done.is_ok())
             }
             _ => {
                 let Ends { near, far } = self.ends[number];
                 let gone = [near, far].map(|port| self.engine.remove_port(port).is_ok());
-                self.model.members.retain(|&it| it != number);
+                if is_member {
+                    self.model.leave(number);
+                }
                 self.model.own[number] = false;
                 self.ends[number] = wired(&self.engine, number, &self.programs[2]);
                 (true, gone == [true; 2])
@@ -136,14 +198,88 @@ impl Rig {
         }
     }
 
+    /// What the bond is and does.
+    fn change_bond(&mut self, what: usize) -> (bool, bool) {
+        let number = self.random(PORTS);
+        let mode = BondMode::ALL[self.random(BondMode::ALL.len())];
+        let policy = XmitPolicy::ALL[self.random(XmitPolicy::ALL.len())];
+        let (near, bond) = (self.ends[number].near, self.bond);
+        let model = &mut self.model;
+        match what {
+            8 => {
+                let allowed = model.members.contains(&number);
+                if allowed {
+                    model.active = Some(number);
+                }
+                let done = self.engine.change(|config| config.set_active(bond, Some(near)));
+                (allowed, done.is_ok())
+            }
+            9 => {
+                model.is_down = !model.is_down;
+                let up = !model.is_down;
+                (true, self.engine.change(|config| config.set_up(bond, up)).is_ok())
+            }
+            10 => {
+                let allowed = !model.bond || Model::takes_programs(model.mode, policy);
+                if allowed {
+                    model.policy = policy;
+                }
+                let options = BondOptions { mode: model.mode, policy, ..BondOptions::default() };
+                let done = self.engine.change(|config| config.set_bond_options(bond, options));
+                (allowed, done.is_ok())
+            }
+            11 => {
+                let is_idle = model.is_down && model.members.is_empty();
+                let allowed = (mode == model.mode || is_idle)
+                    && (!model.bond || Model::takes_programs(mode, model.policy));
+                if allowed {
+                    model.mode = mode;
+                }
+                let policy = model.policy;
+                let options = BondOptions { mode, policy, ..BondOptions::default() };
+                let done = self.engine.change(|config| config.set_bond_options(bond, options));
+                (allowed, done.is_ok())
+            }
+            _ => self.rebuild(mode),
+        }
+    }
+
+    /// As an operator changes the mode of a bond in use: down, empty, other mode, members back, up.
+    /// All of it happens or nothing.
+    fn rebuild(&mut self, mode: BondMode) -> (bool, bool) {
+        let model = &mut self.model;
+        let members: Vec<PortId> = model.members.iter().map(|&it| self.ends[it].near).collect();
+        let policy = model.policy;
+        let allowed = !model.bond || Model::takes_programs(mode, policy);
+        if allowed {
+            (model.mode, model.active, model.is_down) = (mode, None, false);
+            let again = std::mem::take(&mut model.members);
+            again.into_iter().for_each(|number| model.join(number));
+        }
+        let done = self.engine.change(|config| {
+            config.set_up(self.bond, false)?;
+            members.iter().try_for_each(|&member| config.release(self.bond, member))?;
+            let options = BondOptions { mode, policy, ..BondOptions::default() };
+            config.set_bond_options(self.bond, options)?;
+            members.iter().try_for_each(|&member| config.enslave(self.bond, member))?;
+            config.set_up(self.bond, true)
+        });
+        (allowed, done.is_ok())
+    }
+
     /// Workers must see what the model says.
     fn check(&self) {
-        let Model { bond, members, own } = &self.model;
+        let Model { bond, members, own, states: _, active, mode, policy, is_down } = &self.model;
         self.engine.read(|config, snapshot| {
             let ports = members.iter().map(|&number| self.ends[number].near);
             let view = snapshot.port(self.bond).unwrap().bond.as_ref().unwrap();
             assert!(view.members.iter().copied().eq(ports), "{:?}", self.model);
             assert_eq!(config.links(self.bond, Hook::Rx).unwrap().len(), usize::from(*bond));
+            let known = config.bond(self.bond).unwrap();
+            assert_eq!((known.options().mode, known.options().policy), (*mode, *policy));
+            assert_eq!(known.active(), active.map(|it| self.ends[it].near), "{:?}", self.model);
+            assert_eq!(snapshot.port(self.bond).unwrap().up, !is_down);
+            assert!(!bond || Model::takes_programs(*mode, *policy), "{:?}", self.model);
             for (number, ends) in self.ends.iter().enumerate() {
                 let slot = snapshot.port(ends.near).unwrap();
                 let is_member = members.contains(&number);
@@ -151,6 +287,8 @@ impl Rig {
                 assert_eq!(slot.rx_hook.is_some(), own[number] || is_member && *bond);
                 let is_delegate = slot.member.is_some_and(|it| it.is_delegate);
                 assert_eq!(is_delegate, is_member && *bond);
+                let is_inactive = slot.member.is_some_and(|it| it.is_inactive);
+                assert_eq!(is_inactive, is_member && self.model.is_backup(number));
                 assert!(!(is_delegate && own[number]), "never both: {:?}", self.model);
             }
         });

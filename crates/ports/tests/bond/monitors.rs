@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use towpath_engine::bond::BondMode;
-use towpath_engine::{Engine, PortId, PortOptions};
+use towpath_engine::{Engine, PortId, PortOptions, UpperName};
 use towpath_ports::bond::lacp::pdu;
 use towpath_ports::bond::links::Mii;
 use towpath_ports::bond::settings::{ArpSettings, ArpValidate, Settings, Word as _};
 use towpath_ports::bond::{Controller, Status};
 
 use crate::mode;
-use crate::wire::{Wire, engine};
+use crate::wire::{Wire, engine, wait_for};
 
 const TARGET: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
@@ -112,8 +112,10 @@ fn a_member_whose_target_is_silent_is_replaced() {
     let is_gratuitous = |(number, frame): &(usize, Vec<u8>)| {
         *number == 1 && frame[28..32] == OURS.octets() && frame[38..42] == OURS.octets()
     };
-    bond.until("end", |_| true);
-    assert!(bond.others.iter().any(is_gratuitous), "{:02x?}", bond.others);
+    wait_for("the announcement", || {
+        bond.answer();
+        bond.others.iter().any(is_gratuitous)
+    });
     // The switch brings nothing to it, but once it is tried again it answers.
     bond.silent = vec![1];
     bond.until("return", active("m0"));
@@ -208,4 +210,33 @@ fn lacp_talks_from_the_members_own_ports() {
     assert!(status.carrier);
     // What comes on its port is for nobody else.
     assert_eq!(crate::drops(&bond.engine, bond.bond, towpath_engine::counters::Drop::NoUpper), 0);
+}
+
+/// `bond_resend_igmp_join_requests`: what is above says again which groups it listens to.
+#[test]
+fn groups_are_asked_for_after_a_fail_over() {
+    let mut bond = Kept::new(Settings { resend_igmp: 2, ..watching() }, 2);
+    bond.until("active member", active("m0"));
+    let mut above = Wire::new(&bond.engine, "above", 98);
+    let upper = UpperName::Named("above".to_owned());
+    bond.engine.change(|config| config.set_upper(bond.bond, upper)).unwrap();
+    // What was asked for at the start may still be on its way.
+    std::thread::sleep(Duration::from_millis(500));
+    above.received();
+    let first = bond.members[0].port;
+    bond.engine.change(|config| config.set_up(first, false)).unwrap();
+    bond.until("fail-over", active("m1"));
+    let mut asked = Vec::new();
+    wait_for("questions", || {
+        asked.extend(above.received());
+        asked.len() >= 4
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    asked.extend(above.received());
+    let kind = |frame: &Vec<u8>| match frame[12..14] {
+        [8, 0] => ("IGMP", frame[38]),
+        _ => ("MLD", frame[62]),
+    };
+    let kinds: Vec<_> = asked.iter().map(kind).collect();
+    assert_eq!(kinds, [("IGMP", 0x11), ("MLD", 130), ("IGMP", 0x11), ("MLD", 130)]);
 }

@@ -8,6 +8,7 @@ mod adjust;
 pub mod arena;
 mod bytes;
 mod chain;
+mod deal_unsafe;
 pub mod lent;
 pub mod offload;
 mod pool;
@@ -19,6 +20,7 @@ use towpath_jit::Packet;
 
 use crate::memory::Block;
 use chain::Rare;
+pub use deal_unsafe::deal;
 pub use pool::Pool;
 
 /// One packet: a linear buffer, its metadata and its frags. The handle is one pointer and owns the

@@ -1,6 +1,7 @@
 use super::super::active::{Candidate, choose};
 use super::super::settings::{ArpValidate, PrimaryReselect, Word as _};
 use super::*;
+use towpath_engine::port::Speed;
 
 const TARGET: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const OTHER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -62,8 +63,12 @@ impl Bench {
         }
         let members: Vec<u32> = self.monitor.members().collect();
         let link = |member: &u32| self.monitor.link(*member).expect("a member").0;
-        let candidate =
-            |member: &u32| Candidate { link: link(member), delay: 0, prio: 0, speed: 0 };
+        let candidate = |member: &u32| Candidate {
+            link: link(member),
+            delay: 0,
+            prio: 0,
+            speed: Speed::default(),
+        };
         // Only one that is up: the monitor itself tries the others.
         let up: Vec<u32> = members.into_iter().filter(|it| link(it) == Mii::Up).collect();
         let candidates: Vec<Candidate> = up.iter().map(candidate).collect();

@@ -1,0 +1,119 @@
+//! Dealing a burst's frames out to several owners, without a branch or a check for each of them.
+//!
+//! Where a hash decides who gets a frame, nobody can guess it, so a branch would be mispredicted
+//! half of the time; and `Vec::push` to one of several vectors waits for the length that the push
+//! before has stored. Beside this, that costs 4 processor cycles more for each frame.
+
+#![expect(unsafe_code, reason = "safe code looks at lengths and capacities for every frame")]
+
+use super::Frame;
+
+/// Moves each frame to the end of one of `hands`: frame `i` to `hands[places[i]]`. `frames` is
+/// empty afterwards.
+///
+/// # Panics
+///
+/// When there are more frames than places, or a place is not that of a hand. Frames stay then.
+pub fn deal(frames: &mut Vec<Frame>, places: &[u8], hands: &mut [Vec<Frame>]) {
+    let places = &places[..frames.len()];
+    let last = places.iter().fold(0, |last, &place| last.max(place));
+    assert!(usize::from(last) < hands.len() || places.is_empty(), "{last} is nobody's place");
+    hands.iter_mut().for_each(|hand| hand.reserve(frames.len()));
+    match hands {
+        [one, other] => deal_two(frames, places, one, other),
+        hands => deal_any(frames, places, hands),
+    }
+}
+
+/// Every frame is written to both, and only one of them goes on.
+fn deal_two(frames: &mut Vec<Frame>, places: &[u8], one: &mut Vec<Frame>, other: &mut Vec<Frame>) {
+    let count = frames.len();
+    let (room, other_room) = (&mut one.spare_capacity_mut()[..count], other.spare_capacity_mut());
+    let (mut to, mut other_to) = (room.as_mut_ptr(), other_room[..count].as_mut_ptr());
+    let mut others = 0;
+    // SAFETY: the frames are nobody's until a hand is made longer by them below: each is read here
+    // once, and kept where one hand's end was. Of the first `i` frames each hand has at most `i`,
+    // so both ends stay within the room for `count` frames. A handle is plain bytes to a copy.
+    unsafe {
+        frames.set_len(0);
+        let from = frames.as_ptr();
+        for (index, &place) in places.iter().enumerate() {
+            let frame = from.add(index);
+            to.cast::<Frame>().copy_from_nonoverlapping(frame, 1);
+            other_to.cast::<Frame>().copy_from_nonoverlapping(frame, 1);
+            let is_other = usize::from(place);
+            (to, other_to) = (to.add(1 - is_other), other_to.add(is_other));
+            others += is_other;
+        }
+    }
+    // SAFETY: so many frames were kept at their ends.
+    unsafe {
+        one.set_len(one.len() + count - others);
+        other.set_len(other.len() + others);
+    }
+}
+
+fn deal_any(frames: &mut Vec<Frame>, places: &[u8], hands: &mut [Vec<Frame>]) {
+    let mut counts = [0; PLACES];
+    // SAFETY: the frames are nobody's until their hand is made longer by them below: each is read
+    // once, to the end of a hand that has room for all. `deal` looked at the places.
+    unsafe {
+        frames.set_len(0);
+        let from = frames.as_ptr();
+        for (index, &place) in places.iter().enumerate() {
+            let hand = hands.get_unchecked_mut(usize::from(place));
+            let count: &mut usize = &mut counts[usize::from(place)];
+            let to = hand.as_mut_ptr().add(hand.len() + *count);
+            to.copy_from_nonoverlapping(from.add(index), 1);
+            *count += 1;
+        }
+    }
+    for (hand, count) in hands.iter_mut().zip(counts) {
+        // SAFETY: so many frames were kept at its end.
+        unsafe { hand.set_len(hand.len() + count) };
+    }
+}
+
+/// Values of a place.
+const PLACES: usize = 1 << u8::BITS;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Arena;
+    use crate::frame::Pool;
+
+    /// Numbered frames, dealt out; the numbers that each hand got behind the one it had.
+    fn dealt(places: &[u8], hands: usize) -> Vec<Vec<u8>> {
+        let arena = Arena::new(64).expect("there is memory");
+        let mut pool = Pool::new(&arena);
+        let mut frame = |number: u8| pool.frame(&[number; 60]).expect("it fits").expect("a frame");
+        let mut frames: Vec<Frame> = (0..places.len() as u8).map(&mut frame).collect();
+        let mut hands: Vec<Vec<Frame>> = (0..hands).map(|_| vec![frame(99)]).collect();
+        deal(&mut frames, places, &mut hands);
+        assert!(frames.is_empty());
+        let numbers = hands.iter().map(|hand| hand.iter().map(|it| it.linear()[0]).collect());
+        let numbers: Vec<Vec<u8>> = numbers.collect();
+        hands.iter_mut().for_each(|hand| pool.give_all(hand));
+        drop(pool);
+        assert_eq!(arena.free(), arena.total(), "each exactly once");
+        numbers
+    }
+
+    #[test]
+    fn frames_keep_their_order() {
+        assert_eq!(dealt(&[0, 1, 1, 0, 1], 2), [vec![99, 0, 3], vec![99, 1, 2, 4]]);
+        assert_eq!(dealt(&[1; 20], 2)[1].len(), 21);
+        assert_eq!(dealt(&[0; 20], 2)[0].len(), 21);
+        assert_eq!(dealt(&[2, 0, 2], 3), [vec![99, 1], vec![99], vec![99, 0, 2]]);
+        assert_eq!(dealt(&[0, 0], 1), [vec![99, 0, 1]]);
+        assert_eq!(dealt(&[], 2), [[99], [99]]);
+        assert_eq!(dealt(&[], 0), [] as [Vec<u8>; 0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "2 is nobody's place")]
+    fn places_are_those_of_hands() {
+        deal(&mut vec![Frame::default()], &[2], &mut [Vec::new(), Vec::new()]);
+    }
+}
