@@ -77,11 +77,14 @@ impl Umem {
     /// Where packets lie.
     #[inline]
     pub(crate) fn layout(&self) -> Layout {
+        let offset = u64::from(RX_HEADROOM_BYTES + self.headroom);
+        let chunk = u64::from(self.chunk);
+        let is_unaligned = self.is_unaligned();
         Layout {
-            size: self.size,
-            chunk: u64::from(self.chunk),
-            offset: u64::from(RX_HEADROOM_BYTES + self.headroom),
-            is_unaligned: self.is_unaligned(),
+            mask: if is_unaligned { ADDRESS_MASK } else { !(chunk - 1) },
+            last: self.size - chunk,
+            offset,
+            handle: if is_unaligned { offset << OFFSET_SHIFT } else { offset },
         }
     }
 
@@ -125,14 +128,18 @@ impl Umem {
     }
 }
 
-/// Where packets are received into. By value, for those who receive many.
+/// Where packets are received into. By value, and without a choice to make for each packet, for
+/// those who receive many.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
-    size: u64,
-    chunk: u64,
+    /// What to keep of a fill ring's entry: a chunk's first byte, or any.
+    mask: u64,
+    /// The last place where a chunk may start.
+    last: u64,
     /// Of a packet in its chunk.
     offset: u64,
-    is_unaligned: bool,
+    /// The same as the rx ring says it.
+    handle: u64,
 }
 
 impl Layout {
@@ -140,12 +147,8 @@ impl Layout {
     /// `xp_check_unaligned`).
     #[inline]
     pub(crate) fn chunk_at(self, addr: u64) -> Option<u64> {
-        if self.is_unaligned {
-            let addr = addr & ADDRESS_MASK;
-            return (addr + self.chunk <= self.size).then_some(addr);
-        }
-        let addr = addr & !(self.chunk - 1);
-        (addr < self.size).then_some(addr)
+        let chunk = addr & self.mask;
+        (chunk <= self.last).then_some(chunk)
     }
 
     /// Where a packet begins in a chunk.
@@ -157,10 +160,7 @@ impl Layout {
     /// As [`Layout::data_at`], the way the rx ring says it (`xp_get_handle`).
     #[inline]
     pub(crate) fn handle(self, chunk: u64) -> u64 {
-        if self.is_unaligned {
-            return chunk | self.offset << OFFSET_SHIFT;
-        }
-        self.data_at(chunk)
+        chunk + self.handle
     }
 }
 

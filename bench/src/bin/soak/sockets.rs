@@ -35,10 +35,12 @@ pub(crate) fn killings(args: &Args) -> anyhow::Result<()> {
     let seconds = Duration::from_secs(args.seconds);
     crowd.live(seconds / 10)?;
     crowd.end_all()?;
-    let before = (resident_kib()?, descriptors()?);
+    let open = descriptors()?;
+    let before = (resident_kib()?, open);
     crowd.live(seconds - seconds / 10)?;
     crowd.end_all()?;
-    let after = (resident_kib()?, descriptors()?);
+    let open = descriptors()?;
+    let after = (resident_kib()?, open);
     let (killed, most) = (crowd.killed, crowd.most);
     drop(crowd);
     serving.stop();
@@ -168,8 +170,17 @@ fn sent(engine: &Engine, port: PortId) -> u64 {
     })
 }
 
+/// Open descriptors, once those of the sockets that went last are closed.
 fn descriptors() -> anyhow::Result<usize> {
-    Ok(std::fs::read_dir("/proc/self/fd")?.count())
+    let count = || Ok::<_, anyhow::Error>(std::fs::read_dir("/proc/self/fd")?.count());
+    let (mut last, mut same) = (count()?, 0);
+    while same < 5 {
+        std::thread::sleep(Duration::from_millis(20));
+        let now = count()?;
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
+    }
+    Ok(last)
 }
 
 pub(crate) const PORT: &str = "source";

@@ -1,4 +1,4 @@
-//! The limit: a ring of descriptors, and nothing else.
+//! The limit: a ring of descriptors, and nothing else, or nothing but copies of packets.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,13 +7,23 @@ use std::os::fd::AsFd as _;
 use towpath_engine::port::Wake;
 use towpath_engine::{Place, Socket};
 use towpath_ring::{Consumer, Desc, Mapped, Memory, OFFSETS, Producer};
+use towpath_xdp::frame::HEADROOM_BYTES;
 use towpath_xdp::{Frame, Pool};
+use towpath_xsk_client::Area;
 
-/// A socket that is one ring: frames leave a descriptor there and nothing of themselves.
+/// A socket that is one ring: frames leave a descriptor there.
 #[derive(Debug)]
 pub(crate) struct BareRing {
     place: Place,
-    ring: Mutex<Producer<Mapped<Desc>>>,
+    ends: Mutex<Ends>,
+}
+
+#[derive(Debug)]
+struct Ends {
+    ring: Producer<Mapped<Desc>>,
+    /// Where packets are copied to, one chunk after the other, and how far apart those are.
+    copies: Option<(Area, u64)>,
+    next: u64,
 }
 
 /// Both ends of a ring.
@@ -27,6 +37,16 @@ pub(crate) fn ring(
     Ok((Producer::new(end()?), Consumer::new(end()?)))
 }
 
+/// Copies a packet to where a socket of the same size would have it.
+#[inline]
+fn copy(area: &mut Area, stride: u64, next: &mut u64, frame: &Frame) {
+    let at = *next + HEADROOM_BYTES as u64;
+    *next = if *next + stride < area.len() as u64 { *next + stride } else { 0 };
+    if let Some(place) = area.bytes_mut(at, frame.linear_len()) {
+        place.copy_from_slice(frame.linear());
+    }
+}
+
 /// Takes what is there.
 pub(crate) fn drain(ring: &mut Consumer<Mapped<Desc>>) -> usize {
     let mut packets = [Desc::default(); 64];
@@ -38,12 +58,16 @@ pub(crate) fn drain(ring: &mut Consumer<Mapped<Desc>>) -> usize {
 }
 
 impl BareRing {
-    pub(crate) fn new(place: Place, ring: Producer<Mapped<Desc>>) -> BareRing {
-        BareRing { place, ring: Mutex::new(ring) }
+    pub(crate) fn new(
+        place: Place,
+        ring: Producer<Mapped<Desc>>,
+        copies: Option<(Area, u64)>,
+    ) -> BareRing {
+        BareRing { place, ends: Mutex::new(Ends { ring, copies, next: 0 }) }
     }
 
-    fn ring(&self) -> MutexGuard<'_, Producer<Mapped<Desc>>> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ends(&self) -> MutexGuard<'_, Ends> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -65,7 +89,11 @@ impl Socket for BareRing {
     }
 
     fn deliver(&self, _from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
-        let mut ring = self.ring();
+        let mut ends = self.ends();
+        let Ends { ring, copies, next } = &mut *ends;
+        if let Some((area, stride)) = copies {
+            frames.iter().for_each(|frame| copy(area, *stride, next, frame));
+        }
         let descriptors = frames.iter().map(|frame| {
             let len = frame.linear_len() as u32;
             Desc { addr: u64::from(len), len, options: 0 }

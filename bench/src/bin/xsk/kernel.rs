@@ -8,7 +8,7 @@ use std::os::fd::AsFd as _;
 use towpath_bench::world::{WORKER_CPU, World, index, pin, rate};
 use towpath_kernel::{AttachMode, Steering};
 
-use crate::application::Application;
+use crate::application::{Application, Shape};
 
 /// Why there is nothing to compare with.
 pub(crate) fn unavailable() -> Option<String> {
@@ -22,10 +22,10 @@ pub(crate) fn unavailable() -> Option<String> {
 
 /// Frames a second that an application receives. The kernel makes them on the first core, and the
 /// application has the second.
-pub(crate) fn receive_rate(window: Duration, entries: u32) -> anyhow::Result<f64> {
+pub(crate) fn receive_rate(window: Duration, shape: Shape) -> anyhow::Result<f64> {
     let world = World::new(64)?;
     let near = index("near")?;
-    let (mut application, socket) = Application::open_kernel(near, entries)?;
+    let (mut application, socket) = Application::open_kernel(near, shape)?;
     let steering = Steering::new(1)?;
     steering.set(0, socket.as_fd())?;
     let _link = steering.attach(near, AttachMode::Native)?;

@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 use towpath_bench::median;
 use towpath_engine::Delivery;
 
+use application::Shape;
 use paths::Way;
 
 /// Options.
@@ -39,6 +40,10 @@ struct Args {
     /// Entries of each ring, and chunks of packet memory; a power of two.
     #[arg(long, default_value_t = 2048)]
     entries: u32,
+    /// Chunks of 2048 bytes that lie a cache line further apart (`XDP_UMEM_UNALIGNED_CHUNK_FLAG`),
+    /// not of 4096 that lie behind each other.
+    #[arg(long)]
+    spread: bool,
     /// Prints figures as JSON instead of tables.
     #[arg(long)]
     json: bool,
@@ -53,10 +58,16 @@ struct Args {
     application: Option<PathBuf>,
 }
 
+impl Args {
+    fn shape(&self) -> Shape {
+        Shape { entries: self.entries, is_spread: self.spread }
+    }
+}
+
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     if let Some(path) = &args.application {
-        return process::be_application(path, args.entries);
+        return process::be_application(path, args.shape());
     }
     let is_wanted = |part: &str| args.only.as_deref().is_none_or(|only| only == part);
     let figures = measure(&args, is_wanted("one-core"), is_wanted("two-cores"))?;
@@ -98,12 +109,12 @@ fn measure(args: &Args, one_core: bool, two_cores: bool) -> anyhow::Result<Figur
     for _ in 0..args.rounds {
         let ways = Way::ALL.iter().zip(&mut figures.ways);
         for (way, of) in ways.filter(|(way, _)| one_core && is_asked_for(**way)) {
-            of.push(way.measure(window, args.entries)?);
+            of.push(way.measure(window, args.shape())?);
         }
         if two_cores && has_two_cores {
-            figures.process.push(process::rate(window, args.entries)? / 1e6);
+            figures.process.push(process::rate(window, args.shape())? / 1e6);
             if figures.skipped.is_none() {
-                figures.kernel.push(kernel::receive_rate(window, args.entries)? / 1e6);
+                figures.kernel.push(kernel::receive_rate(window, args.shape())? / 1e6);
             }
         }
     }

@@ -13,7 +13,7 @@ use towpath_ports::generator::{self, Generator};
 use towpath_workload::small;
 use towpath_xdp::Program;
 
-use crate::application::Application;
+use crate::application::{Application, Shape};
 use crate::bare::{BareRing, drain, ring};
 use crate::polled::{Polled, Shared};
 use crate::tsc_unsafe::ticks;
@@ -25,6 +25,8 @@ pub(crate) enum Way {
     Socket(Delivery),
     /// The same burst, verdicts and memory; but only descriptors cross.
     BareRing,
+    /// As before, and packets are copied to memory as large as the socket's.
+    BareRingAndCopy,
     /// The program says `XDP_DROP`: what there is to pay without any delivery.
     Drop,
     /// No engine: bursts of descriptors through a ring and out again.
@@ -32,12 +34,13 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    pub(crate) const ALL: [Way; 7] = [
+    pub(crate) const ALL: [Way; 8] = [
         Way::Socket(Delivery::General),
         Way::Socket(Delivery::Collected),
         Way::Socket(Delivery::Direct),
         Way::Socket(Delivery::Batched),
         Way::BareRing,
+        Way::BareRingAndCopy,
         Way::Drop,
         Way::RingAlone,
     ];
@@ -49,15 +52,16 @@ impl Way {
             Way::Socket(Delivery::Direct) => "direct",
             Way::Socket(Delivery::Batched) => "direct + batch",
             Way::BareRing => "bare ring",
+            Way::BareRingAndCopy => "bare ring and a copy",
             Way::Drop => "no delivery (drop)",
             Way::RingAlone => "a ring without engine",
         }
     }
 
     /// Ticks for a frame.
-    pub(crate) fn measure(self, window: Duration, entries: u32) -> anyhow::Result<f64> {
+    pub(crate) fn measure(self, window: Duration, shape: Shape) -> anyhow::Result<f64> {
         if self == Way::RingAlone {
-            return ring_alone(window, entries);
+            return ring_alone(window, shape.entries);
         }
         let program = match self {
             Way::Drop => small::returns(1),
@@ -65,9 +69,9 @@ impl Way {
         };
         let mut setup = Setup::new(program)?;
         let serving = match self {
-            Way::Socket(delivery) => Some(setup.serve(delivery, entries)?),
-            Way::BareRing => {
-                setup.ring(entries)?;
+            Way::Socket(delivery) => Some(setup.serve(delivery, shape)?),
+            Way::BareRing | Way::BareRingAndCopy => {
+                setup.ring(shape, self == Way::BareRingAndCopy)?;
                 None
             }
             Way::Drop | Way::RingAlone => {
@@ -111,22 +115,23 @@ impl Setup {
     }
 
     /// A socket of an application, which is part of the worker.
-    fn serve(&mut self, delivery: Delivery, entries: u32) -> anyhow::Result<Serving> {
+    fn serve(&mut self, delivery: Delivery, shape: Shape) -> anyhow::Result<Serving> {
         self.engine.change(|config| {
             config.set_delivery(delivery);
             Ok(())
         })?;
         let serving = Serving::start(&self.engine, &targets(&self.program)?)?;
-        let mut application = Application::open(serving.path(), PORT, entries)?;
+        let mut application = Application::open(serving.path(), PORT, shape)?;
         self.shared.start(Box::new(move || {
             application.turn();
         }));
         Ok(serving)
     }
 
-    fn ring(&mut self, entries: u32) -> anyhow::Result<()> {
-        let (producer, mut consumer) = ring(entries)?;
-        let socket = Arc::new(BareRing::new(HERE, producer));
+    fn ring(&mut self, shape: Shape, copies: bool) -> anyhow::Result<()> {
+        let (producer, mut consumer) = ring(shape.entries)?;
+        let copies = if copies { Some((shape.area()?, shape.stride())) } else { None };
+        let socket = Arc::new(BareRing::new(HERE, producer, copies));
         self.engine.change(|config| config.add_socket(socket))?;
         let value = Value::One(1u32.to_ne_bytes().to_vec());
         targets(&self.program)?.user().update(&0u32.to_ne_bytes(), &value, 0)?;

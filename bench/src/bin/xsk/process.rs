@@ -12,18 +12,18 @@ use towpath_bench::world::pin;
 use towpath_bench::{attach, load};
 use towpath_engine::{Engine, Mode, Options, PortOptions, WorkerOptions};
 
-use crate::application::Application;
+use crate::application::{Application, Shape};
 use crate::paths::{PORT, generator, steering, targets};
 
 /// Frames a second that the application receives while a worker makes them as fast as it can.
-pub(crate) fn rate(window: Duration, entries: u32) -> anyhow::Result<f64> {
+pub(crate) fn rate(window: Duration, shape: Shape) -> anyhow::Result<f64> {
     let workers = vec![WorkerOptions { cpu: Some(WORKER_CPU), mode: Mode::Busy }];
     let engine = Arc::new(Engine::start(&Options { workers, frames: 8192 })?);
     let port = engine.add_port(PortOptions::new(PORT), Box::new(generator()?))?;
     let program = load(steering(), 1)?;
     engine.change(|config| attach(config, port, std::slice::from_ref(&program), 1, 0))?;
     let serving = Serving::start(&engine, &targets(&program)?)?;
-    let application = Running::start(serving.path(), entries)?;
+    let application = Running::start(serving.path(), shape)?;
     let patience = Instant::now() + PATIENCE;
     while received(&serving) == 0 {
         anyhow::ensure!(Instant::now() < patience, "the application receives nothing");
@@ -53,9 +53,12 @@ fn received(serving: &Serving) -> u64 {
 struct Running(Child);
 
 impl Running {
-    fn start(path: &Path, entries: u32) -> anyhow::Result<Running> {
+    fn start(path: &Path, shape: Shape) -> anyhow::Result<Running> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("--application").arg(path).args(["--entries", &entries.to_string()]);
+        command.arg("--application").arg(path).args(["--entries", &shape.entries.to_string()]);
+        if shape.is_spread {
+            command.arg("--spread");
+        }
         Ok(Running(command.spawn().context("the application")?))
     }
 }
@@ -68,10 +71,10 @@ impl Drop for Running {
 }
 
 /// The application, until it is killed or its parent is gone.
-pub(crate) fn be_application(path: &Path, entries: u32) -> anyhow::Result<()> {
+pub(crate) fn be_application(path: &Path, shape: Shape) -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     pin(APPLICATION_CPU);
-    let mut application = Application::open(path, PORT, entries)?;
+    let mut application = Application::open(path, PORT, shape)?;
     loop {
         if application.turn() == 0 {
             std::hint::spin_loop();

@@ -240,4 +240,4 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const BURST: usize = 64;
 /// Chunks are fetched so long before they are written to. Usual ones are a page long, so that all
 /// their packets go to the same set of the first-level cache, which has room for a dozen.
-const FETCHED_AHEAD: usize = 8;
+const FETCHED_AHEAD: usize = 3;
