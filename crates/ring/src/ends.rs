@@ -198,10 +198,12 @@ impl<S: Shared> Consumer<S> {
     #[inline]
     fn refresh(&mut self) {
         let written = self.ring.producer().load(Ordering::Acquire);
-        // What was written stays so, and there is never more than the ring holds: an index that
-        // says otherwise is as if nothing had been written.
+        // What was written stays so, and there is never more than the ring holds behind what was
+        // released: an index that says otherwise is as if nothing had been written. What was read
+        // but not released does not count as free, or a producer that runs along could keep us
+        // reading for ever.
         let more = written.wrapping_sub(self.written);
-        if more <= self.ring.size() - self.written.wrapping_sub(self.next) {
+        if more <= self.ring.size() - self.written.wrapping_sub(self.released) {
             self.written = written;
         } else if written != self.seen {
             self.jumps += 1;

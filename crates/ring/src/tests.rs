@@ -69,6 +69,20 @@ fn foreign_indices_are_not_believed() {
 }
 
 #[test]
+fn a_producer_that_runs_along_cannot_keep_the_consumer_reading() {
+    let (_, mut consumer) = ends(3);
+    for read in 0..SIZE {
+        consumer.ring().producer().store(3 + read + 1, Ordering::Relaxed);
+        assert_eq!(consumer.available(1), 1);
+        consumer.read();
+    }
+    consumer.ring().producer().store(3 + SIZE + 1, Ordering::Relaxed);
+    assert_eq!((consumer.available(1), consumer.jumps()), (0, 1));
+    consumer.release();
+    assert_eq!(consumer.available(1), 1);
+}
+
+#[test]
 fn offsets_outside_are_refused() {
     let memory = memory();
     for at in [
