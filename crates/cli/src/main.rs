@@ -9,7 +9,6 @@ mod daemon;
 mod demo;
 mod error;
 mod events;
-mod fib;
 mod files;
 mod generate;
 mod inspect;

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use towpath_daemon::tables;
+use towpath_xdp::host::Host;
 use towpath_xdp::program::{LoadError, LoadOptions, Loader, Select};
 use towpath_xdp::{Exec, Program, Worker};
 
@@ -10,7 +12,7 @@ use crate::args::{ProgramArgs, Selection, Surroundings};
 use crate::error::CliError;
 use crate::events::Events;
 use crate::program::Opened;
-use crate::{fib, mapfile};
+use crate::{files, mapfile};
 
 /// A program that is ready to run, and the worker that runs it.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl Session {
         let shown = surroundings.dump_maps.as_deref().unwrap_or_default();
         mapfile::check_names(shown, opened.object.maps())?;
         let name = opened.program_name(index);
-        let host = surroundings.fib.as_deref().map(fib::read).transpose()?.unwrap_or_default();
+        let host = surroundings.fib.as_deref().map(read_host).transpose()?.unwrap_or_default();
         let mut options = LoadOptions {
             workers: surroundings.cpus as usize,
             host: Arc::new(host.into()),
@@ -56,3 +58,18 @@ impl Session {
         Ok(Session { worker: program.worker(0), program })
     }
 }
+
+/// Reads the file behind `--fib`.
+fn read_host(path: &Path) -> Result<Host, CliError> {
+    let refused = |message: String| CliError::Text { path: path.to_owned(), message };
+    let bytes = files::read(path, "a table of routes", FIB_BYTES_MAX)?;
+    let text = String::from_utf8(bytes)
+        .map_err(|error| refused(format!("not text: byte {}", error.utf8_error().valid_up_to())))?;
+    let (host, problems) = tables::parse(&text).map_err(refused)?.tables(&[]);
+    match problems.first() {
+        Some(problem) => Err(refused(problem.to_string())),
+        None => Ok(host),
+    }
+}
+
+const FIB_BYTES_MAX: u64 = 64 << 20;

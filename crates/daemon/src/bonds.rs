@@ -8,6 +8,7 @@ use towpath_ports::bond::{MemberStatus, Status};
 use utoipa::ToSchema;
 
 use crate::control::Inner;
+use crate::view::mac_text;
 
 /// A bond.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -191,7 +192,7 @@ fn view(inner: &Inner, name: &str, status: &Status) -> BondView {
         ifindex: inner.live.ports().get(name).map_or(0, |port| port.ifindex),
         mode: settings.options.mode.name().to_owned(),
         xmit_hash_policy: settings.options.policy.name().to_owned(),
-        mac: text(*mac),
+        mac: mac_text(*mac),
         mii_status: if *carrier { "up" } else { "down" }.to_owned(),
         miimon: period.map_or(0, ms),
         updelay: ms(settings.updelay),
@@ -226,13 +227,13 @@ fn lacp(settings: &Settings, status: &Status) -> Option<LacpView> {
         min_links: config.min_links,
         ad_select: config.select.name().to_owned(),
         system_priority: config.system_priority,
-        system: text(config.system),
+        system: mac_text(config.system),
         aggregator: status.aggregator.map(|it| AggregatorView {
             id: it.id,
             ports: it.ports,
             actor_key: it.actor_key,
             partner_key: it.partner_key,
-            partner_mac: text(it.partner),
+            partner_mac: mac_text(it.partner),
         }),
     })
 }
@@ -244,7 +245,7 @@ fn member(status: &MemberStatus) -> MemberView {
         speed: status.speed.map(|it| it.mbps),
         duplex: status.speed.map(|it| if it.is_full_duplex { "full" } else { "half" }.to_owned()),
         link_failure_count: status.failures,
-        permanent_mac: text(status.mac),
+        permanent_mac: mac_text(status.mac),
         can_send: status.can_send,
         is_active: status.is_active,
         prio: status.prio,
@@ -274,14 +275,10 @@ fn port(state: &MemberState) -> PortView {
 fn end(info: &PortInfo) -> EndView {
     EndView {
         system_priority: info.system_priority,
-        system_mac: text(info.system),
+        system_mac: mac_text(info.system),
         key: info.key,
         port_priority: info.port_priority,
         port_number: info.port,
         port_state: info.state.0,
     }
-}
-
-fn text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
 }

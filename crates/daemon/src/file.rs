@@ -12,9 +12,11 @@ use crate::kinds;
 use crate::problem::Problem;
 use crate::state::{AttachState, ExecState, HookState, ProgramState, State};
 use crate::suggest;
+use crate::tables::{self, HostState};
 
 mod objects;
 
+pub(crate) use objects::read;
 pub use objects::{ObjectFiles, sha256};
 
 /// A file, understood.
@@ -83,7 +85,7 @@ pub struct FileError {
 /// Everything that is wrong, not only the first.
 pub fn load(path: &Path, objects: &ObjectFiles) -> Result<Loaded, FileError> {
     let failed = |message: String| FileError { lines: vec![message] };
-    let bytes = objects::read(path, CONFIG_BYTES_MAX)
+    let bytes = read(path, CONFIG_BYTES_MAX)
         .map_err(|error| failed(format!("{}: {error}", path.display())))?;
     let text = String::from_utf8(bytes)
         .map_err(|_not_text| failed(format!("{}: this is no text", path.display())))?;
@@ -172,6 +174,7 @@ impl Reader<'_> {
                     let engine: Option<EngineKeys> = self.section(key, value);
                     loaded.state.frames = engine.and_then(|engine| engine.frames);
                 }
+                "host" => loaded.state.host = self.host(value),
                 "worker" => loaded.state.workers = self.list(key, value, typed),
                 "bridge" => loaded.state.bridges = self.list(key, value, typed),
                 "port" => {
@@ -242,6 +245,20 @@ impl Reader<'_> {
         if let Some(mode) = keys.mode {
             self.mode("xsk.mode", &mode, &mut settings.xsk_mode);
         }
+    }
+
+    fn host(&mut self, value: &Json) -> Option<HostState> {
+        let Json::Object(table) = value else { return self.section("host", value) };
+        let Some(Json::String(name)) = table.get("tables") else {
+            return self.section("host", value);
+        };
+        if table.len() > 1 {
+            let message = "tables are in a file or here, not both".to_owned();
+            self.problems.push(Problem::new("host.tables", message));
+            return None;
+        }
+        let read = tables::load(&self.dir.join(name));
+        read.map_err(|message| self.problems.push(Problem::new("host.tables", message))).ok()
     }
 
     fn mode(&mut self, key: &str, text: &str, mode: &mut u32) {
@@ -328,8 +345,8 @@ pub(crate) fn free_key(base: &str, programs: &[ProgramState]) -> String {
 }
 
 fn read_maps(path: &Path) -> Result<Map<String, Json>, String> {
-    let bytes = objects::read(path, MAPS_BYTES_MAX)
-        .map_err(|error| format!("{}: {error}", path.display()))?;
+    let bytes =
+        read(path, MAPS_BYTES_MAX).map_err(|error| format!("{}: {error}", path.display()))?;
     let maps = serde_json::from_slice(&bytes);
     maps.map_err(|error| format!("{}: {error}", path.display()))
 }
@@ -393,8 +410,8 @@ enum MapsKey {
     Table(Map<String, Json>),
 }
 
-const SECTIONS: [&str; 8] =
-    ["api", "xsk", "metrics", "engine", "worker", "bridge", "port", "attach"];
+const SECTIONS: [&str; 9] =
+    ["api", "xsk", "metrics", "engine", "host", "worker", "bridge", "port", "attach"];
 /// Where the daemon listens when nothing else is said.
 pub const SOCKET: &str = "/run/towpath/towpath.sock";
 /// Where applications get AF_XDP sockets then.

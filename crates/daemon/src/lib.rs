@@ -35,6 +35,7 @@ pub mod run_config;
 mod socket;
 pub mod state;
 pub mod suggest;
+pub mod tables;
 mod validate;
 mod view;
 

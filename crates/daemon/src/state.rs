@@ -11,6 +11,7 @@ use serde_json::{Map, Value as Json};
 use utoipa::ToSchema;
 
 use crate::layers::{FaultState, LimitState};
+use crate::tables::HostState;
 
 /// Everything that is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -22,6 +23,9 @@ pub struct State {
     pub workers: Vec<WorkerState>,
     /// Frames there are, 4096 bytes each. Fixed while the daemon runs.
     pub frames: Option<usize>,
+    /// The host that programs see in place of the running one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostState>,
     /// Bridges.
     pub bridges: Vec<BridgeState>,
     /// Ports.
@@ -243,6 +247,7 @@ impl State {
             version: VERSION,
             workers: new.workers.clone(),
             frames: new.frames,
+            host: if old.host == new.host { self.host.clone() } else { new.host.clone() },
             bridges: rebased(&self.bridges, &old.bridges, &new.bridges, |it| it.name.clone()),
             ports: rebased(&self.ports, &old.ports, &new.ports, |it| it.name.clone()),
             programs: rebased(&self.programs, &old.programs, &new.programs, |it| it.key.clone()),

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use towpath_xdp::host::Interface;
+
 use crate::kinds;
 use crate::problem::Problem;
 use crate::run_config::action_number;
@@ -30,6 +32,7 @@ impl State {
         if kinds_are_fine && found.is_empty() {
             self.check_loops(&mut found);
         }
+        self.check_host(&mut found);
         self.check_programs(&mut found);
         for (index, attach) in self.attachments.iter().enumerate() {
             self.check_attach(index, attach, &mut found);
@@ -203,6 +206,27 @@ impl State {
     fn is_inside(&self, bond: &PortState, other: &PortState) -> bool {
         let around = std::iter::successors(Some(bond), |port| self.master(&port.name));
         around.take(self.ports.len() + 1).any(|port| port.name == other.name)
+    }
+
+    /// Every interface that the tables name is there, or will be when all ports are open.
+    fn check_host(&self, found: &mut Vec<Problem>) {
+        let Some(host) = &self.host else { return };
+        let stand_in = |(port, free): (&PortState, u32)| Interface {
+            ifindex: port.ifindex.unwrap_or(free),
+            name: port.name.clone(),
+            mac: [0; 6],
+            mtu: MTU_MIN,
+            up: port.up,
+            forwarding_v4: true,
+            forwarding_v6: true,
+            addresses: Vec::new(),
+            vlan: None,
+        };
+        // Numbers that nobody gives to anything.
+        let numbers = (0..=u32::MAX).rev();
+        let ports: Vec<Interface> = self.ports.iter().zip(numbers).map(stand_in).collect();
+        let (_, problems) = host.tables(&ports);
+        found.extend(problems.into_iter().map(|problem| problem.inside("host")));
     }
 
     fn check_programs(&self, found: &mut Vec<Problem>) {

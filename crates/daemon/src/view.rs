@@ -17,6 +17,11 @@ use crate::live::LiveLink;
 use crate::run_config::{ACTIONS, action_names};
 use crate::state::HookState;
 
+/// An Ethernet address as people write it.
+pub(crate) fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
 /// All ports.
 pub(crate) fn ports(inner: &Inner) -> Vec<PortView> {
     inner.live.engine().read(|_, snapshot| {
@@ -25,12 +30,11 @@ pub(crate) fn ports(inner: &Inner) -> Vec<PortView> {
             .filter_map(|port| Some((port, snapshot.port(port.id)?)))
             .map(|(port, slot)| {
                 let device = &slot.opened.device;
-                let mac = device.mac().map(|byte| format!("{byte:02x}")).join(":");
                 let details = device.details().into_iter();
                 PortView {
                     state: inner.wanted.port(&port.state.name).unwrap_or(&port.state).clone(),
                     index: slot.ifindex,
-                    mac,
+                    mac: mac_text(device.mac()),
                     queues: device.queues(),
                     mtu_now: slot.mtu,
                     link: slot.up && device.link(),

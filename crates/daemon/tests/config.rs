@@ -117,6 +117,36 @@ fn fixtures() -> String {
 }
 
 #[test]
+fn tables_of_the_host_are_checked_with_the_ports() {
+    let text = format!(
+        "{PAIR}[[host.interface]]\nname = \"p0\"\naddresses = [\"192.0.2.1\"]\n\
+         [[host.route]]\nto = \"default\"\ndev = \"p1\"\n"
+    );
+    let host = load(&text).expect("nothing is wrong").state.host.expect("it was written");
+    assert_eq!((host.interface.len(), host.route.len()), (1, 1));
+    assert_refused(
+        &format!("{PAIR}[[host.route]]\nto = \"10.0.0.0/8\"\ndev = \"p3\"\nmetrics = 3\n"),
+        &["t.toml:12:1: host.route[0].metrics: unknown key \"metrics\"; did you mean \"metric\"?"],
+    );
+    assert_refused(
+        &format!(
+            "{PAIR}[[host.route]]\nto = \"10.0.0.1/8\"\ndev = \"p0\"\n\
+             [[host.neighbour]]\naddress = \"10.0.0.2\"\ndev = \"p9\"\n\
+             mac = \"02:00:00:00:00:01\"\n"
+        ),
+        &[
+            "t.toml:10:1: host.route[0].to: \"10.0.0.1/8\": bits past the prefix, expected \
+             10.0.0.0/8",
+            "t.toml:14:1: host.neighbour[0].dev: no interface is called \"p9\"; did you mean \
+             \"p0\"?",
+        ],
+    );
+    let lines = load("[host]\ntables = \"none.toml\"\n").expect_err("there is no such file");
+    assert!(lines[0].starts_with("t.toml:2:1: host.tables: "), "{lines:?}");
+    assert!(lines[0].ends_with("none.toml: No such file or directory (os error 2)"), "{lines:?}");
+}
+
+#[test]
 fn frames_must_not_go_round_for_ever() {
     assert_refused(
         "[[port]]\nname = \"a\"\nkind = \"sink\"\nupper = \"a\"\n",

@@ -6,13 +6,12 @@
 //! what the file says and needs nothing from here.
 //!
 //! ```no_run
-//! use std::sync::Arc;
 //! use towpath_host::Watcher;
 //! use towpath_xdp::LoadOptions;
 //!
 //! # fn main() -> Result<(), towpath_host::Error> {
-//! let watcher = Watcher::start()?;
-//! let options = LoadOptions { host: Arc::clone(watcher.live()), ..LoadOptions::default() };
+//! let options = LoadOptions::default();
+//! let _watcher = Watcher::start(&options.host)?;
 //! # Ok(())
 //! # }
 //! ```

@@ -21,7 +21,6 @@ use crate::reader::{GROUPS, Reader, Stale};
 /// Keeps a [`Live`] host like the running one, until it is dropped.
 #[derive(Debug)]
 pub struct Watcher {
-    live: Arc<Live>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -60,13 +59,13 @@ struct State {
 }
 
 impl Watcher {
-    /// Reads everything in the network namespace of the calling thread, and begins to watch it.
-    /// No privilege is needed.
+    /// Puts everything there is in the network namespace of the calling thread in `live`, and
+    /// keeps it so until the watcher is dropped. No privilege is needed.
     ///
     /// # Errors
     ///
     /// A socket or a thread cannot be had, or the kernel refuses to list a table.
-    pub fn start() -> Result<Watcher, Error> {
+    pub fn start(live: &Arc<Live>) -> Result<Watcher, Error> {
         let setup = |step| move |source: io::Error| Error::Setup { step, source };
         // First listen, then read: nothing is missed in between.
         let events = Socket::open(GROUPS).map_err(setup("listening to rtnetlink"))?;
@@ -75,23 +74,18 @@ impl Watcher {
         reader.read(Stale::ALL)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = wake.map_err(|errno| setup("making an eventfd")(errno.into()))?;
-        let live = Arc::new(Live::new(reader.host()));
+        live.replace(reader.host());
         let shared = Arc::new(Shared { wake, state: Mutex::default() });
         let mut work = Work {
             events,
             reader,
-            live: Arc::clone(&live),
+            live: Arc::clone(live),
             shared: Arc::clone(&shared),
             stale: Stale::default(),
         };
         let thread = std::thread::Builder::new().name("towpath-host".to_owned());
         let thread = thread.spawn(move || work.run()).map_err(setup("starting a thread"))?;
-        Ok(Watcher { live, shared, thread: Some(thread) })
-    }
-
-    /// The host, as programs see it.
-    pub fn live(&self) -> &Arc<Live> {
-        &self.live
+        Ok(Watcher { shared, thread: Some(thread) })
     }
 
     /// Adds interfaces that the host does not know: ports of this process

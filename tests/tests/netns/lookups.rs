@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use towpath_bpf::Env;
-use towpath_host::Watcher;
+use towpath_host::{Live, Watcher};
 use towpath_kernel::{Kernel, KernelProgram, TestRun};
 use towpath_xdp::{Frame, LoadOptions, Program, Select, Worker};
 
@@ -152,9 +152,9 @@ impl Question {
 }
 
 impl Both {
-    fn load(watcher: &Watcher) -> Both {
+    fn load(live: &Arc<Live>) -> Both {
         let object = programs::object("fib");
-        let options = LoadOptions { host: Arc::clone(watcher.live()), ..LoadOptions::default() };
+        let options = LoadOptions { host: Arc::clone(live), ..LoadOptions::default() };
         let ours = Program::load(&object, Select::Only, &Env::builtin(), &options).unwrap();
         let kernel = Kernel::open().unwrap();
         let linked = object.link(0, &Env::builtin()).unwrap();
@@ -273,9 +273,10 @@ fn settle(watcher: &Watcher) {
 fn in_namespace(namespace: &Namespace) {
     let file = File::open(namespace.path()).unwrap();
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-    let watcher = Watcher::start().unwrap();
+    let live = Arc::new(Live::default());
+    let watcher = Watcher::start(&live).unwrap();
     settle(&watcher);
-    let tables = watcher.live().current();
+    let tables = live.current();
     let host = tables.host();
     let b = host.interfaces.iter().find(|interface| interface.name == "vb").unwrap();
     if let Some(vlan) = host.interfaces.iter().find(|interface| interface.name == "vb.7") {
@@ -287,7 +288,7 @@ fn in_namespace(namespace: &Namespace) {
     assert!(b.addresses.contains(&Ipv4Addr::new(10, 0, 9, 1).into()));
     assert_eq!(watcher.status().unreadable, 0);
 
-    let mut both = Both::load(&watcher);
+    let mut both = Both::load(&live);
     let mut ifindexes: Vec<u32> = host.interfaces.iter().map(|i| i.ifindex).collect();
     ifindexes.push(9999);
     let mut questions = Questions { random: 11, ifindexes };

@@ -4,6 +4,7 @@ mod bond;
 mod bridge;
 mod dump;
 mod pin;
+mod routes;
 mod xsk;
 
 use std::process::{Child, Stdio};

@@ -8,6 +8,7 @@ use super::types::{BridgeView, FdbView};
 use super::{Answer, Part, Shared, blocking};
 use crate::control::Inner;
 use crate::suggest;
+use crate::view;
 
 /// All bridges.
 #[utoipa::path(get, path = "/v1/bridges", responses((status = 200, body = Vec<BridgeView>)))]
@@ -56,7 +57,7 @@ fn entries(inner: &Inner, name: &str) -> Option<Vec<FdbView>> {
         let entries = view.bridge.entries().into_iter();
         let shown = entries.map(|entry| FdbView {
             vlan: entry.vlan,
-            mac: entry.mac.map(|byte| format!("{byte:02x}")).join(":"),
+            mac: view::mac_text(entry.mac),
             port: snapshot.port(entry.port).map_or_else(String::new, |slot| slot.name.to_string()),
             age: entry.age.map(|age| age.as_secs_f64()),
         });

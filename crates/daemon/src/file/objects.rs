@@ -65,7 +65,7 @@ pub fn sha256(bytes: &[u8]) -> String {
 }
 
 /// Reads a file of at most `limit` bytes.
-pub(super) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {

@@ -7,6 +7,7 @@
 
 mod bonds;
 mod devices;
+mod host;
 mod links;
 mod ports;
 mod programs;
@@ -19,10 +20,10 @@ use std::sync::Arc;
 
 use towpath_bpf::Env;
 use towpath_engine::{Engine, Options, PortId, WorkerOptions};
-use towpath_host::Watcher;
 use towpath_objects::{Objects, Settings};
 use towpath_ports::bond::Controller;
 
+use self::host::HostTables;
 use crate::control::News;
 use crate::file::ObjectFiles;
 use crate::state::{BridgeState, PortState, State, WorkerMode};
@@ -42,8 +43,8 @@ pub struct Live {
     /// Programs, maps and links with their ids, whoever made them.
     registry: Arc<Objects>,
     known: Arc<Known>,
-    /// The host's routes and neighbours; without it programs know of the ports only.
-    host: Option<Watcher>,
+    /// Routes and neighbours that programs can ask for.
+    host: HostTables,
     ports: BTreeMap<String, LivePort>,
     bridges: BTreeMap<String, BridgeState>,
     /// Interfaces of the host's that stand for ports, by the port's name.
@@ -117,10 +118,6 @@ impl Live {
         };
         let engine = Arc::new(Engine::start(&options).map_err(|error| error.to_string())?);
         let known = Arc::new(Known::new(engine.workers()));
-        let host = Watcher::start();
-        if let Err(error) = &host {
-            tracing::warn!("programs cannot ask for the host's routes and neighbours: {error}");
-        }
         let env = Arc::new(kernel_types());
         let started =
             State { workers: wanted.workers.clone(), frames: wanted.frames, ..State::new() };
@@ -133,7 +130,7 @@ impl Live {
             env,
             objects,
             known,
-            host: host.ok(),
+            host: HostTables::default(),
             ports: BTreeMap::new(),
             bridges: BTreeMap::new(),
             bonds: BTreeMap::new(),
@@ -161,14 +158,20 @@ impl Live {
         self.set_shadows(wanted, &mut report);
         self.load_programs(wanted, &mut report);
         let incomplete = self.attach(wanted, &mut report);
+        self.set_host(wanted, &mut report);
         self.set_ports(wanted, &incomplete, &mut report);
         self.set_bonds(wanted, &mut report);
         self.follow_ports(&mut report);
         self.forget_programs();
-        if let Some(host) = &self.host {
-            host.set_ports(self.engine.read(|_, snapshot| snapshot.interfaces()));
-        }
+        // What has been told once is enough.
+        self.set_host(wanted, &mut Report::default());
         report
+    }
+
+    /// Shows programs the host: before ports come up, and as they are then.
+    fn set_host(&mut self, wanted: &State, report: &mut Report) {
+        let ports = self.engine.read(|_, snapshot| snapshot.interfaces());
+        self.host.set(wanted.host.as_ref(), ports, report);
     }
 
     /// The engine: counters, ports, conservation.

@@ -79,7 +79,7 @@ impl Live {
             workers: self.engine.workers(),
             environment: Some(Arc::clone(&world) as Arc<dyn towpath_maps::Environment>),
             exec: exec(state.exec),
-            host: self.host.as_ref().map(|host| Arc::clone(host.live())).unwrap_or_default(),
+            host: Arc::clone(self.host.live()),
             ..LoadOptions::default()
         };
         let (name, section) = (state.program.as_deref(), state.section.as_deref());

@@ -1,176 +1,232 @@
-//! The file behind `--fib`: interfaces, routes and neighbours, in TOML or JSON.
+//! The host that programs see, as somebody writes it: `[host]` of a configuration, and the file
+//! behind `--fib`.
 //!
-//! Names are those of `ip route` and `ip neigh`. The file becomes [`Host`] tables here, with every
-//! reference checked, so that helpers never meet an interface that does not exist.
+//! Names are those of `ip route` and `ip neigh`. What is written becomes [`Host`] tables here, with
+//! every reference checked, so that helpers never meet an interface that does not exist.
 
-mod file;
+mod state;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::Path;
 
-use towpath_daemon::suggest;
 use towpath_xdp::host::fib::{NextHop, Route, TABLE_MAIN};
 use towpath_xdp::host::{Host, Interface, Neighbour, Vlan};
 
-use crate::error::CliError;
-use crate::files;
-use file::{Device, FibFile, InterfaceEntry, NeighbourEntry, NextHopEntry, RouteEntry};
+pub use state::{
+    Device, HostState, InterfaceEntry, Mac, NeighbourEntry, NextHopEntry, RouteEntry, RouteWord,
+    VlanEntry,
+};
+
+use crate::document::{Document, Place, typed};
+use crate::problem::Problem;
+use crate::suggest;
+
+/// Understands a file of tables, TOML or JSON.
+///
+/// # Errors
+///
+/// What is wrong, and if known the line.
+pub fn parse(text: &str) -> Result<HostState, String> {
+    let told = |place: Option<Place>, message: String| match place {
+        Some(Place { line, column }) => format!("line {line}, column {column}: {message}"),
+        None => message,
+    };
+    if text.trim_start().starts_with('{') {
+        let json = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        return typed(json).map_err(|problem| problem.to_string());
+    }
+    let document = Document::parse(text).map_err(|(place, message)| told(place, message))?;
+    typed(document.json.clone().into())
+        .map_err(|problem| told(document.place(&problem.path), problem.to_string()))
+}
 
 /// Reads a file of tables.
-pub(crate) fn read(path: &Path) -> Result<Host, CliError> {
-    let refused = |message: String| CliError::Text { path: path.to_owned(), message };
-    let bytes = files::read(path, "a table of routes", FILE_BYTES_MAX)?;
-    let text = String::from_utf8(bytes)
-        .map_err(|error| refused(format!("not text: byte {}", error.utf8_error().valid_up_to())))?;
-    let is_json = text.trim_start().starts_with('{');
-    let file: FibFile = if is_json {
-        serde_json::from_str(&text).map_err(|error| refused(error.to_string()))?
-    } else {
-        toml::from_str(&text).map_err(|error| refused(toml_message(&text, &error)))?
-    };
-    host(file).map_err(refused)
+///
+/// # Errors
+///
+/// The file's name, and what is wrong.
+pub fn load(path: &Path) -> Result<HostState, String> {
+    let failed = |message: String| format!("{}: {message}", path.display());
+    let bytes = crate::file::read(path, FILE_BYTES_MAX).map_err(|it| failed(it.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_not_text| failed("this is no text".into()))?;
+    parse(&text).map_err(failed)
 }
 
-/// `line 3, column 1: ...`, as JSON errors have it.
-fn toml_message(text: &str, error: &toml::de::Error) -> String {
-    let Some(span) = error.span() else { return error.message().to_owned() };
-    let before = text.get(..span.start).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let column = before.len() - before.rfind('\n').map_or(0, |newline| newline + 1) + 1;
-    format!("line {line}, column {column}: {}", error.message().replace('\n', " "))
-}
-
-/// From what the file says to tables; the error names the entry.
-fn host(file: FibFile) -> Result<Host, String> {
-    let FibFile { interface, route, neighbour } = file;
-    let names = Names::new(&interface)?;
-    Ok(Host {
-        interfaces: each("interface", interface, |entry| interface_of(entry, &names))?,
-        routes: each("route", route, |entry| route_of(entry, &names))?,
-        neighbours: each("neighbour", neighbour, |entry| neighbour_of(entry, &names))?,
-    })
+impl HostState {
+    /// Makes tables of it. `ports` are interfaces that exist anyway; entries add to them by name.
+    ///
+    /// What is wrong with an entry is told, with its path, and the entry is left out.
+    pub fn tables(&self, ports: &[Interface]) -> (Host, Vec<Problem>) {
+        let mut problems = Vec::new();
+        let names = Names::new(&self.interface, ports, &mut problems);
+        let mut host = Host {
+            interfaces: each("interface", &self.interface, &mut problems, |entry| {
+                interface(entry, &names, ports)
+            }),
+            routes: each("route", &self.route, &mut problems, |entry| route(entry, &names)),
+            neighbours: each("neighbour", &self.neighbour, &mut problems, |entry| {
+                neighbour(entry, &names)
+            }),
+        };
+        host.merge(ports.iter().cloned());
+        (host, problems)
+    }
 }
 
 fn each<E, T>(
     what: &str,
-    entries: Vec<E>,
-    convert: impl Fn(E) -> Result<T, String>,
-) -> Result<Vec<T>, String> {
-    let converted = entries.into_iter().enumerate().map(|(index, entry)| {
-        convert(entry).map_err(|message| format!("{what} {}: {message}", index + 1))
-    });
-    converted.collect()
+    entries: &[E],
+    problems: &mut Vec<Problem>,
+    convert: impl Fn(&E) -> Result<T, Problem>,
+) -> Vec<T> {
+    let mut converted = Vec::with_capacity(entries.len());
+    for (index, entry) in entries.iter().enumerate() {
+        match convert(entry) {
+            Ok(made) => converted.push(made),
+            Err(problem) => problems.push(problem.inside(&format!("{what}[{index}]"))),
+        }
+    }
+    converted
 }
 
-/// The interfaces by name and number.
-struct Names {
-    by_name: HashMap<String, u32>,
+/// The numbers of interfaces and ports.
+struct Names<'a> {
+    by_name: HashMap<&'a str, u32>,
+    by_number: HashMap<u32, &'a str>,
 }
 
-impl Names {
-    fn new(interfaces: &[InterfaceEntry]) -> Result<Self, String> {
-        let mut by_name = HashMap::new();
-        let mut by_number = HashMap::new();
-        for entry in interfaces {
-            if entry.ifindex == 0 {
-                return Err(format!("interface {}: ifindex is 0, expected 1 or more", entry.name));
-            }
-            if let Some(other) = by_number.insert(entry.ifindex, entry.name.clone()) {
-                return Err(format!(
-                    "{} and {other} both have ifindex {}",
-                    entry.name, entry.ifindex
-                ));
-            }
-            if by_name.insert(entry.name.clone(), entry.ifindex).is_some() {
-                return Err(format!("two interfaces are called {}", entry.name));
+impl<'a> Names<'a> {
+    fn new(
+        interfaces: &'a [InterfaceEntry],
+        ports: &'a [Interface],
+        problems: &mut Vec<Problem>,
+    ) -> Names<'a> {
+        let mut names = Names { by_name: HashMap::new(), by_number: HashMap::new() };
+        for port in ports {
+            names.by_name.insert(&port.name, port.ifindex);
+            names.by_number.insert(port.ifindex, &port.name);
+        }
+        let mut seen = HashMap::new();
+        for (index, entry) in interfaces.iter().enumerate() {
+            if let Err(problem) = names.add(entry, seen.insert(&entry.name, index).is_some()) {
+                problems.push(problem.inside(&format!("interface[{index}]")));
             }
         }
-        Ok(Names { by_name })
+        names
     }
 
-    fn ifindex(&self, device: &Device) -> Result<u32, String> {
-        match device {
-            Device::Number(number) if self.by_name.values().any(|known| known == number) => {
-                Ok(*number)
+    fn add(&mut self, entry: &'a InterfaceEntry, is_second: bool) -> Result<(), Problem> {
+        let name = entry.name.as_str();
+        if is_second {
+            return Err(Problem::new("name", format!("two interfaces are called \"{name}\"")));
+        }
+        match (entry.ifindex, self.by_name.get(name)) {
+            (None, Some(_port)) => Ok(()),
+            (Some(_), Some(_port)) => {
+                let message = format!("\"{name}\" is a port, which has a number: leave it out");
+                Err(Problem::new("ifindex", message))
             }
-            Device::Number(number) => Err(format!("no interface has ifindex {number}")),
-            Device::Name(name) => self.by_name.get(name).copied().ok_or_else(|| {
-                let hint = suggest::among(name, self.by_name.keys().map(String::as_str));
-                format!("no interface is called {name:?}{hint}")
+            (None, None) => {
+                let message = format!("no port is called \"{name}\": give the interface a number");
+                Err(Problem::new("ifindex", message))
+            }
+            (Some(0), None) => Err(Problem::new("ifindex", "0, expected 1 or more")),
+            (Some(number), None) => match self.by_number.insert(number, name) {
+                Some(other) => {
+                    let message = format!("\"{other}\" has the number {number}, too");
+                    Err(Problem::new("ifindex", message))
+                }
+                None => {
+                    self.by_name.insert(name, number);
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    fn ifindex(&self, key: &str, device: &Device) -> Result<u32, Problem> {
+        match device {
+            Device::Number(number) if self.by_number.contains_key(number) => Ok(*number),
+            Device::Number(number) => {
+                Err(Problem::new(key, format!("no interface has ifindex {number}")))
+            }
+            Device::Name(name) => self.by_name.get(name.as_str()).copied().ok_or_else(|| {
+                let hint = suggest::among(name, self.by_name.keys().copied());
+                Problem::new(key, format!("no interface is called \"{name}\"{hint}"))
             }),
         }
     }
 }
 
-fn interface_of(entry: InterfaceEntry, names: &Names) -> Result<Interface, String> {
-    let InterfaceEntry {
-        ifindex,
-        name,
-        mac,
-        mtu,
-        up,
-        forwarding,
-        forwarding_v4,
-        forwarding_v6,
-        addresses,
-        vlan,
-    } = entry;
-    let vlan = match vlan {
+fn interface(
+    entry: &InterfaceEntry,
+    names: &Names<'_>,
+    ports: &[Interface],
+) -> Result<Interface, Problem> {
+    let port = ports.iter().find(|port| port.name == entry.name);
+    // A name that is nobody's has been told.
+    let ifindex = port.map(|port| port.ifindex).or(entry.ifindex).unwrap_or_default();
+    let vlan = match &entry.vlan {
         None => None,
         Some(vlan) if (1..=4094).contains(&vlan.id) => {
-            Some(Vlan { lower: names.ifindex(&vlan.lower)?, id: vlan.id, protocol: vlan.protocol })
+            let lower = names.ifindex("vlan.lower", &vlan.lower)?;
+            Some(Vlan { lower, id: vlan.id, protocol: vlan.protocol })
         }
-        Some(vlan) => return Err(format!("vlan id {}, expected 1 to 4094", vlan.id)),
+        Some(vlan) => return Err(Problem::new("vlan.id", format!("{}, not 1 to 4094", vlan.id))),
     };
+    let forwarding = entry.forwarding.unwrap_or(port.is_some());
     Ok(Interface {
         ifindex,
-        name,
-        mac: mac.0,
-        mtu,
-        up,
-        forwarding_v4: forwarding_v4.unwrap_or(forwarding),
-        forwarding_v6: forwarding_v6.unwrap_or(forwarding),
-        addresses,
+        name: entry.name.clone(),
+        mac: entry.mac.map(|mac| mac.0).or(port.map(|port| port.mac)).unwrap_or_default(),
+        mtu: entry.mtu.or(port.map(|port| port.mtu)).unwrap_or(ETHERNET_MTU),
+        up: entry.up.or(port.map(|port| port.up)).unwrap_or(true),
+        forwarding_v4: entry.forwarding_v4.unwrap_or(forwarding),
+        forwarding_v6: entry.forwarding_v6.unwrap_or(forwarding),
+        addresses: entry.addresses.clone(),
         vlan,
     })
 }
 
-fn route_of(entry: RouteEntry, names: &Names) -> Result<Route, String> {
-    let RouteEntry { to, via, dev, next_hops, kind, table, metric, mtu, src, encapsulates } = entry;
-    let (destination, prefix_len) = prefix(&to, via)?;
-    let mut hops: Vec<NextHop> = Vec::with_capacity(next_hops.len() + 1);
-    if let Some(dev) = &dev {
-        hops.push(NextHop { ifindex: names.ifindex(dev)?, gateway: via, weight: 1 });
-    } else if via.is_some() {
-        return Err(format!("{to}: via without dev: which interface leads there?"));
+fn route(entry: &RouteEntry, names: &Names<'_>) -> Result<Route, Problem> {
+    let (destination, prefix_len) = prefix(&entry.to, entry.via)?;
+    let mut hops: Vec<NextHop> = Vec::with_capacity(entry.next_hops.len() + 1);
+    if let Some(dev) = &entry.dev {
+        hops.push(NextHop { ifindex: names.ifindex("dev", dev)?, gateway: entry.via, weight: 1 });
+    } else if entry.via.is_some() {
+        return Err(Problem::new("via", "without dev: which interface leads there?"));
     }
-    for NextHopEntry { via, dev, weight } in next_hops {
-        hops.push(NextHop { ifindex: names.ifindex(&dev)?, gateway: via, weight: weight.max(1) });
+    for (index, hop) in entry.next_hops.iter().enumerate() {
+        hops.push(NextHop {
+            ifindex: names.ifindex(&format!("next_hops[{index}].dev"), &hop.dev)?,
+            gateway: hop.via,
+            weight: hop.weight.max(1),
+        });
     }
-    if kind.needs_next_hop() && hops.is_empty() {
-        return Err(format!("{to}: a unicast route needs dev or next_hops"));
+    if entry.kind.needs_next_hop() && hops.is_empty() {
+        return Err(Problem::new("", "a unicast route needs dev or next_hops"));
     }
     Ok(Route {
-        table: table.unwrap_or(TABLE_MAIN),
+        table: entry.table.unwrap_or(TABLE_MAIN),
         destination,
         prefix_len,
-        kind: kind.into(),
-        metric,
-        mtu,
-        encapsulates,
-        source: src,
+        kind: entry.kind.into(),
+        metric: entry.metric,
+        mtu: entry.mtu,
+        encapsulates: entry.encapsulates,
+        source: entry.src,
         next_hops: hops,
     })
 }
 
-fn neighbour_of(entry: NeighbourEntry, names: &Names) -> Result<Neighbour, String> {
-    let NeighbourEntry { address, dev, mac } = entry;
-    Ok(Neighbour { ifindex: names.ifindex(&dev)?, address, mac: mac.0 })
+fn neighbour(entry: &NeighbourEntry, names: &Names<'_>) -> Result<Neighbour, Problem> {
+    let ifindex = names.ifindex("dev", &entry.dev)?;
+    Ok(Neighbour { ifindex, address: entry.address, mac: entry.mac.0 })
 }
 
 /// `192.0.2.0/24`, an address alone, or `default` in the family of the gateway.
-fn prefix(text: &str, via: Option<IpAddr>) -> Result<(IpAddr, u8), String> {
+fn prefix(text: &str, via: Option<IpAddr>) -> Result<(IpAddr, u8), Problem> {
     if text == "default" {
         let zero = match via {
             Some(IpAddr::V6(_)) => IpAddr::from([0_u16; 8]),
@@ -178,7 +234,10 @@ fn prefix(text: &str, via: Option<IpAddr>) -> Result<(IpAddr, u8), String> {
         };
         return Ok((zero, 0));
     }
-    let wanted = || format!("to = {text:?}: expected a prefix such as 192.0.2.0/24, or default");
+    let wanted = || {
+        let message = format!("\"{text}\": expected a prefix such as 192.0.2.0/24, or default");
+        Problem::new("to", message)
+    };
     let (address, length) = text.split_once('/').unwrap_or((text, ""));
     let address: IpAddr = address.parse().map_err(|_unparsable| wanted())?;
     let bits: u8 = if address.is_ipv4() { 32 } else { 128 };
@@ -188,9 +247,8 @@ fn prefix(text: &str, via: Option<IpAddr>) -> Result<(IpAddr, u8), String> {
     };
     let network = network_of(address, length);
     if network != address {
-        return Err(format!(
-            "to = {text:?}: bits past the prefix are set, expected {network}/{length}"
-        ));
+        let message = format!("\"{text}\": bits past the prefix, expected {network}/{length}");
+        return Err(Problem::new("to", message));
     }
     Ok((address, length))
 }
@@ -209,6 +267,8 @@ fn network_of(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
+/// What an interface has when nothing is said.
+const ETHERNET_MTU: u32 = 1500;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 #[cfg(test)]
@@ -217,8 +277,9 @@ mod tests {
 
     use super::*;
 
-    fn parse(text: &str) -> Result<Host, String> {
-        host(toml::from_str(text).map_err(|error| toml_message(text, &error))?)
+    fn host(text: &str) -> Result<Host, String> {
+        let (host, problems) = parse(text)?.tables(&[]);
+        problems.first().map_or(Ok(host), |problem| Err(problem.to_string()))
     }
 
     const TWO_INTERFACES: &str = r#"
@@ -253,7 +314,7 @@ mod tests {
             mac = "02:00:00:00:00:99"
             "#
         );
-        let host = parse(&text).unwrap();
+        let host = host(&text).unwrap();
         assert_eq!((host.interfaces[0].mtu, host.interfaces[1].mtu), (1500, 9000));
         assert!(host.interfaces[0].forwarding_v4 && !host.interfaces[1].forwarding_v4);
         let route = &host.routes[0];
@@ -266,18 +327,71 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let refuse = |tail: &str| parse(&format!("{TWO_INTERFACES}\n{tail}")).unwrap_err();
+        let refuse = |tail: &str| host(&format!("{TWO_INTERFACES}\n{tail}")).unwrap_err();
         let cases = [
-            ("[[route]]\nto = \"10.0.0.0/8\"\ndev = \"eth2\"", "route 1: no interface is called"),
+            (
+                "[[route]]\nto = \"10.0.0.0/8\"\ndev = \"eth2\"",
+                "route[0].dev: no interface is called",
+            ),
             ("[[route]]\nto = \"10.0.0.1/8\"\ndev = \"eth0\"", "expected 10.0.0.0/8"),
             ("[[route]]\nto = \"10.0.0.0/33\"\ndev = \"eth0\"", "expected a prefix"),
             ("[[route]]\nto = \"10.0.0.0/8\"", "needs dev or next_hops"),
-            ("[[route]]\nto = \"10.0.0.0/8\"\ngateway = \"eth0\"", "unknown field `gateway`"),
+            ("[[route]]\nto = \"10.0.0.0/8\"\ngateway = \"eth0\"", "route[0].gateway: unknown key"),
             ("[[neighbour]]\naddress=\"::1\"\ndev=2\nmac=\"02:0\"", "six bytes in hex"),
         ];
         for (tail, expected) in cases {
             let message = refuse(tail);
             assert!(message.contains(expected), "{message}");
         }
+    }
+
+    #[test]
+    fn ports_are_interfaces_and_entries_add_to_them() {
+        let port = Interface {
+            ifindex: 65537,
+            name: "p0".to_owned(),
+            mac: [2, 0, 0, 0, 0, 7],
+            mtu: 9000,
+            up: true,
+            forwarding_v4: true,
+            forwarding_v6: true,
+            addresses: Vec::new(),
+            vlan: None,
+        };
+        let text = r#"
+            [[interface]]
+            name = "p0"
+            addresses = ["192.0.2.1"]
+            forwarding_v6 = false
+            [[interface]]
+            name = "p0.7"
+            ifindex = 70
+            vlan = { lower = "p0", id = 7 }
+            [[route]]
+            to = "default"
+            via = "192.0.2.254"
+            dev = "p0"
+            [[route]]
+            to = "198.51.100.0/24"
+            dev = "p1"
+        "#;
+        let (host, problems) = parse(text).unwrap().tables(std::slice::from_ref(&port));
+        assert_eq!(problems.len(), 1, "the rest is there: {problems:?}");
+        assert!(problems[0].to_string().starts_with("route[1].dev: no interface is called"));
+        let known = host.interface(65537).unwrap();
+        assert_eq!((known.mtu, known.mac, known.addresses.len()), (9000, port.mac, 1));
+        assert!(known.forwarding_v4 && !known.forwarding_v6);
+        assert_eq!(host.interface(70).unwrap().vlan.unwrap().lower, 65537);
+        assert_eq!((host.routes.len(), host.routes[0].next_hops[0].ifindex), (1, 65537));
+
+        let refused = |text: &str, ports: &[Interface]| {
+            let (_, problems) = parse(text).unwrap().tables(ports);
+            problems[0].to_string()
+        };
+        let with_number = "[[interface]]\nname = \"p0\"\nifindex = 3";
+        assert!(refused(with_number, &[port]).contains("is a port, which has a number"));
+        assert!(
+            refused("[[interface]]\nname = \"p0\"", &[]).contains("give the interface a number")
+        );
     }
 }

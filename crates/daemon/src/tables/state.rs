@@ -1,116 +1,173 @@
-//! The shape of the file: what may be written, and what is assumed when it is not.
+//! What may be written about interfaces, routes and neighbours, and what is assumed when it is not.
 
 use std::net::IpAddr;
 
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use towpath_xdp::host::fib::RouteKind;
+use utoipa::ToSchema;
 
-/// The whole file.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct FibFile {
-    #[serde(default)]
-    pub(super) interface: Vec<InterfaceEntry>,
-    #[serde(default)]
-    pub(super) route: Vec<RouteEntry>,
-    #[serde(default)]
-    pub(super) neighbour: Vec<NeighbourEntry>,
+use crate::view::mac_text;
+
+/// The host that programs are to see, in the words of `ip route` and `ip neigh`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostState {
+    /// Interfaces, and more about ports that are interfaces anyway.
+    pub interface: Vec<InterfaceEntry>,
+    /// Routes of all tables.
+    pub route: Vec<RouteEntry>,
+    /// Neighbours whose Ethernet address is known.
+    pub neighbour: Vec<NeighbourEntry>,
 }
 
 /// `[[interface]]`
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct InterfaceEntry {
-    pub(super) ifindex: u32,
-    pub(super) name: String,
+pub struct InterfaceEntry {
+    /// Its number; a port has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ifindex: Option<u32>,
+    /// Its name, perhaps a port's.
+    pub name: String,
+    /// Its Ethernet address: the port's, else zeroes, when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub mac: Option<Mac>,
+    /// Bytes: the port's, else 1500, when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// The port's, else true, when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up: Option<bool>,
+    /// Whether packets that arrive are forwarded: yes for ports, else no, when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forwarding: Option<bool>,
+    /// The same for IPv4 only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forwarding_v4: Option<bool>,
+    /// The same for IPv6 only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forwarding_v6: Option<bool>,
+    /// Its own addresses, the preferred source address of each family first.
     #[serde(default)]
-    pub(super) mac: Mac,
-    #[serde(default = "ethernet_mtu")]
-    pub(super) mtu: u32,
-    #[serde(default = "yes")]
-    pub(super) up: bool,
-    /// For both families, unless said for one of them.
-    #[serde(default)]
-    pub(super) forwarding: bool,
-    pub(super) forwarding_v4: Option<bool>,
-    pub(super) forwarding_v6: Option<bool>,
-    #[serde(default)]
-    pub(super) addresses: Vec<IpAddr>,
-    pub(super) vlan: Option<VlanEntry>,
+    #[schema(value_type = Vec<String>)]
+    pub addresses: Vec<IpAddr>,
+    /// Makes it a VLAN device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<VlanEntry>,
 }
 
 /// `vlan = { lower = "eth0", id = 100 }`
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct VlanEntry {
-    pub(super) lower: Device,
-    pub(super) id: u16,
+pub struct VlanEntry {
+    /// The interface below.
+    pub lower: Device,
+    /// Its tag, 1 to 4094.
+    pub id: u16,
+    /// EtherType of the tag.
     #[serde(default = "customer_tag")]
-    pub(super) protocol: u16,
+    pub protocol: u16,
 }
 
 /// `[[route]]`
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RouteEntry {
-    pub(super) to: String,
-    pub(super) via: Option<IpAddr>,
-    pub(super) dev: Option<Device>,
+pub struct RouteEntry {
+    /// A prefix, an address, or `default`.
+    pub to: String,
+    /// The gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub via: Option<IpAddr>,
+    /// The interface that leads there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dev: Option<Device>,
+    /// More ways, or all of them.
     #[serde(default)]
-    pub(super) next_hops: Vec<NextHopEntry>,
+    pub next_hops: Vec<NextHopEntry>,
+    /// What becomes of packets.
     #[serde(default, rename = "type")]
-    pub(super) kind: RouteWord,
-    pub(super) table: Option<u32>,
+    pub kind: RouteWord,
+    /// The table it is in; 254, main, when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<u32>,
+    /// Of several routes to one prefix the smallest counts.
     #[serde(default)]
-    pub(super) metric: u32,
-    pub(super) mtu: Option<u32>,
-    pub(super) src: Option<IpAddr>,
+    pub metric: u32,
+    /// Bytes that fit, if fewer than through its interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// The preferred source address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub src: Option<IpAddr>,
+    /// Whether packets are encapsulated on the way.
     #[serde(default)]
-    pub(super) encapsulates: bool,
+    pub encapsulates: bool,
 }
 
 /// One of several ways of a route.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct NextHopEntry {
-    pub(super) via: Option<IpAddr>,
-    pub(super) dev: Device,
+pub struct NextHopEntry {
+    /// The gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub via: Option<IpAddr>,
+    /// The interface.
+    pub dev: Device,
+    /// Its share beside the others'; 0 is 1.
     #[serde(default)]
-    pub(super) weight: u32,
+    pub weight: u32,
 }
 
 /// `[[neighbour]]`
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct NeighbourEntry {
-    pub(super) address: IpAddr,
-    pub(super) dev: Device,
-    pub(super) mac: Mac,
+pub struct NeighbourEntry {
+    /// Its IP address.
+    #[schema(value_type = String)]
+    pub address: IpAddr,
+    /// The interface it is behind.
+    pub dev: Device,
+    /// Its Ethernet address.
+    #[schema(value_type = String)]
+    pub mac: Mac,
 }
 
 /// An interface by ifindex or by name.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected an interface's name or ifindex")]
-pub(super) enum Device {
+pub enum Device {
+    /// Its ifindex.
     Number(u32),
+    /// Its name, or a port's.
     Name(String),
 }
 
 /// `ip route`'s words for the type of a route.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum RouteWord {
+pub enum RouteWord {
+    /// Dropped (`-EINVAL`).
     Blackhole,
+    /// To everybody on the link.
     Broadcast,
+    /// For this host.
     Local,
+    /// Refused (`-EACCES`).
     Prohibit,
+    /// To an interface.
     #[default]
     Unicast,
+    /// Refused (`-EHOSTUNREACH`).
     Unreachable,
 }
 
 impl RouteWord {
+    /// Whether it leads nowhere without one.
     pub(super) fn needs_next_hop(self) -> bool {
         self == RouteWord::Unicast
     }
@@ -130,8 +187,14 @@ impl From<RouteWord> for RouteKind {
 }
 
 /// An Ethernet address, `02:00:00:00:00:01`.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Mac(pub(super) [u8; 6]);
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mac(pub [u8; 6]);
+
+impl Serialize for Mac {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&mac_text(self.0))
+    }
+}
 
 impl<'de> Deserialize<'de> for Mac {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -150,14 +213,6 @@ fn parse_mac(text: &str) -> Option<[u8; 6]> {
         *byte = u8::from_str_radix(part, 16).ok()?;
     }
     parts.next().is_none().then_some(mac)
-}
-
-fn ethernet_mtu() -> u32 {
-    1500
-}
-
-fn yes() -> bool {
-    true
 }
 
 fn customer_tag() -> u16 {
