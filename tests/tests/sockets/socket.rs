@@ -170,12 +170,15 @@ impl System {
 
     fn set_ring(&self, which: usize, entries: u32) -> io::Result<()> {
         match self {
-            System::Kernel(fd) => Ok(match which {
-                0 => sockopt::set_xdp_rx_ring_size(fd, entries)?,
-                1 => sockopt::set_xdp_tx_ring_size(fd, entries)?,
-                2 => sockopt::set_xdp_umem_fill_ring_size(fd, entries)?,
-                _ => sockopt::set_xdp_umem_completion_ring_size(fd, entries)?,
-            }),
+            System::Kernel(fd) => {
+                let set = match which {
+                    0 => sockopt::set_xdp_rx_ring_size(fd, entries),
+                    1 => sockopt::set_xdp_tx_ring_size(fd, entries),
+                    2 => sockopt::set_xdp_umem_fill_ring_size(fd, entries),
+                    _ => sockopt::set_xdp_umem_completion_ring_size(fd, entries),
+                };
+                Ok(set?)
+            }
             System::Towpath(connection) => {
                 let name = [RX_RING, TX_RING, UMEM_FILL_RING, UMEM_COMPLETION_RING][which];
                 connection.set_option(name, &entries.to_ne_bytes(), None)

@@ -147,7 +147,7 @@ fn sockets_come_and_go() {
                 (0..32).map(|n| from.place(from.chunk_to_send(n, 64), &packet(n, 100))).collect();
             from.send_all(&descs);
             drop(to);
-            while from.completed().len() < 1 {
+            while from.completed().is_empty() {
                 from.kick();
             }
             from.complete_all();
