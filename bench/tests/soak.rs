@@ -1,7 +1,6 @@
 //! The soak of sockets, for a moment: it checks itself.
 
 #![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::process::Command;
 

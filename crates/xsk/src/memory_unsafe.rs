@@ -189,8 +189,8 @@ impl Drop for Memory {
     }
 }
 
-/// Copies bytes. Small packets with moves as wide as they are long, halves overlapping: a call costs
-/// as much as they do.
+/// Copies bytes. Small packets with moves as wide as they are long, halves overlapping: a call
+/// costs as much as they do.
 ///
 /// # Safety
 ///

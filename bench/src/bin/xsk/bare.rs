@@ -11,6 +11,9 @@ use towpath_xdp::frame::HEADROOM_BYTES;
 use towpath_xdp::{Frame, Pool};
 use towpath_xsk_client::Area;
 
+/// The memory of a ring.
+type Descs = Mapped<Desc>;
+
 /// A socket that is one ring: frames leave a descriptor there.
 #[derive(Debug)]
 pub(crate) struct BareRing {
@@ -20,16 +23,14 @@ pub(crate) struct BareRing {
 
 #[derive(Debug)]
 struct Ends {
-    ring: Producer<Mapped<Desc>>,
+    ring: Producer<Descs>,
     /// Where packets are copied to, one chunk after the other, and how far apart those are.
     copies: Option<(Area, u64)>,
     next: u64,
 }
 
 /// Both ends of a ring.
-pub(crate) fn ring(
-    entries: u32,
-) -> anyhow::Result<(Producer<Mapped<Desc>>, Consumer<Mapped<Desc>>)> {
+pub(crate) fn ring(entries: u32) -> anyhow::Result<(Producer<Descs>, Consumer<Descs>)> {
     let file = memfd_create("ring", MemfdFlags::CLOEXEC)?;
     ftruncate(&file, Memory::bytes::<Desc>(&OFFSETS, entries)? as u64)?;
     let memory = Memory::map::<Desc>(file.as_fd(), 0, &OFFSETS, entries)?;
@@ -48,7 +49,7 @@ fn copy(area: &mut Area, stride: u64, next: &mut u64, frame: &Frame) {
 }
 
 /// Takes what is there.
-pub(crate) fn drain(ring: &mut Consumer<Mapped<Desc>>) -> usize {
+pub(crate) fn drain(ring: &mut Consumer<Descs>) -> usize {
     let mut packets = [Desc::default(); 64];
     let count = ring.peek_burst(&mut packets);
     std::hint::black_box(&packets);
@@ -60,7 +61,7 @@ pub(crate) fn drain(ring: &mut Consumer<Mapped<Desc>>) -> usize {
 impl BareRing {
     pub(crate) fn new(
         place: Place,
-        ring: Producer<Mapped<Desc>>,
+        ring: Producer<Descs>,
         copies: Option<(Area, u64)>,
     ) -> BareRing {
         BareRing { place, ends: Mutex::new(Ends { ring, copies, next: 0 }) }

@@ -89,8 +89,8 @@ impl Outboxes {
         }
     }
 
-    /// As [`Outboxes::socket_one`]; the frame is in the socket's ring when this returns, to be shown
-    /// at the end of the burst.
+    /// As [`Outboxes::socket_one`]; the frame is in the socket's ring when this returns, to be
+    /// shown at the end of the burst.
     #[inline(never)]
     fn socket_now(&mut self, snapshot: &Snapshot, slot: &Slot, frame: Frame, id: u32, from: Place) {
         let Some(served) = snapshot.sockets.get(id) else {

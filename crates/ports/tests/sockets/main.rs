@@ -280,8 +280,8 @@ fn run(steps: &[Step], delivery: Delivery, alone: bool) -> Outcome {
     (received, lab.b.received(), counts)
 }
 
-/// A burst, however it is delivered, means the same as its frames one by one: same order, same drops, same
-/// fallback, whatever map entries, rings and places are.
+/// A burst, however it is delivered, means the same as its frames one by one: same order, same
+/// drops, same fallback, whatever map entries, rings and places are.
 #[test]
 fn direct_delivery_means_what_scalar_delivery_means() {
     for seed in 0..4 {

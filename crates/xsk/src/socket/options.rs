@@ -48,7 +48,8 @@ pub struct Statistics {
 }
 
 impl Socket {
-    /// `setsockopt` at level `SOL_XDP`; at `SOL_SOCKET` with [`crate::abi::SOCKET_LEVEL`]. For `UMEM_REG` comes the file whose memory it is, and where in it `addr` is.
+    /// `setsockopt` at level `SOL_XDP`; at `SOL_SOCKET` with [`crate::abi::SOCKET_LEVEL`]. For
+    /// `UMEM_REG` comes the file whose memory it is, and where in it `addr` is.
     pub fn set_option(
         &self,
         name: u32,
