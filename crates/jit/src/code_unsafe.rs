@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::error::CompileError;
-use crate::machine_unsafe::{Descriptor, Machine};
+use crate::machine_unsafe::{Batch, Machine, Packet};
 
 /// Bytes of executable memory in use by all programs.
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
@@ -101,25 +101,27 @@ impl Drop for Code {
     }
 }
 
-/// Calls the batch entry at `entry` for the descriptors from `first` on; gives their number, or the
-/// index of the one that stopped the run.
+/// Calls the batch entry at `entry` for the frames from `first` on; gives their number, or the index
+/// of the one that stopped the run.
 ///
 /// # Safety
 ///
-/// Code compiled as `extern "C" fn(machine, descriptors, first, count) -> u64` is at `entry` and
-/// stays there; for the rest, as [`crate::Program::run_batch`].
+/// Code compiled as `extern "C" fn(machine, frames, returned, first, count) -> u64` is at `entry`
+/// and stays there; for the rest, as [`crate::Program::run_batch`].
 pub(crate) unsafe fn run_batch(
     entry: *const c_void,
     machine: *mut Machine,
-    descriptors: *mut [Descriptor],
+    batch: Batch,
     first: usize,
 ) -> usize {
-    type Batch = unsafe extern "C" fn(*mut Machine, *mut Descriptor, u64, u64) -> u64;
+    type Entry =
+        unsafe extern "C" fn(*mut Machine, *const *const Packet, *mut u32, u64, u64) -> u64;
     // SAFETY: the caller's promise.
-    let entry = unsafe { std::mem::transmute::<*const c_void, Batch>(entry) };
-    let count = descriptors.len() as u64;
+    let entry = unsafe { std::mem::transmute::<*const c_void, Entry>(entry) };
+    let Batch { frames, returned } = batch;
+    let count = returned.len() as u64;
     // SAFETY: the caller's promise.
-    unsafe { entry(machine, descriptors.cast(), first as u64, count) as usize }
+    unsafe { entry(machine, frames, returned.cast(), first as u64, count) as usize }
 }
 
 fn no_memory(bytes: usize, error: Errno) -> CompileError {

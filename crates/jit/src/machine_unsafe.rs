@@ -1,23 +1,29 @@
 //! What compiled code and its surroundings share: one structure per run, laid out for machine code.
 
 use std::ffi::c_void;
+use std::mem::offset_of;
 
-/// The state compiled code works on. Its first fields mirror the running frame; whoever changes the
-/// frame on the program's behalf (`bpf_xdp_adjust_head`, ...) writes them again before returning.
+use crate::xir::CtxField;
+
+/// The state compiled code works on.
 ///
-/// Compiled code reads `packet`, `worker` and `stop`; its batch entry writes `packet` and `index`.
-/// Everything else belongs to the runtime.
+/// Compiled code reads `packet`, `index`, `worker` and `stop`, and writes redirects; its batch entry
+/// writes `packet` and `index`. Everything else belongs to the runtime.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Machine {
-    /// The running frame, as programs see it.
-    pub packet: Packet,
-    /// Which descriptor of the burst is running.
+    /// The running frame.
+    pub packet: *const Packet,
+    /// Its number in the burst.
     pub index: u32,
     /// Number of the running worker: index into per-CPU maps.
     pub worker: u32,
     /// Not 0 when the run has to end now; checked after each call.
     pub stop: u32,
+    /// Where the frames of the burst are redirected to: a cell for each.
+    pub redirects: *mut RedirectCell,
+    /// Number of the burst, which makes a cell count.
+    pub burst: u32,
     /// Value of r1 at the start: the address that stands for `struct xdp_md`.
     pub ctx: u64,
     /// Value of r10 in the entry function.
@@ -28,34 +34,74 @@ pub struct Machine {
     pub runtime: *mut c_void,
 }
 
-/// A frame as programs see it through `struct xdp_md`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What compiled code reads of a frame: the start of the runtime's own record of it, so that nothing
+/// is copied for a run, and what helpers change (`bpf_xdp_adjust_head`, ...) is seen at once.
+#[derive(Debug)]
 #[repr(C)]
 pub struct Packet {
-    /// Address of the first packet byte.
-    pub data: u64,
-    /// One past the last linear packet byte.
-    pub data_end: u64,
-    /// Address of the first metadata byte.
-    pub data_meta: u64,
+    /// Address of the buffer with the packet's linear part; the same for all of a run.
+    pub buffer: u64,
+    /// The runtime's own.
+    pub owner: [u64; 2],
+    /// Offset of the first metadata byte in the buffer.
+    pub data_meta: u32,
+    /// Offset of the first packet byte.
+    pub data: u32,
+    /// Offset of what follows the last linear packet byte.
+    pub data_end: u32,
     /// `xdp_md.ingress_ifindex`
     pub ingress_ifindex: u32,
     /// `xdp_md.rx_queue_index`
     pub rx_queue_index: u32,
+    /// The runtime's own.
+    pub frag_size: u32,
     /// `xdp_md.egress_ifindex`
     pub egress_ifindex: u32,
     /// Bytes of the packet behind its linear part.
     pub frags_len: u32,
 }
 
-/// One frame of a burst: what compiled code is given, and what it gives back.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Descriptor {
-    /// The frame as it arrived. Programs that move its ends do so in [`Machine::packet`].
-    pub packet: Packet,
-    /// The low half of r0, written when the frame's run is over.
-    pub returned: u32,
+/// Where a frame's last redirect call led.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C, align(8))]
+pub struct RedirectCell {
+    /// The burst in which it was written; the cell means nothing in another.
+    pub burst: u32,
+    /// What `words` are: one of the constants, or a number of the runtime's own.
+    pub kind: u32,
+    /// As `kind` says.
+    pub words: [u32; 4],
+}
+
+impl RedirectCell {
+    /// To an interface; the first word is its number, the others are 0.
+    pub const INTERFACE: u32 = 0;
+    /// To an entry of a map: the map's number among the program's, the key, both words of the entry.
+    pub const ENTRY: u32 = 1;
+}
+
+impl Packet {
+    /// Where a field of the context is; those of 64 bits are relative to `buffer`.
+    pub(crate) const fn offset_of(field: CtxField) -> usize {
+        match field {
+            CtxField::Data => offset_of!(Packet, data),
+            CtxField::DataEnd => offset_of!(Packet, data_end),
+            CtxField::DataMeta => offset_of!(Packet, data_meta),
+            CtxField::IngressIfindex => offset_of!(Packet, ingress_ifindex),
+            CtxField::RxQueueIndex => offset_of!(Packet, rx_queue_index),
+            CtxField::EgressIfindex => offset_of!(Packet, egress_ifindex),
+            CtxField::FragsLen => offset_of!(Packet, frags_len),
+        }
+    }
+}
+
+/// The frames of a burst, and what became of them.
+#[derive(Debug, Clone, Copy)]
+pub struct Batch {
+    /// A pointer to each frame's record.
+    pub frames: *const *const Packet,
+    /// For each frame the low half of r0, written when its run is over.
+    pub returned: *mut [u32],
 }
 
 /// A function compiled code calls: machine, r1 to r5; gives r0.

@@ -2,41 +2,36 @@
 
 #![expect(unsafe_code, reason = "this is the door from Rust into machine code of our own making")]
 
-use crate::machine_unsafe::{Descriptor, Machine};
+use crate::machine_unsafe::{Batch, Machine};
 use crate::program::{Body, Program};
 
 impl Program {
-    /// Runs the program for the descriptors from `first` on, one after the other. Gives their
-    /// number, or the index of the one that stopped the run: its `returned` is not written.
+    /// Runs the program for the frames from `first` on, one after the other. Gives their number, or
+    /// the index of the one that stopped the run: its `returned` is not written.
     ///
     /// # Safety
     ///
-    /// The program was compiled for the maps and callees it now runs with. Each descriptor
-    /// describes a frame; `machine` a context and a stack of [`towpath_bpf::insn::STACK_BYTES`]
+    /// The program was compiled for the maps and callees it now runs with. There are as many frames
+    /// as places for what they return; `machine` describes a context and a stack of [`towpath_bpf::insn::STACK_BYTES`]
     /// bytes for each of 8 nested functions. All stay valid for the run, are this thread's alone,
     /// and no Rust reference to them is used meanwhile; `machine.runtime` is what the callees
     /// expect.
-    pub unsafe fn run_batch(
-        &self,
-        machine: *mut Machine,
-        descriptors: *mut [Descriptor],
-        first: usize,
-    ) -> usize {
+    pub unsafe fn run_batch(&self, machine: *mut Machine, batch: Batch, first: usize) -> usize {
         if first == 0
-            && descriptors.len() > 1
+            && batch.returned.len() > 1
             && let Some(ahead) = self.ahead()
         {
             for stage in &ahead.stages {
-                // SAFETY: the caller's promise; a slice writes no memory but the stack and the
-                // descriptors' results.
-                unsafe { stage.run_batch(machine, descriptors, 0) };
+                // SAFETY: the caller's promise; a slice writes no memory but the stack and what
+                // frames return.
+                unsafe { stage.run_batch(machine, batch, 0) };
             }
         }
         // SAFETY: the caller's promise.
         unsafe {
             match self.body() {
-                Body::Clif(layout) => layout.run_batch(machine, descriptors, first),
-                Body::Llvm(layout, _) => layout.run_batch(machine, descriptors, first),
+                Body::Clif(layout) => layout.run_batch(machine, batch, first),
+                Body::Llvm(layout, _) => layout.run_batch(machine, batch, first),
             }
         }
     }

@@ -33,6 +33,14 @@ pub enum Layout {
         /// Number of slots.
         entries: u32,
     },
+    /// DEVMAP, CPUMAP and XSKMAP: entry `i` is the 64-bit word at `base + 8 * i`, 0 when empty; its
+    /// low half is [`Target::number`](crate::Target), its high half the id.
+    Targets {
+        /// Address of the first entry.
+        base: u64,
+        /// Number of entries.
+        entries: u32,
+    },
     /// HASH, LRU_HASH and their per-CPU forms. A link (a bucket's head, an element's first word)
     /// is a 32-bit index of an element plus one, 0 at the end of the chain.
     Hash {

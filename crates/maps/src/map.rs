@@ -285,6 +285,7 @@ impl Map {
     }
 
     /// The entry of a DEVMAP, DEVMAP_HASH, CPUMAP or XSKMAP that `bpf_redirect_map` asks for.
+    #[inline]
     pub fn target(&self, key: u32) -> Option<Target> {
         match &self.storage {
             Storage::Targets(targets) => targets.target(key),
@@ -340,6 +341,7 @@ impl Map {
             Storage::Hash(table) => Some(table.layout()),
             Storage::Programs(programs) => Some(programs.layout()),
             Storage::Inner(maps) => maps.layout(),
+            Storage::Targets(targets) => Some(targets.layout()),
             _ => None,
         }
     }

@@ -16,6 +16,7 @@ use crate::environment::Environment;
 use crate::fields::Fields;
 use crate::flags::{BPF_ANY, BPF_EXIST, BPF_NOEXIST};
 use crate::hash::{HashTable, Hasher};
+use crate::layout::Layout;
 use crate::memory::Region;
 use crate::prog_array::number;
 use crate::qsbr::Domain;
@@ -71,6 +72,11 @@ impl TargetArray {
         })
     }
 
+    pub(crate) fn layout(&self) -> Layout {
+        Layout::Targets { base: self.region.base(), entries: self.entries }
+    }
+
+    #[inline]
     pub(crate) fn target(&self, index: u32) -> Option<Target> {
         if index >= self.entries {
             return None;

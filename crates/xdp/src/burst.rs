@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use towpath_bpf::interp::Fault;
-use towpath_jit::Descriptor;
 use towpath_maps::MapSet;
 
 use crate::targets::Targets;
@@ -12,8 +11,10 @@ use crate::verdict::{Action, Destination, Target, Verdict};
 /// The verdicts of a burst. Kept and used again, it allocates only to grow.
 #[derive(Debug, Default)]
 pub struct Burst {
-    /// One for each frame.
-    pub(crate) descriptors: Vec<Descriptor>,
+    /// What the program returned for each frame.
+    pub(crate) returned: Vec<u32>,
+    /// What that is when it is the same for all.
+    unanimous: Option<u32>,
     /// Where redirect calls led.
     pub(crate) targets: Targets,
     /// The maps that targets name.
@@ -25,12 +26,12 @@ pub struct Burst {
 impl Burst {
     /// Number of frames judged.
     pub fn len(&self) -> usize {
-        self.descriptors.len()
+        self.returned.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.descriptors.is_empty()
+        self.returned.is_empty()
     }
 
     /// The 32-bit value returned for a frame; 0 (`XDP_ABORTED`) when its run faulted.
@@ -40,7 +41,13 @@ impl Burst {
     /// When there is no such frame.
     #[inline]
     pub fn returned(&self, frame: usize) -> u32 {
-        self.descriptors[frame].returned
+        self.returned[frame]
+    }
+
+    /// The value that was returned for each frame; `None` when they differ, or there are none.
+    #[inline]
+    pub fn unanimous(&self) -> Option<u32> {
+        self.unanimous
     }
 
     /// What happens to a frame.
@@ -57,14 +64,13 @@ impl Burst {
     #[inline]
     pub fn actions(&self) -> [u64; 5] {
         let mut actions = [0; 5];
-        let Some(first) = self.descriptors.first() else { return actions };
         // Most bursts agree, and adding to one counter after the other waits for each.
-        if self.descriptors.iter().all(|descriptor| descriptor.returned == first.returned) {
-            actions[self.action(0) as usize] = self.len() as u64;
+        if let Some(returned) = self.unanimous {
+            actions[Action::from_returned(returned) as usize] = self.len() as u64;
             return actions;
         }
-        for descriptor in &self.descriptors {
-            actions[Action::from_returned(descriptor.returned) as usize] += 1;
+        for &returned in &self.returned {
+            actions[Action::from_returned(returned) as usize] += 1;
         }
         actions
     }
@@ -85,6 +91,12 @@ impl Burst {
     #[inline]
     pub fn destination(&self, frame: usize) -> Option<Destination<'_>> {
         self.targets.destination(frame, self.maps.as_deref())
+    }
+
+    /// Whether all frames have the same [`Burst::destination`].
+    #[inline]
+    pub fn lead_to_one(&self) -> bool {
+        self.targets.are_one(self.len())
     }
 
     /// Whether [`Burst::destination`] is the same for two frames.
@@ -129,9 +141,18 @@ impl Burst {
 
     /// Forgets the frames for the next burst of that many. The maps stay, most likely for it.
     pub(crate) fn begin(&mut self, frames: usize) {
-        self.descriptors.clear();
+        self.returned.clear();
+        self.returned.resize(frames, 0);
         self.targets.begin(frames);
         self.faults.clear();
+    }
+
+    /// Looks at what the program returned for all frames.
+    #[inline]
+    pub(crate) fn conclude(&mut self) {
+        let first = self.returned.first().copied();
+        let differ = |first| self.returned.iter().fold(0, |differ, other| differ | (other ^ first));
+        self.unanimous = first.filter(|&first| differ(first) == 0);
     }
 }
 

@@ -16,7 +16,7 @@ use towpath_bpf::interp::{self, Code, Fault, Limits, Stop, Violation};
 use towpath_bpf::program::{AttachType, MapType};
 use towpath_bpf::verifier::{self, Verified};
 use towpath_bpf::{Env, Linked, Object};
-use towpath_jit::{Descriptor, Upgrade};
+use towpath_jit::Upgrade;
 use towpath_maps::{Environment, MapSet};
 
 use crate::burst::Burst;
@@ -204,11 +204,6 @@ impl Program {
 
     fn judge(&self, worker: &mut Worker, frames: &mut [Frame], burst: &mut Burst) {
         burst.begin(frames.len());
-        let descriptor = |frame: &Frame| {
-            frame.prefetch();
-            Descriptor { packet: frame.packet(), returned: 0 }
-        };
-        burst.descriptors.extend(frames.iter().map(descriptor));
         match &self.compiled {
             Some(compiled) => self.judge_compiled(compiled, worker, frames, burst),
             None => {
@@ -217,6 +212,7 @@ impl Program {
                 }
             }
         }
+        burst.conclude();
         burst.keep_maps(&self.maps);
     }
 
@@ -241,7 +237,7 @@ impl Program {
         let result = interp::run(&self.code, context, &mut run, &self.surroundings.limits);
         burst.targets = run.targets;
         match result {
-            Ok(r0) => burst.descriptors[index].returned = r0 as u32,
+            Ok(r0) => burst.returned[index] = r0 as u32,
             Err(fault) => burst.faults.push((index as u32, fault)),
         }
     }

@@ -1,6 +1,7 @@
 //! Where the frames of a burst are redirected to: a cell for each frame.
 
-use towpath_maps::MapSet;
+use towpath_jit::RedirectCell;
+use towpath_maps::{MapSet, Target as Entry};
 
 use crate::verdict::{Destination, Redirect, Target};
 
@@ -8,19 +9,50 @@ use crate::verdict::{Destination, Redirect, Target};
 /// afterwards. Kept and used again, it allocates only to grow.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
-    cells: Vec<Cell>,
+    /// A frame's cell counts if it is of this burst: nothing is cleared between bursts, for the sake
+    /// of programs that never redirect. Plain numbers, so that many are compared at once.
+    cells: Vec<RedirectCell>,
     /// Number of the burst, from 1 on.
     burst: u32,
     /// Targets over maps that were found in maps of maps.
     inner: Vec<Target>,
 }
 
-/// One frame's target, if it is of this burst: nothing is cleared between bursts, for the sake of
-/// programs that never redirect.
-#[derive(Debug, Clone, Copy)]
-struct Cell {
-    burst: u32,
-    to: Redirect,
+/// The kinds of [`Redirect`] that compiled code leaves to the runtime.
+const BROADCAST: u32 = 2;
+const INNER: u32 = 3;
+
+#[inline]
+fn cell(burst: u32, to: Redirect) -> RedirectCell {
+    let (kind, words) = match to {
+        Redirect::Interface { ifindex } => (RedirectCell::INTERFACE, [ifindex, 0, 0, 0]),
+        Redirect::Entry { map, key, entry } => {
+            (RedirectCell::ENTRY, [map, key, entry.number, entry.id])
+        }
+        Redirect::Broadcast { map, exclude_ingress } => {
+            (BROADCAST, [map, exclude_ingress.into(), 0, 0])
+        }
+        Redirect::Inner(number) => (INNER, [number, 0, 0, 0]),
+    };
+    RedirectCell { burst, kind, words }
+}
+
+#[inline]
+fn redirect(cell: &RedirectCell) -> Redirect {
+    let [a, b, number, id] = cell.words;
+    match cell.kind {
+        RedirectCell::INTERFACE => Redirect::Interface { ifindex: a },
+        RedirectCell::ENTRY => Redirect::Entry { map: a, key: b, entry: Entry { number, id } },
+        BROADCAST => Redirect::Broadcast { map: a, exclude_ingress: b != 0 },
+        _ => Redirect::Inner(a),
+    }
+}
+
+/// 0 when two cells are the same.
+#[inline]
+fn difference(a: &RedirectCell, b: &RedirectCell) -> u32 {
+    let words = a.words.iter().zip(&b.words).fold(0, |bits, (a, b)| bits | (a ^ b));
+    words | (a.burst ^ b.burst) | (a.kind ^ b.kind)
 }
 
 impl Targets {
@@ -40,15 +72,20 @@ impl Targets {
             self.cells.clear();
             self.burst = 1;
         }
-        let cell = Cell { burst: 0, to: Redirect::Interface { ifindex: 0 } };
+        let cell = cell(0, Redirect::Interface { ifindex: 0 });
         self.cells.resize(self.cells.len().max(frames), cell);
+    }
+
+    /// The cells and the number of the burst, for compiled code.
+    pub(crate) fn shared(&mut self) -> (*mut RedirectCell, u32) {
+        (self.cells.as_mut_ptr(), self.burst)
     }
 
     /// The frame goes there, unless another call says otherwise.
     #[inline]
     pub(crate) fn set(&mut self, frame: u32, to: Redirect) {
-        if let Some(cell) = self.cells.get_mut(frame as usize) {
-            *cell = Cell { burst: self.burst, to };
+        if let Some(place) = self.cells.get_mut(frame as usize) {
+            *place = cell(self.burst, to);
         }
     }
 
@@ -70,13 +107,21 @@ impl Targets {
     #[inline]
     fn get(&self, frame: usize) -> Option<Redirect> {
         let cell = self.cells.get(frame)?;
-        (cell.burst == self.burst).then_some(cell.to)
+        (cell.burst == self.burst).then(|| redirect(cell))
     }
 
     /// Whether two frames go to the same place, or both nowhere.
     #[inline]
     pub(crate) fn are_alike(&self, a: usize, b: usize) -> bool {
         self.get(a) == self.get(b)
+    }
+
+    /// Whether the first `count` frames go somewhere, and all of them there.
+    #[inline]
+    pub(crate) fn are_one(&self, count: usize) -> bool {
+        let Some([first, others @ ..]) = self.cells.get(..count) else { return false };
+        let differ = others.iter().fold(0, |differ, cell| differ | difference(cell, first));
+        first.burst == self.burst && differ == 0
     }
 
     /// Where a frame goes, given the program's maps.
@@ -154,6 +199,23 @@ mod tests {
     }
 
     #[test]
+    fn a_target_is_what_was_set() {
+        let mut targets = Targets::default();
+        targets.begin(1);
+        let entry = Entry { number: 3, id: 4 };
+        for to in [
+            HERE,
+            Redirect::Entry { map: 1, key: 2, entry },
+            Redirect::Broadcast { map: 1, exclude_ingress: true },
+            Redirect::Broadcast { map: 1, exclude_ingress: false },
+            Redirect::Inner(7),
+        ] {
+            targets.set(0, to);
+            assert_eq!(targets.get(0), Some(to));
+        }
+    }
+
+    #[test]
     fn frames_of_one_destination_are_alike() {
         let mut targets = Targets::default();
         targets.begin(4);
@@ -162,5 +224,8 @@ mod tests {
         targets.set(2, Redirect::Interface { ifindex: 6 });
         assert!(targets.are_alike(0, 1));
         assert!(!targets.are_alike(1, 2) && !targets.are_alike(2, 3));
+        assert!(targets.are_one(2) && !targets.are_one(3));
+        targets.begin(4);
+        assert!(targets.are_alike(0, 1) && !targets.are_one(2), "both nowhere");
     }
 }

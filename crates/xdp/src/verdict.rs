@@ -89,8 +89,8 @@ pub enum Destination<'a> {
     },
 }
 
-/// A [`Target`] inside a burst: small, and without references of its own to maps, which cost more
-/// than the redirect.
+/// A [`Target`] inside a burst: without references of its own to maps, which cost more than the
+/// redirect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Redirect {
     /// [`Target::Interface`]

@@ -1,7 +1,7 @@
 //! The batch entry: one call for a whole burst.
 //!
-//! The loop over the descriptors is compiled beside the program, so that a frame costs a direct
-//! call and a copy of its descriptor, and the runtime hears of a frame only when a helper asks.
+//! The loop over the frames is compiled around the program, or around a direct call of it, and the
+//! runtime hears of a frame only when a helper asks.
 
 use std::mem::offset_of;
 
@@ -12,35 +12,69 @@ use cranelift_codegen::ir::{
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 
-use super::bpf_signature;
-use crate::machine_unsafe::{Descriptor, Machine, Packet};
+use super::{bpf_signature, lower};
+use crate::environment::Environment;
+use crate::machine_unsafe::Machine;
+use crate::xir::{BlockData, Function, Module, Terminator};
 
-/// `extern "C" fn(machine, descriptors, first, count) -> u64`: runs the program's entry function
-/// for descriptors `first..count`; gives `count`, or the index of the one that stopped the run.
-pub(super) fn entry(isa: &OwnedTargetIsa) -> ir::Function {
+/// `extern "C" fn(machine, frames, returned, first, count) -> u64`: runs the program's entry function
+/// for frames `first..count`; gives `count`, or the index of the one that stopped the run.
+pub(super) fn entry(
+    module: &Module,
+    isa: &OwnedTargetIsa,
+    environment: &Environment<'_>,
+) -> ir::Function {
     let mut signature = Signature::new(isa.default_call_conv());
-    signature.params.resize(4, AbiParam::new(types::I64));
+    signature.params.resize(5, AbiParam::new(types::I64));
     signature.returns.push(AbiParam::new(types::I64));
     let mut clif = ir::Function::with_name_signature(UserFuncName::user(1, 1), signature);
     let mut context = FunctionBuilderContext::new();
     let mut builder = FunctionBuilder::new(&mut clif, &mut context);
-    build(&mut builder);
+    let Some(around) = open(&mut builder) else { return clif };
+    match module.functions.first().filter(|function| is_small(function)) {
+        Some(function) => {
+            let function = (module, function);
+            builder = lower::inside(function, isa, environment, builder, &around);
+        }
+        None => call(&mut builder, &around),
+    }
     builder.seal_all_blocks();
     builder.finalize(isa.frontend_config());
     clif
 }
 
-fn build(builder: &mut FunctionBuilder<'_>) {
+/// The loop that a program runs in.
+pub(super) struct Around {
+    pub(super) machine: ir::Value,
+    pub(super) frame: ir::Value,
+    pub(super) ctx: ir::Value,
+    /// Where to go with r0.
+    pub(super) next: ir::Block,
+    /// Where to go when the run has to end.
+    pub(super) stopped: ir::Block,
+}
+
+/// Whether a function is compiled a second time, inside of the loop: a call costs as much as a short
+/// program. Tail calls leave only functions of their own.
+fn is_small(function: &Function) -> bool {
+    let insts: usize = function.blocks.iter().map(|block| block.insts.len()).sum();
+    let tail_calls = |block: &BlockData| matches!(block.end, Terminator::TailCall { .. });
+    insts <= INSIDE_INSTS_MAX && !function.blocks.iter().any(tail_calls)
+}
+
+/// Writes the loop, and goes where the program belongs.
+fn open(builder: &mut FunctionBuilder<'_>) -> Option<Around> {
     let start = builder.create_block();
     builder.append_block_params_for_function_params(start);
     builder.switch_to_block(start);
-    let [machine, descriptors, first, count] = builder.block_params(start) else { return };
-    let (machine, descriptors, first, count) = (*machine, *descriptors, *first, *count);
-    let program = import_entry(builder);
+    let &[machine, frames, returned, first, count] = builder.block_params(start) else {
+        return None;
+    };
     let frame = field(builder, types::I64, machine, offset_of!(Machine, stack_top));
     let ctx = field(builder, types::I64, machine, offset_of!(Machine, ctx));
-    let [head, body, next, done] = std::array::from_fn(|_| builder.create_block());
+    let [head, body, next, stopped, done] = std::array::from_fn(|_| builder.create_block());
     let index = builder.append_block_param(head, types::I64);
+    let r0 = builder.append_block_param(next, types::I64);
     let result = builder.append_block_param(done, types::I64);
     builder.ins().jump(head, &[first.into()]);
 
@@ -48,25 +82,36 @@ fn build(builder: &mut FunctionBuilder<'_>) {
     let more = builder.ins().icmp(IntCC::UnsignedLessThan, index, count);
     builder.ins().brif(more, body, &[], done, &[count.into()]);
 
-    builder.switch_to_block(body);
-    let offset = builder.ins().imul_imm_s(index, size_of::<Descriptor>() as i64);
-    let descriptor = builder.ins().iadd(descriptors, offset);
-    copy_packet(builder, descriptor, machine);
-    let number = builder.ins().ireduce(types::I32, index);
-    put(builder, number, machine, offset_of!(Machine, index));
-    let call = builder.ins().call(program, &[machine, frame, ctx]);
-    let r0 = builder.inst_results(call)[0];
-    let stop = field(builder, types::I32, machine, offset_of!(Machine, stop));
-    builder.ins().brif(stop, done, &[index.into()], next, &[]);
-
     builder.switch_to_block(next);
-    let returned = builder.ins().ireduce(types::I32, r0);
-    put(builder, returned, descriptor, offset_of!(Descriptor, returned));
+    let place = element(builder, returned, index, size_of::<u32>());
+    let r0 = builder.ins().ireduce(types::I32, r0);
+    put(builder, r0, place, 0);
     let following = builder.ins().iadd_imm_s(index, 1);
     builder.ins().jump(head, &[following.into()]);
 
+    builder.switch_to_block(stopped);
+    builder.set_cold_block(stopped);
+    builder.ins().jump(done, &[index.into()]);
+
     builder.switch_to_block(done);
     builder.ins().return_(&[result]);
+
+    builder.switch_to_block(body);
+    let record = element(builder, frames, index, size_of::<u64>());
+    let packet = field(builder, types::I64, record, 0);
+    put(builder, packet, machine, offset_of!(Machine, packet));
+    let number = builder.ins().ireduce(types::I32, index);
+    put(builder, number, machine, offset_of!(Machine, index));
+    Some(Around { machine, frame, ctx, next, stopped })
+}
+
+/// The program is too long to be inside of the loop.
+fn call(builder: &mut FunctionBuilder<'_>, around: &Around) {
+    let program = import_entry(builder);
+    let call = builder.ins().call(program, &[around.machine, around.frame, around.ctx]);
+    let r0 = builder.inst_results(call)[0];
+    let stop = field(builder, types::I32, around.machine, offset_of!(Machine, stop));
+    builder.ins().brif(stop, around.stopped, &[], around.next, &[r0.into()]);
 }
 
 /// The program's first function.
@@ -78,12 +123,15 @@ fn import_entry(builder: &mut FunctionBuilder<'_>) -> ir::FuncRef {
     builder.import_function(data)
 }
 
-fn copy_packet(builder: &mut FunctionBuilder<'_>, descriptor: ir::Value, machine: ir::Value) {
-    for word in (0..size_of::<Packet>()).step_by(8) {
-        let from = offset_of!(Descriptor, packet) + word;
-        let value = field(builder, types::I64, descriptor, from);
-        put(builder, value, machine, offset_of!(Machine, packet) + word);
-    }
+/// Address of an element of an array.
+fn element(
+    builder: &mut FunctionBuilder<'_>,
+    array: ir::Value,
+    index: ir::Value,
+    bytes: usize,
+) -> ir::Value {
+    let offset = builder.ins().imul_imm_s(index, bytes as i64);
+    builder.ins().iadd(array, offset)
 }
 
 fn field(
@@ -98,3 +146,6 @@ fn field(
 fn put(builder: &mut FunctionBuilder<'_>, value: ir::Value, base: ir::Value, offset: usize) {
     builder.ins().store(MemFlagsData::trusted(), value, base, offset as i32);
 }
+
+/// Instructions of the longest function that is compiled inside of the loop.
+const INSIDE_INSTS_MAX: usize = 256;

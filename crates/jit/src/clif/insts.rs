@@ -9,7 +9,7 @@ use cranelift_codegen::ir::{
 use towpath_bpf::interp::function_address;
 
 use super::lower::{Lowering, clif_type};
-use crate::machine_unsafe::Machine;
+use crate::machine_unsafe::{Machine, Packet};
 use crate::xir::{
     Arg, AtomicOp, BinaryOp, Cond, CtxField, InstData, Need, Op, Place, RuntimeFunction,
     StackRange, Type, UnaryOp, Value, Width,
@@ -137,16 +137,19 @@ impl Lowering<'_, '_> {
     }
 
     fn ctx_load(&mut self, field: CtxField) -> ir::Value {
-        let (ty, offset) = match field {
-            CtxField::Data => (types::I64, offset_of!(Machine, packet.data)),
-            CtxField::DataEnd => (types::I64, offset_of!(Machine, packet.data_end)),
-            CtxField::DataMeta => (types::I64, offset_of!(Machine, packet.data_meta)),
-            CtxField::IngressIfindex => (types::I32, offset_of!(Machine, packet.ingress_ifindex)),
-            CtxField::RxQueueIndex => (types::I32, offset_of!(Machine, packet.rx_queue_index)),
-            CtxField::FragsLen => (types::I32, offset_of!(Machine, packet.frags_len)),
-            CtxField::EgressIfindex => (types::I32, offset_of!(Machine, packet.egress_ifindex)),
-        };
-        self.machine_field(ty, offset)
+        // Neither changes during a run.
+        let fixed = MemFlagsData::trusted().with_readonly().with_can_move();
+        let packet = offset_of!(Machine, packet) as i32;
+        let packet = self.builder.ins().load(types::I64, fixed, self.machine, packet);
+        let (flags, offset) = (MemFlagsData::trusted(), Packet::offset_of(field) as i32);
+        let value = self.builder.ins().load(types::I32, flags, packet, offset);
+        if field.value_type() == Type::I32 {
+            return value;
+        }
+        let buffer = offset_of!(Packet, buffer) as i32;
+        let buffer = self.builder.ins().load(types::I64, fixed, packet, buffer);
+        let value = self.builder.ins().uextend(types::I64, value);
+        self.builder.ins().iadd(buffer, value)
     }
 
     fn address(&mut self, op: &Op) -> Option<ir::Value> {
@@ -316,6 +319,9 @@ impl Lowering<'_, '_> {
                 self.call_direct(RuntimeFunction::MapLookup, &[handle, key, worker])
             }
             Op::CallRuntime { function, args } => {
+                if let Some(result) = self.redirect(*function, args) {
+                    return result;
+                }
                 let args: Vec<_> = args.iter().map(|arg| self.arg(arg)).collect();
                 self.call_direct(*function, &args)
             }
@@ -367,7 +373,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    fn iconst(&mut self, value: u64) -> ir::Value {
+    pub(super) fn iconst(&mut self, value: u64) -> ir::Value {
         self.builder.ins().iconst(types::I64, value as i64)
     }
 }

@@ -9,7 +9,7 @@ use cranelift_codegen::binemit::Reloc;
 use super::{BATCH_ENTRY, CompiledModule, EXTRA_FUNCTIONS, Relocation, TRAMPOLINE};
 use crate::code_unsafe::{Code, run_batch};
 use crate::error::CompileError;
-use crate::machine_unsafe::{Descriptor, Machine};
+use crate::machine_unsafe::{Batch, Machine};
 
 /// The signature of the trampoline: machine, function, frame pointer, r1 to r5.
 type Trampoline = unsafe extern "C" fn(*mut Machine, u64, u64, u64, u64, u64, u64, u64) -> u64;
@@ -49,21 +49,21 @@ impl Layout {
         &self.offsets
     }
 
-    /// Runs the program for the descriptors from `first` on; gives their number, or the index of
-    /// the one that stopped the run.
+    /// Runs the program for the frames from `first` on; gives their number, or the index of the one
+    /// that stopped the run.
     ///
     /// # Safety
     ///
-    /// `machine.stack_top` is one past a stack as deep as the verifier said; `machine`, descriptors
-    /// and everything the program was given are valid for the whole run.
+    /// `machine.stack_top` is one past a stack as deep as the verifier said; `machine`, frames and
+    /// everything the program was given are valid for the whole run.
     pub(crate) unsafe fn run_batch(
         &self,
         machine: *mut Machine,
-        descriptors: *mut [Descriptor],
+        batch: Batch,
         first: usize,
     ) -> usize {
         // SAFETY: the batch entry of live code, and the caller's promise.
-        unsafe { run_batch(self.extra(BATCH_ENTRY), machine, descriptors, first) }
+        unsafe { run_batch(self.extra(BATCH_ENTRY), machine, batch, first) }
     }
 
     /// Runs the callback at `target`.

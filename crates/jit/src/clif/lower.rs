@@ -9,6 +9,7 @@ use cranelift_codegen::ir::{
 use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 
+use super::batch::Around;
 use super::{bpf_signature, callee_signature, param_count};
 use crate::environment::Environment;
 use crate::error::CompileError;
@@ -31,27 +32,33 @@ pub(super) fn function(
     let name = UserFuncName::user(0, index as u32);
     let mut clif = ir::Function::with_name_signature(name, bpf_signature(param_count(function)));
     let mut context = FunctionBuilderContext::new();
-    let mut builder = FunctionBuilder::new(&mut clif, &mut context);
-    let callee_sig = builder.import_signature(callee_signature(isa));
-    let mut lowering = Lowering {
-        module,
-        function,
-        environment,
-        values: vec![None; function.values.len()],
-        blocks: vec![None; function.blocks.len()],
-        functions: HashMap::new(),
-        machine: ir::Value::from_u32(0),
-        frame: ir::Value::from_u32(0),
-        stopped: None,
-        callee_sig,
-        direct_sigs: [None; NATIVE_PARAMS_MAX + 1],
-        native_call_conv: isa.default_call_conv(),
-        builder,
-    };
+    let builder = FunctionBuilder::new(&mut clif, &mut context);
+    let mut lowering = Lowering::new((module, function), isa, environment, builder);
     lowering.run();
+    if let Some(stopped) = lowering.stopped {
+        lowering.builder.switch_to_block(stopped);
+        let zero = lowering.builder.ins().iconst(types::I64, 0);
+        lowering.builder.ins().return_(&[zero]);
+    }
     lowering.builder.seal_all_blocks();
     lowering.builder.finalize(isa.frontend_config());
     Ok(clif)
+}
+
+/// Translates a program's first function inside of the loop over frames.
+pub(super) fn inside<'b>(
+    function: (&Module, &Function),
+    isa: &OwnedTargetIsa,
+    environment: &Environment<'_>,
+    builder: FunctionBuilder<'b>,
+    around: &Around,
+) -> FunctionBuilder<'b> {
+    let mut lowering = Lowering::new(function, isa, environment, builder);
+    lowering.around = Some(around);
+    (lowering.machine, lowering.frame) = (around.machine, around.frame);
+    lowering.stopped = Some(around.stopped);
+    lowering.run();
+    lowering.builder
 }
 
 /// `extern "C" fn(machine, target, frame pointer, r1 to r5) -> u64`: enters the callback at
@@ -93,6 +100,8 @@ pub(super) struct Lowering<'a, 'b> {
     pub(super) machine: ir::Value,
     /// r10
     pub(super) frame: ir::Value,
+    /// What is around the function, when it is compiled inside of another one.
+    pub(super) around: Option<&'a Around>,
     /// Where a call goes that ended the run.
     stopped: Option<ir::Block>,
     pub(super) callee_sig: SigRef,
@@ -102,6 +111,32 @@ pub(super) struct Lowering<'a, 'b> {
     pub(super) builder: FunctionBuilder<'b>,
 }
 
+impl<'a, 'b> Lowering<'a, 'b> {
+    fn new(
+        (module, function): (&'a Module, &'a Function),
+        isa: &OwnedTargetIsa,
+        environment: &'a Environment<'a>,
+        mut builder: FunctionBuilder<'b>,
+    ) -> Self {
+        Lowering {
+            module,
+            function,
+            environment,
+            values: vec![None; function.values.len()],
+            blocks: vec![None; function.blocks.len()],
+            functions: HashMap::new(),
+            machine: ir::Value::from_u32(0),
+            frame: ir::Value::from_u32(0),
+            around: None,
+            stopped: None,
+            callee_sig: builder.import_signature(callee_signature(isa)),
+            direct_sigs: [None; NATIVE_PARAMS_MAX + 1],
+            native_call_conv: isa.default_call_conv(),
+            builder,
+        }
+    }
+}
+
 impl Lowering<'_, '_> {
     fn run(&mut self) {
         let order: Vec<Block> = Dominators::new(self.function).order().to_vec();
@@ -109,20 +144,19 @@ impl Lowering<'_, '_> {
             let clif = self.builder.create_block();
             self.blocks[block.0 as usize] = Some(clif);
         }
+        if let Some(around) = self.around {
+            let entry = self.clif_block(Function::ENTRY);
+            self.builder.ins().jump(entry, &[around.ctx.into()]);
+        }
         for &block in &order {
             self.block(block);
-        }
-        if let Some(stopped) = self.stopped {
-            self.builder.switch_to_block(stopped);
-            let zero = self.builder.ins().iconst(types::I64, 0);
-            self.builder.ins().return_(&[zero]);
         }
     }
 
     fn block(&mut self, block: Block) {
         let clif = self.clif_block(block);
         self.builder.switch_to_block(clif);
-        if block == Function::ENTRY {
+        if block == Function::ENTRY && self.around.is_none() {
             self.machine = self.builder.append_block_param(clif, types::I64);
             self.frame = self.builder.append_block_param(clif, types::I64);
         }
@@ -155,7 +189,7 @@ impl Lowering<'_, '_> {
             }
             Terminator::Return(value) => {
                 let value = self.value(*value);
-                self.builder.ins().return_(&[value]);
+                self.leave(value);
             }
             Terminator::TailCall { map, index, otherwise } => {
                 self.tail_call(*map, *index, otherwise);
@@ -163,9 +197,16 @@ impl Lowering<'_, '_> {
             Terminator::Unreachable => {
                 // Proved unreachable; a wrong proof ends the run with XDP_ABORTED.
                 let zero = self.builder.ins().iconst(types::I64, 0);
-                self.builder.ins().return_(&[zero]);
+                self.leave(zero);
             }
         }
+    }
+
+    fn leave(&mut self, value: ir::Value) {
+        match self.around {
+            Some(around) => self.builder.ins().jump(around.next, &[value.into()]),
+            None => self.builder.ins().return_(&[value]),
+        };
     }
 
     fn tail_call(&mut self, map: Value, index: Value, otherwise: &Jump) {

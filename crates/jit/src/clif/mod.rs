@@ -9,6 +9,7 @@ mod batch;
 mod insts;
 mod layout_unsafe;
 mod lower;
+mod redirect;
 
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::ir::{AbiParam, ExternalName, Signature, types};
@@ -58,7 +59,7 @@ pub(crate) fn compile(
         functions.push(emit(&isa, clif, &function.name)?);
     }
     functions.push(emit(&isa, lower::trampoline(&isa), "trampoline")?);
-    functions.push(emit(&isa, batch::entry(&isa), "batch entry")?);
+    functions.push(emit(&isa, batch::entry(module, &isa, environment), "batch entry")?);
     Ok(CompiledModule { functions })
 }
 

@@ -8,7 +8,7 @@ use super::link::Linked;
 use super::module::{BATCH, callback_name};
 use crate::code_unsafe::run_batch;
 use crate::error::CompileError;
-use crate::machine_unsafe::{Descriptor, Machine};
+use crate::machine_unsafe::{Batch, Machine};
 
 /// Machine, frame pointer, r1 to r5.
 type Callback = unsafe extern "C" fn(*mut Machine, u64, u64, u64, u64, u64, u64) -> u64;
@@ -50,11 +50,11 @@ impl Layout {
     pub(crate) unsafe fn run_batch(
         &self,
         machine: *mut Machine,
-        descriptors: *mut [Descriptor],
+        batch: Batch,
         first: usize,
     ) -> usize {
         // SAFETY: the batch entry of live code, and the caller's promise.
-        unsafe { run_batch(self.linked.code.pointer(self.batch), machine, descriptors, first) }
+        unsafe { run_batch(self.linked.code.pointer(self.batch), machine, batch, first) }
     }
 
     /// Runs a function on behalf of a helper; `None` when no helper may call it.

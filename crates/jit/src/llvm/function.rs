@@ -267,8 +267,13 @@ impl Lowering<'_> {
     }
 
     pub(super) fn machine_field(&mut self, ty: &str, offset: usize) -> String {
+        self.private_field(ty, "%machine", offset)
+    }
+
+    /// Loads what the program cannot write.
+    pub(super) fn private_field(&mut self, ty: &str, base: &str, offset: usize) -> String {
         let place =
-            self.temporary(format_args!("getelementptr inbounds i8, ptr %machine, i64 {offset}"));
+            self.temporary(format_args!("getelementptr inbounds i8, ptr {base}, i64 {offset}"));
         let scope = self.shared.scopes.suffix(Alias::Ctx);
         self.temporary(format_args!("load {ty}, ptr {place}, align 4{scope}"))
     }

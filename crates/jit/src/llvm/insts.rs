@@ -6,7 +6,7 @@ use towpath_bpf::interp::function_address;
 
 use super::function::{Lowering, llvm_type, zero};
 use super::symbols::Symbol;
-use crate::machine_unsafe::Machine;
+use crate::machine_unsafe::{Machine, Packet};
 use crate::xir::{
     Alias, Arg, AtomicOp, BinaryOp, Cond, CtxField, InstData, Op, Place, RuntimeFunction,
     StackRange, Type, UnaryOp, Value, Width,
@@ -182,16 +182,14 @@ impl Lowering<'_> {
     }
 
     fn ctx_load(&mut self, field: CtxField) -> String {
-        let (ty, offset) = match field {
-            CtxField::Data => ("i64", offset_of!(Machine, packet.data)),
-            CtxField::DataEnd => ("i64", offset_of!(Machine, packet.data_end)),
-            CtxField::DataMeta => ("i64", offset_of!(Machine, packet.data_meta)),
-            CtxField::IngressIfindex => ("i32", offset_of!(Machine, packet.ingress_ifindex)),
-            CtxField::RxQueueIndex => ("i32", offset_of!(Machine, packet.rx_queue_index)),
-            CtxField::EgressIfindex => ("i32", offset_of!(Machine, packet.egress_ifindex)),
-            CtxField::FragsLen => ("i32", offset_of!(Machine, packet.frags_len)),
-        };
-        self.machine_field(ty, offset)
+        let packet = self.machine_field("ptr", offset_of!(Machine, packet));
+        let value = self.private_field("i32", &packet, Packet::offset_of(field));
+        if field.value_type() == Type::I32 {
+            return value;
+        }
+        let buffer = self.private_field("i64", &packet, offset_of!(Packet, buffer));
+        let value = self.temporary(format_args!("zext i32 {value} to i64"));
+        self.temporary(format_args!("add nuw i64 {buffer}, {value}"))
     }
 
     /// Addresses that are known when the code is placed, or relative to the frame.

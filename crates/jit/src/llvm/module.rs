@@ -3,12 +3,12 @@
 //! Text, because LLVM's reader checks it, a person can read it, and it is the key under which the
 //! machine code is kept: it holds no address.
 
-use std::mem::{offset_of, size_of};
+use std::mem::offset_of;
 
 use super::alias::Scopes;
 use super::function::{self, line};
 use super::symbols::{ATTRIBUTES, Symbol};
-use crate::machine_unsafe::{Descriptor, Machine, Packet};
+use crate::machine_unsafe::Machine;
 use crate::xir::{Alias, Function, Module, Op};
 
 /// What the functions of a module share.
@@ -89,46 +89,40 @@ fn live_ops(function: &Function) -> impl Iterator<Item = &Op> {
     insts.map(|&inst| &function.inst(inst).op)
 }
 
-/// `fn(machine, descriptors, first, count) -> u64`: as tier 1's batch entry, with the program
+/// `fn(machine, frames, returned, first, count) -> u64`: as tier 1's batch entry, with the program
 /// inside of the loop.
 fn batch(shared: &mut Shared, out: &mut String) {
     let scope = shared.scopes.suffix(Alias::Ctx);
     let machine = |field: usize| format!("getelementptr inbounds i8, ptr %machine, i64 {field}");
     let mut say = |text: &str| line(out, text);
     say(&format!(
-        "define i64 @{BATCH}(ptr noundef nonnull %machine, ptr noundef %descriptors, \
-         i64 noundef %first, i64 noundef %count) #0 {{\nstart:"
+        "define i64 @{BATCH}(ptr noundef nonnull %machine, ptr noundef %frames, \
+         ptr noundef %returned, i64 noundef %first, i64 noundef %count) #0 {{\nstart:"
     ));
     say(&format!("  %stack.p = {}", machine(offset_of!(Machine, stack_top))));
     say(&format!("  %stack = load i64, ptr %stack.p, align 8{scope}"));
     say("  %frame = inttoptr i64 %stack to ptr");
     say(&format!("  %ctx.p = {}", machine(offset_of!(Machine, ctx))));
     say(&format!("  %ctx = load i64, ptr %ctx.p, align 8{scope}"));
+    say(&format!("  %packet.p = {}", machine(offset_of!(Machine, packet))));
     say(&format!("  %index.p = {}", machine(offset_of!(Machine, index))));
     say(&format!("  %stop.p = {}", machine(offset_of!(Machine, stop))));
     say("  br label %head\nhead:");
     say("  %index = phi i64 [ %first, %start ], [ %following, %next ]");
     say("  %more = icmp ult i64 %index, %count");
     say("  br i1 %more, label %body, label %done\nbody:");
-    say(&format!("  %offset = mul i64 %index, {}", size_of::<Descriptor>()));
-    say("  %descriptor = getelementptr i8, ptr %descriptors, i64 %offset");
-    for word in (0..size_of::<Packet>()).step_by(8) {
-        let from = offset_of!(Descriptor, packet) + word;
-        say(&format!("  %from{word} = getelementptr i8, ptr %descriptor, i64 {from}"));
-        say(&format!("  %word{word} = load i64, ptr %from{word}, align 8{scope}"));
-        say(&format!("  %to{word} = {}", machine(offset_of!(Machine, packet) + word)));
-        say(&format!("  store i64 %word{word}, ptr %to{word}, align 8{scope}"));
-    }
+    say("  %from = getelementptr inbounds ptr, ptr %frames, i64 %index");
+    say(&format!("  %packet = load ptr, ptr %from, align 8{scope}"));
+    say(&format!("  store ptr %packet, ptr %packet.p, align 8{scope}"));
     say("  %number = trunc i64 %index to i32");
     say(&format!("  store i32 %number, ptr %index.p, align 4{scope}"));
     say("  %r0 = call fastcc i64 @f0(ptr %machine, ptr %frame, i64 %ctx)");
     say(&format!("  %stop = load i32, ptr %stop.p, align 4{scope}"));
     say("  %goes.on = icmp eq i32 %stop, 0");
     say(&format!("  br i1 %goes.on, label %next, label %done, !prof {LIKELY}\nnext:"));
-    say("  %returned = trunc i64 %r0 to i32");
-    let returned = offset_of!(Descriptor, returned);
-    say(&format!("  %returned.p = getelementptr i8, ptr %descriptor, i64 {returned}"));
-    say(&format!("  store i32 %returned, ptr %returned.p, align 4{scope}"));
+    say("  %low = trunc i64 %r0 to i32");
+    say("  %place = getelementptr inbounds i32, ptr %returned, i64 %index");
+    say(&format!("  store i32 %low, ptr %place, align 4{scope}"));
     say("  %following = add nuw i64 %index, 1");
     say("  br label %head\ndone:");
     say("  ret i64 %index\n}\n");

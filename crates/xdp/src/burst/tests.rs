@@ -1,5 +1,6 @@
 //! A burst does to each frame what a run of its own would have done.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_bpf::insn::*;
@@ -151,5 +152,61 @@ fn looking_ahead_in_a_large_table_changes_nothing() {
     for (index, number) in numbers.into_iter().enumerate() {
         let wanted = if number < 70_000 { number % 3 } else { 1 };
         assert_eq!(burst.returned(index), wanted, "key {number}");
+    }
+}
+
+/// Calls `bpf_redirect(5)`, then `bpf_redirect_map` with the packet's first byte as key; a miss
+/// passes.
+fn map_redirect_program(exec: Exec) -> Program {
+    let (mov, call) = (BPF_ALU64 | BPF_MOV, BPF_JMP | BPF_CALL);
+    let insns = [
+        insn(BPF_LDX | BPF_MEM | BPF_W, 2, 1, 0, 0),
+        insn(BPF_LDX | BPF_MEM | BPF_W, 3, 1, 4, 0),
+        insn(mov | BPF_X, 4, 2, 0, 0),
+        insn(BPF_ALU64 | BPF_ADD, 4, 0, 0, 14),
+        insn(mov, 0, 0, 0, 1),
+        insn(BPF_JMP | BPF_JGT | BPF_X, 4, 3, 9, 0),
+        insn(BPF_LDX | BPF_MEM | BPF_B, 6, 2, 0, 0),
+        insn(mov, 1, 0, 0, 5),
+        insn(mov, 2, 0, 0, 0),
+        insn(call, 0, 0, 0, id::REDIRECT as i32),
+        insn(BPF_LD | BPF_IMM | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0),
+        Insn::default(),
+        insn(mov | BPF_X, 2, 6, 0, 0),
+        insn(mov, 3, 0, 0, 2),
+        insn(call, 0, 0, 0, id::REDIRECT_MAP as i32),
+        insn(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+    ];
+    let options = LoadOptions { exec, ..LoadOptions::default() };
+    let program =
+        Program::from_linked(linked(&insns, &[map_def(MapType::Devmap, 4, 4, 4)]), &options);
+    let program = program.unwrap();
+    let entry = Value::from(&7_u32.to_ne_bytes()[..]);
+    program.maps().map(0).unwrap().user().update(&1_u32.to_ne_bytes(), &entry, 0).unwrap();
+    program
+}
+
+#[test]
+fn a_map_without_the_entry_forgets_the_redirect_before() {
+    for exec in [Exec::Interp, Exec::Jit] {
+        let program = map_redirect_program(exec);
+        assert_eq!(program.exec(), exec);
+        let mut frames: Vec<Frame> =
+            [1, 2, 4, 255, 1].map(|first: u8| Frame::new(&[first; 60]).unwrap()).into();
+        let mut burst = Burst::default();
+        for _ in 0..2 {
+            program.run_burst(&mut program.worker(0), &mut frames, &mut burst).unwrap();
+            let returned: Vec<u32> = (0..5).map(|index| burst.returned(index)).collect();
+            assert_eq!(returned, [4, 2, 2, 2, 4], "{exec:?}");
+            for hit in [0, 4] {
+                let target = burst.target(hit);
+                let Some(Target::Entry { map, key: 1, entry }) = target else {
+                    panic!("{exec:?}: {target:?}")
+                };
+                assert!(Arc::ptr_eq(&map, program.maps().map(0).unwrap()));
+                assert_eq!((entry.number, entry.id), (7, 0));
+            }
+            assert!((1..4).all(|miss| burst.destination(miss).is_none()), "{exec:?}");
+        }
     }
 }

@@ -15,7 +15,7 @@ use towpath_bpf::interp::{
     Callbacks, Code, MAX_CALL_FRAMES, MAX_TAIL_CALLS, Runtime, Stop, Violation,
 };
 use towpath_jit::xir::Need;
-use towpath_jit::{Callee, Callees, Machine, Packet, Trust};
+use towpath_jit::{Batch, Callee, Callees, Machine, Packet, Trust};
 use towpath_maps::MapSet;
 
 use super::{Compilation, Compiled};
@@ -55,8 +55,8 @@ struct Live<'a> {
 const NO_FRAME: u32 = u32::MAX;
 
 impl Compiled {
-    /// Runs the program on each frame; `burst` has a descriptor for each, and gets what they
-    /// return and where they are redirected to. Gives the frames whose run was stopped.
+    /// Runs the program on each frame; `burst` has a place for each, and gets what they return and
+    /// where they are redirected to. Gives the frames whose run was stopped.
     pub(crate) fn run_burst<'a>(
         self: &'a Arc<Self>,
         code: &'a Arc<Code>,
@@ -89,21 +89,24 @@ impl Compiled {
         };
         let live = &raw mut live;
         let program = self.best();
-        let descriptors = &raw mut *burst.descriptors.as_mut_slice();
+        let returned = &raw mut *burst.returned.as_mut_slice();
+        assert!(returned.len() == frames.len(), "a place for each frame");
+        // A frame is a pointer to its record, which starts with what compiled code reads.
+        let batch = Batch { frames: frames.cast::<*const Packet>(), returned };
         let (mut stops, mut next) = (Vec::new(), 0);
-        while next < descriptors.len() {
-            // SAFETY: `live` and the descriptors are valid and only used through these pointers
+        while next < returned.len() {
+            // SAFETY: `live` and the batch are valid and only used through these pointers
             // while compiled code runs; frames, worker and maps are held by our caller, and reached
             // through the run, whose pointer the machine carries.
-            next = unsafe { program.run_batch(live.cast::<Machine>(), descriptors, next) };
-            if next < descriptors.len() {
+            next = unsafe { program.run_batch(live.cast::<Machine>(), batch, next) };
+            if next < returned.len() {
                 // SAFETY: compiled code has returned; nobody else knows `live`.
-                let returned = unsafe { &mut *live }.stopped().unwrap_or_else(|stop| {
+                let r0 = unsafe { &mut *live }.stopped().unwrap_or_else(|stop| {
                     stops.push((next as u32, stop));
                     0
                 });
                 // SAFETY: in bounds, and as above.
-                unsafe { (&mut *descriptors)[next].returned = returned as u32 };
+                unsafe { (&mut *returned)[next] = r0 as u32 };
                 next += 1;
             }
         }
@@ -201,8 +204,7 @@ unsafe fn next_frame<'r>(live: &mut Live<'_>, run: &mut Run<'r>) {
     live.leave_frame(run);
     live.current = index;
     run.index = index;
-    // SAFETY: compiled code counts no further than there are descriptors, one for each frame, and
-    // the run forgets the frame it had.
+    // SAFETY: compiled code counts no further than there are frames, and the run forgets the frame it had.
     run.frame = unsafe { &mut *live.frames.add(index as usize) };
 }
 
@@ -245,8 +247,11 @@ pub(super) unsafe fn run_of_frame<'r>(machine: *mut Machine) -> &'r mut Run<'r> 
 
 /// The machine for a burst that is about to start.
 fn machine(run: &mut Run<'_>) -> Machine {
+    let (redirects, burst) = run.targets.shared();
     Machine {
-        packet: Packet::default(),
+        packet: std::ptr::null(),
+        redirects,
+        burst,
         index: 0,
         worker: run.worker.number(),
         stop: 0,
@@ -281,7 +286,7 @@ unsafe extern "C" fn unknown(machine: *mut Machine, _: u64, _: u64, _: u64, _: u
 /// `machine` is the first field of the [`Live`] of the run that calls, and no reference to either
 /// or to the run is in use.
 #[inline(always)]
-pub(crate) unsafe fn call<const MOVES: bool>(
+pub(crate) unsafe fn call(
     machine: *mut Machine,
     function: impl Fn(&mut Call<'_, '_>, [u64; 5]) -> Result<u64, Stop>,
     args: [u64; 5],
@@ -291,11 +296,7 @@ pub(crate) unsafe fn call<const MOVES: bool>(
     // on to callbacks, which make theirs from them.
     let run = unsafe { turn_to_frame(live) };
     let mut callbacks = Reenter { live };
-    let result = function(&mut Call { run: &mut *run, callbacks: &mut callbacks }, args);
-    if MOVES {
-        // SAFETY: as above; the machine is not otherwise referenced.
-        unsafe { (*machine).packet = run.frame.packet() };
-    }
+    let result = function(&mut Call { run, callbacks: &mut callbacks }, args);
     // SAFETY: as above.
     unsafe { finish(live, result) }
 }

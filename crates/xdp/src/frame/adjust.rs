@@ -72,6 +72,7 @@ impl Body {
             return Err(Errno::EINVAL);
         }
         frag.grow(grow);
+        self.note_frags();
         Ok(())
     }
 
@@ -91,6 +92,7 @@ impl Body {
                 self.release_frags(self.frag_count() - 1);
             }
         }
+        self.note_frags();
         self.data_end -= left as u32;
         Ok(())
     }

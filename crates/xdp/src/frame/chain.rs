@@ -109,9 +109,9 @@ impl Body {
         self.rare.as_ref().map_or(&[], |rare| &rare.frags)
     }
 
-    #[inline]
-    pub(crate) fn frags_len(&self) -> usize {
-        self.rare.as_ref().map_or(0, |rare| rare.frags.iter().map(|f| f.len as usize).sum())
+    /// Counts the bytes in frags again: after every change to one.
+    pub(super) fn note_frags(&mut self) {
+        self.frags_len = self.frags().iter().map(|frag| frag.len).sum();
     }
 
     pub(super) fn last_frag_mut(&mut self) -> Option<&mut Frag> {
@@ -121,6 +121,7 @@ impl Body {
     pub(super) fn push_frag(&mut self, buffer: Frame, offset: usize, len: usize) {
         let (offset, len) = (offset as u32, len as u32);
         self.rare_mut().frags.push(Frag { buffer, offset, len });
+        self.frags_len += len;
     }
 
     pub(super) fn spare_buffer(&mut self) -> Option<Frame> {
@@ -132,6 +133,7 @@ impl Body {
         if let Some(rare) = &mut self.rare {
             rare.spare.extend(rare.frags.drain(keep..).map(|frag| frag.buffer));
         }
+        self.note_frags();
     }
 
     /// Takes the buffers of all frags out, used and spare ones, with everything else that is rare.
@@ -141,6 +143,7 @@ impl Body {
             let Rare { frags, spare, .. } = *rare;
             into.extend(frags.into_iter().map(|frag| frag.buffer).chain(spare));
         }
+        self.frags_len = 0;
     }
 
     #[cold]

@@ -14,6 +14,7 @@ pub mod offload;
 mod pool;
 mod pull;
 
+use std::mem::offset_of;
 use std::ops::{Deref, DerefMut};
 
 use towpath_jit::Packet;
@@ -26,11 +27,12 @@ pub use pool::Pool;
 /// One packet: a linear buffer, its metadata and its frags. The handle is one pointer and owns the
 /// frame: it is moved, never copied, and everything about the frame is behind it.
 #[derive(Debug)]
+#[repr(transparent)]
 pub struct Frame(Box<Body>);
 
-/// What a [`Frame`] consists of: one cache line.
+/// What a [`Frame`] consists of: one cache line. Compiled code reads it as a [`Packet`].
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub struct Body {
     head: Block,
     /// First byte of metadata; equals `data` when there is none.
@@ -43,12 +45,25 @@ pub struct Body {
     pub rx: RxInfo,
     /// Where it will leave, for programs of devmap entries.
     pub egress_ifindex: u32,
+    /// Bytes in frags.
+    frags_len: u32,
     /// What few frames have: further buffers, offloads.
     rare: Option<Box<Rare>>,
 }
 
+const _: () = assert!(size_of::<Body>() == 64);
+const _: () = assert!(offset_of!(Body, head) + Block::BASE_OFFSET == offset_of!(Packet, buffer));
+const _: () = assert!(offset_of!(Body, data_meta) == offset_of!(Packet, data_meta));
+const _: () = assert!(offset_of!(Body, data) == offset_of!(Packet, data));
+const _: () = assert!(offset_of!(Body, data_end) == offset_of!(Packet, data_end));
+const _: () = assert!(offset_of!(Body, rx.ifindex) == offset_of!(Packet, ingress_ifindex));
+const _: () = assert!(offset_of!(Body, rx.queue_index) == offset_of!(Packet, rx_queue_index));
+const _: () = assert!(offset_of!(Body, egress_ifindex) == offset_of!(Packet, egress_ifindex));
+const _: () = assert!(offset_of!(Body, frags_len) == offset_of!(Packet, frags_len));
+
 /// Where a frame arrived (`xdp_rxq_info`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub struct RxInfo {
     /// Interface number.
     pub ifindex: u32,
@@ -137,6 +152,7 @@ impl Frame {
             data_end: HEADROOM_BYTES as u32,
             rx: RxInfo { ifindex: 1, queue_index: 0, frag_size: BUFFER_BYTES as u32 },
             egress_ifindex: 0,
+            frags_len: 0,
             rare: None,
         }))
     }
@@ -221,7 +237,7 @@ impl Body {
     #[expect(clippy::len_without_is_empty, reason = "a frame is never empty")]
     #[inline]
     pub fn len(&self) -> usize {
-        self.linear_len() + self.frags_len()
+        self.linear_len() + self.frags_len as usize
     }
 
     /// Bytes between `data` and `data_end`.
@@ -263,25 +279,14 @@ impl Body {
         bytes
     }
 
-    /// What compiled code knows of the frame.
+    /// Notes where the frame arrived; gives its length. Its headers, which a program is about to
+    /// read, are on their way into the cache then.
     #[inline]
-    pub(crate) fn packet(&self) -> Packet {
-        let head = self.head.addr();
-        Packet {
-            data: head + self.data as u64,
-            data_end: head + self.data_end as u64,
-            data_meta: head + self.data_meta as u64,
-            ingress_ifindex: self.rx.ifindex,
-            rx_queue_index: self.rx.queue_index,
-            egress_ifindex: self.egress_ifindex,
-            frags_len: self.frags_len() as u32,
-        }
-    }
-
-    /// Asks the processor to fetch the packet's headers.
-    #[inline]
-    pub(crate) fn prefetch(&self) {
+    pub fn arrive(&mut self, ifindex: u32, queue_index: u32) -> usize {
+        self.rx.ifindex = ifindex;
+        self.rx.queue_index = queue_index;
         self.head.prefetch(self.data as usize);
+        self.len()
     }
 
     /// Address that `xdp_md.data` loads.

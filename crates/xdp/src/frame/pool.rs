@@ -87,20 +87,23 @@ impl Pool {
     /// Takes frames back, their frags included, and leaves the vector empty.
     #[inline]
     pub fn give_all(&mut self, frames: &mut Vec<Frame>) {
-        let mut has_large = false;
-        for frame in &mut *frames {
-            has_large |= frame.head.len() != BUFFER_BYTES;
-            if frame.rare.is_some() {
-                frame.strip(&mut self.free);
-            }
-        }
-        if has_large {
-            frames.retain(|frame| frame.head.len() == BUFFER_BYTES);
+        let is_usual = |frame: &Frame| frame.is_plain() & (frame.head.len() == BUFFER_BYTES);
+        if !frames.iter().fold(true, |all, frame| all & is_usual(frame)) {
+            self.take_apart(frames);
         }
         self.free.append(frames);
         if self.free.len() > KEEP {
             self.arena.give(self.free.len() - KEEP / 2, &mut self.free);
         }
+    }
+
+    /// Takes frames' frags, and drops those with memory of their own ([`Pool::give`]).
+    #[cold]
+    fn take_apart(&mut self, frames: &mut Vec<Frame>) {
+        for frame in &mut *frames {
+            frame.strip(&mut self.free);
+        }
+        frames.retain(|frame| frame.head.len() == BUFFER_BYTES);
     }
 
     /// A frame with this packet, split as [`Frame::new`] does; `None` when the arena is used up.

@@ -53,5 +53,6 @@ impl Body {
             emptied += 1;
         }
         rare.spare.extend(rare.frags.drain(..emptied).map(|frag| frag.buffer));
+        self.note_frags();
     }
 }

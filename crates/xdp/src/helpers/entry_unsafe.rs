@@ -2,7 +2,7 @@
 //!
 //! The interpreter finds a helper by its number, calls it through a pointer and looks at its
 //! result. For compiled code there is a function of its own for each helper, with the helper in it:
-//! it knows when it is compiled which helper that is, and whether that one moves the packet.
+//! it knows when it is compiled which helper that is.
 
 #![expect(unsafe_code, reason = "makes a function of nothing but its type")]
 
@@ -22,7 +22,7 @@ pub(crate) struct Helper {
     /// For compiled code.
     pub(crate) native: Callee,
     /// It can change where the packet begins and ends (`bpf_helper_changes_pkt_data`).
-    #[cfg_attr(not(test), expect(dead_code, reason = "`native` knows it; tests compare it"))]
+    #[cfg_attr(not(test), expect(dead_code, reason = "compiled code knows it; tests compare"))]
     pub(crate) moves: bool,
 }
 
@@ -36,20 +36,16 @@ impl<F> Function for F where F: Fn(&mut Call<'_, '_>, [u64; 5]) -> Result<u64, S
 
 /// A helper that leaves the packet where it is.
 pub(super) const fn entry<F: Function>(function: F) -> Helper {
-    of::<F, false>(function)
+    of(function, false)
 }
 
 /// A helper that may move the packet's ends.
 pub(super) const fn moving<F: Function>(function: F) -> Helper {
-    of::<F, true>(function)
+    of(function, true)
 }
 
-const fn of<F: Function, const MOVES: bool>(_function: F) -> Helper {
-    Helper {
-        function: |call, args| instance::<F>()(call, args),
-        native: native::<F, MOVES>,
-        moves: MOVES,
-    }
+const fn of<F: Function>(_function: F, moves: bool) -> Helper {
+    Helper { function: |call, args| instance::<F>()(call, args), native: native::<F>, moves }
 }
 
 /// The function of a type that only one function has.
@@ -59,7 +55,7 @@ fn instance<F: Function>() -> F {
     unsafe { NonNull::<F>::dangling().read() }
 }
 
-unsafe extern "C" fn native<F: Function, const MOVES: bool>(
+unsafe extern "C" fn native<F: Function>(
     machine: *mut Machine,
     r1: u64,
     r2: u64,
@@ -68,5 +64,5 @@ unsafe extern "C" fn native<F: Function, const MOVES: bool>(
     r5: u64,
 ) -> u64 {
     // SAFETY: called by compiled code, with the machine it was entered with.
-    unsafe { call::<MOVES>(machine, instance::<F>(), [r1, r2, r3, r4, r5]) }
+    unsafe { call(machine, instance::<F>(), [r1, r2, r3, r4, r5]) }
 }

@@ -12,6 +12,7 @@ use super::Mapping;
 ///
 /// The safe accessors borrow the block; programs reach it by address between such borrows
 /// ([`super::Grant`]).
+#[repr(C)]
 pub(crate) struct Block {
     base: NonNull<u8>,
     /// What it is a part of; `None` when it was allocated.
@@ -26,6 +27,9 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
+    /// Where the address of the first byte is in a block, for compiled code.
+    pub(crate) const BASE_OFFSET: usize = std::mem::offset_of!(Block, base);
+
     /// `len` zero bytes (at least one cache line).
     pub(crate) fn new(len: usize) -> Block {
         let layout = layout(len);
