@@ -174,7 +174,8 @@ impl Worker {
         let count = frames.len();
         seat.counters.taken_over.add(count as u64);
         for frame in frames.iter_mut() {
-            frame.rx.queue_index = 0;
+            let ifindex = frame.rx.ifindex;
+            frame.arrive(ifindex, 0);
         }
         let program = match entry.program {
             0 => None,

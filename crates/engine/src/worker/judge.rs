@@ -257,6 +257,9 @@ enum GoesOn {
 
 fn goes_on(link: &Link, burst: &Burst) -> GoesOn {
     let mask = link.chain_call_actions;
+    if let Some(returned) = burst.unanimous() {
+        return if continues(mask, returned) { GoesOn::All } else { GoesOn::None };
+    }
     let count = (0..burst.len()).filter(|&i| continues(mask, burst.returned(i))).count();
     match count {
         0 => GoesOn::None,
@@ -342,9 +345,7 @@ impl Outboxes {
             return self.pass_all(snapshot, slot, frames);
         }
         let mut door = Door::default();
-        if actions[Action::Redirect as usize] == all
-            && (1..frames.len()).all(|index| burst.lead_alike(0, index))
-        {
+        if actions[Action::Redirect as usize] == all && burst.lead_to_one() {
             if let Some(to) = door.of(snapshot, burst, 0) {
                 return self.redirect_all(snapshot, to, frames);
             }

@@ -221,9 +221,7 @@ impl Worker {
         };
         let mut bytes = 0;
         for frame in frames.iter_mut() {
-            frame.rx.ifindex = slot.ifindex;
-            frame.rx.queue_index = poll.queue;
-            bytes += frame.len();
+            bytes += frame.arrive(slot.ifindex, poll.queue);
         }
         let counters = &slot.opened.counters[seat.number];
         counters.rx_packets.add(count as u64);

@@ -133,7 +133,8 @@ impl Outboxes {
         if is_plain {
             outlet.mark_dirty(to.id, &mut self.dirty);
             outlet.bytes += bytes;
-            outlet.frames.append(frames);
+            // There are none yet.
+            std::mem::swap(&mut outlet.frames, frames);
         }
         is_plain
     }

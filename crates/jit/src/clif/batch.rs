@@ -48,6 +48,8 @@ pub(super) struct Around {
     pub(super) machine: ir::Value,
     pub(super) frame: ir::Value,
     pub(super) ctx: ir::Value,
+    /// The running frame's record.
+    pub(super) packet: ir::Value,
     /// Where to go with r0.
     pub(super) next: ir::Block,
     /// Where to go when the run has to end.
@@ -102,7 +104,7 @@ fn open(builder: &mut FunctionBuilder<'_>) -> Option<Around> {
     put(builder, packet, machine, offset_of!(Machine, packet));
     let number = builder.ins().ireduce(types::I32, index);
     put(builder, number, machine, offset_of!(Machine, index));
-    Some(Around { machine, frame, ctx, next, stopped })
+    Some(Around { machine, frame, ctx, packet, next, stopped })
 }
 
 /// The program is too long to be inside of the loop.

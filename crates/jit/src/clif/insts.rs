@@ -139,8 +139,14 @@ impl Lowering<'_, '_> {
     fn ctx_load(&mut self, field: CtxField) -> ir::Value {
         // Neither changes during a run.
         let fixed = MemFlagsData::trusted().with_readonly().with_can_move();
-        let packet = offset_of!(Machine, packet) as i32;
-        let packet = self.builder.ins().load(types::I64, fixed, self.machine, packet);
+        let packet = match self.around {
+            // There one load would do for all runs of the loop.
+            Some(around) => around.packet,
+            None => {
+                let offset = offset_of!(Machine, packet) as i32;
+                self.builder.ins().load(types::I64, fixed, self.machine, offset)
+            }
+        };
         let (flags, offset) = (MemFlagsData::trusted(), Packet::offset_of(field) as i32);
         let value = self.builder.ins().load(types::I32, flags, packet, offset);
         if field.value_type() == Type::I32 {

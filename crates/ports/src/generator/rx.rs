@@ -46,6 +46,20 @@ impl Linear {
         }
         frame.set_linear(self.len);
     }
+
+    /// [`Linear::fill`] for frames that are all alike; a packet of one line is not loaded again for
+    /// each.
+    fn fill_all(&self, frames: &mut [Frame]) {
+        let [line] = &self.lines[..] else {
+            return frames.iter_mut().for_each(|frame| self.fill(frame));
+        };
+        for frame in frames {
+            if let Some(room) = frame.room_mut().first_chunk_mut() {
+                *room = *line;
+            }
+            frame.set_linear(self.len);
+        }
+    }
 }
 
 impl Queue {
@@ -70,6 +84,10 @@ impl Queue {
         let Some(templates) = &self.linear else { return self.make_long(pool, frames, count) };
         let start = frames.len();
         let taken = pool.take_many(count, frames);
+        if let ([template], true) = (&templates[..], self.varying.is_empty()) {
+            template.fill_all(&mut frames[start..]);
+            return taken;
+        }
         for frame in &mut frames[start..] {
             templates[self.next].fill(frame);
             self.next = if self.next + 1 == templates.len() { 0 } else { self.next + 1 };
