@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json};
 use crate::document::{Document, Place, typed};
 use crate::kinds;
 use crate::problem::Problem;
-use crate::state::{AttachState, ExecState, HookState, ProgramState, State};
+use crate::state::{AttachState, ExecState, HookState, ProgramState, State, TrustState};
 use crate::suggest;
 use crate::tables::{self, HostState};
 
@@ -317,6 +317,7 @@ impl Reader<'_> {
             set: keys.set.iter().map(|(name, value)| (name.clone(), plain(value))).collect(),
             maps,
             exec: keys.exec,
+            trust: keys.trust,
             generation: 0,
         });
         let ports = match &keys.port {
@@ -394,6 +395,8 @@ struct AttachKeys {
     set: Map<String, Json>,
     maps: Option<MapsKey>,
     exec: Option<ExecState>,
+    #[serde(default)]
+    trust: TrustState,
 }
 
 #[derive(Debug, Deserialize)]

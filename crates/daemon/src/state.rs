@@ -151,6 +151,9 @@ pub struct ProgramState {
     /// How it is executed; the best there is when not given.
     #[serde(default)]
     pub exec: Option<ExecState>,
+    /// How far the verifier is trusted.
+    #[serde(default)]
+    pub trust: TrustState,
     /// Another number loads it anew, from the same bytes, with fresh maps.
     #[serde(default)]
     pub generation: u64,
@@ -166,6 +169,17 @@ pub enum ExecState {
     Jit,
     /// As machine code of tier 1, then tier 2.
     Llvm,
+}
+
+/// How far the verifier is trusted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TrustState {
+    /// No access of machine code is checked again.
+    #[default]
+    Verified,
+    /// Every access is checked as the program runs, and its time is limited.
+    Guest,
 }
 
 /// A program on a hook.

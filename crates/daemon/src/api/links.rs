@@ -11,7 +11,7 @@ use super::{Answer, Body, Part, Shared, blocking, done};
 use crate::control::Inner;
 use crate::file::free_key;
 use crate::live::LiveLink;
-use crate::state::{AttachState, ProgramState, State};
+use crate::state::{AttachState, ProgramState, State, TrustState};
 use crate::view;
 
 /// All links, by port, in the order the programs run.
@@ -175,6 +175,7 @@ fn wanted(program: &ProgramRequest, key: String) -> ProgramState {
         set: program.set.clone(),
         maps: program.maps.clone(),
         exec: None,
+        trust: TrustState::default(),
         generation: 0,
     }
 }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use towpath_bpf::Object;
 use towpath_objects::{MapUse, ProgramObject};
 use towpath_xdp::program::{LoadOptions, Loader, Select};
-use towpath_xdp::{Exec, Program};
+use towpath_xdp::{Exec, Program, Trust};
 
 use super::world::World;
 use super::{Live, Report};
 use crate::globals;
 use crate::mapfile::{self, Filling};
 use crate::run_config::{RunConfig, run_config};
-use crate::state::{ExecState, ProgramState, State};
+use crate::state::{ExecState, ProgramState, State, TrustState};
 
 /// A program that is loaded.
 #[derive(Debug)]
@@ -75,12 +75,16 @@ impl Live {
             file.set_global(name, &parsed).map_err(|error| error.to_string())?;
         }
         let world = Arc::new(World::new(&self.known));
-        let options = LoadOptions {
+        let mut options = LoadOptions {
             workers: self.engine.workers(),
             environment: Some(Arc::clone(&world) as Arc<dyn towpath_maps::Environment>),
             exec: exec(state.exec),
             host: Arc::clone(self.host.live()),
             ..LoadOptions::default()
+        };
+        options.jit.trust = match state.trust {
+            TrustState::Verified => Trust::Verified,
+            TrustState::Guest => Trust::Guest,
         };
         let (name, section) = (state.program.as_deref(), state.section.as_deref());
         let index = file.select(name, section).map_err(|error| error.to_string())?;
@@ -173,15 +177,9 @@ impl Live {
 
 /// Where the object file is makes no difference, what is in it does.
 fn is_same_program(one: &ProgramState, other: &ProgramState) -> bool {
-    let ProgramState { key: _, object: _, sha256, program, section, set, maps, exec, generation } =
-        one;
-    *sha256 == other.sha256
-        && *program == other.program
-        && *section == other.section
-        && *set == other.set
-        && *maps == other.maps
-        && *exec == other.exec
-        && *generation == other.generation
+    let named_alike =
+        ProgramState { key: other.key.clone(), object: other.object.clone(), ..one.clone() };
+    named_alike == *other
 }
 
 fn exec(wanted: Option<ExecState>) -> Exec {
