@@ -7,8 +7,8 @@ use crate::xir::CtxField;
 
 /// The state compiled code works on.
 ///
-/// Compiled code reads `packet`, `index`, `worker` and `stop`, and writes redirects; its batch entry
-/// writes `packet` and `index`. Everything else belongs to the runtime.
+/// Compiled code reads `packet`, `index`, `worker` and `stop`, and writes redirects; its batch
+/// entry writes `packet` and `index`. Everything else belongs to the runtime.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Machine {
@@ -34,8 +34,9 @@ pub struct Machine {
     pub runtime: *mut c_void,
 }
 
-/// What compiled code reads of a frame: the start of the runtime's own record of it, so that nothing
-/// is copied for a run, and what helpers change (`bpf_xdp_adjust_head`, ...) is seen at once.
+/// What compiled code reads of a frame: the start of the runtime's own record of it, so that
+/// nothing is copied for a run, and what helpers change (`bpf_xdp_adjust_head`, ...) is seen at
+/// once.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Packet {
@@ -76,7 +77,7 @@ pub struct RedirectCell {
 impl RedirectCell {
     /// To an interface; the first word is its number, the others are 0.
     pub const INTERFACE: u32 = 0;
-    /// To an entry of a map: the map's number among the program's, the key, both words of the entry.
+    /// To an entry of a map: the map's number in the program, the key, both words of the entry.
     pub const ENTRY: u32 = 1;
 }
 

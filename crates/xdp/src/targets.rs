@@ -9,8 +9,8 @@ use crate::verdict::{Destination, Redirect, Target};
 /// afterwards. Kept and used again, it allocates only to grow.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
-    /// A frame's cell counts if it is of this burst: nothing is cleared between bursts, for the sake
-    /// of programs that never redirect. Plain numbers, so that many are compared at once.
+    /// A frame's cell counts if it is of this burst: nothing is cleared between bursts, for the
+    /// sake of programs that never redirect. Plain numbers, so that many are compared at once.
     cells: Vec<RedirectCell>,
     /// Number of the burst, from 1 on.
     burst: u32,

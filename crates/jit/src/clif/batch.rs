@@ -17,8 +17,8 @@ use crate::environment::Environment;
 use crate::machine_unsafe::Machine;
 use crate::xir::{BlockData, Function, Module, Terminator};
 
-/// `extern "C" fn(machine, frames, returned, first, count) -> u64`: runs the program's entry function
-/// for frames `first..count`; gives `count`, or the index of the one that stopped the run.
+/// `extern "C" fn(machine, frames, returned, first, count) -> u64`: runs the program's first
+/// function for frames `first..count`; gives `count`, or the index of the one that stopped the run.
 pub(super) fn entry(
     module: &Module,
     isa: &OwnedTargetIsa,
@@ -56,8 +56,8 @@ pub(super) struct Around {
     pub(super) stopped: ir::Block,
 }
 
-/// Whether a function is compiled a second time, inside of the loop: a call costs as much as a short
-/// program. Tail calls leave only functions of their own.
+/// Whether a function is compiled a second time, inside of the loop: a call costs as much as a
+/// short program. Tail calls leave only functions of their own.
 fn is_small(function: &Function) -> bool {
     let insts: usize = function.blocks.iter().map(|block| block.insts.len()).sum();
     let tail_calls = |block: &BlockData| matches!(block.end, Terminator::TailCall { .. });
