@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use towpath_engine::bond::{BondMode, BondOptions, XmitPolicy};
 use towpath_engine::{Hook, Link, PortId, PortOptions, UpperName};
@@ -124,6 +124,12 @@ impl Bonded {
     }
 }
 
+/// Pings that may be lost while a side does not know yet what happened: it takes an emulated guest
+/// longer when the machine is busy. Three more are for what was under way.
+fn excused(detecting: Duration) -> u32 {
+    3 + (detecting.as_millis() / PING_MILLIS) as u32
+}
+
 #[test]
 fn active_backup_fails_over_on_both_sides() {
     if let Some(why) = scene::unavailable() {
@@ -141,19 +147,23 @@ fn active_backup_fails_over_on_both_sides() {
     it.attach();
     it.start_pinging(4);
     until("the program answers", || it.answered() > 3);
+    let mut start = Instant::now();
     it.scene.cut(0);
     until("the guest fails over", || active(&mut it) == "eth1");
     until("we fail over", || it.usable() == names(&["m1"]));
+    let mut detecting = start.elapsed();
     it.must_echo(2);
+    start = Instant::now();
     it.scene.mend(0);
     it.scene.cut(1);
     until("the guest comes back", || active(&mut it) == "eth0");
     until("we come back", || it.usable() == names(&["m0"]));
+    detecting += start.elapsed();
     it.must_echo(2);
     assert_eq!(ping(&it.scene.host, GUEST, 5, 56), 5);
     let (lost, answered) = (it.unanswered(), it.answered());
     eprintln!("  {lost} of 40 pings lost in two fail-overs, {answered} answered by the program");
-    assert!(lost <= 10, "{lost} of 40 pings were lost in two fail-overs");
+    assert!(lost <= excused(detecting), "{lost} of 40 pings were lost, {detecting:?} to detect");
     it.scene.check();
 }
 
@@ -181,16 +191,20 @@ fn lacp_forms_an_aggregate_with_linux() {
     it.attach();
     it.start_pinging(6);
     until("the program answers", || it.answered() > 3);
+    let mut start = Instant::now();
     it.scene.cut(0);
     until_aggregated(&mut it, 1);
+    let mut detecting = start.elapsed();
     assert_eq!(it.usable(), names(&["m1"]));
     it.must_echo(4);
+    start = Instant::now();
     it.scene.mend(0);
     until_aggregated(&mut it, 2);
+    detecting += start.elapsed();
     it.must_echo(4);
     let lost = it.unanswered();
     eprintln!("  {lost} of 60 pings lost while a cable was cut and mended");
-    assert!(lost <= 10, "{lost} of 60 pings were lost");
+    assert!(lost <= excused(detecting), "{lost} of 60 pings were lost, {detecting:?} to detect");
 
     // The guest's link stays up: only LACP tells it that nobody is there.
     it.scene.set_carrier(1, "off");
@@ -234,3 +248,5 @@ fn mac(mac: [u8; 6]) -> String {
 }
 
 const ECHO_PORT: u16 = 7;
+/// Between two pings of the guest.
+const PING_MILLIS: u128 = 100;
