@@ -101,8 +101,8 @@ impl Drop for Code {
     }
 }
 
-/// Calls the batch entry at `entry` for the frames from `first` on; gives their number, or the index
-/// of the one that stopped the run.
+/// Calls the batch entry at `entry` for the frames from `first` on; gives their number, or the
+/// index of the one that stopped the run.
 ///
 /// # Safety
 ///

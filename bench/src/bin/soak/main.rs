@@ -5,6 +5,7 @@
 //! started again. Every frame must be accounted for, every buffer come back, and memory stay what
 //! it was.
 
+#![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 mod sockets;

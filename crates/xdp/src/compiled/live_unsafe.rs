@@ -204,7 +204,8 @@ unsafe fn next_frame<'r>(live: &mut Live<'_>, run: &mut Run<'r>) {
     live.leave_frame(run);
     live.current = index;
     run.index = index;
-    // SAFETY: compiled code counts no further than there are frames, and the run forgets the frame it had.
+    // SAFETY: compiled code counts no further than there are frames, and the run forgets the frame
+    // it had.
     run.frame = unsafe { &mut *live.frames.add(index as usize) };
 }
 

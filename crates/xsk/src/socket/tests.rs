@@ -367,7 +367,7 @@ fn a_burst_is_its_frames() {
                 let count = bench.deliver(&lens);
                 let descs = if is_taken { bench.received() } else { Vec::new() };
                 let bytes = descs.iter().map(|desc| {
-                    let at = (desc.addr & (1 << 48) - 1) + (desc.addr >> 48);
+                    let at = (desc.addr & ((1 << 48) - 1)) + (desc.addr >> 48);
                     bench.bytes(at, desc.len as usize)
                 });
                 let bytes: Vec<_> = bytes.collect();
