@@ -145,7 +145,10 @@ impl Side {
 
     /// The application's.
     fn consume(&mut self) -> Option<()> {
-        for _ in 0..self.rx.available(u32::MAX) {
+        let count = self.rx.available(u32::MAX);
+        // The fill ring holds all chunks there are.
+        let _room = self.fill.free(count);
+        for _ in 0..count {
             let desc = self.rx.read();
             let word = self.area.bytes_mut(desc.addr, 8)?;
             self.sum = self.sum.wrapping_add(u64::from_ne_bytes(word.try_into().ok()?));
@@ -153,8 +156,6 @@ impl Side {
         }
         self.rx.release();
         self.fill.submit();
-        // The fill ring holds all chunks there are.
-        let _room = self.fill.free(ENTRIES);
         Some(())
     }
 }
