@@ -13,9 +13,9 @@ impl Program {
     ///
     /// The program was compiled for the maps and callees it now runs with. There are as many frames
     /// as places for what they return; `machine` describes a context and a stack of
-    /// [`towpath_bpf::insn::STACK_BYTES`] bytes for each of 8 nested functions. All stay valid for the run, are this thread's alone,
-    /// and no Rust reference to them is used meanwhile; `machine.runtime` is what the callees
-    /// expect.
+    /// [`towpath_bpf::insn::STACK_BYTES`] bytes for each of 8 nested functions. All stay valid for
+    /// the run, are this thread's alone, and no Rust reference to them is used meanwhile;
+    /// `machine.runtime` is what the callees expect.
     pub unsafe fn run_batch(&self, machine: *mut Machine, batch: Batch, first: usize) -> usize {
         if first == 0
             && batch.returned.len() > 1
