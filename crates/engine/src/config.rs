@@ -82,6 +82,13 @@ struct PortConfig {
     bond: Option<Bond>,
 }
 
+impl PortConfig {
+    /// Largest payload it sends, in bytes: the device's, when nobody said another.
+    fn mtu(&self) -> u32 {
+        self.options.mtu.unwrap_or_else(|| self.opened.device.mtu())
+    }
+}
+
 /// Everything there is. A change is made to a copy, which replaces the whole when it is complete.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
@@ -402,7 +409,7 @@ impl Config {
             id,
             name: port.options.name.as_str().into(),
             ifindex: port.ifindex,
-            mtu: port.options.mtu.unwrap_or_else(|| port.opened.device.mtu()),
+            mtu: port.mtu(),
             up: port.options.up,
             is_target: port.options.up && self.is_target(port),
             features: self.features(port),

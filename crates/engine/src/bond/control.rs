@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::dissect::solicits_or_advertises;
 use crate::snapshot::PortId;
 
 /// Which frames that pass on a member its bond's control side wants to see.
@@ -30,7 +31,9 @@ impl Taps {
         match packet.get(12..14)? {
             [0x88, 0x09] if self.slow && packet[..6] == SLOW_PROTOCOLS => Some(Found::Consumed),
             [0x08, 0x06] if self.arp => Some(Found::Copied),
-            [0x86, 0xdd] if self.neighbours && is_neighbour(packet) => Some(Found::Copied),
+            [0x86, 0xdd] if self.neighbours && solicits_or_advertises(packet) => {
+                Some(Found::Copied)
+            }
             _ => None,
         }
     }
@@ -43,11 +46,6 @@ pub(crate) enum Found {
     Consumed,
     /// It goes on.
     Copied,
-}
-
-/// ICMPv6 135 or 136 without extension headers.
-fn is_neighbour(packet: &[u8]) -> bool {
-    packet.get(20) == Some(&58) && matches!(packet.get(54), Some(135 | 136))
 }
 
 /// A packet that arrived on a member.

@@ -53,10 +53,15 @@ pub(super) fn plain(frame: &[u8]) -> Option<Flow> {
 pub(crate) fn is_neighbour_message(frame: &[u8]) -> bool {
     match u16_at(frame, 12) {
         Some(ETH_ARP) => true,
-        Some(ETH_IPV6) => chunk::<{ IPV6_BYTES + 1 }>(frame, ETHERNET_BYTES)
-            .is_some_and(|it| it[6] == ICMP_V6 && matches!(it[IPV6_BYTES], 135 | 136)),
+        Some(ETH_IPV6) => solicits_or_advertises(frame),
         _ => false,
     }
+}
+
+/// A neighbour solicitation or advertisement in an IPv6 packet without extension headers.
+pub(super) fn solicits_or_advertises(frame: &[u8]) -> bool {
+    chunk::<{ IPV6_BYTES + 1 }>(frame, ETHERNET_BYTES)
+        .is_some_and(|it| it[6] == ICMP_V6 && matches!(it[IPV6_BYTES], 135 | 136))
 }
 
 /// Takes one IP header, and returns where the next one is and which protocol it has: `before` in

@@ -221,7 +221,12 @@ impl Config {
         let is_up = |id| self.ports.get(&id).is_some_and(|port| port.options.up);
         let works = |it: &Member| is_up(it.port) && it.state.link_up;
         let name = |id| self.name(id).unwrap_or_default().to_owned();
-        let mtu = bond.members.iter().filter_map(|it| self.ports.get(&it.port)).map(mtu).min();
+        let mtu = bond
+            .members
+            .iter()
+            .filter_map(|it| self.ports.get(&it.port))
+            .map(PortConfig::mtu)
+            .min();
         let names: Vec<String> = bond.members.iter().map(|it| name(it.port)).collect();
         let sends = |it: &&Member| works(it) && !bond.is_backup(it);
         let senders = bond.members.iter().filter(sends).filter_map(|it| self.ports.get(&it.port));
@@ -298,10 +303,6 @@ impl Config {
 
 fn refused(port: &PortConfig, refusal: Refusal) -> Error {
     Error::Bond { name: port.options.name.clone(), refusal }
-}
-
-fn mtu(port: &PortConfig) -> u32 {
-    port.options.mtu.unwrap_or_else(|| port.opened.device.mtu())
 }
 
 /// `ETH_DATA_LEN`: what a bond without members says.

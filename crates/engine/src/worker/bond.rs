@@ -12,6 +12,8 @@ use crate::snapshot::{Membership, PortId, Slot, Snapshot};
 
 /// How `XDP_TX` leaves.
 type SendBack = fn(&mut Outboxes, &Snapshot, &Slot, Frame);
+/// How frames get to a member.
+type SendLane = fn(&mut Outboxes, &Snapshot, &Slot, PortId, &mut Vec<Frame>);
 
 impl Outboxes {
     /// Queues what was sent to a bond for its members, a member chosen for each frame
@@ -34,37 +36,15 @@ impl Outboxes {
                     self.copies(snapshot, slot, frame, members, Drop::NoMember);
                 }
             }
-            _ => self.spread_chosen(snapshot, slot, view, &mut turn, &mut frames),
+            _ => {
+                let frames = &mut frames;
+                let way = (snapshot, slot, view);
+                self.choose_lanes(way, &mut turn, frames, |_| false, Outboxes::spread_lane);
+            }
         }
         if let Some(Some(outlet)) = self.outlets.get_mut(slot.id.0 as usize) {
             (outlet.frames, outlet.turn) = (frames, turn);
         }
-    }
-
-    /// Queues frames for one member each.
-    fn spread_chosen(
-        &mut self,
-        snapshot: &Snapshot,
-        slot: &Slot,
-        view: &View,
-        turn: &mut Turn,
-        frames: &mut Vec<Frame>,
-    ) {
-        if let Some(only) = view.only {
-            view.skip(frames.len(), turn);
-            return self.spread_lane(snapshot, slot, only, frames);
-        }
-        let mut places = std::mem::take(&mut self.places);
-        let (members, shape) = view.choose(frames, turn, &mut places);
-        let goes = |to: &Slot| to.is_target && shape.longest <= bytes_max(to);
-        if shape.is_odd || !self.deal_out(snapshot, members, frames, &places, goes) {
-            let mut lanes = self.deal_lanes(members, frames, &places);
-            for (&member, lane) in members.iter().zip(&mut lanes) {
-                self.spread_lane(snapshot, slot, member, lane);
-            }
-            self.lanes = lanes;
-        }
-        self.places = places;
     }
 
     /// Queues frames that were sent to a bond for one of its members.
@@ -145,22 +125,38 @@ impl Outboxes {
         turn: &mut Turn,
         frames: &mut Vec<Frame>,
     ) {
+        // `XDP_TX` of the member it arrived on asks for nothing.
+        let is_here = |to: &Slot| to.id == slot.id;
+        self.choose_lanes((snapshot, slot, view), turn, frames, is_here, Outboxes::send_lane);
+    }
+
+    /// Chooses a member for each frame, and hands them on in one piece for each member: to its
+    /// queue where a frame can go there as it is or `goes_anyway`, else by `send`. What there is no
+    /// member for stays.
+    #[inline]
+    fn choose_lanes(
+        &mut self,
+        (snapshot, slot, view): (&Snapshot, &Slot, &View),
+        turn: &mut Turn,
+        frames: &mut Vec<Frame>,
+        goes_anyway: impl Fn(&Slot) -> bool,
+        send: SendLane,
+    ) {
         if let Some(only) = view.only {
             view.skip(frames.len(), turn);
-            return self.send_lane(snapshot, slot, only, frames);
+            return send(self, snapshot, slot, only, frames);
         }
         let mut places = std::mem::take(&mut self.places);
         let (members, shape) = view.choose(frames, turn, &mut places);
-        let goes = |to: &Slot| to.id == slot.id || to.is_target && shape.longest <= bytes_max(to);
-        if !shape.is_odd && self.deal_out(snapshot, members, frames, &places, goes) {
-            self.places = places;
-            return;
+        let goes = |to: &Slot| goes_anyway(to) || to.is_target && shape.longest <= bytes_max(to);
+        if shape.is_odd || !self.deal_out(snapshot, members, frames, &places, goes) {
+            let mut lanes = self.deal_lanes(members, frames, &places);
+            for (&member, lane) in members.iter().zip(&mut lanes) {
+                send(self, snapshot, slot, member, lane);
+            }
+            self.lanes = lanes;
         }
-        let mut lanes = self.deal_lanes(members, frames, &places);
-        for (&member, lane) in members.iter().zip(&mut lanes) {
-            self.send_lane(snapshot, slot, member, lane);
-        }
-        (self.places, self.lanes) = (places, lanes);
+        self.places = places;
     }
 
     /// Queues frames for the members at their places, if all `go` there as they are. Otherwise

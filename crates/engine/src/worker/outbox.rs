@@ -12,7 +12,7 @@ use crate::bond::Turn;
 use crate::counters::{Drop, PortCounters};
 use crate::hook::Chain;
 use crate::offload;
-use crate::port::Tx;
+use crate::port::{Features, Tx};
 use crate::snapshot::{Opened, PortId, Slot, Snapshot};
 
 /// One port as this worker sends to it.
@@ -240,10 +240,8 @@ impl Outboxes {
         }
         let Some(Some(outlet)) = self.outlets.get_mut(port.0 as usize) else { return };
         outlet.is_dirty = false;
-        if let Some(tx) = &mut outlet.tx
-            && let Err(error) = tx.flush(&mut self.pool)
-        {
-            outlet.opened.note_tx_error(&error);
+        if let Some(tx) = &mut outlet.tx {
+            flush_tx(tx.as_mut(), &outlet.opened, &mut self.pool);
         }
     }
 
@@ -356,18 +354,28 @@ impl Outboxes {
     /// Does what is left to do to a frame before this port can send it.
     pub(super) fn settle(&mut self, snapshot: &Snapshot, slot: &Slot, frame: Frame) {
         let mut pieces = std::mem::take(&mut self.scratch);
-        match offload::settle(frame, &slot.features, &mut self.pool, &mut pieces) {
-            Ok(true) => {
-                self.seat.counters.freed.add(1);
-                self.seat.counters.created.add(pieces.len() as u64);
-            }
-            Ok(false) => {}
-            Err((frame, why)) => self.drop_out(slot, frame, why),
+        if let Err((frame, why)) = self.settle_into(frame, &slot.features, &mut pieces) {
+            self.drop_out(slot, frame, why);
         }
         for piece in pieces.drain(..) {
             self.push(snapshot, slot.id, piece);
         }
         self.scratch = pieces;
+    }
+
+    /// Appends what a receiver with those features can take of a frame ([`offload::settle`]), and
+    /// counts what that made of it.
+    pub(super) fn settle_into(
+        &mut self,
+        frame: Frame,
+        features: &Features,
+        pieces: &mut Vec<Frame>,
+    ) -> Result<(), (Frame, Drop)> {
+        if offload::settle(frame, features, &mut self.pool, pieces)? {
+            self.seat.counters.freed.add(1);
+            self.seat.counters.created.add(pieces.len() as u64);
+        }
+        Ok(())
     }
 
     /// Lets transmitters take back memory before the worker sleeps; gives whether one of them
@@ -381,6 +389,14 @@ impl Outboxes {
             }
         }
         waiting
+    }
+}
+
+/// Has a transmitter send what it holds.
+#[inline]
+pub(super) fn flush_tx(tx: &mut dyn Tx, opened: &Opened, pool: &mut Pool) {
+    if let Err(error) = tx.flush(pool) {
+        opened.note_tx_error(&error);
     }
 }
 

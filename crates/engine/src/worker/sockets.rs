@@ -12,12 +12,12 @@ use towpath_bpf::program::MapType;
 use towpath_xdp::frame::RxInfo;
 use towpath_xdp::{Destination, Frame, Pool};
 
+use super::deliver::bytes_max;
 use super::idle::REAP_PERIOD;
 use super::judge::Judge;
-use super::outbox::Outboxes;
+use super::outbox::{Outboxes, flush_tx};
 use super::{BURST, Worker};
 use crate::counters::Drop;
-use crate::offload;
 use crate::port::{Features, Wake};
 use crate::snapshot::{PortId, Slot, Snapshot};
 use crate::socket::Place;
@@ -197,13 +197,8 @@ impl Outboxes {
     fn settle_for_socket(&mut self, snapshot: &Snapshot, slot: &Slot, frame: Frame, id: u32) {
         let mut pieces = Vec::new();
         let rx = frame.rx;
-        match offload::settle(frame, &AS_ON_A_WIRE, &mut self.pool, &mut pieces) {
-            Ok(true) => {
-                self.seat.counters.freed.add(1);
-                self.seat.counters.created.add(pieces.len() as u64);
-            }
-            Ok(false) => {}
-            Err((frame, why)) => self.drop_at(slot, frame, why),
+        if let Err((frame, why)) = self.settle_into(frame, &AS_ON_A_WIRE, &mut pieces) {
+            self.drop_at(slot, frame, why);
         }
         for mut piece in pieces {
             piece.set_offload(None);
@@ -226,7 +221,7 @@ impl Outboxes {
         frames
             .iter_mut()
             .for_each(|frame| frame.rx = RxInfo { ifindex: 0, queue_index: 0, ..frame.rx });
-        let longest = slot.mtu as usize + ETH_HLEN + VLAN_HLEN;
+        let longest = bytes_max(slot);
         let is_simple = slot.tx_hook.is_none()
             && slot.bond.is_none()
             && frames.iter().all(|frame| frame.is_plain() && frame.linear_len() <= longest);
@@ -269,9 +264,7 @@ impl Outboxes {
                     outlet.opened.note_tx_error(&error);
                     lose(frames, Drop::TxError, pool);
                 }
-                if let Err(error) = tx.flush(pool) {
-                    outlet.opened.note_tx_error(&error);
-                }
+                flush_tx(tx.as_mut(), &outlet.opened, pool);
             }
         }
         bytes -= frames.iter().map(|frame| frame.len()).sum::<usize>();
@@ -370,5 +363,3 @@ const AS_ON_A_WIRE: Features = Features {
     tx_uso: false,
     zero_copy: false,
 };
-const ETH_HLEN: usize = 14;
-const VLAN_HLEN: usize = 4;

@@ -35,10 +35,8 @@ impl Copies {
     #[cold]
     pub(super) fn enter(&mut self, slot: &Slot, frames: &[Frame]) {
         self.pending.resize_with(slot.taps.len(), Pending::default);
-        for (tap, pending) in slot.taps.iter().zip(&mut self.pending) {
-            if tap.options.links.is_empty() {
-                pending.enter(tap, frames, None);
-            }
+        for (tap, pending) in self.of_port(slot) {
+            pending.enter(tap, frames, None);
         }
     }
 
@@ -61,21 +59,26 @@ impl Copies {
         judged: Option<(&Burst, usize)>,
     ) {
         let now = now_ns();
-        for (tap, pending) in slot.taps.iter().zip(&mut self.pending) {
-            if tap.options.links.is_empty() {
-                pending.leave(tap, place, frame, judged, None, now);
-            }
+        for (tap, pending) in self.of_port(slot) {
+            pending.leave(tap, place, frame, judged, None, now);
         }
     }
 
     /// All frames of the burst are judged.
     #[cold]
     pub(super) fn finish(&mut self, slot: &Slot) {
-        for (tap, pending) in slot.taps.iter().zip(&mut self.pending) {
-            if tap.options.links.is_empty() {
-                pending.send(tap);
-            }
+        for (tap, pending) in self.of_port(slot) {
+            pending.send(tap);
         }
+    }
+
+    /// Taps that see the port, and not single programs on it, with what is kept for each.
+    fn of_port<'a>(
+        &'a mut self,
+        slot: &'a Slot,
+    ) -> impl Iterator<Item = (&'a Arc<Tap>, &'a mut Pending)> {
+        let all = slot.taps.iter().zip(&mut self.pending);
+        all.filter(|(tap, _)| tap.options.links.is_empty())
     }
 }
 
