@@ -8,7 +8,6 @@ use towpath_bpf::Linked;
 use towpath_bpf::btf::Btf;
 use towpath_bpf::insn::Insn;
 use towpath_bpf::interp::{Limits, run_conformance};
-use towpath_bpf::program::AttachType;
 use towpath_xdp::{Exec, Frame, LoadOptions, Program, Trust, Worker};
 
 /// Five fields that become an instruction; codes are picked so that most are defined.
@@ -71,20 +70,7 @@ fn linked(raw: &[Raw], kernel: &Arc<Btf>) -> Linked {
     let mut insns = prelude();
     insns.extend(raw.iter().map(|raw| plausible(*raw)));
     insns.extend([Insn::new(MOV64, 0, 0, 0, 2), Insn::new(EXIT, 0, 0, 0, 0)]);
-    Linked {
-        name: "fuzzed".to_owned(),
-        section: "xdp".to_owned(),
-        attach: AttachType::Xdp,
-        has_frags: true,
-        license: "GPL".to_owned(),
-        insns,
-        functions: Vec::new(),
-        lines: Vec::new(),
-        maps: Vec::new().into(),
-        kfuncs: Vec::new(),
-        btf: None,
-        kernel_btf: Arc::clone(kernel),
-    }
+    Linked::of_insns("fuzzed", insns, Vec::new(), kernel)
 }
 
 /// Gives every register and some stack a value, so that what follows is often accepted: r6 the

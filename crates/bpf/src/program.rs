@@ -39,6 +39,32 @@ pub struct Linked {
     pub kernel_btf: Arc<Btf>,
 }
 
+impl Linked {
+    /// Instructions that no object file holds, as a program of section `xdp` that takes frames of
+    /// several buffers, under the GPL: one function, without types or kfuncs of its own.
+    pub fn of_insns(
+        name: &str,
+        insns: Vec<Insn>,
+        maps: Vec<MapDef>,
+        kernel_btf: &Arc<Btf>,
+    ) -> Linked {
+        Linked {
+            name: name.to_owned(),
+            section: "xdp".to_owned(),
+            attach: AttachType::Xdp,
+            has_frags: true,
+            license: "GPL".to_owned(),
+            insns,
+            functions: Vec::new(),
+            lines: Vec::new(),
+            maps: maps.into(),
+            kfuncs: Vec::new(),
+            btf: None,
+            kernel_btf: Arc::clone(kernel_btf),
+        }
+    }
+}
+
 /// Where an XDP program may be attached (`expected_attach_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AttachType {

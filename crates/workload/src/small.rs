@@ -1,10 +1,8 @@
 //! Programs of a few instructions, for measuring and testing what is around a program.
 
-use std::sync::Arc;
-
 use towpath_bpf::insn::*;
 use towpath_bpf::object::Env;
-use towpath_bpf::program::{AttachType, KfuncRef, Linked, MapType};
+use towpath_bpf::program::{KfuncRef, Linked, MapType};
 use towpath_bpf::proto::id;
 use towpath_bpf::{Insn, MapDef};
 
@@ -98,18 +96,6 @@ fn call(helper: u32) -> Insn {
 const EXIT: Insn = Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
 
 fn linked(name: &str, insns: Vec<Insn>, maps: Vec<MapDef>) -> Linked {
-    Linked {
-        name: name.to_owned(),
-        section: "xdp.frags".to_owned(),
-        attach: AttachType::Xdp,
-        has_frags: true,
-        license: "GPL".to_owned(),
-        insns,
-        functions: Vec::new(),
-        lines: Vec::new(),
-        maps: maps.into(),
-        kfuncs: Vec::new(),
-        btf: None,
-        kernel_btf: Arc::clone(&Env::builtin().kernel_btf),
-    }
+    let linked = Linked::of_insns(name, insns, maps, &Env::builtin().kernel_btf);
+    Linked { section: "xdp.frags".to_owned(), ..linked }
 }

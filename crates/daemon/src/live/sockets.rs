@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_bpf::insn::*;
 use towpath_bpf::object::Env;
-use towpath_bpf::program::{AttachType, Linked, MapType};
+use towpath_bpf::program::{Linked, MapType};
 use towpath_bpf::proto::id;
 use towpath_bpf::{Insn, MapDef};
 use towpath_engine::{Config, Engine, Error, Hook, Link, PortId, Socket as _};
@@ -242,20 +242,8 @@ fn default_program(queues: u32) -> Linked {
         Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
     ];
     let map = MapDef::new(DEFAULT_MAP, MapType::Xskmap, 4, 4, queues);
-    Linked {
-        name: "xsk_def_prog".to_owned(),
-        section: "xdp.frags".to_owned(),
-        attach: AttachType::Xdp,
-        has_frags: true,
-        license: "GPL".to_owned(),
-        insns,
-        functions: Vec::new(),
-        lines: Vec::new(),
-        maps: vec![map].into(),
-        kfuncs: Vec::new(),
-        btf: None,
-        kernel_btf: Arc::clone(&Env::builtin().kernel_btf),
-    }
+    let linked = Linked::of_insns("xsk_def_prog", insns, vec![map], &Env::builtin().kernel_btf);
+    Linked { section: "xdp.frags".to_owned(), ..linked }
 }
 
 /// The map that libxdp looks for.

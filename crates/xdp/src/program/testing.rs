@@ -6,7 +6,7 @@ use towpath_bpf::MapDef;
 use towpath_bpf::btf::Btf;
 use towpath_bpf::insn::Insn;
 use towpath_bpf::interp::Limits;
-use towpath_bpf::program::{AttachType, Linked, MapType};
+use towpath_bpf::program::{Linked, MapType};
 
 use super::{LoadOptions, Program};
 
@@ -24,20 +24,7 @@ pub(crate) fn load(linked: Linked) -> Program {
 
 /// What a linker would hand over.
 pub(crate) fn linked(insns: &[Insn], defs: &[MapDef]) -> Linked {
-    Linked {
-        name: "test".to_owned(),
-        section: "xdp".to_owned(),
-        attach: AttachType::Xdp,
-        has_frags: true,
-        license: "GPL".to_owned(),
-        insns: insns.to_vec(),
-        functions: Vec::new(),
-        lines: Vec::new(),
-        maps: defs.to_vec().into(),
-        kfuncs: Vec::new(),
-        btf: None,
-        kernel_btf: Arc::new(Btf::default()),
-    }
+    Linked::of_insns("test", insns.to_vec(), defs.to_vec(), &Arc::new(Btf::default()))
 }
 
 /// A map without name, types or slots.
