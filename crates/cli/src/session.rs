@@ -62,7 +62,7 @@ impl Session {
 /// Reads the file behind `--fib`.
 fn read_host(path: &Path) -> Result<Host, CliError> {
     let refused = |message: String| CliError::Text { path: path.to_owned(), message };
-    let bytes = files::read(path, "a table of routes", FIB_BYTES_MAX)?;
+    let bytes = files::read(path, "a table of routes", tables::FILE_BYTES_MAX)?;
     let text = String::from_utf8(bytes)
         .map_err(|error| refused(format!("not text: byte {}", error.utf8_error().valid_up_to())))?;
     let (host, problems) = tables::parse(&text).map_err(refused)?.tables(&[]);
@@ -71,5 +71,3 @@ fn read_host(path: &Path) -> Result<Host, CliError> {
         None => Ok(host),
     }
 }
-
-const FIB_BYTES_MAX: u64 = 64 << 20;

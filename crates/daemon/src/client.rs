@@ -199,11 +199,6 @@ impl Stream<'_> {
     pub fn is_drained(&self) -> bool {
         self.bytes.is_empty()
     }
-
-    /// Whether it ended because somebody interrupted us.
-    pub fn is_interrupted(&self) -> bool {
-        self.is_interrupted
-    }
 }
 
 impl Read for Stream<'_> {

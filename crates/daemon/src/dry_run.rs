@@ -3,7 +3,7 @@
 //! As in the kernel a bond's program sees these frames before the bond does, and one that drops
 //! them keeps 802.3ad from ever coming up. It runs on maps of its own here, filled as wanted.
 
-use towpath_bpf::{Env, Object};
+use towpath_bpf::Env;
 use towpath_engine::bond::BondMode;
 use towpath_ports::bond::lacp::pdu::{self, Lacpdu, PortInfo};
 use towpath_xdp::program::{LoadOptions, Loader, Select};
@@ -11,9 +11,9 @@ use towpath_xdp::{Action, Exec, Frame, Worker};
 
 use crate::file::ObjectFiles;
 use crate::kinds::bond;
+use crate::live;
 use crate::mapfile::{self, Filling};
 use crate::state::{HookState, PortState, ProgramState, State};
-use crate::{globals, live};
 
 /// Something that works and is probably not what was meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +46,8 @@ impl DryRun {
                 self.asked.push((program.clone(), answer.clone()));
                 return answer;
             }
-            let bytes = objects.bytes(&program.sha256)?;
-            let answer = judge(program, &bytes, env.get_or_insert_with(live::kernel_types));
+            objects.bytes(&program.sha256)?;
+            let answer = judge(program, objects, env.get_or_insert_with(live::kernel_types));
             self.asked.push((program.clone(), answer.clone()));
             answer
         })
@@ -98,13 +98,9 @@ fn exposed<'a>(state: &'a State, port: &'a PortState) -> Option<&'a str> {
 }
 
 /// A program's name, and its verdict on a LACPDU.
-fn judge(state: &ProgramState, bytes: &[u8], env: &Env) -> Answer {
-    let mut object = Object::open(bytes, &state.object).ok()?;
-    for (name, value) in &state.set {
-        object.set_global(name, &globals::parse_value(value)?).ok()?;
-    }
+fn judge(state: &ProgramState, objects: &ObjectFiles, env: &Env) -> Answer {
+    let (object, index) = objects.program(state).ok()?;
     let options = LoadOptions { workers: 1, exec: Exec::Interp, ..LoadOptions::default() };
-    let index = object.select(state.program.as_deref(), state.section.as_deref()).ok()?;
     let name = object.programs()[index].name.clone();
     let loader = Loader::new(&object, env, &options).ok()?;
     let program = loader.program(Select::Name(&name)).ok()?;

@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sha2::{Digest as _, Sha256};
 use towpath_bpf::Object;
 
+use crate::globals;
+use crate::state::ProgramState;
+
 /// The bytes of object files that a state needs, or that were uploaded to be loaded.
 #[derive(Debug, Default)]
 pub struct ObjectFiles {
@@ -42,6 +45,27 @@ impl ObjectFiles {
     /// The bytes with that hash.
     pub fn bytes(&self, sha256: &str) -> Option<Arc<[u8]>> {
         self.lock().get(sha256).cloned()
+    }
+
+    /// The object file of a wanted program with its global variables set, and which of its programs
+    /// is meant.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are not here, or what is wanted is not in them.
+    pub fn program(&self, state: &ProgramState) -> Result<(Object, usize), String> {
+        let bytes = self.bytes(&state.sha256).ok_or_else(|| {
+            format!("the object file {} ({}) is not there", state.object, &state.sha256[..12])
+        })?;
+        let mut object = Object::open(&bytes, &state.object).map_err(|error| error.to_string())?;
+        for (name, value) in &state.set {
+            let parsed = globals::parse_value(value)
+                .ok_or_else(|| format!("set {name}: expected an integer, true, false or hex:.."))?;
+            object.set_global(name, &parsed).map_err(|error| error.to_string())?;
+        }
+        let (name, section) = (state.program.as_deref(), state.section.as_deref());
+        let index = object.select(name, section).map_err(|error| error.to_string())?;
+        Ok((object, index))
     }
 
     /// Forgets all but these.

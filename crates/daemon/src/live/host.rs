@@ -6,6 +6,7 @@ use towpath_host::Watcher;
 use towpath_xdp::host::{Interface, Live};
 
 use super::Report;
+use crate::problem::Problem;
 use crate::tables::HostState;
 
 /// The host that programs see.
@@ -15,7 +16,17 @@ pub(super) struct HostTables {
     /// Keeps it like the running host, while that is wanted.
     watcher: Option<Watcher>,
     /// What was written, when it was put in place last.
-    written: Option<HostState>,
+    written: Option<Written>,
+}
+
+/// Tables that somebody wrote.
+#[derive(Debug)]
+struct Written {
+    state: HostState,
+    /// The ports whose names it uses.
+    ports: Vec<Interface>,
+    /// What of it could not be used.
+    problems: Vec<Problem>,
 }
 
 impl HostTables {
@@ -32,26 +43,30 @@ impl HostTables {
         report: &mut Report,
     ) {
         match wanted {
-            Some(written) => self.write(written, &ports, report),
+            Some(written) => self.write(written, ports, report),
             None => self.follow(ports, report),
         }
     }
 
-    fn write(&mut self, written: &HostState, ports: &[Interface], report: &mut Report) {
+    fn write(&mut self, state: &HostState, ports: Vec<Interface>, report: &mut Report) {
         // First: nobody else writes then.
         self.watcher = None;
-        let (host, problems) = written.tables(ports);
-        for problem in problems {
-            report.fail("host", problem.inside("host").to_string());
-        }
-        if *self.live.current().host() != host {
-            self.live.replace(host);
-        }
-        if self.written.as_ref() != Some(written) {
-            let (routes, neighbours) = (written.route.len(), written.neighbour.len());
+        let known = self.written.take();
+        if known.as_ref().is_none_or(|known| known.state != *state) {
+            let (routes, neighbours) = (state.route.len(), state.neighbour.len());
             report.change(format!("host: {routes} routes, {neighbours} neighbours, as written"));
-            self.written = Some(written.clone());
         }
+        // Tables can be long, and most changes are to something else.
+        let known = known.filter(|known| known.state == *state && known.ports == ports);
+        let written = known.unwrap_or_else(|| {
+            let (host, problems) = state.tables(&ports);
+            self.live.replace(host);
+            Written { state: state.clone(), ports, problems }
+        });
+        for problem in &written.problems {
+            report.fail("host", problem.clone().inside("host").to_string());
+        }
+        self.written = Some(written);
     }
 
     fn follow(&mut self, ports: Vec<Interface>, report: &mut Report) {

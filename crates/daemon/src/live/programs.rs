@@ -4,14 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use towpath_bpf::Object;
 use towpath_objects::{MapUse, ProgramObject};
 use towpath_xdp::program::{LoadOptions, Loader, Select};
 use towpath_xdp::{Exec, Program, Trust};
 
 use super::world::World;
 use super::{Live, Report};
-use crate::globals;
 use crate::mapfile::{self, Filling};
 use crate::run_config::{RunConfig, run_config};
 use crate::state::{ExecState, ProgramState, State, TrustState};
@@ -65,15 +63,8 @@ impl Live {
     }
 
     fn load(&self, state: &ProgramState) -> Result<LiveProgram, String> {
-        let bytes = self.objects.bytes(&state.sha256).ok_or_else(|| {
-            format!("the object file {} ({}) is not there", state.object, &state.sha256[..12])
-        })?;
-        let mut file = Object::open(&bytes, &state.object).map_err(|error| error.to_string())?;
-        for (name, value) in &state.set {
-            let parsed = globals::parse_value(value)
-                .ok_or_else(|| format!("set {name}: expected an integer, true, false or hex:.."))?;
-            file.set_global(name, &parsed).map_err(|error| error.to_string())?;
-        }
+        let (file, index) = self.objects.program(state)?;
+        let name = file.programs()[index].name.clone();
         let world = Arc::new(World::new(&self.known));
         let mut options = LoadOptions {
             workers: self.engine.workers(),
@@ -86,9 +77,6 @@ impl Live {
             TrustState::Verified => Trust::Verified,
             TrustState::Guest => Trust::Guest,
         };
-        let (name, section) = (state.program.as_deref(), state.section.as_deref());
-        let index = file.select(name, section).map_err(|error| error.to_string())?;
-        let name = file.programs()[index].name.clone();
         let loader = Loader::new(&file, &self.env, &options).map_err(|e| e.to_string())?;
         let program = loader.program(Select::Name(&name)).map_err(|error| error.to_string())?;
         let object = self.register(&program)?;

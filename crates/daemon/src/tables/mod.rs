@@ -41,12 +41,8 @@ pub fn parse(text: &str) -> Result<HostState, String> {
         .map_err(|problem| told(document.place(&problem.path), problem.to_string()))
 }
 
-/// Reads a file of tables.
-///
-/// # Errors
-///
-/// The file's name, and what is wrong.
-pub fn load(path: &Path) -> Result<HostState, String> {
+/// Reads a file of tables; the error begins with its name.
+pub(crate) fn load(path: &Path) -> Result<HostState, String> {
     let failed = |message: String| format!("{}: {message}", path.display());
     let bytes = crate::file::read(path, FILE_BYTES_MAX).map_err(|it| failed(it.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_not_text| failed("this is no text".into()))?;
@@ -269,7 +265,8 @@ fn network_of(address: IpAddr, length: u8) -> IpAddr {
 
 /// What an interface has when nothing is said.
 const ETHERNET_MTU: u32 = 1500;
-const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Longest file of tables, in bytes.
+pub const FILE_BYTES_MAX: u64 = 64 << 20;
 
 #[cfg(test)]
 mod tests {
