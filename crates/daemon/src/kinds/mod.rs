@@ -3,7 +3,7 @@
 mod afxdp;
 pub(crate) mod bond;
 mod generator;
-mod mac;
+pub(crate) mod mac;
 mod packet;
 mod pair;
 mod pcap;

@@ -174,13 +174,13 @@ impl EngineHost {
 
     /// Attaches libxdp's default program to a port that has no program with an `xsks_map`.
     fn attach_default(&self, ifindex: u32) -> Result<Arc<Map>, Errno> {
-        let queues = self.device(ifindex).ok_or(Errno::NODEV)?.queues;
+        let Device { queues, zero_copy } = self.device(ifindex).ok_or(Errno::NODEV)?;
         let mut options = LoadOptions {
             workers: self.engine.workers(),
             environment: Some(Arc::new(World::new(&self.known)) as Arc<dyn Environment>),
             ..LoadOptions::default()
         };
-        if self.device(ifindex).is_some_and(|device| device.zero_copy) {
+        if zero_copy {
             // It must not keep frames from being received into applications' memory.
             (options.exec, options.jit.trust) = (Exec::Jit, Trust::Guest);
         }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use towpath_xdp::host::fib::RouteKind;
 use utoipa::ToSchema;
 
+use crate::kinds::mac;
 use crate::view::mac_text;
 
 /// The host that programs are to see, in the words of `ip route` and `ip neigh`.
@@ -199,20 +200,10 @@ impl Serialize for Mac {
 impl<'de> Deserialize<'de> for Mac {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        parse_mac(&text).map(Mac).ok_or_else(|| {
+        mac::parse(&text).map(Mac).ok_or_else(|| {
             D::Error::custom(format!("mac {text:?}: expected six bytes in hex, 02:00:00:00:00:01"))
         })
     }
-}
-
-fn parse_mac(text: &str) -> Option<[u8; 6]> {
-    let mut mac = [0; 6];
-    let mut parts = text.split(':');
-    for byte in &mut mac {
-        let part = parts.next().filter(|part| part.len() == 2)?;
-        *byte = u8::from_str_radix(part, 16).ok()?;
-    }
-    parts.next().is_none().then_some(mac)
 }
 
 fn customer_tag() -> u16 {
