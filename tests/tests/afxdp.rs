@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 
 use towpath_bpf::program::Linked;
 use towpath_engine::counters::Conservation;
+use towpath_engine::port::Device as _;
 use towpath_engine::{Engine, Hook, Link, Options, PortId, PortOptions};
-use towpath_kernel::{AttachMode, Kernel, KernelProgram, TestRun};
-use towpath_ports::afxdp::{self, Afxdp, Attach};
+use towpath_kernel::{AttachMode, Kernel, KernelProgram, LiveFrames, LiveSent, Steering, TestRun};
+use towpath_ports::afxdp::{self, Afxdp, Attach, Transmit};
+use towpath_ports::packet::{self, Packet};
 use towpath_workload::small;
-use towpath_xdp::{LoadOptions, Program};
+use towpath_xdp::{Arena, LoadOptions, Pool, Program};
 
 #[test]
 fn frames_arrive() {
@@ -38,8 +40,13 @@ fn frames_leave() {
         // A veth takes frames on behalf of a peer that has a program.
         let counter = world.load(&small::returns(1));
         let _link = counter.attach(world.far, AttachMode::Native).unwrap();
-        for attach in [Attach::Native, Attach::Generic] {
-            let (engine, port) = world.port(&afxdp::Options { attach, ..near() });
+        let ways = [
+            (Attach::Native, Transmit::Auto),
+            (Attach::Native, Transmit::Socket),
+            (Attach::Generic, Transmit::Auto),
+        ];
+        for (attach, transmit) in ways {
+            let (engine, port) = world.port(&afxdp::Options { attach, transmit, ..near() });
             set_program(&engine, port, small::reflect());
             let before = world.far_received();
             // More than a ring holds, in portions that fit.
@@ -51,10 +58,93 @@ fn frames_leave() {
             assert_eq!(engine.conservation().missing(), 0);
             let until = Instant::now() + Duration::from_secs(2);
             while world.far_received() - before < 4000 {
-                assert!(Instant::now() < until, "{attach:?}: {}", world.far_received() - before);
+                let arrived = world.far_received() - before;
+                assert!(Instant::now() < until, "{attach:?}, {transmit:?}: {arrived}");
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
+    });
+}
+
+#[test]
+fn bursts_of_all_sizes_leave_in_order() {
+    in_a_namespace(|_world| {
+        let gro = Command::new("ethtool").args(["-K", "far", "gro", "on"]).status();
+        if !gro.is_ok_and(|status| status.success()) {
+            return skip("there is no ethtool");
+        }
+        let arena = Arena::new(4096).unwrap();
+        let mut pool = Pool::new(&arena);
+        let far = Packet::new(&packet::Options::new("far")).unwrap();
+        let mut rx = far.open_rx(0, &arena).unwrap();
+        let afxdp = Afxdp::new(&near()).unwrap();
+        let mut tx = afxdp.open_tx(0, &arena).unwrap();
+        let (mut next, mut wanted) = (0, Vec::new());
+        // Few go by the socket, many as live frames, too long ones by the socket and nowhere.
+        let bursts = [(3, 60), (64, 60), (1, 1514), (200, 900), (20, 60), (5, 3000), (40, 14)];
+        for (count, len) in bursts {
+            let mut frames = Vec::new();
+            for _ in 0..count {
+                let mut bytes = numbered(next, len);
+                frames.push(pool.frame(&bytes).unwrap().unwrap());
+                if len <= 1514 {
+                    bytes.truncate(14);
+                    wanted.push((bytes, len));
+                }
+                next += 1;
+            }
+            tx.transmit(&mut frames, &mut pool).unwrap();
+            assert!(frames.is_empty());
+            if tx.flush_some(&mut pool).unwrap() {
+                tx.flush(&mut pool).unwrap();
+            }
+        }
+        let mut seen = Vec::new();
+        let until = Instant::now() + Duration::from_secs(3);
+        while seen.len() < wanted.len() && Instant::now() < until {
+            let mut frames = Vec::new();
+            rx.receive(&mut pool, &mut frames, 64).unwrap();
+            seen.extend(frames.iter().map(|frame| (frame.linear()[..14].to_vec(), frame.len())));
+            pool.give_all(&mut frames);
+        }
+        assert_eq!(seen, wanted);
+        let details = afxdp.details();
+        let detail = |name| details.iter().find(|(key, _)| *key == name).unwrap().1.clone();
+        assert!(detail("transmit").contains("live frames"), "{details:?}");
+        assert_eq!(detail("refused_live_frames"), "0");
+        // The socket says that it is down.
+        ip("link set near down");
+        let until = Instant::now() + Duration::from_secs(2);
+        loop {
+            assert!(Instant::now() < until, "nobody says that it is down");
+            let burst = (0..64).map(|_| pool.frame(&packet(60)).unwrap().unwrap());
+            let mut frames = burst.collect();
+            let sent = tx.transmit(&mut frames, &mut pool).and_then(|()| tx.flush(&mut pool));
+            pool.give_all(&mut frames);
+            if sent.is_err() {
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn an_interface_that_is_gone_refuses_live_frames() {
+    in_a_namespace(|world| {
+        let counter = world.load(&small::returns(1));
+        let _link = counter.attach(world.far, AttachMode::Native).unwrap();
+        let steering = Steering::with_way_out(1, world.near).unwrap();
+        let _link = steering.attach(world.near, AttachMode::Native).unwrap();
+        let Some(live) = steering.live() else { return skip("the kernel has no live frames") };
+        let bytes = packet(60);
+        let send = |count| live.send(std::iter::repeat_n(&bytes[..], count)).unwrap();
+        assert_eq!(send(300), LiveSent { taken: LiveFrames::PACKETS_MAX, refused: 0 });
+        assert_eq!(send(1), LiveSent { taken: 1, refused: 0 });
+        for len in [0, 13, LiveFrames::PACKET_BYTES_MAX + 1] {
+            assert!(live.send([&vec![0; len][..]]).is_err(), "{len}");
+        }
+        ip("link del near");
+        assert_eq!(send(10), LiveSent { taken: 10, refused: 10 });
     });
 }
 
@@ -298,6 +388,14 @@ fn packet(len: usize) -> Vec<u8> {
     packet[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
     packet[14] = 0x45;
     packet
+}
+
+/// A frame of nobody's protocol with a number in its addresses.
+fn numbered(number: u32, len: usize) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 2, 0x88, 0xb5];
+    bytes[2..6].copy_from_slice(&number.to_be_bytes());
+    bytes.resize(len, 0);
+    bytes
 }
 
 #[expect(clippy::print_stderr, reason = "says why a test did nothing")]

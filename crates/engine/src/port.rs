@@ -122,12 +122,23 @@ pub trait Tx: Send {
         Ok(())
     }
 
+    /// Called instead of [`Tx::flush`] behind a full burst, when the next one is at hand: a
+    /// transmitter for which sending a few frames is dear may wait for more, and says so. Then
+    /// [`Tx::flush`] follows within [`LINGER_ROUNDS`] rounds of the worker, or as soon as a round
+    /// brings less than a burst.
+    fn flush_some(&mut self, pool: &mut Pool) -> io::Result<bool> {
+        self.flush(pool).map(|()| false)
+    }
+
     /// Takes back the memory of what was sent in the meantime, for a worker that is about to sleep.
     /// Gives whether there is more to come.
     fn reap(&mut self, _pool: &mut Pool) -> bool {
         false
     }
 }
+
+/// Most rounds of a worker for which a transmitter may keep frames in the hope of more.
+pub const LINGER_ROUNDS: u32 = 4;
 
 /// How fast a link is (`ethtool`'s speed and duplex). More is better; of equals full duplex is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,6 +8,9 @@
 mod area_unsafe;
 mod attach;
 mod image;
+mod live;
+mod live_program;
+mod live_unsafe;
 mod map;
 mod namespace;
 mod program;
@@ -19,6 +22,7 @@ mod uapi;
 
 pub use area_unsafe::{Area, Reply};
 pub use attach::{AttachMode, XdpLink};
+pub use live::{LiveFrames, LiveSent};
 pub use map::{Entry, KernelMap, MapError, MapSet};
 pub use namespace::{Background, Namespace};
 pub use program::{KernelProgram, LoadError, LoadOptions, ProgramInfo, ProgramKind};

@@ -177,6 +177,6 @@ impl XdpMd {
 /// Bytes of `struct xdp_md`.
 const XDP_MD_BYTES: usize = 24;
 /// `BPF_F_TEST_XDP_LIVE_FRAMES`.
-const F_TEST_XDP_LIVE_FRAMES: u32 = 2;
+pub(crate) const F_TEST_XDP_LIVE_FRAMES: u32 = 2;
 /// How much a packet can grow in a run: headroom, and tailroom of the last buffer.
 const GROWTH_BYTES_MAX: usize = 8192;

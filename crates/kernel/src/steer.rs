@@ -1,11 +1,15 @@
-//! Steering an interface's frames to AF_XDP sockets: an XSKMAP with one socket a queue, and the
-//! five instructions that redirect into it.
+//! Steering an interface's frames to AF_XDP sockets, and ours out of it: an XSKMAP with one socket
+//! a queue and the program that redirects into it; in test runs the same program sends what lies
+//! in a ring ([`crate::LiveFrames`]).
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use towpath_bpf::{Errno, Insn};
 
 use crate::attach::{AttachMode, XdpLink};
+use crate::live::{self, LiveFrames};
+use crate::live_program;
 use crate::map::object_name;
 use crate::program::{F_XDP_HAS_FRAGS, PROG_TYPE_XDP};
 use crate::sys_unsafe::{MapFd, ProgramImage, number, prog_load};
@@ -16,12 +20,33 @@ use crate::uapi::{MapCreate, ProgLoad};
 #[derive(Debug)]
 pub struct Steering {
     sockets: MapFd,
-    program: OwnedFd,
+    program: Arc<OwnedFd>,
+    live: Option<Arc<LiveFrames>>,
 }
 
 impl Steering {
     /// Loads the program for up to `queues` queues. It takes frames of several buffers.
     pub fn new(queues: u32) -> Result<Steering, Errno> {
+        let sockets = Steering::sockets(queues)?;
+        let program = Arc::new(load(&instructions(sockets.as_fd().as_raw_fd()))?);
+        Ok(Steering { sockets, program, live: None })
+    }
+
+    /// The same, with [`Steering::live`] out of an interface of this network namespace, where the
+    /// kernel has what that takes (5.18).
+    pub fn with_way_out(queues: u32, ifindex: u32) -> Result<Steering, Errno> {
+        let sockets = Steering::sockets(queues)?;
+        let steer = instructions(sockets.as_fd().as_raw_fd());
+        let Ok(maps) = live::Maps::new(ifindex) else { return Steering::new(queues) };
+        let Ok(program) = load(&live_program::instructions(&steer, &maps)) else {
+            return Steering::new(queues);
+        };
+        let program = Arc::new(program);
+        let live = Some(Arc::new(LiveFrames::new(&program, maps)));
+        Ok(Steering { sockets, program, live })
+    }
+
+    fn sockets(queues: u32) -> Result<MapFd, Errno> {
         let numbers = MapCreate {
             map_type: MAP_TYPE_XSKMAP,
             key_size: 4,
@@ -30,19 +55,7 @@ impl Steering {
             map_name: object_name("towpath_xsks"),
             ..MapCreate::default()
         };
-        let sockets = MapFd::create(&numbers, 4)?;
-        let insns = instructions(sockets.as_fd().as_raw_fd());
-        let insns: Vec<u8> = insns.iter().flat_map(|insn| insn.to_le_bytes()).collect();
-        let image = ProgramImage { insns: &insns, license: b"GPL\0", ..ProgramImage::default() };
-        let numbers = ProgLoad {
-            prog_type: PROG_TYPE_XDP,
-            expected_attach_type: 37,
-            prog_flags: F_XDP_HAS_FRAGS,
-            prog_name: object_name("towpath_steer"),
-            ..ProgLoad::default()
-        };
-        let program = prog_load(&image, &numbers, &mut [])?;
-        Ok(Steering { sockets, program })
+        MapFd::create(&numbers, 4)
     }
 
     /// From now on frames of that queue go to this AF_XDP socket. Closing it ends that.
@@ -54,6 +67,24 @@ impl Steering {
     pub fn attach(&self, ifindex: u32, mode: AttachMode) -> Result<XdpLink, Errno> {
         XdpLink::new(self.program.as_fd(), ifindex, mode)
     }
+
+    /// Another way out of the interface than its sockets, while the program is attached.
+    pub fn live(&self) -> Option<&Arc<LiveFrames>> {
+        self.live.as_ref()
+    }
+}
+
+fn load(insns: &[Insn]) -> Result<OwnedFd, Errno> {
+    let insns: Vec<u8> = insns.iter().flat_map(|insn| insn.to_le_bytes()).collect();
+    let image = ProgramImage { insns: &insns, license: b"GPL\0", ..ProgramImage::default() };
+    let numbers = ProgLoad {
+        prog_type: PROG_TYPE_XDP,
+        expected_attach_type: 37,
+        prog_flags: F_XDP_HAS_FRAGS,
+        prog_name: object_name("towpath_steer"),
+        ..ProgLoad::default()
+    };
+    prog_load(&image, &numbers, &mut [])
 }
 
 /// `return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS)`

@@ -5,9 +5,11 @@ use std::time::Duration;
 use towpath_bench::testpmd::Testpmd;
 use towpath_bench::{attach, load, received as engine_received};
 use towpath_bpf::program::Linked;
+use towpath_engine::port::Device;
 use towpath_engine::{Engine, Mode, Options, PortOptions, WorkerOptions};
 use towpath_kernel::AttachMode;
-use towpath_ports::afxdp::{self, Afxdp, Attach, BusyPoll};
+use towpath_ports::afxdp::{self, Afxdp, Attach, BusyPoll, Transmit};
+use towpath_ports::packet::{self, Packet};
 use towpath_workload::small;
 
 use crate::testpmd::{self, Driver};
@@ -55,20 +57,29 @@ impl Case {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Kernel(AttachMode),
-    Afxdp { attach: Attach, mode: Mode, busy_poll: bool },
+    Afxdp { attach: Attach, mode: Mode, busy_poll: bool, transmit: Transmit },
+    Packet,
     Testpmd(Driver),
 }
 
 impl Side {
     pub(crate) fn all(_case: Case) -> impl Iterator<Item = Side> {
-        let afxdp = |attach, mode, busy_poll| Side::Afxdp { attach, mode, busy_poll };
+        let transmit = Transmit::Auto;
+        let afxdp = |attach, mode, busy_poll| Side::Afxdp { attach, mode, busy_poll, transmit };
         [
             Side::Kernel(AttachMode::Native),
             Side::Kernel(AttachMode::Generic),
             afxdp(Attach::Native, Mode::Adaptive, false),
+            Side::Afxdp {
+                attach: Attach::Native,
+                mode: Mode::Adaptive,
+                busy_poll: false,
+                transmit: Transmit::Socket,
+            },
             afxdp(Attach::Native, Mode::Busy, false),
             afxdp(Attach::Native, Mode::Busy, true),
             afxdp(Attach::Generic, Mode::Adaptive, false),
+            Side::Packet,
             Side::Testpmd(Driver::AfXdp { busy_budget: None }),
             Side::Testpmd(Driver::AfXdp { busy_budget: Some(0) }),
             Side::Testpmd(Driver::AfPacket),
@@ -81,11 +92,13 @@ impl Side {
         match self {
             Side::Kernel(AttachMode::Native) => "kernel native".to_owned(),
             Side::Kernel(AttachMode::Generic) => "kernel generic".to_owned(),
-            Side::Afxdp { attach, mode, busy_poll } => {
+            Side::Packet => "packet".to_owned(),
+            Side::Afxdp { attach, mode, busy_poll, transmit } => {
                 let attach = if attach == Attach::Generic { "generic" } else { "native" };
                 let mode = if mode == Mode::Busy { ", busy" } else { "" };
                 let poll = if busy_poll { " poll" } else { "" };
-                format!("afxdp {attach}{mode}{poll}")
+                let socket = if transmit == Transmit::Socket { ", by socket" } else { "" };
+                format!("afxdp {attach}{mode}{poll}{socket}")
             }
             Side::Testpmd(driver) => driver.name().to_owned(),
         }
@@ -113,10 +126,20 @@ impl Side {
                     _ => rate(window, at_the_end),
                 }
             }
-            Side::Afxdp { attach, mode, busy_poll } => {
+            Side::Afxdp { attach, mode, busy_poll, transmit } => {
                 let busy_poll = busy_poll.then(BusyPoll::default);
-                let options = afxdp::Options { attach, busy_poll, ..afxdp::Options::new("near") };
-                ours(case, &options, mode, world, window)
+                let open = |name: &str| -> anyhow::Result<Box<dyn Device>> {
+                    let usual = afxdp::Options::new(name);
+                    let options = afxdp::Options { attach, busy_poll, transmit, ..usual };
+                    Ok(Box::new(Afxdp::new(&options)?))
+                };
+                ours(case, open, mode, world, window)
+            }
+            Side::Packet => {
+                let open = |name: &str| -> anyhow::Result<Box<dyn Device>> {
+                    Ok(Box::new(Packet::new(&packet::Options::new(name))?))
+                };
+                ours(case, open, Mode::Adaptive, world, window)
             }
         }
     }
@@ -124,18 +147,16 @@ impl Side {
 
 fn ours(
     case: Case,
-    options: &afxdp::Options,
+    open: impl Fn(&str) -> anyhow::Result<Box<dyn Device>>,
     mode: Mode,
     world: &World,
     window: Duration,
 ) -> anyhow::Result<f64> {
     let workers = vec![WorkerOptions { cpu: Some(WORKER_CPU), mode }];
     let engine = Engine::start(&Options { workers, ..Options::default() })?;
-    let near = Afxdp::new(options)?;
-    let near = engine.add_port(PortOptions::new("near"), Box::new(near))?;
+    let near = engine.add_port(PortOptions::new("near"), open("near")?)?;
     if case == Case::Redirect {
-        let out = Afxdp::new(&afxdp::Options { name: "out".to_owned(), ..options.clone() })?;
-        engine.add_port(PortOptions::new("out"), Box::new(out))?;
+        engine.add_port(PortOptions::new("out"), open("out")?)?;
     }
     let program = load(case.program()?, 1)?;
     engine.change(|config| attach(config, near, &[program], 1, 0))?;

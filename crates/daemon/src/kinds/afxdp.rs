@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use towpath_engine::port::Device;
-use towpath_ports::afxdp::{Afxdp, Attach, BusyPoll, Mode, Options};
+use towpath_ports::afxdp::{Afxdp, Attach, BusyPoll, Mode, Options, Transmit};
 
 use super::{INTERFACE, Kind, NETNS, OptionDoc, no_peer, options};
 use crate::problem::Problem;
@@ -22,6 +22,11 @@ pub(super) static KIND: Kind = Kind {
         OptionDoc { key: "fill_ring", default: "512", text: "descriptors, a power of two" },
         OptionDoc { key: "multi_buffer", default: "true", text: "frames of several buffers" },
         OptionDoc { key: "need_wakeup", default: "true", text: "system calls only when needed" },
+        OptionDoc {
+            key: "transmit",
+            default: "auto",
+            text: "auto (bursts without socket buffers where the driver can), or socket",
+        },
         OptionDoc {
             key: "busy_poll",
             default: "off",
@@ -51,6 +56,7 @@ struct Keys {
     fill_ring: Option<u32>,
     multi_buffer: Option<bool>,
     need_wakeup: Option<bool>,
+    transmit: Option<TransmitKey>,
     busy_poll: Option<u32>,
     busy_poll_budget: Option<u32>,
 }
@@ -69,6 +75,13 @@ enum AttachKey {
     Auto,
     Native,
     Generic,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum TransmitKey {
+    Auto,
+    Socket,
 }
 
 fn check(port: &PortState) -> Result<(), Problem> {
@@ -115,6 +128,10 @@ fn open(ports: &[&PortState]) -> Result<Vec<Box<dyn Device>>, String> {
         fill_ring: keys.fill_ring.unwrap_or(usual.fill_ring),
         multi_buffer: keys.multi_buffer.unwrap_or(usual.multi_buffer),
         need_wakeup: keys.need_wakeup.unwrap_or(usual.need_wakeup),
+        transmit: match keys.transmit {
+            None | Some(TransmitKey::Auto) => Transmit::Auto,
+            Some(TransmitKey::Socket) => Transmit::Socket,
+        },
         busy_poll,
         ..usual
     };

@@ -18,6 +18,7 @@ impl Worker {
         let number = self.seat.number;
         self.count_missed();
         self.out.flush(&Arc::clone(&self.snapshot), &mut self.judge);
+        self.out.flush_lingering();
         self.park_polls(&next, number);
         self.adopt_outlets(&next, number);
         let bridges = (!next.bridges.is_empty()).then(|| Arc::clone(&next) as Arc<dyn Bridges>);

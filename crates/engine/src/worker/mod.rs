@@ -186,7 +186,9 @@ impl Worker {
         if !self.collectors.is_empty() {
             work += self.collect();
         }
-        work + self.take_inbox()
+        work += self.take_inbox();
+        self.out.end_round(work >= BURST);
+        work
     }
 
     /// Receives, judges and sends one burst.
@@ -228,7 +230,9 @@ impl Worker {
         counters.rx_bytes.add(bytes as u64);
         seat.counters.received.add(count as u64);
         judge.burst(snapshot, slot, frames, out);
+        out.expects_more = count == BURST;
         out.flush(snapshot, judge);
+        out.expects_more = false;
         count
     }
 }

@@ -12,7 +12,7 @@ use crate::bond::Turn;
 use crate::counters::{Drop, PortCounters};
 use crate::hook::Chain;
 use crate::offload;
-use crate::port::{Features, Tx};
+use crate::port::{Features, LINGER_ROUNDS, Tx};
 use crate::snapshot::{Opened, PortId, Slot, Snapshot};
 
 /// One port as this worker sends to it.
@@ -59,6 +59,12 @@ pub(super) struct Outboxes {
     pub(super) outlets: Vec<Option<Outlet>>,
     /// Ports that have frames to send.
     dirty: Vec<PortId>,
+    /// Whether another full burst is expected, so that transmitters may wait for it.
+    pub(super) expects_more: bool,
+    /// Ports that do.
+    lingering: Vec<PortId>,
+    /// For how many rounds.
+    lingered: u32,
     /// Frames that a devmap entry's program is to see first.
     with_program: Vec<EntryBulk>,
     pub(super) to_cpus: Vec<CpuBulk>,
@@ -90,6 +96,9 @@ impl Outboxes {
             pool,
             outlets: Vec::new(),
             dirty: Vec::new(),
+            expects_more: false,
+            lingering: Vec::new(),
+            lingered: 0,
             with_program: Vec::new(),
             to_cpus: Vec::new(),
             boxes: Boxes::default(),
@@ -240,8 +249,38 @@ impl Outboxes {
         }
         let Some(Some(outlet)) = self.outlets.get_mut(port.0 as usize) else { return };
         outlet.is_dirty = false;
-        if let Some(tx) = &mut outlet.tx {
-            flush_tx(tx.as_mut(), &outlet.opened, &mut self.pool);
+        let Some(tx) = &mut outlet.tx else { return };
+        if !self.expects_more {
+            return flush_tx(tx.as_mut(), &outlet.opened, &mut self.pool);
+        }
+        match tx.flush_some(&mut self.pool) {
+            Ok(false) => {}
+            Ok(true) if self.lingering.contains(&port) => {}
+            Ok(true) => self.lingering.push(port),
+            Err(error) => outlet.opened.note_tx_error(&error),
+        }
+    }
+
+    /// The end of a round that brought a full burst, or not: what lingers goes if it has to.
+    #[inline]
+    pub(super) fn end_round(&mut self, is_full: bool) {
+        if self.lingering.is_empty() {
+            return;
+        }
+        self.lingered += 1;
+        if !is_full || self.lingered >= LINGER_ROUNDS {
+            self.flush_lingering();
+        }
+    }
+
+    pub(super) fn flush_lingering(&mut self) {
+        self.lingered = 0;
+        while let Some(port) = self.lingering.pop() {
+            if let Some(Some(outlet)) = self.outlets.get_mut(port.0 as usize)
+                && let Some(tx) = &mut outlet.tx
+            {
+                flush_tx(tx.as_mut(), &outlet.opened, &mut self.pool);
+            }
         }
     }
 

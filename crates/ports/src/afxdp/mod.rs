@@ -8,6 +8,7 @@
 //! buffer back, or the socket is closed.
 
 mod busy_poll_unsafe;
+mod live;
 mod options;
 mod rx;
 mod socket;
@@ -22,7 +23,8 @@ use towpath_engine::port::{Device, Features, Rx, Speed, Tx};
 use towpath_kernel::{AttachMode, Steering, XdpLink};
 use towpath_xdp::Arena;
 
-pub use self::options::{Attach, BusyPoll, Mode, Options};
+use self::live::WayOut;
+pub use self::options::{Attach, BusyPoll, Mode, Options, Transmit};
 use self::socket::Socket;
 use crate::Error;
 use crate::error::failed;
@@ -41,6 +43,7 @@ pub struct Afxdp {
     /// Goes before the sockets: then frames take the host's way again.
     _link: XdpLink,
     steering: Steering,
+    way_out: Option<Arc<WayOut>>,
     /// By queue.
     sockets: Mutex<Vec<Option<Arc<Socket>>>>,
     counters: Arc<Counters>,
@@ -58,6 +61,8 @@ struct Attached {
 pub(crate) struct Counters {
     /// Descriptors from the kernel that make no sense, and packets lost by them.
     pub(crate) invalid: Count,
+    /// Live frames that the kernel would not redirect to the interface.
+    pub(crate) refused: Count,
 }
 
 /// A number that several threads count up.
@@ -105,7 +110,11 @@ impl Afxdp {
             });
         }
         let from_kernel = |errno: towpath_bpf::Errno| io::Error::from_raw_os_error(errno.0);
-        let steering = Steering::new(queues).map_err(from_kernel);
+        let steering = match options.transmit {
+            Transmit::Socket => Steering::new(queues),
+            Transmit::Auto => Steering::with_way_out(queues, index),
+        };
+        let steering = steering.map_err(from_kernel);
         let steering = steering.map_err(failed("loading the program that steers frames to us"))?;
         let (link, attached) = attach(&steering, index, options.attach)
             .map_err(|(step, errno)| failed(step)(from_kernel(errno)))?;
@@ -118,6 +127,7 @@ impl Afxdp {
             queues,
             attached,
             _link: link,
+            way_out: WayOut::new(steering.live(), name, index).map(Arc::new),
             steering,
             sockets: Mutex::new((0..queues).map(|_| None).collect()),
             counters: Arc::default(),
@@ -220,7 +230,9 @@ impl Device for Afxdp {
 
     fn open_tx(&self, worker: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
         let socket = self.socket(worker % self.queues, arena)?;
-        Ok(Box::new(tx::Transmitter::new(&socket, &self.counters, &self.options)))
+        // Zero copy needs no other way.
+        let way_out = self.way_out.as_ref().filter(|_| !socket.is_zero_copy);
+        Ok(Box::new(tx::Transmitter::new(&socket, &self.counters, &self.options, way_out)))
     }
 
     fn details(&self) -> Vec<(&'static str, String)> {
@@ -240,6 +252,12 @@ impl Device for Afxdp {
         });
         details.push(("mode", modes.collect::<Vec<_>>().join(", ")));
         drop(sockets);
+        let transmit = match &self.way_out {
+            Some(way_out) if way_out.is_open() => "bursts as live frames, others by the socket",
+            _ => "by the socket",
+        };
+        details.push(("transmit", transmit.to_owned()));
+        details.push(("refused_live_frames", self.counters.refused.value().to_string()));
         details.push(("statistics", self.statistics()));
         details.push(("invalid_descriptors", self.counters.invalid.value().to_string()));
         details

@@ -27,6 +27,8 @@ pub struct Options {
     pub multi_buffer: bool,
     /// The driver says when it needs a system call (`XDP_USE_NEED_WAKEUP`).
     pub need_wakeup: bool,
+    /// How frames leave.
+    pub transmit: Transmit,
     /// Our system calls drive the interface's NAPI, on the worker's core.
     pub busy_poll: Option<BusyPoll>,
 }
@@ -53,6 +55,19 @@ pub enum Attach {
     Native,
     /// Behind the driver.
     Generic,
+}
+
+/// How frames leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transmit {
+    /// By the socket; but where that copies and the interface takes redirected frames
+    /// (`NETDEV_XDP_ACT_NDO_XMIT`), bursts of short frames leave as those of the kernel's own XDP
+    /// do ([`towpath_kernel::LiveFrames`]), which is several times as fast. What the interface has
+    /// no room for is then lost without a count, as with `XDP_REDIRECT`.
+    #[default]
+    Auto,
+    /// By the socket.
+    Socket,
 }
 
 /// Busy polling.
@@ -86,6 +101,7 @@ impl Options {
             fill_ring: 512,
             multi_buffer: true,
             need_wakeup: true,
+            transmit: Transmit::Auto,
             busy_poll: None,
         }
     }

@@ -10,6 +10,7 @@ use towpath_ring::{Consumer, Desc, Mapped, Producer};
 use towpath_xdp::frame::arena::STRIDE_BYTES;
 use towpath_xdp::{Arena, Frame, Pool};
 
+use super::live::{LiveSender, WayOut};
 use super::options::Options;
 use super::socket::{CHUNK_BYTES, Socket, place};
 use super::{CONTINUES, Counters};
@@ -204,6 +205,7 @@ pub(super) struct Transmitter {
     socket: Arc<Socket>,
     counters: Arc<Counters>,
     always_call: bool,
+    live: Option<LiveSender>,
 }
 
 impl Transmitter {
@@ -211,9 +213,11 @@ impl Transmitter {
         socket: &Arc<Socket>,
         counters: &Arc<Counters>,
         options: &Options,
+        way_out: Option<&Arc<WayOut>>,
     ) -> Transmitter {
         let (socket, counters) = (Arc::clone(socket), Arc::clone(counters));
-        Transmitter { socket, counters, always_call: !options.need_wakeup }
+        let live = way_out.map(LiveSender::new);
+        Transmitter { socket, counters, always_call: !options.need_wakeup, live }
     }
 
     /// Lets the kernel send what is in the ring. In copy mode one call sends a part of it.
@@ -248,11 +252,9 @@ impl Transmitter {
     }
 }
 
-impl Tx for Transmitter {
-    fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
-        if self.socket.is_gone() {
-            return Err(self.socket.gone());
-        }
+impl Transmitter {
+    /// Sends by the socket.
+    fn transmit_by_socket(&self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
         let result = {
             let mut sending = self.socket.sending();
             sending.reclaim(pool, &self.counters);
@@ -268,14 +270,70 @@ impl Tx for Transmitter {
         result
     }
 
+    /// Gives a burst to the other way, if that is open and better.
+    #[inline]
+    fn transmit_live(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> bool {
+        let Some(live) = &mut self.live else { return false };
+        let is_idle = || {
+            let mut sending = self.socket.sending();
+            sending.reclaim(pool, &self.counters);
+            sending.outstanding == 0
+        };
+        live.accept(frames, is_idle)
+    }
+
+    /// Sends what was given to the other way, by the socket if it has to be.
+    fn flush_live(&mut self, pool: &mut Pool) -> io::Result<()> {
+        let Some(live) = &mut self.live else { return Ok(()) };
+        if live.is_empty() {
+            return Ok(());
+        }
+        live.send(pool, &self.counters);
+        if live.is_empty() { Ok(()) } else { self.flush_rest(pool) }
+    }
+
+    /// What the other way left goes by the socket, as far as there is room.
+    #[cold]
+    fn flush_rest(&mut self, pool: &mut Pool) -> io::Result<()> {
+        let Some(live) = &mut self.live else { return Ok(()) };
+        let mut rest = live.close();
+        let result = self.transmit_by_socket(&mut rest, pool);
+        self.counters.refused.add(rest.len() as u64);
+        pool.give_all(&mut rest);
+        result
+    }
+}
+
+impl Tx for Transmitter {
+    fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
+        if self.socket.is_gone() {
+            return Err(self.socket.gone());
+        }
+        if self.transmit_live(frames, pool) {
+            return Ok(());
+        }
+        // In order. A failure is not about these frames.
+        let _noted = self.flush_live(pool);
+        self.transmit_by_socket(frames, pool)
+    }
+
     fn flush(&mut self, pool: &mut Pool) -> io::Result<()> {
+        let result = self.flush_live(pool);
         self.kick()?;
         self.socket.sending().reclaim(pool, &self.counters);
-        Ok(())
+        result
+    }
+
+    fn flush_some(&mut self, pool: &mut Pool) -> io::Result<bool> {
+        match &self.live {
+            Some(live) if !live.is_empty() && !live.is_full() => Ok(true),
+            _ => self.flush(pool).map(|()| false),
+        }
     }
 
     fn reap(&mut self, pool: &mut Pool) -> bool {
         // An interface that is gone tells who sends next.
+        let _failed = self.flush_live(pool);
         let _gone = self.kick();
         let mut sending = self.socket.sending();
         sending.reclaim(pool, &self.counters);

@@ -1,9 +1,11 @@
 //! Interfaces of the host, in whatever network namespace they are.
 
+mod features;
 mod interface_unsafe;
 mod namespace;
 mod xdp;
 
+pub(crate) use features::XdpFeatures;
 pub(crate) use interface_unsafe::{ETHTOOL_GTSO, Interface};
 pub(crate) use namespace::{is_foreign, within};
 pub(crate) use xdp::{XdpAttached, xdp_attached};

@@ -71,7 +71,7 @@ fn attached(nest: &[u8]) -> Option<XdpAttached> {
 }
 
 /// Attributes (`struct nlattr`), as far as they are whole.
-struct Attributes<'a>(&'a [u8]);
+pub(super) struct Attributes<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Attributes<'a> {
     type Item = (u16, &'a [u8]);
@@ -85,7 +85,7 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-fn bytes<const N: usize>(from: &[u8], at: usize) -> Option<[u8; N]> {
+pub(super) fn bytes<const N: usize>(from: &[u8], at: usize) -> Option<[u8; N]> {
     from.get(at..at + N)?.try_into().ok()
 }
 
@@ -95,8 +95,8 @@ const HEADERS_BYTES: usize = 32;
 const INDEX_OFFSET: usize = 20;
 /// Interfaces with many virtual functions have long descriptions.
 const ANSWER_BYTES_MAX: usize = 1 << 16;
-const NLM_F_REQUEST: u16 = 1;
-const NLMSG_ERROR: u16 = 2;
+pub(super) const NLM_F_REQUEST: u16 = 1;
+pub(super) const NLMSG_ERROR: u16 = 2;
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const NLA_TYPE_MASK: u16 = 0x3fff;

@@ -171,6 +171,10 @@ impl Tx for Transmitter {
         self.inner.flush(pool)
     }
 
+    fn flush_some(&mut self, pool: &mut Pool) -> io::Result<bool> {
+        self.inner.flush_some(pool)
+    }
+
     /// Lets out what is due, although nobody sends.
     fn reap(&mut self, pool: &mut Pool) -> bool {
         if self.stage.due().is_some() {

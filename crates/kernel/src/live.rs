@@ -1,0 +1,190 @@
+//! Sending without socket buffers: packets leave as live frames of a test run.
+//!
+//! A test run with `BPF_F_TEST_XDP_LIVE_FRAMES` makes frames from a pool of pages and carries out
+//! what the program says of them, 64 at a time (`xdp_test_run_batch`). Our program copies the
+//! next packet of a ring into its frame and redirects it to the interface, so packets leave by
+//! `ndo_xdp_xmit`, as those of the kernel's own XDP do. A copying AF_XDP socket allocates a
+//! socket buffer for each packet instead (`xsk_build_skb`), which costs several times as much;
+//! but a run costs as much as sending a dozen packets that way, so this is for bursts.
+//!
+//! There is a ring for each CPU that sends. A run takes packets from the ring of the CPU it is on,
+//! with bottom halves off, so each ring has one consumer at a time whoever runs; its producer is
+//! whoever has its lock. A thread that is moved to another CPU after it filled a ring goes back.
+//!
+//! The program must be attached somewhere: then it is known to the XDP dispatcher
+//! (`bpf_prog_change_xdp`), and a run does not wait for RCU to make it known.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use towpath_bpf::Errno;
+
+use crate::live_unsafe::Ring;
+use crate::map::{object_name, possible_cpus};
+use crate::run::F_TEST_XDP_LIVE_FRAMES;
+use crate::sys_unsafe::{MapFd, TestRunBuffers, number, prog_test_run};
+use crate::uapi::{MapCreate, ProgTestRun};
+
+/// The way out of one interface. Any number of threads may use it.
+#[derive(Debug)]
+pub struct LiveFrames {
+    program: Arc<OwnedFd>,
+    maps: Maps,
+    /// By CPU.
+    rings: Box<[OnceLock<Lane>]>,
+}
+
+/// The ring of a CPU, or why there is none.
+type Lane = Result<Mutex<Ring>, Errno>;
+
+/// What came of [`LiveFrames::send`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LiveSent {
+    /// Packets that were taken, from the first.
+    pub taken: usize,
+    /// Frames that could not be redirected, because the interface is gone. They may be of an
+    /// earlier call. One that is down, or takes none (`NETDEV_XDP_ACT_NDO_XMIT`), loses them
+    /// without a word.
+    pub refused: u32,
+}
+
+impl LiveFrames {
+    /// Most packets of a call.
+    pub const PACKETS_MAX: usize = Ring::SLOTS as usize;
+    /// Bytes of the shortest packet: an Ethernet header.
+    pub const PACKET_BYTES_MIN: usize = 14;
+    /// Bytes of the longest packet.
+    pub const PACKET_BYTES_MAX: usize = Ring::PACKET_BYTES_MAX;
+
+    pub(crate) fn new(program: &Arc<OwnedFd>, maps: Maps) -> LiveFrames {
+        let rings = (0..possible_cpus()).map(|_| OnceLock::new()).collect();
+        LiveFrames { program: Arc::clone(program), maps, rings }
+    }
+
+    /// Sends copies of packets, of [`LiveFrames::PACKET_BYTES_MIN`] to
+    /// [`LiveFrames::PACKET_BYTES_MAX`] bytes, in order. One that was taken leaves, if not
+    /// with this call then with the next. As with `XDP_REDIRECT`, nobody tells whether the
+    /// interface had room for it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a packet of another length, which is the first of those not taken; `ENOMEM`
+    /// without memory for a ring; what `BPF_PROG_TEST_RUN` says, when nothing could be taken.
+    pub fn send<'a>(&self, packets: impl IntoIterator<Item = &'a [u8]>) -> Result<LiveSent, Errno> {
+        let cpu = sched_getcpu();
+        let ring = self.rings.get(cpu).ok_or(Errno::EINVAL)?;
+        let ring = ring.get_or_init(|| self.maps.ring(cpu).map(Mutex::new)).as_ref();
+        let mut ring = ring.map_err(|errno| *errno)?.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = ring.refused();
+        let (mut taken, mut outcome) = (0, Ok(()));
+        for packet in packets {
+            if !(Self::PACKET_BYTES_MIN..=Self::PACKET_BYTES_MAX).contains(&packet.len()) {
+                outcome = Err(Errno::EINVAL);
+                break;
+            }
+            if !ring.put(packet) {
+                break;
+            }
+            taken += 1;
+        }
+        ring.publish();
+        if let Err(errno) = self.run(&ring, cpu) {
+            outcome = outcome.and(Err(errno));
+        }
+        match outcome {
+            Err(errno) if taken == 0 => Err(errno),
+            _ => Ok(LiveSent { taken, refused: ring.refused().wrapping_sub(refused) }),
+        }
+    }
+
+    /// Runs until the ring is empty.
+    fn run(&self, ring: &Ring, cpu: usize) -> Result<(), Errno> {
+        if ring.waiting() == 0 {
+            return Ok(());
+        }
+        self.run_once(ring)?;
+        if ring.waiting() == 0 {
+            return Ok(());
+        }
+        // Interrupted by a signal, or on another CPU than the ring is of.
+        let before = sched_getaffinity(None).map_err(|errno| Errno(errno.raw_os_error()))?;
+        let mut here = CpuSet::new();
+        here.set(cpu);
+        sched_setaffinity(None, &here).map_err(|errno| Errno(errno.raw_os_error()))?;
+        let result = (0..TRIES).try_for_each(|_| match ring.waiting() {
+            0 => Ok(()),
+            _ => self.run_once(ring),
+        });
+        // What was allowed before is allowed again, unless somebody took it away meanwhile.
+        let _restored = sched_setaffinity(None, &before);
+        result
+    }
+
+    fn run_once(&self, ring: &Ring) -> Result<(), Errno> {
+        let numbers = ProgTestRun {
+            repeat: ring.waiting(),
+            flags: F_TEST_XDP_LIVE_FRAMES,
+            ..ProgTestRun::default()
+        };
+        let mut buffers = TestRunBuffers {
+            data_in: &FRAME,
+            data_out: &mut [],
+            context_in: &[],
+            context_out: &mut [],
+        };
+        match prog_test_run(self.program.as_fd(), &mut buffers, &numbers)?.1 {
+            None | Some(Errno::EINTR) => Ok(()),
+            Some(errno) => Err(errno),
+        }
+    }
+}
+
+/// The maps of the program's second half.
+#[derive(Debug)]
+pub(crate) struct Maps {
+    /// The interface, the only entry: the namespaces of those who send don't matter.
+    pub(crate) device: MapFd,
+    /// Rings by CPU.
+    pub(crate) rings: MapFd,
+}
+
+impl Maps {
+    pub(crate) fn new(ifindex: u32) -> Result<Maps, Errno> {
+        let device = MapCreate {
+            map_type: MAP_TYPE_DEVMAP,
+            key_size: 4,
+            value_size: 4,
+            max_entries: 1,
+            map_name: object_name("towpath_out"),
+            ..MapCreate::default()
+        };
+        let device = MapFd::create(&device, 4)?;
+        device.update(&0u32.to_le_bytes(), &ifindex.to_le_bytes(), 0)?;
+        let template = Ring::create()?;
+        let rings = MapCreate {
+            map_type: MAP_TYPE_ARRAY_OF_MAPS,
+            key_size: 4,
+            value_size: 4,
+            max_entries: possible_cpus() as u32,
+            inner_map_fd: number(template.as_fd()),
+            map_name: object_name("towpath_rings"),
+            ..MapCreate::default()
+        };
+        Ok(Maps { device, rings: MapFd::create(&rings, 4)? })
+    }
+
+    fn ring(&self, cpu: usize) -> Result<Ring, Errno> {
+        let fd = Ring::create()?;
+        let (key, value) = ((cpu as u32).to_le_bytes(), number(fd.as_fd()).to_le_bytes());
+        self.rings.update(&key, &value, 0)?;
+        Ring::map(fd)
+    }
+}
+
+/// An empty packet: each frame gets its bytes from a ring.
+const FRAME: [u8; 60] = [0; 60];
+/// Signals may interrupt a run; a ring is empty after the first one that they leave alone.
+const TRIES: u32 = 16;
+const MAP_TYPE_DEVMAP: u32 = 14;
+const MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
