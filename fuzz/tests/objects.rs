@@ -25,13 +25,14 @@ enum Field {
 }
 
 /// Devices 1 to 3, of which the odd ones run programs themselves.
+#[derive(Debug)]
 struct Three;
 
 impl Devices for Three {
     fn device(&self, ifindex: u32) -> Option<Device> {
         let exists = (1..=3).contains(&ifindex);
         let uppers = if ifindex == 1 { vec![2] } else { Vec::new() };
-        exists.then_some(Device { native: ifindex % 2 == 1, offload: false, uppers })
+        exists.then_some(Device { native: ifindex % 2 == 1, offload: false, queues: 1, uppers })
     }
 
     fn install(

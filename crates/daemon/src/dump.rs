@@ -12,10 +12,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use towpath_capture::pcapng::{Direction, Section, Writer};
 use towpath_capture::{Error, Interface, Packet, PacketOptions};
-use towpath_engine::PortId;
-use towpath_engine::tap::{Reader, Record, Tap, TapOptions};
+use towpath_engine::tap::{Points, Reader, Record, Tap, TapOptions};
+use towpath_engine::{Hook, PortId};
 
 use crate::control::Control;
+use crate::state::HookState;
 
 /// What is dumped.
 #[derive(Debug)]
@@ -24,12 +25,20 @@ pub(crate) struct Wanted {
     pub(crate) port: String,
     /// Its number.
     pub(crate) id: PortId,
-    /// Names of the programs of the links that are watched.
-    pub(crate) programs: Vec<(u32, String)>,
+    /// The programs that are watched.
+    pub(crate) programs: Vec<Watched>,
     /// What the engine is to copy.
     pub(crate) options: TapOptions,
     /// Ends after so many frames.
     pub(crate) count: Option<u64>,
+}
+
+/// A program that is watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Watched {
+    pub(crate) link: u32,
+    pub(crate) name: String,
+    pub(crate) hook: HookState,
 }
 
 /// Starts a dump; gives its bytes. It ends when nobody receives them any more, when there are
@@ -93,8 +102,8 @@ fn pump(encoder: &mut Encoder, reader: &Reader, sender: &Sender<Vec<u8>>) -> Res
 /// Copies as pcapng.
 struct Encoder {
     writer: Writer<Vec<u8>>,
-    /// Interfaces by link, and whether they are for what was judged.
-    interfaces: HashMap<(Option<u32>, bool), u32>,
+    /// Interfaces by hook and link, and whether they are for what was judged.
+    interfaces: HashMap<(Hook, Option<u32>, bool), u32>,
     /// Frames still wanted.
     left: u64,
     /// Lost copies that the stream tells of already.
@@ -114,20 +123,14 @@ impl Encoder {
         let mut writer = Writer::new(Vec::new(), &section)?;
         let mut interfaces = HashMap::new();
         let snaplen = u32::try_from(wanted.options.snaplen).unwrap_or_default();
-        let port = &wanted.port;
-        let mut places: Vec<(Option<u32>, String)> = vec![(None, format!("{port}@"))];
-        if !wanted.programs.is_empty() {
-            let named = wanted.programs.iter();
-            let named = named.map(|(link, name)| (Some(*link), format!("{port}:{name}()@f")));
-            places = named.collect();
-        }
-        let TapOptions { entry, exit, .. } = wanted.options;
-        for (link, name) in places {
-            for (is_exit, at) in [(false, "entry"), (true, "exit")] {
-                if if is_exit { exit } else { entry } {
+        for (hook, link, name) in places(wanted) {
+            let Points { entry, exit } = wanted.options.points(hook);
+            for (is_wanted, is_exit, at) in [(entry, false, "entry"), (exit, true, "exit")] {
+                if is_wanted {
                     let name = format!("{name}{at}");
                     let interface = Interface { snaplen, ..Interface::ethernet(&name) };
-                    interfaces.insert((link, is_exit), writer.add_interface(&interface)?);
+                    let number = writer.add_interface(&interface)?;
+                    interfaces.insert((hook, link, is_exit), number);
                 }
             }
         }
@@ -136,13 +139,18 @@ impl Encoder {
 
     fn write(&mut self, record: &Record, data: &[u8]) -> Result<(), Error> {
         let verdict = record.verdict.as_ref();
-        let Some(&interface) = self.interfaces.get(&(record.link, verdict.is_some())) else {
+        let Some(&interface) = self.interfaces.get(&(record.hook, record.link, verdict.is_some()))
+        else {
             return Ok(());
         };
         if self.left == 0 {
             return Ok(());
         }
         self.left -= 1;
+        let direction = match record.hook {
+            Hook::Rx => Direction::Inbound,
+            Hook::Tx => Direction::Outbound,
+        };
         let target = verdict.and_then(|verdict| verdict.target.as_ref());
         let comment = target.map(|target| format!("XDP_REDIRECT to {target}"));
         self.writer.write(&Packet {
@@ -152,7 +160,7 @@ impl Encoder {
             interface,
             link_type: towpath_capture::LINK_TYPE_ETHERNET,
             options: PacketOptions {
-                flags: Some(Direction::Inbound as u32),
+                flags: Some(direction as u32),
                 packet_id: Some(record.number),
                 queue: Some(record.queue),
                 xdp_verdict: verdict.map(|verdict| verdict.returned.into()),
@@ -174,6 +182,24 @@ impl Encoder {
     fn take(&mut self) -> Vec<u8> {
         std::mem::take(self.writer.output_mut())
     }
+}
+
+/// The hooks and programs that are seen, and what their interfaces are called up to `entry` or
+/// `exit`.
+fn places(wanted: &Wanted) -> Vec<(Hook, Option<u32>, String)> {
+    let Wanted { port, programs, .. } = wanted;
+    if programs.is_empty() {
+        let whole = [(Hook::Rx, format!("{port}@")), (Hook::Tx, format!("{port}@tx-"))];
+        return whole.into_iter().map(|(hook, name)| (hook, None, name)).collect();
+    }
+    let named = programs.iter().map(|Watched { link, name, hook }| {
+        let hook = match hook {
+            HookState::Rx => Hook::Rx,
+            HookState::Tx => Hook::Tx,
+        };
+        (hook, Some(*link), format!("{port}:{name}()@f"))
+    });
+    named.collect()
 }
 
 /// Chunks that may wait for the API to send them, a burst each.

@@ -39,6 +39,7 @@ pub(crate) fn ports(inner: &Inner) -> Vec<PortView> {
                     mtu_now: slot.mtu,
                     link: slot.up && device.link(),
                     failure: slot.opened.failure(),
+                    tx_error: slot.opened.tx_error(),
                     finished: device.queues() > 0 && slot.opened.is_finished(),
                     master: master(snapshot, slot).map(|it| it.name.to_string()),
                     delegated_by: delegated_by(snapshot, slot),

@@ -165,6 +165,8 @@ impl Bridge {
                 FdbEntry { vlan, mac, port: place.port, age }
             }));
         }
+        // What is older counts no more, though it may lie there until its place is needed.
+        entries.retain(|entry| entry.age.is_none_or(|age| age < self.ageing));
         entries.sort_by_key(|entry| (entry.vlan, entry.mac));
         entries
     }

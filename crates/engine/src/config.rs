@@ -87,6 +87,12 @@ impl PortConfig {
     fn mtu(&self) -> u32 {
         self.options.mtu.unwrap_or_else(|| self.opened.device.mtu())
     }
+
+    /// Who gets copies of what is on a hook.
+    fn taps_on(&self, hook: Hook) -> Vec<Arc<Tap>> {
+        let taps = self.taps.iter().filter(|tap| tap.options.points(hook).is_any());
+        taps.cloned().collect()
+    }
 }
 
 /// Everything there is. A change is made to a copy, which replaces the whole when it is complete.
@@ -257,7 +263,7 @@ impl Config {
         Ok(())
     }
 
-    /// Gives somebody copies of what arrives at a port.
+    /// Gives somebody copies of what arrives at a port, or leaves it.
     pub fn add_tap(&mut self, id: PortId, tap: Arc<Tap>) -> Result<(), Error> {
         self.port_mut(id)?.taps.push(tap);
         Ok(())
@@ -419,7 +425,8 @@ impl Config {
             tx_hook: port.tx_hook.clone(),
             member: self.membership(id, port),
             bond,
-            taps: port.taps.clone(),
+            taps: port.taps_on(Hook::Rx),
+            tx_taps: port.taps_on(Hook::Tx),
             sole: self.sole(port),
             borrows: self.borrows(id, port),
             opened: Arc::clone(&port.opened),

@@ -11,7 +11,7 @@ use crate::counters::Conservation;
 use crate::error::Error;
 use crate::port::Device;
 use crate::snapshot::{Opened, Parked, PortId, Snapshot};
-use crate::worker::{Mode, Seat, Worker};
+use crate::worker::{Errand, Mode, Seat, Worker};
 
 /// How an engine is started.
 #[derive(Debug, Clone)]
@@ -132,6 +132,12 @@ impl Engine {
         let is_taken = seat.inbox.inject(port, packet);
         seat.waker.wake();
         is_taken
+    }
+
+    /// Has the first worker do something between its bursts, and waits until it is done; `None`
+    /// when the engine stops before.
+    pub fn errand<T: Errand>(&self, errand: T) -> Option<T> {
+        self.seats.first()?.entrust(errand).recv().ok()
     }
 
     /// What became of all frames so far.

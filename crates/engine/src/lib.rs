@@ -33,4 +33,4 @@ pub use snapshot::{BridgeView, Membership, Opened, PortId, Slot, Snapshot, Upper
 pub use socket::{Place, Socket};
 pub use sockets::{Collect, Delivery, Served, Sockets};
 pub use waker::Waker;
-pub use worker::{BURST, Mode};
+pub use worker::{BURST, Desk, Errand, LiveError, LiveRun, Mode};

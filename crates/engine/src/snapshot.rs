@@ -178,6 +178,8 @@ pub struct Slot {
     pub bond: Option<Arc<View>>,
     /// Who gets copies of what arrives.
     pub taps: Vec<Arc<Tap>>,
+    /// Who gets copies of what leaves.
+    pub tx_taps: Vec<Arc<Tap>>,
     /// By queue: the socket that frames go to without a look at the table of sockets, since no
     /// other is bound there.
     pub sole: Vec<Option<Arc<Served>>>,
@@ -186,6 +188,14 @@ pub struct Slot {
     pub borrows: bool,
     /// The device and what is open of it.
     pub opened: Arc<Opened>,
+}
+
+impl Slot {
+    /// Whether somebody is to see what leaves before it does.
+    #[inline]
+    pub(crate) fn watches_tx(&self) -> bool {
+        self.tx_hook.is_some() || !self.tx_taps.is_empty()
+    }
 }
 
 /// What matters for frames that arrive on a member of a bond.

@@ -1,4 +1,5 @@
-//! Taps: copies of what arrives at a port, before its programs and after, for somebody to read.
+//! Taps: copies of what arrives at a port and of what leaves it, before the programs of either hook
+//! and after, for somebody to read.
 //!
 //! A port without a tap pays one test per burst. One with a tap pays for the copies, and for
 //! nothing else: when the reader is slow, copies are lost and counted, frames never.
@@ -10,13 +11,15 @@ use std::time::Duration;
 
 use towpath_xdp::verdict::Target;
 
+use crate::config::Hook;
+
 /// What a tap shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TapOptions {
-    /// Frames as they arrive.
-    pub entry: bool,
-    /// Frames as they were judged, with the verdict.
-    pub exit: bool,
+    /// What it shows of what arrives.
+    pub rx: Points,
+    /// What it shows of what leaves.
+    pub tx: Points,
     /// Links whose programs are watched one by one, as each sees the frames. Without any, the hook
     /// is watched as a whole: before its first program, and after the last.
     pub links: Vec<u32>,
@@ -26,10 +29,44 @@ pub struct TapOptions {
     pub snaplen: usize,
 }
 
+/// Where on a hook frames are seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Points {
+    /// Before its programs.
+    pub entry: bool,
+    /// As they were judged, with the verdict.
+    pub exit: bool,
+}
+
+impl Points {
+    /// Before and after.
+    pub const BOTH: Points = Points { entry: true, exit: true };
+
+    /// Whether there are any.
+    pub fn is_any(self) -> bool {
+        self.entry || self.exit
+    }
+}
+
+impl TapOptions {
+    /// What it shows of a hook.
+    pub fn points(&self, hook: Hook) -> Points {
+        match hook {
+            Hook::Rx => self.rx,
+            Hook::Tx => self.tx,
+        }
+    }
+}
+
 impl Default for TapOptions {
     fn default() -> TapOptions {
-        let links = Vec::new();
-        TapOptions { entry: true, exit: true, links, verdicts: ALL_VERDICTS, snaplen: usize::MAX }
+        TapOptions {
+            rx: Points::BOTH,
+            tx: Points::default(),
+            links: Vec::new(),
+            verdicts: ALL_VERDICTS,
+            snaplen: usize::MAX,
+        }
     }
 }
 
@@ -71,9 +108,11 @@ pub struct Record {
     pub number: u64,
     /// Nanoseconds since 1970.
     pub timestamp_ns: u64,
+    /// Where it was seen.
+    pub hook: Hook,
     /// The link whose program was watched.
     pub link: Option<u32>,
-    /// The receive queue.
+    /// The receive queue; of what leaves, the worker that sends it.
     pub queue: u32,
     /// Length of the frame.
     pub len: u32,
@@ -165,6 +204,7 @@ mod tests {
         let record = Record {
             number: 1,
             timestamp_ns: 0,
+            hook: Hook::Rx,
             link: None,
             queue: 0,
             len: 60,

@@ -7,14 +7,17 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use towpath_bpf::Errno;
+use towpath_xdp::Program;
 
 use crate::object::link::LinkObject;
 use crate::object::program::{ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, PROG_TYPE_XDP, ProgramObject};
+use crate::test_run::{LiveRun, TestRun};
 
 /// Devices by ifindex: what the engine has.
-pub trait Devices: Send + Sync {
+pub trait Devices: fmt::Debug + Send + Sync {
     /// What is known of the device with this ifindex; `None` when there is none.
     fn device(&self, ifindex: u32) -> Option<Device>;
 
@@ -30,6 +33,38 @@ pub trait Devices: Send + Sync {
         mode: XdpMode,
         program: Option<&Arc<ProgramObject>>,
     ) -> Result<(), Errno>;
+
+    /// Makes an XDP program known that maps may name by `id` from now on, those for entries of
+    /// devmaps and cpumaps among them; `None` when nothing names it any more.
+    ///
+    /// # Errors
+    ///
+    /// What keeps devices from running it.
+    fn set_program(&self, _id: u32, _program: Option<&Program>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Makes a test run where programs run for these devices, between the bursts of traffic. Gives
+    /// it back when there is no such place: it is then made at once, by the caller.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`: whoever made it stopped before it was complete.
+    fn test_run(&self, run: TestRun) -> Result<TestRun, Errno> {
+        Ok(run)
+    }
+
+    /// Runs a program on frames that then go where it says: out of devices, to other workers, up
+    /// from the device they seem to come from. Gives the time it took, or `None` when no frame can
+    /// go anywhere here.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`: there were no frames. `ENODEV`: the device went away. `EINTR`: it was not complete
+    /// in time.
+    fn live_run(&self, _run: &LiveRun<'_>) -> Result<Option<Duration>, Errno> {
+        Ok(None)
+    }
 }
 
 /// A device, as far as attaching has to know it.
@@ -39,6 +74,8 @@ pub struct Device {
     pub native: bool,
     /// Runs programs on a card of its own.
     pub offload: bool,
+    /// Queues that frames may be said to come from (`real_num_rx_queues`).
+    pub queues: u32,
     /// The devices above it, all the way up: a bond, a VLAN, a bridge.
     pub uppers: Vec<u32>,
 }
@@ -124,6 +161,10 @@ impl Attachments {
         Attachments { devices, hooks: Mutex::default() }
     }
 
+    pub(crate) fn devices(&self) -> &Arc<dyn Devices> {
+        &self.devices
+    }
+
     pub(crate) fn has_device(&self, ifindex: u32) -> bool {
         self.devices.device(ifindex).is_some()
     }
@@ -162,7 +203,7 @@ impl Attachments {
             }
         };
         if let Some(new) = new {
-            check_new(new, flags, mode, &hooks)?;
+            check_new(new, ifindex, flags, mode, &hooks)?;
         }
         if !is_same(new, current) {
             self.install(&device, ifindex, mode, new)?;
@@ -318,6 +359,7 @@ fn check_flags(flags: u32, attach: &Attach<'_>, hooks: &Hooks) -> Result<(), Att
 /// What keeps a program from a mode.
 fn check_new(
     new: &ProgramObject,
+    ifindex: u32,
     flags: u32,
     mode: XdpMode,
     hooks: &Hooks,
@@ -334,6 +376,12 @@ fn check_new(
     if other {
         let message = "Native and generic XDP can't be active at the same time";
         return refuse(Errno::EEXIST, message);
+    }
+    if new.bound_to().is_some_and(|device| device != ifindex) {
+        return refuse(Errno::EINVAL, "Program bound to different device");
+    }
+    if new.bound_to().is_some() && mode == XdpMode::Generic {
+        return refuse(Errno::EINVAL, "Can't attach device-bound programs in generic mode");
     }
     match new.expected_attach_type() {
         ATTACH_XDP_DEVMAP => {

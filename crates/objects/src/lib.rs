@@ -18,6 +18,7 @@ mod ids;
 mod object;
 mod objects;
 mod sha256;
+mod test_run;
 mod world;
 
 pub use api::{ApiError, LinkInfo, MapInfo, ProgInfo, Selector, Session};
@@ -31,3 +32,4 @@ pub use object::{
     StatsSwitch, Tag,
 };
 pub use objects::{Objects, Settings};
+pub use test_run::{LiveRun, TIME_MAX, TestRun};

@@ -66,6 +66,8 @@ pub struct Options {
     pub insns_processed_max: u64,
     /// Paths remembered to be followed later (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`).
     pub pending_max: usize,
+    /// The program is bound to a device and may ask for what that knows of a frame.
+    pub device_bound: bool,
 }
 
 impl Default for Options {
@@ -75,6 +77,7 @@ impl Default for Options {
             log_bytes_max: 16 << 20,
             insns_processed_max: 1_000_000,
             pending_max: 8192,
+            device_bound: false,
         }
     }
 }

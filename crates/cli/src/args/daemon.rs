@@ -212,6 +212,13 @@ pub(crate) enum BridgeCommand {
     Show(PlainArgs),
     /// List the addresses that a bridge knows, and the ports they are behind
     Fdb(BridgeArgs),
+    /// Make a bridge; ports are put into it with `port set PORT upper=BRIDGE`
+    Add(BridgeKeysArgs),
+    /// Change a bridge
+    Set(BridgeKeysArgs),
+    /// Take a bridge away that no port is in
+    #[command(visible_alias = "delete")]
+    Del(BridgeArgs),
 }
 
 /// A bridge.
@@ -220,6 +227,20 @@ pub(crate) struct BridgeArgs {
     /// Bridge
     #[arg(value_name = "BRIDGE")]
     pub bridge: String,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// A bridge and its keys.
+#[derive(Debug, Args)]
+pub(crate) struct BridgeKeysArgs {
+    /// Bridge
+    #[arg(value_name = "BRIDGE")]
+    pub bridge: String,
+    /// Seconds after which an address is forgotten that was not heard of
+    #[arg(value_name = "ageing=SECONDS")]
+    pub keys: Vec<String>,
     /// Which daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,

@@ -13,9 +13,12 @@ pub(crate) struct PortDumpArgs {
     #[arg(value_name = "PORT")]
     pub port: String,
     /// Frames as they arrive (entry), as they were judged, with the verdict (exit), or both
-    #[arg(long, value_name = "WHERE", value_delimiter = ',', default_value = "entry")]
-    #[arg(value_parser = ["entry", "exit"])]
+    /// [default: entry, without --tx-capture]
+    #[arg(long, value_name = "WHERE", value_delimiter = ',', value_parser = ["entry", "exit"])]
     pub rx_capture: Vec<String>,
+    /// Frames that are to leave (entry), as the tx hook judged them (exit), or both
+    #[arg(long, value_name = "WHERE", value_delimiter = ',', value_parser = ["entry", "exit"])]
+    pub tx_capture: Vec<String>,
     /// Watch programs of the port one by one: names, ids, or "all" [default: all programs as one]
     #[arg(short, long = "program", visible_alias = "program-names", value_name = "PROG")]
     #[arg(value_delimiter = ',')]

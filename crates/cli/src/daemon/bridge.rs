@@ -1,5 +1,6 @@
-//! `bridge show` and `bridge fdb`, as iproute2 has them.
+//! `bridge show` and `bridge fdb`, as iproute2 has them; `bridge add|set|del`.
 
+use serde_json::{Map, Value as Json};
 use towpath_daemon::api::types::{BridgeView, FdbView};
 use towpath_daemon::client::encoded;
 
@@ -8,7 +9,7 @@ use crate::args::BridgeCommand;
 use crate::error::CliError;
 use crate::output::{Align, Output, Table};
 
-/// Shows bridges, or what one has learnt.
+/// Bridges: shown, with what one has learnt, added, changed, removed.
 pub(crate) fn bridge(command: &BridgeCommand, output: &mut Output) -> Result<(), CliError> {
     match command {
         BridgeCommand::Show(args) => {
@@ -19,7 +20,37 @@ pub(crate) fn bridge(command: &BridgeCommand, output: &mut Output) -> Result<(),
             let path = format!("/v1/bridges/{}/fdb", encoded(&args.bridge));
             fdb(&client(&args.daemon)?.get::<Vec<FdbView>>(&path)?, output)
         }
+        BridgeCommand::Add(args) => {
+            let mut table = keys(&args.keys)?;
+            table.insert("name".to_owned(), args.bridge.clone().into());
+            let made: BridgeView = client(&args.daemon)?.json("POST", "/v1/bridges", &table)?;
+            if output.json { output.json(&made) } else { Ok(()) }
+        }
+        BridgeCommand::Set(args) => {
+            let path = format!("/v1/bridges/{}", encoded(&args.bridge));
+            let client = client(&args.daemon)?;
+            let changed: BridgeView = client.json("PATCH", &path, &keys(&args.keys)?)?;
+            if output.json { output.json(&changed) } else { Ok(()) }
+        }
+        BridgeCommand::Del(args) => {
+            let path = format!("/v1/bridges/{}", encoded(&args.bridge));
+            let done: Json = client(&args.daemon)?.send("DELETE", &path, [].as_slice().into())?;
+            if output.json { output.json(&done) } else { Ok(()) }
+        }
     }
+}
+
+/// What the words say about a bridge.
+fn keys(words: &[String]) -> Result<Map<String, Json>, CliError> {
+    let mut table = Map::new();
+    for word in words {
+        let seconds = word.strip_prefix("ageing=").and_then(|seconds| seconds.parse().ok());
+        let Some(seconds) = seconds else {
+            return Err(CliError::Usage(format!("{word}: expected ageing=SECONDS")));
+        };
+        table.insert("ageing".to_owned(), Json::Number(u64::into(seconds)));
+    }
+    Ok(table)
 }
 
 fn show(bridges: &[BridgeView], output: &mut Output) -> Result<(), CliError> {

@@ -1,4 +1,4 @@
-//! `dump`: what arrives at a port, as text or into a capture.
+//! `dump`: what arrives at a port and leaves it, as text or into a capture.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use serde::Serialize;
+use towpath_capture::pcapng::Direction;
 use towpath_capture::{Error, Packet, Reader, pcap};
 use towpath_daemon::client::{Stream, encoded};
 use towpath_daemon::run_config::ACTIONS;
@@ -32,20 +33,18 @@ pub(crate) fn dump(args: &PortDumpArgs, output: &mut Output) -> Result<(), CliEr
 }
 
 fn path(args: &PortDumpArgs) -> String {
-    let mut path = format!("/v1/ports/{}/dump", encoded(&args.port));
-    path.push_str(&format!("?capture={}", args.rx_capture.join(",")));
-    for (key, words) in [("verdict", &args.verdicts), ("program", &args.programs)] {
-        if !words.is_empty() {
-            path.push_str(&format!("&{key}={}", encoded(&words.join(","))));
-        }
-    }
-    if let Some(bytes) = args.snapshot_length {
-        path.push_str(&format!("&snaplen={bytes}"));
-    }
-    if let Some(count) = args.count {
-        path.push_str(&format!("&count={count}"));
-    }
-    path
+    let lists = [
+        ("capture", &args.rx_capture),
+        ("tx_capture", &args.tx_capture),
+        ("verdict", &args.verdicts),
+        ("program", &args.programs),
+    ];
+    let given = lists.into_iter().filter(|(_, words)| !words.is_empty());
+    let mut asked: Vec<String> =
+        given.map(|(key, words)| format!("{key}={}", encoded(&words.join(",")))).collect();
+    asked.extend(args.snapshot_length.map(|bytes| format!("snaplen={bytes}")));
+    asked.extend(args.count.map(|count| format!("count={count}")));
+    format!("/v1/ports/{}/dump?{}", encoded(&args.port), asked.join("&"))
 }
 
 /// Where frames go.
@@ -186,13 +185,13 @@ impl Dump<'_> {
         if self.output.json {
             return self.output.json(shown);
         }
-        let Shown { interface, time_ns, id, queue, len, captured, .. } = shown;
+        let Shown { interface, time_ns, id, queue, len, captured, direction, .. } = shown;
         let (seconds, ns) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
         let verdict = shown.verdict.as_ref().map_or(String::new(), |it| format!("[{it}]"));
         let comment = shown.comment.as_ref().map_or(String::new(), |it| format!(", {it}"));
         self.output.line(&format!(
             "{seconds}.{ns:09}: {interface}{verdict}: packet size {len} bytes, captured {captured}, \
-             rx queue {queue}, id {id}{comment}",
+             {direction} queue {queue}, id {id}{comment}",
         ))?;
         let rows = shown.data.iter().flat_map(|data| data.chunks(16)).enumerate();
         rows.map(|(row, bytes)| row_of(row * 16, bytes)).try_for_each(|it| self.output.line(&it))
@@ -207,6 +206,8 @@ struct Shown {
     number: u32,
     time_ns: u64,
     id: u64,
+    /// `rx` or `tx`.
+    direction: &'static str,
     queue: u32,
     len: u32,
     captured: usize,
@@ -223,6 +224,10 @@ impl Shown {
             number: packet.interface,
             time_ns: packet.timestamp_ns,
             id: packet.options.packet_id.unwrap_or_default(),
+            direction: match packet.options.flags {
+                Some(flags) if flags & 3 == Direction::Outbound as u32 => "tx",
+                _ => "rx",
+            },
             queue: packet.options.queue.unwrap_or_default(),
             len: packet.original_len,
             captured: packet.data.len(),

@@ -83,6 +83,9 @@ fn show(args: &PortArgs, output: &mut Output) -> Result<(), CliError> {
         if let Some(why) = &port.failure {
             output.prose("", &format!("{}: {why}", port.state.name))?;
         }
+        if let Some(why) = &port.tx_error {
+            output.prose("", &format!("{}: sending: {why}", port.state.name))?;
+        }
         for (name, value) in port.details.iter().filter(|_| ports.len() == 1) {
             output.line(&format!("  {name}: {value}"))?;
         }

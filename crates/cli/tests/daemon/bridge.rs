@@ -40,6 +40,35 @@ fn a_bridge_says_what_it_has_learnt() {
     daemon.end();
 }
 
+#[test]
+fn bridges_are_made_changed_and_taken_away() {
+    let bench = Bench::new("daemon_bridge_verbs");
+    let daemon = Daemon::start(&bench, CONFIG);
+    let made = daemon.json(&["bridge", "add", "br1", "ageing=60"]);
+    assert_eq!((&made["name"], &made["ageing"]), (&json!("br1"), &json!(60)), "{made}");
+    assert!(daemon.refusal(1, &["bridge", "add", "br1"]).contains("EEXIST"));
+    assert!(daemon.refusal(1, &["bridge", "add", "gen"]).contains("gen"), "the name is taken");
+    assert!(daemon.refusal(2, &["bridge", "add", "br2", "aging=1"]).contains("ageing=SECONDS"));
+    for port in ["gen", "p0"] {
+        daemon.json(&["port", "set", port, "upper=br1"]);
+    }
+    let known = || daemon.json(&["bridge", "fdb", "br1"]);
+    daemon.wait_for("an address", || known()[0]["port"] == "gen");
+    // What is not heard of for a second is forgotten.
+    assert_eq!(daemon.json(&["bridge", "set", "br1", "ageing=1"])["ageing"], 1);
+    daemon.wait_for("an address", || known()[0]["port"] == "gen");
+    daemon.json(&["port", "set", "gen", "up=false"]);
+    daemon.wait_for("its end", || known() == json!([]));
+    let error = daemon.refusal(1, &["bridge", "del", "br1"]);
+    assert!(error.contains("br1 is the upper of port gen"), "{error}");
+    daemon.json(&["port", "set", "gen", "upper="]);
+    daemon.json(&["port", "set", "p0", "upper="]);
+    daemon.json(&["bridge", "del", "br1"]);
+    assert_eq!(daemon.json(&["bridge", "show"]), json!([]));
+    assert!(daemon.refusal(1, &["bridge", "set", "br1", "ageing=1"]).contains("ENODEV"));
+    daemon.end();
+}
+
 /// The ifindex of an interface of the host's.
 fn host_ifindex(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{name}/ifindex")).ok()?;

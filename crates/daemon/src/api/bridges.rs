@@ -1,12 +1,16 @@
-//! `/v1/bridges`: what bridges have learnt.
+//! `/v1/bridges`: bridges, and what they have learnt.
 
 use axum::Json;
 use axum::extract::State as Context;
+use axum::response::IntoResponse;
+use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::error::{ApiError, ErrorBody};
 use super::types::{BridgeView, FdbView};
-use super::{Answer, Part, Shared, blocking};
+use super::{Answer, Body, Part, Shared, blocking, done};
 use crate::control::Inner;
+use crate::state::{BridgeState, PortState, State};
 use crate::suggest;
 use crate::view;
 
@@ -32,6 +36,87 @@ fn bridges(inner: &Inner) -> Vec<BridgeView> {
     })
 }
 
+/// Adds a bridge. Ports are put into it as it is made their `upper`.
+#[utoipa::path(post, path = "/v1/bridges", request_body = BridgeState,
+    responses((status = 200, body = BridgeView), (status = 400, body = ErrorBody),
+        (status = 409, body = ErrorBody)))]
+pub(super) async fn add(
+    Context(control): Context<Shared>,
+    Body(bridge): Body<BridgeState>,
+) -> Answer<BridgeView> {
+    blocking(&control, move |control| {
+        let name = bridge.name.clone();
+        control.change(|state, _| {
+            if state.bridges.iter().any(|known| known.name == bridge.name) {
+                let message = format!("there is a bridge {} already (EEXIST)", bridge.name);
+                return Err(ApiError::conflict(message));
+            }
+            state.bridges.push(bridge);
+            Ok(())
+        })?;
+        control.read(|inner| find(inner, &name))
+    })
+    .await
+    .map(Json)
+}
+
+/// What of a bridge can be changed.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BridgeChange {
+    /// Seconds after which an address is forgotten that was not heard of.
+    ageing: u64,
+}
+
+/// Changes a bridge, which then learns anew.
+#[utoipa::path(patch, path = "/v1/bridges/{name}", params(("name" = String, Path)),
+    request_body = BridgeChange,
+    responses((status = 200, body = BridgeView), (status = 404, body = ErrorBody)))]
+pub(super) async fn set(
+    Context(control): Context<Shared>,
+    Part(name): Part<String>,
+    Body(change): Body<BridgeChange>,
+) -> Answer<BridgeView> {
+    blocking(&control, move |control| {
+        control.change(|state, _| {
+            let missing = no_bridge(state, &name);
+            let bridge = state.bridges.iter_mut().find(|bridge| bridge.name == name);
+            bridge.ok_or(missing)?.ageing = change.ageing;
+            Ok(())
+        })?;
+        control.read(|inner| find(inner, &name))
+    })
+    .await
+    .map(Json)
+}
+
+/// Takes a bridge away that no port is in.
+#[utoipa::path(delete, path = "/v1/bridges/{name}", params(("name" = String, Path)),
+    responses((status = 200), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+pub(super) async fn remove(
+    Context(control): Context<Shared>,
+    Part(name): Part<String>,
+) -> Result<impl IntoResponse, ApiError> {
+    blocking(&control, move |control| {
+        control.change(|state, _| {
+            if !state.bridges.iter().any(|bridge| bridge.name == name) {
+                return Err(no_bridge(state, &name));
+            }
+            let user = state.ports.iter().find(|port| port.upper.as_deref() == Some(&name));
+            if let Some(PortState { name: user, .. }) = user {
+                let message = format!(
+                    "{name} is the upper of port {user}: give that another one first (EBUSY)"
+                );
+                return Err(ApiError::conflict(message));
+            }
+            state.bridges.retain(|bridge| bridge.name != name);
+            Ok(())
+        })
+    })
+    .await?;
+    Ok(done())
+}
+
 /// A bridge's addresses and the ports they are behind (FDB).
 #[utoipa::path(get, path = "/v1/bridges/{name}/fdb", params(("name" = String, Path)),
     responses((status = 200, body = Vec<FdbView>), (status = 404, body = ErrorBody)))]
@@ -40,12 +125,7 @@ pub(super) async fn fdb(
     Part(name): Part<String>,
 ) -> Answer<Vec<FdbView>> {
     blocking(&control, move |control| {
-        control.read(|inner| entries(inner, &name)).ok_or_else(|| {
-            let known: Vec<String> =
-                control.read(|inner| inner.live.bridges().keys().cloned().collect());
-            let hint = suggest::among(&name, known.iter().map(String::as_str));
-            ApiError::missing(format!("no bridge \"{name}\"{hint} (ENODEV)"))
-        })
+        control.read(|inner| entries(inner, &name).ok_or_else(|| no_bridge(&inner.wanted, &name)))
     })
     .await
     .map(Json)
@@ -63,4 +143,16 @@ fn entries(inner: &Inner, name: &str) -> Option<Vec<FdbView>> {
         });
         Some(shown.collect())
     })
+}
+
+fn find(inner: &Inner, name: &str) -> Result<BridgeView, ApiError> {
+    let found = bridges(inner).into_iter().find(|bridge| bridge.name == name);
+    found.ok_or_else(|| no_bridge(&inner.wanted, name))
+}
+
+/// 404, with what there is.
+fn no_bridge(state: &State, name: &str) -> ApiError {
+    let known = state.bridges.iter().map(|bridge| bridge.name.as_str());
+    let hint = suggest::among(name, known);
+    ApiError::missing(format!("no bridge \"{name}\"{hint} (ENODEV)"))
 }

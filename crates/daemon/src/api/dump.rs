@@ -1,4 +1,4 @@
-//! `/v1/ports/{name}/dump`: what arrives at a port, as a pcapng stream.
+//! `/v1/ports/{name}/dump`: what arrives at a port and leaves it, as a pcapng stream.
 
 use std::convert::Infallible;
 
@@ -9,13 +9,13 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use serde::Deserialize;
-use towpath_engine::tap::{ALL_VERDICTS, TapOptions};
+use towpath_engine::tap::{ALL_VERDICTS, Points, TapOptions};
 
 use super::error::{ApiError, ErrorBody};
 use super::ports::no_port;
 use super::{Asked, Part, Shared};
 use crate::control::Inner;
-use crate::dump::{self, Wanted};
+use crate::dump::{self, Wanted, Watched};
 use crate::live::LiveLink;
 use crate::run_config::{ACTIONS, action_number};
 use crate::state::HookState;
@@ -25,8 +25,10 @@ use crate::suggest;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct DumpQuery {
-    /// `entry`, `exit`, or both.
+    /// What arrives: `entry`, `exit`, or both.
     capture: Option<String>,
+    /// What leaves.
+    tx_capture: Option<String>,
     /// Bytes of a frame.
     snaplen: Option<u32>,
     /// Only frames with these verdicts.
@@ -38,14 +40,16 @@ pub(super) struct DumpQuery {
 }
 
 /// Frames as they arrive (`capture=entry`, the default), as they were judged, with the verdict
-/// (`exit`), or both (`entry,exit`), from now on.
+/// (`exit`), or both (`entry,exit`), from now on. `tx_capture` is the same of what leaves, before
+/// the programs of the `tx` hook and after; with it alone, nothing of what arrives.
 ///
-/// `program` watches programs of the port one by one, by name or id, or `all`; without it, the hook
-/// as a whole. `verdict` keeps only frames with these verdicts (`drop,tx`), before and after;
+/// `program` watches programs of these hooks one by one, by name or id, or `all`; without it, each
+/// hook as a whole. `verdict` keeps only frames with these verdicts (`drop,tx`), before and after;
 /// `snaplen` cuts frames to so many bytes; `count` ends the stream after so many frames. It ends
 /// with the port, too. A reader that is too slow loses copies, which statistics blocks count.
 #[utoipa::path(get, path = "/v1/ports/{name}/dump",
     params(("name" = String, Path), ("capture" = Option<String>, Query),
+        ("tx_capture" = Option<String>, Query),
         ("snaplen" = Option<u32>, Query), ("verdict" = Option<String>, Query),
         ("program" = Option<String>, Query), ("count" = Option<u64>, Query)),
     responses((status = 200, content_type = "application/x-pcapng", body = Vec<u8>),
@@ -73,54 +77,85 @@ pub(super) async fn dump(
 
 fn wanted(inner: &Inner, name: &str, query: &DumpQuery) -> Result<Wanted, ApiError> {
     let port = inner.live.ports().get(name).ok_or_else(|| no_port(&inner.wanted, name))?;
-    let on_port = |link: &&LiveLink| link.attach.port == name && link.attach.hook == HookState::Rx;
-    let links: Vec<&LiveLink> = inner.live.links().iter().filter(on_port).collect();
-    let programs = query.program.as_deref().map_or(Ok(Vec::new()), |it| programs(&links, it))?;
-    let (mut entry, mut exit) = (false, false);
-    for word in query.capture.as_deref().unwrap_or("entry").split(',') {
-        match word {
-            "entry" => entry = true,
-            "exit" => exit = true,
-            _ => {
-                let message = format!("capture: {word:?}: expected entry, exit, or entry,exit");
-                return Err(ApiError::bad(message));
-            }
-        }
+    let what_arrives = match (&query.capture, &query.tx_capture) {
+        (Some(words), _) => words,
+        (None, Some(_)) => "",
+        (None, None) => "entry",
+    };
+    let rx = points("capture", what_arrives)?;
+    let tx = points("tx_capture", query.tx_capture.as_deref().unwrap_or_default())?;
+    if !rx.is_any() && !tx.is_any() {
+        return Err(ApiError::bad("capture, tx_capture: neither asks for anything"));
     }
+    let on_port = |link: &&LiveLink| link.attach.port == name;
+    let links: Vec<&LiveLink> = inner.live.links().iter().filter(on_port).collect();
+    let is_seen = |hook: HookState| match hook {
+        HookState::Rx => rx.is_any(),
+        HookState::Tx => tx.is_any(),
+    };
+    let named = query.program.as_deref();
+    let programs = named.map_or(Ok(Vec::new()), |it| programs(&links, it, is_seen))?;
     if query.snaplen == Some(0) || query.count == Some(0) {
         return Err(ApiError::bad("snaplen, count: at least 1"));
     }
     let options = TapOptions {
-        entry,
-        exit,
-        links: programs.iter().map(|(link, _)| *link).collect(),
+        rx,
+        tx,
+        links: programs.iter().map(|program| program.link).collect(),
         verdicts: query.verdict.as_deref().map_or(Ok(ALL_VERDICTS), verdicts)?,
         snaplen: query.snaplen.map_or(SNAPLEN, |it| it as usize).min(SNAPLEN),
     };
     Ok(Wanted { port: name.to_owned(), id: port.id, programs, options, count: query.count })
 }
 
-/// The links that are meant, with the names of their programs.
-fn programs(links: &[&LiveLink], wanted: &str) -> Result<Vec<(u32, String)>, ApiError> {
-    let mut found: Vec<(u32, String)> = Vec::new();
+/// Where frames of a hook are seen.
+fn points(key: &str, words: &str) -> Result<Points, ApiError> {
+    let mut points = Points::default();
+    for word in words.split(',').filter(|word| !word.is_empty()) {
+        match word {
+            "entry" => points.entry = true,
+            "exit" => points.exit = true,
+            _ => {
+                let message = format!("{key}: {word:?}: expected entry, exit, or entry,exit");
+                return Err(ApiError::bad(message));
+            }
+        }
+    }
+    Ok(points)
+}
+
+/// The programs that are meant, on hooks that are seen.
+fn programs(
+    links: &[&LiveLink],
+    wanted: &str,
+    is_seen: impl Fn(HookState) -> bool,
+) -> Result<Vec<Watched>, ApiError> {
+    let mut found: Vec<Watched> = Vec::new();
     for word in wanted.split(',') {
         let is_meant = |link: &&&LiveLink| {
             let name = link.link.program.name();
             word == "all" || name == word || word.parse() == Ok(link.program)
         };
+        let mut meant = links.iter().filter(is_meant).peekable();
+        let is_elsewhere = meant.peek().is_some();
         let before = found.len();
-        found.extend(links.iter().filter(is_meant).map(|link| {
-            let name = link.link.program.name();
-            (link.id, name.to_owned())
+        found.extend(meant.filter(|link| is_seen(link.attach.hook)).map(|link| Watched {
+            link: link.id,
+            name: link.link.program.name().to_owned(),
+            hook: link.attach.hook,
         }));
+        if found.len() == before && is_elsewhere {
+            let message = format!("program {word:?} is on the port's other hook (ENOENT)");
+            return Err(ApiError::missing(message));
+        }
         if found.len() == before {
             let names: Vec<&str> = links.iter().map(|link| link.link.program.name()).collect();
             let hint = suggest::among(word, names.iter().copied());
-            let message = format!("no program {word:?} receives on this port{hint} (ENOENT)");
+            let message = format!("no program {word:?} is on this port{hint} (ENOENT)");
             return Err(ApiError::missing(message));
         }
     }
-    found.sort();
+    found.sort_by_key(|program| program.link);
     found.dedup();
     Ok(found)
 }

@@ -26,6 +26,9 @@ pub struct PortView {
     pub link: bool,
     /// Why it is of no more use, if it is not.
     pub failure: Option<String>,
+    /// What went wrong last when sending; frames were dropped as `tx_error`.
+    #[serde(default)]
+    pub tx_error: Option<String>,
     /// All its queues came to their end: a capture was read to the end.
     pub finished: bool,
     /// The bond it is a member of.

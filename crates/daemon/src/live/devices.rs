@@ -5,20 +5,33 @@
 //! device with libxdp's dispatcher; and where somebody else did, the daemon must not.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_bpf::Errno;
-use towpath_engine::{Config, Engine, Hook, Link, Snapshot};
-use towpath_objects::{Device, Devices, ProgramObject, XdpMode};
+use towpath_bpf::program::AttachType;
+use towpath_engine::{
+    Config, Desk, Engine, Errand, Hook, Link, LiveError, LiveRun as EngineRun, Snapshot,
+};
+use towpath_maps::Domain;
+use towpath_objects::{Device, Devices, LiveRun, ProgramObject, TIME_MAX, TestRun, XdpMode};
+use towpath_xdp::{Frame, Program};
 
-/// Ports by ifindex.
+use super::world::Known;
+
+/// Ports by ifindex, and who knows which programs their maps may name.
 #[derive(Debug)]
-pub(super) struct Ports(pub(super) Arc<Engine>);
+pub(super) struct Ports {
+    pub(super) engine: Arc<Engine>,
+    pub(super) known: Arc<Known>,
+}
 
 impl Devices for Ports {
     fn device(&self, ifindex: u32) -> Option<Device> {
-        self.0.read(|_, snapshot| {
-            snapshot.port_of_ifindex(ifindex)?;
-            Some(Device { native: true, offload: false, uppers: uppers(snapshot, ifindex) })
+        self.engine.read(|_, snapshot| {
+            let slot = snapshot.port_of_ifindex(ifindex)?;
+            // A port that only sends has one queue for that.
+            let queues = slot.opened.device.queues().max(1);
+            Some(Device { native: true, offload: false, queues, uppers: uppers(snapshot, ifindex) })
         })
     }
 
@@ -30,9 +43,12 @@ impl Devices for Ports {
         _mode: XdpMode,
         program: Option<&Arc<ProgramObject>>,
     ) -> Result<(), Errno> {
-        let found = self.0.read(|_, snapshot| snapshot.port_of_ifindex(ifindex).map(|it| it.id));
+        let found = self.engine.read(|_, snapshot| {
+            let port = snapshot.port_of_ifindex(ifindex);
+            port.map(|port| port.id)
+        });
         let id = found.ok_or(Errno::ENODEV)?;
-        let workers = self.0.workers();
+        let workers = self.engine.workers();
         let link = program.map(|it| Link::new(it.program().clone(), FOREIGN, workers));
         let mut is_taken = false;
         let install = |config: &mut Config| {
@@ -42,9 +58,69 @@ impl Devices for Ports {
                 false => config.set_links(id, Hook::Rx, link.into_iter().collect()),
             }
         };
-        self.0.change(install).map_err(|_refused| Errno::EINVAL)?;
+        self.engine.change(install).map_err(|_refused| Errno::EINVAL)?;
         if is_taken { Err(Errno::EBUSY) } else { Ok(()) }
     }
+
+    fn set_program(&self, id: u32, program: Option<&Program>) -> Result<(), Errno> {
+        let Some(program) = program else {
+            if self.known.remove_program(id).is_some_and(is_for_entries) {
+                let forget = |config: &mut Config| config.set_entry_program(id, None);
+                self.engine.change(forget).map_err(|_never| Errno::EINVAL)?;
+            }
+            return Ok(());
+        };
+        // Before a map can name it, workers know it.
+        if is_for_entries(program.attach()) {
+            let tell = |config: &mut Config| config.set_entry_program(id, Some(program.clone()));
+            self.engine.change(tell).map_err(|_workers| Errno::EINVAL)?;
+        }
+        self.known.add_program(id, program.attach());
+        Ok(())
+    }
+
+    fn test_run(&self, run: TestRun) -> Result<TestRun, Errno> {
+        let made = self.engine.errand(OnWorker(run));
+        made.map(|made| made.0).ok_or(Errno::EINTR)
+    }
+
+    fn live_run(&self, run: &LiveRun<'_>) -> Result<Option<Duration>, Errno> {
+        let frame = copy_of(run.frame).ok_or(Errno::ENOMEM)?;
+        let counts = (run.repeat, run.batch);
+        let run = EngineRun::new(run.program, frame, run.ingress, counts, TIME_MAX);
+        let outcome = self.engine.errand(run).map(|run| run.outcome());
+        let took = outcome.unwrap_or(Err(LiveError::Stopped)).map_err(|error| match error {
+            LiveError::NoMemory => Errno::ENOMEM,
+            LiveError::NoPort => Errno::ENODEV,
+            _ => Errno::EINTR,
+        })?;
+        Ok(Some(took))
+    }
+}
+
+/// A test run that a worker makes.
+struct OnWorker(TestRun);
+
+impl Errand for OnWorker {
+    fn domain(&self) -> &Arc<Domain> {
+        self.0.program().maps().domain()
+    }
+
+    fn step(&mut self, desk: &mut Desk<'_>) -> bool {
+        self.0.step(desk.worker())
+    }
+}
+
+fn is_for_entries(attach: AttachType) -> bool {
+    matches!(attach, AttachType::Devmap | AttachType::Cpumap)
+}
+
+/// A second frame like this one, in memory of its own.
+fn copy_of(frame: &Frame) -> Option<Frame> {
+    let bytes = [frame.metadata(), &frame.to_vec()].concat();
+    let mut copy = Frame::with_metadata(&bytes, frame.metadata().len()).ok()?;
+    copy.rx = frame.rx;
+    Some(copy)
 }
 
 /// The bond above a port, if it is in one.

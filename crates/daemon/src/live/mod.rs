@@ -121,7 +121,7 @@ impl Live {
         let env = Arc::new(kernel_types());
         let started =
             State { workers: wanted.workers.clone(), frames: wanted.frames, ..State::new() };
-        let registry = Arc::new(Objects::new(&settings(&engine, &env)));
+        let registry = Arc::new(Objects::new(&settings(&engine, &env, &known)));
         let xsk = Xsk::new(&engine, &known, &registry);
         Ok(Live {
             engine,
@@ -232,11 +232,12 @@ impl Report {
 }
 
 /// How objects are made that do not come from what is wanted.
-fn settings(engine: &Arc<Engine>, env: &Arc<Env>) -> Settings {
+fn settings(engine: &Arc<Engine>, env: &Arc<Env>, known: &Arc<Known>) -> Settings {
     let mut settings = Settings::new();
     settings.load.workers = engine.workers();
     settings.env = Arc::clone(env);
-    settings.devices = Arc::new(devices::Ports(Arc::clone(engine)));
+    let (engine, known) = (Arc::clone(engine), Arc::clone(known));
+    settings.devices = Arc::new(devices::Ports { engine, known });
     settings
 }
 

@@ -27,8 +27,6 @@ pub struct LiveProgram {
     pub run_config: RunConfig,
     /// Its maps are in use: an array of programs that nobody uses is emptied.
     _uses: Vec<MapUse>,
-    /// What its maps may name.
-    pub(super) world: Arc<World>,
 }
 
 impl LiveProgram {
@@ -82,20 +80,19 @@ impl Live {
         let object = self.register(&program)?;
         world.add_sibling(object.id(), program.id());
         if let Some(contents) = &state.maps {
-            self.fill(contents, &loader, &world)?;
+            self.fill(contents, &loader, &world, &object)?;
         }
         let run_config = run_config(&file, &name);
         let _uses = object.maps().into_iter().map(MapUse::new).collect();
-        Ok(LiveProgram { state: state.clone(), object, run_config, program, _uses, world })
+        Ok(LiveProgram { state: state.clone(), object, run_config, program, _uses })
     }
 
-    /// Gives a program and its maps ids.
+    /// Gives a program and its maps ids; a program for entries of maps is known to workers from
+    /// then on, as long as somebody has it.
     fn register(&self, program: &Program) -> Result<Arc<ProgramObject>, String> {
         let registered =
             self.registry.register_program(program, rustix::process::getuid().as_raw());
-        let object = registered.map_err(|errno| format!("no id is left: {errno}"))?;
-        self.known.add_program(object.id(), program.attach());
-        Ok(object)
+        registered.map_err(|errno| format!("it can't be made known: {errno}"))
     }
 
     /// Puts into the maps what is wanted to be there at first. Programs that it names are loaded
@@ -105,6 +102,7 @@ impl Live {
         contents: &serde_json::Map<String, serde_json::Value>,
         loader: &Loader<'_>,
         world: &World,
+        owner: &ProgramObject,
     ) -> Result<(), String> {
         let maps = loader.maps();
         let defs: Vec<_> = maps.maps().iter().map(|map| map.def().clone()).collect();
@@ -118,8 +116,6 @@ impl Live {
             let object = self.register(&program)?;
             let id = object.id();
             world.add_sibling(id, program.id());
-            let known = self.engine.change(|config| config.set_entry_program(id, Some(program)));
-            known.map_err(|error| error.to_string())?;
             loaded.borrow_mut().insert(name.to_owned(), object);
             Ok(id)
         };
@@ -131,7 +127,8 @@ impl Live {
                 result = result.and(stored.map_err(|why| format!("maps: {}: {why}", step.path)));
             }
         }
-        world.keep(loaded.into_inner().into_values().collect());
+        let loaded: Vec<_> = loaded.into_inner().into_values().collect();
+        owner.maps().iter().for_each(|map| map.keep_named(&loaded));
         result
     }
 
@@ -140,25 +137,9 @@ impl Live {
         let links = &self.links;
         let is_used = |key: &String| links.iter().any(|link| link.attach.program == *key);
         let gone: Vec<String> = self.programs.keys().filter(|it| !is_used(it)).cloned().collect();
-        for old in std::mem::take(&mut self.replaced) {
-            self.forget_program(&old);
-        }
+        self.replaced.clear();
         for key in gone {
-            if let Some(program) = self.programs.remove(&key) {
-                self.forget_program(&program);
-            }
-        }
-    }
-
-    fn forget_program(&self, program: &LiveProgram) {
-        self.known.remove_program(program.id());
-        let entries: Vec<u32> = program.world.kept().iter().map(|it| it.id()).collect();
-        entries.iter().for_each(|&id| self.known.remove_program(id));
-        if !entries.is_empty() {
-            // Nothing of this can fail.
-            let _done = self.engine.change(|config| {
-                entries.iter().try_for_each(|&id| config.set_entry_program(id, None))
-            });
+            self.programs.remove(&key);
         }
     }
 }

@@ -7,7 +7,6 @@ use towpath_bpf::Errno;
 use towpath_bpf::program::{AttachType, MapType};
 use towpath_engine::Socket as _;
 use towpath_maps::Environment;
-use towpath_objects::ProgramObject;
 use towpath_xsk::Sockets;
 
 /// What exists in one daemon, as maps may ask at any time, also while the engine changes.
@@ -37,8 +36,8 @@ impl Known {
         self.programs.write().unwrap_or_else(PoisonError::into_inner).insert(id, attach);
     }
 
-    pub(crate) fn remove_program(&self, id: u32) {
-        self.programs.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    pub(crate) fn remove_program(&self, id: u32) -> Option<AttachType> {
+        self.programs.write().unwrap_or_else(PoisonError::into_inner).remove(&id)
     }
 }
 
@@ -48,25 +47,15 @@ pub(super) struct World {
     known: Arc<Known>,
     /// Numbers that program arrays of this object use, by our ids.
     siblings: RwLock<BTreeMap<u32, u32>>,
-    /// Programs that were loaded for entries of its maps, and go with it.
-    kept: RwLock<Vec<Arc<ProgramObject>>>,
 }
 
 impl World {
     pub(super) fn new(known: &Arc<Known>) -> World {
-        World { known: Arc::clone(known), siblings: RwLock::default(), kept: RwLock::default() }
+        World { known: Arc::clone(known), siblings: RwLock::default() }
     }
 
     pub(super) fn add_sibling(&self, id: u32, in_arrays: u32) {
         self.siblings.write().unwrap_or_else(PoisonError::into_inner).insert(id, in_arrays);
-    }
-
-    pub(super) fn keep(&self, programs: Vec<Arc<ProgramObject>>) {
-        self.kept.write().unwrap_or_else(PoisonError::into_inner).extend(programs);
-    }
-
-    pub(super) fn kept(&self) -> Vec<Arc<ProgramObject>> {
-        self.kept.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The number that program arrays of this object know a program by.

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use towpath_maps::{Map, Target};
 use towpath_xdp::{Action, Frame};
 
+use super::errand::Entrusted;
 use super::judge::Judge;
 use super::outbox::Outboxes;
 use super::{BURST, Worker};
@@ -37,7 +38,16 @@ pub(crate) struct Inbox {
     queues: Mutex<Vec<Queue>>,
     /// Packets that control code wants to be sent.
     injected: Mutex<VecDeque<(PortId, Box<[u8]>)>>,
+    /// What control code wants to be done.
+    errands: Mutex<Errands>,
     waiting: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Errands {
+    new: Vec<Box<dyn Entrusted>>,
+    /// Nobody does any more.
+    is_closed: bool,
 }
 
 #[derive(Debug)]
@@ -78,6 +88,30 @@ impl Inbox {
         let mut injected = self.injected.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_sub(injected.len(), Ordering::Release);
         std::mem::take(&mut injected)
+    }
+
+    /// Has something done. Who is gone forgets it, and whoever waits for it learns that.
+    pub(crate) fn entrust(&self, errand: Box<dyn Entrusted>) {
+        let mut errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
+        if !errands.is_closed {
+            errands.new.push(errand);
+            self.waiting.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    fn take_errands(&self) -> Vec<Box<dyn Entrusted>> {
+        let mut errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(errands.new.len(), Ordering::Release);
+        std::mem::take(&mut errands.new)
+    }
+
+    /// The worker is gone: nothing will be done any more.
+    pub(crate) fn close(&self) {
+        let mut errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
+        errands.is_closed = true;
+        let gone = std::mem::take(&mut errands.new);
+        drop(errands);
+        drop(gone);
     }
 
     fn is_empty(&self) -> bool {
@@ -168,9 +202,11 @@ impl Worker {
 
     #[cold]
     fn work_inbox(&mut self) -> usize {
-        let Self { seat, snapshot, frames, judge, out, .. } = self;
-        let injected = out.send_injected(snapshot, judge);
-        let Some(entry) = seat.inbox.pop(frames) else { return injected };
+        let Self { seat, snapshot, frames, judge, out, errands, .. } = self;
+        let known = errands.len();
+        errands.extend(seat.inbox.take_errands());
+        let asked = out.send_injected(snapshot, judge) + errands.len() - known;
+        let Some(entry) = seat.inbox.pop(frames) else { return asked };
         let count = frames.len();
         seat.counters.taken_over.add(count as u64);
         for frame in frames.iter_mut() {

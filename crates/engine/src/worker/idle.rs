@@ -124,11 +124,16 @@ impl Worker {
     /// Programs have timers, which must run where no frames come.
     fn run_timers(&mut self) {
         let Self { snapshot, judge, .. } = self;
-        let chains = snapshot.ports.iter().flatten().filter_map(|slot| slot.rx_hook.as_ref());
+        let slots = snapshot.ports.iter().flatten();
+        let chains = slots.flat_map(|slot| slot.rx_hook.iter().chain(&slot.tx_hook));
         for link in chains.flat_map(|chain| chain.links()) {
             if link.program.run_timers(&mut judge.xdp).is_err() {
                 link.counters()[self.seat.number].faults.add(1);
             }
+        }
+        for program in snapshot.entry_programs.values() {
+            // Nobody counts what these do.
+            let _fault = program.run_timers(&mut judge.xdp);
         }
     }
 }

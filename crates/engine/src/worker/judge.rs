@@ -8,6 +8,7 @@ use super::deliver::plain_port;
 use super::outbox::Outboxes;
 use super::sockets::socket_of;
 use super::tap::Copies;
+use crate::config::Hook;
 use crate::counters::{Counter, Drop, PortCounters};
 use crate::hook::{Chain, Link};
 use crate::snapshot::{Slot, Snapshot};
@@ -20,8 +21,9 @@ pub(super) struct Judge {
     bursts: Vec<Burst>,
     /// For bursts on which the programs of a chain do not agree.
     mixed: Mixed,
-    /// For ports with taps.
-    copies: Copies,
+    /// For ports with taps: of what arrives, and of what leaves.
+    pub(super) copies: Copies,
+    pub(super) leaving: Copies,
 }
 
 /// Frames of a burst that end at different programs of a chain.
@@ -50,7 +52,8 @@ impl Judge {
             number,
             bursts: Vec::new(),
             mixed: Mixed::default(),
-            copies: Copies::default(),
+            copies: Copies::new(Hook::Rx, number),
+            leaving: Copies::new(Hook::Tx, number),
         }
     }
 
@@ -67,7 +70,7 @@ impl Judge {
             out.take_control(snapshot, slot, frames);
         }
         if !slot.taps.is_empty() {
-            self.copies.enter(slot, frames);
+            self.copies.enter(&slot.taps, frames);
         }
         let Some(chain) = &slot.rx_hook else {
             self.judged(slot, frames, None, out);
@@ -97,7 +100,7 @@ impl Judge {
     ) {
         let links = chain.links();
         for (place, link) in links.iter().enumerate() {
-            let actions = self.run_seen(slot, link, frames, &mut bursts[place]);
+            let actions = self.run_seen(&slot.taps, Hook::Rx, link, frames, &mut bursts[place]);
             let burst = &bursts[place];
             let is_last = place + 1 == links.len();
             // What comes after the last program is XDP_PASS, which it said itself.
@@ -142,7 +145,7 @@ impl Judge {
             if mixed.rest.is_empty() {
                 break;
             }
-            self.run_seen(slot, link, &mut mixed.rest, &mut bursts[place]);
+            self.run_seen(&slot.taps, Hook::Rx, link, &mut mixed.rest, &mut bursts[place]);
             mixed.sort_out(link, place, &bursts[place]);
         }
         let passed = Fate { link: usize::MAX, index: 0 };
@@ -159,7 +162,7 @@ impl Judge {
             }
             if has_taps {
                 let judged = burst.map(|burst| (burst, fate.index));
-                self.copies.leave_one(slot, place, &frame, judged);
+                self.copies.leave_one(&slot.taps, place, &frame, judged);
             }
             let (action, destination) = match burst {
                 None => (Action::Pass, None),
@@ -172,7 +175,7 @@ impl Judge {
             }
         }
         if has_taps {
-            self.copies.finish(slot);
+            self.copies.finish(&slot.taps);
         }
         self.mixed = mixed;
     }
@@ -188,7 +191,7 @@ impl Judge {
         out: &mut Outboxes,
     ) {
         if !slot.taps.is_empty() {
-            self.copies.leave(slot, frames, burst);
+            self.copies.leave(&slot.taps, frames, burst);
         }
         if slot.borrows {
             out.own_all(frames, burst);
@@ -225,10 +228,25 @@ impl Judge {
     }
 
     /// A program of a `tx` hook judges frames.
-    pub(super) fn link(&mut self, link: &Link, frames: &mut [Frame]) -> Burst {
+    pub(super) fn link(&mut self, slot: &Slot, link: &Link, frames: &mut [Frame]) -> Burst {
         let mut burst = self.bursts.pop().unwrap_or_default();
-        self.run(link, frames, &mut burst);
+        self.run_seen(&slot.tx_taps, Hook::Tx, link, frames, &mut burst);
+        self.leaving.stop(&slot.tx_taps, frames, &burst);
         burst
+    }
+
+    /// Shows a port's taps what is to leave by it.
+    pub(super) fn enter_tx(&mut self, slot: &Slot, frames: &[Frame]) {
+        if !slot.tx_taps.is_empty() {
+            self.leaving.enter(&slot.tx_taps, frames);
+        }
+    }
+
+    /// Shows them what does.
+    pub(super) fn leave_tx(&mut self, slot: &Slot, frames: &[Frame]) {
+        if !slot.tx_taps.is_empty() {
+            self.leaving.leave_rest(&slot.tx_taps, frames);
+        }
     }
 
     pub(super) fn put_away(&mut self, burst: Burst) {

@@ -8,9 +8,11 @@ mod adopt;
 mod bond;
 mod cpu;
 mod deliver;
+mod errand;
 mod idle;
 mod judge;
 mod lender;
+mod live;
 mod outbox;
 mod sockets;
 mod tap;
@@ -26,9 +28,12 @@ use crate::port::Rx;
 use crate::snapshot::{Opened, PortId, Snapshot};
 use crate::waker::Waker;
 pub(crate) use cpu::Inbox;
+use errand::Entrusted;
+pub use errand::{Desk, Errand};
 use idle::Idle;
 use judge::Judge;
 use lender::Lender;
+pub use live::{LiveError, LiveRun};
 use outbox::Outboxes;
 use sockets::Collector;
 
@@ -132,6 +137,8 @@ pub(crate) struct Worker {
     awaited: Vec<(PortId, u32)>,
     /// Sockets that it collects packets from.
     collectors: Vec<Collector>,
+    /// What control code has it do.
+    errands: Vec<Box<dyn Entrusted>>,
     frames: Vec<Frame>,
     judge: Judge,
     out: Outboxes,
@@ -148,6 +155,7 @@ impl Worker {
             polls: Vec::new(),
             awaited: Vec::new(),
             collectors: Vec::new(),
+            errands: Vec::new(),
             frames: Vec::with_capacity(2 * BURST),
             judge: Judge::new(seat.number),
             out: Outboxes::new(seat, seats, pool),
@@ -171,6 +179,7 @@ impl Worker {
         }
         // Like a configuration without ports: everything open is parked, everything held sent.
         self.drain_inbox();
+        self.errands.clear();
         self.adopt(Arc::default());
     }
 
@@ -185,6 +194,9 @@ impl Worker {
         }
         if !self.collectors.is_empty() {
             work += self.collect();
+        }
+        if !self.errands.is_empty() {
+            work += self.run_errands();
         }
         work += self.take_inbox();
         self.out.end_round(work >= BURST);
@@ -240,6 +252,7 @@ impl Worker {
 /// Nobody waits for a worker that is gone, even if it panicked.
 impl Drop for Worker {
     fn drop(&mut self) {
+        self.seat.inbox.close();
         self.seat.note_adopted(u64::MAX);
     }
 }

@@ -10,7 +10,6 @@ use super::sockets::Boxes;
 use super::{BURST, Seat};
 use crate::bond::Turn;
 use crate::counters::{Drop, PortCounters};
-use crate::hook::Chain;
 use crate::offload;
 use crate::port::{Features, LINGER_ROUNDS, Tx};
 use crate::snapshot::{Opened, PortId, Slot, Snapshot};
@@ -208,7 +207,7 @@ impl Outboxes {
         outlet.frames.push(frame);
         if outlet.frames.len() >= 2 * BURST
             && let Some(slot) = snapshot.port(to)
-            && slot.tx_hook.is_none()
+            && !slot.watches_tx()
         {
             self.transmit(snapshot, slot);
         }
@@ -242,8 +241,8 @@ impl Outboxes {
 
     fn flush_port(&mut self, snapshot: &Snapshot, judge: &mut Judge, port: PortId) {
         if let Some(slot) = snapshot.port(port) {
-            if let Some(chain) = &slot.tx_hook {
-                self.run_tx_hook(slot, chain, judge);
+            if slot.watches_tx() {
+                self.run_tx_hook(slot, judge);
             }
             self.transmit(snapshot, slot);
         }
@@ -287,14 +286,16 @@ impl Outboxes {
     /// Lets the programs of a port's `tx` hook judge what is queued for it: what they pass is sent,
     /// anything else is dropped, as with the program of a devmap entry.
     #[cold]
-    fn run_tx_hook(&mut self, slot: &Slot, chain: &Chain, judge: &mut Judge) {
+    fn run_tx_hook(&mut self, slot: &Slot, judge: &mut Judge) {
         let Some(Some(outlet)) = self.outlets.get_mut(slot.id.0 as usize) else { return };
         let mut frames = outlet.take_frames();
-        for link in chain.links() {
-            let judged = |frames: &mut [Frame]| judge.link(link, frames);
+        judge.enter_tx(slot, &frames);
+        for link in slot.tx_hook.iter().flat_map(|chain| chain.links()) {
+            let judged = |frames: &mut [Frame]| judge.link(slot, link, frames);
             let burst = self.keep_passed(slot, &mut frames, Drop::Verdict, judged);
             judge.put_away(burst);
         }
+        judge.leave_tx(slot, &frames);
         if let Some(Some(outlet)) = self.outlets.get_mut(slot.id.0 as usize) {
             outlet.bytes = frames.iter().map(|frame| frame.len()).sum();
             outlet.frames = frames;

@@ -222,7 +222,7 @@ impl Outboxes {
             .iter_mut()
             .for_each(|frame| frame.rx = RxInfo { ifindex: 0, queue_index: 0, ..frame.rx });
         let longest = bytes_max(slot);
-        let is_simple = slot.tx_hook.is_none()
+        let is_simple = !slot.watches_tx()
             && slot.bond.is_none()
             && frames.iter().all(|frame| frame.is_plain() && frame.linear_len() <= longest);
         if !is_simple {

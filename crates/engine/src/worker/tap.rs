@@ -1,4 +1,4 @@
-//! The workers' side of taps: copies of a burst before its programs and after.
+//! The workers' side of taps: copies of a burst before a hook's programs and after.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,14 +7,18 @@ use towpath_xdp::verdict::Target;
 use towpath_xdp::{Action, Burst, Frame};
 
 use super::judge::Judge;
+use crate::config::Hook;
 use crate::hook::Link;
-use crate::snapshot::Slot;
 use crate::tap::{ALL_VERDICTS, Batch, Record, Tap, TappedVerdict};
 
-/// Copies of the burst in hand, for each tap of its port.
-#[derive(Default)]
+/// Copies of the burst in hand, for each tap of a hook.
 pub(super) struct Copies {
+    hook: Hook,
+    /// The number of the worker.
+    worker: u32,
     pending: Vec<Pending>,
+    /// Where the frames that are left were in the burst.
+    places: Vec<usize>,
 }
 
 /// Copies for one tap.
@@ -22,7 +26,7 @@ pub(super) struct Copies {
 struct Pending {
     /// Number of the burst's first frame.
     first: u64,
-    /// What arrived, by place in the burst; empty when that is not wanted.
+    /// What was there before, by place in the burst; empty when that is not wanted.
     entries: Vec<Record>,
     exits: Vec<Record>,
     bytes: Vec<u8>,
@@ -30,93 +34,150 @@ struct Pending {
     is_wanted: Vec<bool>,
 }
 
+/// Where a tap sees frames.
+#[derive(Clone, Copy)]
+struct Place {
+    hook: Hook,
+    link: Option<u32>,
+    worker: u32,
+}
+
 impl Copies {
-    /// Frames have arrived; nothing has seen them yet.
+    pub(super) fn new(hook: Hook, worker: usize) -> Copies {
+        Copies { hook, worker: worker as u32, pending: Vec::new(), places: Vec::new() }
+    }
+
+    /// Frames are there; nothing of the hook has seen them yet.
     #[cold]
-    pub(super) fn enter(&mut self, slot: &Slot, frames: &[Frame]) {
-        self.pending.resize_with(slot.taps.len(), Pending::default);
-        for (tap, pending) in self.of_port(slot) {
-            pending.enter(tap, frames, None);
+    pub(super) fn enter(&mut self, taps: &[Arc<Tap>], frames: &[Frame]) {
+        self.pending.resize_with(taps.len(), Pending::default);
+        self.places.clear();
+        self.places.extend(0..frames.len());
+        let place = self.place();
+        for (tap, pending) in self.of_hook(taps) {
+            pending.enter(tap, frames, place);
         }
     }
 
     /// All frames are judged, by this burst's verdicts; without it they pass.
     #[cold]
-    pub(super) fn leave(&mut self, slot: &Slot, frames: &[Frame], burst: Option<&Burst>) {
+    pub(super) fn leave(&mut self, taps: &[Arc<Tap>], frames: &[Frame], burst: Option<&Burst>) {
         for (place, frame) in frames.iter().enumerate() {
-            self.leave_one(slot, place, frame, burst.map(|burst| (burst, place)));
+            self.leave_one(taps, place, frame, burst.map(|burst| (burst, place)));
         }
-        self.finish(slot);
+        self.finish(taps);
     }
 
-    /// The frame that arrived at `place` is judged, as frame number so and so of a program's burst.
+    /// The frame that was at `index` is judged, as frame number so and so of a program's burst.
     #[cold]
     pub(super) fn leave_one(
         &mut self,
-        slot: &Slot,
-        place: usize,
+        taps: &[Arc<Tap>],
+        index: usize,
         frame: &Frame,
         judged: Option<(&Burst, usize)>,
     ) {
-        let now = now_ns();
-        for (tap, pending) in self.of_port(slot) {
-            pending.leave(tap, place, frame, judged, None, now);
+        let (now, place) = (now_ns(), self.place());
+        for (tap, pending) in self.of_hook(taps) {
+            pending.leave(tap, index, frame, judged, place, now);
         }
+    }
+
+    /// A program has judged the frames that are left; those it does not pass end here.
+    #[inline]
+    pub(super) fn stop(&mut self, taps: &[Arc<Tap>], frames: &[Frame], burst: &Burst) {
+        if !taps.is_empty() {
+            self.stop_seen(taps, frames, burst);
+        }
+    }
+
+    #[cold]
+    fn stop_seen(&mut self, taps: &[Arc<Tap>], frames: &[Frame], burst: &Burst) {
+        let mut places = std::mem::take(&mut self.places);
+        let mut number = 0;
+        places.retain(|&place| {
+            let index = number;
+            number += 1;
+            let passes = burst.action(index) == Action::Pass;
+            if !passes && let Some(frame) = frames.get(index) {
+                self.leave_one(taps, place, frame, Some((burst, index)));
+            }
+            passes
+        });
+        self.places = places;
+    }
+
+    /// The frames that are left pass.
+    #[cold]
+    pub(super) fn leave_rest(&mut self, taps: &[Arc<Tap>], frames: &[Frame]) {
+        let places = std::mem::take(&mut self.places);
+        for (&place, frame) in places.iter().zip(frames) {
+            self.leave_one(taps, place, frame, None);
+        }
+        self.places = places;
+        self.finish(taps);
     }
 
     /// All frames of the burst are judged.
     #[cold]
-    pub(super) fn finish(&mut self, slot: &Slot) {
-        for (tap, pending) in self.of_port(slot) {
+    pub(super) fn finish(&mut self, taps: &[Arc<Tap>]) {
+        for (tap, pending) in self.of_hook(taps) {
             pending.send(tap);
         }
     }
 
-    /// Taps that see the port, and not single programs on it, with what is kept for each.
-    fn of_port<'a>(
+    fn place(&self) -> Place {
+        Place { hook: self.hook, link: None, worker: self.worker }
+    }
+
+    /// Taps that see the hook, and not single programs on it, with what is kept for each.
+    fn of_hook<'a>(
         &'a mut self,
-        slot: &'a Slot,
+        taps: &'a [Arc<Tap>],
     ) -> impl Iterator<Item = (&'a Arc<Tap>, &'a mut Pending)> {
-        let all = slot.taps.iter().zip(&mut self.pending);
+        let all = taps.iter().zip(&mut self.pending);
         all.filter(|(tap, _)| tap.options.links.is_empty())
     }
 }
 
 impl Judge {
-    /// Runs one program as [`Judge::run`] does, in sight of the port's taps.
+    /// Runs one program as [`Judge::run`] does, in sight of its hook's taps.
     #[inline]
     pub(super) fn run_seen(
         &mut self,
-        slot: &Slot,
+        taps: &[Arc<Tap>],
+        hook: Hook,
         link: &Link,
         frames: &mut [Frame],
         burst: &mut Burst,
     ) -> [u64; 5] {
-        if slot.taps.is_empty() {
+        if taps.is_empty() {
             return self.run(link, frames, burst);
         }
-        self.run_tapped(slot, link, frames, burst)
+        self.run_tapped(taps, hook, link, frames, burst)
     }
 
     #[cold]
     fn run_tapped(
         &mut self,
-        slot: &Slot,
+        taps: &[Arc<Tap>],
+        hook: Hook,
         link: &Link,
         frames: &mut [Frame],
         burst: &mut Burst,
     ) -> [u64; 5] {
         let watching = |tap: &&Arc<Tap>| tap.options.links.contains(&link.id);
         let mut watched: Vec<(&Arc<Tap>, Pending)> =
-            slot.taps.iter().filter(watching).map(|tap| (tap, Pending::default())).collect();
+            taps.iter().filter(watching).map(|tap| (tap, Pending::default())).collect();
+        let place = Place { hook, link: Some(link.id), worker: self.copies.worker };
         for (tap, pending) in &mut watched {
-            pending.enter(tap, frames, Some(link.id));
+            pending.enter(tap, frames, place);
         }
         let actions = self.run(link, frames, burst);
         let now = now_ns();
         for (tap, pending) in &mut watched {
-            for (place, frame) in frames.iter().enumerate() {
-                pending.leave(tap, place, frame, Some((burst, place)), Some(link.id), now);
+            for (index, frame) in frames.iter().enumerate() {
+                pending.leave(tap, index, frame, Some((burst, index)), place, now);
             }
             pending.send(tap);
         }
@@ -125,14 +186,14 @@ impl Judge {
 }
 
 impl Pending {
-    fn enter(&mut self, tap: &Tap, frames: &[Frame], link: Option<u32>) {
+    fn enter(&mut self, tap: &Tap, frames: &[Frame], place: Place) {
         self.first = tap.number(frames.len());
         self.is_wanted.clear();
         self.is_wanted.resize(frames.len(), false);
-        if tap.options.entry {
+        if tap.options.points(place.hook).entry {
             let now = now_ns();
-            for (place, frame) in frames.iter().enumerate() {
-                let record = self.copy(tap, place, frame, link, now);
+            for (index, frame) in frames.iter().enumerate() {
+                let record = self.copy(tap, index, frame, place, now);
                 self.entries.push(record);
             }
         }
@@ -141,25 +202,25 @@ impl Pending {
     fn leave(
         &mut self,
         tap: &Tap,
-        place: usize,
+        index: usize,
         frame: &Frame,
         judged: Option<(&Burst, usize)>,
-        link: Option<u32>,
+        place: Place,
         now: u64,
     ) {
         let action = judged.map_or(Action::Pass, |(burst, index)| burst.action(index));
         if tap.options.verdicts >> action as u32 & 1 == 0 {
             return;
         }
-        self.is_wanted[place] = true;
-        if tap.options.exit {
+        self.is_wanted[index] = true;
+        if tap.options.points(place.hook).exit {
             let verdict = match judged {
                 Some((burst, index)) => {
                     TappedVerdict { returned: burst.returned(index), target: burst.target(index) }
                 }
                 None => TappedVerdict { returned: Action::Pass as u32, target: None::<Target> },
             };
-            let record = self.copy(tap, place, frame, link, now);
+            let record = self.copy(tap, index, frame, place, now);
             self.exits.push(Record { verdict: Some(verdict), ..record });
         }
     }
@@ -167,9 +228,9 @@ impl Pending {
     fn copy(
         &mut self,
         tap: &Tap,
-        place: usize,
+        index: usize,
         frame: &Frame,
-        link: Option<u32>,
+        place: Place,
         timestamp_ns: u64,
     ) -> Record {
         let start = self.bytes.len();
@@ -180,10 +241,14 @@ impl Pending {
             left -= taken;
         }
         Record {
-            number: self.first + place as u64,
+            number: self.first + index as u64,
             timestamp_ns,
-            link,
-            queue: frame.rx.queue_index,
+            hook: place.hook,
+            link: place.link,
+            queue: match place.hook {
+                Hook::Rx => frame.rx.queue_index,
+                Hook::Tx => place.worker,
+            },
             len: frame.len() as u32,
             verdict: None,
             start,

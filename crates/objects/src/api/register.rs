@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use towpath_bpf::Errno;
+use towpath_bpf::insn::{PSEUDO_MAP_FD, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE};
+use towpath_bpf::program::AttachType;
+use towpath_bpf::{Errno, Insn};
 use towpath_maps::Map;
 use towpath_xdp::Program;
 
@@ -16,19 +18,16 @@ use crate::objects::Objects;
 
 /// What the daemon's loader made, given ids.
 impl Objects {
-    /// Makes a map known that was created elsewhere, e.g. with an object file.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC`: no id is left.
-    pub fn register_map(&self, map: &Arc<Map>) -> Result<Arc<MapObject>, Errno> {
+    /// Makes a map of a program known.
+    fn register_map(&self, map: &Arc<Map>, program: &Program) -> Result<Arc<MapObject>, Errno> {
         if let Some(known) = self.maps.all().into_iter().find(|known| Arc::ptr_eq(known.map(), map))
         {
             return Ok(known);
         }
         let about = MapAbout { name: Name::cut(map.name()), exclusive: None, btf: None };
         let world = Arc::clone(&self.world);
-        self.maps.create(|lease| MapObject::new(lease, Arc::clone(map), about, world))
+        let family = program.surroundings();
+        self.maps.create(|lease| MapObject::new(lease, Arc::clone(map), about, world, family))
     }
 
     /// Makes a program known that was loaded elsewhere, and its maps.
@@ -42,7 +41,7 @@ impl Objects {
         uid: u32,
     ) -> Result<Arc<ProgramObject>, Errno> {
         let maps: Result<Vec<_>, Errno> =
-            program.maps().maps().iter().map(|map| self.register_map(map)).collect();
+            used_maps(program).map(|map| self.register_map(map, program)).collect();
         let linked = program.verified().map(|verified| verified.linked());
         let insns = linked.map_or(Vec::new(), |linked| linked.insns.clone());
         let about = About {
@@ -57,9 +56,13 @@ impl Objects {
             functions: Vec::new(),
             lines: Vec::new(),
             insns,
+            bound_to: None,
         };
         let (program, shared, maps) = (program.clone(), self.shared.clone(), maps?);
-        self.programs.create(|lease| ProgramObject::new(lease, program, shared, about, maps))
+        let make = |lease| ProgramObject::new(lease, program, shared, about, maps);
+        let object = self.programs.create(make)?;
+        object.tell(self.attachments.devices())?;
+        Ok(object)
     }
 
     /// Makes a link known whose program somebody else runs on a device; it ends with
@@ -94,4 +97,19 @@ impl Objects {
     pub fn pin(&self, path: &str, object: Object) -> Result<(), Errno> {
         self.bpffs.pin(path, object)
     }
+}
+
+/// The maps that a program keeps alive: all of its object's, but of a program for entries of maps
+/// only those it uses. Otherwise it and the map that it is in would keep each other alive.
+fn used_maps(program: &Program) -> impl Iterator<Item = &Arc<Map>> {
+    let linked = program.verified().map(|verified| verified.linked());
+    let insns = linked.map_or(&[][..], |linked| &linked.insns);
+    let of_map = [PSEUDO_MAP_FD, PSEUDO_MAP_IDX, PSEUDO_MAP_VALUE, PSEUDO_MAP_IDX_VALUE];
+    let is_used = move |number: usize| {
+        let uses = |insn: &Insn| insn.is_ld_imm64() && of_map.contains(&insn.src);
+        let mut used = insns.iter().filter(|insn| uses(insn)).map(|insn| insn.imm as usize);
+        program.attach() == AttachType::Xdp || used.any(|used| used == number)
+    };
+    let all = program.maps().maps().iter().enumerate();
+    all.filter(move |(number, _)| is_used(*number)).map(|(_, map)| map)
 }

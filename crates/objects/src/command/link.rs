@@ -107,8 +107,9 @@ impl Objects {
         exists.then(|| self.attachments.state(ifindex))
     }
 
-    /// Tells that a device is gone: its programs are given up, its links stay and hold nothing, and
-    /// entries of device maps that lead to it are removed.
+    /// Tells that a device is gone: its programs are given up, its links stay and hold nothing,
+    /// entries of device maps that lead to it are removed, and programs bound to it are bound to
+    /// nothing.
     pub fn device_removed(&self, ifindex: u32) {
         for id in self.attachments.forget_device(ifindex) {
             if let Some(link) = self.links.get(id) {
@@ -117,6 +118,9 @@ impl Objects {
         }
         for map in self.maps.all() {
             map.forget_device(ifindex);
+        }
+        for program in self.programs.all() {
+            program.forget_device(ifindex);
         }
     }
 }

@@ -41,8 +41,8 @@ impl Call<'_> {
         let name = Name::parse(self.attr.array(field::MAP_NAME).ok_or(Errno::EINVAL)?)?;
         let exclusive = self.exclusive_hash()?;
         let about = About { name, exclusive, btf };
-        let world = objects.world.clone();
-        let map = objects.maps.create(|lease| MapObject::new(lease, map, about, world))?;
+        let (world, family) = (objects.world.clone(), objects.shared.surroundings());
+        let map = objects.maps.create(|lease| MapObject::new(lease, map, about, world, family))?;
         self.caller.install(Handle { object: Object::Map(MapUse::new(map)), mode })
     }
 

@@ -6,7 +6,6 @@ use towpath_bpf::btf::Linkage;
 use towpath_bpf::program::{AttachType, Function, Linked};
 use towpath_bpf::verifier::{self, Verified};
 use towpath_bpf::{Errno, Insn};
-use towpath_maps::Environment as _;
 
 use super::Call;
 use super::debug_info::DebugInfo;
@@ -64,6 +63,7 @@ impl Call<'_> {
             functions: Vec::new(),
             lines: Vec::new(),
             insns: Vec::new(),
+            bound_to: Some(self.u32(field::PROG_IFINDEX)).filter(|&ifindex| ifindex != 0),
         };
         let license = String::from_utf8_lossy(&license).into_owned();
         let loaded = self.verify_and_prepare(&insns, license, about, digest)?;
@@ -100,7 +100,9 @@ impl Call<'_> {
             }
         }
         let make = |lease| ProgramObject::new(lease, program, shared.clone(), about, resolved.maps);
-        self.objects.programs.create(make)
+        let object = self.objects.programs.create(make)?;
+        object.tell(self.objects.attachments.devices())?;
+        Ok(object)
     }
 
     /// Everything that may be refused with a word in the log.
@@ -129,6 +131,7 @@ impl Call<'_> {
         about.is_gpl = linked.is_gpl_compatible();
         let mut options = self.objects.shared.options().verifier.clone();
         options.log_level = log.level & LOG_LEVELS;
+        options.device_bound = about.bound_to.is_some();
         let report = verifier::verify_with_log(linked, &options);
         *text += &report.log;
         match report.result {
@@ -214,20 +217,23 @@ impl Call<'_> {
         }
     }
 
-    /// A program for one device: `bpf_prog_dev_bound_init`. None runs programs of its own.
+    /// A program for one device (`bpf_prog_dev_bound_init`). No card runs programs of its own, so
+    /// that it can only be bound.
     fn check_device(&self, flags: u32, kind: u32) -> Result<(), Errno> {
         let ifindex = self.u32(field::PROG_IFINDEX);
         if ifindex == 0 {
             return Ok(());
         }
-        let allowed = BPF_F_XDP_DEV_BOUND_ONLY | BPF_F_XDP_HAS_FRAGS;
         let wrong = kind != PROG_TYPE_XDP
-            || flags & !allowed != 0
-            || !self.objects.world.has_device(ifindex);
-        match flags & BPF_F_XDP_DEV_BOUND_ONLY {
-            _ if wrong => Err(Errno::EINVAL),
-            0 => Err(Errno::EOPNOTSUPP),
-            _ => Ok(()),
+            || flags & !(BPF_F_XDP_DEV_BOUND_ONLY | BPF_F_XDP_HAS_FRAGS) != 0
+            || flags & BPF_F_XDP_DEV_BOUND_ONLY == 0 && flags & BPF_F_XDP_HAS_FRAGS != 0;
+        let device = self.objects.attachments.devices().device(ifindex);
+        match device {
+            None => Err(Errno::EINVAL),
+            Some(_) if wrong => Err(Errno::EINVAL),
+            Some(device) if !device.native => Err(Errno::EOPNOTSUPP),
+            Some(_) if flags & BPF_F_XDP_DEV_BOUND_ONLY == 0 => Err(Errno::EINVAL),
+            Some(_) => Ok(()),
         }
     }
 

@@ -1,17 +1,19 @@
 //! `BPF_PROG_TEST_RUN`: a program on one frame, apart from all devices.
 //!
-//! Kernel counterpart: `bpf_prog_test_run_xdp`. Live frames are not for this door: they need
-//! devices to go to.
+//! Kernel counterpart: `bpf_prog_test_run_xdp`. Who has devices makes the runs
+//! ([`Devices`](crate::Devices)): on a worker, or with live frames, which then go where the program
+//! says.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use towpath_bpf::Errno;
-use towpath_xdp::{Frame, Program};
+use towpath_xdp::Frame;
 
 use super::Call;
 use crate::attr::{check_tail, test_run as field};
 use crate::caller::copy_in;
 use crate::object::program::{ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, PROG_TYPE_XDP, ProgramObject};
+use crate::test_run::{LiveRun, TestRun};
 
 /// `struct xdp_md`, with addresses as offsets from the metadata's start.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,9 +43,17 @@ impl Call<'_> {
             return Err(Errno::ENOTSUPP);
         }
         self.check_run(program)?;
-        let (mut frame, context) = self.frame()?;
-        let outcome = self.run(program.program(), &mut frame)?;
-        self.give_back(&frame, context, outcome)
+        let (frame, context) = self.frame()?;
+        if self.is_live() {
+            let took = self.run_live(program, &frame, context.as_ref())?;
+            return self.give_back(&frame, context, 0, took);
+        }
+        let (frame, returned, took) = self.run(program, frame)?;
+        self.give_back(&frame, context, returned, took)
+    }
+
+    fn is_live(&self) -> bool {
+        self.u32(field::FLAGS) & LIVE_FRAMES != 0
     }
 
     fn check_run(&self, program: &ProgramObject) -> Result<(), Errno> {
@@ -52,12 +62,14 @@ impl Call<'_> {
         if matches!(attach, ATTACH_XDP_DEVMAP | ATTACH_XDP_CPUMAP) || flags & !LIVE_FRAMES != 0 {
             return Err(Errno::EINVAL);
         }
-        let batch = self.u32(field::BATCH_SIZE);
-        match flags & LIVE_FRAMES {
-            0 if batch != 0 => Err(Errno::EINVAL),
-            0 => Ok(()),
-            _ if batch > LIVE_BATCH_MAX => Err(Errno::E2BIG),
-            _ => Err(Errno::EOPNOTSUPP),
+        if program.bound_to().is_some() {
+            return Err(Errno::EINVAL);
+        }
+        match (self.is_live(), self.u32(field::BATCH_SIZE)) {
+            (false, 0) => Ok(()),
+            (false, _) => Err(Errno::EINVAL),
+            (true, batch) if batch > LIVE_BATCH_MAX => Err(Errno::E2BIG),
+            (true, _) => Ok(()),
         }
     }
 
@@ -67,15 +79,21 @@ impl Call<'_> {
         let context = self.context()?;
         let mut metadata = 0;
         if let Some(context) = &context {
+            let takes_back = self.u64(field::DATA_OUT) != 0 || self.u64(field::CTX_OUT) != 0;
             let wrong = context.data_meta != 0
                 || context.data_end != size
-                || context.data > context.data_end;
+                || context.data > context.data_end
+                || self.is_live() && takes_back;
             if wrong {
                 return Err(Errno::EINVAL);
             }
             metadata = context.data;
         }
-        if size.saturating_sub(metadata) < ETH_HLEN || size > FRAME_BYTES_MAX {
+        let longest = match self.is_live() {
+            true => LIVE_BYTES_MAX + metadata,
+            false => FRAME_BYTES_MAX,
+        };
+        if size.saturating_sub(metadata) < ETH_HLEN || size > longest {
             return Err(Errno::EINVAL);
         }
         let bytes = copy_in(self.caller, self.u64(field::DATA_IN), size as usize)?;
@@ -115,8 +133,9 @@ impl Call<'_> {
             return Err(Errno::EINVAL);
         }
         if ingress_ifindex != 0 {
-            if !self.objects.attachments.has_device(ingress_ifindex) {
-                return Err(Errno::ENODEV);
+            let device = self.objects.attachments.devices().device(ingress_ifindex);
+            if rx_queue_index >= device.ok_or(Errno::ENODEV)?.queues {
+                return Err(Errno::EINVAL);
             }
             frame.rx.ifindex = ingress_ifindex;
             frame.rx.queue_index = rx_queue_index;
@@ -124,22 +143,42 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Runs the program as often as asked: the last return value, and nanoseconds a run.
-    fn run(&self, program: &Program, frame: &mut Frame) -> Result<(u32, u32), Errno> {
-        let _alone = self.objects.lock_test_worker();
-        let mut worker = program.worker(self.objects.test_worker);
-        let repeat = self.u32(field::REPEAT).max(1);
-        let start = Instant::now();
-        let mut returned = 0;
-        for round in 0..repeat {
-            // A fault is the program's: the kernel would have no such thing to tell.
-            returned = program.run(&mut worker, frame).map_or(0, |verdict| verdict.returned);
-            if round % 1024 == 1023 && start.elapsed() > TIME_MAX {
-                return Err(Errno::EINTR);
-            }
+    /// Runs the program as often as asked: the frame after the last run, what that returned, and
+    /// the time that one took.
+    fn run(&self, program: &ProgramObject, frame: Frame) -> Result<(Frame, u32, Duration), Errno> {
+        let run = TestRun::new(program.program(), frame, self.u32(field::REPEAT));
+        let mut run = self.objects.attachments.devices().test_run(run)?;
+        if !run.is_begun() {
+            let _alone = self.objects.lock_test_worker();
+            let mut worker = program.program().worker(self.objects.test_worker);
+            while !run.step(&mut worker) {}
         }
-        let each = start.elapsed().as_nanos() / u128::from(repeat);
-        Ok((returned, u32::try_from(each).unwrap_or(u32::MAX)))
+        run.outcome()
+    }
+
+    /// Runs it on frames that go on (`bpf_test_run_xdp_live`); the time that one took.
+    fn run_live(
+        &self,
+        program: &ProgramObject,
+        frame: &Frame,
+        context: Option<&Context>,
+    ) -> Result<Duration, Errno> {
+        let ingress = context.map_or(0, |context| context.ingress_ifindex);
+        let run = LiveRun {
+            program: program.program(),
+            frame,
+            ingress: Some(ingress).filter(|&ifindex| ifindex != 0),
+            repeat: self.u32(field::REPEAT).max(1),
+            batch: Some(self.u32(field::BATCH_SIZE)).filter(|&it| it != 0).unwrap_or(LIVE_BATCH),
+        };
+        let took = match self.objects.attachments.devices().live_run(&run)? {
+            Some(took) => took,
+            None => {
+                let _alone = self.objects.lock_test_worker();
+                run.alone(&mut program.program().worker(self.objects.test_worker))?
+            }
+        };
+        Ok(took / run.repeat)
     }
 
     /// `bpf_test_finish`, `bpf_ctx_finish`
@@ -147,8 +186,10 @@ impl Call<'_> {
         &mut self,
         frame: &Frame,
         context: Option<Context>,
-        (returned, duration): (u32, u32),
+        returned: u32,
+        took: Duration,
     ) -> Result<u32, Errno> {
+        let duration = u32::try_from(took.as_nanos()).unwrap_or(u32::MAX);
         let metadata = frame.metadata();
         let bytes = [metadata, &frame.to_vec()].concat();
         let room = self.u32(field::DATA_SIZE_OUT) as usize;
@@ -194,5 +235,7 @@ const FRAME_BYTES_MAX: u32 = 1 << 17;
 const LIVE_FRAMES: u32 = 2;
 /// `TEST_XDP_MAX_BATCH`
 const LIVE_BATCH_MAX: u32 = 256;
-/// The kernel stops when a signal comes; here nobody sends one.
-const TIME_MAX: Duration = Duration::from_secs(2);
+/// `NAPI_POLL_WEIGHT`
+const LIVE_BATCH: u32 = 64;
+/// Of a live frame's packet: what the kernel's `struct xdp_page_head` leaves in a page.
+const LIVE_BYTES_MAX: u32 = 4096 - 112 - 256 - 320;

@@ -9,6 +9,7 @@ use towpath_bpf::Errno;
 use towpath_bpf::program::MapType;
 use towpath_maps::flags::{BPF_ANY, BPF_EXIST, BPF_F_RDONLY_PROG};
 use towpath_maps::{Map, Value};
+use towpath_xdp::program::Surroundings;
 
 use crate::caller::Caller;
 use crate::ids::Lease;
@@ -26,6 +27,8 @@ pub struct MapObject {
     map: Arc<Map>,
     about: About,
     world: Arc<World>,
+    /// Whose numbers a program array holds: those of programs that were loaded together.
+    family: Arc<Surroundings>,
     /// What elements refer to, by key: maps and programs live as long as a slot has them.
     held: Mutex<HashMap<Vec<u8>, Held>>,
     /// Descriptors and pins (`usercnt`).
@@ -49,7 +52,9 @@ pub(crate) struct About {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Owner {
     kind: u32,
-    attach: u32,
+    /// Of programs that call each other; whoever redirects to a device is made for another hook
+    /// than the program that waits there.
+    attach: Option<u32>,
     compiled: bool,
     has_frags: bool,
 }
@@ -74,12 +79,14 @@ impl MapObject {
         map: Arc<Map>,
         about: About,
         world: Arc<World>,
+        family: &Arc<Surroundings>,
     ) -> MapObject {
         MapObject {
             lease,
             map,
             about,
             world,
+            family: Arc::clone(family),
             held: Mutex::default(),
             users: AtomicUsize::new(0),
             owner: Mutex::default(),
@@ -222,7 +229,10 @@ impl MapObject {
         self.check_slot(key, flags)?;
         let handle = caller.handle(descriptor)?;
         let program = Arc::clone(handle.program()?);
-        self.admit(program.program(), program.about())?;
+        self.admit_element(&program)?;
+        if !Arc::ptr_eq(program.program().surroundings(), &self.family) {
+            return Err(Errno::EINVAL);
+        }
         self.change_held(|held| {
             self.map.set_program(number(key), program.program().id())?;
             Ok(held.insert(key.to_vec(), Held::Program(program)))
@@ -242,7 +252,7 @@ impl MapObject {
         let named = value.get(4..).map(number).filter(|&named| named as i32 > 0);
         let program = named.map(|descriptor| self.target_program(caller, descriptor));
         if let (Some(place), Some(program)) = (value.get_mut(4..8), &program) {
-            let id = program.as_ref().map_or(UNUSABLE_PROGRAM, |program| program.program().id());
+            let id = program.as_ref().map_or(UNUSABLE_PROGRAM, |program| program.id());
             place.copy_from_slice(&id.to_ne_bytes());
         }
         self.change_held(|held| {
@@ -255,6 +265,32 @@ impl MapObject {
                 _ => held.remove(key),
             })
         })
+    }
+
+    /// Keeps programs alive that elements name already: those of an object file whose loader filled
+    /// its maps.
+    pub fn keep_named(&self, programs: &[Arc<ProgramObject>]) {
+        let named: Vec<(u32, Option<&Arc<ProgramObject>>)> = match self.map.kind() {
+            MapType::ProgArray => {
+                let of_number = |id| programs.iter().find(|it| it.program().id() == id);
+                let slots = (0..self.map.max_entries()).filter_map(|slot| {
+                    let id = self.map.program(slot)?;
+                    Some((slot, of_number(id)))
+                });
+                slots.collect()
+            }
+            MapType::Devmap | MapType::DevmapHash | MapType::Cpumap => {
+                let of_id = |id| programs.iter().find(|program| program.id() == id);
+                let targets = self.map.targets().into_iter();
+                targets.map(|(key, target)| (key, of_id(target.id))).collect()
+            }
+            _ => Vec::new(),
+        };
+        let named = named.into_iter().filter_map(|(key, program)| Some((key, program?)));
+        let mut held = self.lock_held();
+        held.extend(named.map(|(key, program)| {
+            (key.to_ne_bytes().to_vec(), Held::Program(Arc::clone(program)))
+        }));
     }
 
     /// The program that entries of this map may have.
@@ -273,7 +309,7 @@ impl MapObject {
         if !fits {
             return Err(Errno::EINVAL);
         }
-        self.admit(program.program(), program.about())?;
+        self.admit_element(program)?;
         Ok(Arc::clone(program))
     }
 
@@ -290,8 +326,17 @@ impl MapObject {
         }
     }
 
-    /// Whether a program may use this map, or be in it (`bpf_prog_map_compatible`); the first one
-    /// decides what the others must be like.
+    /// Whether a program may be in this map (`bpf_prog_map_compatible`): there is no saying which
+    /// device one that is bound to a device would run on.
+    fn admit_element(&self, program: &ProgramObject) -> Result<(), Errno> {
+        match program.bound_to() {
+            Some(_) => Err(Errno::EINVAL),
+            None => self.admit(program.program(), program.about()),
+        }
+    }
+
+    /// Whether a program may use this map (`__bpf_prog_map_compatible`); the first one decides what
+    /// the others must be like.
     pub(crate) fn admit(
         &self,
         program: &towpath_xdp::Program,
@@ -304,7 +349,7 @@ impl MapObject {
         }
         let new = Owner {
             kind: about.kind,
-            attach: about.attach,
+            attach: Some(about.attach).filter(|_| self.map.kind() == MapType::ProgArray),
             compiled: program.machine_code().is_some(),
             has_frags: program.has_frags(),
         };

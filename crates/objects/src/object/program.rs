@@ -1,13 +1,15 @@
 //! A program as an object: its identity and what it refers to.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use towpath_bpf::Insn;
+use towpath_bpf::{Errno, Insn};
 use towpath_xdp::Program;
 use towpath_xdp::program::Shared;
 
+use crate::attach::Devices;
 use crate::ids::Lease;
 use crate::object::btf::BtfObject;
 use crate::object::map::MapObject;
@@ -22,6 +24,10 @@ pub struct ProgramObject {
     about: About,
     /// Since the program was loaded, or bound later; each lives as long as it does.
     maps: Mutex<Vec<Arc<MapObject>>>,
+    /// The device it is bound to; 0 when that is gone.
+    device: AtomicU32,
+    /// Who knows it, and is told when it goes.
+    known_to: OnceLock<Arc<dyn Devices>>,
 }
 
 /// What is known of a program beside its code.
@@ -42,6 +48,8 @@ pub(crate) struct About {
     pub(crate) lines: Vec<u8>,
     /// Instructions with the ids of maps in place of descriptors.
     pub(crate) insns: Vec<Insn>,
+    /// The device it was loaded for (`prog_ifindex`), if it was.
+    pub(crate) bound_to: Option<u32>,
 }
 
 impl ProgramObject {
@@ -52,7 +60,22 @@ impl ProgramObject {
         about: About,
         maps: Vec<Arc<MapObject>>,
     ) -> ProgramObject {
-        ProgramObject { lease, program, shared, about, maps: Mutex::new(maps) }
+        let device = AtomicU32::new(about.bound_to.unwrap_or(0));
+        let maps = Mutex::new(maps);
+        ProgramObject { lease, program, shared, about, maps, device, known_to: OnceLock::new() }
+    }
+
+    /// Lets devices know it for as long as it lives, if it is one that they run.
+    ///
+    /// # Errors
+    ///
+    /// What keeps them from running it.
+    pub(crate) fn tell(&self, devices: &Arc<dyn Devices>) -> Result<(), Errno> {
+        if self.about.kind == PROG_TYPE_XDP {
+            devices.set_program(self.id(), Some(&self.program))?;
+            let _once = self.known_to.set(Arc::clone(devices));
+        }
+        Ok(())
     }
 
     /// Its id.
@@ -110,6 +133,19 @@ impl ProgramObject {
         self.lock_maps().clone()
     }
 
+    /// The ifindex of the device that it is bound to (`BPF_F_XDP_DEV_BOUND_ONLY`): it runs there
+    /// and nowhere else. A program whose device is gone is bound to 0.
+    pub fn bound_to(&self) -> Option<u32> {
+        self.about.bound_to.map(|_was| self.device.load(Ordering::Acquire))
+    }
+
+    /// The device with this ifindex is gone.
+    pub(crate) fn forget_device(&self, ifindex: u32) {
+        // Only the one it is bound to; it never gets another.
+        let (bound, free) = (Ordering::AcqRel, Ordering::Relaxed);
+        let _other = self.device.compare_exchange(ifindex, 0, bound, free);
+    }
+
     pub(crate) fn about(&self) -> &About {
         &self.about
     }
@@ -129,6 +165,10 @@ impl ProgramObject {
 
 impl Drop for ProgramObject {
     fn drop(&mut self) {
+        if let Some(devices) = self.known_to.get() {
+            // Taking one away can't fail.
+            let _removed = devices.set_program(self.id(), None);
+        }
         self.shared.forget(&self.program);
     }
 }

@@ -5,10 +5,12 @@ use std::fs;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use towpath_bpf::Errno;
+use towpath_bpf::btf::Btf;
 use towpath_kernel::{Area, Reply};
 
 use crate::netlink;
@@ -20,13 +22,15 @@ pub(crate) struct Kernel {
     descriptors: HashMap<u32, OwnedFd>,
     bpffs: PathBuf,
     devices: u32,
+    types: Arc<Btf>,
 }
 
 impl Kernel {
     /// Why not, when it can't be used.
     pub(crate) fn open() -> Result<Kernel, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        towpath_kernel::Kernel::open().map_err(|why| why.to_string())?;
+        let kernel = towpath_kernel::Kernel::open().map_err(|why| why.to_string())?;
+        let types = Arc::clone(kernel.btf());
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("objects-bpffs-{}-{number}", std::process::id());
         let bpffs = std::env::temp_dir().join(name);
@@ -39,7 +43,7 @@ impl Kernel {
         let area = Area::new().map_err(|errno| errno.to_string())?;
         // A thread's own: nothing of it stays.
         towpath_kernel::isolate_network().map_err(|errno| errno.to_string())?;
-        Ok(Kernel { area, descriptors: HashMap::new(), bpffs, devices: 0 })
+        Ok(Kernel { area, descriptors: HashMap::new(), bpffs, devices: 0, types })
     }
 }
 
@@ -86,6 +90,10 @@ impl Side for Kernel {
         let number = copy.as_raw_fd() as u32;
         self.descriptors.insert(number, copy);
         Ok(number)
+    }
+
+    fn types(&self) -> Arc<Btf> {
+        Arc::clone(&self.types)
     }
 
     fn bpffs(&self) -> String {

@@ -75,6 +75,16 @@ fn test_runs() {
     compare("test_runs.txt");
 }
 
+#[test]
+fn live_frames() {
+    compare("live_frames.txt");
+}
+
+#[test]
+fn devices() {
+    compare("devices.txt");
+}
+
 /// Runs one script on both sides.
 fn compare(name: &str) {
     let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/scripts", name].iter().collect();

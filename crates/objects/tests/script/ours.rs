@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_bpf::Errno;
+use towpath_bpf::btf::Btf;
 use towpath_objects::{
     BPFFS_ROOT, Caller as _, Device, Devices, Objects, Process, ProgramObject, Settings, XdpMode,
     XdpRequest,
@@ -16,16 +17,18 @@ pub(crate) struct Ours {
     objects: Objects,
     process: Process,
     devices: Arc<Ports>,
+    types: Arc<Btf>,
 }
 
 impl Ours {
     pub(crate) fn new() -> Ours {
         let mut settings = Settings::new();
         settings.load.workers = cpus();
-        let all = Mutex::new(HashMap::from([(1, Device::default())]));
+        let all = Mutex::new(HashMap::from([(1, Device { queues: 1, ..Device::default() })]));
         let devices = Arc::new(Ports { all });
         settings.devices = devices.clone();
-        Ours { objects: Objects::new(&settings), process: Process::new(0), devices }
+        let types = Arc::clone(&settings.env.kernel_btf);
+        Ours { objects: Objects::new(&settings), process: Process::new(0), devices, types }
     }
 }
 
@@ -64,6 +67,10 @@ impl Side for Ours {
         self.process.install(handle)
     }
 
+    fn types(&self) -> Arc<Btf> {
+        Arc::clone(&self.types)
+    }
+
     fn bpffs(&self) -> String {
         BPFFS_ROOT.to_owned()
     }
@@ -79,7 +86,7 @@ impl Side for Ours {
     fn add_device(&mut self, below: Option<u32>) -> Result<u32, Errno> {
         let mut all = self.devices.lock();
         let ifindex = all.keys().max().map_or(1, |last| last + 1);
-        all.insert(ifindex, Device { native: below.is_none(), ..Device::default() });
+        all.insert(ifindex, Device { native: below.is_none(), queues: 1, ..Device::default() });
         if let Some(below) = below.and_then(|below| all.get_mut(&below)) {
             below.uppers.push(ifindex);
         }

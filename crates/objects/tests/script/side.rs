@@ -1,8 +1,10 @@
 //! What both sides do: memory, calls, descriptors; and running a line on either.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use towpath_bpf::Errno;
+use towpath_bpf::btf::Btf;
 
 use crate::fields::{self, Width};
 use crate::script::Line;
@@ -47,6 +49,9 @@ pub(crate) trait Side {
     /// `dup(2)`
     fn duplicate(&mut self, descriptor: u32) -> Result<u32, Errno>;
 
+    /// The types of the kernel that programs are verified against.
+    fn types(&self) -> Arc<Btf>;
+
     /// Where its bpffs is.
     fn bpffs(&self) -> String;
 
@@ -75,7 +80,8 @@ pub(crate) struct Runner<'a> {
 impl<'a> Runner<'a> {
     pub(crate) fn new(side: &'a mut dyn Side) -> Runner<'a> {
         let numbers = HashMap::from([("lo".to_owned(), 1)]);
-        let names = Names { numbers, bpffs: side.bpffs(), ..Names::default() };
+        let (bpffs, types) = (side.bpffs(), Some(side.types()));
+        let names = Names { numbers, bpffs, types, ..Names::default() };
         Runner { side, names }
     }
 

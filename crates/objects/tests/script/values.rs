@@ -6,11 +6,15 @@
 //! | `array`, `xdp` | a map or program type, where one is asked for |
 //! | `m` | the descriptor with that name, or another number with a name |
 //! | `id:m` | the id of its object |
+//! | `kfunc:bpf_x` | the id of a function's type, as the side's kernel has it |
 //! | `"text"` | bytes in the attribute itself |
 //! | `@0a0b,fd:m,u32:5,u64:7,id:m,zero:8,"text",[insns]` | a pointer to those bytes in a row |
 //! | `&(...)` inside `@` | a pointer to other bytes |
 //! | `?8`, `!8` | a pointer to room for 8 bytes, full of `aa` or zeroes, which is shown |
 
+use std::sync::Arc;
+
+use towpath_bpf::btf::Btf;
 use towpath_bpf::program::MapType;
 
 use crate::asm;
@@ -41,6 +45,8 @@ pub(crate) struct Names {
     /// Interface indexes.
     pub(crate) numbers: Numbers,
     pub(crate) bpffs: String,
+    /// Functions of its kernel.
+    pub(crate) types: Option<Arc<Btf>>,
 }
 
 impl Value {
@@ -54,6 +60,9 @@ impl Names {
     pub(crate) fn number(&self, word: &str) -> Option<u64> {
         if let Some(name) = word.strip_prefix("id:") {
             return self.ids.get(name).map(|&id| id.into());
+        }
+        if let Some(name) = word.strip_prefix("kfunc:") {
+            return self.types.as_ref()?.find_func(name).map(u64::from);
         }
         let word = word.strip_prefix("fd:").unwrap_or(word);
         let named = self.descriptors.get(word).or_else(|| self.numbers.get(word));

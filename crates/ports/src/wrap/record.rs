@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use towpath_capture::pcapng::Direction;
 use towpath_xdp::{Frame, Pool};
@@ -13,8 +13,16 @@ use crate::pcap::{Output, now_ns};
 /// A capture of everything that passes a port.
 #[derive(Debug, Clone)]
 pub struct Record {
-    output: Arc<Mutex<Output>>,
+    capture: Arc<Capture>,
     shown: String,
+}
+
+/// What both directions write to.
+#[derive(Debug)]
+struct Capture {
+    output: Mutex<Output>,
+    /// Why nothing is written any more.
+    ended: OnceLock<String>,
 }
 
 /// A line of text for every frame that passes a port: time, direction, length, addresses, type.
@@ -28,34 +36,43 @@ impl Record {
     /// Writes into this file (pcapng), which is replaced if it exists.
     pub fn create(path: &Path) -> io::Result<Record> {
         let output = Output::create(path)?;
-        Ok(Record { output: Arc::new(Mutex::new(output)), shown: path.display().to_string() })
+        let capture = Capture { output: Mutex::new(output), ended: OnceLock::new() };
+        Ok(Record { capture: Arc::new(capture), shown: path.display().to_string() })
     }
 }
 
 impl Layer for Record {
     fn rx(&self, _queue: u32) -> Box<dyn Stage> {
-        Box::new(Recorder { output: Arc::clone(&self.output), direction: Direction::Inbound })
+        Box::new(Recorder { capture: Arc::clone(&self.capture), direction: Direction::Inbound })
     }
 
     fn tx(&self, _worker: u32) -> Box<dyn Stage> {
-        Box::new(Recorder { output: Arc::clone(&self.output), direction: Direction::Outbound })
+        Box::new(Recorder { capture: Arc::clone(&self.capture), direction: Direction::Outbound })
     }
 
     fn details(&self) -> (&'static str, String) {
-        ("record", self.shown.clone())
+        let ended = self.capture.ended.get();
+        let ended = ended.map_or(String::new(), |why| format!(", ended: {why}"));
+        ("record", format!("{}{ended}", self.shown))
     }
 }
 
 struct Recorder {
-    output: Arc<Mutex<Output>>,
+    capture: Arc<Capture>,
     direction: Direction,
 }
 
 impl Stage for Recorder {
     fn pass(&mut self, frames: &mut Vec<Frame>, start: usize, _pool: &mut Pool) {
-        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let Capture { output, ended } = &*self.capture;
+        if ended.get().is_some() {
+            return;
+        }
+        let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
         // A full disk must not stop the port: the recording ends where the space did.
-        let _written = output.write_all(&frames[start..], self.direction);
+        if let (_, Err(error)) = output.write_all(&frames[start..], self.direction) {
+            ended.get_or_init(|| error.to_string());
+        }
     }
 }
 
@@ -139,6 +156,15 @@ mod tests {
         }
         std::fs::remove_file(&path).unwrap();
         assert_eq!(flags, [Some(1), Some(2)]);
+
+        // Where there is no room the capture ends, and frames go on.
+        let record = Record::create(Path::new("/dev/full")).unwrap();
+        for _ in 0..1000 {
+            record.rx(0).pass(&mut frames, 0, &mut pool);
+        }
+        assert_eq!(frames.len(), 1);
+        let (_, shown) = record.details();
+        assert!(shown.contains("ended: No space left"), "{shown}");
 
         let lines = Arc::new(Mutex::new(Vec::new()));
         Trace::new("p0", lines.clone()).rx(3).pass(&mut frames, 0, &mut pool);

@@ -56,7 +56,7 @@ impl Verifier<'_> {
             let message = format!("program must be sleepable to call sleepable kfunc {name}");
             return Err(self.reject(Errno::EACCES, message));
         }
-        if kfunc.flags.has(KfuncFlags::DEV_BOUND) {
+        if kfunc.flags.has(KfuncFlags::DEV_BOUND) && !self.options.device_bound {
             return Err(self.reject_hint(
                 Errno::EINVAL,
                 "metadata kfuncs require device-bound program",

@@ -1,0 +1,110 @@
+//! Test runs as whoever makes them sees them: what is to be run, and how far it is.
+
+use std::time::{Duration, Instant};
+
+use towpath_bpf::Errno;
+use towpath_xdp::{Frame, Program, Worker};
+
+/// A program that is to run on one frame so many times, apart from all devices.
+#[derive(Debug)]
+pub struct TestRun {
+    program: Program,
+    frame: Frame,
+    repeat: u32,
+    left: u32,
+    /// Runs that are made in one piece.
+    piece: u32,
+    returned: u32,
+    took: Duration,
+}
+
+/// A program that is to run on frames that then go where it says (`BPF_F_TEST_XDP_LIVE_FRAMES`).
+#[derive(Debug, Clone, Copy)]
+pub struct LiveRun<'a> {
+    /// The program.
+    pub program: &'a Program,
+    /// What each frame is like: packet, metadata, and where it seems to come from.
+    pub frame: &'a Frame,
+    /// The device that it seems to come from; none is the loopback device.
+    pub ingress: Option<u32>,
+    /// Frames in all, at least one.
+    pub repeat: u32,
+    /// Frames that are judged before all of them are sent, 1 to 256.
+    pub batch: u32,
+}
+
+impl TestRun {
+    pub(crate) fn new(program: &Program, frame: Frame, repeat: u32) -> TestRun {
+        let repeat = repeat.max(1);
+        let program = program.clone();
+        let took = Duration::ZERO;
+        TestRun { program, frame, repeat, left: repeat, piece: 1, returned: 0, took }
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Whether somebody has made some of the runs, or all.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.left < self.repeat
+    }
+
+    /// Makes as many of the runs as take some 50 microseconds; gives whether nothing is left.
+    pub fn step(&mut self, worker: &mut Worker) -> bool {
+        let count = self.piece.min(self.left);
+        let start = Instant::now();
+        for _ in 0..count {
+            let verdict = self.program.run(worker, &mut self.frame);
+            // A fault is the program's: the kernel would have no such thing to tell.
+            self.returned = verdict.map_or(0, |verdict| verdict.returned);
+        }
+        let took = start.elapsed();
+        self.piece = match took < PIECE_TIME {
+            true => self.piece.saturating_mul(2).min(PIECE_MAX),
+            false => (self.piece / 2).max(1),
+        };
+        self.took += took;
+        self.left -= count;
+        self.left == 0 || self.took > TIME_MAX
+    }
+
+    /// The frame as the last run left it, what that returned, and how long one took.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`: some were not made.
+    pub(crate) fn outcome(self) -> Result<(Frame, u32, Duration), Errno> {
+        match self.left {
+            0 => Ok((self.frame, self.returned, self.took / self.repeat)),
+            _ => Err(Errno::EINTR),
+        }
+    }
+}
+
+impl LiveRun<'_> {
+    /// Runs the program where no frame can go anywhere; gives the time it took.
+    pub(crate) fn alone(&self, worker: &mut Worker) -> Result<Duration, Errno> {
+        let start = Instant::now();
+        let bytes = [self.frame.metadata(), &self.frame.to_vec()].concat();
+        let mut frame = Frame::default();
+        frame.rx = self.frame.rx;
+        for round in 0..self.repeat {
+            let fits = frame.refill(&bytes, self.frame.metadata().len());
+            fits.map_err(|_it_did_before| Errno::EINVAL)?;
+            // Frames whose program fails are dropped, as all others are here.
+            let _verdict = self.program.run(worker, &mut frame);
+            if round % 1024 == 1023 && start.elapsed() > TIME_MAX {
+                return Err(Errno::EINTR);
+            }
+        }
+        Ok(start.elapsed())
+    }
+}
+
+/// The kernel stops when a signal comes; here nobody sends one.
+pub const TIME_MAX: Duration = Duration::from_secs(2);
+/// Traffic does not wait much longer for a test run.
+const PIECE_TIME: Duration = Duration::from_micros(50);
+const PIECE_MAX: u32 = 1 << 16;
