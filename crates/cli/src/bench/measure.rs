@@ -48,11 +48,19 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// How many runs fill a window.
+/// How many runs fill a window. A call has a cost of its own (the kernel patches its dispatcher, and
+/// waits), which must not be taken for that of runs: tries become longer until they are a good part
+/// of a window.
 fn calibrate(side: &mut dyn Side, window: Duration) -> Result<u64, String> {
-    let mut runs = side.time(RUNS_FIRST)?.runs_in(window / 50);
-    runs = side.time(runs.max(RUNS_FIRST))?.runs_in(window);
-    Ok(runs.max(RUNS_FIRST))
+    let mut runs = RUNS_FIRST;
+    loop {
+        let timed = side.time(runs)?;
+        let wanted = timed.runs_in(window).max(RUNS_FIRST);
+        if timed.is_longer_than(window / 8) || runs >= RUNS_MAX {
+            return Ok(wanted);
+        }
+        runs = wanted.clamp(2 * runs, 32 * runs);
+    }
 }
 
 /// One engine of ours under measurement.
@@ -228,6 +236,8 @@ const LEAST_NS: f64 = 0.5;
 /// Work below this is lost in what a call costs.
 const TRIVIAL_NS: f64 = 5.0;
 const RUNS_FIRST: u64 = 1024;
+/// More take seconds, whatever they do.
+const RUNS_MAX: u64 = 1 << 31;
 /// More flows than any cache holds elements for.
 pub(super) const COLD_FLOWS: u32 = 1 << 20;
 const TIER2_TIMEOUT: Duration = Duration::from_secs(60);

@@ -48,6 +48,10 @@ impl Timed {
         self.elapsed.as_nanos() as f64 / self.runs.max(1) as f64
     }
 
+    pub(super) fn is_longer_than(&self, time: Duration) -> bool {
+        self.elapsed > time
+    }
+
     /// How many runs take `window`.
     pub(super) fn runs_in(&self, window: Duration) -> u64 {
         (window.as_nanos() as f64 / self.ns().max(0.5)) as u64
