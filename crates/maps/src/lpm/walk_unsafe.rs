@@ -23,14 +23,34 @@ impl Trie {
     /// The node of the longest prefix of a key whose data are `WORDS` words, or [`NIL`].
     #[inline]
     pub(super) fn walk_words<const WORDS: usize>(&self, key: Prefix<'_>) -> u32 {
-        let mut bytes = [[0; 8]; WORDS];
-        let len = key.data.len().min(WORDS * 8);
-        bytes.as_flattened_mut()[..len].copy_from_slice(&key.data[..len]);
+        let words = std::array::from_fn(|at| word_at(key.data, at * 8));
         let nodes = Nodes { base: self.pool.region.base(), stride: self.pool.stride as u64 };
         let link = self.root.load(Ordering::Acquire);
         // SAFETY: our own links and our own pool; the caller chose `WORDS` by the size of its data.
-        unsafe { nodes.longest(link, bytes.map(u64::from_be_bytes), key.length) }
+        unsafe { nodes.longest::<WORDS>(link, words, key.length) }
     }
+}
+
+/// Eight bytes in network order, filled up with zeroes: read as wide as programs write them, since
+/// what is read wider, or copied first, waits for the writes.
+#[inline(always)]
+fn word_at(data: &[u8], at: usize) -> u64 {
+    let rest = &data[at.min(data.len())..];
+    if let Some(word) = rest.first_chunk::<8>() {
+        return u64::from_be_bytes(*word);
+    }
+    let (high, rest) = match rest.split_first_chunk::<4>() {
+        Some((high, rest)) => (u64::from(u32::from_be_bytes(*high)) << 32, rest),
+        None => return bytes_at(rest, 56),
+    };
+    high | bytes_at(rest, 24)
+}
+
+/// Up to seven bytes, the first one shifted by `shift`.
+#[inline]
+fn bytes_at(bytes: &[u8], shift: u32) -> u64 {
+    let shifts = (0..=shift).rev().step_by(8);
+    bytes.iter().zip(shifts).fold(0, |word, (&byte, shift)| word | u64::from(byte) << shift)
 }
 
 impl Nodes {
@@ -64,13 +84,19 @@ impl Nodes {
             if bits == key_length {
                 break;
             }
-            let side = key[bits as usize / 64] >> (63 - bits % 64) & 1;
+            // The way on is what all else waits for: no table, and no key in memory.
+            let word = if bits & 64 == 0 { key[0] } else { key[WORDS - 1] };
+            let side = (word << (bits % 64)) >> 63;
             // SAFETY: as above.
-            link = unsafe { half(node + CHILDREN[side as usize] as u64) }.load(Ordering::Acquire);
+            link = unsafe { half(node + side * CHILD_BYTES) }.load(Ordering::Acquire);
         }
         found
     }
 }
+
+/// From one child's link to the other's; the first is where the node begins.
+const CHILD_BYTES: u64 = (CHILDREN[1] - CHILDREN[0]) as u64;
+const _: () = assert!(CHILDREN[0] == 0);
 
 /// Bits that a node's data and the key have in common.
 ///
