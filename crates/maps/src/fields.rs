@@ -7,6 +7,7 @@
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::memory::Region;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -52,8 +53,9 @@ pub enum FieldKind {
 
 /// Takes over what a field owned, when its element goes away or is overwritten.
 pub trait ReleaseField: Send + Sync {
-    /// `address` is the field's; for pointers, timers and work queues `content` is its first word,
-    /// which has already been set to 0 (and wasn't 0 before). Lists and trees come as they are.
+    /// `address` is the field's, and `content` its first word, which wasn't 0. That of pointers,
+    /// timers and work queues is 0 by now; lists and trees come as they are, and nobody who takes
+    /// the value's lock changes them meanwhile.
     fn release(&self, field: &Field, address: NonNull<u8>, content: u64);
 }
 
@@ -124,10 +126,9 @@ impl Fields {
                 FieldKind::SpinLock | FieldKind::ResSpinLock => {}
                 FieldKind::KptrUntrusted => region.word(place).store(0, Relaxed),
                 FieldKind::ListHead | FieldKind::RbRoot => {
-                    owner.release(field, region.at(place), 0);
-                    // The next value in this place starts with an empty one.
-                    region.word(place).store(0, Relaxed);
-                    region.word(place + 8).store(0, Relaxed);
+                    if region.word(place).load(Relaxed) != 0 {
+                        self.release_graph(owner.as_ref(), field, region, at);
+                    }
                 }
                 _ => {
                     let content = region.word(place).swap(0, AcqRel);
@@ -136,6 +137,27 @@ impl Fields {
                     }
                 }
             }
+        }
+    }
+
+    /// Gives up a list or a tree, and leaves an empty one (`bpf_list_head_free`).
+    fn release_graph(&self, owner: &dyn ReleaseField, field: &Field, region: &Region, at: usize) {
+        let place = at + field.offset as usize;
+        let locks =
+            |field: &&Field| matches!(field.kind, FieldKind::SpinLock | FieldKind::ResSpinLock);
+        let lock = self.list.iter().find(locks);
+        let lock = lock.map(|lock| region.half(at + lock.offset as usize));
+        // Whoever was ended while holding the lock never gives it back. Then nobody changes the
+        // list either.
+        let is_locked = lock.is_some_and(spin_lock_patiently);
+        let content = region.word(place).load(Acquire);
+        if content != 0 {
+            owner.release(field, region.at(place), content);
+        }
+        region.word(place).store(0, Relaxed);
+        region.word(place + 8).store(0, Relaxed);
+        if let (Some(lock), true) = (lock, is_locked) {
+            spin_unlock(lock);
         }
     }
 
@@ -179,6 +201,26 @@ pub fn spin_lock(lock: &AtomicU32) {
     }
 }
 
+/// As [`spin_lock`], but gives up (`false`) when the lock is not given back for long.
+fn spin_lock_patiently(lock: &AtomicU32) -> bool {
+    let take = || lock.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
+    if take() {
+        return true;
+    }
+    let start = Instant::now();
+    while start.elapsed() < LOCK_PATIENCE {
+        yield_now();
+        if take() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Critical sections of programs are some hundred instructions long; their thread may have lost
+/// its core.
+const LOCK_PATIENCE: Duration = Duration::from_millis(100);
+
 /// Releases a lock taken with [`spin_lock`].
 pub fn spin_unlock(lock: &AtomicU32) {
     lock.store(0, Release);
@@ -220,5 +262,30 @@ mod tests {
         fields.release(&region, 0);
         fields.release(&region, 0);
         assert_eq!(*seen.0.lock().unwrap(), [7]);
+    }
+
+    #[test]
+    fn a_list_is_given_up_under_its_lock_if_that_is_ever_free() {
+        #[derive(Default)]
+        struct Seen(Mutex<Vec<u64>>);
+        impl ReleaseField for Seen {
+            fn release(&self, _: &Field, _: NonNull<u8>, content: u64) {
+                self.0.lock().unwrap().push(content);
+            }
+        }
+        let seen = Arc::new(Seen::default());
+        let list = Field { kind: FieldKind::ListHead, offset: 0, size: 16 };
+        let lock = Field { kind: FieldKind::SpinLock, offset: 16, size: 4 };
+        let fields = Fields::new(vec![list, lock], Some(seen.clone()));
+        let region = Region::new(24).unwrap();
+        fields.release(&region, 0);
+        for held in [0u32, 1] {
+            region.write(0, &7u64.to_ne_bytes());
+            region.write(16, &held.to_ne_bytes());
+            fields.release(&region, 0);
+            assert_eq!(region.word(0).load(Relaxed), 0, "what follows starts with an empty list");
+            assert_eq!(region.half(16).load(Relaxed), held, "it is as it was");
+        }
+        assert_eq!(*seen.0.lock().unwrap(), [7, 7], "an empty list owns nothing");
     }
 }

@@ -2,140 +2,341 @@
 //!
 //! The kernel's table is filled by its stack and by programs; here only programs fill it
 //! (`bpf_xdp_ct_alloc`, `bpf_ct_insert_entry`). Entries are objects of the size of `struct
-//! nf_conn`, so that programs read `mark`, `status` and `timeout` where BTF says.
+//! nf_conn`, so that programs read `mark`, `status` and `timeout` where BTF says; what the table
+//! needs of an entry lies behind that. As in the kernel, an entry is in two chains, one for each
+//! direction, and a full table makes room by giving up connections that are not assured.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::objects::{Class, Hidden, Link, Object, Objects};
 
 /// Connections by either direction's tuple.
 #[derive(Debug, Default)]
 pub(crate) struct Conntrack {
-    entries: Mutex<Entries>,
+    /// Made when the first entry is.
+    table: OnceLock<Table>,
+    /// Entries, those not yet inserted included.
+    count: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct Entries {
-    /// Tuple to entry, and whether the tuple is the reply direction's.
-    by_tuple: HashMap<Tuple, (u64, bool)>,
-    by_addr: HashMap<u64, Entry>,
+#[derive(Debug)]
+struct Table {
+    seed: [u64; 2],
+    chains: Box<[Mutex<Link>]>,
 }
 
-/// An entry, looked up or not yet inserted.
+/// What a program's connections are, by the BTF it was linked against.
 #[derive(Debug, Clone)]
-struct Entry {
-    tuple: Tuple,
-    inserted: bool,
-    /// Monotonic nanoseconds after which it is gone.
-    expires_ns: u64,
-    timeout_ns: u64,
+pub(crate) struct Connection {
+    pub(crate) class: Arc<Class>,
+    /// Where `status` is in an entry, in bytes.
+    pub(crate) status: Option<u64>,
 }
 
-/// What a connection is known by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Tuple {
-    /// Addresses as their bytes lie in memory, zeroes behind those of IPv4.
-    pub(crate) source: u128,
-    pub(crate) destination: u128,
-    pub(crate) is_v6: bool,
-    pub(crate) source_port: [u8; 2],
-    pub(crate) destination_port: [u8; 2],
-    pub(crate) protocol: u8,
-    pub(crate) zone: u16,
+/// What a connection is known by: addresses as their bytes lie in memory, zeroes behind those of
+/// IPv4; then ports, protocol, family and zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tuple([u64; 5]);
+
+/// Who asks, and when.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asking<'a> {
+    pub(crate) objects: &'a Objects,
+    pub(crate) worker: usize,
+    /// Monotonic nanoseconds.
+    pub(crate) now_ns: u64,
 }
 
 impl Tuple {
-    fn reversed(&self) -> Tuple {
-        Tuple {
-            source: self.destination,
-            destination: self.source,
-            source_port: self.destination_port,
-            destination_port: self.source_port,
-            ..*self
-        }
+    pub(crate) fn new(
+        [source, destination]: [[u64; 2]; 2],
+        [source_port, destination_port]: [u16; 2],
+        protocol: u8,
+        is_v6: bool,
+        zone: u16,
+    ) -> Tuple {
+        let ports = u64::from(source_port) | u64::from(destination_port) << 16;
+        let rest = u64::from(protocol) << 32 | u64::from(is_v6) << 40 | u64::from(zone) << 48;
+        Tuple([source[0], source[1], destination[0], destination[1], ports | rest])
+    }
+
+    fn reversed(self) -> Tuple {
+        let Tuple([a, b, c, d, rest]) = self;
+        let ports = rest as u32;
+        Tuple([c, d, a, b, rest & !u64::from(u32::MAX) | u64::from(ports.rotate_left(16))])
+    }
+
+    fn hash(self, seed: [u64; 2]) -> u64 {
+        let fold = |a: u64, b: u64| {
+            let product = u128::from(a) * u128::from(b);
+            product as u64 ^ (product >> 64) as u64
+        };
+        let Tuple([a, b, c, d, e]) = self;
+        fold(fold(a ^ seed[0], b ^ seed[1]) ^ fold(c ^ seed[1], d ^ seed[0]) ^ e, seed[0] | 1)
     }
 }
 
 impl Conntrack {
-    /// The entry of a tuple and its direction (`true`: reply). Entries that expired are taken out
-    /// and returned second, for the caller to give up.
-    pub(crate) fn lookup(&self, tuple: &Tuple, now_ns: u64) -> (Option<(u64, bool)>, Option<u64>) {
-        let mut entries = self.lock();
-        let Some(&(addr, reply)) = entries.by_tuple.get(tuple) else { return (None, None) };
-        let expired = entries.by_addr.get(&addr).is_none_or(|entry| entry.expires_ns <= now_ns);
-        if expired {
-            entries.remove(addr);
-            return (None, Some(addr));
-        }
-        (Some((addr, reply)), None)
-    }
-
-    /// Notes a new entry that is not in the table yet; false when there is no room.
-    pub(crate) fn begin(&self, addr: u64, tuple: Tuple, timeout_ns: u64) -> bool {
-        let mut entries = self.lock();
-        if entries.by_addr.len() >= ENTRIES_MAX {
-            return false;
-        }
-        let entry = Entry { tuple, inserted: false, expires_ns: u64::MAX, timeout_ns };
-        entries.by_addr.insert(addr, entry);
-        true
-    }
-
-    /// `bpf_ct_insert_entry`: false when one of its tuples is taken.
-    pub(crate) fn insert(&self, addr: u64, now_ns: u64) -> bool {
-        let mut entries = self.lock();
-        let Some(entry) = entries.by_addr.get(&addr).filter(|entry| !entry.inserted) else {
-            return false;
+    /// The entry of a tuple, with a reference for the program, and its direction (`true`: reply).
+    pub(crate) fn lookup<'a>(&self, tuple: Tuple, by: Asking<'a>) -> Option<(Object<'a>, bool)> {
+        let table = self.table.get()?;
+        let (object, reply) = {
+            let chain = table.lock(table.chain_of(tuple));
+            let found = find(&chain, tuple, tuple.reversed(), by.objects)?;
+            found.0.acquire().then_some(found)?
         };
-        let (tuple, reply) = (entry.tuple, entry.tuple.reversed());
-        if entries.by_tuple.contains_key(&tuple) || entries.by_tuple.contains_key(&reply) {
-            entries.by_addr.remove(&addr);
+        if state(object)?.expires_ns().load(Relaxed) > by.now_ns {
+            return Some((object, reply));
+        }
+        self.remove(object, by);
+        by.objects.release(object, by.worker);
+        None
+    }
+
+    /// Makes an object that is new an entry that is not in the table yet; false when there is no
+    /// room. An entry is assured if the word at `status` says so.
+    pub(crate) fn begin(
+        &self,
+        object: Object<'_>,
+        tuple: Tuple,
+        timeout_ns: u64,
+        status: Option<u64>,
+        by: Asking<'_>,
+    ) -> bool {
+        let Some(state) = state(object) else { return false };
+        if self.count.fetch_add(1, Relaxed) >= ENTRIES_MAX && !self.make_room(tuple, status, by) {
+            self.count.fetch_sub(1, Relaxed);
             return false;
         }
-        entries.by_tuple.insert(reply, (addr, true));
-        entries.by_tuple.insert(tuple, (addr, false));
-        if let Some(entry) = entries.by_addr.get_mut(&addr) {
-            entry.inserted = true;
-            entry.expires_ns = now_ns.saturating_add(entry.timeout_ns);
-        }
+        state.set_tuple(tuple);
+        state.timeout_ns().store(timeout_ns, Relaxed);
         true
+    }
+
+    /// `bpf_ct_insert_entry`: false, and the entry is none any more, when one of its tuples is
+    /// taken. The table has a reference of its own.
+    pub(crate) fn insert(&self, object: Object<'_>, by: Asking<'_>) -> bool {
+        let Some(state) = state(object).filter(|state| state.is(NEW)) else { return false };
+        let table = self.table.get_or_init(Table::new);
+        let (tuple, reply) = (state.tuple(), state.tuple().reversed());
+        let is_free = |chain: &Link, tuple: Tuple, other: Tuple| {
+            find(chain, tuple, other, by.objects).is_none()
+        };
+        let inserted = table.lock_both(tuple, |original, other| {
+            let other = other.unwrap_or(original);
+            let free = is_free(original, tuple, reply) && is_free(other, reply, tuple);
+            if free && object.acquire() {
+                state.set(INSERTED);
+                let expires_ns = by.now_ns.saturating_add(state.timeout_ns().load(Relaxed));
+                state.expires_ns().store(expires_ns, Relaxed);
+                for (chain, is_reply) in [(other, true), (original, false)] {
+                    state.0.links[usize::from(is_reply)].set(chain.get(by.objects));
+                    chain.set(Some((object, is_reply)));
+                }
+            }
+            free
+        });
+        if !inserted {
+            self.abandon(object);
+        }
+        inserted
     }
 
     /// Sets how long an entry lives, from now or from its insertion.
-    pub(crate) fn set_timeout(&self, addr: u64, timeout_ns: u64, now_ns: u64) {
-        if let Some(entry) = self.lock().by_addr.get_mut(&addr) {
-            entry.timeout_ns = timeout_ns;
-            if entry.inserted {
-                entry.expires_ns = now_ns.saturating_add(timeout_ns);
+    pub(crate) fn set_timeout(&self, object: Object<'_>, timeout_ns: u64, by: Asking<'_>) {
+        if let Some(state) = state(object) {
+            state.timeout_ns().store(timeout_ns, Relaxed);
+            if !state.is(NEW) {
+                state.expires_ns().store(by.now_ns.saturating_add(timeout_ns), Relaxed);
             }
         }
     }
 
-    /// Whether the table itself holds a reference to the entry.
-    pub(crate) fn is_inserted(&self, addr: u64) -> bool {
-        self.lock().by_addr.get(&addr).is_some_and(|entry| entry.inserted)
-    }
-
-    /// Forgets an entry that was never inserted.
-    pub(crate) fn abandon(&self, addr: u64) {
-        let mut entries = self.lock();
-        if entries.by_addr.get(&addr).is_some_and(|entry| !entry.inserted) {
-            entries.by_addr.remove(&addr);
+    /// An entry that was never inserted is none any more.
+    pub(crate) fn abandon(&self, object: Object<'_>) {
+        if state(object).is_some_and(|state| state.change(NEW, GONE)) {
+            self.count.fetch_sub(1, Relaxed);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes an entry out of the table, if it is in it.
+    fn remove(&self, object: Object<'_>, by: Asking<'_>) {
+        let (Some(table), Some(state)) = (self.table.get(), state(object)) else { return };
+        let removed = table.lock_both(state.tuple(), |original, reply| {
+            let removed = state.change(INSERTED, GONE);
+            if removed {
+                unlink(original, object, false, by.objects);
+                unlink(reply.unwrap_or(original), object, true, by.objects);
+            }
+            removed
+        });
+        if removed {
+            self.count.fetch_sub(1, Relaxed);
+            by.objects.release(object, by.worker);
+        }
+    }
+
+    /// Gives up the connections in one of some neighbouring chains that expired or are not assured
+    /// (`early_drop`).
+    #[cold]
+    fn make_room(&self, tuple: Tuple, status: Option<u64>, by: Asking<'_>) -> bool {
+        let Some(table) = self.table.get() else { return false };
+        let may_go = |object: Object<'_>| {
+            let word = status.and_then(|offset| object.word(offset as usize));
+            let is_assured = word.is_some_and(|word| word.load(Relaxed) & IPS_ASSURED != 0);
+            let expires_ns = state(object).map_or(0, |state| state.expires_ns().load(Relaxed));
+            !is_assured || expires_ns <= by.now_ns
+        };
+        let first = table.chain_of(tuple);
+        for chain in (0..CHAINS_TO_SEARCH).map(|step| (first + step) & (CHAINS - 1)) {
+            let mut made_room = false;
+            while let Some(object) = table.first_of(chain, by.objects, may_go) {
+                self.remove(object, by);
+                by.objects.release(object, by.worker);
+                made_room = true;
+            }
+            if made_room {
+                return true;
+            }
+        }
+        false
     }
 }
 
-impl Entries {
-    fn remove(&mut self, addr: u64) {
-        if let Some(entry) = self.by_addr.remove(&addr) {
-            self.by_tuple.remove(&entry.tuple.reversed());
-            self.by_tuple.remove(&entry.tuple);
+impl Table {
+    fn new() -> Table {
+        let random = RandomState::new();
+        let chains = (0..CHAINS).map(|_| Mutex::default()).collect();
+        Table { seed: [random.hash_one(0u8), random.hash_one(1u8)], chains }
+    }
+
+    fn chain_of(&self, tuple: Tuple) -> usize {
+        tuple.hash(self.seed) as usize & (CHAINS - 1)
+    }
+
+    fn lock(&self, chain: usize) -> MutexGuard<'_, Link> {
+        self.chains[chain].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds the chains of a tuple and of its reply, in the order of all who hold two; the second
+    /// is `None` when both are one.
+    fn lock_both<T>(&self, tuple: Tuple, work: impl FnOnce(&Link, Option<&Link>) -> T) -> T {
+        let (original, reply) = (self.chain_of(tuple), self.chain_of(tuple.reversed()));
+        if original == reply {
+            return work(&self.lock(original), None);
+        }
+        let (first, second) = (self.lock(original.min(reply)), self.lock(original.max(reply)));
+        let (original, reply) =
+            if original < reply { (&first, &second) } else { (&second, &first) };
+        work(original, Some(reply))
+    }
+
+    /// The first object of a chain that `wanted` wants, with a reference.
+    fn first_of<'a>(
+        &self,
+        chain: usize,
+        objects: &'a Objects,
+        wanted: impl Fn(Object<'_>) -> bool,
+    ) -> Option<Object<'a>> {
+        let chain = self.lock(chain);
+        let found = walk(&chain, objects).find(|(object, _)| wanted(*object))?.0;
+        found.acquire().then_some(found)
+    }
+}
+
+/// The entry with a tuple in a chain, and whether the tuple is its reply's.
+fn find<'a>(
+    chain: &Link,
+    tuple: Tuple,
+    reversed: Tuple,
+    objects: &'a Objects,
+) -> Option<(Object<'a>, bool)> {
+    walk(chain, objects).find(|&(object, is_reply)| {
+        let wanted = if is_reply { reversed } else { tuple };
+        state(object).is_some_and(|state| state.tuple() == wanted)
+    })
+}
+
+/// The entries of a chain and the directions they are in it for.
+fn walk<'a>(
+    chain: &Link,
+    objects: &'a Objects,
+) -> impl Iterator<Item = (Object<'a>, bool)> + use<'a> {
+    std::iter::successors(chain.get(objects), move |&(object, is_reply)| {
+        object.hidden()?.links[usize::from(is_reply)].get(objects)
+    })
+}
+
+/// Takes an entry out of a chain where it stands for one direction.
+fn unlink(chain: &Link, object: Object<'_>, is_reply: bool, objects: &Objects) {
+    let Some(state) = state(object) else { return };
+    let next = state.0.links[usize::from(is_reply)].get(objects);
+    if chain.get(objects) == Some((object, is_reply)) {
+        return chain.set(next);
+    }
+    for (before, side) in walk(chain, objects) {
+        let Some(link) = before.hidden().map(|hidden| &hidden.links[usize::from(side)]) else {
+            return;
+        };
+        if link.get(objects) == Some((object, is_reply)) {
+            return link.set(next);
         }
     }
 }
+
+/// What the table notes of an entry.
+#[derive(Clone, Copy)]
+struct State<'o>(&'o Hidden);
+
+fn state(object: Object<'_>) -> Option<State<'_>> {
+    object.hidden().map(State)
+}
+
+impl<'o> State<'o> {
+    fn tuple(self) -> Tuple {
+        Tuple(std::array::from_fn(|at| self.0.words[at].load(Relaxed)))
+    }
+
+    fn set_tuple(self, Tuple(words): Tuple) {
+        self.0.words.iter().zip(words).for_each(|(word, value)| word.store(value, Relaxed));
+    }
+
+    /// When it goes; 0 before it is inserted.
+    fn expires_ns(self) -> &'o AtomicU64 {
+        &self.0.words[5]
+    }
+
+    fn timeout_ns(self) -> &'o AtomicU64 {
+        &self.0.words[6]
+    }
+
+    fn is(self, state: u64) -> bool {
+        self.0.words[7].load(Acquire) == state
+    }
+
+    fn set(self, state: u64) {
+        self.0.words[7].store(state, Release);
+    }
+
+    /// Whether it was in a state, and is in another one now.
+    fn change(self, from: u64, to: u64) -> bool {
+        self.0.words[7].compare_exchange(from, to, AcqRel, Relaxed).is_ok()
+    }
+}
+
+/// Not inserted; in the table; neither any more.
+const NEW: u64 = 0;
+const INSERTED: u64 = 1;
+const GONE: u64 = 2;
 
 /// `nf_conntrack_max` of an ordinary machine.
-const ENTRIES_MAX: usize = 262_144;
+const ENTRIES_MAX: u64 = 262_144;
+/// A power of two: two entries' directions a chain in a full table.
+const CHAINS: usize = 262_144;
+/// `NF_CT_EVICTION_RANGE`
+const CHAINS_TO_SEARCH: usize = 8;
+/// Traffic was seen in both directions.
+pub(crate) const IPS_ASSURED: u64 = 1 << 2;

@@ -35,6 +35,7 @@ use crate::worker::Worker;
 pub use error::LoadError;
 pub use listing::{Form, MachineCode};
 pub use load::Loader;
+pub(crate) use load::stored_field;
 pub use registry::Programs;
 pub use shared::Shared;
 

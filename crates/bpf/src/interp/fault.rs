@@ -113,6 +113,19 @@ impl From<Violation> for Stop {
     }
 }
 
+impl From<Box<Violation>> for Stop {
+    fn from(violation: Box<Violation>) -> Self {
+        Stop::Violation(violation)
+    }
+}
+
+impl From<Box<Violation>> for Violation {
+    #[cold]
+    fn from(violation: Box<Violation>) -> Self {
+        *violation
+    }
+}
+
 /// Prints a source line, when there is one, as an appendix.
 struct Source<'a>(&'a Option<String>);
 

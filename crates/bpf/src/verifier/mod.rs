@@ -47,7 +47,7 @@ mod tests;
 mod tnum;
 mod verified;
 
-pub use call::record::{FieldKind, SpecialField, special_fields};
+pub use call::record::{FieldKind, SpecialField, special_fields, special_fields_of};
 pub use facts::{
     AccessFact, BranchFact, ConstantKey, InsnFacts, MapFact, Range, StackArg, StackBytes,
 };

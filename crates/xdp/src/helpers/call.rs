@@ -37,7 +37,7 @@ impl<'r> Call<'_, 'r> {
 
     /// As [`Call::read`], from an address the verifier did not look at.
     pub(crate) fn read_unproved(&self, addr: u64, len: usize) -> Result<Bytes, Stop> {
-        copy(len, || self.run.grant_unproved(addr, len as u64, false))
+        copy(len, || Ok(self.run.grant_unproved(addr, len as u64, false)?))
     }
 
     /// Copies bytes to writable memory.
@@ -53,7 +53,7 @@ impl<'r> Call<'_, 'r> {
 
 /// Copies the `len` bytes of a grant. It is asked for before anything is allocated: `len` may be a
 /// register's content.
-fn copy(len: usize, grant: impl FnOnce() -> Result<Grant, Violation>) -> Result<Bytes, Stop> {
+fn copy(len: usize, grant: impl FnOnce() -> Result<Grant, Box<Violation>>) -> Result<Bytes, Stop> {
     if len == 0 {
         return Ok(Bytes::zeroed(0));
     }

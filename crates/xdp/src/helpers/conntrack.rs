@@ -3,13 +3,17 @@
 //! Checks and error numbers follow `net/netfilter/nf_conntrack_bpf.c`: a refusal is a null pointer,
 //! and the reason in `opts->error`.
 
+use std::sync::Arc;
+
 use towpath_bpf::Errno;
 use towpath_bpf::interp::{Callbacks, Stop};
 
 use super::call::status;
-use super::time::monotonic_ns;
+use super::objects::give_up;
+use super::time::coarse_ns;
 use super::{Call, KfuncTable, entry};
-use crate::conntrack::Tuple;
+use crate::conntrack::{Asking, Connection, IPS_ASSURED, Tuple};
+use crate::objects::{Hidden, Shape};
 use crate::run::Run;
 
 pub(super) const KFUNCS: KfuncTable = &[
@@ -28,18 +32,13 @@ pub(super) const KFUNCS: KfuncTable = &[
 #[inline(always)]
 fn lookup(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let found = request(call, args)?.and_then(|tuple| {
-        let surroundings = call.run.surroundings;
-        let (found, expired) = surroundings.conntrack.lookup(&tuple, monotonic_ns(call));
-        if let Some(expired) = expired {
-            surroundings.objects.release(expired, call.run.maps.domain());
-        }
-        let (addr, reply) = found.ok_or(Errno::ENOENT)?;
-        if surroundings.objects.acquire(addr) { Ok((addr, reply)) } else { Err(Errno::ENOENT) }
+        let found = call.run.surroundings.conntrack.lookup(tuple, asking(call));
+        found.ok_or(Errno::ENOENT)
     });
     match found {
-        Ok((addr, reply)) => {
-            call.write(args[3] + OPTS_DIR, &[u8::from(reply)])?;
-            Ok(addr)
+        Ok((object, reply)) => {
+            call.run.put(args[3] + OPTS_DIR, 1, u64::from(reply))?;
+            Ok(object.addr())
         }
         Err(errno) => refuse(call, args, errno),
     }
@@ -49,14 +48,17 @@ fn lookup(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 /// once it is inserted.
 #[inline(always)]
 fn alloc(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let bytes = Fields::of(call).bytes;
     let made = request(call, args)?.and_then(|tuple| {
-        let surroundings = call.run.surroundings;
-        let addr = surroundings.objects.allocate(bytes, None).ok_or(Errno::ENOMEM)?;
-        if surroundings.conntrack.begin(addr, tuple, ALLOC_TIMEOUT_NS) {
-            return Ok(addr);
+        let connection = connection(call);
+        let (class, status) = (Arc::clone(&connection.class), connection.status);
+        let (run, by) = (&*call.run, asking(call));
+        let made = by.objects.allocate(&class, by.worker, run.maps.domain());
+        let object = made.ok_or(Errno::ENOMEM)?;
+        let conntrack = &run.surroundings.conntrack;
+        if conntrack.begin(object, tuple, ALLOC_TIMEOUT_NS, status, by) {
+            return Ok(object.addr());
         }
-        surroundings.objects.release(addr, call.run.maps.domain());
+        by.objects.release(object, by.worker);
         Err(Errno::ENOMEM)
     });
     match made {
@@ -69,14 +71,13 @@ fn alloc(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 #[inline(always)]
 fn insert(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let addr = args[0];
-    let surroundings = call.run.surroundings;
-    if !surroundings.conntrack.insert(addr, monotonic_ns(call)) {
-        surroundings.objects.release(addr, call.run.maps.domain());
+    let Some(object) = call.run.object(addr) else { return Ok(0) };
+    let status = connection(call).status;
+    if !call.run.surroundings.conntrack.insert(object, asking(call)) {
+        give_up(call.run, addr);
         return Ok(0);
     }
-    // The table's own reference, beside the one the program goes on with.
-    let _alive = surroundings.objects.acquire(addr);
-    if let Some(offset) = Fields::of(call).status {
+    if let Some(offset) = status {
         let old = call.run.get(addr + offset, 8)?;
         call.run.put(addr + offset, 8, old | IPS_CONFIRMED)?;
     }
@@ -86,19 +87,20 @@ fn insert(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 /// `bpf_ct_release(nfct)`
 #[inline(always)]
 fn release(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let surroundings = call.run.surroundings;
-    if !surroundings.conntrack.is_inserted(args[0]) {
-        surroundings.conntrack.abandon(args[0]);
+    if let Some(object) = call.run.object(args[0]) {
+        call.run.surroundings.conntrack.abandon(object);
+        give_up(call.run, args[0]);
     }
-    surroundings.objects.release(args[0], call.run.maps.domain());
     Ok(0)
 }
 
 /// `bpf_ct_set_timeout(nfct, timeout)` and `bpf_ct_change_timeout`: milliseconds.
 #[inline(always)]
 fn set_timeout(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let timeout = u64::from(args[1] as u32) * NS_PER_MS;
-    call.run.surroundings.conntrack.set_timeout(args[0], timeout, monotonic_ns(call));
+    let timeout_ns = u64::from(args[1] as u32) * NS_PER_MS;
+    if let Some(object) = call.run.object(args[0]) {
+        call.run.surroundings.conntrack.set_timeout(object, timeout_ns, asking(call));
+    }
     Ok(0)
 }
 
@@ -106,7 +108,7 @@ fn set_timeout(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 /// are the table's.
 #[inline(always)]
 fn set_status(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let Some(offset) = Fields::of(call).status else { return Ok(0) };
+    let Some(offset) = connection(call).status else { return Ok(0) };
     let (addr, new) = (args[0] + offset, u64::from(args[1] as u32));
     let old = call.run.get(addr, 8)?;
     let changed = old ^ new;
@@ -156,53 +158,61 @@ fn request(call: &Call<'_, '_>, args: [u64; 5]) -> Result<Result<Tuple, Errno>, 
     }
     let bytes = call.run.view(tuple, tuple_len as u64)?;
     let (addresses, ports) = bytes.split_at(2 * address_len);
-    let address = |bytes: &[u8]| {
-        let mut whole = [0; 16];
-        whole[..bytes.len()].copy_from_slice(bytes);
-        u128::from_le_bytes(whole)
-    };
-    Ok(Ok(Tuple {
-        source: address(&addresses[..address_len]),
-        destination: address(&addresses[address_len..]),
-        source_port: [ports[0], ports[1]],
-        destination_port: [ports[2], ports[3]],
-        is_v6: tuple_len == TUPLE_BYTES_V6,
-        protocol,
-        zone,
-    }))
+    let (source, destination) = addresses.split_at(address_len);
+    let port = |at: usize| u16::from_le_bytes([ports[at], ports[at + 1]]);
+    let is_v6 = tuple_len == TUPLE_BYTES_V6;
+    let addresses = [address(source), address(destination)];
+    Ok(Ok(Tuple::new(addresses, [port(0), port(2)], protocol, is_v6, zone)))
+}
+
+/// An address as two words.
+fn address(bytes: &[u8]) -> [u64; 2] {
+    match bytes {
+        &[a, b, c, d] => [u64::from(u32::from_le_bytes([a, b, c, d])), 0],
+        _ => {
+            let word =
+                |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &b| word << 8 | u64::from(b));
+            [word(&bytes[..8]), word(&bytes[8..])]
+        }
+    }
 }
 
 fn refuse(call: &Call<'_, '_>, args: [u64; 5], errno: Errno) -> Result<u64, Stop> {
     let [_, _, _, opts, opts_len] = args;
     if opts_len as u32 >= (OPTS_ERROR + 4) as u32 {
-        call.write(opts + OPTS_ERROR, &(-errno.0).to_le_bytes())?;
+        call.run.put(opts + OPTS_ERROR, 4, (-errno.0) as u64)?;
     }
     Ok(0)
 }
 
-/// Where a `struct nf_conn` has its fields, by the BTF the program was linked against.
-struct Fields {
-    bytes: usize,
-    status: Option<u64>,
+fn asking<'r>(call: &Call<'_, 'r>) -> Asking<'r> {
+    let surroundings = call.run.surroundings;
+    // As in the kernel, which counts in ticks.
+    let now_ns = coarse_ns(call);
+    Asking { objects: &surroundings.objects, worker: call.run.worker.number() as usize, now_ns }
 }
 
-impl Fields {
-    fn of(call: &mut Call<'_, '_>) -> Fields {
-        let (bytes, status) = match call.run.types.connection {
-            Some(known) => known,
-            None => *call.run.types.connection.insert(Fields::ask(call.callbacks)),
-        };
-        Fields { bytes, status }
+/// What connections are to the program.
+fn connection<'c>(call: &'c mut Call<'_, '_>) -> &'c Connection {
+    if call.run.types.connection.is_none() {
+        let (shape, status) = ask(call.callbacks);
+        let class = call.run.surroundings.objects.class(shape, call.run.maps.domain());
+        call.run.types.connection = Some(Connection { class, status });
     }
+    call.run.types.connection.as_ref().expect("it was just put there")
+}
 
-    fn ask(callbacks: &dyn Callbacks<Run<'_>>) -> (usize, Option<u64>) {
-        let code = callbacks.code();
-        let btf = code.linked().map(|linked| &linked.kernel_btf);
-        let conn = btf.and_then(|btf| Some((btf, btf.find_composite("nf_conn")?)));
-        let size = conn.and_then(|(btf, id)| btf.size_of(id)).unwrap_or(CONN_BYTES);
-        let status = conn.and_then(|(btf, id)| btf.member(id, "status"));
-        (size as usize, status.map(|(_, bits)| u64::from(bits) / 8))
-    }
+/// The shape of a connection, and where its status is, by the BTF the program was linked against.
+#[cold]
+fn ask(callbacks: &dyn Callbacks<Run<'_>>) -> (Shape, Option<u64>) {
+    let code = callbacks.code();
+    let btf = code.linked().map(|linked| &linked.kernel_btf);
+    let conn = btf.and_then(|btf| Some((btf, btf.find_composite("nf_conn")?)));
+    let bytes = conn.and_then(|(btf, id)| btf.size_of(id)).unwrap_or(CONN_BYTES) as usize;
+    let status = conn.and_then(|(btf, id)| btf.member(id, "status"));
+    let hidden_bytes = size_of::<Hidden>();
+    let shape = Shape { bytes, hidden_bytes, is_counted: true, ..Shape::default() };
+    (shape, status.map(|(_, bits)| u64::from(bits) / 8))
 }
 
 const OPTS_ERROR: u64 = 4;
@@ -219,7 +229,6 @@ const CONN_BYTES: u64 = 256;
 const ALLOC_TIMEOUT_NS: u64 = 10_000 * NS_PER_MS;
 const NS_PER_MS: u64 = 1_000_000;
 const IPS_SEEN_REPLY: u64 = 1 << 1;
-const IPS_ASSURED: u64 = 1 << 2;
 const IPS_CONFIRMED: u64 = 1 << 3;
 /// `IPS_EXPECTED | IPS_CONFIRMED | IPS_DYING`: only the table sets them.
 const IPS_OWN: u64 = 1 | IPS_CONFIRMED | 1 << 9;

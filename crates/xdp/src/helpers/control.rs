@@ -57,10 +57,10 @@ impl crate::run::Run<'_> {
         &self,
         function: &'static str,
         addr: u64,
-    ) -> Result<crate::memory::Grant, Violation> {
+    ) -> Result<crate::memory::Grant, Box<Violation>> {
         if !addr.is_multiple_of(4) {
             let why = "an aligned lock";
-            return Err(Violation::Argument { function, argument: 1, value: addr, why });
+            return Err(Violation::Argument { function, argument: 1, value: addr, why }.into());
         }
         self.grant(addr, 4, true)
     }

@@ -191,19 +191,24 @@ fn select_hop(route: &Route, request: &Request) -> Option<NextHop> {
     None
 }
 
-/// What a program asks: fields of `struct bpf_fib_lookup`, in its byte order.
+/// What a program asks: fields of `struct bpf_fib_lookup`. Addresses are numbers, and not words
+/// side by side: those would be copied, wider than they were written.
 #[derive(Debug, Clone, Default)]
 struct Request {
     family: u8,
     total_len: u16,
     ifindex: u32,
-    source: [u32; 4],
-    destination: [u32; 4],
+    source: Words,
+    destination: Words,
     /// Shares its place with the VLAN fields of the result.
     table: u32,
-    /// Ports, where they matter.
+    /// Ports in network order, where they matter.
     ports: u32,
 }
+
+/// An address field: IPv4 addresses are the upper half of the first number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Words(u64, u64);
 
 /// What a program is told: the fields that change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -224,50 +229,64 @@ impl Request {
     /// Reads each field as wide as programs write it: what is read wider waits for the writes.
     #[inline(always)]
     fn read(params: Grant, with_flow: bool) -> Request {
-        let word = |at: u64| memory::load(params.part(at, 4)) as u32;
-        let words = |at: u64| [word(at), word(at + 4), word(at + 8), word(at + 12)];
         let family = memory::load(params.part(FAMILY, 1)) as u8;
+        let with_source = with_flow || family == AF_INET6;
         Request {
             family,
             total_len: memory::load(params.part(TOT_LEN, 2)) as u16,
-            ifindex: word(IFINDEX),
-            destination: words(DESTINATION),
-            table: word(TBID_FIELD),
-            source: if with_flow || family == AF_INET6 { words(SOURCE) } else { [0; 4] },
-            ports: if with_flow { word(SPORT) } else { 0 },
+            ifindex: word(params, IFINDEX),
+            destination: Words::read(params, DESTINATION, family),
+            table: word(params, TBID_FIELD),
+            source: if with_source { Words::read(params, SOURCE, family) } else { Words(0, 0) },
+            ports: if with_flow { word(params, SPORT) } else { 0 },
         }
     }
 
+    #[inline(always)]
     fn destination(&self) -> Result<IpAddr, Errno> {
-        let [a, b, c, d] = self.destination.map(u32::from_be);
+        let Words(high, low) = self.destination;
         match self.family {
-            AF_INET => Ok(Ipv4Addr::from_bits(a).into()),
-            AF_INET6 => {
-                let (high, low) =
-                    (u64::from(a) << 32 | u64::from(b), u64::from(c) << 32 | u64::from(d));
-                Ok(Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).into())
-            }
+            AF_INET => Ok(Ipv4Addr::from_bits((high >> 32) as u32).into()),
+            AF_INET6 => Ok(Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).into()),
             _ => Err(Errno::EAFNOSUPPORT),
         }
     }
 
     /// An address that never leaves its link (`rt6_need_strict`).
+    #[inline(always)]
     fn is_strict(&self) -> bool {
-        let is_strict = |words: [u32; 4]| {
-            let [a, b, c, d] = words.map(u32::from_be);
-            a >> 24 == 0xff || a >> 22 == 0x3fa || [a, b, c, d] == [0, 0, 0, 1]
+        let is_strict = |Words(high, low): Words| {
+            high >> 56 == 0xff || high >> 54 == 0x3fa || (high, low) == (0, 1)
         };
         is_strict(self.source) || is_strict(self.destination)
     }
 
     /// Any hash will do that is equal for equal addresses and ports.
     fn flow_hash(&self) -> u32 {
-        let words = [self.ports].into_iter().chain(self.source).chain(self.destination);
-        let bytes = words.flat_map(u32::to_le_bytes);
-        let hash = bytes
+        let Request { source: Words(a, b), destination: Words(c, d), .. } = *self;
+        let addresses = [a, b, c, d].into_iter().flat_map(u64::to_be_bytes);
+        let hash = (self.ports.to_le_bytes().into_iter())
+            .chain(addresses)
             .fold(FNV_START, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(FNV_PRIME));
         hash ^ hash >> 16
     }
+}
+
+impl Words {
+    #[inline(always)]
+    fn read(params: Grant, at: u64, family: u8) -> Words {
+        let word = |at| u64::from(u32::from_be(word(params, at)));
+        if family == AF_INET6 {
+            Words(word(at) << 32 | word(at + 4), word(at + 8) << 32 | word(at + 12))
+        } else {
+            Words(word(at) << 32, 0)
+        }
+    }
+}
+
+#[inline(always)]
+fn word(params: Grant, at: u64) -> u32 {
+    memory::load(params.part(at, 4)) as u32
 }
 
 impl Answer {
@@ -393,7 +412,7 @@ mod tests {
         destination: [u8; 4],
         total_len: u16,
     ) -> Result<(Outcome, Answer), Errno> {
-        let destination = [u32::from_le_bytes(destination), 0, 0, 0];
+        let destination = Words(u64::from(u32::from_be_bytes(destination)) << 32, 0);
         let request =
             Request { family: AF_INET, ifindex, destination, total_len, ..Request::default() };
         let host = host();

@@ -6,7 +6,9 @@
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 
+use super::objects::give_up;
 use super::{Call, KfuncTable, entry};
+use crate::objects::list::{NEXT, OWNER, PREV};
 
 pub(super) const KFUNCS: KfuncTable = &[
     ("bpf_list_push_front_impl", entry(push_front)),
@@ -58,8 +60,7 @@ fn back(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 fn push(call: &mut Call<'_, '_>, args: [u64; 5], side: u64) -> Result<u64, Stop> {
     let [head, node, _, offset, _] = args;
     if call.run.get(node + OWNER, 8)? != 0 {
-        let object = node.wrapping_sub(offset);
-        call.run.surroundings.objects.release(object, call.run.maps.domain());
+        give_up(call.run, node.wrapping_sub(offset));
         return Ok(Errno::EINVAL.to_reg());
     }
     let neighbour = match call.run.get(head + side, 8)? {
@@ -72,7 +73,6 @@ fn push(call: &mut Call<'_, '_>, args: [u64; 5], side: u64) -> Result<u64, Stop>
     call.run.put(neighbour + other, 8, node)?;
     call.run.put(head + side, 8, node)?;
     call.run.put(node + OWNER, 8, head)?;
-    call.run.surroundings.objects.hang(head, node.wrapping_sub(offset));
     Ok(0)
 }
 
@@ -87,7 +87,6 @@ fn pop(call: &mut Call<'_, '_>, head: u64, side: u64) -> Result<u64, Stop> {
     for field in [NEXT, PREV, OWNER] {
         call.run.put(node + field, 8, 0)?;
     }
-    call.run.surroundings.objects.take_down(head, node);
     Ok(node)
 }
 
@@ -96,7 +95,3 @@ fn end(call: &mut Call<'_, '_>, head: u64, side: u64) -> Result<u64, Stop> {
     let node = call.run.get(head + side, 8)?;
     Ok(if node == head { 0 } else { node })
 }
-
-const NEXT: u64 = 0;
-const PREV: u64 = 8;
-const OWNER: u64 = 16;

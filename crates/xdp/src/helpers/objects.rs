@@ -1,9 +1,13 @@
 //! Allocated objects, references to them, and kptrs: see [`crate::objects`] for their lives.
 
+use std::sync::Arc;
+
 use towpath_bpf::interp::{AtomicOp, Runtime, Stop, Violation};
 use towpath_bpf::proto::id;
 
 use super::{Call, KfuncTable, Table, entry};
+use crate::objects::Class;
+use crate::run::Run;
 
 pub(super) const TABLE: Table = &[(id::KPTR_XCHG, entry(kptr_xchg))];
 
@@ -19,43 +23,33 @@ pub(super) const KFUNCS: KfuncTable = &[
 #[inline(always)]
 fn kptr_xchg(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [place, new, ..] = args;
-    let objects = &call.run.surroundings.objects;
-    if new != 0 {
-        objects.hang(place, new);
-    }
-    let old = call.run.atomic(place, 8, AtomicOp::Exchange, new)?;
-    if old != 0 {
-        call.run.surroundings.objects.take_down(place, old);
-    }
-    Ok(old)
+    Ok(call.run.atomic(place, 8, AtomicOp::Exchange, new)?)
 }
 
 /// `bpf_obj_new_impl(local_type_id, meta)`: an object of a structure of the program's BTF, or 0.
 #[inline(always)]
 fn new(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let bytes = size_of(call, args[0])?;
-    Ok(call.run.surroundings.objects.allocate(bytes, None).unwrap_or(0))
+    allocate(call, args[0], false)
 }
 
 /// `bpf_percpu_obj_new_impl(local_type_id, meta)`
 #[inline(always)]
 fn new_percpu(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let bytes = size_of(call, args[0])?;
-    let workers = call.run.maps.domain().workers();
-    Ok(call.run.surroundings.objects.allocate(bytes, Some(workers)).unwrap_or(0))
+    allocate(call, args[0], true)
 }
 
 /// `bpf_obj_drop_impl(obj, meta)`
 #[inline(always)]
 fn release(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    call.run.surroundings.objects.release(args[0], call.run.maps.domain());
+    give_up(call.run, args[0]);
     Ok(0)
 }
 
 /// `bpf_refcount_acquire_impl(obj, meta)`: the object again, or 0 when it is about to go.
 #[inline(always)]
 fn acquire(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    Ok(if call.run.surroundings.objects.acquire(args[0]) { args[0] } else { 0 })
+    let object = call.run.object(args[0]);
+    Ok(if object.is_some_and(|object| object.acquire()) { args[0] } else { 0 })
 }
 
 /// One CPU's copy of a per-CPU object. Per-CPU variables of the kernel there are none: they read as
@@ -65,21 +59,41 @@ pub(super) fn percpu_address(call: &Call<'_, '_>, addr: u64, cpu: u64) -> u64 {
     copy.unwrap_or_else(|| call.run.worker.unknown_object())
 }
 
-fn size_of(call: &mut Call<'_, '_>, type_id: u64) -> Result<usize, Stop> {
-    match call.run.types.allocated {
-        Some((known, size)) if known == type_id => Ok(size),
-        _ => ask_size_of(call, type_id),
+/// Gives up the program's reference to an object.
+#[inline]
+pub(super) fn give_up(run: &Run<'_>, addr: u64) {
+    if let Some(object) = run.object(addr) {
+        run.surroundings.objects.release(object, run.worker.number() as usize);
     }
 }
 
-fn ask_size_of(call: &mut Call<'_, '_>, type_id: u64) -> Result<usize, Stop> {
+fn allocate(call: &mut Call<'_, '_>, type_id: u64, is_percpu: bool) -> Result<u64, Stop> {
+    let known = |(id, percpu, _): &&(u64, bool, Arc<Class>)| (*id, *percpu) == (type_id, is_percpu);
+    if !call.run.types.allocated.iter().any(|entry| known(&entry)) {
+        let Some(class) = class_of(call, type_id, is_percpu)? else { return Ok(0) };
+        call.run.types.allocated.push((type_id, is_percpu, class));
+    }
+    let run = &*call.run;
+    let class = run.types.allocated.iter().find(known).map(|(_, _, class)| class);
+    let (worker, domain) = (run.worker.number() as usize, run.maps.domain());
+    let made = class.and_then(|class| run.surroundings.objects.allocate(class, worker, domain));
+    Ok(made.map_or(0, |object| object.addr()))
+}
+
+/// The class of a structure's objects; `None` for one that is too large.
+#[cold]
+fn class_of(
+    call: &mut Call<'_, '_>,
+    type_id: u64,
+    is_percpu: bool,
+) -> Result<Option<Arc<Class>>, Stop> {
     let code = call.callbacks.code();
-    let btf = code.linked().and_then(|linked| linked.btf.clone());
-    let size = btf.and_then(|btf| btf.size_of(type_id as u32));
-    let Some(size) = size.and_then(|size| usize::try_from(size).ok()) else {
+    let known = code.linked().and_then(|linked| Some((linked.btf.as_ref()?, &linked.kernel_btf)));
+    let known = known.filter(|(types, _)| types.size_of(type_id as u32).is_some());
+    let Some((types, kernel)) = known else {
         let (function, why) = ("bpf_obj_new", "a structure of the program");
         return Err(Violation::Argument { function, argument: 1, value: type_id, why }.into());
     };
-    call.run.types.allocated = Some((type_id, size));
-    Ok(size)
+    let (objects, domain) = (&call.run.surroundings.objects, call.run.maps.domain());
+    Ok(objects.class_of(types, kernel, type_id as u32, is_percpu, domain))
 }

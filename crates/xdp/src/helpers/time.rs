@@ -30,7 +30,7 @@ fn boot_time(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
 
 #[inline(always)]
 fn coarse_time(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
-    Ok(nanoseconds(call, ClockId::MonotonicCoarse))
+    Ok(coarse_ns(call))
 }
 
 #[inline(always)]
@@ -48,7 +48,7 @@ fn tai_time(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
 fn jiffies(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     let initial = u64::from((-300i32 * HZ as i32) as u32);
     // The coarse clock counts ticks, as jiffies do.
-    Ok(initial + nanoseconds(call, ClockId::MonotonicCoarse) / (NANOSECONDS_PER_SECOND / HZ))
+    Ok(initial + coarse_ns(call) / (NANOSECONDS_PER_SECOND / HZ))
 }
 
 #[inline(always)]
@@ -66,10 +66,14 @@ fn node(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
-/// What the clock shows, or the time that the caller of the program set.
-/// What timers and connections count in.
+/// What timers count in.
 pub(super) fn monotonic_ns(call: &Call<'_, '_>) -> u64 {
     nanoseconds(call, ClockId::Monotonic)
+}
+
+/// Monotonic time to the tick: what connections count in.
+pub(super) fn coarse_ns(call: &Call<'_, '_>) -> u64 {
+    nanoseconds(call, ClockId::MonotonicCoarse)
 }
 
 /// The time since boot, suspension included.

@@ -8,7 +8,9 @@
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 
+use super::objects::give_up;
 use super::{Call, KfuncTable, entry};
+use crate::objects::tree::{LEFT, OWNER, PARENT, RIGHT};
 
 pub(super) const KFUNCS: KfuncTable = &[
     ("bpf_rbtree_add_impl", entry(add)),
@@ -25,8 +27,7 @@ pub(super) const KFUNCS: KfuncTable = &[
 fn add(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [root, node, less, _, offset] = args;
     if call.run.get(node + OWNER, 8)? != 0 {
-        let object = node.wrapping_sub(offset);
-        call.run.surroundings.objects.release(object, call.run.maps.domain());
+        give_up(call.run, node.wrapping_sub(offset));
         return Ok(Errno::EINVAL.to_reg());
     }
     let mut parent = 0;
@@ -47,7 +48,6 @@ fn add(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
         rotate_up(call, root, node)?;
         parent = call.run.get(node + PARENT, 8)?;
     }
-    call.run.surroundings.objects.hang(root, node.wrapping_sub(offset));
     Ok(0)
 }
 
@@ -72,7 +72,6 @@ fn remove(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     for field in [PARENT, LEFT, RIGHT, OWNER] {
         call.run.put(node + field, 8, 0)?;
     }
-    call.run.surroundings.objects.take_down(root, node);
     Ok(node)
 }
 
@@ -155,8 +154,3 @@ fn replace_child(
 fn priority(node: u64) -> u64 {
     node.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
-
-const PARENT: u64 = 0;
-const LEFT: u64 = 8;
-const RIGHT: u64 = 16;
-const OWNER: u64 = 24;

@@ -141,7 +141,6 @@ fn surround(
     set_options.release = Some(Arc::new(Releaser {
         objects: Arc::clone(&surroundings.objects),
         timers: Arc::clone(&surroundings.timers),
-        domain: Arc::clone(&set_options.domain),
     }));
     let maps = MapSet::create(&sized(defs, workers), &set_options)?;
     Ok((Arc::new(maps), Arc::new(surroundings)))
@@ -149,26 +148,28 @@ fn surround(
 
 /// Special fields of a map's values: copies leave them alone.
 pub(super) fn fields_of(def: &MapDef, kernel: &Btf) -> Vec<Field> {
+    special_fields(def, kernel).into_iter().filter_map(stored_field).collect()
+}
+
+/// A special field as maps and objects know it; `None` for one that owns nothing and is only inside
+/// objects that programs allocate.
+pub(crate) fn stored_field(field: SpecialField) -> Option<Field> {
     use towpath_maps::fields::FieldKind as Stored;
-    let stored = |field: SpecialField| {
-        let kind = match field.kind {
-            FieldKind::SpinLock => Stored::SpinLock,
-            FieldKind::ResSpinLock => Stored::ResSpinLock,
-            FieldKind::Timer => Stored::Timer,
-            FieldKind::Workqueue => Stored::Workqueue,
-            FieldKind::TaskWork => Stored::TaskWork,
-            FieldKind::KptrUnref => Stored::KptrUntrusted,
-            FieldKind::KptrRef => Stored::Kptr,
-            FieldKind::KptrPercpu => Stored::KptrPercpu,
-            FieldKind::Uptr => Stored::UserPtr,
-            FieldKind::ListHead => Stored::ListHead,
-            FieldKind::RbRoot => Stored::RbRoot,
-            // Only inside objects that programs allocate.
-            FieldKind::Refcount | FieldKind::ListNode | FieldKind::RbNode => return None,
-        };
-        Some(Field { kind, offset: field.offset, size: field.size })
+    let kind = match field.kind {
+        FieldKind::SpinLock => Stored::SpinLock,
+        FieldKind::ResSpinLock => Stored::ResSpinLock,
+        FieldKind::Timer => Stored::Timer,
+        FieldKind::Workqueue => Stored::Workqueue,
+        FieldKind::TaskWork => Stored::TaskWork,
+        FieldKind::KptrUnref => Stored::KptrUntrusted,
+        FieldKind::KptrRef => Stored::Kptr,
+        FieldKind::KptrPercpu => Stored::KptrPercpu,
+        FieldKind::Uptr => Stored::UserPtr,
+        FieldKind::ListHead => Stored::ListHead,
+        FieldKind::RbRoot => Stored::RbRoot,
+        FieldKind::Refcount | FieldKind::ListNode | FieldKind::RbNode => return None,
     };
-    special_fields(def, kernel).into_iter().filter_map(stored).collect()
+    Some(Field { kind, offset: field.offset, size: field.size })
 }
 
 /// The definitions with the sizes that depend on the machine: a perf event array without a size

@@ -51,7 +51,6 @@ impl Shared {
         options.release = Some(Arc::new(Releaser {
             objects: Arc::clone(&self.surroundings.objects),
             timers: Arc::clone(&self.surroundings.timers),
-            domain: Arc::clone(&self.domain),
         }));
         options.environment = environment;
         options.access_by_handle = true;

@@ -17,9 +17,11 @@ use towpath_maps::{Arena, Map, MapSet};
 pub(crate) use reach_unsafe::share;
 
 use crate::compiled::Compilation;
+use crate::conntrack::Connection;
 use crate::frame::Frame;
 use crate::helpers;
 use crate::memory;
+use crate::objects::Class;
 use crate::program::Surroundings;
 use crate::targets::Targets;
 use crate::worker::Worker;
@@ -51,12 +53,12 @@ pub(crate) struct Run<'a> {
 }
 
 /// Answers of a program's BTF that helpers ask for again and again.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Types {
-    /// A structure of the program and its size in bytes.
-    pub(crate) allocated: Option<(u64, usize)>,
-    /// Size in bytes of a `struct nf_conn`, and where its status is.
-    pub(crate) connection: Option<(usize, Option<u64>)>,
+    /// Structures of the program, whether an object is for each CPU, and the objects' class.
+    pub(crate) allocated: Vec<(u64, bool, Arc<Class>)>,
+    /// What connections are.
+    pub(crate) connection: Option<Connection>,
 }
 
 /// A piece of memory a helper gave to the program: a ring buffer record, an object, a slice.
@@ -122,19 +124,19 @@ impl<'a> Run<'a> {
 
     /// Loads 1, 2, 4 or 8 bytes the program may read.
     #[inline(always)]
-    pub(crate) fn get(&self, addr: u64, size: u32) -> Result<u64, Violation> {
+    pub(crate) fn get(&self, addr: u64, size: u32) -> Result<u64, Box<Violation>> {
         Ok(memory::load(self.grant(addr, u64::from(size), false)?))
     }
 
     /// Stores 1, 2, 4 or 8 bytes where the program may write.
     #[inline(always)]
-    pub(crate) fn put(&self, addr: u64, size: u32, value: u64) -> Result<(), Violation> {
+    pub(crate) fn put(&self, addr: u64, size: u32, value: u64) -> Result<(), Box<Violation>> {
         memory::store(self.grant(addr, u64::from(size), true)?, value);
         Ok(())
     }
 
     /// Copies bytes to where the program may write.
-    pub(crate) fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), Violation> {
+    pub(crate) fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), Box<Violation>> {
         if bytes.is_empty() {
             return Ok(());
         }

@@ -13,14 +13,16 @@ use towpath_maps::{Access, Map};
 
 use super::Run;
 use crate::memory::{self, Grant};
+use crate::objects::Object;
 
 impl<'a> Run<'a> {
     /// Permission to touch `len` bytes at `addr` that the verifier proved accessible: an argument
-    /// of a helper, or memory that helpers made and keep for the program.
+    /// of a helper, or memory that helpers made and keep for the program. Why not is boxed: a
+    /// result that fits registers is one whose length the compiler still knows.
     #[inline(always)]
-    pub(crate) fn grant(&self, addr: u64, len: u64, write: bool) -> Result<Grant, Violation> {
+    pub(crate) fn grant(&self, addr: u64, len: u64, write: bool) -> Result<Grant, Box<Violation>> {
         if !self.proved {
-            self.check(addr, len, write).map_err(|violation| *violation)?;
+            self.check(addr, len, write)?;
         }
         // SAFETY: what the verifier proved lies in the same ranges that `grant_unproved` lets pass.
         Ok(unsafe { Grant::new(addr, len) })
@@ -34,7 +36,7 @@ impl<'a> Run<'a> {
 
     /// Bytes the program may read, where they are.
     #[inline]
-    pub(crate) fn view(&self, addr: u64, len: u64) -> Result<&[u8], Violation> {
+    pub(crate) fn view(&self, addr: u64, len: u64) -> Result<&[u8], Box<Violation>> {
         if len == 0 {
             return Ok(&[]);
         }
@@ -67,7 +69,7 @@ impl<'a> Run<'a> {
         offset: usize,
         to: u64,
         len: usize,
-    ) -> Result<Result<(), Errno>, Violation> {
+    ) -> Result<Result<(), Errno>, Box<Violation>> {
         let from = match self.frame.pointer(offset, len) {
             Ok(from) => from,
             Err(errno) => return Ok(Err(errno)),
@@ -98,7 +100,7 @@ impl<'a> Run<'a> {
         offset: usize,
         from: u64,
         len: usize,
-    ) -> Result<Result<(), Errno>, Violation> {
+    ) -> Result<Result<(), Errno>, Box<Violation>> {
         let to = match self.frame.pointer(offset, len) {
             Ok(to) => to,
             Err(errno) => return Ok(Err(errno)),
@@ -149,6 +151,17 @@ impl<'a> Run<'a> {
         let map = self.maps.by_handle(handle)?;
         // SAFETY: as above, found among them.
         Some(unsafe { &*Arc::as_ptr(&map) })
+    }
+
+    /// The object at an address, if there is one.
+    #[inline(always)]
+    pub(crate) fn object(&self, addr: u64) -> Option<Object<'a>> {
+        if self.proved {
+            // SAFETY: the verifier proved that the register holds an object, and those live as long
+            // as the maps they may be in.
+            return Some(unsafe { Object::at(addr) });
+        }
+        self.surroundings.objects.find(addr)
     }
 
     /// Why an access is not allowed; `None` when it is.

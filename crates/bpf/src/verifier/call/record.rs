@@ -65,10 +65,14 @@ pub fn special_fields(def: &MapDef, kernel: &Btf) -> Vec<SpecialField> {
     let mut records = Records { types, ..Records::default() };
     let map = MapRef { index: 0, inner: false };
     records.add_map(map, def, kernel);
-    let fields = records.of_map(map).map(|record| record.fields.clone()).unwrap_or_default();
-    let public =
-        |field: Field| SpecialField { kind: field.kind, offset: field.offset, size: field.size };
-    fields.into_iter().map(public).collect()
+    records.of_map(map).map_or_else(Vec::new, |record| record.to_public())
+}
+
+/// The special fields of objects of a program's structure, as [`special_fields`].
+pub fn special_fields_of(types: &Btf, kernel: &Btf, structure: TypeId) -> Vec<SpecialField> {
+    let records = types_of(types, kernel);
+    let record = records.and_then(|mut records| records.remove(&types.resolve(structure)));
+    record.map_or_else(Vec::new, |record| record.to_public())
 }
 
 impl FieldKind {
@@ -168,6 +172,15 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    fn to_public(&self) -> Vec<SpecialField> {
+        let public = |field: &Field| SpecialField {
+            kind: field.kind,
+            offset: field.offset,
+            size: field.size,
+        };
+        self.fields.iter().map(public).collect()
+    }
+
     /// The field that starts at `offset` and is one of `wanted`.
     pub(crate) fn find(&self, offset: i64, wanted: impl Fn(FieldKind) -> bool) -> Option<Field> {
         self.fields

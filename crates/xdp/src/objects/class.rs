@@ -1,0 +1,183 @@
+//! Objects of one kind: where their slots come from, and where they go to.
+//!
+//! Each worker has slots of its own at hand, and user threads together; a slot whose object went
+//! waits until every worker has been quiescent, and belongs to who gave it up.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use towpath_maps::Domain;
+use towpath_maps::fields::Field;
+
+use super::slot_unsafe::{HEADER_BYTES, Slot};
+
+/// What makes objects alike.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Bytes that programs see, of all copies.
+    pub(crate) bytes: usize,
+    /// Bytes from one CPU's copy to the next; 0 for an ordinary object.
+    pub(crate) cpu_stride: usize,
+    /// Bytes behind them that programs do not see.
+    pub(crate) hidden_bytes: usize,
+    /// There may be more than one reference.
+    pub(crate) is_counted: bool,
+    /// Fields that own others.
+    pub(crate) fields: Vec<Field>,
+}
+
+/// Objects of one kind.
+#[derive(Debug)]
+pub(crate) struct Class {
+    pub(crate) shape: Shape,
+    shards: Box<[Shard]>,
+    /// Slots that no shard has had yet.
+    fresh: Mutex<Vec<Slot>>,
+}
+
+/// One worker's slots, on cache lines of its own.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+struct Shard(Mutex<Lists>);
+
+/// Slots without references.
+#[derive(Debug, Default)]
+struct Lists {
+    /// Free ones, last in first out.
+    free: Option<Slot>,
+    /// Ones that never were used.
+    fresh: Vec<Slot>,
+    /// Waiting ones, first in first out; `older` came before everything in `newer`.
+    older: Waiting,
+    newer: Waiting,
+}
+
+/// A list of waiting slots.
+#[derive(Debug, Clone, Copy, Default)]
+struct Waiting {
+    first: Option<Slot>,
+    last: Option<Slot>,
+    /// Some time after the last of them was given up. Asking is dear: once for many is enough.
+    tag: u64,
+}
+
+impl Class {
+    /// A kind without a slot, for `workers` workers and the users.
+    pub(super) fn new(shape: Shape, workers: usize) -> Class {
+        let shards = (0..=workers).map(|_| Shard::default()).collect();
+        Class { shape, shards, fresh: Mutex::default() }
+    }
+
+    /// Bytes of an object, with those that programs do not see.
+    pub(super) fn object_bytes(&self) -> usize {
+        self.shape.bytes.next_multiple_of(8) + self.shape.hidden_bytes
+    }
+
+    /// Bytes from slot to slot.
+    pub(super) fn stride(&self) -> usize {
+        (HEADER_BYTES + self.object_bytes()).next_multiple_of(HEADER_BYTES)
+    }
+
+    #[inline(always)]
+    pub(super) fn is_counted(&self) -> bool {
+        self.shape.is_counted
+    }
+
+    /// A slot for a worker (any other number: a user thread); `more` makes some when there is none.
+    pub(super) fn take(
+        &self,
+        worker: usize,
+        domain: &Domain,
+        more: impl FnOnce() -> Vec<Slot>,
+    ) -> Option<Slot> {
+        let mut lists = self.lock(worker);
+        if lists.free.is_none() && lists.fresh.is_empty() {
+            lists.reclaim(domain);
+            if lists.free.is_none() {
+                self.refill(&mut lists, worker, more);
+            }
+        }
+        lists.pop(self)
+    }
+
+    /// Takes back the slot of an object whose last reference is gone.
+    #[inline]
+    pub(super) fn retire(&self, worker: usize, slot: Slot) {
+        self.lock(worker).retire(slot);
+    }
+
+    fn lock(&self, worker: usize) -> MutexGuard<'_, Lists> {
+        let shard = &self.shards[worker.min(self.shards.len() - 1)];
+        shard.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gets slots from where there are any: others' free ones first, so that objects which one
+    /// worker makes and another one gives up come back.
+    #[cold]
+    fn refill(&self, lists: &mut Lists, worker: usize, more: impl FnOnce() -> Vec<Slot>) {
+        let own = worker.min(self.shards.len() - 1);
+        for (_, shard) in self.shards.iter().enumerate().filter(|(at, _)| *at != own) {
+            // Who does the same the other way round must not wait for us.
+            if let Ok(mut other) = shard.0.try_lock() {
+                lists.free = other.free.take();
+                if lists.free.is_some() {
+                    return;
+                }
+            }
+        }
+        let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
+        if fresh.is_empty() {
+            *fresh = more();
+        }
+        let keep = fresh.len().saturating_sub(REFILL);
+        lists.fresh.extend(fresh.drain(keep..));
+    }
+}
+
+impl Lists {
+    #[inline]
+    fn pop(&mut self, class: &Class) -> Option<Slot> {
+        let Some(slot) = self.free else {
+            let slot = self.fresh.pop()?;
+            slot.begin(class, true);
+            return Some(slot);
+        };
+        self.free = slot.next();
+        slot.begin(class, false);
+        Some(slot)
+    }
+
+    #[inline]
+    fn retire(&mut self, slot: Slot) {
+        slot.set_next(None);
+        match self.newer.last.replace(slot) {
+            None => self.newer.first = Some(slot),
+            Some(last) => last.set_next(Some(slot)),
+        }
+    }
+
+    /// Frees what waited long enough, and asks readers to move on for the rest.
+    #[cold]
+    fn reclaim(&mut self, domain: &Domain) {
+        for _ in 0..2 {
+            if self.older.first.is_some() && domain.passed(self.older.tag) {
+                let free = std::mem::take(&mut self.older);
+                let mut at = free.first;
+                while let Some(slot) = at {
+                    slot.forget();
+                    at = slot.next();
+                }
+                if let Some(last) = free.last {
+                    last.set_next(self.free);
+                }
+                self.free = free.first;
+            }
+            if self.older.first.is_none() && self.newer.first.is_some() {
+                self.older = Waiting { tag: domain.tag(), ..std::mem::take(&mut self.newer) };
+                domain.advance();
+            }
+        }
+    }
+}
+
+/// Slots that a worker gets at once.
+const REFILL: usize = 32;

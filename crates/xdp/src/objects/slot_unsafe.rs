@@ -1,0 +1,221 @@
+//! Memory of objects: slots of one size, each a header and the object behind it.
+//!
+//! A program knows an object by its address, and the header is found from that without asking
+//! anybody. Slots are never given back before the store goes that they belong to, so a header may
+//! be looked at whatever became of its object.
+
+#![expect(unsafe_code, reason = "finds headers by the addresses of objects")]
+
+use std::marker::PhantomData;
+use std::num::NonZeroU64;
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::Objects;
+use super::class::Class;
+use super::store::{Chunk, Store};
+
+/// What stands in front of an object.
+#[repr(C)]
+struct Header {
+    /// 0 once the last one is gone: the memory is still there, and soon not.
+    references: AtomicU32,
+    /// Whether there is an object: from its allocation until no reader can see it any more.
+    is_object: AtomicU32,
+    /// The slot behind this one in a list of those without references, or 0.
+    next: AtomicU64,
+    /// Address of the slot's class.
+    class: AtomicU64,
+    unused: u64,
+}
+
+/// Bytes of a header. Objects are aligned to it.
+pub(super) const HEADER_BYTES: usize = size_of::<Header>();
+const _: () = assert!(HEADER_BYTES == 32);
+
+/// A slot, by the address of its object. Its store is alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Slot(NonZeroU64);
+
+impl Slot {
+    /// The slot whose object would be at an address; `None` for address 0.
+    ///
+    /// # Safety
+    ///
+    /// There is a slot, and nobody uses the result when its store is gone.
+    #[inline(always)]
+    unsafe fn at(addr: u64) -> Option<Slot> {
+        NonZeroU64::new(addr).map(Slot)
+    }
+
+    /// The slots of a chunk.
+    pub(super) fn of_chunk(chunk: &Chunk) -> impl Iterator<Item = Slot> {
+        (0..chunk.slots()).filter_map(|slot| {
+            // SAFETY: a chunk consists of slots, and its store keeps it.
+            let slot = unsafe { Slot::at(chunk.object_addr(slot)) }?;
+            let class = Arc::as_ptr(&chunk.class).expose_provenance() as u64;
+            slot.header().class.store(class, Relaxed);
+            Some(slot)
+        })
+    }
+
+    #[inline(always)]
+    fn header<'o>(self) -> &'o Header {
+        let header = with_exposed_provenance_mut::<Header>(self.0.get() as usize - HEADER_BYTES);
+        // SAFETY: a slot has a header in front of its object, which is only accessed atomically.
+        // The reference does not leave this module.
+        unsafe { &*header }
+    }
+
+    /// The next slot of the list it is in.
+    pub(super) fn next(self) -> Option<Slot> {
+        // SAFETY: only `set_next` writes it, and lists are those of one store.
+        unsafe { Slot::at(self.header().next.load(Relaxed)) }
+    }
+
+    pub(super) fn set_next(self, next: Option<Slot>) {
+        self.header().next.store(next.map_or(0, |slot| slot.0.get()), Relaxed);
+    }
+
+    /// There is no object any more.
+    pub(super) fn forget(self) {
+        self.header().is_object.store(0, Relaxed);
+    }
+
+    /// Makes an object of zeros with one reference. Nobody knows the slot's address.
+    #[inline]
+    pub(super) fn begin(self, class: &Class, is_fresh: bool) {
+        if !is_fresh {
+            let first = with_exposed_provenance_mut::<u8>(self.0.get() as usize);
+            // SAFETY: the object's part of the slot, which is nobody's.
+            unsafe { first.write_bytes(0, class.object_bytes()) };
+        }
+        let header = self.header();
+        header.references.store(1, Relaxed);
+        header.is_object.store(1, Release);
+    }
+}
+
+/// An object, alive or about to go, of a store that is alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Object<'o> {
+    slot: Slot,
+    store: PhantomData<&'o ()>,
+}
+
+impl<'o> Object<'o> {
+    /// The object at an address.
+    ///
+    /// # Safety
+    ///
+    /// One was allocated there, by a store that lives as long as the result.
+    #[inline(always)]
+    pub(crate) unsafe fn at(addr: u64) -> Object<'o> {
+        // SAFETY: the caller's promise; no object is at address 0.
+        let slot = unsafe { Slot(NonZeroU64::new_unchecked(addr)) };
+        Object { slot, store: PhantomData }
+    }
+
+    /// The object in a slot of a store's chunk, if there is one.
+    pub(super) fn in_chunk(_store: &'o Store, chunk: &Chunk, slot: usize) -> Option<Object<'o>> {
+        // SAFETY: a slot of the chunk, which the store keeps.
+        let object = unsafe { Object::at(chunk.object_addr(slot)) };
+        (object.slot.header().is_object.load(Acquire) != 0).then_some(object)
+    }
+
+    /// The object that was made in a slot.
+    pub(super) fn of(slot: Slot) -> Object<'o> {
+        Object { slot, store: PhantomData }
+    }
+
+    /// Address of its first byte.
+    #[inline(always)]
+    pub(crate) fn addr(self) -> u64 {
+        self.slot.0.get()
+    }
+
+    pub(super) fn slot(self) -> Slot {
+        self.slot
+    }
+
+    /// What objects of its kind have in common.
+    #[inline(always)]
+    pub(super) fn class(self) -> &'o Class {
+        let class = self.slot.header().class.load(Relaxed);
+        // SAFETY: `of_chunk` wrote it, and the chunk in the store keeps the class.
+        unsafe { &*with_exposed_provenance_mut::<Class>(class as usize) }
+    }
+
+    /// The 8-byte word at an offset, a multiple of 8; `None` outside of the object.
+    #[inline(always)]
+    pub(crate) fn word(self, offset: usize) -> Option<&'o AtomicU64> {
+        let inside = offset.is_multiple_of(8) && offset + 8 <= self.class().object_bytes();
+        let word = with_exposed_provenance_mut::<u64>(self.addr() as usize + offset);
+        // SAFETY: inside the object, aligned as it is; words of objects are accessed atomically.
+        inside.then(|| unsafe { AtomicU64::from_ptr(word) })
+    }
+
+    /// What belongs to it that programs do not see, if anything does.
+    #[inline(always)]
+    pub(crate) fn hidden(self) -> Option<&'o Hidden> {
+        let shape = &self.class().shape;
+        let at = self.addr() as usize + shape.bytes.next_multiple_of(8);
+        let hidden = with_exposed_provenance_mut::<Hidden>(at);
+        // SAFETY: behind the visible part, aligned as it is, zeros when the object was made, and
+        // only accessed atomically.
+        (shape.hidden_bytes == size_of::<Hidden>()).then(|| unsafe { &*hidden })
+    }
+
+    /// One more reference; false when there is none left.
+    #[inline]
+    pub(crate) fn acquire(self) -> bool {
+        let references = &self.slot.header().references;
+        let more = |count: u32| if count == 0 { None } else { count.checked_add(1) };
+        references.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+
+    /// Gives a reference up; whether it was the last one.
+    #[inline]
+    pub(super) fn give_up(self) -> bool {
+        let references = &self.slot.header().references;
+        if !self.class().is_counted() {
+            // There is one reference, and whoever has it is the only one who gives it up.
+            let count = references.load(Relaxed);
+            references.store(0, Relaxed);
+            return count != 0;
+        }
+        let fewer = |count: u32| count.checked_sub(1);
+        references.fetch_update(AcqRel, Relaxed, fewer) == Ok(1)
+    }
+}
+
+/// Bytes of an object that are not the program's. Zeros in a new object.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Hidden {
+    pub(crate) words: [AtomicU64; 8],
+    pub(crate) links: [Link; 2],
+}
+
+/// Leads to an object of the same store, with a bit beside it, or to none.
+#[repr(transparent)]
+#[derive(Debug, Default)]
+pub(crate) struct Link(AtomicU64);
+
+impl Link {
+    /// Where it leads. `objects` are those of the objects that it was set to.
+    #[inline(always)]
+    pub(crate) fn get<'o>(&self, _objects: &'o Objects) -> Option<(Object<'o>, bool)> {
+        let link = self.0.load(Relaxed);
+        // SAFETY: only `set` writes it, and a slot stays one as long as its store.
+        let slot = unsafe { Slot::at(link & !1) }?;
+        Some((Object::of(slot), link & 1 != 0))
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, to: Option<(Object<'_>, bool)>) {
+        self.0.store(to.map_or(0, |(object, bit)| object.addr() | u64::from(bit)), Relaxed);
+    }
+}

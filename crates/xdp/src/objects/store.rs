@@ -1,0 +1,96 @@
+//! Where all objects are: chunks of memory by address, and the kinds they are of.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use towpath_maps::Domain;
+
+use super::class::{Class, Shape};
+use super::slot_unsafe::{HEADER_BYTES, Object, Slot};
+use crate::memory::Block;
+
+/// The memory of objects. Nothing of it is given back before it goes.
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    /// In order of addresses.
+    chunks: RwLock<Vec<Arc<Chunk>>>,
+    classes: Mutex<Vec<Arc<Class>>>,
+}
+
+/// Slots side by side.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    block: Block,
+    slots: usize,
+    pub(super) class: Arc<Class>,
+}
+
+impl Store {
+    /// The class of objects of this shape.
+    pub(super) fn class(&self, shape: Shape, domain: &Domain) -> Arc<Class> {
+        let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(class) = classes.iter().find(|class| class.shape == shape) {
+            return Arc::clone(class);
+        }
+        let class = Arc::new(Class::new(shape, domain.workers()));
+        classes.push(Arc::clone(&class));
+        class
+    }
+
+    /// Slots for more objects of a class; none when there are too many objects.
+    pub(super) fn grow(&self, class: &Arc<Class>) -> Vec<Slot> {
+        let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
+        let of_class = |chunk: &&Arc<Chunk>| Arc::ptr_eq(&chunk.class, class);
+        let known: usize = chunks.iter().filter(of_class).map(|chunk| chunk.slots).sum();
+        let all: usize = chunks.iter().map(|chunk| chunk.slots).sum();
+        // As much again as there is, so that there are few chunks.
+        let slots = (known * class.stride()).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+        let slots = (slots / class.stride()).max(1).min(OBJECTS_MAX.saturating_sub(all));
+        if slots == 0 {
+            return Vec::new();
+        }
+        let block = Block::new(slots * class.stride());
+        let chunk = Arc::new(Chunk { block, slots, class: Arc::clone(class) });
+        let made = Slot::of_chunk(&chunk).collect();
+        let place = chunks.partition_point(|other| other.block.addr() < chunk.block.addr());
+        chunks.insert(place, chunk);
+        made
+    }
+
+    /// The object in whose visible part an address lies.
+    pub(super) fn find(&self, addr: u64) -> Option<Object<'_>> {
+        let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+        let behind = chunks.partition_point(|chunk| chunk.block.addr() <= addr);
+        let chunk = chunks.get(behind.checked_sub(1)?)?;
+        Object::in_chunk(self, chunk, chunk.slot_around(addr)?)
+    }
+}
+
+impl Chunk {
+    /// Number of slots.
+    pub(super) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Address of the object in a slot.
+    ///
+    /// # Panics
+    ///
+    /// When there are not so many slots.
+    pub(super) fn object_addr(&self, slot: usize) -> u64 {
+        assert!(slot < self.slots, "slot {slot} of {}", self.slots);
+        self.block.addr() + (slot * self.class.stride() + HEADER_BYTES) as u64
+    }
+
+    /// The slot in whose visible part an address lies.
+    fn slot_around(&self, addr: u64) -> Option<usize> {
+        let offset = addr.checked_sub(self.block.addr())? as usize;
+        let (slot, inside) = (offset / self.class.stride(), offset % self.class.stride());
+        let visible = HEADER_BYTES..HEADER_BYTES + self.class.shape.bytes;
+        (slot < self.slots && visible.contains(&inside)).then_some(slot)
+    }
+}
+
+/// Objects, alive or not, of the programs of one object file.
+const OBJECTS_MAX: usize = 1 << 20;
+const CHUNK_BYTES_MIN: usize = 64 << 10;
+const CHUNK_BYTES_MAX: usize = 2 << 20;

@@ -1,0 +1,111 @@
+use super::*;
+
+/// Objects of so many bytes that own what is in `fields`.
+fn class(
+    objects: &Objects,
+    bytes: usize,
+    fields: &[(FieldKind, u32)],
+    domain: &Domain,
+) -> Arc<Class> {
+    let field = |&(kind, offset)| Field { kind, offset, size: 16 };
+    let fields = fields.iter().map(field).collect();
+    let shape = Shape { bytes, is_counted: true, fields, ..Shape::default() };
+    objects.class(shape, domain)
+}
+
+fn set(object: Object<'_>, offset: u64, value: u64) {
+    let word = object.word(offset as usize).expect("inside");
+    word.store(value, std::sync::atomic::Ordering::Relaxed);
+}
+
+#[test]
+fn what_an_object_holds_goes_with_it() {
+    let (objects, domain) = (Objects::default(), Domain::new(1));
+    let plain = class(&objects, 64, &[], &domain);
+    let holder = class(&objects, 64, &[(FieldKind::Kptr, 8)], &domain);
+    let inner = objects.allocate(&plain, 0, &domain).expect("room");
+    let outer = objects.allocate(&holder, 0, &domain).expect("room");
+    set(outer, 8, inner.addr());
+    assert!(inner.acquire(), "a second reference, the program's");
+    objects.release(outer, 0);
+    assert!(!outer.acquire());
+    assert!(objects.owns(inner.addr(), 64), "the program still has one");
+    assert!(inner.acquire());
+    objects.release(inner, 0);
+    objects.release(inner, 0);
+    assert!(!inner.acquire());
+    assert!(objects.owns(inner.addr(), 64), "until readers have passed");
+    assert!(!objects.owns(inner.addr(), 65));
+}
+
+#[test]
+fn memory_is_used_again_when_readers_have_passed() {
+    let (objects, domain) = (Objects::default(), Domain::new(1));
+    let class = class(&objects, 4096, &[], &domain);
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..10_000 {
+        domain.quiesce(0);
+        let object = objects.allocate(&class, 0, &domain).expect("room");
+        assert_eq!(
+            object.word(4088).map(|word| word.load(std::sync::atomic::Ordering::Relaxed)),
+            Some(0)
+        );
+        set(object, 4088, 7);
+        seen.insert(object.addr());
+        objects.release(object, 0);
+    }
+    assert!(seen.len() < 200, "{} slots", seen.len());
+    let gone = *seen.first().expect("some");
+    assert!(seen.iter().any(|&addr| !objects.owns(addr, 1)) || objects.owns(gone, 1));
+}
+
+#[test]
+fn a_worker_that_only_gives_up_feeds_one_that_only_makes() {
+    let (objects, domain) = (Objects::default(), Domain::new(2));
+    let class = class(&objects, 64, &[], &domain);
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..100_000 {
+        [0, 1].iter().for_each(|worker| domain.quiesce(*worker));
+        let object = objects.allocate(&class, 0, &domain).expect("room");
+        seen.insert(object.addr());
+        objects.release(object, 1);
+        // Its own lists are looked at when it makes one.
+        let own = objects.allocate(&class, 1, &domain).expect("room");
+        objects.release(own, 1);
+    }
+    assert!(seen.len() < 10_000, "{} slots", seen.len());
+}
+
+#[test]
+fn lists_and_trees_are_given_up_and_cannot_lead_astray() {
+    let (objects, domain) = (Objects::default(), Domain::new(1));
+    let class = class(&objects, 64, &[], &domain);
+    let (head, root) = (0x1000, 0x2000);
+    let made = || objects.allocate(&class, 0, &domain).expect("room");
+    // A list of two whose end leads back to its first node, and one that is in another list.
+    let [first, second, other] = [made(), made(), made()];
+    for (node, next, owner) in
+        [(first, second, head), (second, first, head), (other, first, 0x3000)]
+    {
+        set(node, list::NEXT, next.addr());
+        set(node, list::OWNER, owner);
+    }
+    objects.release_content(FieldKind::ListHead, head, first.addr());
+    objects.release_content(FieldKind::ListHead, head, other.addr());
+    assert_eq!([first, second, other].map(Object::acquire), [false, false, true]);
+    // A tree whose leaf has an ancestor below it.
+    let [top, left, right] = [made(), made(), made()];
+    for (node, below) in
+        [(top, [left.addr(), right.addr()]), (left, [top.addr(), 0]), (right, [8, 1])]
+    {
+        set(node, tree::LEFT, below[0]);
+        set(node, tree::RIGHT, below[1]);
+        set(node, tree::OWNER, root);
+    }
+    objects.release_content(FieldKind::RbRoot, root, top.addr());
+    assert_eq!([top, left, right].map(Object::acquire), [false; 3]);
+    for nowhere in [1, u64::MAX, u64::MAX - 8, top.addr() + 56, top.addr() + 1] {
+        objects.release_content(FieldKind::ListHead, head, nowhere);
+        objects.release_content(FieldKind::Kptr, head, nowhere.wrapping_add(1));
+    }
+}
