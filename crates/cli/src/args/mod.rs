@@ -153,7 +153,7 @@ pub(crate) enum Command {
     Stats(StatsArgs),
     /// Show what the daemon does, as it does it
     Events(EventsArgs),
-    /// Show or capture what arrives at a port of the daemon, with verdicts
+    /// Show or capture what arrives at a port of the daemon and leaves it, with verdicts
     ///
     /// The options are xdpdump's. Frames are shown as they arrive, or as the programs left them,
     /// with the verdict. A port is not slowed down by a slow reader: copies are lost, and counted.
