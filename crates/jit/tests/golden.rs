@@ -316,10 +316,10 @@ fn an_iterator_over_numbers_is_two_numbers() {
     check("iter_num", vec![], over_numbers(&round));
 }
 
-/// The same with the test at the loop's end: what `next` gave goes round the loop, so it stays an
-/// address, and the iterator stays memory.
+/// The same with the test at the loop's end: what `next` gave goes round the loop, and is the
+/// iterator's number all the same.
 #[test]
-fn an_iterator_whose_items_are_carried_along_stays_one() {
+fn an_iterator_whose_items_are_carried_along_becomes_numbers_too() {
     let mut round = vec![
         kfunc(1),
         Insn::new(BPF_JMP | BPF_JEQ | BPF_K, R0, 0, 6, 0),

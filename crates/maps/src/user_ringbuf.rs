@@ -85,6 +85,16 @@ impl UserRingbuf {
         self.submit(&self.reserve(size)?, data)
     }
 
+    /// Whether [`UserRingbuf::drain`] would find nothing, and nobody else drains. Mostly so, and
+    /// found out without taking the ring.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        let is_free = !self.busy.load(Ordering::Acquire);
+        let position = self.ring.consumer().load(Ordering::Acquire);
+        let produced = self.ring.producer().load(Ordering::Acquire);
+        is_free && produced.is_multiple_of(8) && position >= produced
+    }
+
     /// `bpf_user_ringbuf_drain`: shows each sample (address and size; readable until `visit`
     /// returns) until `visit` breaks; gives the number of samples shown.
     pub fn drain(
@@ -94,13 +104,6 @@ impl UserRingbuf {
     ) -> Result<u64, Errno> {
         if flags & !(BPF_RB_NO_WAKEUP | BPF_RB_FORCE_WAKEUP) != 0 {
             return Err(Errno::EINVAL);
-        }
-        // Mostly there is nothing, and nobody else: that is found out without taking the ring.
-        let is_free = !self.busy.load(Ordering::Acquire);
-        let position = self.ring.consumer().load(Ordering::Acquire);
-        let produced = self.ring.producer().load(Ordering::Acquire);
-        if is_free && produced.is_multiple_of(8) && position >= produced {
-            return Ok(0);
         }
         if self.busy.swap(true, Ordering::Acquire) {
             return Err(Errno::EBUSY);
@@ -210,6 +213,7 @@ mod tests {
         });
         assert_eq!((result, sizes), (Ok(1), vec![5]));
         assert_eq!(count(&ring), Ok(1));
+        assert!(ring.is_idle());
         assert_eq!(count(&ring), Ok(0));
         assert_eq!(ring.drain(4, |_, _| ControlFlow::Continue(())), Err(Errno::EINVAL));
     }

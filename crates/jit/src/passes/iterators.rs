@@ -67,8 +67,9 @@ fn kinds(context: Context<'_>) -> HashMap<u32, Kind> {
     kfuncs.filter_map(|(kfunc, index)| Some((index, kind(&kfunc.name)?))).collect()
 }
 
-/// What `next` gave, and the iterators it gave that of. `None` where such an address goes elsewhere
-/// than into loads and comparisons with 0: then it has to be one.
+/// What `next` gave, and the iterators it gave that of; parameters that get nothing but what it
+/// gave of one iterator, as in loops that compilers turned, are that too. `None` where such an
+/// address goes elsewhere than into loads and comparisons with 0: then it has to be one.
 fn items(function: &Function, kinds: &HashMap<u32, Kind>) -> Option<HashMap<Value, Value>> {
     let dominators = Dominators::new(function);
     let definitions = definitions(function, &dominators);
@@ -80,7 +81,8 @@ fn items(function: &Function, kinds: &HashMap<u32, Kind>) -> Option<HashMap<Valu
             _ => None,
         }
     });
-    let items: HashMap<Value, Value> = of_next.collect();
+    let mut items: HashMap<Value, Value> = of_next.collect();
+    while add_params(function, &dominators, &mut items) {}
     let is_zero = |value: Value| {
         let inst = definitions[value.0 as usize];
         inst.is_some_and(|inst| function.inst(inst).op == Op::Const(0))
@@ -97,12 +99,43 @@ fn items(function: &Function, kinds: &HashMap<u32, Kind>) -> Option<HashMap<Valu
     for &block in dominators.order() {
         let data = function.block(block);
         let mut used = !data.insts.iter().all(|&inst| is_plain(&function.inst(inst).op));
-        data.end.for_each_operand(|value| used |= items.contains_key(&value));
+        data.end.for_each_own_operand(|value| used |= items.contains_key(&value));
+        for jump in data.end.jumps() {
+            let mut passed = function.block(jump.target).params.iter().zip(&jump.args);
+            used |=
+                passed.any(|(param, arg)| items.contains_key(arg) && !items.contains_key(param));
+        }
         if used {
             return None;
         }
     }
     Some(items)
+}
+
+/// Finds parameters all of whose arguments are of one iterator; whether there were any. Who passes
+/// what an iterator gave is behind the iterator's definition, so the parameter is, too.
+fn add_params(
+    function: &Function,
+    dominators: &Dominators,
+    items: &mut HashMap<Value, Value>,
+) -> bool {
+    let mut found = Vec::new();
+    for &block in dominators.order().iter().skip(1) {
+        for (index, &param) in function.block(block).params.iter().enumerate() {
+            let preds = dominators.predecessors(block).iter();
+            let jumps = preds.flat_map(|pred| function.block(*pred).end.jumps());
+            let args = jumps.filter(|jump| jump.target == block).map(|jump| jump.args[index]);
+            let mut of = args.filter(|arg| *arg != param).map(|arg| items.get(&arg));
+            if let Some(Some(&it)) = of.next()
+                && of.all(|other| other == Some(&it))
+                && !items.contains_key(&param)
+            {
+                found.push((param, it));
+            }
+        }
+    }
+    items.extend(found.iter().copied());
+    !found.is_empty()
 }
 
 impl Emitter<'_> {

@@ -198,7 +198,7 @@ unsafe fn turn_to_frame<'r>(live: *mut Live<'_>) -> &'r mut Run<'r> {
 /// # Safety
 ///
 /// As [`turn_to_frame`].
-#[inline(never)]
+#[inline(always)]
 unsafe fn next_frame<'r>(live: &mut Live<'_>, run: &mut Run<'r>) {
     let index = live.machine.index;
     live.leave_frame(run);

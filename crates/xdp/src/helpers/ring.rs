@@ -156,6 +156,9 @@ fn drain(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_user_ringbuf_drain", &args, 1)?;
     let [_, callback, context, flags, _] = args;
     let Some(ring) = map.user_ringbuf() else { return Ok(Errno::EINVAL.to_reg()) };
+    if flags == 0 && ring.is_idle() {
+        return Ok(0);
+    }
     let mut lent = call.run.worker.lend(DYNPTR_BYTES);
     let view = Extra { addr: lent.addr(), len: DYNPTR_BYTES as u64, writable: false };
     let mut stop = None;
