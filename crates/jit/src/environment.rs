@@ -43,6 +43,10 @@ impl Environment<'_> {
                 Some(Layout::Handles { base, .. }) => Some(base),
                 _ => None,
             },
+            MapMeta::Targets => match map.layout() {
+                Some(Layout::Targets { base, .. }) => Some(base),
+                _ => None,
+            },
         };
         part.unwrap_or(0)
     }

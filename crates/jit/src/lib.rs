@@ -18,6 +18,7 @@ mod machine_unsafe;
 pub mod passes;
 mod perf_map;
 mod program;
+mod redirects;
 mod run_unsafe;
 mod runtime_unsafe;
 mod sums_unsafe;

@@ -79,6 +79,9 @@ impl RedirectCell {
     pub const INTERFACE: u32 = 0;
     /// To an entry of a map: the map's number in the program, the key, both words of the entry.
     pub const ENTRY: u32 = 1;
+    /// To all entries of a map: its number, and 1 when where the frame came from is left out; the
+    /// others are 0.
+    pub const BROADCAST: u32 = 2;
 }
 
 impl Packet {

@@ -315,7 +315,7 @@ pub fn llvm_text(
     options: &Options,
     form: LlvmForm,
 ) -> Result<String, CompileError> {
-    llvm::text(&optimized(verified, environment, options)?, form)
+    llvm::text(&optimized(verified, environment, options)?, environment, form)
 }
 
 fn context<'a>(

@@ -51,6 +51,75 @@ fn bytes_of_a_field_are_loaded_at_once() {
     );
 }
 
+/// `h->proto == 0x8100 || h->proto == 0x88a8` by way of numbers, then another field's bytes: both
+/// fields are loaded whole, the branches are comparisons.
+#[test]
+fn conditions_are_no_numbers() {
+    let byte = BPF_LDX | BPF_MEM | BPF_B;
+    let set = |register, value| Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, register, 0, 0, value);
+    let jump =
+        |kind, register, by, value| Insn::new(BPF_JMP | kind | BPF_K, register, 0, by, value);
+    let field = |low: i16| {
+        [
+            Insn::new(byte, R3, R1, low + 1, 0),
+            Insn::new(byte, R5, R1, low, 0),
+            Insn::new(BPF_ALU64 | BPF_LSH | BPF_K, R3, 0, 0, 8),
+            Insn::new(BPF_ALU64 | BPF_OR | BPF_X, R3, R5, 0, 0),
+        ]
+    };
+    let mut insns = vec![
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R2, R1, 4, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R1, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R3, R1, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R3, 0, 0, 18),
+        set(R0, 1),
+        Insn::new(BPF_JMP | BPF_JGT | BPF_X, R3, R2, 18, 0),
+    ];
+    insns.extend(field(12));
+    insns.extend([
+        set(R4, 1),
+        jump(BPF_JEQ, R3, 1, 0x81),
+        set(R4, 0),
+        set(R5, 1),
+        jump(BPF_JEQ, R3, 1, 0xa888),
+        set(R5, 0),
+        Insn::new(BPF_ALU64 | BPF_OR | BPF_X, R4, R5, 0, 0),
+        jump(BPF_JNE, R4, 6, 1),
+    ]);
+    insns.extend(field(16));
+    insns.extend([jump(BPF_JNE, R3, 1, 8), set(R0, 2)]);
+    insns.push(Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0));
+    check("conditions", vec![], insns);
+}
+
+/// Swaps the Ethernet addresses as clang does it: byte by byte, each stored when it was loaded.
+#[test]
+fn bytes_are_copied_at_once() {
+    let byte = |i: i16| {
+        [
+            Insn::new(BPF_LDX | BPF_MEM | BPF_B, R5, R1, i, 0),
+            Insn::new(BPF_STX | BPF_MEM | BPF_B, R1, R5, 6 + i, 0),
+        ]
+    };
+    let mut insns = vec![
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R2, R1, 4, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R1, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R3, R1, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R3, 0, 0, 12),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 3),
+        Insn::new(BPF_JMP | BPF_JGT | BPF_X, R3, R2, 16, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R3, R1, 6, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_H, R4, R1, 10, 0),
+    ];
+    insns.extend([2, 3, 0, 1, 4, 5].into_iter().flat_map(byte));
+    insns.extend([
+        Insn::new(BPF_STX | BPF_MEM | BPF_W, R1, R3, 0, 0),
+        Insn::new(BPF_STX | BPF_MEM | BPF_H, R1, R4, 4, 0),
+        Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+    ]);
+    check("copy_bytes", vec![], insns);
+}
+
 /// `int key = 3; long *v = lookup(&array, &key); if (v) ++*v; return 2`
 #[test]
 fn an_array_lookup_with_a_constant_key_is_an_address() {

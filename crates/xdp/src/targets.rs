@@ -18,8 +18,7 @@ pub(crate) struct Targets {
     inner: Vec<Target>,
 }
 
-/// The kinds of [`Redirect`] that compiled code leaves to the runtime.
-const BROADCAST: u32 = 2;
+/// The kind of [`Redirect`] that compiled code leaves to the runtime.
 const INNER: u32 = 3;
 
 #[inline]
@@ -30,7 +29,7 @@ fn cell(burst: u32, to: Redirect) -> RedirectCell {
             (RedirectCell::ENTRY, [map, key, entry.number, entry.id])
         }
         Redirect::Broadcast { map, exclude_ingress } => {
-            (BROADCAST, [map, exclude_ingress.into(), 0, 0])
+            (RedirectCell::BROADCAST, [map, exclude_ingress.into(), 0, 0])
         }
         Redirect::Inner(number) => (INNER, [number, 0, 0, 0]),
     };
@@ -43,7 +42,7 @@ fn redirect(cell: &RedirectCell) -> Redirect {
     match cell.kind {
         RedirectCell::INTERFACE => Redirect::Interface { ifindex: a },
         RedirectCell::ENTRY => Redirect::Entry { map: a, key: b, entry: Entry { number, id } },
-        BROADCAST => Redirect::Broadcast { map: a, exclude_ingress: b != 0 },
+        RedirectCell::BROADCAST => Redirect::Broadcast { map: a, exclude_ingress: b != 0 },
         _ => Redirect::Inner(a),
     }
 }

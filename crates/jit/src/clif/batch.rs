@@ -48,8 +48,12 @@ pub(super) struct Around {
     pub(super) machine: ir::Value,
     pub(super) frame: ir::Value,
     pub(super) ctx: ir::Value,
+    /// The running frame's number.
+    pub(super) index: ir::Value,
     /// The running frame's record.
     pub(super) packet: ir::Value,
+    /// What tells the runtime of both.
+    pub(super) stores: [ir::Inst; 2],
     /// Where to go with r0.
     pub(super) next: ir::Block,
     /// Where to go when the run has to end.
@@ -101,10 +105,12 @@ fn open(builder: &mut FunctionBuilder<'_>) -> Option<Around> {
     builder.switch_to_block(body);
     let record = element(builder, frames, index, size_of::<u64>());
     let packet = field(builder, types::I64, record, 0);
-    put(builder, packet, machine, offset_of!(Machine, packet));
     let number = builder.ins().ireduce(types::I32, index);
-    put(builder, number, machine, offset_of!(Machine, index));
-    Some(Around { machine, frame, ctx, packet, next, stopped })
+    let stores = [
+        put(builder, packet, machine, offset_of!(Machine, packet)),
+        put(builder, number, machine, offset_of!(Machine, index)),
+    ];
+    Some(Around { machine, frame, ctx, index, packet, stores, next, stopped })
 }
 
 /// The program is too long to be inside of the loop.
@@ -145,9 +151,14 @@ fn field(
     builder.ins().load(ty, MemFlagsData::trusted(), base, offset as i32)
 }
 
-fn put(builder: &mut FunctionBuilder<'_>, value: ir::Value, base: ir::Value, offset: usize) {
-    builder.ins().store(MemFlagsData::trusted(), value, base, offset as i32);
+fn put(
+    builder: &mut FunctionBuilder<'_>,
+    value: ir::Value,
+    base: ir::Value,
+    offset: usize,
+) -> ir::Inst {
+    builder.ins().store(MemFlagsData::trusted(), value, base, offset as i32)
 }
 
 /// Instructions of the longest function that is compiled inside of the loop.
-const INSIDE_INSTS_MAX: usize = 256;
+const INSIDE_INSTS_MAX: usize = 1024;

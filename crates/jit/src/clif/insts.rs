@@ -37,7 +37,7 @@ impl Lowering<'_, '_> {
                 Some(self.builder.ins().select(c, a, b))
             }
             Op::CtxLoad(field) => Some(self.ctx_load(*field)),
-            Op::WorkerId => Some(self.machine_field(types::I32, offset_of!(Machine, worker))),
+            Op::WorkerId => Some(self.worker()),
             Op::MapRef(_)
             | Op::MapValueAddr { .. }
             | Op::MapMetaAddr { .. }
@@ -47,6 +47,14 @@ impl Lowering<'_, '_> {
             | Op::CallKfunc { .. }
             | Op::CallRuntime { .. }
             | Op::Call { .. } => Some(self.call(&data.op)),
+            Op::Load { place, probe: false } => {
+                let base = self.value(place.base);
+                Some(self.load_at(data.result, place.width, base, place.offset))
+            }
+            Op::StackLoad(range) => {
+                let (width, frame) = (stack_width(*range), self.frame);
+                Some(self.load_at(data.result, width, frame, range.offset.into()))
+            }
             _ => self.memory(&data.op),
         };
         if let (Some(result), Some(value)) = (data.result, value) {
@@ -55,6 +63,9 @@ impl Lowering<'_, '_> {
     }
 
     fn unary(&mut self, op: UnaryOp, a: Value) -> ir::Value {
+        if let (UnaryOp::Zext, Some(wide)) = (op, self.wide[a.0 as usize]) {
+            return wide;
+        }
         let ty = clif_type(self.function.ty(a));
         let a = self.value(a);
         let ins = self.builder.ins();
@@ -136,6 +147,13 @@ impl Lowering<'_, '_> {
         self.builder.ins().select(by_zero, on_zero, result)
     }
 
+    /// The same for all of a burst: it, and what is computed of it, may move out of the loop.
+    fn worker(&mut self) -> ir::Value {
+        let fixed = MemFlagsData::trusted().with_readonly().with_can_move();
+        let offset = offset_of!(Machine, worker) as i32;
+        self.builder.ins().load(types::I32, fixed, self.machine, offset)
+    }
+
     fn ctx_load(&mut self, field: CtxField) -> ir::Value {
         // Neither changes during a run.
         let fixed = MemFlagsData::trusted().with_readonly().with_can_move();
@@ -148,13 +166,12 @@ impl Lowering<'_, '_> {
             }
         };
         let (flags, offset) = (MemFlagsData::trusted(), Packet::offset_of(field) as i32);
-        let value = self.builder.ins().load(types::I32, flags, packet, offset);
         if field.value_type() == Type::I32 {
-            return value;
+            return self.builder.ins().load(types::I32, flags, packet, offset);
         }
+        let value = self.builder.ins().uload32(flags, packet, offset);
         let buffer = offset_of!(Packet, buffer) as i32;
         let buffer = self.builder.ins().load(types::I64, fixed, packet, buffer);
-        let value = self.builder.ins().uextend(types::I64, value);
         self.builder.ins().iadd(buffer, value)
     }
 
@@ -179,7 +196,6 @@ impl Lowering<'_, '_> {
 
     fn memory(&mut self, op: &Op) -> Option<ir::Value> {
         match op {
-            Op::Load { place, probe: false } => Some(self.load(*place)),
             Op::Load { place, probe: true } => Some(self.probe(*place)),
             Op::Guard { address, bytes, need } => {
                 self.guard(*address, *bytes, *need);
@@ -196,11 +212,6 @@ impl Lowering<'_, '_> {
                 let base = self.value(place.base);
                 self.store(place.width, value, base, place.offset);
                 None
-            }
-            Op::StackLoad(range) => {
-                let width = stack_width(*range);
-                let frame = self.frame;
-                Some(self.load_at(width, frame, i32::from(range.offset)))
             }
             Op::StackStore(range, value) => {
                 let (value, frame) = (self.value(*value), self.frame);
@@ -229,11 +240,6 @@ impl Lowering<'_, '_> {
             }
             _ => None,
         }
-    }
-
-    fn load(&mut self, place: Place) -> ir::Value {
-        let base = self.value(place.base);
-        self.load_at(place.width, base, place.offset)
     }
 
     fn guard(&mut self, address: Value, bytes: u32, need: Need) {
@@ -268,9 +274,30 @@ impl Lowering<'_, '_> {
         }
     }
 
-    fn load_at(&mut self, width: Width, base: ir::Value, offset: i32) -> ir::Value {
-        let value = self.builder.ins().load(memory_type(width), flags(), base, offset);
-        self.extend(value, width)
+    /// Narrow loads are 64 bits wide at once: machines extend them at no cost, and Cranelift extends
+    /// what it loaded anew for each use.
+    fn load_at(
+        &mut self,
+        result: Option<Value>,
+        width: Width,
+        base: ir::Value,
+        offset: i32,
+    ) -> ir::Value {
+        let ins = self.builder.ins();
+        let wide = match width {
+            Width::W8 => ins.uload8(types::I64, flags(), base, offset),
+            Width::W16 => ins.uload16(types::I64, flags(), base, offset),
+            Width::W32 if result.is_some_and(|result| self.is_extended[result.0 as usize]) => {
+                ins.uload32(flags(), base, offset)
+            }
+            Width::W32 | Width::W64 => {
+                return ins.load(memory_type(width), flags(), base, offset);
+            }
+        };
+        if let Some(result) = result {
+            self.wide[result.0 as usize] = Some(wide);
+        }
+        self.builder.ins().ireduce(types::I32, wide)
     }
 
     fn extend(&mut self, value: ir::Value, width: Width) -> ir::Value {
@@ -320,7 +347,7 @@ impl Lowering<'_, '_> {
             Op::MapLookup { map, key } => {
                 let handle = self.iconst(self.environment.map_handle(*map));
                 let key = self.arg(key);
-                let worker = self.machine_field(types::I32, offset_of!(Machine, worker));
+                let worker = self.worker();
                 let worker = self.builder.ins().uextend(types::I64, worker);
                 self.call_direct(RuntimeFunction::MapLookup, &[handle, key, worker])
             }
@@ -349,6 +376,7 @@ impl Lowering<'_, '_> {
 
     fn call_function(&mut self, function: u32, args: &[Value]) -> ir::Value {
         let callee = self.func_ref(function);
+        self.calls_program();
         // The callee's frame lies below ours, as deep as the verifier said ours is.
         let depth = i64::from(self.function.stack_bytes.next_multiple_of(16));
         let frame = self.frame;

@@ -15,7 +15,8 @@ use crate::environment::Environment;
 use crate::error::CompileError;
 use crate::machine_unsafe::Machine;
 use crate::xir::{
-    Block, Dominators, Function, Jump, Module, Op, RuntimeFunction, Terminator, Type, Value,
+    Block, Dominators, Function, Jump, Module, Op, RuntimeFunction, Terminator, Type, UnaryOp,
+    Value,
 };
 
 /// Parameters a native function can have: those that travel in registers.
@@ -58,6 +59,10 @@ pub(super) fn inside<'b>(
     (lowering.machine, lowering.frame) = (around.machine, around.frame);
     lowering.stopped = Some(around.stopped);
     lowering.run();
+    if !lowering.asks_runtime {
+        // Nobody looks at which frame it is.
+        around.stores.iter().for_each(|&store| lowering.builder.func.layout.remove_inst(store));
+    }
     lowering.builder
 }
 
@@ -94,7 +99,11 @@ pub(super) struct Lowering<'a, 'b> {
     pub(super) environment: &'a Environment<'a>,
     /// Cranelift's value for each of ours.
     values: Vec<Option<ir::Value>>,
+    /// The same extended with zeros to 64 bits, where that cost nothing.
+    pub(super) wide: Vec<Option<ir::Value>>,
     blocks: Vec<Option<ir::Block>>,
+    /// Places of blocks in the order they are written.
+    positions: Vec<usize>,
     /// Functions of this program that are called or referred to.
     functions: HashMap<u32, FuncRef>,
     pub(super) machine: ir::Value,
@@ -104,6 +113,10 @@ pub(super) struct Lowering<'a, 'b> {
     pub(super) around: Option<&'a Around>,
     /// Where a call goes that ended the run.
     stopped: Option<ir::Block>,
+    /// A call hands over the machine.
+    asks_runtime: bool,
+    /// Loads of 32 bits that are wanted both as they are and extended.
+    pub(super) is_extended: Vec<bool>,
     pub(super) callee_sig: SigRef,
     /// By number of parameters.
     direct_sigs: [Option<SigRef>; NATIVE_PARAMS_MAX + 1],
@@ -123,12 +136,16 @@ impl<'a, 'b> Lowering<'a, 'b> {
             function,
             environment,
             values: vec![None; function.values.len()],
+            wide: vec![None; function.values.len()],
             blocks: vec![None; function.blocks.len()],
+            positions: vec![0; function.blocks.len()],
             functions: HashMap::new(),
             machine: ir::Value::from_u32(0),
             frame: ir::Value::from_u32(0),
             around: None,
             stopped: None,
+            asks_runtime: false,
+            is_extended: extended(function),
             callee_sig: builder.import_signature(callee_signature(isa)),
             direct_sigs: [None; NATIVE_PARAMS_MAX + 1],
             native_call_conv: isa.default_call_conv(),
@@ -140,9 +157,10 @@ impl<'a, 'b> Lowering<'a, 'b> {
 impl Lowering<'_, '_> {
     fn run(&mut self) {
         let order: Vec<Block> = Dominators::new(self.function).order().to_vec();
-        for &block in &order {
+        for (position, &block) in order.iter().enumerate() {
             let clif = self.builder.create_block();
             self.blocks[block.0 as usize] = Some(clif);
+            self.positions[block.0 as usize] = position;
         }
         if let Some(around) = self.around {
             let entry = self.clif_block(Function::ENTRY);
@@ -172,10 +190,10 @@ impl Lowering<'_, '_> {
         for &inst in &data.insts {
             self.inst(self.function.inst(inst));
         }
-        self.end(&data.end);
+        self.end(block, &data.end);
     }
 
-    fn end(&mut self, end: &Terminator) {
+    fn end(&mut self, block: Block, end: &Terminator) {
         match end {
             Terminator::Jump(jump) => {
                 let (block, args) = self.jump(jump);
@@ -183,9 +201,15 @@ impl Lowering<'_, '_> {
             }
             Terminator::Branch(condition, yes, no) => {
                 let condition = self.value(*condition);
-                let (yes, yes_args) = self.jump(yes);
-                let (no, no_args) = self.jump(no);
-                self.builder.ins().brif(condition, yes, &yes_args, no, &no_args);
+                let ways = [self.way(block, yes), self.way(block, no)];
+                let [(yes, yes_args, _), (no, no_args, _)] = &ways;
+                self.builder.ins().brif(condition, *yes, yes_args, *no, no_args);
+                for (edge, _, jump) in ways {
+                    let Some(jump) = jump else { continue };
+                    self.builder.switch_to_block(edge);
+                    let (target, args) = self.jump(jump);
+                    self.builder.ins().jump(target, &args);
+                }
             }
             Terminator::Return(value) => {
                 let value = self.value(*value);
@@ -230,6 +254,7 @@ impl Lowering<'_, '_> {
         let target = self.builder.ins().iconst(types::I64, target as i64);
         let mut all = vec![self.machine];
         all.extend_from_slice(args);
+        self.asks_runtime = true;
         let call = self.builder.ins().call_indirect(self.callee_sig, target, &all);
         let result = self.builder.inst_results(call)[0];
         self.leave_if_stopped();
@@ -244,6 +269,7 @@ impl Lowering<'_, '_> {
     ) -> ir::Value {
         let effects = function.effects();
         let machine = effects.takes_machine.then_some(self.machine);
+        self.asks_runtime |= effects.takes_machine;
         let all: Vec<ir::Value> = machine.into_iter().chain(args.iter().copied()).collect();
         let signature = self.direct_signature(all.len());
         let address = function.address(&self.environment.callees);
@@ -284,6 +310,11 @@ impl Lowering<'_, '_> {
         self.builder.switch_to_block(next);
     }
 
+    /// A function of the program is called, which may do what it wants.
+    pub(super) fn calls_program(&mut self) {
+        self.asks_runtime = true;
+    }
+
     pub(super) fn machine_field(&mut self, ty: ir::Type, offset: usize) -> ir::Value {
         self.builder.ins().load(ty, MemFlagsData::trusted(), self.machine, offset as i32)
     }
@@ -306,6 +337,22 @@ impl Lowering<'_, '_> {
         let func_ref = self.builder.import_function(data);
         self.functions.insert(index, func_ref);
         func_ref
+    }
+
+    /// Where a branch goes: forwards with arguments by way of a block of its own, given with the
+    /// jump that belongs there. So arguments are made where they are wanted, and not in front of
+    /// the branch for both ways.
+    fn way<'j>(
+        &mut self,
+        from: Block,
+        jump: &'j Jump,
+    ) -> (ir::Block, Vec<ir::BlockArg>, Option<&'j Jump>) {
+        let is_forward = self.positions[jump.target.0 as usize] > self.positions[from.0 as usize];
+        if jump.args.is_empty() || !is_forward {
+            let (target, args) = self.jump(jump);
+            return (target, args, None);
+        }
+        (self.builder.create_block(), vec![], Some(jump))
     }
 
     fn jump(&mut self, jump: &Jump) -> (ir::Block, Vec<ir::BlockArg>) {
@@ -338,6 +385,22 @@ impl Lowering<'_, '_> {
         let flag = self.builder.ins().icmp(cond, a, b);
         self.builder.ins().uextend(types::I32, flag)
     }
+}
+
+/// Values of 32 bits that some want extended to 64, and others as they are.
+fn extended(function: &Function) -> Vec<bool> {
+    let mut wide = vec![false; function.values.len()];
+    let mut narrow = vec![false; function.values.len()];
+    for data in &function.blocks {
+        for op in data.insts.iter().map(|&inst| &function.inst(inst).op) {
+            match op {
+                Op::Unary(UnaryOp::Zext, value) => wide[value.0 as usize] = true,
+                _ => op.for_each_operand(|value| narrow[value.0 as usize] = true),
+            }
+        }
+        data.end.for_each_operand(|value| narrow[value.0 as usize] = true);
+    }
+    wide.iter().zip(narrow).map(|(wide, narrow)| *wide && narrow).collect()
 }
 
 /// Cranelift's name for one of our types.

@@ -7,17 +7,25 @@ use super::module::Shared;
 use super::pointers::{Form, Pointers};
 use super::symbols::Symbol;
 use crate::machine_unsafe::Machine;
+use crate::redirects::Targets;
 use crate::xir::{
     Alias, Block, Dominators, Function, Jump, Module, RuntimeFunction, Terminator, Type, Value,
 };
 
 /// Translates function `index` of a module.
-pub(super) fn translate(module: &Module, index: usize, shared: &mut Shared, out: &mut String) {
+pub(super) fn translate(
+    (module, targets): (&Module, &Targets),
+    index: usize,
+    shared: &mut Shared,
+    out: &mut String,
+) {
     let function = &module.functions[index];
     let dominators = Dominators::new(function);
     let mut lowering = Lowering {
         module,
         function,
+        targets,
+        is_burst: index == 0,
         shared,
         pointers: Pointers::find(function, &dominators),
         values: vec![String::new(); function.values.len()],
@@ -39,6 +47,10 @@ pub(super) fn params(function: &Function) -> &[Value] {
 pub(super) struct Lowering<'a> {
     pub(super) module: &'a Module,
     pub(super) function: &'a Function,
+    pub(super) targets: &'a Targets,
+    /// It runs for frames of the program's own bursts only; callbacks may run for others', where
+    /// maps have other numbers.
+    pub(super) is_burst: bool,
     /// What all functions of the module add to.
     pub(super) shared: &'a mut Shared,
     pointers: Pointers,
@@ -325,12 +337,12 @@ impl Lowering<'_> {
         line(&mut self.body, format_args!("  {text}"));
     }
 
-    fn new_label(&mut self) -> String {
+    pub(super) fn new_label(&mut self) -> String {
         self.temporaries += 1;
         format!("l{}", self.temporaries - 1)
     }
 
-    fn start(&mut self, label: String) {
+    pub(super) fn start(&mut self, label: String) {
         line(&mut self.body, format_args!("{label}:"));
         self.label = label;
     }

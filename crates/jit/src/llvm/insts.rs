@@ -357,6 +357,9 @@ impl Lowering<'_> {
                 self.call_direct(RuntimeFunction::MapLookup, &[handle, key, worker])
             }
             Op::CallRuntime { function, args } => {
+                if let Some(result) = self.redirect(*function, args) {
+                    return result;
+                }
                 let args: Vec<String> = args.iter().map(|arg| self.arg(arg)).collect();
                 self.call_direct(*function, &args)
             }

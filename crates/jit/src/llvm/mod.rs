@@ -14,6 +14,7 @@ mod library_unsafe;
 mod link;
 mod module;
 mod pointers;
+mod redirect;
 mod relocate;
 mod symbols;
 
@@ -22,6 +23,7 @@ use std::path::PathBuf;
 use crate::environment::Environment;
 use crate::error::CompileError;
 use crate::perf_map;
+use crate::redirects::Targets;
 use crate::xir::Module;
 use cache::Cache;
 pub(crate) use code_unsafe::Layout;
@@ -38,6 +40,7 @@ pub const LLVM_INSTS_MAX: usize = 150_000;
 #[derive(Debug)]
 pub(crate) struct Job {
     module: Module,
+    targets: Targets,
     addresses: Addresses,
     cache: Option<PathBuf>,
     code_bytes_max: usize,
@@ -53,13 +56,14 @@ impl Job {
         code_bytes_max: usize,
     ) -> Job {
         let addresses = Addresses::new(&module, environment, enter);
-        Job { module, addresses, cache, code_bytes_max }
+        let targets = Targets::of(environment);
+        Job { module, targets, addresses, cache, code_bytes_max }
     }
 
     /// Compiles, or takes from the cache what was compiled before, and places the code.
     pub(crate) fn run(&self) -> Result<Layout, CompileError> {
         let library = Library::get().map_err(CompileError::Llvm)?;
-        let text = module::translate(&self.module);
+        let text = module::translate(&self.module, &self.targets);
         let host = library.host();
         let key = cache::key(&text.ir, &host, compiler_unsafe::PASSES);
         let cache = self.cache.as_deref().and_then(Cache::open);
@@ -117,8 +121,12 @@ pub enum LlvmForm {
 }
 
 /// LLVM's form of a module.
-pub(crate) fn text(module: &Module, form: LlvmForm) -> Result<String, CompileError> {
-    let text = module::translate(module);
+pub(crate) fn text(
+    module: &Module,
+    environment: &Environment<'_>,
+    form: LlvmForm,
+) -> Result<String, CompileError> {
+    let text = module::translate(module, &Targets::of(environment));
     let product = match form {
         LlvmForm::Given => return Ok(text.ir),
         LlvmForm::Optimized => Product::Text,

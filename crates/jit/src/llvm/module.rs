@@ -9,6 +9,7 @@ use super::alias::Scopes;
 use super::function::{self, line};
 use super::symbols::{ATTRIBUTES, Symbol};
 use crate::machine_unsafe::Machine;
+use crate::redirects::Targets;
 use crate::xir::{Alias, Function, Module, Op};
 
 /// What the functions of a module share.
@@ -49,11 +50,11 @@ pub(super) struct Text {
 }
 
 /// Translates a module.
-pub(super) fn translate(module: &Module) -> Text {
+pub(super) fn translate(module: &Module, targets: &Targets) -> Text {
     let mut shared = Shared { scopes: Scopes::default(), symbols: Vec::new() };
     let mut ir = String::new();
     for index in 0..module.functions.len() {
-        function::translate(module, index, &mut shared, &mut ir);
+        function::translate((module, targets), index, &mut shared, &mut ir);
     }
     batch(&mut shared, &mut ir);
     for index in callbacks(module) {

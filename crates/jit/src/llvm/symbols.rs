@@ -120,6 +120,8 @@ impl Addresses {
         {
             let (symbol, address) = match *op {
                 Op::MapRef(map) | Op::MapLookup { map, .. } => {
+                    let targets = environment.map_meta(map, MapMeta::Targets);
+                    maps.insert(Symbol::MapMeta(map, MapMeta::Targets), targets);
                     (Symbol::Map(map), environment.map_handle(map))
                 }
                 Op::MapValueAddr { map, .. } => (Symbol::MapValue(map), environment.map_value(map)),

@@ -4,7 +4,7 @@
 //! Clang reads packed and unaligned fields byte by byte; machines don't have to. All bytes are
 //! loaded in one block, unconditionally, so the verifier proved every one of them.
 
-use super::Context;
+use super::{Context, definitions};
 use crate::xir::{
     Alias, BinaryOp, Block, Dominators, Function, Inst, InstData, Op, Place, Type, UnaryOp, Value,
     Width,
@@ -15,12 +15,14 @@ const PARTS_MAX: usize = 8;
 
 pub(super) fn merge_loads(function: &mut Function, _: Context<'_>) {
     let dominators = Dominators::new(function);
+    // Wide loads take the places of values that were there: nothing of this becomes wrong.
+    let definitions = definitions(function, &dominators);
     for &block in dominators.order() {
-        merge_in_block(function, block);
+        merge_in_block(function, block, &definitions);
     }
 }
 
-fn merge_in_block(function: &mut Function, block: Block) {
+fn merge_in_block(function: &mut Function, block: Block, definitions: &[Option<Inst>]) {
     let insts = function.block(block).insts.clone();
     let mut defined: Vec<Option<usize>> = vec![None; function.values.len()];
     for (position, &inst) in insts.iter().enumerate() {
@@ -28,7 +30,7 @@ fn merge_in_block(function: &mut Function, block: Block) {
             defined[result.0 as usize] = Some(position);
         }
     }
-    let finder = Finder { function, insts: &insts, defined: &defined };
+    let finder = Finder { function, insts: &insts, defined: &defined, definitions };
     let found: Vec<(Inst, Merged)> = (0..insts.len())
         .filter_map(|position| Some((insts[position], finder.merged(position)?)))
         .collect();
@@ -57,6 +59,8 @@ struct Finder<'a> {
     insts: &'a [Inst],
     /// Position in the block of each value defined there.
     defined: &'a [Option<usize>],
+    /// Instruction that defines each value, in whichever block.
+    definitions: &'a [Option<Inst>],
 }
 
 impl Finder<'_> {
@@ -116,8 +120,10 @@ impl Finder<'_> {
         }
     }
 
+    /// Constants are shared by all blocks behind the first that has them.
     fn constant(&self, value: Value) -> Option<u64> {
-        match self.op(self.defined[value.0 as usize]?) {
+        let inst = self.definitions.get(value.0 as usize).copied().flatten()?;
+        match &self.function.inst(inst).op {
             Op::Const(constant) => Some(*constant),
             _ => None,
         }

@@ -4,6 +4,7 @@ mod ahead;
 mod assemble;
 mod blocks;
 mod callbacks;
+mod conditions;
 mod dead;
 mod effects;
 mod emit;
@@ -14,6 +15,7 @@ mod helpers;
 mod inline;
 mod iterators;
 mod known;
+mod lengths;
 mod loads;
 mod loops;
 mod maps;
@@ -149,9 +151,19 @@ pub const PASSES: &[Pass] = &[
         "rounds of a loop that only sums numbers up are done at once",
         loops::sum_at_once,
     ),
+    Pass::new(
+        "conditions",
+        "choices between 1 and 0 are the comparisons they are made by",
+        conditions::from_numbers,
+    ),
     Pass::new("merge-loads", "values assembled from bytes are loaded whole", merge::merge_loads),
     Pass::new("narrow", "arithmetic of which 32 bits matter is done in 32", narrow::narrow),
     FOLD,
+    Pass::new(
+        "lengths",
+        "a packet's end is compared with by its length, which is computed once",
+        lengths::compare,
+    ),
     Pass::new("rotate", "pairs of shifts become rotations", narrow::find_rotations),
     DEAD,
     Pass::new(
@@ -161,6 +173,11 @@ pub const PASSES: &[Pass] = &[
     ),
     PARAMS,
     FOLD,
+    Pass::new(
+        "split-branches",
+        "a branch on several conditions is a branch on each",
+        conditions::split,
+    ),
     BLOCKS,
     DEAD,
 ];

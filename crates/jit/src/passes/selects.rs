@@ -5,7 +5,7 @@
 
 use super::Context;
 use super::assemble::Assembler;
-use crate::xir::{Dominators, Function, Jump, Op, Terminator};
+use crate::xir::{Block, Dominators, Function, Inst, Jump, Op, Terminator};
 
 /// More choices at once are left to a branch.
 const SELECTS_MAX: usize = 2;
@@ -16,9 +16,15 @@ pub(super) fn form(function: &mut Function, _: Context<'_>) {
         let Terminator::Branch(condition, yes, no) = function.block(block).end.clone() else {
             continue;
         };
+        let [(yes, first), (no, second)] =
+            [yes, no].map(|way| past_constants(function, &dominators, way));
         let differing = yes.args.iter().zip(&no.args).filter(|(yes, no)| yes != no).count();
         if yes.target != no.target || differing > SELECTS_MAX {
             continue;
+        }
+        for from in [first, second].into_iter().flatten() {
+            let insts: Vec<Inst> = std::mem::take(&mut function.block_mut(from).insts);
+            function.block_mut(block).insts.extend(insts);
         }
         let last = function.block(block).insts.last();
         let origin = last.map_or(function.start, |&inst| function.inst(inst).origin);
@@ -35,5 +41,23 @@ pub(super) fn form(function: &mut Function, _: Context<'_>) {
         let data = function.block_mut(block);
         data.insts.extend(insts);
         data.end = Terminator::Jump(Jump { target: yes.target, args });
+    }
+}
+
+/// Where a way of a branch leads in the end, when all that is on it are constants; and the block
+/// they are in, which is on no other way.
+fn past_constants(
+    function: &Function,
+    dominators: &Dominators,
+    way: Jump,
+) -> (Jump, Option<Block>) {
+    let data = function.block(way.target);
+    let is_constant = |&inst: &Inst| matches!(function.inst(inst).op, Op::Const(_));
+    let is_only = dominators.predecessors(way.target).len() == 1 && data.params.is_empty();
+    match &data.end {
+        Terminator::Jump(next) if is_only && data.insts.iter().all(is_constant) => {
+            (next.clone(), Some(way.target))
+        }
+        _ => (way, None),
     }
 }

@@ -307,6 +307,8 @@ pub enum MapMeta {
     HashView,
     /// The handles in an array of maps.
     Handles,
+    /// The entries of a map that redirects lead by.
+    Targets,
 }
 
 /// What an instruction does. Operands come first to last as the text form prints them.

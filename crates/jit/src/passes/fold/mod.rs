@@ -3,8 +3,10 @@
 
 mod constant;
 mod hash;
+mod params;
 mod pieces;
 mod rules;
+mod truth;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,8 +23,10 @@ pub(super) fn run(function: &mut Function, _: Context<'_>) {
         replacements: Replacements::new(function),
         definitions: definitions(function, &dominators),
         numbered: Numbered::default(),
+        param_bits: Vec::new(),
         function,
     };
+    folder.find_param_bits(&dominators);
     for &block in dominators.order() {
         folder.block(block, &dominators);
     }
@@ -37,6 +41,8 @@ struct Folder<'a> {
     definitions: Vec<Option<Inst>>,
     /// Pure computations seen so far and where.
     numbered: Numbered,
+    /// Bits that may be set, of block parameters, by value.
+    param_bits: Vec<u64>,
 }
 
 /// Where each computation was made, by what it computes.

@@ -29,6 +29,25 @@ impl Rewriter<'_, '_> {
         Some(Simpler::Op(Op::Binary(BinaryOp::And, x, mask)))
     }
 
+    /// A mask that clears only what a shift drops is not needed.
+    pub(super) fn shift_of_masked(
+        &mut self,
+        op: BinaryOp,
+        a: Value,
+        count: Value,
+        ty: Type,
+    ) -> Option<Simpler> {
+        let c = self.constant(count).filter(|&c| c < u64::from(ty.bits()))?;
+        let kept = match op {
+            BinaryOp::LShr => ty.mask() >> c << c,
+            BinaryOp::Shl => ty.mask() >> c,
+            _ => return None,
+        };
+        let Op::Binary(BinaryOp::And, x, mask) = self.op(a)? else { return None };
+        let is_kept = self.constant(mask)? & kept == kept;
+        is_kept.then_some(Simpler::Op(Op::Binary(op, x, count)))
+    }
+
     /// `x & m | x & n` is `x & (m | n)`.
     pub(super) fn same_source(
         &mut self,

@@ -47,7 +47,7 @@ pub(super) struct Rewriter<'a, 'f> {
 }
 
 impl Rewriter<'_, '_> {
-    fn insert(&mut self, ty: Type, op: Op) -> Value {
+    pub(super) fn insert(&mut self, ty: Type, op: Op) -> Value {
         self.folder.insert(self.origin, ty, op, self.kept)
     }
 
@@ -133,6 +133,7 @@ impl Rewriter<'_, '_> {
                 .or_else(|| self.strength(op, a, c, ty))
                 .or_else(|| self.reassociate(op, a, c, ty))
                 .or_else(|| self.shift_pair(op, a, c, ty))
+                .or_else(|| self.shift_of_masked(op, a, b, ty))
                 .or_else(|| self.shift_back(op, a, c, ty)),
             (_, None) if a == b => self.same_operands(op, a, ty),
             _ => self.same_source(op, a, b, ty).or_else(|| self.narrowed_zext(op, a, b, ty)),
@@ -253,9 +254,19 @@ impl Rewriter<'_, '_> {
                 let holds = constant::compare(cond, ty, 0, 0);
                 Some(Simpler::Op(Op::Const(holds.into())))
             }
-            (None, Some(0)) if matches!(cond, Cond::Eq | Cond::Ne) => self.zero_test(cond, a, b),
-            _ => self.narrow_compare(cond, a, b),
+            (None, Some(c)) => self.compare_with(cond, a, b, c),
+            (None, None) => self.narrow_compare(cond, a, b),
         }
+    }
+
+    fn compare_with(&mut self, cond: Cond, a: Value, b: Value, c: u64) -> Option<Simpler> {
+        self.known_comparison(cond, a, c).or_else(|| match (cond, c) {
+            (Cond::Eq | Cond::Ne, 0) => self.zero_test(cond, a, b),
+            (Cond::Eq | Cond::Ne, _) => {
+                self.equality(cond, a, c).or_else(|| self.narrow_compare(cond, a, b))
+            }
+            _ => self.narrow_compare(cond, a, b),
+        })
     }
 
     /// An address is not 0; `(x cmp y) != 0` is the comparison itself, `== 0` its negation.
@@ -352,35 +363,47 @@ impl Rewriter<'_, '_> {
     }
 
     /// Bits that may be set in a value.
+    pub(super) fn possible(&self, value: Value) -> u64 {
+        self.bits(value, BITS_DEPTH_MAX)
+    }
+
     fn bits(&self, value: Value, depth: u32) -> u64 {
-        let all = self.ty(value).mask();
-        let (Some(op), Some(depth)) = (self.folder.op(value), depth.checked_sub(1)) else {
-            return all;
-        };
-        match op {
-            Op::Const(c) => *c,
-            Op::Load { place, .. } | Op::LoadAcquire(place) => width_mask(place.width),
-            Op::StackLoad(range) => Width::from_bytes(u32::from(range.len)).map_or(all, width_mask),
-            Op::Compare(..) => 1,
-            Op::Unary(UnaryOp::Zext, x) => self.bits(*x, depth),
-            Op::Unary(UnaryOp::Trunc, x) => self.bits(*x, depth) & all,
-            Op::Unary(UnaryOp::Bswap16, _) => 0xffff,
-            Op::Unary(UnaryOp::Bswap32, _) => u64::from(u32::MAX),
-            Op::Binary(BinaryOp::And, x, y) => self.bits(*x, depth) & self.bits(*y, depth),
-            Op::Binary(BinaryOp::Or | BinaryOp::Xor, x, y) => {
-                self.bits(*x, depth) | self.bits(*y, depth)
+        bits(self.folder, value, depth)
+    }
+}
+
+/// Bits that may be set in a value.
+pub(super) fn possible_bits(folder: &Folder<'_>, value: Value) -> u64 {
+    bits(folder, value, BITS_DEPTH_MAX)
+}
+
+fn bits(folder: &Folder<'_>, value: Value, depth: u32) -> u64 {
+    let ty = folder.function.ty(value);
+    let all = ty.mask();
+    let Some(op) = folder.op(value) else {
+        return folder.param_bits.get(value.0 as usize).map_or(all, |bits| bits & all);
+    };
+    let Some(depth) = depth.checked_sub(1) else { return all };
+    let of = |operand: Value| bits(folder, operand, depth);
+    match op {
+        Op::Const(c) => *c & all,
+        Op::Load { place, .. } | Op::LoadAcquire(place) => width_mask(place.width),
+        Op::StackLoad(range) => Width::from_bytes(u32::from(range.len)).map_or(all, width_mask),
+        Op::Compare(..) => 1,
+        Op::Unary(UnaryOp::Zext, x) => of(*x),
+        Op::Unary(UnaryOp::Trunc, x) => of(*x) & all,
+        Op::Unary(UnaryOp::Bswap16, _) => 0xffff,
+        Op::Unary(UnaryOp::Bswap32, _) => u64::from(u32::MAX),
+        Op::Binary(BinaryOp::And, x, y) => of(*x) & of(*y),
+        Op::Binary(BinaryOp::Or | BinaryOp::Xor, x, y) => of(*x) | of(*y),
+        Op::Binary(shift @ (BinaryOp::Shl | BinaryOp::LShr), x, count) => {
+            match folder.constant(*count) {
+                Some(count) => constant::binary(*shift, ty, of(*x), count),
+                None => all,
             }
-            Op::Binary(shift @ (BinaryOp::Shl | BinaryOp::LShr), x, count) => {
-                match self.folder.constant(*count) {
-                    Some(count) => {
-                        constant::binary(*shift, self.ty(value), self.bits(*x, depth), count)
-                    }
-                    None => all,
-                }
-            }
-            Op::Select(_, x, y) => self.bits(*x, depth) | self.bits(*y, depth),
-            _ => all,
         }
+        Op::Select(_, x, y) => of(*x) | of(*y),
+        _ => all,
     }
 }
 

@@ -236,14 +236,12 @@ impl Finder<'_> {
             loads.push(load);
         }
         let (position, last) = (*loads.iter().min()?, *loads.iter().max()?);
+        let place = Place { offset: i32::try_from(start).ok()?, width, ..place };
         let is_quiet = (position..last).all(|between| match self.op(between) {
-            Op::Store { place: other, .. } => {
-                other.alias != place.alias && other.alias != Alias::Other
-            }
+            Op::Store { place: other, .. } => is_apart(*other, place),
             Op::StackStore(..) => true,
             op => op.is_pure() || matches!(op, Op::Load { .. } | Op::StackLoad(_) | Op::CtxLoad(_)),
         });
-        let place = Place { offset: i32::try_from(start).ok()?, width, ..place };
         is_quiet.then_some(WideLoad { position, place })
     }
 
@@ -311,6 +309,16 @@ impl Finder<'_> {
             _ => None,
         }
     }
+}
+
+/// Whether a store leaves the bytes at `place` alone.
+fn is_apart(store: Place, place: Place) -> bool {
+    if store.alias != place.alias {
+        return store.alias != Alias::Other;
+    }
+    let end = |place: Place| i64::from(place.offset) + i64::from(place.width.bytes());
+    let overlaps = i64::from(store.offset) < end(place) && i64::from(place.offset) < end(store);
+    store.base == place.base && !overlaps
 }
 
 /// The bytes as those of one value, highest first.

@@ -1,0 +1,39 @@
+//! `data + 14 > data_end` asks whether the packet has fewer than 14 bytes: its length is computed
+//! once, and comparisons with constants need no address.
+//!
+//! Not for guests: their checks know the comparison by its first form.
+
+use super::{Context, emit};
+use crate::trust::Trust;
+use crate::xir::{BinaryOp, Cond, CtxField, Function, Op, Type};
+
+/// Headers lie in the first bytes. Addresses this close to the packet never wrap.
+const BYTES_MAX: u64 = 0xffff;
+
+pub(super) fn compare(function: &mut Function, context: Context<'_>) {
+    if context.trust == Trust::Guest {
+        return;
+    }
+    emit::rewrite(function, context, |emitter, op| {
+        let Op::Compare(cond, address, end) = *op else { return None };
+        // What is loaded anew behind a call that moves the packet may be below an address of
+        // before: the length is a signed number.
+        let cond = match cond {
+            Cond::Ugt => Cond::Slt,
+            Cond::Ule => Cond::Sge,
+            _ => return None,
+        };
+        let Op::CtxLoad(CtxField::DataEnd) = emitter.definition(end)? else { return None };
+        let Op::Binary(BinaryOp::Add, data, bytes) = *emitter.definition(address)? else {
+            return None;
+        };
+        let Op::CtxLoad(CtxField::Data) = emitter.definition(data)? else { return None };
+        let &Op::Const(bytes) = emitter.definition(bytes)? else { return None };
+        if bytes > BYTES_MAX {
+            return None;
+        }
+        let length = emitter.binary(BinaryOp::Sub, end, data);
+        let bytes = emitter.constant(Type::I64, bytes);
+        Some(Op::Compare(cond, length, bytes))
+    });
+}
