@@ -37,7 +37,13 @@ impl Lowering<'_, '_> {
                 Some(self.builder.ins().select(c, a, b))
             }
             Op::CtxLoad(field) => Some(self.ctx_load(*field)),
-            Op::WorkerId => Some(self.worker()),
+            Op::WorkerId => {
+                let wide = self.worker();
+                if let Some(result) = data.result {
+                    self.wide[result.0 as usize] = Some(wide);
+                }
+                Some(self.builder.ins().ireduce(types::I32, wide))
+            }
             Op::MapRef(_)
             | Op::MapValueAddr { .. }
             | Op::MapMetaAddr { .. }
@@ -147,11 +153,11 @@ impl Lowering<'_, '_> {
         self.builder.ins().select(by_zero, on_zero, result)
     }
 
-    /// The same for all of a burst: it, and what is computed of it, may move out of the loop.
+    /// The running worker's number, extended. It is the same for all of a burst, but may not move
+    /// out of the loop: parts of addresses would follow it, only to be kept on the stack.
     fn worker(&mut self) -> ir::Value {
-        let fixed = MemFlagsData::trusted().with_readonly().with_can_move();
         let offset = offset_of!(Machine, worker) as i32;
-        self.builder.ins().load(types::I32, fixed, self.machine, offset)
+        self.builder.ins().uload32(MemFlagsData::trusted(), self.machine, offset)
     }
 
     fn ctx_load(&mut self, field: CtxField) -> ir::Value {
@@ -274,8 +280,8 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// Narrow loads are 64 bits wide at once: machines extend them at no cost, and Cranelift extends
-    /// what it loaded anew for each use.
+    /// Narrow loads are 64 bits wide at once: machines extend them at no cost, and Cranelift would
+    /// extend anew for each use.
     fn load_at(
         &mut self,
         result: Option<Value>,
@@ -348,7 +354,6 @@ impl Lowering<'_, '_> {
                 let handle = self.iconst(self.environment.map_handle(*map));
                 let key = self.arg(key);
                 let worker = self.worker();
-                let worker = self.builder.ins().uextend(types::I64, worker);
                 self.call_direct(RuntimeFunction::MapLookup, &[handle, key, worker])
             }
             Op::CallRuntime { function, args } => {

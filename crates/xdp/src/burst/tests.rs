@@ -155,9 +155,9 @@ fn looking_ahead_in_a_large_table_changes_nothing() {
     }
 }
 
-/// Calls `bpf_redirect(5)`, then `bpf_redirect_map` with the packet's first byte as key; a miss
-/// passes.
-fn map_redirect_program(exec: Exec) -> Program {
+/// Calls `bpf_redirect(5)`, then `bpf_redirect_map` with the packet's first byte as key and these
+/// flags.
+fn map_redirect_program(exec: Exec, flags: i32) -> Program {
     let (mov, call) = (BPF_ALU64 | BPF_MOV, BPF_JMP | BPF_CALL);
     let insns = [
         insn(BPF_LDX | BPF_MEM | BPF_W, 2, 1, 0, 0),
@@ -173,14 +173,18 @@ fn map_redirect_program(exec: Exec) -> Program {
         insn(BPF_LD | BPF_IMM | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0),
         Insn::default(),
         insn(mov | BPF_X, 2, 6, 0, 0),
-        insn(mov, 3, 0, 0, 2),
+        insn(mov, 3, 0, 0, flags),
         insn(call, 0, 0, 0, id::REDIRECT_MAP as i32),
         insn(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
     ];
-    let options = LoadOptions { exec, ..LoadOptions::default() };
+    let mut options = LoadOptions { exec, ..LoadOptions::default() };
+    options.jit.cache = towpath_jit::CodeCache::Off;
     let program =
         Program::from_linked(linked(&insns, &[map_def(MapType::Devmap, 4, 4, 4)]), &options);
     let program = program.unwrap();
+    program.wait_for_tier2(Duration::from_secs(60));
+    let status = program.exec_status();
+    assert!(program.exec() == exec || exec == Exec::Llvm && status.fallback.is_some());
     let entry = Value::from(&7_u32.to_ne_bytes()[..]);
     program.maps().map(0).unwrap().user().update(&1_u32.to_ne_bytes(), &entry, 0).unwrap();
     program
@@ -188,9 +192,9 @@ fn map_redirect_program(exec: Exec) -> Program {
 
 #[test]
 fn a_map_without_the_entry_forgets_the_redirect_before() {
-    for exec in [Exec::Interp, Exec::Jit] {
-        let program = map_redirect_program(exec);
-        assert_eq!(program.exec(), exec);
+    for exec in [Exec::Interp, Exec::Jit, Exec::Llvm] {
+        // A miss passes.
+        let program = map_redirect_program(exec, 2);
         let mut frames: Vec<Frame> =
             [1, 2, 4, 255, 1].map(|first: u8| Frame::new(&[first; 60]).unwrap()).into();
         let mut burst = Burst::default();
@@ -207,6 +211,30 @@ fn a_map_without_the_entry_forgets_the_redirect_before() {
                 assert_eq!((entry.number, entry.id), (7, 0));
             }
             assert!((1..4).all(|miss| burst.destination(miss).is_none()), "{exec:?}");
+        }
+    }
+}
+
+#[test]
+fn a_broadcast_is_to_the_whole_map() {
+    const BROADCAST: i32 = 1 << 3;
+    const EXCLUDE_INGRESS: i32 = 1 << 4;
+    for exec in [Exec::Interp, Exec::Jit, Exec::Llvm] {
+        for (flags, excludes) in [(BROADCAST, false), (BROADCAST | EXCLUDE_INGRESS | 1, true)] {
+            let program = map_redirect_program(exec, flags);
+            let mut frames: Vec<Frame> =
+                [1, 200].map(|first: u8| Frame::new(&[first; 60]).unwrap()).into();
+            let mut burst = Burst::default();
+            program.run_burst(&mut program.worker(0), &mut frames, &mut burst).unwrap();
+            for index in 0..2 {
+                assert_eq!(burst.returned(index), 4, "{exec:?}");
+                let target = burst.target(index);
+                let Some(Target::Broadcast { map, exclude_ingress }) = target else {
+                    panic!("{exec:?}: {target:?}")
+                };
+                assert!(Arc::ptr_eq(&map, program.maps().map(0).unwrap()));
+                assert_eq!(exclude_ingress, excludes, "{exec:?}");
+            }
         }
     }
 }
