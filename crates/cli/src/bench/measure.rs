@@ -48,9 +48,9 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// How many runs fill a window. A call has a cost of its own (the kernel patches its dispatcher, and
-/// waits), which must not be taken for that of runs: tries become longer until they are a good part
-/// of a window.
+/// How many runs fill a window. A call has a cost of its own (the kernel patches its dispatcher,
+/// and waits), which must not be taken for that of runs: tries become longer until they are a good
+/// part of a window.
 fn calibrate(side: &mut dyn Side, window: Duration) -> Result<u64, String> {
     let mut runs = RUNS_FIRST;
     loop {
