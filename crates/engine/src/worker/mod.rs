@@ -237,10 +237,11 @@ impl Worker {
         for frame in frames.iter_mut() {
             bytes += frame.arrive(slot.ifindex, poll.queue);
         }
+        // First, so that who sees the port's frames sees that there are frames.
+        seat.counters.received.add(count as u64);
         let counters = &slot.opened.counters[seat.number];
         counters.rx_packets.add(count as u64);
         counters.rx_bytes.add(bytes as u64);
-        seat.counters.received.add(count as u64);
         judge.burst(snapshot, slot, frames, out);
         out.expects_more = count == BURST;
         out.flush(snapshot, judge);
