@@ -14,7 +14,7 @@ impl Generator<'_> {
         if self.state.locked & 0x3f != 0 {
             return self.arithmetic();
         }
-        match self.random.below(21) {
+        match self.random.below(20) {
             0..=1 => self.map_idiom(),
             2..=3 => self.assembled_field(),
             4 => self.word_sum(),
@@ -30,7 +30,6 @@ impl Generator<'_> {
             15 => self.called_in_a_loop(),
             16 => self.summing_loop(),
             17..=18 => self.numbers(),
-            19 => self.may_goto(),
             _ => self.same_register_twice(),
         }
         if !self.random.one_in(4) {
