@@ -169,7 +169,7 @@ mod tests {
             }
         }
         assert_eq!(frames.len(), 1);
-        assert!(shown.contains("ended: No space left"), "{shown}");
+        assert!(shown.contains("No space left"), "{shown}");
 
         let lines = Arc::new(Mutex::new(Vec::new()));
         Trace::new("p0", lines.clone()).rx(3).pass(&mut frames, 0, &mut pool);
