@@ -1,5 +1,6 @@
 //! The same packets through the kernel and through a program of ours: what each run left behind.
 
+mod arena;
 mod contents;
 mod fill;
 mod trace;
@@ -129,6 +130,8 @@ impl<'k> Pair<'k> {
     pub fn fill_maps(&self, packets: &[Vec<u8>]) -> Option<Mismatch> {
         let pairs = self.kernel_maps.maps().iter().zip(self.program.maps().maps());
         let mut random = Random::new(0xf111);
+        self.kernel_maps.maps().iter().for_each(arena::touch_in_kernel);
+        self.program.maps().maps().iter().for_each(|map| arena::touch(map));
         pairs.into_iter().find_map(|(theirs, ours)| fill::fill(theirs, ours, packets, &mut random))
     }
 

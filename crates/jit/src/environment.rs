@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use towpath_bpf::Linked;
 use towpath_bpf::interp::Resolver;
-use towpath_maps::{Layout, Map};
+use towpath_maps::{Arena, Layout, Map};
 
 use crate::machine_unsafe::Callees;
 use crate::xir::MapMeta;
@@ -47,6 +47,9 @@ impl Environment<'_> {
                 Some(Layout::Targets { base, .. }) => Some(base),
                 _ => None,
             },
+            MapMeta::ArenaMemory => map.arena().map(Arena::memory),
+            MapMeta::ArenaPages => map.arena().map(Arena::page_table),
+            MapMeta::ArenaUser => map.arena().map(Arena::user_half),
         };
         part.unwrap_or(0)
     }

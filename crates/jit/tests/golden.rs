@@ -424,6 +424,52 @@ fn a_loop_that_sums_up_has_its_rounds_done_at_once() {
     );
 }
 
+/// `counters[queue & 1023] += 64` in an arena: one look at one page, since counters are aligned.
+#[test]
+fn an_aligned_access_to_an_arena_looks_at_one_page() {
+    let cast = Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R1, R1, 1, 1);
+    let arena = MapDef { flags: 1 << 10, ..MapDef::new("arena", MapType::Arena, 0, 0, 8) };
+    check(
+        "arena_counter",
+        vec![arena],
+        vec![
+            Insn::new(BPF_LD | BPF_IMM | BPF_DW, R2, PSEUDO_MAP_FD, 0, 0),
+            Insn::new(0, 0, 0, 0, 0),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R1, 16, 0),
+            Insn::new(BPF_ALU64 | BPF_AND | BPF_K, R1, 0, 0, 1023),
+            Insn::new(BPF_ALU64 | BPF_LSH | BPF_K, R1, 0, 0, 3),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R1, 0, 0, 0x2000_0000),
+            cast,
+            Insn::new(BPF_LDX | BPF_MEM | BPF_DW, R0, R1, 8, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R0, 0, 0, 64),
+            Insn::new(BPF_STX | BPF_MEM | BPF_DW, R1, R0, 8, 0),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+        ],
+    );
+}
+
+/// `return *p += queue` for a pointer without a known alignment, at once, then as user space's.
+#[test]
+fn an_atomic_operation_in_an_arena_is_aligned_or_ends_the_run() {
+    let cast = |imm| Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R1, R1, 1, imm);
+    let arena = MapDef { flags: 1 << 10, ..MapDef::new("arena", MapType::Arena, 0, 0, 8) };
+    check(
+        "arena_atomic",
+        vec![arena],
+        vec![
+            Insn::new(BPF_LD | BPF_IMM | BPF_DW, R2, PSEUDO_MAP_FD, 0, 0),
+            Insn::new(0, 0, 0, 0, 0),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R1, 16, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R0, R1, 0, 0),
+            cast(1),
+            Insn::new(BPF_STX | BPF_ATOMIC | BPF_W, R1, R0, -4, BPF_FETCH),
+            cast(1 << 16),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_X, R0, R1, 0, 0),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+        ],
+    );
+}
+
 fn map(name: &str, kind: MapType, key_size: u32) -> MapDef {
     MapDef::new(name, kind, key_size, 8, 8)
 }

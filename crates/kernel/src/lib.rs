@@ -6,6 +6,7 @@
 //! test.
 
 mod area_unsafe;
+mod arena_unsafe;
 mod attach;
 mod image;
 mod live;

@@ -142,13 +142,22 @@ pub struct KernelMap {
     name: String,
     kind: MapType,
     value_size: usize,
+    /// Of an arena: where processes have it (0: anywhere) and its bytes.
+    arena: Option<(u64, usize)>,
     fd: MapFd,
     /// The template a map of maps was made with; the kernel needs it alive only during creation,
     /// we keep it to make further inner maps alike.
     _inner: Option<Box<KernelMap>>,
 }
 
+/// The unit of arenas.
+const PAGE_BYTES: usize = 4096;
+
 impl KernelMap {
+    pub(crate) fn arena(&self) -> Option<(u64, usize)> {
+        self.arena
+    }
+
     fn create(definition: &MapDef, cpus: usize, blobs: &mut BtfCache) -> Result<Self, MapError> {
         let kind = definition.kind;
         let of_maps = matches!(kind, MapType::ArrayOfMaps | MapType::HashOfMaps);
@@ -183,7 +192,10 @@ impl KernelMap {
         };
         let fd = fd.map_err(|errno| create_error(definition, &attr, errno))?;
         let value_size = definition.value_size as usize;
-        Ok(KernelMap { name: definition.name.clone(), kind, value_size, fd, _inner: inner })
+        let name = definition.name.clone();
+        let arena = (definition.map_extra, definition.max_entries as usize * PAGE_BYTES);
+        let arena = (kind == MapType::Arena).then_some(arena);
+        Ok(KernelMap { name, kind, value_size, arena, fd, _inner: inner })
     }
 
     /// Writes a data section's bytes; read-only sections can't change afterwards, which is what

@@ -4,6 +4,12 @@
 //! space has; its low 32 bits are also the offset from [`Arena::base`], which is how a compiler
 //! addresses the memory. Pages that aren't allocated read as zero and swallow writes, like the
 //! kernel's fault handler has it.
+//!
+//! No access faults here: a byte for each page says whether it is there, also for the pages around
+//! the arena that an instruction's offset reaches, and whoever accesses an absent one is led to a
+//! word that stays 0, or to one that nobody reads. An access may come later than its look at that
+//! byte, and then to a page that was freed meanwhile; it counts as one from before, which is why a
+//! page that had been freed is cleared again when it is allocated.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,12 +17,37 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use towpath_bpf::{Errno, MapDef};
 
 use crate::access::Access;
+use crate::flags::BPF_F_NO_USER_CONV;
 use crate::memory::{PAGE_BYTES, Region};
 use crate::store::Store;
+use crate::sync::{
+    AtomicU64,
+    Ordering::{Acquire, Release},
+};
 use crate::user::Value;
 
 /// Bytes that 32-bit offsets reach.
 const REACH: u64 = 1 << 32;
+/// How far an instruction's offset of 16 bits leads beyond them, on either side (`GUARD_SZ`).
+const GUARD_BYTES: u64 = 1 << 15;
+const PAGE_SHIFT: u32 = PAGE_BYTES.trailing_zeros();
+
+/// Where compiled code finds an arena's memory: distances from [`Arena::memory`], at which an
+/// access by pointer 0 with the lowest offset is.
+#[derive(Debug)]
+pub struct ArenaLayout;
+
+impl ArenaLayout {
+    /// Where pointer 0 leads.
+    pub const START: u64 = GUARD_BYTES;
+    /// A word that is 0: what loads of absent pages read.
+    pub const ZERO: u64 = REACH + 2 * GUARD_BYTES;
+    /// A word that nobody reads: where stores to absent pages go.
+    pub const SINK: u64 = Self::ZERO + PAGE_BYTES as u64;
+    /// A distance shifted right by this is the index of its page in [`Arena::page_table`].
+    pub const PAGE_SHIFT: u32 = PAGE_SHIFT;
+    const BYTES: u64 = Self::SINK + PAGE_BYTES as u64;
+}
 
 /// An arena and which of its pages are allocated.
 #[derive(Debug)]
@@ -27,31 +58,38 @@ pub struct Arena {
     base: u64,
     /// The address user space knows for the first page.
     user_start: u64,
+    /// Programs do without user space's addresses (`BPF_F_NO_USER_CONV`).
+    keeps_low_half: bool,
     pages: u32,
+    /// A byte for each page from [`Arena::memory`] on: 1 when it is allocated. Changed under the
+    /// lock, read without.
+    present: Region,
     taken: Mutex<Taken>,
 }
 
-/// What each page is used for, a bit a page.
+/// What else there is to know of each page, a bit a page.
 #[derive(Debug)]
 struct Taken {
-    /// Has memory.
-    allocated: Vec<u64>,
     /// May not be allocated unless asked for by address.
     reserved: Vec<u64>,
+    /// Was allocated once, and may hold what came late.
+    freed: Vec<u64>,
 }
 
 impl Arena {
     pub(crate) fn new(def: &MapDef) -> Result<Self, Errno> {
-        // Twice the reach holds an aligned part of that size wherever it lies.
-        let region = Region::new(2 * REACH)?;
-        let base = region.base().next_multiple_of(REACH);
+        // The reach twice holds an aligned part of that size wherever it lies.
+        let region = Region::new(REACH + ArenaLayout::BYTES)?;
+        let base = (region.base() + GUARD_BYTES).next_multiple_of(REACH);
         let words = def.max_entries.div_ceil(64) as usize;
-        let taken = Taken { allocated: vec![0; words], reserved: vec![0; words] };
+        let taken = Taken { reserved: vec![0; words], freed: vec![0; words] };
         Ok(Arena {
             region,
             base,
             user_start: if def.map_extra == 0 { base } else { def.map_extra },
+            keeps_low_half: def.flags & BPF_F_NO_USER_CONV != 0,
             pages: def.max_entries,
+            present: Region::new(ArenaLayout::ZERO >> PAGE_SHIFT)?,
             taken: Mutex::new(taken),
         })
     }
@@ -64,6 +102,23 @@ impl Arena {
     /// The first arena pointer (`map_extra` when the definition gives one).
     pub fn user_start(&self) -> u64 {
         self.user_start
+    }
+
+    /// What an address for user space has above its low 32 bits: nothing where programs do without
+    /// such addresses.
+    pub fn user_half(&self) -> u64 {
+        if self.keeps_low_half { 0 } else { self.user_start & !(REACH - 1) }
+    }
+
+    /// Where the memory of [`ArenaLayout`] begins.
+    pub fn memory(&self) -> u64 {
+        self.base - GUARD_BYTES
+    }
+
+    /// Address of the bytes that say which pages are there, from the one of [`Arena::memory`] on: 1
+    /// or 0, and they may change at any time.
+    pub fn page_table(&self) -> u64 {
+        self.present.base()
     }
 
     /// Where the memory of an arena pointer lies.
@@ -82,11 +137,11 @@ impl Arena {
             self.find_free(&taken, count)?
         } else {
             let first = self.page_of(pointer)?;
-            let free = self.run(first, count)?.all(|page| !get(&taken.allocated, page));
+            let free = self.run(first, count)?.all(|page| !self.is_allocated(page));
             free.then_some(first)?
         };
         for page in self.run(first, count)? {
-            set(&mut taken.allocated, page, true);
+            self.allocate(&mut taken, page);
         }
         Some(self.pointer_to(first))
     }
@@ -97,9 +152,10 @@ impl Arena {
         let mut taken = self.lock();
         let end = first.saturating_add(count).min(self.pages);
         for page in first..end {
-            if get(&taken.allocated, page) {
-                set(&mut taken.allocated, page, false);
+            if self.is_allocated(page) {
+                self.set_present(page, false);
                 self.region.clear(self.offset(page), PAGE_BYTES);
+                set(&mut taken.freed, page, true);
             }
         }
     }
@@ -113,7 +169,7 @@ impl Arena {
         let run = self.page_of(pointer).and_then(|first| self.run(first, count));
         let run = run.ok_or(Errno::EINVAL)?;
         let mut taken = self.lock();
-        let busy = |page| get(&taken.allocated, page) || get(&taken.reserved, page);
+        let busy = |page| self.is_allocated(page) || get(&taken.reserved, page);
         if run.clone().any(busy) {
             return Err(Errno::EBUSY);
         }
@@ -125,22 +181,16 @@ impl Arena {
 
     /// What a program may do with bytes at a real address; `None` when they aren't the arena's.
     pub(crate) fn owns(&self, addr: u64, len: u64) -> Option<Access> {
-        let offset = addr.checked_sub(self.base).filter(|&offset| offset < REACH)?;
-        let end = offset.checked_add(len).filter(|&end| end <= REACH)?;
-        let pages = offset / PAGE_BYTES as u64..end.div_ceil(PAGE_BYTES as u64);
-        let taken = self.lock();
-        let first = (self.user_start & (REACH - 1)) / PAGE_BYTES as u64;
-        let allocated = |page: u64| {
-            let index = page.checked_sub(first).filter(|&index| index < u64::from(self.pages));
-            index.is_some_and(|index| get(&taken.allocated, index as u32))
-        };
-        let whole = pages.into_iter().all(allocated);
+        let offset = addr.checked_sub(self.memory())?;
+        let end = offset.checked_add(len).filter(|&end| end <= ArenaLayout::ZERO)?;
+        let pages = offset >> PAGE_SHIFT..end.div_ceil(PAGE_BYTES as u64);
+        let whole = pages.into_iter().all(|index| self.is_present(index));
         Some(if whole { Access::ReadWrite } else { Access::Absent })
     }
 
-    /// First and last real address that an arena pointer can lead to.
+    /// First and last real address that an arena pointer can lead to, with an offset.
     pub(crate) fn reach(&self) -> (u64, u64) {
-        (self.base, self.base + (REACH - 1))
+        (self.memory(), self.memory() + (ArenaLayout::ZERO - 1))
     }
 
     /// Copies bytes out, for user space; pages without memory read as zero.
@@ -158,10 +208,47 @@ impl Arena {
         let count = (in_page + bytes.len()).div_ceil(PAGE_BYTES) as u32;
         let mut taken = self.lock();
         for page in first..first + count {
-            set(&mut taken.allocated, page, true);
+            self.allocate(&mut taken, page);
         }
         self.region.write(offset, bytes);
         Ok(())
+    }
+
+    /// Gives a page memory, if it has none.
+    fn allocate(&self, taken: &mut Taken, page: u32) {
+        if self.is_allocated(page) {
+            return;
+        }
+        if get(&taken.freed, page) {
+            self.region.clear(self.offset(page), PAGE_BYTES);
+            set(&mut taken.freed, page, false);
+        }
+        self.set_present(page, true);
+    }
+
+    fn is_allocated(&self, page: u32) -> bool {
+        self.is_present(self.table_index(page))
+    }
+
+    fn is_present(&self, index: u64) -> bool {
+        let (word, shift) = self.table_byte(index);
+        word.load(Acquire) >> shift & 1 == 1
+    }
+
+    /// Under the lock.
+    fn set_present(&self, page: u32, on: bool) {
+        let (word, shift) = self.table_byte(self.table_index(page));
+        let others = word.load(Acquire) & !(1 << shift);
+        word.store(others | u64::from(on) << shift, Release);
+    }
+
+    fn table_index(&self, page: u32) -> u64 {
+        (self.resolve(self.pointer_to(page)) - self.memory()) >> PAGE_SHIFT
+    }
+
+    /// The word that a byte of the page table is in, and where in it: machines are little-endian.
+    fn table_byte(&self, index: u64) -> (&AtomicU64, u32) {
+        (self.present.word(index as usize & !7), 8 * (index as u32 % 8))
     }
 
     fn checked(&self, pointer: u64, len: usize) -> Result<usize, Errno> {
@@ -177,11 +264,12 @@ impl Arena {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The page an arena pointer names; `None` outside the arena or inside a page.
+    /// The page an arena pointer names, by its low 32 bits (`compute_pgoff`); `None` outside the
+    /// arena or inside a page.
     fn page_of(&self, pointer: u64) -> Option<u32> {
-        let bytes = pointer.checked_sub(self.user_start)?;
-        let page = u32::try_from(bytes / PAGE_BYTES as u64).ok()?;
-        (bytes.is_multiple_of(PAGE_BYTES as u64) && page < self.pages).then_some(page)
+        let bytes = (pointer as u32).wrapping_sub(self.user_start as u32);
+        let page = bytes >> PAGE_SHIFT;
+        (bytes.is_multiple_of(PAGE_BYTES as u32) && page < self.pages).then_some(page)
     }
 
     fn run(&self, first: u32, count: u32) -> Option<Range<u32>> {
@@ -191,7 +279,7 @@ impl Arena {
     fn find_free(&self, taken: &Taken, count: u32) -> Option<u32> {
         let mut first = 0;
         for page in 0..self.pages {
-            if get(&taken.allocated, page) || get(&taken.reserved, page) {
+            if self.is_allocated(page) || get(&taken.reserved, page) {
                 first = page + 1;
             } else if page + 1 - first == count {
                 return Some(first);
@@ -270,7 +358,10 @@ mod tests {
         assert_eq!(address, arena.base() + 0x2000);
         assert_eq!(arena.owns(address, 8), Some(Access::ReadWrite));
         assert_eq!(arena.owns(address - 4, 8), Some(Access::Absent));
-        assert_eq!(arena.owns(address + REACH, 8), None);
+        assert_eq!(arena.owns(arena.base() + REACH + 8, 8), Some(Access::Absent), "a guard");
+        assert_eq!(arena.owns(arena.base() - GUARD_BYTES, 8), Some(Access::Absent), "a guard");
+        assert_eq!(arena.owns(arena.base() + REACH + GUARD_BYTES, 1), None);
+        assert_eq!(arena.owns(arena.base() - GUARD_BYTES - 1, 1), None);
         arena.write(pointer + 4094, &[1; 4]).unwrap();
         assert_eq!(arena.owns(address + 4096, 8), Some(Access::ReadWrite), "touched by a user");
         let mut back = [0; 4];
@@ -279,5 +370,27 @@ mod tests {
         arena.free_pages(pointer, 1);
         arena.read(pointer + 4094, &mut back).unwrap();
         assert_eq!(back, [0, 0, 1, 1]);
+    }
+
+    #[test]
+    fn what_was_written_late_is_gone_when_a_page_comes_back() {
+        let arena = arena(0);
+        let pointer = arena.alloc_pages(0, 1).unwrap();
+        arena.free_pages(pointer, 1);
+        let offset = arena.checked(pointer, 8).unwrap();
+        arena.region.write(offset, &[7; 8]);
+        assert_eq!(arena.alloc_pages(pointer, 1), Some(pointer));
+        let mut back = [1; 8];
+        arena.read(pointer, &mut back).unwrap();
+        assert_eq!(back, [0; 8]);
+    }
+
+    #[test]
+    fn pages_are_named_by_the_low_half_of_a_pointer() {
+        let arena = arena(0x10_0000_2000);
+        assert_eq!(arena.alloc_pages(0x2000, 1), Some(0x10_0000_2000));
+        arena.free_pages(0x2000, 1);
+        assert_eq!(arena.alloc_pages(0, 10), Some(0x10_0000_2000));
+        assert_eq!(arena.user_half(), 0x10_0000_0000);
     }
 }

@@ -73,7 +73,7 @@ mod user;
 pub mod user_ringbuf;
 
 pub use access::Access;
-pub use arena::Arena;
+pub use arena::{Arena, ArenaLayout};
 pub use environment::{AnyEnvironment, Environment};
 pub use error::MapError;
 #[cfg(not(loom))]

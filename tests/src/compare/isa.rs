@@ -12,7 +12,7 @@ use super::random::trace;
 use super::{Difference, Report};
 use crate::execution::Trace;
 use crate::programs::isa::{self, Case, RESULT};
-use crate::programs::linked;
+use crate::programs::{arenas, linked, maps};
 use crate::verdict::{self, Verdict};
 use crate::ways::Way;
 
@@ -27,7 +27,11 @@ pub fn isa(kernel: Option<&Kernel>, ways: &[Way], constants: bool) -> Report {
     for case in &cases {
         report.differences.extend(court.judge(case, &packets));
     }
-    let mut count = cases.len();
+    let arenas = arenas::cases();
+    for (case, packets) in &arenas {
+        report.differences.extend(court.judge(case, packets));
+    }
+    let mut count = cases.len() + arenas.len();
     if constants {
         let cases = isa::constant_cases();
         count += cases.len();
@@ -63,7 +67,7 @@ impl Court<'_> {
             let (name, kind) = (case.name.clone(), kind.to_owned());
             Some(Difference { name, kind, kernel, ours })
         };
-        let linked = linked(case.insns.clone(), &Vec::new().into(), &self.btf);
+        let linked = linked(case.insns.clone(), &maps(), &self.btf);
         let verified = match verdict::ours(&linked) {
             Verdict::Accepted(verified) => verified,
             Verdict::Refused(why) => return difference("refused", String::new(), why),
@@ -92,7 +96,7 @@ impl Court<'_> {
             }
         }
         let kernel = self.kernel?;
-        let maps = kernel.load_maps(&[]).ok()?;
+        let maps = kernel.load_maps(&linked.maps).ok()?;
         match verdict::kernel(kernel, &linked, &maps, true) {
             Verdict::Refused(why) => difference("refused", why, String::new()),
             Verdict::Accepted(program) => {

@@ -6,6 +6,8 @@ use towpath_bpf::program::MapType;
 use towpath_kernel::KernelMap;
 use towpath_maps::Map;
 
+use super::arena;
+
 /// A map's elements in an order of their own.
 pub type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -27,6 +29,9 @@ fn is_comparable(kind: MapType) -> bool {
 
 /// What the kernel holds in a map.
 pub fn kernel_contents(map: &KernelMap) -> Option<Contents> {
+    if map.kind() == MapType::Arena {
+        return arena::read(|offset, page| map.read_arena(offset, page).is_ok());
+    }
     if !is_comparable(map.kind()) {
         return None;
     }
@@ -45,6 +50,10 @@ pub fn kernel_contents(map: &KernelMap) -> Option<Contents> {
 
 /// What our map holds.
 pub fn contents(map: &Map) -> Option<Contents> {
+    if let Some(arena) = map.arena() {
+        let at = |offset: usize| arena.user_start() + offset as u64;
+        return arena::read(|offset, page| arena.read(at(offset), page).is_ok());
+    }
     if !is_comparable(map.kind()) {
         return None;
     }

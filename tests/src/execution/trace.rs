@@ -6,7 +6,7 @@ use towpath_kernel::{KernelProgram, MapSet, TestRun};
 use towpath_xdp::{Frame, LoadOptions, Program};
 
 use super::contents::{self, Contents, contents, kernel_contents};
-use super::{Mismatch, Outcome, run_frame};
+use super::{Mismatch, Outcome, arena, run_frame};
 use crate::ways::TIER2_TIMEOUT;
 
 /// What one way of running left behind.
@@ -40,6 +40,7 @@ impl Trace {
                 data: result.data,
             }))
         };
+        maps.maps().iter().for_each(arena::touch_in_kernel);
         let outcomes = packets.iter().map(run).collect();
         let maps = maps.maps().iter();
         let maps = maps.map(|map| (map.name().to_owned(), kernel_contents(map))).collect();
@@ -93,6 +94,7 @@ fn over(
     wanted: impl Fn(usize) -> bool,
 ) -> Trace {
     fill_slots(program);
+    program.maps().maps().iter().for_each(|map| arena::touch(map));
     program.wait_for_tier2(TIER2_TIMEOUT);
     let mut worker = program.worker(0);
     let mut run = |(index, packet): (usize, &Vec<u8>)| {

@@ -14,7 +14,8 @@ impl Generator<'_> {
         if self.state.locked & 0x3f != 0 {
             return self.arithmetic();
         }
-        match self.random.below(20) {
+        match self.random.below(21) {
+            20 => self.arena(),
             0..=1 => self.map_idiom(),
             2..=3 => self.assembled_field(),
             4 => self.word_sum(),

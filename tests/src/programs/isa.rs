@@ -158,7 +158,7 @@ fn case(name: String, expected: Option<Expected>, body: impl FnOnce(&mut Asm)) -
 }
 
 /// `r6 = packet`, or 1 for a short one.
-fn prologue() -> Asm {
+pub(super) fn prologue() -> Asm {
     let mut asm = Asm::default();
     asm.mov_imm(0, 1);
     asm.load(BPF_W, 6, 1, 0);

@@ -4,6 +4,7 @@
 //! kernel gives. Damaged ones sit at the edge of what is provable, and test that our verifier
 //! draws the line where the kernel's does.
 
+pub mod arenas;
 mod asm;
 mod calls;
 pub mod edit;
@@ -121,6 +122,7 @@ pub fn maps() -> Arc<[MapDef]> {
         plain_map("lru", MapType::LruHash, (12, 16, 1024)),
         outer,
         inner,
+        arenas::map(),
     ]
     .into()
 }
@@ -137,6 +139,7 @@ const PERCPU_HASH_MAP: i32 = 7;
 const LRU_MAP: i32 = 8;
 const OUTER_MAP: i32 = 9;
 const INNER_MAP: usize = 10;
+const ARENA_MAP: i32 = 11;
 
 /// Name of every program, and of what is in its own slot of the program array.
 const NAME: &str = "random";

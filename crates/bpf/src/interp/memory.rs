@@ -62,14 +62,21 @@ pub(super) fn atomic<R: Runtime>(
     let (dst, src) = (usize::from(insn.dst), usize::from(insn.src));
     // BPF_LOAD_ACQ is a load: its address is in the source register.
     let base = if op == AtomicOp::LoadAcquire { regs[src] } else { regs[dst] };
-    let addr = match access {
-        Access::Arena => match arena(runtime, insn, base) {
-            Some(addr) => addr,
-            None => return Ok(true),
-        },
-        Access::Direct | Access::Probe => displaced(insn, base),
+    let size = insn.access_bytes() as u32;
+    let old = match access {
+        Access::Arena => {
+            let Some(addr) = arena(runtime, insn, base) else { return Ok(true) };
+            match runtime.atomic(addr, size, op, regs[src]) {
+                Ok(old) => old,
+                // On a page the arena never got nothing happens, not even to the registers.
+                Err(_) if addr.is_multiple_of(size.into()) => return Ok(true),
+                Err(why) => return Err(why),
+            }
+        }
+        Access::Direct | Access::Probe => {
+            runtime.atomic(displaced(insn, base), size, op, regs[src])?
+        }
     };
-    let old = runtime.atomic(addr, insn.access_bytes() as u32, op, regs[src])?;
     match op {
         AtomicOp::LoadAcquire => regs[dst] = old,
         AtomicOp::CompareExchange { .. } => regs[0] = old,

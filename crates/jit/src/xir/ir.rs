@@ -309,6 +309,12 @@ pub enum MapMeta {
     Handles,
     /// The entries of a map that redirects lead by.
     Targets,
+    /// The memory of an arena, with what is around it (`towpath_maps::ArenaLayout`).
+    ArenaMemory,
+    /// The bytes that say which pages of an arena are there.
+    ArenaPages,
+    /// Upper half of the addresses that user space has for an arena's bytes.
+    ArenaUser,
 }
 
 /// What an instruction does. Operands come first to last as the text form prints them.

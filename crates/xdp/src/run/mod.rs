@@ -209,7 +209,7 @@ impl Runtime for Run<'_> {
     }
 
     fn arena_user_base(&mut self) -> u64 {
-        self.arena().map_or(0, Arena::user_start)
+        self.arena().map_or(0, Arena::user_half)
     }
 
     fn enter_frame(&mut self, depth: usize) -> Result<u64, Violation> {

@@ -48,6 +48,28 @@ impl Rewriter<'_, '_> {
         is_kept.then_some(Simpler::Op(Op::Binary(op, x, count)))
     }
 
+    /// What is added to bits of `x` that are 0 is shifted out with them: `(x + 7) >> 12` is
+    /// `x >> 12` when `x` is a multiple of 8.
+    pub(super) fn shift_of_sum(
+        &mut self,
+        op: BinaryOp,
+        a: Value,
+        count: Value,
+        ty: Type,
+    ) -> Option<Simpler> {
+        let c = self.constant(count).filter(|&c| op == BinaryOp::LShr && c < 64)?;
+        let Op::Binary(BinaryOp::Add, x, term) = self.op(a)? else { return None };
+        let term = self.constant(term)?;
+        let zeroes = u64::from(self.possible_bits(x).trailing_zeros()).min(c);
+        let shifted_out = (1 << zeroes) - 1;
+        if term & shifted_out == 0 {
+            return None;
+        }
+        let term = self.insert_const(ty, term & !shifted_out);
+        let sum = self.insert(ty, Op::Binary(BinaryOp::Add, x, term));
+        Some(Simpler::Op(Op::Binary(op, sum, count)))
+    }
+
     /// `x & m | x & n` is `x & (m | n)`.
     pub(super) fn same_source(
         &mut self,

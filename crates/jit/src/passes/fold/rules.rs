@@ -134,6 +134,7 @@ impl Rewriter<'_, '_> {
                 .or_else(|| self.reassociate(op, a, c, ty))
                 .or_else(|| self.shift_pair(op, a, c, ty))
                 .or_else(|| self.shift_of_masked(op, a, b, ty))
+                .or_else(|| self.shift_of_sum(op, a, b, ty))
                 .or_else(|| self.shift_back(op, a, c, ty)),
             (_, None) if a == b => self.same_operands(op, a, ty),
             _ => self.same_source(op, a, b, ty).or_else(|| self.narrowed_zext(op, a, b, ty)),
@@ -370,6 +371,10 @@ impl Rewriter<'_, '_> {
     fn bits(&self, value: Value, depth: u32) -> u64 {
         bits(self.folder, value, depth)
     }
+
+    pub(super) fn possible_bits(&self, value: Value) -> u64 {
+        possible_bits(self.folder, value)
+    }
 }
 
 /// Bits that may be set in a value.
@@ -396,6 +401,11 @@ fn bits(folder: &Folder<'_>, value: Value, depth: u32) -> u64 {
         Op::Unary(UnaryOp::Bswap32, _) => u64::from(u32::MAX),
         Op::Binary(BinaryOp::And, x, y) => of(*x) & of(*y),
         Op::Binary(BinaryOp::Or | BinaryOp::Xor, x, y) => of(*x) | of(*y),
+        // No bit below both operands' lowest ones can be set.
+        Op::Binary(BinaryOp::Add | BinaryOp::Sub, x, y) => match of(*x) | of(*y) {
+            0 => 0,
+            either => all & u64::MAX << either.trailing_zeros(),
+        },
         Op::Binary(shift @ (BinaryOp::Shl | BinaryOp::LShr), x, count) => {
             match folder.constant(*count) {
                 Some(count) => constant::binary(*shift, ty, of(*x), count),

@@ -198,6 +198,8 @@ impl Planner<'_> {
             Alias::Ctx | Alias::MapMeta(_) => return None,
             Alias::Packet => return Some((Area::Packet, Quick::Packet { start: true })),
             Alias::Stack => return self.stack(root, range, any),
+            // Its address was computed so that it cannot leave the arena's memory.
+            Alias::Map(map) if self.is_arena(map) => return None,
             Alias::Map(_) | Alias::Other => {}
         }
         match (self.pointers.origin(root), access.place.alias) {
@@ -235,6 +237,10 @@ impl Planner<'_> {
         let fits =
             |map: &Arc<Map>| high <= i64::from(map.value_size()) && VALUES.contains(&map.kind());
         low >= 0 && map.is_some_and(fits)
+    }
+
+    fn is_arena(&self, map: u32) -> bool {
+        self.context.maps.get(map as usize).is_some_and(|map| map.kind() == MapType::Arena)
     }
 
     /// Programs may read and write the map's values: a rule about one is not in question.

@@ -3,8 +3,9 @@
 //! Packet, context and stack are this run's alone: what was loaded or stored once is known until
 //! something overwrites it, also where paths meet that agree. Map values may be updated by other
 //! workers at any time, and a program that reads one twice may want to see that: of those only the
-//! program's own stores are known, within a block. A load of bytes that were stored in pieces is
-//! assembled from them: machines wait for such stores to reach the cache.
+//! program's own stores are known, within a block. So is the bookkeeping of maps, which is read for
+//! one access or lookup at a time, up to the next call. A load of bytes that were stored in pieces
+//! is assembled from them: machines wait for such stores to reach the cache.
 
 mod known;
 
@@ -150,7 +151,7 @@ impl Forwarder<'_> {
     fn loaded(&mut self, spot: Spot, width: Width, result: Option<Value>) {
         // What a map holds now says nothing about later.
         if let Some(result) = result
-            && matches!(spot.alias, Alias::Packet | Alias::Stack)
+            && !matches!(spot.alias, Alias::Map(_))
             && is_tracked(spot)
         {
             self.known.loaded(spot, width, result);
@@ -187,9 +188,9 @@ impl Forwarder<'_> {
 /// Stack places with a computed address are not: whoever uses them may mean any reached byte.
 fn is_tracked(spot: Spot) -> bool {
     match spot.alias {
-        Alias::Packet | Alias::Map(_) => true,
+        Alias::Packet | Alias::Map(_) | Alias::MapMeta(_) => true,
         Alias::Stack => spot.base.is_none(),
-        Alias::Ctx | Alias::MapMeta(_) | Alias::Other => false,
+        Alias::Ctx | Alias::Other => false,
     }
 }
 

@@ -51,7 +51,7 @@ impl FunctionBuilder<'_> {
                 let low = self.push(Type::I32, Op::Unary(UnaryOp::Trunc, value));
                 Ok(self.push(Type::I64, Op::Unary(UnaryOp::Sext, low)))
             }
-            (1, Type::I64) => Err(self.unsupported("an arena address")),
+            (1, Type::I64) => self.cast_address(value, insn.imm),
             _ => Err(self.inconsistent("an unknown move was verified")),
         }
     }

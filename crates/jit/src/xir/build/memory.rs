@@ -24,6 +24,10 @@ impl FunctionBuilder<'_> {
                 let range = self.stack_range(offset, width)?;
                 self.push(width.value_type(), Op::StackLoad(range))
             }
+            AccessFact::Arena => {
+                let place = self.arena_load(insn, width)?;
+                self.push(width.value_type(), Op::Load { place, probe: false })
+            }
             fact => {
                 let place = self.place(insn.src, insn, fact)?;
                 let probe = fact == AccessFact::ProbeRead;
@@ -55,7 +59,10 @@ impl FunctionBuilder<'_> {
                 self.push_effect(Op::StackStore(range, value));
             }
             fact => {
-                let place = self.place(insn.dst, insn, fact)?;
+                let place = match fact {
+                    AccessFact::Arena => self.arena_store(insn, width)?,
+                    _ => self.place(insn.dst, insn, fact)?,
+                };
                 self.push_effect(Op::Store { place, value });
             }
         }
@@ -88,36 +95,49 @@ impl FunctionBuilder<'_> {
     fn atomic(&mut self, insn: Insn) -> Result<(), BuildError> {
         let fact = self.access()?;
         let is_load = insn.imm == BPF_LOAD_ACQ;
-        let place = self.place(if is_load { insn.src } else { insn.dst }, insn, fact)?;
+        let base = if is_load { insn.src } else { insn.dst };
+        let arena = match fact {
+            AccessFact::Arena => Some(self.arena_atomic(base, insn, width_of(insn))?),
+            _ => None,
+        };
+        let place = match &arena {
+            Some(access) => access.place,
+            None => self.place(base, insn, fact)?,
+        };
+        let (reg, value) = match self.atomic_at(insn, place)? {
+            Some((reg, value)) => (reg, self.widened(value, place.width, false)),
+            None => return Ok(()),
+        };
+        match &arena {
+            Some(access) => self.arena_result(access, reg, value),
+            None => self.set_reg(reg, value),
+        }
+        Ok(())
+    }
+
+    /// Gives the register that is set, and the value as wide as the operation.
+    fn atomic_at(&mut self, insn: Insn, place: Place) -> Result<Option<(u8, Value)>, BuildError> {
         let ty = place.width.value_type();
         match insn.imm {
-            BPF_LOAD_ACQ => {
-                let value = self.push(ty, Op::LoadAcquire(place));
-                let wide = self.widened(value, place.width, false);
-                self.set_reg(insn.dst, wide);
-            }
+            BPF_LOAD_ACQ => Ok(Some((insn.dst, self.push(ty, Op::LoadAcquire(place))))),
             BPF_STORE_REL => {
                 let value = self.reg_as(insn.src, ty);
                 self.push_effect(Op::StoreRelease { place, value });
+                Ok(None)
             }
             BPF_CMPXCHG => {
                 let (expected, new) = (self.reg_as(0, ty), self.reg_as(insn.src, ty));
                 let old = self.push(ty, Op::CompareExchange { place, expected, new });
-                let wide = self.widened(old, place.width, false);
-                self.set_reg(0, wide);
+                Ok(Some((0, old)))
             }
             _ => {
                 let op = rmw_of(insn.imm)
                     .ok_or(self.inconsistent("an unknown atomic operation was verified"))?;
                 let value = self.reg_as(insn.src, ty);
                 let old = self.push(ty, Op::AtomicRmw { place, op, value });
-                if insn.imm & BPF_FETCH != 0 {
-                    let wide = self.widened(old, place.width, false);
-                    self.set_reg(insn.src, wide);
-                }
+                Ok((insn.imm & BPF_FETCH != 0).then_some((insn.src, old)))
             }
         }
-        Ok(())
     }
 
     fn access(&self) -> Result<AccessFact, BuildError> {
@@ -129,7 +149,6 @@ impl FunctionBuilder<'_> {
             AccessFact::Packet => Alias::Packet,
             AccessFact::Stack { .. } => Alias::Stack,
             AccessFact::MapValue { map, inner: false, .. } => Alias::Map(map),
-            AccessFact::Arena => return Err(self.unsupported("an arena access")),
             AccessFact::Ctx { .. } => return Err(self.inconsistent("a context store was verified")),
             _ => Alias::Other,
         };

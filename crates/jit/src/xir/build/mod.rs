@@ -6,6 +6,7 @@
 //! incremental SSA construction is needed here.
 
 mod alu;
+mod arena;
 mod blocks;
 mod call;
 mod memory;
