@@ -7,17 +7,33 @@ TOWPATH := $(TARGET)/release/towpath
 TIER2 := towpath-cli/llvm,towpath-tests/llvm
 # How long each fuzz target runs under `make fuzz`.
 FUZZ_SECONDS ?= 60
+# How many random programs `make test-aarch64` generates.
+AARCH64_PROGRAMS ?= 100
 
-.PHONY: help demo test bench lint fuzz parity docs release programs programs-all clean
+.PHONY: help demo test test-aarch64 bench lint fuzz parity docs release programs programs-all clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 demo: release programs ## a firewall and a load balancer over a capture, in the interpreter
 	@scripts/demo.sh $(TOWPATH)
 
 test: programs-all ## all tests; those that need root or the running kernel skip themselves
 	@$(CARGO) test --workspace --features $(TIER2) --quiet
+
+# Its own folder: nothing is shared with the other machine's code but the sources.
+test-aarch64: export CARGO_TARGET_DIR := $(TARGET)/aarch64
+test-aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER := aarch64-linux-gnu-gcc
+test-aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER := \
+	qemu-aarch64 -L /usr/aarch64-linux-gnu
+test-aarch64: ARM := --target aarch64-unknown-linux-gnu --config profile.dev.debug=false \
+	--config profile.dev.opt-level=1
+test-aarch64: ## the compiler's tests and tier 1 beside the interpreter, on an emulated aarch64
+	@scripts/install-deps.sh aarch64
+	@$(CARGO) test $(ARM) --quiet -p towpath-jit
+	@$(CARGO) run $(ARM) --quiet -p towpath-tests -- isa --against interp --exec jit
+	@$(CARGO) run $(ARM) --quiet -p towpath-tests -- \
+		random --against interp --exec jit --programs $(AARCH64_PROGRAMS)
 
 bench: release programs ## time programs beside the kernel (root; else the interpreter), and hash tables
 	@$(TOWPATH) bench --against $(if $(filter 0,$(shell id -u)),kernel,interp)

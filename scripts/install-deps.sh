@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the chosen chores need and the machine lacks, with apt; says so when it cannot.
 #
-# usage: install-deps.sh [demo|test|net|parity]
+# usage: install-deps.sh [demo|test|net|parity|aarch64]
 #
 #   demo    a C compiler for BPF (clang 14 or later), libbpf's and the kernel's headers, python3
 #   test    the same, clang 14 and 19 side by side, LLVM 19's library, libxdp's headers, and what
@@ -9,6 +9,7 @@
 #           what the tests with a guest run: QEMU, busybox, a kernel image with its modules
 #   net     what the tests in network namespaces and `demo live` run: ping, iperf3, ip, nsenter
 #   parity  `test`'s, and what it takes to ask the running kernel: bpftool, xdp-tools, its source
+#   aarch64 a linker and a C library for aarch64, an emulator, and Rust's standard library for it
 #
 # Quiet when nothing is missing. Rust is not installed, only asked for: rustup is its own installer.
 set -euo pipefail
@@ -60,13 +61,21 @@ parity)
     need_command bc bc
     need_file /usr/src/linux-source-6.1.tar.xz linux-source-6.1
     ;;
+aarch64)
+    need_command aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+    need_file /usr/aarch64-linux-gnu/lib/libc.so.6 libc6-dev-arm64-cross
+    need_command qemu-aarch64 qemu-user
+    ;;
 net | test) ;;
-*) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+*) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 if ! command -v cargo >/dev/null; then
     echo "Rust is missing: https://rustup.rs (1.95 or later), then run this again" >&2
     exit 1
+fi
+if [ "$what" = aarch64 ] && command -v rustup >/dev/null; then
+    rustup --quiet target add aarch64-unknown-linux-gnu
 fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 

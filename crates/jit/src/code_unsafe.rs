@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::error::CompileError;
+use crate::icache_unsafe;
 use crate::machine_unsafe::{Batch, Machine, Packet};
 
 /// Bytes of executable memory in use by all programs.
@@ -49,6 +50,7 @@ impl Code {
             rustix::mm::mprotect(code.base.as_ptr(), code.mapped, rights)
         };
         sealed.map_err(|error| no_memory(bytes, error))?;
+        icache_unsafe::publish(code.bytes());
         Ok(code)
     }
 

@@ -13,6 +13,7 @@ mod clif;
 mod code_unsafe;
 mod environment;
 mod error;
+mod icache_unsafe;
 mod llvm;
 mod machine_unsafe;
 pub mod passes;
