@@ -50,9 +50,9 @@ fn frames_leave() {
             set_program(&engine, port, small::reflect());
             let before = world.far_received();
             // More than a ring holds, in portions that fit.
-            for _ in 0..20 {
+            for portion in 1..=20 {
                 world.send(200, &packet(100));
-                std::thread::sleep(Duration::from_millis(2));
+                wait_for(&engine, |sums| sums.received == portion * 200);
             }
             wait_for(&engine, |sums| sums.delivered == 4000);
             assert_eq!(engine.conservation().missing(), 0);
