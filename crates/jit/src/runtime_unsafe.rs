@@ -33,6 +33,9 @@ impl RuntimeFunction {
                 inner_lookup::<false>(words)
             }
             RuntimeFunction::InnerHashLookup { words, marks: true } => inner_lookup::<true>(words),
+            RuntimeFunction::TrieLookup { words: 1 } => trie_lookup_1 as *const (),
+            RuntimeFunction::TrieLookup { words: 2 } => trie_lookup_2 as *const (),
+            RuntimeFunction::TrieLookup { .. } => trie_lookup_3 as *const (),
             RuntimeFunction::CsumDiff => direct.csum_diff as *const (),
             RuntimeFunction::Sum { wide } => sums_unsafe::function(wide),
             RuntimeFunction::Ktime => direct.ktime as *const (),
@@ -271,6 +274,33 @@ unsafe extern "C" fn array_lookup(map_address: u64, index: u64, worker: u64) -> 
     // SAFETY: called by compiled code with what the verifier proved.
     let map = unsafe { map(map_address) };
     map.array_value(worker as usize, index as u32).map_or(0, |value| value.as_ptr() as u64)
+}
+
+/// The value of the longest prefix of a key of three words or fewer.
+///
+/// # Safety
+///
+/// The verifier proved that a trie is at the address; its keys are as long as that.
+#[inline(always)]
+unsafe fn trie<const WORDS: usize>(map_address: u64, key: [u64; WORDS]) -> u64 {
+    // SAFETY: the caller's promise.
+    let map = unsafe { map(map_address) };
+    map.longest_prefix(key).map_or(0, |value| value.as_ptr() as u64)
+}
+
+unsafe extern "C" fn trie_lookup_1(map: u64, a: u64) -> u64 {
+    // SAFETY: called by compiled code with what the verifier proved.
+    unsafe { trie(map, [a]) }
+}
+
+unsafe extern "C" fn trie_lookup_2(map: u64, a: u64, b: u64) -> u64 {
+    // SAFETY: as above.
+    unsafe { trie(map, [a, b]) }
+}
+
+unsafe extern "C" fn trie_lookup_3(map: u64, a: u64, b: u64, c: u64) -> u64 {
+    // SAFETY: as above.
+    unsafe { trie(map, [a, b, c]) }
 }
 
 /// The inner map at the address of a value; 0 when there is none.

@@ -74,6 +74,7 @@ impl Symbol {
                 RuntimeFunction::HashLookup { marks: false, .. }
                 | RuntimeFunction::InnerHashLookup { marks: false, .. }
                 | RuntimeFunction::HandleLookup { .. }
+                | RuntimeFunction::TrieLookup { .. }
                 | RuntimeFunction::ArrayLookup,
             ) => 2,
             Symbol::Runtime(

@@ -37,6 +37,11 @@ pub enum RuntimeFunction {
         /// The element counts as used (LRU kinds).
         marks: bool,
     },
+    /// `(map, words of the key)`: the value of the longest prefix in a trie or 0.
+    TrieLookup {
+        /// Words of a key of [`towpath_maps::PREFIX_BYTES_MAX`] bytes or fewer.
+        words: u8,
+    },
     /// `(from, from_size, to, to_size, seed)`: `bpf_csum_diff`.
     CsumDiff,
     /// `(address, count)`: the sum of so many neighbouring little-endian numbers.
@@ -146,7 +151,9 @@ impl RuntimeFunction {
         match self {
             // Lookups mark elements of LRU maps as used.
             F::MapLookup | F::MapLookupPercpu => Effects { removable: false, ..reading },
-            F::ArrayLookup | F::HandleLookup { .. } => Effects { removable: true, ..acting },
+            F::ArrayLookup | F::HandleLookup { .. } | F::TrieLookup { .. } => {
+                Effects { removable: true, ..acting }
+            }
             F::HashLookup { words: _, marks } | F::InnerHashLookup { words: _, marks } => {
                 Effects { removable: !marks, ..acting }
             }
@@ -197,6 +204,7 @@ impl RuntimeFunction {
             | F::CheckMtu
             | F::HashLookup { .. }
             | F::HandleLookup { .. }
+            | F::TrieLookup { .. }
             | F::HashAhead { .. } => return None,
             // Never made of what is not trusted.
             F::ArrayLookup | F::InnerHashLookup { .. } | F::Sum { .. } => return None,
@@ -218,6 +226,7 @@ impl RuntimeFunction {
             RuntimeFunction::InnerHashLookup { words, marks } => {
                 return format!("inner_{}_lookup_{words}", if marks { "lru" } else { "hash" });
             }
+            RuntimeFunction::TrieLookup { words } => return format!("trie_lookup_{words}"),
             RuntimeFunction::CsumDiff => "csum_diff",
             RuntimeFunction::Sum { wide: false } => "sum_16",
             RuntimeFunction::Sum { wide: true } => "sum_32",
@@ -266,6 +275,7 @@ impl RuntimeFunction {
             F::MapUpdate | F::CsumDiff => 5,
             F::ArrayLookup => 3,
             F::HandleLookup { words } | F::InnerHashLookup { words, .. } => words as usize + 1,
+            F::TrieLookup { words } => words as usize + 1,
             F::HashLookup { words, .. } | F::HashAhead { words, .. } => words as usize + 1,
         }
     }

@@ -20,6 +20,9 @@ use crate::store::{Store, USER};
 use crate::user::Value;
 use trie::{NIL, Prefix, Trie};
 
+/// Bytes of the longest keys, length and data, that [`crate::Map::longest_prefix`] takes.
+pub const PREFIX_BYTES_MAX: usize = 20;
+
 /// A trie of prefixes.
 #[doc(alias = "BPF_MAP_TYPE_LPM_TRIE")]
 pub(crate) struct LpmTrie {
@@ -50,6 +53,26 @@ impl LpmTrie {
         let (length, data) = key.split_first_chunk::<4>()?;
         let length = u32::from_ne_bytes(*length);
         (length <= self.trie.bits_max()).then_some(Prefix { length, data })
+    }
+
+    /// See [`Map::longest_prefix`](crate::Map::longest_prefix).
+    #[inline]
+    pub(crate) fn longest_prefix<const WORDS: usize>(
+        &self,
+        key: [u64; WORDS],
+    ) -> Option<NonNull<u8>> {
+        let bytes = 4 + self.trie.bits_max() as usize / 8;
+        if bytes.div_ceil(8) != WORDS || bytes > PREFIX_BYTES_MAX {
+            return None;
+        }
+        let length = key[0] as u32;
+        if length > self.trie.bits_max() {
+            return None;
+        }
+        let word = |at: usize| key.get(at).copied().unwrap_or(0);
+        let data = [0, 1].map(|at| (word(at) >> 32 | word(at + 1) << 32).to_be());
+        let node = self.trie.longest_of(data, length);
+        (node != NIL).then(|| self.trie.value_address(node))
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {

@@ -68,6 +68,46 @@ fn keys_come_most_specific_first() {
     assert_eq!(found, order);
 }
 
+/// A lookup by the words of a key.
+fn by_words(map: &Map, key: &[u8]) -> Option<NonNull<u8>> {
+    let word = |at: usize| {
+        let mut bytes = [0; 8];
+        let part = key.chunks(8).nth(at).unwrap_or_default();
+        bytes[..part.len()].copy_from_slice(part);
+        u64::from_ne_bytes(bytes)
+    };
+    match key.len().div_ceil(8) {
+        1 => map.longest_prefix([word(0)]),
+        2 => map.longest_prefix([word(0), word(1)]),
+        3 => map.longest_prefix([word(0), word(1), word(2)]),
+        _ => map.longest_prefix([0; 4]),
+    }
+}
+
+#[test]
+fn lookups_by_words_find_what_lookups_by_bytes_find() {
+    for data in [1, 2, 3, 4, 5, 8, 9, 11, 12, 13, 15, 16] {
+        let map = create(data, 300);
+        let mut random = Random::new(data.into());
+        let mut next = || {
+            let mut bytes: Vec<u8> = (0..data).map(|_| random.below(256) as u8).collect();
+            bytes[0] = random.below(4) as u8;
+            key(random.below(u64::from(data) * 8 + 2) as u32, &bytes)
+        };
+        let mut found = 0;
+        for _ in 0..300 {
+            // Too long ones are refused by both.
+            let _ = map.update(0, &next(), &[1; 4], BPF_ANY);
+            let key = next();
+            assert_eq!(by_words(&map, &key), map.lookup(0, &key), "{key:?}");
+            found += u32::from(map.lookup(0, &key).is_some());
+        }
+        assert!(found > 100, "{found} of 300 found, {data} bytes of data");
+    }
+    assert_eq!(by_words(&create(17, 4), &key(0, &[0; 17])), None, "too long for words");
+    assert_eq!(create(4, 4).longest_prefix([0, 0]), None, "another number of words");
+}
+
 /// Bits of a prefix that count.
 fn masked(length: u32, data: u16) -> u16 {
     if length == 0 { 0 } else { data & (u16::MAX << (16 - length)) }

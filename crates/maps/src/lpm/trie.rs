@@ -1,4 +1,7 @@
-//! The trie itself: nodes in a pool, linked by index.
+//! The trie itself: nodes in a pool, named by where they are in it, in words of 8 bytes.
+//!
+//! A link also tells the length of the prefix it leads to. Which way a lookup goes on from a node
+//! then depends on the link alone, not on the node's own memory: half as long a way to wait for.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -6,19 +9,42 @@ use std::sync::Arc;
 use towpath_bpf::Errno;
 
 use crate::access::{Access, Span};
-use crate::hash::pool::{HEADER_BYTES, Pool};
+use crate::hash::pool::Pool;
 use crate::memory::REGION_BYTES_MAX;
 use crate::qsbr::Domain;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use crate::hash::pool::NIL;
 
-/// Where things are in a node; the pool uses the word at 8, the prefix's data follow at 16.
-pub(super) const CHILDREN: [usize; 2] = [0, 4];
+/// Where things are in a node; the pool uses the word at 8.
+pub(super) const CHILDREN: [usize; 2] = [0, 16];
 /// Length of the prefix, and [`INTERMEDIATE`].
 pub(super) const LENGTH: usize = 12;
 /// The node has no value: it only holds two subtries together.
 pub(super) const INTERMEDIATE: u32 = 1 << 31;
+/// The prefix's data; the value follows.
+pub(super) const DATA: usize = 24;
+
+/// The way to a node: above, what its [`LENGTH`] says; below, where it is, plus one. 0 leads
+/// nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Link(pub(super) u64);
+
+impl Link {
+    pub(super) const NOWHERE: Link = Link(0);
+
+    /// As [`LENGTH`] says.
+    #[inline]
+    pub(super) fn length(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The node, or [`NIL`].
+    #[inline]
+    pub(super) fn node(self) -> u32 {
+        (self.0 as u32).wrapping_sub(1)
+    }
+}
 
 /// A prefix: so many bits of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,8 +62,8 @@ impl Prefix<'_> {
 
 /// Nodes and the way in.
 pub(crate) struct Trie {
-    /// Index of the topmost node, plus one; 0 when empty.
-    pub(super) root: AtomicU32,
+    /// The [`Link`] to the topmost node.
+    pub(super) root: AtomicU64,
     pub(super) pool: Pool,
     data_size: usize,
 }
@@ -45,7 +71,7 @@ pub(crate) struct Trie {
 /// Where a prefix belongs: what is found by walking down as far as it agrees.
 pub(crate) struct Place<'a> {
     /// The link that leads to `node`.
-    slot: &'a AtomicU32,
+    slot: &'a AtomicU64,
     /// The node there, or [`NIL`].
     node: u32,
     /// Bits that `node` and the prefix share.
@@ -61,13 +87,13 @@ impl Trie {
         value_size: usize,
         domain: Arc<Domain>,
     ) -> Result<Self, Errno> {
-        let stride = HEADER_BYTES + data_size.next_multiple_of(8) + value_size.next_multiple_of(8);
+        let stride = DATA + data_size.next_multiple_of(8) + value_size.next_multiple_of(8);
         // Each prefix may need an intermediate node, and replaced nodes wait for readers. A trie
         // declared far larger than memory gets what can be addressed, and ENOMEM beyond.
         let wanted = u64::from(entries) * 2 + u64::from(entries / 16).max(64);
-        let addressable = (REGION_BYTES_MAX / stride as u64).min(u64::from(NIL - 1));
+        let addressable = REGION_BYTES_MAX.min(u64::from(NIL - 1) * 8) / stride as u64;
         let pool = Pool::new(wanted.min(addressable) as u32, stride, domain)?;
-        Ok(Trie { root: AtomicU32::new(0), pool, data_size })
+        Ok(Trie { root: AtomicU64::new(0), pool, data_size })
     }
 
     /// Most bits a prefix may have.
@@ -77,10 +103,21 @@ impl Trie {
 
     /// The node of the longest prefix of `key`, or [`NIL`]. Lock-free.
     pub(crate) fn longest(&self, key: Prefix<'_>) -> u32 {
-        match self.data_size.div_ceil(8) {
-            1 => self.pool.unless_reused(|| self.walk_words::<1>(key)),
-            2 => self.pool.unless_reused(|| self.walk_words::<2>(key)),
-            _ => self.pool.unless_reused(|| self.walk(key)),
+        if self.data_size <= 16 {
+            let words = [0, 8].map(|at| word_at(key.data, at));
+            return self.longest_of(words, key.length);
+        }
+        self.pool.unless_reused(|| self.walk(key))
+    }
+
+    /// As [`Trie::longest`], for data of 16 bytes or fewer: words in network order, filled up with
+    /// zeroes.
+    #[inline]
+    pub(crate) fn longest_of(&self, data: [u64; 2], length: u32) -> u32 {
+        let [first, _] = data;
+        match self.data_size {
+            ..=8 => self.pool.unless_reused(|| self.walk_words([first], length)),
+            _ => self.pool.unless_reused(|| self.walk_words(data, length)),
         }
     }
 
@@ -138,29 +175,29 @@ impl Trie {
         self.pool.region.write_padded(self.value_offset(new), value);
         let Place { slot, node: old, shared, .. } = *place;
         if old == NIL {
-            lead(slot, new);
+            lead(slot, self.link_to(new));
             return Ok(());
         }
         let old_bits = self.length(old) & !INTERMEDIATE;
         if shared == old_bits && shared == key.length {
             for side in [0, 1] {
-                lead(self.child(new, side), follow(self.child(old, side)));
+                lead(self.child(new, side), link_at(self.child(old, side)));
             }
-            lead(slot, new);
-            self.pool.retire(worker, old);
+            lead(slot, self.link_to(new));
+            self.retire(worker, old);
         } else if shared == key.length {
             // The new prefix is shorter: the old node goes below it.
-            lead(self.child(new, self.bit_of(old, shared)), old);
-            lead(slot, new);
+            lead(self.child(new, self.bit_of(old, shared)), self.link_to(old));
+            lead(slot, self.link_to(new));
         } else {
             let Ok(fork) = self.new_node(worker, shared | INTERMEDIATE, key.data) else {
-                self.pool.give_back(worker, new);
+                self.pool.give_back(worker, self.element(new));
                 return Err(Errno::ENOMEM);
             };
             let side = key.bit(shared);
-            lead(self.child(fork, side), new);
-            lead(self.child(fork, 1 - side), old);
-            lead(slot, fork);
+            lead(self.child(fork, side), self.link_to(new));
+            lead(self.child(fork, 1 - side), self.link_to(old));
+            lead(slot, self.link_to(fork));
         }
         Ok(())
     }
@@ -191,26 +228,30 @@ impl Trie {
     }
 
     /// Takes `node`, found at `slot` below `above`, out of the trie.
-    fn unlink(&self, worker: usize, node: u32, slot: &AtomicU32, above: Option<(u32, &AtomicU32)>) {
-        let children = [0, 1].map(|side| follow(self.child(node, side)));
+    fn unlink(&self, worker: usize, node: u32, slot: &AtomicU64, above: Option<(u32, &AtomicU64)>) {
+        let children = [0, 1].map(|side| link_at(self.child(node, side)));
         match (children, above) {
-            ([zero, one], _) if zero != NIL && one != NIL => {
+            ([zero, one], _) if zero != Link::NOWHERE && one != Link::NOWHERE => {
                 // It must still hold its children together.
-                let length = self.pool.header(node, LENGTH);
-                length.fetch_or(INTERMEDIATE, Ordering::Release);
+                self.length_field(node).fetch_or(INTERMEDIATE, Ordering::Release);
+                lead(slot, self.link_to(node));
                 return;
             }
-            ([NIL, NIL], Some((parent, parent_slot)))
+            ([Link::NOWHERE, Link::NOWHERE], Some((parent, parent_slot)))
                 if self.length(parent) & INTERMEDIATE != 0 =>
             {
                 // A parent without a value has no purpose with one child: that takes its place.
                 let side = usize::from(follow(self.child(parent, 0)) == node);
-                lead(parent_slot, follow(self.child(parent, side)));
-                self.pool.retire(worker, parent);
+                lead(parent_slot, link_at(self.child(parent, side)));
+                self.retire(worker, parent);
             }
-            ([zero, one], _) => lead(slot, if zero == NIL { one } else { zero }),
+            ([zero, one], _) => lead(slot, if zero == Link::NOWHERE { one } else { zero }),
         }
-        self.pool.retire(worker, node);
+        self.retire(worker, node);
+    }
+
+    fn retire(&self, worker: usize, node: u32) {
+        self.pool.retire(worker, self.element(node));
     }
 
     /// The node after a prefix when children come before their parent, the 0 side first; the first
@@ -300,11 +341,12 @@ impl Trie {
     }
 
     fn new_node(&self, worker: usize, length: u32, data: &[u8]) -> Result<u32, Errno> {
-        let node = self.pool.take(worker).ok_or(Errno::ENOMEM)?;
+        let element = self.pool.take(worker).ok_or(Errno::ENOMEM)?;
+        let node = (self.pool.offset(element) / 8) as u32;
         for side in [0, 1] {
-            lead(self.child(node, side), NIL);
+            lead(self.child(node, side), Link::NOWHERE);
         }
-        self.pool.header(node, LENGTH).store(length, Ordering::Relaxed);
+        self.length_field(node).store(length, Ordering::Relaxed);
         self.pool.region.write_padded(self.data_offset(node), data);
         Ok(node)
     }
@@ -335,15 +377,28 @@ impl Trie {
     }
 
     fn length(&self, node: u32) -> u32 {
-        self.pool.header(node, LENGTH).load(Ordering::Acquire)
+        self.length_field(node).load(Ordering::Acquire)
     }
 
-    fn child(&self, node: u32, side: usize) -> &AtomicU32 {
-        self.pool.header(node, CHILDREN[side])
+    fn length_field(&self, node: u32) -> &AtomicU32 {
+        self.pool.region.half(offset(node) + LENGTH)
+    }
+
+    fn child(&self, node: u32, side: usize) -> &AtomicU64 {
+        self.pool.region.word(offset(node) + CHILDREN[side])
+    }
+
+    fn link_to(&self, node: u32) -> Link {
+        Link(u64::from(self.length(node)) << 32 | u64::from(node + 1))
+    }
+
+    /// The pool's number of a node.
+    fn element(&self, node: u32) -> u32 {
+        (offset(node) / self.pool.stride) as u32
     }
 
     fn data_offset(&self, node: u32) -> usize {
-        self.pool.offset(node) + HEADER_BYTES
+        offset(node) + DATA
     }
 
     fn value_offset(&self, node: u32) -> usize {
@@ -351,11 +406,42 @@ impl Trie {
     }
 }
 
-/// The node a link leads to; links hold the index plus one.
-fn follow(link: &AtomicU32) -> u32 {
-    link.load(Ordering::Acquire).wrapping_sub(1)
+/// Where a node is in the pool's region, in bytes.
+fn offset(node: u32) -> usize {
+    node as usize * 8
 }
 
-fn lead(link: &AtomicU32, node: u32) {
-    link.store(node.wrapping_add(1), Ordering::Release);
+fn link_at(slot: &AtomicU64) -> Link {
+    Link(slot.load(Ordering::Acquire))
+}
+
+/// The node a link leads to.
+fn follow(slot: &AtomicU64) -> u32 {
+    link_at(slot).node()
+}
+
+fn lead(slot: &AtomicU64, link: Link) {
+    slot.store(link.0, Ordering::Release);
+}
+
+/// Eight bytes in network order, filled up with zeroes: read as wide as programs write them, since
+/// what is read wider, or copied first, waits for the writes.
+#[inline(always)]
+fn word_at(data: &[u8], at: usize) -> u64 {
+    let rest = &data[at.min(data.len())..];
+    if let Some(word) = rest.first_chunk::<8>() {
+        return u64::from_be_bytes(*word);
+    }
+    let (high, rest) = match rest.split_first_chunk::<4>() {
+        Some((high, rest)) => (u64::from(u32::from_be_bytes(*high)) << 32, rest),
+        None => return bytes_at(rest, 56),
+    };
+    high | bytes_at(rest, 24)
+}
+
+/// Up to seven bytes, the first one shifted by `shift`.
+#[inline]
+fn bytes_at(bytes: &[u8], shift: u32) -> u64 {
+    let shifts = (0..=shift).rev().step_by(8);
+    bytes.iter().zip(shifts).fold(0, |word, (&byte, shift)| word | u64::from(byte) << shift)
 }

@@ -5,52 +5,26 @@
 
 #![expect(unsafe_code, reason = "follows links without checking them")]
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::trie::{CHILDREN, INTERMEDIATE, LENGTH, NIL, Prefix, Trie};
-use crate::hash::pool::HEADER_BYTES;
+use super::trie::{CHILDREN, DATA, INTERMEDIATE, Link, NIL, Trie};
 
 /// Where the nodes are.
 #[derive(Clone, Copy)]
 struct Nodes {
-    /// Address of node 0.
+    /// What a link's lower half, in words of 8 bytes, is added to.
     base: u64,
-    /// Bytes from node to node.
-    stride: u64,
 }
 
 impl Trie {
     /// The node of the longest prefix of a key whose data are `WORDS` words, or [`NIL`].
     #[inline]
-    pub(super) fn walk_words<const WORDS: usize>(&self, key: Prefix<'_>) -> u32 {
-        let words = std::array::from_fn(|at| word_at(key.data, at * 8));
-        let nodes = Nodes { base: self.pool.region.base(), stride: self.pool.stride as u64 };
-        let link = self.root.load(Ordering::Acquire);
+    pub(super) fn walk_words<const WORDS: usize>(&self, key: [u64; WORDS], length: u32) -> u32 {
+        let nodes = Nodes { base: self.pool.region.base() - 8 };
+        let link = Link(self.root.load(Ordering::Acquire));
         // SAFETY: our own links and our own pool; the caller chose `WORDS` by the size of its data.
-        unsafe { nodes.longest::<WORDS>(link, words, key.length) }
+        unsafe { nodes.longest(link, key, length) }
     }
-}
-
-/// Eight bytes in network order, filled up with zeroes: read as wide as programs write them, since
-/// what is read wider, or copied first, waits for the writes.
-#[inline(always)]
-fn word_at(data: &[u8], at: usize) -> u64 {
-    let rest = &data[at.min(data.len())..];
-    if let Some(word) = rest.first_chunk::<8>() {
-        return u64::from_be_bytes(*word);
-    }
-    let (high, rest) = match rest.split_first_chunk::<4>() {
-        Some((high, rest)) => (u64::from(u32::from_be_bytes(*high)) << 32, rest),
-        None => return bytes_at(rest, 56),
-    };
-    high | bytes_at(rest, 24)
-}
-
-/// Up to seven bytes, the first one shifted by `shift`.
-#[inline]
-fn bytes_at(bytes: &[u8], shift: u32) -> u64 {
-    let shifts = (0..=shift).rev().step_by(8);
-    bytes.iter().zip(shifts).fold(0, |word, (&byte, shift)| word | u64::from(byte) << shift)
 }
 
 impl Nodes {
@@ -64,22 +38,20 @@ impl Nodes {
     #[inline]
     unsafe fn longest<const WORDS: usize>(
         self,
-        mut link: u32,
+        mut link: Link,
         key: [u64; WORDS],
         key_length: u32,
     ) -> u32 {
         let mut found = NIL;
-        while link != 0 {
-            let node = self.base + u64::from(link - 1) * self.stride;
+        while link != Link::NOWHERE {
+            let node = self.base + (link.0 & u64::from(u32::MAX)) * 8;
+            let bits = link.length() & !INTERMEDIATE;
             // SAFETY: the caller's promise, here and below.
-            let length = unsafe { half(node + LENGTH as u64) }.load(Ordering::Acquire);
-            let bits = length & !INTERMEDIATE;
-            // SAFETY: as above.
             if bits > key_length || unsafe { shared(node, key) } < bits {
                 break;
             }
-            if length & INTERMEDIATE == 0 {
-                found = link - 1;
+            if link.length() & INTERMEDIATE == 0 {
+                found = link.node();
             }
             if bits == key_length {
                 break;
@@ -88,7 +60,7 @@ impl Nodes {
             let word = if bits & 64 == 0 { key[0] } else { key[WORDS - 1] };
             let side = (word << (bits % 64)) >> 63;
             // SAFETY: as above.
-            link = unsafe { half(node + side * CHILD_BYTES) }.load(Ordering::Acquire);
+            link = unsafe { link_at(node + side * CHILD_BYTES) };
         }
         found
     }
@@ -106,7 +78,7 @@ const _: () = assert!(CHILDREN[0] == 0);
 #[inline]
 unsafe fn shared<const WORDS: usize>(node: u64, key: [u64; WORDS]) -> u32 {
     for (at, word) in key.into_iter().enumerate() {
-        let address = node + (HEADER_BYTES + at * 8) as u64;
+        let address = node + (DATA + at * 8) as u64;
         // SAFETY: the caller's promise; data are whole words, and only accessed atomically.
         let own = unsafe { AtomicU64::from_ptr(address as *mut u64) }.load(Ordering::Relaxed);
         let differ = word ^ u64::from_be(own);
@@ -119,10 +91,9 @@ unsafe fn shared<const WORDS: usize>(node: u64, key: [u64; WORDS]) -> u32 {
 
 /// # Safety
 ///
-/// An aligned 32-bit word that is only accessed atomically is at the address as long as the result
-/// is used.
+/// A child's link is at the address as long as the call takes.
 #[inline]
-unsafe fn half<'a>(address: u64) -> &'a AtomicU32 {
-    // SAFETY: the caller's promise.
-    unsafe { AtomicU32::from_ptr(address as *mut u32) }
+unsafe fn link_at(address: u64) -> Link {
+    // SAFETY: the caller's promise; links are only accessed atomically.
+    Link(unsafe { AtomicU64::from_ptr(address as *mut u64) }.load(Ordering::Acquire))
 }

@@ -2,7 +2,7 @@
 
 use towpath_bpf::MapDef;
 use towpath_bpf::program::MapType;
-use towpath_maps::{KEY_WORDS_MAX, Layout};
+use towpath_maps::{KEY_WORDS_MAX, Layout, PREFIX_BYTES_MAX};
 
 use super::{Emitter, call};
 use crate::xir::{
@@ -29,6 +29,7 @@ impl Emitter<'_> {
             Some(Layout::Handles { base: _, entries }) => self.handle(map, entries, key),
             Some(Layout::Hash { percpu, .. }) => self.hash(map, key, percpu.map(|(_, _, cpu)| cpu)),
             _ if self.kind(map) == Some(MapType::HashOfMaps) => self.hash(map, key, None),
+            _ if self.kind(map) == Some(MapType::LpmTrie) => self.trie(map, key),
             _ => self.generic(map, key),
         }
     }
@@ -127,6 +128,19 @@ impl Emitter<'_> {
         let null = self.constant(Type::I64, 0);
         let found = self.value(Type::I32, Op::Compare(Cond::Ne, first, null));
         Op::Select(found, address, null)
+    }
+
+    /// A call with the key's words, length and data, as they lie in memory.
+    fn trie(&mut self, map: u32, key: &Arg) -> Op {
+        let known = self.context.maps.get(map as usize);
+        let key_size = known.map_or(u32::MAX, |map| map.key_size());
+        if key_size as usize > PREFIX_BYTES_MAX {
+            return self.generic(map, key);
+        }
+        let words = self.words(key, key_size);
+        let function = RuntimeFunction::TrieLookup { words: words.len() as u8 };
+        let map = self.value(Type::I64, Op::MapRef(map));
+        call(function, std::iter::once(map).chain(words).map(Arg::Value).collect())
     }
 
     fn generic(&mut self, map: u32, key: &Arg) -> Op {
