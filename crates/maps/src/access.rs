@@ -44,6 +44,22 @@ impl Access {
     }
 }
 
+/// A key or a value: bytes that go together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Address of the first byte.
+    pub first: u64,
+    /// Address behind the last byte.
+    pub past: u64,
+    /// What a program may do with them.
+    pub access: Access,
+}
+
+impl Part {
+    /// No bytes at all.
+    pub const NONE: Part = Part { first: 0, past: 0, access: Access::Record };
+}
+
 /// A row of equal elements in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
@@ -67,20 +83,15 @@ impl Span {
         Span { base, bytes, stride, key: (0, 0), value: (0, size), access }
     }
 
-    /// What a program may do with `len` bytes at `addr`; `None` when they are not one key or value.
-    pub(crate) fn owns(&self, addr: u64, len: u64) -> Option<Access> {
+    /// The key or value that `len` bytes at `addr` lie in; `None` when they don't lie in one.
+    pub(crate) fn part(&self, addr: u64, len: u64) -> Option<Part> {
         let from_base = addr.checked_sub(self.base).filter(|&at| at < self.bytes)?;
         let at = from_base % self.stride;
-        let inside = |(start, size): (u64, u64)| {
-            at.checked_sub(start).is_some_and(|skip| skip <= size && len <= size - skip)
+        let around = |(start, size): (u64, u64), access: Access| {
+            let skip = at.checked_sub(start).filter(|&skip| skip <= size && len <= size - skip)?;
+            Some(Part { first: addr - skip, past: addr - skip + size, access })
         };
-        if inside(self.value) {
-            Some(self.access)
-        } else if inside(self.key) {
-            Some(Access::Read)
-        } else {
-            None
-        }
+        around(self.value, self.access).or_else(|| around(self.key, Access::Read))
     }
 }
 
@@ -98,11 +109,15 @@ mod tests {
             value: (24, 8),
             access: Access::ReadWrite,
         };
-        assert_eq!(span.owns(0x1000 + 32 + 24, 8), Some(Access::ReadWrite));
-        assert_eq!(span.owns(0x1000 + 32 + 16, 4), Some(Access::Read));
-        assert_eq!(span.owns(0x1000 + 32 + 25, 8), None, "past the value");
-        assert_eq!(span.owns(0x1000, 4), None, "the element's header");
-        assert_eq!(span.owns(0x1000 + 96 + 24, 8), None, "past the row");
-        assert_eq!(span.owns(0x1000 + 24, u64::MAX), None, "a length that wraps");
+        let (key, value) = (0x1000 + 32 + 16, 0x1000 + 32 + 24);
+        let part = |first, size, access| Some(Part { first, past: first + size, access });
+        assert_eq!(span.part(value, 8), part(value, 8, Access::ReadWrite));
+        assert_eq!(span.part(value + 6, 2), part(value, 8, Access::ReadWrite));
+        assert_eq!(span.part(key, 4), part(key, 4, Access::Read));
+        assert_eq!(span.part(key + 3, 1), part(key, 4, Access::Read));
+        assert_eq!(span.part(value + 1, 8), None, "past the value");
+        assert_eq!(span.part(0x1000, 4), None, "the element's header");
+        assert_eq!(span.part(0x1000 + 96 + 24, 8), None, "past the row");
+        assert_eq!(span.part(0x1000 + 24, u64::MAX), None, "a length that wraps");
     }
 }

@@ -72,13 +72,14 @@ pub mod typed;
 mod user;
 pub mod user_ringbuf;
 
-pub use access::Access;
+pub use access::{Access, Part};
 pub use arena::{Arena, ArenaLayout};
 pub use environment::{AnyEnvironment, Environment};
 pub use error::MapError;
 #[cfg(not(loom))]
 pub use hash::view_unsafe::{HashView, KEY_WORDS_MAX};
 pub use layout::Layout;
+pub use lpm::PREFIX_BYTES_MAX;
 pub use map::{CreateOptions, Map};
 pub use qsbr::Domain;
 pub use set::{MapSet, SetOptions};

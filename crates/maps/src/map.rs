@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use towpath_bpf::program::{DataSection, MapType};
 use towpath_bpf::{Errno, MapDef};
 
-use crate::access::{Access, Span};
+use crate::access::{Access, Part, Span};
 use crate::arena::Arena;
 use crate::array::Array;
 use crate::bloom::Bloom;
@@ -355,6 +355,17 @@ impl Map {
         }
     }
 
+    /// The value of the longest prefix in an LPM_TRIE, for a key given by the words it has in
+    /// memory, the last one filled up with zeroes; `None` also for other kinds and for keys of
+    /// another number of words.
+    #[inline]
+    pub fn longest_prefix<const WORDS: usize>(&self, key: [u64; WORDS]) -> Option<NonNull<u8>> {
+        match &self.storage {
+            Storage::Lpm(trie) => trie.longest_prefix(key),
+            _ => None,
+        }
+    }
+
     /// For look-ups by words in a HASH, LRU_HASH or per-CPU one, or in the handles of a
     /// HASH_OF_MAPS; `None` when its keys have more
     /// than [`KEY_WORDS_MAX`](crate::KEY_WORDS_MAX) words, or are hashed as the kernel does
@@ -408,8 +419,14 @@ impl Map {
     pub fn owns(&self, addr: u64, len: usize) -> Option<Access> {
         match &self.storage {
             Storage::Arena(arena) => arena.owns(addr, len as u64),
-            _ => self.spans.iter().find_map(|span| span.owns(addr, len as u64)),
+            _ => self.part(addr, len).map(|part| part.access),
         }
+    }
+
+    /// The key or value that `len` bytes at `addr` lie in. It stays one as long as the map lives;
+    /// `None` for arenas, whose pages come and go.
+    pub fn part(&self, addr: u64, len: usize) -> Option<Part> {
+        self.spans.iter().find_map(|span| span.part(addr, len as u64))
     }
 
     /// `BPF_F_LOCK` works: the value has a `bpf_spin_lock`.

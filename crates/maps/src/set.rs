@@ -5,7 +5,7 @@ use std::sync::Arc;
 use towpath_bpf::MapDef;
 use towpath_bpf::program::SlotInit;
 
-use crate::access::Access;
+use crate::access::{Access, Part};
 use crate::environment::{AnyEnvironment, Environment};
 use crate::error::MapError;
 use crate::fields::{Field, ReleaseField};
@@ -97,8 +97,13 @@ impl MapSet {
 
     /// The map that a handle in a program's register stands for ([`Map::handle`]).
     pub fn by_handle(&self, handle: u64) -> Option<Arc<Map>> {
-        let own = self.maps.iter().find(|map| map.handle() == handle).cloned();
+        let own = self.own_by_handle(handle).cloned();
         own.or_else(|| self.maps_of_maps().find_map(|maps| maps.by_handle(handle)))
+    }
+
+    /// As [`MapSet::by_handle`], but none that is in a map of maps.
+    pub fn own_by_handle(&self, handle: u64) -> Option<&Arc<Map>> {
+        self.maps.iter().find(|map| map.handle() == handle)
     }
 
     /// The map whose memory holds `addr`.
@@ -112,6 +117,12 @@ impl MapSet {
             Some(map) => map.owns(addr, len),
             None => self.maps_of_maps().find_map(|maps| maps.at(addr))?.owns(addr, len),
         }
+    }
+
+    /// The key or value that `len` bytes at `addr` lie in, of a map of this set's own
+    /// ([`Map::part`]).
+    pub fn own_part(&self, addr: u64, len: usize) -> Option<Part> {
+        self.own_at(addr)?.part(addr, len)
     }
 
     #[inline]

@@ -27,6 +27,7 @@ pub(crate) use slot_unsafe::{Hidden, Link, Object};
 
 use crate::program::stored_field;
 use crate::timers::Timers;
+pub(crate) use store::Chunk;
 use store::Store;
 
 /// All objects of the programs of one object file.
@@ -95,10 +96,9 @@ impl Objects {
         self.store.find(addr)
     }
 
-    /// Whether `len` bytes at `addr` lie in one object.
-    pub(crate) fn owns(&self, addr: u64, len: u64) -> bool {
-        let end = |object: Object<'_>| object.addr() + object.class().shape.bytes as u64;
-        self.find(addr).is_some_and(|object| len <= end(object) - addr)
+    /// Where an object at an address would be.
+    pub(crate) fn chunk(&self, addr: u64) -> Option<Arc<Chunk>> {
+        self.store.chunk(addr)
     }
 
     /// The copy of a per-CPU object.

@@ -122,7 +122,17 @@ impl<'o> Object<'o> {
     pub(super) fn in_chunk(_store: &'o Store, chunk: &Chunk, slot: usize) -> Option<Object<'o>> {
         // SAFETY: a slot of the chunk, which the store keeps.
         let object = unsafe { Object::at(chunk.object_addr(slot)) };
-        (object.slot.header().is_object.load(Acquire) != 0).then_some(object)
+        object.is_there().then_some(object)
+    }
+
+    /// Whether there is one in a slot of a chunk.
+    pub(super) fn is_in_chunk(chunk: &Chunk, slot: usize) -> bool {
+        // SAFETY: a slot of the chunk, which is borrowed as long as this takes.
+        unsafe { Object::at(chunk.object_addr(slot)) }.is_there()
+    }
+
+    fn is_there(self) -> bool {
+        self.slot.header().is_object.load(Acquire) != 0
     }
 
     /// The object that was made in a slot.

@@ -18,7 +18,7 @@ pub(super) struct Store {
 
 /// Slots side by side.
 #[derive(Debug)]
-pub(super) struct Chunk {
+pub(crate) struct Chunk {
     block: Block,
     slots: usize,
     pub(super) class: Arc<Class>,
@@ -58,10 +58,15 @@ impl Store {
 
     /// The object in whose visible part an address lies.
     pub(super) fn find(&self, addr: u64) -> Option<Object<'_>> {
+        let chunk = self.chunk(addr)?;
+        Object::in_chunk(self, &chunk, chunk.slot_around(addr)?)
+    }
+
+    /// The chunk that an address may lie in: the last one that does not begin behind it.
+    pub(super) fn chunk(&self, addr: u64) -> Option<Arc<Chunk>> {
         let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
         let behind = chunks.partition_point(|chunk| chunk.block.addr() <= addr);
-        let chunk = chunks.get(behind.checked_sub(1)?)?;
-        Object::in_chunk(self, chunk, chunk.slot_around(addr)?)
+        chunks.get(behind.checked_sub(1)?).cloned()
     }
 }
 
@@ -79,6 +84,13 @@ impl Chunk {
     pub(super) fn object_addr(&self, slot: usize) -> u64 {
         assert!(slot < self.slots, "slot {slot} of {}", self.slots);
         self.block.addr() + (slot * self.class.stride() + HEADER_BYTES) as u64
+    }
+
+    /// Whether `len` bytes at `addr` lie in one object of this chunk.
+    pub(crate) fn has_object(&self, addr: u64, len: u64) -> bool {
+        let Some(slot) = self.slot_around(addr) else { return false };
+        let end = self.object_addr(slot) + self.class.shape.bytes as u64;
+        len <= end - addr && Object::is_in_chunk(self, slot)
     }
 
     /// The slot in whose visible part an address lies.

@@ -5,6 +5,7 @@
 
 mod context;
 mod reach_unsafe;
+mod recent;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use towpath_bpf::interp::{AtomicOp, Callbacks, Code, MAX_CALL_FRAMES, Runtime, S
 use towpath_maps::{Arena, Map, MapSet};
 
 pub(crate) use reach_unsafe::share;
+use recent::Recent;
 
 use crate::compiled::Compilation;
 use crate::conntrack::Connection;
@@ -47,6 +49,8 @@ pub(crate) struct Run<'a> {
     pub(crate) types: Types,
     /// Lowest stack address the active functions may touch.
     stack_floor: u64,
+    /// What it was allowed to touch lately.
+    recent: Recent,
     /// What the program does was proved: its helpers need not look again. The interpreter always
     /// does.
     pub(crate) proved: bool,
@@ -102,6 +106,7 @@ impl<'a> Run<'a> {
             uid_gid: None,
             types: Types::default(),
             stack_floor,
+            recent: Recent::new(),
             proved: false,
         }
     }

@@ -148,6 +148,9 @@ impl<'a> Run<'a> {
             // before the run is over.
             return Some(unsafe { &*(handle as *const Map) });
         }
+        if let Some(map) = self.maps.own_by_handle(handle) {
+            return Some(map);
+        }
         let map = self.maps.by_handle(handle)?;
         // SAFETY: as above, found among them.
         Some(unsafe { &*Arc::as_ptr(&map) })
@@ -175,7 +178,14 @@ impl<'a> Run<'a> {
             let inside = addr >= self.frame.data_meta_addr() && end <= self.frame.data_end_addr();
             return (!inside).then_some("packet access outside [data_meta, data_end)");
         }
-        match self.maps.owns(addr, len as usize) {
+        match self.recent.access(addr, end) {
+            None | Some(Access::Record) => {}
+            Some(access) => return refusal_by_map(access, write),
+        }
+        if self.recent.has_object(addr, len) {
+            return None;
+        }
+        match self.map_access(addr, len as usize) {
             // Of a ring only the records that the program holds may be touched: see `extras`.
             None | Some(Access::Record) => {}
             Some(access) => return refusal_by_map(access, write),
@@ -195,8 +205,19 @@ impl<'a> Run<'a> {
             return write.then_some("a kernel object");
         }
         // Last, because all workers share the objects' lock.
-        let inside = self.surroundings.objects.owns(addr, len);
+        let inside = self.recent.find_object(&self.surroundings.objects, addr, len);
         (!inside).then_some("not memory this run may touch")
+    }
+
+    /// What the program may do with bytes of a map.
+    fn map_access(&self, addr: u64, len: usize) -> Option<Access> {
+        match self.maps.own_part(addr, len) {
+            Some(part) => {
+                self.recent.note(part);
+                Some(part.access)
+            }
+            None => self.maps.owns(addr, len),
+        }
     }
 }
 

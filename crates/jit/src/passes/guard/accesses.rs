@@ -84,9 +84,12 @@ fn plan(
     context: Context<'_>,
 ) -> HashMap<Block, Vec<Check>> {
     let pointers = Pointers::new(function, dominators);
-    let moves = dominators.order().iter().any(|&b| pointers.ops(b).any(|(_, op)| moves_packet(op)));
-    let facts = Facts::new(function.blocks.len(), moves);
-    let mut planner = Planner { pointers, dominators, context, facts, moves };
+    let mut moving = vec![false; function.blocks.len()];
+    for &block in dominators.order() {
+        moving[block.0 as usize] = pointers.ops(block).any(|(_, op)| moves_packet(op));
+    }
+    let facts = Facts::new(function, dominators, &moving);
+    let mut planner = Planner { pointers, dominators, context, facts };
     let mut plans = HashMap::new();
     for &block in dominators.order() {
         planner.facts.enter(function, dominators, &planner.pointers, block);
@@ -118,7 +121,6 @@ struct Planner<'a> {
     dominators: &'a Dominators,
     context: Context<'a>,
     facts: Facts,
-    moves: bool,
 }
 
 impl Planner<'_> {
@@ -151,7 +153,14 @@ impl Planner<'_> {
         let (root, range) = self.range(access.place);
         let (area, quick) = self.quick(root, range, access)?;
         let covers = |known: Range| known.0 <= range.0 && range.1 <= known.1;
-        let known = self.facts.find(self.dominators, block, root, area);
+        let find = |area| self.facts.find(self.dominators, block, root, area);
+        let known = match area {
+            // What may be written may be read.
+            Area::Any { write: false } => {
+                find(Area::Any { write: true }).filter(|&known| covers(known)).or(find(area))
+            }
+            _ => find(area),
+        };
         let atomic = access.need == Need::Atomic;
         if !atomic && known.is_some_and(covers) {
             return None;
@@ -171,7 +180,9 @@ impl Planner<'_> {
             }
         }
         let quick = match quick {
-            Quick::Packet { .. } => Quick::Packet { start: !self.is_behind(root, whole, known) },
+            Quick::Packet { .. } => {
+                Quick::Packet { start: !self.is_behind(block, root, whole, known) }
+            }
             other => other,
         };
         self.facts.add(block, root, area, whole);
@@ -185,9 +196,11 @@ impl Planner<'_> {
     }
 
     /// Whether the start of a range is no question.
-    fn is_behind(&self, root: Value, range: Range, known: Option<Range>) -> bool {
+    fn is_behind(&self, block: Block, root: Value, range: Range, known: Option<Range>) -> bool {
         let above = |limit: Range| limit.0 <= range.0;
-        let computed = !self.moves && range.0 >= 0 && self.pointers.is_behind_start(root);
+        let computed = !self.facts.may_have_moved(block)
+            && range.0 >= 0
+            && self.pointers.is_behind_start(root);
         computed || known.is_some_and(above)
     }
 
@@ -205,6 +218,13 @@ impl Planner<'_> {
         match (self.pointers.origin(root), access.place.alias) {
             (Origin::Stack(_), _) => self.stack(root, range, any),
             (Origin::Lookup(map), _) if self.fits(map, range) && self.allows(map) => {
+                Some((Area::NotNull, Quick::NotNull))
+            }
+            (Origin::Percpu(map, by), _)
+                if self.percpu_stride(map) == Some(by)
+                    && self.fits(map, range)
+                    && self.allows(map) =>
+            {
                 Some((Area::NotNull, Quick::NotNull))
             }
             (Origin::Value(map, at), _)
@@ -247,6 +267,14 @@ impl Planner<'_> {
     fn allows(&self, map: u32) -> bool {
         let map = self.context.maps.get(map as usize);
         map.is_some_and(|map| map.def().flags & PROGRAM_ACCESS == 0)
+    }
+
+    /// Bytes from a worker's part of a value to the next one's, in a hash table.
+    fn percpu_stride(&self, map: u32) -> Option<u64> {
+        match self.context.maps.get(map as usize)?.layout()? {
+            Layout::Hash { percpu: Some((_, _, stride)), .. } => Some(stride),
+            _ => None,
+        }
     }
 
     /// Bytes of all values of an array, which lie side by side.

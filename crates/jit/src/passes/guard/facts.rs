@@ -38,13 +38,28 @@ pub(super) struct Facts {
     known: Vec<HashMap<(Value, Area), Range>>,
     /// Blocks behind which nothing that was known of the packet holds.
     moved: Vec<bool>,
-    /// The program moves the packet somewhere.
-    moves: bool,
+    /// Blocks with a call: nothing that was known of objects holds behind it.
+    called: Vec<bool>,
+    /// Blocks that may be entered when the packet was moved.
+    behind: Vec<bool>,
 }
 
 impl Facts {
-    pub(super) fn new(blocks: usize, moves: bool) -> Self {
-        Facts { known: vec![HashMap::new(); blocks], moved: vec![false; blocks], moves }
+    /// No facts, about a function of which some blocks move the packet.
+    pub(super) fn new(function: &Function, dominators: &Dominators, moving: &[bool]) -> Self {
+        let none = vec![false; moving.len()];
+        let behind = behind(function, dominators, moving);
+        Facts {
+            known: vec![HashMap::new(); moving.len()],
+            moved: none.clone(),
+            called: none,
+            behind,
+        }
+    }
+
+    /// Whether the packet may have been moved before the instruction of a block that is looked at.
+    pub(super) fn may_have_moved(&self, block: Block) -> bool {
+        self.behind[block.0 as usize] || self.moved[block.0 as usize]
     }
 
     /// What is known of an address here: one range, from all checks on the way.
@@ -62,14 +77,19 @@ impl Facts {
                 found = Some(joined(area, found, (low, high)));
             }
             let Some(above) = dominators.immediate(at) else { break };
-            if matches!(area, Area::Any { .. }) {
+            let ends = match area {
+                Area::Any { .. } => self.called[at.0 as usize],
+                Area::Packet => self.moved[at.0 as usize],
+                _ => false,
+            };
+            // On another way there may be a call too.
+            let can_end = match area {
+                Area::Any { .. } => true,
+                Area::Packet => self.behind[at.0 as usize],
+                _ => false,
+            };
+            if ends || (can_end && dominators.predecessors(at) != [above]) {
                 break;
-            }
-            if area == Area::Packet && self.moves {
-                let only = dominators.predecessors(at) == [above];
-                if !only || self.moved[at.0 as usize] {
-                    break;
-                }
             }
             at = above;
         }
@@ -89,6 +109,7 @@ impl Facts {
             _ => true,
         });
         self.moved[block.0 as usize] |= moves;
+        self.called[block.0 as usize] = true;
     }
 
     /// What the branch that leads to a block says.
@@ -108,8 +129,8 @@ impl Facts {
         let Some(Op::Compare(cond, a, b)) = pointers.op(*condition) else { return };
         let cond = if taken { *cond } else { cond.negated() };
         self.not_null(pointers, block, cond, (*a, *b));
-        // Where the program moves the packet, `end` may be one of before.
-        if self.moves {
+        // Where the program moved the packet, `end` may be one of before.
+        if self.behind[block.0 as usize] {
             return;
         }
         // Everything as `low <= high` or `low < high`.
@@ -140,6 +161,24 @@ impl Facts {
             self.add(block, a, Area::NotNull, (i64::MIN, i64::MAX));
         }
     }
+}
+
+/// Blocks with a way to them through one that moves the packet.
+fn behind(function: &Function, dominators: &Dominators, moving: &[bool]) -> Vec<bool> {
+    let mut behind = vec![false; moving.len()];
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for &block in dominators.order() {
+            if !behind[block.0 as usize] && !moving[block.0 as usize] {
+                continue;
+            }
+            for jump in function.block(block).end.jumps() {
+                changed |= !std::mem::replace(&mut behind[jump.target.0 as usize], true);
+            }
+        }
+    }
+    behind
 }
 
 /// What two checks show together.

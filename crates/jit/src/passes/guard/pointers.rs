@@ -11,6 +11,8 @@ use crate::xir::{
 pub(super) enum Origin {
     /// Found in a hash table, or null.
     Lookup(u32),
+    /// The running worker's part of what a lookup found, so many bytes a worker; or null.
+    Percpu(u32, u64),
     /// Null.
     Null,
     /// This far from the frame pointer.
@@ -106,10 +108,20 @@ impl<'a> Pointers<'a> {
             Op::CallRuntime { function: RuntimeFunction::HashLookup { .. }, args } => {
                 self.found_in(args.first())
             }
-            Op::CallRuntime { function: RuntimeFunction::MapLookup, args }
+            Op::CallRuntime {
+                function: RuntimeFunction::MapLookup | RuntimeFunction::TrieLookup { .. },
+                args,
+            }
             | Op::CallHelper { id: towpath_bpf::proto::id::MAP_LOOKUP_ELEM, args } => {
                 self.found_in(args.first())
             }
+            // Where nothing is found, that is never used: null is selected, or branched on, instead.
+            Op::Binary(BinaryOp::Add, a, b) => match self.origin_among(*a, seen)? {
+                Origin::Lookup(map) => {
+                    self.by_worker(*b).map_or(Origin::Unknown, |by| Origin::Percpu(map, by))
+                }
+                _ => Origin::Unknown,
+            },
             Op::Select(_, a, b) => {
                 let (a, b) = (self.origin_among(*a, seen), self.origin_among(*b, seen));
                 match (a, b) {
@@ -120,6 +132,25 @@ impl<'a> Pointers<'a> {
             }
             _ => Origin::Unknown,
         })
+    }
+
+    /// The constant that the running worker's number is multiplied with.
+    fn by_worker(&self, value: Value) -> Option<u64> {
+        let is_worker = |value: Value| match self.op(value) {
+            Some(Op::Unary(UnaryOp::Zext, number)) => {
+                matches!(self.op(*number), Some(Op::WorkerId))
+            }
+            _ => false,
+        };
+        match self.op(value)? {
+            Op::Binary(BinaryOp::Mul, number, by) if is_worker(*number) => {
+                u64::try_from(self.constant(*by)?).ok()
+            }
+            Op::Binary(BinaryOp::Shl, number, by) if is_worker(*number) => {
+                1u64.checked_shl(u32::try_from(self.constant(*by)?).ok()?)
+            }
+            _ => None,
+        }
     }
 
     fn found_in(&self, table: Option<&Arg>) -> Origin {
@@ -190,9 +221,8 @@ impl<'a> Pointers<'a> {
 fn both(a: Origin, b: Origin) -> Origin {
     match (a, b) {
         (a, b) if a == b => a,
-        (Origin::Null, other @ Origin::Lookup(_)) | (other @ Origin::Lookup(_), Origin::Null) => {
-            other
-        }
+        (Origin::Null, found @ (Origin::Lookup(_) | Origin::Percpu(..)))
+        | (found @ (Origin::Lookup(_) | Origin::Percpu(..)), Origin::Null) => found,
         _ => Origin::Unknown,
     }
 }

@@ -1,0 +1,61 @@
+//! What a run was allowed to touch lately, for programs whose accesses are checked: most lie where
+//! another one did.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use towpath_maps::{Access, Part};
+
+use crate::objects::{Chunk, Objects};
+
+/// Keys and values that were found lately, which stay what they are as long as the program's maps,
+/// and where objects are.
+#[derive(Debug)]
+pub(super) struct Recent {
+    parts: [Cell<Part>; PARTS],
+    /// Where the next part goes.
+    next: Cell<usize>,
+    /// Where the last object was.
+    chunk: RefCell<Option<Arc<Chunk>>>,
+}
+
+impl Recent {
+    pub(super) fn new() -> Self {
+        Recent {
+            parts: [const { Cell::new(Part::NONE) }; PARTS],
+            next: Cell::new(0),
+            chunk: RefCell::new(None),
+        }
+    }
+
+    /// What may be done with the bytes from `addr` to `end`, if they lie in a part noted here.
+    #[inline]
+    pub(super) fn access(&self, addr: u64, end: u64) -> Option<Access> {
+        let mut parts = self.parts.iter().map(Cell::get);
+        parts.find(|part| part.first <= addr && end <= part.past).map(|part| part.access)
+    }
+
+    /// Notes a part, over the one that was noted longest ago.
+    pub(super) fn note(&self, part: Part) {
+        let place = self.next.get() % PARTS;
+        self.parts[place].set(part);
+        self.next.set(place + 1);
+    }
+
+    /// Whether `len` bytes at `addr` lie in one object, and that among those where the last one was.
+    #[inline]
+    pub(super) fn has_object(&self, addr: u64, len: u64) -> bool {
+        let chunk = self.chunk.borrow();
+        chunk.as_ref().is_some_and(|chunk| chunk.has_object(addr, len))
+    }
+
+    /// Whether `len` bytes at `addr` lie in one object; remembers where.
+    pub(super) fn find_object(&self, objects: &Objects, addr: u64, len: u64) -> bool {
+        let Some(chunk) = objects.chunk(addr) else { return false };
+        let found = chunk.has_object(addr, len);
+        *self.chunk.borrow_mut() = Some(chunk);
+        found
+    }
+}
+
+const PARTS: usize = 4;
