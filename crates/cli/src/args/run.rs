@@ -175,6 +175,9 @@ pub(crate) struct DumpArgs {
     /// Whose machine code "jited" shows
     #[arg(long, value_enum, default_value_t = RunExec::Jit)]
     pub exec: RunExec,
+    /// How far the verifier is trusted: what "xir" and what follows it look like
+    #[arg(long, value_enum, default_value_t = RunTrust::Verified)]
+    pub trust: RunTrust,
     /// Leave out a pass of the compiler; may be given several times
     #[arg(long, value_name = "PASS", value_delimiter = ',')]
     pub without: Vec<String>,

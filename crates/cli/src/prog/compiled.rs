@@ -24,6 +24,7 @@ pub(super) fn code(
     let refused =
         |source: LoadError| CliError::Load { path: opened.path.clone(), source: Box::new(source) };
     let mut loading = LoadOptions { exec: args.exec.into(), ..LoadOptions::default() };
+    loading.jit.trust = args.trust.into();
     loading.jit.passes.without = args.without.iter().cloned().collect();
     let program = Program::load(&opened.object, Select::Name(name), opened.env(), &loading);
     let program = program.map_err(refused)?;

@@ -4,7 +4,7 @@
 use clap::ValueEnum as _;
 use towpath_daemon::code::{CodeForm, CodeView, InsnView, InsnsView, SourceView};
 
-use crate::args::{DumpArgs, DumpForm, RunExec};
+use crate::args::{DumpArgs, DumpForm, RunExec, RunTrust};
 use crate::daemon;
 use crate::error::CliError;
 use crate::output::Output;
@@ -31,8 +31,8 @@ pub(crate) fn dump(args: &DumpArgs, output: &mut Output) -> Result<(), CliError>
         }
         which => {
             if is_about_file(args) {
-                let message = "-n, -s, --set, --btf, --exec and --without are about object files: \
-                               a program of the daemon is shown as it is";
+                let message = "-n, -s, --set, --btf, --exec, --trust and --without are about \
+                               object files: a program of the daemon is shown as it is";
                 return Err(CliError::Usage(message.to_owned()));
             }
             daemon::code(which, form, &args.daemon)?
@@ -65,6 +65,7 @@ fn is_about_file(args: &DumpArgs) -> bool {
         || args.program.btf.is_some()
         || !args.without.is_empty()
         || args.exec != RunExec::Jit
+        || args.trust != RunTrust::Verified
 }
 
 fn print(view: &CodeView, output: &mut Output) -> Result<(), CliError> {
