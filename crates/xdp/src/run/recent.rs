@@ -42,7 +42,7 @@ impl Recent {
         self.next.set(place + 1);
     }
 
-    /// Whether `len` bytes at `addr` lie in one object, and that among those where the last one was.
+    /// Whether `len` bytes at `addr` lie in one object, and that where the last one was.
     #[inline]
     pub(super) fn has_object(&self, addr: u64, len: u64) -> bool {
         let chunk = self.chunk.borrow();

@@ -115,7 +115,7 @@ impl<'a> Pointers<'a> {
             | Op::CallHelper { id: towpath_bpf::proto::id::MAP_LOOKUP_ELEM, args } => {
                 self.found_in(args.first())
             }
-            // Where nothing is found, that is never used: null is selected, or branched on, instead.
+            // Where nothing is found that is never used: null is selected, or branched on.
             Op::Binary(BinaryOp::Add, a, b) => match self.origin_among(*a, seen)? {
                 Origin::Lookup(map) => {
                     self.by_worker(*b).map_or(Origin::Unknown, |by| Origin::Percpu(map, by))
