@@ -38,18 +38,18 @@ pub fn cases() -> Vec<(Case, Vec<Vec<u8>>)> {
 fn accesses(off: i16) -> Vec<Case> {
     let mut cases = Vec::new();
     for size in [BPF_B, BPF_H, BPF_W, BPF_DW] {
-        cases.push(case(format!("load {size:#x}, {off}"), |asm| asm.load(size, 0, 1, off)));
-        cases.push(case(format!("store {size:#x}, {off}"), |asm| {
+        cases.push(case(&format!("load {size:#x}, {off}"), |asm| asm.load(size, 0, 1, off)));
+        cases.push(case(&format!("store {size:#x}, {off}"), |asm| {
             asm.store(size, 1, 2, off);
             asm.load(BPF_DW, 0, 1, off);
         }));
-        cases.push(case(format!("store number {size:#x}, {off}"), |asm| {
+        cases.push(case(&format!("store number {size:#x}, {off}"), |asm| {
             asm.store_imm(size, 1, off, -77);
             asm.load(BPF_W, 0, 1, off);
         }));
     }
     for size in [BPF_B, BPF_H, BPF_W] {
-        cases.push(case(format!("load signed {size:#x}, {off}"), |asm| {
+        cases.push(case(&format!("load signed {size:#x}, {off}"), |asm| {
             asm.put(BPF_LDX | BPF_MEMSX | size, 0, 1, off, 0);
         }));
     }
@@ -61,7 +61,7 @@ fn atomics(off: i16) -> Vec<Case> {
     for size in [BPF_W, BPF_DW] {
         for imm in ATOMICS {
             let (dst, src) = if imm == BPF_LOAD_ACQ { (2, 1) } else { (1, 2) };
-            cases.push(case(format!("atomic {imm:#x} {size:#x}, {off}"), |asm| {
+            cases.push(case(&format!("atomic {imm:#x} {size:#x}, {off}"), |asm| {
                 if (size, imm) == (BPF_W, BPF_CMPXCHG) {
                     // In 6.18 the upper half of r0 stays when memory held the lower one.
                     asm.put(BPF_ALU | BPF_MOV | BPF_X, 0, 0, 0, 0);
@@ -88,14 +88,14 @@ const ATOMICS: [i32; 9] = [
 
 /// The pointer's two casts, one after the other.
 fn casts() -> Case {
-    case("casts".to_owned(), |asm| {
+    case("casts", |asm| {
         asm.put(CAST, 0, 1, 1, 1 << 16);
         asm.put(CAST, 2, 0, 1, 1);
     })
 }
 
 /// `r1` points into the arena, `r2` is the operand and r0 the other one; r0 and r2 are the result.
-fn case(name: String, body: impl FnOnce(&mut Asm)) -> Case {
+fn case(name: &str, body: impl FnOnce(&mut Asm)) -> Case {
     let mut asm = prologue();
     let short = asm.last_jump();
     asm.load_map(7, ARENA_MAP);
