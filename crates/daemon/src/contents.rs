@@ -4,49 +4,69 @@ use serde_json::{Value as Json, json};
 use towpath_bpf::program::MapType;
 use towpath_bpf::{Errno, MapDef};
 use towpath_maps::{Map, Value, flags};
+use towpath_objects::{MapObject, Selector, Session};
 
 use crate::api::error::ApiError;
 use crate::api::types::{EntryRequest, EntryView};
 use crate::mapfile::{self, Stored, is_per_cpu, is_without_keys, typed};
-use crate::suggest;
+use crate::{reference, suggest};
 
 /// Everything in a map, in the map's order. What has no elements to list (ring buffers, arenas,
 /// queues, bloom filters) is empty.
-pub(crate) fn entries(map: &Map) -> Vec<EntryView> {
-    match map.kind() {
+pub(crate) fn entries(session: &mut Session, map: &MapObject) -> Result<Vec<EntryView>, ApiError> {
+    let (object, map) = (map, map.map());
+    Ok(match map.kind() {
         MapType::Queue | MapType::Stack | MapType::BloomFilter => Vec::new(),
         MapType::Devmap | MapType::DevmapHash | MapType::Cpumap | MapType::Xskmap => {
             let targets = map.targets();
             targets.into_iter().map(|(key, it)| target(map, key, it.number, it.id)).collect()
         }
-        MapType::ProgArray => (0..map.max_entries())
-            .filter_map(|index| Some((index, map.program(index)?)))
-            .map(|(index, id)| one(index.into(), id.into()))
-            .collect(),
+        MapType::ProgArray => {
+            let dumped = session.dump(&Selector::Id(object.id()));
+            let dumped = dumped.map_err(|error| refused(map, &error))?;
+            dumped.iter().map(|(key, id)| one(number(key).into(), number(id).into())).collect()
+        }
         _ => {
             let user = map.user();
             user.entries().map(|(key, value)| entry(map.def(), &key, &value)).collect()
         }
-    }
+    })
 }
 
 /// One element; of queues and stacks the next one.
-pub(crate) fn lookup(map: &Map, request: &EntryRequest) -> Result<EntryView, ApiError> {
-    let (key, _) = parse(map, request)?;
+pub(crate) fn lookup(
+    session: &mut Session,
+    map: &MapObject,
+    request: &EntryRequest,
+) -> Result<EntryView, ApiError> {
+    let (object, map) = (map, map.map());
+    let (key, _) = parse(map, &without_value(request))?;
     let key = key.unwrap_or_default();
-    if matches!(map.kind(), MapType::Devmap | MapType::DevmapHash | MapType::Cpumap)
-        && let Ok(index) = <[u8; 4]>::try_from(key.as_slice())
-    {
-        let index = u32::from_ne_bytes(index);
-        let found = map.target(index).ok_or_else(|| said(map, Errno::ENOENT))?;
-        return Ok(target(map, index, found.number, found.id));
+    match map.kind() {
+        MapType::Devmap | MapType::DevmapHash | MapType::Cpumap => {
+            let index = number(&key);
+            let found = map.target(index).ok_or_else(|| said(map, Errno::ENOENT))?;
+            Ok(target(map, index, found.number, found.id))
+        }
+        MapType::ProgArray => {
+            let id = session.lookup(&Selector::Id(object.id()), &key);
+            let id = id.map_err(|error| refused(map, &error))?;
+            Ok(one(number(&key).into(), number(&id).into()))
+        }
+        _ => {
+            let value = map.user().lookup(&key, 0).map_err(|errno| said(map, errno))?;
+            Ok(entry(map.def(), &key, &value))
+        }
     }
-    let value = map.user().lookup(&key, 0).map_err(|errno| said(map, errno))?;
-    Ok(entry(map.def(), &key, &value))
 }
 
 /// Puts an element. Kinds without keys push.
-pub(crate) fn update(map: &Map, request: &EntryRequest) -> Result<(), ApiError> {
+pub(crate) fn update(
+    session: &mut Session,
+    map: &MapObject,
+    request: &EntryRequest,
+) -> Result<(), ApiError> {
+    let (object, map) = (map, map.map());
     let flags = match request.flags.as_deref() {
         None | Some("any") => flags::BPF_ANY,
         Some("noexist") => flags::BPF_NOEXIST,
@@ -57,15 +77,13 @@ pub(crate) fn update(map: &Map, request: &EntryRequest) -> Result<(), ApiError> 
         }
     };
     let Some(value) = &request.value else { return Err(ApiError::bad("value: it is missing")) };
-    let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-    let (key, value) = match (map.kind(), number) {
-        // Programs of arrays are named by id.
-        (MapType::ProgArray, Some(id)) => {
-            let (key, _) = parse(map, &EntryRequest { value: None, ..request.clone() })?;
-            (key, Value::One(id.to_ne_bytes().to_vec()))
-        }
-        _ => bytes_of(map, request)?,
-    };
+    if let Some(reference) = reference::of(map.kind(), value).map_err(ApiError::bad)? {
+        let (key, _) = parse(map, &without_value(request))?;
+        let stored =
+            session.refer(&Selector::Id(object.id()), &key.unwrap_or_default(), &reference, flags);
+        return stored.map_err(|error| refused(map, &error));
+    }
+    let (key, value) = bytes_of(map, request)?;
     let Some(key) = key else {
         return map.push(value.bytes(), flags).map_err(|errno| said(map, errno));
     };
@@ -73,9 +91,19 @@ pub(crate) fn update(map: &Map, request: &EntryRequest) -> Result<(), ApiError> 
 }
 
 /// Deletes an element.
-pub(crate) fn delete(map: &Map, request: &EntryRequest) -> Result<(), ApiError> {
-    let (key, _) = parse(map, &EntryRequest { value: None, ..request.clone() })?;
-    map.user().delete(&key.unwrap_or_default()).map_err(|errno| said(map, errno))
+pub(crate) fn delete(
+    session: &mut Session,
+    map: &MapObject,
+    request: &EntryRequest,
+) -> Result<(), ApiError> {
+    let (object, map) = (map, map.map());
+    let (key, _) = parse(map, &without_value(request))?;
+    let deleted = session.delete(&Selector::Id(object.id()), &key.unwrap_or_default());
+    deleted.map_err(|error| refused(map, &error))
+}
+
+fn without_value(request: &EntryRequest) -> EntryRequest {
+    EntryRequest { value: None, ..request.clone() }
 }
 
 type Bytes = (Option<Vec<u8>>, Value);
@@ -84,11 +112,8 @@ fn bytes_of(map: &Map, request: &EntryRequest) -> Result<Bytes, ApiError> {
     let (key, stored) = parse(map, request)?;
     let value = match stored {
         Some(Stored::Value(value)) => value,
-        Some(Stored::Target(number, None)) => {
-            let mut bytes = number.to_ne_bytes().to_vec();
-            bytes.resize(map.value_size() as usize, 0);
-            Value::One(bytes)
-        }
+        // A socket's number.
+        Some(Stored::Target(number, None)) => Value::One(number.to_ne_bytes().to_vec()),
         _ => {
             let kind = map.kind().name();
             let message = format!("value: a map of kind {kind} takes no such value here");
@@ -134,10 +159,22 @@ fn target(map: &Map, key: u32, number: u32, program: u32) -> EntryView {
     one(key.into(), value)
 }
 
+fn number(bytes: &[u8]) -> u32 {
+    bytes.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+}
+
 fn said(map: &Map, errno: Errno) -> ApiError {
     let message = format!("map {}: {errno}", map.name());
     match errno {
         Errno::ENOENT => ApiError::missing(message),
         _ => ApiError::refused(message),
+    }
+}
+
+/// What the set of objects answers.
+fn refused(map: &Map, error: &towpath_objects::ApiError) -> ApiError {
+    match error {
+        towpath_objects::ApiError::Refused { errno, .. } => said(map, *errno),
+        error => ApiError::missing(format!("map {}: {error} (ENOENT)", map.name())),
     }
 }

@@ -31,6 +31,7 @@ pub mod mapfile;
 mod metrics;
 mod notify;
 pub mod problem;
+mod reference;
 pub mod run_config;
 mod socket;
 pub mod state;

@@ -101,6 +101,13 @@ impl Objects {
         self.maps.all().iter().map(|map| Arc::clone(map.map())).collect()
     }
 
+    /// What all programs have in common, so that program arrays can hold any of them: whoever loads
+    /// programs for [`Objects::register_program`] loads them within this
+    /// ([`Loader::within`](towpath_xdp::program::Loader::within)).
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     pub(crate) fn lock_test_worker(&self) -> MutexGuard<'_, ()> {
         self.test_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }

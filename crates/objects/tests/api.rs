@@ -16,7 +16,7 @@ fn programs_of_an_object_file_are_found_and_shown() {
     let program = Program::load(&object, Select::Name("prog"), &Env::builtin(), &options);
     let program = program.expect("the kernel loads it, too");
     let objects = Arc::new(Objects::new(&Settings::new()));
-    let registered = objects.register_program(&program, 7).expect("ids are left");
+    let registered = objects.register_program(&program, 7, None).expect("ids are left");
 
     let mut session = Session::new(&objects, 7);
     let shown = session.progs();

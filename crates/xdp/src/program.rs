@@ -26,7 +26,7 @@ use crate::conntrack::Conntrack;
 use crate::frame::Frame;
 use crate::helpers::{self, CookieSecret, Trace};
 use crate::host::Live;
-use crate::objects::Objects;
+use crate::objects::{Objects, Releaser};
 use crate::run::{Extra, Run};
 use crate::timers::{Due, Timers};
 use crate::verdict::Verdict;
@@ -110,6 +110,14 @@ pub struct Surroundings {
     pub(crate) limits: Limits,
 }
 
+impl Surroundings {
+    /// Who gives back what values of maps own.
+    fn releaser(&self) -> Arc<Releaser> {
+        let (objects, timers) = (Arc::clone(&self.objects), Arc::clone(&self.timers));
+        Arc::new(Releaser { objects, timers })
+    }
+}
+
 impl Program {
     /// Links, verifies and prepares one program of `object`, creates the object's maps and fills
     /// its program arrays.
@@ -132,6 +140,14 @@ impl Program {
     /// number of ways to run it.
     pub fn from_verified(verified: Verified, options: &LoadOptions) -> Result<Program, LoadError> {
         load::from_verified(verified, options)
+    }
+
+    /// Has it run in the interpreter, and those that are led to it by program arrays.
+    fn do_without_code(&mut self) {
+        if self.compiled.take().is_some() {
+            self.surroundings.programs.interpret(self.id);
+            self.refused = Some("a program of its arrays is interpreted".into());
+        }
     }
 
     /// A worker for [`Program::run`].

@@ -291,7 +291,8 @@ pub(crate) enum MapCommand {
 /// A map and an element, in bpftool's words.
 ///
 /// KEY and VALUE are JSON through the map's types (7, '{"packets": 1}', 10.0.0.1), or bytes: hex 0a
-/// 00 00 01.
+/// 00 00 01. Programs and maps as values are: id N, name NAME, tag TAG, pinned PATH; entries of
+/// device maps and cpumaps: N [prog WHICH].
 #[derive(Debug, Args)]
 pub(crate) struct ElementArgs {
     /// e.g. id 7 key 10.0.0.1 value 5, or name limits key hex 01 00 00 00

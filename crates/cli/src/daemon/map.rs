@@ -109,13 +109,14 @@ fn element(args: &ElementArgs) -> Result<(Client, MapView, EntryRequest), CliErr
         return Err(CliError::Usage(message.to_owned()));
     }
     let which = Which::parse(map)?;
-    let request = request(rest)?;
     let client = client(&args.daemon)?;
     let map = only(chosen(&client, &which)?, "map", &which)?;
+    let request = request(rest, &map.r#type)?;
     Ok((client, map, request))
 }
 
-fn request(words: &[String]) -> Result<EntryRequest, CliError> {
+/// What is said of an element of a map of this kind.
+fn request(words: &[String], kind: &str) -> Result<EntryRequest, CliError> {
     let mut request = EntryRequest { key: Json::Null, value: None, flags: None };
     let mut rest = words;
     while let [word, tail @ ..] = rest {
@@ -125,7 +126,7 @@ fn request(words: &[String]) -> Result<EntryRequest, CliError> {
         let (said, tail) = tail.split_at(end);
         match word.as_str() {
             "key" => request.key = json_of(said, "key")?,
-            "value" => request.value = Some(json_of(said, "value")?),
+            "value" => request.value = Some(value_of(said, kind)?),
             flag => {
                 request.flags = Some(flag.to_owned());
                 if !said.is_empty() {
@@ -137,6 +138,35 @@ fn request(words: &[String]) -> Result<EntryRequest, CliError> {
         rest = tail;
     }
     Ok(request)
+}
+
+/// As [`json_of`]; where values are programs or maps also `id N`, `name NAME`, `tag TAG`, `pinned
+/// PATH`, and of targets `N [prog WHICH]`.
+fn value_of(words: &[String], kind: &str) -> Result<Json, CliError> {
+    let number = match kind {
+        "prog_array" | "array_of_maps" | "hash_of_maps" => return which_of(words),
+        "devmap" | "devmap_hash" => "ifindex",
+        "cpumap" => "qsize",
+        _ => return json_of(words, "value"),
+    };
+    let end = words.iter().position(|word| word == "prog").unwrap_or(words.len());
+    match words.split_at(end) {
+        (words, []) => json_of(words, "value"),
+        (target, [_, which @ ..]) => {
+            Ok(json!({ number: json_of(target, "value")?, "prog": which_of(which)? }))
+        }
+    }
+}
+
+/// A program or map in bpftool's words.
+fn which_of(words: &[String]) -> Result<Json, CliError> {
+    match words {
+        [word, id] if word == "id" => Ok(json!({ "id": json_of(std::slice::from_ref(id), "id")? })),
+        [word, text] if ["name", "tag", "pinned"].contains(&word.as_str()) => {
+            Ok(json!({ word.as_str(): text }))
+        }
+        words => json_of(words, "value"),
+    }
 }
 
 /// `hex 0a 00`, JSON, or text.
@@ -164,13 +194,30 @@ mod tests {
 
     #[test]
     fn elements_in_bpftools_words() {
-        let parsed = request(&words("key hex 0a 1 value 7 noexist")).expect("it is well formed");
+        let request = |text: &str, kind: &str| request(&words(text), kind);
+        let parsed = request("key hex 0a 1 value 7 noexist", "hash").expect("it is well formed");
         assert_eq!(parsed.key, json!("hex:0a01"));
         assert_eq!(parsed.value, Some(json!(7)));
         assert_eq!(parsed.flags.as_deref(), Some("noexist"));
-        let parsed = request(&words("key 10.0.0.1 value {\"a\": 1}")).expect("it is well formed");
+        let parsed = request("key 10.0.0.1 value {\"a\": 1}", "hash").expect("it is well formed");
         assert_eq!(parsed.key, json!("10.0.0.1"));
         assert_eq!(parsed.value, Some(json!({"a": 1})));
-        assert!(request(&words("key")).is_err());
+        assert!(request("key", "hash").is_err());
+    }
+
+    #[test]
+    fn programs_and_maps_are_values() {
+        let value = |text: &str, kind: &str| {
+            let parsed = request(&words(&format!("key 0 value {text}")), kind);
+            parsed.expect("it is well formed").value.expect("it has a value")
+        };
+        assert_eq!(value("id 7", "prog_array"), json!({"id": 7}));
+        assert_eq!(value("pinned fw/x", "hash_of_maps"), json!({"pinned": "fw/x"}));
+        assert_eq!(value("egress", "prog_array"), json!("egress"));
+        assert_eq!(value("name a", "hash"), json!("name a"), "a text like any other");
+        assert_eq!(value("3", "devmap"), json!(3));
+        let target = json!({"ifindex": 3, "prog": {"name": "egress"}});
+        assert_eq!(value("3 prog name egress", "devmap_hash"), target);
+        assert_eq!(value("192 prog 7", "cpumap"), json!({"qsize": 192, "prog": 7}));
     }
 }

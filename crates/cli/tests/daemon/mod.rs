@@ -4,6 +4,7 @@ mod bond;
 mod bridge;
 mod dump;
 mod pin;
+mod refer;
 mod routes;
 mod xsk;
 

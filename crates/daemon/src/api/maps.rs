@@ -1,12 +1,9 @@
 //! `/v1/maps`: contents while traffic flows.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State as Context;
 use axum::response::IntoResponse;
-use towpath_maps::Map;
-use towpath_objects::{Selector, Session};
+use towpath_objects::{MapObject, Selector, Session};
 
 use super::error::{ApiError, ErrorBody};
 use super::types::{EntryRequest, EntryView, MapView};
@@ -42,7 +39,9 @@ pub(super) async fn entries(
     Context(control): Context<Shared>,
     Part(id): Part<u32>,
 ) -> Answer<Vec<EntryView>> {
-    blocking(&control, move |control| Ok(contents::entries(&*find(control, id)?))).await.map(Json)
+    blocking(&control, move |control| with(control, id, contents::entries))
+        .await
+        .map(Json)
 }
 
 /// Looks an element up.
@@ -54,12 +53,15 @@ pub(super) async fn lookup(
     Part(id): Part<u32>,
     Body(request): Body<EntryRequest>,
 ) -> Answer<EntryView> {
-    blocking(&control, move |control| contents::lookup(&*find(control, id)?, &request))
-        .await
-        .map(Json)
+    blocking(&control, move |control| {
+        with(control, id, |session, map| contents::lookup(session, map, &request))
+    })
+    .await
+    .map(Json)
 }
 
-/// Puts an element.
+/// Puts an element. Programs and maps as values are named by id, by name, or by an object of one of
+/// `id`, `name`, `tag`, `pinned`.
 #[utoipa::path(post, path = "/v1/maps/{id}/update", params(("id" = u32, Path)),
     request_body = EntryRequest,
     responses((status = 200), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
@@ -68,7 +70,10 @@ pub(super) async fn update(
     Part(id): Part<u32>,
     Body(request): Body<EntryRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
-    blocking(&control, move |control| contents::update(&*find(control, id)?, &request)).await?;
+    blocking(&control, move |control| {
+        with(control, id, |session, map| contents::update(session, map, &request))
+    })
+    .await?;
     Ok(done())
 }
 
@@ -81,14 +86,22 @@ pub(super) async fn delete(
     Part(id): Part<u32>,
     Body(request): Body<EntryRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
-    blocking(&control, move |control| contents::delete(&*find(control, id)?, &request)).await?;
+    blocking(&control, move |control| {
+        with(control, id, |session, map| contents::delete(session, map, &request))
+    })
+    .await?;
     Ok(done())
 }
 
-fn find(control: &Control, id: u32) -> Result<Arc<Map>, ApiError> {
-    let session = control.read(|inner| Session::new(inner.live.registry(), 0));
+/// Something done with a map, as somebody who looks at it and changes it.
+fn with<T>(
+    control: &Control,
+    id: u32,
+    work: impl FnOnce(&mut Session, &MapObject) -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
+    let mut session = control.read(|inner| Session::new(inner.live.registry(), 0));
     let found = session.map(&Selector::Id(id)).map_err(|_none| no_map(id))?;
-    Ok(Arc::clone(found.map()))
+    work(&mut session, &found)
 }
 
 fn no_map(id: u32) -> ApiError {

@@ -11,6 +11,7 @@ use towpath_objects::{BPFFS_ROOT, MapUse, Object, Objects, Selector, Session};
 use super::error::{ApiError, ErrorBody};
 use super::types::{PinRequest, PinView};
 use super::{Answer, Asked, Body, Shared, blocking, done};
+use crate::reference::absolute;
 
 /// All pins, by path.
 #[utoipa::path(get, path = "/v1/pins", responses((status = 200, body = Vec<PinView>)))]
@@ -87,10 +88,6 @@ fn view(path: String, object: &Object) -> Option<PinView> {
         Object::Btf(_) | Object::Stats(_) => return None,
     };
     Some(PinView { path, kind: kind.to_owned(), id })
-}
-
-fn absolute(path: &str) -> String {
-    if path.starts_with('/') { path.to_owned() } else { format!("{BPFFS_ROOT}/{path}") }
 }
 
 fn make_parents(registry: &Objects, path: &str) -> Result<(), Errno> {

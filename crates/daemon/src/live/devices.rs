@@ -75,7 +75,7 @@ impl Devices for Ports {
             let tell = |config: &mut Config| config.set_entry_program(id, Some(program.clone()));
             self.engine.change(tell).map_err(|_workers| Errno::EINVAL)?;
         }
-        self.known.add_program(id, program.attach());
+        self.known.add_program(id, program);
         Ok(())
     }
 

@@ -121,7 +121,8 @@ impl Live {
         let env = Arc::new(kernel_types());
         let started =
             State { workers: wanted.workers.clone(), frames: wanted.frames, ..State::new() };
-        let registry = Arc::new(Objects::new(&settings(&engine, &env, &known)));
+        let host = HostTables::default();
+        let registry = Arc::new(Objects::new(&settings(&engine, &env, &known, &host)));
         let xsk = Xsk::new(&engine, &known, &registry);
         Ok(Live {
             engine,
@@ -130,7 +131,7 @@ impl Live {
             env,
             objects,
             known,
-            host: HostTables::default(),
+            host,
             ports: BTreeMap::new(),
             bridges: BTreeMap::new(),
             bonds: BTreeMap::new(),
@@ -232,9 +233,15 @@ impl Report {
 }
 
 /// How objects are made that do not come from what is wanted.
-fn settings(engine: &Arc<Engine>, env: &Arc<Env>, known: &Arc<Known>) -> Settings {
+fn settings(
+    engine: &Arc<Engine>,
+    env: &Arc<Env>,
+    known: &Arc<Known>,
+    host: &HostTables,
+) -> Settings {
     let mut settings = Settings::new();
     settings.load.workers = engine.workers();
+    settings.load.host = Arc::clone(host.live());
     settings.env = Arc::clone(env);
     let (engine, known) = (Arc::clone(engine), Arc::clone(known));
     settings.devices = Arc::new(devices::Ports { engine, known });

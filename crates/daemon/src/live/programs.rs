@@ -8,7 +8,6 @@ use towpath_objects::{MapUse, ProgramObject};
 use towpath_xdp::program::{LoadOptions, Loader, Select};
 use towpath_xdp::{Exec, Program, Trust};
 
-use super::world::World;
 use super::{Live, Report};
 use crate::mapfile::{self, Filling};
 use crate::run_config::{RunConfig, run_config};
@@ -63,10 +62,9 @@ impl Live {
     fn load(&self, state: &ProgramState) -> Result<LiveProgram, String> {
         let (file, index) = self.objects.program(state)?;
         let name = file.programs()[index].name.clone();
-        let world = Arc::new(World::new(&self.known));
         let mut options = LoadOptions {
             workers: self.engine.workers(),
-            environment: Some(Arc::clone(&world) as Arc<dyn towpath_maps::Environment>),
+            environment: Some(Arc::clone(&self.known) as Arc<dyn towpath_maps::Environment>),
             exec: exec(state.exec),
             host: Arc::clone(self.host.live()),
             ..LoadOptions::default()
@@ -75,61 +73,18 @@ impl Live {
             TrustState::Verified => Trust::Verified,
             TrustState::Guest => Trust::Guest,
         };
-        let loader = Loader::new(&file, &self.env, &options).map_err(|e| e.to_string())?;
-        let program = loader.program(Select::Name(&name)).map_err(|error| error.to_string())?;
-        let object = self.register(&program)?;
-        world.add_sibling(object.id(), program.id());
+        let loader = Loader::within(&file, &self.env, &options, self.registry.shared());
+        let loader = loader.map_err(|error| error.to_string())?;
+        let loading = Loading { live: self, loader, loaded: RefCell::default() };
+        let program = loading.program(&name)?;
+        let _uses = program.object.maps().into_iter().map(MapUse::new).collect();
         if let Some(contents) = &state.maps {
-            self.fill(contents, &loader, &world, &object)?;
+            loading.fill(contents)?;
         }
+        loading.keep(&program.object);
         let run_config = run_config(&file, &name);
-        let _uses = object.maps().into_iter().map(MapUse::new).collect();
+        let Loaded { object, program } = program;
         Ok(LiveProgram { state: state.clone(), object, run_config, program, _uses })
-    }
-
-    /// Gives a program and its maps ids; a program for entries of maps is known to workers from
-    /// then on, as long as somebody has it.
-    fn register(&self, program: &Program) -> Result<Arc<ProgramObject>, String> {
-        let registered =
-            self.registry.register_program(program, rustix::process::getuid().as_raw());
-        registered.map_err(|errno| format!("it can't be made known: {errno}"))
-    }
-
-    /// Puts into the maps what is wanted to be there at first. Programs that it names are loaded
-    /// from the same object.
-    fn fill(
-        &self,
-        contents: &serde_json::Map<String, serde_json::Value>,
-        loader: &Loader<'_>,
-        world: &World,
-        owner: &ProgramObject,
-    ) -> Result<(), String> {
-        let maps = loader.maps();
-        let defs: Vec<_> = maps.maps().iter().map(|map| map.def().clone()).collect();
-        let fillings = mapfile::parse(contents, &defs, self.engine.workers());
-        let loaded: RefCell<BTreeMap<String, Arc<ProgramObject>>> = RefCell::default();
-        let program = |name: &str, _kind| {
-            if let Some(object) = loaded.borrow().get(name) {
-                return Ok(object.id());
-            }
-            let program = loader.program(Select::Name(name)).map_err(|error| error.to_string())?;
-            let object = self.register(&program)?;
-            let id = object.id();
-            world.add_sibling(id, program.id());
-            loaded.borrow_mut().insert(name.to_owned(), object);
-            Ok(id)
-        };
-        let mut result = Ok(());
-        for Filling { map, steps } in fillings.map_err(|problem| format!("maps: {problem}"))? {
-            let Some(map) = maps.map(map) else { continue };
-            for step in &steps {
-                let stored = mapfile::store(maps, &program, map, step);
-                result = result.and(stored.map_err(|why| format!("maps: {}: {why}", step.path)));
-            }
-        }
-        let loaded: Vec<_> = loaded.into_inner().into_values().collect();
-        owner.maps().iter().for_each(|map| map.keep_named(&loaded));
-        result
     }
 
     /// Programs that no link uses go, and those their maps name.
@@ -141,6 +96,74 @@ impl Live {
         for key in gone {
             self.programs.remove(&key);
         }
+    }
+}
+
+/// Programs of one object on their way in.
+struct Loading<'a> {
+    live: &'a Live,
+    loader: Loader<'a>,
+    /// By name.
+    loaded: RefCell<BTreeMap<String, Loaded>>,
+}
+
+/// A program that everybody knows.
+#[derive(Debug, Clone)]
+struct Loaded {
+    object: Arc<ProgramObject>,
+    program: Program,
+}
+
+impl Loading<'_> {
+    /// Loads a program, if that was not done yet, and those that the file's program arrays name. All
+    /// of them get ids; those for entries of maps are known to workers from then on, as long as
+    /// somebody has them.
+    fn program(&self, name: &str) -> Result<Loaded, String> {
+        if let Some(known) = self.loaded.borrow().get(name) {
+            return Ok(known.clone());
+        }
+        let result = self.loader.program(Select::Name(name)).map_err(|error| error.to_string());
+        // Also those that came before an error: they are known, or forgotten.
+        let new = self.loader.programs().into_iter();
+        let new = new.filter(|it| !self.loaded.borrow().contains_key(it.name()));
+        let registered: Vec<Result<Loaded, String>> =
+            new.collect::<Vec<_>>().into_iter().map(|it| self.register(it)).collect();
+        result?;
+        let registered: Vec<Loaded> = registered.into_iter().collect::<Result<_, _>>()?;
+        let meant = registered.into_iter().find(|it| it.program.name() == name);
+        meant.ok_or_else(|| format!("no program {name}"))
+    }
+
+    fn register(&self, program: Program) -> Result<Loaded, String> {
+        let uid = rustix::process::getuid().as_raw();
+        let object = self.live.registry.register_program(&program, uid, None);
+        let object = object.map_err(|errno| format!("it can't be made known: {errno}"))?;
+        let loaded = Loaded { object, program };
+        self.loaded.borrow_mut().insert(loaded.program.name().to_owned(), loaded.clone());
+        Ok(loaded)
+    }
+
+    /// Puts into the maps what is wanted to be there at first. Programs that it names are loaded
+    /// from the same object.
+    fn fill(&self, contents: &serde_json::Map<String, serde_json::Value>) -> Result<(), String> {
+        let maps = self.loader.maps();
+        let defs: Vec<_> = maps.maps().iter().map(|map| map.def().clone()).collect();
+        let fillings = mapfile::parse(contents, &defs, self.live.engine.workers());
+        let program = |name: &str, _kind| Ok(self.program(name)?.object.id());
+        for Filling { map, steps } in fillings.map_err(|problem| format!("maps: {problem}"))? {
+            let Some(map) = maps.map(map) else { continue };
+            for step in &steps {
+                let stored = mapfile::store(maps, &program, map, step);
+                stored.map_err(|why| format!("maps: {}: {why}", step.path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// From now on the maps keep the programs that they name.
+    fn keep(&self, owner: &ProgramObject) {
+        let loaded: Vec<_> = self.loaded.borrow().values().map(|it| it.object.clone()).collect();
+        owner.maps().iter().for_each(|map| map.keep_named(&loaded));
     }
 }
 

@@ -14,7 +14,7 @@ use towpath_objects::Objects;
 use towpath_xdp::{Exec, LoadOptions, Program, Trust};
 use towpath_xsk::{Device, Errno, Host, Socket, Sockets};
 
-use super::world::{Known, World};
+use super::world::Known;
 
 /// The sockets, and the daemon as they see it.
 #[derive(Debug)]
@@ -177,7 +177,7 @@ impl EngineHost {
         let Device { queues, zero_copy } = self.device(ifindex).ok_or(Errno::NODEV)?;
         let mut options = LoadOptions {
             workers: self.engine.workers(),
-            environment: Some(Arc::new(World::new(&self.known)) as Arc<dyn Environment>),
+            environment: Some(Arc::clone(&self.known) as Arc<dyn Environment>),
             ..LoadOptions::default()
         };
         if zero_copy {

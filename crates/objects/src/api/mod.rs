@@ -5,6 +5,7 @@
 //! in this process.
 
 mod call;
+mod refer;
 mod register;
 mod show;
 
@@ -21,6 +22,7 @@ use crate::object::{Handle, Name, Object, Tag};
 use crate::objects::Objects;
 use call::{Arg, Request};
 
+pub use refer::Reference;
 pub use show::{LinkInfo, MapInfo, ProgInfo};
 
 /// Why a verb failed.
@@ -75,7 +77,7 @@ impl ApiError {
 pub enum Selector {
     /// By id.
     Id(u32),
-    /// By name.
+    /// By name; of a longer one counts what the kernel keeps.
     Name(String),
     /// A program by its tag.
     Tag(Tag),
@@ -172,13 +174,7 @@ impl Session {
         flags: u64,
     ) -> Result<(), ApiError> {
         self.with_map(map, |session, descriptor, map| {
-            session.check_sizes(map, key, Some(value))?;
-            let request = Request::new(Command::MapUpdateElem)
-                .number(element::MAP_FD, descriptor)
-                .long(element::FLAGS, flags)
-                .arg(element::KEY, Arg::In(key))
-                .arg(element::VALUE, Arg::In(value));
-            session.call("the element can't be stored", request).map(drop)
+            session.update_in(descriptor, map, key, value, flags)
         })
     }
 
@@ -275,6 +271,23 @@ impl Session {
         let result = self.objects.set_xdp(&self.process, ifindex, &request);
         descriptor.into_iter().for_each(|descriptor| self.close(descriptor));
         Ok(result?)
+    }
+
+    fn update_in(
+        &mut self,
+        descriptor: u32,
+        map: &MapObject,
+        key: &[u8],
+        value: &[u8],
+        flags: u64,
+    ) -> Result<(), ApiError> {
+        self.check_sizes(map, key, Some(value))?;
+        let request = Request::new(Command::MapUpdateElem)
+            .number(element::MAP_FD, descriptor)
+            .long(element::FLAGS, flags)
+            .arg(element::KEY, Arg::In(key))
+            .arg(element::VALUE, Arg::In(value));
+        self.call("the element can't be stored", request).map(drop)
     }
 
     fn lookup_in(

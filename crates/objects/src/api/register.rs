@@ -30,16 +30,38 @@ impl Objects {
         self.maps.create(|lease| MapObject::new(lease, Arc::clone(map), about, world, family))
     }
 
-    /// Makes a program known that was loaded elsewhere, and its maps.
+    /// Makes a program known that was loaded elsewhere, and its maps. One that is `bound_to` a
+    /// device runs there and nowhere else (`BPF_F_XDP_DEV_BOUND_ONLY`).
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: no id is left.
+    /// `ENOSPC`: no id is left. `EINVAL`: it is unlike the programs around a map of programs that it
+    /// uses; no such device. `EOPNOTSUPP`: the device does not run programs itself.
     pub fn register_program(
         &self,
         program: &Program,
         uid: u32,
+        bound_to: Option<u32>,
     ) -> Result<Arc<ProgramObject>, Errno> {
+        let registered = self.register(program, uid, bound_to);
+        if registered.is_err() {
+            self.shared.forget(program);
+        }
+        registered
+    }
+
+    fn register(
+        &self,
+        program: &Program,
+        uid: u32,
+        bound_to: Option<u32>,
+    ) -> Result<Arc<ProgramObject>, Errno> {
+        if let Some(ifindex) = bound_to {
+            let device = self.attachments.devices().device(ifindex).ok_or(Errno::EINVAL)?;
+            if !device.native {
+                return Err(Errno::EOPNOTSUPP);
+            }
+        }
         let maps: Result<Vec<_>, Errno> =
             used_maps(program).map(|map| self.register_map(map, program)).collect();
         let linked = program.verified().map(|verified| verified.linked());
@@ -56,9 +78,10 @@ impl Objects {
             functions: Vec::new(),
             lines: Vec::new(),
             insns,
-            bound_to: None,
+            bound_to,
         };
         let (program, shared, maps) = (program.clone(), self.shared.clone(), maps?);
+        maps.iter().try_for_each(|map| map.admit(&program, &about))?;
         let make = |lease| ProgramObject::new(lease, program, shared, about, maps);
         let object = self.programs.create(make)?;
         object.tell(self.attachments.devices())?;

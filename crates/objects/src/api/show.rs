@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{ApiError, Selector, Session};
-use crate::object::Object;
+use crate::object::{Name, Object};
 use crate::object::link::LinkObject;
 use crate::object::map::MapObject;
 use crate::object::program::ProgramObject;
@@ -119,7 +119,8 @@ impl Session {
             Selector::Id(id) => self.objects.maps.get(*id).into_iter().collect(),
             Selector::Pinned(path) => self.pinned(path, pinned),
             Selector::Name(name) => {
-                let named = |map: &Arc<MapObject>| map.name().as_str() == name;
+                let wanted = Name::cut(name);
+                let named = |map: &Arc<MapObject>| *map.name() == wanted;
                 self.objects.maps.all().into_iter().filter(named).collect()
             }
             Selector::Tag(_) => Vec::new(),
@@ -142,7 +143,8 @@ impl Session {
             Selector::Id(id) => self.objects.programs.get(*id).into_iter().collect(),
             Selector::Pinned(path) => self.pinned(path, pinned),
             Selector::Name(name) => {
-                all().filter(|program| program.name().as_str() == name).collect()
+                let wanted = Name::cut(name);
+                all().filter(|program| *program.name() == wanted).collect()
             }
             Selector::Tag(tag) => all().filter(|program| program.tag() == *tag).collect(),
         };

@@ -1,6 +1,7 @@
 //! Loading the programs of one object over one set of maps.
 
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use towpath_bpf::btf::{Btf, Kind};
@@ -14,10 +15,9 @@ use towpath_bpf::{MapDef, Object};
 use towpath_maps::fields::Field;
 use towpath_maps::{Map, MapSet, SetOptions};
 
-use super::{LoadError, LoadOptions, Program, Select, Surroundings};
+use super::{LoadError, LoadOptions, Program, Select, Shared, Surroundings};
 use crate::compiled::{Compiled, Exec};
 use crate::helpers;
-use crate::objects::Releaser;
 
 /// The maps of an object and a way to load its programs over them.
 ///
@@ -32,6 +32,9 @@ pub struct Loader<'a> {
     options: &'a LoadOptions,
     maps: Arc<MapSet>,
     surroundings: Arc<Surroundings>,
+    /// What was loaded so far, by name.
+    loaded: RefCell<BTreeMap<String, Program>>,
+    are_slots_filled: Cell<bool>,
 }
 
 impl<'a> Loader<'a> {
@@ -41,8 +44,33 @@ impl<'a> Loader<'a> {
         env: &'a Env,
         options: &'a LoadOptions,
     ) -> Result<Loader<'a>, LoadError> {
-        let (maps, surroundings) = surround(object.maps(), &env.kernel_btf, options)?;
-        Ok(Loader { object, env, options, maps, surroundings })
+        let set = set_options(object.maps(), &env.kernel_btf, options);
+        Loader::over(object, env, options, set, Arc::new(surroundings(options)))
+    }
+
+    /// The same among programs of other objects, which program arrays can then name too. Call
+    /// [`Shared::forget`] for each of [`Loader::programs`] when it goes.
+    pub fn within(
+        object: &'a Object,
+        env: &'a Env,
+        options: &'a LoadOptions,
+        shared: &Shared,
+    ) -> Result<Loader<'a>, LoadError> {
+        let mut set = set_options(object.maps(), &env.kernel_btf, options);
+        set.domain = Arc::clone(shared.domain());
+        Loader::over(object, env, options, set, Arc::clone(shared.surroundings()))
+    }
+
+    fn over(
+        object: &'a Object,
+        env: &'a Env,
+        options: &'a LoadOptions,
+        set: SetOptions,
+        surroundings: Arc<Surroundings>,
+    ) -> Result<Loader<'a>, LoadError> {
+        let maps = create(object.maps(), set, &surroundings)?;
+        let (loaded, are_slots_filled) = (RefCell::default(), Cell::new(false));
+        Ok(Loader { object, env, options, maps, surroundings, loaded, are_slots_filled })
     }
 
     /// The object's maps.
@@ -59,26 +87,30 @@ impl<'a> Loader<'a> {
             Select::Section(section) => (None, Some(section)),
         };
         let index = self.object.select(name, section)?;
-        let mut program = self.prepare(index, self.options.exec)?;
-        let mut loaded = HashMap::from([(program.name().to_owned(), program.id)]);
-        for (map, def) in self.maps.maps().iter().zip(self.object.maps().iter()) {
-            self.fill_slots(map, def, &mut loaded)?;
+        let program = self.prepare(index, self.options.exec)?;
+        let name = program.name().to_owned();
+        self.loaded.borrow_mut().insert(name.clone(), program);
+        // Only once: what somebody stored since then stays.
+        if !self.are_slots_filled.get() {
+            for (map, def) in self.maps.maps().iter().zip(self.object.maps().iter()) {
+                self.fill_slots(map, def)?;
+            }
+            self.are_slots_filled.set(true);
         }
+        let mut loaded = self.loaded.borrow_mut();
         // Compiled code can only jump to compiled code.
-        if !self.surroundings.programs.are_all_compiled() {
-            program.compiled = None;
-            program.refused =
-                program.refused.or_else(|| Some("a program of its arrays is interpreted".into()));
+        if loaded.values().any(|program| program.compiled.is_none()) {
+            loaded.values_mut().for_each(Program::do_without_code);
         }
-        Ok(program)
+        Ok(loaded[&name].clone())
     }
 
-    fn fill_slots(
-        &self,
-        map: &Map,
-        def: &MapDef,
-        loaded: &mut HashMap<String, u32>,
-    ) -> Result<(), LoadError> {
+    /// All programs that were loaded so far, also those that only program arrays name.
+    pub fn programs(&self) -> Vec<Program> {
+        self.loaded.borrow().values().cloned().collect()
+    }
+
+    fn fill_slots(&self, map: &Map, def: &MapDef) -> Result<(), LoadError> {
         // Tail calls lead to tier 1.
         let tail_called = match self.options.exec {
             Exec::Llvm => Exec::Jit,
@@ -86,11 +118,16 @@ impl<'a> Loader<'a> {
         };
         for (slot, init) in &def.slots {
             let SlotInit::Program(name) = init else { continue };
-            let id = match loaded.get(name) {
-                Some(&id) => id,
-                None => self.prepare(self.object.select(Some(name), None)?, tail_called)?.id,
+            let known = self.loaded.borrow().get(name).map(|program| program.id);
+            let id = match known {
+                Some(id) => id,
+                None => {
+                    let program = self.prepare(self.object.select(Some(name), None)?, tail_called)?;
+                    let id = program.id;
+                    self.loaded.borrow_mut().insert(name.clone(), program);
+                    id
+                }
             };
-            loaded.insert(name.clone(), id);
             // The object loader checked the indexes against the map's size.
             let _in_bounds = map.set_program(*slot, id);
         }
@@ -126,24 +163,37 @@ fn surround(
     kernel: &Btf,
     options: &LoadOptions,
 ) -> Result<(Arc<MapSet>, Arc<Surroundings>), LoadError> {
-    let workers = options.workers.max(1);
-    let fields = defs.iter().map(|def| fields_of(def, kernel)).collect();
-    let mut set_options = SetOptions::new(workers);
-    set_options.fields = fields;
-    if let Some(environment) = &options.environment {
-        set_options.environment = Arc::clone(environment);
-    }
-    let surroundings = Surroundings {
+    let surroundings = Arc::new(surroundings(options));
+    let maps = create(defs, set_options(defs, kernel, options), &surroundings)?;
+    Ok((maps, surroundings))
+}
+
+/// What programs share that are loaded with these options.
+pub(super) fn surroundings(options: &LoadOptions) -> Surroundings {
+    Surroundings {
         host: Arc::clone(&options.host),
         limits: options.limits,
         ..Surroundings::default()
-    };
-    set_options.release = Some(Arc::new(Releaser {
-        objects: Arc::clone(&surroundings.objects),
-        timers: Arc::clone(&surroundings.timers),
-    }));
-    let maps = MapSet::create(&sized(defs, workers), &set_options)?;
-    Ok((Arc::new(maps), Arc::new(surroundings)))
+    }
+}
+
+fn set_options(defs: &[MapDef], kernel: &Btf, options: &LoadOptions) -> SetOptions {
+    let mut set = SetOptions::new(options.workers.max(1));
+    set.fields = defs.iter().map(|def| fields_of(def, kernel)).collect();
+    if let Some(environment) = &options.environment {
+        set.environment = Arc::clone(environment);
+    }
+    set
+}
+
+fn create(
+    defs: &[MapDef],
+    mut set: SetOptions,
+    surroundings: &Surroundings,
+) -> Result<Arc<MapSet>, LoadError> {
+    set.release = Some(surroundings.releaser());
+    let defs = sized(defs, set.domain.workers());
+    Ok(Arc::new(MapSet::create(&defs, &set)?))
 }
 
 /// Special fields of a map's values: copies leave them alone.

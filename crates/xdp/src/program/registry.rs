@@ -30,6 +30,14 @@ impl Programs {
         entries.len() as u32
     }
 
+    /// Has a program run in the interpreter from now on.
+    pub(crate) fn interpret(&self, id: u32) {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Some(entry)) = (id as usize).checked_sub(1).and_then(|at| entries.get_mut(at)) {
+            entry.compiled = None;
+        }
+    }
+
     /// Forgets a program that no map names any more.
     pub(crate) fn remove(&self, id: u32) {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
@@ -47,12 +55,6 @@ impl Programs {
     pub(crate) fn compiled(&self, id: u32) -> Option<Compilation> {
         let Entry { code, compiled } = self.entry(id)?;
         Some((code, compiled?))
-    }
-
-    /// Whether every program is.
-    pub(crate) fn are_all_compiled(&self) -> bool {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        entries.iter().flatten().all(|entry| entry.compiled.is_some())
     }
 
     fn entry(&self, id: u32) -> Option<Entry> {

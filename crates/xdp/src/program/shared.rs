@@ -7,9 +7,8 @@ use towpath_bpf::btf::Btf;
 use towpath_bpf::verifier::Verified;
 use towpath_maps::{CreateOptions, Domain, Environment, Map, MapError, MapSet};
 
-use super::load::{fields_of, finish_verified};
+use super::load::{fields_of, finish_verified, surroundings};
 use super::{LoadError, LoadOptions, Program, Surroundings};
-use crate::objects::Releaser;
 
 /// What such maps and programs have in common: the workers that run them, program ids, timers,
 /// objects, printed lines.
@@ -23,14 +22,9 @@ pub struct Shared {
 impl Shared {
     /// For programs that are loaded as `options` say, on as many workers.
     pub fn new(options: &LoadOptions) -> Shared {
-        let surroundings = Surroundings {
-            host: Arc::clone(&options.host),
-            limits: options.limits,
-            ..Surroundings::default()
-        };
         Shared {
             domain: Domain::new(options.workers.max(1)),
-            surroundings: Arc::new(surroundings),
+            surroundings: Arc::new(surroundings(options)),
             options: options.clone(),
         }
     }
@@ -48,10 +42,7 @@ impl Shared {
     ) -> Result<Arc<Map>, MapError> {
         let mut options = CreateOptions::new(Arc::clone(&self.domain));
         options.fields = fields_of(def, kernel);
-        options.release = Some(Arc::new(Releaser {
-            objects: Arc::clone(&self.surroundings.objects),
-            timers: Arc::clone(&self.surroundings.timers),
-        }));
+        options.release = Some(self.surroundings.releaser());
         options.environment = environment;
         options.access_by_handle = true;
         Map::create(def, &options)
@@ -69,7 +60,7 @@ impl Shared {
         finish_verified(verified, maps, surroundings, &self.options, self.options.exec)
     }
 
-    /// Tail calls no longer lead to a program of [`Shared::load`].
+    /// Tail calls no longer lead to a program of [`Shared::load`] or a [`Loader`](super::Loader).
     pub fn forget(&self, program: &Program) {
         if Arc::ptr_eq(program.surroundings(), &self.surroundings) {
             self.surroundings.programs.remove(program.id());

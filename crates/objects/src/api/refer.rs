@@ -1,0 +1,62 @@
+//! Elements that refer to programs and maps: bpftool's `map update ... value PROG|MAP`.
+
+use super::{ApiError, Selector, Session};
+use crate::object::Object;
+use crate::object::map::MapUse;
+
+/// What an element refers to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reference {
+    /// A program: a slot of a program array.
+    Program(Selector),
+    /// A map: a slot of a map of maps.
+    Map(Selector),
+    /// An entry of a device map or cpumap.
+    Target {
+        /// The ifindex, or the size of the CPU's queue.
+        number: u32,
+        /// The program that runs there.
+        program: Option<Selector>,
+    },
+}
+
+impl Session {
+    /// Stores an element that refers to something.
+    ///
+    /// # Errors
+    ///
+    /// Nothing, or more than one thing, is selected; the answer of `BPF_MAP_UPDATE_ELEM`; `EINVAL`
+    /// when the key has another size, or the map no such values.
+    pub fn refer(
+        &mut self,
+        map: &Selector,
+        key: &[u8],
+        to: &Reference,
+        flags: u64,
+    ) -> Result<(), ApiError> {
+        let referred = match to {
+            Reference::Program(program) => Some(Object::Program(self.program(program)?)),
+            Reference::Map(inner) => Some(Object::Map(MapUse::new(self.map(inner)?))),
+            Reference::Target { program: Some(program), .. } => {
+                Some(Object::Program(self.program(program)?))
+            }
+            Reference::Target { program: None, .. } => None,
+        };
+        let descriptor = referred.map(|object| self.install(object)).transpose()?;
+        let mut value = match to {
+            Reference::Target { number, .. } => number.to_ne_bytes().to_vec(),
+            Reference::Program(_) | Reference::Map(_) => Vec::new(),
+        };
+        value.extend(descriptor.iter().flat_map(|number| number.to_ne_bytes()));
+        let result = self.with_map(map, |session, map_descriptor, map| {
+            // A target without a program may leave out where one would be.
+            let room = value.len().max(map.value_bytes());
+            if descriptor.is_none() {
+                value.resize(room, 0);
+            }
+            session.update_in(map_descriptor, map, key, &value, flags)
+        });
+        descriptor.into_iter().for_each(|descriptor| self.close(descriptor));
+        result
+    }
+}
