@@ -23,7 +23,8 @@ pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use dump::PortDumpArgs;
 pub(crate) use programs::{Assignment, ProgramArgs, Selection};
 pub(crate) use run::{
-    Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec, RunTrust, Surroundings,
+    Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec, RunTrust, RunningArgs,
+    Surroundings,
 };
 pub(crate) use xsk::{XskCommand, XskRunArgs};
 
@@ -203,7 +204,8 @@ pub(crate) enum ProgCommand {
     ///
     /// The packet is read from a file, or from standard input with "-": raw bytes, or the first
     /// frame of a pcap or pcapng file. With --exec kernel the same linked program is loaded into
-    /// the running kernel instead, which needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON.
+    /// the running kernel instead, which needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. A program
+    /// that a daemon runs (id N, name NAME) is run there, with --live on frames that go on.
     Run(Box<ProgRunArgs>),
     /// Show the instructions of a program
     Dump(DumpArgs),

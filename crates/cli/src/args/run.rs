@@ -1,6 +1,6 @@
 //! Arguments of the commands that run or show one program.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use towpath_daemon::code::CodeForm;
@@ -44,9 +44,9 @@ pub(crate) struct RunArgs {
 /// Arguments of `prog run`.
 #[derive(Debug, Args)]
 pub(crate) struct ProgRunArgs {
-    /// Object file
-    #[arg(value_name = "OBJ")]
-    pub object: PathBuf,
+    /// Object file, or a program of the daemon: id N, name NAME, tag TAG or pinned PATH
+    #[arg(value_name = "OBJ|id N|name NAME", required = true, num_args = 1..=2)]
+    pub words: Vec<String>,
     /// The packet: raw bytes, or a capture of which the first frame is taken; "-" is standard input
     #[arg(long, value_name = "FILE", required = true)]
     pub data_in: PathBuf,
@@ -66,6 +66,9 @@ pub(crate) struct ProgRunArgs {
     /// What executes the program
     #[arg(long, value_enum, default_value_t = ProgRunExec::Interp)]
     pub exec: ProgRunExec,
+    /// What is asked of a daemon.
+    #[command(flatten)]
+    pub running: RunningArgs,
     /// Which program.
     #[command(flatten)]
     pub selection: Selection,
@@ -75,6 +78,34 @@ pub(crate) struct ProgRunArgs {
     /// What it is linked with.
     #[command(flatten)]
     pub program: ProgramArgs,
+}
+
+impl ProgRunArgs {
+    /// The object file, where one is meant.
+    pub(crate) fn object(&self) -> &Path {
+        self.words.first().map_or(Path::new(""), Path::new)
+    }
+}
+
+/// How a program of the daemon is run.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Programs of the daemon")]
+pub(crate) struct RunningArgs {
+    /// Each run is a frame that then goes where the program says (BPF_F_TEST_XDP_LIVE_FRAMES)
+    #[arg(long)]
+    pub live: bool,
+    /// Live frames that are judged before all of them are sent, up to 256 [default: 64]
+    #[arg(long, value_name = "N", requires = "live")]
+    pub batch_size: Option<u32>,
+    /// Port that frames seem to come from
+    #[arg(long, value_name = "PORT", conflicts_with = "ctx_in")]
+    pub port: Option<String>,
+    /// That port's receive queue
+    #[arg(long, value_name = "N", requires = "port", default_value_t = 0)]
+    pub rx_queue: u32,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
 }
 
 /// What a program finds around it.

@@ -1,6 +1,7 @@
 //! `prog show`: loaded programs; and their code, for `prog dump`.
 
 use towpath_daemon::api::types::ProgramView;
+use towpath_daemon::client::Client;
 use towpath_daemon::code::{CodeForm, CodeView};
 
 use super::client;
@@ -25,7 +26,7 @@ pub(crate) fn show(args: &ObjectArgs, output: &mut Output) -> Result<(), CliErro
 }
 
 /// Whether a program is meant, by its name or its function's.
-pub(super) fn is_meant(which: &Which, it: &ProgramView) -> bool {
+fn is_meant(which: &Which, it: &ProgramView) -> bool {
     which.fits(it.id, &it.name, &it.tag, &it.pinned) || which.is_name(&it.function)
 }
 
@@ -73,17 +74,26 @@ fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}+0000", second % 60)
 }
 
+/// The program that is meant.
+pub(crate) fn chosen(client: &Client, words: &[String]) -> Result<ProgramView, CliError> {
+    meant(client, &Which::parse(words)?)
+}
+
+/// The same of words that are understood.
+pub(super) fn meant(client: &Client, which: &Which) -> Result<ProgramView, CliError> {
+    let programs: Vec<ProgramView> = client.get("/v1/programs")?;
+    let fits = |it: &ProgramView| is_meant(which, it);
+    only(programs.into_iter().filter(fits).collect(), "program", which)
+}
+
 /// The code of the program that is meant.
 pub(crate) fn code(
     words: &[String],
     form: CodeForm,
     daemon: &SocketArgs,
 ) -> Result<CodeView, CliError> {
-    let which = Which::parse(words)?;
     let client = client(daemon)?;
-    let programs: Vec<ProgramView> = client.get("/v1/programs")?;
-    let fits = |it: &ProgramView| is_meant(&which, it);
-    let program = only(programs.into_iter().filter(fits).collect(), "program", &which)?;
+    let program = chosen(&client, words)?;
     let form = serde_json::to_value(form).unwrap_or_default();
     let form = form.as_str().unwrap_or_default();
     Ok(client.get(&format!("/v1/programs/{}/code?form={form}", program.id))?)

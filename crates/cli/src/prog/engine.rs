@@ -47,8 +47,8 @@ pub(super) fn run_here(
     data: &[u8],
     context: Context,
 ) -> Result<Outcome, CliError> {
-    let ProgRunArgs { object, selection, program, surroundings, .. } = args;
-    let mut session = Session::open(object, selection, program, surroundings, exec)?;
+    let ProgRunArgs { selection, program, surroundings, .. } = args;
+    let mut session = Session::open(args.object(), selection, program, surroundings, exec)?;
     let mut frame = Frame::with_metadata(data, context.data as usize)
         .map_err(|source| CliError::Frame { path: args.data_in.clone(), source })?;
     frame.rx = RxInfo {
@@ -97,8 +97,8 @@ pub(super) fn ask_kernel(
     data: &[u8],
     context: Context,
 ) -> Result<Outcome, CliError> {
-    let ProgRunArgs { object, selection, program, surroundings, .. } = args;
-    let opened = Opened::new(object, program)?;
+    let ProgRunArgs { selection, program, surroundings, .. } = args;
+    let opened = Opened::new(args.object(), program)?;
     let names = surroundings.dump_maps.as_deref().unwrap_or_default();
     mapfile::check_names(names, opened.object.maps())?;
     let linked = opened.link(opened.select(selection)?)?;

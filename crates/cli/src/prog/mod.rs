@@ -7,6 +7,7 @@ mod dump;
 mod engine;
 mod machine;
 mod run;
+mod running;
 
 pub(crate) use dump::dump;
 pub(crate) use run::run;

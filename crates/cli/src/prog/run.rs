@@ -8,6 +8,7 @@ use towpath_xdp::{Action, Exec};
 
 use super::context::Context;
 use super::engine::{self, Outcome};
+use super::running;
 use crate::args::{ProgRunArgs, ProgRunExec};
 use crate::error::CliError;
 use crate::events::Events;
@@ -39,6 +40,9 @@ struct Document<'a> {
 /// Runs one packet through a program.
 pub(crate) fn run(args: &ProgRunArgs, output: &mut Output) -> Result<(), CliError> {
     let data = packet(&args.data_in)?;
+    if running::is_meant(args)? {
+        return tell(&running::run(args, &data)?, args, output);
+    }
     let context = match &args.ctx_in {
         Some(path) => Context::read(path, data.len())?,
         None => Context {
@@ -53,13 +57,17 @@ pub(crate) fn run(args: &ProgRunArgs, output: &mut Output) -> Result<(), CliErro
         ProgRunExec::Llvm => engine::run_here(args, Exec::Llvm, &data, context)?,
         ProgRunExec::Kernel => engine::ask_kernel(args, &data, context)?,
     };
+    tell(&outcome, args, output)
+}
+
+fn tell(outcome: &Outcome, args: &ProgRunArgs, output: &mut Output) -> Result<(), CliError> {
     if let Some(path) = &args.data_out {
         files::write(path, &outcome.data)?;
     }
     if let Some(path) = &args.ctx_out {
         files::write(path, &outcome.context.to_bytes())?;
     }
-    if output.json { print_json(&outcome, output) } else { print(&outcome, args, output) }
+    if output.json { print_json(outcome, output) } else { print(outcome, args, output) }
 }
 
 /// The bytes of a file, or of the first frame when it is a capture.
@@ -91,6 +99,10 @@ fn print_json(outcome: &Outcome, output: &mut Output) -> Result<(), CliError> {
 }
 
 fn print(outcome: &Outcome, args: &ProgRunArgs, output: &mut Output) -> Result<(), CliError> {
+    if args.running.live {
+        let (frames, each) = (grouped(args.repeat.into()), grouped(outcome.duration_ns));
+        return output.line(&format!("{frames} live frames, {each} ns each"));
+    }
     let style = output.style;
     let action = Action::from_returned(outcome.retval);
     let name = match outcome.retval {

@@ -6,6 +6,7 @@ mod dump;
 mod pin;
 mod refer;
 mod routes;
+mod run;
 mod xsk;
 
 use std::process::{Child, Stdio};

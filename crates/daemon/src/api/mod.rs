@@ -75,6 +75,7 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(programs::list))
         .routes(routes!(programs::show))
         .routes(routes!(programs::code))
+        .routes(routes!(programs::run))
         .routes(routes!(programs::upload))
         .routes(routes!(links::list, links::attach))
         .routes(routes!(links::show, links::detach))

@@ -4,12 +4,14 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State as Context;
 use serde::Deserialize;
-use towpath_objects::{Selector, Session};
+use towpath_objects::{Run, Selector, Session};
 
 use super::error::{ApiError, ErrorBody};
-use super::types::{ProgramView, UploadView};
-use super::{Answer, Asked, Part, Shared, blocking};
+use super::ports::no_port;
+use super::types::{ProgramView, RunRequest, RunView, UploadView};
+use super::{Answer, Asked, Body, Part, Shared, blocking};
 use crate::code::{CodeForm, CodeView};
+use crate::globals::parse_hex;
 use crate::view;
 
 /// All loaded programs.
@@ -58,6 +60,47 @@ pub(super) async fn code(
         // Outside of the lock: compiling takes its time.
         let code = CodeView::of(program, query.form.unwrap_or(CodeForm::Xlated));
         code.map_err(|error| ApiError::refused(format!("program {}: {error}", program.name())))
+    })
+    .await
+    .map(Json)
+}
+
+/// Runs a program on a packet, apart from traffic; or, `live`, has frames judged by it that then go
+/// through the daemon's ports. Ends with EINTR after two seconds.
+#[utoipa::path(post, path = "/v1/programs/{id}/run", params(("id" = u32, Path)),
+    request_body = RunRequest,
+    responses((status = 200, body = RunView), (status = 400, body = ErrorBody),
+        (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
+pub(super) async fn run(
+    Context(control): Context<Shared>,
+    Part(id): Part<u32>,
+    Body(request): Body<RunRequest>,
+) -> Answer<RunView> {
+    blocking(&control, move |control| {
+        let RunRequest { port, rx_queue, metadata, repeat, live, batch_size, data } = request;
+        let data = parse_hex(&data).ok_or_else(|| ApiError::bad("data: expected bytes in hex"))?;
+        if batch_size.is_some() && !live {
+            return Err(ApiError::bad("batch_size: only of live frames (EINVAL)"));
+        }
+        let (mut session, ingress) = control.read(|inner| {
+            let ingress = port.map_or(Ok(0), |port| match inner.live.ports().get(&port) {
+                Some(port) => Ok(port.ifindex),
+                None => Err(no_port(&inner.wanted, &port)),
+            });
+            Ok::<_, ApiError>((Session::new(inner.live.registry(), 0), ingress?))
+        })?;
+        session.program(&Selector::Id(id)).map_err(|_none| no_program(id))?;
+        let live = live.then(|| batch_size.unwrap_or(0));
+        let run = Run { data: &data, metadata, ingress, rx_queue, repeat, live };
+        let done = session.run(&Selector::Id(id), &run);
+        let done = done.map_err(|error| ApiError::refused(error.to_string()))?;
+        Ok(RunView {
+            retval: done.returned,
+            data_out: done.data.iter().map(|byte| format!("{byte:02x}")).collect(),
+            metadata: done.metadata,
+            linear_end: done.linear_end,
+            duration_ns: done.duration.as_nanos() as u64,
+        })
     })
     .await
     .map(Json)

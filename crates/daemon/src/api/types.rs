@@ -88,6 +88,42 @@ pub struct ProgramView {
     pub fallback: Option<String>,
 }
 
+/// What a program is to be run on, apart from traffic (`BPF_PROG_TEST_RUN`).
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunRequest {
+    /// Metadata and the packet behind it, in hex.
+    pub data: String,
+    /// Bytes of metadata.
+    pub metadata: u32,
+    /// The port that it seems to come from.
+    pub port: Option<String>,
+    /// That port's receive queue.
+    pub rx_queue: u32,
+    /// How often it runs; 0 is once.
+    pub repeat: u32,
+    /// Whether each run is a frame that then goes where the program says
+    /// (`BPF_F_TEST_XDP_LIVE_FRAMES`).
+    pub live: bool,
+    /// Live frames that are judged before all of them are sent, 1 to 256; 64 when not given.
+    pub batch_size: Option<u32>,
+}
+
+/// What came of a test run.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct RunView {
+    /// What the last run returned; 0 of live frames.
+    pub retval: u32,
+    /// Metadata and packet as the last run left them, in hex; nothing of live frames.
+    pub data_out: String,
+    /// Bytes of metadata.
+    pub metadata: u32,
+    /// Where the packet's first buffer ends.
+    pub linear_end: u32,
+    /// Nanoseconds of one run, on average.
+    pub duration_ns: u64,
+}
+
 /// A program on a hook.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LinkView {

@@ -27,8 +27,23 @@ pub(super) enum Arg<'a> {
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) number: u32,
-    /// The contents of the only [`Arg::Out`].
-    pub(super) output: Vec<u8>,
+    /// The contents of each [`Arg::Out`].
+    pub(super) outputs: Vec<Vec<u8>>,
+    /// The attribute as it is now.
+    attr: Vec<u8>,
+}
+
+impl Reply {
+    /// The contents of the first, or only, [`Arg::Out`].
+    pub(super) fn output(self) -> Vec<u8> {
+        self.outputs.into_iter().next().unwrap_or_default()
+    }
+
+    /// The 32-bit field of the attribute at an offset.
+    pub(super) fn answer(&self, at: usize) -> u32 {
+        let bytes = self.attr.get(at..).and_then(|bytes| bytes.first_chunk());
+        bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+    }
 }
 
 impl<'a> Request<'a> {
@@ -63,7 +78,7 @@ impl Session {
         request: Request<'_>,
     ) -> Result<Reply, ApiError> {
         let Request { command, mut attr, args } = request;
-        let mut output = None;
+        let mut places = Vec::new();
         for (at, arg) in args {
             let address = match arg {
                 Arg::Null => 0,
@@ -71,7 +86,7 @@ impl Session {
                 Arg::In(bytes) => self.process.map_bytes(bytes),
                 Arg::Out(len) => {
                     let address = self.process.map_bytes(&vec![0; len]);
-                    output = Some((address, len));
+                    places.push((address, len));
                     address
                 }
             };
@@ -80,11 +95,14 @@ impl Session {
         let address = self.process.map_bytes(&attr);
         let size = ATTR_BYTES as u32;
         let result = self.objects.bpf(&mut self.process, command as u32, address, size);
-        let output = output.and_then(|(at, len)| self.process.bytes(at)?.get(..len));
-        let output = output.unwrap_or_default().to_vec();
+        places.push((address, ATTR_BYTES));
+        let bytes = |&(at, len)| self.process.bytes(at).and_then(|bytes| bytes.get(..len));
+        let read = places.iter().map(|place| bytes(place).unwrap_or_default().to_vec());
+        let mut outputs: Vec<Vec<u8>> = read.collect();
+        let attr = outputs.pop().unwrap_or_default();
         self.process.unmap();
         match result {
-            Ok(number) => Ok(Reply { number, output }),
+            Ok(number) => Ok(Reply { number, outputs, attr }),
             Err(errno) => Err(ApiError::Refused { what, errno }),
         }
     }

@@ -7,6 +7,7 @@
 mod call;
 mod refer;
 mod register;
+mod run;
 mod show;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::objects::Objects;
 use call::{Arg, Request};
 
 pub use refer::Reference;
+pub use run::{Run, RunResult};
 pub use show::{LinkInfo, MapInfo, ProgInfo};
 
 /// Why a verb failed.
@@ -208,7 +210,7 @@ impl Session {
                     .arg(element::KEY, last.as_deref().map_or(Arg::Null, Arg::In))
                     .arg(element::VALUE, Arg::Out(map.map().key_size() as usize));
                 let key = match session.call("the map can't be walked", request) {
-                    Ok(reply) => reply.output,
+                    Ok(reply) => reply.output(),
                     Err(error) if error.errno() == Errno::ENOENT => break,
                     Err(error) => return Err(error),
                 };
@@ -301,7 +303,7 @@ impl Session {
             .number(element::MAP_FD, descriptor)
             .arg(element::KEY, if key.is_empty() { Arg::Null } else { Arg::In(key) })
             .arg(element::VALUE, Arg::Out(map.value_bytes()));
-        Ok(self.call("the element can't be read", request)?.output)
+        Ok(self.call("the element can't be read", request)?.output())
     }
 
     /// What the caller's memory would have to hold: here it can be told before.

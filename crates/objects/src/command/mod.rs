@@ -16,7 +16,7 @@ mod map;
 mod map_btf;
 mod pin;
 mod program;
-mod test_run;
+pub(crate) mod test_run;
 
 use towpath_bpf::Errno;
 

@@ -227,12 +227,12 @@ impl Call<'_> {
 }
 
 /// Bytes of `struct xdp_md`.
-const CONTEXT_BYTES: usize = 24;
+pub(crate) const CONTEXT_BYTES: usize = 24;
 const ETH_HLEN: u32 = 14;
 /// More than any frame has.
 const FRAME_BYTES_MAX: u32 = 1 << 17;
 /// `BPF_F_TEST_XDP_LIVE_FRAMES`
-const LIVE_FRAMES: u32 = 2;
+pub(crate) const LIVE_FRAMES: u32 = 2;
 /// `TEST_XDP_MAX_BATCH`
 const LIVE_BATCH_MAX: u32 = 256;
 /// `NAPI_POLL_WEIGHT`

@@ -1,0 +1,92 @@
+//! Test runs of a program that a daemon runs.
+
+use towpath_daemon::api::types::{PortView, RunRequest, RunView};
+use towpath_daemon::globals::parse_hex;
+
+use super::context::Context;
+use super::engine::Outcome;
+use crate::args::{ProgRunArgs, ProgRunExec, RunningArgs};
+use crate::daemon;
+use crate::error::CliError;
+use crate::events::Events;
+
+/// Whether the words mean a program of the daemon, not an object file; says what does not go with
+/// which.
+pub(super) fn is_meant(args: &ProgRunArgs) -> Result<bool, CliError> {
+    let names_running = ["id", "name", "tag", "pinned"].contains(&args.words[0].as_str());
+    let RunningArgs { live, port, .. } = &args.running;
+    let message = match args.words.len() {
+        2 if names_running && is_about_file(args) => {
+            "-n, -s, --set, --btf, --exec and what is around a program are about object files: a \
+             program of the daemon is run where it is"
+        }
+        2 if names_running && *live && (args.data_out.is_some() || args.ctx_out.is_some()) => {
+            "--data-out and --ctx-out: live frames go elsewhere"
+        }
+        2 if names_running => return Ok(true),
+        1 if *live || port.is_some() => {
+            "--live and --port are about a program of the daemon: id N, name NAME, tag TAG or \
+             pinned PATH"
+        }
+        1 => return Ok(false),
+        _ => "expected an object file, or id N, name NAME, tag TAG, pinned PATH",
+    };
+    Err(CliError::Usage(message.to_owned()))
+}
+
+fn is_about_file(args: &ProgRunArgs) -> bool {
+    args.selection.name.is_some()
+        || args.selection.section.is_some()
+        || !args.program.set.is_empty()
+        || args.program.btf.is_some()
+        || args.exec != ProgRunExec::Interp
+        || args.surroundings.map_init.is_some()
+        || args.surroundings.dump_maps.is_some()
+        || args.surroundings.fib.is_some()
+}
+
+/// Runs the packet, or live frames.
+pub(super) fn run(args: &ProgRunArgs, data: &[u8]) -> Result<Outcome, CliError> {
+    let RunningArgs { live, batch_size, port, rx_queue, daemon } = &args.running;
+    let (mut metadata, mut port, mut rx_queue) = (0, port.clone(), *rx_queue);
+    let client = daemon::client(daemon)?;
+    if let Some(path) = &args.ctx_in {
+        let context = Context::read(path, data.len())?;
+        (metadata, rx_queue) = (context.data, context.rx_queue_index);
+        let index = context.ingress_ifindex;
+        let ports: Vec<PortView> = client.get("/v1/ports")?;
+        port = ports.into_iter().find(|port| port.index == index).map(|port| port.state.name);
+        if index != 0 && port.is_none() {
+            let message = format!("ingress_ifindex is {index}, which no port has (ENODEV)");
+            return Err(CliError::Text { path: path.clone(), message });
+        }
+    }
+    let request = RunRequest {
+        data: data.iter().map(|byte| format!("{byte:02x}")).collect(),
+        metadata,
+        port,
+        rx_queue,
+        repeat: args.repeat,
+        live: *live,
+        batch_size: *batch_size,
+    };
+    let program = daemon::chosen_program(&client, &args.words)?;
+    let done: RunView = client.json("POST", &format!("/v1/programs/{}/run", program.id), &request)?;
+    let context = Context {
+        data: done.metadata,
+        data_end: done.linear_end,
+        rx_queue_index: rx_queue,
+        ..Context::default()
+    };
+    Ok(Outcome {
+        retval: done.retval,
+        data: parse_hex(&done.data_out).unwrap_or_default(),
+        context,
+        duration_ns: done.duration_ns,
+        target: None,
+        maps: None,
+        events: Events::default(),
+        trace: Vec::new(),
+        exec: None,
+    })
+}
