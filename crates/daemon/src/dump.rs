@@ -16,6 +16,7 @@ use towpath_engine::tap::{Points, Reader, Record, Tap, TapOptions};
 use towpath_engine::{Hook, PortId};
 
 use crate::control::Control;
+use crate::live::engine_hook;
 use crate::state::HookState;
 
 /// What is dumped.
@@ -193,11 +194,7 @@ fn places(wanted: &Wanted) -> Vec<(Hook, Option<u32>, String)> {
         return whole.into_iter().map(|(hook, name)| (hook, None, name)).collect();
     }
     let named = programs.iter().map(|Watched { link, name, hook }| {
-        let hook = match hook {
-            HookState::Rx => Hook::Rx,
-            HookState::Tx => Hook::Tx,
-        };
-        (hook, Some(*link), format!("{port}:{name}()@f"))
+        (engine_hook(*hook), Some(*link), format!("{port}:{name}()@f"))
     });
     named.collect()
 }

@@ -1,16 +1,17 @@
 //! `bpf(2)` on a daemon's objects: programs and maps that come through it take part in the engine's
 //! traffic as those of its configuration do.
 
-use std::path::Path;
+mod running;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use towpath_bpf::{Errno, Insn};
-use towpath_daemon::State;
-use towpath_daemon::file::{ObjectFiles, parse};
 use towpath_daemon::live::Live;
-use towpath_engine::counters::{Drop, PortCounters};
+use towpath_engine::counters::Drop;
 use towpath_objects::{Objects, Process, XdpRequest};
+
+use running::{start, sum};
 
 /// A generator, a sink, and a pair of which one end is above nothing and the other below the sink.
 const CONFIG: &str = r#"
@@ -34,24 +35,6 @@ name = "b"
 kind = "pair"
 peer = "a"
 "#;
-
-fn start(text: &str) -> (Live, State) {
-    let objects = Arc::new(ObjectFiles::default());
-    let here = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/fixtures"));
-    let loaded = parse(text, Path::new("t.toml"), here, &objects).expect("it is fine");
-    let mut live = Live::start(&loaded.state, objects, Arc::default()).expect("there is memory");
-    let report = live.reconcile(&loaded.state);
-    assert_eq!(report.failures, [], "{report:?}");
-    (live, loaded.state)
-}
-
-fn sum(live: &Live, port: &str, read: impl Fn(&PortCounters) -> u64) -> u64 {
-    let id = live.ports()[port].id;
-    live.engine().read(|_, snapshot| {
-        let slot = snapshot.port(id).expect("it is open");
-        slot.opened.counters.iter().map(read).sum()
-    })
-}
 
 fn sent(live: &Live, port: &str) -> u64 {
     sum(live, port, |it| it.tx_packets.get())

@@ -1,17 +1,19 @@
 //! Reconciling under full load: no frame is lost, none passes without a program, and what did not
 //! change is not touched.
 
+mod running;
+
 use std::path::Path;
-use std::sync::Arc;
 
 use towpath_bpf::Errno;
-use towpath_daemon::State;
 use towpath_daemon::file::{ObjectFiles, parse};
 use towpath_daemon::live::Live;
 use towpath_daemon::state::AttachState;
 use towpath_engine::Hook;
-use towpath_engine::counters::{Drop, PortCounters};
+use towpath_engine::counters::Drop;
 use towpath_objects::{Selector, Session};
+
+use running::{start, sum};
 
 /// A generator as fast as it goes, whose frames pass their program and end in a sink.
 const CONFIG: &str = r#"
@@ -30,24 +32,6 @@ port = "gen"
 object = "every_verdict.o"
 program = "every_verdict"
 "#;
-
-fn start(text: &str) -> (Live, State) {
-    let objects = Arc::new(ObjectFiles::default());
-    let here = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/fixtures"));
-    let loaded = parse(text, Path::new("t.toml"), here, &objects).expect("it is fine");
-    let mut live = Live::start(&loaded.state, objects, Arc::default()).expect("there is memory");
-    let report = live.reconcile(&loaded.state);
-    assert_eq!(report.failures, [], "{report:?}");
-    (live, loaded.state)
-}
-
-fn sum(live: &Live, port: &str, read: impl Fn(&PortCounters) -> u64) -> u64 {
-    let id = live.ports()[port].id;
-    live.engine().read(|_, snapshot| {
-        let slot = snapshot.port(id).expect("it is open");
-        slot.opened.counters.iter().map(read).sum()
-    })
-}
 
 fn wait_for_traffic(live: &Live) {
     let before = sum(live, "gen", |it| it.rx_packets.get());

@@ -27,7 +27,10 @@ pub struct Steering {
 impl Steering {
     /// Loads the program for up to `queues` queues. It takes frames of several buffers.
     pub fn new(queues: u32) -> Result<Steering, Errno> {
-        let sockets = Steering::sockets(queues)?;
+        Steering::over(Steering::sockets(queues)?)
+    }
+
+    fn over(sockets: MapFd) -> Result<Steering, Errno> {
         let program = Arc::new(load(&instructions(sockets.as_fd().as_raw_fd()))?);
         Ok(Steering { sockets, program, live: None })
     }
@@ -37,9 +40,9 @@ impl Steering {
     pub fn with_way_out(queues: u32, ifindex: u32) -> Result<Steering, Errno> {
         let sockets = Steering::sockets(queues)?;
         let steer = instructions(sockets.as_fd().as_raw_fd());
-        let Ok(maps) = live::Maps::new(ifindex) else { return Steering::new(queues) };
+        let Ok(maps) = live::Maps::new(ifindex) else { return Steering::over(sockets) };
         let Ok(program) = load(&live_program::instructions(&steer, &maps)) else {
-            return Steering::new(queues);
+            return Steering::over(sockets);
         };
         let program = Arc::new(program);
         let live = Some(Arc::new(LiveFrames::new(&program, maps)));

@@ -21,7 +21,9 @@ mod sha256;
 mod test_run;
 mod world;
 
-pub use api::{ApiError, LinkInfo, MapInfo, ProgInfo, Reference, Run, RunResult, Selector, Session};
+pub use api::{
+    ApiError, LinkInfo, MapInfo, ProgInfo, Reference, Run, RunResult, Selector, Session,
+};
 pub use attach::{AttachError, Device, Devices, NoDevices, XdpMode, XdpRequest, XdpState};
 pub use attr::ATTR_BYTES;
 pub use bpffs::BPFFS_ROOT;

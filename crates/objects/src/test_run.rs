@@ -87,7 +87,7 @@ impl LiveRun<'_> {
     /// Runs the program where no frame can go anywhere; gives the time it took.
     pub(crate) fn alone(&self, worker: &mut Worker) -> Result<Duration, Errno> {
         let start = Instant::now();
-        let bytes = [self.frame.metadata(), &self.frame.to_vec()].concat();
+        let bytes = self.frame.to_vec_with_metadata();
         let mut frame = Frame::default();
         frame.rx = self.frame.rx;
         for round in 0..self.repeat {

@@ -176,9 +176,8 @@ impl Side for Here {
             let run = self.program.run(&mut self.worker, &mut frame);
             retval = run.map_err(|fault| fault.to_string())?.returned;
         }
-        let metadata = frame.metadata().to_vec();
-        let (meta_bytes, linear_end) = (metadata.len(), metadata.len() + frame.linear_len());
-        let data = [metadata, frame.to_vec()].concat();
+        let meta_bytes = frame.metadata().len();
+        let (data, linear_end) = (frame.to_vec_with_metadata(), meta_bytes + frame.linear_len());
         Ok(Outcome { retval, data, meta_bytes, linear_end })
     }
 

@@ -69,9 +69,7 @@ pub(super) fn run_here(
     let elapsed = start.elapsed();
     let mut events = Events::default();
     events.drain(program.maps());
-    let metadata = frame.metadata().to_vec();
-    let offset = metadata.len() as u32;
-    let data = [metadata, frame.to_vec()].concat();
+    let offset = frame.metadata().len() as u32;
     let verdict = verdict.as_ref();
     Ok(Outcome {
         retval: verdict.map_or(0, |verdict| verdict.returned),
@@ -81,7 +79,7 @@ pub(super) fn run_here(
             data_end: offset + frame.linear_len() as u32,
             ..context
         },
-        data,
+        data: frame.to_vec_with_metadata(),
         duration_ns: per_run(elapsed.as_nanos(), args.repeat),
         target: verdict.and_then(|verdict| verdict.target.as_ref()).map(ToString::to_string),
         maps: surroundings.dump_maps.as_deref().map(|names| Contents::of(program, names)),

@@ -71,7 +71,8 @@ pub(super) fn run(args: &ProgRunArgs, data: &[u8]) -> Result<Outcome, CliError> 
         batch_size: *batch_size,
     };
     let program = daemon::chosen_program(&client, &args.words)?;
-    let done: RunView = client.json("POST", &format!("/v1/programs/{}/run", program.id), &request)?;
+    let done: RunView =
+        client.json("POST", &format!("/v1/programs/{}/run", program.id), &request)?;
     let context = Context {
         data: done.metadata,
         data_end: done.linear_end,

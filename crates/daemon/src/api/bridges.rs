@@ -7,10 +7,11 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::error::{ApiError, ErrorBody};
+use super::ports::check_unused;
 use super::types::{BridgeView, FdbView};
 use super::{Answer, Body, Part, Shared, blocking, done};
 use crate::control::Inner;
-use crate::state::{BridgeState, PortState, State};
+use crate::state::{BridgeState, State};
 use crate::suggest;
 use crate::view;
 
@@ -102,13 +103,7 @@ pub(super) async fn remove(
             if !state.bridges.iter().any(|bridge| bridge.name == name) {
                 return Err(no_bridge(state, &name));
             }
-            let user = state.ports.iter().find(|port| port.upper.as_deref() == Some(&name));
-            if let Some(PortState { name: user, .. }) = user {
-                let message = format!(
-                    "{name} is the upper of port {user}: give that another one first (EBUSY)"
-                );
-                return Err(ApiError::conflict(message));
-            }
+            check_unused(state, |it| it == name)?;
             state.bridges.retain(|bridge| bridge.name != name);
             Ok(())
         })

@@ -39,9 +39,7 @@ pub(super) async fn entries(
     Context(control): Context<Shared>,
     Part(id): Part<u32>,
 ) -> Answer<Vec<EntryView>> {
-    blocking(&control, move |control| with(control, id, contents::entries))
-        .await
-        .map(Json)
+    blocking(&control, move |control| with(control, id, contents::entries)).await.map(Json)
 }
 
 /// Looks an element up.

@@ -25,10 +25,7 @@ pub(super) async fn show(
     Context(control): Context<Shared>,
     Part(name): Part<String>,
 ) -> Answer<PortView> {
-    let find = move |inner: &Inner| {
-        let found = view::ports(inner).into_iter().find(|port| port.state.name == name);
-        found.ok_or_else(|| no_port(&inner.wanted, &name))
-    };
+    let find = move |inner: &Inner| find(inner, &name);
     blocking(&control, |control| control.read(find)).await.map(Json)
 }
 
@@ -54,10 +51,7 @@ pub(super) async fn add(
             state.ports.extend(peer);
             Ok(())
         })?;
-        control.read(|inner| {
-            let found = view::ports(inner).into_iter().find(|port| port.state.name == name);
-            found.ok_or_else(|| no_port(&inner.wanted, &name))
-        })
+        control.read(|inner| find(inner, &name))
     })
     .await
     .map(Json)
@@ -79,10 +73,7 @@ pub(super) async fn set(
             *port = changed(port, changes)?;
             Ok(())
         })?;
-        control.read(|inner| {
-            let found = view::ports(inner).into_iter().find(|port| port.state.name == name);
-            found.ok_or_else(|| no_port(&inner.wanted, &name))
-        })
+        control.read(|inner| find(inner, &name))
     })
     .await
     .map(Json)
@@ -100,18 +91,7 @@ pub(super) async fn remove(
             let port = state.port(&name).ok_or_else(|| no_port(state, &name))?;
             let peer = kinds::peer(port).map(str::to_owned);
             let goes = |it: &str| it == name || Some(it) == peer.as_deref();
-            let user = state
-                .ports
-                .iter()
-                .find(|port| !goes(&port.name) && port.upper.as_deref().is_some_and(goes));
-            if let Some(user) = user {
-                let message = format!(
-                    "{} is the upper of port {}: give that another one first (EBUSY)",
-                    user.upper.as_deref().unwrap_or_default(),
-                    user.name
-                );
-                return Err(ApiError::conflict(message));
-            }
+            check_unused(state, goes)?;
             state.attachments.retain(|attach| !goes(&attach.port));
             state.ports.iter_mut().for_each(|port| kinds::bond::release(port, &goes));
             state.ports.retain(|port| !goes(&port.name));
@@ -120,6 +100,25 @@ pub(super) async fn remove(
     })
     .await?;
     Ok(done())
+}
+
+fn find(inner: &Inner, name: &str) -> Result<PortView, ApiError> {
+    let found = view::ports(inner).into_iter().find(|port| port.state.name == name);
+    found.ok_or_else(|| no_port(&inner.wanted, name))
+}
+
+/// 409 when what goes is the upper of a port that stays.
+pub(super) fn check_unused(state: &State, goes: impl Fn(&str) -> bool) -> Result<(), ApiError> {
+    let stays = |port: &&PortState| !goes(&port.name);
+    let upper_of = |port: &PortState| {
+        let upper = port.upper.as_deref().filter(|upper| goes(upper))?;
+        Some(format!(
+            "{upper} is the upper of port {}: give that another one first (EBUSY)",
+            port.name
+        ))
+    };
+    let used = state.ports.iter().filter(stays).find_map(upper_of);
+    used.map_or(Ok(()), |message| Err(ApiError::conflict(message)))
 }
 
 /// The kernel's feature flags, as this port has them.

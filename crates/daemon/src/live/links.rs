@@ -164,7 +164,7 @@ fn is_on(link: &LiveLink, port: &str, hook: HookState) -> bool {
 }
 
 /// A hook as the engine calls it.
-pub(super) fn engine_hook(hook: HookState) -> Hook {
+pub(crate) fn engine_hook(hook: HookState) -> Hook {
     match hook {
         HookState::Rx => Hook::Rx,
         HookState::Tx => Hook::Tx,

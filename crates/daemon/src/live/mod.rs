@@ -29,6 +29,7 @@ use crate::file::ObjectFiles;
 use crate::state::{BridgeState, PortState, State, WorkerMode};
 
 pub use links::LiveLink;
+pub(crate) use links::engine_hook;
 pub use programs::LiveProgram;
 pub use sockets::Xsk;
 pub(crate) use world::Known;

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use towpath_bpf::proto::id;
 
-use super::{Context, definitions};
+use super::{Context, definition, definitions};
 use crate::xir::{
     Alias, Arg, Block, Dominators, Function, Inst, InstData, MapMeta, Module, Op, RuntimeFunction,
     Stage, Terminator, Type, Value,
@@ -133,8 +133,7 @@ impl Slicer<'_> {
         else {
             return if function.effects().removable { Fate::Keep } else { Fate::End };
         };
-        let definition = self.definitions[view.0 as usize];
-        match definition.map(|inst| &self.function.inst(inst).op) {
+        match definition(self.function, &self.definitions, *view) {
             Some(Op::MapMetaAddr { map, what: MapMeta::HashView }) => Fate::Ask(*map, ahead),
             _ => Fate::End,
         }

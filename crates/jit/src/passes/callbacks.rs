@@ -53,8 +53,7 @@ impl LoopCall {
         else {
             return None;
         };
-        let op =
-            |value: Value| definitions[value.0 as usize].map(|inst: Inst| &function.inst(inst).op);
+        let op = |value: Value| definition(function, definitions, value);
         let Some(&Op::FunctionRef(callee)) = op(callee) else { return None };
         let constant = match op(count) {
             Some(Op::Const(count)) => Some(*count as u32),

@@ -5,7 +5,7 @@
 //! choice between 1 and 0 is the comparison itself ([`from_numbers`]), and a branch on several of
 //! them is several branches ([`split`]), which machines fuse with their comparisons.
 
-use super::{Context, definitions, emit};
+use super::{Context, definition, definitions, emit};
 use crate::xir::{
     BinaryOp, Block, Cond, Dominators, Function, Inst, Jump, Op, Terminator, Type, UnaryOp, Value,
 };
@@ -135,7 +135,6 @@ impl Finder<'_> {
     }
 
     fn op(&self, value: Value) -> Option<&Op> {
-        let inst = self.definitions.get(value.0 as usize).copied().flatten()?;
-        Some(&self.function.inst(inst).op)
+        definition(self.function, self.definitions, value)
     }
 }

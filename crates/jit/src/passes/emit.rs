@@ -60,8 +60,7 @@ impl<'a> DerefMut for Emitter<'a> {
 impl Emitter<'_> {
     /// What defined a value when the rewriting began.
     pub(super) fn definition(&self, value: Value) -> Option<&Op> {
-        let inst = self.definitions.get(value.0 as usize).copied().flatten()?;
-        Some(&self.function.inst(inst).op)
+        super::definition(self.function, self.definitions, value)
     }
 
     /// The constant that an argument is.

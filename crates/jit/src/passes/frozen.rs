@@ -5,7 +5,7 @@
 
 use towpath_bpf::program::{DataSection, MapDef, MapType};
 
-use super::{Context, definitions};
+use super::{Context, definition, definitions};
 use crate::xir::{Dominators, Function, Op, Place, Type};
 
 pub(super) fn read(function: &mut Function, context: Context<'_>) {
@@ -18,11 +18,8 @@ pub(super) fn read(function: &mut Function, context: Context<'_>) {
     for &block in dominators.order() {
         for inst in function.block(block).insts.clone() {
             let Op::Load { place, probe: false } = function.inst(inst).op else { continue };
-            let base = definitions.get(place.base.0 as usize).copied().flatten();
-            let Some(&Op::MapValueAddr { map, offset }) = base.map(|base| &function.inst(base).op)
-            else {
-                continue;
-            };
+            let base = definition(function, &definitions, place.base);
+            let Some(&Op::MapValueAddr { map, offset }) = base else { continue };
             let Some(map) = maps.get(map as usize).filter(|map| is_frozen(map)) else { continue };
             if let Some(constant) = value_at(map, i64::from(offset), place) {
                 let ty = function.inst(inst).result.map_or(Type::I64, |result| function.ty(result));

@@ -7,7 +7,7 @@ use towpath_bpf::Errno;
 use towpath_bpf::interp::MAX_LOOPS;
 
 use super::emit::{Emitter, rewrite};
-use super::{Context, definitions};
+use super::{Context, definition, definitions};
 use crate::xir::{
     Alias, Arg, BinaryOp, Cond, Dominators, Function, Op, Place, Type, UnaryOp, Value, Width,
 };
@@ -83,10 +83,8 @@ fn items(function: &Function, kinds: &HashMap<u32, Kind>) -> Option<HashMap<Valu
     });
     let mut items: HashMap<Value, Value> = of_next.collect();
     while add_params(function, &dominators, &mut items) {}
-    let is_zero = |value: Value| {
-        let inst = definitions[value.0 as usize];
-        inst.is_some_and(|inst| function.inst(inst).op == Op::Const(0))
-    };
+    let is_zero =
+        |value: Value| matches!(definition(function, &definitions, value), Some(Op::Const(0)));
     let is_plain = |op: &Op| match op {
         Op::Load { .. } => true,
         Op::Compare(Cond::Eq | Cond::Ne, _, zero) if is_zero(*zero) => true,

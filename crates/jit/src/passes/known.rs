@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::{Context, definitions};
+use super::{Context, definition, definitions};
 use crate::xir::{
     BinaryOp, Block, Cond, CtxField, Dominators, Function, Inst, Op, Terminator, Value,
 };
@@ -184,7 +184,6 @@ impl Walker<'_> {
     }
 
     fn op(&self, value: Value) -> Option<&Op> {
-        let inst = self.definitions.get(value.0 as usize).copied().flatten()?;
-        Some(&self.function.inst(inst).op)
+        definition(self.function, &self.definitions, value)
     }
 }

@@ -4,7 +4,7 @@
 //! Clang reads packed and unaligned fields byte by byte; machines don't have to. All bytes are
 //! loaded in one block, unconditionally, so the verifier proved every one of them.
 
-use super::{Context, definitions};
+use super::{Context, definition, definitions};
 use crate::xir::{
     Alias, BinaryOp, Block, Dominators, Function, Inst, InstData, Op, Place, Type, UnaryOp, Value,
     Width,
@@ -122,8 +122,7 @@ impl Finder<'_> {
 
     /// Constants are shared by all blocks behind the first that has them.
     fn constant(&self, value: Value) -> Option<u64> {
-        let inst = self.definitions.get(value.0 as usize).copied().flatten()?;
-        match &self.function.inst(inst).op {
+        match definition(self.function, self.definitions, value)? {
             Op::Const(constant) => Some(*constant),
             _ => None,
         }

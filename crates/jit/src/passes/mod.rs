@@ -34,7 +34,7 @@ use towpath_bpf::verifier::Verified;
 use towpath_maps::Map;
 
 use crate::trust::Trust;
-use crate::xir::{Dominators, Function, Inst, Module};
+use crate::xir::{Dominators, Function, Inst, Module, Op, Value};
 
 pub(crate) use ahead::slice;
 
@@ -248,6 +248,16 @@ fn definitions(function: &Function, dominators: &Dominators) -> Vec<Option<Inst>
         }
     }
     definitions
+}
+
+/// What defines a value, as far as `definitions` go: values that came later are in none.
+fn definition<'a>(
+    function: &'a Function,
+    definitions: &[Option<Inst>],
+    value: Value,
+) -> Option<&'a Op> {
+    let inst = definitions.get(value.0 as usize).copied().flatten()?;
+    Some(&function.inst(inst).op)
 }
 
 fn check_after(pass: &str, module: &Module) {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{ApiError, Selector, Session};
-use crate::object::{Name, Object};
 use crate::object::link::LinkObject;
 use crate::object::map::MapObject;
 use crate::object::program::ProgramObject;
+use crate::object::{Name, Object};
 
 /// A program, with the keys of bpftool's JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

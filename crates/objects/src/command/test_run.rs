@@ -190,8 +190,7 @@ impl Call<'_> {
         took: Duration,
     ) -> Result<u32, Errno> {
         let duration = u32::try_from(took.as_nanos()).unwrap_or(u32::MAX);
-        let metadata = frame.metadata();
-        let bytes = [metadata, &frame.to_vec()].concat();
+        let bytes = frame.to_vec_with_metadata();
         let room = self.u32(field::DATA_SIZE_OUT) as usize;
         let mut fits = room == 0 || bytes.len() <= room;
         if self.u64(field::DATA_OUT) != 0 {
@@ -207,7 +206,7 @@ impl Call<'_> {
             self.attr.answer(self.caller, at, value)?;
         }
         if let (Some(context), true) = (context, self.u64(field::CTX_OUT) != 0) {
-            let data = metadata.len() as u32;
+            let data = frame.metadata().len() as u32;
             let words = [
                 data,
                 data + frame.linear_len() as u32,

@@ -3,6 +3,7 @@
 mod features;
 mod interface_unsafe;
 mod namespace;
+mod netlink;
 mod xdp;
 
 pub(crate) use features::XdpFeatures;

@@ -2,10 +2,7 @@
 
 use std::io;
 
-use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
-};
+use super::netlink::{Answer, Attributes, Netlink, bytes, malformed};
 
 /// What is attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,41 +15,23 @@ pub(crate) struct XdpAttached {
 
 /// Asks for the program on an interface of the calling thread's namespace.
 pub(crate) fn xdp_attached(index: u32) -> io::Result<Option<XdpAttached>> {
-    let flags = SocketFlags::CLOEXEC;
-    // Protocol 0 is `NETLINK_ROUTE`.
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-    sendto(&socket, &request(index), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
-    let mut answer = vec![0; ANSWER_BYTES_MAX];
-    let (len, _) = recv(&socket, &mut answer[..], RecvFlags::empty())?;
-    parse(&answer[..len])
+    parse(&Netlink::open(None)?.ask(RTM_GETLINK, &request(index))?)
 }
 
-/// `struct nlmsghdr` and a `struct ifinfomsg` with nothing but the number.
+/// A `struct ifinfomsg` with nothing but the number.
 fn request(index: u32) -> Vec<u8> {
-    let mut message = Vec::with_capacity(HEADERS_BYTES);
-    message.extend((HEADERS_BYTES as u32).to_ne_bytes());
-    message.extend(RTM_GETLINK.to_ne_bytes());
-    message.extend(NLM_F_REQUEST.to_ne_bytes());
-    message.resize(INDEX_OFFSET, 0);
+    let mut message = vec![0; INDEX_OFFSET];
     message.extend(index.to_ne_bytes());
-    message.resize(HEADERS_BYTES, 0);
+    message.resize(IFINFOMSG_BYTES, 0);
     message
 }
 
-fn parse(answer: &[u8]) -> io::Result<Option<XdpAttached>> {
-    let malformed = || io::Error::other("the kernel's answer to RTM_GETLINK cannot be read");
-    match bytes(answer, 4).map(u16::from_ne_bytes) {
-        Some(NLMSG_ERROR) => {
-            let errno = bytes(answer, 16).map(i32::from_ne_bytes).ok_or_else(malformed)?;
-            Err(io::Error::from_raw_os_error(errno.wrapping_neg()))
-        }
-        Some(RTM_NEWLINK) => {
-            let attributes = answer.get(HEADERS_BYTES..).ok_or_else(malformed)?;
-            let nest = Attributes(attributes).find(|(kind, _)| *kind == IFLA_XDP);
-            Ok(nest.and_then(|(_, nest)| attached(nest)))
-        }
-        _ => Err(malformed()),
+fn parse(answer: &Answer) -> io::Result<Option<XdpAttached>> {
+    if answer.kind != RTM_NEWLINK {
+        return Err(malformed());
     }
+    let attributes = answer.content.get(IFINFOMSG_BYTES..).ok_or_else(malformed)?;
+    Ok(Attributes(attributes).value(IFLA_XDP).and_then(attached))
 }
 
 fn attached(nest: &[u8]) -> Option<XdpAttached> {
@@ -70,36 +49,12 @@ fn attached(nest: &[u8]) -> Option<XdpAttached> {
     Some(found)
 }
 
-/// Attributes (`struct nlattr`), as far as they are whole.
-pub(super) struct Attributes<'a>(pub(super) &'a [u8]);
-
-impl<'a> Iterator for Attributes<'a> {
-    type Item = (u16, &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let len = usize::from(u16::from_ne_bytes(bytes(self.0, 0)?));
-        let kind = u16::from_ne_bytes(bytes(self.0, 2)?) & NLA_TYPE_MASK;
-        let value = self.0.get(4..len)?;
-        self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, value))
-    }
-}
-
-pub(super) fn bytes<const N: usize>(from: &[u8], at: usize) -> Option<[u8; N]> {
-    from.get(at..at + N)?.try_into().ok()
-}
-
-/// `struct nlmsghdr` and `struct ifinfomsg`.
-const HEADERS_BYTES: usize = 32;
-/// `ifi_index`, behind the first header.
-const INDEX_OFFSET: usize = 20;
-/// Interfaces with many virtual functions have long descriptions.
-const ANSWER_BYTES_MAX: usize = 1 << 16;
-pub(super) const NLM_F_REQUEST: u16 = 1;
-pub(super) const NLMSG_ERROR: u16 = 2;
+/// `struct ifinfomsg`
+const IFINFOMSG_BYTES: usize = 16;
+/// `ifi_index`
+const INDEX_OFFSET: usize = 4;
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
-const NLA_TYPE_MASK: u16 = 0x3fff;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
@@ -122,7 +77,8 @@ mod tests {
         assert_eq!(attached(&[5, 0, 2, 0, 0]), None);
         for len in 0..native.len() {
             let _whatever = attached(&native[..len]);
-            assert!(parse(&native[..len]).is_err());
+            let content = native[..len].to_vec();
+            assert!(parse(&Answer { kind: RTM_NEWLINK, content }).is_err());
         }
     }
 }

@@ -279,6 +279,11 @@ impl Body {
         bytes
     }
 
+    /// The metadata and the whole packet behind it, copied into one piece.
+    pub fn to_vec_with_metadata(&self) -> Vec<u8> {
+        [self.metadata(), &self.to_vec()].concat()
+    }
+
     /// Notes where the frame arrived; gives its length. Its headers, which a program is about to
     /// read, are on their way into the cache then.
     #[inline]

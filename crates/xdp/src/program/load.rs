@@ -122,7 +122,8 @@ impl<'a> Loader<'a> {
             let id = match known {
                 Some(id) => id,
                 None => {
-                    let program = self.prepare(self.object.select(Some(name), None)?, tail_called)?;
+                    let program =
+                        self.prepare(self.object.select(Some(name), None)?, tail_called)?;
                     let id = program.id;
                     self.loaded.borrow_mut().insert(name.clone(), program);
                     id

@@ -13,7 +13,7 @@ use std::collections::hash_map::Entry;
 use std::hash::BuildHasherDefault;
 
 use super::replace::Replacements;
-use super::{Context, definitions};
+use super::{Context, definition, definitions};
 use crate::xir::{Block, Dominators, Function, Inst, InstData, Jump, Op, Terminator, Type, Value};
 use hash::Hasher;
 
@@ -134,8 +134,7 @@ impl Folder<'_> {
 
     /// The operation that defines a value.
     fn op(&self, value: Value) -> Option<&Op> {
-        let inst = self.definitions.get(value.0 as usize).copied().flatten()?;
-        Some(&self.function.inst(inst).op)
+        definition(self.function, &self.definitions, value)
     }
 
     fn constant(&self, value: Value) -> Option<u64> {

@@ -3,7 +3,7 @@
 
 use towpath_bpf::proto::{self, ArgKind, id};
 
-use super::super::definitions;
+use super::super::{definition, definitions};
 use crate::xir::{Arg, Dominators, Function, Inst, InstData, Op, Type};
 
 pub(super) fn check_arguments(function: &mut Function) {
@@ -46,8 +46,9 @@ fn as_helper(
     args: &[Arg],
 ) -> Option<Op> {
     let is_map = |arg: &Arg| match arg {
-        Arg::Value(value) => definitions[value.0 as usize]
-            .is_some_and(|inst| matches!(function.inst(inst).op, Op::MapRef(_))),
+        Arg::Value(value) => {
+            matches!(definition(function, definitions, *value), Some(Op::MapRef(_)))
+        }
         Arg::StackRead(_) | Arg::StackReadWrite(_) => false,
     };
     let kinds = proto::helper(helper).map_or(&[][..], |proto| proto.args);

@@ -1,6 +1,6 @@
 //! What is known of an address by the way the program computes it, whatever the verifier says.
 
-use super::super::definitions;
+use super::super::{definition, definitions};
 use crate::xir::{
     Arg, BinaryOp, Block, CtxField, Dominators, Function, Inst, MapMeta, Op, RuntimeFunction, Type,
     UnaryOp, Value,
@@ -46,7 +46,7 @@ impl<'a> Pointers<'a> {
     }
 
     pub(super) fn op(&self, value: Value) -> Option<&'a Op> {
-        Some(&self.function.inst(self.definitions[value.0 as usize]?).op)
+        definition(self.function, &self.definitions, value)
     }
 
     pub(super) fn constant(&self, value: Value) -> Option<i64> {

@@ -1,6 +1,6 @@
 //! Loops that are one chain of blocks, each of which goes on or out, and how their values change.
 
-use super::super::definitions;
+use super::super::{definition, definitions};
 use super::is_in;
 use crate::xir::{
     BinaryOp, Block, Cond, Dominators, Function, Inst, Op, Place, Terminator, Type, UnaryOp, Value,
@@ -157,8 +157,7 @@ impl Finder<'_> {
     }
 
     fn op(&self, value: Value) -> Option<&Op> {
-        let inst = self.definitions.get(value.0 as usize).copied().flatten()?;
-        Some(&self.function.inst(inst).op)
+        definition(self.function, self.definitions, value)
     }
 
     fn constant(&self, value: Value) -> Option<u64> {

@@ -1,6 +1,7 @@
 //! `x << k | x >> (bits - k)` is a rotation, also where clang has moved the left shift into a
 //! multiplication: `(x * c & mask) >> (bits - k) | x * (c << k)` rotates `x * c`.
 
+use super::super::definition;
 use crate::xir::{BinaryOp, Dominators, Function, Inst, InstData, Op, Type, Value};
 
 pub(super) fn find(function: &mut Function, dominators: &Dominators, definitions: &[Option<Inst>]) {
@@ -94,7 +95,6 @@ impl Finder<'_> {
     }
 
     fn op(&self, value: Value) -> Option<&Op> {
-        let inst = self.definitions.get(value.0 as usize).copied().flatten()?;
-        Some(&self.function.inst(inst).op)
+        definition(self.function, self.definitions, value)
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::super::assemble::{Assembler, Bytes};
+use super::super::definition;
 use super::{Group, Pending};
 use crate::xir::{Alias, BinaryOp, Function, Inst, Op, Place, Type, UnaryOp, Value, Width};
 
@@ -250,8 +251,7 @@ impl Finder<'_> {
     }
 
     fn definition(&self, value: Value) -> Option<&Op> {
-        let inst = self.definitions.get(value.0 as usize).copied().flatten()?;
-        Some(&self.function.inst(inst).op)
+        definition(self.function, self.definitions, value)
     }
 
     fn constant(&self, value: Value) -> Option<u64> {
