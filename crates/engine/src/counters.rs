@@ -96,7 +96,8 @@ impl Drop {
     }
 }
 
-/// A number that one thread counts up and others read.
+/// A number that one thread counts up and others read. Who sees one of its steps sees what the
+/// thread counted before.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -104,13 +105,13 @@ impl Counter {
     /// Adds; only ever from the one thread that owns it.
     #[inline]
     pub fn add(&self, count: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+        self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Release);
     }
 
     /// What it is now.
     #[inline]
     pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.load(Ordering::Acquire)
     }
 }
 
@@ -174,19 +175,23 @@ pub struct Conservation {
 }
 
 impl Conservation {
-    /// Adds one worker's counters.
-    pub fn add(&mut self, worker: &FrameCounters) {
-        self.received += worker.received.get();
-        self.created += worker.created.get();
-        self.delivered += worker.delivered.get();
-        self.dropped += worker.dropped.get();
-        self.freed += worker.freed.get();
-        let handed_over = worker.handed_over.get();
-        self.in_flight =
-            self.in_flight.wrapping_add(handed_over).wrapping_sub(worker.taken_over.get());
+    /// The sums of all workers' counters, of which each counts a frame as come before as gone.
+    /// What is gone is read first: if all that came until later is gone, nothing was on its way.
+    pub fn of<'a>(workers: impl Iterator<Item = &'a FrameCounters> + Clone) -> Conservation {
+        let sum = |read: fn(&FrameCounters) -> &Counter| {
+            workers.clone().map(|worker| read(worker).get()).sum::<u64>()
+        };
+        let (delivered, dropped) = (sum(|it| &it.delivered), sum(|it| &it.dropped));
+        let freed = sum(|it| &it.freed);
+        let taken_over = sum(|it| &it.taken_over);
+        // A worker may take frames over before they are counted as handed over.
+        let in_flight = sum(|it| &it.handed_over).saturating_sub(taken_over);
+        let (received, created) = (sum(|it| &it.received), sum(|it| &it.created));
+        Conservation { received, created, delivered, dropped, freed, in_flight }
     }
 
-    /// Frames that are neither accounted for nor on their way: 0, read while nothing moves.
+    /// Frames that are neither accounted for nor on their way to another worker: those that workers
+    /// are at, and 0 while nothing moves.
     pub fn missing(&self) -> i64 {
         let come = self.received + self.created;
         let gone = self.delivered + self.dropped + self.freed + self.in_flight;
@@ -206,4 +211,47 @@ pub struct ProgramCounters {
     pub actions: [Counter; 5],
     /// Runs that did what no verified program can do.
     pub faults: Counter,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    /// Two workers: one copies frames and hands them to the other, which delivers them.
+    #[test]
+    fn no_frame_is_gone_before_it_came() {
+        let workers = [FrameCounters::default(), FrameCounters::default()];
+        let [first, second] = &workers;
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    first.received.add(1);
+                    first.created.add(1);
+                    first.freed.add(1);
+                    first.handed_over.add(1);
+                }
+            });
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    if second.taken_over.get() < first.handed_over.get() {
+                        second.taken_over.add(1);
+                        second.delivered.add(1);
+                    }
+                }
+            });
+            for _ in 0..20_000 {
+                let frames = Conservation::of(workers.iter());
+                if frames.missing() < 0 {
+                    is_over.store(true, Ordering::Relaxed);
+                    panic!("{frames:?}");
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        let frames = Conservation::of(workers.iter());
+        assert_eq!(frames.missing(), 0, "{frames:?}");
+    }
 }

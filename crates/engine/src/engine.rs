@@ -142,9 +142,7 @@ impl Engine {
 
     /// What became of all frames so far.
     pub fn conservation(&self) -> Conservation {
-        let mut sum = Conservation::default();
-        self.seats.iter().for_each(|seat| sum.add(&seat.counters));
-        sum
+        Conservation::of(self.seats.iter().map(|seat| &seat.counters))
     }
 
     /// Stops the workers after the bursts they are at. Frames that wait for a worker are dropped

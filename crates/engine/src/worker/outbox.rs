@@ -168,9 +168,9 @@ impl Outboxes {
     #[inline]
     pub(super) fn count_discarded(&mut self, slot: &Slot) {
         if self.discarded > 0 {
-            self.seat.counters.dropped.add(self.discarded);
             let counters = &slot.opened.counters[self.seat.number];
             counters.drops[Drop::Verdict as usize].add(self.discarded);
+            self.seat.counters.dropped.add(self.discarded);
             self.discarded = 0;
         }
     }
@@ -412,8 +412,8 @@ impl Outboxes {
         pieces: &mut Vec<Frame>,
     ) -> Result<(), (Frame, Drop)> {
         if offload::settle(frame, features, &mut self.pool, pieces)? {
-            self.seat.counters.freed.add(1);
             self.seat.counters.created.add(pieces.len() as u64);
+            self.seat.counters.freed.add(1);
         }
         Ok(())
     }
