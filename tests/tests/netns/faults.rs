@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use towpath_engine::{Engine, Options, PortOptions};
+use towpath_engine::{Engine, Options, PortOptions, UpperName};
+use towpath_ports::generator::{self, Generator};
 
 use crate::kinds::{self, Plug};
 use crate::lab::{self, Lab, Plan};
@@ -112,7 +113,7 @@ fn without_frames_nothing_is_lost_for_ever() {
 const CHILD: &str = "TOWPATH_NETNS_CHILD";
 
 #[test]
-fn nothing_stays_behind_after_kill_9() {
+fn nothing_stays_behind_after_kill_9_in_mid_traffic() {
     if let Some(why) = lab::unavailable() {
         return eprintln!("skipped: {why}");
     }
@@ -143,7 +144,7 @@ fn state(namespace: &Namespace) -> String {
     commands.map(|command| namespace.run(command)).concat()
 }
 
-/// The child of [`nothing_stays_behind_after_kill_9`].
+/// The child of [`nothing_stays_behind_after_kill_9_in_mid_traffic`].
 #[test]
 #[ignore = "runs until it is killed"]
 fn ports_until_killed() {
@@ -154,10 +155,23 @@ fn ports_until_killed() {
     for (number, kind) in kinds::ALL.iter().enumerate() {
         let number = number + 1;
         let plug = Plug { name: format!("h{number}"), mtu: 1500, queues: 1 };
-        let device = kind.plug(&host, &wires, &plug);
-        engine.add_port(PortOptions::new(&format!("p{number}")), device).unwrap();
+        let (device, name) = (kind.plug(&host, &wires, &plug), format!("p{number}"));
+        let port = engine.add_port(PortOptions::new(&name), device).unwrap();
+        let options = generator::Options {
+            rate: Some(5000),
+            ..generator::Options::new([&[2; 12][..], &[0x88, 0xb5], &[0; 50]].concat())
+        };
+        let source = Box::new(Generator::new(options).unwrap());
+        let source = engine.add_port(PortOptions::new(&format!("g{number}")), source).unwrap();
+        engine.change(|config| config.set_upper(source, UpperName::Named(name))).unwrap();
+        let sent = || -> u64 {
+            engine.read(|_, snapshot| {
+                let counters = &snapshot.port(port).unwrap().opened.counters;
+                counters.iter().map(|it| it.tx_packets.get()).sum()
+            })
+        };
+        until("frames leave", || sent() > 100);
     }
-    eprintln!("waiting");
     let ready = format!("ready {}\n", std::process::id());
     std::io::Write::write_all(&mut std::io::stdout(), ready.as_bytes()).unwrap();
     loop {
