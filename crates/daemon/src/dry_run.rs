@@ -56,8 +56,8 @@ impl DryRun {
 
 fn is_same(one: &ProgramState, other: &ProgramState) -> bool {
     fn parts(it: &ProgramState) -> impl PartialEq {
-        let ProgramState { sha256, program, section, set, maps, .. } = it;
-        (sha256, program, section, set, maps)
+        let ProgramState { sha256, program, section, set, maps, bound_to, .. } = it;
+        (sha256, program, section, set, maps, bound_to.is_some())
     }
     parts(one) == parts(other)
 }
@@ -100,7 +100,8 @@ fn exposed<'a>(state: &'a State, port: &'a PortState) -> Option<&'a str> {
 /// A program's name, and its verdict on a LACPDU.
 fn judge(state: &ProgramState, objects: &ObjectFiles, env: &Env) -> Answer {
     let (object, index) = objects.program(state).ok()?;
-    let options = LoadOptions { workers: 1, exec: Exec::Interp, ..LoadOptions::default() };
+    let mut options = LoadOptions { workers: 1, exec: Exec::Interp, ..LoadOptions::default() };
+    options.verifier.device_bound = state.bound_to.is_some();
     let name = object.programs()[index].name.clone();
     let loader = Loader::new(&object, env, &options).ok()?;
     let program = loader.program(Select::Name(&name)).ok()?;

@@ -302,6 +302,10 @@ impl Reader<'_> {
             String::new()
         });
         let object = std::path::absolute(&path).unwrap_or(path).display().to_string();
+        let ports = match &keys.port {
+            PortKey::One(port) => std::slice::from_ref(port),
+            PortKey::Several(ports) => ports,
+        };
         let base = match keys.program.as_ref().or(keys.section.as_ref()) {
             Some(program) => format!("{}:{program}", keys.object.display()),
             None => keys.object.display().to_string(),
@@ -318,12 +322,9 @@ impl Reader<'_> {
             maps,
             exec: keys.exec,
             trust: keys.trust,
+            bound_to: ports.first().filter(|_| keys.dev_bound).cloned(),
             generation: 0,
         });
-        let ports = match &keys.port {
-            PortKey::One(port) => std::slice::from_ref(port),
-            PortKey::Several(ports) => ports,
-        };
         for port in ports {
             self.origins.insert(format!("attachments[{}]", state.attachments.len()), here.clone());
             state.attachments.push(AttachState {
@@ -397,6 +398,8 @@ struct AttachKeys {
     exec: Option<ExecState>,
     #[serde(default)]
     trust: TrustState,
+    #[serde(default)]
+    dev_bound: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -154,6 +154,10 @@ pub struct ProgramState {
     /// How far the verifier is trusted.
     #[serde(default)]
     pub trust: TrustState,
+    /// The port that it is bound to (`BPF_F_XDP_DEV_BOUND_ONLY`), if it is: it runs there only, and
+    /// may ask for receive hints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_to: Option<String>,
     /// Another number loads it anew, from the same bytes, with fresh maps.
     #[serde(default)]
     pub generation: u64,

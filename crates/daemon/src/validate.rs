@@ -235,7 +235,10 @@ impl State {
             let mut wrong = |key: &str, message: &str| {
                 found.push(Problem::new(format!("programs[{index}].{key}"), message));
             };
-            let ProgramState { key, sha256, program, section, .. } = program;
+            let ProgramState { key, sha256, program, section, bound_to, .. } = program;
+            if let Some(port) = bound_to.as_ref().filter(|port| self.port(port).is_none()) {
+                wrong("bound_to", &format!("no port \"{port}\""));
+            }
             if key.is_empty() || !seen.insert(key) {
                 wrong("key", "every program needs a key of its own");
             }
@@ -257,8 +260,12 @@ impl State {
             let hint = suggest::among(&attach.port, names);
             wrong("port", format!("no port \"{}\"{hint}", attach.port));
         }
-        if !self.programs.iter().any(|program| program.key == attach.program) {
-            wrong("program", format!("no program \"{}\"", attach.program));
+        match self.programs.iter().find(|program| program.key == attach.program) {
+            None => wrong("program", format!("no program \"{}\"", attach.program)),
+            Some(ProgramState { bound_to: Some(port), .. }) if *port != attach.port => {
+                wrong("program", format!("it is bound to port {port} (EINVAL)"));
+            }
+            Some(_) => {}
         }
         for (at, action) in attach.actions.iter().flatten().enumerate() {
             if action_number(action).is_none() {

@@ -82,11 +82,18 @@ fn program(inner: &Inner, session: &Session, info: ProgInfo) -> Option<ProgramVi
         key: state.map(|state| state.key.clone()),
         object: state.map(|state| state.object.clone()),
         sha256: state.map(|state| state.sha256.clone()),
+        bound_to: object.bound_to().map(|ifindex| port_name(inner, ifindex)),
         frags: object.program().has_frags(),
         insns: verified.map_or(0, |verified| verified.linked().insns.len()),
         exec: status.runs.name().to_owned(),
         fallback: status.fallback,
     })
+}
+
+/// The name of the port with this ifindex; empty without one.
+fn port_name(inner: &Inner, ifindex: u32) -> String {
+    let port = inner.live.ports().iter().find(|(_, port)| port.ifindex == ifindex);
+    port.map_or_else(String::new, |(name, _)| name.clone())
 }
 
 /// Seconds since 1970, of a time since the machine was started.
@@ -119,12 +126,11 @@ pub(crate) fn links(inner: &Inner) -> Vec<LinkView> {
 fn other_link(inner: &Inner, session: &Session, info: &LinkInfo) -> Option<LinkView> {
     // It may have gone meanwhile.
     let program = session.link(&Selector::Id(info.id)).ok()?.program();
-    let port = inner.live.ports().iter().find(|(_, port)| port.ifindex == info.ifindex);
     let status = program.program().exec_status();
     Some(LinkView {
         id: info.id,
         r#type: info.kind.to_owned(),
-        port: port.map_or_else(String::new, |(name, _)| name.clone()),
+        port: port_name(inner, info.ifindex),
         ifindex: info.ifindex,
         hook: HookState::Rx,
         prog_id: info.prog_id,

@@ -30,6 +30,7 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError>
             section: args.selection.section.clone(),
             prio: args.prio,
             actions: args.actions.clone(),
+            dev_bound: args.dev_bound,
             set: set.collect(),
             maps: maps.clone(),
         });

@@ -43,6 +43,9 @@ fn print(program: &ProgramView, output: &mut Output) -> Result<(), CliError> {
     let maps =
         if maps.is_empty() { String::new() } else { format!("  map_ids {}", maps.join(",")) };
     output.line(&format!("\txlated {bytes_xlated}B  {jited}{maps}"))?;
+    if let Some(port) = &program.bound_to {
+        output.line(&format!("\tbound_to {}", if port.is_empty() { "nothing" } else { port }))?;
+    }
     if program.btf_id != 0 {
         output.line(&format!("\tbtf_id {}", program.btf_id))?;
     }

@@ -1,6 +1,7 @@
 //! The daemon as people run it: started from a file, asked by verbs, changed under traffic, ended.
 
 mod bond;
+mod bound;
 mod bridge;
 mod dump;
 mod pin;
@@ -295,6 +296,23 @@ fn a_port_that_fails_keeps_no_other_from_working() {
     let p0 = daemon.json(&["port", "show", "p0"]);
     assert_eq!(p0[0]["link"], false, "it stays down without its program: {p0}");
     assert!(failures.contains("it stays down until it has its programs"), "{failures}");
+    daemon.end();
+}
+
+#[test]
+fn a_program_that_always_aborts_costs_its_own_frames_only() {
+    let bench = Bench::new("daemon_aborts");
+    // `every_verdict` returns XDP_ABORTED for address 0.
+    let aborts = CONFIG.replace("0200000000020200", "0200000000000200");
+    let other = "\n[[port]]\nname = \"other\"\nkind = \"generator\"\nrate = 20000\nupper = \"out\"\n\
+                 frames = [\"02000000000202000000000108000000000000000000000000000000\"]\n";
+    let daemon = Daemon::start(&bench, &format!("{aborts}{other}"));
+    let stats = || daemon.json(&["stats"])["ports"].clone();
+    daemon.wait_for("aborted frames", || stats()["gen"]["drops"]["aborted"].as_u64() > Some(1000));
+    daemon.wait_for("others'", || stats()["out"]["tx_packets"].as_u64() > Some(1000));
+    let stats = stats();
+    assert_eq!(stats["gen"]["verdicts"]["XDP_PASS"], 0, "{stats}");
+    assert_eq!(daemon.json(&["status"])["failures"], serde_json::json!([]));
     daemon.end();
 }
 

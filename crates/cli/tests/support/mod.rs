@@ -24,7 +24,7 @@ impl Bench {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
         let _absent = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).expect("the target directory is writable");
-        for fixture in ["every_verdict.o", "redirector.o", "refused.o", "router.o"] {
+        for fixture in ["bound.o", "every_verdict.o", "redirector.o", "refused.o", "router.o"] {
             let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(fixture);
             std::fs::copy(source, dir.join(fixture)).expect("fixtures are in the repository");
         }

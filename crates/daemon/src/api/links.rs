@@ -134,7 +134,7 @@ fn add(state: &mut State, request: &LinkRequest, program: &ProgramRequest) -> St
         None => file.to_owned(),
     };
     let key = free_key(&base, &state.programs);
-    state.programs.push(wanted(program, key.clone()));
+    state.programs.push(wanted(request, program, key.clone()));
     state.attachments.push(AttachState {
         program: key.clone(),
         port: request.port.clone(),
@@ -156,7 +156,10 @@ fn exchange(state: &mut State, link: &LiveLink, request: &LinkRequest) -> String
         return add(state, request, program);
     }
     if let Some(slot) = state.programs.iter_mut().find(|it| it.key == key) {
-        *slot = ProgramState { generation: slot.generation + 1, ..wanted(program, key.clone()) };
+        *slot = ProgramState {
+            generation: slot.generation + 1,
+            ..wanted(request, program, key.clone())
+        };
     }
     if let Some(attach) = state.attachments.iter_mut().find(|it| it.identity() == identity) {
         attach.prio = program.prio.or(attach.prio);
@@ -165,7 +168,7 @@ fn exchange(state: &mut State, link: &LiveLink, request: &LinkRequest) -> String
     key
 }
 
-fn wanted(program: &ProgramRequest, key: String) -> ProgramState {
+fn wanted(request: &LinkRequest, program: &ProgramRequest, key: String) -> ProgramState {
     ProgramState {
         key,
         object: program.object.clone(),
@@ -176,6 +179,7 @@ fn wanted(program: &ProgramRequest, key: String) -> ProgramState {
         maps: program.maps.clone(),
         exec: None,
         trust: TrustState::default(),
+        bound_to: program.dev_bound.then(|| request.port.clone()),
         generation: 0,
     }
 }

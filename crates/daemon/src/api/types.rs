@@ -78,6 +78,9 @@ pub struct ProgramView {
     pub object: Option<String>,
     /// SHA-256 of the object file.
     pub sha256: Option<String>,
+    /// The port it is bound to (`BPF_F_XDP_DEV_BOUND_ONLY`); empty when that is gone.
+    #[serde(default)]
+    pub bound_to: Option<String>,
     /// Takes frames of several buffers.
     pub frags: bool,
     /// Instructions.
@@ -305,6 +308,8 @@ pub struct ProgramRequest {
     pub prio: Option<u32>,
     /// Verdicts after which the next program runs; what the object says when not given.
     pub actions: Option<Vec<String>>,
+    /// Binds it to the port (`BPF_F_XDP_DEV_BOUND_ONLY`): it may ask for receive hints.
+    pub dev_bound: bool,
     /// Values of global variables.
     pub set: BTreeMap<String, String>,
     /// What its maps hold.

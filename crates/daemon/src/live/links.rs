@@ -83,6 +83,11 @@ impl Live {
     /// The link that is there, as it is wanted now, or a new one.
     fn link(&self, attach: &AttachState) -> Result<LiveLink, String> {
         let program = &self.programs[&attach.program];
+        let ifindex = self.ports.get(&attach.port).map_or(0, |port| port.ifindex);
+        if program.object.bound_to().is_some_and(|device| device != ifindex) {
+            let name = program.program.name();
+            return Err(format!("program {name} is bound to another port (EINVAL)"));
+        }
         let identity = attach.identity();
         let before = self.links.iter().find(|link| link.attach.identity() == identity);
         let mut live = match before {

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use towpath_bpf::Errno;
 use towpath_objects::{MapUse, ProgramObject};
 use towpath_xdp::program::{LoadOptions, Loader, Select};
 use towpath_xdp::{Exec, Program, Trust};
@@ -41,7 +42,10 @@ impl Live {
     pub(super) fn load_programs(&mut self, wanted: &State, report: &mut Report) {
         for state in &wanted.programs {
             let before = self.programs.get(&state.key);
-            if before.is_some_and(|live| is_same_program(&live.state, state)) {
+            let is_same = |live: &LiveProgram| {
+                is_same_program(&live.state, state) && self.is_where_bound(live)
+            };
+            if before.is_some_and(is_same) {
                 continue;
             }
             let is_new = before.is_none();
@@ -59,6 +63,12 @@ impl Live {
         }
     }
 
+    /// A program that was bound to a port that went and came again is bound to nothing.
+    fn is_where_bound(&self, live: &LiveProgram) -> bool {
+        let port = live.state.bound_to.as_ref().map(|name| self.ports.get(name));
+        port.is_none_or(|port| live.object.bound_to() == port.map(|port| port.ifindex))
+    }
+
     fn load(&self, state: &ProgramState) -> Result<LiveProgram, String> {
         let (file, index) = self.objects.program(state)?;
         let name = file.programs()[index].name.clone();
@@ -69,13 +79,23 @@ impl Live {
             host: Arc::clone(self.host.live()),
             ..LoadOptions::default()
         };
+        let bound_to = match &state.bound_to {
+            None => None,
+            Some(name) => {
+                let port = self.ports.get(name);
+                let port =
+                    port.ok_or_else(|| format!("port {name}, to which it is bound, is not open"))?;
+                Some(port.ifindex)
+            }
+        };
+        options.verifier.device_bound = bound_to.is_some();
         options.jit.trust = match state.trust {
             TrustState::Verified => Trust::Verified,
             TrustState::Guest => Trust::Guest,
         };
         let loader = Loader::within(&file, &self.env, &options, self.registry.shared());
         let loader = loader.map_err(|error| error.to_string())?;
-        let loading = Loading { live: self, loader, loaded: RefCell::default() };
+        let loading = Loading { live: self, loader, bound_to, loaded: RefCell::default() };
         let program = loading.program(&name)?;
         let _uses = program.object.maps().into_iter().map(MapUse::new).collect();
         if let Some(contents) = &state.maps {
@@ -103,6 +123,8 @@ impl Live {
 struct Loading<'a> {
     live: &'a Live,
     loader: Loader<'a>,
+    /// The device they are bound to.
+    bound_to: Option<u32>,
     /// By name.
     loaded: RefCell<BTreeMap<String, Loaded>>,
 }
@@ -130,14 +152,25 @@ impl Loading<'_> {
             new.collect::<Vec<_>>().into_iter().map(|it| self.register(it)).collect();
         result?;
         let registered: Vec<Loaded> = registered.into_iter().collect::<Result<_, _>>()?;
+        if self.bound_to.is_some() && self.loaded.borrow().len() > 1 {
+            // There is no saying which device they would run on.
+            return Err("programs of maps can't be bound to a port (EINVAL)".to_owned());
+        }
         let meant = registered.into_iter().find(|it| it.program.name() == name);
         meant.ok_or_else(|| format!("no program {name}"))
     }
 
     fn register(&self, program: Program) -> Result<Loaded, String> {
         let uid = rustix::process::getuid().as_raw();
-        let object = self.live.registry.register_program(&program, uid, None);
-        let object = object.map_err(|errno| format!("it can't be made known: {errno}"))?;
+        let object = self.live.registry.register_program(&program, uid, self.bound_to);
+        let object = object.map_err(|errno| match errno {
+            Errno::EINVAL => {
+                "all programs around a program array take frames of several buffers, and \
+                              all are compiled, or none (EINVAL)"
+                    .to_owned()
+            }
+            errno => format!("it can't be made known: {errno}"),
+        })?;
         let loaded = Loaded { object, program };
         self.loaded.borrow_mut().insert(loaded.program.name().to_owned(), loaded.clone());
         Ok(loaded)

@@ -5,7 +5,7 @@ use towpath_bpf::Errno;
 use towpath_bpf::interp::MAX_LOOPS;
 use towpath_bpf::proto::id;
 
-use super::{Context, dead, definitions};
+use super::{Context, dead, definition, definitions};
 use crate::xir::{
     Arg, BinaryOp, Block, BlockData, Cond, Dominators, Function, Inst, InstData, Jump, Op,
     Terminator, Type, UnaryOp, Value,
