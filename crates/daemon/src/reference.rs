@@ -1,7 +1,8 @@
 //! Elements of maps that refer to programs and maps, as JSON.
 //!
 //! ```text
-//! 7   "egress"   {"id": 7}   {"name": "egress"}   {"tag": "b424cb1e9fdf5fe3"}   {"pinned": "fw/egress"}
+//! 7   "egress"   {"id": 7}   {"name": "egress"}   {"tag": "b424cb1e9fdf5fe3"}
+//! {"pinned": "fw/egress"}
 //! {"ifindex": 3, "prog": 7}   {"qsize": 192, "prog": {"pinned": "fw/egress"}}
 //! ```
 

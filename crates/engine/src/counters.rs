@@ -177,7 +177,7 @@ pub struct Conservation {
 impl Conservation {
     /// The sums of all workers' counters, of which each counts a frame as come before as gone.
     /// What is gone is read first: if all that came until later is gone, nothing was on its way.
-    pub fn of<'a>(workers: impl Iterator<Item = &'a FrameCounters> + Clone) -> Conservation {
+    pub fn of<'a>(workers: &(impl Iterator<Item = &'a FrameCounters> + Clone)) -> Conservation {
         let sum = |read: fn(&FrameCounters) -> &Counter| {
             workers.clone().map(|worker| read(worker).get()).sum::<u64>()
         };
@@ -243,7 +243,7 @@ mod tests {
                 }
             });
             for _ in 0..20_000 {
-                let frames = Conservation::of(workers.iter());
+                let frames = Conservation::of(&workers.iter());
                 if frames.missing() < 0 {
                     is_over.store(true, Ordering::Relaxed);
                     panic!("{frames:?}");
@@ -251,7 +251,7 @@ mod tests {
             }
             is_over.store(true, Ordering::Relaxed);
         });
-        let frames = Conservation::of(workers.iter());
+        let frames = Conservation::of(&workers.iter());
         assert_eq!(frames.missing(), 0, "{frames:?}");
     }
 }

@@ -142,7 +142,7 @@ impl Engine {
 
     /// What became of all frames so far.
     pub fn conservation(&self) -> Conservation {
-        Conservation::of(self.seats.iter().map(|seat| &seat.counters))
+        Conservation::of(&self.seats.iter().map(|seat| &seat.counters))
     }
 
     /// Stops the workers after the bursts they are at. Frames that wait for a worker are dropped

@@ -91,7 +91,7 @@ pub(crate) struct LoadArgs {
     /// Fill the program's maps from this file
     #[arg(long, value_name = "FILE")]
     pub map_init: Option<PathBuf>,
-    /// Bind the programs to the port, so that they may ask for receive hints (bpftool's xdpmeta_dev)
+    /// Bind the programs to the port, so that they may ask for receive hints (xdpmeta_dev)
     #[arg(long)]
     pub dev_bound: bool,
     /// Which daemon.

@@ -304,7 +304,8 @@ fn a_program_that_always_aborts_costs_its_own_frames_only() {
     let bench = Bench::new("daemon_aborts");
     // `every_verdict` returns XDP_ABORTED for address 0.
     let aborts = CONFIG.replace("0200000000020200", "0200000000000200");
-    let other = "\n[[port]]\nname = \"other\"\nkind = \"generator\"\nrate = 20000\nupper = \"out\"\n\
+    let other = "\n[[port]]\nname = \"other\"\nkind = \"generator\"\nrate = 20000\n\
+                 upper = \"out\"\n\
                  frames = [\"02000000000202000000000108000000000000000000000000000000\"]\n";
     let daemon = Daemon::start(&bench, &format!("{aborts}{other}"));
     let stats = || daemon.json(&["stats"])["ports"].clone();

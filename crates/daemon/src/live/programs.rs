@@ -137,9 +137,9 @@ struct Loaded {
 }
 
 impl Loading<'_> {
-    /// Loads a program, if that was not done yet, and those that the file's program arrays name. All
-    /// of them get ids; those for entries of maps are known to workers from then on, as long as
-    /// somebody has them.
+    /// Loads a program, if that was not done yet, and those that the file's program arrays name.
+    /// All of them get ids; those for entries of maps are known to workers from then on, as long
+    /// as somebody has them.
     fn program(&self, name: &str) -> Result<Loaded, String> {
         if let Some(known) = self.loaded.borrow().get(name) {
             return Ok(known.clone());

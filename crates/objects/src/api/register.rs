@@ -35,8 +35,8 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: no id is left. `EINVAL`: it is unlike the programs around a map of programs that it
-    /// uses; no such device. `EOPNOTSUPP`: the device does not run programs itself.
+    /// `ENOSPC`: no id is left. `EINVAL`: it is unlike the programs around a map of programs that
+    /// it uses; no such device. `EOPNOTSUPP`: the device does not run programs itself.
     pub fn register_program(
         &self,
         program: &Program,
