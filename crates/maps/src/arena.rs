@@ -89,7 +89,8 @@ impl Arena {
             user_start: if def.map_extra == 0 { base } else { def.map_extra },
             keeps_low_half: def.flags & BPF_F_NO_USER_CONV != 0,
             pages: def.max_entries,
-            present: Region::new(ArenaLayout::ZERO >> PAGE_SHIFT)?,
+            // One more for the last bytes of an access that begins at the very end.
+            present: Region::new((ArenaLayout::ZERO >> PAGE_SHIFT) + 1)?,
             taken: Mutex::new(taken),
         })
     }
