@@ -3,6 +3,7 @@
 mod arena;
 mod contents;
 mod fill;
+mod pinned;
 mod trace;
 
 use towpath_bpf::Linked;
@@ -15,6 +16,8 @@ use crate::ways::TIER2_TIMEOUT;
 
 pub use contents::{Contents, contents, kernel_contents};
 pub use trace::{Trace, depends_on_surroundings};
+
+use pinned::Pinned;
 
 /// What one run left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +45,7 @@ pub struct Mismatch {
     pub ours: String,
 }
 
-/// A program on both sides, each with maps of its own.
+/// A program on both sides, each with maps of its own. Its thread stays on one CPU while it lives.
 pub struct Pair<'k> {
     kernel: &'k KernelProgram,
     kernel_maps: &'k MapSet,
@@ -50,6 +53,8 @@ pub struct Pair<'k> {
     worker: Worker,
     /// Reads clock, random numbers or the CPU: maps and bytes may differ rightly.
     pub volatile: bool,
+    /// Between one comparison and the next as well: maps keep what the first one left.
+    _pinned: Pinned,
 }
 
 impl<'k> Pair<'k> {
@@ -74,7 +79,9 @@ impl<'k> Pair<'k> {
     ) -> Self {
         program.wait_for_tier2(TIER2_TIMEOUT);
         let worker = program.worker(0);
-        Pair { kernel, kernel_maps, program, worker, volatile: is_volatile(linked) }
+        let volatile = is_volatile(linked);
+        // Not earlier: threads that compile must not inherit it.
+        Pair { kernel, kernel_maps, program, worker, volatile, _pinned: Pinned::here() }
     }
 
     /// How our side really runs: by the interpreter where nothing could be compiled.

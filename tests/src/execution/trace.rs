@@ -6,6 +6,7 @@ use towpath_kernel::{KernelProgram, MapSet, TestRun};
 use towpath_xdp::{Frame, LoadOptions, Program};
 
 use super::contents::{self, Contents, contents, kernel_contents};
+use super::pinned::Pinned;
 use super::{Mismatch, Outcome, arena, run_frame};
 use crate::ways::TIER2_TIMEOUT;
 
@@ -41,7 +42,9 @@ impl Trace {
             }))
         };
         maps.maps().iter().for_each(arena::touch_in_kernel);
+        let pinned = Pinned::here();
         let outcomes = packets.iter().map(run).collect();
+        drop(pinned);
         let maps = maps.maps().iter();
         let maps = maps.map(|map| (map.name().to_owned(), kernel_contents(map))).collect();
         Trace { outcomes, maps }
