@@ -126,18 +126,20 @@ mod tests {
         way.passes.more.push(BROKEN);
         let budget = Budget {
             seed: 1,
-            programs: 20,
+            programs: 40,
             packets: 4,
             unverified: false,
             ways: vec![way],
             scramble: false,
-            failures_max: 2,
+            failures_max: 4,
             threads: 1,
         };
         let report = random(None, &budget);
-        let first = report.differences.first().expect("programs with xor that matters");
+        // In some programs another pass makes the numbers that the broken one gets wrong.
+        let healed = |ours: &str| ours.ends_with("gone without broken");
+        let first = report.differences.iter().find(|difference| healed(&difference.ours));
+        let first = first.unwrap_or_else(|| panic!("programs with xor that matters: {report}"));
         assert!(first.ours.contains("pass: broken, number"), "{report}");
-        assert!(first.ours.ends_with("gone without broken"), "{report}");
         assert!(first.name.lines().count() < 80, "not small: {report}");
         assert!(first.name.contains("^="), "{report}");
     }

@@ -15,7 +15,7 @@ use towpath_xdp::{Exec, LoadOptions, Program};
 
 use super::blame::{self, Blame};
 use super::{Difference, Report};
-use crate::execution::{Mismatch, Trace, depends_on_surroundings};
+use crate::execution::{Mismatch, Trace, depends_on_surroundings, is_ended_by_time};
 use crate::packets::packets;
 use crate::programs::{self, edit};
 use crate::verdict::{self, Agreement, Verdict};
@@ -137,6 +137,10 @@ struct Court<'k> {
     /// Programs that differ, but whose results depend on addresses or unwritten stack: the kernel
     /// refuses them to whoever lacks `CAP_PERFMON`.
     surroundings: usize,
+    /// Programs that were not run: time would end their loops.
+    timed: usize,
+    /// Programs that the kernel gave up looking at, and we did not.
+    too_complex: usize,
 }
 
 impl<'k> Court<'k> {
@@ -158,6 +162,8 @@ impl<'k> Court<'k> {
             counts: [0; 4],
             runs: 0,
             surroundings: 0,
+            timed: 0,
+            too_complex: 0,
         }
     }
 
@@ -169,6 +175,8 @@ impl<'k> Court<'k> {
         pairs.for_each(|(mine, theirs)| *mine += theirs);
         self.runs += other.runs;
         self.surroundings += other.surroundings;
+        self.timed += other.timed;
+        self.too_complex += other.too_complex;
     }
 
     /// Chooses the passes for the next program.
@@ -184,6 +192,10 @@ impl<'k> Court<'k> {
         let ours = verdict::ours(&linked);
         let Some(kernel) = self.kernel else {
             let Verdict::Accepted(verified) = ours else { return None };
+            if is_ended_by_time(&verified, &self.packets) {
+                self.timed += usize::from(counted);
+                return None;
+            }
             self.runs += usize::from(counted);
             return self.run(&verified, None, counted);
         };
@@ -196,6 +208,10 @@ impl<'k> Court<'k> {
             let agreement = Agreement::of(ours.is_accepted(), theirs.is_accepted());
             self.counts[agreement as usize] += usize::from(counted);
             match agreement {
+                Agreement::Unsound if theirs.reason().starts_with(TOO_COMPLEX) => {
+                    self.too_complex += usize::from(counted);
+                    return None;
+                }
                 Agreement::Unsound => return Some(Failure::new("unsound", theirs.reason(), "")),
                 Agreement::TooStrict => {
                     return Some(Failure::new("too strict", "", ours.reason()));
@@ -206,6 +222,12 @@ impl<'k> Court<'k> {
         }
         let program = theirs.program()?;
         if self.packets.is_empty() {
+            return None;
+        }
+        if let Verdict::Accepted(verified) = &ours
+            && is_ended_by_time(verified, &self.packets)
+        {
+            self.timed += usize::from(counted);
             return None;
         }
         self.runs += usize::from(counted);
@@ -303,6 +325,7 @@ impl<'k> Court<'k> {
             report.figure("accepted by both", both);
             report.figure("refused by both", neither);
             report.figure("accepted by us alone", unsound);
+            report.figure("  of which too complex for the kernel", self.too_complex);
             report.figure("accepted by the kernel alone", strict);
         }
         report.figure("programs run", self.runs);
@@ -311,6 +334,7 @@ impl<'k> Court<'k> {
             report.figure(&format!("  of which really by {name}"), ran);
         }
         report.figure("  of which not comparable (addresses)", self.surroundings);
+        report.figure("not run (loops that time would end)", self.timed);
         report.figure("packets run on each", self.packets.len());
         if self.budget.scramble {
             report.figure("passes left out", "a random choice for each program");
@@ -368,3 +392,6 @@ pub fn passes(kernel: Option<&Kernel>, budget: &Budget) -> Report {
 
 /// Attempts at making one failing program smaller.
 const TRIES_MAX: usize = 150;
+/// What the kernel says when there are more jumps to look at later than it keeps (`push_stack`:
+/// "The sequence of 8193 jumps is too complex"). `docs/differences.md` says why we may have fewer.
+const TOO_COMPLEX: &str = "ENOMEM";

@@ -1,9 +1,11 @@
 //! One way of running a program over all packets: everything it left behind, to be compared.
 
+use towpath_bpf::insn::{BPF_JCOND, BPF_JMP};
+use towpath_bpf::interp::{Limits, Violation};
 use towpath_bpf::program::SlotInit;
 use towpath_bpf::verifier::Verified;
 use towpath_kernel::{KernelProgram, MapSet, TestRun};
-use towpath_xdp::{Frame, LoadOptions, Program};
+use towpath_xdp::{Exec, Frame, LoadOptions, Program};
 
 use super::contents::{self, Contents, contents, kernel_contents};
 use super::pinned::Pinned;
@@ -157,6 +159,26 @@ pub fn depends_on_surroundings(
     run(0) != run(0xa5)
 }
 
+/// Whether only `may_goto` ends a loop. The kernel ends it by the clock
+/// (`bpf_check_timed_may_goto`), we do after as many rounds as kernels without one, and neither
+/// soon: there is nothing to compare.
+pub fn is_ended_by_time(verified: &Verified, packets: &[Vec<u8>]) -> bool {
+    let mut insns = verified.linked().insns.iter();
+    if !insns.any(|insn| insn.class() == BPF_JMP && insn.op() == BPF_JCOND) {
+        return false;
+    }
+    let limits = Limits { insns: INSNS_MAX };
+    let options = LoadOptions { exec: Exec::Interp, limits, ..LoadOptions::default() };
+    let Ok(program) = Program::from_verified(verified.clone(), &options) else { return false };
+    fill_slots(&program);
+    let mut worker = program.worker(0);
+    packets.iter().any(|packet| {
+        let Ok(mut frame) = Frame::new(packet) else { return false };
+        let ran = program.run(&mut worker, &mut frame);
+        ran.is_err_and(|fault| matches!(fault.violation, Violation::Budget { .. }))
+    })
+}
+
 /// Puts the program itself into the slots its maps reserve for it.
 fn fill_slots(program: &Program) {
     let Some(verified) = program.verified() else { return };
@@ -168,3 +190,6 @@ fn fill_slots(program: &Program) {
         }
     }
 }
+
+/// More instructions than a generated program has in one run, all loops that count included.
+const INSNS_MAX: u64 = 1 << 18;

@@ -14,7 +14,7 @@ impl Generator<'_> {
         if self.state.locked & 0x3f != 0 {
             return self.arithmetic();
         }
-        match self.random.below(21) {
+        match self.random.below(22) {
             20 => self.arena(),
             0..=1 => self.map_idiom(),
             2..=3 => self.assembled_field(),
@@ -31,6 +31,8 @@ impl Generator<'_> {
             15 => self.called_in_a_loop(),
             16 => self.summing_loop(),
             17..=18 => self.numbers(),
+            // Each doubles the paths that the kernel looks at, which takes it seconds.
+            21 if self.random.one_in(3) => self.may_goto(),
             _ => self.same_register_twice(),
         }
         if !self.random.one_in(4) {

@@ -1,4 +1,5 @@
-//! Loops over `bpf_iter_num`, as `bpf_for` and compilers write them.
+//! Loops that the verifier lets run without following each round: over `bpf_iter_num`, as `bpf_for`
+//! and compilers write them, and with `may_goto` (`can_loop`).
 
 use towpath_bpf::insn::*;
 
@@ -43,6 +44,46 @@ impl Generator<'_> {
         self.address(1, iterator);
         self.asm.call_kfunc(DESTROY);
         self.asm.load(BPF_DW, 0, REG_FP, sum);
+        self.leaves_number();
+    }
+
+    /// `for (i = 0; i < n && can_loop; i++) sum = f(sum, i);` for a number that nobody knows.
+    ///
+    /// `may_goto` stands at the top, at the bottom, or at both, as compilers turn loops, and leaves
+    /// for behind the loop or for code of its own.
+    pub(super) fn may_goto(&mut self) {
+        let limit = self.scalar();
+        self.asm.mov(2, limit);
+        self.asm.alu_imm(BPF_AND, 2, *self.random.pick(&[0, 1, 7, 63]));
+        let (start, first) = (self.immediate(), self.random.below(3) as i32);
+        self.asm.mov_imm(0, start);
+        self.asm.mov_imm(1, first);
+        let is_turned = self.random.one_in(2);
+        let mut outs = vec![self.asm.jump(BPF_JMP | BPF_JCOND, 0, 0, 0)];
+        let top = self.asm.here();
+        let mut outs_between = Vec::new();
+        if !is_turned || self.random.one_in(3) {
+            outs_between.push(self.asm.jump(BPF_JMP | BPF_JGE | BPF_X, 1, 2, 0));
+        }
+        match self.random.below(3) {
+            0 => self.asm.alu(BPF_ADD, 0, 1),
+            1 => {
+                self.asm.alu_imm(BPF_MUL, 0, 31);
+                self.asm.alu(BPF_XOR, 0, 1);
+            }
+            _ => self.asm.put(BPF_ALU | BPF_ADD | BPF_X, 0, 1, 0, 0),
+        }
+        self.asm.alu_imm(BPF_ADD, 1, 1);
+        if is_turned {
+            outs_between.push(self.asm.jump(BPF_JMP | BPF_JGE | BPF_X, 1, 2, 0));
+        }
+        outs.push(self.asm.jump(BPF_JMP | BPF_JCOND, 0, 0, 0));
+        self.asm.jump_back(BPF_JMP | BPF_JA, 0, 0, top);
+        if self.random.one_in(2) {
+            outs.drain(..).for_each(|out| self.asm.land(out));
+            self.asm.alu_imm(BPF_XOR, 0, 0x55);
+        }
+        outs.into_iter().chain(outs_between).for_each(|out| self.asm.land(out));
         self.leaves_number();
     }
 
