@@ -6,7 +6,7 @@
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 
-use super::objects::give_up;
+use super::objects::give_up_around;
 use super::{Call, KfuncTable, entry};
 use crate::objects::list::{NEXT, OWNER, PREV};
 
@@ -58,9 +58,9 @@ fn back(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 
 /// Puts a node at the end of the list that `side` of the head points to.
 fn push(call: &mut Call<'_, '_>, args: [u64; 5], side: u64) -> Result<u64, Stop> {
-    let [head, node, _, offset, _] = args;
+    let [head, node, ..] = args;
     if call.run.get(node + OWNER, 8)? != 0 {
-        give_up(call.run, node.wrapping_sub(offset));
+        give_up_around(call.run, node);
         return Ok(Errno::EINVAL.to_reg());
     }
     let neighbour = match call.run.get(head + side, 8)? {

@@ -67,6 +67,15 @@ pub(super) fn give_up(run: &Run<'_>, addr: u64) {
     }
 }
 
+/// Gives up the program's reference to the object that a node is in. Where in it, the kernel's
+/// verifier writes into the call; programs leave that argument 0.
+#[cold]
+pub(super) fn give_up_around(run: &Run<'_>, node: u64) {
+    if let Some(object) = run.surroundings.objects.find(node) {
+        run.surroundings.objects.release(object, run.worker.number() as usize);
+    }
+}
+
 fn allocate(call: &mut Call<'_, '_>, type_id: u64, is_percpu: bool) -> Result<u64, Stop> {
     let known = |(id, percpu, _): &&(u64, bool, Arc<Class>)| (*id, *percpu) == (type_id, is_percpu);
     if !call.run.types.allocated.iter().any(|entry| known(&entry)) {

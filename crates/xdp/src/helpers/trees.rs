@@ -8,7 +8,7 @@
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 
-use super::objects::give_up;
+use super::objects::give_up_around;
 use super::{Call, KfuncTable, entry};
 use crate::objects::tree::{LEFT, OWNER, PARENT, RIGHT};
 
@@ -25,9 +25,9 @@ pub(super) const KFUNCS: KfuncTable = &[
 /// when the node is in a tree already.
 #[inline(always)]
 fn add(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let [root, node, less, _, offset] = args;
+    let [root, node, less, ..] = args;
     if call.run.get(node + OWNER, 8)? != 0 {
-        give_up(call.run, node.wrapping_sub(offset));
+        give_up_around(call.run, node);
         return Ok(Errno::EINVAL.to_reg());
     }
     let mut parent = 0;
