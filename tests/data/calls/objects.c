@@ -443,6 +443,35 @@ int no_ref_leak(struct xdp_md *ctx)
 	return 0;
 }
 
+/* The kernel accepts these two, and breaks its memory: docs/differences.md. */
+SEC("xdp")
+int no_ref_inside(struct xdp_md *ctx)
+{
+	struct rnode *p = obj_new(struct rnode), *q;
+	if (!p)
+		return 0;
+	q = bpf_refcount_acquire_impl(&p->ref, 0);
+	obj_drop(p);
+	if (q)
+		obj_drop(q);
+	return 0;
+}
+
+SEC("xdp")
+int no_ref_popped_node(struct xdp_md *ctx)
+{
+	bpf_spin_lock(&rl);
+	struct bpf_list_node *n = bpf_list_pop_front(&rh);
+	bpf_spin_unlock(&rl);
+	if (!n)
+		return 0;
+	struct rnode *q = bpf_refcount_acquire_impl(n, 0);
+	obj_drop(container_of(n, struct rnode, n));
+	if (q)
+		obj_drop(q);
+	return 0;
+}
+
 SEC("xdp")
 int no_ref_plain(struct xdp_md *ctx)
 {

@@ -304,6 +304,12 @@ impl Verifier<'_> {
             let message = format!("arg#{index} is neither owning or non-owning ref");
             return Err(self.reject(Errno::EINVAL, message));
         }
+        // 6.18 accepts an address inside the object, and then counts, and takes for an object, what
+        // is there.
+        if reg.const_offset() != Some(0) {
+            let message = format!("arg#{index} must be an object's address, not one inside it");
+            return Err(self.reject(Errno::EINVAL, message));
+        }
         meta.owning = !reg.has(Flags::NON_OWN_REF) && reg.ref_id != 0;
         let counted =
             self.record_of(reg).is_some_and(|record| record.unique(FieldKind::Refcount).is_some());
