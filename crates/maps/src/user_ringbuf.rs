@@ -88,11 +88,12 @@ impl UserRingbuf {
     /// Whether [`UserRingbuf::drain`] would find nothing, and nobody else drains. Mostly so, and
     /// found out without taking the ring.
     #[inline]
-    pub fn is_idle(&self) -> bool {
+    pub fn is_idle(&self, flags: u64) -> bool {
+        let is_known = flags & !DRAIN_FLAGS == 0;
         let is_free = !self.busy.load(Ordering::Acquire);
         let position = self.ring.consumer().load(Ordering::Acquire);
         let produced = self.ring.producer().load(Ordering::Acquire);
-        is_free && produced.is_multiple_of(8) && position >= produced
+        is_known && is_free && produced.is_multiple_of(8) && position >= produced
     }
 
     /// `bpf_user_ringbuf_drain`: shows each sample (address and size; readable until `visit`
@@ -102,7 +103,7 @@ impl UserRingbuf {
         flags: u64,
         mut visit: impl FnMut(NonNull<u8>, u32) -> ControlFlow<()>,
     ) -> Result<u64, Errno> {
-        if flags & !(BPF_RB_NO_WAKEUP | BPF_RB_FORCE_WAKEUP) != 0 {
+        if flags & !DRAIN_FLAGS != 0 {
             return Err(Errno::EINVAL);
         }
         if self.busy.swap(true, Ordering::Acquire) {
@@ -166,6 +167,9 @@ impl UserRingbuf {
     }
 }
 
+/// What [`UserRingbuf::drain`] may be told; whoever waits for room looks by itself.
+const DRAIN_FLAGS: u64 = BPF_RB_NO_WAKEUP | BPF_RB_FORCE_WAKEUP;
+
 impl Store for UserRingbuf {
     fn spans(&self) -> Vec<Span> {
         vec![self.ring.span()]
@@ -213,7 +217,8 @@ mod tests {
         });
         assert_eq!((result, sizes), (Ok(1), vec![5]));
         assert_eq!(count(&ring), Ok(1));
-        assert!(ring.is_idle());
+        assert!(ring.is_idle(0) && ring.is_idle(BPF_RB_NO_WAKEUP));
+        assert!(!ring.is_idle(1 << 5), "the flags are wrong");
         assert_eq!(count(&ring), Ok(0));
         assert_eq!(ring.drain(4, |_, _| ControlFlow::Continue(())), Err(Errno::EINVAL));
     }

@@ -70,12 +70,15 @@ unsafe extern "C" fn check_mtu(
     if flags != 0 {
         return Errno::EINVAL.to_reg();
     }
-    // SAFETY: called by compiled code, with the machine it was entered with.
-    let run = unsafe { run_of_frame(machine) };
+    // SAFETY: called by compiled code, with the machine it was entered with, which has the record
+    // of the running frame.
+    let (run, packet) = unsafe { (run_of(machine), &*(*machine).packet) };
+    let linear = (packet.data_end - packet.data) as usize;
+    let frame = direct::Linear { len: linear, ifindex: packet.ingress_ifindex };
     let len = len as *mut u32;
     // SAFETY: the verifier proved 4 bytes readable and writable; they may lie anywhere.
     let asked = unsafe { len.read_unaligned() };
-    match direct::check_mtu(run, ifindex as u32, asked, change) {
+    match direct::check_mtu(run, frame, ifindex as u32, asked, change) {
         Err(errno) => errno.to_reg(),
         Ok((mtu, result)) => {
             // SAFETY: as above.

@@ -93,7 +93,8 @@ fn check_mtu(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
         return Ok(Errno::EINVAL.to_reg());
     }
     let asked = call.run.get(mtu_len_addr, 4)? as u32;
-    match mtu(call.run, ifindex as u32, asked, len_diff) {
+    let frame = Linear { len: call.run.frame.linear_len(), ifindex: call.run.frame.rx.ifindex };
+    match mtu(call.run, frame, ifindex as u32, asked, len_diff) {
         Err(errno) => Ok(errno.to_reg()),
         Ok((mtu, result)) => {
             call.run.put(mtu_len_addr, 4, mtu.into())?;
@@ -102,20 +103,30 @@ fn check_mtu(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     }
 }
 
+/// What `bpf_check_mtu` looks at of a frame.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Linear {
+    /// Bytes of the linear part.
+    pub(crate) len: usize,
+    /// Where it arrived.
+    pub(crate) ifindex: u32,
+}
+
 /// The MTU of an interface (0: where the frame arrived), and what `bpf_check_mtu` says about a
 /// packet of `asked` bytes (0: the linear part) that gets `change` longer.
 #[inline]
 pub(crate) fn mtu(
     run: &mut Run<'_>,
+    frame: Linear,
     ifindex: u32,
     asked: u32,
     change: u64,
 ) -> Result<(u32, u64), Errno> {
-    let ifindex = if ifindex == 0 { run.frame.rx.ifindex } else { ifindex };
+    let ifindex = if ifindex == 0 { frame.ifindex } else { ifindex };
     let tables = run.surroundings.host.tables(&mut run.worker.host);
-    let mtu = tables.interface(ifindex).ok_or(Errno::ENODEV)?.mtu;
+    let mtu = tables.mtu(ifindex).ok_or(Errno::ENODEV)?;
     let len = match asked {
-        0 => run.frame.linear_len() as i64,
+        0 => frame.len as i64,
         asked => i64::from(asked) + ETH_HLEN as i64,
     };
     // The kernel adds in 32-bit arithmetic.

@@ -156,7 +156,7 @@ fn drain(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_user_ringbuf_drain", &args, 1)?;
     let [_, callback, context, flags, _] = args;
     let Some(ring) = map.user_ringbuf() else { return Ok(Errno::EINVAL.to_reg()) };
-    if flags == 0 && ring.is_idle() {
+    if ring.is_idle(flags) {
         return Ok(0);
     }
     let mut lent = call.run.worker.lend(DYNPTR_BYTES);

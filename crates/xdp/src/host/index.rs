@@ -14,6 +14,8 @@ use super::{Host, Interface, Neighbour};
 pub(crate) struct Index {
     /// Position of each interface by its number; [`NONE`] where there is none.
     interfaces: Vec<u32>,
+    /// Their MTUs, or [`NONE`].
+    mtus: Vec<u32>,
     /// By table number, in order.
     v4: Vec<(u32, Ranges<u32>)>,
     v6: Vec<(u32, Ranges<u128>)>,
@@ -63,8 +65,10 @@ impl Index {
             let other = host.routes.get(behind as usize);
             route.destination.is_ipv6() && other.is_some_and(|other| is_equal(route, other))
         };
+        let interfaces = interfaces(host);
         Index {
-            interfaces: interfaces(host),
+            mtus: mtus(host, &interfaces),
+            interfaces,
             v4,
             v6,
             neighbours: neighbours(host),
@@ -81,6 +85,15 @@ impl Index {
             Some(&position) => host.interfaces.get(position as usize),
             None if ifindex < DENSE_MAX => None,
             None => host.interface(ifindex),
+        }
+    }
+
+    /// An interface's MTU.
+    #[inline]
+    pub(crate) fn mtu(&self, host: &Host, ifindex: u32) -> Option<u32> {
+        match self.mtus.get(ifindex as usize) {
+            Some(&mtu) if mtu != NONE => Some(mtu),
+            _ => self.interface(host, ifindex).map(|interface| interface.mtu),
         }
     }
 
@@ -264,6 +277,12 @@ fn interfaces(host: &Host) -> Vec<u32> {
         }
     }
     positions
+}
+
+/// MTUs by number of the interface.
+fn mtus(host: &Host, interfaces: &[u32]) -> Vec<u32> {
+    let mtu = |&position: &u32| host.interfaces.get(position as usize).map(|found| found.mtu);
+    interfaces.iter().map(|position| mtu(position).unwrap_or(NONE)).collect()
 }
 
 fn neighbours(host: &Host) -> Vec<Option<Neighbour>> {

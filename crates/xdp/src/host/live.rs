@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use super::{Host, Index, Interface};
+use super::{Host, Index};
 
 /// The place where programs find their host. Shared by all that are to see the same one.
 #[derive(Debug)]
@@ -95,10 +95,10 @@ impl Tables {
         &self.host
     }
 
-    /// As [`Host::interface`].
+    /// An interface's MTU.
     #[inline]
-    pub(crate) fn interface(&self, ifindex: u32) -> Option<&Interface> {
-        self.index.interface(&self.host, ifindex)
+    pub(crate) fn mtu(&self, ifindex: u32) -> Option<u32> {
+        self.index.mtu(&self.host, ifindex)
     }
 }
 
@@ -113,17 +113,18 @@ impl Default for Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::Interface;
 
     #[test]
     fn a_worker_sees_what_was_put_in_place() {
         let (live, other) = (Live::default(), Live::new(Host::with_loopback()));
         let mut seen = Seen::default();
-        assert!(live.tables(&mut seen).interface(1).is_none());
+        assert!(live.tables(&mut seen).mtu(1).is_none());
         live.replace(Host::with_loopback());
-        assert!(live.tables(&mut seen).interface(1).is_some());
+        assert!(live.tables(&mut seen).mtu(1).is_some());
         live.replace(Host::default());
-        assert!(other.tables(&mut seen).interface(1).is_some(), "each has its own");
-        assert!(live.tables(&mut seen).interface(1).is_none());
+        assert!(other.tables(&mut seen).mtu(1).is_some(), "each has its own");
+        assert!(live.tables(&mut seen).mtu(1).is_none());
         let before = Arc::downgrade(&live.current());
         live.replace(Host::with_loopback());
         live.tables(&mut seen);
@@ -145,7 +146,7 @@ mod tests {
                 let (mut last, mut reads) = (0, 0u64);
                 while last < 1000 {
                     let tables = live.tables(&mut seen);
-                    let mtus = [1, 2].map(|ifindex| tables.interface(ifindex).map(|i| i.mtu));
+                    let mtus = [1, 2].map(|ifindex| tables.mtu(ifindex));
                     assert_eq!(mtus[0], mtus[1]);
                     assert!(mtus[0] >= Some(last), "time goes on");
                     (last, reads) = (mtus[0].unwrap(), reads + 1);
