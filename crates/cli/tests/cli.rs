@@ -268,6 +268,12 @@ fn dump_shows_every_form_of_a_compiled_program() {
         assert_eq!(ended.status, 0, "{ended:?}");
         assert!(ended.stdout.contains(expected), "{expected} in {}", ended.stdout);
     }
+    for form in ["jited", "xlated"] {
+        let ended = dump(&[form, "linum"]);
+        assert!(ended.stdout.contains("; if (data + 14 > end)"), "{ended:?}");
+    }
+    assert!(!dump(&["jited"]).stdout.contains("; if (data"), "unless it is asked for");
+    assert_eq!(dump(&["clif", "linum"]).status, 2);
     let jited = bench.json(&[&["prog", "dump"], &PROGRAM[..], &["jited"]].concat());
     assert!(jited["bytes"].as_u64().unwrap() > 100);
     assert_eq!(jited["instructions"][0]["function"], "every_verdict");

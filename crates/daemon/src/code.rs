@@ -103,6 +103,19 @@ pub struct MachineView {
     pub functions: Vec<(usize, String)>,
     /// What addresses in it stand for.
     pub maps: Vec<MapPlace>,
+    /// Where code of another C line begins, in order; none for LLVM's code, and for programs that
+    /// do not say which lines they are made of.
+    #[serde(default)]
+    pub lines: Vec<LineView>,
+}
+
+/// A C line, and where code of it begins.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct LineView {
+    /// Bytes from the start of the code.
+    pub offset: usize,
+    /// The line.
+    pub source: SourceView,
 }
 
 /// Where a map is.
@@ -131,7 +144,7 @@ impl CodeView {
             }
             CodeForm::Jited => {
                 let code = program.code_listing(&options)?;
-                let machine = MachineView::of(program.name(), &code, program.maps());
+                let machine = MachineView::of(linked, &code, program.maps());
                 return Ok(CodeView::Machine(machine));
             }
             CodeForm::Xir => Form::Xir,
@@ -168,18 +181,21 @@ impl InsnsView {
 
 /// The C line whose first instruction is at `slot`.
 fn source_starting_at(linked: &Linked, slot: usize) -> Option<SourceView> {
-    let Line { insn, file, text, line, column } = linked.line_of(slot)?;
-    (*insn as usize == slot).then(|| SourceView {
-        file: file.to_string(),
-        line: *line,
-        column: *column,
-        text: text.to_string(),
-    })
+    let line = linked.line_of(slot)?;
+    (line.insn as usize == slot).then(|| SourceView::of(line))
+}
+
+impl SourceView {
+    fn of(line: &Line) -> SourceView {
+        let Line { insn: _, file, text, line, column } = line;
+        let (file, text) = (file.to_string(), text.to_string());
+        SourceView { file, line: *line, column: *column, text }
+    }
 }
 
 impl MachineView {
     /// Machine code and what its addresses stand for.
-    pub fn of(program: &str, code: &MachineCode, maps: &MapSet) -> MachineView {
+    pub fn of(linked: &Linked, code: &MachineCode, maps: &MapSet) -> MachineView {
         let place = |map: &std::sync::Arc<towpath_maps::Map>| {
             let is_array = map.kind() == MapType::Array;
             let first = is_array.then(|| map.lookup(0, &0u32.to_ne_bytes())).flatten();
@@ -190,8 +206,19 @@ impl MachineView {
                 values: first.map(|it| (it.as_ptr() as u64, bytes * u64::from(map.max_entries()))),
             }
         };
+        let line_of = |slot: u32| linked.line_of(slot as usize).map(|line| (line.insn, line));
+        let lines =
+            code.origins.iter().filter_map(|&(offset, slot)| Some((offset, line_of(slot)?)));
+        let mut lines: Vec<_> = lines.collect();
+        // Instructions of one line follow each other.
+        lines.dedup_by_key(|(_, (first, _))| *first);
+        let line = |&(offset, (_, line)): &(usize, (u32, &Line))| LineView {
+            offset,
+            source: SourceView::of(line),
+        };
         MachineView {
-            program: program.to_owned(),
+            lines: lines.iter().map(line).collect(),
+            program: linked.name.clone(),
             code: code.bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
             functions: code.functions.clone(),
             maps: maps.maps().iter().map(place).collect(),

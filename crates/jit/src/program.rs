@@ -235,6 +235,15 @@ impl Program {
         }
     }
 
+    /// Offsets in the code at which what was made of another BPF instruction begins, and the slot
+    /// of that instruction, in order. Only tier 1 knows: LLVM's code has none.
+    pub fn origins(&self) -> &[(usize, u32)] {
+        match &self.body {
+            Body::Clif(layout) => layout.origins(),
+            Body::Llvm(..) => &[],
+        }
+    }
+
     /// Which compiler made the code.
     pub fn tier(&self) -> Tier {
         match &self.body {

@@ -200,8 +200,9 @@ pub(crate) enum ProgRunExec {
 pub(crate) struct DumpArgs {
     /// Object file, or a program of the daemon: id N, name NAME or tag TAG. Then what to show:
     /// xlated (linked instructions, the default), source (below their C lines), xir (after all
-    /// passes of the compiler), clif, llvm (what it hands on), jited (machine code)
-    #[arg(value_name = "OBJ|id N|name NAME [FORM]", required = true, num_args = 1..=3)]
+    /// passes of the compiler), clif, llvm (what it hands on), jited (machine code). A last word
+    /// "linum" behind xlated or jited shows the C lines and their numbers too
+    #[arg(value_name = "OBJ|id N|name NAME [FORM]", required = true, num_args = 1..=4)]
     pub words: Vec<String>,
     /// Whose machine code "jited" shows
     #[arg(long, value_enum, default_value_t = RunExec::Jit)]

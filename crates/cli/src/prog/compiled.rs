@@ -42,7 +42,9 @@ pub(super) fn code(
                 output.note(&format!("not LLVM's code but Cranelift's: {reason}"));
             }
             let code = program.code_listing(&loading.jit).map_err(failed)?;
-            return Ok(CodeView::Machine(MachineView::of(name, &code, program.maps())));
+            let linked = program.verified().map(|verified| verified.linked());
+            let linked = linked.ok_or_else(|| failed(CompileError::Unverified))?;
+            return Ok(CodeView::Machine(MachineView::of(linked, &code, program.maps())));
         }
         _ => Form::Xir,
     };

@@ -14,7 +14,7 @@ use super::{compiled, machine};
 
 /// Prints a program's instructions.
 pub(crate) fn dump(args: &DumpArgs, output: &mut Output) -> Result<(), CliError> {
-    let (which, form) = split(&args.words)?;
+    let Wanted { which, form, lines } = split(&args.words)?;
     let view = match which {
         [object] => {
             let opened = Opened::new(object.as_ref(), &args.program)?;
@@ -38,13 +38,25 @@ pub(crate) fn dump(args: &DumpArgs, output: &mut Output) -> Result<(), CliError>
             daemon::code(which, form, &args.daemon)?
         }
     };
-    print(&view, output)
+    print(&view, lines, output)
 }
 
-/// The words that say which program, and the form.
-fn split(words: &[String]) -> Result<(&[String], CodeForm), CliError> {
+/// What the words say.
+struct Wanted<'a> {
+    /// The program.
+    which: &'a [String],
+    form: CodeForm,
+    /// With C lines, where machine code is shown.
+    lines: bool,
+}
+
+fn split(words: &[String]) -> Result<Wanted<'_>, CliError> {
     let names_running = ["id", "name", "tag", "pinned"].contains(&&*words[0]);
     let (which, rest) = words.split_at(if names_running { 2.min(words.len()) } else { 1 });
+    let (rest, lines) = match rest {
+        [rest @ .., last] if last == "linum" => (rest, true),
+        rest => (rest, false),
+    };
     let form = match rest {
         [] => Ok(DumpForm::Xlated),
         [form] => DumpForm::from_str(form, true),
@@ -55,7 +67,16 @@ fn split(words: &[String]) -> Result<(&[String], CodeForm), CliError> {
         let known: Vec<String> = known.map(|value| value.get_name().to_owned()).collect();
         CliError::Usage(format!("{}: expected one of {}", rest.join(" "), known.join(", ")))
     })?;
-    Ok((which, form.into()))
+    let form = match (CodeForm::from(form), lines) {
+        (CodeForm::Xlated, true) => CodeForm::Source,
+        (form @ (CodeForm::Xir | CodeForm::Clif | CodeForm::Llvm), true) => {
+            let message =
+                format!("linum: line numbers go with xlated and jited, not with {form:?}");
+            return Err(CliError::Usage(message));
+        }
+        (form, _) => form,
+    };
+    Ok(Wanted { which, form, lines })
 }
 
 fn is_about_file(args: &DumpArgs) -> bool {
@@ -68,13 +89,21 @@ fn is_about_file(args: &DumpArgs) -> bool {
         || args.trust != RunTrust::Verified
 }
 
-fn print(view: &CodeView, output: &mut Output) -> Result<(), CliError> {
+fn print(view: &CodeView, lines: bool, output: &mut Output) -> Result<(), CliError> {
     match view {
-        CodeView::Machine(code) => machine::print(code, output),
+        CodeView::Machine(code) => machine::print(code, lines, output),
         view if output.json => output.json(view),
         CodeView::Text(text) => output.line(text.text.trim_end()),
         CodeView::Insns(insns) => insns.insns.iter().try_for_each(|it| print_insn(it, output)),
     }
+}
+
+/// A C line, above what was made of it.
+pub(super) fn print_source(source: &SourceView, output: &mut Output) -> Result<(), CliError> {
+    let SourceView { file, line, text, .. } = source;
+    let file = file.rsplit('/').next().unwrap_or(file);
+    let (style, place) = (output.style, format!("{file}:{line}"));
+    output.line(&format!("; {}  {}", style.source(text), style.dim(&place)))
 }
 
 fn print_insn(line: &InsnView, output: &mut Output) -> Result<(), CliError> {
@@ -82,10 +111,8 @@ fn print_insn(line: &InsnView, output: &mut Output) -> Result<(), CliError> {
     if let Some(function) = &line.function {
         output.line(&format!("{}:", style.bold(function)))?;
     }
-    if let Some(SourceView { file, line, text, .. }) = &line.source {
-        let file = file.rsplit('/').next().unwrap_or(file);
-        let place = format!("{file}:{line}");
-        output.line(&format!("; {}  {}", style.source(text), style.dim(&place)))?;
+    if let Some(source) = &line.source {
+        print_source(source, output)?;
     }
     if output.verbose > 0 {
         return output.line(&format!("{:5}: {:<32}  {}", line.insn, line.bytes, line.text));

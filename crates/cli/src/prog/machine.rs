@@ -3,8 +3,9 @@
 use iced_x86::OpKind;
 use iced_x86::{Decoder, DecoderOptions, Formatter as _, Instruction, IntelFormatter, Mnemonic};
 use serde::Serialize;
-use towpath_daemon::code::MachineView;
+use towpath_daemon::code::{MachineView, SourceView};
 
+use super::dump::print_source;
 use crate::error::CliError;
 use crate::output::Output;
 
@@ -28,25 +29,41 @@ struct Line {
     /// What its operand stands for.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
+    /// The C line whose code begins here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<SourceView>,
 }
 
-/// Prints machine code.
-pub(super) fn print(code: &MachineView, output: &mut Output) -> Result<(), CliError> {
+/// Prints machine code, below the C lines it comes from where those are wanted.
+pub(super) fn print(
+    code: &MachineView,
+    with_lines: bool,
+    output: &mut Output,
+) -> Result<(), CliError> {
     let bytes = bytes(&code.code);
-    let instructions = if cfg!(target_arch = "x86_64") {
+    if with_lines && code.lines.is_empty() {
+        output.note("no line information: compile with -g; LLVM's code has none");
+    }
+    let mut instructions = if cfg!(target_arch = "x86_64") {
         disassemble(code, &bytes)
     } else {
         output.note("no disassembler for this machine's code: bytes alone");
         bytes_alone(code, &bytes)
     };
+    if with_lines {
+        add_lines(code, &mut instructions);
+    }
     if output.json {
         let (program, bytes) = (&code.program, bytes.len());
         return output.json(&Machine { program, form: "jited", bytes, instructions });
     }
     let style = output.style;
-    for Line { function, offset, bytes, text, note } in &instructions {
+    for Line { function, offset, bytes, text, note, source } in &instructions {
         if let Some(function) = function {
             output.line(&format!("{}:", style.bold(function)))?;
+        }
+        if let Some(source) = source {
+            print_source(source, output)?;
         }
         let note = note.as_ref().map_or(String::new(), |note| style.dim(&format!("  ; {note}")));
         let bytes = if output.verbose > 0 { format!("{bytes:<24}  ") } else { String::new() };
@@ -74,9 +91,20 @@ fn disassemble(code: &MachineView, bytes: &[u8]) -> Vec<Line> {
             bytes: hex(&bytes[offset..offset + instruction.len()]),
             text,
             note: note(&instruction, code),
+            source: None,
         });
     }
     lines
+}
+
+/// Puts each C line above the first instruction at its offset or behind it.
+fn add_lines(code: &MachineView, instructions: &mut [Line]) {
+    for line in &code.lines {
+        let at = instructions.partition_point(|instruction| instruction.offset < line.offset);
+        if let Some(instruction) = instructions.get_mut(at) {
+            instruction.source = Some(line.source.clone());
+        }
+    }
 }
 
 /// The name of the function a call leads to, or of the map an address belongs to.
@@ -111,6 +139,7 @@ fn bytes_alone(code: &MachineView, bytes: &[u8]) -> Vec<Line> {
         bytes: String::new(),
         text: hex(bytes),
         note: None,
+        source: None,
     };
     bytes.chunks(16).enumerate().map(line).collect()
 }

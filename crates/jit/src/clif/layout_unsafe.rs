@@ -20,6 +20,8 @@ pub(crate) struct Layout {
     code: Code,
     /// Offset of each function, then of the trampoline and the batch entry.
     offsets: Vec<usize>,
+    /// Offsets at which code for another BPF instruction begins, and its slot; in order.
+    origins: Vec<(usize, u32)>,
 }
 
 impl Layout {
@@ -29,7 +31,12 @@ impl Layout {
             memory.copy_from_slice(&image);
             Ok(())
         })?;
-        Ok(Layout { code, offsets })
+        let functions = compiled.functions.iter().zip(&offsets);
+        let origins = functions.flat_map(|(function, &start)| {
+            function.origins.iter().map(move |&(offset, slot)| (start + offset as usize, slot))
+        });
+        let origins = origins.collect();
+        Ok(Layout { code, offsets, origins })
     }
 
     /// Address of a function.
@@ -47,6 +54,11 @@ impl Layout {
     /// Offsets of the functions, then of the trampoline and the batch entry.
     pub(crate) fn offsets(&self) -> &[usize] {
         &self.offsets
+    }
+
+    /// Offsets at which code for another BPF instruction begins, and its slot; in order.
+    pub(crate) fn origins(&self) -> &[(usize, u32)] {
+        &self.origins
     }
 
     /// Runs the program for the frames from `first` on; gives their number, or the index of the one

@@ -188,7 +188,9 @@ impl Lowering<'_, '_> {
             self.set(param, value);
         }
         for &inst in &data.insts {
-            self.inst(self.function.inst(inst));
+            let data = self.function.inst(inst);
+            self.builder.set_srcloc(ir::SourceLoc::new(data.origin));
+            self.inst(data);
         }
         self.end(block, &data.end);
     }

@@ -28,6 +28,8 @@ pub(crate) struct CompiledFunction {
     pub(crate) code: Vec<u8>,
     pub(crate) align: u32,
     pub(crate) relocations: Vec<Relocation>,
+    /// Offsets at which code for another BPF instruction begins, and its slot; in order.
+    pub(crate) origins: Vec<(u32, u32)>,
 }
 
 /// A call of another function of the module, to be filled in when both have a place.
@@ -114,6 +116,11 @@ fn emit(
     let code = compiled.code_buffer().to_vec();
     let align = compiled.buffer.alignment;
     let found = compiled.buffer.relocs().to_vec();
+    let places = compiled.buffer.get_srclocs_sorted().iter();
+    let places = places.filter(|place| !place.loc.is_default());
+    let mut origins: Vec<(u32, u32)> =
+        places.map(|place| (place.start, place.loc.bits())).collect();
+    origins.dedup_by_key(|(_, slot)| *slot);
     let names = context.func.params.user_named_funcs();
     let relocation = |found: &FinalizedMachReloc| match &found.target {
         FinalizedRelocTarget::ExternalName(ExternalName::User(name)) => Ok(Relocation {
@@ -125,7 +132,7 @@ fn emit(
         other => Err(failure(format!("a reference to {other:?}"))),
     };
     let relocations = found.iter().map(relocation).collect::<Result<_, _>>()?;
-    Ok(CompiledFunction { code, align, relocations })
+    Ok(CompiledFunction { code, align, relocations, origins })
 }
 
 /// Signature of a BPF function: machine, frame pointer, its parameters; gives r0.

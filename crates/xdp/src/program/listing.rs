@@ -30,6 +30,9 @@ pub struct MachineCode {
     pub address: u64,
     /// Offset and name of each function, in order of their offsets.
     pub functions: Vec<(usize, String)>,
+    /// Offsets at which the code of another BPF instruction begins, and its slot, in order; none
+    /// for LLVM's code.
+    pub origins: Vec<(usize, u32)>,
 }
 
 impl Program {
@@ -75,7 +78,8 @@ impl Program {
         let names = names.chain(std::iter::repeat_n("(entry)".to_owned(), offsets.len()));
         let mut functions: Vec<(usize, String)> = offsets.iter().copied().zip(names).collect();
         functions.sort();
-        Ok(MachineCode { bytes: bytes.to_vec(), address: program.entry(), functions })
+        let (bytes, origins) = (bytes.to_vec(), program.origins().to_vec());
+        Ok(MachineCode { bytes, address: program.entry(), functions, origins })
     }
 
     fn addresses(&self) -> Addresses<'_> {
