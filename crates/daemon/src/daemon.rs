@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use towpath_xdp::Arena;
 use towpath_xsk::Server;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -75,6 +76,7 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
     };
     let config = options.config.as_deref();
     let control = Arc::new(Control::start(loaded, config.map(Path::new), objects)?);
+    control.read(|inner| tell_memory(inner.live.engine().arena()));
     tokio::spawn(serve_api(listener, Arc::clone(&control)));
     if let Some(scrapes) = scrapes {
         tokio::spawn(serve_metrics(scrapes, Arc::clone(&control)));
@@ -92,6 +94,18 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
     control.stop();
     drop((socket, reserved));
     Ok(())
+}
+
+/// Says where frames lie: who wants huge pages finds out that there are none.
+fn tell_memory(arena: &Arena) {
+    let frames = arena.total();
+    match arena.has_huge_pages() {
+        true => tracing::info!("{frames} frames in huge pages"),
+        false => tracing::info!(
+            "{frames} frames in pages of the usual size: the machine has not enough huge ones free \
+             (vm.nr_hugepages)"
+        ),
+    }
 }
 
 /// Gives why it ended.

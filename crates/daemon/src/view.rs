@@ -214,6 +214,8 @@ pub(crate) fn status(inner: &Inner) -> StatusView {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         workers: inner.live.engine().workers(),
+        frames: inner.live.engine().arena().total(),
+        huge_pages: inner.live.engine().arena().has_huge_pages(),
     }
 }
 

@@ -133,6 +133,11 @@ fn traffic_flows_and_verbs_tell_of_it() {
     assert_eq!(link["actions"], serde_json::json!(["XDP_PASS"]));
     assert_eq!(link["tag"].as_str().map(str::len), Some(16));
     assert_eq!(status["failures"], serde_json::json!([]));
+    let memory = match status["huge_pages"].as_bool().expect("it is known") {
+        true => format!("{} frames in huge pages", status["frames"]),
+        false => format!("{} frames in pages of the usual size", status["frames"]),
+    };
+    assert!(daemon.log().contains(&memory), "{memory}: {}", daemon.log());
 
     let features = daemon.json(&["features", "gen"]);
     let features = features[0]["features"].as_array().expect("a list").clone();

@@ -357,6 +357,12 @@ pub struct StatusView {
     pub pid: u32,
     /// Workers.
     pub workers: usize,
+    /// Frames that there is memory for.
+    #[serde(default)]
+    pub frames: usize,
+    /// Whether that memory is in huge pages.
+    #[serde(default)]
+    pub huge_pages: bool,
 }
 
 /// Counters of everything.
