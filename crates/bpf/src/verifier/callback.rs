@@ -62,9 +62,7 @@ impl Verifier<'_> {
             let mut queued = self.cur.clone();
             let active = Payload::Iter { ty, state: IterState::Active, depth: depth + 1 };
             set_iterator(&mut queued, frame, spi, active);
-            // The parent is the checkpoint at this very instruction; the one before it counts.
-            let checkpoint = self.cur.parent.and_then(|id| self.arena.state(id).parent);
-            if let Some(previous) = self.find_previous_entry(checkpoint, idx) {
+            if let Some(previous) = self.find_previous_entry(self.before_checkpoint(), idx) {
                 self.widen_imprecise(previous, &mut queued);
             }
             self.mark_not_null(&mut queued.frame_mut().regs[0]);

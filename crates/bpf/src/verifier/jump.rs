@@ -64,7 +64,7 @@ impl Verifier<'_> {
         let idx = self.insn_idx;
         let mut queued = self.cur.clone();
         queued.may_goto_depth += 1;
-        if let Some(previous) = self.find_previous_entry(self.cur.parent, idx) {
+        if let Some(previous) = self.find_previous_entry(self.before_checkpoint(), idx) {
             self.widen_imprecise(previous, &mut queued);
         }
         self.push_pending_state(queued, next, idx)?;

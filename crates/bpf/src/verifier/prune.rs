@@ -254,6 +254,11 @@ impl Verifier<'_> {
         None
     }
 
+    /// At an instruction that is always a checkpoint, that is the parent: the state before it.
+    pub(crate) fn before_checkpoint(&self) -> Option<StateId> {
+        self.cur.parent.and_then(|id| self.arena.state(id).parent)
+    }
+
     /// Numbers that changed since an earlier iteration and didn't matter become unknown, so that
     /// loops without an end in sight converge (`widen_imprecise_scalars`).
     pub(crate) fn widen_imprecise(&self, old: StateId, state: &mut State) {

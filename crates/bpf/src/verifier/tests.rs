@@ -246,3 +246,15 @@ fn the_log_reads_as_the_kernels() {
     assert!(report.log.contains("0: (b7) r0 = 2"), "{}", report.log);
     assert!(report.log.contains("processed 2 insns"), "{}", report.log);
 }
+
+#[test]
+fn a_number_of_a_may_goto_loop_becomes_unknown() {
+    // r0 = 67; do r0 *= 31; while (may_goto);
+    accepted(vec![
+        op(MOV, 0, 0, 0, 67),
+        op(BPF_ALU64 | BPF_MUL, 0, 0, 0, 31),
+        op(BPF_JMP | BPF_JCOND, 0, 0, 1, 0),
+        op(BPF_JMP | BPF_JA, 0, 0, -3, 0),
+        EXIT,
+    ]);
+}
