@@ -10,6 +10,8 @@ use towpath_xdp::program::{Form, MachineCode};
 use towpath_xdp::{CompileError, Program};
 use utoipa::ToSchema;
 
+use crate::globals::hex;
+
 /// Which form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -219,7 +221,7 @@ impl MachineView {
         MachineView {
             lines: lines.iter().map(line).collect(),
             program: linked.name.clone(),
-            code: code.bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            code: hex(&code.bytes),
             functions: code.functions.clone(),
             maps: maps.maps().iter().map(place).collect(),
         }

@@ -21,6 +21,11 @@ pub fn parse_value(text: &str) -> Option<GlobalValue> {
     Some(GlobalValue::Int(if negative { -value } else { value }))
 }
 
+/// Bytes as hex digits, two for each.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Bytes from hex digits, with or without spaces and colons between bytes.
 pub fn parse_hex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text

@@ -55,11 +55,6 @@ pub struct Part {
     pub access: Access,
 }
 
-impl Part {
-    /// No bytes at all.
-    pub const NONE: Part = Part { first: 0, past: 0, access: Access::Record };
-}
-
 /// A row of equal elements in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {

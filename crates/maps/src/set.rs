@@ -5,7 +5,7 @@ use std::sync::Arc;
 use towpath_bpf::MapDef;
 use towpath_bpf::program::SlotInit;
 
-use crate::access::{Access, Part};
+use crate::access::Access;
 use crate::environment::{AnyEnvironment, Environment};
 use crate::error::MapError;
 use crate::fields::{Field, ReleaseField};
@@ -97,8 +97,7 @@ impl MapSet {
 
     /// The map that a handle in a program's register stands for ([`Map::handle`]).
     pub fn by_handle(&self, handle: u64) -> Option<Arc<Map>> {
-        let own = self.own_by_handle(handle).cloned();
-        own.or_else(|| self.maps_of_maps().find_map(|maps| maps.by_handle(handle)))
+        self.own_by_handle(handle).cloned().or_else(|| self.inner_by_handle(handle))
     }
 
     /// As [`MapSet::by_handle`], but none that is in a map of maps.
@@ -106,30 +105,35 @@ impl MapSet {
         self.maps.iter().find(|map| map.handle() == handle)
     }
 
+    /// As [`MapSet::by_handle`], but only those in maps of maps.
+    pub fn inner_by_handle(&self, handle: u64) -> Option<Arc<Map>> {
+        self.maps_of_maps().find_map(|maps| maps.by_handle(handle))
+    }
+
     /// The map whose memory holds `addr`.
     pub fn at(&self, addr: u64) -> Option<Arc<Map>> {
-        self.own_at(addr).cloned().or_else(|| self.maps_of_maps().find_map(|maps| maps.at(addr)))
+        self.own_at(addr).cloned().or_else(|| self.inner_at(addr))
     }
 
     /// What a program may do with `len` bytes at `addr`; `None` when no map has them.
     pub fn owns(&self, addr: u64, len: usize) -> Option<Access> {
         match self.own_at(addr) {
             Some(map) => map.owns(addr, len),
-            None => self.maps_of_maps().find_map(|maps| maps.at(addr))?.owns(addr, len),
+            None => self.inner_at(addr)?.owns(addr, len),
         }
     }
 
-    /// The key or value that `len` bytes at `addr` lie in, of a map of this set's own
-    /// ([`Map::part`]).
-    pub fn own_part(&self, addr: u64, len: usize) -> Option<Part> {
-        self.own_at(addr)?.part(addr, len)
-    }
-
+    /// As [`MapSet::at`], but none that is in a map of maps.
     #[inline]
-    fn own_at(&self, addr: u64) -> Option<&Arc<Map>> {
+    pub fn own_at(&self, addr: u64) -> Option<&Arc<Map>> {
         let after = self.places.partition_point(|&(first, _, _)| first <= addr);
         let &(_, last, index) = self.places.get(after.checked_sub(1)?)?;
         if addr <= last { self.maps.get(index) } else { None }
+    }
+
+    /// As [`MapSet::at`], but only those in maps of maps.
+    pub fn inner_at(&self, addr: u64) -> Option<Arc<Map>> {
+        self.maps_of_maps().find_map(|maps| maps.at(addr))
     }
 
     fn maps_of_maps(&self) -> impl Iterator<Item = &MapOfMaps> {

@@ -17,6 +17,13 @@ pub(crate) struct Selection {
     pub section: Option<String>,
 }
 
+impl Selection {
+    /// Whether anything was said.
+    pub(crate) fn is_given(&self) -> bool {
+        self.name.is_some() || self.section.is_some()
+    }
+}
+
 /// What a program is linked with.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Program")]
@@ -28,6 +35,13 @@ pub(crate) struct ProgramArgs {
     /// the running kernel's, else builtin]
     #[arg(long, value_name = "FILE")]
     pub btf: Option<PathBuf>,
+}
+
+impl ProgramArgs {
+    /// Whether anything was said.
+    pub(crate) fn is_given(&self) -> bool {
+        !self.set.is_empty() || self.btf.is_some()
+    }
 }
 
 /// `VAR=VALUE`.

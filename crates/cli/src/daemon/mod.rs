@@ -22,6 +22,7 @@ pub(crate) use port::{features, port};
 pub(crate) use program::{chosen as chosen_program, code, show as show_programs};
 pub(crate) use stats::{events, stats};
 pub(crate) use status::status;
+pub(crate) use which::is_word;
 
 use serde::Serialize;
 use serde_json::json;

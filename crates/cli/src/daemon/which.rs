@@ -65,6 +65,11 @@ impl Which {
     }
 }
 
+/// Whether it is one that says by what something is chosen.
+pub(crate) fn is_word(word: &str) -> bool {
+    ["id", "name", "tag", "pinned"].contains(&word)
+}
+
 /// Longest name that the kernel keeps: what is longer means what is left of it.
 const NAME_MAX: usize = 15;
 /// Where relative paths of pins begin.

@@ -51,7 +51,7 @@ struct Wanted<'a> {
 }
 
 fn split(words: &[String]) -> Result<Wanted<'_>, CliError> {
-    let names_running = ["id", "name", "tag", "pinned"].contains(&&*words[0]);
+    let names_running = daemon::is_word(&words[0]);
     let (which, rest) = words.split_at(if names_running { 2.min(words.len()) } else { 1 });
     let (rest, lines) = match rest {
         [rest @ .., last] if last == "linum" => (rest, true),
@@ -80,10 +80,8 @@ fn split(words: &[String]) -> Result<Wanted<'_>, CliError> {
 }
 
 fn is_about_file(args: &DumpArgs) -> bool {
-    args.selection.name.is_some()
-        || args.selection.section.is_some()
-        || !args.program.set.is_empty()
-        || args.program.btf.is_some()
+    args.selection.is_given()
+        || args.program.is_given()
         || !args.without.is_empty()
         || args.exec != RunExec::Jit
         || args.trust != RunTrust::Verified

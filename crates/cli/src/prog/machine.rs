@@ -4,6 +4,7 @@ use iced_x86::OpKind;
 use iced_x86::{Decoder, DecoderOptions, Formatter as _, Instruction, IntelFormatter, Mnemonic};
 use serde::Serialize;
 use towpath_daemon::code::{MachineView, SourceView};
+use towpath_daemon::globals::hex;
 
 use super::dump::print_source;
 use crate::error::CliError;
@@ -142,10 +143,6 @@ fn bytes_alone(code: &MachineView, bytes: &[u8]) -> Vec<Line> {
         source: None,
     };
     bytes.chunks(16).enumerate().map(line).collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn bytes(hex: &str) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! Test runs of a program that a daemon runs.
 
 use towpath_daemon::api::types::{PortView, RunRequest, RunView};
-use towpath_daemon::globals::parse_hex;
+use towpath_daemon::globals::{hex, parse_hex};
 
 use super::context::Context;
 use super::engine::Outcome;
@@ -13,7 +13,7 @@ use crate::events::Events;
 /// Whether the words mean a program of the daemon, not an object file; says what does not go with
 /// which.
 pub(super) fn is_meant(args: &ProgRunArgs) -> Result<bool, CliError> {
-    let names_running = ["id", "name", "tag", "pinned"].contains(&args.words[0].as_str());
+    let names_running = daemon::is_word(&args.words[0]);
     let RunningArgs { live, port, .. } = &args.running;
     let message = match args.words.len() {
         2 if names_running && is_about_file(args) => {
@@ -35,10 +35,8 @@ pub(super) fn is_meant(args: &ProgRunArgs) -> Result<bool, CliError> {
 }
 
 fn is_about_file(args: &ProgRunArgs) -> bool {
-    args.selection.name.is_some()
-        || args.selection.section.is_some()
-        || !args.program.set.is_empty()
-        || args.program.btf.is_some()
+    args.selection.is_given()
+        || args.program.is_given()
         || args.exec != ProgRunExec::Interp
         || args.surroundings.map_init.is_some()
         || args.surroundings.dump_maps.is_some()
@@ -62,7 +60,7 @@ pub(super) fn run(args: &ProgRunArgs, data: &[u8]) -> Result<Outcome, CliError> 
         }
     }
     let request = RunRequest {
-        data: data.iter().map(|byte| format!("{byte:02x}")).collect(),
+        data: hex(data),
         metadata,
         port,
         rx_queue,

@@ -11,7 +11,7 @@ use super::ports::no_port;
 use super::types::{ProgramView, RunRequest, RunView, UploadView};
 use super::{Answer, Asked, Body, Part, Shared, blocking};
 use crate::code::{CodeForm, CodeView};
-use crate::globals::parse_hex;
+use crate::globals::{hex, parse_hex};
 use crate::view;
 
 /// All loaded programs.
@@ -96,7 +96,7 @@ pub(super) async fn run(
         let done = done.map_err(|error| ApiError::refused(error.to_string()))?;
         Ok(RunView {
             retval: done.returned,
-            data_out: done.data.iter().map(|byte| format!("{byte:02x}")).collect(),
+            data_out: hex(&done.data),
             metadata: done.metadata,
             linear_end: done.linear_end,
             duration_ns: done.duration.as_nanos() as u64,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sha2::{Digest as _, Sha256};
 use towpath_bpf::Object;
 
-use crate::globals;
+use crate::globals::{self, hex};
 use crate::state::ProgramState;
 
 /// The bytes of object files that a state needs, or that were uploaded to be loaded.
@@ -85,7 +85,7 @@ impl ObjectFiles {
 
 /// SHA-256 in hex.
 pub fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(bytes))
 }
 
 /// Reads a file of at most `limit` bytes.

@@ -6,7 +6,7 @@ use towpath_bpf::interp::{AtomicOp, Runtime, Stop, Violation};
 use towpath_bpf::proto::id;
 
 use super::{Call, KfuncTable, Table, entry};
-use crate::objects::Class;
+use crate::objects::{Class, Object};
 use crate::run::Run;
 
 pub(super) const TABLE: Table = &[(id::KPTR_XCHG, entry(kptr_xchg))];
@@ -62,16 +62,19 @@ pub(super) fn percpu_address(call: &Call<'_, '_>, addr: u64, cpu: u64) -> u64 {
 /// Gives up the program's reference to an object.
 #[inline]
 pub(super) fn give_up(run: &Run<'_>, addr: u64) {
-    if let Some(object) = run.object(addr) {
-        run.surroundings.objects.release(object, run.worker.number() as usize);
-    }
+    release_found(run, run.object(addr));
 }
 
 /// Gives up the program's reference to the object that a node is in. Where in it, the kernel's
 /// verifier writes into the call; programs leave that argument 0.
 #[cold]
 pub(super) fn give_up_around(run: &Run<'_>, node: u64) {
-    if let Some(object) = run.surroundings.objects.find(node) {
+    release_found(run, run.surroundings.objects.find(node));
+}
+
+#[inline]
+fn release_found(run: &Run<'_>, object: Option<Object<'_>>) {
+    if let Some(object) = object {
         run.surroundings.objects.release(object, run.worker.number() as usize);
     }
 }

@@ -58,15 +58,18 @@ impl Store {
 
     /// The object in whose visible part an address lies.
     pub(super) fn find(&self, addr: u64) -> Option<Object<'_>> {
-        let chunk = self.chunk(addr)?;
-        Object::in_chunk(self, &chunk, chunk.slot_around(addr)?)
+        self.at_chunk(addr, |chunk| Object::in_chunk(self, chunk, chunk.slot_around(addr)?))?
     }
 
     /// The chunk that an address may lie in: the last one that does not begin behind it.
     pub(super) fn chunk(&self, addr: u64) -> Option<Arc<Chunk>> {
+        self.at_chunk(addr, Arc::clone)
+    }
+
+    fn at_chunk<T>(&self, addr: u64, look: impl FnOnce(&Arc<Chunk>) -> T) -> Option<T> {
         let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
         let behind = chunks.partition_point(|chunk| chunk.block.addr() <= addr);
-        chunks.get(behind.checked_sub(1)?).cloned()
+        chunks.get(behind.checked_sub(1)?).map(look)
     }
 }
 

@@ -151,7 +151,7 @@ impl<'a> Run<'a> {
         if let Some(map) = self.maps.own_by_handle(handle) {
             return Some(map);
         }
-        let map = self.maps.by_handle(handle)?;
+        let map = self.maps.inner_by_handle(handle)?;
         // SAFETY: as above, found among them.
         Some(unsafe { &*Arc::as_ptr(&map) })
     }
@@ -178,9 +178,8 @@ impl<'a> Run<'a> {
             let inside = addr >= self.frame.data_meta_addr() && end <= self.frame.data_end_addr();
             return (!inside).then_some("packet access outside [data_meta, data_end)");
         }
-        match self.recent.access(addr, end) {
-            None | Some(Access::Record) => {}
-            Some(access) => return refusal_by_map(access, write),
+        if let Some(access) = self.recent.access(addr, end) {
+            return refusal_by_map(access, write);
         }
         if self.recent.has_object(addr, len) {
             return None;
@@ -211,13 +210,15 @@ impl<'a> Run<'a> {
 
     /// What the program may do with bytes of a map.
     fn map_access(&self, addr: u64, len: usize) -> Option<Access> {
-        match self.maps.own_part(addr, len) {
-            Some(part) => {
-                self.recent.note(part);
-                Some(part.access)
-            }
-            None => self.maps.owns(addr, len),
+        let Some(map) = self.maps.own_at(addr) else {
+            return self.maps.inner_at(addr)?.owns(addr, len);
+        };
+        let Some(part) = map.part(addr, len) else { return map.owns(addr, len) };
+        // Of a ring there is more to ask.
+        if part.access != Access::Record {
+            self.recent.note(part);
         }
+        Some(part.access)
     }
 }
 

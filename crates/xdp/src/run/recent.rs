@@ -12,7 +12,7 @@ use crate::objects::{Chunk, Objects};
 /// and where objects are.
 #[derive(Debug)]
 pub(super) struct Recent {
-    parts: [Cell<Part>; PARTS],
+    parts: [Cell<Option<Part>>; PARTS],
     /// Where the next part goes.
     next: Cell<usize>,
     /// Where the last object was.
@@ -22,7 +22,7 @@ pub(super) struct Recent {
 impl Recent {
     pub(super) fn new() -> Self {
         Recent {
-            parts: [const { Cell::new(Part::NONE) }; PARTS],
+            parts: [const { Cell::new(None) }; PARTS],
             next: Cell::new(0),
             chunk: RefCell::new(None),
         }
@@ -31,14 +31,14 @@ impl Recent {
     /// What may be done with the bytes from `addr` to `end`, if they lie in a part noted here.
     #[inline]
     pub(super) fn access(&self, addr: u64, end: u64) -> Option<Access> {
-        let mut parts = self.parts.iter().map(Cell::get);
+        let mut parts = self.parts.iter().map_while(Cell::get);
         parts.find(|part| part.first <= addr && end <= part.past).map(|part| part.access)
     }
 
     /// Notes a part, over the one that was noted longest ago.
     pub(super) fn note(&self, part: Part) {
         let place = self.next.get() % PARTS;
-        self.parts[place].set(part);
+        self.parts[place].set(Some(part));
         self.next.set(place + 1);
     }
 

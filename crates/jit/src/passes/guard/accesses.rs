@@ -157,7 +157,8 @@ impl Planner<'_> {
         let known = match area {
             // What may be written may be read.
             Area::Any { write: false } => {
-                find(Area::Any { write: true }).filter(|&known| covers(known)).or(find(area))
+                let written = find(Area::Any { write: true }).filter(|&known| covers(known));
+                written.or_else(|| find(area))
             }
             _ => find(area),
         };

@@ -77,16 +77,11 @@ impl Facts {
                 found = Some(joined(area, found, (low, high)));
             }
             let Some(above) = dominators.immediate(at) else { break };
-            let ends = match area {
-                Area::Any { .. } => self.called[at.0 as usize],
-                Area::Packet => self.moved[at.0 as usize],
-                _ => false,
-            };
-            // On another way there may be a call too.
-            let can_end = match area {
-                Area::Any { .. } => true,
-                Area::Packet => self.behind[at.0 as usize],
-                _ => false,
+            // Whether it ends in this block, and whether on another way to it there may be an end.
+            let (ends, can_end) = match area {
+                Area::Any { .. } => (self.called[at.0 as usize], true),
+                Area::Packet => (self.moved[at.0 as usize], self.behind[at.0 as usize]),
+                _ => (false, false),
             };
             if ends || (can_end && dominators.predecessors(at) != [above]) {
                 break;

@@ -21,11 +21,6 @@ pub(super) struct Spot {
     pub(super) offset: i32,
 }
 
-/// Whether others may change it at any time.
-fn is_of_map(alias: Alias) -> bool {
-    matches!(alias, Alias::Map(_) | Alias::MapMeta(_))
-}
-
 /// Memory that holds some bytes of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
@@ -184,7 +179,7 @@ impl Known {
     }
 
     pub(super) fn forget_maps(&mut self) {
-        self.entries.retain(|entry| !is_of_map(entry.spot.alias));
+        self.entries.retain(|entry| !matches!(entry.spot.alias, Alias::Map(_) | Alias::MapMeta(_)));
     }
 
     pub(super) fn forget_context(&mut self) {
