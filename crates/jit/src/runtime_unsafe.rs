@@ -37,7 +37,7 @@ impl RuntimeFunction {
             RuntimeFunction::TrieLookup { words: 2 } => trie_lookup_2 as *const (),
             RuntimeFunction::TrieLookup { .. } => trie_lookup_3 as *const (),
             RuntimeFunction::CsumDiff => direct.csum_diff as *const (),
-            RuntimeFunction::Sum { wide } => sums_unsafe::function(wide),
+            RuntimeFunction::Sum { wide, swapped } => sums_unsafe::function(wide, swapped),
             RuntimeFunction::Ktime => direct.ktime as *const (),
             RuntimeFunction::Random => direct.random as *const (),
             RuntimeFunction::Redirect => direct.redirect as *const (),

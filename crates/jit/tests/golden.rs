@@ -9,9 +9,11 @@ use towpath_bpf::btf::{Btf, Linkage};
 use towpath_bpf::insn::*;
 use towpath_bpf::interp::Resolver;
 use towpath_bpf::program::{AttachType, Function, KfuncRef, MapType};
-use towpath_bpf::verifier::{self, Options};
+use towpath_bpf::verifier::{self, Options, Verified};
 use towpath_bpf::{Insn, Linked, MapDef};
-use towpath_jit::{Callees, Direct, Environment, LlvmForm, Machine, llvm_text, optimized};
+use towpath_jit::{
+    Callees, CompileError, Direct, Environment, LlvmForm, Machine, llvm_text, optimized,
+};
 use towpath_maps::{MapSet, SetOptions};
 
 /// Kfuncs by the number that calls have.
@@ -291,6 +293,42 @@ fn a_function_called_once_becomes_part_of_its_caller() {
     );
 }
 
+/// `for (i = 0; i < 4; i++) a[i] = i * queue;` then
+/// `for (i = 0; i < 4; i++) { sum += a[i]; if (sum > 99) break; }`: no loop and no array are left.
+#[test]
+fn loops_of_few_rounds_are_their_rounds() {
+    let element = [
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R3, R10, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R4, R2, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_LSH | BPF_K, R4, 0, 0, 3),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_X, R3, R4, 0, 0),
+    ];
+    let mut insns = vec![
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R6, R1, 16, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R2, 0, 0, 0),
+    ];
+    insns.extend(element);
+    insns.extend([
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R5, R2, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MUL | BPF_X, R5, R6, 0, 0),
+        Insn::new(BPF_STX | BPF_MEM | BPF_DW, R3, R5, -32, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R2, 0, 0, 1),
+        Insn::new(BPF_JMP | BPF_JNE | BPF_K, R2, 0, -9, 4),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R2, 0, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 0),
+    ]);
+    insns.extend(element);
+    insns.extend([
+        Insn::new(BPF_LDX | BPF_MEM | BPF_DW, R5, R3, -32, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_X, R0, R5, 0, 0),
+        Insn::new(BPF_JMP | BPF_JGT | BPF_K, R0, 0, 2, 99),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R2, 0, 0, 1),
+        Insn::new(BPF_JMP | BPF_JNE | BPF_K, R2, 0, -9, 4),
+        Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+    ]);
+    check("unrolled", vec![], insns);
+}
+
 /// `u64 sum = queue; bpf_loop(ifindex, add, &sum, 0); return sum` with
 /// `long add(u32 i, u64 *sum) { *sum += i; return *sum > 99; }`
 #[test]
@@ -403,25 +441,78 @@ fn an_iterator_whose_items_are_carried_along_becomes_numbers_too() {
 /// `for (i = 0; i < 750; i++) { if (p + 2 > end) break; sum += *(u16 *)p; p += 2; } return sum`
 #[test]
 fn a_loop_that_sums_up_has_its_rounds_done_at_once() {
-    check(
-        "loop_sum",
-        vec![],
-        vec![
-            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R2, R1, 4, 0),
-            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R1, 0, 0),
-            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 0),
-            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R3, 0, 0, 0),
-            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R4, R1, 0, 0),
-            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R4, 0, 0, 2),
-            Insn::new(BPF_JMP | BPF_JGT | BPF_X, R4, R2, 5, 0),
-            Insn::new(BPF_LDX | BPF_MEM | BPF_H, R5, R1, 0, 0),
-            Insn::new(BPF_ALU | BPF_ADD | BPF_X, R0, R5, 0, 0),
-            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R1, R4, 0, 0),
-            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R3, 0, 0, 1),
-            Insn::new(BPF_JMP | BPF_JLT | BPF_K, R3, 0, -8, 750),
-            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
-        ],
-    );
+    let add = [
+        Insn::new(BPF_LDX | BPF_MEM | BPF_H, R5, R1, 0, 0),
+        Insn::new(BPF_ALU | BPF_ADD | BPF_X, R0, R5, 0, 0),
+    ];
+    check("loop_sum", vec![], over_packet(2, &add));
+}
+
+/// The same with `sum += ntohs(*(u16 *)p)`.
+#[test]
+fn a_loop_that_sums_up_numbers_in_network_order_has_its_rounds_done_at_once_too() {
+    let add = [
+        Insn::new(BPF_LDX | BPF_MEM | BPF_H, R5, R1, 0, 0),
+        Insn::new(BPF_ALU | BPF_END | BPF_X, R5, 0, 0, 16),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_X, R0, R5, 0, 0),
+    ];
+    check("loop_sum_swapped", vec![], over_packet(2, &add));
+}
+
+/// `for (i = 0; i < 750; i++) { if (p + 1 > end) break; hash = hash * 31 + *p; *p++ ^= 0x5a; }`: the
+/// rounds that are left to do are counted in front, and a loop without tests does them.
+#[test]
+fn a_loop_whose_rounds_can_be_counted_does_not_test_each() {
+    let round = [
+        Insn::new(BPF_LDX | BPF_MEM | BPF_B, R5, R1, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MUL | BPF_K, R0, 0, 0, 31),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_X, R0, R5, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_XOR | BPF_K, R5, 0, 0, 0x5a),
+        Insn::new(BPF_STX | BPF_MEM | BPF_B, R1, R5, 0, 0),
+    ];
+    check("loop_counted", vec![], over_packet(1, &round));
+}
+
+/// Where the rounds are counted in front, LLVM does many at once; without, it can't.
+#[test]
+fn llvm_does_many_counted_rounds_at_once() {
+    let round = [
+        Insn::new(BPF_LDX | BPF_MEM | BPF_B, R5, R1, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_XOR | BPF_K, R5, 0, 0, 0x5a),
+        Insn::new(BPF_STX | BPF_MEM | BPF_B, R1, R5, 0, 0),
+    ];
+    let verified = verified("mask", vec![], over_packet(1, &round));
+    match in_process(&verified, 0x7f12_3456_0000, LlvmForm::Optimized).1 {
+        Ok(text) => assert!(text.contains(" x i8>"), "{text}"),
+        Err(CompileError::Llvm(why)) if is_missing(&why) => eprintln!("skipped: {why}"),
+        Err(why) => panic!("{why}"),
+    }
+}
+
+/// Whether LLVM refused nothing, but is not there.
+fn is_missing(why: &str) -> bool {
+    why.starts_with("this build is without it") || why.starts_with("no libLLVM")
+}
+
+/// `for (i = 0; i < 750; i++) { if (p + size > end) break; BODY; p += size; } return r0`
+fn over_packet(size: i32, body: &[Insn]) -> Vec<Insn> {
+    let mut insns = vec![
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R2, R1, 4, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R1, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R3, 0, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R4, R1, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R4, 0, 0, size),
+        Insn::new(BPF_JMP | BPF_JGT | BPF_X, R4, R2, body.len() as i16 + 3, 0),
+    ];
+    insns.extend(body);
+    insns.extend([
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R1, R4, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R3, 0, 0, 1),
+        Insn::new(BPF_JMP | BPF_JLT | BPF_K, R3, 0, -(body.len() as i16 + 6), 750),
+        Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+    ]);
+    insns
 }
 
 /// `counters[queue & 1023] += 64` in an arena: one look at one page, since counters are aligned.
@@ -475,6 +566,16 @@ fn map(name: &str, kind: MapType, key_size: u32) -> MapDef {
 }
 
 fn check(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) {
+    let verified = verified(name, maps, insns);
+    let process = |base| in_process(&verified, base, LlvmForm::Given);
+    let (first, second) = (process(0x7f12_3456_0000), process(0x7f65_4321_0000));
+    let [text, again] = [first.1, second.1].map(|text| text.expect("supported"));
+    assert!(text.contains("define i64 @batch("), "{text}");
+    assert_eq!(text, again, "what is kept on disk is good for every process");
+    compare(name, &first.0);
+}
+
+fn verified(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) -> Verified {
     let linked = Linked {
         name: name.into(),
         section: "xdp".into(),
@@ -496,33 +597,33 @@ fn check(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) {
         btf: None,
         kernel_btf: Arc::new(Btf::default()),
     };
-    let verified = verifier::verify(linked, &Options::default()).expect("a correct program");
-    let in_process = |base: u64| {
-        let set = MapSet::create(&verified.linked().maps, &SetOptions::new(1)).expect("small maps");
-        let environment = Environment {
-            linked: verified.linked(),
-            resolver: &Addresses { base },
-            maps: set.maps(),
-            callees: Callees {
-                helper: |_| never,
-                kfunc: |_| never,
-                tail_call: never,
-                probe: never,
-                guard: never,
-                direct: DIRECT,
-            },
-        };
-        let options = Default::default();
-        let module = optimized(&verified, &environment, &options).expect("supported");
-        let text = llvm_text(&verified, &environment, &options, LlvmForm::Given);
-        // The maps too: the next ones must not get the same addresses.
-        (module.to_string(), text.expect("supported"), set)
-    };
-    let (first, second) = (in_process(0x7f12_3456_0000), in_process(0x7f65_4321_0000));
-    assert!(first.1.contains("define i64 @batch("), "{}", first.1);
-    assert_eq!(first.1, second.1, "what is kept on disk is good for every process");
-    compare(name, &first.0);
+    verifier::verify(linked, &Options::default()).expect("a correct program")
 }
+
+/// XIR, and what LLVM makes of it or gets, in a process whose maps and values begin at `base`.
+fn in_process(verified: &Verified, base: u64, form: LlvmForm) -> (String, LlvmText, MapSet) {
+    let set = MapSet::create(&verified.linked().maps, &SetOptions::new(1)).expect("small maps");
+    let environment = Environment {
+        linked: verified.linked(),
+        resolver: &Addresses { base },
+        maps: set.maps(),
+        callees: Callees {
+            helper: |_| never,
+            kfunc: |_| never,
+            tail_call: never,
+            probe: never,
+            guard: never,
+            direct: DIRECT,
+        },
+    };
+    let options = Default::default();
+    let module = optimized(verified, &environment, &options).expect("supported");
+    let text = llvm_text(verified, &environment, &options, form);
+    // The maps too: the next ones must not get the same addresses.
+    (module.to_string(), text, set)
+}
+
+type LlvmText = Result<String, CompileError>;
 
 fn compare(name: &str, found: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.xir"));

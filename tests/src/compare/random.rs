@@ -15,7 +15,7 @@ use towpath_xdp::{Exec, LoadOptions, Program};
 
 use super::blame::{self, Blame};
 use super::{Difference, Report};
-use crate::execution::{Mismatch, Trace, depends_on_surroundings, is_ended_by_time};
+use crate::execution::{Mismatch, Trace, depends_on_surroundings, is_endless};
 use crate::packets::packets;
 use crate::programs::{self, edit};
 use crate::verdict::{self, Agreement, Verdict};
@@ -137,8 +137,8 @@ struct Court<'k> {
     /// Programs that differ, but whose results depend on addresses or unwritten stack: the kernel
     /// refuses them to whoever lacks `CAP_PERFMON`.
     surroundings: usize,
-    /// Programs that were not run: time would end their loops.
-    timed: usize,
+    /// Programs that were not run: their loops have too many rounds.
+    endless: usize,
     /// Programs that the kernel gave up looking at, and we did not.
     too_complex: usize,
 }
@@ -162,7 +162,7 @@ impl<'k> Court<'k> {
             counts: [0; 4],
             runs: 0,
             surroundings: 0,
-            timed: 0,
+            endless: 0,
             too_complex: 0,
         }
     }
@@ -175,7 +175,7 @@ impl<'k> Court<'k> {
         pairs.for_each(|(mine, theirs)| *mine += theirs);
         self.runs += other.runs;
         self.surroundings += other.surroundings;
-        self.timed += other.timed;
+        self.endless += other.endless;
         self.too_complex += other.too_complex;
     }
 
@@ -192,8 +192,8 @@ impl<'k> Court<'k> {
         let ours = verdict::ours(&linked);
         let Some(kernel) = self.kernel else {
             let Verdict::Accepted(verified) = ours else { return None };
-            if is_ended_by_time(&verified, &self.packets) {
-                self.timed += usize::from(counted);
+            if is_endless(&verified, &self.packets) {
+                self.endless += usize::from(counted);
                 return None;
             }
             self.runs += usize::from(counted);
@@ -208,7 +208,7 @@ impl<'k> Court<'k> {
             let agreement = Agreement::of(ours.is_accepted(), theirs.is_accepted());
             self.counts[agreement as usize] += usize::from(counted);
             match agreement {
-                Agreement::Unsound if theirs.reason().starts_with(TOO_COMPLEX) => {
+                Agreement::Unsound if is_too_complex(theirs.reason()) => {
                     self.too_complex += usize::from(counted);
                     return None;
                 }
@@ -225,9 +225,9 @@ impl<'k> Court<'k> {
             return None;
         }
         if let Verdict::Accepted(verified) = &ours
-            && is_ended_by_time(verified, &self.packets)
+            && is_endless(verified, &self.packets)
         {
-            self.timed += usize::from(counted);
+            self.endless += usize::from(counted);
             return None;
         }
         self.runs += usize::from(counted);
@@ -334,7 +334,7 @@ impl<'k> Court<'k> {
             report.figure(&format!("  of which really by {name}"), ran);
         }
         report.figure("  of which not comparable (addresses)", self.surroundings);
-        report.figure("not run (loops that time would end)", self.timed);
+        report.figure("not run (loops of too many rounds)", self.endless);
         report.figure("packets run on each", self.packets.len());
         if self.budget.scramble {
             report.figure("passes left out", "a random choice for each program");
@@ -392,6 +392,11 @@ pub fn passes(kernel: Option<&Kernel>, budget: &Budget) -> Report {
 
 /// Attempts at making one failing program smaller.
 const TRIES_MAX: usize = 150;
-/// What the kernel says when there are more jumps to look at later than it keeps (`push_stack`:
-/// "The sequence of 8193 jumps is too complex"). `docs/differences.md` says why we may have fewer.
-const TOO_COMPLEX: &str = "ENOMEM";
+/// Whether the kernel gave a program up without finding fault with it. `docs/differences.md` says
+/// why we may be done earlier.
+fn is_too_complex(reason: &str) -> bool {
+    // More jumps to look at later than it keeps (`push_stack`: "The sequence of 8193 jumps is too
+    // complex"), or more instructions than it looks at ("BPF program is too large. Processed
+    // 1000001 insn"); the programs themselves are small.
+    ["ENOMEM", "E2BIG"].iter().any(|errno| reason.starts_with(errno))
+}

@@ -167,12 +167,17 @@ pub fn depends_on_surroundings(
     run(0) != run(0xa5)
 }
 
-/// Whether only `may_goto` ends a loop. The kernel ends it by the clock
-/// (`bpf_check_timed_may_goto`), we do after as many rounds as kernels without one, and neither
-/// soon: there is nothing to compare.
-pub fn is_ended_by_time(verified: &Verified, packets: &[Vec<u8>]) -> bool {
-    let mut insns = verified.linked().insns.iter();
-    if !insns.any(|insn| insn.class() == BPF_JMP && insn.op() == BPF_JCOND) {
+/// Whether a loop that nobody followed round by round takes very many. One that only `may_goto`
+/// ends is ended by the clock in the kernel (`bpf_check_timed_may_goto`), by us after as many rounds
+/// as in kernels without one; `bpf_loop` and iterators may count to millions, in one another. There
+/// is nothing to compare, or it would take minutes.
+pub fn is_endless(verified: &Verified, packets: &[Vec<u8>]) -> bool {
+    let is_unbounded = |insn: &Insn| {
+        let is_may_goto = insn.class() == BPF_JMP && insn.op() == BPF_JCOND;
+        let loops = insn.is_helper_call() && insn.imm == id::LOOP as i32;
+        is_may_goto || insn.is_kfunc_call() || loops
+    };
+    if !verified.linked().insns.iter().any(is_unbounded) {
         return false;
     }
     let limits = Limits { insns: INSNS_MAX };

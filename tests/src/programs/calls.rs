@@ -1,6 +1,7 @@
 //! Idioms around calls: keys assembled on the stack, maps of all kinds, functions that get stack.
 
 use towpath_bpf::insn::*;
+use towpath_bpf::interp::MAX_LOOPS;
 
 use super::asm::Asm;
 use super::generate::{Function, Generator};
@@ -146,10 +147,14 @@ impl Generator<'_> {
         }
         let src = self.scalar();
         match self.random.below(4) {
-            0 => self.asm.mov(1, src),
+            0 => {
+                // Refused at run time: it would take minutes otherwise.
+                self.asm.mov(1, src);
+                self.asm.alu_imm(BPF_OR, 1, 2 * MAX_LOOPS as i32);
+            }
             1 => {
                 self.asm.mov(1, src);
-                self.asm.alu_imm(BPF_AND, 1, 15);
+                self.asm.alu_imm(BPF_AND, 1, *self.random.pick(&[15, 15, 511]));
             }
             _ => {
                 let rounds = self.random.below(12) as i32;

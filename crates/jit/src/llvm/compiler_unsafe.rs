@@ -192,6 +192,8 @@ impl Library {
         unsafe {
             let options = (self.pass_options_create)();
             (self.pass_options_set_unrolling)(options, 1);
+            // Only loops that ask for it.
+            (self.pass_options_set_vectorization)(options, 0);
             (self.pass_options_set_slp)(options, 0);
             let error = (self.run_passes)(module, passes.as_ptr(), machine, options);
             (self.pass_options_dispose)(options);

@@ -207,8 +207,9 @@ impl Lowering<'_> {
         self.jump(yes, label.clone());
         if yes.target != no.target {
             self.jump(no, label);
+            let known = self.counted(yes.target);
             self.line(format_args!(
-                "br i1 {condition}, label %{}, label %{}",
+                "br i1 {condition}, label %{}, label %{}{known}",
                 yes.target, no.target
             ));
             return;
@@ -219,6 +220,12 @@ impl Lowering<'_> {
         self.start(edge.clone());
         self.jump(no, edge);
         self.line(format_args!("br label %{}", no.target));
+    }
+
+    /// What is appended to a branch that comes back to a loop of a known number of rounds.
+    fn counted(&mut self, head: Block) -> String {
+        let comes_back = self.label == head.to_string() && self.function.counted.contains(&head);
+        if comes_back { self.shared.counted_loop() } else { String::new() }
     }
 
     /// Programs that tail calls lead to run on tier 1: the first such call enters it, and the frame

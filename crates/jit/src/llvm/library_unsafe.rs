@@ -77,6 +77,7 @@ library! {
     pass_options_create = "LLVMCreatePassBuilderOptions"() -> Ref;
     pass_options_dispose = "LLVMDisposePassBuilderOptions"(Ref);
     pass_options_set_unrolling = "LLVMPassBuilderOptionsSetLoopUnrolling"(Ref, c_int);
+    pass_options_set_vectorization = "LLVMPassBuilderOptionsSetLoopVectorization"(Ref, c_int);
     pass_options_set_slp = "LLVMPassBuilderOptionsSetSLPVectorization"(Ref, c_int);
     run_passes = "LLVMRunPasses"(Ref, *const c_char, Ref, Ref) -> Ref;
     get_error_message = "LLVMGetErrorMessage"(Ref) -> *mut c_char;

@@ -18,9 +18,18 @@ pub(super) struct Shared {
     pub(super) scopes: Scopes,
     /// What the code refers to.
     pub(super) symbols: Vec<Symbol>,
+    /// Loops of a known number of rounds so far.
+    loops: usize,
 }
 
 impl Shared {
+    /// What is appended to the branch of one more loop of a known number of rounds. The vectorizer
+    /// looks at no other.
+    pub(super) fn counted_loop(&mut self) -> String {
+        self.loops += 1;
+        format!(", !llvm.loop !{}", FIRST_LOOP + self.loops - 1)
+    }
+
     /// The operand that stands for a symbol.
     pub(super) fn symbol(&mut self, symbol: Symbol) -> String {
         if !self.symbols.contains(&symbol) {
@@ -32,6 +41,11 @@ impl Shared {
 
 /// Branch weights: the first way is the usual one.
 pub(super) const LIKELY: &str = "!1";
+
+/// The node that has the vectorizer look at a loop.
+const VECTORIZE: &str = "!3";
+/// Of the nodes that loops are; scopes have lower numbers.
+const FIRST_LOOP: usize = 1 << 20;
 
 /// Name of the function that runs a burst.
 pub(super) const BATCH: &str = "batch";
@@ -51,7 +65,7 @@ pub(super) struct Text {
 
 /// Translates a module.
 pub(super) fn translate(module: &Module, targets: &Targets) -> Text {
-    let mut shared = Shared { scopes: Scopes::default(), symbols: Vec::new() };
+    let mut shared = Shared { scopes: Scopes::default(), symbols: Vec::new(), loops: 0 };
     let mut ir = String::new();
     for index in 0..module.functions.len() {
         function::translate((module, targets), index, &mut shared, &mut ir);
@@ -61,6 +75,7 @@ pub(super) fn translate(module: &Module, targets: &Targets) -> Text {
         callback(index, function::params(&module.functions[index]).len(), &mut ir);
     }
     declarations(&shared.symbols, &mut ir);
+    loops(shared.loops, &mut ir);
     shared.scopes.write(&mut ir);
     Text { ir, symbols: shared.symbols }
 }
@@ -137,6 +152,13 @@ fn callback(index: usize, params: usize, out: &mut String) {
     line(out, format_args!("define i64 @{name}(ptr %machine, ptr %frame{registers}) #0 {{"));
     line(out, format_args!("  %r0 = call fastcc i64 @f{index}(ptr %machine, ptr %frame{args})"));
     line(out, "  ret i64 %r0\n}\n");
+}
+
+fn loops(count: usize, out: &mut String) {
+    for node in (FIRST_LOOP..).take(count) {
+        line(out, format_args!("!{node} = distinct !{{!{node}, {VECTORIZE}}}"));
+    }
+    line(out, format_args!("{VECTORIZE} = !{{!\"llvm.loop.vectorize.enable\", i1 true}}"));
 }
 
 fn declarations(symbols: &[Symbol], out: &mut String) {

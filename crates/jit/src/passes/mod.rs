@@ -5,6 +5,7 @@ mod assemble;
 mod blocks;
 mod callbacks;
 mod conditions;
+mod copy;
 mod dead;
 mod effects;
 mod emit;
@@ -26,6 +27,7 @@ mod replace;
 mod selects;
 mod stack;
 mod stores;
+mod unroll;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -116,6 +118,7 @@ pub const PASSES: &[Pass] = &[
         run: Work::Module(inline::inline_calls),
     },
     Pass::new("iterators", "open-coded iterators over numbers are two numbers", iterators::lower),
+    UNROLL,
     Pass::new(
         "stack-args",
         "calls and accesses name the stack bytes they touch instead of taking a pointer",
@@ -133,6 +136,7 @@ pub const PASSES: &[Pass] = &[
     PARAMS,
     FOLD,
     BLOCKS,
+    UNROLL,
     Pass::new("selects", "branches whose ways meet at once become selects", selects::form),
     BLOCKS,
     FOLD,
@@ -147,9 +151,9 @@ pub const PASSES: &[Pass] = &[
         loads::forward,
     ),
     Pass::new(
-        "loop-sums",
-        "rounds of a loop that only sums numbers up are done at once",
-        loops::sum_at_once,
+        "trip-counts",
+        "rounds of a loop that no exit can cut short are counted, and done without asking",
+        loops::count_rounds,
     ),
     Pass::new(
         "conditions",
@@ -196,6 +200,11 @@ const BLOCKS: Pass = Pass::new(
     "blocks",
     "straight lines of blocks become one; blocks no path reaches are emptied",
     blocks::simplify,
+);
+const UNROLL: Pass = Pass::new(
+    "unroll",
+    "small loops whose rounds are known are these rounds, one after the other",
+    unroll::unroll,
 );
 const DEAD: Pass = Pass::new("dead", "instructions without effect or use go", dead::remove);
 

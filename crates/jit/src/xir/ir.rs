@@ -669,6 +669,9 @@ pub struct Function {
     pub own_stack_bytes: u32,
     /// Functions whose code is part of this one.
     pub inlined: Vec<Inlined>,
+    /// Blocks that are loops of their own, and run for a number of rounds that is known in front of
+    /// them.
+    pub counted: Vec<Block>,
     /// Blocks by number; the first is the entry, whose parameters are the function's.
     pub blocks: Vec<BlockData>,
     /// Instructions by number; those in no block are dead.
@@ -710,6 +713,7 @@ impl Function {
             stack_bytes: 0,
             own_stack_bytes: 0,
             inlined: Vec::new(),
+            counted: Vec::new(),
             blocks: Vec::new(),
             insts: Vec::new(),
             values: Vec::new(),

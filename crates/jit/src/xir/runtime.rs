@@ -44,10 +44,12 @@ pub enum RuntimeFunction {
     },
     /// `(from, from_size, to, to_size, seed)`: `bpf_csum_diff`.
     CsumDiff,
-    /// `(address, count)`: the sum of so many neighbouring little-endian numbers.
+    /// `(address, count)`: the sum of so many neighbouring numbers.
     Sum {
         /// Of 32 bits, else of 16.
         wide: bool,
+        /// Big-endian, else little-endian.
+        swapped: bool,
     },
     /// `()`: `bpf_ktime_get_ns`.
     Ktime,
@@ -228,8 +230,10 @@ impl RuntimeFunction {
             }
             RuntimeFunction::TrieLookup { words } => return format!("trie_lookup_{words}"),
             RuntimeFunction::CsumDiff => "csum_diff",
-            RuntimeFunction::Sum { wide: false } => "sum_16",
-            RuntimeFunction::Sum { wide: true } => "sum_32",
+            RuntimeFunction::Sum { wide, swapped } => {
+                let (bits, order) = (if wide { 32 } else { 16 }, if swapped { "_be" } else { "" });
+                return format!("sum_{bits}{order}");
+            }
             RuntimeFunction::Ktime => "ktime",
             RuntimeFunction::Random => "random",
             RuntimeFunction::Redirect => "redirect",
@@ -274,9 +278,11 @@ impl RuntimeFunction {
             F::CheckMtu => 4,
             F::MapUpdate | F::CsumDiff => 5,
             F::ArrayLookup => 3,
-            F::HandleLookup { words } | F::InnerHashLookup { words, .. } => words as usize + 1,
-            F::TrieLookup { words } => words as usize + 1,
-            F::HashLookup { words, .. } | F::HashAhead { words, .. } => words as usize + 1,
+            F::HandleLookup { words }
+            | F::InnerHashLookup { words, .. }
+            | F::TrieLookup { words }
+            | F::HashLookup { words, .. }
+            | F::HashAhead { words, .. } => words as usize + 1,
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::xir::{BinaryOp, Cond, Type, UnaryOp};
 
 /// The result, cut to `ty`.
-pub(super) fn binary(op: BinaryOp, ty: Type, a: u64, b: u64) -> u64 {
+pub(in super::super) fn binary(op: BinaryOp, ty: Type, a: u64, b: u64) -> u64 {
     let (sa, sb) = (signed(ty, a), signed(ty, b));
     let shift = (b & u64::from(ty.bits() - 1)) as u32;
     let value = match op {
@@ -31,7 +31,7 @@ pub(super) fn binary(op: BinaryOp, ty: Type, a: u64, b: u64) -> u64 {
 }
 
 /// The result of an operation on a value of `from`, cut to `to`.
-pub(super) fn unary(op: UnaryOp, from: Type, to: Type, a: u64) -> u64 {
+pub(in super::super) fn unary(op: UnaryOp, from: Type, to: Type, a: u64) -> u64 {
     let value = match op {
         UnaryOp::Bswap16 => u64::from((a as u16).swap_bytes()),
         UnaryOp::Bswap32 => u64::from((a as u32).swap_bytes()),
@@ -45,7 +45,7 @@ pub(super) fn unary(op: UnaryOp, from: Type, to: Type, a: u64) -> u64 {
 }
 
 /// Whether a comparison of two values of `ty` holds.
-pub(super) fn compare(cond: Cond, ty: Type, a: u64, b: u64) -> bool {
+pub(in super::super) fn compare(cond: Cond, ty: Type, a: u64, b: u64) -> bool {
     let (sa, sb) = (signed(ty, a), signed(ty, b));
     match cond {
         Cond::Eq => a == b,

@@ -1,7 +1,7 @@
 //! Folding and value numbering in one walk: each instruction is simplified knowing the simplified
 //! forms of its operands, then merged with an equal one that dominates it.
 
-mod constant;
+pub(super) mod constant;
 mod hash;
 mod params;
 mod pieces;

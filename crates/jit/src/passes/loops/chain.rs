@@ -10,10 +10,14 @@ use crate::xir::{
 /// Blocks of a loop, at most.
 const BLOCKS_MAX: usize = 6;
 
-/// A loop without effects but on its own values.
+/// A loop that calls nothing, and whose exits depend on counters only.
 pub(super) struct Chain {
     /// In order; the last one jumps to the first.
     pub(super) blocks: Vec<Block>,
+    /// What the last one hands to the first.
+    pub(super) back: Vec<Value>,
+    /// Besides counters there are sums only, and nothing is stored.
+    pub(super) is_sum: bool,
     /// What a round does to each parameter of the first block.
     pub(super) changes: Vec<Change>,
     /// What must hold for a round to be done.
@@ -32,6 +36,8 @@ pub(super) enum Change {
         bits: u32,
     },
     Sum(Sum),
+    /// Something else.
+    Other,
 }
 
 /// Adds what is loaded.
@@ -40,6 +46,8 @@ pub(super) struct Sum {
     pub(super) address: Affine,
     pub(super) offset: i32,
     pub(super) width: Width,
+    /// Its bytes are reversed before.
+    pub(super) swapped: bool,
     /// Of the addition.
     pub(super) bits: u32,
 }
@@ -72,7 +80,12 @@ pub(super) enum Limit {
 }
 
 impl Chain {
-    /// The loops of a function that sum something up.
+    /// Instructions of a round.
+    pub(super) fn size(&self, function: &Function) -> usize {
+        ops(function, &self.blocks).count()
+    }
+
+    /// The loops of a function.
     pub(super) fn find_all(function: &Function, dominators: &Dominators) -> Vec<Chain> {
         let definitions = definitions(function, dominators);
         let heads = dominators.order().iter().filter_map(|&head| {
@@ -100,15 +113,22 @@ fn blocks(function: &Function, head: Block, latch: Block) -> Option<Vec<Block>> 
             return None;
         }
     }
-    let quiet = |&block: &Block| {
-        let insts = &function.block(block).insts;
-        insts.iter().all(|&inst| {
-            let op = &function.inst(inst).op;
-            op.is_pure()
-                || matches!(op, Op::Load { probe: false, .. } | Op::StackLoad(_) | Op::CtxLoad(_))
-        })
+    let is_plain = |op: &Op| {
+        let is_load =
+            matches!(op, Op::Load { probe: false, .. } | Op::StackLoad(_) | Op::CtxLoad(_));
+        op.is_pure() || is_load || is_store(op)
     };
-    blocks.iter().all(quiet).then_some(blocks)
+    let is_quiet = ops(function, &blocks).all(is_plain);
+    is_quiet.then_some(blocks)
+}
+
+fn ops<'f>(function: &'f Function, blocks: &'f [Block]) -> impl Iterator<Item = &'f Op> {
+    let insts = blocks.iter().flat_map(|&block| &function.block(block).insts);
+    insts.map(|&inst| &function.inst(inst).op)
+}
+
+fn is_store(op: &Op) -> bool {
+    matches!(op, Op::Store { .. } | Op::StackStore(..))
 }
 
 /// Whether `latch` is few straight steps behind a block.
@@ -136,24 +156,29 @@ impl Finder<'_> {
         let latch = *self.blocks.last()?;
         let mut back = self.function.block(latch).end.jumps().filter(|jump| jump.target == head);
         let (Some(back), None) = (back.next(), back.next()) else { return None };
-        let args = back.args.iter().enumerate();
+        let back = back.args.clone();
         let changes: Vec<Change> =
-            args.map(|(index, &arg)| self.change(index, arg)).collect::<Option<_>>()?;
+            back.iter().enumerate().map(|(index, &arg)| self.change(index, arg)).collect();
+        let conditions = self.conditions(&changes)?;
+        let first = *self.function.block(head).insts.first()?;
+        let origin = self.function.inst(first).origin;
+        let is_sum = self.is_sum(&changes);
+        Some(Chain { blocks: self.blocks, back, is_sum, changes, conditions, origin })
+    }
+
+    fn is_sum(&self, changes: &[Change]) -> bool {
         let is_walked = |sum: &Sum| {
             let step = Change::Step { step: sum.width.bytes().into(), bits: 64 };
             sum.address.bits == 64 && changes[sum.address.param] == step
         };
-        let sums: Vec<&Sum> = changes
-            .iter()
-            .filter_map(|change| if let Change::Sum(sum) = change { Some(sum) } else { None })
-            .collect();
-        if sums.is_empty() || !sums.into_iter().all(is_walked) {
-            return None;
-        }
-        let conditions = self.conditions(&changes)?;
-        let first = *self.function.block(head).insts.first()?;
-        let origin = self.function.inst(first).origin;
-        Some(Chain { blocks: self.blocks, changes, conditions, origin })
+        let is_foreseen = |change: &Change| match change {
+            Change::None | Change::Step { .. } => true,
+            Change::Sum(sum) => is_walked(sum),
+            Change::Other => false,
+        };
+        changes.iter().any(|change| matches!(change, Change::Sum(_)))
+            && changes.iter().all(is_foreseen)
+            && !ops(self.function, &self.blocks).any(is_store)
     }
 
     fn op(&self, value: Value) -> Option<&Op> {
@@ -180,18 +205,22 @@ impl Finder<'_> {
         self.params().contains(&value) || self.blocks.iter().any(defines)
     }
 
-    fn change(&self, index: usize, arg: Value) -> Option<Change> {
+    fn change(&self, index: usize, arg: Value) -> Change {
         let param = self.params()[index];
         if arg == param {
-            return Some(Change::None);
+            return Change::None;
         }
+        match self.affine(arg) {
+            Some(Affine { param, offset: step, base: None, bits }) if param == index => {
+                Change::Step { step, bits }
+            }
+            _ => self.sum(param, arg).map_or(Change::Other, Change::Sum),
+        }
+    }
+
+    /// `param + load`, or the same in 32 bits.
+    fn sum(&self, param: Value, arg: Value) -> Option<Sum> {
         let ty = self.function.ty(param);
-        if let Some(Affine { param, offset, base: None, bits }) = self.affine(arg)
-            && param == index
-        {
-            return Some(Change::Step { step: offset, bits });
-        }
-        // `sum + load`, or the same in 32 bits.
         let (a, b, bits) = match self.op(arg)? {
             Op::Binary(BinaryOp::Add, a, b) => (*a, *b, ty.bits()),
             Op::Unary(UnaryOp::Zext, inner) => match self.op(*inner)? {
@@ -207,19 +236,24 @@ impl Finder<'_> {
         };
         let added = if is_sum(a) { b } else { a };
         (is_sum(a) != is_sum(b)).then_some(())?;
-        let place = self.loaded(added)?;
+        let (place, swapped) = self.loaded(added)?;
         let address = self.affine(place.base)?;
-        Some(Change::Sum(Sum { address, offset: place.offset, width: place.width, bits }))
+        Some(Sum { address, offset: place.offset, width: place.width, swapped, bits })
     }
 
-    /// The place a value was loaded from, in this round.
-    fn loaded(&self, value: Value) -> Option<Place> {
-        match self.op(value)? {
-            Op::Unary(UnaryOp::Zext, inner) => self.loaded(*inner),
+    /// The place a value was loaded from in this round, and whether its bytes are reversed.
+    fn loaded(&self, value: Value) -> Option<(Place, bool)> {
+        match *self.op(value)? {
+            Op::Unary(UnaryOp::Zext, inner) => self.loaded(inner),
+            Op::Unary(op @ (UnaryOp::Bswap16 | UnaryOp::Bswap32), inner) => {
+                let (place, swapped) = self.loaded(inner)?;
+                let width = if op == UnaryOp::Bswap16 { Width::W16 } else { Width::W32 };
+                (place.width == width).then_some((place, !swapped))
+            }
             Op::Load { place, probe: false }
                 if self.is_inside(value) && matches!(place.width, Width::W16 | Width::W32) =>
             {
-                Some(*place)
+                Some((place, false))
             }
             _ => None,
         }
@@ -305,7 +339,7 @@ impl Finder<'_> {
             }
             // Without a sign that a wrap would turn over.
             Cond::Slt | Cond::Sle => forward && of.bits == ty.bits() && bits >= of.bits,
-            Cond::Ne => step == 1 && of.bits == ty.bits() && bits >= of.bits,
+            Cond::Ne => step == 1 && bits >= of.bits,
             _ => false,
         };
         counts.then_some(Condition { cond, value: of, limit, ty })

@@ -1,15 +1,18 @@
 //! Loops whose next rounds can be foreseen: how many there are at least, and what they amount to.
 //!
 //! `for (i = 0; i < n; i++) { if (p + 2 > end) break; sum += *p++; }` counts pointer, number and
-//! sum. In front of such a loop, the rounds that no exit can cut short are done at once: pointers
-//! and numbers move on by a multiple, sums grow by what a function of the runtime finds. The loop
-//! stays and does the rest, so that nothing has to be known of how it ends.
+//! sum. In front of such a loop, the rounds that no exit can cut short are done without asking each
+//! time. Where they only sum numbers up, they are done at once: pointers and numbers move on by a
+//! multiple, sums grow by what a function of the runtime finds. Else a copy of the loop does them,
+//! which knows how often it runs. The loop stays and does the rest, so that nothing has to be known
+//! of how it ends.
 
 mod chain;
 mod trips;
 
 use super::Context;
 use super::assemble::Assembler;
+use super::copy::Copy;
 use crate::trust::Trust;
 use crate::xir::{
     Arg, BinaryOp, Block, Cond, Dominators, Function, Jump, Op, RuntimeFunction, Terminator, Type,
@@ -19,16 +22,21 @@ use chain::{Chain, Change, Sum};
 
 /// Fewer rounds than this are left to the loop.
 const ROUNDS_MIN: u64 = 8;
+/// Instructions of a round that is written twice.
+const REPEATED_MAX: usize = 100;
 
-pub(super) fn sum_at_once(function: &mut Function, context: Context<'_>) {
+pub(super) fn count_rounds(function: &mut Function, context: Context<'_>) {
     if context.trust == Trust::Guest {
-        // A run's time is counted in rounds, its accesses are checked one by one.
+        // A run's time is counted in rounds, its accesses are checked one by one, and checks are
+        // cheap behind the program's own.
         return;
     }
     let dominators = Dominators::new(function);
     let chains = Chain::find_all(function, &dominators);
     for chain in chains {
-        foresee(function, &dominators, &chain);
+        if chain.is_sum || chain.size(function) <= REPEATED_MAX {
+            foresee(function, &dominators, &chain);
+        }
     }
 }
 
@@ -56,14 +64,55 @@ fn foresee(function: &mut Function, dominators: &Dominators, chain: &Chain) {
     let on = Jump { target: bulk, args: vec![] };
     data.end = Terminator::Branch(many, on, Jump { target: head, args: first.clone() });
 
-    let mut code = Assembler::new(function, origin);
-    let changes = chain.changes.iter().zip(&first);
-    let args =
-        changes.map(|(change, &value)| code.changed(change, value, rounds, &first)).collect();
+    if chain.is_sum {
+        sum_at_once(function, chain, bulk, rounds, &first);
+    } else {
+        repeat(function, chain, bulk, rounds, first);
+    }
+}
+
+/// Writes what all rounds amount to.
+fn sum_at_once(
+    function: &mut Function,
+    chain: &Chain,
+    bulk: Block,
+    rounds: Value,
+    first: &[Value],
+) {
+    let mut code = Assembler::new(function, chain.origin);
+    let changes = chain.changes.iter().zip(first);
+    let args = changes.map(|(change, &value)| code.changed(change, value, rounds, first)).collect();
     let insts = code.insts;
     let data = function.block_mut(bulk);
     data.insts = insts;
-    data.end = Terminator::Jump(Jump { target: head, args });
+    data.end = Terminator::Jump(Jump { target: chain.blocks[0], args });
+}
+
+/// Writes a loop of so many rounds, in one block.
+fn repeat(function: &mut Function, chain: &Chain, bulk: Block, rounds: Value, first: Vec<Value>) {
+    let head = chain.blocks[0];
+    let from = function.clone();
+    let mut copy = Copy::new(function, &from, &chain.blocks);
+    let once = copy.block(head);
+    for &block in &chain.blocks {
+        copy.insts(block, once, |_| ());
+    }
+    let back: Vec<Value> = chain.back.iter().map(|&value| copy.value(value)).collect();
+    let left = function.add_param(once, Type::I64);
+    let args = first.into_iter().chain([rounds]).collect();
+    function.block_mut(bulk).end = Terminator::Jump(Jump { target: once, args });
+
+    let mut code = Assembler::new(function, chain.origin);
+    let then = code.binary_const(BinaryOp::Sub, left, 1);
+    let zero = code.constant(Type::I64, 0);
+    let more = code.value(Type::I32, Op::Compare(Cond::Ne, then, zero));
+    let insts = code.insts;
+    let again = Jump { target: once, args: back.iter().copied().chain([then]).collect() };
+    let rest = Jump { target: head, args: back };
+    let data = function.block_mut(once);
+    data.insts.extend(insts);
+    data.end = Terminator::Branch(more, again, rest);
+    function.counted.push(once);
 }
 
 impl Assembler<'_> {
@@ -79,6 +128,8 @@ impl Assembler<'_> {
                 let by = self.sum(sum, rounds, first);
                 self.grown(value, by, sum.bits)
             }
+            // No such loop is a sum.
+            Change::Other => value,
         }
     }
 
@@ -100,7 +151,7 @@ impl Assembler<'_> {
         if let Some(base) = sum.address.base {
             address = self.binary(BinaryOp::Add, address, base);
         }
-        let function = RuntimeFunction::Sum { wide: sum.width == Width::W32 };
+        let function = RuntimeFunction::Sum { wide: sum.width == Width::W32, swapped: sum.swapped };
         let args = vec![Arg::Value(address), Arg::Value(rounds)];
         self.value(Type::I64, Op::CallRuntime { function, args })
     }

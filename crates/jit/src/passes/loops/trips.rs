@@ -38,7 +38,8 @@ fn rounds(code: &mut Assembler<'_>, condition: &Condition, step: i64, first: &[V
         Type::I32 => code.zext(value),
     });
     let mut distance = code.binary(BinaryOp::Sub, limit, start);
-    if condition.cond == Cond::Ne && condition.ty == Type::I32 {
+    // Of 32 bits that have wrapped, too; they never become a limit of more bits.
+    if condition.cond == Cond::Ne && condition.value.bits == Type::I32.bits() {
         distance = code.binary_const(BinaryOp::And, distance, u32::MAX.into());
     }
     let rounds = match step.trailing_zeros() {

@@ -1,0 +1,149 @@
+//! Loops whose number of rounds is known, and small, become that many copies of their body.
+//!
+//! Rounds are followed with what is constant in them: a counter, whatever is computed from it, and
+//! the branches it decides. When a round can't come back to the loop's start, the rounds are known,
+//! and so is how much they leave to do. In a copy the counter is a number: stack bytes at an index
+//! get a place of their own, calls a constant argument.
+
+mod close;
+mod rounds;
+
+use std::collections::BTreeSet;
+
+use super::copy::Copy;
+use super::{Context, blocks, definitions, fold, params};
+use crate::xir::{Block, Dominators, Function, Terminator};
+use rounds::Rounds;
+
+/// Rounds of a loop that is unrolled, at most.
+const ROUNDS_MAX: usize = 40;
+/// What all rounds of one may leave to do, in instructions.
+const SIZE_MAX: usize = 250;
+/// Blocks of a function up to which it is looked at, and grows.
+const BLOCKS_MAX: usize = 4_000;
+
+pub(super) fn unroll(function: &mut Function, context: Context<'_>) {
+    let mut refused = BTreeSet::new();
+    // Innermost loops first: without them, those around may be small enough.
+    while let Some(body) = innermost(function, &refused) {
+        let head = body.blocks[0];
+        match rounds(function, &body) {
+            None => {
+                refused.insert(head);
+            }
+            Some(rounds) => {
+                write(function, &body, rounds);
+                params::remove_redundant(function, context);
+                fold::run(function, context);
+                blocks::simplify(function, context);
+            }
+        }
+    }
+}
+
+/// A loop without another one in it.
+#[derive(Debug)]
+struct Body {
+    /// Its first block, which alone is reached from outside, then the others in an order in which
+    /// predecessors come first.
+    blocks: Vec<Block>,
+}
+
+impl Body {
+    fn has(&self, block: Block) -> bool {
+        self.blocks.contains(&block)
+    }
+}
+
+/// A loop that was not refused, nor is around one that was.
+fn innermost(function: &Function, refused: &BTreeSet<Block>) -> Option<Body> {
+    if function.blocks.len() > BLOCKS_MAX {
+        return None;
+    }
+    let dominators = Dominators::new(function);
+    let heads: BTreeSet<Block> = dominators
+        .order()
+        .iter()
+        .copied()
+        .filter(|&head| latches(&dominators, head).next().is_some())
+        .collect();
+    let candidates = heads.iter().filter(|head| !refused.contains(head));
+    candidates
+        .filter_map(|&head| body(&dominators, head))
+        .find(|body| body.blocks[1..].iter().all(|block| !heads.contains(block)))
+}
+
+/// Where a loop's rounds end.
+fn latches(dominators: &Dominators, head: Block) -> impl Iterator<Item = Block> {
+    let preds = dominators.predecessors(head).iter().copied();
+    preds.filter(move |&pred| dominators.position(pred) >= dominators.position(head))
+}
+
+/// The blocks from which a loop's start is reached again; `None` where they are entered elsewhere.
+fn body(dominators: &Dominators, head: Block) -> Option<Body> {
+    let mut found = BTreeSet::from([head]);
+    let mut open: Vec<Block> = latches(dominators, head).collect();
+    while let Some(block) = open.pop() {
+        if !dominators.dominates(head, block) {
+            return None;
+        }
+        if found.insert(block) {
+            open.extend(dominators.predecessors(block));
+        }
+    }
+    let order = dominators.order().iter().copied();
+    Some(Body { blocks: order.filter(|block| found.contains(block)).collect() })
+}
+
+/// How many rounds a loop takes, where that is known and they are worth writing down.
+fn rounds(function: &Function, body: &Body) -> Option<usize> {
+    let dominators = Dominators::new(function);
+    let definitions = definitions(function, &dominators);
+    let mut rounds = Rounds::new(function, &definitions, body, &dominators);
+    let mut size = 0;
+    for round in 1..=ROUNDS_MAX {
+        let (left, comes_back) = rounds.follow();
+        size += left;
+        if size > SIZE_MAX {
+            return None;
+        }
+        if !comes_back {
+            return Some(round);
+        }
+    }
+    None
+}
+
+/// Writes the rounds one after the other. The loop itself is the first.
+fn write(function: &mut Function, body: &Body, rounds: usize) {
+    close::pass_on(function, body);
+    let head = body.blocks[0];
+    let from = function.clone();
+    // Nothing goes on behind the last round.
+    let none = function.add_block();
+    let mut next = none;
+    for _ in 1..rounds {
+        let mut copy = Copy::new(function, &from, &body.blocks);
+        for &block in &body.blocks {
+            let new = copy.block(block);
+            copy.insts(block, new, |_| ());
+            let mut end = copy.end(block);
+            go_on(&mut end, copy.block(head), next, none);
+            copy.into.block_mut(new).end = end;
+        }
+        next = copy.block(head);
+    }
+    for &block in &body.blocks {
+        go_on(&mut function.block_mut(block).end, head, next, none);
+    }
+}
+
+/// Turns jumps to a round's start into jumps to the next one's, which `none` is not.
+fn go_on(end: &mut Terminator, head: Block, next: Block, none: Block) {
+    for jump in end.jumps_mut().filter(|jump| jump.target == head) {
+        jump.target = next;
+        if next == none {
+            jump.args.clear();
+        }
+    }
+}
