@@ -7,8 +7,7 @@ use crate::xir::{Block, Dominators, Function, Value};
 
 /// Makes what the loop defines and others use a parameter of every block behind the loop that it is
 /// live into. Redundant ones go with the next run of `params`.
-pub(super) fn pass_on(function: &mut Function, body: &Body) {
-    let dominators = Dominators::new(function);
+pub(super) fn pass_on(function: &mut Function, dominators: &Dominators, body: &Body) {
     let inside: BTreeSet<Value> =
         body.blocks.iter().flat_map(|&block| defined(function, block)).collect();
     let outside: Vec<Block> =
@@ -16,7 +15,7 @@ pub(super) fn pass_on(function: &mut Function, body: &Body) {
     let mut live: BTreeMap<Value, BTreeSet<Block>> = BTreeMap::new();
     for &block in &outside {
         for value in used(function, block).into_iter().filter(|value| inside.contains(value)) {
-            reach_back(&dominators, body, block, live.entry(value).or_default());
+            reach_back(dominators, body, block, live.entry(value).or_default());
         }
     }
     for (value, blocks) in live {

@@ -12,32 +12,68 @@ use std::collections::BTreeSet;
 
 use super::copy::Copy;
 use super::{Context, blocks, definitions, fold, params};
-use crate::xir::{Block, Dominators, Function, Terminator};
+use crate::xir::{Block, Dominators, Function, Inst, Terminator};
 use rounds::Rounds;
 
 /// Rounds of a loop that is unrolled, at most.
 const ROUNDS_MAX: usize = 40;
 /// What all rounds of one may leave to do, in instructions.
 const SIZE_MAX: usize = 250;
-/// Blocks of a function up to which it is looked at, and grows.
+/// Instructions that are written for a loop, those included that fold away.
+const WRITTEN_MAX: usize = 4_000;
+/// Loops around one another that are unrolled, at most.
+const DEPTH_MAX: usize = 8;
+/// Blocks of a function up to which it grows.
 const BLOCKS_MAX: usize = 4_000;
 
 pub(super) fn unroll(function: &mut Function, context: Context<'_>) {
     let mut refused = BTreeSet::new();
     // Innermost loops first: without them, those around may be small enough.
-    while let Some(body) = innermost(function, &refused) {
-        let head = body.blocks[0];
-        match rounds(function, &body) {
+    for _ in 0..DEPTH_MAX {
+        if !unroll_innermost(function, &mut refused) {
+            return;
+        }
+        // Twice: what each round computes anew is the same behind the loop once it is folded.
+        for _ in 0..2 {
+            params::remove_redundant(function, context);
+            fold::run(function, context);
+        }
+        blocks::simplify(function, context);
+    }
+}
+
+/// Whether there was anything to do.
+fn unroll_innermost(function: &mut Function, refused: &mut BTreeSet<Block>) -> bool {
+    let mut shape = Shape::of(function);
+    let mut changed = false;
+    for body in innermost(&shape.dominators, refused) {
+        if function.blocks.len() > BLOCKS_MAX {
+            break;
+        }
+        match rounds(function, &shape, &body) {
             None => {
-                refused.insert(head);
+                refused.insert(body.blocks[0]);
             }
             Some(rounds) => {
-                write(function, &body, rounds);
-                params::remove_redundant(function, context);
-                fold::run(function, context);
-                blocks::simplify(function, context);
+                write(function, &shape.dominators, &body, rounds);
+                shape = Shape::of(function);
+                changed = true;
             }
         }
+    }
+    changed
+}
+
+/// What is known of a function as it is.
+struct Shape {
+    dominators: Dominators,
+    definitions: Vec<Option<Inst>>,
+}
+
+impl Shape {
+    fn of(function: &Function) -> Shape {
+        let dominators = Dominators::new(function);
+        Shape { definitions: definitions(function, &dominators), dominators }
     }
 }
 
@@ -47,30 +83,26 @@ struct Body {
     /// Its first block, which alone is reached from outside, then the others in an order in which
     /// predecessors come first.
     blocks: Vec<Block>,
+    /// The same.
+    members: BTreeSet<Block>,
 }
 
 impl Body {
     fn has(&self, block: Block) -> bool {
-        self.blocks.contains(&block)
+        self.members.contains(&block)
     }
 }
 
-/// A loop that was not refused, nor is around one that was.
-fn innermost(function: &Function, refused: &BTreeSet<Block>) -> Option<Body> {
-    if function.blocks.len() > BLOCKS_MAX {
-        return None;
-    }
-    let dominators = Dominators::new(function);
-    let heads: BTreeSet<Block> = dominators
-        .order()
-        .iter()
-        .copied()
-        .filter(|&head| latches(&dominators, head).next().is_some())
-        .collect();
+/// The loops that were not refused, nor are around one that was. They share no block.
+fn innermost(dominators: &Dominators, refused: &BTreeSet<Block>) -> Vec<Body> {
+    let order = dominators.order().iter().copied();
+    let heads: BTreeSet<Block> =
+        order.filter(|&head| latches(dominators, head).next().is_some()).collect();
     let candidates = heads.iter().filter(|head| !refused.contains(head));
     candidates
-        .filter_map(|&head| body(&dominators, head))
-        .find(|body| body.blocks[1..].iter().all(|block| !heads.contains(block)))
+        .filter_map(|&head| body(dominators, head))
+        .filter(|body| body.blocks[1..].iter().all(|block| !heads.contains(block)))
+        .collect()
 }
 
 /// Where a loop's rounds end.
@@ -92,19 +124,19 @@ fn body(dominators: &Dominators, head: Block) -> Option<Body> {
         }
     }
     let order = dominators.order().iter().copied();
-    Some(Body { blocks: order.filter(|block| found.contains(block)).collect() })
+    let blocks = order.filter(|block| found.contains(block)).collect();
+    Some(Body { blocks, members: found })
 }
 
 /// How many rounds a loop takes, where that is known and they are worth writing down.
-fn rounds(function: &Function, body: &Body) -> Option<usize> {
-    let dominators = Dominators::new(function);
-    let definitions = definitions(function, &dominators);
-    let mut rounds = Rounds::new(function, &definitions, body, &dominators);
+fn rounds(function: &Function, shape: &Shape, body: &Body) -> Option<usize> {
+    let written: usize = body.blocks.iter().map(|&block| function.block(block).insts.len()).sum();
+    let mut rounds = Rounds::new(function, shape, body);
     let mut size = 0;
     for round in 1..=ROUNDS_MAX {
         let (left, comes_back) = rounds.follow();
         size += left;
-        if size > SIZE_MAX {
+        if size > SIZE_MAX || round * written > WRITTEN_MAX {
             return None;
         }
         if !comes_back {
@@ -115,8 +147,8 @@ fn rounds(function: &Function, body: &Body) -> Option<usize> {
 }
 
 /// Writes the rounds one after the other. The loop itself is the first.
-fn write(function: &mut Function, body: &Body, rounds: usize) {
-    close::pass_on(function, body);
+fn write(function: &mut Function, dominators: &Dominators, body: &Body, rounds: usize) {
+    close::pass_on(function, dominators, body);
     let head = body.blocks[0];
     let from = function.clone();
     // Nothing goes on behind the last round.

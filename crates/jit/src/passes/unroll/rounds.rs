@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::super::definition;
 use super::super::fold::constant;
-use super::Body;
-use crate::xir::{Block, Dominators, Function, Inst, Jump, Op, Terminator, Value};
+use super::{Body, Shape};
+use crate::xir::{Block, Function, Inst, Jump, Op, Terminator, Value};
 
 /// What a call counts for: it is code of its own, or becomes some.
 const CALL_SIZE: usize = 10;
@@ -24,16 +24,11 @@ pub(super) struct Rounds<'a> {
 }
 
 impl<'a> Rounds<'a> {
-    pub(super) fn new(
-        function: &'a Function,
-        definitions: &'a [Option<Inst>],
-        body: &'a Body,
-        dominators: &Dominators,
-    ) -> Self {
-        let mut rounds =
-            Rounds { function, definitions, body, start: Known::new(), values: HashMap::new() };
+    pub(super) fn new(function: &'a Function, shape: &'a Shape, body: &'a Body) -> Self {
+        let (start, values) = (Known::new(), HashMap::new());
+        let mut rounds = Rounds { function, definitions: &shape.definitions, body, start, values };
         let head = body.blocks[0];
-        let outside = dominators.predecessors(head).iter().filter(|&&pred| !body.has(pred));
+        let outside = shape.dominators.predecessors(head).iter().filter(|&&pred| !body.has(pred));
         let jumps = outside.flat_map(|&pred| function.block(pred).end.jumps());
         let into = jumps.filter(|jump| jump.target == head).map(|jump| rounds.args(jump));
         rounds.start = into.reduce(agreed).unwrap_or_default();
