@@ -63,7 +63,14 @@ impl Agreement {
 
 /// Our verifier's verdict.
 pub fn ours(linked: &Linked) -> Verdict<Box<Verified>> {
-    match verifier::verify(linked.clone(), &Options::default()) {
+    ours_within(linked, Options::default().insns_processed_max)
+}
+
+/// The same, giving up after so many instructions.
+pub fn ours_within(linked: &Linked, insns_max: u64) -> Verdict<Box<Verified>> {
+    let mut options = Options::default();
+    options.insns_processed_max = insns_max;
+    match verifier::verify(linked.clone(), &options) {
         Ok(verified) => Verdict::Accepted(Box::new(verified)),
         Err(rejection) => {
             let place = rejection.insn.as_ref().map(|insn| format!("{}: ", insn.index));

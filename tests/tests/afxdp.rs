@@ -13,6 +13,7 @@ use towpath_engine::counters::Conservation;
 use towpath_engine::port::Device as _;
 use towpath_engine::{Engine, Hook, Link, Options, PortId, PortOptions};
 use towpath_kernel::{AttachMode, Kernel, KernelProgram, LiveFrames, LiveSent, Steering, TestRun};
+use towpath_ports::Error;
 use towpath_ports::afxdp::{self, Afxdp, Attach, Transmit};
 use towpath_ports::packet::{self, Packet};
 use towpath_workload::small;
@@ -311,7 +312,17 @@ impl World {
     /// An engine with the port.
     fn port(&self, options: &afxdp::Options) -> (Engine, PortId) {
         let engine = Engine::start(&Options::default()).unwrap();
-        let device = Afxdp::new(options).unwrap();
+        // The port before may be attached for a moment: a process that another test is just about
+        // to start has its descriptors until then.
+        let until = Instant::now() + Duration::from_secs(2);
+        let device = loop {
+            match Afxdp::new(options) {
+                Err(Error::Occupied { .. }) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                made => break made.unwrap(),
+            }
+        };
         let port = engine.add_port(PortOptions::new("near"), Box::new(device)).unwrap();
         (engine, port)
     }

@@ -5,8 +5,8 @@
 /// Numbers of 16 bits whose sum fits 32.
 const CHUNK: usize = 1 << 16;
 
-/// The function that adds up `count` little-endian numbers of 16 bits (32 if `wide`; big-endian ones
-/// if `swapped`) at an address: `fn(address, count) -> u64`.
+/// The function that adds up `count` little-endian numbers of 16 bits (32 if `wide`, big-endian if
+/// `swapped`) at an address: `fn(address, count) -> u64`.
 pub(crate) fn function(wide: bool, swapped: bool) -> *const () {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {

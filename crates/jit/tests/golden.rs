@@ -459,8 +459,8 @@ fn a_loop_that_sums_up_numbers_in_network_order_has_its_rounds_done_at_once_too(
     check("loop_sum_swapped", vec![], over_packet(2, &add));
 }
 
-/// `for (i = 0; i < 750; i++) { if (p + 1 > end) break; hash = hash * 31 + *p; *p++ ^= 0x5a; }`: the
-/// rounds that are left to do are counted in front, and a loop without tests does them.
+/// `for (i = 0; i < 750; i++) { if (p + 1 > end) break; hash = hash * 31 + *p; *p++ ^= 0x5a; }`:
+/// the rounds that are left to do are counted in front, and a loop without tests does them.
 #[test]
 fn a_loop_whose_rounds_can_be_counted_does_not_test_each() {
     let round = [

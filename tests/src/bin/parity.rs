@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use towpath_kernel::Kernel;
-use towpath_tests::compare::{self, Budget, MutantBudget, ObjectBudget, Report};
+use towpath_tests::compare::{self, Budget, MutantBudget, ObjectBudget, Report, VERIFIED_MAX};
 use towpath_tests::ways::Way;
 use towpath_xdp::Trust;
 
@@ -110,6 +110,10 @@ struct RandomArgs {
     /// Programs at the same time.
     #[arg(long, default_value_t = 2)]
     threads: usize,
+    /// Leave out programs of which our verifier looks at more instructions than this: the longest
+    /// five of a hundred take most of the time.
+    #[arg(long, value_name = "INSNS", default_value_t = VERIFIED_MAX)]
+    verified_max: u64,
 }
 
 /// What decides who is right.
@@ -182,6 +186,7 @@ fn random(kernel: Option<&Kernel>, args: &Args) -> Report {
         seed: random.seed,
         programs: random.programs,
         packets: random.packets,
+        verified_max: random.verified_max,
         unverified,
         ways: args.exec.clone(),
         scramble,

@@ -30,6 +30,8 @@ pub struct Budget {
     pub programs: u64,
     /// Packets to run each accepted program on.
     pub packets: usize,
+    /// Leave out programs of which our verifier looks at more instructions than this.
+    pub verified_max: u64,
     /// Trust the kernel's verdict and run without our proof: tests the interpreter alone.
     pub unverified: bool,
     /// Ways to run programs beside the reference.
@@ -41,6 +43,9 @@ pub struct Budget {
     /// Programs at the same time.
     pub threads: usize,
 }
+
+/// As many instructions as verifiers look at in a program.
+pub const VERIFIED_MAX: u64 = 1_000_000;
 
 /// Compares so many random programs: with the kernel, or with the interpreter when there is none.
 pub fn random(kernel: Option<&Kernel>, budget: &Budget) -> Report {
@@ -139,6 +144,8 @@ struct Court<'k> {
     surroundings: usize,
     /// Programs that were not run: their loops have too many rounds.
     endless: usize,
+    /// Programs that take too long to verify.
+    left_out: usize,
     /// Programs that the kernel gave up looking at, and we did not.
     too_complex: usize,
 }
@@ -163,6 +170,7 @@ impl<'k> Court<'k> {
             runs: 0,
             surroundings: 0,
             endless: 0,
+            left_out: 0,
             too_complex: 0,
         }
     }
@@ -176,6 +184,7 @@ impl<'k> Court<'k> {
         self.runs += other.runs;
         self.surroundings += other.surroundings;
         self.endless += other.endless;
+        self.left_out += other.left_out;
         self.too_complex += other.too_complex;
     }
 
@@ -189,7 +198,11 @@ impl<'k> Court<'k> {
     /// What differs, if anything does. `counted` is off while minimising.
     fn judge(&mut self, insns: &[Insn], counted: bool) -> Option<Failure> {
         let linked = programs::linked(insns.to_vec(), &self.maps, &self.btf);
-        let ours = verdict::ours(&linked);
+        let ours = verdict::ours_within(&linked, self.budget.verified_max);
+        if self.gave_up(&ours) {
+            self.left_out += usize::from(counted);
+            return None;
+        }
         let Some(kernel) = self.kernel else {
             let Verdict::Accepted(verified) = ours else { return None };
             if is_endless(&verified, &self.packets) {
@@ -249,6 +262,11 @@ impl<'k> Court<'k> {
             return None;
         }
         Some(found)
+    }
+
+    /// Whether our verifier would have gone on, had it been let.
+    fn gave_up(&self, ours: &Verdict<Box<Verified>>) -> bool {
+        self.budget.verified_max < VERIFIED_MAX && ours.reason().contains("too large")
     }
 
     /// Runs an accepted program in every way; each has fresh maps.
@@ -320,6 +338,9 @@ impl<'k> Court<'k> {
 
     fn print(&self, report: &mut Report) {
         report.figure("programs", self.budget.programs);
+        if self.budget.verified_max < VERIFIED_MAX {
+            report.figure("left out (take longer to verify)", self.left_out);
+        }
         if self.kernel.is_some() {
             let [both, neither, unsound, strict] = self.counts;
             report.figure("accepted by both", both);

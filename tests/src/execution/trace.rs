@@ -168,9 +168,9 @@ pub fn depends_on_surroundings(
 }
 
 /// Whether a loop that nobody followed round by round takes very many. One that only `may_goto`
-/// ends is ended by the clock in the kernel (`bpf_check_timed_may_goto`), by us after as many rounds
-/// as in kernels without one; `bpf_loop` and iterators may count to millions, in one another. There
-/// is nothing to compare, or it would take minutes.
+/// ends is ended by the clock in the kernel (`bpf_check_timed_may_goto`), by us after as many
+/// rounds as in kernels without one; `bpf_loop` and iterators may count to millions, in one
+/// another. There is nothing to compare, or it would take minutes.
 pub fn is_endless(verified: &Verified, packets: &[Vec<u8>]) -> bool {
     let is_unbounded = |insn: &Insn| {
         let is_may_goto = insn.class() == BPF_JMP && insn.op() == BPF_JCOND;
