@@ -413,6 +413,7 @@ pub fn passes(kernel: Option<&Kernel>, budget: &Budget) -> Report {
 
 /// Attempts at making one failing program smaller.
 const TRIES_MAX: usize = 150;
+
 /// Whether the kernel gave a program up without finding fault with it. `docs/differences.md` says
 /// why we may be done earlier.
 fn is_too_complex(reason: &str) -> bool {
