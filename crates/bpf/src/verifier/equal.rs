@@ -178,7 +178,9 @@ fn stacks_equal(old: &Frame, current: &Frame, exact: Exact, ids: &mut IdMap) -> 
 }
 
 fn slots_equal(old: &StackSlot, current: &StackSlot, exact: Exact, ids: &mut IdMap) -> bool {
-    if exact == Exact::Yes && old.kinds != current.kinds {
+    // In a loop nothing is known yet of what is read later: a slot that the first round wrote tells
+    // it from the second.
+    if exact != Exact::Not && old.kinds != current.kinds {
         return false;
     }
     // Privileged programs may read what was never written: such bytes are any data.
