@@ -63,13 +63,13 @@ impl Agreement {
 
 /// Our verifier's verdict.
 pub fn ours(linked: &Linked) -> Verdict<Box<Verified>> {
-    ours_within(linked, Options::default().insns_processed_max)
+    ours_within(linked, None)
 }
 
 /// The same, giving up after so many instructions.
-pub fn ours_within(linked: &Linked, insns_max: u64) -> Verdict<Box<Verified>> {
+pub fn ours_within(linked: &Linked, insns_max: Option<u64>) -> Verdict<Box<Verified>> {
     let mut options = Options::default();
-    options.insns_processed_max = insns_max;
+    options.insns_processed_max = insns_max.unwrap_or(options.insns_processed_max);
     match verifier::verify(linked.clone(), &options) {
         Ok(verified) => Verdict::Accepted(Box::new(verified)),
         Err(rejection) => {

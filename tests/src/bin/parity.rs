@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use towpath_kernel::Kernel;
-use towpath_tests::compare::{self, Budget, MutantBudget, ObjectBudget, Report, VERIFIED_MAX};
+use towpath_tests::compare::{self, Budget, MutantBudget, ObjectBudget, Report};
 use towpath_tests::ways::Way;
 use towpath_xdp::Trust;
 
@@ -112,8 +112,8 @@ struct RandomArgs {
     threads: usize,
     /// Leave out programs of which our verifier looks at more instructions than this: the longest
     /// five of a hundred take most of the time.
-    #[arg(long, value_name = "INSNS", default_value_t = VERIFIED_MAX)]
-    verified_max: u64,
+    #[arg(long, value_name = "INSNS")]
+    verified_max: Option<u64>,
 }
 
 /// What decides who is right.

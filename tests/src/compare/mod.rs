@@ -13,7 +13,7 @@ pub use blame::Blame;
 pub use isa::isa;
 pub use mutants::{MutantBudget, mutants};
 pub use objects::{ObjectBudget, objects};
-pub use random::{Budget, VERIFIED_MAX, passes, random};
+pub use random::{Budget, passes, random};
 pub use report::{Difference, Report};
 pub use speed::speed;
 pub use tables::tables;

@@ -224,7 +224,7 @@ impl Lowering<'_> {
 
     /// What is appended to a branch that comes back to a loop of a known number of rounds.
     fn counted(&mut self, head: Block) -> String {
-        let comes_back = self.label == head.to_string() && self.function.counted.contains(&head);
+        let comes_back = self.function.counted.contains(&head) && self.label == head.to_string();
         if comes_back { self.shared.counted_loop() } else { String::new() }
     }
 

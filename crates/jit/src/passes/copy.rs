@@ -7,7 +7,7 @@ use crate::xir::{Block, Function, Op, Terminator, Value};
 /// What the copied blocks define has new names in the copy; everything else keeps its own.
 pub(super) struct Copy<'a> {
     pub(super) into: &'a mut Function,
-    pub(super) from: &'a Function,
+    from: &'a Function,
     blocks: Vec<Option<Block>>,
     values: Vec<Option<Value>>,
 }
@@ -22,13 +22,11 @@ impl<'a> Copy<'a> {
             from,
         };
         for &block in blocks {
-            let data = from.block(block);
-            let results = data.insts.iter().filter_map(|&inst| from.inst(inst).result);
-            for value in data.params.iter().copied().chain(results) {
+            for value in from.defined_in(block) {
                 copy.values[value.0 as usize] = Some(copy.into.add_value(from.ty(value)));
             }
             let new = copy.into.add_block();
-            let params = data.params.iter().map(|&param| copy.value(param)).collect();
+            let params = from.block(block).params.iter().map(|&param| copy.value(param)).collect();
             copy.into.block_mut(new).params = params;
             copy.blocks[block.0 as usize] = Some(new);
         }

@@ -3,7 +3,9 @@
 //!
 //! Dominators after Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001).
 
-use super::ir::{Block, Function};
+use super::function::Function;
+
+use super::ir::Block;
 
 /// Dominator tree of the blocks that the entry reaches.
 #[derive(Debug, Clone)]
@@ -59,6 +61,12 @@ impl Dominators {
     /// Reachable predecessors.
     pub fn predecessors(&self, block: Block) -> &[Block] {
         &self.preds[block.0 as usize]
+    }
+
+    /// Predecessors that do not come before the block: where the rounds of its loop end.
+    pub fn latches(&self, block: Block) -> impl Iterator<Item = Block> {
+        let preds = self.preds[block.0 as usize].iter().copied();
+        preds.filter(move |&pred| self.position(pred) >= self.position(block))
     }
 
     /// The closest other block on all paths to this one; `None` for the entry and unreachable ones.

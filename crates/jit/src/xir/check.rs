@@ -4,9 +4,8 @@
 //! it breaks and not by wrong machine code.
 
 use super::cfg::Dominators;
-use super::ir::{
-    Arg, Block, Function, Inst, InstData, Jump, Module, Op, Terminator, Type, UnaryOp, Value, Width,
-};
+use super::function::{Function, Module};
+use super::ir::{Arg, Block, Inst, InstData, Jump, Op, Terminator, Type, UnaryOp, Value, Width};
 
 /// A rule that a function breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -9,6 +9,7 @@
 mod build;
 mod cfg;
 mod check;
+mod function;
 mod ir;
 mod runtime;
 mod text;
@@ -16,5 +17,6 @@ mod text;
 pub use build::{BuildError, build};
 pub use cfg::Dominators;
 pub use check::{CheckError, check};
+pub use function::{BlockData, Function, Inlined, Module};
 pub use ir::*;
 pub use runtime::{Effects, Reach, RuntimeFunction, Stage};

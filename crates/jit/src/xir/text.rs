@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::ir::{
-    Arg, Block, Function, InstData, Jump, Module, Op, Place, StackRange, Terminator, Type, Value,
-};
+use super::function::{Function, Module};
+
+use super::ir::{Arg, Block, InstData, Jump, Op, Place, StackRange, Terminator, Type, Value};
 
 impl fmt::Display for Module {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

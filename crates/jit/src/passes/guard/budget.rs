@@ -28,16 +28,11 @@ pub(super) fn limit(function: &mut Function, is_entry: bool, budget: u32) {
 fn costs(function: &Function, dominators: &Dominators) -> Vec<(Block, u32)> {
     let length = |block: &Block| function.block(*block).insts.len() as u32 + 1;
     let order = dominators.order();
-    let mut position = vec![usize::MAX; function.blocks.len()];
-    for (index, block) in order.iter().enumerate() {
-        position[block.0 as usize] = index;
-    }
     let mut costs = Vec::new();
     for (index, block) in order.iter().enumerate() {
-        let preds = dominators.predecessors(*block).iter();
-        let last = preds.map(|pred| position[pred.0 as usize]).filter(|&pred| pred >= index).max();
+        let last = dominators.latches(*block).filter_map(|latch| dominators.position(latch)).max();
         // All that lies between is at least a round: too much is taken, never too little.
-        let round = last.map(|last| order[index..=last].iter().map(length).sum::<u32>());
+        let round = last.map(|last| order[index..=last as usize].iter().map(length).sum::<u32>());
         let whole = (index == 0).then(|| order.iter().map(length).sum::<u32>());
         if let Some(cost) = whole.or(round) {
             costs.push((*block, cost));

@@ -198,11 +198,8 @@ impl Finder<'_> {
 
     /// Whether a value is defined in the loop.
     fn is_inside(&self, value: Value) -> bool {
-        let defines = |&block: &Block| {
-            let insts = &self.function.block(block).insts;
-            insts.iter().any(|&inst| self.function.inst(inst).result == Some(value))
-        };
-        self.params().contains(&value) || self.blocks.iter().any(defines)
+        let mut defined = self.blocks.iter().flat_map(|&block| self.function.defined_in(block));
+        defined.any(|defined| defined == value)
     }
 
     fn change(&self, index: usize, arg: Value) -> Change {

@@ -9,7 +9,7 @@ use crate::xir::{Block, Dominators, Function, Value};
 /// live into. Redundant ones go with the next run of `params`.
 pub(super) fn pass_on(function: &mut Function, dominators: &Dominators, body: &Body) {
     let inside: BTreeSet<Value> =
-        body.blocks.iter().flat_map(|&block| defined(function, block)).collect();
+        body.blocks.iter().flat_map(|&block| function.defined_in(block)).collect();
     let outside: Vec<Block> =
         dominators.order().iter().copied().filter(|&block| !body.has(block)).collect();
     let mut live: BTreeMap<Value, BTreeSet<Block>> = BTreeMap::new();
@@ -44,12 +44,6 @@ fn reach_back(dominators: &Dominators, body: &Body, block: Block, live: &mut BTr
             open.extend(dominators.predecessors(block));
         }
     }
-}
-
-fn defined(function: &Function, block: Block) -> impl Iterator<Item = Value> {
-    let data = function.block(block);
-    let results = data.insts.iter().filter_map(|&inst| function.inst(inst).result);
-    data.params.iter().copied().chain(results)
 }
 
 fn used(function: &Function, block: Block) -> Vec<Value> {

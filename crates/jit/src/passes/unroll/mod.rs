@@ -44,9 +44,14 @@ pub(super) fn unroll(function: &mut Function, context: Context<'_>) {
 
 /// Whether there was anything to do.
 fn unroll_innermost(function: &mut Function, refused: &mut BTreeSet<Block>) -> bool {
-    let mut shape = Shape::of(function);
+    let dominators = Dominators::new(function);
+    let bodies = innermost(&dominators, refused);
+    if bodies.is_empty() {
+        return false;
+    }
+    let mut shape = Shape::of(function, dominators);
     let mut changed = false;
-    for body in innermost(&shape.dominators, refused) {
+    for body in bodies {
         if function.blocks.len() > BLOCKS_MAX {
             break;
         }
@@ -56,7 +61,7 @@ fn unroll_innermost(function: &mut Function, refused: &mut BTreeSet<Block>) -> b
             }
             Some(rounds) => {
                 write(function, &shape.dominators, &body, rounds);
-                shape = Shape::of(function);
+                shape = Shape::of(function, Dominators::new(function));
                 changed = true;
             }
         }
@@ -71,8 +76,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(function: &Function) -> Shape {
-        let dominators = Dominators::new(function);
+    fn of(function: &Function, dominators: Dominators) -> Shape {
         Shape { definitions: definitions(function, &dominators), dominators }
     }
 }
@@ -97,7 +101,7 @@ impl Body {
 fn innermost(dominators: &Dominators, refused: &BTreeSet<Block>) -> Vec<Body> {
     let order = dominators.order().iter().copied();
     let heads: BTreeSet<Block> =
-        order.filter(|&head| latches(dominators, head).next().is_some()).collect();
+        order.filter(|&head| dominators.latches(head).next().is_some()).collect();
     let candidates = heads.iter().filter(|head| !refused.contains(head));
     candidates
         .filter_map(|&head| body(dominators, head))
@@ -105,16 +109,10 @@ fn innermost(dominators: &Dominators, refused: &BTreeSet<Block>) -> Vec<Body> {
         .collect()
 }
 
-/// Where a loop's rounds end.
-fn latches(dominators: &Dominators, head: Block) -> impl Iterator<Item = Block> {
-    let preds = dominators.predecessors(head).iter().copied();
-    preds.filter(move |&pred| dominators.position(pred) >= dominators.position(head))
-}
-
 /// The blocks from which a loop's start is reached again; `None` where they are entered elsewhere.
 fn body(dominators: &Dominators, head: Block) -> Option<Body> {
     let mut found = BTreeSet::from([head]);
-    let mut open: Vec<Block> = latches(dominators, head).collect();
+    let mut open: Vec<Block> = dominators.latches(head).collect();
     while let Some(block) = open.pop() {
         if !dominators.dominates(head, block) {
             return None;

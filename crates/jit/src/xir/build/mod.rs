@@ -24,9 +24,9 @@ use towpath_bpf::insn::{
 use towpath_bpf::interp::{MAX_LOOPS, kfunc_address};
 use towpath_bpf::verifier::{InsnFacts, SubprogramFacts, SubprogramKind, Verified};
 
-use super::ir::{
-    BinaryOp, Block, Cond, Function, Jump, Module, Op, Terminator, Type, UnaryOp, Value,
-};
+use super::function::{Function, Module};
+
+use super::ir::{BinaryOp, Block, Cond, Jump, Op, Terminator, Type, UnaryOp, Value};
 use blocks::{Flow, REGS, ROUNDS, RegSet};
 
 /// Why a program has no XIR: it runs in the interpreter instead.

@@ -1,0 +1,162 @@
+//! Functions and modules: blocks, and the instructions and values they are made of.
+
+use super::ir::{Block, Inst, InstData, Op, Terminator, Type, Value};
+
+/// A block: parameters, instructions, and its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockData {
+    /// Values that every jump here supplies.
+    pub params: Vec<Value>,
+    /// In order.
+    pub insts: Vec<Inst>,
+    /// How it ends.
+    pub end: Terminator,
+}
+
+/// One function of a program.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// C name.
+    pub name: String,
+    /// First BPF instruction slot.
+    pub start: u32,
+    /// Bytes of BPF stack it uses, callees not counted, what it took in of them is.
+    pub stack_bytes: u32,
+    /// The part of them that its own bytecode uses.
+    pub own_stack_bytes: u32,
+    /// Functions whose code is part of this one.
+    pub inlined: Vec<Inlined>,
+    /// Blocks that are loops of their own, and run for a number of rounds that is known in front of
+    /// them.
+    pub counted: Vec<Block>,
+    /// Blocks by number; the first is the entry, whose parameters are the function's.
+    pub blocks: Vec<BlockData>,
+    /// Instructions by number; those in no block are dead.
+    pub insts: Vec<InstData>,
+    /// Types by value number.
+    pub values: Vec<Type>,
+}
+
+/// A function whose code is part of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inlined {
+    /// First BPF instruction slot: facts of the verifier are found by it.
+    pub start: u32,
+    /// Where its frame pointer is, from the frame pointer of the function that it is part of.
+    pub frame: i16,
+}
+
+/// A whole program: the entry function first.
+#[derive(Debug, Clone)]
+pub struct Module {
+    /// Functions, in the order of the linked program's.
+    pub functions: Vec<Function>,
+}
+
+impl Module {
+    /// Instructions that are in a block, over all functions.
+    pub fn live_insts(&self) -> usize {
+        let blocks = self.functions.iter().flat_map(|function| &function.blocks);
+        blocks.map(|block| block.insts.len()).sum()
+    }
+}
+
+impl Function {
+    /// A function without blocks.
+    pub fn new(name: impl Into<String>) -> Self {
+        Function {
+            name: name.into(),
+            start: 0,
+            stack_bytes: 0,
+            own_stack_bytes: 0,
+            inlined: Vec::new(),
+            counted: Vec::new(),
+            blocks: Vec::new(),
+            insts: Vec::new(),
+            values: Vec::new(),
+        }
+    }
+
+    /// The entry block.
+    pub const ENTRY: Block = Block(0);
+
+    /// A new block that so far ends unreachable.
+    pub fn add_block(&mut self) -> Block {
+        let data = BlockData { params: vec![], insts: vec![], end: Terminator::Unreachable };
+        self.blocks.push(data);
+        Block(self.blocks.len() as u32 - 1)
+    }
+
+    /// A new parameter at the end of a block's.
+    pub fn add_param(&mut self, block: Block, ty: Type) -> Value {
+        let value = self.add_value(ty);
+        self.block_mut(block).params.push(value);
+        value
+    }
+
+    /// Appends an instruction that defines a value.
+    pub fn push(&mut self, block: Block, origin: u32, ty: Type, op: Op) -> Value {
+        let result = self.add_value(ty);
+        self.push_data(block, InstData { op, result: Some(result), origin });
+        result
+    }
+
+    /// Appends an instruction that defines nothing.
+    pub fn push_effect(&mut self, block: Block, origin: u32, op: Op) {
+        self.push_data(block, InstData { op, result: None, origin });
+    }
+
+    /// A new value, to be defined by the caller.
+    pub fn add_value(&mut self, ty: Type) -> Value {
+        self.values.push(ty);
+        Value(self.values.len() as u32 - 1)
+    }
+
+    /// A new instruction that is in no block yet.
+    pub fn add_inst(&mut self, data: InstData) -> Inst {
+        self.insts.push(data);
+        Inst(self.insts.len() as u32 - 1)
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, value: Value) -> Type {
+        self.values[value.0 as usize]
+    }
+
+    /// A block's contents.
+    pub fn block(&self, block: Block) -> &BlockData {
+        &self.blocks[block.0 as usize]
+    }
+
+    /// A block's contents, to change them.
+    pub fn block_mut(&mut self, block: Block) -> &mut BlockData {
+        &mut self.blocks[block.0 as usize]
+    }
+
+    /// An instruction.
+    pub fn inst(&self, inst: Inst) -> &InstData {
+        &self.insts[inst.0 as usize]
+    }
+
+    /// An instruction, to change it.
+    pub fn inst_mut(&mut self, inst: Inst) -> &mut InstData {
+        &mut self.insts[inst.0 as usize]
+    }
+
+    /// All block numbers.
+    pub fn block_ids(&self) -> impl Iterator<Item = Block> + use<> {
+        (0..self.blocks.len() as u32).map(Block)
+    }
+
+    /// The values that a block defines: its parameters, then what its instructions give.
+    pub fn defined_in(&self, block: Block) -> impl Iterator<Item = Value> {
+        let data = self.block(block);
+        let results = data.insts.iter().filter_map(|&inst| self.inst(inst).result);
+        data.params.iter().copied().chain(results)
+    }
+
+    fn push_data(&mut self, block: Block, data: InstData) {
+        let inst = self.add_inst(data);
+        self.block_mut(block).insts.push(inst);
+    }
+}
