@@ -6,6 +6,7 @@
 //! the batch entry whole programs.
 
 mod batch;
+mod frame;
 mod insts;
 mod layout_unsafe;
 mod lower;
@@ -15,7 +16,7 @@ use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::ir::{AbiParam, ExternalName, Signature, types};
 use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
-use cranelift_codegen::{Context, FinalizedMachReloc, FinalizedRelocTarget, control::ControlPlane};
+use cranelift_codegen::{Context, FinalizedMachReloc, FinalizedRelocTarget};
 
 use crate::environment::Environment;
 use crate::error::CompileError;
@@ -110,9 +111,7 @@ fn emit(
 ) -> Result<CompiledFunction, CompileError> {
     let mut context = Context::for_function(clif);
     let failure = |what: String| CompileError::Cranelift { function: name.to_owned(), what };
-    let compiled = context
-        .compile(&**isa, &mut ControlPlane::default())
-        .map_err(|error| failure(format!("{:?}", error.inner)))?;
+    let compiled = frame::compile(&mut context, isa).map_err(failure)?;
     let code = compiled.code_buffer().to_vec();
     let align = compiled.buffer.alignment;
     let found = compiled.buffer.relocs().to_vec();
