@@ -1,5 +1,6 @@
 //! Accesses to an arena, one program for each instruction: pages that are there and pages that are
 //! not, beginnings and ends, offsets on both sides, and pointers of which only the low half counts.
+//! And arithmetic with such pointers.
 
 use towpath_bpf::MapDef;
 use towpath_bpf::insn::*;
@@ -32,7 +33,9 @@ pub fn cases() -> Vec<(Case, Vec<Vec<u8>>)> {
     let words = words.into_iter().flat_map(|(off, packets)| {
         atomics(off).into_iter().map(move |case| (case, packets.clone()))
     });
-    plain.chain(words).chain([(casts(), packets(0, &NEAR_WORDS))]).collect()
+    let others = arithmetic().into_iter().chain([casts()]);
+    let others = others.map(|case| (case, packets(0, &NEAR_WORDS)));
+    plain.chain(words).chain(others).collect()
 }
 
 fn accesses(off: i16) -> Vec<Case> {
@@ -84,6 +87,33 @@ const ATOMICS: [i32; 9] = [
     BPF_CMPXCHG,
     BPF_LOAD_ACQ,
     BPF_STORE_REL,
+];
+
+/// Arithmetic with a pointer on either side: all of it is done on low halves.
+fn arithmetic() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for class in [BPF_ALU, BPF_ALU64] {
+        for op in ARITHMETIC {
+            let code = class | op;
+            cases.push(case(&format!("pointer {code:#x} number"), |asm| {
+                asm.put(code | BPF_X, 1, 2, 0, 0);
+                asm.put(BPF_ALU64 | BPF_MOV | BPF_X, 0, 1, 0, 0);
+            }));
+            cases.push(case(&format!("number {code:#x} pointer"), |asm| {
+                asm.put(code | BPF_X, 2, 1, 0, 0);
+            }));
+            cases.push(case(&format!("pointer {code:#x} constant"), |asm| {
+                asm.put(code, 1, 0, 0, 29);
+                asm.put(BPF_ALU64 | BPF_MOV | BPF_X, 0, 1, 0, 0);
+            }));
+        }
+    }
+    cases
+}
+
+const ARITHMETIC: [u8; 11] = [
+    BPF_ADD, BPF_SUB, BPF_MUL, BPF_DIV, BPF_MOD, BPF_OR, BPF_AND, BPF_XOR, BPF_LSH, BPF_RSH,
+    BPF_ARSH,
 ];
 
 /// The pointer's two casts, one after the other.

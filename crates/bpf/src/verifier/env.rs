@@ -82,6 +82,8 @@ pub(crate) struct InsnAux {
     pub(crate) iter_next: bool,
     /// `bpf_throw`.
     pub(crate) throws: bool,
+    /// 64-bit arithmetic that some path does with an arena pointer (`needs_zext`).
+    pub(crate) of_arena: bool,
     /// Strongly connected part of the control flow, 0 outside of loops.
     pub(crate) scc: u32,
     /// Pointer type of the memory access, for those that must be the same on all paths.

@@ -50,6 +50,9 @@ impl Verifier<'_> {
                 self.note_jump();
             }
             self.log_insn();
+            if !self.aux[self.insn_idx].seen {
+                self.check_reserved(&self.insn())?;
+            }
             self.aux[self.insn_idx].seen = true;
             self.aux[self.insn_idx].facts.reachable = true;
             let Some(next) = self.check_insn()? else { return Ok(()) };

@@ -7,6 +7,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::insn::{BPF_ALU, BPF_ALU64};
 use crate::program::Linked;
 
 use env::Verifier;
@@ -133,8 +134,20 @@ pub fn verify_with_log(linked: Linked, options: &Options) -> Report {
     let log = verifier.log.take();
     let subprograms = verifier.subprogram_facts();
     let facts = verifier.facts();
-    let result = outcome.map(|()| Verified::new(linked, facts, subprograms, stats.clone()));
+    let of_arena: Vec<bool> = verifier.aux.iter().map(|aux| aux.of_arena).collect();
+    let result = outcome.map(|()| {
+        let linked = with_low_halves(linked, &of_arena);
+        Verified::new(linked, facts, subprograms, stats.clone())
+    });
     Report { result, log, stats }
+}
+
+/// Makes 64-bit arithmetic with arena pointers arithmetic of 32 bits (`bpf_do_misc_fixups`).
+fn with_low_halves(mut linked: Linked, of_arena: &[bool]) -> Linked {
+    for (insn, _) in linked.insns.iter_mut().zip(of_arena).filter(|(_, of_arena)| **of_arena) {
+        insn.code = insn.code - BPF_ALU64 + BPF_ALU;
+    }
+    linked
 }
 
 impl Verifier<'_> {

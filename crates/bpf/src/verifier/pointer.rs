@@ -134,14 +134,17 @@ impl Verifier<'_> {
 
     fn apply_binary(&mut self, insn: &Insn) -> Result<()> {
         let dst = *self.reg(insn.dst);
-        if dst.is(Base::Arena) {
-            return Ok(());
-        }
         let operand = if insn.is_reg_operand() {
             *self.reg(insn.src)
         } else {
             Reg::constant(i64::from(insn.imm) as u64)
         };
+        if let Some(pointer) = [dst, operand].into_iter().find(|reg| reg.is(Base::Arena)) {
+            // Whatever comes of it is one: only its low half is ever used.
+            self.aux[self.insn_idx].of_arena |= insn.class() == BPF_ALU64;
+            *self.reg_mut(insn.dst) = pointer;
+            return Ok(());
+        }
         match (dst.is_scalar(), operand.is_scalar()) {
             (false, false) => {
                 if insn.op() == BPF_SUB {

@@ -1,5 +1,6 @@
-//! Is each instruction well-formed on its own: a known opcode, registers that exist, unused fields
-//! zero (RFC 9669 section 3; the kernel's `bpf_opcode_in_insntable` and "reserved fields" checks).
+//! Is each instruction well-formed on its own: a known opcode, registers that exist, and where a path
+//! leads, unused fields zero (RFC 9669 section 3; the kernel's `bpf_opcode_in_insntable` and
+//! "reserved fields" checks).
 
 use crate::errno::Errno;
 use crate::insn::*;
@@ -39,16 +40,23 @@ impl Verifier<'_> {
                 return Err(self.reject(Errno::EINVAL, format!("R{regno} is invalid")));
             }
         }
-        let unused = match insn.class() {
-            BPF_ALU | BPF_ALU64 => alu_reserved(insn),
-            BPF_JMP | BPF_JMP32 => jump_reserved(insn),
-            BPF_LDX => insn.mode() != BPF_ATOMIC && insn.imm != 0,
-            BPF_ST => insn.src != 0,
-            BPF_STX => insn.mode() == BPF_MEM && insn.imm != 0,
-            _ => insn.mode() != BPF_IMM && (insn.dst != 0 || insn.off != 0),
+        if insn.class() == BPF_LDX && insn.imm != 0 {
+            return Err(self.reject(Errno::EINVAL, "BPF_LDX uses reserved fields"));
+        }
+        Ok(())
+    }
+
+    /// Checks that the current instruction sets no field it has no use for. As in the kernel, only
+    /// what a path reaches is asked; of loads all were (`resolve_pseudo_ldimm64`).
+    pub(crate) fn check_reserved(&self, insn: &Insn) -> Result<()> {
+        let (reserved, class) = match insn.class() {
+            BPF_ALU | BPF_ALU64 => (alu_reserved(insn), "BPF_ALU"),
+            BPF_JMP | BPF_JMP32 => (jump_reserved(insn), "BPF_JMP"),
+            BPF_ST => (insn.src != 0, "BPF_ST"),
+            BPF_STX => (insn.mode() == BPF_MEM && insn.imm != 0, "BPF_STX"),
+            _ => (false, ""),
         };
-        if unused {
-            let class = class_name(insn.class());
+        if reserved {
             return Err(self.reject(Errno::EINVAL, format!("{class} uses reserved fields")));
         }
         Ok(())
@@ -138,16 +146,5 @@ fn jump_reserved(insn: &Insn) -> bool {
         }
         BPF_JCOND => insn.src != 0 || insn.dst != 0 || insn.imm != 0,
         _ => operand_reserved(insn),
-    }
-}
-
-fn class_name(class: u8) -> &'static str {
-    match class {
-        BPF_LD => "BPF_LD_[ABS|IND]",
-        BPF_LDX => "BPF_LDX",
-        BPF_ST => "BPF_ST",
-        BPF_STX => "BPF_STX",
-        BPF_ALU | BPF_ALU64 => "BPF_ALU",
-        _ => "BPF_JMP",
     }
 }

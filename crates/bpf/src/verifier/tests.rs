@@ -281,3 +281,31 @@ fn an_endless_loop_around_an_iterator_is_no_end_of_it() {
     let refusal = verify(linked, &Options::default()).expect_err("it never ends");
     assert!(refusal.message.contains("infinite loop detected"), "{refusal}");
 }
+
+#[test]
+fn fields_that_are_reserved_are_asked_for_on_paths_only() {
+    let reserved = op(BPF_ALU64 | BPF_NEG, 0, 0, 0, 7);
+    accepted(vec![op(MOV, 0, 0, 0, 2), op(BPF_JMP | BPF_JEQ, 0, 0, 1, 2), reserved, EXIT]);
+    let refusal = rejected(vec![op(MOV, 0, 0, 0, 2), reserved, EXIT]);
+    assert_eq!(refusal.message, "BPF_ALU uses reserved fields");
+}
+
+/// What any arithmetic with an arena pointer gives is one, of 32 bits.
+#[test]
+fn arithmetic_with_arena_pointers_is_done_on_low_halves() {
+    let cast = op(MOV_REG, 1, 1, 1, 1);
+    let mut linked = program(vec![
+        op(BPF_LD | BPF_IMM | BPF_DW, 6, PSEUDO_MAP_IDX, 0, 0),
+        op(0, 0, 0, 0, 0),
+        op(MOV, 1, 0, 0, 16),
+        cast,
+        op(MOV, 2, 0, 0, 3),
+        op(BPF_ALU64 | BPF_MUL | BPF_X, 2, 1, 0, 0),
+        op(BPF_LDX | BPF_MEM | BPF_DW, 0, 2, 0, 0),
+        op(MOV, 0, 0, 0, 2),
+        EXIT,
+    ]);
+    linked.maps = vec![MapDef::new("arena", MapType::Arena, 0, 0, 1)].into();
+    let verified = verify(linked, &Options::default()).unwrap();
+    assert_eq!(verified.linked().insns[5].code, BPF_ALU | BPF_MUL | BPF_X);
+}
