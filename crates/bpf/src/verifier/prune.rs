@@ -6,7 +6,7 @@ use crate::insn::BPF_JCOND;
 use super::env::{Result, Verifier};
 use super::equal::Exact;
 use super::reg::{ADD_CONST, Base, IterState, Payload, Reg};
-use super::state::{SlotKind, State, StateId};
+use super::state::{Frame, SlotKind, State, StateId};
 
 /// Entries after which a segment's history is cut by a checkpoint.
 const HISTORY_BEFORE_CHECKPOINT: usize = 40;
@@ -71,7 +71,7 @@ impl Verifier<'_> {
         let insn = self.insn();
         let in_range = |v: &Self| v.states_equal(old, &v.cur, Exact::Range);
         if self.aux[self.insn_idx].iter_next {
-            let converged = in_range(self) && self.iterator_is_active();
+            let converged = in_range(self) && self.iterator_goes_on(old);
             return Ok(if converged { Verdict::Hit { in_loop: true } } else { Verdict::Miss });
         }
         let is_may_goto = insn.op() == BPF_JCOND && matches!(insn.class(), crate::insn::BPF_JMP);
@@ -96,16 +96,22 @@ impl Verifier<'_> {
         Ok(Verdict::Miss)
     }
 
-    /// r1 of `*_next` points to an iterator that still has elements.
-    fn iterator_is_active(&self) -> bool {
+    /// r1 of `*_next` points to an iterator that still has elements, the one it pointed to then.
+    /// The kernel asks for any that is like it, and so accepts some loops that never end: those
+    /// that make a new one in each round.
+    fn iterator_goes_on(&self, old: &State) -> bool {
         let reg = self.reg(1);
         let Some(off) = reg.const_offset().filter(|off| (-512..0).contains(off)) else {
             return false;
         };
         // The iterator's first slot is the one with the lowest address.
-        let slot = self.frame_of(reg).slot(super::state::slot_index(off));
-        slot.is_some_and(|slot| {
-            matches!(slot.reg.payload, Payload::Iter { state: IterState::Active, .. })
+        let place = super::state::slot_index(off);
+        let slot = |frame: &Frame| frame.slot(place).map(|slot| slot.reg);
+        let now = slot(self.frame_of(reg));
+        let before = old.frames.get(reg.frame as usize).and_then(slot);
+        now.zip(before).is_some_and(|(now, before)| {
+            let active = matches!(now.payload, Payload::Iter { state: IterState::Active, .. });
+            active && now.ref_id == before.ref_id
         })
     }
 

@@ -1,5 +1,5 @@
-//! Is each instruction well-formed on its own: a known opcode, registers that exist, and where a path
-//! leads, unused fields zero (RFC 9669 section 3; the kernel's `bpf_opcode_in_insntable` and
+//! Is each instruction well-formed on its own: a known opcode, registers that exist, and, where a
+//! path leads, unused fields zero (RFC 9669 section 3; the kernel's `bpf_opcode_in_insntable` and
 //! "reserved fields" checks).
 
 use crate::errno::Errno;

@@ -262,18 +262,20 @@ fn a_number_of_a_may_goto_loop_becomes_unknown() {
 /// `for (;;) { new(); next(); destroy(); written = 2; }`: each iterator ends, the loop doesn't.
 #[test]
 fn an_endless_loop_around_an_iterator_is_no_end_of_it() {
+    let write = op(BPF_STX | BPF_MEM | BPF_DW, REG_FP, 8, -8, 0);
+    endless_around_an_iterator(write);
+    // Nor when nothing changes.
+    endless_around_an_iterator(op(MOV_REG, 9, 8, 0, 0));
+}
+
+fn endless_around_an_iterator(last: Insn) {
     let on_iterator = |kfunc| {
         let call = op(BPF_JMP | BPF_CALL, 0, PSEUDO_KFUNC_CALL, 0, kfunc);
         [op(MOV_REG, 1, REG_FP, 0, 0), op(ADD, 1, 0, 0, -16), call]
     };
     let mut insns = vec![op(MOV, 8, 0, 0, 2), op(MOV, 2, 0, 0, 6), op(MOV, 3, 0, 0, 6)];
     insns.extend([0, 1, 2].into_iter().flat_map(on_iterator));
-    insns.extend([
-        op(BPF_STX | BPF_MEM | BPF_DW, REG_FP, 8, -8, 0),
-        op(BPF_JMP | BPF_JNE, 8, 0, -13, 0),
-        op(MOV, 0, 0, 0, 1),
-        EXIT,
-    ]);
+    insns.extend([last, op(BPF_JMP | BPF_JNE, 8, 0, -13, 0), op(MOV, 0, 0, 0, 1), EXIT]);
     let mut linked = program(insns);
     let named = |name: &str| KfuncRef { name: name.to_owned(), type_id: None, weak: false };
     linked.kfuncs =
