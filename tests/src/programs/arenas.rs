@@ -97,14 +97,14 @@ fn arithmetic() -> Vec<Case> {
             let code = class | op;
             cases.push(case(&format!("pointer {code:#x} number"), |asm| {
                 asm.put(code | BPF_X, 1, 2, 0, 0);
-                asm.put(BPF_ALU64 | BPF_MOV | BPF_X, 0, 1, 0, 0);
+                asm.mov(0, 1);
             }));
             cases.push(case(&format!("number {code:#x} pointer"), |asm| {
                 asm.put(code | BPF_X, 2, 1, 0, 0);
             }));
             cases.push(case(&format!("pointer {code:#x} constant"), |asm| {
                 asm.put(code, 1, 0, 0, 29);
-                asm.put(BPF_ALU64 | BPF_MOV | BPF_X, 0, 1, 0, 0);
+                asm.mov(0, 1);
             }));
         }
     }

@@ -134,7 +134,7 @@ pub fn verify_with_log(linked: Linked, options: &Options) -> Report {
     let log = verifier.log.take();
     let subprograms = verifier.subprogram_facts();
     let facts = verifier.facts();
-    let of_arena: Vec<bool> = verifier.aux.iter().map(|aux| aux.of_arena).collect();
+    let of_arena = verifier.of_arena();
     let result = outcome.map(|()| {
         let linked = with_low_halves(linked, &of_arena);
         Verified::new(linked, facts, subprograms, stats.clone())
@@ -142,10 +142,10 @@ pub fn verify_with_log(linked: Linked, options: &Options) -> Report {
     Report { result, log, stats }
 }
 
-/// Makes 64-bit arithmetic with arena pointers arithmetic of 32 bits (`bpf_do_misc_fixups`).
-fn with_low_halves(mut linked: Linked, of_arena: &[bool]) -> Linked {
-    for (insn, _) in linked.insns.iter_mut().zip(of_arena).filter(|(_, of_arena)| **of_arena) {
-        insn.code = insn.code - BPF_ALU64 + BPF_ALU;
+/// Makes 64-bit arithmetic in these slots arithmetic of 32 bits (`bpf_do_misc_fixups`).
+fn with_low_halves(mut linked: Linked, slots: &[usize]) -> Linked {
+    for &slot in slots {
+        linked.insns[slot].code = linked.insns[slot].code - BPF_ALU64 + BPF_ALU;
     }
     linked
 }
@@ -176,6 +176,12 @@ impl Verifier<'_> {
 
     fn facts(&mut self) -> Vec<InsnFacts> {
         self.aux.iter_mut().map(|aux| std::mem::take(&mut aux.facts)).collect()
+    }
+
+    /// Where arithmetic is done with arena pointers; in most programs nowhere.
+    fn of_arena(&self) -> Vec<usize> {
+        let slots = self.aux.iter().enumerate().filter(|(_, aux)| aux.of_arena);
+        slots.map(|(slot, _)| slot).collect()
     }
 
     fn subprogram_facts(&self) -> Vec<SubprogramFacts> {

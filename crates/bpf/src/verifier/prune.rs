@@ -71,7 +71,7 @@ impl Verifier<'_> {
         let insn = self.insn();
         let in_range = |v: &Self| v.states_equal(old, &v.cur, Exact::Range);
         if self.aux[self.insn_idx].iter_next {
-            let converged = in_range(self) && self.iterator_goes_on(old);
+            let converged = self.iterator_goes_on(old) && in_range(self);
             return Ok(if converged { Verdict::Hit { in_loop: true } } else { Verdict::Miss });
         }
         let is_may_goto = insn.op() == BPF_JCOND && matches!(insn.class(), crate::insn::BPF_JMP);

@@ -4,7 +4,6 @@
 //! Dominators after Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001).
 
 use super::function::Function;
-
 use super::ir::Block;
 
 /// Dominator tree of the blocks that the entry reaches.

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::function::{Function, Module};
-
 use super::ir::{Arg, Block, InstData, Jump, Op, Place, StackRange, Terminator, Type, Value};
 
 impl fmt::Display for Module {

@@ -25,7 +25,6 @@ use towpath_bpf::interp::{MAX_LOOPS, kfunc_address};
 use towpath_bpf::verifier::{InsnFacts, SubprogramFacts, SubprogramKind, Verified};
 
 use super::function::{Function, Module};
-
 use super::ir::{BinaryOp, Block, Cond, Jump, Op, Terminator, Type, UnaryOp, Value};
 use blocks::{Flow, REGS, ROUNDS, RegSet};
 
