@@ -3,8 +3,6 @@
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOWPATH := $(TARGET)/release/towpath
-# LLVM is opened at run time: with the feature everything works, on tier 1, where it is missing.
-TIER2 := towpath-cli/llvm,towpath-tests/llvm
 # How long each fuzz target runs under `make fuzz`.
 FUZZ_SECONDS ?= 60
 # How many random programs `make test-aarch64` generates.
@@ -19,7 +17,7 @@ demo: release programs ## a firewall and a load balancer over a capture, in the 
 	@scripts/demo.sh $(TOWPATH)
 
 test: programs-all ## all tests; those that need root or the running kernel skip themselves
-	@$(CARGO) test --workspace --features $(TIER2) --quiet
+	@$(CARGO) test --workspace --quiet
 
 # Its own folder: nothing is shared with the other machine's code but the sources.
 test-aarch64: export CARGO_TARGET_DIR := $(TARGET)/aarch64
@@ -53,7 +51,7 @@ fuzz: ## every fuzz target for FUZZ_SECONDS
 parity: SOON := --verified-max 10000
 parity: ## compare with the running kernel (root): tables, objects, packets, random programs
 	@scripts/install-deps.sh parity
-	@$(CARGO) build --release --quiet -p towpath-tests --features llvm
+	@$(CARGO) build --release --quiet -p towpath-tests
 	@$(TARGET)/release/parity tables
 	@$(TARGET)/release/parity isa --exec jit,llvm
 	@$(TARGET)/release/parity objects --exec interp,jit,llvm

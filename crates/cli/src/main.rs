@@ -20,18 +20,24 @@ mod program;
 mod run;
 mod session;
 mod verify;
+mod version;
 mod xsk;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use clap::error::ErrorKind;
 
 use args::{Cli, Command, ExecCommand, ProgCommand};
 use error::{CliError, Status};
 use output::Output;
 
 fn main() -> ExitCode {
-    let Cli { output, command } = Cli::parse();
+    let Cli { output, command } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(stop) if stop.kind() == ErrorKind::DisplayVersion => return version::tell(),
+        Err(stop) => stop.exit(),
+    };
     let mut output = Output::new(output);
     let result = execute(command, &mut output).and_then(|status| {
         output.flush()?;

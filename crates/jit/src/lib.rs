@@ -29,7 +29,7 @@ pub mod xir;
 
 pub use environment::Environment;
 pub use error::CompileError;
-pub use llvm::{LLVM_INSTS_MAX, LlvmForm};
+pub use llvm::{LLVM_INSTS_MAX, LlvmForm, LlvmLibrary, llvm_library};
 pub use machine_unsafe::{Batch, Callee, Callees, Direct, Machine, Packet, RedirectCell};
 pub use program::{
     CodeCache, Options, Program, Tier, XIR_INSTS_MAX, clif_text, llvm_text, optimized,

@@ -211,8 +211,6 @@ fn exec(wanted: Option<ExecState>) -> Exec {
     match wanted {
         Some(ExecState::Interp) => Exec::Interp,
         Some(ExecState::Jit) => Exec::Jit,
-        Some(ExecState::Llvm) => Exec::Llvm,
-        None if cfg!(feature = "llvm") => Exec::Llvm,
-        None => Exec::Jit,
+        Some(ExecState::Llvm) | None => Exec::Llvm,
     }
 }

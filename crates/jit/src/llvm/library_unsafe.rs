@@ -96,6 +96,26 @@ library! {
         (Ref, Ref, c_int, *mut *mut c_char, *mut Ref) -> c_int;
 }
 
+/// The library that tier 2 uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LlvmLibrary {
+    /// Its version, as in "19.1.7".
+    pub version: String,
+    /// Its file; the name it was opened by where the system doesn't say.
+    pub path: String,
+}
+
+/// The library of tier 2, opened if it was not yet; or why there is none, for a person.
+pub fn llvm_library() -> Result<&'static LlvmLibrary, String> {
+    Library::opened().map(|opened| &opened.about)
+}
+
+/// The functions, and which library they are of.
+struct Opened {
+    library: Library,
+    about: LlvmLibrary,
+}
+
 /// What must be called once before there is a target machine for this CPU.
 #[cfg(target_arch = "x86_64")]
 const INITIALIZERS: [&str; 4] = [
@@ -117,29 +137,31 @@ const INITIALIZERS: [&str; 0] = [];
 impl Library {
     /// The library, opened on the first call; or why there is none.
     pub(super) fn get() -> Result<&'static Library, String> {
-        static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
-        LIBRARY.get_or_init(Library::open).as_ref().map_err(Clone::clone)
+        Library::opened().map(|opened| &opened.library)
     }
 
-    fn open() -> Result<Library, String> {
-        if !cfg!(feature = "llvm") {
-            return Err("this build is without it (cargo feature `llvm`)".into());
-        }
+    fn opened() -> Result<&'static Opened, String> {
+        static OPENED: OnceLock<Result<Opened, String>> = OnceLock::new();
+        OPENED.get_or_init(Library::open).as_ref().map_err(Clone::clone)
+    }
+
+    fn open() -> Result<Opened, String> {
         if INITIALIZERS.is_empty() {
             return Err("no code generator of this machine is used".into());
         }
         let named = std::env::var("TOWPATH_LIBLLVM").ok();
         let files = named.as_deref().map_or(FILES.to_vec(), |file| vec![file]);
-        let handle = files.iter().find_map(|file| open(file));
-        let handle = handle.ok_or_else(|| {
+        let found = files.iter().find_map(|file| Some((file, open(file)?)));
+        let (file, handle) = found.ok_or_else(|| {
             format!("no {} on this machine (package libllvm19)", files.join(" or "))
         })?;
         let library = Library::find(handle)?;
         let [mut major, mut minor, mut patch] = [0; 3];
         // SAFETY: three valid places to write to.
         unsafe { (library.get_version)(&mut major, &mut minor, &mut patch) };
+        let version = format!("{major}.{minor}.{patch}");
         if major != MAJOR {
-            return Err(format!("the library is version {major}.{minor}.{patch}, not {MAJOR}"));
+            return Err(format!("the library is version {version}, not {MAJOR}"));
         }
         for name in INITIALIZERS {
             let address = symbol(handle, name)?;
@@ -148,8 +170,22 @@ impl Library {
         }
         // SAFETY: the handler is a function, valid for ever.
         unsafe { (library.install_fatal_error_handler)(stay_here) };
-        Ok(library)
+        let path = file_of(library.get_version as *const c_void).unwrap_or_else(|| (*file).into());
+        Ok(Opened { library, about: LlvmLibrary { version, path } })
     }
+}
+
+/// The file that a function was loaded from.
+fn file_of(function: *const c_void) -> Option<String> {
+    // SAFETY: all zeroes is a valid `Dl_info`: pointers and numbers.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address may be asked about; the answer goes to a valid place.
+    let found = unsafe { libc::dladdr(function, &mut info) } != 0;
+    if !found || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: a C string, valid as long as the library is open, which is for ever.
+    Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned())
 }
 
 /// Why LLVM gave up, if it did.

@@ -30,6 +30,7 @@ pub(crate) use code_unsafe::Layout;
 use compiler_unsafe::Product;
 use library_unsafe::Library;
 pub(crate) use library_unsafe::fatal;
+pub use library_unsafe::{LlvmLibrary, llvm_library};
 use symbols::{Addresses, Symbol};
 
 /// Intermediate instructions of a program that LLVM is given, over all its functions: its time

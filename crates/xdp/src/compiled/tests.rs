@@ -72,7 +72,8 @@ fn run(
     mistake: Option<Pass>,
     budget: Option<u32>,
 ) -> Vec<Result<u32, Violation>> {
-    let tiers = if cfg!(feature = "llvm") { &[Exec::Jit, Exec::Llvm][..] } else { &[Exec::Jit] };
+    let has_tier2 = towpath_jit::llvm_library().is_ok();
+    let tiers = if has_tier2 { &[Exec::Jit, Exec::Llvm][..] } else { &[Exec::Jit] };
     let on = |&exec: &Exec| {
         let mut options = LoadOptions { exec, ..LoadOptions::default() };
         (options.jit.trust, options.jit.budget) = (Trust::Guest, budget);
