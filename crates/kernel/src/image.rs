@@ -3,7 +3,9 @@
 use std::os::fd::AsFd as _;
 
 use towpath_bpf::btf::emit::Emitter;
-use towpath_bpf::insn::{PSEUDO_MAP_FD, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE};
+use towpath_bpf::insn::{
+    PSEUDO_BTF_ID, PSEUDO_MAP_FD, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE,
+};
 use towpath_bpf::{Insn, Linked};
 
 use crate::map::MapSet;
@@ -76,6 +78,14 @@ fn translate(
             _ => PSEUDO_MAP_VALUE,
         };
         return Ok(Insn { src, imm: number(map.as_fd()) as i32, ..insn });
+    }
+    if insn.is_ld_imm64() && insn.src == PSEUDO_BTF_ID {
+        let name = linked.kernel_btf.get(insn.imm as u32).map(|ty| &*ty.name);
+        return Ok(match name.and_then(|name| types.symbol(name)) {
+            Some(id) => Insn { imm: id as i32, ..insn },
+            // What only we have, a weak kfunc, is null there.
+            None => Insn { src: 0, imm: 0, ..insn },
+        });
     }
     if insn.is_kfunc_call() {
         let kfunc = usize::try_from(insn.imm).ok().and_then(|index| linked.kfuncs.get(index));

@@ -26,4 +26,9 @@ impl KernelTypes {
     pub(crate) fn function(&self, name: &str) -> Option<u32> {
         self.btf().find(name, |kind| matches!(kind, Kind::Func { .. }))
     }
+
+    /// The BTF id of a kernel function or variable; `None` as above.
+    pub(crate) fn symbol(&self, name: &str) -> Option<u32> {
+        self.btf().find(name, |kind| matches!(kind, Kind::Func { .. } | Kind::Var { .. }))
+    }
 }

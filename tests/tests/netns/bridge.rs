@@ -60,21 +60,24 @@ fn the_kfunc_is_checked_and_may_be_missing() {
         return eprintln!("skipped: {why}");
     }
     let object = programs::object("fdb");
-    let load = |name| {
-        let options = LoadOptions::default();
-        Program::load(&object, Select::Name(name), &Env::builtin(), &options)
-    };
-    let refused = load("overread").unwrap_err();
+    let load =
+        |name, env: &Env| Program::load(&object, Select::Name(name), env, &LoadOptions::default());
+    let refused = load("overread", &Env::builtin()).unwrap_err();
     assert!(refused.to_string().contains("overread"), "{refused}");
     // Outside of the engine there are no bridges.
-    let program = load("shortcut").unwrap();
-    let mut frame = Frame::new(&[0; 64]).unwrap();
-    program.run(&mut program.worker(0), &mut frame).unwrap();
-    assert_eq!(results(&program), [0, 0, 1, 0]);
-    // In the kernel the same object loads without it.
+    let asks = |env: &Env| {
+        let program = load("shortcut", env).unwrap();
+        let mut frame = Frame::new(&[0; 64]).unwrap();
+        program.run(&mut program.worker(0), &mut frame).unwrap();
+        assert_eq!(results(&program), [0, 0, 1, 0]);
+    };
+    asks(&Env::builtin());
+    // A kernel whose types don't name it changes nothing here, and loads the same object without it.
     let Ok(kernel) = Kernel::open() else { return eprintln!("skipped: needs bpf(2)") };
+    let running = Env::new(Arc::clone(kernel.btf()));
+    asks(&running);
     let index = object.select(Some("shortcut"), None).unwrap();
-    let linked = object.link(index, &Env::new(Arc::clone(kernel.btf()))).unwrap();
+    let linked = object.link(index, &running).unwrap();
     let maps = kernel.load_maps(&linked.maps).unwrap();
     if let Err(error) = kernel.load(&linked, &maps) {
         panic!("{error}");

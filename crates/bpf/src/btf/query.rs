@@ -1,7 +1,7 @@
 //! Questions to a [`Btf`]: what a type is behind its other names, its size, who has this name.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::{Btf, Kind, Member, Name, SecVar, Type, TypeId};
 
@@ -51,6 +51,12 @@ impl Btf {
     pub(crate) fn own_type_mut(&mut self, id: TypeId) -> Option<&mut Type> {
         let own = (id as usize).checked_sub(self.base_len())?;
         self.types.get_mut(own)
+    }
+
+    /// No types of its own, on top of these.
+    pub(crate) fn on_top_of(base: Arc<Btf>) -> Btf {
+        // Without any type there is no `void` either, which has to be the first.
+        Btf { base: (base.len() > 0).then_some(base), ..Btf::default() }
     }
 
     /// Adds a type whose references exist, and returns its id.

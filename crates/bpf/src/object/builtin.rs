@@ -29,16 +29,28 @@ fn build() -> Btf {
         Some((format!("BPF_MAP_TYPE_{name}"), number))
     });
     btf.push(enumeration("bpf_map_type", maps));
-    // How a kfunc is called, the verifier knows; here it only has to exist.
-    let proto = btf.push(Type {
-        name: Name::from(""),
-        kind: Kind::FuncProto { ret: 0, params: Box::default() },
-    });
-    for kfunc in proto::kfuncs() {
-        let kind = Kind::Func { proto, linkage: Linkage::Static };
-        btf.push(Type { name: Name::from(kfunc.name), kind });
-    }
+    add_kfuncs(&mut btf);
     btf
+}
+
+/// A kernel's types with every kfunc that Towpath has and this kernel lacks: those that no kernel
+/// has (`bpf_fdb_lookup`), and those of modules and of other versions.
+pub(super) fn with_kfuncs(kernel: Arc<Btf>) -> Arc<Btf> {
+    let mut btf = Btf::on_top_of(kernel);
+    add_kfuncs(&mut btf);
+    Arc::new(btf)
+}
+
+/// How a kfunc is called, the verifier knows; here it only has to exist.
+fn add_kfuncs(btf: &mut Btf) {
+    let missing = proto::kfuncs().filter(|kfunc| btf.find_func(kfunc.name).is_none());
+    let missing: Vec<&str> = missing.map(|kfunc| kfunc.name).collect();
+    let kind = Kind::FuncProto { ret: 0, params: Box::default() };
+    let proto = btf.push(Type { name: Name::from(""), kind });
+    for name in missing {
+        let kind = Kind::Func { proto, linkage: Linkage::Static };
+        btf.push(Type { name: Name::from(name), kind });
+    }
 }
 
 fn enumeration(name: &str, values: impl Iterator<Item = (String, u32)>) -> Type {
@@ -72,5 +84,19 @@ mod tests {
         let Kind::Enum { values, .. } = btf.kind(functions) else { unreachable!() };
         assert!(values.iter().any(|(name, id)| &**name == "BPF_FUNC_xdp_adjust_head" && *id == 44));
         assert!(btf.find_func("bpf_xdp_pull_data").is_some());
+    }
+
+    #[test]
+    fn a_kernel_without_a_kfunc_of_ours_gets_it_and_keeps_its_own() {
+        let mut kernel = Btf::default();
+        let kind = Kind::FuncProto { ret: 0, params: Box::default() };
+        let proto = kernel.push(Type { name: Name::from(""), kind });
+        let kind = Kind::Func { proto, linkage: Linkage::Static };
+        let own = kernel.push(Type { name: Name::from("bpf_xdp_pull_data"), kind });
+        let types = with_kfuncs(Arc::new(kernel));
+        assert_eq!(types.find_func("bpf_xdp_pull_data"), Some(own));
+        for kfunc in proto::kfuncs() {
+            assert!(types.find_func(kfunc.name).is_some(), "{}", kfunc.name);
+        }
     }
 }

@@ -12,7 +12,7 @@ use crate::btf::Btf;
 /// The kernel that programs are linked against.
 #[derive(Debug, Clone)]
 pub struct Env {
-    /// Target of CO-RE relocations, typed ksyms and kfuncs.
+    /// Target of CO-RE relocations, typed ksyms and kfuncs. Has every kfunc that exists here.
     pub kernel_btf: Arc<Btf>,
     /// `LINUX_KERNEL_VERSION`, as `KERNEL_VERSION(a, b, c)` computes it.
     pub kernel_version: u32,
@@ -25,11 +25,12 @@ pub struct Env {
 
 impl Env {
     /// A kernel with these types; its version is [`KERNEL_VERSION_DEFAULT`], its configuration
-    /// [`CONFIG_DEFAULT`], and no symbol has an address.
+    /// [`CONFIG_DEFAULT`], and no symbol has an address. A kfunc that exists here has an address
+    /// (`bpf_ksym_exists`) whether or not these types name it.
     pub fn new(kernel_btf: Arc<Btf>) -> Self {
         let config = CONFIG_DEFAULT.iter().map(|&(k, v)| (k.to_owned(), v.to_owned()));
         Env {
-            kernel_btf,
+            kernel_btf: super::builtin::with_kfuncs(kernel_btf),
             kernel_version: KERNEL_VERSION_DEFAULT,
             config: config.collect(),
             symbols: HashMap::new(),
