@@ -10,22 +10,8 @@
 //
 // Configure  nothing.
 // Verdicts   XDP_TX for an echo request that is whole; XDP_PASS for everything else.
-#include "checksum.h"
+#include "icmp.h"
 #include "rewrite.h"
-
-#define ICMP_ECHO_REPLY 0
-#define ICMP_ECHO_REQUEST 8
-#define ICMPV6_ECHO_REQUEST 128
-#define ICMPV6_ECHO_REPLY 129
-
-// ICMP and ICMPv6 share the layout of an echo (RFC 792, RFC 4443 4.1).
-struct echo_header {
-    __u8 type;
-    __u8 code;
-    __u16 checksum;
-    __be16 id;
-    __be16 sequence;
-};
 
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -33,18 +19,6 @@ struct {
     __type(key, __u32);
     __type(value, struct counter);
 } answered SEC(".maps");
-
-static __always_inline bool answer(struct cursor *cursor, __u8 request, __u8 reply)
-{
-    struct echo_header *echo = TAKE(cursor, struct echo_header);
-
-    if (!echo || echo->type != request || echo->code != 0)
-        return false;
-    echo->checksum = checksum_replace(echo->checksum, bpf_htons(request << 8),
-                                      bpf_htons(reply << 8));
-    echo->type = reply;
-    return true;
-}
 
 static __always_inline bool answer_ipv4(struct cursor *cursor)
 {
@@ -54,7 +28,7 @@ static __always_inline bool answer_ipv4(struct cursor *cursor)
         return false;
     if (ip->frag_off & bpf_htons(IPV4_OFFSET_MASK | IPV4_MORE_FRAGMENTS))
         return false;
-    if (!answer(cursor, ICMP_ECHO_REQUEST, ICMP_ECHO_REPLY))
+    if (!answer_echo(TAKE(cursor, struct icmp_header), ICMP_ECHO_REQUEST, ICMP_ECHO_REPLY))
         return false;
     swap_ipv4(ip);
     ip->check = checksum_replace(ip->check, bpf_htons(ip->ttl << 8), bpf_htons(64 << 8));
@@ -68,7 +42,7 @@ static __always_inline bool answer_ipv6(struct cursor *cursor)
 
     if (!ip || ip->nexthdr != IPPROTO_ICMPV6 || ip->daddr.in6_u.u6_addr8[0] == 0xff)
         return false;
-    if (!answer(cursor, ICMPV6_ECHO_REQUEST, ICMPV6_ECHO_REPLY))
+    if (!answer_echo(TAKE(cursor, struct icmp_header), ICMPV6_ECHO_REQUEST, ICMPV6_ECHO_REPLY))
         return false;
     swap_ipv6(ip);
     ip->hop_limit = 64;

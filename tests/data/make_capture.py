@@ -6,6 +6,8 @@ usage: make_capture.py [--out DIR] [--packets N]
 edge.pcap    flows to virtual services, scans and floods from blocked networks, DNS, pings, VLANs,
              IPv6 with extension headers, fragments, tunnels, and frames that are cut short
 jumbo.pcap   frames of up to 9,000 bytes, some with a wrong checksum
+services.pcap  what the larger programs do most work on: packets that name their server, errors that
+             quote others, answers from backends, flows through a NAT, long IPv6 header chains
 
 Python's standard library only. The same seed gives the same bytes: tests rely on it.
 """
@@ -23,12 +25,13 @@ ROUTER_MAC = bytes.fromhex("020000000001")
 EDGE_MAC = bytes.fromhex("020000000002")
 
 ICMP, TCP, UDP, IPIP, IPV6_IN_IP, GRE, FRAGMENT, ICMPV6 = 1, 6, 17, 4, 41, 47, 44, 58
-HOP_BY_HOP, DESTINATION_OPTIONS = 0, 60
+HOP_BY_HOP, ROUTING, AUTHENTICATION, DESTINATION_OPTIONS = 0, 43, 51, 60
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 
 WEB_V4, WEB_V6 = "203.0.113.10", "2001:db8:10::10"
 QUIC_V4, DNS_V4, DNS_V6 = "203.0.113.20", "203.0.113.53", "2001:db8:10::53"
 TUNNEL_END = "203.0.113.254"
+NODE_V4, NODE_V6, NAT_V4 = "203.0.113.1", "2001:db8:10::1", "203.0.113.2"
 
 
 def checksum(data: bytes) -> int:
@@ -284,6 +287,105 @@ def jumbo_frames(seed: int) -> list[bytes]:
     return frames
 
 
+def option(kind: int, body: bytes) -> bytes:
+    return bytes([kind, 2 + len(body)]) + body
+
+
+def quic_id(server: int, version: int) -> bytes:
+    """A connection id that names its server, in 16 bits or in 24, by the two bits in front."""
+    if version == 1:
+        return struct.pack("!I", 1 << 30 | server << 14)
+    return struct.pack("!I", 2 << 30 | server)
+
+
+def quoting(source: str, dest: str, quoted: bytes, size: int) -> bytes:
+    """The ICMP error "too big" about a packet."""
+    if ":" in source:
+        message = bytes([2, 0, 0, 0]) + struct.pack("!I", size) + quoted
+        total = checksum(pseudo(source, dest, ICMPV6, len(message)) + message)
+        protocol = ICMPV6
+    else:
+        message = bytes([3, 4, 0, 0]) + struct.pack("!HH", 0, size) + quoted
+        total, protocol = checksum(message), ICMP
+    return packet(source, dest, protocol, message[:2] + struct.pack("!H", total) + message[4:])
+
+
+def named_servers(edge: Edge) -> list[bytes]:
+    """TCP and QUIC packets that name the server they are for; errors about such flows."""
+    frames = []
+    timestamps = bytes([1, 1]) + option(8, edge.bytes(8))
+    for server in (1, 2, 3):
+        client, port = edge.client(), edge.port()
+        options = timestamps + option(0xB7, struct.pack("!I", 1000 + server)) + bytes([1, 1])
+        segment = tcp(client, WEB_V4, port, 80, ACK | PSH, options=options, payload=edge.bytes(40))
+        frames.append(packet(client, WEB_V4, TCP, segment))
+        for version in (1, 2):
+            identity = quic_id(1000 + server, version) + edge.bytes(4)
+            short = udp(client, QUIC_V4, port, 443, b"\x47" + identity + edge.bytes(80))
+            long = udp(client, QUIC_V4, port, 443, b"\xe0\0\0\0\x01\x08" + identity + bytes(80))
+            frames += [packet(client, QUIC_V4, UDP, body) for body in (short, long)]
+        answer = ipv4(WEB_V4, client, TCP, tcp(WEB_V4, client, 80, port, ACK)[:8])
+        frames.append(quoting("198.51.100.9", WEB_V4, answer, 1400))
+    client, port = edge.client(6), edge.port()
+    answer = ipv6(WEB_V6, client, TCP, tcp(WEB_V6, client, 80, port, ACK))
+    frames.append(quoting("2001:db8:9::9", WEB_V6, answer, 1400))
+    segment = tcp(client, WEB_V6, port, 80, ACK, options=timestamps)
+    return frames + [packet(client, WEB_V6, TCP, segment)]
+
+
+def backend_answers(edge: Edge) -> list[bytes]:
+    """From backends to the node that service_pipeline.json knows these translations of."""
+    frames = []
+    for flags, source, dest in ((ACK, "10.0.0.1", NODE_V4), (FIN | ACK, "10.0.0.1", NODE_V4),
+                                (ACK, "2001:db8:ff::5", NODE_V6)):
+        segment = tcp(source, dest, 8080, 40001, flags, payload=edge.bytes(100))
+        frames.append(packet(source, dest, TCP, segment))
+    return frames
+
+
+def translated_flows(edge: Edge) -> list[bytes]:
+    """From inside a NAT to outside, and back to it at ports that nat_gateway.json gives away."""
+    inside, outside, frames = "10.1.0.7", "198.18.3.3", []
+    for flags in (SYN, ACK, FIN | ACK):
+        segment = tcp(inside, outside, 50000, 443, flags, payload=edge.bytes(60))
+        frames.append(packet(inside, outside, TCP, segment))
+        segment = tcp(outside, NAT_V4, 443, 40001, flags, payload=edge.bytes(60))
+        frames.append(packet(outside, NAT_V4, TCP, segment))
+    datagram = udp(inside, outside, 50001, 53, dns_query(7, "www.example.com"))
+    frames.append(packet(inside, outside, UDP, datagram))
+    frames.append(packet(outside, NAT_V4, UDP, udp(outside, NAT_V4, 53, 40002, bytes(40))))
+    echo = b"\x08\0\0\0" + struct.pack("!HH", 77, 1) + edge.bytes(56)
+    echo = echo[:2] + struct.pack("!H", checksum(echo)) + echo[4:]
+    frames.append(packet(inside, outside, ICMP, echo))
+    quoted = ipv4(NAT_V4, outside, TCP, tcp(NAT_V4, outside, 40001, 443, ACK)[:8])
+    return frames + [quoting("198.51.100.9", NAT_V4, quoted, 1400)]
+
+
+def header_chains(edge: Edge) -> list[bytes]:
+    """TCP and UDP behind IPv6 extension headers, to an IPv4 host behind the translator too."""
+    padding = bytes.fromhex("010400000000")
+
+    def chain(protocol: int, payload: bytes, kinds: list[int]) -> tuple[int, bytes]:
+        for kind in reversed(kinds):
+            head = {
+                FRAGMENT: bytes([protocol, 0, 0, 0]) + struct.pack("!I", 0x1234),
+                AUTHENTICATION: bytes([protocol, 4]) + bytes(22),
+            }.get(kind, bytes([protocol, 0]) + padding)
+            protocol, payload = kind, head + payload
+        return protocol, payload
+
+    frames = []
+    for dest in (WEB_V6, "64:ff9b::c633:6407"):
+        for kinds in ([], [HOP_BY_HOP], [HOP_BY_HOP, DESTINATION_OPTIONS, ROUTING],
+                      [HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, DESTINATION_OPTIONS]):
+            source = edge.client(6)
+            segment = tcp(source, dest, edge.port(), 80, ACK, payload=edge.bytes(64))
+            frames.append(packet(source, dest, *chain(TCP, segment, kinds)))
+            datagram = udp(source, dest, edge.port(), 53, dns_query(7, "www.example.com"))
+            frames.append(packet(source, dest, *chain(UDP, datagram, kinds)))
+    return frames
+
+
 def write_pcap(path: Path, frames: list[bytes], seed: int) -> None:
     """Classic pcap, microseconds, Ethernet; arrival times of a busy port."""
     clock = random.Random(seed)
@@ -309,6 +411,9 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     write_pcap(arguments.out / "edge.pcap", edge.frames[:arguments.packets], SEED)
     write_pcap(arguments.out / "jumbo.pcap", jumbo_frames(SEED), SEED)
+    makers = (named_servers, backend_answers, translated_flows, header_chains)
+    frames = [frame for make in makers for frame in make(Edge(SEED))]
+    write_pcap(arguments.out / "services.pcap", frames, SEED)
 
 
 if __name__ == "__main__":

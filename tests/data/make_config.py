@@ -51,17 +51,17 @@ def family(text: str) -> int:
     return socket.AF_INET6 if ":" in text else socket.AF_INET
 
 
-def maglev_ring(backends: list[int]) -> list[int]:
+def maglev_ring(backends: list[int], slots: int = RING_SLOTS) -> list[int]:
     """A backend for each slot. Every backend walks all slots in an order of its own, in turns."""
     walks = []
     for backend in backends:
         digest = hashlib.sha256(f"backend-{backend}".encode()).digest()
-        offset = int.from_bytes(digest[:8], "big") % RING_SLOTS
-        skip = int.from_bytes(digest[8:16], "big") % (RING_SLOTS - 1) + 1
-        walks.append(((offset + step * skip) % RING_SLOTS for step in range(RING_SLOTS)))
-    ring: list[int | None] = [None] * RING_SLOTS
+        offset = int.from_bytes(digest[:8], "big") % slots
+        skip = int.from_bytes(digest[8:16], "big") % (slots - 1) + 1
+        walks.append(((offset + step * skip) % slots for step in range(slots)))
+    ring: list[int | None] = [None] * slots
     filled = 0
-    while filled < RING_SLOTS:
+    while filled < slots:
         for backend, walk in zip(backends, walks):
             slot = next((slot for slot in walk if ring[slot] is None), None)
             if slot is not None:
@@ -150,6 +150,81 @@ def cpu_spread() -> dict:
     }
 
 
+def mapped(prefix: str) -> tuple[int, str]:
+    """An IPv4 prefix as one of IPv4-mapped addresses: length and address."""
+    network = ipaddress.ip_network(prefix)
+    if network.version == 6:
+        return network.prefixlen, str(network.network_address)
+    return 96 + network.prefixlen, f"::ffff:{network.network_address}"
+
+
+def address(text: str) -> str:
+    """As struct in6_addr."""
+    return text if ":" in text else f"::ffff:{text}"
+
+
+def flow(source: str, source_port: int, dest: str, dest_port: int, protocol: int) -> dict:
+    return {"source": address(source), "dest": address(dest), "source_port": source_port,
+            "dest_port": dest_port, "protocol": protocol, "family": family(source)}
+
+
+def vip_balancer() -> dict:
+    """Flags: 2 is "no connections", 4 "packets name servers", 16 GUE."""
+    flags = [4, 4, 2, 16, 2]
+    keys = [{"address": address(vip), "port": port, "protocol": protocol, "family": family(vip)}
+            for vip, port, protocol, _, _ in SERVICES]
+    reals = [{"key": number, "value": {"address": address(host), "family": family(host)}}
+             for number, host in BACKENDS.items()]
+    # Only IPv6 carries both families.
+    members = [[5] if ":" in vip else backends for vip, _, _, _, backends in SERVICES]
+    return {
+        "vips": [{"key": key, "value": {"flags": flags[number], "number": number}}
+                 for number, key in enumerate(keys)],
+        "connections": [{"key": cpu, "value": []} for cpu in range(16)],
+        "reals": reals,
+        "server_ids": [{"key": 1000 + number, "value": number} for number in BACKENDS],
+        "gateway": [{"mac": "02:00:00:00:00:01"}],
+        "rings": [slot for backends in members for slot in maglev_ring(backends)],
+    }
+
+
+def service_pipeline() -> dict:
+    """Flags: 1 is "for some sources only", 2 "clients stay with their backend"."""
+    flags = [1, 2, 0, 1, 0]
+    services, rings, addresses = [], [], []
+    for number, (vip, port, protocol, _, backends) in enumerate(SERVICES):
+        of_family = [b for b in backends if family(BACKENDS[b]) == family(vip)]
+        where = {"address": address(vip), "port": port}
+        services.append({"key": where | {"protocol": protocol},
+                         "value": {"number": number, "flags": flags[number]}})
+        ring = [{"key": 0, "value": maglev_ring(of_family, 251)}]
+        rings.append({"key": number, "value": ring})
+        addresses.append({"key": number, "value": where})
+    ranges = [(0, "198.16.0.0/12"), (3, "2001:db8::/32"), (0, "10.0.0.0/8")]
+    back = [("10.0.0.1", "203.0.113.1", "198.18.1.1", 0),
+            ("2001:db8:ff::5", "2001:db8:10::1", "2001:db8:c::1", 3)]
+    return {
+        "denied": [{"key": dict(zip(("prefixlen", "address"), mapped(prefix))), "value": 1}
+                   for prefix, _, action in SOURCES if action == DROP],
+        "ranges": [{"key": {"prefixlen": 32 + mapped(prefix)[0], "service": number,
+                            "address": mapped(prefix)[1]}, "value": 1}
+                   for number, prefix in ranges],
+        "services": services,
+        "backends": [{"key": number, "value": {"address": address(host), "port": 8080}}
+                     for number, host in BACKENDS.items()],
+        "addresses": addresses,
+        "rings": rings,
+        "translations": [
+            {"key": {"flow": flow(backend, 8080, node, 40001, TCP), "direction": 1},
+             "value": {"endpoint": {"address": address(client), "port": 50000}, "service": number}}
+            for backend, node, client, number in back],
+        "connections": [
+            {"key": {"flow": flow(client, 50000, SERVICES[number][0], 80, TCP), "direction": 0},
+             "value": {"backend": 1, "seen": 1, "packets": 1}}
+            for _, _, client, number in back],
+    }
+
+
 CONFIGS = {
     "cpu_spread": cpu_spread(),
     "dns_filter": dns_filter(),
@@ -158,19 +233,24 @@ CONFIGS = {
     "l2_switch": {"slots": [{"key": 1, "value": 0}]},
     "load_balancer": load_balancer(),
     "mark_meta": mark_meta(),
+    "service_pipeline": service_pipeline(),
     "syn_cookie": {"protected": [{"key": 80, "value": 1}]},
     "tenants": tenants(),
     "tunnel_terminator": {"endpoints": [{"key": "203.0.113.254", "value": 1}]},
+    "vip_balancer": vip_balancer(),
     "vlan": vlan(),
     "xsk_steer": {"udp_ports": [{"key": 443, "value": 2}]},
 }
 
 
 def as_text(maps: dict) -> str:
-    """JSON with one entry a line."""
+    """JSON with one entry a line; numbers without keys share one."""
     lines = []
     for name, entries in maps.items():
-        rows = ",\n".join("    " + json.dumps(entry) for entry in entries)
+        if isinstance(entries[0], int):
+            rows = "    " + json.dumps(entries)[1:-1]
+        else:
+            rows = ",\n".join("    " + json.dumps(entry) for entry in entries)
         lines.append(f"  {json.dumps(name)}: [\n{rows}\n  ]")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
