@@ -9,6 +9,7 @@
 
 pub mod compare;
 pub mod execution;
+pub mod history;
 pub mod known;
 pub mod programs;
 pub mod sources;

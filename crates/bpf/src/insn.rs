@@ -88,6 +88,11 @@ impl Insn {
         self.code == (BPF_JMP | BPF_CALL) && self.src == 0
     }
 
+    /// `call` of `bpf_tail_call`: the one that does not come back when it succeeds.
+    pub const fn is_tail_call(self) -> bool {
+        self.is_helper_call() && self.imm.cast_unsigned() == crate::proto::id::TAIL_CALL
+    }
+
     /// `call` of another function of the same program.
     pub const fn is_pseudo_call(self) -> bool {
         self.code == (BPF_JMP | BPF_CALL) && self.src == PSEUDO_CALL

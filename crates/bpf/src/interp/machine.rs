@@ -280,7 +280,7 @@ impl Machine {
     fn call<R: Runtime>(&mut self, runtime: &mut R, insn: Insn, at: usize) -> Result<Flow, Stop> {
         let args = [self.regs[1], self.regs[2], self.regs[3], self.regs[4], self.regs[5]];
         match insn.src {
-            0 if insn.imm == TAIL_CALL => self.tail_call(runtime, args)?,
+            0 if insn.is_tail_call() => self.tail_call(runtime, args)?,
             0 => self.regs[0] = runtime.call_helper(insn.imm as u32, args, self)?,
             PSEUDO_CALL => {
                 let target = self.target(at, i64::from(insn.imm))?;
@@ -426,8 +426,6 @@ fn cast<R: Runtime>(runtime: &mut R, insn: Insn, value: u64) -> u64 {
     low
 }
 
-/// `BPF_FUNC_tail_call`
-const TAIL_CALL: i32 = 12;
 /// Destination address space 0, source address space 1, in the immediate of a cast: the upper half
 /// is the source.
 const CAST_TO_USER: i32 = 1 << 16;

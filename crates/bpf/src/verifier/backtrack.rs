@@ -139,6 +139,12 @@ impl Verifier<'_> {
                 wanted.regs[wanted.frame] &= !ARGUMENTS;
                 wanted.leave()
             }
+            BPF_CALL if insn.is_tail_call() && next != Some(idx + 1) => {
+                // From behind a call to the tail call that its function ended with.
+                self.back_over_exit(next, wanted)?;
+                wanted.remove(0);
+                Ok(())
+            }
             BPF_CALL => {
                 wanted.remove(0);
                 if wanted.regs[wanted.frame] & ARGUMENTS != 0 {

@@ -4,13 +4,11 @@
 use std::collections::HashMap;
 
 use crate::errno::Errno;
-use crate::insn::{BPF_CALL, BPF_JMP, STACK_BYTES};
+use crate::insn::STACK_BYTES;
 
 use super::env::{Result, Verifier};
 use super::state::FRAME_COUNT_MAX;
 
-/// `bpf_tail_call`.
-const TAIL_CALL: i32 = 12;
 /// What the callers of a function with a tail call may use of the stack.
 const TAIL_CALL_STACK_MAX: u32 = 256;
 
@@ -43,7 +41,7 @@ impl Verifier<'_> {
         for idx in 0..self.prog.insns.len() {
             let insn = self.insn_at(idx);
             let owner = self.subprog_of(idx);
-            if insn.code == (BPF_JMP | BPF_CALL) && insn.src == 0 && insn.imm == TAIL_CALL {
+            if insn.is_tail_call() {
                 self.subprogs[owner].has_tail_call = true;
             }
             let direct = insn.is_pseudo_call();

@@ -117,6 +117,9 @@ impl Verifier<'_> {
             }
             BPF_CALL => {
                 call::check_helper_call(self, self.insn_idx, insn)?;
+                if insn.is_tail_call() && self.cur.depth() > 0 {
+                    return self.return_by_tail_call().map(Some);
+                }
                 Ok(Some(next))
             }
             BPF_JA => Ok(relative(self.insn_idx, jump_distance(insn))),

@@ -94,6 +94,17 @@ impl Verifier<'_> {
         self.return_from_frame().map(Some)
     }
 
+    /// A tail call in a function that others call. It fails, and the function goes on: followed
+    /// later. Or another program runs in the function's place, and then returns to its caller, with
+    /// any result, and with the packet changed perhaps. What the function did to its callers'
+    /// stacks up to here is all that it did.
+    pub(crate) fn return_by_tail_call(&mut self) -> Result<usize> {
+        self.push_pending_state(self.cur.clone(), self.insn_idx + 1, self.insn_idx)?;
+        self.clear_all_packet_pointers();
+        self.mark_reg_unknown(0);
+        self.return_from_frame()
+    }
+
     /// `prepare_func_exit`.
     fn return_from_frame(&mut self) -> Result<usize> {
         let result = *self.reg(0);

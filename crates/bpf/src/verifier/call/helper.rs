@@ -4,7 +4,7 @@ use crate::errno::Errno;
 use crate::proto::{self, HelperProto, MapRule, RetKind, id};
 
 use super::super::env::{Result, Verifier};
-use super::super::reg::{Base, BtfRef, BtfSource, DynptrKind, Flags, Payload, Reg};
+use super::super::reg::{Base, BtfRef, BtfSource, DynptrKind, Flags, MapRef, Payload, Reg};
 use super::super::scalar::Scalar;
 use super::super::show::type_name;
 use super::meta::CallMeta;
@@ -196,8 +196,7 @@ impl Verifier<'_> {
         } else if casts_socket(helper.id) {
             self.reg_mut(0).ref_id = meta.ref_id;
         }
-        // Behind a tail call of this very function the packet is as before: the call failed. A
-        // function that makes one may have run another program, which its flag says.
+        // Behind a tail call of this very function the packet is as before: the call failed.
         if helper.changes_packet && helper.id != id::TAIL_CALL {
             self.clear_all_packet_pointers();
         }
@@ -238,7 +237,7 @@ impl Verifier<'_> {
         let Some((map, uid)) = meta.map else {
             return Err(self.internal("a map value without a map"));
         };
-        let bound = self.map_def(map).map_or(0, |def| u64::from(def.max_entries));
+        let bound = self.entries_of(map);
         let found =
             helper.id == id::MAP_LOOKUP_ELEM && meta.const_key.is_some_and(|key| key < bound);
         let flags = if found { flags.without(Flags::MAYBE_NULL) } else { flags };
@@ -248,6 +247,15 @@ impl Verifier<'_> {
             reg.id = self.new_id();
         }
         Ok(reg)
+    }
+
+    /// Elements that an array surely has. Where an inner one is looked at, the template is known, and
+    /// the map may be smaller: any with `BPF_F_INNER_MAP`, and all that are not plain arrays.
+    fn entries_of(&self, map: MapRef) -> u64 {
+        const BPF_F_INNER_MAP: u32 = 1 << 12;
+        let Some(def) = self.map_def(map) else { return 0 };
+        let may_differ = map.inner && def.kind != MapType::Array;
+        if may_differ || def.flags & BPF_F_INNER_MAP != 0 { 0 } else { def.max_entries.into() }
     }
 
     fn memory_result(&self, helper: &HelperProto, meta: &CallMeta, flags: Flags) -> Reg {

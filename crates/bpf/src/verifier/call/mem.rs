@@ -5,7 +5,7 @@ use crate::program::{DataSection, MapDef, MapType};
 
 use super::super::env::{Access, Result, Verifier};
 use super::super::reg::{Base, Flags, Reg};
-use super::super::state::{SlotKind, slot_index};
+use super::super::state::{SLOT_BYTES, SlotKind, slot_index};
 use super::meta::CallMeta;
 
 /// `BPF_MAX_VAR_SIZ`: larger sizes are as good as unbounded.
@@ -158,7 +158,8 @@ impl Verifier<'_> {
         let Some(value) = slot.reg.const_value() else { return Ok(None) };
         // The value decides whether the result may be null.
         self.mark_slot_precise(frame, spi);
-        Ok(Some(value))
+        // The key may be the upper half of it.
+        Ok(Some(value >> (8 * (SLOT_BYTES - 1 - byte))))
     }
 
     /// The text of a constant string argument, without its zero (`check_reg_const_str`).

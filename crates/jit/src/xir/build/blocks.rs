@@ -9,9 +9,6 @@ use towpath_bpf::verifier::{SubprogramFacts, Verified};
 
 use super::BuildError;
 
-/// `BPF_FUNC_tail_call`
-pub(super) const TAIL_CALL: i32 = 12;
-
 /// Stands for the rounds that `may_goto` has left, like a register that programs don't see.
 pub(super) const ROUNDS: u8 = REG_COUNT as u8;
 
@@ -160,12 +157,8 @@ fn is_jump_class(insn: Insn) -> bool {
     matches!(insn.class(), BPF_JMP | BPF_JMP32)
 }
 
-fn is_tail_call(insn: Insn) -> bool {
-    insn.is_helper_call() && insn.imm == TAIL_CALL
-}
-
 fn ends_block(insn: Insn) -> bool {
-    is_jump_class(insn) && (insn.op() != BPF_CALL || is_tail_call(insn))
+    is_jump_class(insn) && (insn.op() != BPF_CALL || insn.is_tail_call())
 }
 
 /// Slots control may go to after this one.

@@ -5,7 +5,6 @@ use towpath_bpf::proto;
 use towpath_bpf::verifier::MapFact;
 
 use super::super::ir::{Arg, Op, Terminator, Type, Value};
-use super::blocks::TAIL_CALL;
 use super::{BuildError, FunctionBuilder};
 
 /// `BPF_FUNC_map_lookup_elem`
@@ -17,7 +16,7 @@ impl FunctionBuilder<'_> {
         insn: Insn,
         next: usize,
     ) -> Result<Option<Terminator>, BuildError> {
-        if insn.is_helper_call() && insn.imm == TAIL_CALL {
+        if insn.is_tail_call() {
             return self.tail_call(next).map(Some);
         }
         let result = if insn.is_pseudo_call() {
