@@ -32,6 +32,7 @@ WEB_V4, WEB_V6 = "203.0.113.10", "2001:db8:10::10"
 QUIC_V4, DNS_V4, DNS_V6 = "203.0.113.20", "203.0.113.53", "2001:db8:10::53"
 TUNNEL_END = "203.0.113.254"
 NODE_V4, NODE_V6, NAT_V4 = "203.0.113.1", "2001:db8:10::1", "203.0.113.2"
+TRANSLATED_V6 = "2001:db8:c::64"
 
 
 def checksum(data: bytes) -> int:
@@ -378,7 +379,7 @@ def header_chains(edge: Edge) -> list[bytes]:
     for dest in (WEB_V6, "64:ff9b::c633:6407"):
         for kinds in ([], [HOP_BY_HOP], [HOP_BY_HOP, DESTINATION_OPTIONS, ROUTING],
                       [HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, DESTINATION_OPTIONS]):
-            source = edge.client(6)
+            source = TRANSLATED_V6 if dest.startswith("64:") else edge.client(6)
             segment = tcp(source, dest, edge.port(), 80, ACK, payload=edge.bytes(64))
             frames.append(packet(source, dest, *chain(TCP, segment, kinds)))
             datagram = udp(source, dest, edge.port(), 53, dns_query(7, "www.example.com"))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 RING_SLOTS = 1021
 TCP, UDP = 6, 17
+FAR_NS = 1 << 62  # a time that no clock has reached
 
 # Virtual service: address, port, protocol, flags, backend numbers. Flags are load_balancer.c's.
 SERVICES = [
@@ -225,14 +226,79 @@ def service_pipeline() -> dict:
     }
 
 
+def nat_gateway() -> dict:
+    """One session, and the ports that services.pcap's answers come to."""
+    def pair(source: str, source_port: int, dest: str, dest_port: int, protocol: int) -> dict:
+        return {"source": source, "dest": dest, "source_port": source_port,
+                "dest_port": dest_port, "protocol": protocol}
+
+    inside, outside, nat = "10.1.0.7", "198.18.3.3", "203.0.113.2"
+    web = pair(inside, 50000, outside, 443, TCP)
+    dns = pair(inside, 50001, outside, 53, UDP)
+    hop = {"dest": "02:00:00:00:00:01", "source": "02:00:00:00:00:02"}
+    return {
+        "outward": [{"key": key, "value": {"address": nat, "port": port, "state": state,
+                                           "last_ns": FAR_NS}}
+                    for key, port, state in ((web, 40001, 2), (dns, 40002, 0))],
+        "inward": [{"key": pair(outside, key["dest_port"], nat, port, key["protocol"]),
+                    "value": {"address": inside, "port": key["source_port"]}}
+                   for key, port in ((web, 40001), (dns, 40002))],
+        "direct": [{"key": {"prefixlen": 12, "address": "172.16.0.0"}, "value": 1}],
+        "hops": [hop, hop],
+    }
+
+
+def policy() -> dict:
+    """Identities of clients, workloads behind the virtual addresses, and a policy for each."""
+    def prefix(text: str) -> dict:
+        length, at = mapped(text)
+        return {"prefixlen": 32 + length, "family": family(text), "address": at}
+
+    def rule(bits: int, identity: int, flags: int = 0, protocol: int = 0, port: int = 0) -> dict:
+        key = {"prefixlen": bits, "identity": identity, "protocol": protocol, "port": port}
+        return {"key": key, "value": {"flags": flags, "bits": bits}}
+
+    networks = [("198.18.0.0/15", 100), ("198.18.64.0/18", 101), ("2001:db8:c::/48", 102),
+                ("203.0.113.0/24", 200), ("2001:db8:10::/48", 201), ("10.1.0.0/16", 300)]
+    blocked = [(text, 400 + rule_number) for text, rule_number, action in SOURCES if action == DROP]
+    # 1 refuses, 2 is written to the log.
+    rules = [rule(64, 100, 0, TCP, 80), rule(64, 101, 0, TCP, 80), rule(64, 102, 0, TCP, 80),
+             rule(48, 102, 0, UDP), rule(64, 0, 0, UDP, 53), rule(56, 0, 0, UDP, 443),
+             rule(32, 401, 1), rule(32, 402, 1), rule(48, 2, 1, TCP), rule(48, 0, 0, 1),
+             rule(48, 0, 0, 58)]
+    hosts = sorted({vip for vip, *_ in SERVICES})
+    return {
+        "identities": [{"key": prefix(text), "value": {"number": number}}
+                       for text, number in networks + blocked],
+        "workloads": [{"key": {"address": address(host), "family": family(host)},
+                       "value": {"number": number + 1}} for number, host in enumerate(hosts)],
+        "policies": [{"key": number + 1, "value": rules} for number in range(len(hosts))],
+    }
+
+
+def ipv6_gateway() -> dict:
+    """Rules: 1 allow, 2 drop, 3 allow in front only, 4 allow if its options are."""
+    pairs = [("2001:db8:10::10", "203.0.113.10"), ("2001:db8:10::53", "203.0.113.53")]
+    clients = [("2001:db8:c::64", "192.0.2.64")]
+    rules = {0: 3, 43: 1, 44: 1, 51: 1, 60: 4, 135: 2, 139: 2}
+    return {
+        "headers": [{"key": number, "value": rule} for number, rule in rules.items()],
+        "hosts_v6": [{"key": v6, "value": v4} for v6, v4 in pairs + clients],
+        "hosts_v4": [{"key": v4, "value": v6} for v6, v4 in pairs],
+    }
+
+
 CONFIGS = {
     "cpu_spread": cpu_spread(),
     "dns_filter": dns_filter(),
     "firewall": firewall(),
     "http_filter": {"hosts": [{"key": {"name": "tracker.example"}, "value": 1}]},
+    "ipv6_gateway": ipv6_gateway(),
     "l2_switch": {"slots": [{"key": 1, "value": 0}]},
     "load_balancer": load_balancer(),
     "mark_meta": mark_meta(),
+    "nat_gateway": nat_gateway(),
+    "policy": policy(),
     "service_pipeline": service_pipeline(),
     "syn_cookie": {"protected": [{"key": 80, "value": 1}]},
     "tenants": tenants(),
