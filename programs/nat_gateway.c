@@ -3,9 +3,9 @@
 // nat_gateway: many inside hosts behind one IPv4 address, with connections tracked both ways.
 //
 // What leaves gets the gateway's address and a port that no other flow to that destination has;
-// what comes back is found by that port. TCP is followed through its states, since how long a silent
-// session is kept depends on them. Fragments follow their first one, ICMP errors the packet that
-// they quote. A listener hears of every session that begins and ends.
+// what comes back is found by that port. TCP is followed through its states, since how long a
+// silent session is kept depends on them. Fragments follow their first one, ICMP errors the packet
+// that they quote. A listener hears of every session that begins and ends.
 //
 // Maps
 //   outward    LRU_HASH   flow from inside -> what its source becomes; state, times and counts
@@ -17,7 +17,7 @@
 //   events     PERCPU_ARRAY  0: what happened how often
 //
 // Configure  nat_address, inside, inside_mask, port_first, port_count
-// Verdicts   XDP_TX or XDP_REDIRECT translated; XDP_PASS not ours; XDP_DROP without session or port.
+// Verdicts   XDP_TX or XDP_REDIRECT translated; XDP_PASS not ours; XDP_DROP no session or port.
 #include "hash.h"
 #include "nat.h"
 

@@ -2,8 +2,8 @@
 //
 // policy: who may talk to whom, by identity and not by address.
 //
-// Addresses have identities: the longest prefix of a trie says which. Each workload on this host has
-// a policy of its own, a trie inside a map of maps: from the identity of the other side alone to
+// Addresses have identities: the longest prefix of a trie says which. Each workload on this host
+// has a policy of its own, a trie inside a map of maps: from the other side's identity alone to
 // identity, protocol and a range of ports (a prefix of the port's bits). The longest match for that
 // identity and the longest for anybody compete; the longer wins, and of equals the refusal. A frame
 // between two workloads passes what the sender may send and what the receiver may receive.
@@ -279,12 +279,13 @@ static __always_inline int ask(struct xdp_md *ctx, struct parties *parties,
                                const struct workload *workload, enum way way)
 {
     __u32 identity = way == INGRESS ? parties->source.number : parties->dest.number;
+    __u32 open = way == EGRESS ? WORKLOAD_NO_EGRESS_POLICY : WORKLOAD_NO_INGRESS_POLICY;
     __u32 number = workload->number;
     struct rule *rule;
     void *rules;
 
     parties->workload = number;
-    if (workload->flags & (way == EGRESS ? WORKLOAD_NO_EGRESS_POLICY : WORKLOAD_NO_INGRESS_POLICY)) {
+    if (workload->flags & open) {
         count_verdict(parties, REASON_ALLOWED_BY_DEFAULT, way);
         return XDP_PASS;
     }
@@ -307,9 +308,11 @@ static __always_inline int ask(struct xdp_md *ctx, struct parties *parties,
 // Leaves the sender's identity in front of the frame, for whoever handles it next.
 static __always_inline void leave_mark(struct xdp_md *ctx, __u32 identity)
 {
-    __u32 *place;
+    __u32 *place = (void *)(long)ctx->data_meta;
 
-    if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*place)))
+    // Somebody before may have made the room.
+    if ((void *)(place + 1) > (void *)(long)ctx->data &&
+        bpf_xdp_adjust_meta(ctx, -(int)sizeof(*place)))
         return;
     place = (void *)(long)ctx->data_meta;
     if ((void *)(place + 1) > (void *)(long)ctx->data)
