@@ -33,6 +33,8 @@ enum What {
     Tables,
     /// Object files: packaged ones, the kernel's samples and selftests, our own.
     Objects {
+        /// Object files and folders of them, instead of those of this machine.
+        paths: Vec<std::path::PathBuf>,
         /// Packets to run each accepted program on.
         #[arg(long, default_value_t = 200)]
         packets: usize,
@@ -164,10 +166,11 @@ fn with_kernel(kernel: &Kernel, args: &Args) -> Result<Report, String> {
     }
     match &args.what {
         What::Tables => compare::tables(kernel).map_err(|why| why.to_string()),
-        What::Objects { packets, only, unverified } => {
+        What::Objects { paths, packets, only, unverified } => {
             let (packets, only, unverified) = (*packets, only.clone(), *unverified);
-            let ways = args.exec.clone();
-            Ok(compare::objects(kernel, &ObjectBudget { packets, only, unverified, ways }))
+            let (paths, ways) = (paths.clone(), args.exec.clone());
+            let budget = ObjectBudget { paths, packets, only, unverified, ways };
+            Ok(compare::objects(kernel, &budget))
         }
         What::Speed { count } => Ok(compare::speed(kernel, *count)),
         What::Mutants { objects, seed, mutants, failures } => {

@@ -23,8 +23,10 @@ use crate::verdict::{self, Agreement, Verdict};
 use crate::ways::Way;
 
 /// Which objects, and how many packets.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ObjectBudget {
+    /// Object files and folders of them; empty for all of this machine.
+    pub paths: Vec<PathBuf>,
     /// Packets to run each accepted program on; 0 for verdicts alone.
     pub packets: usize,
     /// Only objects whose path contains this.
@@ -39,14 +41,11 @@ pub struct ObjectBudget {
 pub fn objects(kernel: &Kernel, budget: &ObjectBudget) -> Report {
     let mut report = Report::new("object files");
     let env = Env::new(kernel.btf().clone());
-    let mut sets = vec![("packaged".to_owned(), sources::packaged_objects())];
-    let folders = [("kernel", sources::kernel_objects()), ("programs", sources::own_objects())];
-    for (name, folder) in folders {
-        match folder {
-            Ok(folder) => sets.extend(by_compiler(name, &folder)),
-            Err(why) => report.skipped.push(format!("{name} objects: {why}")),
-        }
-    }
+    let sets = if budget.paths.is_empty() {
+        machine_objects(&mut report)
+    } else {
+        vec![("named".to_owned(), budget.paths.iter().flat_map(|path| named(path)).collect())]
+    };
     for (name, mut paths) in sets {
         paths.retain(|path| path.to_string_lossy().contains(&budget.only));
         let libbpf = sources::libbpf_verdicts(&paths).unwrap_or_else(|why| {
@@ -59,6 +58,24 @@ pub fn objects(kernel: &Kernel, budget: &ObjectBudget) -> Report {
         court.count.print(&name, paths.len(), &mut report);
     }
     report
+}
+
+/// A file itself, or the object files of a folder.
+fn named(path: &Path) -> Vec<PathBuf> {
+    if path.is_dir() { sources::object_files(path) } else { vec![path.to_owned()] }
+}
+
+/// Every object on this machine, in sets that are counted apart.
+fn machine_objects(report: &mut Report) -> Vec<(String, Vec<PathBuf>)> {
+    let mut sets = vec![("packaged".to_owned(), sources::packaged_objects())];
+    let folders = [("kernel", sources::kernel_objects()), ("programs", sources::own_objects())];
+    for (name, folder) in folders {
+        match folder {
+            Ok(folder) => sets.extend(by_compiler(name, &folder)),
+            Err(why) => report.skipped.push(format!("{name} objects: {why}")),
+        }
+    }
+    sets
 }
 
 /// The objects of a folder that has one folder a compiler.

@@ -169,10 +169,30 @@ impl Verifier<'_> {
                 if insn.is_reg_operand() && dst.precise {
                     self.mark_chain_precision(insn.src)?;
                 }
+                if matches!(insn.op(), BPF_AND | BPF_OR) && operand.var.is_const() {
+                    self.follow_sign_apart(insn.dst)?;
+                }
+                let dst = *self.reg(insn.dst);
                 self.combine_scalars(insn, &dst, &operand);
                 Ok(())
             }
         }
+    }
+
+    /// What an arithmetic shift leaves of a sign is 0 or -1, and compilers mask it instead of
+    /// jumping: the path with 0 is followed apart from the one with -1, as if they had jumped. No
+    /// view holds just the two results (`maybe_fork_scalars`).
+    fn follow_sign_apart(&mut self, regno: u8) -> Result<()> {
+        let var = self.reg(regno).var;
+        let is64 = (var.smin, var.smax) == (-1, 0);
+        if !is64 && (var.s32_min, var.s32_max) != (-1, 0) {
+            return Ok(());
+        }
+        let known = |value: u64| if is64 { Scalar::constant(value) } else { var.known_low(value) };
+        let mut cleared = self.cur.clone();
+        cleared.frame_mut().regs[usize::from(regno)].var = known(0);
+        self.reg_mut(regno).var = known(u64::MAX);
+        self.push_pending_state(cleared, self.insn_idx, self.insn_idx)
     }
 
     fn combine_scalars(&mut self, insn: &Insn, dst: &Reg, operand: &Reg) {

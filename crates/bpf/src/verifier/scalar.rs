@@ -79,6 +79,17 @@ impl Scalar {
         self.tnum.subreg_is_const().then_some(self.tnum.value as u32)
     }
 
+    /// The same with the lower half known (`__mark_reg32_known`).
+    pub(crate) fn known_low(&self, value: u64) -> Self {
+        let (low, signed) = (value as u32, value as i32);
+        let tnum = self.tnum.with_subreg(Tnum::constant(value));
+        let mut known = Scalar { tnum, ..*self };
+        (known.u32_min, known.u32_max) = (low, low);
+        (known.s32_min, known.s32_max) = (signed, signed);
+        known.sync();
+        known
+    }
+
     /// Forgets the bounds of the 32-bit views (`__mark_reg32_unbounded`).
     pub(crate) fn unbound_32(&mut self) {
         self.s32_min = i32::MIN;
@@ -124,6 +135,7 @@ impl Scalar {
         self.smax = self.smax.min((value | (mask & !(1 << 63))) as i64);
         self.umin = self.umin.max(value);
         self.umax = self.umax.min(value | mask);
+        self.only_number_in_range();
 
         let (value, mask) = (value as u32, mask as u32);
         let sign = mask & (1 << 31);
@@ -131,6 +143,23 @@ impl Scalar {
         self.s32_max = self.s32_max.min((value | (mask & !(1 << 31))) as i32);
         self.u32_min = self.u32_min.max(value);
         self.u32_max = self.u32_max.min(value | mask);
+    }
+
+    /// Where only one number of the tnum lies within the unsigned range, that one it is.
+    fn only_number_in_range(&mut self) {
+        if self.umin >= self.umax {
+            return;
+        }
+        let starts = self.umin & !self.tnum.mask == self.tnum.value;
+        let first = if starts { self.umin } else { self.tnum.next_above(self.umin) };
+        let second = self.tnum.next_above(first);
+        // `next_above` stays where it is when the tnum has no further number.
+        let only = first <= self.umax && (second == first || second > self.umax);
+        if only && (starts || first > self.umin) {
+            self.tnum = Tnum::constant(first);
+            (self.umin, self.umax) = (first, first);
+            (self.smin, self.smax) = (first as i64, first as i64);
+        }
     }
 
     fn tnum_from_bounds(&mut self) {

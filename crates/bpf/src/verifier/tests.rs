@@ -311,3 +311,56 @@ fn arithmetic_with_arena_pointers_is_done_on_low_halves() {
     let verified = verify(linked, &Options::default()).unwrap();
     assert_eq!(verified.linked().insns[5].code, BPF_ALU | BPF_MUL | BPF_X);
 }
+
+/// Ends well only where the last jump is known to be taken: what follows it reads a register that
+/// was never written.
+fn only_ends_by_jumping(start: Vec<Insn>, jumps: &[Insn]) -> Vec<Insn> {
+    let count = jumps.len() as i16;
+    let jumps = (0..).zip(jumps).map(|(at, jump)| Insn { off: count - at, ..*jump });
+    let read = op(LOAD_W, 0, 9, 0, 0);
+    concat([start, jumps.collect(), vec![read, op(MOV, 0, 0, 0, 2), EXIT]])
+}
+
+/// r0 = any 32 bits, of a lookup key that is read back.
+fn any_word() -> Vec<Insn> {
+    vec![op(LOAD_W, 0, 1, 12, 0)]
+}
+
+#[test]
+fn numbers_that_unequal_comparisons_leave() {
+    let and = |bits: i32| op(BPF_ALU64 | BPF_AND, 0, 0, 0, bits);
+    let or = |bits: i32| op(BPF_ALU64 | BPF_OR, 0, 0, 0, bits);
+    let equal = |value: i32| op(BPF_JMP | BPF_JEQ, 0, 0, 0, value);
+    let above = |value: i32| op(BPF_JMP | BPF_JGT, 0, 0, 0, value);
+    let below = |value: i32| op(BPF_JMP | BPF_JLT, 0, 0, 0, value);
+    // Two numbers are left by the bits; without one the other.
+    let two = concat([any_word(), vec![or(0xe0), and(0xf0)]]);
+    accepted(only_ends_by_jumping(two.clone(), &[equal(0xe0), equal(0xf0)]));
+    accepted(only_ends_by_jumping(two.clone(), &[equal(0xf0), equal(0xe0)]));
+    rejected(only_ends_by_jumping(two, &[equal(0xe0), equal(0xe1)]));
+    // Of eight multiples of 16 one lies between the bounds, or two do.
+    let eight = concat([any_word(), vec![and(0x70)]]);
+    accepted(only_ends_by_jumping(eight.clone(), &[below(0x21), above(0x3f), equal(0x30)]));
+    rejected(only_ends_by_jumping(eight, &[below(0x11), above(0x3f), equal(0x30)]));
+}
+
+#[test]
+fn a_masked_sign_is_one_of_two_numbers() {
+    let sign64 = [op(BPF_ALU64 | BPF_LSH, 0, 0, 0, 32), op(BPF_ALU64 | BPF_ARSH, 0, 0, 0, 63)];
+    let sign32 = [op(BPF_ALU | BPF_ARSH, 0, 0, 0, 31)];
+    let starts = [(sign64.to_vec(), BPF_ALU64, BPF_JMP), (sign32.to_vec(), BPF_ALU, BPF_JMP32)];
+    for (sign, alu, jump) in starts {
+        let masked = |code: u8, bits: i32| {
+            concat([any_word(), sign.clone(), vec![op(alu | code, 0, 0, 0, bits)]])
+        };
+        let equal = |value: i32| op(jump | BPF_JEQ, 0, 0, 0, value);
+        accepted(only_ends_by_jumping(masked(BPF_AND, 5), &[equal(5), equal(0)]));
+        accepted(only_ends_by_jumping(masked(BPF_AND, -13), &[equal(-13), equal(0)]));
+        accepted(only_ends_by_jumping(masked(BPF_OR, 8), &[equal(8), equal(-1)]));
+        // Each of the two ways is followed: neither may be left out.
+        rejected(only_ends_by_jumping(masked(BPF_AND, 5), &[equal(5)]));
+        rejected(only_ends_by_jumping(masked(BPF_AND, 5), &[equal(0)]));
+        rejected(only_ends_by_jumping(masked(BPF_OR, 8), &[equal(8), equal(0)]));
+        rejected(only_ends_by_jumping(masked(BPF_XOR, 8), &[equal(8), equal(-9)]));
+    }
+}

@@ -48,6 +48,27 @@ impl Tnum {
         self.value | self.mask
     }
 
+    /// The smallest number of it above `floor`; `floor` itself when there is none.
+    pub(crate) fn next_above(self, floor: u64) -> u64 {
+        if floor >= self.max() {
+            return floor;
+        }
+        // Where the known bits differ first decides: above it `floor` is kept, at it the number is
+        // already larger, and all unknown bits below are 0. A `floor` whose known bit is 1 where
+        // the number's is 0 must be passed by the next unknown 0 above that.
+        let differs = (floor & !self.mask) ^ self.value;
+        let wrong = 64 - differs.leading_zeros();
+        let below = if wrong == 64 { u64::MAX } else { (1u64 << wrong) - 1 };
+        let top = (1u64 << wrong.saturating_sub(1)) & differs;
+        if top & self.value != 0 {
+            return (floor & self.mask & !below) | self.value;
+        }
+        // The unknown bits above `wrong` counted up by one.
+        let fixed = !self.mask | below;
+        let counted = (floor | fixed).wrapping_add(1) & self.mask & !below;
+        counted | self.value
+    }
+
     pub(crate) fn lshift(self, shift: u32) -> Self {
         Tnum { value: self.value << (shift & 63), mask: self.mask << (shift & 63) }
     }
@@ -213,6 +234,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_next_number_is_the_smallest_above() {
+        for t in all(4) {
+            for floor in 0..16 {
+                let next = members(t).find(|&n| n > floor);
+                assert_eq!(t.next_above(floor), next.unwrap_or(floor), "{t:?} {floor}");
+            }
+        }
+        let signs = Tnum { value: 1, mask: 1 << 63 };
+        assert_eq!(signs.next_above(1), 1 | 1 << 63);
+        assert_eq!(signs.next_above(0), 1);
+        assert_eq!(Tnum::UNKNOWN.next_above(u64::MAX - 1), u64::MAX);
+        assert_eq!(Tnum::UNKNOWN.next_above(u64::MAX), u64::MAX);
     }
 
     #[test]
