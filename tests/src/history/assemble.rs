@@ -10,7 +10,10 @@
 //! ```
 //!
 //! A name in front of a colon is a place to jump to, or the start of a function when it is called.
-//! `lookup NAME` looks for key 0 in a map; `raw CODE DST SRC OFF IMM` is an instruction as it is.
+//! What programs often do has a word: `lookup NAME` looks for key 0 in a map, `find NAME` goes to
+//! `out` where there is nothing, `read rN` reads a byte of the value found at index rN, and a place
+//! `out` that is missing is made at the end: `r0 = 2; exit`. `raw CODE DST SRC OFF IMM` is an
+//! instruction as it is.
 
 use std::collections::HashMap;
 
@@ -57,6 +60,9 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
+/// Where programs go that end early.
+const OUT: &str = "out";
+
 #[derive(Default)]
 struct Assembler {
     out: Assembled,
@@ -88,6 +94,14 @@ impl Assembler {
                 self.put(BPF_JMP | BPF_CALL, 0, 0, 0, 0)
             }
             ["lookup", map] => self.lookup(map),
+            ["find", map] => {
+                self.lookup(map)?;
+                self.jump(BPF_JMP | BPF_JEQ, 0, 0, 0, OUT)
+            }
+            ["read", index] => {
+                self.put(BPF_ALU64 | BPF_ADD | BPF_X, 0, register(index)?.0, 0, 0)?;
+                self.put(BPF_LDX | BPF_MEM | BPF_B, 0, 0, 0, 0)
+            }
             ["raw", fields @ ..] => self.raw(fields),
             ["if", rest @ ..] => self.condition(rest),
             ["lock", rest @ ..] => self.lock(rest),
@@ -245,6 +259,11 @@ impl Assembler {
         let distance = |places: &HashMap<String, usize>, from: usize, to: &str| {
             places.get(to).map(|to| *to as i64 - from as i64 - 1)
         };
+        let wants_out = self.jumps.iter().any(|(_, to)| to == OUT);
+        if wants_out && !self.places.contains_key(OUT) {
+            self.statement(&[OUT, ":", "r0", "=", "2"]);
+            self.statement(&["exit"]);
+        }
         for (from, to) in &self.jumps {
             let slots = distance(&self.places, *from, to).ok_or(format!("no place `{to}`"))?;
             self.out.insns[*from].off = slots as i16;

@@ -166,6 +166,8 @@ fn map(name: &str) -> Option<MapDef> {
         }
         "ringbuf" => plain_map(name, T::Ringbuf, (0, 0, 4096)),
         "devmap" => plain_map(name, T::Devmap, (4, 4, 4)),
+        "devmap_hash" => plain_map(name, T::DevmapHash, (4, 4, 4)),
+        "cpumap" => plain_map(name, T::Cpumap, (4, 4, 4)),
         "xskmap" => plain_map(name, T::Xskmap, (4, 4, 4)),
         "queue" => plain_map(name, T::Queue, (0, 8, 4)),
         _ => return None,

@@ -198,7 +198,7 @@ impl Verifier<'_> {
     ) -> Result<()> {
         let Some(map) = self.map_of(reg) else { return Ok(()) };
         let (forbidden, verb) = match access {
-            Access::Write => (is_frozen(map) || map.flags & MAP_RDONLY_PROG != 0, "write into"),
+            Access::Write => (is_read_only(map), "write into"),
             Access::Read => (map.flags & MAP_WRONLY_PROG != 0, "read from"),
         };
         if !forbidden {
@@ -486,6 +486,12 @@ impl Verifier<'_> {
 
 /// Offset of `egress_ifindex` in `struct xdp_md`.
 const EGRESS_IFINDEX: i32 = 20;
+
+/// Programs may not write to values. Those of device maps are what the map itself works with.
+fn is_read_only(map: &MapDef) -> bool {
+    let devices = matches!(map.kind, MapType::Devmap | MapType::DevmapHash);
+    is_frozen(map) || devices || map.flags & MAP_RDONLY_PROG != 0
+}
 
 /// Frozen before the program runs, so that its contents are constants.
 fn is_frozen(map: &MapDef) -> bool {

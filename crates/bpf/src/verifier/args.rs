@@ -28,24 +28,42 @@ pub(crate) enum ArgKind {
         nullable: bool,
         untrusted: bool,
     },
-    /// Memory read with probe semantics.
-    UntrustedMem {
-        size: u32,
-    },
+    /// Memory of any size, read with probe semantics.
+    UntrustedMem,
 }
 
 /// The arguments of a global function, checked.
 pub(crate) type SubprogArgs = Vec<ArgKind>;
 
-/// Attributes of one argument (`__arg_ctx` ...: `btf_decl_tag("arg:ctx")`).
-#[derive(Default)]
-struct Tags {
-    ctx: bool,
-    nonnull: bool,
-    nullable: bool,
-    trusted: bool,
-    untrusted: bool,
-    arena: bool,
+/// Attributes of one argument (`__arg_ctx` ...: `btf_decl_tag("arg:ctx")`), by bit.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Tags(u8);
+
+impl Tags {
+    const CTX: u8 = 1;
+    const NONNULL: u8 = 2;
+    const NULLABLE: u8 = 4;
+    const TRUSTED: u8 = 8;
+    const UNTRUSTED: u8 = 16;
+    const ARENA: u8 = 32;
+
+    fn has(self, tag: u8) -> bool {
+        self.0 & tag != 0
+    }
+
+    /// None but these.
+    fn within(self, tags: u8) -> bool {
+        self.0 & !tags == 0
+    }
+}
+
+/// What is looked at of one parameter of a global function.
+struct Param<'a> {
+    btf: &'a Btf,
+    tags: Tags,
+    /// Counted from 0.
+    index: usize,
+    function: &'a str,
 }
 
 impl Verifier<'_> {
@@ -66,7 +84,7 @@ impl Verifier<'_> {
             ArgKind::Anything => {
                 Err(self.reject(Errno::EINVAL, format!("R{regno} is not a scalar")))
             }
-            ArgKind::Trusted { untrusted: true, .. } | ArgKind::UntrustedMem { .. } => Ok(()),
+            ArgKind::Trusted { untrusted: true, .. } | ArgKind::UntrustedMem => Ok(()),
             ArgKind::Ctx if reg.is(Base::Ctx) => self.check_fixed_pointer(regno, &reg),
             ArgKind::Ctx => {
                 let message = format!("arg#{index} expects pointer to ctx");
@@ -147,9 +165,9 @@ impl Verifier<'_> {
                     let flags = if nullable { Flags::MAYBE_NULL } else { Flags::NONE };
                     Reg::pointer(Base::Mem, flags, Payload::Mem { size, dynptr_id: 0 })
                 }
-                ArgKind::UntrustedMem { size } => {
+                ArgKind::UntrustedMem => {
                     let flags = Flags::RDONLY | Flags::UNTRUSTED;
-                    Reg::pointer(Base::Mem, flags, Payload::Mem { size, dynptr_id: 0 })
+                    Reg::pointer(Base::Mem, flags, Payload::Mem { size: 0, dynptr_id: 0 })
                 }
                 ArgKind::Arena => Reg { kind: RegType::plain(Base::Arena), ..Reg::UNKNOWN },
                 ArgKind::Dynptr(kind) => {
@@ -211,79 +229,139 @@ impl Verifier<'_> {
             return Err(self.reject_hint(Errno::EINVAL, message, hint));
         }
         let kinds = params.iter().enumerate().map(|(index, (_, ty))| {
-            self.arg_kind(btf, &arg_tags(btf, func, index), *ty, index, name)
+            let param = Param { btf, tags: Tags::default(), index, function: name };
+            let tags = arg_tags(btf, func, index)
+                .ok_or_else(|| self.refuse_arg(&param, "has unsupported set of tags"))?;
+            self.arg_kind(&Param { tags, ..param }, *ty)
         });
         kinds.collect()
     }
 
-    fn arg_kind(
-        &self,
-        btf: &Btf,
-        tags: &Tags,
-        ty: TypeId,
-        index: usize,
-        name: &str,
-    ) -> Result<ArgKind> {
-        let target = match *btf.resolved(ty) {
-            Kind::Int { .. } | Kind::Enum { .. } => return Ok(ArgKind::Anything),
-            Kind::Ptr(target) => btf.resolve(target),
+    fn refuse_arg(&self, param: &Param<'_>, why: &str) -> Box<super::Rejection> {
+        let (index, name) = (param.index, param.function);
+        self.reject(Errno::EINVAL, format!("arg#{index} {why} in {name}()"))
+    }
+
+    fn arg_kind(&self, param: &Param<'_>, ty: TypeId) -> Result<ArgKind> {
+        let Param { btf, tags, index, function: name } = *param;
+        match *btf.resolved(ty) {
+            Kind::Ptr(target) => self.pointer_kind(param, btf.resolve(target)),
+            _ if tags != Tags::default() => {
+                Err(self.refuse_arg(param, "has pointer tag, but is not a pointer type"))
+            }
+            Kind::Int { .. } | Kind::Enum { .. } => Ok(ArgKind::Anything),
             _ => {
                 let type_name = btf.name(ty);
                 let message =
                     format!("Arg#{index} type {type_name} in {name}() is not supported yet.");
-                return Err(self.reject(Errno::EINVAL, message));
-            }
-        };
-        if tags.ctx || btf.name(target) == "xdp_md" {
-            return Ok(ArgKind::Ctx);
-        }
-        if btf.name(target) == "bpf_dynptr" {
-            return Ok(ArgKind::Dynptr(DynptrKind::Local));
-        }
-        if tags.arena {
-            return Ok(ArgKind::Arena);
-        }
-        if tags.trusted || tags.untrusted {
-            let kernel = &self.prog.kernel_btf;
-            let found = kernel.find_composite(crate::btf::essential_name(btf.name(target)));
-            if let Some(id) = found {
-                let ty = BtfRef { source: BtfSource::Kernel, id };
-                let nullable = tags.nullable;
-                return Ok(ArgKind::Trusted { ty, nullable, untrusted: tags.untrusted });
-            }
-        }
-        let size = btf.size_of(target).and_then(|size| u32::try_from(size).ok());
-        match size {
-            Some(size) if tags.untrusted => Ok(ArgKind::UntrustedMem { size }),
-            Some(size) => Ok(ArgKind::Mem { size, nullable: !tags.nonnull }),
-            None => {
-                let type_name = btf.name(target);
-                let message = format!(
-                    "arg#{index} reference type('{type_name}') size cannot be determined: -22"
-                );
                 Err(self.reject(Errno::EINVAL, message))
             }
         }
     }
+
+    fn pointer_kind(&self, param: &Param<'_>, target: TypeId) -> Result<ArgKind> {
+        let Param { btf, tags, .. } = *param;
+        let combination = || self.refuse_arg(param, "has invalid combination of tags");
+        let is_composite = matches!(btf.kind(target), Kind::Composite { .. });
+        let is_context = is_composite && btf.name(target) == "xdp_md";
+        if tags.has(Tags::CTX) || is_context {
+            if !tags.within(Tags::CTX) {
+                return Err(combination());
+            }
+            if !is_context && !matches!(btf.kind(target), Kind::Void) {
+                return Err(self.refuse_arg(param, "should be `struct xdp_md *`"));
+            }
+            return Ok(ArgKind::Ctx);
+        }
+        if btf.name(target) == "bpf_dynptr" {
+            if tags != Tags::default() {
+                return Err(combination());
+            }
+            return Ok(ArgKind::Dynptr(DynptrKind::Local));
+        }
+        if tags.has(Tags::TRUSTED) {
+            if tags.has(Tags::NONNULL) {
+                return Err(combination());
+            }
+            let ty = self.kernel_type(param, target)?;
+            let nullable = tags.has(Tags::NULLABLE);
+            return Ok(ArgKind::Trusted { ty, nullable, untrusted: false });
+        }
+        if tags.has(Tags::UNTRUSTED) {
+            if !tags.within(Tags::UNTRUSTED) {
+                return Err(
+                    self.refuse_arg(param, "untrusted cannot be combined with any other tags")
+                );
+            }
+            if is_primitive(btf.kind(target)) {
+                return Ok(ArgKind::UntrustedMem);
+            }
+            let ty = self.kernel_type(param, target)?;
+            return Ok(ArgKind::Trusted { ty, nullable: false, untrusted: true });
+        }
+        if tags.has(Tags::ARENA) {
+            if !tags.within(Tags::ARENA) {
+                return Err(self.refuse_arg(param, "arena cannot be combined with any other tags"));
+            }
+            return Ok(ArgKind::Arena);
+        }
+        if tags.has(Tags::NULLABLE) {
+            return Err(combination());
+        }
+        self.memory_kind(param, target)
+    }
+
+    /// The structure of the kernel's that a pointer's target names (`btf_get_ptr_to_btf_id`).
+    fn kernel_type(&self, param: &Param<'_>, target: TypeId) -> Result<BtfRef> {
+        let name = crate::btf::essential_name(param.btf.name(target));
+        let is_composite = matches!(param.btf.kind(target), Kind::Composite { .. });
+        let found = self.prog.kernel_btf.find_composite(name).filter(|_| is_composite);
+        let Some(id) = found.filter(|_| !name.is_empty()) else {
+            let what = format!("reference type('{name}') has no matches");
+            return Err(self.refuse_arg(param, &what));
+        };
+        Ok(BtfRef { source: BtfSource::Kernel, id })
+    }
+
+    /// Memory of the program's own.
+    fn memory_kind(&self, param: &Param<'_>, target: TypeId) -> Result<ArgKind> {
+        let size = param.btf.size_of(target).and_then(|size| u32::try_from(size).ok());
+        let Some(size) = size else {
+            let name = param.btf.name(target);
+            let what = format!("reference type('{name}') size cannot be determined: -22");
+            return Err(self.refuse_arg(param, &what));
+        };
+        Ok(ArgKind::Mem { size, nullable: !param.tags.has(Tags::NONNULL) })
+    }
 }
 
-/// The declaration tags of one parameter.
-fn arg_tags(btf: &Btf, func: TypeId, index: usize) -> Tags {
+/// Nothing in particular, a number (`btf_type_is_primitive`).
+fn is_primitive(kind: &Kind) -> bool {
+    match *kind {
+        Kind::Void | Kind::Enum { .. } => true,
+        Kind::Int { size, bits, offset, .. } => u32::from(bits) == size * 8 && offset == 0,
+        _ => false,
+    }
+}
+
+/// The declaration tags of one parameter; `None`: one of them has no meaning.
+fn arg_tags(btf: &Btf, func: TypeId, index: usize) -> Option<Tags> {
     let mut tags = Tags::default();
     for (_, ty) in btf.iter() {
         let Kind::DeclTag { ty: owner, component } = ty.kind else { continue };
         if owner != func || component != index as i32 {
             continue;
         }
-        match &*ty.name {
-            "arg:ctx" => tags.ctx = true,
-            "arg:nonnull" => tags.nonnull = true,
-            "arg:nullable" => tags.nullable = true,
-            "arg:trusted" => tags.trusted = true,
-            "arg:untrusted" => tags.untrusted = true,
-            "arg:arena" => tags.arena = true,
-            _ => {}
-        }
+        tags.0 |= match ty.name.strip_prefix("arg:") {
+            None => 0,
+            Some("ctx") => Tags::CTX,
+            Some("nonnull") => Tags::NONNULL,
+            Some("nullable") => Tags::NULLABLE,
+            Some("trusted") => Tags::TRUSTED,
+            Some("untrusted") => Tags::UNTRUSTED,
+            Some("arena") => Tags::ARENA,
+            Some(_) => return None,
+        };
     }
-    tags
+    Some(tags)
 }
