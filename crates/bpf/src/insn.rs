@@ -177,6 +177,9 @@ pub const REG_COUNT: usize = 11;
 pub const REG_FP: u8 = 10;
 /// Bytes of stack one program may use over its whole call chain (`MAX_BPF_STACK`).
 pub const STACK_BYTES: usize = 512;
+/// Bytes of one frame that may not count as stack: r1 to r5, spilled around a call that keeps them,
+/// and what rounding to 16 bytes adds.
+pub const SPILL_BYTES_MAX: usize = 48;
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use towpath_bpf::insn::STACK_BYTES;
+use towpath_bpf::insn::{SPILL_BYTES_MAX, STACK_BYTES};
 use towpath_bpf::interp::{MAX_CALL_FRAMES, MAX_TAIL_CALLS};
 
 use crate::burst::Burst;
@@ -144,8 +144,10 @@ fn entropy() -> u64 {
 
 /// Stack that compiled code may need below one entry. A program may tail-call out of a function
 /// whose callers have used up to 256 bytes, which stay in use (`check_max_stack_depth`); the last
-/// program has 512 for itself.
-pub(crate) const CHAIN_STACK_BYTES: usize = MAX_TAIL_CALLS as usize * 256 + STACK_BYTES;
+/// program has 512 for itself. Each of a program's frames may have spills that don't count.
+pub(crate) const CHAIN_STACK_BYTES: usize =
+    MAX_TAIL_CALLS as usize * (256 + SPILLS_BYTES) + STACK_BYTES + SPILLS_BYTES;
+const SPILLS_BYTES: usize = MAX_CALL_FRAMES * SPILL_BYTES_MAX;
 /// Usual size of a lent block: the largest key of a map.
 const LENT_BYTES: usize = 512;
 const CONTEXT_BLOCK_BYTES: usize = 64;

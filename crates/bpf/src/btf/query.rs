@@ -56,7 +56,7 @@ impl Btf {
     /// No types of its own, on top of these.
     pub(crate) fn on_top_of(base: Arc<Btf>) -> Btf {
         // Without any type there is no `void` either, which has to be the first.
-        Btf { base: (base.len() > 0).then_some(base), ..Btf::default() }
+        Btf { base: (!base.is_empty()).then_some(base), ..Btf::default() }
     }
 
     /// Adds a type whose references exist, and returns its id.

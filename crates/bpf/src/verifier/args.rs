@@ -107,12 +107,7 @@ impl Verifier<'_> {
                 if nullable && reg.is_null_const() {
                     return Ok(());
                 }
-                let same = reg.btf() == Some(ty) && reg.has(Flags::TRUSTED);
-                if same && (nullable || !reg.maybe_null()) {
-                    return Ok(());
-                }
-                let message = format!("arg#{index} expects a trusted pointer of its type");
-                Err(self.reject(Errno::EINVAL, message))
+                self.check_object_arg(regno, ty, nullable)
             }
         }
     }

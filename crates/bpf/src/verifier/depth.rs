@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use crate::errno::Errno;
 use crate::insn::STACK_BYTES;
 
-use super::env::{Result, Verifier};
+use super::env::{Result, Subprog, Verifier};
 use super::state::FRAME_COUNT_MAX;
 
 /// What the callers of a function with a tail call may use of the stack.
@@ -21,19 +21,34 @@ struct Edge {
 }
 
 impl Verifier<'_> {
-    /// Checks every call chain from the entry and from each async callback.
+    /// Checks every call chain from the entry and from each function that starts a stack.
     pub(crate) fn check_stack_depth(&mut self) -> Result<()> {
         let edges = self.call_edges();
         let roots: Vec<usize> = (0..self.subprogs.len())
-            .filter(|&index| index == 0 || self.subprogs[index].is_async_callback)
+            .filter(|&index| index == 0 || self.subprogs[index].starts_stack())
             .collect();
         // The most stack seen above a function, so that each is walked again only when deeper.
         let mut seen = HashMap::new();
+        self.check_throws_in_callbacks()?;
         for root in roots {
             let mut chain = vec![root];
             self.walk_calls(&edges, &mut chain, 0, &mut seen)?;
         }
         Ok(())
+    }
+
+    /// What the program throws ends it, and a helper that calls back could not clean up: no
+    /// callback may throw, nor anything it calls.
+    fn check_throws_in_callbacks(&self) -> Result<()> {
+        let throws = |subprog: &Subprog| {
+            subprog.might_throw && (subprog.is_callback || subprog.is_exception_callback)
+        };
+        let Some(index) = self.subprogs.iter().position(throws) else { return Ok(()) };
+        let Subprog { start, end, .. } = self.subprogs[index];
+        let own = (start..end).find(|&idx| self.aux[idx].throws);
+        let idx = own.unwrap_or(start);
+        let message = format!("bpf_throw kfunc cannot be called from callback subprog {index}");
+        Err(self.reject_at(idx, Errno::EINVAL, message))
     }
 
     fn call_edges(&mut self) -> Vec<Vec<Edge>> {
@@ -54,9 +69,9 @@ impl Verifier<'_> {
         edges
     }
 
-    /// Bytes one frame takes: the machine code keeps it aligned to 16.
+    /// Bytes one frame counts: the machine code keeps it aligned to 16.
     fn frame_bytes(&self, subprog: usize) -> u32 {
-        self.subprogs[subprog].stack_depth.max(1).div_ceil(16) * 16
+        self.counted_stack(subprog).next_multiple_of(16)
     }
 
     fn walk_calls(

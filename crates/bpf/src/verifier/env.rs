@@ -82,6 +82,8 @@ pub(crate) struct InsnAux {
     pub(crate) iter_next: bool,
     /// `bpf_throw`.
     pub(crate) throws: bool,
+    /// Spills or fills what a call keeps (`fastcall_pattern`).
+    pub(crate) around_call: bool,
     /// 64-bit arithmetic that some path does with an arena pointer (`needs_zext`).
     pub(crate) of_arena: bool,
     /// Strongly connected part of the control flow, 0 outside of loops.
@@ -102,6 +104,8 @@ pub(crate) struct Subprog {
     pub(crate) end: usize,
     /// Bytes of stack it uses itself.
     pub(crate) stack_depth: u32,
+    /// Those of it that don't count.
+    pub(crate) spills: super::fastcall::Spills,
     /// Bytes of its stack that are touched through pointers; see [`super::SubprogramFacts`].
     pub(crate) reached: StackBytes,
     /// Index into `Linked::functions`, if the function is listed there.
@@ -121,6 +125,13 @@ pub(crate) struct Subprog {
     pub(crate) might_throw: bool,
     /// Checked argument types of global functions, once known.
     pub(crate) args: Option<super::args::SubprogArgs>,
+}
+
+impl Subprog {
+    /// Runs on a stack of its own, below no caller.
+    pub(crate) fn starts_stack(&self) -> bool {
+        self.is_async_callback || self.is_exception_callback
+    }
 }
 
 impl<'p> Verifier<'p> {

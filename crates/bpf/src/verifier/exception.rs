@@ -12,8 +12,13 @@ const TAG: &str = "exception_callback:";
 impl Verifier<'_> {
     /// Finds it; to be followed like a global function that was called.
     pub(crate) fn find_exception_callback(&mut self) -> Result<()> {
-        let Some(name) = self.exception_callback_name() else { return Ok(()) };
-        let function = self.prog.functions.iter().find(|function| function.name == name);
+        let names = self.exception_callback_names();
+        let Some(name) = names.first() else { return Ok(()) };
+        if names.len() > 1 {
+            let message = "multiple exception callback tags for main subprog";
+            return Err(self.rejection_at(None, Errno::EEXIST, message.to_owned(), ""));
+        }
+        let function = self.prog.functions.iter().find(|function| function.name == *name);
         let Some(function) = function else {
             let message = format!("exception callback '{name}' is not in the program");
             return Err(self.rejection_at(None, Errno::EINVAL, message, ""));
@@ -34,15 +39,16 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    fn exception_callback_name(&self) -> Option<String> {
-        let btf = self.prog.btf.as_deref()?;
-        let entry = self.prog.functions.iter().find(|function| function.start == 0)?.type_id?;
-        let mut names = btf.iter().filter_map(|(_, ty)| match ty.kind {
+    fn exception_callback_names(&self) -> Vec<String> {
+        let Some(btf) = self.prog.btf.as_deref() else { return Vec::new() };
+        let entry = self.prog.functions.iter().find(|function| function.start == 0);
+        let Some(entry) = entry.and_then(|entry| entry.type_id) else { return Vec::new() };
+        let names = btf.iter().filter_map(|(_, ty)| match ty.kind {
             Kind::DeclTag { ty: owner, component: -1 } if owner == entry => {
                 ty.name.strip_prefix(TAG)
             }
             _ => None,
         });
-        names.next().map(str::to_owned)
+        names.map(str::to_owned).collect()
     }
 }

@@ -26,6 +26,7 @@ mod env;
 mod equal;
 mod exception;
 mod facts;
+mod fastcall;
 mod follow;
 mod jump;
 mod ksym;
@@ -155,6 +156,7 @@ impl Verifier<'_> {
     fn run(&mut self) -> env::Result<()> {
         self.check_structure()?;
         self.check_cfg()?;
+        self.mark_fastcall_spills();
         self.insn_idx = 0;
         self.follow_function(0)?;
         self.follow_global_functions()?;

@@ -66,6 +66,7 @@ impl Verifier<'_> {
         let depth = (-min) as u32;
         let subprog = self.frame_of(&reg).subprog;
         self.subprogs[subprog].stack_depth = self.subprogs[subprog].stack_depth.max(depth);
+        self.check_spills_untouched(subprog, min);
         self.frame_of_mut(&reg).grow_stack((depth as usize).div_ceil(SLOT_BYTES));
         self.note_stack_reach(regno, &reg, min, max);
         Ok((min, max))

@@ -364,3 +364,67 @@ fn a_masked_sign_is_one_of_two_numbers() {
         rejected(only_ends_by_jumping(masked(BPF_XOR, 8), &[equal(8), equal(-9)]));
     }
 }
+
+const CALL_BEHIND: Insn = Insn::new(BPF_JMP | BPF_CALL, 0, PSEUDO_CALL, 0, 2);
+
+#[test]
+fn a_frame_without_stack_counts_nothing() {
+    let store = |off: i16| op(BPF_ST | BPF_MEM | BPF_DW, 10, 0, off, 0);
+    let result = op(MOV, 0, 0, 0, 0);
+    accepted(vec![result, CALL_BEHIND, result, EXIT, store(-512), result, EXIT]);
+    accepted(vec![store(-512), CALL_BEHIND, result, EXIT, result, EXIT]);
+    rejected(vec![store(-8), CALL_BEHIND, result, EXIT, store(-512), result, EXIT]);
+}
+
+/// Deep frames of which r1, spilled around a call at the lowest slot, is a part.
+#[test]
+fn spills_around_calls_that_keep_registers_are_no_stack() {
+    const GET_SMP_PROCESSOR_ID: i32 = 8;
+    const GET_PRANDOM_U32: i32 = 7;
+    let store = |off: i16| op(BPF_STX | BPF_MEM | BPF_DW, 10, 1, off, 0);
+    let load = |regno: u8, off: i16| op(BPF_LDX | BPF_MEM | BPF_DW, regno, 10, off, 0);
+    let result = op(MOV, 0, 0, 0, 0);
+    let leaf = || vec![CALL_BEHIND, result, EXIT, op(MOV, 1, 0, 0, 0), store(-8), result, EXIT];
+    let around = |helper: i32, filled: u8, more: Vec<Insn>| {
+        let call = op(BPF_JMP | BPF_CALL, 0, 0, 0, helper);
+        let spilled = vec![store(-496), store(-504), call, load(filled, -504)];
+        concat([spilled, more, leaf()])
+    };
+    let verified = accepted(around(GET_SMP_PROCESSOR_ID, 1, Vec::new()));
+    // The bytes are used all the same: compilers and the interpreter must have them.
+    assert_eq!(verified.subprograms()[0].stack_bytes, 504);
+    rejected(around(GET_PRANDOM_U32, 1, Vec::new()));
+    rejected(around(GET_SMP_PROCESSOR_ID, 2, Vec::new()));
+    // What something else reads is a slot like any other.
+    rejected(around(GET_SMP_PROCESSOR_ID, 1, vec![load(2, -504)]));
+}
+
+#[test]
+fn callbacks_do_not_throw() {
+    const LOOP: i32 = 181;
+    let throw = [op(MOV, 1, 0, 0, 0), op(BPF_JMP | BPF_CALL, 0, PSEUDO_KFUNC_CALL, 0, 0)];
+    let quiet = [op(MOV, 1, 0, 0, 0), op(MOV, 0, 0, 0, 0)];
+    let looping = |callback: [Insn; 2], main: [Insn; 2]| {
+        let start = vec![
+            op(MOV, 1, 0, 0, 3),
+            op(BPF_LD | BPF_IMM | BPF_DW, 2, PSEUDO_FUNC, 0, 7),
+            Insn::default(),
+            op(MOV, 3, 0, 0, 0),
+            op(MOV, 4, 0, 0, 0),
+            op(BPF_JMP | BPF_CALL, 0, 0, 0, LOOP),
+        ];
+        let mut linked = program(concat([
+            start,
+            main.to_vec(),
+            vec![EXIT],
+            callback.to_vec(),
+            vec![op(MOV, 0, 0, 0, 0), EXIT],
+        ]));
+        let named = KfuncRef { name: "bpf_throw".to_owned(), type_id: None, weak: false };
+        linked.kfuncs = vec![named];
+        verify(linked, &Options::default())
+    };
+    looping(quiet, throw).expect("only the program itself throws");
+    let refusal = looping(throw, quiet).expect_err("the callback throws");
+    assert!(refusal.message.contains("cannot be called from callback subprog 1"), "{refusal}");
+}

@@ -4,7 +4,7 @@ use crate::errno::Errno;
 use crate::proto::{self, Arg, ArgKind, HelperProto, id};
 
 use super::super::env::{Result, Verifier};
-use super::super::reg::{Base, BtfSource, Flags, Reg, RegType};
+use super::super::reg::{Base, BtfRef, BtfSource, Flags, Reg, RegType};
 use super::super::show::type_name;
 use super::meta::CallMeta;
 use super::refs::is_alloc_object;
@@ -93,6 +93,26 @@ impl Verifier<'_> {
             return Err(self.reject(Errno::EACCES, message));
         }
         Ok(())
+    }
+
+    /// An argument of a global function that is a kernel object (`__arg_trusted`): one that is
+    /// held, that the kernel holds, or that RCU keeps, of the type or starting with it.
+    pub(crate) fn check_object_arg(&self, regno: u8, ty: BtfRef, nullable: bool) -> Result<()> {
+        let reg = self.reg(regno);
+        let absent = if nullable { Flags::MAYBE_NULL } else { Flags::NONE };
+        if !OBJECT.contains(&RegType::new(reg.base(), reg.kind.flags.without(absent))) {
+            let expected: Vec<String> = OBJECT.iter().map(|kind| type_name(*kind)).collect();
+            let actual = type_name(reg.kind);
+            let message = format!("R{regno} type={actual} expected={}", expected.join(", "));
+            let hint = if reg.maybe_null() { NULL_HINT } else { "" };
+            return Err(self.reject_hint(Errno::EACCES, message, hint));
+        }
+        if !reg.btf().is_some_and(|actual| self.is_type_at(actual, reg.off, ty, false)) {
+            let (actual, wanted) = (self.struct_name(reg), self.prog.kernel_btf.name(ty.id));
+            let message = format!("R{regno} is of type {actual} but {wanted} is expected");
+            return Err(self.reject(Errno::EACCES, message));
+        }
+        self.check_arg_offset(regno, false, false)
     }
 
     /// Which offsets a pointer argument may have (`check_func_arg_reg_off`).
