@@ -105,7 +105,7 @@ pub struct MachineView {
     pub functions: Vec<(usize, String)>,
     /// What addresses in it stand for.
     pub maps: Vec<MapPlace>,
-    /// Where code of another C line begins, in order; none for LLVM's code, and for programs that
+    /// Where code of another C line begins, in order; none for programs that
     /// do not say which lines they are made of.
     #[serde(default)]
     pub lines: Vec<LineView>,

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
@@ -25,6 +26,8 @@ pub struct Control {
     settings: Settings,
     /// Where applications get AF_XDP sockets, once it listens there.
     xsk_socket: OnceLock<PathBuf>,
+    /// Programs of the process that had been stopped when it was last looked.
+    stops: AtomicU64,
 }
 
 /// What changes.
@@ -112,6 +115,7 @@ impl Control {
             config: config.map(Path::to_owned),
             settings: loaded.settings,
             xsk_socket: OnceLock::new(),
+            stops: AtomicU64::new(0),
         };
         control.apply(&mut control.lock(), loaded.state);
         Ok(control)
@@ -208,6 +212,16 @@ impl Control {
     pub(crate) fn retry(&self) {
         let mut inner = self.lock();
         if !inner.failures.is_empty() {
+            let wanted = inner.wanted.clone();
+            self.apply(&mut inner, wanted);
+        }
+    }
+
+    /// Detaches programs that had to be stopped since the last time. Without any it costs a load.
+    pub(crate) fn detach_stopped(&self) {
+        let stops = towpath_xdp::program::stops();
+        if self.stops.swap(stops, Ordering::Relaxed) != stops {
+            let mut inner = self.lock();
             let wanted = inner.wanted.clone();
             self.apply(&mut inner, wanted);
         }

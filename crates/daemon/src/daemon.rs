@@ -116,6 +116,8 @@ async fn live(
 ) -> &'static str {
     let mut retry = tokio::time::interval(RETRY_PERIOD);
     retry.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut look = tokio::time::interval(LOOK_PERIOD);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let end = tokio::time::sleep(runs_for.unwrap_or(FOR_EVER));
     tokio::pin!(end);
     loop {
@@ -133,6 +135,10 @@ async fn live(
                     }
                 }
                 notify("READY=1");
+            }
+            _ = look.tick() => {
+                let control = Arc::clone(control);
+                let _looked = tokio::task::spawn_blocking(move || control.detach_stopped()).await;
             }
             _ = retry.tick() => {
                 let control = Arc::clone(control);
@@ -192,4 +198,6 @@ fn log(options: &Options) {
 
 /// What failed is tried again so often.
 const RETRY_PERIOD: Duration = Duration::from_secs(5);
+/// A program whose code had to be stopped is detached after this time at the latest.
+const LOOK_PERIOD: Duration = Duration::from_millis(200);
 const FOR_EVER: Duration = Duration::from_secs(1 << 32);

@@ -87,6 +87,7 @@ fn program(inner: &Inner, session: &Session, info: ProgInfo) -> Option<ProgramVi
         insns: verified.map_or(0, |verified| verified.linked().insns.len()),
         exec: status.runs.name().to_owned(),
         fallback: status.fallback,
+        measured: status.measured,
     })
 }
 
@@ -141,6 +142,7 @@ fn other_link(inner: &Inner, session: &Session, info: &LinkInfo) -> Option<LinkV
         pinned: info.pinned.clone(),
         exec: status.runs.name().to_owned(),
         fallback: status.fallback,
+        measured: status.measured,
         runs: 0,
         verdicts: BTreeMap::new(),
         faults: 0,
@@ -171,6 +173,7 @@ fn link(inner: &Inner, live: &LiveLink, info: &LinkInfo) -> LinkView {
         actions: action_names(live.link.chain_call_actions),
         exec: status.runs.name().to_owned(),
         fallback: status.fallback,
+        measured: status.measured,
         runs: sum(&|worker| worker.runs.get()),
         verdicts: verdicts.collect(),
         faults: sum(&|worker| worker.faults.get()),

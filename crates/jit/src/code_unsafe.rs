@@ -10,9 +10,20 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
+use crate::enter_unsafe::guarded;
 use crate::error::CompileError;
+use crate::fault_unsafe::{self, CodeFault};
 use crate::icache_unsafe;
-use crate::machine_unsafe::{Batch, Machine, Packet};
+use crate::machine_unsafe::{Batch, Machine};
+use crate::ranges::Ranges;
+
+/// Where all programs' code is, for the guard.
+static PLACED: Ranges = Ranges::new();
+
+/// Whether compiled code is at an address. Good for signal handlers.
+pub(crate) fn is_code(address: u64) -> bool {
+    PLACED.contain(address)
+}
 
 /// Bytes of executable memory in use by all programs.
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
@@ -51,6 +62,8 @@ impl Code {
         };
         sealed.map_err(|error| no_memory(bytes, error))?;
         icache_unsafe::publish(code.bytes());
+        fault_unsafe::install();
+        PLACED.add(code.address(), code.address() + bytes as u64);
         Ok(code)
     }
 
@@ -87,6 +100,12 @@ impl Code {
         self.base.as_ptr().wrapping_byte_add(offset)
     }
 
+    /// Offset of an address in the code.
+    pub(crate) fn offset_of(&self, address: u64) -> Option<usize> {
+        let offset = address.checked_sub(self.address())?;
+        (offset < self.bytes as u64).then_some(offset as usize)
+    }
+
     /// The bytes, to look at.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: readable, initialised and immutable for as long as `self` lives.
@@ -96,6 +115,7 @@ impl Code {
 
 impl Drop for Code {
     fn drop(&mut self) {
+        PLACED.remove(self.address());
         // SAFETY: our own mapping; whoever could run code in it held a reference to `self`.
         // Failure leaves the memory mapped, which harms nothing.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.mapped) };
@@ -106,6 +126,10 @@ impl Drop for Code {
 /// Calls the batch entry at `entry` for the frames from `first` on; gives their number, or the
 /// index of the one that stopped the run.
 ///
+/// # Errors
+///
+/// The code did what the machine does not allow, at some frame.
+///
 /// # Safety
 ///
 /// Code compiled as `extern "C" fn(machine, frames, returned, first, count) -> u64` is at `entry`
@@ -115,15 +139,13 @@ pub(crate) unsafe fn run_batch(
     machine: *mut Machine,
     batch: Batch,
     first: usize,
-) -> usize {
-    type Entry =
-        unsafe extern "C" fn(*mut Machine, *const *const Packet, *mut u32, u64, u64) -> u64;
-    // SAFETY: the caller's promise.
-    let entry = unsafe { std::mem::transmute::<*const c_void, Entry>(entry) };
+) -> Result<usize, CodeFault> {
     let Batch { frames, returned } = batch;
-    let count = returned.len() as u64;
-    // SAFETY: the caller's promise.
-    unsafe { entry(machine, frames, returned.cast(), first as u64, count) as usize }
+    let (places, count) = (returned.cast::<u32>(), returned.len());
+    let args = [machine as u64, frames as u64, places as u64, first as u64, count as u64, 0, 0, 0];
+    // SAFETY: the caller's promise. Functions of the runtime that compiled code calls enter it
+    // again only through `guarded`.
+    unsafe { guarded(entry, &args).map(|index| index as usize) }
 }
 
 fn no_memory(bytes: usize, error: Errno) -> CompileError {

@@ -11,14 +11,17 @@
 mod ahead;
 mod clif;
 mod code_unsafe;
+mod enter_unsafe;
 mod environment;
 mod error;
+mod fault_unsafe;
 mod icache_unsafe;
 mod llvm;
 mod machine_unsafe;
 pub mod passes;
 mod perf_map;
 mod program;
+mod ranges;
 mod redirects;
 mod run_unsafe;
 mod runtime_unsafe;
@@ -29,10 +32,11 @@ pub mod xir;
 
 pub use environment::Environment;
 pub use error::CompileError;
+pub use fault_unsafe::CodeFault;
 pub use llvm::{LLVM_INSTS_MAX, LlvmForm, LlvmLibrary, llvm_library};
 pub use machine_unsafe::{Batch, Callee, Callees, Direct, Machine, Packet, RedirectCell};
 pub use program::{
-    CodeCache, Options, Program, Tier, XIR_INSTS_MAX, clif_text, llvm_text, optimized,
+    CodeCache, Options, Origin, Program, Tier, XIR_INSTS_MAX, clif_text, llvm_text, optimized,
 };
 pub use tier2::Upgrade;
 pub use trust::{GUEST_BUDGET, Trust};

@@ -106,6 +106,22 @@ pub struct Program {
     elapsed: Duration,
 }
 
+/// What a machine instruction was made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// Slot of the BPF instruction; none for what belongs to no instruction, as the loop over the
+    /// frames does.
+    pub slot: Option<u32>,
+}
+
+impl Origin {
+    /// The origin of what is at an offset, given where code of another origin begins.
+    fn among(origins: &[(usize, u32)], offset: usize) -> Origin {
+        let behind = origins.partition_point(|&(start, _)| start <= offset);
+        Origin { slot: behind.checked_sub(1).map(|at| origins[at].1) }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum Body {
     /// Tier 1.
@@ -236,11 +252,30 @@ impl Program {
     }
 
     /// Offsets in the code at which what was made of another BPF instruction begins, and the slot
-    /// of that instruction, in order. Only tier 1 knows: LLVM's code has none.
+    /// of that instruction, in order.
     pub fn origins(&self) -> &[(usize, u32)] {
         match &self.body {
             Body::Clif(layout) => layout.origins(),
-            Body::Llvm(..) => &[],
+            Body::Llvm(layout, _) => layout.origins(),
+        }
+    }
+
+    /// The BPF slot that the machine instruction at an address was made of, and whether it is this
+    /// program's at all.
+    pub fn origin_of(&self, address: u64) -> Option<Origin> {
+        let stages = self.ahead.iter().flat_map(|ahead| &ahead.stages);
+        match &self.body {
+            Body::Clif(layout) => {
+                let layouts = std::iter::once(layout).chain(stages);
+                let place = |layout: &clif::Layout| {
+                    Some(Origin::among(layout.origins(), layout.offset_of(address)?))
+                };
+                layouts.into_iter().find_map(place)
+            }
+            Body::Llvm(layout, below) => match layout.offset_of(address) {
+                Some(offset) => Some(Origin::among(layout.origins(), offset)),
+                None => below.origin_of(address),
+            },
         }
     }
 

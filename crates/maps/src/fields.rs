@@ -4,8 +4,9 @@
 //! where they are. Copying in and out skips them (`bpf_obj_memcpy`), a deleted or overwritten
 //! element gives up what they own (`bpf_obj_free_fields`).
 
+use std::cell::Cell;
 use std::fmt;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -191,8 +192,54 @@ impl fmt::Debug for Fields {
     }
 }
 
+thread_local! {
+    /// Addresses of the locks that this thread holds, the last one taken last, and their number.
+    static HELD: ([Cell<usize>; HELD_MAX], Cell<usize>) =
+        const { ([const { Cell::new(0) }; HELD_MAX], Cell::new(0)) };
+}
+
+/// Locks that a program can hold at a time: those that can fail nest this deep, as in the kernel.
+const HELD_MAX: usize = 32;
+
+/// Takes back what the locks are told apart by that this thread holds: of a program that was ended
+/// in the middle. Whoever waits for them would wait for ever.
+pub fn take_held(mut give_back: impl FnMut(usize)) {
+    HELD.with(|(locks, count)| {
+        for lock in &locks[..count.replace(0).min(HELD_MAX)] {
+            give_back(lock.get());
+        }
+    });
+}
+
+fn note_held(lock: &AtomicU32) {
+    HELD.with(|(locks, count)| {
+        if let Some(place) = locks.get(count.get()) {
+            place.set(ptr::from_ref(lock).addr());
+        }
+        count.set(count.get() + 1);
+    });
+}
+
+fn note_given_back(lock: &AtomicU32) {
+    HELD.with(|(locks, count)| {
+        let held = &locks[..count.get().min(HELD_MAX)];
+        let address = ptr::from_ref(lock).addr();
+        // The last one as a rule.
+        if let Some(at) = held.iter().rposition(|held| held.get() == address) {
+            let last = held[held.len() - 1].get();
+            held[at].set(last);
+            count.set(count.get() - 1);
+        }
+    });
+}
+
 /// Takes a `bpf_spin_lock`: 0 is free, 1 is held. The same word that the helper uses.
 pub fn spin_lock(lock: &AtomicU32) {
+    take(lock);
+    note_held(lock);
+}
+
+fn take(lock: &AtomicU32) {
     let mut tries = 0u32;
     while lock.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
         tries += 1;
@@ -203,7 +250,13 @@ pub fn spin_lock(lock: &AtomicU32) {
 
 /// As [`spin_lock`], but gives up (`false`) when the lock is not given back for long.
 fn spin_lock_patiently(lock: &AtomicU32) -> bool {
-    let take = || lock.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
+    let take = || {
+        let taken = lock.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
+        if taken {
+            note_held(lock);
+        }
+        taken
+    };
     if take() {
         return true;
     }
@@ -223,6 +276,7 @@ const LOCK_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Releases a lock taken with [`spin_lock`].
 pub fn spin_unlock(lock: &AtomicU32) {
+    note_given_back(lock);
     lock.store(0, Release);
 }
 

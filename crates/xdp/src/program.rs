@@ -9,6 +9,7 @@ mod shared;
 pub(crate) mod testing;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::ClockId;
@@ -21,7 +22,7 @@ use towpath_maps::{Environment, MapSet};
 
 use crate::burst::Burst;
 use crate::clock::Clock;
-use crate::compiled::{Compiled, Exec, ExecStatus};
+use crate::compiled::{Compiled, Exec, ExecStatus, Judged};
 use crate::conntrack::Conntrack;
 use crate::frame::Frame;
 use crate::helpers::{self, CookieSecret, Trace};
@@ -108,6 +109,15 @@ pub struct Surroundings {
     pub(crate) timers: Arc<Timers>,
     pub(crate) conntrack: Conntrack,
     pub(crate) limits: Limits,
+}
+
+/// Programs of this process whose machine code had to be stopped.
+static STOPS: AtomicU64 = AtomicU64::new(0);
+
+/// How many programs of this process had to be stopped so far ([`Program::stopped`]): whoever looks
+/// after programs needs to look at each only when the number has changed.
+pub fn stops() -> u64 {
+    STOPS.load(Ordering::Relaxed)
 }
 
 impl Surroundings {
@@ -221,29 +231,36 @@ impl Program {
 
     fn judge(&self, worker: &mut Worker, frames: &mut [Frame], burst: &mut Burst) {
         burst.begin(frames.len());
-        match &self.compiled {
-            Some(compiled) => self.judge_compiled(compiled, worker, frames, burst),
-            None => {
-                for (index, frame) in frames.iter_mut().enumerate() {
-                    self.interpret(worker, frame, index, burst);
-                }
+        let judged = match &self.compiled {
+            Some(compiled) if compiled.stopped().is_none() => {
+                self.judge_compiled(compiled, worker, frames, burst)
             }
+            _ => 0,
+        };
+        for (index, frame) in frames.iter_mut().enumerate().skip(judged) {
+            self.interpret(worker, frame, index, burst);
         }
         burst.conclude();
         burst.keep_maps(&self.maps);
     }
 
+    /// Gives how many frames were judged: all, unless the code had to be stopped.
     fn judge_compiled(
         &self,
         compiled: &Arc<Compiled>,
         worker: &mut Worker,
         frames: &mut [Frame],
         burst: &mut Burst,
-    ) {
+    ) -> usize {
         let (maps, surroundings) = (&*self.maps, &*self.surroundings);
-        let stops = compiled.run_burst(&self.code, frames, burst, worker, maps, surroundings);
-        let stops = stops.unwrap_or_else(|stop| vec![(0, stop)]);
+        let judged = compiled.run_burst(&self.code, frames, burst, worker, maps, surroundings);
+        let Judged { stops, fault } = judged;
         burst.faults.extend(stops.into_iter().map(|(frame, stop)| (frame, self.fault(stop))));
+        let Some((frame, fault)) = fault else { return frames.len() };
+        compiled.stop(&fault);
+        STOPS.fetch_add(1, Ordering::Relaxed);
+        burst.faults.push((frame, fault));
+        frame as usize + 1
     }
 
     fn interpret(&self, worker: &mut Worker, frame: &mut Frame, index: usize, burst: &mut Burst) {
@@ -252,28 +269,43 @@ impl Program {
         run.index = index as u32;
         run.targets = std::mem::take(&mut burst.targets);
         let result = interp::run(&self.code, context, &mut run, &self.surroundings.limits);
-        burst.targets = run.targets;
+        burst.targets = std::mem::take(&mut run.targets);
         match result {
             Ok(r0) => burst.returned[index] = r0 as u32,
-            Err(fault) => burst.faults.push((index as u32, fault)),
+            Err(fault) => {
+                run.abandon();
+                burst.faults.push((index as u32, fault));
+            }
         }
     }
 
     /// How it is really executed: by the interpreter when it could not be compiled.
     pub fn exec(&self) -> Exec {
-        self.compiled.as_ref().map_or(Exec::Interp, |compiled| compiled.exec())
+        let compiled = self.compiled.as_ref().filter(|compiled| compiled.stopped().is_none());
+        compiled.map_or(Exec::Interp, |compiled| compiled.exec())
+    }
+
+    /// What its machine code did that the machine does not allow. From then on the interpreter runs
+    /// it, which checks every access; who attached it may want to take it away.
+    pub fn stopped(&self) -> Option<&Fault> {
+        self.compiled.as_ref().and_then(|compiled| compiled.stopped())
     }
 
     /// How it is executed, and why not as it was asked to be.
     pub fn exec_status(&self) -> ExecStatus {
         let (wanted, runs) = (self.wanted, self.exec());
+        let measured = self.compiled.as_ref().and_then(|compiled| compiled.measured());
+        let measured = measured.map(|measured| measured.to_string());
         let fallback = match &self.compiled {
             None => self.refused.as_deref().map(str::to_owned),
+            Some(compiled) if let Some(fault) = compiled.stopped() => {
+                Some(format!("stopped: {fault}"))
+            }
             Some(compiled) => {
                 compiled.upgrade().and_then(Upgrade::failure).map(|error| error.to_string())
             }
         };
-        ExecStatus { wanted, runs, fallback }
+        ExecStatus { wanted, runs, fallback, measured }
     }
 
     /// Waits until it runs on tier 2, or it is known that it will not, but no longer than

@@ -88,6 +88,14 @@ pub enum Violation {
         /// The limit.
         limit: usize,
     },
+    /// Compiled code did what the machine does not allow.
+    #[error("{signal} in compiled code, at address {addr:#x}")]
+    Machine {
+        /// Name of the signal that the process would have ended by.
+        signal: &'static str,
+        /// What it wanted to access, if it was that.
+        addr: u64,
+    },
     /// [`super::Limits::insns`] were executed.
     #[error("{limit} instructions executed without an exit (raise the limit to go on)")]
     Budget {

@@ -56,6 +56,9 @@ fn print(program: &ProgramView, output: &mut Output) -> Result<(), CliError> {
     if let Some(why) = &program.fallback {
         output.line(&format!("\tnot as it was to be: {why}"))?;
     }
+    if let Some(why) = &program.measured {
+        output.line(&format!("\tchosen by measuring: {why}"))?;
+    }
     pins(&program.pinned, output)
 }
 

@@ -43,7 +43,7 @@ pub(super) fn print(
 ) -> Result<(), CliError> {
     let bytes = bytes(&code.code);
     if with_lines && code.lines.is_empty() {
-        output.note("no line information: compile with -g; LLVM's code has none");
+        output.note("no line information: compile with -g");
     }
     let mut instructions = if cfg!(target_arch = "x86_64") {
         disassemble(code, &bytes)

@@ -153,6 +153,8 @@ pub(crate) fn executed_by(exec: &ExecStatus) -> String {
         Exec::Interp => "interpreted",
         Exec::Jit => "compiled",
         Exec::Llvm => "compiled by LLVM",
+        // What runs is one of the others.
+        Exec::Auto => "compiled",
     };
     match &exec.fallback {
         Some(why) => format!("{how} (--exec {}: {why})", exec.wanted.name()),

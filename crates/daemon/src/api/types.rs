@@ -89,6 +89,9 @@ pub struct ProgramView {
     pub exec: String,
     /// Why not as it was meant to be.
     pub fallback: Option<String>,
+    /// What made the choice between the compiler's tiers, where they were measured.
+    #[serde(default)]
+    pub measured: Option<String>,
 }
 
 /// What a program is to be run on, apart from traffic (`BPF_PROG_TEST_RUN`).
@@ -156,6 +159,9 @@ pub struct LinkView {
     pub exec: String,
     /// Why not as it was meant to be.
     pub fallback: Option<String>,
+    /// What made the choice between the compiler's tiers, where they were measured.
+    #[serde(default)]
+    pub measured: Option<String>,
     /// Frames it judged.
     pub runs: u64,
     /// Its verdicts.

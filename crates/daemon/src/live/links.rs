@@ -42,6 +42,11 @@ impl Live {
                 incomplete.insert(attach.port.clone(), attach.program.clone());
                 continue;
             }
+            // Told with the programs. The port goes on without it: it is not one that is missing,
+            // and to close the port would give its frames to nobody.
+            if self.programs[&attach.program].program.stopped().is_some() {
+                continue;
+            }
             match self.link(attach) {
                 Ok(link) => next.push(link),
                 Err(why) => {

@@ -60,6 +60,8 @@ pub struct Live {
     replaced: Vec<LiveProgram>,
     /// What was wanted of the workers when they started.
     started: State,
+    /// How programs are compiled.
+    compiler: towpath_jit::Options,
 }
 
 /// A port that is open.
@@ -142,7 +144,14 @@ impl Live {
             links: Vec::new(),
             replaced: Vec::new(),
             started,
+            compiler: towpath_jit::Options::default(),
         })
+    }
+
+    /// Sets how programs are compiled that are loaded from now on; how far each is trusted is in
+    /// the state.
+    pub fn set_compiler(&mut self, compiler: towpath_jit::Options) {
+        self.compiler = compiler;
     }
 
     /// Makes what there is what is wanted, as far as that can be done. `wanted` has no
@@ -164,7 +173,8 @@ impl Live {
         self.set_ports(wanted, &incomplete, &mut report);
         self.set_bonds(wanted, &mut report);
         self.follow_ports(&mut report);
-        self.forget_programs();
+        self.forget_programs(wanted);
+        self.tell_stopped(&mut report);
         // What has been told once is enough.
         self.set_host(wanted, &mut Report::default());
         report

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use towpath_bpf::Errno;
-use towpath_objects::{MapUse, ProgramObject};
+use towpath_objects::{MapUse, ProgramObject, Selector, Session};
 use towpath_xdp::program::{LoadOptions, Loader, Select};
 use towpath_xdp::{Exec, Program, Trust};
 
@@ -77,6 +77,7 @@ impl Live {
             environment: Some(Arc::clone(&self.known) as Arc<dyn towpath_maps::Environment>),
             exec: exec(state.exec),
             host: Arc::clone(self.host.live()),
+            jit: self.compiler.clone(),
             ..LoadOptions::default()
         };
         let bound_to = match &state.bound_to {
@@ -107,14 +108,33 @@ impl Live {
         Ok(LiveProgram { state: state.clone(), object, run_config, program, _uses })
     }
 
-    /// Programs that no link uses go, and those their maps name.
-    pub(super) fn forget_programs(&mut self) {
+    /// Programs that no link uses go, and those their maps name. One that was stopped stays as long
+    /// as it is wanted: it would be loaded again, and stopped again.
+    pub(super) fn forget_programs(&mut self, wanted: &State) {
         let links = &self.links;
-        let is_used = |key: &String| links.iter().any(|link| link.attach.program == *key);
-        let gone: Vec<String> = self.programs.keys().filter(|it| !is_used(it)).cloned().collect();
+        let is_used = |(key, live): &(&String, &LiveProgram)| {
+            links.iter().any(|link| link.attach.program == **key)
+                || live.program.stopped().is_some()
+                    && wanted.programs.iter().any(|state| state.key == **key)
+        };
+        let unused = self.programs.iter().filter(|it| !is_used(it));
+        let gone: Vec<String> = unused.map(|(key, _)| key.clone()).collect();
         self.replaced.clear();
         for key in gone {
             self.programs.remove(&key);
+        }
+    }
+
+    /// Reports programs whose machine code had to be stopped, whoever loaded them.
+    pub(super) fn tell_stopped(&self, report: &mut Report) {
+        let session = Session::new(&self.registry, 0);
+        for info in session.progs() {
+            // It may have gone meanwhile.
+            let Ok(object) = session.program(&Selector::Id(info.id)) else { continue };
+            if let Some(fault) = object.program().stopped() {
+                let why = format!("stopped, and detached from ports: {fault}");
+                report.fail(format!("program {} (id {})", info.name, info.id), why);
+            }
         }
     }
 }
@@ -211,6 +231,7 @@ fn exec(wanted: Option<ExecState>) -> Exec {
     match wanted {
         Some(ExecState::Interp) => Exec::Interp,
         Some(ExecState::Jit) => Exec::Jit,
-        Some(ExecState::Llvm) | None => Exec::Llvm,
+        Some(ExecState::Llvm) => Exec::Llvm,
+        None => Exec::Auto,
     }
 }

@@ -8,11 +8,10 @@ use cranelift_codegen::binemit::Reloc;
 
 use super::{BATCH_ENTRY, CompiledModule, EXTRA_FUNCTIONS, Relocation, TRAMPOLINE};
 use crate::code_unsafe::{Code, run_batch};
+use crate::enter_unsafe::guarded;
 use crate::error::CompileError;
+use crate::fault_unsafe::CodeFault;
 use crate::machine_unsafe::{Batch, Machine};
-
-/// The signature of the trampoline: machine, function, frame pointer, r1 to r5.
-type Trampoline = unsafe extern "C" fn(*mut Machine, u64, u64, u64, u64, u64, u64, u64) -> u64;
 
 /// The code of one program.
 #[derive(Debug)]
@@ -56,6 +55,11 @@ impl Layout {
         &self.offsets
     }
 
+    /// Offset of an address in the code.
+    pub(crate) fn offset_of(&self, address: u64) -> Option<usize> {
+        self.code.offset_of(address)
+    }
+
     /// Offsets at which code for another BPF instruction begins, and its slot; in order.
     pub(crate) fn origins(&self) -> &[(usize, u32)] {
         &self.origins
@@ -63,6 +67,10 @@ impl Layout {
 
     /// Runs the program for the frames from `first` on; gives their number, or the index of the one
     /// that stopped the run.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::code_unsafe::run_batch`].
     ///
     /// # Safety
     ///
@@ -73,12 +81,16 @@ impl Layout {
         machine: *mut Machine,
         batch: Batch,
         first: usize,
-    ) -> usize {
+    ) -> Result<usize, CodeFault> {
         // SAFETY: the batch entry of live code, and the caller's promise.
         unsafe { run_batch(self.extra(BATCH_ENTRY), machine, batch, first) }
     }
 
     /// Runs the callback at `target`.
+    ///
+    /// # Errors
+    ///
+    /// It did what the machine does not allow.
     ///
     /// # Safety
     ///
@@ -91,19 +103,16 @@ impl Layout {
         target: u64,
         frame: u64,
         [r1, r2, r3, r4, r5]: [u64; 5],
-    ) -> u64 {
-        // SAFETY: the caller's promise.
-        unsafe { self.trampoline()(machine, target, frame, r1, r2, r3, r4, r5) }
+    ) -> Result<u64, CodeFault> {
+        let args = [machine as u64, target, frame, r1, r2, r3, r4, r5];
+        // SAFETY: the trampoline has these parameters, and is at this offset of a live mapping; for
+        // the rest, the caller's promise.
+        unsafe { guarded(self.extra(TRAMPOLINE), &args) }
     }
 
     /// Address of the trampoline, for code that enters a function of another program.
     pub(crate) fn trampoline_address(&self) -> u64 {
         self.extra(TRAMPOLINE) as u64
-    }
-
-    fn trampoline(&self) -> Trampoline {
-        // SAFETY: compiled with exactly this signature, at this offset of a live mapping.
-        unsafe { std::mem::transmute::<*const c_void, Trampoline>(self.extra(TRAMPOLINE)) }
     }
 
     /// Address of a function behind those of the module.

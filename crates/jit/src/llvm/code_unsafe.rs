@@ -2,16 +2,13 @@
 
 #![expect(unsafe_code, reason = "calls machine code of our own making")]
 
-use std::ffi::c_void;
-
 use super::link::Linked;
 use super::module::{BATCH, callback_name};
 use crate::code_unsafe::run_batch;
+use crate::enter_unsafe::guarded;
 use crate::error::CompileError;
+use crate::fault_unsafe::CodeFault;
 use crate::machine_unsafe::{Batch, Machine};
-
-/// Machine, frame pointer, r1 to r5.
-type Callback = unsafe extern "C" fn(*mut Machine, u64, u64, u64, u64, u64, u64) -> u64;
 
 /// The code of one program, and the ways into it.
 #[derive(Debug)]
@@ -36,6 +33,16 @@ impl Layout {
         self.linked.code.bytes()
     }
 
+    /// Offsets at which code for another BPF instruction begins, and its slot; in order.
+    pub(crate) fn origins(&self) -> &[(usize, u32)] {
+        &self.linked.origins
+    }
+
+    /// Offset of an address in the code.
+    pub(crate) fn offset_of(&self, address: u64) -> Option<usize> {
+        self.linked.code.offset_of(address)
+    }
+
     /// Offsets of the batch entry, which contains the program, and of the entries for callbacks.
     pub(crate) fn offsets(&self) -> Vec<usize> {
         let callbacks = self.callbacks.iter().flatten().copied();
@@ -43,6 +50,10 @@ impl Layout {
     }
 
     /// As [`crate::clif::Layout::run_batch`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
     ///
     /// # Safety
     ///
@@ -52,12 +63,16 @@ impl Layout {
         machine: *mut Machine,
         batch: Batch,
         first: usize,
-    ) -> usize {
+    ) -> Result<usize, CodeFault> {
         // SAFETY: the batch entry of live code, and the caller's promise.
         unsafe { run_batch(self.linked.code.pointer(self.batch), machine, batch, first) }
     }
 
     /// Runs a function on behalf of a helper; `None` when no helper may call it.
+    ///
+    /// # Errors
+    ///
+    /// It did what the machine does not allow.
     ///
     /// # Safety
     ///
@@ -68,12 +83,11 @@ impl Layout {
         function: usize,
         frame: u64,
         [r1, r2, r3, r4, r5]: [u64; 5],
-    ) -> Option<u64> {
-        let offset = (*self.callbacks.get(function)?)?;
-        let address = self.linked.code.pointer(offset);
-        // SAFETY: compiled with exactly this signature, at this offset of a live mapping.
-        let entry = unsafe { std::mem::transmute::<*const c_void, Callback>(address) };
-        // SAFETY: the caller's promise.
-        Some(unsafe { entry(machine, frame, r1, r2, r3, r4, r5) })
+    ) -> Result<Option<u64>, CodeFault> {
+        let Some(&Some(offset)) = self.callbacks.get(function) else { return Ok(None) };
+        let args = [machine as u64, frame, r1, r2, r3, r4, r5, 0];
+        // SAFETY: a function of machine, frame pointer and r1 to r5, at this offset of a live
+        // mapping; for the rest, the caller's promise.
+        unsafe { guarded(self.linked.code.pointer(offset), &args).map(Some) }
     }
 }

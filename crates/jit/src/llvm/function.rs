@@ -3,6 +3,7 @@
 use std::fmt::{Display, Write};
 use std::mem::offset_of;
 
+use super::lines;
 use super::module::Shared;
 use super::pointers::{Form, Pointers};
 use super::symbols::Symbol;
@@ -35,8 +36,10 @@ pub(super) fn translate(
         label: "start".into(),
         temporaries: 0,
         may_stop: false,
+        index,
+        place: String::new(),
     };
-    lowering.run(index, dominators.order(), out);
+    lowering.run(dominators.order(), out);
 }
 
 /// Parameters of a function.
@@ -67,18 +70,23 @@ pub(super) struct Lowering<'a> {
     temporaries: usize,
     /// A call may leave the function.
     may_stop: bool,
+    /// The function's number.
+    index: usize,
+    /// Says which BPF instruction the text that is written now was made of.
+    place: String,
 }
 
 impl Lowering<'_> {
-    fn run(&mut self, index: usize, order: &[Block], out: &mut String) {
+    fn run(&mut self, order: &[Block], out: &mut String) {
         let params: Vec<Value> = params(self.function).to_vec();
         let list: String =
             (0..params.len()).map(|number| format!(", i64 noundef %r{}", number + 1)).collect();
+        let (index, head) = (self.index, lines::of_function(self.index));
         line(
             out,
             format_args!(
                 "define internal fastcc i64 @f{index}(ptr noundef nonnull %machine, \
-                 ptr noundef %frame{list}) #0 {{"
+                 ptr noundef %frame{list}) #0{head} {{"
             ),
         );
         line(out, "start:");
@@ -111,6 +119,7 @@ impl Lowering<'_> {
         }
         for &inst in &data.insts {
             let inst = self.function.inst(inst);
+            self.place = self.shared.lines.suffix(self.index, inst.origin);
             self.inst(inst);
             if let Some(result) = inst.result {
                 self.address_of(result);
@@ -335,13 +344,13 @@ impl Lowering<'_> {
     pub(super) fn temporary(&mut self, text: impl Display) -> String {
         let name = format!("%t{}", self.temporaries);
         self.temporaries += 1;
-        line(&mut self.body, format_args!("  {name} = {text}"));
+        line(&mut self.body, format_args!("  {name} = {text}{}", self.place));
         name
     }
 
     /// An instruction without result.
     pub(super) fn line(&mut self, text: impl Display) {
-        line(&mut self.body, format_args!("  {text}"));
+        line(&mut self.body, format_args!("  {text}{}", self.place));
     }
 
     pub(super) fn new_label(&mut self) -> String {

@@ -10,6 +10,7 @@ use object::{
     SectionIndex, SymbolIndex, SymbolSection,
 };
 
+use super::lines;
 use super::relocate::{self, Patch};
 use crate::code_unsafe::Code;
 use crate::error::CompileError;
@@ -22,6 +23,8 @@ pub(super) const OBJECT_BYTES_MAX: usize = 64 << 20;
 pub(super) struct Linked {
     pub(super) code: Code,
     offsets: HashMap<String, usize>,
+    /// Offsets at which code for another BPF instruction begins, and its slot; in order.
+    pub(super) origins: Vec<(usize, u32)>,
 }
 
 impl Linked {
@@ -51,7 +54,8 @@ pub(super) fn link(
             offsets.insert(name.to_owned(), offset);
         }
     }
-    Ok(Linked { code, offsets })
+    let origins = plan.origins(&file);
+    Ok(Linked { code, offsets, origins })
 }
 
 /// What goes where.
@@ -118,6 +122,24 @@ impl Plan {
     fn offset<'data>(&self, symbol: &impl ObjectSymbol<'data>) -> Option<usize> {
         let section = self.sections.get(&symbol.section_index()?)?;
         Some(section + symbol.address() as usize)
+    }
+
+    /// What the file's table of lines says about the code. Without one nothing is known.
+    fn origins(&self, file: &ElfFile64<'_>) -> Vec<(usize, u32)> {
+        let Some(section) = file.section_by_name(".debug_line") else { return Vec::new() };
+        let Ok(mut table) = section.data().map(<[u8]>::to_vec) else { return Vec::new() };
+        for (offset, relocation) in section.relocations() {
+            let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
+            let Ok(symbol) = file.symbol_by_index(symbol) else { continue };
+            let place = self.offset(&symbol).zip(table.get_mut(offset as usize..));
+            if let Some((start, place)) = place
+                && let Some(place) = place.first_chunk_mut()
+            {
+                *place = (start as u64).wrapping_add_signed(relocation.addend()).to_le_bytes();
+            }
+        }
+        let found = lines::read(&table).into_iter();
+        found.map(|(address, slot)| (address as usize, slot)).collect()
     }
 
     fn fill(

@@ -11,6 +11,7 @@ mod compiler_unsafe;
 mod function;
 mod insts;
 mod library_unsafe;
+mod lines;
 mod link;
 mod module;
 mod pointers;

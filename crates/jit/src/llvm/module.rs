@@ -7,17 +7,20 @@ use std::mem::offset_of;
 
 use super::alias::Scopes;
 use super::function::{self, line};
+use super::lines::{self, Lines};
 use super::symbols::{ATTRIBUTES, Symbol};
 use crate::machine_unsafe::Machine;
 use crate::redirects::Targets;
 use crate::xir::{Alias, Function, Module, Op};
 
 /// What the functions of a module share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) scopes: Scopes,
     /// What the code refers to.
     pub(super) symbols: Vec<Symbol>,
+    /// Where it comes from.
+    pub(super) lines: Lines,
     /// Loops of a known number of rounds so far.
     loops: usize,
 }
@@ -65,18 +68,22 @@ pub(super) struct Text {
 
 /// Translates a module.
 pub(super) fn translate(module: &Module, targets: &Targets) -> Text {
-    let mut shared = Shared { scopes: Scopes::default(), symbols: Vec::new(), loops: 0 };
+    let mut shared = Shared::default();
     let mut ir = String::new();
     for index in 0..module.functions.len() {
         function::translate((module, targets), index, &mut shared, &mut ir);
     }
-    batch(&mut shared, &mut ir);
+    let mut functions = module.functions.len();
+    batch(functions, &mut shared, &mut ir);
     for index in callbacks(module) {
-        callback(index, function::params(&module.functions[index]).len(), &mut ir);
+        functions += 1;
+        let params = function::params(&module.functions[index]).len();
+        callback(index, (functions, params), &mut shared, &mut ir);
     }
     declarations(&shared.symbols, &mut ir);
     loops(shared.loops, &mut ir);
     shared.scopes.write(&mut ir);
+    shared.lines.write(functions + 1, &mut ir);
     Text { ir, symbols: shared.symbols }
 }
 
@@ -106,14 +113,15 @@ fn live_ops(function: &Function) -> impl Iterator<Item = &Op> {
 }
 
 /// `fn(machine, frames, returned, first, count) -> u64`: as tier 1's batch entry, with the program
-/// inside of the loop.
-fn batch(shared: &mut Shared, out: &mut String) {
+/// inside of the loop. It is function `own` of the text.
+fn batch(own: usize, shared: &mut Shared, out: &mut String) {
+    let (head, place) = (lines::of_function(own), shared.lines.suffix(own, 0));
     let scope = shared.scopes.suffix(Alias::Ctx);
     let machine = |field: usize| format!("getelementptr inbounds i8, ptr %machine, i64 {field}");
     let mut say = |text: &str| line(out, text);
     say(&format!(
         "define i64 @{BATCH}(ptr noundef nonnull %machine, ptr noundef %frames, \
-         ptr noundef %returned, i64 noundef %first, i64 noundef %count) #0 {{\nstart:"
+         ptr noundef %returned, i64 noundef %first, i64 noundef %count) #0{head} {{\nstart:"
     ));
     say(&format!("  %stack.p = {}", machine(offset_of!(Machine, stack_top))));
     say(&format!("  %stack = load i64, ptr %stack.p, align 8{scope}"));
@@ -132,7 +140,7 @@ fn batch(shared: &mut Shared, out: &mut String) {
     say(&format!("  store ptr %packet, ptr %packet.p, align 8{scope}"));
     say("  %number = trunc i64 %index to i32");
     say(&format!("  store i32 %number, ptr %index.p, align 4{scope}"));
-    say("  %r0 = call fastcc i64 @f0(ptr %machine, ptr %frame, i64 %ctx)");
+    say(&format!("  %r0 = call fastcc i64 @f0(ptr %machine, ptr %frame, i64 %ctx){place}"));
     say(&format!("  %stop = load i32, ptr %stop.p, align 4{scope}"));
     say("  %goes.on = icmp eq i32 %stop, 0");
     say(&format!("  br i1 %goes.on, label %next, label %done, !prof {LIKELY}\nnext:"));
@@ -144,13 +152,16 @@ fn batch(shared: &mut Shared, out: &mut String) {
     say("  ret i64 %index\n}\n");
 }
 
-/// `fn(machine, frame pointer, r1 to r5) -> u64`: function `index`, for the runtime.
-fn callback(index: usize, params: usize, out: &mut String) {
+/// `fn(machine, frame pointer, r1 to r5) -> u64`: function `index`, which takes `params`, for the
+/// runtime. It is function `own` of the text.
+fn callback(index: usize, (own, params): (usize, usize), shared: &mut Shared, out: &mut String) {
+    let (head, place) = (lines::of_function(own), shared.lines.suffix(own, 0));
     let registers: String = (1..=5).map(|register| format!(", i64 %r{register}")).collect();
     let args: String = (1..=params).map(|register| format!(", i64 %r{register}")).collect();
     let name = callback_name(index);
-    line(out, format_args!("define i64 @{name}(ptr %machine, ptr %frame{registers}) #0 {{"));
-    line(out, format_args!("  %r0 = call fastcc i64 @f{index}(ptr %machine, ptr %frame{args})"));
+    line(out, format_args!("define i64 @{name}(ptr %machine, ptr %frame{registers}) #0{head} {{"));
+    let call = format_args!("call fastcc i64 @f{index}(ptr %machine, ptr %frame{args})");
+    line(out, format_args!("  %r0 = {call}{place}"));
     line(out, "  ret i64 %r0\n}\n");
 }
 

@@ -10,12 +10,13 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::time::Instant;
 
 use towpath_bpf::interp::{
-    Callbacks, Code, MAX_CALL_FRAMES, MAX_TAIL_CALLS, Runtime, Stop, Violation,
+    Callbacks, Code, Fault, MAX_CALL_FRAMES, MAX_TAIL_CALLS, Runtime, Stop, Violation,
 };
 use towpath_jit::xir::Need;
-use towpath_jit::{Batch, Callee, Callees, Machine, Packet, Trust};
+use towpath_jit::{Batch, Callee, Callees, CodeFault, Machine, Packet, Trust};
 use towpath_maps::MapSet;
 
 use super::{Compilation, Compiled};
@@ -47,8 +48,20 @@ struct Live<'a> {
     tail_called: Vec<Compilation>,
     /// Why `machine.stop` is set.
     stop: Option<Stop>,
+    /// What the machine did not allow, and where: no more compiled code is to run.
+    fault: Option<Fault>,
     /// Callbacks inside each other; each has its own piece of stack.
     nested: usize,
+}
+
+/// What became of a burst.
+#[derive(Debug, Default)]
+pub(crate) struct Judged {
+    /// The frames whose run was stopped.
+    pub(crate) stops: Vec<(u32, Stop)>,
+    /// The one at which the code did what the machine does not allow, and what: frames behind it
+    /// are not judged.
+    pub(crate) fault: Option<(u32, Fault)>,
 }
 
 /// No burst is long enough to have a frame of this number.
@@ -56,7 +69,7 @@ const NO_FRAME: u32 = u32::MAX;
 
 impl Compiled {
     /// Runs the program on each frame; `burst` has a place for each, and gets what they return and
-    /// where they are redirected to. Gives the frames whose run was stopped.
+    /// where they are redirected to.
     pub(crate) fn run_burst<'a>(
         self: &'a Arc<Self>,
         code: &'a Arc<Code>,
@@ -65,10 +78,10 @@ impl Compiled {
         worker: &'a mut Worker,
         maps: &'a MapSet,
         surroundings: &'a Surroundings,
-    ) -> Result<Vec<(u32, Stop)>, Stop> {
+    ) -> Judged {
         let frames = &raw mut *frames;
         if frames.len() == 0 {
-            return Ok(Vec::new());
+            return Judged::default();
         }
         // SAFETY: there is a first frame; `turn_to_frame` replaces this reference.
         let first = unsafe { &mut *frames.cast::<Frame>() };
@@ -85,47 +98,91 @@ impl Compiled {
             code,
             tail_called: Vec::new(),
             stop: None,
+            fault: None,
             nested: 0,
         };
         let live = &raw mut live;
-        let program = self.best();
+        let (program, trial) = self.for_burst();
+        let started = trial.map(|_| Instant::now());
         let returned = &raw mut *burst.returned.as_mut_slice();
         assert!(returned.len() == frames.len(), "a place for each frame");
         // A frame is a pointer to its record, which starts with what compiled code reads.
         let batch = Batch { frames: frames.cast::<*const Packet>(), returned };
-        let (mut stops, mut next) = (Vec::new(), 0);
-        while next < returned.len() {
+        let (mut judged, mut next) = (Judged::default(), 0);
+        while next < returned.len() && judged.fault.is_none() {
             // SAFETY: `live` and the batch are valid and only used through these pointers
             // while compiled code runs; frames, worker and maps are held by our caller, and reached
             // through the run, whose pointer the machine carries.
-            next = unsafe { program.run_batch(live.cast::<Machine>(), batch, next) };
-            if next < returned.len() {
-                // SAFETY: compiled code has returned; nobody else knows `live`.
-                let r0 = unsafe { &mut *live }.stopped().unwrap_or_else(|stop| {
-                    stops.push((next as u32, stop));
-                    0
-                });
-                // SAFETY: in bounds, and as above.
-                unsafe { (&mut *returned)[next] = r0 as u32 };
+            let came = unsafe { program.run_batch(live.cast::<Machine>(), batch, next) };
+            // SAFETY: compiled code has returned; nobody else knows either.
+            let (live, returned) = unsafe { (&mut *live, &mut *returned) };
+            next = came.unwrap_or_else(|fault| {
+                live.note(&fault);
+                live.reached(next, returned)
+            });
+            if let Some(place) = returned.get_mut(next) {
+                *place = live.stopped(next as u32, &mut run, &mut judged);
                 next += 1;
             }
         }
         // SAFETY: as above.
         unsafe { (*live).leave_frame(&mut run) };
         burst.targets = run.targets;
-        Ok(stops)
+        if let (Some(trial), Some(started)) = (trial, started) {
+            trial.note(program.tier(), frames.len(), started.elapsed());
+        }
+        judged
     }
 }
 
 impl Live<'_> {
-    /// What a stopped run returns.
-    fn stopped(&mut self) -> Result<u64, Stop> {
+    /// What the stopped run of a frame returns; when it is nothing that it meant to, why.
+    fn stopped(&mut self, frame: u32, run: &mut Run<'_>, judged: &mut Judged) -> u32 {
         self.machine.stop = 0;
-        match self.stop.take() {
+        let result = match self.stop.take() {
             None => Ok(0),
             Some(Stop::Throw(cookie)) => self.catch(cookie),
             Some(stop) => Err(stop),
+        };
+        let fault = self.fault.take();
+        if result.is_err() || fault.is_some() {
+            run.abandon();
         }
+        match (fault, result) {
+            (Some(fault), _) => judged.fault = Some((frame, fault)),
+            (None, Err(stop)) => judged.stops.push((frame, stop)),
+            (None, Ok(r0)) => return r0 as u32,
+        }
+        0
+    }
+
+    /// Notes what the machine did not allow, and which instruction it was.
+    #[cold]
+    fn note(&mut self, fault: &CodeFault) -> Stop {
+        let own = (self.code, self.entry);
+        let led_to = self.tail_called.iter().rev().map(|(code, compiled)| (code, compiled));
+        let mut programs = led_to.chain([own]);
+        let found = programs
+            .find_map(|(code, compiled)| Some((code, compiled.origin_of(fault.instruction)?.slot)));
+        let (code, slot) = found.unwrap_or((self.code, None));
+        let violation = Violation::Machine { signal: fault.signal_name(), addr: fault.address };
+        let insn = slot.unwrap_or(0) as usize;
+        self.fault.get_or_insert_with(|| Fault {
+            program: code.name.clone(),
+            insn,
+            source_line: slot.and_then(|_| code.source_line(insn)),
+            violation: violation.clone(),
+        });
+        violation.into()
+    }
+
+    /// The frame that code was at which was entered for those from `first` on and ended in the
+    /// middle. It notes that only for functions it calls, so it may be one of the frames in front
+    /// that returned 0: they are no different from it, aborted.
+    fn reached(&self, first: usize, returned: &[u32]) -> usize {
+        let last = returned.iter().rposition(|&returned| returned != 0);
+        let behind = last.map_or(first, |last| first.max(last + 1));
+        behind.max(self.machine.index as usize).min(returned.len().saturating_sub(1))
     }
 
     /// What the program returns after `bpf_throw(cookie)`.
@@ -139,6 +196,7 @@ impl Live<'_> {
             program.best().call(live.cast::<Machine>(), callback, frame, [cookie, 0, 0, 0, 0])
         };
         self.machine.stop = 0;
+        let r0 = r0.map_err(|fault| self.note(&fault))?;
         match self.stop.take() {
             Some(Stop::Throw(cookie)) => Ok(cookie),
             Some(stop) => Err(stop),
@@ -427,6 +485,7 @@ impl<'r> Callbacks<Run<'r>> for Reenter<'_> {
         live.machine.runtime = outer;
         live.nested -= 1;
         live.machine.stop = 0;
+        let r0 = r0.map_err(|fault| live.note(&fault))?;
         match live.stop.take() {
             Some(stop) => Err(stop),
             None => r0.ok_or(Violation::NotAFunction { addr: function }.into()),

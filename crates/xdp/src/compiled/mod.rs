@@ -4,22 +4,26 @@
 //! differently. What cannot be compiled runs in the interpreter, and [`crate::Program::exec`] says
 //! so.
 
+mod choice;
 mod direct_unsafe;
+#[cfg(test)]
+mod fault_tests;
 mod live_unsafe;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tier_tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use towpath_bpf::interp::{Code, Resolver};
+use towpath_bpf::interp::{Code, Fault, Resolver};
 use towpath_bpf::verifier::Verified;
-use towpath_jit::{Environment, Options, Tier, Trust, Upgrade};
+use towpath_jit::{Environment, Options, Origin, Tier, Trust, Upgrade};
 use towpath_maps::MapSet;
 
-pub(crate) use live_unsafe::call;
+use choice::{Choice, Measured};
+pub(crate) use live_unsafe::{Judged, call};
 pub use towpath_jit::CompileError;
 
 /// How a program is executed.
@@ -32,6 +36,9 @@ pub enum Exec {
     Jit,
     /// As machine code made by Cranelift first, and by LLVM as soon as that is ready.
     Llvm,
+    /// As machine code made by Cranelift first, then by whichever of both is faster for the frames
+    /// that come.
+    Auto,
 }
 
 impl Exec {
@@ -41,6 +48,7 @@ impl Exec {
             Exec::Interp => "interp",
             Exec::Jit => "jit",
             Exec::Llvm => "llvm",
+            Exec::Auto => "auto",
         }
     }
 }
@@ -55,6 +63,8 @@ pub struct ExecStatus {
     /// Why nothing better will run, for a person; `None` when what was asked for runs, or is still
     /// being compiled.
     pub fallback: Option<String>,
+    /// What made [`Exec::Auto`] choose what runs, once it has chosen.
+    pub measured: Option<String>,
 }
 
 /// A program in both forms.
@@ -67,10 +77,14 @@ pub(crate) struct Compiled {
     program: Arc<towpath_jit::Program>,
     /// Tier 2, when it was asked for.
     upgrade: Option<Arc<Upgrade>>,
+    /// Which of both runs, where that is measured.
+    choice: Option<Choice>,
     /// Whether it checks what it does; helpers then do too.
     trust: Trust,
     /// Reference to the function that makes a return value of what `bpf_throw` was given.
     exception_callback: Option<u64>,
+    /// What it did that the machine does not allow: it runs no more.
+    stopped: OnceLock<Fault>,
 }
 
 impl Compiled {
@@ -84,7 +98,7 @@ impl Compiled {
         exception_callback: Option<u32>,
     ) -> Result<Arc<Compiled>, CompileError> {
         let environment = environment(verified, resolver, maps);
-        let (program, upgrade) = if exec == Exec::Llvm {
+        let (program, upgrade) = if matches!(exec, Exec::Llvm | Exec::Auto) {
             let tiers = towpath_jit::Program::compile_tiered(verified, &environment, options)?;
             (tiers.0, Some(tiers.1))
         } else {
@@ -93,15 +107,74 @@ impl Compiled {
         };
         let exception_callback =
             exception_callback.map(|start| towpath_bpf::interp::function_address(start as usize));
-        Ok(Arc::new(Compiled { program, upgrade, trust: options.trust, exception_callback }))
+        Ok(Arc::new(Compiled {
+            program,
+            upgrade,
+            choice: (exec == Exec::Auto).then(Choice::default),
+            trust: options.trust,
+            exception_callback,
+            stopped: OnceLock::new(),
+        }))
     }
 
-    /// The best code there is. Asked for at the start of each burst and callback, so that a burst
-    /// runs on one tier and the next one may run on a better one.
+    /// Has it run no more, because of this.
+    pub(crate) fn stop(&self, fault: &Fault) {
+        // The first reason is the one that is told.
+        self.stopped.get_or_init(|| fault.clone());
+    }
+
+    /// Why it runs no more, if it doesn't. One load and a branch.
+    #[inline]
+    pub(crate) fn stopped(&self) -> Option<&Fault> {
+        self.stopped.get()
+    }
+
+    /// What the machine instruction at an address was made of, if it is in this code.
+    fn origin_of(&self, address: u64) -> Option<Origin> {
+        let upgraded = self.upgrade.as_deref().and_then(Upgrade::program);
+        let tiers = [Some(&*self.program), upgraded].into_iter().flatten();
+        tiers.into_iter().find_map(|tier| tier.origin_of(address))
+    }
+
+    /// The best code there is, as far as that is known. Asked for at the start of each burst and
+    /// callback, so that a burst runs on one tier and the next one may run on a better one.
     #[inline]
     pub(crate) fn best(&self) -> &towpath_jit::Program {
-        let upgraded = self.upgrade.as_deref().and_then(Upgrade::program);
-        upgraded.unwrap_or(&self.program)
+        let Some(upgraded) = self.upgrade.as_deref().and_then(Upgrade::program) else {
+            return &self.program;
+        };
+        let tier = match &self.choice {
+            None => Tier::Two,
+            Some(choice) => choice.made().map_or(Tier::One, |measured| measured.faster()),
+        };
+        if tier == Tier::Two { upgraded } else { &self.program }
+    }
+
+    /// What a burst runs on: the best code, or in a trial the code whose turn it is, and then the
+    /// trial that wants to know how long it takes.
+    #[inline]
+    fn for_burst(&self) -> (&towpath_jit::Program, Option<&Choice>) {
+        match &self.choice {
+            Some(choice) if choice.made().is_none() => self.in_trial(choice),
+            _ => (self.best(), None),
+        }
+    }
+
+    #[cold]
+    fn in_trial<'a>(
+        &'a self,
+        choice: &'a Choice,
+    ) -> (&'a towpath_jit::Program, Option<&'a Choice>) {
+        let Some(upgraded) = self.upgrade.as_deref().and_then(Upgrade::program) else {
+            return (&self.program, None);
+        };
+        let program = if choice.turn() == Tier::Two { upgraded } else { &*self.program };
+        (program, Some(choice))
+    }
+
+    /// What made the choice between the tiers, where it was made.
+    pub(crate) fn measured(&self) -> Option<Measured> {
+        self.choice.as_ref().and_then(Choice::made)
     }
 
     /// Whether it checks what it does.

@@ -22,7 +22,7 @@ const EXIT: Insn = Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
 /// Beyond any memory of the process that is near.
 const FAR: i32 = 0x3000_0000;
 
-const PACKET: Pass = Pass::new("packet", "moves packet accesses", |f, _| {
+pub(super) const PACKET: Pass = Pass::new("packet", "moves packet accesses", |f, _| {
     displace(f, FAR, |alias| alias == Alias::Packet);
 });
 const PACKET_NEAR: Pass = Pass::new("near", "moves packet accesses a little", |f, _| {
@@ -31,15 +31,16 @@ const PACKET_NEAR: Pass = Pass::new("near", "moves packet accesses a little", |f
 const PACKET_BEFORE: Pass = Pass::new("before", "moves packet accesses back", |f, _| {
     displace(f, -40, |alias| alias == Alias::Packet);
 });
-const MAP: Pass = Pass::new("map", "moves accesses to map values", |f, _| {
+pub(super) const MAP: Pass = Pass::new("map", "moves accesses to map values", |f, _| {
     displace(f, FAR, |alias| matches!(alias, Alias::Map(_)));
 });
 const STACK: Pass = Pass::new("stack", "moves stack accesses", |f, _| {
     displace(f, -FAR, |alias| alias == Alias::Stack);
 });
-const OTHER: Pass = Pass::new("other", "moves accesses to the packet and the rest", |f, _| {
-    displace(f, FAR, |alias| matches!(alias, Alias::Other | Alias::Packet));
-});
+pub(super) const OTHER: Pass =
+    Pass::new("other", "moves accesses to the packet and the rest", |f, _| {
+        displace(f, FAR, |alias| matches!(alias, Alias::Other | Alias::Packet));
+    });
 /// `if (!value)` where the program says `if (value)`.
 const NULL: Pass = Pass::new("null", "turns comparisons with null round", |f, _| {
     for inst in &mut f.insts {
@@ -105,7 +106,7 @@ fn expect_refused(insns: &[Insn], maps: &[MapDef], mistake: Pass) {
 }
 
 /// `if (data + 14 > data_end) return 1;` and then these, with r2 = data, r6 = the context.
-fn with_packet(then: &[Insn]) -> Vec<Insn> {
+pub(super) fn with_packet(then: &[Insn]) -> Vec<Insn> {
     let mut insns = vec![
         Insn::new(MOV_X, 6, 1, 0, 0),
         Insn::new(BPF_LDX | BPF_MEM | BPF_W, 2, 6, 0, 0),

@@ -65,7 +65,7 @@ fn has_tier2() -> bool {
 fn what_runs_as_asked_has_nothing_to_explain() {
     for exec in [Exec::Interp, Exec::Jit] {
         let status = status_of(exec, |_| {});
-        assert_eq!(status, ExecStatus { wanted: exec, runs: exec, fallback: None });
+        assert_eq!(status, ExecStatus { wanted: exec, runs: exec, fallback: None, measured: None });
     }
     let status = status_of(Exec::Llvm, |_| {});
     assert_eq!(status.fallback.is_none(), status.runs == Exec::Llvm, "{status:?}");
@@ -120,6 +120,29 @@ fn frames_do_not_wait_for_tier_2_and_none_is_lost_to_it() {
         rounds_left -= u32::from(upgraded || program.exec_status().fallback.is_some());
     }
     assert_eq!(changed, has_tier2());
+}
+
+#[test]
+fn the_faster_tier_is_found_while_frames_go_on() {
+    let program = program(Exec::Auto, |_| {});
+    assert_eq!(program.exec(), Exec::Jit, "nothing is known yet");
+    let has_tier2 = program.wait_for_tier2(LONG);
+    let (mut worker, mut burst) = (program.worker(0), Burst::default());
+    let mut count = 0;
+    for _ in 0..400 {
+        let mut frames = [(); 3].map(|()| Frame::new(&[0; 60]).unwrap());
+        program.run_burst(&mut worker, &mut frames, &mut burst).unwrap();
+        for frame in 0..frames.len() {
+            count += 1;
+            assert_eq!(burst.returned(frame), count & 3, "frame {count}");
+        }
+    }
+    let status = program.exec_status();
+    assert_eq!(status.wanted, Exec::Auto);
+    assert_eq!(status.measured.is_some(), has_tier2, "{status:?}");
+    if !has_tier2 {
+        assert_falls_back(status, Exec::Jit, &towpath_jit::llvm_library().unwrap_err());
+    }
 }
 
 #[test]

@@ -210,6 +210,14 @@ pub(crate) fn unlock(grant: Grant) {
     towpath_maps::fields::spin_unlock(word(grant.addr));
 }
 
+/// Gives back all locks that this thread holds: those of a program that was ended.
+pub(crate) fn unlock_all() {
+    towpath_maps::fields::take_held(|lock| {
+        // A lock that was taken is in memory that lasts as long as the run, which is not over.
+        towpath_maps::fields::spin_unlock(word(lock as u64));
+    });
+}
+
 fn modify_word(addr: u64, op: AtomicOp, operand: u32) -> u32 {
     let cell = word(addr);
     match op {

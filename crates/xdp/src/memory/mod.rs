@@ -10,7 +10,7 @@ mod block_unsafe;
 mod mapping_unsafe;
 
 pub(crate) use access_unsafe::{
-    Grant, atomic, copy_in, copy_out, load, lock, store, transfer, unlock, view,
+    Grant, atomic, copy_in, copy_out, load, lock, store, transfer, unlock, unlock_all, view,
 };
 pub(crate) use block_unsafe::Block;
 pub(crate) use mapping_unsafe::Mapping;

@@ -113,7 +113,7 @@ impl<'a> Loader<'a> {
     fn fill_slots(&self, map: &Map, def: &MapDef) -> Result<(), LoadError> {
         // Tail calls lead to tier 1.
         let tail_called = match self.options.exec {
-            Exec::Llvm => Exec::Jit,
+            Exec::Llvm | Exec::Auto => Exec::Jit,
             exec => exec,
         };
         for (slot, init) in &def.slots {

@@ -9,6 +9,7 @@ mod recent;
 #[cfg(test)]
 mod tests;
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use towpath_bpf::insn::STACK_BYTES;
@@ -109,6 +110,20 @@ impl<'a> Run<'a> {
             recent: Recent::new(),
             proved: false,
         }
+    }
+
+    /// Gives back what the program would have given back, had it not been ended: locks and records
+    /// that others wait for.
+    #[cold]
+    pub(crate) fn abandon(&mut self) {
+        memory::unlock_all();
+        for Record { addr, map } in self.records.drain(..) {
+            if let (Some(ring), Some(sample)) = (map.ringbuf(), NonNull::new(addr as *mut u8)) {
+                // It refuses only what it did not reserve.
+                let _refused = ring.discard(sample, 0);
+            }
+        }
+        self.extras.clear();
     }
 
     /// Compiled code may use the worker's whole stack: the verifier proved how much it needs.

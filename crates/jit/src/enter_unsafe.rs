@@ -1,0 +1,150 @@
+//! The way into compiled code that a signal handler can lead out of again.
+//!
+//! What a caller wants to find unchanged is put on the stack, and a [`Landing`] says where. Code
+//! behind the door has no destructors: to leave it from anywhere is to take the stack back.
+
+#![expect(unsafe_code, reason = "calls machine code, and is returned to from the middle of it")]
+
+use std::arch::naked_asm;
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::ptr;
+
+use crate::fault_unsafe::CodeFault;
+
+/// Where to go when compiled code cannot go on.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Landing {
+    /// The stack pointer that the code at `address` expects.
+    pub(crate) stack: u64,
+    /// Where the rest of [`enter`] is.
+    pub(crate) address: u64,
+    /// Why it was used.
+    pub(crate) fault: Option<CodeFault>,
+}
+
+thread_local! {
+    /// The innermost landing of this thread; none outside of compiled code.
+    static ACTIVE: Cell<*mut Landing> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// The innermost landing of this thread, or null. Good for signal handlers: it needs no
+/// initialisation and has no destructor.
+pub(crate) fn active() -> *mut Landing {
+    ACTIVE.try_with(Cell::get).unwrap_or(ptr::null_mut())
+}
+
+/// Calls compiled code with up to eight arguments.
+///
+/// # Errors
+///
+/// What it did that the machine does not allow. What it had begun is undone nowhere.
+///
+/// # Safety
+///
+/// Code of the platform's C convention is at `entry`, takes at most these arguments, and is called
+/// as it wants to be. From there on to any instruction of compiled code that can fault, no frame is
+/// on the stack that must not be left behind.
+#[inline]
+pub(crate) unsafe fn guarded(entry: *const c_void, args: &[u64; 8]) -> Result<u64, CodeFault> {
+    let mut landing = Landing { stack: 0, address: 0, fault: None };
+    let landing = &raw mut landing;
+    let outer = ACTIVE.replace(landing);
+    // SAFETY: the caller's promise; the landing outlives the call.
+    let result = unsafe { enter(landing, entry, args) };
+    ACTIVE.set(outer);
+    // SAFETY: a local, of which the handler's write is over.
+    match unsafe { (*landing).fault.take() } {
+        None => Ok(result),
+        Some(fault) => Err(fault),
+    }
+}
+
+/// Saves what its caller expects to be saved, notes in `landing` how to get back, and calls.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C" fn enter(
+    landing: *mut Landing,
+    entry: *const c_void,
+    args: *const [u64; 8],
+) -> u64 {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "mov [rdi], rsp",
+        "lea rax, [rip + 2f]",
+        "mov [rdi + 8], rax",
+        "mov rax, rsi",
+        "mov r10, rdx",
+        "push [r10 + 56]",
+        "push [r10 + 48]",
+        "mov rdi, [r10]",
+        "mov rsi, [r10 + 8]",
+        "mov rdx, [r10 + 16]",
+        "mov rcx, [r10 + 24]",
+        "mov r8, [r10 + 32]",
+        "mov r9, [r10 + 40]",
+        "call rax",
+        "add rsp, 16",
+        "2:",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
+/// As for x86-64; floating-point registers are the callee's to save as well.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C" fn enter(
+    landing: *mut Landing,
+    entry: *const c_void,
+    args: *const [u64; 8],
+) -> u64 {
+    naked_asm!(
+        "stp x29, x30, [sp, #-160]!",
+        "mov x29, sp",
+        "stp x19, x20, [sp, #16]",
+        "stp x21, x22, [sp, #32]",
+        "stp x23, x24, [sp, #48]",
+        "stp x25, x26, [sp, #64]",
+        "stp x27, x28, [sp, #80]",
+        "stp d8, d9, [sp, #96]",
+        "stp d10, d11, [sp, #112]",
+        "stp d12, d13, [sp, #128]",
+        "stp d14, d15, [sp, #144]",
+        "mov x9, sp",
+        "adr x10, 2f",
+        "stp x9, x10, [x0]",
+        "mov x9, x1",
+        "mov x10, x2",
+        "ldp x0, x1, [x10]",
+        "ldp x2, x3, [x10, #16]",
+        "ldp x4, x5, [x10, #32]",
+        "ldp x6, x7, [x10, #48]",
+        "blr x9",
+        "2:",
+        "ldp x19, x20, [sp, #16]",
+        "ldp x21, x22, [sp, #32]",
+        "ldp x23, x24, [sp, #48]",
+        "ldp x25, x26, [sp, #64]",
+        "ldp x27, x28, [sp, #80]",
+        "ldp d8, d9, [sp, #96]",
+        "ldp d10, d11, [sp, #112]",
+        "ldp d12, d13, [sp, #128]",
+        "ldp d14, d15, [sp, #144]",
+        "ldp x29, x30, [sp], #160",
+        "ret",
+    )
+}

@@ -1,0 +1,132 @@
+//! Which tier runs a program that has both: the one that takes less time for the program's own
+//! frames, measured once.
+//!
+//! LLVM's code is faster as a rule, not always. As soon as it is there, bursts run on one tier and
+//! the other in turn, with a look at the clock in front and behind, until there are enough of each.
+//! The middle one of each tier's times decides: a burst that was interrupted, or had other frames
+//! than most, counts as one among many. Afterwards a burst costs what it cost before.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use towpath_jit::Tier;
+
+/// A choice between the tiers, made or to be made.
+#[derive(Debug, Default)]
+pub(crate) struct Choice {
+    made: OnceLock<Measured>,
+    /// Bursts of the trial so far.
+    bursts: AtomicU32,
+    /// Picoseconds for a frame, of each burst on tier 1 and on tier 2.
+    times: Mutex<[Vec<u64>; 2]>,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Measured {
+    /// Picoseconds for a frame on tier 1 and on tier 2.
+    times: [u64; 2],
+}
+
+impl Choice {
+    /// What was measured, when the choice is made. One load and a branch.
+    #[inline]
+    pub(crate) fn made(&self) -> Option<Measured> {
+        self.made.get().copied()
+    }
+
+    /// The tier whose turn it is in the trial.
+    #[cold]
+    pub(crate) fn turn(&self) -> Tier {
+        match self.bursts.fetch_add(1, Ordering::Relaxed) % 2 {
+            0 => Tier::One,
+            _ => Tier::Two,
+        }
+    }
+
+    /// Notes how long a burst of the trial took.
+    #[cold]
+    pub(crate) fn note(&self, tier: Tier, frames: usize, time: Duration) {
+        let Some(time) = (time.as_nanos() as u64 * 1000).checked_div(frames as u64) else { return };
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times[tier as usize].push(time);
+        if times.iter().all(|times| times.len() >= BURSTS) {
+            // Caches and branch predictors have to get used to the code first.
+            let times = std::mem::take(&mut *times).map(|all| median(all[WARM_UP..].to_vec()));
+            // Another worker may have been at its last burst, too.
+            self.made.get_or_init(|| Measured { times });
+        }
+    }
+}
+
+impl Measured {
+    /// The faster tier; tier 2 when there is no difference.
+    pub(crate) fn faster(&self) -> Tier {
+        let [one, two] = self.times;
+        if two <= one { Tier::Two } else { Tier::One }
+    }
+}
+
+impl std::fmt::Display for Measured {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [one, two] = self.times.map(|time| time as f64 / 1000.0);
+        write!(f, "tier 1 took {one:.1} ns for a frame, tier 2 {two:.1}")
+    }
+}
+
+fn median(mut times: Vec<u64>) -> u64 {
+    let middle = times.len() / 2;
+    *times.select_nth_unstable(middle).1
+}
+
+/// Bursts on each tier.
+const BURSTS: usize = 72;
+/// Of these, how many do not count.
+const WARM_UP: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a trial in which `time` says how long each burst takes.
+    fn trial(time: impl Fn(Tier, usize) -> u64) -> (Measured, usize) {
+        let choice = Choice::default();
+        for burst in 0..10_000 {
+            if let Some(measured) = choice.made() {
+                return (measured, burst);
+            }
+            let tier = choice.turn();
+            choice.note(tier, 64, Duration::from_nanos(time(tier, burst)));
+        }
+        panic!("no end");
+    }
+
+    #[test]
+    fn the_faster_tier_is_chosen_after_a_fixed_number_of_bursts() {
+        let (measured, bursts) = trial(|tier, _| if tier == Tier::One { 640 } else { 704 });
+        assert_eq!((measured.faster(), bursts), (Tier::One, 2 * BURSTS));
+        assert_eq!(measured.to_string(), "tier 1 took 10.0 ns for a frame, tier 2 11.0");
+        let (measured, _) = trial(|tier, _| if tier == Tier::One { 704 } else { 640 });
+        assert_eq!(measured.faster(), Tier::Two);
+        assert_eq!(trial(|_, _| 640).0.faster(), Tier::Two);
+    }
+
+    #[test]
+    fn interruptions_and_the_start_do_not_count() {
+        let (measured, _) = trial(|tier, burst| match tier {
+            Tier::Two if burst < 2 * WARM_UP || burst % 5 == 0 => 1_000_000,
+            Tier::Two => 600,
+            Tier::One => 640,
+        });
+        assert_eq!(measured.faster(), Tier::Two);
+    }
+
+    #[test]
+    fn bursts_without_frames_say_nothing() {
+        let choice = Choice::default();
+        (0..1000).for_each(|_| choice.note(Tier::One, 0, Duration::from_secs(1)));
+        (0..1000).for_each(|_| choice.note(Tier::Two, 1, Duration::from_secs(1)));
+        assert_eq!(choice.made(), None);
+    }
+}

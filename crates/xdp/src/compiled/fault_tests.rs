@@ -1,0 +1,175 @@
+//! Programs whose proof is wrong, on purpose: what they do must not end the process.
+//!
+//! As for guests, a pass of the tests' own stands for the verifier's mistake; here nothing checks
+//! what the code does, and the machine has to notice.
+
+use std::ops::ControlFlow;
+use std::process::Command;
+use std::time::Duration;
+
+use towpath_bpf::MapDef;
+use towpath_bpf::insn::*;
+use towpath_bpf::interp::Violation;
+use towpath_bpf::program::MapType;
+use towpath_bpf::proto::id;
+use towpath_jit::CodeCache;
+use towpath_jit::passes::Pass;
+
+use super::tests::{MAP, OTHER, PACKET, with_packet};
+use crate::program::testing::{linked, map_def};
+use crate::{Burst, Exec, Frame, LoadOptions, Program};
+
+fn tiers() -> &'static [Exec] {
+    let has_tier2 = towpath_jit::llvm_library().is_ok();
+    if has_tier2 { &[Exec::Jit, Exec::Llvm] } else { &[Exec::Jit] }
+}
+
+fn program(insns: &[Insn], maps: &[MapDef], mistakes: &[Pass], exec: Exec) -> Program {
+    let mut options = LoadOptions { exec, ..LoadOptions::default() };
+    options.jit.passes.more.extend_from_slice(mistakes);
+    options.jit.cache = CodeCache::Off;
+    let program = Program::from_linked(linked(insns, maps), &options).expect("a correct one");
+    program.wait_for_tier2(Duration::from_secs(60));
+    assert_eq!(program.exec(), exec);
+    program
+}
+
+/// A store at slot 8 that only frames of 30 bytes reach; they return 2, shorter ones 1.
+fn store() -> Vec<Insn> {
+    let mut insns = with_packet(&[Insn::new(BPF_ST | BPF_MEM | BPF_W, 2, 0, 8, 7)]);
+    insns[4] = Insn::new(BPF_ALU64 | BPF_ADD, 4, 0, 0, 30);
+    insns
+}
+
+fn frames(lens: &[usize]) -> Vec<Frame> {
+    lens.iter().map(|&len| Frame::new(&vec![0; len]).expect("a frame")).collect()
+}
+
+fn run(program: &Program, lens: &[usize]) -> (Vec<u32>, Burst) {
+    let (mut frames, mut burst) = (frames(lens), Burst::default());
+    program.run_burst(&mut program.worker(0), &mut frames, &mut burst).expect("no timers");
+    ((0..lens.len()).map(|frame| burst.returned(frame)).collect(), burst)
+}
+
+#[test]
+fn a_fault_aborts_its_frame_and_the_others_go_on() {
+    for &exec in tiers() {
+        let program = program(&store(), &[], &[PACKET], exec);
+        assert_eq!(run(&program, &[20, 20]).0, [1, 1]);
+        assert!(program.stopped().is_none());
+
+        let (returned, burst) = run(&program, &[20, 20, 60, 20, 60]);
+        assert_eq!(returned, [1, 1, 0, 1, 2], "{exec:?}");
+        let [(2, fault)] = burst.faults() else { panic!("{:?}", burst.faults()) };
+        assert_eq!((&*fault.program, fault.insn), ("test", 8), "{exec:?}");
+        assert!(
+            matches!(fault.violation, Violation::Machine { signal: "SIGSEGV", addr } if addr != 0),
+            "{fault}"
+        );
+
+        // The interpreter has it from now on, and every frame is right.
+        assert_eq!(program.stopped(), Some(fault));
+        assert_eq!(program.exec(), Exec::Interp);
+        let why = program.exec_status().fallback.unwrap_or_default();
+        assert!(why.starts_with("stopped: program test, instruction 8"), "{why}");
+        assert_eq!(run(&program.clone(), &[60, 20]).0, [2, 1]);
+    }
+}
+
+#[test]
+fn a_fault_in_a_callback_leaves_the_helper_too() {
+    let load_map = [Insn::new(BPF_LD | BPF_IMM | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0), Insn::default()];
+    let insns = [
+        load_map[0],
+        load_map[1],
+        Insn::new(BPF_LD | BPF_IMM | BPF_DW, 2, PSEUDO_FUNC, 0, 6),
+        Insn::default(),
+        Insn::new(BPF_ALU64 | BPF_MOV, 3, 0, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV, 4, 0, 0, 0),
+        Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, id::FOR_EACH_MAP_ELEM as i32),
+        Insn::new(BPF_ALU64 | BPF_MOV, 0, 0, 0, 2),
+        Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+        // The callback: ++*value; return 0.
+        Insn::new(BPF_LDX | BPF_MEM | BPF_DW, 1, 3, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD, 1, 0, 0, 1),
+        Insn::new(BPF_STX | BPF_MEM | BPF_DW, 3, 1, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV, 0, 0, 0, 0),
+        Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+    ];
+    for &exec in tiers() {
+        let program = program(&insns, &[map_def(MapType::Array, 4, 8, 3)], &[MAP, OTHER], exec);
+        let (returned, burst) = run(&program, &[60, 60]);
+        assert_eq!(returned, [0, 2], "{exec:?}: {:?}", burst.faults());
+        // The load, or the store: one machine instruction does both.
+        let insn = program.stopped().map_or(0, |fault| fault.insn);
+        assert!((9..=11).contains(&insn), "{exec:?}: {insn}");
+        let values: Vec<_> = program.maps().maps()[0].user().entries().collect();
+        assert_eq!(values.len(), 3, "the second frame's callbacks ran");
+    }
+}
+
+#[test]
+fn records_are_given_back() {
+    let insns = with_packet(&[
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 7, 2, 0, 0),
+        Insn::new(BPF_LD | BPF_IMM | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0),
+        Insn::default(),
+        Insn::new(BPF_ALU64 | BPF_MOV, 2, 0, 0, 8),
+        Insn::new(BPF_ALU64 | BPF_MOV, 3, 0, 0, 0),
+        Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, id::RINGBUF_RESERVE as i32),
+        Insn::new(BPF_JMP | BPF_JEQ, 0, 0, 5, 0),
+        Insn::new(BPF_ST | BPF_MEM | BPF_W, 7, 0, 8, 7),
+        Insn::new(BPF_ST | BPF_MEM | BPF_DW, 0, 0, 0, 5),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 1, 0, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV, 2, 0, 0, 0),
+        Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, id::RINGBUF_SUBMIT as i32),
+    ]);
+    for &exec in tiers() {
+        let program = program(&insns, &[map_def(MapType::Ringbuf, 0, 0, 4096)], &[PACKET], exec);
+        let (returned, _) = run(&program, &[60, 60]);
+        assert_eq!(returned, [0, 2]);
+        // Behind a record that is never given back nobody would see the second one.
+        let ring = program.maps().maps()[0].ringbuf().expect("a ring");
+        assert_eq!(ring.consume(|_| ControlFlow::Continue(())), 1, "{exec:?}");
+    }
+}
+
+#[test]
+fn threads_fault_each_for_itself() {
+    for &exec in tiers() {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..8 {
+                        let program = program(&store(), &[], &[PACKET], exec);
+                        assert_eq!(run(&program, &[60, 20, 60]).0, [0, 1, 2]);
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn what_others_do_wrong_is_not_hidden() {
+    const CHILD: &str = "TOWPATH_TEST_FAULT";
+    let name = "compiled::fault_tests::what_others_do_wrong_is_not_hidden";
+    if std::env::var_os(CHILD).is_some() {
+        // The handler is there, and then Rust's guard finds the end of the stack.
+        let program = program(&store(), &[], &[PACKET], Exec::Jit);
+        assert_eq!(run(&program, &[60]).0, [0]);
+        assert_ne!(endless(1), 0);
+    }
+    let exe = std::env::current_exe().expect("this test");
+    let output = Command::new(exe).args(["--exact", name, "--nocapture"]).env(CHILD, "1").output();
+    let output = output.expect("a child");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("overflowed its stack"), "{told}");
+    assert!(!output.status.success());
+}
+
+/// Needs a stack without end.
+fn endless(depth: u64) -> u64 {
+    let space = std::hint::black_box([depth; 512]);
+    if space[3] == 0 { 0 } else { endless(depth + 1) + space[7] }
+}
