@@ -98,6 +98,17 @@ impl Verifier<'_> {
         }
     }
 
+    /// A callee may read what lies behind an address that nobody checks, as far up as it likes:
+    /// what `bpf_probe_read_kernel` reads, texts that are compared, words whose bits are walked.
+    pub(crate) fn note_unchecked_address(&mut self, reg: &Reg) {
+        if reg.base() != Base::Stack {
+            return;
+        }
+        let low = if reg.var.is_const() { reg.var.tnum.value as i64 } else { reg.var.smin };
+        let owner = self.frame_of(reg).subprog;
+        self.subprogs[owner].reached.add(low, 0);
+    }
+
     /// A store to the stack by an instruction (`check_stack_write`).
     pub(crate) fn check_stack_write(
         &mut self,
@@ -413,6 +424,10 @@ impl Verifier<'_> {
                 let message =
                     format!("invalid read from stack R{regno} off {min}+{at} size {size}");
                 return Err(self.reject(Errno::EACCES, message));
+            }
+            // A callee that reads an address there may read what is behind it (`%s`).
+            if slot.kinds[index] == SlotKind::Spill {
+                self.note_unchecked_address(&slot.reg);
             }
             if access == Access::Write
                 && let Some(slot) = self.slot_mut(frame, spi)

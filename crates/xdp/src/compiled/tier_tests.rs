@@ -154,3 +154,36 @@ fn a_program_may_go_while_it_is_being_compiled() {
     let upgraded = last.wait_for_tier2(LONG);
     assert_eq!(upgraded, last.exec() == Exec::Llvm);
 }
+
+/// Nobody checks where `bpf_probe_read_kernel` reads, so what a compiler knows of it is only that it
+/// got an address.
+#[test]
+fn callees_see_what_lies_behind_addresses_that_nobody_checks() {
+    let insn = Insn::new;
+    let (mov, add) = (BPF_ALU64 | BPF_MOV, BPF_ALU64 | BPF_ADD);
+    let store = |offset, value| insn(BPF_ST | BPF_MEM | BPF_DW, 10, 0, offset, value);
+    let insns = [
+        store(-8, 4),
+        store(-16, 3),
+        store(-24, 0),
+        insn(mov | BPF_X, 1, 10, 0, 0),
+        insn(add, 1, 0, 0, -24),
+        insn(mov, 2, 0, 0, 8),
+        insn(mov | BPF_X, 3, 10, 0, 0),
+        insn(add, 3, 0, 0, -16),
+        insn(BPF_JMP | BPF_CALL, 0, 0, 0, id::PROBE_READ_KERNEL as i32),
+        insn(BPF_LDX | BPF_MEM | BPF_DW, 0, 10, -24, 0),
+        insn(BPF_LDX | BPF_MEM | BPF_DW, 1, 10, -8, 0),
+        insn(add | BPF_X, 0, 1, 0, 0),
+        insn(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+    ];
+    for exec in [Exec::Interp, Exec::Jit, Exec::Llvm] {
+        let mut options = LoadOptions { exec, ..LoadOptions::default() };
+        options.jit.cache = CodeCache::Off;
+        let program = Program::from_linked(linked(&insns, &[]), &options).unwrap();
+        program.wait_for_tier2(LONG);
+        let mut frame = Frame::new(&[0; 60]).unwrap();
+        let returned = program.run(&mut program.worker(0), &mut frame).unwrap().returned;
+        assert_eq!(returned, 7, "{exec:?}");
+    }
+}

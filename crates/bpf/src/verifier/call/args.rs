@@ -22,10 +22,11 @@ impl Verifier<'_> {
         let regno = index as u8 + 1;
         let mut arg = helper.args[index];
         self.check_reg_read(regno)?;
+        let reg = *self.reg(regno);
         if arg.kind == ArgKind::Anything {
+            self.note_unchecked_address(&reg);
             return Ok(());
         }
-        let reg = *self.reg(regno);
         if reg.is_packet_any() && !helper.pkt_access {
             return Err(self.reject_hint(
                 Errno::EACCES,

@@ -23,7 +23,11 @@ impl Verifier<'_> {
             let regno = index as u8 + 1;
             match param.kind {
                 // Taken as they are, whatever they are; sizes go with the memory before them.
-                KArg::Ignored | KArg::Prog => {}
+                KArg::Ignored => {
+                    let address = *self.reg(regno);
+                    self.note_unchecked_address(&address);
+                }
+                KArg::Prog => {}
                 KArg::Size { .. } => self.check_reg_read(regno)?,
                 KArg::Scalar | KArg::Const => self.check_kfunc_scalar(param.kind, regno, meta)?,
                 _ => {
