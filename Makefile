@@ -66,9 +66,10 @@ release: ## build the `towpath` binary
 	@scripts/install-deps.sh demo
 	@$(CARGO) build --release -p towpath-cli
 
-programs: ## compile programs/*.c into build/programs
+programs: ## compile programs/*.c into build/programs, and bench/prices/*.c into build/prices
 	@scripts/install-deps.sh demo
 	@scripts/build-programs.sh
+	@scripts/build-programs.sh --from bench/prices --out build/prices
 
 programs-all: ## the same with clang 14 and clang 19, into build/clang-14 and build/clang-19
 	@scripts/install-deps.sh test

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compiles programs/*.c to BPF objects: build/programs/NAME.o, or OUT/NAME.o.
 #
-# usage: build-programs.sh [--clang CLANG] [--out DIR] [NAME...]
+# usage: build-programs.sh [--clang CLANG] [--from DIR] [--out DIR] [NAME...]
 #
 # Only what changed is compiled again. A program whose header says "Needs: clang >= N" is skipped,
 # and named, when the compiler is older.
@@ -9,11 +9,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 clang=${CLANG:-}
+from=programs
 out=build/programs
 names=()
 while [ $# -gt 0 ]; do
     case $1 in
     --clang) clang=$2; shift 2 ;;
+    --from) from=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
     -*) echo "build-programs.sh: unknown option $1" >&2; exit 2 ;;
     *) names+=("$1"); shift ;;
@@ -26,7 +28,7 @@ if [ -z "$clang" ]; then
     [ "$clang" != none ] || { echo "build-programs.sh: no clang found; run make deps" >&2; exit 1; }
 fi
 version=$("$clang" -dumpversion | cut -d. -f1)
-[ ${#names[@]} -gt 0 ] || names=($(cd programs && ls ./*.c | sed 's|^\./||; s|\.c$||'))
+[ ${#names[@]} -gt 0 ] || names=($(cd "$from" && ls ./*.c | sed 's|^\./||; s|\.c$||'))
 flags=(-O2 -g -target bpf -Wall -Werror -Wno-unused-function -Iprograms/include)
 # Debian keeps <asm/types.h> in a directory that only the host target searches.
 flags+=("-I/usr/include/$(uname -m)-linux-gnu")
@@ -35,7 +37,7 @@ mkdir -p "$out"
 built=0
 failed=()
 for name in "${names[@]}"; do
-    source=programs/$name.c
+    source=$from/$name.c
     object=$out/$name.o
     needs=$(sed -n 's/.*Needs: clang >= \([0-9]*\).*/\1/p' "$source" | head -1)
     if [ -n "$needs" ] && [ "$version" -lt "$needs" ]; then
@@ -43,8 +45,8 @@ for name in "${names[@]}"; do
         continue
     fi
     extra=($(sed -n 's|^// Flags: ||p' "$source"))
-    if [ "$object" -nt "$source" ] && [ -z "$(find programs -newer "$object" -name '*.h')" ] &&
-        [ "$object" -nt scripts/build-programs.sh ]; then
+    if [ "$object" -nt "$source" ] && [ "$object" -nt scripts/build-programs.sh ] &&
+        [ -z "$(find programs "$from" -newer "$object" -name '*.h')" ]; then
         continue
     fi
     if "$clang" "${flags[@]}" "${extra[@]}" -c "$source" -o "$object.$$"; then
@@ -55,5 +57,5 @@ for name in "${names[@]}"; do
         failed+=("$name")
     fi
 done
-echo "programs: ${#names[@]} in $out ($built compiled by $clang)"
+echo "$from: ${#names[@]} in $out ($built compiled by $clang)"
 [ ${#failed[@]} -eq 0 ] || { echo "build-programs.sh: failed: ${failed[*]}" >&2; exit 1; }

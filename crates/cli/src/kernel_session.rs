@@ -67,6 +67,16 @@ impl<'a> KernelSession<'a> {
         }
     }
 
+    /// One of the object's maps.
+    pub(crate) fn map(&self, index: usize) -> Option<&KernelMap> {
+        self.maps.maps().get(index)
+    }
+
+    /// As many processors as a per-CPU map has values for.
+    pub(crate) fn possible_cpus(&self) -> usize {
+        self.kernel.possible_cpus()
+    }
+
     /// What is in the maps now.
     pub(crate) fn contents(&self, names: &[String]) -> Contents {
         Contents::of_kernel(&self.defs, &self.maps, self.kernel.possible_cpus(), names)

@@ -8,6 +8,7 @@
 mod area_unsafe;
 mod arena_unsafe;
 mod attach;
+mod events_unsafe;
 mod image;
 mod live;
 mod live_program;
@@ -23,6 +24,7 @@ mod uapi;
 
 pub use area_unsafe::{Area, Reply};
 pub use attach::{AttachMode, XdpLink};
+pub use events_unsafe::{PerfListeners, RingReader};
 pub use live::{LiveFrames, LiveSent};
 pub use map::{Entry, KernelMap, MapError, MapSet};
 pub use namespace::{Background, Namespace};

@@ -291,7 +291,7 @@ unsafe fn call<A>(command: Command, attr: &mut A) -> Result<i32, Errno> {
     if result >= 0 { Ok(result as i32) } else { Err(last_errno()) }
 }
 
-fn last_errno() -> Errno {
+pub(crate) fn last_errno() -> Errno {
     Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(Errno::EINVAL.0))
 }
 

@@ -15,6 +15,11 @@ pub(crate) struct BenchArgs {
     /// What to compare with
     #[arg(long, value_enum, default_value_t = Peer::Interp)]
     pub against: Peer,
+    /// Measure what single helpers, kfuncs and map operations cost, with programs that do one thing
+    /// many times [default: build/prices]
+    #[arg(long)]
+    #[arg(conflicts_with_all = ["map_init", "input", "flows", "cold", "report"])]
+    pub helpers: bool,
     /// What executes the programs; several are measured in the same rounds
     #[arg(long, value_enum, value_delimiter = ',', default_value = "jit")]
     pub exec: Vec<RunExec>,

@@ -51,7 +51,7 @@ impl<'a> Pair<'a> {
 /// How many runs fill a window. A call has a cost of its own (the kernel patches its dispatcher,
 /// and waits), which must not be taken for that of runs: tries become longer until they are a good
 /// part of a window.
-fn calibrate(side: &mut dyn Side, window: Duration) -> Result<u64, String> {
+pub(super) fn calibrate(side: &mut dyn Side, window: Duration) -> Result<u64, String> {
     let mut runs = RUNS_FIRST;
     loop {
         let timed = side.time(runs)?;
@@ -156,7 +156,7 @@ impl Lane<'_> {
     }
 }
 
-fn own_window(args: &BenchArgs) -> Duration {
+pub(super) fn own_window(args: &BenchArgs) -> Duration {
     Duration::from_millis(args.window.into()) / 4
 }
 

@@ -5,6 +5,7 @@ mod choose;
 mod feed;
 mod html;
 mod measure;
+mod prices;
 mod result;
 mod side;
 mod subject;
@@ -31,6 +32,9 @@ pub(crate) fn bench(args: &BenchArgs, output: &mut Output) -> Result<Status, Cli
         let _not_permitted = towpath_kernel::isolate_network();
     }
     let env = kernel_types(args.program.btf.as_deref())?;
+    if args.helpers {
+        return prices::prices(args, &env, output);
+    }
     let packets = candidates(args)?;
     let mut results = Results { against: peer_name(args.against), ..Results::default() };
     results.method = method(args);

@@ -48,6 +48,12 @@ impl Timed {
         self.elapsed.as_nanos() as f64 / self.runs.max(1) as f64
     }
 
+    /// Both together.
+    pub(super) fn and(self, other: Timed) -> Timed {
+        let (runs, elapsed) = (self.runs + other.runs, self.elapsed + other.elapsed);
+        Timed { runs, elapsed, retval: other.retval }
+    }
+
     pub(super) fn is_longer_than(&self, time: Duration) -> bool {
         self.elapsed > time
     }

@@ -244,7 +244,7 @@ fn empty(opened: &Opened) -> Linked {
     }
 }
 
-fn load_options(args: &BenchArgs, exec: RunExec) -> LoadOptions {
+pub(super) fn load_options(args: &BenchArgs, exec: RunExec) -> LoadOptions {
     let mut options = LoadOptions {
         host: Arc::new(Host::with_loopback().into()),
         exec: Exec::from(exec),
@@ -266,7 +266,7 @@ fn put(map: Option<&Arc<Map>>, key: &[u8], value: &[u8]) {
     }
 }
 
-fn first_line(text: &str) -> String {
+pub(super) fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 

@@ -24,18 +24,40 @@ pub(super) fn targets(args: &BenchArgs) -> Result<Vec<Target>, CliError> {
         let target = |path| Target { path, map_init: args.map_init.clone() };
         return Ok(files.into_iter().flatten().map(target).collect());
     }
-    let folder = Path::new(OWN_OBJECTS);
+    let with_maps = |path: PathBuf| {
+        let map_init = args.map_init.clone().or_else(|| own_maps(&path));
+        Target { path, map_init }
+    };
+    Ok(own_objects(OWN_OBJECTS)?.into_iter().map(with_maps).collect())
+}
+
+/// The objects whose programs do one thing many times: those that the arguments name, or those of
+/// this repository.
+pub(super) fn price_targets(args: &BenchArgs) -> Result<Vec<Target>, CliError> {
+    let files = if args.objects.is_empty() {
+        own_objects(PRICE_OBJECTS)?
+    } else {
+        let files: Vec<Vec<PathBuf>> =
+            args.objects.iter().map(|path| object_files(path)).collect::<Result<_, _>>()?;
+        files.into_iter().flatten().collect()
+    };
+    let target = |path: PathBuf| {
+        let map_init = beside(&path, PRICE_SOURCES);
+        Target { path, map_init }
+    };
+    Ok(files.into_iter().map(target).collect())
+}
+
+/// What `make programs` compiled.
+fn own_objects(folder: &str) -> Result<Vec<PathBuf>, CliError> {
+    let folder = Path::new(folder);
     if !folder.is_dir() {
         let message = "no such folder: name object files, or run `make programs` where the \
                        repository is"
             .to_owned();
         return Err(CliError::Text { path: folder.to_owned(), message });
     }
-    let with_maps = |path: PathBuf| {
-        let map_init = args.map_init.clone().or_else(|| own_maps(&path));
-        Target { path, map_init }
-    };
-    Ok(object_files(folder)?.into_iter().map(with_maps).collect())
+    object_files(folder)
 }
 
 /// The file itself, or every object below a folder.
@@ -61,7 +83,16 @@ fn object_files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
 fn own_maps(object: &Path) -> Option<PathBuf> {
     let stem = object.file_stem()?.to_str()?;
     let name = stem.strip_suffix("_unrolled").unwrap_or(stem);
-    let path = Path::new(OWN_DATA).join(format!("{name}.json"));
+    contents(name, OWN_DATA)
+}
+
+/// The first contents that lie in a folder for an object of that name.
+fn beside(object: &Path, folder: &str) -> Option<PathBuf> {
+    contents(object.file_stem()?.to_str()?, folder)
+}
+
+fn contents(name: &str, folder: &str) -> Option<PathBuf> {
+    let path = Path::new(folder).join(format!("{name}.json"));
     path.exists().then_some(path)
 }
 
@@ -96,6 +127,8 @@ fn capture_frames(path: &Path, stride: usize) -> Result<Vec<Vec<u8>>, CliError> 
 }
 
 const OWN_OBJECTS: &str = "build/programs";
+const PRICE_OBJECTS: &str = "build/prices";
+const PRICE_SOURCES: &str = "bench/prices";
 const OWN_DATA: &str = "tests/data";
 const PACKETS_SEED: u64 = 1;
 const PACKETS: usize = 256;
