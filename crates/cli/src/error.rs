@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use towpath_bpf::interp::Fault;
-use towpath_bpf::object::{GlobalError, ObjectError, SelectError};
+use towpath_bpf::object::{GlobalError, MapSizeError, ObjectError, SelectError};
 use towpath_daemon::client::ClientError;
 use towpath_kernel::Unavailable;
 use towpath_xdp::{CompileError, FrameError, LoadError};
@@ -61,6 +61,14 @@ pub(crate) enum CliError {
         /// What is wrong.
         source: Box<GlobalError>,
     },
+    /// `--map-size` with a map that is not there.
+    #[error("{}: --map-size: {source}", path.display())]
+    MapSize {
+        /// The object file.
+        path: PathBuf,
+        /// What is wrong.
+        source: MapSizeError,
+    },
     /// `--set` with a value of no known form.
     #[error("--set {name}={value}: expected an integer (10, -1, 0x1f), true, false, or hex:BYTES")]
     Value {
@@ -102,12 +110,14 @@ pub(crate) enum CliError {
         link_type: u16,
     },
     /// A program that can't be loaded: refused by the verifier, or a map that can't be created.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}{}", path.display(), hinted(constants.as_deref()))]
     Load {
         /// The object file.
         path: PathBuf,
         /// Why.
         source: Box<LoadError>,
+        /// Constants that a loader was to set, where the verifier refused the program.
+        constants: Option<String>,
     },
     /// A program that only the interpreter can run.
     #[error("{}: program {program}: {source}", path.display())]
@@ -183,6 +193,11 @@ pub(crate) enum CliError {
         /// Where and what.
         message: String,
     },
+}
+
+/// A hint on a line of its own.
+fn hinted(hint: Option<&str>) -> String {
+    hint.map(|hint| format!("\n  hint: {hint}")).unwrap_or_default()
 }
 
 /// An error in a file as a whole names the file itself.

@@ -13,6 +13,7 @@ mod files;
 mod generate;
 mod inspect;
 mod kernel_session;
+mod leftover;
 mod mapfile;
 mod output;
 mod prog;

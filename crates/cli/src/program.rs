@@ -8,10 +8,11 @@ use towpath_bpf::object::ObjectError;
 use towpath_bpf::{Env, Linked, Object};
 use towpath_daemon::globals::parse_value;
 use towpath_daemon::suggest;
+use towpath_xdp::program::LoadError;
 
-use crate::args::{Assignment, ProgramArgs, Selection};
+use crate::args::{Assignment, MapSize, ProgramArgs, Selection};
 use crate::error::CliError;
-use crate::files;
+use crate::{files, leftover};
 
 /// An object file and what to link it against.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ pub(crate) fn open_object(path: &Path) -> Result<Object, CliError> {
 }
 
 impl Opened {
-    /// Opens an object file and sets the globals that the arguments name.
+    /// Opens an object file and sets the globals and the sizes of maps that the arguments name.
     pub(crate) fn new(path: &Path, args: &ProgramArgs) -> Result<Self, CliError> {
         Self::with_env(path, args, kernel_types(args.btf.as_deref())?)
     }
@@ -47,6 +48,11 @@ impl Opened {
                 path: path.to_owned(),
                 source: Box::new(source),
             })?;
+        }
+        for MapSize { name, entries } in &args.map_sizes {
+            object
+                .set_map_size(name, *entries)
+                .map_err(|source| CliError::MapSize { path: path.to_owned(), source })?;
         }
         Ok(Opened { path: path.to_owned(), object, env })
     }
@@ -73,6 +79,13 @@ impl Opened {
     /// The kernel that programs are linked against.
     pub(crate) fn env(&self) -> &Env {
         &self.env
+    }
+
+    /// Why a program of this object can't be loaded.
+    pub(crate) fn load_error(&self, source: LoadError) -> CliError {
+        let is_rejected = matches!(source, LoadError::Rejected { .. });
+        let constants = is_rejected.then(|| leftover::constants(&self.object)).flatten();
+        CliError::Load { path: self.path.clone(), source: Box::new(source), constants }
     }
 
     fn link_error(&self, program: usize, source: ObjectError) -> CliError {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use towpath_daemon::tables;
 use towpath_xdp::host::Host;
-use towpath_xdp::program::{LoadError, LoadOptions, Loader, Select};
+use towpath_xdp::program::{LoadOptions, Loader, Select};
 use towpath_xdp::{Exec, Program, Worker};
 
 use crate::args::{ProgramArgs, Selection, Surroundings};
@@ -45,10 +45,7 @@ impl Session {
             ..LoadOptions::default()
         };
         options.jit.trust = surroundings.trust.into();
-        let refused = |source: LoadError| CliError::Load {
-            path: object.to_owned(),
-            source: Box::new(source),
-        };
+        let refused = |source| opened.load_error(source);
         let loader = Loader::new(&opened.object, opened.env(), &options).map_err(refused)?;
         let program = loader.program(Select::Name(name)).map_err(refused)?;
         if let Some(path) = &surroundings.map_init {

@@ -9,6 +9,7 @@ use towpath_bpf::verifier::{self, Options, Rejection, Report, Stats};
 
 use crate::args::VerifyArgs;
 use crate::error::{CliError, Status};
+use crate::leftover;
 use crate::output::{Output, grouped};
 use crate::program::{Opened, kernel_types};
 
@@ -35,6 +36,8 @@ struct Reason {
     registers: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     hint: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    constants: Option<String>,
 }
 
 /// Verifies every program asked for; an object that cannot be read does not keep the rest from it.
@@ -94,7 +97,8 @@ fn verify_program(opened: &Opened, index: usize, output: &mut Output) -> Result<
     let (result, log, stats) = match opened.link(index) {
         Ok(linked) => {
             let Report { result, log, stats, .. } = verifier::verify_with_log(linked, &options);
-            (result.map(drop).map_err(|rejection| reason(&rejection)), log, stats)
+            let constants = leftover::constants(&opened.object);
+            (result.map(drop).map_err(|rejection| reason(&rejection, constants)), log, stats)
         }
         Err(CliError::Link { source, .. }) => {
             let reason = Reason { message: source.to_string(), ..Reason::default() };
@@ -121,7 +125,7 @@ fn verify_program(opened: &Opened, index: usize, output: &mut Output) -> Result<
     Ok(status)
 }
 
-fn reason(rejection: &Rejection) -> Reason {
+fn reason(rejection: &Rejection, constants: Option<String>) -> Reason {
     let insn = rejection.insn.as_ref();
     let source = insn.and_then(|insn| insn.source.as_ref());
     Reason {
@@ -130,6 +134,7 @@ fn reason(rejection: &Rejection) -> Reason {
         message: rejection.message.clone(),
         registers: rejection.registers.clone(),
         hint: rejection.hint.clone(),
+        constants,
     }
 }
 
@@ -160,6 +165,9 @@ fn print(line: &Line<'_>, log: &str, output: &mut Output) -> Result<(), CliError
     }
     if !reason.hint.is_empty() {
         output.prose("hint: ", &reason.hint)?;
+    }
+    if let Some(constants) = &reason.constants {
+        output.prose("hint: ", constants)?;
     }
     Ok(())
 }

@@ -56,8 +56,8 @@ impl DryRun {
 
 fn is_same(one: &ProgramState, other: &ProgramState) -> bool {
     fn parts(it: &ProgramState) -> impl PartialEq {
-        let ProgramState { sha256, program, section, set, maps, bound_to, .. } = it;
-        (sha256, program, section, set, maps, bound_to.is_some())
+        let ProgramState { sha256, program, section, set, map_sizes, maps, bound_to, .. } = it;
+        (sha256, program, section, set, map_sizes, maps, bound_to.is_some())
     }
     parts(one) == parts(other)
 }

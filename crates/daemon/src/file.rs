@@ -319,6 +319,7 @@ impl Reader<'_> {
             program: keys.program.clone(),
             section: keys.section.clone(),
             set: keys.set.iter().map(|(name, value)| (name.clone(), plain(value))).collect(),
+            map_sizes: keys.map_sizes.clone(),
             maps,
             exec: keys.exec,
             trust: keys.trust,
@@ -394,6 +395,8 @@ struct AttachKeys {
     actions: Option<Vec<String>>,
     #[serde(default)]
     set: Map<String, Json>,
+    #[serde(default)]
+    map_sizes: BTreeMap<String, u32>,
     maps: Option<MapsKey>,
     exec: Option<ExecState>,
     #[serde(default)]

@@ -144,6 +144,9 @@ pub struct ProgramState {
     /// Values of global variables.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
+    /// Sizes of maps (`max_entries`) that the object leaves to its loader.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub map_sizes: BTreeMap<String, u32>,
     /// What its maps hold when it is loaded, in the format of map files.
     #[serde(default)]
     #[schema(value_type = Object)]

@@ -32,13 +32,16 @@ const LOCAL_STORAGE_MAX: u32 = 0xffff - 200;
 /// A broken rule: what the kernel answers, and the rule in words.
 type Broken = (Errno, &'static str);
 
+const NO_SIZE: &str = "max_entries must not be 0";
+
 /// Checks a definition as `BPF_MAP_CREATE` does.
 pub(crate) fn check(def: &MapDef) -> Result<(), MapError> {
-    common(def).and_then(|()| of_kind(def)).map_err(|(errno, rule)| MapError::Definition {
-        map: def.name.clone(),
-        kind: def.kind.name(),
-        rule,
-        errno,
+    common(def).and_then(|()| of_kind(def)).map_err(|(errno, rule)| {
+        let (map, kind) = (def.name.clone(), def.kind.name());
+        if rule == NO_SIZE {
+            return MapError::Unsized { map, kind, errno };
+        }
+        MapError::Definition { map, kind, rule, errno }
     })
 }
 
@@ -113,6 +116,11 @@ fn of_kind(def: &MapDef) -> Result<(), Broken> {
     }
 }
 
+/// Objects often leave the size of a map to their loader.
+fn has_size(def: &MapDef) -> Result<(), Broken> {
+    invalid(def.max_entries == 0, NO_SIZE)
+}
+
 /// `htab_map_alloc_check`
 fn hash(def: &MapDef) -> Result<(), Broken> {
     let lru = matches!(def.kind, MapType::LruHash | MapType::LruPercpuHash);
@@ -124,7 +132,7 @@ fn hash(def: &MapDef) -> Result<(), Broken> {
     if lru && def.flags & BPF_F_NO_PREALLOC != 0 {
         return Err((Errno::ENOTSUPP, "an LRU map can't be BPF_F_NO_PREALLOC"));
     }
-    invalid(def.max_entries == 0, "max_entries must not be 0")?;
+    has_size(def)?;
     invalid(def.key_size == 0, "key_size must not be 0")?;
     invalid(def.value_size == 0, "value_size must not be 0")?;
     let element = u64::from(def.key_size) + u64::from(def.value_size);
@@ -135,7 +143,7 @@ fn hash(def: &MapDef) -> Result<(), Broken> {
 
 /// `array_map_alloc_check`
 fn array(def: &MapDef) -> Result<(), Broken> {
-    invalid(def.max_entries == 0, "max_entries must not be 0")?;
+    has_size(def)?;
     invalid(def.key_size != 4, "key_size must be 4")?;
     invalid(def.value_size == 0, "value_size must not be 0")?;
     let own = BPF_F_NUMA_NODE | BPF_F_MMAPABLE | BPF_F_PRESERVE_ELEMS | BPF_F_INNER_MAP;
@@ -182,7 +190,7 @@ fn inner_template(def: &MapDef) -> Result<(), Broken> {
 
 /// `trie_alloc`
 fn lpm_trie(def: &MapDef) -> Result<(), Broken> {
-    invalid(def.max_entries == 0, "max_entries must not be 0")?;
+    has_size(def)?;
     invalid(def.flags & BPF_F_NO_PREALLOC == 0, "BPF_F_NO_PREALLOC is required")?;
     known_flags(def, BPF_F_NO_PREALLOC | BPF_F_NUMA_NODE | ACCESS_MASK)?;
     let data = def.key_size.saturating_sub(4);
@@ -197,7 +205,7 @@ fn lpm_trie(def: &MapDef) -> Result<(), Broken> {
 
 /// `queue_stack_map_alloc_check`
 fn queue_stack(def: &MapDef) -> Result<(), Broken> {
-    invalid(def.max_entries == 0, "max_entries must not be 0")?;
+    has_size(def)?;
     invalid(def.key_size != 0, "key_size must be 0")?;
     invalid(def.value_size == 0, "value_size must not be 0")?;
     known_flags(def, BPF_F_NUMA_NODE | ACCESS_MASK)?;
@@ -208,7 +216,7 @@ fn queue_stack(def: &MapDef) -> Result<(), Broken> {
 fn bloom(def: &MapDef) -> Result<(), Broken> {
     invalid(def.key_size != 0, "key_size must be 0")?;
     invalid(def.value_size == 0, "value_size must not be 0")?;
-    invalid(def.max_entries == 0, "max_entries must not be 0")?;
+    has_size(def)?;
     known_flags(def, BPF_F_NUMA_NODE | BPF_F_ZERO_SEED | ACCESS_MASK)?;
     invalid(def.map_extra > 15, "map_extra is the number of hashes, at most 15")
 }
@@ -218,6 +226,7 @@ fn ringbuf(def: &MapDef) -> Result<(), Broken> {
     known_flags(def, BPF_F_NUMA_NODE)?;
     invalid(def.key_size != 0, "key_size must be 0")?;
     invalid(def.value_size != 0, "value_size must be 0")?;
+    has_size(def)?;
     let size = def.max_entries;
     invalid(
         !size.is_power_of_two() || !(size as usize).is_multiple_of(PAGE_BYTES),
@@ -227,7 +236,7 @@ fn ringbuf(def: &MapDef) -> Result<(), Broken> {
 
 /// `dev_map_init_map`, `cpu_map_alloc`, `xsk_map_alloc`, `sock_map_alloc`
 fn target(def: &MapDef, value_sizes: &[u32], flags: u32) -> Result<(), Broken> {
-    invalid(def.max_entries == 0, "max_entries must not be 0")?;
+    has_size(def)?;
     invalid(def.key_size != 4, "key_size must be 4")?;
     invalid(!value_sizes.contains(&def.value_size), "value_size must be 4 (or 8 where allowed)")?;
     known_flags(def, flags)
@@ -235,7 +244,7 @@ fn target(def: &MapDef, value_sizes: &[u32], flags: u32) -> Result<(), Broken> {
 
 /// `sock_hash_alloc`
 fn sockhash(def: &MapDef) -> Result<(), Broken> {
-    invalid(def.max_entries == 0, "max_entries must not be 0")?;
+    has_size(def)?;
     invalid(def.key_size == 0, "key_size must not be 0")?;
     invalid(!matches!(def.value_size, 4 | 8), "value_size must be 4 or 8")?;
     known_flags(def, BPF_F_NUMA_NODE | BPF_F_RDONLY | BPF_F_WRONLY)?;
@@ -245,7 +254,7 @@ fn sockhash(def: &MapDef) -> Result<(), Broken> {
 /// `arena_map_alloc`
 fn arena(def: &MapDef) -> Result<(), Broken> {
     invalid(def.key_size != 0 || def.value_size != 0, "key_size and value_size must be 0")?;
-    invalid(def.max_entries == 0, "max_entries is the size in pages, not 0")?;
+    has_size(def)?;
     invalid(def.flags & BPF_F_MMAPABLE == 0, "BPF_F_MMAPABLE is required")?;
     known_flags(def, BPF_F_SEGV_ON_FAULT | BPF_F_MMAPABLE | BPF_F_NO_USER_CONV)?;
     let page = PAGE_BYTES as u64;
@@ -263,7 +272,7 @@ fn arena(def: &MapDef) -> Result<(), Broken> {
 fn stack_trace(def: &MapDef) -> Result<(), Broken> {
     let access = BPF_F_RDONLY | BPF_F_WRONLY;
     known_flags(def, BPF_F_NUMA_NODE | BPF_F_STACK_BUILD_ID | access)?;
-    invalid(def.max_entries == 0, "max_entries must not be 0")?;
+    has_size(def)?;
     invalid(def.key_size != 4, "key_size must be 4")?;
     let frame = if def.flags & BPF_F_STACK_BUILD_ID != 0 { 32 } else { 8 };
     let frames = def.value_size / frame;
@@ -295,7 +304,7 @@ fn cgroup_storage(def: &MapDef) -> Result<(), Broken> {
 }
 
 fn sizes(def: &MapDef, key: u32, value: u32) -> Result<(), Broken> {
-    invalid(def.max_entries == 0, "max_entries must not be 0")?;
+    has_size(def)?;
     invalid(def.key_size != key, "key_size must be 4")?;
     invalid(def.value_size != value, "value_size must be 16")
 }

@@ -20,6 +20,20 @@ pub enum MapError {
         /// What `BPF_MAP_CREATE` returns.
         errno: Errno,
     },
+    /// The object leaves its size to a loader, and nobody gave one.
+    #[error(
+        "map {map:?} of kind {kind}: the object leaves its size to its loader (max_entries is 0, \
+         for which the kernel answers {errno}); give it with --map-size {map}=N, or map_sizes in a \
+         configuration"
+    )]
+    Unsized {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: String,
+        /// What `BPF_MAP_CREATE` returns.
+        errno: Errno,
+    },
     /// Memory for it can't be had.
     #[error(
         "map {map:?}: no memory for {bytes} bytes; lower max_entries (limit {limit} bytes a map)"
@@ -58,7 +72,7 @@ impl MapError {
     /// The error number that the kernel gives in this case.
     pub fn errno(&self) -> Errno {
         match self {
-            MapError::Definition { errno, .. } => *errno,
+            MapError::Definition { errno, .. } | MapError::Unsized { errno, .. } => *errno,
             MapError::Memory { .. } => Errno::ENOMEM,
             MapError::Slot { .. } | MapError::Initial { .. } => Errno::EINVAL,
         }

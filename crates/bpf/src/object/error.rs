@@ -100,6 +100,16 @@ pub enum SelectError {
     },
 }
 
+/// A size for a map that is not there.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("no map {name}; the object has: {candidates}")]
+pub struct MapSizeError {
+    /// What was asked for.
+    pub name: String,
+    /// Names, comma separated.
+    pub candidates: String,
+}
+
 /// Why a global variable was not set.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]

@@ -27,7 +27,7 @@ use crate::program::{AttachType, DataSection, Linked, MapDef};
 
 pub use self::core::POISON_CALL;
 pub use env::{CONFIG_DEFAULT, Env, KERNEL_VERSION_DEFAULT};
-pub use error::{GlobalError, ObjectError, SelectError};
+pub use error::{GlobalError, MapSizeError, ObjectError, SelectError};
 pub use section::{ProgramKind, SectionMeaning, meaning_of};
 
 /// An opened object file.
@@ -142,6 +142,34 @@ impl Object {
             place.copy_from_slice(&bytes);
         }
         Ok(())
+    }
+
+    /// Sets how many elements a map has (bytes or pages, for kinds that count these), in all
+    /// programs linked from now on: objects leave to their loaders what depends on the machine.
+    pub fn set_map_size(&mut self, name: &str, entries: u32) -> Result<(), MapSizeError> {
+        let maps = Arc::make_mut(&mut self.maps);
+        let mut own = maps.iter_mut().filter(|map| map.section.is_none());
+        match own.find(|map| map.name == name) {
+            Some(map) => map.max_entries = entries,
+            None => {
+                let own = self.maps.iter().filter(|map| map.section.is_none());
+                let candidates = own.map(|map| map.name.as_str()).collect::<Vec<_>>().join(", ");
+                return Err(MapSizeError { name: name.to_owned(), candidates });
+            }
+        }
+        Ok(())
+    }
+
+    /// Constants that are all zeros: what a loader was to set, more often than not.
+    pub fn unset_constants(&self) -> impl Iterator<Item = &str> {
+        let is_zero = |global: &&Global| {
+            let (start, size) = (global.offset as usize, global.size as usize);
+            let initial = self.maps.get(global.map).and_then(|map| map.initial.as_ref());
+            let bytes = initial.and_then(|data| data.get(start..start + size));
+            bytes.is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0))
+        };
+        let constants = self.globals.iter().filter(|it| it.section == DataSection::Rodata);
+        constants.filter(is_zero).map(|global| global.name.as_str())
     }
 
     /// The index of the program with this name or in this section; without either, the only one.

@@ -88,6 +88,9 @@ pub(crate) struct LoadArgs {
     /// Set a global variable: an integer, true, false, or hex:BYTES
     #[arg(long = "set", value_name = "VAR=VALUE")]
     pub set: Vec<super::Assignment>,
+    /// Give a map whose size the object leaves to its loader (max_entries 0) room for N elements
+    #[arg(long = "map-size", value_name = "NAME=N")]
+    pub map_sizes: Vec<super::MapSize>,
     /// Fill the program's maps from this file
     #[arg(long, value_name = "FILE")]
     pub map_init: Option<PathBuf>,

@@ -31,6 +31,9 @@ pub(crate) struct ProgramArgs {
     /// Set a global variable before the program is linked: an integer, true, false, or hex:BYTES
     #[arg(long = "set", value_name = "VAR=VALUE")]
     pub set: Vec<Assignment>,
+    /// Give a map whose size the object leaves to its loader (max_entries 0) room for N elements
+    #[arg(long = "map-size", value_name = "NAME=N")]
+    pub map_sizes: Vec<MapSize>,
     /// Kernel types for CO-RE: a BTF file, or "builtin" for those that ship with Towpath [default:
     /// the running kernel's, else builtin]
     #[arg(long, value_name = "FILE")]
@@ -40,7 +43,7 @@ pub(crate) struct ProgramArgs {
 impl ProgramArgs {
     /// Whether anything was said.
     pub(crate) fn is_given(&self) -> bool {
-        !self.set.is_empty() || self.btf.is_some()
+        !self.set.is_empty() || !self.map_sizes.is_empty() || self.btf.is_some()
     }
 }
 
@@ -63,5 +66,26 @@ impl FromStr for Assignment {
             }
             _ => Err("expected VAR=VALUE, e.g. limit=100"),
         }
+    }
+}
+
+/// `NAME=N`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MapSize {
+    /// The map.
+    pub name: String,
+    /// Its `max_entries`.
+    pub entries: u32,
+}
+
+impl FromStr for MapSize {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parsed = text.split_once('=').and_then(|(name, entries)| {
+            let entries = entries.trim().parse().ok()?;
+            Some(MapSize { name: name.trim().to_owned(), entries })
+        });
+        parsed.filter(|it| !it.name.is_empty()).ok_or("expected NAME=N, e.g. cpus_available=64")
     }
 }

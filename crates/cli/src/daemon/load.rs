@@ -23,6 +23,7 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError>
     for object in &args.objects {
         let uploaded = upload(&client, object)?;
         let set = args.set.iter().map(|it| (it.name.clone(), it.value.clone()));
+        let sizes = args.map_sizes.iter().map(|it| (it.name.clone(), it.entries));
         programs.push(ProgramRequest {
             sha256: uploaded.sha256,
             object: std::path::absolute(object).unwrap_or(object.clone()).display().to_string(),
@@ -32,6 +33,7 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError>
             actions: args.actions.clone(),
             dev_bound: args.dev_bound,
             set: set.collect(),
+            map_sizes: sizes.collect(),
             maps: maps.clone(),
         });
     }

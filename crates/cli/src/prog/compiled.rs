@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use towpath_daemon::code::{CodeForm, CodeView, MachineView, TextView};
+use towpath_xdp::CompileError;
 use towpath_xdp::program::{Form, LoadOptions, Program, Select};
-use towpath_xdp::{CompileError, LoadError};
 
 use crate::args::{DumpArgs, RunExec};
 use crate::error::CliError;
@@ -21,13 +21,11 @@ pub(super) fn code(
 ) -> Result<CodeView, CliError> {
     check_passes(&args.without)?;
     let name = opened.program_name(opened.select(&args.selection)?);
-    let refused =
-        |source: LoadError| CliError::Load { path: opened.path.clone(), source: Box::new(source) };
     let mut loading = LoadOptions { exec: args.exec.into(), ..LoadOptions::default() };
     loading.jit.trust = args.trust.into();
     loading.jit.passes.without = args.without.iter().cloned().collect();
     let program = Program::load(&opened.object, Select::Name(name), opened.env(), &loading);
-    let program = program.map_err(refused)?;
+    let program = program.map_err(|source| opened.load_error(source))?;
     let failed = |source: CompileError| CliError::Compile {
         path: opened.path.clone(),
         program: name.to_owned(),

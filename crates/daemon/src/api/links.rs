@@ -176,6 +176,7 @@ fn wanted(request: &LinkRequest, program: &ProgramRequest, key: String) -> Progr
         program: program.program.clone(),
         section: program.section.clone(),
         set: program.set.clone(),
+        map_sizes: program.map_sizes.clone(),
         maps: program.maps.clone(),
         exec: None,
         trust: TrustState::default(),

@@ -318,6 +318,8 @@ pub struct ProgramRequest {
     pub dev_bound: bool,
     /// Values of global variables.
     pub set: BTreeMap<String, String>,
+    /// Sizes of maps (`max_entries`) that the object leaves to its loader.
+    pub map_sizes: BTreeMap<String, u32>,
     /// What its maps hold.
     #[schema(value_type = Object)]
     pub maps: Option<serde_json::Map<String, Json>>,

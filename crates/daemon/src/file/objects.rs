@@ -63,6 +63,9 @@ impl ObjectFiles {
                 .ok_or_else(|| format!("set {name}: expected an integer, true, false or hex:.."))?;
             object.set_global(name, &parsed).map_err(|error| error.to_string())?;
         }
+        for (name, &entries) in &state.map_sizes {
+            object.set_map_size(name, entries).map_err(|error| format!("map_sizes: {error}"))?;
+        }
         let (name, section) = (state.program.as_deref(), state.section.as_deref());
         let index = object.select(name, section).map_err(|error| error.to_string())?;
         Ok((object, index))
