@@ -25,7 +25,8 @@ def measure(towpath, path, way, arguments):
     if done.returncode != 0:
         print(f"{path}: {done.stderr.strip()}", file=sys.stderr)
         return {}
-    compiled = (entry for entry in json.loads(done.stdout)["programs"] if entry["ran"] != "interp")
+    found = json.loads(done.stdout)
+    compiled = (it for it in found["programs"] + found["short"] if it["ran"] != "interp")
     return {(it["name"], it["exec"], it["frame_bytes"], it["verdict"]): it["ns"] for it in compiled}
 
 

@@ -138,6 +138,20 @@ fn globals_are_set_before_linking() {
 }
 
 #[test]
+fn maps_get_the_size_that_the_object_leaves_open() {
+    let bench = Bench::new("map_sizes");
+    bench.capture("in.pcap", &[1]);
+    let message = bench.refusal(1, &run_args(&["--map-size", "counts=0"]));
+    assert!(message.contains("--map-size counts=N"), "{message}");
+    let ended = bench.run(&run_args(&["--map-size", "counts=300", "--dump-maps=counts"]));
+    assert!(ended.stdout.contains("300 entries"), "{}", ended.stdout);
+    let message = bench.refusal(2, &run_args(&["--map-size", "count=300"]));
+    assert!(message.contains("no map count; the object has: "), "{message}");
+    let message = bench.refusal(2, &run_args(&["--map-size", "counts=many"]));
+    assert!(message.contains("expected NAME=N"), "{message}");
+}
+
+#[test]
 fn a_truncated_capture_is_run_as_far_as_it_goes() {
     let bench = Bench::new("truncated");
     bench.capture("in.pcap", &[2, 2, 2]);
@@ -290,8 +304,12 @@ fn bench_gives_a_ratio_for_each_program_and_engine() {
     let quick = ["--rounds", "1", "--window", "1", "--in", "in.pcap"];
     let arguments = [&["bench"], &PROGRAM[..], &quick, &["--exec", "jit,interp"]].concat();
     let result = bench.json(&arguments);
-    let measured = |list: &str| result[list].as_array().unwrap().clone();
-    let entries = [measured("programs"), measured("trivial")].concat();
+    let entries_of = |result: &Value| {
+        let measured = |list: &str| result[list].as_array().unwrap().clone();
+        ["programs", "short", "trivial"].map(measured).concat()
+    };
+    let entries = entries_of(&result);
+    let again = entries_of(&bench.json(&arguments));
     let execs: Vec<&str> = entries.iter().map(|entry| entry["exec"].as_str().unwrap()).collect();
     assert_eq!(execs, ["jit", "interp"], "{result}");
     for entry in &entries {
@@ -299,9 +317,16 @@ fn bench_gives_a_ratio_for_each_program_and_engine() {
         for figure in ["ns", "peer_ns", "ratio", "verify_us", "compile_us"] {
             assert!(entry[figure].as_f64().unwrap() >= 0.0, "{figure} in {entry}");
         }
+        assert!(entry["difference_ns"].is_f64() && entry["executed"].as_u64().unwrap() > 0);
+        assert_eq!(entry["frame"], again[0]["frame"], "whatever the times were: {entry}");
     }
     assert!(result.get("geomean_ratio").is_some());
     assert_eq!(result["against"], "interp");
+
+    let other = [&arguments[..], &["--frame", "1"]].concat();
+    assert_eq!(entries_of(&bench.json(&other))[0]["frame"], 1);
+    let result = bench.json(&[&arguments[..], &["--frame", "2"]].concat());
+    assert_eq!(result["skipped"][0]["reason"], "no frame 2: there are 2");
 
     let message = bench.refusal(2, &["bench", "every_verdict.o", "--without", "flod"]);
     assert!(message.contains("did you mean \"fold\"?"), "{message}");

@@ -21,6 +21,8 @@ pub struct Burst {
     pub(crate) maps: Option<Arc<MapSet>>,
     /// Frames whose run did what no verified program can do, in order.
     pub(crate) faults: Vec<(u32, Fault)>,
+    /// Instructions that the interpreter executed.
+    pub(crate) executed: u64,
 }
 
 impl Burst {
@@ -110,6 +112,11 @@ impl Burst {
         &self.faults
     }
 
+    /// How many instructions the interpreter executed for all frames; 0 where compiled code ran.
+    pub fn executed(&self) -> u64 {
+        self.executed
+    }
+
     /// The verdict on a frame.
     ///
     /// # Panics
@@ -145,6 +152,7 @@ impl Burst {
         self.returned.resize(frames, 0);
         self.targets.begin(frames);
         self.faults.clear();
+        self.executed = 0;
     }
 
     /// Looks at what the program returned for all frames.

@@ -270,6 +270,7 @@ impl Program {
         run.targets = std::mem::take(&mut burst.targets);
         let result = interp::run(&self.code, context, &mut run, &self.surroundings.limits);
         burst.targets = std::mem::take(&mut run.targets);
+        burst.executed += run.executed;
         match result {
             Ok(r0) => burst.returned[index] = r0 as u32,
             Err(fault) => {

@@ -71,6 +71,7 @@ pub(super) fn run_at<R: Runtime>(
         Err(Stop::Throw(cookie)) => machine.catch(runtime, code, cookie),
         other => other,
     };
+    runtime.ended(machine.executed);
     match result {
         Ok(r0) => Ok(r0),
         Err(Stop::Throw(cookie)) => Ok(cookie),

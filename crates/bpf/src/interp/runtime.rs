@@ -74,6 +74,11 @@ pub trait Runtime: Sized {
     /// The program in slot `index` of the program array at `map` (a `bpf_map` address), if any.
     /// The interpreter counts tail calls and does the jump.
     fn tail_call(&mut self, map: u64, index: u32) -> Result<Option<Arc<Code>>, Stop>;
+
+    /// The run is over, after so many instructions.
+    fn ended(&mut self, insns: u64) {
+        let _ = insns;
+    }
 }
 
 /// Runs functions of the program on behalf of a helper (`bpf_loop`, `bpf_for_each_map_elem`, ...).

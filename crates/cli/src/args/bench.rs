@@ -29,6 +29,9 @@ pub(crate) struct BenchArgs {
     /// Choose the frame among those of a capture [default: among generated ones]
     #[arg(long = "in", value_name = "A.pcap")]
     pub input: Option<PathBuf>,
+    /// The frame with this number, instead of the one that makes most work
+    #[arg(long, value_name = "N")]
+    pub frame: Option<usize>,
     /// Give every frame another source address and port, so many different ones
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=FLOWS_MAX))]

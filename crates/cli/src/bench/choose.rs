@@ -1,8 +1,11 @@
-//! Which frame a program is measured on: the one that makes it work longest in the interpreter.
+//! Which frame a program is measured on: the one for which the interpreter executes most
+//! instructions. Times would choose another frame in another minute.
 //!
 //! If the thousandth run finds the same bytes as the first, or at least the same as every second
 //! run (a program that swaps addresses swaps them back), the frame is handed from run to run;
 //! else it is made afresh for each.
+
+use std::cmp::Reverse;
 
 use super::feed::{Feed, Renewal};
 use super::side::{Here, Outcome, Side};
@@ -23,27 +26,48 @@ impl Steady {
     }
 }
 
-/// The frames to measure on, the longest work first, each in the ways it may be repeated, the
+/// A frame to measure on, and one way to repeat it.
+#[derive(Debug, Clone)]
+pub(super) struct Choice {
+    pub(super) feed: Feed,
+    /// Its number among the candidates.
+    pub(super) number: usize,
+    /// Instructions that the interpreter executes for it.
+    pub(super) executed: u64,
+}
+
+/// The frames to measure on, the most work first, each in the ways it may be repeated, the
 /// simplest first. `side` is left with whatever the candidates did to its maps.
-pub(super) fn choose(side: &mut Here, candidates: &[Vec<u8>]) -> Result<Vec<Feed>, String> {
-    let mut refusal = "no frame to run it on".to_owned();
-    let mut found: Vec<(f64, Feed)> = Vec::new();
-    for candidate in candidates {
+pub(super) fn choose(
+    side: &mut Here,
+    candidates: &[Vec<u8>],
+    wanted: Option<usize>,
+) -> Result<Vec<Choice>, String> {
+    let mut refusal = match wanted {
+        Some(number) => format!("no frame {number}: there are {}", candidates.len()),
+        None => "no frame to run it on".to_owned(),
+    };
+    let mut found: Vec<Choice> = Vec::new();
+    for (number, candidate) in candidates.iter().enumerate() {
+        if wanted.is_some_and(|wanted| wanted != number) {
+            continue;
+        }
         let feed = Feed::new(candidate, Renewal::Rewritten);
-        match least_time(side, &feed, RUNS_FIRST) {
-            Ok(time) => found.push((time, feed)),
+        match side.work(&feed) {
+            Ok(executed) => found.push(Choice { feed, number, executed }),
             Err(message) => refusal = message,
         }
     }
-    found.sort_by(|one, other| other.0.total_cmp(&one.0));
+    found.sort_by_key(|choice| (Reverse(choice.executed), choice.number));
+    // Frames that make the same work mostly are alike: where one can't be repeated, none can.
+    found.dedup_by_key(|choice| choice.executed);
     found.truncate(FINALISTS);
-    for (time, feed) in &mut found {
-        *time = least_time(side, feed, RUNS_FINAL).unwrap_or(0.0);
-    }
-    found.sort_by(|one, other| other.0.total_cmp(&one.0));
-    let ways = found.into_iter().flat_map(|(_, feed)| ways(side, &feed.packet));
-    let ways: Vec<Feed> = ways.collect();
-    if ways.is_empty() { Err(refusal) } else { Ok(ways) }
+    let in_each_way = |choice: Choice| {
+        let ways = ways(side, &choice.feed.packet);
+        ways.into_iter().map(move |feed| Choice { feed, ..choice })
+    };
+    let choices: Vec<Choice> = found.into_iter().flat_map(in_each_way).collect();
+    if choices.is_empty() { Err(refusal) } else { Ok(choices) }
 }
 
 /// How a frame may be repeated.
@@ -78,17 +102,6 @@ pub(super) fn steady(side: &mut dyn Side) -> Result<Steady, String> {
     Ok(Steady { odd, even })
 }
 
-fn least_time(side: &mut Here, feed: &Feed, runs: u64) -> Result<f64, String> {
-    side.set_feed(feed)?;
-    let mut least = f64::INFINITY;
-    for _ in 0..3 {
-        least = least.min(side.time(runs)?.ns());
-    }
-    Ok(least)
-}
-
 /// To settle; once; twice; many times, even; many times, odd.
 const REPEATS: [u32; 5] = [64, 1, 2, 300, 301];
-const RUNS_FIRST: u64 = 64;
-const RUNS_FINAL: u64 = 1024;
 const FINALISTS: usize = 6;

@@ -43,7 +43,7 @@ fn document(results: &Results) -> String {
          ratio above 1 is faster than {against}; whiskers show the least and the largest ratio of \
          a round.</p>\
          <p class=facts>Towpath {}, {} rounds of {} ms, {} buffers, {flows}{tables}{without}. \
-         {}, Linux {}.</p>{body}{}{}{}",
+         {}, Linux {}.</p>{body}{}{}{}{}",
         method.version,
         method.rounds,
         method.window_ms,
@@ -51,6 +51,7 @@ fn document(results: &Results) -> String {
         escape(&method.cpu),
         escape(&method.kernel),
         table("Programs", &results.programs),
+        table("Short programs, to be compared by nanoseconds", &results.short),
         table("Too little work to compare", &results.trivial),
         skipped(results),
     )
@@ -118,7 +119,8 @@ fn table(title: &str, entries: &[Entry]) -> String {
     sorted.sort_by(|one, other| other.ratio.total_cmp(&one.ratio));
     let mut html = format!(
         "<h2>{title}</h2><table><tr><th>program<th>engine<th>ns<th>peer ns<th>ratio<th>spread\
-         <th>returns<th>frame bytes<th>instructions<th>verified in \u{b5}s\
+         <th>difference in ns<th>returns<th>executed<th>frame<th>frame bytes<th>instructions\
+         <th>verified in \u{b5}s\
          <th>compiled in \u{b5}s<th>peer loaded in \u{b5}s<th>object"
     );
     for entry in sorted {
@@ -127,14 +129,17 @@ fn table(title: &str, entries: &[Entry]) -> String {
         let [least, most] = entry.spread;
         _ = write!(
             html,
-            "<tr><td>{}<td>{}{ran}<td>{:.1}<td>{:.1}<td>{:.2}<td>{least:.2} to {most:.2}<td>{}\
-             <td>{}<td>{}<td>{:.0}<td>{:.0}<td>{:.0}<td>{}",
+            "<tr><td>{}<td>{}{ran}<td>{:.1}<td>{:.1}<td>{:.2}<td>{least:.2} to {most:.2}<td>{:+.1}\
+             <td>{}<td>{}<td>{}<td>{}<td>{}<td>{:.0}<td>{:.0}<td>{:.0}<td>{}",
             escape(&entry.name),
             entry.exec,
             entry.ns,
             entry.peer_ns,
             entry.ratio,
+            entry.difference_ns,
             entry.verdict,
+            entry.executed,
+            entry.frame,
             entry.frame_bytes,
             entry.insns,
             entry.verify_us,

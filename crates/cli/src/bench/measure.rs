@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use towpath_xdp::Exec;
 
-use super::choose::{Steady, choose, steady};
+use super::choose::{Choice, Steady, choose, steady};
 use super::feed::{Feed, Renewal};
-use super::result::{Entry, median};
+use super::result::{Class, Entry, TRIVIAL_NS, median};
 use super::side::{Here, Side};
 use super::subject::{Subject, empty_here, empty_peer};
 use crate::args::{BenchArgs, Peer, RunExec};
@@ -16,8 +16,8 @@ use crate::args::{BenchArgs, Peer, RunExec};
 pub(super) struct Measured {
     /// One entry for each `--exec`.
     pub(super) entries: Vec<Entry>,
-    /// Its work in the peer is too short to be compared.
-    pub(super) is_trivial: bool,
+    /// How its figures may be compared.
+    pub(super) class: Class,
 }
 
 /// A program and an empty one in the same engine.
@@ -75,12 +75,11 @@ struct Lane<'a> {
 /// Chooses a frame and measures the program on it.
 pub(super) fn measure(mut subject: Subject<'_>) -> Result<Measured, String> {
     let args = subject.args;
-    // Whatever the candidates leave in the maps is not part of what is measured. The interpreter
-    // chooses: its time tells how many instructions run, and the kernel waits for milliseconds
-    // before and after every repeated run.
+    // Whatever the candidates leave in the maps is not part of what is measured.
     let any = Feed::new(&[0; 64], Renewal::Kept);
-    let feeds = choose(&mut subject.here(RunExec::Interp, &any)?, subject.candidates())?;
-    let mut opponent = Opponent::of(&subject, &feeds)?;
+    let mut chooser = subject.here(RunExec::Interp, &any)?;
+    let choices = choose(&mut chooser, subject.candidates(), args.frame)?;
+    let mut opponent = Opponent::of(&subject, &choices)?;
     let expected = opponent.expected.clone();
     for &exec in &args.exec {
         check(&mut subject.here(exec, &opponent.feed)?, &subject, &expected)?;
@@ -93,7 +92,7 @@ pub(super) fn measure(mut subject: Subject<'_>) -> Result<Measured, String> {
         }
         (opponent.peer, opponent.feed) = (subject.peer(&feed)?.0, feed);
     }
-    let Opponent { peer, load_time, feed, .. } = opponent;
+    let Opponent { peer, load_time, feed, number, executed, .. } = opponent;
     let mut lanes = Vec::new();
     for &exec in &args.exec {
         lanes.push(lane(&subject, exec, &feed)?);
@@ -104,18 +103,20 @@ pub(super) fn measure(mut subject: Subject<'_>) -> Result<Measured, String> {
     let retval = (flows == 1).then_some(expected.retval());
     let peer_times = rounds(args, &mut peer, &mut lanes, retval)?;
     let verify_us = subject.verify_time().as_nanos() as f64 / 1000.0;
+    let leftover = subject.leftover();
     let entry = |lane: &Lane<'_>| Entry {
         verify_us,
+        leftover: leftover.clone(),
         verdict: expected.retval(),
+        executed,
+        frame: number,
         frame_bytes: feed.packet.len(),
         frames: feed.renewal.name(),
         peer_load_us: load_time.as_nanos() as f64 / 1000.0,
         ..lane.entry(&subject, &peer_times)
     };
-    Ok(Measured {
-        entries: lanes.iter().map(entry).collect(),
-        is_trivial: median(&peer_times) < TRIVIAL_NS,
-    })
+    let entries: Vec<Entry> = lanes.iter().map(entry).collect();
+    Ok(Measured { class: Class::of(&entries), entries })
 }
 
 fn lane<'a>(subject: &Subject<'_>, exec: RunExec, feed: &Feed) -> Result<Lane<'a>, String> {
@@ -137,12 +138,15 @@ impl Lane<'_> {
     fn entry(&self, subject: &Subject<'_>, peer_times: &[f64]) -> Entry {
         let ratios: Vec<f64> =
             peer_times.iter().zip(&self.times).map(|(peer, ours)| peer / ours).collect();
+        let differences: Vec<f64> =
+            peer_times.iter().zip(&self.times).map(|(peer, ours)| ours - peer).collect();
         Entry {
             name: subject.linked.name.clone(),
             exec: Exec::from(self.exec).name(),
             ns: median(&self.times),
             peer_ns: median(peer_times),
             ratio: median(&ratios),
+            difference_ns: median(&differences),
             compile_us: self.compile_us,
             object: subject.opened.path.display().to_string(),
             spread: [
@@ -170,18 +174,22 @@ struct Opponent<'a> {
     peer: Box<dyn Side + 'a>,
     load_time: Duration,
     feed: Feed,
+    /// The frame's.
+    number: usize,
+    executed: u64,
     expected: Steady,
 }
 
 impl<'a> Opponent<'a> {
     /// Takes the first frame that the peer can repeat.
-    fn of(subject: &Subject<'a>, feeds: &[Feed]) -> Result<Self, String> {
+    fn of(subject: &Subject<'a>, choices: &[Choice]) -> Result<Self, String> {
         let mut refusal = String::new();
-        for feed in feeds {
+        for Choice { feed, number, executed } in choices {
             let (mut peer, load_time) = subject.peer(feed)?;
             match steady(&mut *peer) {
                 Ok(expected) => {
-                    return Ok(Opponent { peer, load_time, feed: feed.clone(), expected });
+                    let (feed, number, executed) = (feed.clone(), *number, *executed);
+                    return Ok(Opponent { peer, load_time, feed, number, executed, expected });
                 }
                 Err(reason) => refusal = reason,
             }
@@ -202,16 +210,18 @@ fn rounds(
         let (ns, returned) = peer.time()?;
         peer_times.push(ns);
         let mut same = retval.is_none_or(|expected| returned == expected);
+        let mut most_ns = ns;
         for lane in &mut *lanes {
             let (ns, returned) = lane.pair.time()?;
             lane.times.push(ns);
+            most_ns = most_ns.max(ns);
             same &= retval.is_none_or(|expected| returned == expected);
         }
         if !same {
             return Err("cannot be repeated: its verdict changes after many runs".to_owned());
         }
         // No need to know precisely how little a program does.
-        if ns < TRIVIAL_NS / 2.0 {
+        if most_ns < TRIVIAL_NS / 2.0 {
             break;
         }
     }
@@ -233,8 +243,6 @@ fn check(here: &mut Here, subject: &Subject<'_>, expected: &Steady) -> Result<()
 
 /// The least that a difference of two averages tells from nothing.
 const LEAST_NS: f64 = 0.5;
-/// Work below this is lost in what a call costs.
-const TRIVIAL_NS: f64 = 5.0;
 const RUNS_FIRST: u64 = 1024;
 /// More take seconds, whatever they do.
 const RUNS_MAX: u64 = 1 << 31;

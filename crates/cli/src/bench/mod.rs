@@ -11,7 +11,7 @@ mod side;
 mod subject;
 mod targets;
 
-use towpath_xdp::Exec;
+use towpath_xdp::{Action, Exec};
 
 use crate::args::{BenchArgs, Peer};
 use crate::error::{CliError, Status};
@@ -19,7 +19,7 @@ use crate::output::Output;
 use crate::program::{Opened, check_passes, kernel_types};
 use crate::verify::xdp_programs;
 use measure::measure;
-use result::{Entry, Method, Results, Skipped};
+use result::{Class, Entry, Method, Results, Skipped};
 use subject::Subject;
 use targets::{Target, candidates, targets};
 
@@ -82,11 +82,14 @@ fn bench_object(
         match measured {
             Ok(measured) => {
                 for entry in &measured.entries {
-                    print(entry, measured.is_trivial, output)?;
+                    print(entry, measured.class, output)?;
                 }
-                let list =
-                    if measured.is_trivial { &mut results.trivial } else { &mut results.programs };
-                list.extend(measured.entries);
+                if let (Class::Short | Class::Trivial, Some(first)) =
+                    (measured.class, measured.entries.first())
+                {
+                    print_leftover(first, output)?;
+                }
+                results.add(measured.class, measured.entries);
             }
             Err(reason) => {
                 let name = opened.program_name(index).to_owned();
@@ -134,21 +137,45 @@ fn peer_name(peer: Peer) -> &'static str {
 }
 
 /// A line appears as soon as its program is measured.
-fn print(entry: &Entry, is_trivial: bool, output: &mut Output) -> Result<(), CliError> {
+fn print(entry: &Entry, class: Class, output: &mut Output) -> Result<(), CliError> {
     if output.json {
         return Ok(());
     }
-    let Entry { name, exec, ns, peer_ns, ratio, spread: [least, most], .. } = entry;
+    let Entry { name, exec, ns, peer_ns, ratio, difference_ns, spread: [least, most], .. } = entry;
     let style = output.style;
-    let ratio = format!("{ratio:>6.2}x");
-    let ratio = if *least > 1.0 { style.good(&ratio) } else { ratio };
-    let about = if is_trivial { "  too little work to compare" } else { "" };
-    let ran = if entry.ran == *exec { "" } else { "  interpreted" };
+    let (compared, is_faster) = match class {
+        Class::Measured => (format!("{ratio:>6.2}x  {least:.2}..{most:.2}"), *least > 1.0),
+        Class::Short => (format!("{difference_ns:>+6.1} ns"), *difference_ns < 0.0),
+        Class::Trivial => ("too little work to compare".to_owned(), false),
+    };
+    let compared = format!("{compared:<18}");
+    let compared = if is_faster { style.good(&compared) } else { compared };
+    let ran = if entry.ran == *exec { "" } else { ", interpreted" };
     output.line(&format!(
-        "{}  {exec:<6} {ns:>9.1} ns {peer_ns:>9.1} ns {ratio}  {least:.2}..{most:.2}{ran}{about}",
-        style.bold(&format!("{name:<28}"))
+        "{}  {exec:<6} {ns:>9.1} ns {peer_ns:>9.1} ns {compared}  {}",
+        style.bold(&format!("{name:<28}")),
+        style.dim(&format!("{}{ran}", what_it_did(entry)))
     ))?;
     output.flush()
+}
+
+/// Why a program may have done so little.
+fn print_leftover(entry: &Entry, output: &mut Output) -> Result<(), CliError> {
+    if output.json {
+        return Ok(());
+    }
+    let style = output.style;
+    entry.leftover.iter().try_for_each(|text| output.line(&style.dim(&format!("    {text}"))))
+}
+
+/// The verdict, the work and the frame, so that a figure says what it is the figure of.
+fn what_it_did(entry: &Entry) -> String {
+    let Entry { verdict, executed, frame, frame_bytes, .. } = entry;
+    let action = Action::from_returned(*verdict);
+    // What is no verdict counts as XDP_ABORTED, which would hide it.
+    let verdict =
+        if action as u32 == *verdict { action.to_string() } else { format!("returns {verdict}") };
+    format!("{verdict} after {executed} instructions, frame {frame} of {frame_bytes} bytes")
 }
 
 fn print_skipped(skipped: &Skipped, output: &mut Output) -> Result<(), CliError> {
@@ -162,13 +189,22 @@ fn print_skipped(skipped: &Skipped, output: &mut Output) -> Result<(), CliError>
 }
 
 fn print_summary(results: &Results, output: &mut Output) -> Result<(), CliError> {
-    let Results { geomean, programs, trivial, skipped, against, .. } = results;
+    let Results { geomean, differences, programs, short, trivial, skipped, against, .. } = results;
+    let of = |list: &[Entry], exec: &str| list.iter().filter(|entry| entry.exec == exec).count();
     output.line("")?;
     for (exec, mean) in geomean {
         let Some(mean) = mean.as_f64() else { continue };
-        let count = programs.iter().filter(|entry| entry.exec == exec).count();
         output.line(&format!(
-            "{exec}: {mean:.2} times as fast as {against}, geometric mean of {count} programs"
+            "{exec}: {mean:.2} times as fast as {against}, geometric mean of {} programs",
+            of(programs, exec)
+        ))?;
+    }
+    for (exec, found) in differences {
+        let Some(mean) = found["mean_ns"].as_f64() else { continue };
+        output.line(&format!(
+            "{exec}: {mean:+.1} ns on average in {} short programs, {} slower by more than 1 ns",
+            of(short, exec),
+            found["slower"]
         ))?;
     }
     let counts = (trivial.len(), skipped.len());

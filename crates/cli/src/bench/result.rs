@@ -13,7 +13,12 @@ pub(super) struct Results {
     pub(super) against: &'static str,
     /// Programs with work to do.
     pub(super) programs: Vec<Entry>,
-    /// Programs whose work is too short to be compared: not in the mean.
+    /// Programs that take the peer a few nanoseconds, so that a difference says more than a ratio:
+    /// not in the geometric mean.
+    pub(super) short: Vec<Entry>,
+    /// Of those, for every `--exec`.
+    pub(super) differences: serde_json::Map<String, serde_json::Value>,
+    /// Programs whose work is too short to be compared, on every side.
     pub(super) trivial: Vec<Entry>,
     /// Programs that were not measured.
     pub(super) skipped: Vec<Skipped>,
@@ -32,6 +37,8 @@ pub(super) struct Entry {
     pub(super) peer_ns: f64,
     /// The median of the rounds' ratios; above 1 is faster than the peer.
     pub(super) ratio: f64,
+    /// The median of what it takes longer than the peer in a round; below 0 is faster.
+    pub(super) difference_ns: f64,
     pub(super) verify_us: f64,
     /// 0 when nothing was compiled.
     pub(super) compile_us: f64,
@@ -40,12 +47,18 @@ pub(super) struct Entry {
     pub(super) spread: [f64; 2],
     /// The program's return value.
     pub(super) verdict: u32,
+    /// Instructions that the interpreter executes for the frame.
+    pub(super) executed: u64,
+    /// The frame's number among the candidates, as `--frame` takes it.
+    pub(super) frame: usize,
     pub(super) frame_bytes: usize,
     /// Whether a run gets the frame that the run before left (`kept`), or one made anew
     /// (`rewritten`, and `resized` when the program changes its size).
     pub(super) frames: &'static str,
     /// BPF instructions.
     pub(super) insns: usize,
+    /// What the object leaves to its loader, and nobody gave: why it may have done little.
+    pub(super) leftover: Vec<String>,
     /// What really executed it: `interp` where it could not be compiled.
     pub(super) ran: &'static str,
     /// The peer's time from instructions to a program that can run: verification and compilation.
@@ -76,7 +89,68 @@ pub(super) struct Method {
     pub(super) version: &'static str,
 }
 
+/// How a program's figures may be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    /// By ratio.
+    Measured,
+    /// By nanoseconds.
+    Short,
+    /// Not at all.
+    Trivial,
+}
+
+impl Class {
+    /// The class of a program, from what each engine found.
+    pub(super) fn of(entries: &[Entry]) -> Self {
+        let is_trivial = |entry: &Entry| entry.ns.max(entry.peer_ns) < TRIVIAL_NS;
+        if entries.iter().all(is_trivial) {
+            Class::Trivial
+        } else if entries.iter().any(|entry| entry.peer_ns < SHORT_NS) {
+            Class::Short
+        } else {
+            Class::Measured
+        }
+    }
+}
+
+/// By how much short programs differ from the peer in one engine.
+#[derive(Debug, PartialEq, Serialize)]
+struct Differences {
+    mean_ns: f64,
+    /// The one that loses most.
+    most_ns: f64,
+    most: String,
+    /// How many are slower by more than a nanosecond.
+    slower: usize,
+}
+
+impl Differences {
+    fn of<'a>(entries: impl Iterator<Item = &'a Entry> + Clone) -> Option<Self> {
+        let most = entries
+            .clone()
+            .max_by(|one, other| one.difference_ns.total_cmp(&other.difference_ns))?;
+        let sum: f64 = entries.clone().map(|entry| entry.difference_ns).sum();
+        Some(Differences {
+            mean_ns: sum / entries.clone().count() as f64,
+            most_ns: most.difference_ns,
+            most: most.name.clone(),
+            slower: entries.filter(|entry| entry.difference_ns > 1.0).count(),
+        })
+    }
+}
+
 impl Results {
+    /// Adds a program.
+    pub(super) fn add(&mut self, class: Class, entries: Vec<Entry>) {
+        let list = match class {
+            Class::Measured => &mut self.programs,
+            Class::Short => &mut self.short,
+            Class::Trivial => &mut self.trivial,
+        };
+        list.extend(entries);
+    }
+
     /// Fills in the means; `execs` are those asked for, in order.
     pub(super) fn finish(&mut self, execs: &[&'static str]) {
         for &exec in execs {
@@ -84,9 +158,17 @@ impl Results {
             let mean = geometric_mean(ratios);
             self.geomean.insert(exec.to_owned(), mean.into());
             self.geomean_ratio = self.geomean_ratio.or(mean);
+            let differences = Differences::of(self.short.iter().filter(|e| e.exec == exec));
+            let differences = serde_json::to_value(differences).unwrap_or_default();
+            self.differences.insert(exec.to_owned(), differences);
         }
     }
 }
+
+/// Where every side takes less, the work is lost in what a call costs.
+pub(super) const TRIVIAL_NS: f64 = 5.0;
+/// Where the peer takes less, a difference of a nanosecond would be a ratio that looks like much.
+const SHORT_NS: f64 = 12.0;
 
 /// `None` of nothing.
 fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
@@ -111,6 +193,33 @@ pub(super) fn median(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn entry(exec: &'static str, ns: f64, peer_ns: f64) -> Entry {
+        let name = format!("takes {ns}");
+        Entry { name, exec, ns, peer_ns, difference_ns: ns - peer_ns, ..Entry::default() }
+    }
+
+    #[test]
+    fn a_short_program_is_compared_by_nanoseconds_unless_nobody_works() {
+        assert_eq!(Class::of(&[entry("jit", 4.9, 4.9)]), Class::Trivial);
+        // Slow here alone is not "too little work".
+        assert_eq!(Class::of(&[entry("jit", 85.0, 0.5)]), Class::Short);
+        assert_eq!(Class::of(&[entry("jit", 1.0, 1.0), entry("llvm", 6.0, 1.0)]), Class::Short);
+        assert_eq!(Class::of(&[entry("jit", 3.0, 12.0)]), Class::Measured);
+    }
+
+    #[test]
+    fn differences_of_short_programs_are_summed_up() {
+        let mut results = Results::default();
+        for (ns, peer_ns) in [(4.0, 6.0), (9.0, 6.0), (6.5, 6.0)] {
+            results.add(Class::Short, vec![entry("jit", ns, peer_ns)]);
+        }
+        results.finish(&["jit", "llvm"]);
+        let found = &results.differences["jit"];
+        assert_eq!((&found["mean_ns"], &found["most_ns"]), (&0.5.into(), &3.0.into()));
+        assert_eq!((&found["most"], &found["slower"]), (&"takes 9".into(), &1.into()));
+        assert!(results.differences["llvm"].is_null());
+    }
 
     #[test]
     fn means_and_medians() {

@@ -153,6 +153,21 @@ impl Here {
         self.frames.iter_mut().try_for_each(|frame| refill(frame, &feed.packet))
     }
 
+    /// How many instructions of the interpreter a frame of this feed takes, once maps know it.
+    pub(super) fn work(&mut self, feed: &Feed) -> Result<u64, String> {
+        self.set_feed(feed)?;
+        let Here { program, worker, feed, frames, burst } = self;
+        let frame = &mut frames[..1];
+        for _ in 0..RUNS_TO_SETTLE {
+            refill(&mut frame[0], feed.next())?;
+            program.run_burst(worker, frame, burst).map_err(|fault| fault.to_string())?;
+            if let Some((_, fault)) = burst.faults().first() {
+                return Err(fault.to_string());
+            }
+        }
+        Ok(burst.executed())
+    }
+
     /// One burst, as an engine runs it.
     fn burst(&mut self) -> Result<u32, String> {
         let Here { program, worker, feed, frames, burst } = self;
@@ -199,5 +214,7 @@ impl Side for Here {
     }
 }
 
+/// The first frame of a flow makes work that the next ones do not.
+const RUNS_TO_SETTLE: usize = 4;
 /// Frames that are judged one after another, each in a buffer of its own.
 pub(super) const BURST_FRAMES: usize = 64;

@@ -20,6 +20,7 @@ use super::feed::{Feed, entry};
 use super::side::{Here, InKernel, Side};
 use crate::args::{BenchArgs, Peer, RunExec};
 use crate::kernel_session::KernelSession;
+use crate::leftover;
 use crate::mapfile;
 use crate::program::Opened;
 
@@ -62,6 +63,11 @@ impl<'a> Subject<'a> {
         let completed = complete(&mut linked);
         let templates = Vec::new();
         Ok(Subject { args, opened, linked, completed, map_init, packets, templates })
+    }
+
+    /// What nobody put into its maps.
+    pub(super) fn leftover(&self) -> Vec<String> {
+        if self.map_init.is_some() { Vec::new() } else { leftover::contents(&self.linked) }
     }
 
     /// Frames to choose from.

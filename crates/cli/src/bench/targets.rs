@@ -97,15 +97,19 @@ fn contents(name: &str, folder: &str) -> Option<PathBuf> {
 }
 
 /// Frames to choose from: of the capture that was named, else generated ones and, for the
-/// programs of this repository, those of its capture, which their maps are made for.
+/// programs of this repository, those of its captures, which their maps are made for.
 pub(super) fn candidates(args: &BenchArgs) -> Result<Vec<Vec<u8>>, CliError> {
-    let capture = Path::new(OWN_DATA).join("edge.pcap");
     let mut frames = match &args.input {
         Some(path) => capture_frames(path, 1)?,
         None => packets(PACKETS_SEED, PACKETS, false),
     };
-    if args.input.is_none() && args.objects.is_empty() && capture.exists() {
-        frames.extend(capture_frames(&capture, CAPTURE_STRIDE)?);
+    if args.input.is_none() && args.objects.is_empty() {
+        for (name, stride) in OWN_CAPTURES {
+            let capture = Path::new(OWN_DATA).join(name);
+            if capture.exists() {
+                frames.extend(capture_frames(&capture, stride)?);
+            }
+        }
     }
     // What fits a port's usual MTU.
     frames.retain(|frame| (ETHERNET_HEADER..=ETHERNET_MAX).contains(&frame.len()));
@@ -132,7 +136,8 @@ const PRICE_SOURCES: &str = "bench/prices";
 const OWN_DATA: &str = "tests/data";
 const PACKETS_SEED: u64 = 1;
 const PACKETS: usize = 256;
-const CAPTURE_STRIDE: usize = 4;
+/// Captures, and of how many frames one is taken.
+const OWN_CAPTURES: [(&str, usize); 2] = [("edge.pcap", 4), ("services.pcap", 1)];
 const CAPTURE_FRAMES_MAX: usize = 4096;
 const ETHERNET_HEADER: usize = 14;
 const ETHERNET_MAX: usize = 1514;

@@ -39,6 +39,8 @@ pub(crate) struct Run<'a> {
     pub(crate) index: u32,
     /// Where redirect calls led.
     pub(crate) targets: Targets,
+    /// Instructions that the interpreter executed.
+    pub(crate) executed: u64,
     /// Memory beside stack, frame and maps that the program got from a helper.
     pub(crate) extras: Vec<Extra>,
     /// Ring buffer records it has reserved and not yet given back.
@@ -101,6 +103,7 @@ impl<'a> Run<'a> {
             surroundings,
             index: 0,
             targets: Targets::default(),
+            executed: 0,
             extras: Vec::new(),
             records: Vec::new(),
             pid_tgid: None,
@@ -193,6 +196,10 @@ impl Run<'_> {
 }
 
 impl Runtime for Run<'_> {
+    fn ended(&mut self, insns: u64) {
+        self.executed += insns;
+    }
+
     fn load(&mut self, addr: u64, size: u32) -> Result<u64, Violation> {
         if let Some(offset) = self.context_offset(addr) {
             return self.load_context(addr, offset, size);
