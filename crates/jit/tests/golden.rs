@@ -561,6 +561,31 @@ fn an_atomic_operation_in_an_arena_is_aligned_or_ends_the_run() {
     );
 }
 
+/// The least of six packet words, one compared with the next: three selects wait for each other,
+/// the other two are branches.
+#[test]
+fn long_chains_of_selects_are_cut_by_branches() {
+    let word = |register, offset| Insn::new(BPF_LDX | BPF_MEM | BPF_W, register, R1, offset, 0);
+    let mut insns = vec![
+        word(R2, 4),
+        word(R1, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R3, R1, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R3, 0, 0, 24),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 1),
+        Insn::new(BPF_JMP | BPF_JGT | BPF_X, R3, R2, 16, 0),
+        word(R0, 0),
+    ];
+    for index in 1..6 {
+        insns.extend([
+            word(R3, 4 * index),
+            Insn::new(BPF_JMP | BPF_JGT | BPF_X, R3, R0, 1, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R0, R3, 0, 0),
+        ]);
+    }
+    insns.push(Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0));
+    check("select_chain", vec![], insns);
+}
+
 fn map(name: &str, kind: MapType, key_size: u32) -> MapDef {
     MapDef::new(name, kind, key_size, 8, 8)
 }

@@ -11,11 +11,14 @@ use cranelift_codegen::ir::{StackSlotData, StackSlotKind};
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::{CompiledCode, Context};
 
+use super::optimize::optimize;
+
 /// Compiles a function, and once more with a larger frame when its size is a bad one here.
 pub(super) fn compile<'c>(
     context: &'c mut Context,
     isa: &OwnedTargetIsa,
 ) -> Result<&'c CompiledCode, String> {
+    optimize(context, isa).map_err(|error| format!("{error:?}"))?;
     if is_bad(once(context, isa)?) && is_zen() {
         let room = StackSlotData::new(StackSlotKind::ExplicitSlot, ROOM_BYTES, 0);
         context.func.create_sized_stack_slot(room);

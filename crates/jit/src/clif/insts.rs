@@ -3,7 +3,8 @@
 use std::mem::offset_of;
 
 use cranelift_codegen::ir::{
-    self, AtomicRmwOp, Endianness, InstBuilder, MemFlagsData, condcodes::IntCC, types,
+    self, AtomicRmwOp, Endianness, InstBuilder, InstructionData, MemFlagsData, Opcode,
+    condcodes::IntCC, types,
 };
 
 use towpath_bpf::interp::function_address;
@@ -25,6 +26,9 @@ impl Lowering<'_, '_> {
                     Type::I64 => *value as i64,
                 };
                 Some(self.builder.ins().iconst(clif_type(ty), value))
+            }
+            Op::Unary(UnaryOp::Bswap16, a) if clif_type(self.function.ty(*a)) == types::I32 => {
+                Some(self.bswap16(data.result, *a))
             }
             Op::Unary(op, a) => Some(self.unary(*op, *a)),
             Op::Binary(op, a, b) => Some(self.binary(*op, *a, *b)),
@@ -88,6 +92,18 @@ impl Lowering<'_, '_> {
         }
     }
 
+    /// Swapped halves of 32 bits are 64 bits wide at once, as narrow loads are.
+    fn bswap16(&mut self, result: Option<Value>, a: Value) -> ir::Value {
+        let value = self.value(a);
+        let value = self.builder.ins().ireduce(types::I16, value);
+        let value = self.builder.ins().bswap(value);
+        let wide = self.builder.ins().uextend(types::I64, value);
+        if let Some(result) = result {
+            self.wide[result.0 as usize] = Some(wide);
+        }
+        self.builder.ins().ireduce(types::I32, wide)
+    }
+
     /// Cuts a value to `narrow`, optionally swaps its bytes, and extends it again.
     fn through(
         &mut self,
@@ -129,8 +145,16 @@ impl Lowering<'_, '_> {
     }
 
     /// Division that traps nowhere: a zero divisor is replaced by 1 and the result chosen after,
-    /// and a signed divisor of -1 becomes a negation.
+    /// and a signed divisor of -1 becomes a negation. Most divisors are numbers, and neither.
     fn division(&mut self, op: BinaryOp, ty: ir::Type, a: ir::Value, b: ir::Value) -> ir::Value {
+        if self.divides_plainly(ty, b) {
+            return match op {
+                BinaryOp::UDiv => self.builder.ins().udiv(a, b),
+                BinaryOp::URem => self.builder.ins().urem(a, b),
+                BinaryOp::SDiv => self.builder.ins().sdiv(a, b),
+                _ => self.builder.ins().srem(a, b),
+            };
+        }
         let one = self.builder.ins().iconst(ty, 1);
         let zero = self.builder.ins().iconst(ty, 0);
         let by_zero = self.builder.ins().icmp_imm_u(IntCC::Equal, b, 0);
@@ -151,6 +175,17 @@ impl Lowering<'_, '_> {
             }
         };
         self.builder.ins().select(by_zero, on_zero, result)
+    }
+
+    /// Whether a divisor is a number, and neither 0 nor -1.
+    fn divides_plainly(&self, ty: ir::Type, divisor: ir::Value) -> bool {
+        let dfg = &self.builder.func.dfg;
+        let definition = dfg.value_def(divisor).inst().map(|inst| dfg.insts[inst]);
+        let Some(InstructionData::UnaryImm { opcode: Opcode::Iconst, imm }) = definition else {
+            return false;
+        };
+        let number = if ty == types::I32 { i64::from(imm.bits() as i32) } else { imm.bits() };
+        number != 0 && number != -1
     }
 
     /// The running worker's number, extended. It is the same for all of a burst, but may not move

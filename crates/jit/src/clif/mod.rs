@@ -10,6 +10,7 @@ mod frame;
 mod insts;
 mod layout_unsafe;
 mod lower;
+mod optimize;
 mod redirect;
 
 use cranelift_codegen::binemit::Reloc;
@@ -86,7 +87,8 @@ fn host_isa() -> Result<OwnedTargetIsa, CompileError> {
     let host = |error: &dyn std::fmt::Display| CompileError::Host(error.to_string());
     let mut flags = settings::builder();
     let wishes = [
-        ("opt_level", "speed"),
+        // `optimize` decides for each function.
+        ("opt_level", "none"),
         ("enable_probestack", "false"),
         ("is_pic", "false"),
         // Tail calls take their caller's frame apart through it.

@@ -23,6 +23,7 @@ mod maps;
 mod merge;
 mod narrow;
 mod params;
+mod predict;
 mod replace;
 mod selects;
 mod stack;
@@ -182,6 +183,7 @@ pub const PASSES: &[Pass] = &[
         "a branch on several conditions is a branch on each",
         conditions::split,
     ),
+    Pass::new("predict", "selects that wait for many others become branches", predict::cut_chains),
     BLOCKS,
     DEAD,
 ];
