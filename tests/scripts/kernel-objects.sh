@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Compiles every XDP program of the kernel's samples and selftests that compiles outside its tree.
 # usage: kernel-objects.sh KERNEL_SOURCE OUT_DIR
-# Objects go to OUT_DIR/{clang-14,clang-19}/{samples,selftests}/NAME.o, messages of those that fail
-# beside them as NAME.err; OUT_DIR/count.txt says how many there are.
+# So do, as XDP programs, the programs of other types that selftests try the verifier with.
+# Objects go to OUT_DIR/{clang-14,clang-19}/{samples,selftests,verifier}/NAME.o, messages of those
+# that fail beside them as NAME.err; OUT_DIR/count.txt says how many there are.
 set -u
 source_dir=$1 out=$2
 self=$source_dir/tools/testing/selftests/bpf
@@ -40,6 +41,11 @@ TYPES
 [ -s "$out/include/vmlinux.h" ] ||
     bpftool btf dump file /sys/kernel/btf/vmlinux format c > "$out/include/vmlinux.h" || exit 1
 
+# libbpf's headers as old as the source; what its build generates is the system's.
+mkdir -p "$out/include/bpf"
+cp "$source_dir"/tools/lib/bpf/*.h "$out/include/bpf/"
+cp /usr/include/bpf/bpf_helper_defs.h "$out/include/bpf/" || exit 1
+
 flags=(-g -O2 -target bpf -D__TARGET_ARCH_x86 -D__x86_64__ -Wno-everything
     -Werror=implicit-function-declaration
     -I"$out/include" -I"$self" -I"$self/progs" -I"$source_dir/samples/bpf"
@@ -66,16 +72,30 @@ with_shared() { # source
     echo "$whole"
 }
 
+# Programs of other types become XDP's: their sections, and the context where it has the fields.
+as_xdp() { # source context
+    local changed
+    changed=$out/include/$(basename "$1")
+    sed -E "/SEC\(\"[.]|SEC\(\"(license|version|maps)/! s/SEC\(\"[^\"]*\"\)/SEC(\"xdp\")/g
+        s/struct __sk_buff/struct $2/g" "$1" > "$changed"
+    echo "$changed"
+}
+
 : > "$out/count.txt"
 for clang in clang-14 clang-19; do
     if ! command -v "$clang" > /dev/null; then
         echo "$clang: not installed" >> "$out/count.txt"
         continue
     fi
-    for set in samples selftests; do
+    for set in samples selftests verifier; do
         case $set in
         samples) files=$(grep -lE 'SEC\("\??xdp' "$source_dir"/samples/bpf/*.c) ;;
         selftests) files=$(grep -lE 'SEC\("\??xdp' "$self"/progs/*.c) ;;
+        verifier)
+            # Older compilers know neither all instructions nor all attributes.
+            [ "$clang" = clang-14 ] && continue
+            files=$(ls "$self"/progs/{verifier_,exceptions,dynptr_,iters,preempt_lock}*.c)
+            ;;
         esac
         mkdir -p "$out/$clang/$set"
         tried=0 built=0
@@ -87,6 +107,11 @@ for clang in clang-14 clang-19; do
             samples/*.bpf) file=$(with_shared "$file") ;;
             esac
             if [ -s "$object" ]; then
+                built=$((built + 1))
+            elif [ $set = verifier ]; then
+                compile "$clang" "$(as_xdp "$file" xdp_md)" "$object" "${uapi[@]}" -mcpu=v4 ||
+                    compile "$clang" "$(as_xdp "$file" __sk_buff)" "$object" "${uapi[@]}" -mcpu=v4 ||
+                    continue
                 built=$((built + 1))
             elif compile "$clang" "$file" "$object" "${uapi[@]}" -mcpu=v3 ||
                 compile "$clang" "$file" "$object" -mcpu=v3 ||

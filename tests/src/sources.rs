@@ -13,7 +13,7 @@ use std::process::Command;
 pub enum SourceError {
     /// No kernel source on this machine.
     #[error(
-        "no kernel source: install Debian's linux-source-6.1, or set TOWPATH_KERNEL_SOURCE to an \
+        "no kernel source: install Debian's linux-source package, or set TOWPATH_KERNEL_SOURCE to an \
          unpacked tree"
     )]
     NoKernelSource,
@@ -53,7 +53,8 @@ pub fn repository() -> PathBuf {
 pub fn verifier_tables() -> Result<PathBuf, SourceError> {
     let out = scratch().join("tables.jsonl");
     if !out.exists() {
-        run_script(&own_script("verifier-tables.sh"), &[&kernel_source()?, &out])?;
+        // Newer trees have made programs of most tables.
+        run_script(&own_script("verifier-tables.sh"), &[&kernel_source(Age::Oldest)?, &out])?;
     }
     Ok(out)
 }
@@ -62,7 +63,7 @@ pub fn verifier_tables() -> Result<PathBuf, SourceError> {
 pub fn kernel_objects() -> Result<PathBuf, SourceError> {
     let out = scratch().join("objects");
     if !out.join("count.txt").exists() {
-        run_script(&own_script("kernel-objects.sh"), &[&kernel_source()?, &out])?;
+        run_script(&own_script("kernel-objects.sh"), &[&kernel_source(Age::Newest)?, &out])?;
     }
     Ok(out)
 }
@@ -148,25 +149,44 @@ pub fn libbpf_verdicts(
     Ok(verdicts)
 }
 
+/// Which of several kernel trees.
+#[derive(Clone, Copy)]
+enum Age {
+    Oldest,
+    Newest,
+}
+
 /// An unpacked kernel tree.
-fn kernel_source() -> Result<PathBuf, SourceError> {
+fn kernel_source(age: Age) -> Result<PathBuf, SourceError> {
     if let Some(dir) = std::env::var_os("TOWPATH_KERNEL_SOURCE") {
         return Ok(PathBuf::from(dir));
     }
-    let out = scratch().join("linux");
+    let ((major, minor), archive) = archive(age).ok_or(SourceError::NoKernelSource)?;
+    let out = scratch().join(format!("linux-{major}.{minor}"));
     if !out.exists() {
-        let archive = archive().ok_or(SourceError::NoKernelSource)?;
         run_script(&own_script("kernel-source.sh"), &[&archive, &out])?;
     }
     Ok(out)
 }
 
-fn archive() -> Option<PathBuf> {
+/// One of Debian's archives, and its version.
+fn archive(age: Age) -> Option<((u32, u32), PathBuf)> {
     let entries = std::fs::read_dir("/usr/src").ok()?;
-    entries.flatten().map(|entry| entry.path()).find(|path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        name.starts_with("linux-source-") && name.ends_with(".tar.xz")
-    })
+    let versioned = entries.flatten().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        Some((archive_version(&name)?, entry.path()))
+    });
+    match age {
+        Age::Oldest => versioned.min(),
+        Age::Newest => versioned.max(),
+    }
+}
+
+/// 6.12 of `linux-source-6.12.tar.xz`.
+fn archive_version(name: &str) -> Option<(u32, u32)> {
+    let version = name.strip_prefix("linux-source-")?.strip_suffix(".tar.xz")?;
+    let (major, minor) = version.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 fn own_script(name: &str) -> PathBuf {
@@ -191,4 +211,17 @@ fn run(program: &Path, args: &[&Path]) -> Result<String, SourceError> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_archive_is_the_one_with_the_highest_number() {
+        let names = ["linux-source-6.1.tar.xz", "linux-source-6.12.tar.xz", "linux-6.15.tar.xz"];
+        let versions: Vec<_> = names.into_iter().filter_map(archive_version).collect();
+        assert_eq!(versions, [(6, 1), (6, 12)]);
+        assert_eq!(versions.into_iter().max(), Some((6, 12)));
+    }
 }

@@ -13,7 +13,16 @@ pub fn complete(linked: &mut Linked) -> bool {
             map.inner = Some(Box::new(plain_map("inner", MapType::Array, (4, 4, 1))));
             changed = true;
         }
-        let unsized_kinds = [MapType::PerfEventArray, MapType::TaskStorage, MapType::CgrpStorage];
+        // Of these 0 is a size, for local storage the only one.
+        let unsized_kinds = [
+            MapType::PerfEventArray,
+            MapType::TaskStorage,
+            MapType::CgrpStorage,
+            MapType::SkStorage,
+            MapType::InodeStorage,
+            MapType::CgroupStorage,
+            MapType::PercpuCgroupStorage,
+        ];
         if map.max_entries == 0 && !unsized_kinds.contains(&map.kind) {
             map.max_entries = 64;
             changed = true;

@@ -124,6 +124,14 @@ pub(super) fn empty_def(name: &str, kind: MapType) -> MapDef {
     MapDef::new(name, kind, 0, 0, 0)
 }
 
+/// The size of a ring buffer that an object asks for, made one that can be: a power of two, and
+/// whole pages (libbpf's `adjust_ringbuf_sz`). 0 leaves it to the loader.
+fn ring_bytes(asked: u32) -> u32 {
+    const PAGE_BYTES: u32 = 4096;
+    let bytes = || asked.checked_next_power_of_two().map(|bytes| bytes.max(PAGE_BYTES));
+    if asked == 0 { 0 } else { bytes().unwrap_or(asked) }
+}
+
 /// One definition being read from a struct type.
 struct Definition<'a> {
     btf: &'a Btf,
@@ -149,6 +157,9 @@ impl Definition<'_> {
         let mut def = empty_def(self.map, kind);
         for member in members {
             self.apply(member, &mut def, values_at)?;
+        }
+        if matches!(kind, MapType::Ringbuf | MapType::UserRingbuf) {
+            def.max_entries = ring_bytes(def.max_entries);
         }
         Ok(def)
     }
@@ -274,3 +285,15 @@ const MEMBERS_MAX: usize = 64;
 const SLOTS_MAX: usize = 1 << 16;
 /// A program can refer to 64 maps (`MAX_USED_MAPS`); an object with many programs to some more.
 const MAPS_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ring_buffers_have_a_size_that_can_be() {
+        let sizes = [0, 8, 4096, 4097, 12_288, 1 << 31, u32::MAX];
+        let made = [0, 4096, 4096, 8192, 16_384, 1 << 31, u32::MAX];
+        assert_eq!(sizes.map(ring_bytes), made);
+    }
+}

@@ -220,7 +220,8 @@ fn refine_bits(a: &mut Scalar, b: &mut Scalar, is32: bool, holds: bool) {
             side.tnum = side.tnum.or(Tnum::constant(bits));
         }
     } else {
-        side.tnum = side.tnum.and(Tnum::constant(!bits));
+        // As the kernel does, from the bits alone: where no path leads, ranges may contradict them.
+        *side = Scalar::from_tnum(side.tnum.and(Tnum::constant(!bits)));
     }
 }
 

@@ -137,7 +137,7 @@ impl Scalar {
         self.umax = self.umax.min(value | mask);
         self.only_number_in_range();
 
-        let (value, mask) = (value as u32, mask as u32);
+        let (value, mask) = (self.tnum.value as u32, self.tnum.mask as u32);
         let sign = mask & (1 << 31);
         self.s32_min = self.s32_min.max((value | sign) as i32);
         self.s32_max = self.s32_max.min((value | (mask & !(1 << 31))) as i32);

@@ -342,6 +342,11 @@ fn numbers_that_unequal_comparisons_leave() {
     let eight = concat([any_word(), vec![and(0x70)]]);
     accepted(only_ends_by_jumping(eight.clone(), &[below(0x21), above(0x3f), equal(0x30)]));
     rejected(only_ends_by_jumping(eight, &[below(0x11), above(0x3f), equal(0x30)]));
+    // What is known of the whole is known of its lower half.
+    let one_bit = concat([any_word(), vec![and(0x80_0000)]]);
+    let small = op(BPF_JMP32 | BPF_JSLE, 0, 0, 0, 0x7a6);
+    let large = op(BPF_JMP32 | BPF_JGE, 0, 0, 0, 0x7f_fffa);
+    accepted(only_ends_by_jumping(one_bit, &[small, large]));
 }
 
 #[test]
