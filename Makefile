@@ -60,6 +60,7 @@ parity: ## compare with the running kernel (root): tables, objects, packets, ran
 	@$(TARGET)/release/parity random --programs 100000 --exec jit --against interp --scramble $(SOON)
 	@$(TARGET)/release/parity random --programs 20000 --exec jit,llvm --against interp --checked $(SOON)
 	@$(TARGET)/release/parity passes --programs 10000 --exec jit --against interp $(SOON)
+	@$(TARGET)/release/parity hostile --programs 10000000
 	@$(TARGET)/release/parity speed
 
 release: ## build the `towpath` binary

@@ -5,11 +5,14 @@
 #![expect(clippy::print_stderr, reason = "a skipped test says why")]
 
 use towpath_kernel::{Kernel, isolate_network};
-use towpath_tests::compare::{self, Budget, ObjectBudget, Report};
+use towpath_tests::compare::{self, Budget, HostileBudget, ObjectBudget, Report};
 use towpath_tests::ways::Way;
 
 /// How many random programs `cargo test` generates; `TOWPATH_PARITY_PROGRAMS` asks for more.
 const PROGRAMS_DEFAULT: u64 = 1000;
+
+/// How many hostile ones: a few seconds.
+const HOSTILE_PROGRAMS: u64 = 5000;
 
 /// Runs `comparison` with a kernel in an empty network namespace and expects no difference that
 /// `docs/differences.md` doesn't explain.
@@ -75,6 +78,23 @@ fn random_programs_with_passes_left_out() {
         threads: 2,
     };
     let report = compare::random(None, &budget);
+    assert!(report.passed(), "{report}");
+}
+
+/// Needs no kernel: what is accepted does what was proved of it.
+#[test]
+fn hostile_programs() {
+    let budget = HostileBudget {
+        seed: 1,
+        programs: HOSTILE_PROGRAMS,
+        packets: 3,
+        failures_max: 3,
+        threads: 2,
+        verified_max: 4000,
+        ask_kernel: false,
+        progress: |_| {},
+    };
+    let report = compare::hostile(&budget);
     assert!(report.passed(), "{report}");
 }
 

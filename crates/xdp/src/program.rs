@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::ClockId;
-use towpath_bpf::interp::{self, Code, Fault, Limits, Stop, Violation};
+use towpath_bpf::interp::{self, Code, Fault, Limits, Observer, Stop, Violation};
 use towpath_bpf::program::{AttachType, MapType};
 use towpath_bpf::verifier::{self, Verified};
 use towpath_bpf::{Env, Linked, Object};
@@ -202,6 +202,27 @@ impl Program {
         let verdict = self.run_busy(worker, frame);
         self.maps.domain().quiesce(number);
         verdict
+    }
+
+    /// Runs the program in the interpreter, however it is executed otherwise, while somebody looks
+    /// on. Ends with a fault also where it kept what a verified program gives back.
+    pub fn run_observed(
+        &self,
+        worker: &mut Worker,
+        frame: &mut Frame,
+        observer: &dyn Observer,
+    ) -> Result<u32, Fault> {
+        self.run_timers(worker)?;
+        let (number, context) = (worker.number() as usize, worker.context_addr());
+        let mut run = Run::new(frame, worker, &self.maps, &self.surroundings);
+        run.observer = Some(observer);
+        let result = interp::run(&self.code, context, &mut run, &self.surroundings.limits);
+        let kept = (!run.records.is_empty()).then_some("a ring buffer record");
+        self.maps.domain().quiesce(number);
+        match (result, kept) {
+            (Ok(_), Some(what)) => Err(self.fault(Violation::Kept { what }.into())),
+            (result, _) => Ok(result? as u32),
+        }
     }
 
     /// As [`Program::run`] for use inside a burst: the worker still counts as holding addresses

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use towpath_kernel::Kernel;
-use towpath_tests::compare::{self, Budget, MutantBudget, ObjectBudget, Report};
+use towpath_tests::compare::{self, Budget, HostileBudget, MutantBudget, ObjectBudget, Report};
 use towpath_tests::ways::Way;
 use towpath_xdp::Trust;
 
@@ -78,6 +78,31 @@ enum What {
         #[arg(long)]
         unverified: bool,
     },
+    /// Random programs that combine everything, on maps with hostile contents: what is accepted
+    /// must do no more than was proved. Asks no kernel, but for its opinion of what is found.
+    Hostile {
+        /// First seed.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Programs to generate.
+        #[arg(long, default_value_t = 100_000)]
+        programs: u64,
+        /// Packets to run each accepted program on.
+        #[arg(long, default_value_t = 4)]
+        packets: usize,
+        /// Findings to minimise and print.
+        #[arg(long, default_value_t = 20)]
+        failures: usize,
+        /// Programs at the same time.
+        #[arg(long, default_value_t = 2)]
+        threads: usize,
+        /// Leave out programs of which our verifier looks at more instructions than this.
+        #[arg(long, value_name = "INSNS", default_value_t = 4000)]
+        verified_max: u64,
+        /// Ask the kernel about each accepted program too, which must accept it (root; slow).
+        #[arg(long)]
+        ask_kernel: bool,
+    },
     /// The instruction set: each instruction in each form.
     Isa {
         /// What the reference is; the interpreter needs no root.
@@ -138,6 +163,20 @@ fn main() -> ExitCode {
         {
             Ok(random(None, &args))
         }
+        &What::Hostile { seed, programs, packets, failures, threads, verified_max, ask_kernel } => {
+            let failures_max = failures;
+            let progress: fn(&str) = |line| eprintln!("{line}");
+            Ok(compare::hostile(&HostileBudget {
+                seed,
+                programs,
+                packets,
+                failures_max,
+                threads,
+                verified_max,
+                ask_kernel,
+                progress,
+            }))
+        }
         What::Isa { against: Against::Interp } => Ok(compare::isa(None, &args.exec, true)),
         _ => match Kernel::open() {
             Ok(kernel) => with_kernel(&kernel, &args),
@@ -180,7 +219,9 @@ fn with_kernel(kernel: &Kernel, args: &Args) -> Result<Report, String> {
             Ok(compare::mutants(kernel, &budget))
         }
         What::Isa { .. } => Ok(compare::isa(Some(kernel), &args.exec, true)),
-        What::Random { .. } | What::Passes { .. } => Ok(random(Some(kernel), args)),
+        What::Random { .. } | What::Passes { .. } | What::Hostile { .. } => {
+            Ok(random(Some(kernel), args))
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The comparisons, one module each, and the report they share.
 
 mod blame;
+mod hostile;
 mod isa;
 mod mutants;
 mod objects;
@@ -10,6 +11,7 @@ mod speed;
 mod tables;
 
 pub use blame::Blame;
+pub use hostile::{HostileBudget, hostile};
 pub use isa::isa;
 pub use mutants::{MutantBudget, mutants};
 pub use objects::{ObjectBudget, objects};

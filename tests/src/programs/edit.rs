@@ -6,6 +6,11 @@ use towpath_bpf::insn::*;
 /// The program without the instructions of `gone`; jumps to them go to what follows. A 64-bit load
 /// goes as a whole. `None` when a distance no longer fits.
 pub fn without(insns: &[Insn], gone: std::ops::Range<usize>) -> Option<Vec<Insn>> {
+    removed(insns, gone).map(|(insns, _)| insns)
+}
+
+/// The same, and where each instruction went (those that are gone: where what follows went).
+pub fn removed(insns: &[Insn], gone: std::ops::Range<usize>) -> Option<(Vec<Insn>, Vec<usize>)> {
     let mut kept = vec![true; insns.len()];
     let mut second_slot = false;
     for (at, insn) in insns.iter().enumerate() {
@@ -32,7 +37,7 @@ pub fn without(insns: &[Insn], gone: std::ops::Range<usize>) -> Option<Vec<Insn>
         }
         second_slot = !second_slot && insn.is_ld_imm64();
     }
-    Some(out)
+    Some((out, places))
 }
 
 /// The instruction at its new place, with its distance corrected.
@@ -55,24 +60,39 @@ fn moved(insn: Insn, at: usize, places: &[usize]) -> Option<Insn> {
     Some(Insn { off, ..insn })
 }
 
+/// What can be made smaller.
+pub trait Shrink: Clone {
+    /// How many instructions there are.
+    fn slots(&self) -> usize;
+
+    /// It without some; `None` where that can't be written.
+    fn without(&self, gone: std::ops::Range<usize>) -> Option<Self>;
+}
+
+impl Shrink for Vec<Insn> {
+    fn slots(&self) -> usize {
+        self.len()
+    }
+
+    fn without(&self, gone: std::ops::Range<usize>) -> Option<Self> {
+        without(self, gone)
+    }
+}
+
 /// The smallest program found by leaving out ever smaller pieces while `fails` still holds
 /// (Zeller's delta debugging). `fails` is asked at most `tries_max` times.
-pub fn minimise(
-    insns: &[Insn],
-    tries_max: usize,
-    mut fails: impl FnMut(&[Insn]) -> bool,
-) -> Vec<Insn> {
-    let mut best = insns.to_vec();
-    let mut piece = best.len() / 2;
+pub fn minimise<P: Shrink>(program: &P, tries_max: usize, mut fails: impl FnMut(&P) -> bool) -> P {
+    let mut best = program.clone();
+    let mut piece = best.slots() / 2;
     let mut tries = 0;
     while piece > 0 && tries < tries_max {
         let mut at = 0;
         let mut smaller = false;
-        while at < best.len() && tries < tries_max {
-            let candidate = without(&best, at..(at + piece).min(best.len()));
+        while at < best.slots() && tries < tries_max {
+            let candidate = best.without(at..(at + piece).min(best.slots()));
             tries += 1;
             match candidate {
-                Some(candidate) if candidate.len() < best.len() && fails(&candidate) => {
+                Some(candidate) if candidate.slots() < best.slots() && fails(&candidate) => {
                     best = candidate;
                     smaller = true;
                 }

@@ -11,6 +11,7 @@ pub mod edit;
 mod fragments;
 mod generate;
 mod helpers;
+pub mod hostile;
 mod idioms;
 pub mod isa;
 mod iterators;

@@ -96,6 +96,18 @@ pub enum Violation {
         /// What it wanted to access, if it was that.
         addr: u64,
     },
+    /// What the verifier proved of an instruction does not hold.
+    #[error("the proof says otherwise: {claim}")]
+    Disproved {
+        /// What was proved, and what is.
+        claim: String,
+    },
+    /// The run ended with something in hand that a verified program gives back.
+    #[error("{what} was not given back")]
+    Kept {
+        /// What it is.
+        what: &'static str,
+    },
     /// [`super::Limits::insns`] were executed.
     #[error("{limit} instructions executed without an exit (raise the limit to go on)")]
     Budget {

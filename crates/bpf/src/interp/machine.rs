@@ -183,6 +183,7 @@ impl Machine {
         if usize::from(insn.dst) >= REG_COUNT || self.executed >= self.limit {
             return Err(self.refuse(insn));
         }
+        runtime.observe(&self.code, at, &self.regs)?;
         self.executed += 1;
         self.next = at + 1;
         match insn.class() {

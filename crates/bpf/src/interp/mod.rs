@@ -27,7 +27,7 @@ pub use code::{
 pub use conformance::{ConformanceError, run_conformance};
 pub use fault::{Fault, Stop, Violation};
 pub use machine::{Limits, run, run_function};
-pub use runtime::{AtomicOp, Callbacks, Runtime};
+pub use runtime::{AtomicOp, Callbacks, Observer, Runtime};
 
 use machine::run_at;
 

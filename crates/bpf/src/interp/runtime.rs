@@ -6,10 +6,23 @@
 use std::sync::Arc;
 
 use super::{Code, Stop, Violation};
+use crate::insn::REG_COUNT;
 
 /// The surroundings of one run. Every access is checked here: an address the program may not touch
 /// comes back as a [`Violation`], never as an access.
 pub trait Runtime: Sized {
+    /// As [`Observer::observe`].
+    #[inline]
+    fn observe(
+        &mut self,
+        code: &Code,
+        slot: usize,
+        regs: &[u64; REG_COUNT],
+    ) -> Result<(), Violation> {
+        let _ = (code, slot, regs);
+        Ok(())
+    }
+
     /// Loads `size` (1, 2, 4 or 8) bytes, little endian, zero-extended.
     ///
     /// A 4-byte load of a context field that holds a pointer (`xdp_md.data`) yields all 64 bits of
@@ -79,6 +92,13 @@ pub trait Runtime: Sized {
     fn ended(&mut self, insns: u64) {
         let _ = insns;
     }
+}
+
+/// Sees each instruction before it is executed, and may object: what was proved of it can be
+/// compared with what is.
+pub trait Observer {
+    /// The instruction in this slot is next.
+    fn observe(&self, code: &Code, slot: usize, regs: &[u64; REG_COUNT]) -> Result<(), Violation>;
 }
 
 /// Runs functions of the program on behalf of a helper (`bpf_loop`, `bpf_for_each_map_elem`, ...).

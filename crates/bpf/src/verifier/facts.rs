@@ -15,9 +15,10 @@ pub struct InsnFacts {
     pub access: Option<AccessFact>,
     /// Of a conditional jump: which ways paths leave it.
     pub branch: BranchFact,
-    /// Of ALU operations and jumps: values of the destination operand before it.
+    /// Of ALU operations and jumps, with [`super::Options::every_number`]: values of the
+    /// destination operand before it.
     pub dst: Option<Range>,
-    /// Of ALU operations and jumps: values of the source register operand.
+    /// The same of the source register operand.
     pub src: Option<Range>,
     /// Of calls with a map argument: which map, when all paths agree.
     pub map: Option<MapFact>,
@@ -118,6 +119,7 @@ pub struct BranchFact {
 
 /// Bounds of an operand, over all paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Range {
     /// Smallest value, unsigned.
     pub umin: u64,
@@ -129,12 +131,38 @@ pub struct Range {
     pub smax: i64,
     /// Bits that may be set.
     pub maybe_ones: u64,
+    /// Bits that are set.
+    pub ones: u64,
+    /// Smallest and largest value of the lower half, unsigned.
+    pub low_unsigned: (u32, u32),
+    /// Smallest and largest value of the lower half, signed.
+    pub low_signed: (i32, i32),
 }
 
 impl Range {
     /// Any number or pointer.
-    pub const UNKNOWN: Range =
-        Range { umin: 0, umax: u64::MAX, smin: i64::MIN, smax: i64::MAX, maybe_ones: u64::MAX };
+    pub const UNKNOWN: Range = Range {
+        umin: 0,
+        umax: u64::MAX,
+        smin: i64::MIN,
+        smax: i64::MAX,
+        maybe_ones: u64::MAX,
+        ones: 0,
+        low_unsigned: (0, u32::MAX),
+        low_signed: (i32::MIN, i32::MAX),
+    };
+
+    /// Whether it is one of the values.
+    pub fn contains(&self, value: u64) -> bool {
+        let (signed, low) = (value.cast_signed(), value as u32);
+        let low_signed = low.cast_signed();
+        (self.umin..=self.umax).contains(&value)
+            && (self.smin..=self.smax).contains(&signed)
+            && value & !self.maybe_ones == 0
+            && value & self.ones == self.ones
+            && (self.low_unsigned.0..=self.low_unsigned.1).contains(&low)
+            && (self.low_signed.0..=self.low_signed.1).contains(&low_signed)
+    }
 
     /// The only value, if there is one.
     pub fn constant(&self) -> Option<u64> {
@@ -149,8 +177,16 @@ impl Range {
             smin: self.smin.min(other.smin),
             smax: self.smax.max(other.smax),
             maybe_ones: self.maybe_ones | other.maybe_ones,
+            ones: self.ones & other.ones,
+            low_unsigned: hull(self.low_unsigned, other.low_unsigned),
+            low_signed: hull(self.low_signed, other.low_signed),
         }
     }
+}
+
+/// The smallest range that holds both.
+fn hull<T: Ord>(a: (T, T), b: (T, T)) -> (T, T) {
+    (a.0.min(b.0), a.1.max(b.1))
 }
 
 /// The map of a call.

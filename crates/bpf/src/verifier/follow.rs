@@ -340,8 +340,11 @@ impl Verifier<'_> {
         Err(self.reject(Errno::EINVAL, message))
     }
 
-    /// Records the operands' values for the users of the proof.
+    /// Records the operands' values for those who check the proof.
     pub(crate) fn note_operands(&mut self, insn: &Insn) {
+        if !self.options.every_number {
+            return;
+        }
         let dst = operand_range(self.reg(insn.dst));
         let src = insn.is_reg_operand().then(|| operand_range(self.reg(insn.src)));
         let facts = &mut self.aux[self.insn_idx].facts;
@@ -370,5 +373,8 @@ fn operand_range(reg: &Reg) -> Range {
         smin: var.smin,
         smax: var.smax,
         maybe_ones: var.tnum.max(),
+        ones: var.tnum.value,
+        low_unsigned: (var.u32_min, var.u32_max),
+        low_signed: (var.s32_min, var.s32_max),
     }
 }

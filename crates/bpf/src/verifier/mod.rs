@@ -70,6 +70,10 @@ pub struct Options {
     pub pending_max: usize,
     /// The program is bound to a device and may ask for what that knows of a frame.
     pub device_bound: bool,
+    /// States are equal only if their numbers are, also those that no check depended on: it takes
+    /// longer, and what is known of operands then holds whatever path the program takes
+    /// ([`InsnFacts::dst`]). For those who check proofs.
+    pub every_number: bool,
 }
 
 impl Default for Options {
@@ -80,6 +84,7 @@ impl Default for Options {
             insns_processed_max: 1_000_000,
             pending_max: 8192,
             device_bound: false,
+            every_number: false,
         }
     }
 }

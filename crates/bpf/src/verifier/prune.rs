@@ -52,7 +52,8 @@ impl Verifier<'_> {
         if !in_loop && !self.arena.state(id).cleaned {
             self.clean_state(id);
         }
-        let exact = if in_loop { Exact::Range } else { Exact::Not };
+        let all = in_loop || self.options.every_number;
+        let exact = if all { Exact::Range } else { Exact::Not };
         if self.states_equal(self.arena.state(id), &self.cur, exact) {
             Verdict::Hit { in_loop }
         } else {

@@ -214,16 +214,38 @@ fn the_stack_is_512_bytes_over_all_frames() {
 
 #[test]
 fn facts_tell_dead_branches_and_constants() {
-    let verified = accepted(vec![
-        op(MOV, 0, 0, 0, 5),
-        op(BPF_JMP | BPF_JEQ, 0, 0, 1, 5),
-        op(MOV, 0, 0, 0, 1),
-        EXIT,
-    ]);
+    let insns =
+        vec![op(MOV, 0, 0, 0, 5), op(BPF_JMP | BPF_JEQ, 0, 0, 1, 5), op(MOV, 0, 0, 0, 1), EXIT];
+    let options = Options { every_number: true, ..Options::default() };
+    let verified = verify(program(insns), &options).unwrap();
     let branch = &verified.facts()[1];
     assert_eq!(branch.branch, BranchFact { taken: true, fallthrough: false });
     assert_eq!(branch.dst.and_then(|range| range.constant()), Some(5));
     assert!(!verified.facts()[2].reachable);
+}
+
+/// r6 = 0 or 100 where two paths meet, and no check depends on which.
+#[test]
+fn what_is_said_of_numbers_holds_on_paths_that_ended_early_too() {
+    let insns = concat([
+        lookup(),
+        vec![
+            op(BPF_JMP | BPF_JEQ, 0, 0, 7, 0),
+            op(LOAD_B, 7, 0, 0, 0),
+            op(MOV, 6, 0, 0, 0),
+            op(BPF_JMP | BPF_JEQ, 7, 0, 1, 0),
+            op(BPF_JMP | BPF_JA, 0, 0, 1, 0),
+            op(MOV, 6, 0, 0, 100),
+            op(ADD_REG, 6, 7, 0, 0),
+            op(MOV_REG, 8, 6, 0, 0),
+            op(MOV, 0, 0, 0, 2),
+            EXIT,
+        ],
+    ]);
+    let options = Options { every_number: true, ..Options::default() };
+    let verified = verify(program(insns), &options).unwrap();
+    let range = verified.facts()[12].dst.unwrap();
+    assert!(range.contains(0) && range.contains(100) && !range.contains(101), "{range:?}");
 }
 
 /// As 6.18: the opcode is known whatever the size, the operation is looked at where a path leads.

@@ -12,8 +12,10 @@ mod tests;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use towpath_bpf::insn::STACK_BYTES;
-use towpath_bpf::interp::{AtomicOp, Callbacks, Code, MAX_CALL_FRAMES, Runtime, Stop, Violation};
+use towpath_bpf::insn::{REG_COUNT, STACK_BYTES};
+use towpath_bpf::interp::{
+    AtomicOp, Callbacks, Code, MAX_CALL_FRAMES, Observer, Runtime, Stop, Violation,
+};
 use towpath_maps::{Arena, Map, MapSet};
 
 pub(crate) use reach_unsafe::share;
@@ -57,6 +59,8 @@ pub(crate) struct Run<'a> {
     /// What the program does was proved: its helpers need not look again. The interpreter always
     /// does.
     pub(crate) proved: bool,
+    /// Who looks on.
+    pub(crate) observer: Option<&'a dyn Observer>,
 }
 
 /// Answers of a program's BTF that helpers ask for again and again.
@@ -112,6 +116,7 @@ impl<'a> Run<'a> {
             stack_floor,
             recent: Recent::new(),
             proved: false,
+            observer: None,
         }
     }
 
@@ -198,6 +203,19 @@ impl Run<'_> {
 impl Runtime for Run<'_> {
     fn ended(&mut self, insns: u64) {
         self.executed += insns;
+    }
+
+    #[inline]
+    fn observe(
+        &mut self,
+        code: &Code,
+        slot: usize,
+        regs: &[u64; REG_COUNT],
+    ) -> Result<(), Violation> {
+        match self.observer {
+            Some(observer) => observer.observe(code, slot, regs),
+            None => Ok(()),
+        }
     }
 
     fn load(&mut self, addr: u64, size: u32) -> Result<u64, Violation> {
