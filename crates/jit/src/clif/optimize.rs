@@ -1,9 +1,9 @@
 //! Whether Cranelift's optimizer has a look at a function.
 //!
 //! XIR's passes leave it little: loads of the runtime's records that are the same, divisions by
-//! numbers. But it also takes all arithmetic out of the order it came in and puts it in front of its
-//! first use, in each branch that has one. Of a long sum of fields that leaves the loads first, and
-//! their results in more registers than there are; what was computed in front of a branch is
+//! numbers. But it also takes all arithmetic out of the order it came in and puts it in front of
+//! its first use, in each branch that has one. Of a long sum of fields that leaves the loads first,
+//! and their results in more registers than there are; what was computed in front of a branch is
 //! computed in each of its ways. In short functions that does no harm.
 
 use cranelift_codegen::control::ControlPlane;
