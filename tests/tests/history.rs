@@ -4,10 +4,15 @@
 use std::sync::Arc;
 
 use towpath_bpf::btf::Btf;
+use towpath_bpf::object::{Env, Object};
 use towpath_kernel::Kernel;
+use towpath_tests::execution::Pair;
 use towpath_tests::history::{self, Program, Theme};
-use towpath_tests::sources::repository;
+use towpath_tests::packets::packets;
+use towpath_tests::sources::{call_objects, repository};
 use towpath_tests::verdict;
+use towpath_tests::ways::Way;
+use towpath_xdp::Exec;
 
 /// Every program of every table.
 fn programs(themes: &[Theme]) -> impl Iterator<Item = (String, &Program)> {
@@ -56,11 +61,64 @@ fn the_running_kernel_says_the_same() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Programs in C, which `calls.rs` has judged here.
+#[test]
+fn the_running_kernel_says_the_same_of_those_with_types() {
+    let (kernel, folder) = match (Kernel::open(), call_objects()) {
+        (Ok(kernel), Ok(folder)) => (kernel, folder),
+        (Err(why), _) => return eprintln!("skipped: {why}"),
+        (_, Err(why)) => return eprintln!("skipped: {why}"),
+    };
+    let bytes = std::fs::read(folder.join("history.o")).expect("an object just compiled");
+    let object = Object::open(&bytes, "history.o").expect("an object of clang");
+    let env = Env::new(kernel.btf().clone());
+    let mut wrong = Vec::new();
+    for (index, program) in object.programs().iter().enumerate() {
+        let linked = object.link(index, &env).expect("all that it names exists");
+        let maps = kernel.load_maps(&linked.maps).expect("maps");
+        let verdict = verdict::kernel(&kernel, &linked, &maps, true);
+        if verdict.is_accepted() != program.name.starts_with("ok_") {
+            wrong.push(format!("{}: {}", program.name, verdict.reason()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let listed: usize =
+        history::typed().expect("programs in C").iter().map(|(_, programs)| programs.len()).sum();
+    assert_eq!(listed, object.programs().len(), "each has a commit above it");
+}
+
+/// What both accept runs alike on both, in every way there is, with a full program array.
+#[test]
+fn what_is_accepted_runs_as_in_the_kernel() {
+    let kernel = match Kernel::open() {
+        Ok(kernel) => kernel,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let packets = packets(7, 12, true);
+    let themes = history::read().expect("tables");
+    let mut wrong = Vec::new();
+    for (place, program) in programs(&themes).filter(|(_, program)| program.accept) {
+        let linked = program.linked(kernel.btf()).expect("a program");
+        for exec in [Exec::Interp, Exec::Jit, Exec::Llvm] {
+            // New ones for each: maps keep what a run leaves in them.
+            let maps = kernel.load_maps(&linked.maps).expect("maps");
+            let loaded = verdict::kernel(&kernel, &linked, &maps, false);
+            let Some(loaded) = loaded.program() else { continue };
+            let pair = Pair::new(&linked, loaded, &maps, &Way::of(exec).options());
+            let mut pair = pair.unwrap_or_else(|error| panic!("{place}: {error}"));
+            if let Some(mismatch) = pair.compare(&packets) {
+                wrong.push(format!("{place}: {exec:?}: {mismatch:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn the_page_lists_what_the_tables_have() {
     let themes = history::read().expect("tables");
     let path = repository().join("docs/verifier-history.md");
-    let page = history::page(&themes);
+    let page = history::page(&themes, &history::typed().expect("programs in C"));
     if std::env::var_os("TOWPATH_BLESS").is_some() {
         return std::fs::write(&path, page).expect("the page can be written");
     }

@@ -4,7 +4,8 @@
 //! `tests/data/history/*.txt` has the programs as text (see [`assemble`]). A table is a theme; an
 //! entry starts with `== SUBJECT`, and has programs that are `refused` or `accepted`, each with a
 //! few words that say what it does. `refused-here WORDS` is one that the running kernel still
-//! accepts, on purpose refused here; `unlike-kernel WORDS` one that is accepted here alone.
+//! accepts, on purpose refused here; `unlike-kernel WORDS` one that is accepted here alone. Programs
+//! that need types are in C, in `tests/data/calls/history.c`.
 
 pub mod assemble;
 mod page;
@@ -54,6 +55,24 @@ pub struct Program {
     pub kernel_accepts: bool,
     /// The program.
     pub text: String,
+}
+
+/// The commits whose programs are in C, since they need types: subjects and names of programs, which
+/// start with `ok_` or `no_`.
+pub fn typed() -> Result<Vec<(String, Vec<String>)>, String> {
+    let path = repository().join("tests/data/calls/history.c");
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let mut entries: Vec<(String, Vec<String>)> = Vec::new();
+    for line in text.lines() {
+        let subject = line.strip_prefix("/* bpf: ").and_then(|line| line.strip_suffix(" */"));
+        let program = line.strip_prefix("PROGRAM(").and_then(|line| line.split(')').next());
+        if let Some(subject) = subject {
+            entries.push((format!("bpf: {subject}"), Vec::new()));
+        } else if let (Some(program), Some((_, programs))) = (program, entries.last_mut()) {
+            programs.push(program.to_owned());
+        }
+    }
+    Ok(entries)
 }
 
 /// Reads all tables.

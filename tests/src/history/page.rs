@@ -9,7 +9,7 @@ use super::{Program, Theme};
 use crate::verdict;
 
 /// The page that lists all tables.
-pub fn page(themes: &[Theme]) -> String {
+pub fn page(themes: &[Theme], typed: &[(String, Vec<String>)]) -> String {
     let btf = Arc::new(Btf::default());
     let mut text = HEAD.to_owned();
     for theme in themes {
@@ -19,6 +19,15 @@ pub fn page(themes: &[Theme]) -> String {
             for program in &entry.programs {
                 let _ = writeln!(text, "  - {}: {}", program.name, answer(program, &btf));
             }
+        }
+    }
+    text.push_str("\n## Types, locks, objects, exceptions\n\n");
+    text.push_str("In C, in `tests/data/calls/history.c`.\n\n");
+    for (subject, programs) in typed {
+        let _ = writeln!(text, "- {subject}");
+        for program in programs {
+            let answer = if program.starts_with("ok_") { "accepted" } else { "refused" };
+            let _ = writeln!(text, "  - `{program}`: {answer}");
         }
     }
     text

@@ -98,6 +98,9 @@ impl Runtime for Flat {
     }
 
     fn enter_frame(&mut self, depth: usize) -> Result<u64, Violation> {
+        if depth >= MAX_CALL_FRAMES {
+            return Err(Violation::CallDepth { limit: MAX_CALL_FRAMES });
+        }
         let top = STACK_TOP - (depth * STACK_BYTES) as u64;
         self.floor = top - STACK_BYTES as u64;
         Ok(top)

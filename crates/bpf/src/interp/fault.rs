@@ -82,7 +82,7 @@ pub enum Violation {
         /// What was called.
         addr: u64,
     },
-    /// More nested calls than [`super::MAX_CALL_FRAMES`].
+    /// More nested calls than [`super::MAX_CHAIN_FRAMES`].
     #[error("more than {limit} nested calls")]
     CallDepth {
         /// The limit.

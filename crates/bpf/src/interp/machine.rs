@@ -337,9 +337,6 @@ impl Machine {
         runtime: &mut R,
         caller: Option<Caller>,
     ) -> Result<(), Stop> {
-        if self.frames.len() >= MAX_CALL_FRAMES {
-            return Err(Violation::CallDepth { limit: MAX_CALL_FRAMES }.into());
-        }
         self.regs[usize::from(REG_FP)] = runtime.enter_frame(self.frames.len())?;
         self.frames.push(CallFrame { caller, loops_left: MAX_LOOPS });
         Ok(())

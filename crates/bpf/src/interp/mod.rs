@@ -33,8 +33,12 @@ use machine::run_at;
 
 /// Tail calls one run may make (`MAX_TAIL_CALL_CNT`).
 pub const MAX_TAIL_CALLS: u32 = 33;
-/// Functions that may be active at once (`MAX_CALL_FRAMES` is 8 in 6.18 and 16 in 7.3).
+/// Functions of one program that may be active at once (`MAX_CALL_FRAMES` is 8 in 6.18 and 16 in
+/// 7.3).
 pub const MAX_CALL_FRAMES: usize = 16;
+/// As [`MAX_CALL_FRAMES`], over the programs of a run: a tail call in a function leaves the
+/// function's callers, seven at most, where they are.
+pub const MAX_CHAIN_FRAMES: usize = MAX_TAIL_CALLS as usize * 7 + MAX_CALL_FRAMES;
 /// Rounds a `may_goto` loop may take in one function call (`BPF_MAX_LOOPS`).
 pub const MAX_LOOPS: u32 = 8 * 1024 * 1024;
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use towpath_bpf::insn::{REG_COUNT, STACK_BYTES};
 use towpath_bpf::interp::{
-    AtomicOp, Callbacks, Code, MAX_CALL_FRAMES, Observer, Runtime, Stop, Violation,
+    AtomicOp, Callbacks, Code, MAX_CHAIN_FRAMES, Observer, Runtime, Stop, Violation,
 };
 use towpath_maps::{Arena, Map, MapSet};
 
@@ -258,8 +258,8 @@ impl Runtime for Run<'_> {
     }
 
     fn enter_frame(&mut self, depth: usize) -> Result<u64, Violation> {
-        if depth >= MAX_CALL_FRAMES {
-            return Err(Violation::CallDepth { limit: MAX_CALL_FRAMES });
+        if depth >= MAX_CHAIN_FRAMES {
+            return Err(Violation::CallDepth { limit: MAX_CHAIN_FRAMES });
         }
         let top = self.worker.stack_top() - (depth * STACK_BYTES) as u64;
         self.stack_floor = top - STACK_BYTES as u64;

@@ -140,6 +140,20 @@ fn tail_calls_end_after_33() {
     assert_eq!(count(), 1 + 34);
 }
 
+/// Each tail call is made by a function that is called: callers pile up, 33 times.
+#[test]
+fn tail_calls_leave_the_callers_of_functions() {
+    // r0 = function(r1) + 1; the function calls slot 0 of map 0, and returns 5 when that fails.
+    let mut insns = vec![Insn::new(BPF_JMP | BPF_CALL, 0, PSEUDO_CALL, 0, 2)];
+    insns.extend([Insn::new(BPF_ALU64 | BPF_ADD, 0, 0, 0, 1), EXIT]);
+    insns.extend(map_pointer(2, 0));
+    insns.extend([mov(3, 0), call(id::TAIL_CALL), mov(0, 5), EXIT]);
+    let program = testing::program(&insns, &[map_def(MapType::ProgArray, 4, 4, 1)]);
+    assert_eq!(run(&program, &[0; 64]).unwrap().returned, 6);
+    program.maps().map(0).unwrap().set_program(0, program.id()).unwrap();
+    assert_eq!(run(&program, &[0; 64]).unwrap().returned, 5 + 34);
+}
+
 #[test]
 fn elements_are_walked_with_lent_keys() {
     // The callback adds *key to *context.
