@@ -109,10 +109,10 @@ for clang in clang-14 clang-19; do
             if [ -s "$object" ]; then
                 built=$((built + 1))
             elif [ $set = verifier ]; then
-                compile "$clang" "$(as_xdp "$file" xdp_md)" "$object" "${uapi[@]}" -mcpu=v4 ||
-                    compile "$clang" "$(as_xdp "$file" __sk_buff)" "$object" "${uapi[@]}" -mcpu=v4 ||
-                    continue
-                built=$((built + 1))
+                for context in xdp_md __sk_buff; do
+                    compile "$clang" "$(as_xdp "$file" $context)" "$object" \
+                        "${uapi[@]}" -mcpu=v4 && built=$((built + 1)) && break
+                done
             elif compile "$clang" "$file" "$object" "${uapi[@]}" -mcpu=v3 ||
                 compile "$clang" "$file" "$object" -mcpu=v3 ||
                 compile "$clang" "$file" "$object" -mcpu=v3 -include sample_types.h; then

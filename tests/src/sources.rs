@@ -13,8 +13,8 @@ use std::process::Command;
 pub enum SourceError {
     /// No kernel source on this machine.
     #[error(
-        "no kernel source: install Debian's linux-source package, or set TOWPATH_KERNEL_SOURCE to an \
-         unpacked tree"
+        "no kernel source: install Debian's linux-source package, or set TOWPATH_KERNEL_SOURCE to \
+         an unpacked tree"
     )]
     NoKernelSource,
     /// A command failed.
