@@ -362,6 +362,22 @@ fn prog_run_says_which_tier_ran_and_why() {
 }
 
 #[test]
+fn bench_profile_says_which_lines_take_the_time() {
+    let bench = Bench::new("profile");
+    bench.capture("in.pcap", &[2, 3]);
+    let quick = ["--rounds", "1", "--window", "1", "--in", "in.pcap", "--profile"];
+    let result = bench.json(&[&["bench"], &PROGRAM[..], &quick].concat());
+    let entries = ["programs", "trivial"].map(|list| result[list].as_array().cloned());
+    let entry = entries.into_iter().flatten().flatten().next().expect("a measured program");
+    let lines = entry["profile"].as_array().expect("lines");
+    let percent: f64 = lines.iter().filter_map(|line| line["percent"].as_f64()).sum();
+    assert!((99.0..101.0).contains(&percent), "{lines:?}");
+    let of_program =
+        |line: &&Value| line["place"].as_str().unwrap().starts_with("every_verdict.c:");
+    assert!(lines.iter().filter(of_program).count() > 1, "{lines:?}");
+}
+
+#[test]
 fn errors_are_json_when_json_was_asked_for() {
     let bench = Bench::new("json_errors");
     let ended = bench.run(&["inspect", "missing.o", "--json"]);

@@ -11,9 +11,11 @@ use towpath_daemon::live::Live;
 use towpath_daemon::state::AttachState;
 use towpath_engine::Hook;
 use towpath_engine::counters::Drop;
+use towpath_jit::passes::Pass;
+use towpath_jit::xir::{Alias, Op};
 use towpath_objects::{Selector, Session};
 
-use running::{start, sum};
+use running::{start, start_with, sum};
 
 /// A generator as fast as it goes, whose frames pass their program and end in a sink.
 const CONFIG: &str = r#"
@@ -80,6 +82,52 @@ fn every_frame_is_judged_while_programs_are_replaced_and_ports_come_and_go() {
     assert_eq!(sum(&live, "gen", |it| it.drops[Drop::NoUpper as usize].get()), 0);
     assert_eq!(sum(&live, "out", |it| it.tx_packets.get()), received);
     assert_eq!(live.engine().conservation().missing(), 0);
+}
+
+/// Stands for a mistake of the verifier's: every access to a packet goes far beyond it.
+const MISTAKE: Pass = Pass::new("mistake", "moves packet accesses", |function, _| {
+    for inst in &mut function.insts {
+        if let Op::Load { place, .. } | Op::Store { place, .. } = &mut inst.op
+            && place.alias == Alias::Packet
+        {
+            place.offset += 0x3000_0000;
+        }
+    }
+});
+
+#[test]
+fn a_program_that_faults_is_detached_and_the_rest_goes_on() {
+    let config = CONFIG
+        .replace("program = \"every_verdict\"", "program = \"every_verdict\"\nexec = \"jit\"");
+    let (mut live, state, _) = start_with(&config, |live| {
+        let mut compiler = towpath_jit::Options::default();
+        compiler.passes.more.push(MISTAKE);
+        live.set_compiler(compiler);
+    });
+    while towpath_xdp::program::stops() == 0 {
+        std::thread::yield_now();
+    }
+    // The interpreter judges until somebody looks.
+    wait_for_traffic(&live);
+    assert_eq!(on_hook(&live, "gen"), 1);
+    let report = live.reconcile(&state);
+    let [failure] = &report.failures[..] else { panic!("{report:?}") };
+    assert!(failure.what.starts_with("program every_verdict (id "), "{failure:?}");
+    for part in ["stopped: program every_verdict", "instruction ", "every_verdict.c:", "SIGSEGV"] {
+        assert!(failure.why.contains(part), "{failure:?}");
+    }
+    assert!(report.changes.iter().any(|line| line.ends_with("detached")), "{report:?}");
+    assert_eq!(on_hook(&live, "gen"), 0);
+    // It is not loaded and tried again, and the port goes on without it.
+    let again = live.reconcile(&state);
+    assert_eq!((again.failures, again.changes), (report.failures, Vec::new()));
+    wait_for_traffic(&live);
+    live.stop();
+    let sum_of = |action: usize| sum(&live, "gen", |it| it.actions[action].get());
+    let workers = live.engine().workers() as u64;
+    assert!((1..=workers).contains(&sum_of(0)), "a frame for each worker at most");
+    assert_eq!(live.engine().conservation().missing(), 0);
+    assert_eq!(sum(&live, "gen", |it| it.rx_packets.get()), (0..5).map(sum_of).sum::<u64>());
 }
 
 #[test]

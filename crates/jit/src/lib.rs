@@ -25,6 +25,7 @@ mod ranges;
 mod redirects;
 mod run_unsafe;
 mod runtime_unsafe;
+mod sample_unsafe;
 mod sums_unsafe;
 mod tier2;
 mod trust;
@@ -38,5 +39,6 @@ pub use machine_unsafe::{Batch, Callee, Callees, Direct, Machine, Packet, Redire
 pub use program::{
     CodeCache, Options, Origin, Program, Tier, XIR_INSTS_MAX, clif_text, llvm_text, optimized,
 };
+pub use sample_unsafe::{Sample, Sampler};
 pub use tier2::Upgrade;
 pub use trust::{GUEST_BUDGET, Trust};

@@ -51,6 +51,9 @@ pub(crate) struct BenchArgs {
     /// Leave out a pass of the compiler; may be given several times
     #[arg(long, value_name = "PASS", value_delimiter = ',')]
     pub without: Vec<String>,
+    /// Show where a program's time goes, by C line; of --exec jit and llvm
+    #[arg(long)]
+    pub profile: bool,
     /// How far the verifier is trusted
     #[arg(long, value_enum, default_value_t = RunTrust::Verified)]
     pub trust: RunTrust,

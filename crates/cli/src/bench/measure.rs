@@ -6,6 +6,7 @@ use towpath_xdp::Exec;
 
 use super::choose::{Choice, Steady, choose, steady};
 use super::feed::{Feed, Renewal};
+use super::profile::{ProfileLine, profile};
 use super::result::{Class, Entry, TRIVIAL_NS, median};
 use super::side::{Here, Side};
 use super::subject::{Subject, empty_here, empty_peer};
@@ -68,6 +69,7 @@ struct Lane<'a> {
     exec: RunExec,
     ran: Exec,
     compile_us: f64,
+    profile: Vec<ProfileLine>,
     pair: Pair<'a>,
     times: Vec<f64>,
 }
@@ -120,17 +122,21 @@ pub(super) fn measure(mut subject: Subject<'_>) -> Result<Measured, String> {
 }
 
 fn lane<'a>(subject: &Subject<'_>, exec: RunExec, feed: &Feed) -> Result<Lane<'a>, String> {
-    let here = subject.here(exec, feed)?;
+    let mut here = subject.here(exec, feed)?;
     // Burst by burst, a program moves to the better code when it is there.
     if exec == RunExec::Llvm {
         here.program.wait_for_tier2(TIER2_TIMEOUT);
     }
     let compile_time = here.program.compile_time().unwrap_or_default();
     let ran = here.program.exec();
+    let profile = match subject.args.profile {
+        true => profile(&mut here, &subject.linked)?,
+        false => Vec::new(),
+    };
     let empty = empty_here(subject.args, subject.opened, exec, feed)?;
     let pair = Pair::new(Box::new(here), Box::new(empty), own_window(subject.args))?;
     let compile_us = compile_time.as_nanos() as f64 / 1000.0;
-    Ok(Lane { exec, ran, compile_us, pair, times: Vec::new() })
+    Ok(Lane { exec, ran, compile_us, profile, pair, times: Vec::new() })
 }
 
 impl Lane<'_> {
@@ -155,6 +161,7 @@ impl Lane<'_> {
             ],
             insns: subject.linked.insns.len(),
             ran: self.ran.name(),
+            profile: self.profile.clone(),
             ..Entry::default()
         }
     }

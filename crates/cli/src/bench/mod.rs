@@ -6,6 +6,7 @@ mod feed;
 mod html;
 mod measure;
 mod prices;
+mod profile;
 mod result;
 mod side;
 mod subject;
@@ -83,6 +84,9 @@ fn bench_object(
             Ok(measured) => {
                 for entry in &measured.entries {
                     print(entry, measured.class, output)?;
+                    if !output.json {
+                        profile::print(&entry.profile, output)?;
+                    }
                 }
                 if let (Class::Short | Class::Trivial, Some(first)) =
                     (measured.class, measured.entries.first())

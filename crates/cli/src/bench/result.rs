@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::profile::ProfileLine;
+
 /// The `--json` document.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Results {
@@ -63,6 +65,9 @@ pub(super) struct Entry {
     pub(super) ran: &'static str,
     /// The peer's time from instructions to a program that can run: verification and compilation.
     pub(super) peer_load_us: f64,
+    /// Where its time goes, most first; with `--profile` only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) profile: Vec<ProfileLine>,
 }
 
 /// A program without a measurement.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use towpath_capture::Packet;
-use towpath_xdp::{Frame, FrameError, RxInfo, Verdict};
+use towpath_xdp::{Action, Frame, FrameError, RxInfo, Verdict};
 
 use crate::error::CliError;
 use crate::session::Session;
@@ -82,21 +82,23 @@ impl Burst {
         self.origins.len() >= BURST_FRAMES
     }
 
-    /// Runs the program on every frame and gives the time that took.
-    pub(super) fn run(&mut self, session: &mut Session) -> Result<Duration, CliError> {
+    /// Runs the program on every frame and gives the time that took. A frame whose run did what no
+    /// verified program can do is aborted; the first of them goes to `fault`.
+    pub(super) fn run(&mut self, session: &mut Session, fault: &mut Option<CliError>) -> Duration {
         let Session { program, worker } = session;
         let start = Instant::now();
         for (frame, origin) in self.frames.iter_mut().zip(&self.origins) {
             if let Some(clock_ns) = origin.clock_ns {
                 program.surroundings().clock.set(clock_ns);
             }
-            let verdict = program.run(worker, frame).map_err(|fault| CliError::Fault {
-                frame: origin.number,
-                fault: Box::new(fault),
-            })?;
+            let verdict = program.run(worker, frame).unwrap_or_else(|found| {
+                let (frame, found) = (origin.number, Box::new(found));
+                fault.get_or_insert(CliError::Fault { frame, fault: found });
+                Verdict { action: Action::Aborted, returned: 0, target: None }
+            });
             self.verdicts.push(verdict);
         }
-        Ok(start.elapsed())
+        start.elapsed()
     }
 
     /// The frames that were run.

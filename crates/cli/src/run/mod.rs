@@ -53,7 +53,7 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliErro
         }
     }
     progress.finish();
-    match broken {
+    match broken.or(tally.fault.take()) {
         Some(error) if tally.frames == 0 => Err(error),
         broken => {
             report::print(args, &session.program, &tally, broken.as_ref(), output)?;
@@ -137,7 +137,7 @@ impl Pass<'_> {
         session: &mut Session,
         sink: Option<&mut Sink>,
     ) -> Result<(), CliError> {
-        self.tally.elapsed += burst.run(session)?;
+        self.tally.elapsed += burst.run(session, &mut self.tally.fault);
         self.tally.events.drain(session.program.maps());
         self.tally.printed(session.program.surroundings().trace.take());
         for judged in burst.judged() {

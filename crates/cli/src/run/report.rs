@@ -14,7 +14,7 @@ use crate::mapfile::Contents;
 use crate::output::{Align, Output, Table, grouped, in_bytes};
 
 /// Shows what was counted, and the maps if asked to; `broken` is why the capture could not be read
-/// to its end.
+/// to its end, or what a program did that none can do.
 pub(super) fn print(
     args: &RunArgs,
     program: &Program,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use towpath_capture::Packet;
 use towpath_xdp::{Action, FrameError, Verdict};
 
+use crate::error::CliError;
 use crate::events::Events;
 
 /// Counters of a run, over all passes.
@@ -35,6 +36,8 @@ pub(super) struct Tally {
     pub(super) trace_left_out: u64,
     /// Time inside the program.
     pub(super) elapsed: Duration,
+    /// The first run that did what no verified program can do.
+    pub(super) fault: Option<CliError>,
 }
 
 /// Frames and their bytes after the program.

@@ -132,7 +132,7 @@ impl Live {
             // It may have gone meanwhile.
             let Ok(object) = session.program(&Selector::Id(info.id)) else { continue };
             if let Some(fault) = object.program().stopped() {
-                let why = format!("stopped, and detached from ports: {fault}");
+                let why = format!("stopped: {fault}");
                 report.fail(format!("program {} (id {})", info.name, info.id), why);
             }
         }
