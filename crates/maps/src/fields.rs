@@ -205,7 +205,7 @@ const HELD_MAX: usize = 32;
 /// in the middle. Whoever waits for them would wait for ever.
 pub fn take_held(mut give_back: impl FnMut(usize)) {
     HELD.with(|(locks, count)| {
-        for lock in &locks[..count.replace(0).min(HELD_MAX)] {
+        for lock in &locks[..count.replace(0)] {
             give_back(lock.get());
         }
     });
@@ -215,14 +215,14 @@ fn note_held(lock: &AtomicU32) {
     HELD.with(|(locks, count)| {
         if let Some(place) = locks.get(count.get()) {
             place.set(ptr::from_ref(lock).addr());
+            count.set(count.get() + 1);
         }
-        count.set(count.get() + 1);
     });
 }
 
 fn note_given_back(lock: &AtomicU32) {
     HELD.with(|(locks, count)| {
-        let held = &locks[..count.get().min(HELD_MAX)];
+        let held = &locks[..count.get()];
         let address = ptr::from_ref(lock).addr();
         // The last one as a rule.
         if let Some(at) = held.iter().rposition(|held| held.get() == address) {
@@ -297,6 +297,31 @@ mod tests {
         assert_eq!(raw, [1, 1, 1, 1, 9, 9, 9, 9, 1, 1, 1, 1]);
         fields.copy_out(&region, 0, &mut raw);
         assert_eq!(raw, [1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_thread_knows_which_locks_it_holds() {
+        const NONE: [usize; 0] = [];
+        let locks = [0; 3].map(AtomicU32::new);
+        let held = || {
+            let mut held = Vec::new();
+            take_held(|address| held.push(address));
+            held
+        };
+        let address = |lock: &AtomicU32| ptr::from_ref(lock).addr();
+        locks.iter().for_each(spin_lock);
+        spin_unlock(&locks[0]);
+        assert_eq!(held(), [&locks[2], &locks[1]].map(address));
+        assert_eq!(held(), NONE);
+        spin_unlock(&locks[1]);
+        spin_lock(&locks[1]);
+        spin_unlock(&locks[1]);
+        assert_eq!(held(), NONE);
+        // More than a program can hold are not noted, and leave nothing behind.
+        let many: Vec<AtomicU32> = (0..2 * HELD_MAX).map(|_| AtomicU32::new(0)).collect();
+        many.iter().for_each(spin_lock);
+        many.iter().rev().for_each(spin_unlock);
+        assert_eq!(held(), NONE);
     }
 
     #[test]
