@@ -47,6 +47,10 @@ impl Environment<'_> {
                 Some(Layout::Targets { base, .. }) => Some(base),
                 _ => None,
             },
+            MapMeta::Programs => match map.layout() {
+                Some(Layout::Programs { base, .. }) => Some(base),
+                _ => None,
+            },
             MapMeta::ArenaMemory => map.arena().map(Arena::memory),
             MapMeta::ArenaPages => map.arena().map(Arena::page_table),
             MapMeta::ArenaUser => map.arena().map(Arena::user_half),

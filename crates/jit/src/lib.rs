@@ -9,6 +9,7 @@
 #![deny(unsafe_code)]
 
 mod ahead;
+mod bridge;
 mod clif;
 mod code_unsafe;
 mod enter_unsafe;
@@ -31,11 +32,12 @@ mod tier2;
 mod trust;
 pub mod xir;
 
+pub use bridge::Bridge;
 pub use environment::Environment;
 pub use error::CompileError;
 pub use fault_unsafe::CodeFault;
 pub use llvm::{LLVM_INSTS_MAX, LlvmForm, LlvmLibrary, llvm_library};
-pub use machine_unsafe::{Batch, Callee, Callees, Direct, Machine, Packet, RedirectCell};
+pub use machine_unsafe::{Batch, Callee, Callees, Direct, Machine, Packet, RedirectCell, Target};
 pub use program::{
     CodeCache, Options, Origin, Program, Tier, XIR_INSTS_MAX, clif_text, llvm_text, optimized,
 };

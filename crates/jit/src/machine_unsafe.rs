@@ -2,13 +2,15 @@
 
 use std::ffi::c_void;
 use std::mem::offset_of;
+use std::sync::atomic::AtomicU64;
 
 use crate::xir::CtxField;
 
 /// The state compiled code works on.
 ///
-/// Compiled code reads `packet`, `index`, `worker` and `stop`, and writes redirects; its batch
-/// entry writes `packet` and `index`. Everything else belongs to the runtime.
+/// Compiled code reads `packet`, `index`, `worker` and `stop`, and writes redirects and what tail
+/// calls change; its batch entry writes `packet` and `index`. Everything else belongs to the
+/// runtime.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Machine {
@@ -30,8 +32,26 @@ pub struct Machine {
     pub stack_top: u64,
     /// What is left of a run's time, where it is limited; below 0 when it is used up.
     pub budget: i64,
+    /// Where tail calls may lead: a target by each id below `target_count`, null where there is
+    /// none.
+    pub targets: *const *const Target,
+    /// See there.
+    pub target_count: u32,
+    /// Tail calls that the frame's run has made.
+    pub tail_calls: u32,
+    /// The program that runs, when a tail call led to it; null while it is the burst's own.
+    pub target: *const Target,
     /// The runtime's own state.
     pub runtime: *mut c_void,
+}
+
+/// What compiled code reads of a program that tail calls lead to: the start of the runtime's own
+/// record of it. A target that was found may be used until the frame's run is over.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Target {
+    /// Address to jump to: [`crate::Program::entry`], or that of a [`crate::Bridge`].
+    pub entry: AtomicU64,
 }
 
 /// What compiled code reads of a frame: the start of the runtime's own record of it, so that
@@ -118,8 +138,8 @@ pub struct Callees {
     pub helper: fn(u32) -> Callee,
     /// Tells what to call for the kfunc that the runtime knows by a number.
     pub kfunc: fn(u32) -> Callee,
-    /// `(map, index)`: address of the function to jump to (as [`crate::Program::entry`] gives it),
-    /// or 0 when there is none or the limit of tail calls is reached.
+    /// `(map, index)`: address of the [`Target`] in a slot of a program array, or 0 when it is
+    /// empty. Asked where code does not know the map.
     pub tail_call: Callee,
     /// `(address, bytes)`: loads through a pointer that may be stale; 0 when it is.
     pub probe: Callee,

@@ -211,7 +211,7 @@ impl Program {
         let Body::Clif(layout) = &self.body else {
             return Err(CompileError::Llvm("the program is on tier 2".into()));
         };
-        let enter = layout.trampoline_address();
+        let enter = layout.way_in();
         let (cache, bytes_max) = (options.cache.directory(), options.code_bytes_max);
         Ok(Job::new(module, environment, enter, cache, bytes_max))
     }
@@ -242,7 +242,7 @@ impl Program {
     }
 
     /// The machine code, and the offset of each function in it: on tier 1 in the program's order,
-    /// then a trampoline and the batch entry; on tier 2 the batch entry, which contains most of the
+    /// then trampolines and the batch entry; on tier 2 the batch entry, which contains most of the
     /// program, and the entries for callbacks.
     pub fn code(&self) -> (&[u8], Vec<usize>) {
         match &self.body {

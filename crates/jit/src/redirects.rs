@@ -1,5 +1,5 @@
 //! Redirect calls whose effect is known when code is made: all that is left of them is to write
-//! where the frame goes. Both tiers ask here what that is.
+//! where the frame goes. Both tiers ask here what that is, and where the slots of tail calls are.
 
 use towpath_bpf::program::MapType;
 use towpath_maps::Layout;
@@ -18,6 +18,17 @@ pub(crate) enum Redirect {
     Broadcast { map: u32, exclude_ingress: bool },
 }
 
+/// The slot of a tail call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slot {
+    /// The program array.
+    pub(crate) map: u32,
+    /// How many slots it has.
+    pub(crate) entries: u32,
+    /// Whether the index is known, and below that.
+    pub(crate) is_inside: bool,
+}
+
 /// The program's maps as targets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Targets {
@@ -30,6 +41,8 @@ struct Kind {
     entries: Option<u32>,
     /// Frames can go to all of them.
     broadcasts: bool,
+    /// Number of slots of a program array.
+    slots: Option<u32>,
 }
 
 impl Targets {
@@ -40,6 +53,10 @@ impl Targets {
                 _ => None,
             },
             broadcasts: matches!(map.kind(), MapType::Devmap | MapType::DevmapHash),
+            slots: match map.layout() {
+                Some(Layout::Programs { entries, .. }) => Some(entries),
+                _ => None,
+            },
         });
         Targets { maps: maps.collect() }
     }
@@ -72,6 +89,17 @@ impl Targets {
             }
             _ => None,
         }
+    }
+
+    /// What a tail call through `map` looks at, when the map is known.
+    pub(crate) fn slot(&self, function: &Function, map: Value, index: Value) -> Option<Slot> {
+        let Op::MapRef(map) = *op_of(function, map)? else { return None };
+        let entries = self.maps.get(map as usize)?.slots?;
+        let is_inside = match op_of(function, index) {
+            Some(Op::Const(index)) => *index < u64::from(entries),
+            _ => false,
+        };
+        Some(Slot { map, entries, is_inside })
     }
 
     fn by_map(&self, map: u32, key: Value, flags: u64) -> Option<Redirect> {

@@ -3,7 +3,7 @@
 mod error;
 mod listing;
 mod load;
-mod registry;
+mod registry_unsafe;
 mod shared;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -37,7 +37,8 @@ pub use error::LoadError;
 pub use listing::{Form, MachineCode};
 pub use load::Loader;
 pub(crate) use load::stored_field;
-pub use registry::Programs;
+pub(crate) use registry_unsafe::Landing;
+pub use registry_unsafe::Programs;
 pub use shared::Shared;
 
 /// A program that is ready to run, with its maps.
@@ -150,14 +151,6 @@ impl Program {
     /// number of ways to run it.
     pub fn from_verified(verified: Verified, options: &LoadOptions) -> Result<Program, LoadError> {
         load::from_verified(verified, options)
-    }
-
-    /// Has it run in the interpreter, and those that are led to it by program arrays.
-    fn do_without_code(&mut self) {
-        if self.compiled.take().is_some() {
-            self.surroundings.programs.interpret(self.id);
-            self.refused = Some("a program of its arrays is interpreted".into());
-        }
     }
 
     /// A worker for [`Program::run`].

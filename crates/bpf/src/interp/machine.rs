@@ -38,6 +38,21 @@ pub fn run<R: Runtime>(
     run_at(code, 0, [ctx, 0, 0, 0, 0], runtime, limits)
 }
 
+/// Runs a program that a tail call from elsewhere led to, the last one of `tail_calls`; adds those
+/// that it makes.
+pub fn run_tail_called<R: Runtime>(
+    code: &Arc<Code>,
+    ctx: u64,
+    runtime: &mut R,
+    limits: &Limits,
+    tail_calls: &mut u32,
+) -> Result<u64, Fault> {
+    let mut machine = Machine { tail_calls: *tail_calls, ..Machine::new(code, limits) };
+    let result = machine.run(code, 0, [ctx, 0, 0, 0, 0], runtime);
+    *tail_calls = machine.tail_calls;
+    result
+}
+
 /// Runs one function of a program on its own, as a timer does with its callback.
 pub fn run_function<R: Runtime>(
     code: &Arc<Code>,
@@ -65,18 +80,7 @@ pub(super) fn run_at<R: Runtime>(
     runtime: &mut R,
     limits: &Limits,
 ) -> Result<u64, Fault> {
-    let mut machine = Machine::new(code, limits);
-    let result = machine.call_slot(runtime, slot, args);
-    let result = match result {
-        Err(Stop::Throw(cookie)) => machine.catch(runtime, code, cookie),
-        other => other,
-    };
-    runtime.ended(machine.executed);
-    match result {
-        Ok(r0) => Ok(r0),
-        Err(Stop::Throw(cookie)) => Ok(cookie),
-        Err(Stop::Violation(violation)) => Err(machine.fault(*violation)),
-    }
+    Machine::new(code, limits).run(code, slot, args, runtime)
 }
 
 /// The state of a run.
@@ -130,6 +134,26 @@ impl Machine {
         }
     }
 
+    /// Runs a function of `entry` to the end, and its exception callback where it throws.
+    fn run<R: Runtime>(
+        &mut self,
+        entry: &Arc<Code>,
+        slot: usize,
+        args: [u64; 5],
+        runtime: &mut R,
+    ) -> Result<u64, Fault> {
+        let result = match self.call_slot(runtime, slot, args) {
+            Err(Stop::Throw(cookie)) => self.catch(runtime, entry, cookie),
+            other => other,
+        };
+        runtime.ended(self.executed);
+        match result {
+            Ok(r0) => Ok(r0),
+            Err(Stop::Throw(cookie)) => Ok(cookie),
+            Err(Stop::Violation(violation)) => Err(self.fault(*violation)),
+        }
+    }
+
     /// Runs a function to its exit, whoever the caller in the host is.
     fn call_slot<R: Runtime>(
         &mut self,
@@ -166,7 +190,7 @@ impl Machine {
         while !self.frames.is_empty() {
             self.pop_frame(runtime);
         }
-        self.code = Arc::clone(entry);
+        self.resume(runtime, Arc::clone(entry));
         match self.code.exception_callback() {
             Some(slot) => self.call_slot(runtime, slot as usize, [cookie, 0, 0, 0, 0]),
             None => Ok(cookie),
@@ -323,12 +347,20 @@ impl Machine {
     fn exit<R: Runtime>(&mut self, runtime: &mut R) -> Flow {
         match self.pop_frame(runtime) {
             Some(caller) => {
-                self.code = caller.code;
+                self.resume(runtime, caller.code);
                 self.next = caller.next;
                 self.regs[6..].copy_from_slice(&caller.saved);
                 Flow::Next
             }
             None => Flow::Done,
+        }
+    }
+
+    /// Goes on with a program, which may have been left by a tail call.
+    fn resume<R: Runtime>(&mut self, runtime: &mut R, code: Arc<Code>) {
+        if !Arc::ptr_eq(&self.code, &code) {
+            runtime.resume(&code);
+            self.code = code;
         }
     }
 
@@ -396,7 +428,8 @@ impl<R: Runtime> Callbacks<R> for Machine {
         }
         let (regs, next, code) = (self.regs, self.next, Arc::clone(&self.code));
         let r0 = self.call_slot(runtime, slot, args)?;
-        (self.regs, self.next, self.code) = (regs, next, code);
+        (self.regs, self.next) = (regs, next);
+        self.resume(runtime, code);
         Ok(r0)
     }
 

@@ -26,7 +26,7 @@ pub use code::{
 };
 pub use conformance::{ConformanceError, run_conformance};
 pub use fault::{Fault, Stop, Violation};
-pub use machine::{Limits, run, run_function};
+pub use machine::{Limits, run, run_function, run_tail_called};
 pub use runtime::{AtomicOp, Callbacks, Observer, Runtime};
 
 use machine::run_at;

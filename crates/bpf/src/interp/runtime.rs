@@ -88,6 +88,11 @@ pub trait Runtime: Sized {
     /// The interpreter counts tail calls and does the jump.
     fn tail_call(&mut self, map: u64, index: u32) -> Result<Option<Arc<Code>>, Stop>;
 
+    /// A program goes on whose function had called one that made a tail call.
+    fn resume(&mut self, code: &Arc<Code>) {
+        let _ = code;
+    }
+
     /// The run is over, after so many instructions.
     fn ended(&mut self, insns: u64) {
         let _ = insns;

@@ -15,7 +15,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use super::{bpf_signature, lower};
 use crate::environment::Environment;
 use crate::machine_unsafe::Machine;
-use crate::xir::{BlockData, Function, Module, Terminator};
+use crate::xir::{Function, Module};
 
 /// `extern "C" fn(machine, frames, returned, first, count) -> u64`: runs the program's first
 /// function for frames `first..count`; gives `count`, or the index of the one that stopped the run.
@@ -30,7 +30,7 @@ pub(super) fn entry(
     let mut clif = ir::Function::with_name_signature(UserFuncName::user(1, 1), signature);
     let mut context = FunctionBuilderContext::new();
     let mut builder = FunctionBuilder::new(&mut clif, &mut context);
-    let Some(around) = open(&mut builder) else { return clif };
+    let Some(around) = open(&mut builder, module.has_tail_calls()) else { return clif };
     match module.functions.first().filter(|function| is_small(function)) {
         Some(function) => {
             let function = (module, function);
@@ -61,15 +61,14 @@ pub(super) struct Around {
 }
 
 /// Whether a function is compiled a second time, inside of the loop: a call costs as much as a
-/// short program. Tail calls leave only functions of their own.
+/// short program.
 fn is_small(function: &Function) -> bool {
     let insts: usize = function.blocks.iter().map(|block| block.insts.len()).sum();
-    let tail_calls = |block: &BlockData| matches!(block.end, Terminator::TailCall { .. });
-    insts <= INSIDE_INSTS_MAX && !function.blocks.iter().any(tail_calls)
+    insts <= INSIDE_INSTS_MAX
 }
 
 /// Writes the loop, and goes where the program belongs.
-fn open(builder: &mut FunctionBuilder<'_>) -> Option<Around> {
+fn open(builder: &mut FunctionBuilder<'_>, has_tail_calls: bool) -> Option<Around> {
     let start = builder.create_block();
     builder.append_block_params_for_function_params(start);
     builder.switch_to_block(start);
@@ -110,6 +109,12 @@ fn open(builder: &mut FunctionBuilder<'_>) -> Option<Around> {
         put(builder, packet, machine, offset_of!(Machine, packet)),
         put(builder, number, machine, offset_of!(Machine, index)),
     ];
+    if has_tail_calls {
+        let none = builder.ins().iconst(types::I64, 0);
+        put(builder, none, machine, offset_of!(Machine, target));
+        let none = builder.ins().iconst(types::I32, 0);
+        put(builder, none, machine, offset_of!(Machine, tail_calls));
+    }
     Some(Around { machine, frame, ctx, index, packet, stores, next, stopped })
 }
 

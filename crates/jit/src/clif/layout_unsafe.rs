@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use cranelift_codegen::binemit::Reloc;
 
-use super::{BATCH_ENTRY, CompiledModule, EXTRA_FUNCTIONS, Relocation, TRAMPOLINE};
+use super::{BATCH_ENTRY, CompiledModule, EXTRA_FUNCTIONS, Relocation, TRAMPOLINE, WAY_IN};
 use crate::code_unsafe::{Code, run_batch};
 use crate::enter_unsafe::guarded;
 use crate::error::CompileError;
@@ -17,7 +17,7 @@ use crate::machine_unsafe::{Batch, Machine};
 #[derive(Debug)]
 pub(crate) struct Layout {
     code: Code,
-    /// Offset of each function, then of the trampoline and the batch entry.
+    /// Offset of each function, then of the trampolines and the batch entry.
     offsets: Vec<usize>,
     /// Offsets at which code for another BPF instruction begins, and its slot; in order.
     origins: Vec<(usize, u32)>,
@@ -45,12 +45,17 @@ impl Layout {
         Some(self.code.address() + offset as u64)
     }
 
+    /// Address of the first function, whatever it is.
+    pub(crate) fn start(&self) -> u64 {
+        self.code.address()
+    }
+
     /// The bytes of the code, to look at.
     pub(crate) fn code(&self) -> &[u8] {
         self.code.bytes()
     }
 
-    /// Offsets of the functions, then of the trampoline and the batch entry.
+    /// Offsets of the functions, then of the trampolines and the batch entry.
     pub(crate) fn offsets(&self) -> &[usize] {
         &self.offsets
     }
@@ -110,9 +115,10 @@ impl Layout {
         unsafe { guarded(self.extra(TRAMPOLINE), &args) }
     }
 
-    /// Address of the trampoline, for code that enters a function of another program.
-    pub(crate) fn trampoline_address(&self) -> u64 {
-        self.extra(TRAMPOLINE) as u64
+    /// Address of the way into programs that tail calls lead to, for code that follows the
+    /// machine's C convention: machine, entry, frame pointer, context.
+    pub(crate) fn way_in(&self) -> u64 {
+        self.extra(WAY_IN) as u64
     }
 
     /// Address of a function behind those of the module.

@@ -13,7 +13,7 @@ use super::batch::Around;
 use super::{bpf_signature, callee_signature, param_count};
 use crate::environment::Environment;
 use crate::error::CompileError;
-use crate::machine_unsafe::Machine;
+use crate::machine_unsafe::{Callee, Machine};
 use crate::xir::{
     Block, Dominators, Function, Jump, Module, Op, RuntimeFunction, Terminator, Type, UnaryOp,
     Value,
@@ -66,11 +66,11 @@ pub(super) fn inside<'b>(
     lowering.builder
 }
 
-/// `extern "C" fn(machine, target, frame pointer, r1 to r5) -> u64`: enters the callback at
-/// `target`. The two conventions hand over arguments differently.
-pub(super) fn trampoline(isa: &OwnedTargetIsa) -> ir::Function {
+/// `extern "C" fn(machine, target, frame pointer, r1, ...) -> u64`: enters the function of `params`
+/// parameters at `target`. The two conventions hand over arguments differently.
+pub(super) fn trampoline(isa: &OwnedTargetIsa, params: usize) -> ir::Function {
     let mut signature = Signature::new(isa.default_call_conv());
-    signature.params.resize(8, AbiParam::new(types::I64));
+    signature.params.resize(3 + params, AbiParam::new(types::I64));
     signature.returns.push(AbiParam::new(types::I64));
     let mut clif = ir::Function::with_name_signature(UserFuncName::user(1, 0), signature);
     let mut context = FunctionBuilderContext::new();
@@ -79,7 +79,7 @@ pub(super) fn trampoline(isa: &OwnedTargetIsa) -> ir::Function {
     builder.append_block_params_for_function_params(block);
     builder.switch_to_block(block);
     let all = builder.block_params(block).to_vec();
-    let target = builder.import_signature(bpf_signature(CALLBACK_PARAMS));
+    let target = builder.import_signature(bpf_signature(params));
     let mut args = vec![all[0]];
     args.extend_from_slice(&all[2..]);
     let call = builder.ins().call_indirect(target, all[1], &args);
@@ -90,8 +90,27 @@ pub(super) fn trampoline(isa: &OwnedTargetIsa) -> ir::Function {
     clif
 }
 
-/// Callbacks take all of r1 to r5.
-const CALLBACK_PARAMS: usize = 5;
+/// An entry function that has `callee` do all of its work.
+pub(super) fn bridge(isa: &OwnedTargetIsa, callee: Callee) -> ir::Function {
+    let mut clif = ir::Function::with_name_signature(UserFuncName::user(1, 2), bpf_signature(1));
+    let mut context = FunctionBuilderContext::new();
+    let mut builder = FunctionBuilder::new(&mut clif, &mut context);
+    let block = builder.create_block();
+    builder.append_block_params_for_function_params(block);
+    builder.switch_to_block(block);
+    let mut args = builder.block_params(block).to_vec();
+    let zero = builder.ins().iconst(types::I64, 0);
+    let signature = callee_signature(isa);
+    args.resize(signature.params.len(), zero);
+    let signature = builder.import_signature(signature);
+    let address = builder.ins().iconst(types::I64, callee as usize as i64);
+    let call = builder.ins().call_indirect(signature, address, &args);
+    let result = builder.inst_results(call)[0];
+    builder.ins().return_(&[result]);
+    builder.seal_all_blocks();
+    builder.finalize(isa.frontend_config());
+    clif
+}
 
 pub(super) struct Lowering<'a, 'b> {
     pub(super) module: &'a Module,
@@ -228,27 +247,11 @@ impl Lowering<'_, '_> {
         }
     }
 
-    fn leave(&mut self, value: ir::Value) {
+    pub(super) fn leave(&mut self, value: ir::Value) {
         match self.around {
             Some(around) => self.builder.ins().jump(around.next, &[value.into()]),
             None => self.builder.ins().return_(&[value]),
         };
-    }
-
-    fn tail_call(&mut self, map: Value, index: Value, otherwise: &Jump) {
-        let (map, index) = (self.value(map), self.value(index));
-        let index = self.builder.ins().uextend(types::I64, index);
-        let zero = self.builder.ins().iconst(types::I64, 0);
-        let args = [map, index, zero, zero, zero];
-        let target = self.call_runtime(self.environment.callees.tail_call as usize as u64, &args);
-        let found = self.builder.create_block();
-        let (next, next_args) = self.jump(otherwise);
-        self.builder.ins().brif(target, found, &[], next, &next_args);
-        self.builder.switch_to_block(found);
-        let signature = self.builder.import_signature(bpf_signature(1));
-        let ctx = self.machine_field(types::I64, std::mem::offset_of!(Machine, ctx));
-        let args = [self.machine, self.frame, ctx];
-        self.builder.ins().return_call_indirect(signature, target, &args);
     }
 
     /// Calls a function of the runtime; goes to the function's end when that stops the run.
@@ -357,7 +360,7 @@ impl Lowering<'_, '_> {
         (self.builder.create_block(), vec![], Some(jump))
     }
 
-    fn jump(&mut self, jump: &Jump) -> (ir::Block, Vec<ir::BlockArg>) {
+    pub(super) fn jump(&mut self, jump: &Jump) -> (ir::Block, Vec<ir::BlockArg>) {
         let args = jump.args.iter().map(|&arg| self.value(arg).into()).collect();
         (self.clif_block(jump.target), args)
     }

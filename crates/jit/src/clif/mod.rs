@@ -2,8 +2,8 @@
 //!
 //! All functions of a program are compiled on their own and then laid out in one piece of memory,
 //! where calls between them are resolved. BPF functions use Cranelift's tail-call convention, so
-//! that `bpf_tail_call` leaves no frame behind; one trampoline enters callbacks from Rust, and
-//! the batch entry whole programs.
+//! that `bpf_tail_call` leaves no frame behind; one trampoline enters callbacks from Rust, another
+//! tail calls' targets from tier 2, and the batch entry whole programs.
 
 mod batch;
 mod frame;
@@ -12,6 +12,7 @@ mod layout_unsafe;
 mod lower;
 mod optimize;
 mod redirect;
+mod tail_call;
 
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::ir::{AbiParam, ExternalName, Signature, types};
@@ -21,6 +22,7 @@ use cranelift_codegen::{Context, FinalizedMachReloc, FinalizedRelocTarget};
 
 use crate::environment::Environment;
 use crate::error::CompileError;
+use crate::machine_unsafe::Callee;
 use crate::xir::{Function, Module};
 pub(crate) use layout_unsafe::Layout;
 
@@ -45,7 +47,7 @@ pub(crate) struct Relocation {
     pub(crate) callee: u32,
 }
 
-/// Machine code of a module: its functions in order, then the trampoline and the batch entry.
+/// Machine code of a module: its functions in order, then the trampolines and the batch entry.
 #[derive(Debug)]
 pub(crate) struct CompiledModule {
     pub(crate) functions: Vec<CompiledFunction>,
@@ -62,7 +64,8 @@ pub(crate) fn compile(
         let clif = lower::function(module, index, function, &isa, environment)?;
         functions.push(emit(&isa, clif, &function.name)?);
     }
-    functions.push(emit(&isa, lower::trampoline(&isa), "trampoline")?);
+    functions.push(emit(&isa, lower::trampoline(&isa, CALLBACK_PARAMS), "trampoline")?);
+    functions.push(emit(&isa, lower::trampoline(&isa, ENTRY_PARAMS), "way in")?);
     functions.push(emit(&isa, batch::entry(module, &isa, environment), "batch entry")?);
     Ok(CompiledModule { functions })
 }
@@ -78,10 +81,17 @@ pub(crate) fn text(module: &Module, environment: &Environment<'_>) -> Result<Str
     Ok(text)
 }
 
-/// Functions behind those of the module: the trampoline, then the batch entry.
-const EXTRA_FUNCTIONS: usize = 2;
+/// Functions behind those of the module: the trampoline for callbacks, the way into programs that
+/// tail calls lead to, then the batch entry.
+const EXTRA_FUNCTIONS: usize = 3;
 const TRAMPOLINE: usize = 0;
-const BATCH_ENTRY: usize = 1;
+const WAY_IN: usize = 1;
+const BATCH_ENTRY: usize = 2;
+
+/// Callbacks take all of r1 to r5.
+const CALLBACK_PARAMS: usize = 5;
+/// Entry functions take the context.
+const ENTRY_PARAMS: usize = 1;
 
 fn host_isa() -> Result<OwnedTargetIsa, CompileError> {
     let host = |error: &dyn std::fmt::Display| CompileError::Host(error.to_string());
@@ -134,6 +144,14 @@ fn emit(
     };
     let relocations = found.iter().map(relocation).collect::<Result<_, _>>()?;
     Ok(CompiledFunction { code, align, relocations, origins })
+}
+
+/// Code that tail calls lead to where a program has none of its own: it calls `callee` with the
+/// frame pointer and the context, and gives back what that returns.
+pub(crate) fn bridge(callee: Callee) -> Result<CompiledModule, CompileError> {
+    let isa = host_isa()?;
+    let functions = vec![emit(&isa, lower::bridge(&isa, callee), "bridge")?];
+    Ok(CompiledModule { functions })
 }
 
 /// Signature of a BPF function: machine, frame pointer, its parameters; gives r0.

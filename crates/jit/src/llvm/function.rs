@@ -237,27 +237,6 @@ impl Lowering<'_> {
         if comes_back { self.shared.counted_loop() } else { String::new() }
     }
 
-    /// Programs that tail calls lead to run on tier 1: the first such call enters it, and the frame
-    /// left here is the only one.
-    fn tail_call(&mut self, map: Value, index: Value, otherwise: &Jump) {
-        let (map, index) = (self.value(map).to_owned(), self.value(index).to_owned());
-        let index = self.temporary(format_args!("zext i32 {index} to i64"));
-        let target = self.call_runtime(Symbol::TailCall, &[map, index, zero(), zero(), zero()]);
-        let found = self.temporary(format_args!("icmp ne i64 {target}, 0"));
-        let (label, enter) = (self.label.clone(), self.new_label());
-        self.jump(otherwise, label);
-        self.line(format_args!("br i1 {found}, label %{enter}, label %{}", otherwise.target));
-        self.start(enter);
-        let ctx = self.machine_field("i64", offset_of!(Machine, ctx));
-        let symbol = self.shared.symbol(Symbol::Enter);
-        let frame = self.temporary("ptrtoint ptr %frame to i64");
-        let result = self.temporary(format_args!(
-            "tail call i64 {symbol}(ptr %machine, i64 {target}, i64 {frame}, i64 {ctx}, \
-             i64 0, i64 0, i64 0, i64 0)"
-        ));
-        self.line(format_args!("ret i64 {result}"));
-    }
-
     /// Calls a function of the runtime that takes the machine and five numbers.
     pub(super) fn call_runtime(&mut self, callee: Symbol, args: &[String; 5]) -> String {
         let symbol = self.shared.symbol(callee);
@@ -306,7 +285,7 @@ impl Lowering<'_> {
         self.temporary(format_args!("load {ty}, ptr {place}, align 4{scope}"))
     }
 
-    fn jump(&mut self, jump: &Jump, from: String) {
+    pub(super) fn jump(&mut self, jump: &Jump, from: String) {
         self.incoming[jump.target.0 as usize].push((from, jump.args.clone()));
     }
 

@@ -18,6 +18,7 @@ mod pointers;
 mod redirect;
 mod relocate;
 mod symbols;
+mod tail_call;
 
 use std::path::PathBuf;
 

@@ -74,7 +74,7 @@ pub(super) fn translate(module: &Module, targets: &Targets) -> Text {
         function::translate((module, targets), index, &mut shared, &mut ir);
     }
     let mut functions = module.functions.len();
-    batch(functions, &mut shared, &mut ir);
+    batch(functions, module.has_tail_calls(), &mut shared, &mut ir);
     for index in callbacks(module) {
         functions += 1;
         let params = function::params(&module.functions[index]).len();
@@ -114,7 +114,7 @@ fn live_ops(function: &Function) -> impl Iterator<Item = &Op> {
 
 /// `fn(machine, frames, returned, first, count) -> u64`: as tier 1's batch entry, with the program
 /// inside of the loop. It is function `own` of the text.
-fn batch(own: usize, shared: &mut Shared, out: &mut String) {
+fn batch(own: usize, has_tail_calls: bool, shared: &mut Shared, out: &mut String) {
     let (head, place) = (lines::of_function(own), shared.lines.suffix(own, 0));
     let scope = shared.scopes.suffix(Alias::Ctx);
     let machine = |field: usize| format!("getelementptr inbounds i8, ptr %machine, i64 {field}");
@@ -131,6 +131,8 @@ fn batch(own: usize, shared: &mut Shared, out: &mut String) {
     say(&format!("  %packet.p = {}", machine(offset_of!(Machine, packet))));
     say(&format!("  %index.p = {}", machine(offset_of!(Machine, index))));
     say(&format!("  %stop.p = {}", machine(offset_of!(Machine, stop))));
+    say(&format!("  %target.p = {}", machine(offset_of!(Machine, target))));
+    say(&format!("  %calls.p = {}", machine(offset_of!(Machine, tail_calls))));
     say("  br label %head\nhead:");
     say("  %index = phi i64 [ %first, %start ], [ %following, %next ]");
     say("  %more = icmp ult i64 %index, %count");
@@ -140,6 +142,10 @@ fn batch(own: usize, shared: &mut Shared, out: &mut String) {
     say(&format!("  store ptr %packet, ptr %packet.p, align 8{scope}"));
     say("  %number = trunc i64 %index to i32");
     say(&format!("  store i32 %number, ptr %index.p, align 4{scope}"));
+    if has_tail_calls {
+        say(&format!("  store ptr null, ptr %target.p, align 8{scope}"));
+        say(&format!("  store i32 0, ptr %calls.p, align 4{scope}"));
+    }
     say(&format!("  %r0 = call fastcc i64 @f0(ptr %machine, ptr %frame, i64 %ctx){place}"));
     say(&format!("  %stop = load i32, ptr %stop.p, align 4{scope}"));
     say("  %goes.on = icmp eq i32 %stop, 0");

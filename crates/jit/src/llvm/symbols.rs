@@ -26,7 +26,7 @@ pub(super) enum Symbol {
     Probe,
     /// [`Callees::guard`]
     Guard,
-    /// Enters a program on tier 1: machine, function, frame pointer, r1 to r5.
+    /// Enters a program on tier 1: machine, function, frame pointer, context.
     Enter,
     /// A function of the runtime that is called directly.
     Runtime(RuntimeFunction),
@@ -58,7 +58,7 @@ impl Symbol {
             | Symbol::TailCall
             | Symbol::Probe
             | Symbol::Guard => Some((1, 5)),
-            Symbol::Enter => Some((1, 7)),
+            Symbol::Enter => Some((1, 3)),
             Symbol::Runtime(function) => {
                 Some((function.effects().takes_machine.into(), function.arg_count()))
             }
@@ -121,8 +121,9 @@ impl Addresses {
         {
             let (symbol, address) = match *op {
                 Op::MapRef(map) | Op::MapLookup { map, .. } => {
-                    let targets = environment.map_meta(map, MapMeta::Targets);
-                    maps.insert(Symbol::MapMeta(map, MapMeta::Targets), targets);
+                    for what in [MapMeta::Targets, MapMeta::Programs] {
+                        maps.insert(Symbol::MapMeta(map, what), environment.map_meta(map, what));
+                    }
                     (Symbol::Map(map), environment.map_handle(map))
                 }
                 Op::MapValueAddr { map, .. } => (Symbol::MapValue(map), environment.map_value(map)),

@@ -54,6 +54,12 @@ pub struct Module {
 }
 
 impl Module {
+    /// Whether there is a tail call in it.
+    pub fn has_tail_calls(&self) -> bool {
+        let mut blocks = self.functions.iter().flat_map(|function| &function.blocks);
+        blocks.any(|block| matches!(block.end, Terminator::TailCall { .. }))
+    }
+
     /// Instructions that are in a block, over all functions.
     pub fn live_insts(&self) -> usize {
         let blocks = self.functions.iter().flat_map(|function| &function.blocks);

@@ -309,6 +309,8 @@ pub enum MapMeta {
     Handles,
     /// The entries of a map that redirects lead by.
     Targets,
+    /// The ids of programs in a program array.
+    Programs,
     /// The memory of an arena, with what is around it (`towpath_maps::ArenaLayout`).
     ArenaMemory,
     /// The bytes that say which pages of an arena are there.

@@ -12,19 +12,18 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Instant;
 
-use towpath_bpf::interp::{
-    Callbacks, Code, Fault, MAX_CALL_FRAMES, MAX_TAIL_CALLS, Runtime, Stop, Violation,
-};
+use towpath_bpf::interp::{Callbacks, Code, Fault, MAX_CALL_FRAMES, Runtime, Stop, Violation};
 use towpath_jit::xir::Need;
-use towpath_jit::{Batch, Callee, Callees, CodeFault, Machine, Packet, Trust};
+use towpath_jit::{Batch, Callee, Callees, CodeFault, Machine, Packet, Target, Trust};
 use towpath_maps::MapSet;
 
-use super::{Compilation, Compiled};
+use super::Compiled;
+use super::tail_unsafe::tail_call;
 use crate::burst::Burst;
 use crate::frame::Frame;
 use crate::helpers::{self, Call};
-use crate::program::Surroundings;
-use crate::run::{Run, Types};
+use crate::program::{Landing, Surroundings};
+use crate::run::Run;
 use crate::worker::{CHAIN_STACK_BYTES, Worker};
 
 /// The functions compiled code calls.
@@ -33,8 +32,8 @@ pub(super) const CALLEES: Callees =
 
 /// State of a burst that compiled code works on.
 #[repr(C)]
-struct Live<'a> {
-    machine: Machine,
+pub(super) struct Live<'a> {
+    pub(super) machine: Machine,
     /// The frames of the burst.
     frames: *mut Frame,
     /// Which of them the run is about; [`NO_FRAME`] before the first call.
@@ -43,9 +42,8 @@ struct Live<'a> {
     entry: &'a Arc<Compiled>,
     /// Its interpreted form, for callbacks that outlive the run.
     code: &'a Arc<Code>,
-    /// The programs that tail calls led to, the running one last. Frames of earlier ones may still
-    /// be active.
-    tail_called: Vec<Compilation>,
+    /// The program that the run was told of last: `machine.target` of that moment.
+    target: *const Target,
     /// Why `machine.stop` is set.
     stop: Option<Stop>,
     /// What the machine did not allow, and where: no more compiled code is to run.
@@ -96,7 +94,7 @@ impl Compiled {
             current: NO_FRAME,
             entry: self,
             code,
-            tail_called: Vec::new(),
+            target: std::ptr::null(),
             stop: None,
             fault: None,
             nested: 0,
@@ -159,12 +157,8 @@ impl Live<'_> {
     /// Notes what the machine did not allow, and which instruction it was.
     #[cold]
     fn note(&mut self, fault: &CodeFault) -> Stop {
-        let own = (self.code, self.entry);
-        let led_to = self.tail_called.iter().rev().map(|(code, compiled)| (code, compiled));
-        let mut programs = led_to.chain([own]);
-        let found = programs
-            .find_map(|(code, compiled)| Some((code, compiled.origin_of(fault.instruction)?.slot)));
-        let (code, slot) = found.unwrap_or((self.code, None));
+        let code = Arc::clone(self.code());
+        let slot = self.program().origin_of(fault.instruction).and_then(|origin| origin.slot);
         let violation = Violation::Machine { signal: fault.signal_name(), addr: fault.address };
         let insn = slot.unwrap_or(0) as usize;
         self.fault.get_or_insert_with(|| Fault {
@@ -206,47 +200,60 @@ impl Live<'_> {
 
     /// The running program: functions it refers to are its own.
     fn program(&self) -> &Arc<Compiled> {
-        self.tail_called.last().map_or(self.entry, |(_, program)| program)
+        let called = self.landing().and_then(|landing| landing.compiled.as_ref());
+        called.unwrap_or(self.entry)
     }
 
     /// The running program's interpreted form.
     fn code(&self) -> &Arc<Code> {
-        self.tail_called.last().map_or(self.code, |(code, _)| code)
+        self.landing().map_or(self.code, |landing| &landing.code)
+    }
+
+    /// The running program, when a tail call led to it.
+    pub(super) fn landing(&self) -> Option<&Landing> {
+        // SAFETY: compiled code found it in the table that the burst was given, and the worker is
+        // not quiescent before the burst is over.
+        unsafe { Landing::of(self.machine.target) }
+    }
+
+    /// Makes the run about the program that runs now.
+    fn turn_to_program(&mut self, run: &mut Run<'_>) {
+        self.target = self.machine.target;
+        run.turn_to_program(self.landing());
+        run.proved = self.program().trust == Trust::Verified;
     }
 
     /// Ends the run that the current frame's calls made.
     #[inline(always)]
     fn leave_frame(&mut self, run: &mut Run<'_>) {
-        let has_memory = !run.extras.is_empty() || !run.records.is_empty();
-        if has_memory || !self.tail_called.is_empty() {
-            self.forget(run);
-        }
-    }
-
-    /// Gives up what few runs have.
-    #[inline(never)]
-    fn forget(&mut self, run: &mut Run<'_>) {
-        run.extras.clear();
-        run.records.clear();
-        if !self.tail_called.is_empty() {
-            self.tail_called.clear();
-            run.types = Types::default();
+        if !run.extras.is_empty() || !run.records.is_empty() {
+            forget(run);
         }
     }
 }
 
-/// Makes the run about the frame that compiled code is at; gives the run.
+/// Gives up what few runs have.
+#[inline(never)]
+fn forget(run: &mut Run<'_>) {
+    run.extras.clear();
+    run.records.clear();
+}
+
+/// Makes the run about the frame that compiled code is at, and about the program; gives the run.
 ///
 /// # Safety
 ///
 /// `live` is the state of the burst that calls, and no reference to it or to the run is in use.
 #[inline(always)]
-unsafe fn turn_to_frame<'r>(live: *mut Live<'_>) -> &'r mut Run<'r> {
+pub(super) unsafe fn turn_to_frame<'r>(live: *mut Live<'_>) -> &'r mut Run<'r> {
     // SAFETY: the caller's promise; callers use the run while the burst lasts.
     let (live, run) = unsafe { (&mut *live, &mut *(*live).machine.runtime.cast::<Run<'r>>()) };
     if live.current != live.machine.index {
         // SAFETY: the caller's promise.
         unsafe { next_frame(live, run) };
+    }
+    if live.target != live.machine.target {
+        live.turn_to_program(run);
     }
     run
 }
@@ -307,6 +314,7 @@ pub(super) unsafe fn run_of_frame<'r>(machine: *mut Machine) -> &'r mut Run<'r> 
 /// The machine for a burst that is about to start.
 fn machine(run: &mut Run<'_>) -> Machine {
     let (redirects, burst) = run.targets.shared();
+    let (targets, target_count) = run.surroundings.programs.targets();
     Machine {
         packet: std::ptr::null(),
         redirects,
@@ -317,6 +325,10 @@ fn machine(run: &mut Run<'_>) -> Machine {
         budget: 0,
         ctx: run.worker.context_addr(),
         stack_top: run.worker.stack_top(),
+        targets,
+        target_count,
+        tail_calls: 0,
+        target: std::ptr::null(),
         runtime: std::ptr::from_mut(run).cast::<c_void>(),
     }
 }
@@ -366,7 +378,7 @@ pub(crate) unsafe fn call(
 ///
 /// `live` is valid and unreferenced.
 #[inline(always)]
-unsafe fn finish(live: *mut Live<'_>, result: Result<u64, Stop>) -> u64 {
+pub(super) unsafe fn finish(live: *mut Live<'_>, result: Result<u64, Stop>) -> u64 {
     match result {
         Ok(r0) => r0,
         // SAFETY: the caller's promise.
@@ -386,36 +398,6 @@ unsafe fn halt(live: *mut Live<'_>, stop: Stop) -> u64 {
     live.stop = Some(stop);
     live.machine.stop = 1;
     0
-}
-
-unsafe extern "C" fn tail_call(
-    machine: *mut Machine,
-    map: u64,
-    index: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-) -> u64 {
-    let live = machine.cast::<Live<'_>>();
-    // SAFETY: called by compiled code, with the machine it was entered with.
-    let run = unsafe { turn_to_frame(live) };
-    // SAFETY: as above; the reference ends with this function.
-    let live_ref = unsafe { &mut *live };
-    if live_ref.tail_called.len() >= MAX_TAIL_CALLS as usize {
-        return 0;
-    }
-    let found = run.tail_call_compiled(map, index as u32);
-    let result = found.map(|target| match target {
-        None => 0,
-        Some(target) => {
-            let entry = target.1.program.entry();
-            live_ref.tail_called.push(target);
-            run.types = Types::default();
-            entry
-        }
-    });
-    // SAFETY: `live_ref` is not used any more.
-    unsafe { finish(live, result) }
 }
 
 unsafe extern "C" fn probe(

@@ -10,6 +10,9 @@ mod direct_unsafe;
 mod fault_tests;
 mod live_unsafe;
 #[cfg(test)]
+mod tail_tests;
+mod tail_unsafe;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tier_tests;
@@ -17,13 +20,14 @@ mod tier_tests;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use towpath_bpf::interp::{Code, Fault, Resolver};
+use towpath_bpf::interp::{Fault, Resolver};
 use towpath_bpf::verifier::Verified;
 use towpath_jit::{Environment, Options, Origin, Tier, Trust, Upgrade};
 use towpath_maps::MapSet;
 
 use choice::{Choice, Measured};
 pub(crate) use live_unsafe::{Judged, call};
+pub(crate) use tail_unsafe::bridge;
 pub use towpath_jit::CompileError;
 
 /// How a program is executed.
@@ -66,9 +70,6 @@ pub struct ExecStatus {
     /// What made [`Exec::Auto`] choose what runs, once it has chosen.
     pub measured: Option<String>,
 }
-
-/// A program in both forms.
-pub(crate) type Compilation = (Arc<Code>, Arc<Compiled>);
 
 /// Machine code of one program.
 #[derive(Debug)]
@@ -175,6 +176,11 @@ impl Compiled {
     /// What made the choice between the tiers, where it was made.
     pub(crate) fn measured(&self) -> Option<Measured> {
         self.choice.as_ref().and_then(Choice::made)
+    }
+
+    /// Where tail calls enter it.
+    pub(crate) fn entry(&self) -> u64 {
+        self.program.entry()
     }
 
     /// Whether it checks what it does.

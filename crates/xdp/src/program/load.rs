@@ -97,12 +97,7 @@ impl<'a> Loader<'a> {
             }
             self.are_slots_filled.set(true);
         }
-        let mut loaded = self.loaded.borrow_mut();
-        // Compiled code can only jump to compiled code.
-        if loaded.values().any(|program| program.compiled.is_none()) {
-            loaded.values_mut().for_each(Program::do_without_code);
-        }
-        Ok(loaded[&name].clone())
+        Ok(self.loaded.borrow()[&name].clone())
     }
 
     /// All programs that were loaded so far, also those that only program arrays name.
@@ -282,7 +277,7 @@ fn ready(
         Ok(compiled) => (compiled, None),
         Err(why) => (None, Some(why.into())),
     };
-    let id = surroundings.programs.add(Arc::clone(&code), compiled.clone());
+    let id = surroundings.programs.add(Arc::clone(&code), compiled.clone(), Arc::clone(&maps));
     Program {
         id,
         code,

@@ -63,7 +63,7 @@ impl Shared {
     /// Tail calls no longer lead to a program of [`Shared::load`] or a [`Loader`](super::Loader).
     pub fn forget(&self, program: &Program) {
         if Arc::ptr_eq(program.surroundings(), &self.surroundings) {
-            self.surroundings.programs.remove(program.id());
+            self.surroundings.programs.remove(program.id(), &self.domain);
         }
     }
 

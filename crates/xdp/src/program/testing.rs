@@ -7,8 +7,12 @@ use towpath_bpf::btf::Btf;
 use towpath_bpf::insn::Insn;
 use towpath_bpf::interp::Limits;
 use towpath_bpf::program::{Linked, MapType};
+use towpath_bpf::verifier::Verified;
+use towpath_maps::{Map, MapSet};
 
-use super::{LoadOptions, Program};
+use super::load::finish_verified;
+use super::{LoadOptions, Program, Shared};
+use crate::Exec;
 
 /// A program over these maps.
 pub(crate) fn program(insns: &[Insn], defs: &[MapDef]) -> Program {
@@ -20,6 +24,18 @@ pub(crate) fn load(linked: Linked) -> Program {
     let limits = Limits { insns: 1_000_000 };
     let options = LoadOptions { unverified: true, limits, ..LoadOptions::default() };
     Program::from_linked(linked, &options).unwrap()
+}
+
+/// As [`Shared::load`], with a choice of how it is executed.
+pub(crate) fn load_over(
+    shared: &Shared,
+    verified: Verified,
+    maps: Vec<Arc<Map>>,
+    exec: Exec,
+) -> Program {
+    let maps = Arc::new(MapSet::of(maps, shared.domain()));
+    let surroundings = Arc::clone(shared.surroundings());
+    finish_verified(verified, maps, surroundings, shared.options(), exec).unwrap()
 }
 
 /// What a linker would hand over.

@@ -14,20 +14,19 @@ use std::sync::Arc;
 
 use towpath_bpf::insn::{REG_COUNT, STACK_BYTES};
 use towpath_bpf::interp::{
-    AtomicOp, Callbacks, Code, MAX_CHAIN_FRAMES, Observer, Runtime, Stop, Violation,
+    self, AtomicOp, Callbacks, Code, Fault, MAX_CHAIN_FRAMES, Observer, Runtime, Stop, Violation,
 };
 use towpath_maps::{Arena, Map, MapSet};
 
 pub(crate) use reach_unsafe::share;
 use recent::Recent;
 
-use crate::compiled::Compilation;
 use crate::conntrack::Connection;
 use crate::frame::Frame;
 use crate::helpers;
 use crate::memory;
 use crate::objects::Class;
-use crate::program::Surroundings;
+use crate::program::{Landing, Surroundings};
 use crate::targets::Targets;
 use crate::worker::Worker;
 
@@ -35,7 +34,10 @@ use crate::worker::Worker;
 pub(crate) struct Run<'a> {
     pub(crate) frame: &'a mut Frame,
     pub(crate) worker: &'a mut Worker,
+    /// The running program's.
     pub(crate) maps: &'a MapSet,
+    /// Those of the program that the burst was given to: redirects name maps by their numbers there.
+    burst_maps: &'a MapSet,
     pub(crate) surroundings: &'a Surroundings,
     /// Number of the frame in its burst.
     pub(crate) index: u32,
@@ -54,6 +56,8 @@ pub(crate) struct Run<'a> {
     pub(crate) types: Types,
     /// Lowest stack address the active functions may touch.
     stack_floor: u64,
+    /// r10 of the function that the interpreter starts with.
+    stack_base: u64,
     /// What it was allowed to touch lately.
     recent: Recent,
     /// What the program does was proved: its helpers need not look again. The interpreter always
@@ -99,11 +103,12 @@ impl<'a> Run<'a> {
         maps: &'a MapSet,
         surroundings: &'a Surroundings,
     ) -> Self {
-        let stack_floor = worker.stack_top();
+        let stack_base = worker.stack_top();
         Run {
             frame,
             worker,
             maps,
+            burst_maps: maps,
             surroundings,
             index: 0,
             targets: Targets::default(),
@@ -113,7 +118,8 @@ impl<'a> Run<'a> {
             pid_tgid: None,
             uid_gid: None,
             types: Types::default(),
-            stack_floor,
+            stack_floor: stack_base,
+            stack_base,
             recent: Recent::new(),
             proved: false,
             observer: None,
@@ -139,10 +145,11 @@ impl<'a> Run<'a> {
         self.stack_floor = self.worker.stack_floor();
     }
 
-    /// Index of a map among the program's own; `None` for one found in a map of maps.
+    /// Number of a map for redirects; `None` for one found in a map of maps, or of another program
+    /// than the burst's.
     pub(crate) fn index_of(&self, map: &Map) -> Option<u32> {
         let own = |other: &Arc<Map>| std::ptr::eq(Arc::as_ptr(other), map);
-        self.maps.maps().iter().position(own).map(|index| index as u32)
+        self.burst_maps.maps().iter().position(own).map(|index| index as u32)
     }
 
     /// The program's arena: it may have one.
@@ -174,29 +181,29 @@ impl<'a> Run<'a> {
 }
 
 impl Run<'_> {
-    /// As [`Runtime::tail_call`], for compiled code.
-    pub(crate) fn tail_call_compiled(
-        &self,
-        map: u64,
-        index: u32,
-    ) -> Result<Option<Compilation>, Stop> {
-        let Some(id) = self.program_in_slot(map, index)? else { return Ok(None) };
-        match self.surroundings.programs.compiled(id) {
-            Some(compiled) => Ok(Some(compiled)),
-            None => {
-                let (function, value) = ("bpf_tail_call", u64::from(index));
-                let why = "the slot of a program that can be compiled too (use --exec interp)";
-                Err(Violation::Argument { function, argument: 3, value, why }.into())
-            }
-        }
-    }
-
-    fn program_in_slot(&self, map: u64, index: u32) -> Result<Option<u32>, Violation> {
+    /// The program in a slot of a program array.
+    pub(crate) fn landing(&self, map: u64, index: u32) -> Result<Option<Arc<Landing>>, Violation> {
         let Some(map) = self.map_by_handle(map) else {
             let (function, why) = ("bpf_tail_call", "a program array");
             return Err(Violation::Argument { function, argument: 2, value: map, why });
         };
-        Ok(map.program(index))
+        Ok(map.program(index).and_then(|id| self.surroundings.programs.landing(id)))
+    }
+
+    /// Has the interpreter run a program that a tail call of compiled code led to, the last one of
+    /// `tail_calls`, with its stack below `frame`.
+    pub(crate) fn interpret_tail_called(
+        &mut self,
+        code: &Arc<Code>,
+        frame: u64,
+        tail_calls: &mut u32,
+    ) -> Result<u64, Fault> {
+        let before = (self.stack_floor, self.stack_base, self.proved);
+        (self.stack_base, self.proved) = (frame, false);
+        let (context, limits) = (self.worker.context_addr(), &self.surroundings.limits);
+        let result = interp::run_tail_called(code, context, self, limits, tail_calls);
+        (self.stack_floor, self.stack_base, self.proved) = before;
+        result
     }
 }
 
@@ -258,16 +265,17 @@ impl Runtime for Run<'_> {
     }
 
     fn enter_frame(&mut self, depth: usize) -> Result<u64, Violation> {
-        if depth >= MAX_CHAIN_FRAMES {
+        let top = self.stack_base - (depth * STACK_BYTES) as u64;
+        let floor = top - STACK_BYTES as u64;
+        if depth >= MAX_CHAIN_FRAMES || floor < self.worker.stack_floor() {
             return Err(Violation::CallDepth { limit: MAX_CHAIN_FRAMES });
         }
-        let top = self.worker.stack_top() - (depth * STACK_BYTES) as u64;
-        self.stack_floor = top - STACK_BYTES as u64;
+        self.stack_floor = floor;
         Ok(top)
     }
 
     fn leave_frame(&mut self, depth: usize) {
-        self.stack_floor = self.worker.stack_top() - (depth * STACK_BYTES) as u64;
+        self.stack_floor = self.stack_base - (depth * STACK_BYTES) as u64;
     }
 
     fn call_helper(
@@ -292,7 +300,13 @@ impl Runtime for Run<'_> {
     }
 
     fn tail_call(&mut self, map: u64, index: u32) -> Result<Option<Arc<Code>>, Stop> {
-        let id = self.program_in_slot(map, index)?;
-        Ok(id.and_then(|id| self.surroundings.programs.get(id)))
+        let Some(landing) = self.landing(map, index)? else { return Ok(None) };
+        self.turn_to_program(Some(&landing));
+        Ok(Some(Arc::clone(&landing.code)))
+    }
+
+    fn resume(&mut self, code: &Arc<Code>) {
+        let landing = self.surroundings.programs.of_code(code);
+        self.turn_to_program(landing.as_deref());
     }
 }

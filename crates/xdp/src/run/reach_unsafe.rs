@@ -11,9 +11,11 @@ use towpath_bpf::Errno;
 use towpath_bpf::interp::Violation;
 use towpath_maps::{Access, Map};
 
-use super::Run;
+use super::recent::Recent;
+use super::{Run, Types};
 use crate::memory::{self, Grant};
 use crate::objects::Object;
+use crate::program::Landing;
 
 impl<'a> Run<'a> {
     /// Permission to touch `len` bytes at `addr` that the verifier proved accessible: an argument
@@ -136,6 +138,22 @@ impl<'a> Run<'a> {
             // atomics only.
             None => Ok(unsafe { Grant::new(addr, len) }),
             Some(why) => Err(Violation::Memory { addr, size: len, write, why }),
+        }
+    }
+
+    /// Another program runs from now on: the one that a tail call led to, or one that goes on; the
+    /// burst's own when `landing` is none.
+    pub(crate) fn turn_to_program(&mut self, landing: Option<&Landing>) {
+        self.types = Types::default();
+        let maps = match landing {
+            None => self.burst_maps,
+            // SAFETY: what a run found in a program array lives, with its maps, until the worker is
+            // quiescent, which it is not before the run is over.
+            Some(landing) => unsafe { &*Arc::as_ptr(&landing.maps) },
+        };
+        if !std::ptr::eq(maps, self.maps) {
+            self.maps = maps;
+            self.recent = Recent::new();
         }
     }
 

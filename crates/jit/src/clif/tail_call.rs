@@ -1,0 +1,122 @@
+//! `bpf_tail_call` without the runtime: a program array is read like a map's value.
+
+use std::mem::offset_of;
+
+use cranelift_codegen::ir::{self, InstBuilder, MemFlagsData, condcodes::IntCC, types};
+use towpath_bpf::interp::MAX_TAIL_CALLS;
+
+use super::bpf_signature;
+use super::lower::Lowering;
+use crate::machine_unsafe::{Machine, Target};
+use crate::redirects::{Slot, Targets};
+use crate::xir::{Jump, MapMeta, Value};
+
+impl Lowering<'_, '_> {
+    /// Jumps to the program in a slot, if there is one and the run may go on.
+    pub(super) fn tail_call(&mut self, map: Value, index: Value, otherwise: &Jump) {
+        let slot = Targets::of(self.environment).slot(self.function, map, index);
+        let [found, go, miss] = std::array::from_fn(|_| self.builder.create_block());
+        let target = self.builder.append_block_param(found, types::I64);
+        match slot {
+            Some(slot) => self.look_up(slot, index, found, miss),
+            None => self.ask_for_target((map, index), found, miss),
+        }
+
+        self.builder.switch_to_block(found);
+        let count = self.machine_field(types::I32, offset_of!(Machine, tail_calls));
+        let limit = i64::from(MAX_TAIL_CALLS);
+        let below = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThan, count, limit);
+        self.builder.ins().brif(below, go, &[], miss, &[]);
+
+        self.builder.switch_to_block(miss);
+        let (next, next_args) = self.jump(otherwise);
+        self.builder.ins().jump(next, &next_args);
+
+        self.builder.switch_to_block(go);
+        let count = self.builder.ins().iadd_imm_s(count, 1);
+        self.set_machine_field(count, offset_of!(Machine, tail_calls));
+        self.enter(target);
+    }
+
+    /// Reads the slot, and the target by the id that is there.
+    fn look_up(&mut self, slot: Slot, index: Value, found: ir::Block, miss: ir::Block) {
+        let [look, check, read] = std::array::from_fn(|_| self.builder.create_block());
+        let number = self.value(index);
+        if slot.is_inside {
+            self.builder.ins().jump(look, &[]);
+        } else {
+            let entries = i64::from(slot.entries);
+            let inside = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThan, number, entries);
+            self.builder.ins().brif(inside, look, &[], miss, &[]);
+        }
+
+        self.builder.switch_to_block(look);
+        let slots = self.iconst(self.environment.map_meta(slot.map, MapMeta::Programs));
+        let place = self.element(slots, number, size_of::<u32>());
+        let id = self.builder.ins().load(types::I32, MemFlagsData::trusted(), place, 0);
+        // Most that lead nowhere are empty.
+        self.builder.ins().brif(id, check, &[], miss, &[]);
+
+        self.builder.switch_to_block(check);
+        let count = self.machine_field(types::I32, offset_of!(Machine, target_count));
+        let is_known = self.builder.ins().icmp(IntCC::UnsignedLessThan, id, count);
+        self.builder.ins().brif(is_known, read, &[], miss, &[]);
+
+        self.builder.switch_to_block(read);
+        let targets = self.machine_field(types::I64, offset_of!(Machine, targets));
+        let place = self.element(targets, id, size_of::<u64>());
+        let target = self.builder.ins().load(types::I64, MemFlagsData::trusted(), place, 0);
+        self.builder.ins().brif(target, found, &[target.into()], miss, &[]);
+    }
+
+    fn ask_for_target(&mut self, (map, index): (Value, Value), found: ir::Block, miss: ir::Block) {
+        let (map, index) = (self.value(map), self.value(index));
+        let index = self.builder.ins().uextend(types::I64, index);
+        let zero = self.iconst(0);
+        let args = [map, index, zero, zero, zero];
+        let target = self.call_runtime(self.environment.callees.tail_call as usize as u64, &args);
+        self.builder.ins().brif(target, found, &[target.into()], miss, &[]);
+    }
+
+    /// Goes to a program's start, with the stack below our callers'.
+    fn enter(&mut self, target: ir::Value) {
+        // Only an entry function can be left for good: to callers of another the program is the
+        // running one again when they go on.
+        let is_entry =
+            self.module.functions.first().is_some_and(|f| std::ptr::eq(f, self.function));
+        let before = (!is_entry).then(|| self.machine_field(types::I64, TARGET));
+        self.calls_program();
+        self.set_machine_field(target, TARGET);
+        let flags = MemFlagsData::trusted();
+        let entry = self.builder.ins().load(types::I64, flags, target, ENTRY);
+        let signature = self.builder.import_signature(bpf_signature(1));
+        let ctx = self.machine_field(types::I64, offset_of!(Machine, ctx));
+        let args = [self.machine, self.frame, ctx];
+        if is_entry && self.around.is_none() {
+            self.builder.ins().return_call_indirect(signature, entry, &args);
+            return;
+        }
+        let call = self.builder.ins().call_indirect(signature, entry, &args);
+        let result = self.builder.inst_results(call)[0];
+        if let Some(before) = before {
+            self.set_machine_field(before, TARGET);
+        }
+        self.leave_if_stopped();
+        self.leave(result);
+    }
+
+    /// Address of an element of an array, by a 32-bit index.
+    fn element(&mut self, array: ir::Value, index: ir::Value, bytes: usize) -> ir::Value {
+        let index = self.builder.ins().uextend(types::I64, index);
+        let shift = i64::from(bytes.trailing_zeros());
+        let offset = self.builder.ins().ishl_imm_u(index, shift);
+        self.builder.ins().iadd(array, offset)
+    }
+
+    fn set_machine_field(&mut self, value: ir::Value, offset: usize) {
+        self.builder.ins().store(MemFlagsData::trusted(), value, self.machine, offset as i32);
+    }
+}
+
+const TARGET: usize = offset_of!(Machine, target);
+const ENTRY: i32 = offset_of!(Target, entry) as i32;

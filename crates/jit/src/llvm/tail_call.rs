@@ -1,0 +1,115 @@
+//! `bpf_tail_call` without the runtime, as on tier 1: a program array is read like a map's value.
+
+use std::mem::offset_of;
+
+use towpath_bpf::interp::MAX_TAIL_CALLS;
+
+use super::function::{Lowering, zero};
+use super::symbols::Symbol;
+use crate::machine_unsafe::{Machine, Target};
+use crate::redirects::Slot;
+use crate::xir::{Alias, Jump, MapMeta, Value};
+
+impl Lowering<'_> {
+    /// Enters the program in a slot, if there is one and the run may go on. What tail calls lead to
+    /// runs on tier 1 and leaves no frame behind, so the one here is the only one.
+    pub(super) fn tail_call(&mut self, map: Value, index: Value, otherwise: &Jump) {
+        let (found, miss) = (self.new_label(), self.new_label());
+        let target = match self.targets.slot(self.function, map, index) {
+            Some(slot) => self.look_up(slot, index, &found, &miss),
+            None => self.ask_for_target((map, index), &found, &miss),
+        };
+
+        self.start(found);
+        let count = self.machine_field("i32", offset_of!(Machine, tail_calls));
+        let below = self.temporary(format_args!("icmp ult i32 {count}, {MAX_TAIL_CALLS}"));
+        let go = self.new_label();
+        self.line(format_args!("br i1 {below}, label %{go}, label %{miss}"));
+
+        self.start(miss.clone());
+        self.jump(otherwise, miss);
+        self.line(format_args!("br label %{}", otherwise.target));
+
+        self.start(go);
+        let count = self.temporary(format_args!("add i32 {count}, 1"));
+        self.set_machine_field(&format!("i32 {count}"), offset_of!(Machine, tail_calls));
+        self.enter(&target);
+    }
+
+    /// Reads the slot, and the target by the id that is there.
+    fn look_up(&mut self, slot: Slot, index: Value, found: &str, miss: &str) -> String {
+        let [look, check, read] = std::array::from_fn(|_| self.new_label());
+        let number = self.value(index).to_owned();
+        let inside = self.temporary(format_args!("icmp ult i32 {number}, {}", slot.entries));
+        self.line(format_args!("br i1 {inside}, label %{look}, label %{miss}"));
+
+        self.start(look);
+        let slots = self.shared.symbol(Symbol::MapMeta(slot.map, MapMeta::Programs));
+        let scope = self.shared.scopes.suffix(Alias::MapMeta(slot.map));
+        let id = self.load_element("i32", &slots, &number, &scope);
+        // Most that lead nowhere are empty.
+        let is_empty = self.temporary(format_args!("icmp eq i32 {id}, 0"));
+        self.line(format_args!("br i1 {is_empty}, label %{miss}, label %{check}"));
+
+        self.start(check);
+        let count = self.machine_field("i32", offset_of!(Machine, target_count));
+        let is_known = self.temporary(format_args!("icmp ult i32 {id}, {count}"));
+        self.line(format_args!("br i1 {is_known}, label %{read}, label %{miss}"));
+
+        self.start(read);
+        let targets = self.machine_field("ptr", offset_of!(Machine, targets));
+        let scope = self.shared.scopes.suffix(Alias::Ctx);
+        let target = self.load_element("i64", &targets, &id, &scope);
+        let is_there = self.temporary(format_args!("icmp ne i64 {target}, 0"));
+        self.line(format_args!("br i1 {is_there}, label %{found}, label %{miss}"));
+        target
+    }
+
+    fn ask_for_target(&mut self, (map, index): (Value, Value), found: &str, miss: &str) -> String {
+        let (map, index) = (self.value(map).to_owned(), self.value(index).to_owned());
+        let index = self.temporary(format_args!("zext i32 {index} to i64"));
+        let args = [map, index, zero(), zero(), zero()];
+        let target = self.call_runtime(Symbol::TailCall, &args);
+        let is_there = self.temporary(format_args!("icmp ne i64 {target}, 0"));
+        self.line(format_args!("br i1 {is_there}, label %{found}, label %{miss}"));
+        target
+    }
+
+    /// Goes to a program's start, with the stack below our callers'.
+    fn enter(&mut self, target: &str) {
+        // To the callers of any but the entry function the program is the running one again.
+        let running = offset_of!(Machine, target);
+        let before = (!self.is_burst).then(|| self.machine_field("i64", running));
+        self.set_machine_field(&format!("i64 {target}"), running);
+        let place = self.temporary(format_args!("inttoptr i64 {target} to ptr"));
+        let entry = self.private_field("i64", &place, offset_of!(Target, entry));
+        let ctx = self.machine_field("i64", offset_of!(Machine, ctx));
+        let frame = self.temporary("ptrtoint ptr %frame to i64");
+        let symbol = self.shared.symbol(Symbol::Enter);
+        let result = self.temporary(format_args!(
+            "call i64 {symbol}(ptr %machine, i64 {entry}, i64 {frame}, i64 {ctx})"
+        ));
+        if let Some(before) = before {
+            self.set_machine_field(&format!("i64 {before}"), running);
+        }
+        self.line(format_args!("ret i64 {result}"));
+    }
+
+    /// Loads an element of an array that others change, by a 32-bit index: once, whatever LLVM
+    /// thinks is cheaper.
+    fn load_element(&mut self, ty: &str, array: &str, index: &str, scope: &str) -> String {
+        let index = self.temporary(format_args!("zext i32 {index} to i64"));
+        let place = self.temporary(format_args!("getelementptr {ty}, ptr {array}, i64 {index}"));
+        let align = if ty == "i32" { 4 } else { 8 };
+        self.temporary(format_args!(
+            "load atomic {ty}, ptr {place} unordered, align {align}{scope}"
+        ))
+    }
+
+    fn set_machine_field(&mut self, value: &str, offset: usize) {
+        let place =
+            self.temporary(format_args!("getelementptr inbounds i8, ptr %machine, i64 {offset}"));
+        let scope = self.shared.scopes.suffix(Alias::Ctx);
+        self.line(format_args!("store {value}, ptr {place}, align 4{scope}"));
+    }
+}

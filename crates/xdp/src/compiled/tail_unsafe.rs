@@ -1,0 +1,67 @@
+//! Tail calls that compiled code leaves to the runtime: where it does not find the target by
+//! itself, and where that has no machine code.
+
+#![expect(unsafe_code, reason = "is called from machine code with a pointer to its own state")]
+
+use std::sync::{Arc, OnceLock};
+
+use towpath_bpf::interp::{Stop, Violation};
+use towpath_jit::{Bridge, Machine};
+
+use super::live_unsafe::{Live, finish, turn_to_frame};
+use crate::run::Run;
+
+/// Address that compiled code jumps to for a program without machine code; 0 where there can be no
+/// code at all, and so nobody to jump there.
+pub(crate) fn bridge() -> u64 {
+    static BRIDGE: OnceLock<Option<Bridge>> = OnceLock::new();
+    BRIDGE.get_or_init(|| Bridge::to(interpret).ok()).as_ref().map_or(0, Bridge::entry)
+}
+
+/// `(map, index)`: address of the target in a slot, or 0.
+pub(super) unsafe extern "C" fn tail_call(
+    machine: *mut Machine,
+    map: u64,
+    index: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+) -> u64 {
+    let live = machine.cast::<Live<'_>>();
+    // SAFETY: called by compiled code, with the machine it was entered with.
+    let run = unsafe { turn_to_frame(live) };
+    let found = run.landing(map, index as u32);
+    let found = found.map(|landing| landing.map_or(0, |landing| landing.target() as u64));
+    // SAFETY: as above; the run is not used any more.
+    unsafe { finish(live, found.map_err(Stop::from)) }
+}
+
+/// Runs the program that a tail call led to in the interpreter.
+unsafe extern "C" fn interpret(
+    machine: *mut Machine,
+    frame: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+) -> u64 {
+    let live = machine.cast::<Live<'_>>();
+    // SAFETY: called by compiled code, with the machine it was entered with.
+    let run = unsafe { turn_to_frame(live) };
+    // SAFETY: as above; the reference ends before anything else uses the burst's state.
+    let result = interpret_in(unsafe { &mut *live }, run, frame);
+    // SAFETY: as above.
+    unsafe { finish(live, result) }
+}
+
+fn interpret_in(live: &mut Live<'_>, run: &mut Run<'_>, frame: u64) -> Result<u64, Stop> {
+    let Some(landing) = live.landing() else {
+        return Err(Violation::NotAFunction { addr: 0 }.into());
+    };
+    let (code, mut tail_calls) = (Arc::clone(&landing.code), live.machine.tail_calls);
+    let result = run.interpret_tail_called(&code, frame, &mut tail_calls);
+    live.machine.tail_calls = tail_calls;
+    // The interpreter may have gone on to others.
+    run.turn_to_program(live.landing());
+    result.map_err(|fault| fault.violation.into())
+}
