@@ -15,7 +15,7 @@ use crate::random::Random;
 use crate::ways::TIER2_TIMEOUT;
 
 pub use contents::{Contents, contents, kernel_contents};
-pub use trace::{Trace, depends_on_surroundings, is_endless};
+pub use trace::{Trace, depends_on_surroundings, fill_slots, is_endless};
 
 use pinned::Pinned;
 

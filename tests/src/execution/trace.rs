@@ -193,7 +193,7 @@ pub fn is_endless(verified: &Verified, packets: &[Vec<u8>]) -> bool {
 }
 
 /// Puts the program itself into the slots its maps reserve for it.
-fn fill_slots(program: &Program) {
+pub fn fill_slots(program: &Program) {
     let Some(verified) = program.verified() else { return };
     for (map, def) in program.maps().maps().iter().zip(verified.linked().maps.iter()) {
         for (slot, init) in &def.slots {

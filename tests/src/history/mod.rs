@@ -4,8 +4,8 @@
 //! `tests/data/history/*.txt` has the programs as text (see [`assemble`]). A table is a theme; an
 //! entry starts with `== SUBJECT`, and has programs that are `refused` or `accepted`, each with a
 //! few words that say what it does. `refused-here WORDS` is one that the running kernel still
-//! accepts, on purpose refused here; `unlike-kernel WORDS` one that is accepted here alone. Programs
-//! that need types are in C, in `tests/data/calls/history.c`.
+//! accepts, on purpose refused here; `unlike-kernel WORDS` one that is accepted here alone.
+//! Programs that need types are in C, in `tests/data/calls/history.c`.
 
 pub mod assemble;
 mod page;
@@ -57,8 +57,8 @@ pub struct Program {
     pub text: String,
 }
 
-/// The commits whose programs are in C, since they need types: subjects and names of programs, which
-/// start with `ok_` or `no_`.
+/// The commits whose programs are in C, since they need types: subjects and names of programs,
+/// which start with `ok_` or `no_`.
 pub fn typed() -> Result<Vec<(String, Vec<String>)>, String> {
     let path = repository().join("tests/data/calls/history.c");
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;

@@ -49,9 +49,9 @@ fn answer(program: &Program, btf: &Arc<Btf>) -> String {
 const HEAD: &str = "\
 # Holes that verifiers had
 
-The kernel's verifier was wrong now and then: it accepted programs that are not safe. Each commit that
-closed such a hole is here with small programs that went through it, and with what they are refused
-for; beside them programs that are alike and safe. They are in `tests/data/history`, and
+The kernel's verifier was wrong now and then: it accepted programs that are not safe. Each commit
+that closed such a hole is here with small programs for it, and with what they are refused for;
+beside them programs that are alike and safe. They are in `tests/data/history`, and
 `cargo test -p towpath-tests --test history` asks both verifiers, ours and that of the running
 kernel. This page is made of them (`TOWPATH_BLESS=1`).
 ";
