@@ -60,6 +60,7 @@ pub mod perf;
 mod prog_array;
 pub mod qsbr;
 mod queue;
+mod ring;
 pub mod ringbuf;
 mod set;
 mod store;

@@ -74,6 +74,7 @@ impl Region {
     }
 
     /// Address of a byte, for a program.
+    #[inline]
     pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset < self.len, "offset {offset} outside a region of {} bytes", self.len);
         // SAFETY: inside the mapping (asserted), so inside one allocated object.
@@ -103,8 +104,31 @@ impl Region {
         unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(offset)) }
     }
 
+    /// So many words from a multiple of 8 on.
+    #[inline]
+    fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
+        assert!(offset.is_multiple_of(8) && offset <= self.len && count <= (self.len - offset) / 8);
+        // SAFETY: as in `word`, for each of them.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast(), count) }
+    }
+
     /// Copies bytes in, whole words where it can.
-    pub(crate) fn write(&self, mut offset: usize, mut bytes: &[u8]) {
+    #[inline]
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
+        let (mut done, (words, _)) = (0, bytes.as_chunks::<8>());
+        if offset.is_multiple_of(8) {
+            for (to, word) in self.words(offset, words.len()).iter().zip(words) {
+                to.store(u64::from_ne_bytes(*word), Relaxed);
+            }
+            done = words.len() * 8;
+        }
+        if done < bytes.len() {
+            self.write_pieces(offset + done, &bytes[done..]);
+        }
+    }
+
+    /// Copies bytes that are no whole words, or lie where no words are.
+    fn write_pieces(&self, mut offset: usize, mut bytes: &[u8]) {
         while let Some((&first, rest)) = bytes.split_first() {
             if offset.is_multiple_of(8)
                 && let Some((word, rest)) = bytes.split_first_chunk::<8>()

@@ -4,21 +4,21 @@
 //! user space has opened it, for programs on the CPU of that number. A full ring drops samples and
 //! counts them, like a perf ring that nobody reads.
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ops::ControlFlow;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use towpath_bpf::{Errno, MapDef};
 
 use crate::array::next_index;
+use crate::memory::PAGE_BYTES;
 use crate::prog_array::number;
+use crate::ring::Ring;
 use crate::store::Store;
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::user::Value;
 
 /// In place of an index: the CPU the program runs on (`BPF_F_CURRENT_CPU`).
 pub const BPF_F_CURRENT_CPU: u64 = 0xffff_ffff;
-
-/// Bytes of a sample that the ring holds beside its data, as a perf record has a header.
-const SAMPLE_HEADER_BYTES: usize = 16;
 
 /// Rings by slot.
 #[derive(Debug)]
@@ -32,16 +32,38 @@ pub struct PerfEventArray {
 /// One slot, on cache lines of its own since each CPU has one.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Slot(Mutex<Option<Events>>);
+struct Slot {
+    /// Somebody listens.
+    is_open: AtomicBool,
+    /// Made when the slot is opened for the first time, and kept: a program may be writing to it.
+    ring: OnceLock<Ring>,
+    lost: AtomicU64,
+    /// Held by whoever takes samples out.
+    reader: Mutex<()>,
+}
 
-/// An opened ring.
+/// A sample that is being written: room in a ring, of which nobody else knows yet.
 #[derive(Debug)]
-struct Events {
-    samples: VecDeque<Vec<u8>>,
-    /// Bytes held, headers included, and the most that may be.
-    bytes: usize,
-    bytes_max: usize,
-    lost: u64,
+pub struct Sample<'a> {
+    ring: &'a Ring,
+    position: u64,
+    written: usize,
+}
+
+impl Sample<'_> {
+    /// Writes the next bytes; all together are as many as the sample was made for.
+    #[inline]
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.ring.write(self.position, self.written, bytes);
+        self.written += bytes.len();
+    }
+
+    /// Shows it to the reader.
+    #[inline]
+    pub fn commit(self) {
+        let committed = self.ring.commit(self.position, 0);
+        debug_assert!(committed.is_ok(), "the ring made it");
+    }
 }
 
 impl PerfEventArray {
@@ -53,58 +75,73 @@ impl PerfEventArray {
         }
     }
 
-    /// Opens a slot with a ring of so many bytes. Opening it again empties it.
-    pub fn open(&self, index: u32, bytes_max: usize) -> Result<(), Errno> {
+    /// Opens a slot with a ring of at least so many bytes. Opening it again empties it, and leaves
+    /// its ring as large as it is.
+    pub fn open(&self, index: u32, bytes: usize) -> Result<(), Errno> {
         let slot = self.slots.get(index as usize).ok_or(Errno::E2BIG)?;
-        let events = Events { samples: VecDeque::new(), bytes: 0, bytes_max, lost: 0 };
-        *lock(slot) = Some(events);
+        let _only = slot.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = match slot.ring.get() {
+            Some(ring) => ring,
+            None => {
+                let ring = Ring::new(bytes.max(PAGE_BYTES).next_power_of_two())?;
+                slot.ring.get_or_init(|| ring)
+            }
+        };
+        ring.skip_all();
+        slot.lost.store(0, Ordering::Relaxed);
+        slot.is_open.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Opens the slot of every CPU.
-    pub fn open_all(&self, bytes_max: usize) {
+    /// Opens the slot of every CPU; where there is no memory for a ring, nobody listens.
+    pub fn open_all(&self, bytes: usize) {
         for index in 0..self.slots.len() as u32 {
-            let opened = self.open(index, bytes_max);
-            debug_assert!(opened.is_ok());
+            let _no_memory = self.open(index, bytes);
         }
     }
 
-    /// `bpf_perf_event_output` from a program on `worker`: `index` is a slot or
-    /// [`BPF_F_CURRENT_CPU`]. `E2BIG` past the last slot, `ENOENT` when it isn't open, `EOPNOTSUPP`
-    /// when it belongs to another CPU, `ENOSPC` when its ring is full.
-    pub fn output(&self, worker: usize, index: u64, sample: Vec<u8>) -> Result<(), Errno> {
+    /// `bpf_perf_event_output` from a program on `worker`, up to where bytes are copied: room for
+    /// a sample. `index` is a slot or [`BPF_F_CURRENT_CPU`]. `E2BIG` past the last slot, `ENOENT`
+    /// when it isn't open, `EOPNOTSUPP` when it belongs to another CPU, `ENOSPC` when its ring is
+    /// full.
+    #[inline]
+    pub fn reserve(&self, worker: usize, index: u64, bytes: usize) -> Result<Sample<'_>, Errno> {
         let index = if index == BPF_F_CURRENT_CPU { worker } else { index as usize };
         if index >= self.entries as usize {
             return Err(Errno::E2BIG);
         }
-        let mut slot = lock(self.slots.get(index).ok_or(Errno::ENOENT)?);
-        let events = slot.as_mut().ok_or(Errno::ENOENT)?;
+        let slot = self.slots.get(index).ok_or(Errno::ENOENT)?;
+        if !slot.is_open.load(Ordering::Acquire) {
+            return Err(Errno::ENOENT);
+        }
         if index != worker {
             return Err(Errno::EOPNOTSUPP);
         }
-        let bytes = sample.len() + SAMPLE_HEADER_BYTES;
-        if bytes > events.bytes_max - events.bytes {
-            events.lost += 1;
-            return Err(Errno::ENOSPC);
+        let ring = slot.ring.get().ok_or(Errno::ENOENT)?;
+        match ring.reserve(bytes as u64) {
+            Some(position) => Ok(Sample { ring, position, written: 0 }),
+            None => {
+                slot.lost.fetch_add(1, Ordering::Relaxed);
+                Err(Errno::ENOSPC)
+            }
         }
-        events.bytes += bytes;
-        events.samples.push_back(sample);
-        Ok(())
     }
 
     /// The oldest sample of a slot.
     pub fn read(&self, index: u32) -> Option<Vec<u8>> {
-        let mut slot = lock(self.slots.get(index as usize)?);
-        let events = slot.as_mut()?;
-        let sample = events.samples.pop_front()?;
-        events.bytes -= sample.len() + SAMPLE_HEADER_BYTES;
-        Some(sample)
+        let slot = self.slots.get(index as usize)?;
+        let _only = slot.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut oldest = None;
+        slot.ring.get()?.consume(|sample| {
+            oldest = Some(sample.to_vec());
+            ControlFlow::Break(())
+        });
+        oldest
     }
 
-    /// Samples that a full ring dropped.
+    /// Samples that a full ring dropped since the slot was opened.
     pub fn lost(&self, index: u32) -> u64 {
-        let slot = self.slots.get(index as usize);
-        slot.and_then(|slot| lock(slot).as_ref().map(|events| events.lost)).unwrap_or(0)
+        self.slots.get(index as usize).map_or(0, |slot| slot.lost.load(Ordering::Relaxed))
     }
 
     /// Number of slots that can be opened.
@@ -127,7 +164,8 @@ impl Store for PerfEventArray {
             return Err(Errno::E2BIG);
         }
         let slot = self.slots.get(number(key) as usize).ok_or(Errno::ENOENT)?;
-        lock(slot).take().map(|_closed| ()).ok_or(Errno::ENOENT)
+        let was_open = slot.is_open.swap(false, Ordering::AcqRel);
+        if was_open { Ok(()) } else { Err(Errno::ENOENT) }
     }
 
     fn read(&self, _key: &[u8], _locked: bool) -> Result<Value, Errno> {
@@ -137,10 +175,6 @@ impl Store for PerfEventArray {
     fn next_key(&self, key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
         next_index(key, self.entries)
     }
-}
-
-fn lock(slot: &Slot) -> MutexGuard<'_, Option<Events>> {
-    slot.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -154,16 +188,40 @@ mod tests {
     #[test]
     fn a_slot_works_once_open_and_for_its_own_cpu() {
         let perf = PerfEventArray::new(&def(MapType::PerfEventArray, 4, 4, 2, 0), 4);
-        let out = |worker, index| perf.output(worker, index, vec![1; 8]);
-        assert_eq!(out(0, BPF_F_CURRENT_CPU), Err(Errno::ENOENT));
-        assert_eq!(out(0, 2), Err(Errno::E2BIG));
+        let out = |worker, index, bytes: &[u8]| {
+            let mut sample = perf.reserve(worker, index, bytes.len())?;
+            sample.push(bytes);
+            sample.commit();
+            Ok(())
+        };
+        let (small, half) = ([1; 8], [2; PAGE_BYTES / 2]);
+        assert_eq!(out(0, BPF_F_CURRENT_CPU, &small), Err(Errno::ENOENT));
+        assert_eq!(out(0, 2, &small), Err(Errno::E2BIG));
         perf.open_all(48);
-        assert_eq!(out(0, 1), Err(Errno::EOPNOTSUPP));
-        assert_eq!(out(1, 1), Ok(()));
-        assert_eq!(out(1, BPF_F_CURRENT_CPU), Ok(()));
-        assert_eq!(out(1, 1), Err(Errno::ENOSPC), "full");
+        assert_eq!(out(0, 1, &small), Err(Errno::EOPNOTSUPP));
+        assert_eq!(out(1, 1, &half), Ok(()));
+        assert_eq!(out(1, BPF_F_CURRENT_CPU, &small), Ok(()));
+        assert_eq!(out(1, 1, &half), Err(Errno::ENOSPC), "full");
         assert_eq!((perf.lost(0), perf.lost(1)), (0, 1));
-        assert_eq!(perf.read(1), Some(vec![1; 8]));
-        assert_eq!(out(1, 1), Ok(()), "reading makes room");
+        assert_eq!(perf.read(1), Some(half.to_vec()));
+        assert_eq!(out(1, 1, &half), Ok(()), "reading makes room");
+        assert_eq!(perf.read(1), Some(small.to_vec()));
+        perf.delete(0, &1u32.to_ne_bytes()).unwrap();
+        assert_eq!(out(1, 1, &small), Err(Errno::ENOENT), "closed");
+        assert_eq!(perf.delete(0, &1u32.to_ne_bytes()), Err(Errno::ENOENT));
+        perf.open(1, 48).unwrap();
+        assert_eq!((perf.read(1), perf.lost(1)), (None, 0), "opening empties it");
+    }
+
+    #[test]
+    fn parts_of_a_sample_lie_side_by_side() {
+        let perf = PerfEventArray::new(&def(MapType::PerfEventArray, 4, 4, 1, 0), 1);
+        perf.open_all(0);
+        let mut sample = perf.reserve(0, 0, 12).unwrap();
+        assert_eq!(perf.read(0), None, "not committed yet");
+        sample.push(b"hello");
+        sample.push(b", world");
+        sample.commit();
+        assert_eq!(perf.read(0), Some(b"hello, world".to_vec()));
     }
 }

@@ -3,14 +3,14 @@
 #[cfg(not(loom))]
 mod chosen {
     pub(crate) use std::hint::spin_loop;
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use std::thread::yield_now;
 }
 
 #[cfg(loom)]
 mod chosen {
     pub(crate) use loom::hint::spin_loop;
-    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use loom::thread::yield_now;
 }
 

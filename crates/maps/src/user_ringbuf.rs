@@ -12,7 +12,7 @@ use towpath_bpf::{Errno, MapDef};
 
 use crate::access::Span;
 use crate::flags::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
-use crate::ringbuf::{BUSY, DISCARD, Ring, record_bytes};
+use crate::ring::{BUSY, DISCARD, Ring, record_bytes};
 use crate::store::Store;
 use crate::sync::Ordering;
 use crate::user::Value;
@@ -69,7 +69,7 @@ impl UserRingbuf {
         if data.len() > sample.size as usize {
             return Err(Errno::EINVAL);
         }
-        self.ring.write(sample.position, data);
+        self.ring.write(sample.position, 0, data);
         self.ring.length(sample.position).store(sample.size, Ordering::Release);
         Ok(())
     }

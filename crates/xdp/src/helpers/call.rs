@@ -40,6 +40,14 @@ impl<'r> Call<'_, 'r> {
         copy(len, || Ok(self.run.grant_unproved(addr, len as u64, false)?))
     }
 
+    /// Copies readable bytes to where the program may write.
+    pub(crate) fn copy(&self, from: u64, to: u64, len: u64) -> Result<(), Stop> {
+        if len > 0 {
+            memory::transfer(self.run.grant(from, len, false)?, self.run.grant(to, len, true)?);
+        }
+        Ok(())
+    }
+
     /// Copies bytes to writable memory.
     pub(crate) fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), Stop> {
         Ok(self.run.write(addr, bytes)?)

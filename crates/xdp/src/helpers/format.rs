@@ -1,6 +1,7 @@
 //! Formatted text for `bpf_trace_printk` and its relatives: the conversions the kernel lets
 //! programs use (`bpf_bprintf_prepare`), and no others.
 
+use memchr::memchr;
 use towpath_bpf::Errno;
 
 use crate::run::Run;
@@ -233,10 +234,9 @@ fn text_at<'a>(run: &'a Run<'_>, addr: u64) -> &'a [u8] {
     let mut known: &[u8] = &[];
     while known.len() < TEXT_BYTES_MAX {
         let looked_at = known.len();
-        let longer = |more: u64| run.view_unproved(addr, known, more);
-        let Some(more) = [128, 32, 8, 1].into_iter().find_map(longer) else { break };
+        let Some(more) = run.extend_view(addr, known, TEXT_BYTES_MAX - looked_at) else { break };
         known = more;
-        if let Some(end) = known[looked_at..].iter().position(|byte| *byte == 0) {
+        if let Some(end) = memchr(0, &known[looked_at..]) {
             return &known[..looked_at + end];
         }
     }
@@ -246,7 +246,9 @@ fn text_at<'a>(run: &'a Run<'_>, addr: u64) -> &'a [u8] {
 /// Bytes at an address. As in the kernel, what cannot be read prints as zeroes.
 fn bytes_at<const LEN: usize>(run: &Run<'_>, addr: u64) -> [u8; LEN] {
     let mut bytes = [0; LEN];
-    if let Some(there) = run.view_unproved(addr, &[], LEN as u64) {
+    if let Some(there) = run.extend_view(addr, &[], LEN)
+        && there.len() == LEN
+    {
         bytes.copy_from_slice(there);
     }
     bytes

@@ -4,12 +4,14 @@
 //! and all of user space, answers `EFAULT` with the destination zeroed, as a bad address does
 //! there.
 
+use memchr::memchr;
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
 use super::dynptr::Dynptr;
 use super::{Call, KfuncTable, Table, entry};
+use crate::memory;
 
 pub(super) const TABLE: Table = &[
     (id::PROBE_READ_KERNEL, entry(kernel)),
@@ -37,10 +39,14 @@ pub(super) const KFUNCS: KfuncTable = &[
 fn kernel(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [dst, size, src, ..] = args;
     let size = size as u32 as usize;
-    match call.read_unproved(src, size) {
-        Ok(bytes) => call.write(dst, bytes.as_ref()).map(|()| 0),
-        Err(_) => refuse(call, dst, size),
+    if size == 0 {
+        return Ok(0);
     }
+    let Some(from) = call.run.grant_reading(src, size as u64) else {
+        return refuse(call, dst, size);
+    };
+    memory::transfer(from, call.run.grant(dst, size as u64, true)?);
+    Ok(0)
 }
 
 /// `bpf_probe_read_kernel_str(dst, size, unsafe_ptr)`: returns the length with its NUL.
@@ -97,16 +103,21 @@ fn put(
 
 /// Text of at most `size` bytes, always with a NUL at its end.
 fn text_at(call: &Call<'_, '_>, addr: u64, size: usize) -> Option<Vec<u8>> {
-    let mut text = Vec::new();
-    while text.len() + 1 < size {
-        match call.read_unproved(addr.wrapping_add(text.len() as u64), 1).ok()?.as_ref()[0] {
-            0 => break,
-            byte => text.push(byte),
+    let Some(most) = size.checked_sub(1) else { return Some(Vec::new()) };
+    let mut known: &[u8] = &[];
+    let len = loop {
+        let looked_at = known.len();
+        if looked_at == most {
+            break most;
         }
-    }
-    if size > 0 {
-        text.push(0);
-    }
+        known = call.run.extend_view(addr, known, most - looked_at)?;
+        if let Some(end) = memchr(0, &known[looked_at..]) {
+            break looked_at + end;
+        }
+    };
+    let mut text = Vec::with_capacity(len + 1);
+    text.extend_from_slice(&known[..len]);
+    text.push(0);
     Some(text)
 }
 

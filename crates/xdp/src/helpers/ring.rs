@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use towpath_bpf::Errno;
 use towpath_bpf::interp::{Stop, Violation};
 use towpath_bpf::proto::id;
-use towpath_maps::Map;
+use towpath_maps::ringbuf::Ringbuf;
 
 use super::call::{Bytes, status};
 use super::dynptr::{DYNPTR_BYTES, DYNPTR_SIZE_MAX, Dynptr, DynptrKind};
@@ -29,52 +29,47 @@ pub(super) const TABLE: Table = &[
 /// `bpf_ringbuf_output(ringbuf, data, size, flags)`
 #[inline(always)]
 fn output(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let map = ringbuf("bpf_ringbuf_output", call, &args)?;
-    let data = call.read(args[1], record_size(args[2]))?;
-    let Some(ring) = map.ringbuf() else { return Ok(Errno::EINVAL.to_reg()) };
-    Ok(status(ring.output(data.as_ref(), args[3])))
+    let ring = ringbuf("bpf_ringbuf_output", call, &args)?;
+    let data = call.run.view(args[1], args[2].min(RECORD_BYTES_MAX))?;
+    Ok(status(ring.output(data, args[3])))
 }
 
 /// `bpf_ringbuf_reserve(ringbuf, size, flags)`: the record's address, or 0.
 #[inline(always)]
 fn reserve(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let map = ringbuf("bpf_ringbuf_reserve", call, &args)?;
+    let ring = ringbuf("bpf_ringbuf_reserve", call, &args)?;
     if args[2] != 0 {
         return Ok(0);
     }
-    Ok(reserve_record(call, map, args[1]).unwrap_or(0))
+    Ok(reserve_record(call, ring, args[1]).unwrap_or(0))
 }
 
-fn reserve_record<'r>(call: &mut Call<'_, 'r>, map: &'r Map, size: u64) -> Option<u64> {
-    let data = map.ringbuf()?.reserve(size)?;
-    let addr = data.as_ptr() as u64;
-    call.run.extras.push(Extra { addr, len: size, writable: true });
-    call.run.records.push(Record { addr, map });
+#[inline]
+fn reserve_record<'r>(call: &mut Call<'_, 'r>, ring: &'r Ringbuf, size: u64) -> Option<u64> {
+    let addr = ring.reserve(size)?.as_ptr() as u64;
+    call.run.records.push(Record { addr, len: size, ring });
     Some(addr)
 }
 
 /// `bpf_ringbuf_submit(data, flags)`
 #[inline(always)]
 fn submit(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    commit("bpf_ringbuf_submit", call, args[0], |map, sample| {
-        map.ringbuf().map_or(Ok(()), |ring| ring.submit(sample, args[1]))
-    })
+    commit("bpf_ringbuf_submit", call, args[0], |ring, sample| ring.submit(sample, args[1]))
 }
 
 /// `bpf_ringbuf_discard(data, flags)`
 #[inline(always)]
 fn discard(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    commit("bpf_ringbuf_discard", call, args[0], |map, sample| {
-        map.ringbuf().map_or(Ok(()), |ring| ring.discard(sample, args[1]))
-    })
+    commit("bpf_ringbuf_discard", call, args[0], |ring, sample| ring.discard(sample, args[1]))
 }
 
 /// Takes a reserved record away from the program and gives it to `finish`.
+#[inline]
 fn commit(
     function: &'static str,
     call: &mut Call<'_, '_>,
     addr: u64,
-    finish: impl FnOnce(&Map, NonNull<u8>) -> Result<(), Errno>,
+    finish: impl FnOnce(&Ringbuf, NonNull<u8>) -> Result<(), Errno>,
 ) -> Result<u64, Stop> {
     let found = call.run.records.iter().position(|record| record.addr == addr);
     let (Some(at), Some(sample)) = (found, NonNull::new(addr as *mut u8)) else {
@@ -82,23 +77,21 @@ fn commit(
         return Err(Violation::Argument { function, argument: 1, value: addr, why }.into());
     };
     let record = call.run.records.swap_remove(at);
-    call.run.extras.retain(|extra| extra.addr != addr);
     // Both return nothing to the program; the ring refuses only what it did not reserve.
-    let _refused = finish(record.map, sample);
+    let _refused = finish(record.ring, sample);
     Ok(0)
 }
 
 /// `bpf_ringbuf_query(ringbuf, what)`
 #[inline(always)]
 fn query(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let map = ringbuf("bpf_ringbuf_query", call, &args)?;
-    Ok(map.ringbuf().map_or(0, |ring| ring.query(args[1])))
+    Ok(ringbuf("bpf_ringbuf_query", call, &args)?.query(args[1]))
 }
 
 /// `bpf_ringbuf_reserve_dynptr(ringbuf, size, flags, ptr)`: on failure the dynptr is null.
 #[inline(always)]
 fn reserve_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let map = ringbuf("bpf_ringbuf_reserve_dynptr", call, &args)?;
+    let ring = ringbuf("bpf_ringbuf_reserve_dynptr", call, &args)?;
     let [_, size, flags, ptr, _] = args;
     let size = size as u32;
     let refused = if flags != 0 {
@@ -112,7 +105,7 @@ fn reserve_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> 
         Dynptr::NULL.store(call, ptr)?;
         return Ok(errno.to_reg());
     }
-    match reserve_record(call, map, u64::from(size)) {
+    match reserve_record(call, ring, u64::from(size)) {
         Some(addr) => {
             Dynptr::new(DynptrKind::Ringbuf, addr, size).store(call, ptr)?;
             Ok(0)
@@ -197,37 +190,42 @@ fn perf_output(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
         return Ok(Errno::EINVAL.to_reg());
     }
     let packet_len = ((flags & PACKET_LEN_MASK) >> PACKET_LEN_SHIFT) as usize;
-    if packet_len > call.run.frame.len() {
+    if packet_len != 0 && packet_len > call.run.frame.len() {
         return Ok(Errno::EFAULT.to_reg());
     }
-    let data = call.read(data, record_size(size))?;
+    let data = call.run.view(data, size.min(RECORD_BYTES_MAX))?;
     let Some(perf) = map.perf() else { return Ok(Errno::EINVAL.to_reg()) };
-    let mut sample = data.as_ref().to_vec();
-    let mut packet = Bytes::zeroed(packet_len);
-    call.run.frame.copy_bytes(packet.as_mut());
-    sample.extend_from_slice(packet.as_ref());
     let worker = call.run.worker.number() as usize;
-    Ok(status(perf.output(worker, flags & INDEX_MASK, sample)))
+    // Where nobody listens, the program learns it before anything is copied.
+    let mut sample = match perf.reserve(worker, flags & INDEX_MASK, data.len() + packet_len) {
+        Ok(sample) => sample,
+        Err(errno) => return Ok(errno.to_reg()),
+    };
+    sample.push(data);
+    if packet_len != 0 {
+        let mut packet = Bytes::zeroed(packet_len);
+        call.run.frame.copy_bytes(packet.as_mut());
+        sample.push(packet.as_ref());
+    }
+    sample.commit();
+    Ok(0)
 }
 
+#[inline(always)]
 fn ringbuf<'r>(
     function: &'static str,
     call: &Call<'_, 'r>,
     args: &[u64; 5],
-) -> Result<&'r Map, Stop> {
+) -> Result<&'r Ringbuf, Stop> {
     let map = call.map(function, args, 1)?;
-    if map.ringbuf().is_none() {
+    map.ringbuf().ok_or_else(|| {
         let why = "a ring buffer";
-        return Err(Violation::Argument { function, argument: 1, value: args[0], why }.into());
-    }
-    Ok(map)
+        Violation::Argument { function, argument: 1, value: args[0], why }.into()
+    })
 }
 
-/// Sizes are bounded by the readable memory behind them; the cap keeps a bad one from allocating.
-fn record_size(size: u64) -> usize {
-    size.min(RECORD_BYTES_MAX) as usize
-}
-
+/// Sizes are bounded by the readable memory behind them; the cap keeps a bad one from being taken
+/// for an address range.
 const RECORD_BYTES_MAX: u64 = 1 << 29;
 const INDEX_MASK: u64 = 0xffff_ffff;
 const PACKET_LEN_MASK: u64 = 0xf_ffff << PACKET_LEN_SHIFT;

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 
+use memchr::{memchr, memchr2, memchr3, memrchr};
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
@@ -123,13 +124,13 @@ fn digit(byte: u8, base: u64) -> Option<u64> {
     char::from(byte).to_digit(base as u32).map(u64::from)
 }
 
-/// `bpf_strncmp(s1, s1_sz, s2)`
+/// `bpf_strncmp(s1, s1_sz, s2)`: the second is text in a read-only map, which ends in it.
 #[inline(always)]
 fn strncmp(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [s1, len, s2, ..] = args;
     let first = call.run.view(s1, u64::from(len as u32).min(STRING_BYTES_MAX as u64))?;
-    for (index, &a) in first.iter().enumerate() {
-        let b = call.run.get(s2.wrapping_add(index as u64), 1)? as u8;
+    for (at, &a) in (0..).zip(first) {
+        let b = call.run.get(s2.wrapping_add(at), 1)? as u8;
         if a != b {
             return Ok((i64::from(a) - i64::from(b)) as u64);
         }
@@ -175,28 +176,21 @@ fn strnchr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 /// `bpf_strchrnul(s, c)`: the end of the text where the character is not in it.
 #[inline(always)]
 fn strchrnul(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let text = text(call, args[0]);
-    let position = (0..).find_map(|at| match text.at(at) {
-        Err(errno) => Some(Err(errno)),
-        Ok(byte) => (byte == args[1] as u8 || byte == 0).then_some(Ok(at as i64)),
-    });
-    Ok(reply(position.unwrap_or(Err(Errno::E2BIG))))
+    let found = text(call, args[0])
+        .find(0, STRING_BYTES_MAX, |bytes| memchr2(args[1] as u8, 0, bytes))
+        .and_then(|at| at.ok_or(Errno::E2BIG));
+    Ok(reply(found.map(|at| at as i64)))
 }
 
 /// `bpf_strrchr(s, c)`: the last place.
 #[inline(always)]
 fn strrchr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let text = text(call, args[0]);
-    let mut last = Err(Errno::ENOENT);
-    let result = text.len(STRING_BYTES_MAX).and_then(|len| {
-        for at in 0..=len {
-            if text.at(at)? == args[1] as u8 {
-                last = Ok(at as i64);
-            }
-        }
-        last
+    let found = text.len(STRING_BYTES_MAX).and_then(|len| match args[1] as u8 {
+        0 => Ok(len),
+        wanted => memrchr(wanted, &text.known.get()[..len]).ok_or(Errno::ENOENT),
     });
-    Ok(reply(result))
+    Ok(reply(found.map(|at| at as i64)))
 }
 
 /// `bpf_strlen(s)`
@@ -208,23 +202,13 @@ fn strlen(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 /// `bpf_strnlen(s, count)`
 #[inline(always)]
 fn strnlen(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let text = text(call, args[0]);
     let count = usize::try_from(args[1]).unwrap_or(usize::MAX);
-    let mut result = Ok(count as i64);
-    for at in 0..count.min(STRING_BYTES_MAX + 1) {
-        match text.at(at) {
-            Ok(0) => {
-                result = Ok(at as i64);
-                break;
-            }
-            Ok(_) => {}
-            Err(errno) => {
-                result = Err(errno);
-                break;
-            }
-        }
-    }
-    Ok(reply(result))
+    let end = text(call, args[0]).find(0, count.min(STRING_BYTES_MAX), |bytes| memchr(0, bytes));
+    let len = end.and_then(|end| match end {
+        None if count > STRING_BYTES_MAX => Err(Errno::E2BIG),
+        end => Ok(end.unwrap_or(count)),
+    });
+    Ok(reply(len.map(|len| len as i64)))
 }
 
 /// `bpf_strspn(s, accept)`: how long the start of `s` is that has only characters of `accept`.
@@ -284,31 +268,60 @@ impl Text<'_> {
     fn at(&self, position: usize) -> Result<u8, Errno> {
         match self.known.get().get(position) {
             Some(&byte) => Ok(byte),
-            None => self.more(position),
-        }
-    }
-
-    #[cold]
-    fn more(&self, position: usize) -> Result<u8, Errno> {
-        if position >= STRING_BYTES_MAX {
-            return Err(Errno::E2BIG);
-        }
-        let known = self.known.get();
-        let step = |more: usize| {
-            let more = more.min(STRING_BYTES_MAX - known.len());
-            self.run.view_unproved(self.addr, known, more as u64)
-        };
-        self.known.set(WINDOWS.into_iter().find_map(step).ok_or(Errno::EFAULT)?);
-        self.known.get().get(position).copied().ok_or(Errno::EFAULT)
-    }
-
-    fn len(&self, limit: usize) -> Result<usize, Errno> {
-        for at in 0..limit {
-            if self.at(at)? == 0 {
-                return Ok(at);
+            None => {
+                self.extend()?;
+                self.known.get().get(position).copied().ok_or(Errno::EFAULT)
             }
         }
-        Err(Errno::E2BIG)
+    }
+
+    /// Makes more of the text known, all that lies in the same piece of memory.
+    #[inline(never)]
+    fn extend(&self) -> Result<(), Errno> {
+        let known = self.known.get();
+        if known.len() >= STRING_BYTES_MAX {
+            return Err(Errno::E2BIG);
+        }
+        let most = STRING_BYTES_MAX - known.len();
+        self.known.set(self.run.extend_view(self.addr, known, most).ok_or(Errno::EFAULT)?);
+        Ok(())
+    }
+
+    /// The first position from `from` on and before `limit` where `look` finds something; it gets
+    /// one piece of the text after another. `limit` is at most [`STRING_BYTES_MAX`].
+    #[inline]
+    fn find(
+        &self,
+        from: usize,
+        limit: usize,
+        look: impl Fn(&[u8]) -> Option<usize>,
+    ) -> Result<Option<usize>, Errno> {
+        let mut from = from;
+        while from < limit {
+            let known = self.known.get();
+            if let Some(piece) = known.get(from..known.len().min(limit))
+                && !piece.is_empty()
+            {
+                if let Some(at) = look(piece) {
+                    return Ok(Some(from + at));
+                }
+                from += piece.len();
+            } else {
+                self.extend()?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is known from a position on.
+    #[inline]
+    fn known_from(&self, position: usize) -> &[u8] {
+        self.known.get().get(position..).unwrap_or_default()
+    }
+
+    #[inline]
+    fn len(&self, limit: usize) -> Result<usize, Errno> {
+        self.find(0, limit, |bytes| memchr(0, bytes))?.ok_or(Errno::E2BIG)
     }
 }
 
@@ -318,39 +331,59 @@ fn compare(
     limit: usize,
     equal: impl Fn(u8) -> u8,
 ) -> Result<i64, Errno> {
-    for at in 0..limit {
-        let (a, b) = (equal(first.at(at)?), equal(second.at(at)?));
-        if a != b {
-            return Ok(if a < b { -1 } else { 1 });
+    let mut at = 0;
+    while at < limit {
+        at += alike(first.known_from(at), second.known_from(at)).min(limit - at);
+        for at in at..limit.min(at + WORD_BYTES) {
+            let (a, b) = (equal(first.at(at)?), equal(second.at(at)?));
+            if a != b {
+                return Ok(if a < b { -1 } else { 1 });
+            }
+            if a == 0 {
+                return Ok(0);
+            }
         }
-        if a == 0 {
-            return Ok(0);
-        }
+        at = limit.min(at + WORD_BYTES);
     }
     if limit == STRING_BYTES_MAX { Err(Errno::E2BIG) } else { Ok(0) }
 }
 
+/// How many bytes at the start are the same in both and not NUL; whole words are counted.
+fn alike(first: &[u8], second: &[u8]) -> usize {
+    let words = first.as_chunks().0.iter().zip(second.as_chunks().0);
+    let goes_on = |(a, b): &(&Word, &Word)| a == b && !has_nul(u64::from_ne_bytes(**a));
+    words.take_while(goes_on).count() * WORD_BYTES
+}
+
+/// Bytes that are compared at once.
+type Word = [u8; WORD_BYTES];
+
+/// Whether one of the bytes is 0.
+fn has_nul(word: u64) -> bool {
+    let (low, high) =
+        (u64::from_ne_bytes([0x01; WORD_BYTES]), u64::from_ne_bytes([0x80; WORD_BYTES]));
+    word.wrapping_sub(low) & !word & high != 0
+}
+
 fn find_byte(text: &Text<'_>, limit: usize, wanted: u8, missing: Errno) -> Result<i64, Errno> {
-    for at in 0..limit {
-        match text.at(at)? {
-            byte if byte == wanted => return Ok(at as i64),
-            0 => return Err(missing),
-            _ => {}
-        }
+    match text.find(0, limit, |bytes| memchr2(wanted, 0, bytes))? {
+        Some(at) if text.at(at)? == wanted => Ok(at as i64),
+        None if limit == STRING_BYTES_MAX => Err(Errno::E2BIG),
+        _ => Err(missing),
     }
-    if limit == STRING_BYTES_MAX { Err(Errno::E2BIG) } else { Err(missing) }
 }
 
 fn span(text: &Text<'_>, set: &Text<'_>, inside: bool) -> Result<i64, Errno> {
     let set_len = set.len(STRING_BYTES_MAX)?;
-    let set: Vec<u8> = (0..set_len).map(|at| set.at(at)).collect::<Result<_, _>>()?;
-    for at in 0..STRING_BYTES_MAX {
-        let byte = text.at(at)?;
-        if byte == 0 || set.contains(&byte) != inside {
-            return Ok(at as i64);
-        }
+    let mut is_in_set = [false; 256];
+    for byte in &set.known.get()[..set_len] {
+        is_in_set[usize::from(*byte)] = true;
     }
-    Err(Errno::E2BIG)
+    // What ends the span; the text's end always does.
+    let mut ends = is_in_set.map(|is_in_set| is_in_set != inside);
+    ends[0] = true;
+    let end = |bytes: &[u8]| bytes.iter().position(|byte| ends[usize::from(*byte)]);
+    text.find(0, STRING_BYTES_MAX, end)?.map(|at| at as i64).ok_or(Errno::E2BIG)
 }
 
 fn search(
@@ -361,32 +394,38 @@ fn search(
 ) -> Result<i64, Errno> {
     let wanted_len = wanted.len(STRING_BYTES_MAX)?;
     let wanted = &wanted.known.get()[..wanted_len];
-    let first = wanted.first().map(|byte| equal(*byte));
+    let Some(&first) = wanted.first() else { return Ok(0) };
+    let (lower, upper) = (equal(first), first.to_ascii_uppercase());
+    // Where letters count as they are, both are the same.
+    let upper = if equal(upper) == lower { upper } else { lower };
     let mut start = 0;
-    while start + wanted.len() <= limit {
-        // Most positions fail at once.
-        let skipped = text.known.get().get(start..).map_or(0, |rest| {
-            let stop = |byte: &u8| Some(equal(*byte)) == first || *byte == 0 || first.is_none();
-            rest.iter().position(stop).unwrap_or(rest.len())
-        });
-        start += skipped.min(limit - wanted.len() - start);
-        let mut matches = true;
-        for (offset, &byte) in wanted.iter().enumerate() {
-            match text.at(start + offset)? {
-                0 => return Err(Errno::ENOENT),
-                found if equal(found) == equal(byte) => {}
-                _ => {
-                    matches = false;
-                    break;
-                }
-            }
+    // Most positions fail at their first byte.
+    while let Some(at) =
+        text.find(start, (limit + 1).saturating_sub(wanted.len()), |b| memchr3(lower, upper, 0, b))?
+    {
+        if matches_at(text, at, wanted, &equal)? {
+            return Ok(at as i64);
         }
-        if matches {
-            return Ok(start as i64);
-        }
-        start += 1;
+        start = at + 1;
     }
     if limit == STRING_BYTES_MAX { Err(Errno::E2BIG) } else { Err(Errno::ENOENT) }
+}
+
+/// Whether the text goes on with these bytes; `ENOENT` when it ends before.
+fn matches_at(
+    text: &Text<'_>,
+    start: usize,
+    wanted: &[u8],
+    equal: &impl Fn(u8) -> u8,
+) -> Result<bool, Errno> {
+    for (offset, &byte) in wanted.iter().enumerate() {
+        match text.at(start + offset)? {
+            0 => return Err(Errno::ENOENT),
+            found if equal(found) == equal(byte) => {}
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
 }
 
 fn same(byte: u8) -> u8 {
@@ -408,8 +447,7 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// How many bytes more are asked for, until they are had.
-const WINDOWS: [usize; 5] = [512, 128, 32, 8, 1];
+const WORD_BYTES: usize = 8;
 /// Longest text the `bpf_str*` kfuncs look at (`XATTR_SIZE_MAX`).
 const STRING_BYTES_MAX: usize = 65536;
 /// `BPF_STRTOX_BASE_MASK`
@@ -418,6 +456,9 @@ const BASE_MASK: u64 = 0x1f;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Frame;
+    use crate::program::testing;
+    use crate::run::Run;
 
     fn parsed(text: &str, base: u64) -> Result<(u64, bool, usize), Errno> {
         Number::parse(text.as_bytes(), base).map(|n| (n.magnitude, n.negative, n.consumed))
@@ -431,5 +472,95 @@ mod tests {
         assert_eq!(parsed("x", 10), Err(Errno::EINVAL));
         assert_eq!(parsed("1", 7), Err(Errno::EINVAL));
         assert_eq!(parsed("99999999999999999999", 10), Err(Errno::ERANGE));
+    }
+
+    /// A byte of text that ends where memory does.
+    fn at(text: &[u8], position: usize) -> Result<u8, Errno> {
+        text.get(position).copied().ok_or(Errno::EFAULT)
+    }
+
+    fn plain_compare(a: &[u8], b: &[u8], equal: fn(u8) -> u8) -> Result<i64, Errno> {
+        for position in 0.. {
+            let (a, b) = (equal(at(a, position)?), equal(at(b, position)?));
+            if a != b || a == 0 {
+                return Ok(i64::from(a > b) - i64::from(a < b));
+            }
+        }
+        unreachable!("text ends")
+    }
+
+    fn plain_span(text: &[u8], set: &[u8], inside: bool) -> Result<i64, Errno> {
+        let set = &set[..set.iter().position(|byte| *byte == 0).ok_or(Errno::EFAULT)?];
+        for position in 0.. {
+            let byte = at(text, position)?;
+            if byte == 0 || set.contains(&byte) != inside {
+                return Ok(position as i64);
+            }
+        }
+        unreachable!("text ends")
+    }
+
+    fn plain_search(
+        text: &[u8],
+        wanted: &[u8],
+        limit: usize,
+        equal: fn(u8) -> u8,
+    ) -> Result<i64, Errno> {
+        let wanted = &wanted[..wanted.iter().position(|byte| *byte == 0).ok_or(Errno::EFAULT)?];
+        'start: for start in 0..(limit + 1).saturating_sub(wanted.len()) {
+            for (offset, byte) in wanted.iter().enumerate() {
+                match at(text, start + offset)? {
+                    0 => return Err(Errno::ENOENT),
+                    found if equal(found) == equal(*byte) => {}
+                    _ => continue 'start,
+                }
+            }
+            return Ok(start as i64);
+        }
+        Err(Errno::ENOENT)
+    }
+
+    /// Texts of few letters, in pieces that end anywhere, with and without an end.
+    #[test]
+    fn texts_are_what_they_are_byte_by_byte() {
+        let program = testing::program(&[], &[]);
+        let mut random = 1u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % below
+        };
+        for _ in 0..3000 {
+            let letters = [b"abA\0", b"aabb", b"aaA\0"][next(3) as usize];
+            let len = 14 + next(60) as usize;
+            let mut bytes: Vec<u8> = (0..len).map(|_| letters[next(4) as usize]).collect();
+            bytes[len - 1 - next(3) as usize] = 0;
+            let (from, wanted) = (next(len as u64) as usize, len - 1 - next(8) as usize);
+            let limit = next(80) as usize;
+            let (mut frame, mut worker) = (Frame::new(&bytes).unwrap(), program.worker(0));
+            let start = frame.data_addr();
+            let run = Run::new(&mut frame, &mut worker, program.maps(), program.surroundings());
+            let text =
+                |at: usize| Text { run: &run, addr: start + at as u64, known: Cell::new(&[]) };
+            let (a, b) = (&bytes[from..], &bytes[wanted..]);
+            for equal in [same, folded] {
+                let compared = compare(&text(from), &text(wanted), STRING_BYTES_MAX, equal);
+                assert_eq!(compared, plain_compare(a, b, equal), "{a:?} {b:?}");
+                let found = search(&text(from), &text(wanted), limit, equal);
+                assert_eq!(found, plain_search(a, b, limit, equal), "{a:?} {b:?} {limit}");
+            }
+            for inside in [true, false] {
+                let found = span(&text(from), &text(wanted), inside);
+                assert_eq!(found, plain_span(a, b, inside), "{a:?} {b:?}");
+            }
+            let end = a.iter().position(|byte| *byte == 0).ok_or(Errno::EFAULT);
+            assert_eq!(text(from).len(STRING_BYTES_MAX), end, "{a:?}");
+            let place = a.iter().take(limit).position(|byte| matches!(byte, 0 | b'b'));
+            let expected = match place {
+                Some(place) if a[place] == b'b' => Ok(place as i64),
+                None if limit > a.len() => Err(Errno::EFAULT),
+                _ => Err(Errno::ENOENT),
+            };
+            assert_eq!(find_byte(&text(from), limit, b'b', Errno::ENOENT), expected, "{a:?}");
+        }
     }
 }

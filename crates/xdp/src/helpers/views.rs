@@ -77,8 +77,7 @@ fn read(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
         let start = (u64::from(dynptr.offset) + offset) as usize;
         return Ok(status(call.run.load_frame(start, dst, len as usize)?));
     }
-    let bytes = call.read(dynptr.addr() + offset, len as usize)?;
-    call.write(dst, bytes.as_ref())?;
+    call.copy(dynptr.addr() + offset, dst, len)?;
     Ok(0)
 }
 
@@ -99,8 +98,8 @@ fn write(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
         let start = (u64::from(dynptr.offset) + offset) as usize;
         return Ok(status(call.run.store_frame(start, src, len as usize)?));
     }
-    let bytes = call.read(src, len as usize)?;
-    put(call, dynptr, offset, bytes.as_ref()).map(status)
+    call.copy(src, dynptr.addr() + offset, len)?;
+    Ok(0)
 }
 
 /// `bpf_dynptr_data(ptr, offset, len)`: a direct pointer; not into frames.

@@ -175,9 +175,8 @@ pub(crate) fn copy_in(grant: Grant, bytes: &[u8]) {
     }
 }
 
-/// Copies the bytes of one grant into another of the same length; they may overlap. For memory that
-/// is the run's own, in whole or at one end: threads that race for the other end are the program's
-/// business, as they are in the kernel.
+/// Copies the bytes of one grant into another of the same length; they may overlap. Threads that
+/// race for what isn't the run's own are the program's business, as they are in the kernel.
 #[inline]
 pub(crate) fn transfer(from: Grant, to: Grant) {
     assert_eq!(from.len, to.len);

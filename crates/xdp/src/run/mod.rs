@@ -16,6 +16,7 @@ use towpath_bpf::insn::{REG_COUNT, STACK_BYTES};
 use towpath_bpf::interp::{
     self, AtomicOp, Callbacks, Code, Fault, MAX_CHAIN_FRAMES, Observer, Runtime, Stop, Violation,
 };
+use towpath_maps::ringbuf::Ringbuf;
 use towpath_maps::{Arena, Map, MapSet};
 
 pub(crate) use reach_unsafe::share;
@@ -76,7 +77,7 @@ pub(crate) struct Types {
     pub(crate) connection: Option<Connection>,
 }
 
-/// A piece of memory a helper gave to the program: a ring buffer record, an object, a slice.
+/// A piece of memory a helper gave to the program: an object, a slice, a sample of user space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extra {
     /// First byte.
@@ -92,8 +93,10 @@ pub(crate) struct Extra {
 pub(crate) struct Record<'a> {
     /// First byte of its data.
     pub(crate) addr: u64,
+    /// How many there are.
+    pub(crate) len: u64,
     /// Its ring buffer.
-    pub(crate) map: &'a Map,
+    pub(crate) ring: &'a Ringbuf,
 }
 
 impl<'a> Run<'a> {
@@ -131,8 +134,8 @@ impl<'a> Run<'a> {
     #[cold]
     pub(crate) fn abandon(&mut self) {
         memory::unlock_all();
-        for Record { addr, map } in self.records.drain(..) {
-            if let (Some(ring), Some(sample)) = (map.ringbuf(), NonNull::new(addr as *mut u8)) {
+        for Record { addr, ring, .. } in self.records.drain(..) {
+            if let Some(sample) = NonNull::new(addr as *mut u8) {
                 // It refuses only what it did not reserve.
                 let _refused = ring.discard(sample, 0);
             }

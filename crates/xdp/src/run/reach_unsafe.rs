@@ -48,19 +48,58 @@ impl<'a> Run<'a> {
         Ok(unsafe { memory::view(grant) })
     }
 
-    /// Bytes at an address nobody proved: those `known` by an earlier call, and `more` behind them,
-    /// if they may be read too.
-    pub(crate) fn view_unproved<'s>(
+    /// Bytes at an address nobody proved: those `known` by an earlier call, and more behind them, at
+    /// most `most` and as many as lie together; `None` if not even one may be read.
+    pub(crate) fn extend_view<'s>(
         &'s self,
         addr: u64,
         known: &'s [u8],
-        more: u64,
+        most: usize,
     ) -> Option<&'s [u8]> {
         let len = known.len() as u64;
         assert!(known.is_empty() || known.as_ptr() as u64 == addr, "the bytes at the address");
-        let _granted = self.grant_unproved(addr.checked_add(len)?, more, false).ok()?;
+        let more = self.readable(addr.checked_add(len)?).min(most as u64);
+        if more == 0 {
+            return None;
+        }
         // SAFETY: as in `view`; both parts were granted.
         Some(unsafe { memory::view(Grant::new(addr, len + more)) })
+    }
+
+    /// Permission to read `len` bytes at an address nobody proved.
+    pub(crate) fn grant_reading(&self, addr: u64, len: u64) -> Option<Grant> {
+        if self.readable(addr) >= len {
+            // SAFETY: as in `grant_unproved`.
+            return Some(unsafe { Grant::new(addr, len) });
+        }
+        self.grant_unproved(addr, len, false).ok()
+    }
+
+    /// How many bytes that the program may read lie together from an address on.
+    fn readable(&self, addr: u64) -> u64 {
+        let to = |end: u64| end.saturating_sub(addr);
+        if self.worker.is_in_stack(addr) {
+            return if addr < self.stack_floor { 0 } else { to(self.worker.stack_top()) };
+        }
+        if self.frame.is_in_head(addr) {
+            let first = self.frame.data_meta_addr();
+            return if addr < first { 0 } else { to(self.frame.data_end_addr()) };
+        }
+        let Some(past) = addr.checked_add(1) else { return 0 };
+        let part = self.recent.part(addr, past).or_else(|| {
+            let part = self.maps.own_at(addr)?.part(addr, 1)?;
+            // Of a ring there is more to ask.
+            (part.access != Access::Record).then(|| self.recent.note(part))?;
+            Some(part)
+        });
+        match part {
+            Some(part) if part.access.may_read() => to(part.past),
+            Some(_) => 0,
+            None => {
+                let is_granted = |len: &u64| self.grant_unproved(addr, *len, false).is_ok();
+                WINDOWS.into_iter().find(is_granted).unwrap_or(0)
+            }
+        }
     }
 
     /// Copies `len` bytes of the frame to where the program may write; the inner error is the
@@ -132,10 +171,10 @@ impl<'a> Run<'a> {
     ) -> Result<Grant, Violation> {
         match self.refusal(addr, len, write) {
             // SAFETY: every range that `refusal` lets pass lies in a block, a map's region or
-            // memory registered in `extras`, all of which are exposed, live at least as long as
-            // the run, and are not borrowed while a program or helper uses grants: the run holds
-            // frame and worker exclusively and lends no references into them, and maps hand out
-            // atomics only.
+            // memory registered in `extras` or `records`, all of which are exposed, live at least
+            // as long as the run, and are not borrowed while a program or helper uses grants: the
+            // run holds frame and worker exclusively and lends no references into them, and maps
+            // hand out atomics only.
             None => Ok(unsafe { Grant::new(addr, len) }),
             Some(why) => Err(Violation::Memory { addr, size: len, write, why }),
         }
@@ -203,12 +242,16 @@ impl<'a> Run<'a> {
             return None;
         }
         match self.map_access(addr, len as usize) {
-            // Of a ring only the records that the program holds may be touched: see `extras`.
+            // Of a ring only the records that the program holds may be touched.
             None | Some(Access::Record) => {}
             Some(access) => return refusal_by_map(access, write),
         }
         if self.context_offset(addr).is_some() {
             return Some("the context is read-only, and only loads reach it");
+        }
+        let mut records = self.records.iter().map(|record| (record.addr, record.addr + record.len));
+        if records.any(|(first, past)| first <= addr && end <= past) {
+            return None;
         }
         if let Some(extra) = self.extras.iter().find(|e| e.addr <= addr && end <= e.addr + e.len) {
             return (write && !extra.writable).then_some("read-only memory");
@@ -249,6 +292,9 @@ pub(crate) fn share(map: &Map) -> Arc<Map> {
         Arc::from_raw(map)
     }
 }
+
+/// How many bytes are asked for, until they are had, where it can't be told how many there are.
+const WINDOWS: [u64; 5] = [512, 128, 32, 8, 1];
 
 fn refusal_by_map(access: Access, write: bool) -> Option<&'static str> {
     match (access, write) {

@@ -31,8 +31,14 @@ impl Recent {
     /// What may be done with the bytes from `addr` to `end`, if they lie in a part noted here.
     #[inline]
     pub(super) fn access(&self, addr: u64, end: u64) -> Option<Access> {
+        self.part(addr, end).map(|part| part.access)
+    }
+
+    /// The part noted here that the bytes from `addr` to `end` lie in.
+    #[inline]
+    pub(super) fn part(&self, addr: u64, end: u64) -> Option<Part> {
         let mut parts = self.parts.iter().map_while(Cell::get);
-        parts.find(|part| part.first <= addr && end <= part.past).map(|part| part.access)
+        parts.find(|part| part.first <= addr && end <= part.past)
     }
 
     /// Notes a part, over the one that was noted longest ago.
