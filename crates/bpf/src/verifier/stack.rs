@@ -105,6 +105,7 @@ impl Verifier<'_> {
             return;
         }
         let low = if reg.var.is_const() { reg.var.tnum.value as i64 } else { reg.var.smin };
+        let low = low.saturating_add(reg.off.into());
         let owner = self.frame_of(reg).subprog;
         self.subprogs[owner].reached.add(low, 0);
     }
