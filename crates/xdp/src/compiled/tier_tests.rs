@@ -155,8 +155,8 @@ fn a_program_may_go_while_it_is_being_compiled() {
     assert_eq!(upgraded, last.exec() == Exec::Llvm);
 }
 
-/// Nobody checks where `bpf_probe_read_kernel` reads, so what a compiler knows of it is only that it
-/// got an address.
+/// Nobody checks where `bpf_probe_read_kernel` reads, so what a compiler knows of it is only that
+/// it got an address.
 #[test]
 fn callees_see_what_lies_behind_addresses_that_nobody_checks() {
     let insn = Insn::new;

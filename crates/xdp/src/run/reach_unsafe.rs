@@ -48,8 +48,8 @@ impl<'a> Run<'a> {
         Ok(unsafe { memory::view(grant) })
     }
 
-    /// Bytes at an address nobody proved: those `known` by an earlier call, and more behind them, at
-    /// most `most` and as many as lie together; `None` if not even one may be read.
+    /// Bytes at an address nobody proved: those `known` by an earlier call, and more behind them,
+    /// at most `most` and as many as lie together; `None` if not even one may be read.
     pub(crate) fn extend_view<'s>(
         &'s self,
         addr: u64,
