@@ -37,7 +37,8 @@ pub(crate) struct Run<'a> {
     pub(crate) worker: &'a mut Worker,
     /// The running program's.
     pub(crate) maps: &'a MapSet,
-    /// Those of the program that the burst was given to: redirects name maps by their numbers there.
+    /// Those of the program that the burst was given to: redirects name maps by their numbers
+    /// there.
     burst_maps: &'a MapSet,
     pub(crate) surroundings: &'a Surroundings,
     /// Number of the frame in its burst.
