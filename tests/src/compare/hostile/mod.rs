@@ -144,13 +144,20 @@ impl Part<'_> {
             self.more += 1;
             return;
         }
-        let small = edit::minimise(&sample, TRIES_MAX, |candidate| {
-            let other = self.judge(candidate, seed);
-            matches!(other, Outcome::Failed(other) if other.kind == failure.kind)
-        });
-        let last = match self.judge(&small, seed) {
-            Outcome::Failed(last) => last,
-            _ => failure,
+        let fails = |part: &mut Self, sample: &Sample| match part.judge(sample, seed) {
+            Outcome::Failed(other) if other.kind == failure.kind => Some(other),
+            _ => None,
+        };
+        // What depends on programs that ran before is shown as it is.
+        let (small, last) = match fails(self, &sample) {
+            None => (sample, failure),
+            Some(_) => {
+                let small = edit::minimise(&sample, TRIES_MAX, |candidate| {
+                    fails(self, candidate).is_some()
+                });
+                let last = fails(self, &small);
+                (small, last.unwrap_or(failure))
+            }
         };
         let difference = self.describe(seed, &small, last);
         (self.budget.progress)(&format!("found: {}\n{}", difference.name, difference.ours));
