@@ -255,8 +255,9 @@ impl Part<'_> {
             }
             let World { worker, frame, .. } = world;
             let ran = program.run_observed(worker, frame, &watch).map(|_returned| ());
-            let ran = ran.and_then(|()| program.run_timers(worker));
-            match ran {
+            // Also of a run that was ended: what is due must not wait for another program.
+            let timers = program.run_timers(worker);
+            match ran.and(timers) {
                 Ok(()) => {}
                 Err(Fault { violation: Violation::Budget { .. }, .. }) => endless = true,
                 // Programs that call themselves by tail calls in functions.
