@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{
@@ -185,7 +186,8 @@ fn bind_to(
         Some(first) => {
             let flags = SocketAddrXdpFlags::XDP_SHARED_UMEM;
             let addr = SocketAddrXdp::new(flags, ifindex, queue);
-            bind(fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: first.fd() })
+            let address = SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: first.fd() };
+            when_free(|| bind(fd, &address))
         }
         None => {
             let mut flags = match options.mode {
@@ -197,10 +199,22 @@ fn bind_to(
             };
             flags.set(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, options.need_wakeup);
             flags.set(SocketAddrXdpFlags::XDP_USE_SG, options.multi_buffer);
-            bind(fd, &SocketAddrXdp::new(flags, ifindex, queue))
+            when_free(|| bind(fd, &SocketAddrXdp::new(flags, ifindex, queue)))
         }
     };
     bound.map_err(|errno| explain_bind(errno, queue, options))
+}
+
+/// Binds, and waits for the queue: the kernel lets go of it some time after its socket was closed
+/// (`xdp_umem_release_deferred`), so a port that is opened again would meet its own old socket.
+fn when_free(bind: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+    let until = Instant::now() + RELEASE_TIME_MAX;
+    loop {
+        match bind() {
+            Err(Errno::BUSY) if Instant::now() < until => std::thread::sleep(RELEASE_POLL),
+            bound => return bound,
+        }
+    }
 }
 
 fn explain(errno: Errno, what: &str) -> io::Error {
@@ -230,6 +244,11 @@ fn explain_bind(errno: Errno, queue: u32, options: &Options) -> io::Error {
     };
     io::Error::new(error.kind(), format!("AF_XDP socket for queue {queue}: {error}{hint}"))
 }
+
+/// How long a queue that another socket has is waited for. A closed socket's is free within
+/// milliseconds, on a busy machine within some tens.
+const RELEASE_TIME_MAX: Duration = Duration::from_secs(1);
+const RELEASE_POLL: Duration = Duration::from_millis(2);
 
 /// Place of an address the kernel gave us: number of the buffer, and offset in it. Unaligned
 /// addresses carry an offset in their upper 16 bits (`XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
