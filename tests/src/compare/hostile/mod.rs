@@ -246,7 +246,7 @@ impl Part<'_> {
         let Some(proof) = proof else { return fail("not runnable", String::new(), 0) };
         let watch = Watch::new(program.code(), &proof, numbers);
         let mut random = Random::new(seed ^ 0xf111);
-        let mut endless = false;
+        let (mut endless, mut is_cut_short) = (false, false);
         for packet in 0..self.budget.packets {
             world.fill(&program, used, &mut random);
             let bytes = bytes_of_packet(sample.has_frags, &mut random);
@@ -258,15 +258,23 @@ impl Part<'_> {
             // Also of a run that was ended: what is due must not wait for another program.
             let timers = program.run_timers(worker);
             match ran.and(timers) {
-                Ok(()) => {}
-                Err(Fault { violation: Violation::Budget { .. }, .. }) => endless = true,
-                // Programs that call themselves by tail calls in functions.
-                Err(Fault { violation: Violation::CallDepth { .. }, .. }) => endless = true,
+                Ok(()) => continue,
+                // The latter: programs that call themselves by tail calls in functions.
+                Err(Fault {
+                    violation: Violation::Budget { .. } | Violation::CallDepth { .. },
+                    ..
+                }) => endless = true,
                 Err(fault) if is_unaligned(&fault, &watch) => {}
                 Err(fault) => return fail(kind_of(&fault), fault.to_string(), packet),
             }
+            // Locks that it held stay locked: nothing else may run here.
+            is_cut_short = true;
+            break;
         }
         world.forget(&program);
+        if is_cut_short {
+            self.world = None;
+        }
         let executed = sample.points.iter().filter(|(slot, _)| watch.has_executed(*slot));
         let features = executed.fold(0, |all, (_, feature)| all | 1 << *feature as u32);
         Outcome::Held { features, compared: numbers.is_some(), endless }
