@@ -478,6 +478,8 @@ impl Verifier<'_> {
             Base::BtfId => AccessFact::ProbeRead,
             Base::Mem if reg.has(Flags::UNTRUSTED) => AccessFact::ProbeRead,
             Base::Mem | Base::MapKey => AccessFact::Mem,
+            // What stands for a map here is no address of the kernel's structure.
+            Base::ConstMapPtr => AccessFact::ProbeRead,
             _ => AccessFact::Btf,
         };
         self.aux[self.insn_idx].facts.add_access(fact);

@@ -262,7 +262,7 @@ impl InsnFacts {
 }
 
 fn merge_access(before: AccessFact, now: AccessFact) -> AccessFact {
-    use AccessFact::{Btf, MapValue, Mixed, ProbeRead, Stack};
+    use AccessFact::{MapValue, Mixed, ProbeRead, Stack};
     match (before, now) {
         (a, b) if a == b => a,
         (Stack { up: a, .. }, Stack { up: b, .. }) if a == b => Stack { up: a, offset: None },
@@ -271,7 +271,8 @@ fn merge_access(before: AccessFact, now: AccessFact) -> AccessFact {
         {
             MapValue { map, inner, offset: None }
         }
-        (Btf | ProbeRead, Btf | ProbeRead) => ProbeRead,
+        // What one path can't be sure of has to be asked on all of them.
+        (ProbeRead, _) | (_, ProbeRead) => ProbeRead,
         _ => Mixed,
     }
 }

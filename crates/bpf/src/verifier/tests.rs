@@ -248,6 +248,26 @@ fn what_is_said_of_numbers_holds_on_paths_that_ended_early_too() {
     assert!(range.contains(0) && range.contains(100) && !range.contains(101), "{range:?}");
 }
 
+/// The kernel lets programs read its structure of a map. Here a number stands for the map, which is
+/// no address, also where another path reads a value with the same instruction.
+#[test]
+fn a_map_pointer_is_not_read_like_memory() {
+    let load = [op(BPF_LD | BPF_IMM | BPF_DW, 2, PSEUDO_MAP_FD, 0, 0), Insn::default()];
+    let read = [op(LOAD_W, 3, 2, 0, 0), op(MOV, 0, 0, 0, 2), EXIT];
+    let fact = |insns: Vec<Insn>, slot: usize| {
+        let mut linked = program(insns);
+        linked.kernel_btf = crate::Env::builtin().kernel_btf;
+        linked.maps = vec![map(MapType::Array, 16)].into();
+        verify(linked, &Options::default()).unwrap().facts()[slot].access
+    };
+    assert_eq!(fact([&load[..], &read].concat(), 2), Some(AccessFact::ProbeRead));
+    // r2 = the value, or the map, as the value says.
+    let value = [op(MOV_REG, 2, 0, 0, 0), op(LOAD_B, 4, 0, 0, 0)];
+    let either = [&value[..], &[op(BPF_JMP | BPF_JNE, 4, 0, 2, 0)], &load].concat();
+    let insns = concat([lookup(), either, read.to_vec()]);
+    assert_eq!(fact(insns, 11), Some(AccessFact::ProbeRead));
+}
+
 /// As 6.18: the opcode is known whatever the size, the operation is looked at where a path leads.
 #[test]
 fn atomics_of_sizes_that_do_not_exist_are_refused_only_where_a_path_leads() {
