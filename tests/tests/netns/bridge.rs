@@ -72,7 +72,7 @@ fn the_kfunc_is_checked_and_may_be_missing() {
         assert_eq!(results(&program), [0, 0, 1, 0]);
     };
     asks(&Env::builtin());
-    // A kernel whose types don't name it changes nothing here, and loads the same object without it.
+    // A kernel whose types don't name it changes nothing here, and loads the object without it.
     let Ok(kernel) = Kernel::open() else { return eprintln!("skipped: needs bpf(2)") };
     let running = Env::new(Arc::clone(kernel.btf()));
     asks(&running);

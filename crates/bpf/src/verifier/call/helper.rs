@@ -249,8 +249,8 @@ impl Verifier<'_> {
         Ok(reg)
     }
 
-    /// Elements that an array surely has. Where an inner one is looked at, the template is known, and
-    /// the map may be smaller: any with `BPF_F_INNER_MAP`, and all that are not plain arrays.
+    /// Elements that an array surely has. Where an inner one is looked at, its template is known,
+    /// and the map may be smaller: any with `BPF_F_INNER_MAP`, and all that are not plain arrays.
     fn entries_of(&self, map: MapRef) -> u64 {
         const BPF_F_INNER_MAP: u32 = 1 << 12;
         let Some(def) = self.map_def(map) else { return 0 };
