@@ -562,7 +562,7 @@ fn an_atomic_operation_in_an_arena_is_aligned_or_ends_the_run() {
 }
 
 /// The least of six packet words, one compared with the next: three selects wait for each other,
-/// the other two are branches.
+/// the other two are branches, which LLVM gets as selects.
 #[test]
 fn long_chains_of_selects_are_cut_by_branches() {
     let word = |register, offset| Insn::new(BPF_LDX | BPF_MEM | BPF_W, register, R1, offset, 0);
@@ -583,7 +583,13 @@ fn long_chains_of_selects_are_cut_by_branches() {
         ]);
     }
     insns.push(Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0));
-    check("select_chain", vec![], insns);
+    check("select_chain", vec![], insns.clone());
+    let verified = verified("least", vec![], insns);
+    match in_process(&verified, 0x7f12_3456_0000, LlvmForm::Optimized).1 {
+        Ok(text) => assert!(text.contains("llvm.umin"), "{text}"),
+        Err(CompileError::Llvm(why)) if is_missing(&why) => eprintln!("skipped: {why}"),
+        Err(why) => panic!("{why}"),
+    }
 }
 
 fn map(name: &str, kind: MapType, key_size: u32) -> MapDef {

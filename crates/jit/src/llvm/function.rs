@@ -213,8 +213,8 @@ impl Lowering<'_> {
     fn branch(&mut self, condition: Value, yes: &Jump, no: &Jump) {
         let condition = self.is_not_zero(condition);
         let label = self.label.clone();
-        self.jump(yes, label.clone());
         if yes.target != no.target {
+            self.jump(yes, label.clone());
             self.jump(no, label);
             let known = self.counted(yes.target);
             self.line(format_args!(
@@ -223,12 +223,47 @@ impl Lowering<'_> {
             ));
             return;
         }
+        if let Some(jump) = self.chosen(&condition, yes, no) {
+            self.jump(&jump, label);
+            self.line(format_args!("br label %{}", jump.target));
+            return;
+        }
+        self.jump(yes, label);
         // Two ways from one block to another need two labels to tell their arguments apart.
         let edge = self.new_label();
         self.line(format_args!("br i1 {condition}, label %{}, label %{edge}", yes.target));
         self.start(edge.clone());
         self.jump(no, edge);
         self.line(format_args!("br label %{}", no.target));
+    }
+
+    /// Two ways from one block to another as one, with selects of a few arguments: that they are
+    /// branches is meant for tier 1 (`passes::predict`). LLVM knows where they pay.
+    fn chosen(&mut self, condition: &str, yes: &Jump, no: &Jump) -> Option<Jump> {
+        let differing = yes.args.iter().zip(&no.args).filter(|(yes, no)| yes != no).count();
+        if differing > SELECTS_MAX {
+            return None;
+        }
+        let function = self.function;
+        let params = &function.block(yes.target).params;
+        let mut args = yes.args.clone();
+        for ((arg, &other), &param) in args.iter_mut().zip(&no.args).zip(params) {
+            if *arg == other {
+                continue;
+            }
+            let ty = llvm_type(function.ty(param));
+            let (a, b) = (self.value(*arg).to_owned(), self.value(other).to_owned());
+            let value = self.temporary(format_args!("select i1 {condition}, {ty} {a}, {ty} {b}"));
+            let mut address = String::new();
+            if self.pointers.form(param) == Some(Form::Param) {
+                let (a, b) = (self.address(*arg).to_owned(), self.address(other).to_owned());
+                address = self.temporary(format_args!("select i1 {condition}, ptr {a}, ptr {b}"));
+            }
+            *arg = Value(self.values.len() as u32);
+            self.values.push(value);
+            self.addresses.push(address);
+        }
+        Some(Jump { target: yes.target, args })
     }
 
     /// What is appended to a branch that comes back to a loop of a known number of rounds.
@@ -342,6 +377,9 @@ impl Lowering<'_> {
         self.label = label;
     }
 }
+
+/// More choices at once are left to a branch.
+const SELECTS_MAX: usize = 2;
 
 /// LLVM's name for one of our types.
 pub(super) fn llvm_type(ty: Type) -> &'static str {
