@@ -1,6 +1,8 @@
 //! Is one state as safe as another: whatever the program does from the current state, it could
 //! have done from the explored one (`states_equal`).
 
+use crate::proto::id;
+
 use super::env::Verifier;
 use super::reg::{ADD_CONST, Base, Reg};
 use super::stack::UNBOUND;
@@ -71,8 +73,20 @@ impl Verifier<'_> {
                 let (a, b) = (&old.frames[depth], &current.frames[depth]);
                 a.callsite == b.callsite
                     && a.subprog == b.subprog
+                    && self.rounds_equal(old, current, depth)
                     && self.frames_equal(a, b, old.frame_insn(depth), exact, &mut ids)
             })
+    }
+
+    /// How often `bpf_loop` calls a function again is decided when that returns, by r1 of its caller.
+    /// That no check in the function depended on it says nothing.
+    fn rounds_equal(&self, old: &State, current: &State, depth: usize) -> bool {
+        let called = current.frames.get(depth + 1).filter(|frame| frame.in_callback);
+        let Some(callsite) = called.map(|frame| frame.callsite) else { return true };
+        let call = self.insn_at(callsite);
+        let is_loop = call.is_helper_call() && call.imm == id::LOOP as i32;
+        let rounds = |state: &State| state.frames[depth].regs[1];
+        !is_loop || rounds(old).var.contains(&rounds(current).var)
     }
 
     fn frames_equal(

@@ -345,8 +345,9 @@ impl Verifier<'_> {
         if !self.options.every_number {
             return;
         }
+        let is_swap = insn.op() == BPF_END && matches!(insn.class(), BPF_ALU | BPF_ALU64);
         let dst = operand_range(self.reg(insn.dst));
-        let src = insn.is_reg_operand().then(|| operand_range(self.reg(insn.src)));
+        let src = (insn.is_reg_operand() && !is_swap).then(|| operand_range(self.reg(insn.src)));
         let facts = &mut self.aux[self.insn_idx].facts;
         facts.dst = Some(facts.dst.map_or(dst, |before| before.widen(dst)));
         if let Some(src) = src {

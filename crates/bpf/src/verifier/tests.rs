@@ -475,3 +475,47 @@ fn callbacks_do_not_throw() {
     let refusal = looping(throw, quiet).expect_err("the callback throws");
     assert!(refusal.message.contains("cannot be called from callback subprog 1"), "{refusal}");
 }
+
+/// A function that `bpf_loop` calls once on one path and often on another: the second round writes
+/// where the first one said.
+#[test]
+fn rounds_of_a_loop_are_followed_however_many_another_path_had() {
+    let with_rounds = |often: i32| {
+        let call_loop = op(BPF_JMP | BPF_CALL, 0, 0, 0, 181);
+        let function = op(BPF_LD | BPF_IMM | BPF_DW, 2, PSEUDO_FUNC, 0, 7);
+        let main = vec![
+            op(MOV, 9, 0, 0, often),
+            op(LOAD_W, 7, 1, 12, 0),
+            op(BPF_JMP | BPF_JEQ, 7, 0, 1, 5),
+            op(MOV, 9, 0, 0, 1),
+            op(BPF_ST | BPF_MEM | BPF_DW, 10, 0, -16, 3),
+            op(MOV_REG, 1, 9, 0, 0),
+            function,
+            Insn::default(),
+            op(MOV_REG, 3, 10, 0, 0),
+            op(ADD, 3, 0, 0, -24),
+            op(MOV, 4, 0, 0, 0),
+            call_loop,
+            op(MOV, 0, 0, 0, 0),
+            EXIT,
+        ];
+        let callback = vec![
+            op(MOV_REG, 1, 10, 0, 0),
+            op(ADD, 1, 0, 0, -80),
+            op(BPF_LDX | BPF_MEM | BPF_DW, 8, 2, 8, 0),
+            // Jumps, at which states are compared.
+            op(BPF_JMP | BPF_JA, 0, 0, 0, 0),
+            op(BPF_JMP | BPF_JA, 0, 0, 0, 0),
+            op(BPF_JMP | BPF_JA, 0, 0, 0, 0),
+            op(ADD_REG, 1, 8, 0, 0),
+            op(BPF_STX | BPF_MEM | BPF_B, 1, 8, 0, 0),
+            op(BPF_ST | BPF_MEM | BPF_DW, 2, 0, 8, 1000),
+            op(MOV, 0, 0, 0, 0),
+            EXIT,
+        ];
+        verify(program(concat([main, callback])), &Options::default())
+    };
+    let Err(rejection) = with_rounds(65535) else { panic!("the second round is out of bounds") };
+    assert!(rejection.message.contains("invalid write to stack"), "{rejection}");
+    assert!(with_rounds(1).is_ok());
+}
