@@ -1,7 +1,7 @@
 //! RINGBUF: records from programs to one consumer, in the order of reservation.
 //!
 //! Kernel counterpart: `kernel/bpf/ringbuf.c`; the memory and how records get into it are
-//! [`crate::ring`].
+//! `ring.rs`.
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
