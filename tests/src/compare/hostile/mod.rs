@@ -454,8 +454,8 @@ impl Counts {
 }
 
 /// What is refused on one path and need not be on a path that is pruned to it: a state in which
-/// less is known passes these tests, and no access depends on them. A part of a spilled pointer is read
-/// as a number; a pointer is moved far away and not used.
+/// less is known passes these tests, and no access depends on them. A part of a spilled pointer is
+/// read as a number; a pointer is moved far away and not used.
 const HARMLESS: [&str; 3] = ["infinite loop", "invalid size of register fill", "math between"];
 /// Seeds that a thread takes at once.
 const PIECE: u64 = 100;
