@@ -2,8 +2,8 @@
 //! with the subject of the commit that closed the hole.
 //!
 //! `tests/data/history/*.txt` has the programs as text (see [`mod@assemble`]). A table is a theme;
-//! an entry starts with `== SUBJECT`, and has programs that are `refused` or `accepted`, each with a
-//! few words that say what it does. `refused-here WORDS` is one that the running kernel still
+//! an entry starts with `== SUBJECT`, and has programs that are `refused` or `accepted`, each with
+//! a few words that say what it does. `refused-here WORDS` is one that the running kernel still
 //! accepts, on purpose refused here; `unlike-kernel WORDS` one that is accepted here alone.
 //! Programs that need types are in C, in `tests/data/calls/history.c`.
 

@@ -78,8 +78,8 @@ impl Verifier<'_> {
             })
     }
 
-    /// How often `bpf_loop` calls a function again is decided when that returns, by r1 of its caller.
-    /// That no check in the function depended on it says nothing.
+    /// How often `bpf_loop` calls a function again is decided when that returns, by r1 of its
+    /// caller. That no check in the function depended on it says nothing.
     fn rounds_equal(&self, old: &State, current: &State, depth: usize) -> bool {
         let called = current.frames.get(depth + 1).filter(|frame| frame.in_callback);
         let Some(callsite) = called.map(|frame| frame.callsite) else { return true };
