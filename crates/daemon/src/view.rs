@@ -25,14 +25,17 @@ pub(crate) fn mac_text(mac: [u8; 6]) -> String {
 /// All ports.
 pub(crate) fn ports(inner: &Inner) -> Vec<PortView> {
     inner.live.engine().read(|_, snapshot| {
-        let ports = inner.live.ports().values();
+        let ports = inner.live.ports().iter();
         ports
-            .filter_map(|port| Some((port, snapshot.port(port.id)?)))
-            .map(|(port, slot)| {
+            .filter_map(|(name, port)| {
+                let state = inner.wanted.port(name).or(port.opened.as_ref())?;
+                Some((state, snapshot.port(port.id)?))
+            })
+            .map(|(state, slot)| {
                 let device = &slot.opened.device;
                 let details = device.details().into_iter();
                 PortView {
-                    state: inner.wanted.port(&port.state.name).unwrap_or(&port.state).clone(),
+                    state: state.clone(),
                     index: slot.ifindex,
                     mac: mac_text(device.mac()),
                     queues: device.queues(),
@@ -210,7 +213,7 @@ pub(crate) fn status(inner: &Inner) -> StatusView {
     let failures = inner.failures.iter();
     StatusView {
         ports: ports(inner),
-        bridges: inner.live.bridges().values().cloned().collect(),
+        bridges: inner.live.bridges().into_values().collect(),
         links: links(inner),
         failures: failures.map(|failure| format!("{}: {}", failure.what, failure.why)).collect(),
         warnings: inner.warnings.iter().map(|it| it.text.clone()).collect(),

@@ -73,6 +73,11 @@ impl Bridge {
         &self.name
     }
 
+    /// After which time it forgets addresses.
+    pub fn ageing(&self) -> Duration {
+        self.ageing
+    }
+
     /// Learns where the source is, and tells where a frame from `from` goes (`br_handle_frame`).
     /// `frame` starts with an Ethernet header.
     pub fn forward(&self, frame: &[u8], from: PortId) -> Forward {

@@ -1,6 +1,7 @@
 //! The configuration that control code changes: ports, uppers, hooks, bridges, bonds.
 
 mod bond;
+mod reopen;
 mod socket;
 
 use std::collections::{BTreeMap, HashMap};
@@ -78,6 +79,8 @@ struct PortConfig {
     tx_hook: Option<Arc<Chain>>,
     taps: Vec<Arc<Tap>>,
     opened: Arc<Opened>,
+    /// Its device is closed, and something stands in for it.
+    is_closed: bool,
     /// What it is beside, if it is a bond.
     bond: Option<Bond>,
 }
@@ -111,15 +114,10 @@ impl Config {
         Config { workers, ..Config::default() }
     }
 
-    pub(crate) fn add_port(
-        &mut self,
-        options: PortOptions,
-        opened: Arc<Opened>,
-    ) -> Result<PortId, Error> {
+    /// Adds a port with what is open of its device.
+    pub fn add_port(&mut self, options: PortOptions, opened: Arc<Opened>) -> Result<PortId, Error> {
         self.check_name(&options.name)?;
-        if let Some(&worker) = options.workers.iter().find(|&&worker| worker >= self.workers) {
-            return Err(Error::NoWorker(worker, self.workers));
-        }
+        self.check_worker_numbers(&options)?;
         let ifindex = match options.ifindex.or(opened.device.ifindex()) {
             Some(ifindex) => ifindex,
             None => (FIRST_IFINDEX..).find(|&i| self.owner_of(i).is_none()).unwrap_or(u32::MAX),
@@ -136,10 +134,16 @@ impl Config {
             tx_hook: None,
             taps: Vec::new(),
             opened,
+            is_closed: false,
             bond: None,
         };
         self.ports.insert(id, port);
         Ok(id)
+    }
+
+    fn check_worker_numbers(&self, options: &PortOptions) -> Result<(), Error> {
+        let unknown = options.workers.iter().find(|&&worker| worker >= self.workers);
+        unknown.map_or(Ok(()), |&worker| Err(Error::NoWorker(worker, self.workers)))
     }
 
     /// Takes a port away. Ports whose upper it is must have another one first.
@@ -363,7 +367,7 @@ impl Config {
         for (&id, port) in &self.ports {
             ports[id.0 as usize] = Some(Arc::new(self.slot(id, port)));
             by_ifindex.push((port.ifindex, id));
-            if !port.options.up {
+            if !port.is_up() {
                 continue;
             }
             for queue in 0..port.opened.device.queues() {
@@ -416,8 +420,8 @@ impl Config {
             name: port.options.name.as_str().into(),
             ifindex: port.ifindex,
             mtu: port.mtu(),
-            up: port.options.up,
-            is_target: port.options.up && self.is_target(port),
+            up: port.is_up(),
+            is_target: port.is_up() && self.is_target(port),
             features: self.features(port),
             upper,
             linearize: port.options.linearize,

@@ -96,6 +96,25 @@ impl Engine {
         self.change(|config| config.add_port(options, opened))
     }
 
+    /// Opens all queues of a device, for a port of that name.
+    pub fn open(&self, name: &str, device: Box<dyn Device>) -> Result<Opened, Error> {
+        let failed = |what: String| {
+            let port = name.to_owned();
+            move |source| Error::Device { port, what, source }
+        };
+        let mut rx = Vec::new();
+        for queue in 0..device.queues() {
+            let opened = device.open_rx(queue, &self.arena);
+            rx.push(Parked::new(opened.map_err(failed(format!("receive queue {queue}")))?));
+        }
+        let mut tx = Vec::new();
+        for worker in 0..self.workers() as u32 {
+            let opened = device.open_tx(worker, &self.arena);
+            tx.push(Parked::new(opened.map_err(failed(format!("transmitter {worker}")))?));
+        }
+        Ok(Opened::new(device, rx, tx, self.workers()))
+    }
+
     /// Takes a port away; its device is closed when this returns.
     pub fn remove_port(&self, id: PortId) -> Result<(), Error> {
         self.change(|config| config.remove_port(id))
@@ -113,9 +132,11 @@ impl Engine {
         let snapshot = Arc::new(config.snapshot(&state.snapshot));
         let before: Vec<_> = self.seats.iter().map(|seat| seat.offer(&snapshot)).collect();
         self.seats.iter().for_each(|seat| seat.wait_adopted(snapshot.generation));
-        state.config = config;
+        let old = std::mem::replace(&mut state.config, config);
         state.snapshot = snapshot;
-        drop(before);
+        drop(state);
+        // To close a device may take long: nobody who only looks waits for that.
+        drop((old, before));
         Ok(result)
     }
 
@@ -154,24 +175,6 @@ impl Engine {
             // A worker that panicked has said so itself.
             let _panicked = thread.join();
         }
-    }
-
-    fn open(&self, name: &str, device: Box<dyn Device>) -> Result<Opened, Error> {
-        let failed = |what: String| {
-            let port = name.to_owned();
-            move |source| Error::Device { port, what, source }
-        };
-        let mut rx = Vec::new();
-        for queue in 0..device.queues() {
-            let opened = device.open_rx(queue, &self.arena);
-            rx.push(Parked::new(opened.map_err(failed(format!("receive queue {queue}")))?));
-        }
-        let mut tx = Vec::new();
-        for worker in 0..self.workers() as u32 {
-            let opened = device.open_tx(worker, &self.arena);
-            tx.push(Parked::new(opened.map_err(failed(format!("transmitter {worker}")))?));
-        }
-        Ok(Opened::new(device, rx, tx, self.workers()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -244,7 +244,7 @@ pub struct Opened {
     /// Transmitters by worker.
     pub(crate) tx: Vec<Parked<dyn Tx>>,
     /// Counters by worker.
-    pub counters: Box<[PortCounters]>,
+    pub counters: Arc<[PortCounters]>,
     /// A queue reported an error: it is not polled any more.
     pub failed: AtomicBool,
     /// What the error said.

@@ -252,7 +252,7 @@ fn a_reload_touches_only_what_differs() {
     // By signal, and with a mistake: nothing changes then.
     bench.file("t.toml", CONFIG.replace("rate = 20000", "rate = 30000"));
     daemon.signal("HUP");
-    daemon.wait_for("the new generator", || daemon.log().matches("port gen: added").count() == 2);
+    daemon.wait_for("the new generator", || daemon.log().contains("port gen: opened again"));
     bench.file("t.toml", CONFIG.replace("rate = 20000", "rat = 1"));
     let error = daemon.refusal(1, &["reload"]);
     assert!(error.contains("t.toml:5:1: port[0].rat"), "{error}");

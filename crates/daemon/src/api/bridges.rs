@@ -27,7 +27,7 @@ fn bridges(inner: &Inner) -> Vec<BridgeView> {
             let ports = view.members.iter().filter_map(|&id| snapshot.port(id));
             let name = view.bridge.name().to_owned();
             BridgeView {
-                ageing: inner.live.bridges().get(&name).map_or(0, |bridge| bridge.ageing),
+                ageing: view.bridge.ageing().as_secs(),
                 name,
                 ports: ports.map(|slot| slot.name.to_string()).collect(),
                 addresses: view.bridge.entries().len(),

@@ -17,8 +17,11 @@ use crate::problem::Problem;
 use crate::state::PortState;
 use crate::suggest;
 
+/// The kind that no device is opened for.
+pub(crate) const NAME: &str = "bond";
+
 pub(super) static KIND: Kind = Kind {
-    name: "bond",
+    name: NAME,
     summary: "ports that are one",
     options: OPTIONS,
     check,
@@ -158,11 +161,6 @@ pub(crate) fn release(port: &mut PortState, goes: &impl Fn(&str) -> bool) {
             port.options.remove(key);
         }
     }
-}
-
-/// Whether a bond can become another without being made anew: all but its address changes.
-pub(crate) fn is_same(one: &PortState, other: &PortState) -> bool {
-    one.kind == KIND.name && one.options.get("mac") == other.options.get("mac")
 }
 
 /// Names of a bond's members; of another kind of port, none.

@@ -76,13 +76,19 @@ impl Live {
 
     fn set_bond(&self, id: PortId, wanted: &Wanted) -> Result<(), Error> {
         let options = wanted.settings.engine_options();
-        let is_so = |options: &_| {
-            self.engine.read(|config, _| config.bond(id).is_ok_and(|it| it.options() == options))
-        };
-        if is_so(&options) {
+        let is_so = self.engine.read(|config, _| {
+            let bond = config.bond(id);
+            bond.is_ok_and(|it| *it.options() == options && it.own_mac() == wanted.mac)
+        });
+        if is_so {
             return Ok(());
         }
-        self.engine.change(|config| config.set_bond_options(id, options))
+        self.engine.change(|config| {
+            if config.bond(id)?.own_mac() != wanted.mac {
+                config.set_bond_own_mac(id, wanted.mac)?;
+            }
+            config.set_bond_options(id, options)
+        })
     }
 
     fn enslave(&self, bond: PortId, name: &str) -> Result<(), String> {
@@ -90,10 +96,8 @@ impl Live {
             return Err(format!("its member {name} is missing"));
         };
         let added = self.engine.change(|config| {
-            // What is wanted above it is checked; a port that is to have nothing has nothing.
-            if member.state.upper.is_none() {
-                config.set_upper(member.id, UpperName::None)?;
-            }
+            // What is wanted above it was checked: nothing.
+            config.set_upper(member.id, UpperName::None)?;
             config.enslave(bond, member.id)
         });
         added.map_err(|error| error.to_string())

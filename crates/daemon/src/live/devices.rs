@@ -131,4 +131,4 @@ fn uppers(snapshot: &Snapshot, ifindex: u32) -> Vec<u32> {
 }
 
 /// What engine links are called that are not the daemon's: no link has this id.
-const FOREIGN: u32 = 0;
+pub(super) const FOREIGN: u32 = 0;

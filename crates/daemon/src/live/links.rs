@@ -1,11 +1,12 @@
 //! Programs on hooks. All hooks that differ change at once, between two bursts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use towpath_engine::{Hook, Link};
 use towpath_objects::{LinkObject, ProgramObject};
 
+use super::devices::FOREIGN;
 use super::{Live, LivePort, Report};
 use crate::run_config::action_number;
 use crate::state::{AttachState, HookState, State};
@@ -62,12 +63,9 @@ impl Live {
         }
         let result = self.engine.change(|config| {
             hooks.iter().try_for_each(|(port, hook)| {
-                let on_hook = |link: &&LiveLink| is_on(link, port, *hook);
-                let links = next.iter().filter(on_hook).map(|link| link.link.clone());
-                let LivePort { id, ifindex, .. } = self.ports[port];
-                let default = || self.xsk.default_link(ifindex);
-                let default = (*hook == HookState::Rx).then(default).flatten();
-                config.set_links(id, engine_hook(*hook), links.chain(default).collect())
+                let live = &self.ports[port];
+                let links = self.links_on(&next, port, live, *hook);
+                config.set_links(live.id, engine_hook(*hook), links)
             })
         });
         match result {
@@ -150,22 +148,39 @@ impl Live {
         }
     }
 
+    /// Hooks on which the engine has other links than it should.
     fn changed_hooks(&self, next: &[LiveLink]) -> Vec<(String, HookState)> {
+        let told =
+            |link: &Link| (link.id, link.program.id(), link.priority, link.chain_call_actions);
         let mut changed = Vec::new();
-        for name in self.ports.keys() {
+        for (name, port) in &self.ports {
             for hook in [HookState::Rx, HookState::Tx] {
-                let told = |links: &[LiveLink]| -> Vec<_> {
-                    let links = links.iter().filter(|link| is_on(link, name, hook));
-                    links
-                        .map(|it| (it.id, it.program, it.link.priority, it.link.chain_call_actions))
-                        .collect()
-                };
-                if told(&self.links) != told(next) {
+                let wanted: BTreeSet<_> =
+                    self.links_on(next, name, port, hook).iter().map(told).collect();
+                let there: Option<BTreeSet<_>> = self.engine.read(|config, _| {
+                    let links = config.links(port.id, engine_hook(hook)).ok()?;
+                    Some(links.iter().filter(|link| link.id != FOREIGN).map(told).collect())
+                });
+                if there.is_some_and(|there| there != wanted) {
                     changed.push((name.clone(), hook));
                 }
             }
         }
         changed
+    }
+
+    /// What a hook is to have: the links on it, and the default program while sockets need it.
+    fn links_on(
+        &self,
+        next: &[LiveLink],
+        name: &str,
+        port: &LivePort,
+        hook: HookState,
+    ) -> Vec<Link> {
+        let links = next.iter().filter(|link| is_on(link, name, hook));
+        let default = || self.xsk.default_link(port.ifindex);
+        let default = (hook == HookState::Rx).then(default).flatten();
+        links.map(|link| link.link.clone()).chain(default).collect()
     }
 }
 

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use towpath_bpf::Env;
+use towpath_engine::bridge::Bridge;
 use towpath_engine::{Engine, Options, PortId, WorkerOptions};
 use towpath_objects::{Objects, Settings};
 use towpath_ports::bond::Controller;
@@ -47,7 +48,6 @@ pub struct Live {
     /// Routes and neighbours that programs can ask for.
     host: HostTables,
     ports: BTreeMap<String, LivePort>,
-    bridges: BTreeMap<String, BridgeState>,
     /// Interfaces of the host's that stand for ports, by the port's name.
     shadows: BTreeMap<String, shadows::LiveShadow>,
     /// Who looks after bonds, by the bonds' names.
@@ -67,8 +67,11 @@ pub struct Live {
 /// A port that is open.
 #[derive(Debug, Clone)]
 pub struct LivePort {
-    /// What was wanted when it was opened or changed.
-    pub state: PortState,
+    /// Its kind.
+    pub kind: String,
+    /// What was wanted when its device was opened; nothing while that is closed. How the port is
+    /// set, and everything else about it, the engine knows.
+    pub opened: Option<PortState>,
     /// Its number in the engine.
     pub id: PortId,
     /// Its ifindex.
@@ -136,7 +139,6 @@ impl Live {
             known,
             host,
             ports: BTreeMap::new(),
-            bridges: BTreeMap::new(),
             bonds: BTreeMap::new(),
             shadows: BTreeMap::new(),
             news,
@@ -207,8 +209,12 @@ impl Live {
     }
 
     /// Bridges by name.
-    pub fn bridges(&self) -> &BTreeMap<String, BridgeState> {
-        &self.bridges
+    pub fn bridges(&self) -> BTreeMap<String, BridgeState> {
+        let state = |bridge: &Arc<Bridge>| {
+            let (name, ageing) = (bridge.name().to_owned(), bridge.ageing().as_secs());
+            (name.clone(), BridgeState { name, ageing })
+        };
+        self.engine.read(|config, _| config.bridges().iter().map(state).collect())
     }
 
     /// Who looks after bonds, by the bonds' names.

@@ -1,10 +1,10 @@
 //! Ports and bridges: closing, opening, and setting what can be set while frames flow.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_engine::port::Device;
-use towpath_engine::{Config, Error, PortId, PortOptions, UpperName};
+use towpath_engine::{Config, Error, Hook, Opened, PortId, PortOptions, UpperName};
 
 use super::{Live, LiveLink, LivePort, Report};
 use crate::kinds;
@@ -12,85 +12,101 @@ use crate::layers;
 use crate::state::{BridgeState, PortState, State};
 
 impl Live {
-    /// Takes away what is not wanted any more, or must be opened anew. A port goes with its peer.
+    /// Takes away ports and bridges that are not wanted any more, and closes the devices of ports
+    /// that must be opened anew: a pair's with its peer's. Those ports stay, and are down.
     pub(super) fn close_ports(&mut self, wanted: &State, report: &mut Report) {
-        let goes = |name: &str, port: &LivePort| {
-            wanted.port(name).is_none_or(|wanted| !is_same_device(&port.state, wanted))
-        };
-        let mut gone: BTreeSet<String> = BTreeSet::new();
-        for (name, port) in &self.ports {
-            if goes(name, port) {
-                gone.insert(name.clone());
-                gone.extend(kinds::peer(&port.state).map(str::to_owned));
-            }
-        }
-        gone.retain(|name| self.ports.contains_key(name));
-        let bridges: Vec<String> = self
-            .bridges
-            .keys()
-            .filter(|name| wanted.bridges.iter().all(|bridge| bridge.name != **name))
-            .cloned()
-            .collect();
-        if gone.is_empty() && bridges.is_empty() {
+        let gone = self.unwanted(wanted);
+        let stale = self.stale(wanted, &gone);
+        let named = |bridge: &String| wanted.bridges.iter().any(|it| it.name == *bridge);
+        let bridges: Vec<String> = self.bridges().into_keys().filter(|it| !named(it)).collect();
+        if gone.is_empty() && stale.is_empty() && bridges.is_empty() {
             return;
         }
-        gone.iter().for_each(|name| self.remove_shadow(name, report));
-        let ids: Vec<PortId> = gone.iter().map(|name| self.ports[name].id).collect();
-        let removed = self.engine.change(|config| {
-            let all: Vec<PortId> = config.ports().collect();
-            for id in all {
-                let UpperName::Named(upper) = config.upper(id)? else { continue };
-                if ids.contains(&id) || gone.contains(upper) || bridges.contains(upper) {
-                    config.set_upper(id, UpperName::None)?;
-                }
-            }
-            ids.iter().try_for_each(|&id| config.remove_port(id))?;
+        gone.iter().chain(&stale).for_each(|name| self.remove_shadow(name, report));
+        let closed = self.engine.change(|config| {
+            let below = |upper: &str| gone.contains(upper) || bridges.iter().any(|it| it == upper);
+            clear_uppers(config, below)?;
+            gone.iter().try_for_each(|name| config.remove_port(self.ports[name].id))?;
+            stale.iter().try_for_each(|name| config.close_port(self.ports[name].id))?;
             bridges.iter().try_for_each(|name| config.remove_bridge(name))
         });
-        if let Err(error) = removed {
-            report.fail("removing ports", error.to_string());
+        if let Err(error) = closed {
+            report.fail("closing ports", error.to_string());
             return;
+        }
+        for name in stale {
+            if let Some(port) = self.ports.get_mut(&name) {
+                port.opened = None;
+            }
         }
         for name in gone {
             self.bonds.remove(&name);
             if let Some(port) = self.ports.remove(&name) {
-                self.xsk.forget_port(port.ifindex);
-                self.registry.device_removed(port.ifindex);
+                self.forget_device(&name, port.ifindex);
             }
-            let goes = |link: &mut LiveLink| link.attach.port == name;
-            self.links.extract_if(.., goes).for_each(|link| link.object.detach());
             report.change(format!("port {name}: removed"));
         }
-        for name in bridges {
-            self.bridges.remove(&name);
-            report.change(format!("bridge {name}: removed"));
-        }
+        bridges.iter().for_each(|name| report.change(format!("bridge {name}: removed")));
         self.tell_ifindexes();
+    }
+
+    /// Ports that are there and should not be. What is a bond does not become something else.
+    fn unwanted(&self, wanted: &State) -> BTreeSet<String> {
+        let is_bond = |kind: &str| kind == kinds::bond::NAME;
+        let is_wanted = |(name, port): &(&String, &LivePort)| {
+            wanted.port(name).is_some_and(|it| is_bond(&it.kind) == is_bond(&port.kind))
+        };
+        let unwanted = self.ports.iter().filter(|port| !is_wanted(port));
+        unwanted.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Ports whose devices are open, and are not what is wanted.
+    fn stale(&self, wanted: &State, gone: &BTreeSet<String>) -> BTreeSet<String> {
+        let mut stale = BTreeSet::new();
+        for (name, port) in self.ports.iter().filter(|(name, _)| !gone.contains(*name)) {
+            let (Some(opened), Some(next)) = (&port.opened, wanted.port(name)) else { continue };
+            let peers = [kinds::peer(opened), kinds::peer(next)];
+            let has_lost_peer = peers[0].is_some_and(|it| gone.contains(it));
+            if !is_same_device(opened, next) || has_lost_peer {
+                stale.insert(name.clone());
+                stale.extend(peers.into_iter().flatten().map(str::to_owned));
+            }
+        }
+        stale.retain(|name| {
+            let is_open = |port: &LivePort| port.opened.is_some();
+            !gone.contains(name) && self.ports.get(name).is_some_and(is_open)
+        });
+        stale
+    }
+
+    /// With a device goes what was on it, as in the kernel.
+    fn forget_device(&mut self, name: &str, ifindex: u32) {
+        self.xsk.forget_port(ifindex);
+        self.registry.device_removed(ifindex);
+        let goes = |link: &mut LiveLink| link.attach.port == name;
+        self.links.extract_if(.., goes).for_each(|link| link.object.detach());
     }
 
     /// Makes bridges, and anew those whose ageing changed: their ports stay where they are.
     pub(super) fn make_bridges(&mut self, wanted: &State, report: &mut Report) {
+        let there = self.bridges();
         for bridge in &wanted.bridges {
-            let is_there = self.bridges.get(&bridge.name);
-            if is_there == Some(bridge) {
+            let before = there.get(&bridge.name);
+            if before == Some(bridge) {
                 continue;
             }
-            let is_new = is_there.is_none();
-            match self.engine.change(|config| make_bridge(config, bridge, is_new)) {
-                Ok(()) => {
-                    self.bridges.insert(bridge.name.clone(), bridge.clone());
-                    let what = if is_new { "added" } else { "changed" };
-                    report.change(format!("bridge {}: {what}", bridge.name));
-                }
+            let what = if before.is_none() { "added" } else { "changed" };
+            match self.engine.change(|config| make_bridge(config, bridge, before.is_none())) {
+                Ok(()) => report.change(format!("bridge {}: {what}", bridge.name)),
                 Err(error) => report.fail(format!("bridge {}", bridge.name), error.to_string()),
             }
         }
     }
 
-    /// Opens what is wanted and not there. New ports are down until they have their programs.
+    /// Opens what is wanted and not open. Ports are down until they have their programs.
     pub(super) fn open_ports(&mut self, wanted: &State, report: &mut Report) {
         for port in &wanted.ports {
-            if self.ports.contains_key(&port.name) {
+            if self.is_open(&port.name) {
                 continue;
             }
             let peer = kinds::peer(port).and_then(|peer| wanted.port(peer));
@@ -102,11 +118,13 @@ impl Live {
             }) {
                 continue;
             }
+            let is_new = both.iter().any(|port| !self.ports.contains_key(&port.name));
             match self.open_together(&both) {
                 Ok(()) => {
                     let names = both.iter().map(|port| port.name.as_str());
                     let names = names.collect::<Vec<_>>().join(" and ");
-                    report.change(format!("port {names}: added, kind {}", port.kind));
+                    let what = if is_new { "added" } else { "opened again" };
+                    report.change(format!("port {names}: {what}, kind {}", port.kind));
                 }
                 Err(why) => report.fail(format!("port {}", port.name), why),
             }
@@ -114,6 +132,11 @@ impl Live {
         self.tell_ifindexes();
     }
 
+    fn is_open(&self, name: &str) -> bool {
+        self.ports.get(name).is_some_and(|port| port.opened.is_some())
+    }
+
+    /// All of them, or none.
     fn open_together(&mut self, ports: &[&PortState]) -> Result<(), String> {
         if let Some(wanted) = kinds::bond::wanted(ports[0]) {
             let wanted = wanted.map_err(|problem| problem.to_string())?;
@@ -121,87 +144,109 @@ impl Live {
         }
         let kind = kinds::find(&ports[0].kind).map_err(|problem| problem.to_string())?;
         let devices = (kind.open)(ports)?;
-        let mut opened: Vec<PortId> = Vec::new();
+        let mut opened = Vec::new();
         for (port, device) in ports.iter().zip(devices) {
-            let wrapped = layers::wrap(port, device);
-            match wrapped.and_then(|device| self.open(port, device).map_err(|e| e.to_string())) {
-                Ok(id) => opened.push(id),
-                Err(error) => {
-                    for id in opened {
-                        // It has no upper and is nobody's.
-                        let _removed = self.engine.remove_port(id);
-                    }
-                    ports.iter().for_each(|port| {
-                        self.ports.remove(&port.name);
-                    });
-                    return Err(error);
-                }
+            let device = layers::wrap(port, device)?;
+            let device = self.engine.open(&port.name, device).map_err(|it| it.to_string())?;
+            opened.push(((*port).clone(), device));
+        }
+        self.put_in_place(opened).map_err(|error| error.to_string())
+    }
+
+    /// Gives new ports, and those whose devices were closed, their devices: all at once.
+    fn put_in_place(&mut self, opened: Vec<(PortState, Opened)>) -> Result<(), Error> {
+        let states: Vec<PortState> = opened.iter().map(|(port, _)| port.clone()).collect();
+        // An interface of the host's that was made anew is another one.
+        let mut others = BTreeSet::new();
+        for (port, device) in &opened {
+            let Some(before) = self.ports.get(&port.name).map(|port| port.ifindex) else {
+                continue;
+            };
+            if port.ifindex.or(device.device.ifindex()).unwrap_or(before) != before {
+                self.forget_device(&port.name, before);
+                others.insert(port.name.clone());
             }
+        }
+        let ids = self.engine.change(|config| {
+            let place = |(port, device)| place(config, &port, device, others.contains(&port.name));
+            opened.into_iter().map(place).collect::<Result<Vec<PortId>, Error>>()
+        })?;
+        for (port, id) in states.iter().zip(ids) {
+            self.note_opened(port, id);
         }
         Ok(())
     }
 
-    fn open(&mut self, port: &PortState, device: Box<dyn Device>) -> Result<PortId, Error> {
-        let id = self.engine.add_port(port_options(port), device)?;
-        self.note_opened(port, id);
-        Ok(id)
-    }
-
     pub(super) fn note_opened(&mut self, port: &PortState, id: PortId) {
         let ifindex = self.engine.read(|_, snapshot| snapshot.port(id).map(|slot| slot.ifindex));
-        // What is set later is not yet as it is wanted.
-        let state = PortState { up: false, upper: None, ..port.clone() };
-        let live = LivePort { state, id, ifindex: ifindex.unwrap_or_default() };
+        let ifindex = ifindex.unwrap_or_default();
+        let live = LivePort { kind: port.kind.clone(), opened: Some(port.clone()), id, ifindex };
         self.ports.insert(port.name.clone(), live);
     }
 
-    /// Uppers, MTU, linearization, up and down: all at once, and only if something differs.
+    /// Uppers, MTU, linearization, up and down: all at once, and only if something differs from
+    /// what the engine says.
     pub(super) fn set_ports(
         &mut self,
         wanted: &State,
         incomplete: &BTreeMap<String, String>,
         report: &mut Report,
     ) {
-        let mut changed: Vec<(String, PortState)> = Vec::new();
+        let mut changed: Vec<(PortId, &str, Setting, Setting)> = Vec::new();
         for port in &wanted.ports {
             let Some(live) = self.ports.get(&port.name) else { continue };
-            let mut next = port.clone();
-            if let Some(upper) = &port.upper
-                && !self.ports.contains_key(upper)
-                && !self.bridges.contains_key(upper)
-            {
-                report.fail(format!("port {}", port.name), format!("its upper {upper} is missing"));
-                next.upper = None;
-            }
-            if let Some(missing) = incomplete.get(&port.name)
-                && port.up
-                && !live.state.up
-            {
-                let why = format!("it stays down until it has its programs: {missing}");
-                report.fail(format!("port {}", port.name), why);
-                next.up = false;
-            }
-            if next != live.state {
-                changed.push((port.name.clone(), next));
+            let Ok(now) = self.engine.read(|config, _| Setting::of(config, live.id)) else {
+                continue;
+            };
+            let next = self.setting(port, &now, incomplete, report);
+            if next != now {
+                changed.push((live.id, &port.name, now, next));
             }
         }
         if changed.is_empty() {
             return;
         }
-        let live = &self.ports;
         let result = self.engine.change(|config| {
-            changed.iter().try_for_each(|(name, next)| set_port(config, &live[name], next))
+            changed.iter().try_for_each(|(id, _, now, next)| next.put(config, *id, now))
         });
         match result {
             Ok(()) => {
-                for (name, next) in changed {
-                    let Some(live) = self.ports.get_mut(&name) else { continue };
-                    report.changes.extend(told(&live.state, &next));
-                    live.state = next;
-                }
+                let told = changed.iter().flat_map(|(_, name, now, next)| now.told(next, name));
+                report.changes.extend(told);
             }
             Err(error) => report.fail("ports", error.to_string()),
         }
+    }
+
+    /// How a port can be set, of what is wanted.
+    fn setting(
+        &self,
+        port: &PortState,
+        now: &Setting,
+        incomplete: &BTreeMap<String, String>,
+        report: &mut Report,
+    ) -> Setting {
+        let mut next = Setting::wanted(port);
+        let what = || format!("port {}", port.name);
+        if let Some(upper) = &port.upper
+            && !self.ports.contains_key(upper)
+            && self.engine.read(|it, _| it.bridges().iter().all(|bridge| bridge.name() != upper))
+        {
+            report.fail(what(), format!("its upper {upper} is missing"));
+            next.upper = UpperName::None;
+        }
+        if self.shadows.contains_key(&port.name) {
+            // Its shadow is.
+            next.upper = now.upper.clone();
+        }
+        if let Some(missing) = incomplete.get(&port.name)
+            && port.up
+            && !now.up
+        {
+            report.fail(what(), format!("it stays down until it has its programs: {missing}"));
+            next.up = false;
+        }
+        next
     }
 
     pub(super) fn tell_ifindexes(&self) {
@@ -244,7 +289,8 @@ fn is_same_device(one: &PortState, other: &PortState) -> bool {
         && (record, trace) == (&other.record, &other.trace)
         && *ifindex == other.ifindex
         && *workers == other.workers
-        && (*options == other.options || kinds::bond::is_same(one, other))
+        // A bond's are set while frames flow.
+        && (*options == other.options || kind == kinds::bond::NAME)
 }
 
 fn make_bridge(config: &mut Config, bridge: &BridgeState, is_new: bool) -> Result<(), Error> {
@@ -264,41 +310,89 @@ fn make_bridge(config: &mut Config, bridge: &BridgeState, is_new: bool) -> Resul
     below.into_iter().try_for_each(|id| config.set_upper(id, named.clone()))
 }
 
-fn set_port(config: &mut Config, live: &LivePort, next: &PortState) -> Result<(), Error> {
-    if next.upper != live.state.upper {
-        let upper = next.upper.clone().map_or(UpperName::None, UpperName::Named);
-        config.set_upper(live.id, upper)?;
+/// A port's device, in place.
+fn place(
+    config: &mut Config,
+    port: &PortState,
+    device: Opened,
+    is_another: bool,
+) -> Result<PortId, Error> {
+    let options = port_options(port);
+    let Ok(id) = config.find(&port.name) else {
+        return config.add_port(options, Arc::new(device));
+    };
+    if is_another {
+        config.set_links(id, Hook::Rx, Vec::new())?;
+        config.set_links(id, Hook::Tx, Vec::new())?;
     }
-    if next.mtu != live.state.mtu {
-        config.set_mtu(live.id, next.mtu)?;
-    }
-    if next.linearize != live.state.linearize {
-        config.set_linearize(live.id, next.linearize)?;
-    }
-    if next.up != live.state.up {
-        config.set_up(live.id, next.up)?;
+    config.reopen_port(id, options, device).map(|()| id)
+}
+
+/// Nothing is above a port any more whose upper goes.
+fn clear_uppers(config: &mut Config, goes: impl Fn(&str) -> bool) -> Result<(), Error> {
+    let ids: Vec<PortId> = config.ports().collect();
+    for id in ids {
+        if let UpperName::Named(upper) = config.upper(id)?
+            && goes(upper)
+        {
+            config.set_upper(id, UpperName::None)?;
+        }
     }
     Ok(())
 }
 
-/// What a change of settings is, for the log.
-fn told(before: &PortState, next: &PortState) -> Vec<String> {
-    let name = &next.name;
-    let mut lines = Vec::new();
-    if before.upper != next.upper {
-        let upper = next.upper.as_deref().unwrap_or("nothing");
-        lines.push(format!("port {name}: upper is {upper}"));
+/// What of a port is set while frames flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Setting {
+    upper: UpperName,
+    up: bool,
+    mtu: Option<u32>,
+    linearize: bool,
+}
+
+impl Setting {
+    fn wanted(port: &PortState) -> Setting {
+        let upper = port.upper.clone().map_or(UpperName::None, UpperName::Named);
+        Setting { upper, up: port.up, mtu: port.mtu, linearize: port.linearize }
     }
-    if before.mtu != next.mtu {
-        let mtu = next.mtu.map_or("the device's".to_owned(), |mtu| mtu.to_string());
-        lines.push(format!("port {name}: mtu is {mtu}"));
+
+    /// As the engine says that it is.
+    fn of(config: &Config, id: PortId) -> Result<Setting, Error> {
+        let (upper, options) = (config.upper(id)?.clone(), config.options(id)?);
+        let PortOptions { up, mtu, linearize, .. } = *options;
+        Ok(Setting { upper, up, mtu, linearize })
     }
-    if before.linearize != next.linearize {
-        let on = if next.linearize { "on" } else { "off" };
-        lines.push(format!("port {name}: linearize is {on}"));
+
+    fn put(&self, config: &mut Config, id: PortId, now: &Setting) -> Result<(), Error> {
+        if self.upper != now.upper {
+            config.set_upper(id, self.upper.clone())?;
+        }
+        config.set_mtu(id, self.mtu)?;
+        config.set_linearize(id, self.linearize)?;
+        config.set_up(id, self.up)
     }
-    if before.up != next.up {
-        lines.push(format!("port {name}: {}", if next.up { "up" } else { "down" }));
+
+    /// What a change to `next` is, for the log.
+    fn told(&self, next: &Setting, name: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.upper != next.upper {
+            let upper = match &next.upper {
+                UpperName::Named(upper) => upper,
+                UpperName::None => "nothing",
+            };
+            lines.push(format!("port {name}: upper is {upper}"));
+        }
+        if self.mtu != next.mtu {
+            let mtu = next.mtu.map_or("the device's".to_owned(), |mtu| mtu.to_string());
+            lines.push(format!("port {name}: mtu is {mtu}"));
+        }
+        if self.linearize != next.linearize {
+            let on = if next.linearize { "on" } else { "off" };
+            lines.push(format!("port {name}: linearize is {on}"));
+        }
+        if self.up != next.up {
+            lines.push(format!("port {name}: {}", if next.up { "up" } else { "down" }));
+        }
+        lines
     }
-    lines
 }

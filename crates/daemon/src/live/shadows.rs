@@ -26,12 +26,10 @@ impl Live {
             else {
                 continue;
             };
-            let Some(live) = self.ports.get_mut(&port.name) else { continue };
+            let Some(live) = self.ports.get(&port.name) else { continue };
             let options = Options { name: Some(name.to_owned()), ..Options::default() };
             match Shadow::add(&self.engine, live.id, &options) {
                 Ok(shadow) => {
-                    // Which the port had before.
-                    live.state.upper = None;
                     let shadow = LiveShadow { name: name.to_owned(), shadow };
                     self.shadows.insert(port.name.clone(), shadow);
                     report.change(format!("port {}: {name} is its shadow", port.name));

@@ -91,8 +91,8 @@ pub struct Bond {
     pub(crate) active: Option<PortId>,
     pub(crate) carrier: Option<bool>,
     pub(crate) mac: Option<[u8; 6]>,
-    /// Whether the address is the operator's choice, and not the first member's.
-    pub(crate) owns_mac: bool,
+    /// The address that is the operator's choice, and not the first member's.
+    pub(crate) own_mac: Option<[u8; 6]>,
     pub(crate) port: BondPort,
     pub(crate) mailbox: Arc<Mailbox>,
 }
@@ -125,7 +125,7 @@ impl Bond {
             active: None,
             carrier: None,
             mac,
-            owns_mac: mac.is_some(),
+            own_mac: mac,
             port,
             mailbox: Arc::default(),
         }
@@ -149,6 +149,11 @@ impl Bond {
     /// Its address.
     pub fn mac(&self) -> Option<[u8; 6]> {
         self.mac
+    }
+
+    /// The address that it was given, and that its members don't decide.
+    pub fn own_mac(&self) -> Option<[u8; 6]> {
+        self.own_mac
     }
 
     /// Whether control code said that it has a carrier.

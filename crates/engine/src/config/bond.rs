@@ -104,7 +104,7 @@ impl Config {
         bond.choose_active();
         if bond.members.is_empty() {
             bond.carrier = None;
-            if !bond.owns_mac {
+            if bond.own_mac.is_none() {
                 bond.mac = None;
             }
         }
@@ -147,6 +147,16 @@ impl Config {
     /// Gives a bond another address (`fail_over_mac`).
     pub fn set_bond_mac(&mut self, bond: PortId, mac: [u8; 6]) -> Result<(), Error> {
         self.bond_mut(bond)?.mac = Some(mac);
+        Ok(())
+    }
+
+    /// Says which address a bond has of its own; `None` is its first member's.
+    pub fn set_bond_own_mac(&mut self, bond: PortId, mac: Option<[u8; 6]>) -> Result<(), Error> {
+        let first = self.bond(bond)?.members.first().map(|it| self.port(it.port)).transpose()?;
+        let first = first.map(|port| port.opened.device.mac());
+        let bond = self.bond_mut(bond)?;
+        bond.own_mac = mac;
+        bond.mac = mac.or(first);
         Ok(())
     }
 
@@ -218,7 +228,7 @@ impl Config {
     /// What workers see of a bond, which also learns what to say about itself.
     pub(super) fn view(&self, port: &PortConfig) -> Option<Arc<View>> {
         let bond = port.bond.as_ref()?;
-        let is_up = |id| self.ports.get(&id).is_some_and(|port| port.options.up);
+        let is_up = |id| self.ports.get(&id).is_some_and(PortConfig::is_up);
         let works = |it: &Member| is_up(it.port) && it.state.link_up;
         let name = |id| self.name(id).unwrap_or_default().to_owned();
         let mtu = bond

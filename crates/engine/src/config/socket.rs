@@ -80,7 +80,7 @@ impl Config {
         for served in self.sockets.iter().filter(|served| served.socket.transmits()) {
             let Some(Place { ifindex, queue }) = served.socket.place() else { continue };
             if let Some((port, config)) = self.port_with(ifindex)
-                && config.options.up
+                && config.is_up()
             {
                 let served = Arc::clone(served);
                 collects[self.worker_of(config, queue)].push(Collect { port, served });
