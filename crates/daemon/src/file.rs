@@ -10,7 +10,9 @@ use serde_json::{Map, Value as Json};
 use crate::document::{Document, Place, typed};
 use crate::kinds;
 use crate::problem::Problem;
-use crate::state::{AttachState, ExecState, HookState, ProgramState, State, TrustState};
+use crate::state::{
+    AttachState, ExecState, HookState, MigrateState, ProgramState, State, TrustState,
+};
 use crate::suggest;
 use crate::tables::{self, HostState};
 
@@ -321,6 +323,10 @@ impl Reader<'_> {
             set: keys.set.iter().map(|(name, value)| (name.clone(), plain(value))).collect(),
             map_sizes: keys.map_sizes.clone(),
             maps,
+            shared_maps: keys.shared_maps.clone(),
+            fresh_maps: keys.fresh_maps,
+            map_migrate: keys.map_migrate.clone(),
+            maps_of: None,
             exec: keys.exec,
             trust: keys.trust,
             bound_to: ports.first().filter(|_| keys.dev_bound).cloned(),
@@ -398,6 +404,12 @@ struct AttachKeys {
     #[serde(default)]
     map_sizes: BTreeMap<String, u32>,
     maps: Option<MapsKey>,
+    #[serde(default)]
+    shared_maps: BTreeMap<String, String>,
+    #[serde(default)]
+    fresh_maps: bool,
+    #[serde(default)]
+    map_migrate: BTreeMap<String, MigrateState>,
     exec: Option<ExecState>,
     #[serde(default)]
     trust: TrustState,

@@ -151,6 +151,20 @@ pub struct ProgramState {
     #[serde(default)]
     #[schema(value_type = Object)]
     pub maps: Option<Map<String, Json>>,
+    /// Maps that are there already and stand for its own, by name: their ids or the paths of their
+    /// pins.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shared_maps: BTreeMap<String, String>,
+    /// Starts with maps of its own when it takes the place of another program, whose maps it keeps
+    /// otherwise.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub fresh_maps: bool,
+    /// What becomes of the entries of maps that the program before had with another shape.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub map_migrate: BTreeMap<String, MigrateState>,
+    /// The program whose maps it keeps, if it isn't the one that had its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maps_of: Option<String>,
     /// How it is executed; the best there is when not given.
     #[serde(default)]
     pub exec: Option<ExecState>,
@@ -161,9 +175,19 @@ pub struct ProgramState {
     /// may ask for receive hints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_to: Option<String>,
-    /// Another number loads it anew, from the same bytes, with fresh maps.
+    /// Another number loads it anew, from the same bytes.
     #[serde(default)]
     pub generation: u64,
+}
+
+/// What becomes of a map's entries when its shape changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum MigrateState {
+    /// They are copied: the parts of keys and values that both shapes have, by name.
+    Copy,
+    /// They go.
+    Drop,
 }
 
 /// How a program is executed.
@@ -317,6 +341,11 @@ fn rebased<T: Clone + PartialEq, K: PartialEq>(
         }
     }
     result
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn yes() -> bool {

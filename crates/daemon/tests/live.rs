@@ -1,6 +1,7 @@
 //! Reconciling under full load: no frame is lost, none passes without a program, and what did not
 //! change is not touched.
 
+mod keep;
 mod running;
 
 use std::path::Path;
@@ -99,11 +100,15 @@ const MISTAKE: Pass = Pass::new("mistake", "moves packet accesses", |function, _
 fn a_program_that_faults_is_detached_and_the_rest_goes_on() {
     let config = CONFIG
         .replace("program = \"every_verdict\"", "program = \"every_verdict\"\nexec = \"jit\"");
-    let (mut live, state, _) = start_with(&config, |live| {
-        let mut compiler = towpath_jit::Options::default();
-        compiler.passes.more.push(MISTAKE);
-        live.set_compiler(compiler);
-    });
+    let (mut live, state, _) = start_with(
+        &config,
+        |live| {
+            let mut compiler = towpath_jit::Options::default();
+            compiler.passes.more.push(MISTAKE);
+            live.set_compiler(compiler);
+        },
+        &Default::default(),
+    );
     while towpath_xdp::program::stops() == 0 {
         std::thread::yield_now();
     }

@@ -2,6 +2,8 @@
 
 use towpath_bpf::Errno;
 
+use crate::shape::Difference;
+
 /// A map that cannot be created, or whose first contents cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -56,6 +58,20 @@ pub enum MapError {
         /// What is wrong.
         problem: String,
     },
+    /// A map that is to be used again is not as the object defines it.
+    #[error("map {map:?}: {difference}")]
+    Differs {
+        /// The map's name.
+        map: String,
+        /// In what.
+        difference: Difference,
+    },
+    /// A map that is to be used again belongs to the workers of another engine.
+    #[error("map {map:?} belongs to other workers: maps are shared within one engine")]
+    Domain {
+        /// The map's name.
+        map: String,
+    },
     /// A data section holds more bytes than its map.
     #[error("map {map:?}: {bytes} initial bytes do not fit its value of {size} bytes")]
     Initial {
@@ -74,7 +90,10 @@ impl MapError {
         match self {
             MapError::Definition { errno, .. } | MapError::Unsized { errno, .. } => *errno,
             MapError::Memory { .. } => Errno::ENOMEM,
-            MapError::Slot { .. } | MapError::Initial { .. } => Errno::EINVAL,
+            MapError::Slot { .. }
+            | MapError::Differs { .. }
+            | MapError::Domain { .. }
+            | MapError::Initial { .. } => Errno::EINVAL,
         }
     }
 }

@@ -63,6 +63,7 @@ mod queue;
 mod ring;
 pub mod ringbuf;
 mod set;
+pub mod shape;
 mod store;
 mod stub;
 mod sync;

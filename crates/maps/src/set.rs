@@ -13,6 +13,7 @@ use crate::flags::BPF_ANY;
 use crate::inner::MapOfMaps;
 use crate::map::{CreateOptions, Map};
 use crate::qsbr::Domain;
+use crate::shape;
 
 /// What a set needs beside the definitions. Start from [`SetOptions::new`].
 #[derive(Clone)]
@@ -22,6 +23,9 @@ pub struct SetOptions {
     pub domain: Arc<Domain>,
     /// Special fields by map index; shorter means none.
     pub fields: Vec<Vec<Field>>,
+    /// Maps that are there already and stand for those of the object, by map index; shorter means
+    /// none. They keep what they hold.
+    pub existing: Vec<Option<Arc<Map>>>,
     /// Who takes over what special fields own.
     pub release: Option<Arc<dyn ReleaseField>>,
     /// Which devices, CPUs, programs and sockets exist.
@@ -34,6 +38,7 @@ impl SetOptions {
         SetOptions {
             domain: Domain::new(workers),
             fields: Vec::new(),
+            existing: Vec::new(),
             release: None,
             environment: Arc::new(AnyEnvironment),
         }
@@ -52,20 +57,13 @@ pub struct MapSet {
 impl MapSet {
     /// Creates every map and fills data sections and slots.
     pub fn create(defs: &[MapDef], options: &SetOptions) -> Result<MapSet, MapError> {
-        let mut maps = Vec::with_capacity(defs.len());
-        for (index, def) in defs.iter().enumerate() {
-            let fields = options.fields.get(index).cloned().unwrap_or_default();
-            let options = CreateOptions {
-                domain: options.domain.clone(),
-                fields,
-                release: options.release.clone(),
-                environment: options.environment.clone(),
-                access_by_handle: false,
-            };
-            maps.push(Map::create(def, &options)?);
-        }
-        for (map, def) in maps.iter().zip(defs) {
-            fill_slots(map, def, &maps)?;
+        let maps: Result<Vec<Arc<Map>>, MapError> =
+            defs.iter().enumerate().map(|(index, def)| one(index, def, options)).collect();
+        let maps = maps?;
+        let is_new = |index: usize| options.existing.get(index).is_none_or(Option::is_none);
+        for (index, (map, def)) in maps.iter().zip(defs).enumerate() {
+            // A map of maps that is there keeps what is in its slots, but for maps that came anew.
+            fill_slots(map, def, &maps, |inner| is_new(index) || is_new(inner))?;
         }
         Ok(MapSet { places: places(&maps), maps, domain: options.domain.clone() })
     }
@@ -141,11 +139,41 @@ impl MapSet {
     }
 }
 
-/// Puts maps into the slots of a map of maps that the object file fills. Slots of program arrays
-/// are left to whoever loads programs.
-fn fill_slots(map: &Map, def: &MapDef, maps: &[Arc<Map>]) -> Result<(), MapError> {
+/// The map that is there, if it is as the object says, or a new one.
+fn one(index: usize, def: &MapDef, options: &SetOptions) -> Result<Arc<Map>, MapError> {
+    let fields = options.fields.get(index).cloned().unwrap_or_default();
+    let Some(Some(map)) = options.existing.get(index) else {
+        let options = CreateOptions {
+            domain: options.domain.clone(),
+            fields,
+            release: options.release.clone(),
+            environment: options.environment.clone(),
+            access_by_handle: false,
+        };
+        return Map::create(def, &options);
+    };
+    if !Arc::ptr_eq(map.domain(), &options.domain) {
+        return Err(MapError::Domain { map: def.name.clone() });
+    }
+    match shape::difference(map, def, &fields) {
+        Some(difference) => Err(MapError::Differs { map: def.name.clone(), difference }),
+        None => Ok(Arc::clone(map)),
+    }
+}
+
+/// Puts maps into the slots of a map of maps that the object file fills, those by number that
+/// `is_wanted`. Slots of program arrays are left to whoever loads programs.
+fn fill_slots(
+    map: &Map,
+    def: &MapDef,
+    maps: &[Arc<Map>],
+    is_wanted: impl Fn(usize) -> bool,
+) -> Result<(), MapError> {
     for (slot, init) in &def.slots {
         let SlotInit::Map(index) = init else { continue };
+        if !is_wanted(*index) {
+            continue;
+        }
         let failed = |problem: String| {
             let map = def.name.clone();
             MapError::Slot { map, slot: *slot, problem }

@@ -8,6 +8,7 @@ mod shared;
 #[cfg(test)]
 pub(crate) mod testing;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use towpath_bpf::program::{AttachType, MapType};
 use towpath_bpf::verifier::{self, Verified};
 use towpath_bpf::{Env, Linked, Object};
 use towpath_jit::Upgrade;
-use towpath_maps::{Environment, MapSet};
+use towpath_maps::{Environment, Map, MapSet};
 
 use crate::burst::Burst;
 use crate::clock::Clock;
@@ -35,8 +36,8 @@ use crate::worker::Worker;
 
 pub use error::LoadError;
 pub use listing::{Form, MachineCode};
-pub use load::Loader;
 pub(crate) use load::stored_field;
+pub use load::{Loader, map_fields};
 pub(crate) use registry_unsafe::Landing;
 pub use registry_unsafe::Programs;
 pub use shared::Shared;
@@ -80,6 +81,10 @@ pub struct LoadOptions {
     pub host: Arc<Live>,
     /// Which devices, CPUs, programs and sockets exist for maps of targets; without one, all do.
     pub environment: Option<Arc<dyn Environment>>,
+    /// Maps that are there already and stand for the object's of the same name, with what they
+    /// hold. They are of the same workers ([`Shared::domain`]), and as the object defines them
+    /// ([`towpath_maps::shape::difference`]).
+    pub existing: BTreeMap<String, Arc<Map>>,
     /// Limits and log level of the verifier.
     pub verifier: verifier::Options,
     /// Runs without a proof. Only for tests of the interpreter: it checks every access anyway, but

@@ -94,6 +94,15 @@ pub(crate) struct LoadArgs {
     /// Fill the program's maps from this file
     #[arg(long, value_name = "FILE")]
     pub map_init: Option<PathBuf>,
+    /// Use a map that is there already, by its id or the path of its pin
+    #[arg(long = "map", value_name = "NAME=ID|PIN")]
+    pub shared_maps: Vec<super::SharedMap>,
+    /// With --replace: start with empty maps, instead of keeping those of the program before
+    #[arg(long, requires = "replace")]
+    pub fresh_maps: bool,
+    /// With --replace: what becomes of the entries of a map whose shape changed
+    #[arg(long, value_name = "NAME=copy|drop", requires = "replace")]
+    pub map_migrate: Vec<super::Migration>,
     /// Bind the programs to the port, so that they may ask for receive hints (xdpmeta_dev)
     #[arg(long)]
     pub dev_bound: bool,

@@ -21,7 +21,7 @@ pub(crate) use daemon::{
 };
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use dump::PortDumpArgs;
-pub(crate) use programs::{Assignment, MapSize, ProgramArgs, Selection};
+pub(crate) use programs::{Assignment, MapSize, Migration, ProgramArgs, Selection, SharedMap};
 pub(crate) use run::{
     Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec, RunTrust, RunningArgs,
     Surroundings,

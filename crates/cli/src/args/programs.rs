@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
+use towpath_daemon::state::MigrateState;
 
 /// Which program of an object; not needed when it has only one.
 #[derive(Debug, Clone, Default, Args)]
@@ -87,5 +88,53 @@ impl FromStr for MapSize {
             Some(MapSize { name: name.trim().to_owned(), entries })
         });
         parsed.filter(|it| !it.name.is_empty()).ok_or("expected NAME=N, e.g. cpus_available=64")
+    }
+}
+
+/// `NAME=ID` or `NAME=PIN`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SharedMap {
+    /// The map as the object calls it.
+    pub name: String,
+    /// The id, or the path of a pin, of the one that stands for it.
+    pub place: String,
+}
+
+impl FromStr for SharedMap {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parsed = text.split_once('=').map(|(name, place)| SharedMap {
+            name: name.trim().to_owned(),
+            place: place.trim().to_owned(),
+        });
+        parsed
+            .filter(|it| !it.name.is_empty() && !it.place.is_empty())
+            .ok_or("expected NAME=ID or NAME=PIN, e.g. flows=7 or flows=/sys/fs/bpf/flows")
+    }
+}
+
+/// `NAME=copy` or `NAME=drop`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Migration {
+    /// The map.
+    pub name: String,
+    /// What becomes of its entries.
+    pub migrate: MigrateState,
+}
+
+impl FromStr for Migration {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parsed = text.split_once('=').and_then(|(name, migrate)| {
+            let migrate = match migrate.trim() {
+                "copy" => MigrateState::Copy,
+                "drop" => MigrateState::Drop,
+                _ => return None,
+            };
+            Some(Migration { name: name.trim().to_owned(), migrate })
+        });
+        parsed.filter(|it| !it.name.is_empty()).ok_or("expected NAME=copy or NAME=drop")
     }
 }

@@ -24,6 +24,8 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError>
         let uploaded = upload(&client, object)?;
         let set = args.set.iter().map(|it| (it.name.clone(), it.value.clone()));
         let sizes = args.map_sizes.iter().map(|it| (it.name.clone(), it.entries));
+        let shared = args.shared_maps.iter().map(|it| (it.name.clone(), it.place.clone()));
+        let migrate = args.map_migrate.iter().map(|it| (it.name.clone(), it.migrate));
         programs.push(ProgramRequest {
             sha256: uploaded.sha256,
             object: std::path::absolute(object).unwrap_or(object.clone()).display().to_string(),
@@ -35,6 +37,9 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError>
             set: set.collect(),
             map_sizes: sizes.collect(),
             maps: maps.clone(),
+            shared_maps: shared.collect(),
+            fresh_maps: args.fresh_maps,
+            map_migrate: migrate.collect(),
         });
     }
     let request = LinkRequest {

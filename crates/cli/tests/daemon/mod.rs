@@ -6,6 +6,7 @@ mod bridge;
 mod dump;
 mod pin;
 mod refer;
+mod replace;
 mod routes;
 mod run;
 mod xsk;

@@ -24,9 +24,14 @@ impl Bench {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
         let _absent = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).expect("the target directory is writable");
-        for fixture in ["bound.o", "every_verdict.o", "redirector.o", "refused.o", "router.o"] {
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(fixture);
-            std::fs::copy(source, dir.join(fixture)).expect("fixtures are in the repository");
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        for fixture in std::fs::read_dir(fixtures).expect("fixtures are in the repository") {
+            let source = fixture.expect("it can be read").path();
+            if source.extension().is_some_and(|extension| extension == "o")
+                && let Some(name) = source.file_name()
+            {
+                std::fs::copy(&source, dir.join(name)).expect("the directory is there");
+            }
         }
         Bench { dir }
     }

@@ -122,19 +122,44 @@ fn apply(state: &mut State, inner: &Inner, request: &LinkRequest) -> Result<Vec<
     if let Some(link) = inherits {
         return Ok(vec![exchange(state, link, request)]);
     }
+    let before: Vec<_> =
+        request.programs.iter().map(|program| same_program(state, &gone, program)).collect();
     let gone: Vec<_> = gone.iter().map(|link| link.attach.identity()).collect();
     state.attachments.retain(|attach| !gone.contains(&attach.identity()));
-    Ok(request.programs.iter().map(|program| add(state, request, program)).collect())
+    let programs = request.programs.iter().zip(before);
+    Ok(programs.map(|(program, maps_of)| add(state, request, program, maps_of)).collect())
 }
 
-fn add(state: &mut State, request: &LinkRequest, program: &ProgramRequest) -> String {
+/// Which of several programs that go another one is a new version of: the only one of its name, or
+/// else of its file's.
+fn same_program(state: &State, gone: &[&LiveLink], program: &ProgramRequest) -> Option<String> {
+    let file = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let is_like = |link: &&&LiveLink| match &program.program {
+        Some(name) => link.link.program.name() == name,
+        None => state.programs.iter().any(|it| {
+            it.key == link.attach.program
+                && it.section == program.section
+                && file(&it.object) == file(&program.object)
+        }),
+    };
+    let mut like = gone.iter().filter(is_like);
+    like.next().filter(|_| like.next().is_none()).map(|link| link.attach.program.clone())
+}
+
+/// Adds a program, which keeps the maps of another one if that is said.
+fn add(
+    state: &mut State,
+    request: &LinkRequest,
+    program: &ProgramRequest,
+    maps_of: Option<String>,
+) -> String {
     let file = program.object.rsplit('/').next().unwrap_or_default();
     let base = match program.program.as_ref().or(program.section.as_ref()) {
         Some(name) => format!("{file}:{name}"),
         None => file.to_owned(),
     };
     let key = free_key(&base, &state.programs);
-    state.programs.push(wanted(request, program, key.clone()));
+    state.programs.push(ProgramState { maps_of, ..wanted(request, program, key.clone()) });
     state.attachments.push(AttachState {
         program: key.clone(),
         port: request.port.clone(),
@@ -145,7 +170,8 @@ fn add(state: &mut State, request: &LinkRequest, program: &ProgramRequest) -> St
     key
 }
 
-/// Puts another program into a link. A program that other ports have too stays theirs.
+/// Puts another program into a link. A program that other ports have too stays theirs, and its maps
+/// are both's from then on.
 fn exchange(state: &mut State, link: &LiveLink, request: &LinkRequest) -> String {
     let program = &request.programs[0];
     let key = link.attach.program.clone();
@@ -153,7 +179,7 @@ fn exchange(state: &mut State, link: &LiveLink, request: &LinkRequest) -> String
     let identity = link.attach.identity();
     if users > 1 {
         state.attachments.retain(|attach| attach.identity() != identity);
-        return add(state, request, program);
+        return add(state, request, program, Some(key));
     }
     if let Some(slot) = state.programs.iter_mut().find(|it| it.key == key) {
         *slot = ProgramState {
@@ -178,6 +204,10 @@ fn wanted(request: &LinkRequest, program: &ProgramRequest, key: String) -> Progr
         set: program.set.clone(),
         map_sizes: program.map_sizes.clone(),
         maps: program.maps.clone(),
+        shared_maps: program.shared_maps.clone(),
+        fresh_maps: program.fresh_maps,
+        map_migrate: program.map_migrate.clone(),
+        maps_of: None,
         exec: None,
         trust: TrustState::default(),
         bound_to: program.dev_bound.then(|| request.port.clone()),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use utoipa::ToSchema;
 
-use crate::state::{BridgeState, HookState, PortState};
+use crate::state::{BridgeState, HookState, MigrateState, PortState};
 
 /// A port.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -323,6 +323,14 @@ pub struct ProgramRequest {
     /// What its maps hold.
     #[schema(value_type = Object)]
     pub maps: Option<serde_json::Map<String, Json>>,
+    /// Maps that are there already and stand for its own, by name: their ids or the paths of their
+    /// pins.
+    pub shared_maps: BTreeMap<String, String>,
+    /// Starts with maps of its own when it takes the place of another program, whose maps it keeps
+    /// otherwise.
+    pub fresh_maps: bool,
+    /// What becomes of the entries of maps that the program before had with another shape.
+    pub map_migrate: BTreeMap<String, MigrateState>,
 }
 
 /// How a program stands to what is attached already.

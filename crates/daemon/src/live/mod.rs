@@ -6,6 +6,7 @@
 //! which a program is missing stays down, and a program that cannot be replaced stays.
 
 mod bonds;
+mod contents;
 mod devices;
 mod host;
 mod links;
@@ -13,6 +14,7 @@ mod ports;
 mod programs;
 mod shadows;
 mod sockets;
+mod takeover;
 mod world;
 
 use std::collections::BTreeMap;

@@ -9,6 +9,8 @@ use towpath_objects::{MapUse, ProgramObject, Selector, Session};
 use towpath_xdp::program::{LoadOptions, Loader, Select};
 use towpath_xdp::{Exec, Program, Trust};
 
+use super::contents::Contents;
+use super::takeover::Takeover;
 use super::{Live, Report};
 use crate::mapfile::{self, Filling};
 use crate::run_config::{RunConfig, run_config};
@@ -49,7 +51,11 @@ impl Live {
                 continue;
             }
             let is_new = before.is_none();
-            match self.load(state) {
+            let before = match &state.maps_of {
+                Some(key) => self.programs.get(key).or(before),
+                None => before,
+            };
+            match self.load(state, before, report) {
                 Ok(program) => {
                     let what = if is_new { "loaded" } else { "replaced" };
                     let name = program.program.name();
@@ -69,14 +75,22 @@ impl Live {
         port.is_none_or(|port| live.object.bound_to() == port.map(|port| port.ifindex))
     }
 
-    fn load(&self, state: &ProgramState) -> Result<LiveProgram, String> {
+    /// Loads a program that takes the place of `before`.
+    fn load(
+        &self,
+        state: &ProgramState,
+        before: Option<&LiveProgram>,
+        report: &mut Report,
+    ) -> Result<LiveProgram, String> {
         let (file, index) = self.objects.program(state)?;
         let name = file.programs()[index].name.clone();
+        let takeover = Takeover::find(self, state, &file, before)?;
         let mut options = LoadOptions {
             workers: self.engine.workers(),
             environment: Some(Arc::clone(&self.known) as Arc<dyn towpath_maps::Environment>),
             exec: exec(state.exec),
             host: Arc::clone(self.host.live()),
+            existing: takeover.existing.clone(),
             jit: self.compiler.clone(),
             ..LoadOptions::default()
         };
@@ -99,10 +113,11 @@ impl Live {
         let loading = Loading { live: self, loader, bound_to, loaded: RefCell::default() };
         let program = loading.program(&name)?;
         let _uses = program.object.maps().into_iter().map(MapUse::new).collect();
-        if let Some(contents) = &state.maps {
-            loading.fill(contents)?;
-        }
+        let contents = Contents { wanted: state.maps.as_ref(), before, kept: &takeover.kept };
+        loading.fill(&contents)?;
         loading.keep(&program.object);
+        let maps = loading.loader.maps();
+        takeover.finish(&self.registry, maps, &program.object, before, report)?;
         let run_config = run_config(&file, &name);
         let Loaded { object, program } = program;
         Ok(LiveProgram { state: state.clone(), object, run_config, program, _uses })
@@ -198,19 +213,18 @@ impl Loading<'_> {
 
     /// Puts into the maps what is wanted to be there at first. Programs that it names are loaded
     /// from the same object.
-    fn fill(&self, contents: &serde_json::Map<String, serde_json::Value>) -> Result<(), String> {
+    fn fill(&self, contents: &Contents<'_>) -> Result<(), String> {
         let maps = self.loader.maps();
-        let defs: Vec<_> = maps.maps().iter().map(|map| map.def().clone()).collect();
-        let fillings = mapfile::parse(contents, &defs, self.live.engine.workers());
+        let fillings = contents.fillings(maps, self.live.engine.workers())?;
         let program = |name: &str, _kind| Ok(self.program(name)?.object.id());
-        for Filling { map, steps } in fillings.map_err(|problem| format!("maps: {problem}"))? {
+        for Filling { map, steps } in fillings {
             let Some(map) = maps.map(map) else { continue };
             for step in &steps {
                 let stored = mapfile::store(maps, &program, map, step);
                 stored.map_err(|why| format!("maps: {}: {why}", step.path))?;
             }
         }
-        Ok(())
+        contents.forget_old(maps, self.live.engine.workers())
     }
 
     /// From now on the maps keep the programs that they name.
@@ -220,10 +234,17 @@ impl Loading<'_> {
     }
 }
 
-/// Where the object file is makes no difference, what is in it does.
+/// Where the object file is makes no difference, nor does what becomes of maps when a program takes
+/// the place of another; what is in the object does.
 fn is_same_program(one: &ProgramState, other: &ProgramState) -> bool {
-    let named_alike =
-        ProgramState { key: other.key.clone(), object: other.object.clone(), ..one.clone() };
+    let named_alike = ProgramState {
+        key: other.key.clone(),
+        object: other.object.clone(),
+        fresh_maps: other.fresh_maps,
+        map_migrate: other.map_migrate.clone(),
+        maps_of: other.maps_of.clone(),
+        ..one.clone()
+    };
     named_alike == *other
 }
 

@@ -10,17 +10,21 @@ use towpath_engine::counters::PortCounters;
 
 /// What a configuration says, running; its objects are the fixtures.
 pub(crate) fn start(text: &str) -> (Live, State) {
-    let (live, state, report) = start_with(text, |_| {});
+    let (live, state, report) = start_with(text, |_| {}, &Arc::default());
     assert_eq!(report.failures, [], "{report:?}");
     (live, state)
 }
 
 /// The same, with something done before there are ports and programs; whatever comes of it.
-pub(crate) fn start_with(text: &str, prepare: impl FnOnce(&mut Live)) -> (Live, State, Report) {
-    let objects = Arc::new(ObjectFiles::default());
+pub(crate) fn start_with(
+    text: &str,
+    prepare: impl FnOnce(&mut Live),
+    objects: &Arc<ObjectFiles>,
+) -> (Live, State, Report) {
     let here = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/fixtures"));
-    let loaded = parse(text, Path::new("t.toml"), here, &objects).expect("it is fine");
-    let mut live = Live::start(&loaded.state, objects, Arc::default()).expect("there is memory");
+    let loaded = parse(text, Path::new("t.toml"), here, objects).expect("it is fine");
+    let mut live =
+        Live::start(&loaded.state, Arc::clone(objects), Arc::default()).expect("there is memory");
     prepare(&mut live);
     let report = live.reconcile(&loaded.state);
     (live, loaded.state, report)

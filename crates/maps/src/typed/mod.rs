@@ -20,6 +20,7 @@
 
 mod bits;
 mod format;
+pub mod leaves;
 mod network;
 mod parse;
 

@@ -293,6 +293,26 @@ impl MapObject {
         }));
     }
 
+    /// Puts into empty slots of this program array what slots of another one hold, but for
+    /// programs that `is_left`.
+    pub fn take_over_programs(&self, from: &MapObject, is_left: impl Fn(&ProgramObject) -> bool) {
+        let of_slot = |(key, held): (&Vec<u8>, &Held)| match held {
+            Held::Program(program) if !is_left(program) => Some((key.clone(), Arc::clone(program))),
+            _ => None,
+        };
+        let taken: Vec<_> = from.lock_held().iter().filter_map(of_slot).collect();
+        for (key, program) in taken {
+            let is_empty = self.map.program(number(&key)).is_none();
+            if is_empty && self.admit_element(&program).is_ok() {
+                // A slot that this array doesn't have is one that nobody asks for any more.
+                let _stored = self.change_held(|held| {
+                    self.map.set_program(number(&key), program.program().id())?;
+                    Ok(held.insert(key, Held::Program(program)))
+                });
+            }
+        }
+    }
+
     /// The program that entries of this map may have.
     fn target_program(
         &self,
@@ -483,6 +503,18 @@ impl Held {
 /// A 4-byte number at the start of a key or value.
 pub(crate) fn number(bytes: &[u8]) -> u32 {
     bytes.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+}
+
+impl TryFrom<Object> for MapUse {
+    type Error = Object;
+
+    /// The use of a map; anything else is given back.
+    fn try_from(object: Object) -> Result<MapUse, Object> {
+        match object {
+            Object::Map(map) => Ok(map),
+            other => Err(other),
+        }
+    }
 }
 
 impl From<MapUse> for Object {

@@ -175,7 +175,8 @@ pub(super) fn surroundings(options: &LoadOptions) -> Surroundings {
 
 fn set_options(defs: &[MapDef], kernel: &Btf, options: &LoadOptions) -> SetOptions {
     let mut set = SetOptions::new(options.workers.max(1));
-    set.fields = defs.iter().map(|def| fields_of(def, kernel)).collect();
+    set.fields = defs.iter().map(|def| map_fields(def, kernel)).collect();
+    set.existing = defs.iter().map(|def| options.existing.get(&def.name).cloned()).collect();
     if let Some(environment) = &options.environment {
         set.environment = Arc::clone(environment);
     }
@@ -193,7 +194,7 @@ fn create(
 }
 
 /// Special fields of a map's values: copies leave them alone.
-pub(super) fn fields_of(def: &MapDef, kernel: &Btf) -> Vec<Field> {
+pub fn map_fields(def: &MapDef, kernel: &Btf) -> Vec<Field> {
     special_fields(def, kernel).into_iter().filter_map(stored_field).collect()
 }
 

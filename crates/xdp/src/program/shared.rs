@@ -7,7 +7,7 @@ use towpath_bpf::btf::Btf;
 use towpath_bpf::verifier::Verified;
 use towpath_maps::{CreateOptions, Domain, Environment, Map, MapError, MapSet};
 
-use super::load::{fields_of, finish_verified, surroundings};
+use super::load::{finish_verified, map_fields, surroundings};
 use super::{LoadError, LoadOptions, Program, Surroundings};
 
 /// What such maps and programs have in common: the workers that run them, program ids, timers,
@@ -41,7 +41,7 @@ impl Shared {
         environment: Arc<dyn Environment>,
     ) -> Result<Arc<Map>, MapError> {
         let mut options = CreateOptions::new(Arc::clone(&self.domain));
-        options.fields = fields_of(def, kernel);
+        options.fields = map_fields(def, kernel);
         options.release = Some(self.surroundings.releaser());
         options.environment = environment;
         options.access_by_handle = true;
