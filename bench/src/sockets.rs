@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use towpath_engine::{Engine, Error, PortId, Socket as _};
+use towpath_engine::{Engine, Error, Place, PortId, Socket as _, port::Wake};
 use towpath_maps::{Map, Value};
+use towpath_xdp::{Frame, Pool};
 use towpath_xsk::{Device, Errno, Host, Server, Socket, Sockets};
 
 /// A server over an engine, with the map that leads to its sockets.
@@ -23,12 +24,83 @@ pub struct Serving {
 struct EngineHost {
     engine: Arc<Engine>,
     map: Arc<Map>,
+    delivery: Delivery,
     delivered_to_gone: AtomicU64,
+}
+
+/// How a burst gets into a socket's ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// Each frame by a call of its own.
+    Scalar,
+    /// In one piece.
+    Batched,
+}
+
+/// A socket that gets its frames one by one, to be compared with.
+#[derive(Debug)]
+struct OneByOne(Arc<Socket>);
+
+impl towpath_engine::Socket for OneByOne {
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn place(&self) -> Option<Place> {
+        self.0.place()
+    }
+
+    fn receives(&self) -> bool {
+        self.0.receives()
+    }
+
+    fn transmits(&self) -> bool {
+        self.0.transmits()
+    }
+
+    fn deliver(&self, from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
+        let mut single = Vec::with_capacity(1);
+        let mut delivered = 0;
+        for frame in frames.drain(..) {
+            single.push(frame);
+            delivered += self.0.deliver(from, &mut single, pool);
+        }
+        delivered
+    }
+
+    fn flush(&self) {
+        self.0.flush();
+    }
+
+    fn collect(&self, pool: &mut Pool, frames: &mut Vec<Frame>, limit: usize) -> usize {
+        self.0.collect(pool, frames, limit)
+    }
+
+    fn sent(&self, count: usize) {
+        self.0.sent(count);
+    }
+
+    fn arm(&self) -> Wake<'_> {
+        self.0.arm()
+    }
+
+    fn disarm(&self) {
+        self.0.disarm();
+    }
 }
 
 impl Serving {
     /// Listens in the folder for temporary files.
     pub fn start(engine: &Arc<Engine>, map: &Arc<Map>) -> anyhow::Result<Serving> {
+        Serving::start_with(engine, map, Delivery::Batched)
+    }
+
+    /// As [`Serving::start`], with sockets that get frames so.
+    pub fn start_with(
+        engine: &Arc<Engine>,
+        map: &Arc<Map>,
+        delivery: Delivery,
+    ) -> anyhow::Result<Serving> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("towpath-bench-{}-{number}.sock", std::process::id());
@@ -36,6 +108,7 @@ impl Serving {
         let host = Arc::new(EngineHost {
             engine: Arc::clone(engine),
             map: Arc::clone(map),
+            delivery,
             delivered_to_gone: AtomicU64::new(0),
         });
         let sockets = Sockets::new(Arc::clone(&host) as Arc<dyn Host>);
@@ -90,7 +163,10 @@ impl Host for EngineHost {
     }
 
     fn attach(&self, socket: &Arc<Socket>) -> Result<(), Errno> {
-        let socket = Arc::clone(socket) as Arc<dyn towpath_engine::Socket>;
+        let socket: Arc<dyn towpath_engine::Socket> = match self.delivery {
+            Delivery::Batched => Arc::clone(socket) as _,
+            Delivery::Scalar => Arc::new(OneByOne(Arc::clone(socket))),
+        };
         let added: Result<(), Error> = self.engine.change(|config| config.add_socket(socket));
         added.map_err(|_taken| Errno::NODEV)
     }

@@ -1,7 +1,7 @@
 //! No header and no frame make the reader of virtio-net headers, or what does the work that they
 //! leave, panic or lose frames.
 
-use towpath_engine::offload::settle;
+use towpath_engine::offload::prepare_xmit;
 use towpath_engine::port::Features;
 use towpath_ports::vnet;
 use towpath_xdp::{Arena, Pool};
@@ -28,7 +28,7 @@ fn any_header_before_any_frame() {
             ..Features::default()
         };
         let mut out = Vec::new();
-        match settle(frame, &features, &mut pool, &mut out) {
+        match prepare_xmit(frame, &features, &mut pool, &mut out) {
             Ok(_) => pool.give_all(&mut out),
             Err((frame, _why)) => pool.give(frame),
         }

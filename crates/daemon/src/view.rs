@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use towpath_engine::counters::{Drop, PortCounters};
-use towpath_engine::{DEFAULT_ACTIONS, DEFAULT_PRIORITY, Slot, Snapshot, Socket as _};
+use towpath_engine::counters::{DropReason, PortCounters};
+use towpath_engine::{DEFAULT_ACTIONS, DEFAULT_PRIORITY, Port, Snapshot, Socket as _};
 use towpath_objects::{LinkInfo, MapInfo, ProgInfo, Selector, Session};
 
 use crate::api::types::{
@@ -247,20 +247,20 @@ pub(crate) fn stats(inner: &Inner) -> StatsView {
 }
 
 /// The bond that a port is a member of.
-fn master<'a>(snapshot: &'a Snapshot, slot: &Slot) -> Option<&'a Slot> {
+fn master<'a>(snapshot: &'a Snapshot, slot: &Port) -> Option<&'a Port> {
     snapshot.port(slot.member?.bond).map(|bond| &**bond)
 }
 
 /// The bond whose programs a port runs: the outermost one, since only one around it has any.
-fn delegated_by(snapshot: &Snapshot, slot: &Slot) -> Option<String> {
+fn delegated_by(snapshot: &Snapshot, slot: &Port) -> Option<String> {
     let runs = slot.rx_hook.as_ref().filter(|_| slot.member.is_some_and(|it| it.is_delegate))?;
     let around = std::iter::successors(master(snapshot, slot), |bond| master(snapshot, bond));
-    let has = |bond: &&Slot| bond.rx_hook.as_ref().is_some_and(|chain| Arc::ptr_eq(chain, runs));
+    let has = |bond: &&Port| bond.rx_hook.as_ref().is_some_and(|chain| Arc::ptr_eq(chain, runs));
     around.filter(has).last().map(|bond| bond.name.to_string())
 }
 
 /// Counters of a port; frames of a bond are those of its members (`bond_get_stats`).
-fn port_stats(snapshot: &Snapshot, slot: &Slot) -> PortStats {
+fn port_stats(snapshot: &Snapshot, slot: &Port) -> PortStats {
     let mut stats = own_stats(slot);
     let members = slot.bond.iter().flat_map(|bond| bond.members.iter());
     for member in members.filter_map(|&id| snapshot.port(id)) {
@@ -274,11 +274,11 @@ fn port_stats(snapshot: &Snapshot, slot: &Slot) -> PortStats {
     stats
 }
 
-fn own_stats(slot: &Slot) -> PortStats {
+fn own_stats(slot: &Port) -> PortStats {
     let workers = &slot.opened.counters;
     let sum = |read: &dyn Fn(&PortCounters) -> u64| workers.iter().map(read).sum::<u64>();
     let reasons = |read: &dyn Fn(&PortCounters, usize) -> u64| -> BTreeMap<String, u64> {
-        let all = Drop::ALL.iter().enumerate();
+        let all = DropReason::ALL.iter().enumerate();
         all.map(|(at, reason)| (reason.name().to_owned(), sum(&|it| read(it, at)))).collect()
     };
     let verdicts = ACTIONS.iter().enumerate();
@@ -297,7 +297,7 @@ fn own_stats(slot: &Slot) -> PortStats {
 }
 
 /// Whether frames arrive at a port, or at all members of a bond.
-fn receives(snapshot: &Snapshot, slot: &Slot) -> bool {
+fn receives(snapshot: &Snapshot, slot: &Port) -> bool {
     let Some(bond) = &slot.bond else { return slot.opened.device.queues() > 0 };
     let mut members = bond.members.iter().filter_map(|&id| snapshot.port(id));
     slot.is_target && members.all(|member| receives(snapshot, member))

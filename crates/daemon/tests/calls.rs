@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use towpath_bpf::{Errno, Insn};
 use towpath_daemon::live::Live;
-use towpath_engine::counters::Drop;
+use towpath_engine::counters::DropReason;
 use towpath_objects::{Objects, Process, XdpRequest};
 
 use running::{start, sum};
@@ -173,7 +173,7 @@ fn programs_of_map_entries_run_that_came_by_bpf() {
     caller.update(map, 0, &[out, dropping]).expect("both are there");
     caller.set_xdp(&live, "gen", redirect as i32);
     let refused =
-        |live: &Live| sum(live, "out", |it| it.tx_drops[Drop::EntryVerdict as usize].get());
+        |live: &Live| sum(live, "out", |it| it.tx_drops[DropReason::EntryVerdict as usize].get());
     wait_for("frame that the entry's program drops", || refused(&live) > 100);
     assert_eq!(sent(&live, "out"), 0);
     caller.update(map, 0, &[out, passing]).expect("both are there");
@@ -228,16 +228,17 @@ fn live_frames_go_where_the_program_says() {
 
     let done = caller.run(dropping, Some(0), a).expect("frames are there");
     assert_eq!(done.word(4), 0, "there is no return value");
-    let dropped =
-        |live: &Live, port: &str, why: Drop| sum(live, port, |it| it.drops[why as usize].get());
-    assert_eq!(dropped(&live, "a", Drop::Verdict), runs);
+    let dropped = |live: &Live, port: &str, why: DropReason| {
+        sum(live, port, |it| it.drops[why as usize].get())
+    };
+    assert_eq!(dropped(&live, "a", DropReason::Verdict), runs);
     caller.run(aborting, Some(1), a).expect("frames are there");
-    assert_eq!(dropped(&live, "a", Drop::Aborted), runs);
+    assert_eq!(dropped(&live, "a", DropReason::Aborted), runs);
     caller.run(passing, Some(100), a).expect("frames are there");
     assert_eq!(sent(&live, "out"), runs, "what passes goes to the port's upper");
     caller.run(sending, Some(256), a).expect("frames are there");
     assert_eq!(sent(&live, "a"), runs, "what is sent back leaves by the port");
-    wait_for("frame at the other end", || dropped(&live, "b", Drop::NoUpper) == runs);
+    wait_for("frame at the other end", || dropped(&live, "b", DropReason::NoUpper) == runs);
 
     let redirect = caller.load(&redirecting_to(out), 0);
     // From no port: the loopback device.
@@ -250,7 +251,7 @@ fn live_frames_go_where_the_program_says() {
     caller.update(map, 0, &[out, for_entry]).expect("both are there");
     let redirect = caller.load(&redirecting(map), 0);
     caller.run(redirect, Some(64), a).expect("frames are there");
-    let refused = sum(&live, "out", |it| it.tx_drops[Drop::EntryVerdict as usize].get());
+    let refused = sum(&live, "out", |it| it.tx_drops[DropReason::EntryVerdict as usize].get());
     assert_eq!((sent(&live, "out"), refused), (2 * runs, runs), "through the entry's program");
 
     assert_eq!(caller.run(for_entry, Some(64), a).err(), Some(Errno::EINVAL));

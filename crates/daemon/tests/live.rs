@@ -11,7 +11,7 @@ use towpath_daemon::file::{ObjectFiles, parse};
 use towpath_daemon::live::Live;
 use towpath_daemon::state::AttachState;
 use towpath_engine::Hook;
-use towpath_engine::counters::Drop;
+use towpath_engine::counters::DropReason;
 use towpath_jit::passes::Pass;
 use towpath_jit::xir::{Alias, Op};
 use towpath_objects::{Selector, Session};
@@ -80,7 +80,7 @@ fn every_frame_is_judged_while_programs_are_replaced_and_ports_come_and_go() {
     let received = sum(&live, "gen", |it| it.rx_packets.get());
     let judged = sum(&live, "gen", |it| it.actions.iter().map(|action| action.get()).sum());
     assert_eq!(received, judged, "frames passed without a program");
-    assert_eq!(sum(&live, "gen", |it| it.drops[Drop::NoUpper as usize].get()), 0);
+    assert_eq!(sum(&live, "gen", |it| it.drops[DropReason::NoUpper as usize].get()), 0);
     assert_eq!(sum(&live, "out", |it| it.tx_packets.get()), received);
     assert_eq!(live.engine().conservation().missing(), 0);
 }

@@ -15,7 +15,7 @@ use towpath_daemon::State;
 use towpath_daemon::live::Live;
 use towpath_daemon::state::PortState;
 use towpath_engine::UpperName;
-use towpath_engine::counters::Drop;
+use towpath_engine::counters::DropReason;
 
 use running::{start, sum};
 
@@ -81,7 +81,11 @@ fn reopen(text: &str, ports: &[&str], cases: &[Case]) {
     live.stop();
     for port in ports {
         let from = format!("to-{port}");
-        assert_eq!(sum(&live, &from, |it| it.drops[Drop::NoUpper as usize].get()), 0, "{port}");
+        assert_eq!(
+            sum(&live, &from, |it| it.drops[DropReason::NoUpper as usize].get()),
+            0,
+            "{port}"
+        );
     }
     let sum = live.engine().conservation();
     assert_eq!((sum.missing(), sum.in_flight), (0, 0), "{sum:?}");
@@ -103,7 +107,7 @@ fn wait_for_frames(live: &Live, port: &str) {
     let sent = || {
         let made = sum(live, &from, |it| it.rx_packets.get());
         let lost = sum(live, &from, |it| it.drops.iter().map(|drop| drop.get()).sum());
-        let down = sum(live, port, |it| it.tx_drops[Drop::Down as usize].get());
+        let down = sum(live, port, |it| it.tx_drops[DropReason::Down as usize].get());
         made.saturating_sub(lost + down)
     };
     let (before, start) = (sent(), Instant::now());
@@ -190,7 +194,7 @@ impl Namespace {
     }
 }
 
-impl std::ops::Drop for Namespace {
+impl Drop for Namespace {
     fn drop(&mut self) {
         run(&["netns", "del", &self.0]);
     }
@@ -269,7 +273,7 @@ fn a_port_that_cannot_be_opened_again_waits() {
         assert_eq!(report.failures.len(), 1, "{report:?}");
         assert!(report.failures[0].why.contains("/nowhere/at/all"), "{report:?}");
     }
-    let down = || sum(&live, "one", |it| it.tx_drops[Drop::Down as usize].get());
+    let down = || sum(&live, "one", |it| it.tx_drops[DropReason::Down as usize].get());
     let before = down();
     while down() == before {
         std::thread::yield_now();

@@ -1,39 +1,72 @@
 //! A learning bridge: which port leads to which address.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::snapshot::PortId;
 
 /// A bridge's forwarding database (FDB). Its ports are those whose upper it is.
+///
+/// Workers look up and refresh addresses without a lock; only one that is new takes it, and what
+/// control code does.
 #[derive(Debug)]
 pub struct Bridge {
     name: String,
-    /// Seconds after which an address that was not heard of is forgotten.
+    /// Time after which an address that was not heard of is forgotten.
     ageing: Duration,
-    started: Instant,
-    hasher: RandomState,
-    shards: [RwLock<HashMap<Key, Place>>; SHARDS],
-    /// Addresses it may know: more are flooded.
-    limit: usize,
+    /// What hashes are made with, so that nobody outside can choose addresses that collide.
+    seeds: [u64; 2],
+    /// Parts of the table; each is made when its first address comes.
+    shards: [OnceLock<Box<[Entry]>>; SHARDS],
+    /// Who adds addresses or takes them out.
+    writer: Mutex<()>,
 }
 
-/// VLAN and address.
-type Key = (u16, [u8; 6]);
+/// A place in the table. A reader that sees the same key before and after has seen what is known
+/// of that key, since a place's `seen` is cleared before its key changes, and set after.
+#[derive(Debug, Default)]
+struct Entry {
+    /// VLAN and address; 0 in one that was never used.
+    key: AtomicU64,
+    /// A [`Seen`].
+    seen: AtomicU64,
+}
 
-#[derive(Debug)]
-struct Place {
+/// Where and when an address was heard of last, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
     port: PortId,
-    /// Milliseconds since the bridge started; `u64::MAX` for entries that stay.
-    seen_ms: AtomicU64,
+    /// Ticks on the clock of bridges, from 1 on; 0 for not at all, `u32::MAX` for one that stays.
+    tick: u32,
+}
+
+impl Seen {
+    const NEVER: Seen = Seen { port: PortId(0), tick: 0 };
+
+    fn to_word(self) -> u64 {
+        u64::from(self.port.0) << 32 | u64::from(self.tick)
+    }
+
+    fn from_word(word: u64) -> Seen {
+        Seen { port: PortId((word >> 32) as u32), tick: word as u32 }
+    }
+
+    fn age_ms(self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(u64::from(self.tick.saturating_sub(1)) * TICK_MS)
+    }
+}
+
+/// The milliseconds of the clock that bridges share.
+pub(crate) fn now_ms() -> u64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed().as_millis() as u64
 }
 
 /// Where a frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Forward {
+pub(crate) enum Forward {
     /// To one port.
     To(PortId),
     /// To all ports but the one it came from.
@@ -58,13 +91,13 @@ pub struct FdbEntry {
 impl Bridge {
     /// An empty bridge that forgets addresses after `ageing` (Linux: 300 s).
     pub fn new(name: &str, ageing: Duration) -> Bridge {
+        let random = RandomState::new();
         Bridge {
             name: name.to_owned(),
             ageing,
-            started: Instant::now(),
-            hasher: RandomState::new(),
-            shards: std::array::from_fn(|_| RwLock::default()),
-            limit: FDB_MAX,
+            seeds: [random.hash_one(0u8), random.hash_one(1u8) | 1],
+            shards: std::array::from_fn(|_| OnceLock::new()),
+            writer: Mutex::default(),
         }
     }
 
@@ -79,14 +112,14 @@ impl Bridge {
     }
 
     /// Learns where the source is, and tells where a frame from `from` goes (`br_handle_frame`).
-    /// `frame` starts with an Ethernet header.
-    pub fn forward(&self, frame: &[u8], from: PortId) -> Forward {
+    /// `frame` starts with an Ethernet header; `now_ms` is the time on the clock of bridges.
+    pub(crate) fn forward(&self, frame: &[u8], from: PortId, now_ms: u64) -> Forward {
         let Some((header, _)) = frame.split_first_chunk::<14>() else { return Forward::Nowhere };
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = *header;
         let (dest, source) = ([d0, d1, d2, d3, d4, d5], [s0, s1, s2, s3, s4, s5]);
         let vlan = vlan_of(frame);
         if source[0] & 1 == 0 && source != [0; 6] {
-            self.learn((vlan, source), from);
+            self.learn(key(vlan, source), from, now_ms);
         }
         // 01-80-C2-00-00-0X is not forwarded by bridges (IEEE 802.1Q, table 8-1).
         if dest[..5] == [0x01, 0x80, 0xc2, 0, 0] && dest[5] & 0xf0 == 0 {
@@ -95,7 +128,7 @@ impl Bridge {
         if dest[0] & 1 == 1 {
             return Forward::Flood;
         }
-        match self.lookup(vlan, dest) {
+        match self.find(key(vlan, dest), now_ms) {
             Some(port) if port == from => Forward::Nowhere,
             Some(port) => Forward::To(port),
             None => Forward::Flood,
@@ -104,85 +137,121 @@ impl Bridge {
 
     /// The port an address is behind, if that is known and fresh.
     pub fn lookup(&self, vlan: u16, mac: [u8; 6]) -> Option<PortId> {
-        let key = (vlan, mac);
-        let shard = self.shard(&key).read().unwrap_or_else(PoisonError::into_inner);
-        let place = shard.get(&key)?;
-        let seen = place.seen_ms.load(Ordering::Relaxed);
-        let fresh = seen == STATIC || self.now_ms() < seen + self.ageing.as_millis() as u64;
-        fresh.then_some(place.port)
+        self.find(key(vlan, mac), now_ms())
     }
 
-    fn learn(&self, key: Key, port: PortId) {
-        let now = self.now_ms();
-        {
-            let shard = self.shard(&key).read().unwrap_or_else(PoisonError::into_inner);
-            if let Some(place) = shard.get(&key) {
-                let seen = place.seen_ms.load(Ordering::Relaxed);
-                if seen == STATIC {
-                    return;
-                }
-                if place.port == port {
-                    // Written only when it says something new: the line is shared.
-                    if now > seen + 100 {
-                        place.seen_ms.store(now, Ordering::Relaxed);
-                    }
-                    return;
-                }
-            }
+    fn find(&self, key: u64, now_ms: u64) -> Option<PortId> {
+        let entry = self.entry(key)?;
+        let seen = Seen::from_word(entry.seen.load(Ordering::Acquire));
+        let is_it = entry.key.load(Ordering::Relaxed) == key;
+        (is_it && self.is_fresh(seen, now_ms)).then_some(seen.port)
+    }
+
+    fn is_fresh(&self, seen: Seen, now_ms: u64) -> bool {
+        let lives = || u128::from(seen.age_ms(now_ms)) < self.ageing.as_millis();
+        seen.tick != 0 && (seen.tick == STATIC || lives())
+    }
+
+    fn learn(&self, key: u64, port: PortId, now_ms: u64) {
+        let now = Seen { port, tick: (now_ms / TICK_MS) as u32 + 1 };
+        let Some(entry) = self.entry(key) else { return self.insert(key, now, now_ms) };
+        let word = entry.seen.load(Ordering::Acquire);
+        let known = Seen::from_word(word);
+        if known.tick == 0 || entry.key.load(Ordering::Relaxed) != key {
+            return self.insert(key, now, now_ms);
         }
-        let mut shard = self.shard(&key).write().unwrap_or_else(PoisonError::into_inner);
-        if shard.len() >= self.limit / SHARDS && !shard.contains_key(&key) {
-            let ageing = self.ageing.as_millis() as u64;
-            shard.retain(|_, place| {
-                now < place.seen_ms.load(Ordering::Relaxed).saturating_add(ageing)
-            });
-            if shard.len() >= self.limit / SHARDS {
-                return;
-            }
+        // Written only when it says something new: the line is shared.
+        if known.tick != STATIC && known != now {
+            let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
+            // Whoever was faster knows as well.
+            let _known = entry.seen.compare_exchange(word, now.to_word(), release, relaxed);
         }
-        shard.insert(key, Place { port, seen_ms: AtomicU64::new(now) });
+    }
+
+    /// Puts an address where there is room for it, if there is.
+    #[cold]
+    fn insert(&self, key: u64, seen: Seen, now_ms: u64) {
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let (shard, start) = self.place(key);
+        let make = || (0..ENTRIES).map(|_| Entry::default()).collect();
+        let entries = self.shards[shard].get_or_init(make);
+        let is_free = |entry: &&Entry| {
+            let known = Seen::from_word(entry.seen.load(Ordering::Relaxed));
+            entry.key.load(Ordering::Relaxed) == 0 || !self.is_fresh(known, now_ms)
+        };
+        let Some(entry) = self.entry(key).or_else(|| window(entries, start).find(is_free)) else {
+            return;
+        };
+        entry.seen.store(Seen::NEVER.to_word(), Ordering::Release);
+        entry.key.store(key, Ordering::Release);
+        entry.seen.store(seen.to_word(), Ordering::Release);
     }
 
     /// Puts an entry that stays.
     pub fn insert_static(&self, vlan: u16, mac: [u8; 6], port: PortId) {
-        let key = (vlan, mac);
-        let mut shard = self.shard(&key).write().unwrap_or_else(PoisonError::into_inner);
-        shard.insert(key, Place { port, seen_ms: AtomicU64::new(STATIC) });
+        self.insert(key(vlan, mac), Seen { port, tick: STATIC }, now_ms());
     }
 
     /// Forgets everything behind a port.
     pub fn forget(&self, port: PortId) {
-        for shard in &self.shards {
-            let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
-            shard.retain(|_, place| place.port != port);
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        for entry in self.shards.iter().filter_map(OnceLock::get).flatten() {
+            if Seen::from_word(entry.seen.load(Ordering::Relaxed)).port == port {
+                entry.seen.store(Seen::NEVER.to_word(), Ordering::Release);
+            }
         }
     }
 
     /// What it knows.
     pub fn entries(&self) -> Vec<FdbEntry> {
-        let now = self.now_ms();
-        let mut entries = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
-            entries.extend(shard.iter().map(|(&(vlan, mac), place)| {
-                let seen = place.seen_ms.load(Ordering::Relaxed);
-                let age = (seen != STATIC).then(|| Duration::from_millis(now.saturating_sub(seen)));
-                FdbEntry { vlan, mac, port: place.port, age }
-            }));
-        }
-        // What is older counts no more, though it may lie there until its place is needed.
-        entries.retain(|entry| entry.age.is_none_or(|age| age < self.ageing));
-        entries.sort_by_key(|entry| (entry.vlan, entry.mac));
-        entries
+        let now = now_ms();
+        let entries = self.shards.iter().filter_map(OnceLock::get).flatten();
+        let mut known: Vec<FdbEntry> = entries
+            .filter_map(|entry| {
+                let key = entry.key.load(Ordering::Acquire);
+                let seen = Seen::from_word(entry.seen.load(Ordering::Acquire));
+                let is_it = entry.key.load(Ordering::Relaxed) == key;
+                if !is_it || !self.is_fresh(seen, now) {
+                    return None;
+                }
+                let [_, _, mac @ ..] = key.to_be_bytes();
+                let age = Duration::from_millis(seen.age_ms(now));
+                let (vlan, age) =
+                    ((key >> 48) as u16 & 0xfff, (seen.tick != STATIC).then_some(age));
+                Some(FdbEntry { vlan, mac, port: seen.port, age })
+            })
+            .collect();
+        known.sort_by_key(|entry| (entry.vlan, entry.mac));
+        known
     }
 
-    fn shard(&self, key: &Key) -> &RwLock<HashMap<Key, Place>> {
-        &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
+    /// Where a key is, if it is there.
+    #[inline]
+    fn entry(&self, key: u64) -> Option<&Entry> {
+        let (shard, start) = self.place(key);
+        let mut entries = window(self.shards[shard].get()?, start);
+        entries.find(|entry| entry.key.load(Ordering::Acquire) == key)
     }
 
-    fn now_ms(&self) -> u64 {
-        self.started.elapsed().as_millis() as u64
+    /// The shard of a key, and where in it to start looking.
+    #[inline]
+    fn place(&self, key: u64) -> (usize, usize) {
+        let product = u128::from(key ^ self.seeds[0]) * u128::from(self.seeds[1]);
+        let hash = product as u64 ^ (product >> 64) as u64;
+        (hash as usize % SHARDS, (hash >> 32) as usize % ENTRIES)
     }
+}
+
+/// The entries in which a key may be.
+#[inline]
+fn window(entries: &[Entry], start: usize) -> impl Iterator<Item = &Entry> {
+    (start..start + WINDOW).filter_map(|at| entries.get(at % ENTRIES))
+}
+
+/// Never 0.
+fn key(vlan: u16, mac: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = mac;
+    1 << 63 | u64::from(vlan & 0xfff) << 48 | u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
 /// The frame's VLAN id, 0 when it has no tag.
@@ -193,9 +262,14 @@ fn vlan_of(frame: &[u8]) -> u16 {
     }
 }
 
-const SHARDS: usize = 16;
-const FDB_MAX: usize = 65536;
-const STATIC: u64 = u64::MAX;
+const SHARDS: usize = 64;
+/// Entries of a shard.
+const ENTRIES: usize = 2048;
+/// Entries in which a key may be: the 65536 addresses that Linux allows find room.
+const WINDOW: usize = 16;
+const STATIC: u32 = u32::MAX;
+/// An address that is heard of often is written so often.
+const TICK_MS: u64 = 100;
 
 #[cfg(test)]
 mod tests {
@@ -211,28 +285,74 @@ mod tests {
     fn learns_forwards_floods_and_forgets() {
         let bridge = Bridge::new("br0", Duration::from_secs(300));
         let (a, b) = (PortId(0), PortId(1));
-        assert_eq!(bridge.forward(&frame(2, 1), a), Forward::Flood);
-        assert_eq!(bridge.forward(&frame(1, 2), b), Forward::To(a));
-        assert_eq!(bridge.forward(&frame(2, 1), a), Forward::To(b));
-        assert_eq!(bridge.forward(&frame(1, 9), a), Forward::Nowhere, "behind the same port");
+        assert_eq!(bridge.forward(&frame(2, 1), a, now_ms()), Forward::Flood);
+        assert_eq!(bridge.forward(&frame(1, 2), b, now_ms()), Forward::To(a));
+        assert_eq!(bridge.forward(&frame(2, 1), a, now_ms()), Forward::To(b));
+        assert_eq!(
+            bridge.forward(&frame(1, 9), a, now_ms()),
+            Forward::Nowhere,
+            "behind the same port"
+        );
         let mut broadcast = frame(0, 1);
         broadcast[..6].fill(0xff);
-        assert_eq!(bridge.forward(&broadcast, b), Forward::Flood);
+        assert_eq!(bridge.forward(&broadcast, b, now_ms()), Forward::Flood);
         assert_eq!(bridge.lookup(0, [2, 0, 0, 0, 0, 1]), Some(b), "it moved");
         bridge.forget(b);
         assert_eq!(bridge.lookup(0, [2, 0, 0, 0, 0, 1]), None);
         let mut lacp = frame(0, 1);
         lacp[..6].copy_from_slice(&[0x01, 0x80, 0xc2, 0, 0, 2]);
-        assert_eq!(bridge.forward(&lacp, a), Forward::Nowhere);
-        assert_eq!(bridge.forward(&[0; 5], a), Forward::Nowhere);
+        assert_eq!(bridge.forward(&lacp, a, now_ms()), Forward::Nowhere);
+        assert_eq!(bridge.forward(&[0; 5], a, now_ms()), Forward::Nowhere);
     }
 
     #[test]
     fn addresses_age() {
         let bridge = Bridge::new("br0", Duration::ZERO);
-        bridge.forward(&frame(2, 1), PortId(0));
+        bridge.forward(&frame(2, 1), PortId(0), now_ms());
         assert_eq!(bridge.lookup(0, [2, 0, 0, 0, 0, 1]), None);
         bridge.insert_static(0, [2, 0, 0, 0, 0, 7], PortId(3));
         assert_eq!(bridge.lookup(0, [2, 0, 0, 0, 0, 7]), Some(PortId(3)));
+    }
+
+    #[test]
+    fn many_addresses_find_room_and_give_it_up() {
+        let bridge = Bridge::new("br0", Duration::from_secs(1));
+        let mac = |number: u32| {
+            let [a, b, c, d] = number.to_be_bytes();
+            [2, 0, a, b, c, d]
+        };
+        for number in 0..32768 {
+            bridge.learn(key(0, mac(number)), PortId(number % 7), 0);
+        }
+        let known = (0..32768).filter(|&it| bridge.find(key(0, mac(it)), 0).is_some()).count();
+        assert!(known > 32768 * 99 / 100, "{known}");
+        for number in 0..32768 {
+            bridge.learn(key(1, mac(number)), PortId(3), 2000);
+        }
+        let has = |vlan, number| bridge.find(key(vlan, mac(number)), 2000);
+        assert!((0..32768).all(|number| has(0, number).is_none()), "they aged");
+        let known = (0..32768).filter(|&number| has(1, number) == Some(PortId(3))).count();
+        assert!(known > 32768 * 99 / 100, "{known}");
+    }
+
+    #[test]
+    fn a_place_never_tells_of_another_address() {
+        let bridge = Bridge::new("br0", Duration::from_millis(1));
+        let entries = ENTRIES as u32 * SHARDS as u32;
+        let mac = |number: u32| [2, 0, 0, 0, (number >> 8) as u8, number as u8];
+        std::thread::scope(|scope| {
+            for worker in 0..3u32 {
+                let (bridge, mac) = (&bridge, &mac);
+                scope.spawn(move || {
+                    for step in 0..entries {
+                        let number = step.wrapping_mul(7 + worker) % 4096;
+                        let now = u64::from(step) * TICK_MS;
+                        bridge.learn(key(0, mac(number)), PortId(number), now);
+                        let found = bridge.find(key(0, mac(number)), now);
+                        assert!(found.is_none_or(|port| port == PortId(number)), "{found:?}");
+                    }
+                });
+            }
+        });
     }
 }

@@ -3,6 +3,7 @@
 mod bond;
 mod reopen;
 mod socket;
+mod view;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use crate::bond::Bond;
 use crate::bridge::Bridge;
 use crate::error::Error;
 use crate::hook::{Chain, Link};
-use crate::snapshot::{BridgeView, Numbers, Opened, PortId, Slot, Snapshot, Upper};
-use crate::sockets::{Delivery, Served, Sockets};
+use crate::snapshot::{Opened, PortId};
+use crate::sockets::Served;
 use crate::tap::{self, Tap};
 
 /// How a port is set up, whatever its kind.
@@ -104,9 +105,9 @@ pub struct Config {
     workers: usize,
     ports: BTreeMap<PortId, PortConfig>,
     bridges: Vec<Arc<Bridge>>,
-    entry_programs: HashMap<u32, Program>,
+    /// Programs that entries of devmaps and cpumaps name.
+    entry_programs: HashMap<u32, Arc<Chain>>,
     sockets: Vec<Arc<Served>>,
-    delivery: Delivery,
 }
 
 impl Config {
@@ -285,7 +286,8 @@ impl Config {
         match program {
             Some(program) => {
                 self.check_workers(&program, "a map entry")?;
-                self.entry_programs.insert(id, program);
+                let chain = Chain::of_one(&program, self.workers);
+                self.entry_programs.insert(id, Arc::new(chain));
             }
             None => {
                 self.entry_programs.remove(&id);
@@ -355,85 +357,6 @@ impl Config {
         match user {
             Some(by) => Err(Error::InUse { name: name.to_owned(), by: by.options.name.clone() }),
             None => Ok(()),
-        }
-    }
-
-    /// What workers are to see of it.
-    pub(crate) fn snapshot(&self, before: &Snapshot) -> Snapshot {
-        let last = self.ports.keys().next_back().map_or(0, |id| id.0 as usize + 1);
-        let mut ports = vec![None; last];
-        let mut by_ifindex = Vec::new();
-        let mut polls = vec![Vec::new(); self.workers];
-        for (&id, port) in &self.ports {
-            ports[id.0 as usize] = Some(Arc::new(self.slot(id, port)));
-            by_ifindex.push((port.ifindex, id));
-            if !port.is_up() {
-                continue;
-            }
-            for queue in 0..port.opened.device.queues() {
-                polls[self.worker_of(port, queue)].push((id, queue));
-            }
-        }
-        let above = |name: &str| {
-            let is_below = |port: &PortConfig| port.upper == UpperName::Named(name.to_owned());
-            self.ports.iter().filter(|(_, port)| is_below(port)).map(|(&id, _)| id).collect()
-        };
-        let bridges = self
-            .bridges
-            .iter()
-            .map(|bridge| BridgeView { bridge: Arc::clone(bridge), members: above(bridge.name()) });
-        Snapshot {
-            generation: before.generation + 1,
-            ports,
-            by_ifindex: Numbers::new(&by_ifindex),
-            polls,
-            bridges: bridges.collect(),
-            entry_programs: Arc::new(self.entry_programs.clone()),
-            sockets: Sockets::new(&self.sockets, self.delivery),
-            collects: self.collects(),
-        }
-    }
-
-    /// Queues go to workers in turn.
-    fn worker_of(&self, port: &PortConfig, queue: u32) -> usize {
-        let workers = &port.options.workers;
-        match workers.len() {
-            0 => queue as usize % self.workers,
-            count => workers[queue as usize % count],
-        }
-    }
-
-    fn slot(&self, id: PortId, port: &PortConfig) -> Slot {
-        // First: the device of a bond learns from it what to say.
-        let bond = self.view(port);
-        let upper = match &port.upper {
-            UpperName::None => self.upper_of_member(id).unwrap_or_default(),
-            UpperName::Named(name) => {
-                match self.bridges.iter().position(|bridge| bridge.name() == name) {
-                    Some(index) => Upper::Bridge(index),
-                    None => self.find(name).map_or(Upper::None, Upper::Port),
-                }
-            }
-        };
-        Slot {
-            id,
-            name: port.options.name.as_str().into(),
-            ifindex: port.ifindex,
-            mtu: port.mtu(),
-            up: port.is_up(),
-            is_target: port.is_up() && self.is_target(port),
-            features: self.features(port),
-            upper,
-            linearize: port.options.linearize,
-            rx_hook: self.chain(id, port),
-            tx_hook: port.tx_hook.clone(),
-            member: self.membership(id, port),
-            bond,
-            taps: port.taps_on(Hook::Rx),
-            tx_taps: port.taps_on(Hook::Tx),
-            sole: self.sole(port),
-            borrows: self.borrows(id, port),
-            opened: Arc::clone(&port.opened),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Why a frame was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
-pub enum Drop {
+pub enum DropReason {
     /// The program said `XDP_DROP`.
     Verdict,
     /// The program said `XDP_ABORTED` or something unknown, or failed.
@@ -46,52 +46,52 @@ pub enum Drop {
     Inactive,
 }
 
-impl Drop {
+impl DropReason {
     /// All reasons, in order.
-    pub const ALL: [Drop; 19] = [
-        Drop::Verdict,
-        Drop::Aborted,
-        Drop::NoUpper,
-        Drop::NoTarget,
-        Drop::BadTarget,
-        Drop::Unsupported,
-        Drop::Down,
-        Drop::TooLong,
-        Drop::RingFull,
-        Drop::TxError,
-        Drop::EntryVerdict,
-        Drop::NoMemory,
-        Drop::Malformed,
-        Drop::NoSocket,
-        Drop::SocketFull,
-        Drop::Bridge,
-        Drop::Removed,
-        Drop::NoMember,
-        Drop::Inactive,
+    pub const ALL: [DropReason; 19] = [
+        DropReason::Verdict,
+        DropReason::Aborted,
+        DropReason::NoUpper,
+        DropReason::NoTarget,
+        DropReason::BadTarget,
+        DropReason::Unsupported,
+        DropReason::Down,
+        DropReason::TooLong,
+        DropReason::RingFull,
+        DropReason::TxError,
+        DropReason::EntryVerdict,
+        DropReason::NoMemory,
+        DropReason::Malformed,
+        DropReason::NoSocket,
+        DropReason::SocketFull,
+        DropReason::Bridge,
+        DropReason::Removed,
+        DropReason::NoMember,
+        DropReason::Inactive,
     ];
 
     /// Its name in metrics and tables.
     pub fn name(self) -> &'static str {
         match self {
-            Drop::Verdict => "verdict",
-            Drop::Aborted => "aborted",
-            Drop::NoUpper => "no_upper",
-            Drop::NoTarget => "no_target",
-            Drop::BadTarget => "bad_target",
-            Drop::Unsupported => "unsupported",
-            Drop::Down => "down",
-            Drop::TooLong => "too_long",
-            Drop::RingFull => "ring_full",
-            Drop::TxError => "tx_error",
-            Drop::EntryVerdict => "entry_verdict",
-            Drop::NoMemory => "no_memory",
-            Drop::Malformed => "malformed",
-            Drop::NoSocket => "no_socket",
-            Drop::SocketFull => "socket_full",
-            Drop::Bridge => "bridge",
-            Drop::Removed => "removed",
-            Drop::NoMember => "no_member",
-            Drop::Inactive => "inactive",
+            DropReason::Verdict => "verdict",
+            DropReason::Aborted => "aborted",
+            DropReason::NoUpper => "no_upper",
+            DropReason::NoTarget => "no_target",
+            DropReason::BadTarget => "bad_target",
+            DropReason::Unsupported => "unsupported",
+            DropReason::Down => "down",
+            DropReason::TooLong => "too_long",
+            DropReason::RingFull => "ring_full",
+            DropReason::TxError => "tx_error",
+            DropReason::EntryVerdict => "entry_verdict",
+            DropReason::NoMemory => "no_memory",
+            DropReason::Malformed => "malformed",
+            DropReason::NoSocket => "no_socket",
+            DropReason::SocketFull => "socket_full",
+            DropReason::Bridge => "bridge",
+            DropReason::Removed => "removed",
+            DropReason::NoMember => "no_member",
+            DropReason::Inactive => "inactive",
         }
     }
 }
@@ -132,9 +132,9 @@ pub struct PortCounters {
     /// Verdicts on frames that arrived here, by action number.
     pub actions: [Counter; 5],
     /// Frames that arrived here and were dropped, by reason.
-    pub drops: [Counter; Drop::ALL.len()],
+    pub drops: [Counter; DropReason::ALL.len()],
     /// Frames on their way out that this port did not take, by reason.
-    pub tx_drops: [Counter; Drop::ALL.len()],
+    pub tx_drops: [Counter; DropReason::ALL.len()],
 }
 
 /// What one worker counted, whatever the port: the two sides of the frames' conservation.
@@ -147,8 +147,8 @@ pub struct FrameCounters {
     pub created: Counter,
     /// Taken by a transmitter, or by a socket.
     pub delivered: Counter,
-    /// Dropped for some reason.
-    pub dropped: Counter,
+    /// Dropped, by reason.
+    pub dropped: [Counter; DropReason::ALL.len()],
     /// Used up without being dropped: what segments and linear copies were made of.
     pub freed: Counter,
     /// Given to another worker.
@@ -166,7 +166,7 @@ pub struct Conservation {
     pub created: u64,
     /// [`FrameCounters::delivered`]
     pub delivered: u64,
-    /// [`FrameCounters::dropped`]
+    /// [`FrameCounters::dropped`], for all reasons
     pub dropped: u64,
     /// [`FrameCounters::freed`]
     pub freed: u64,
@@ -181,7 +181,9 @@ impl Conservation {
         let sum = |read: fn(&FrameCounters) -> &Counter| {
             workers.clone().map(|worker| read(worker).get()).sum::<u64>()
         };
-        let (delivered, dropped) = (sum(|it| &it.delivered), sum(|it| &it.dropped));
+        let delivered = sum(|it| &it.delivered);
+        let by_reason = workers.clone().flat_map(|worker| &worker.dropped);
+        let dropped = by_reason.map(Counter::get).sum::<u64>();
         let freed = sum(|it| &it.freed);
         let taken_over = sum(|it| &it.taken_over);
         // A worker may take frames over before they are counted as handed over.

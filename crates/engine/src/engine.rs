@@ -11,7 +11,7 @@ use crate::counters::Conservation;
 use crate::error::Error;
 use crate::port::Device;
 use crate::snapshot::{Opened, Parked, PortId, Snapshot};
-use crate::worker::{Errand, Mode, Seat, Worker};
+use crate::worker::{ControlTask, Mode, Worker, WorkerShared};
 
 /// How an engine is started.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl Default for Options {
 /// Workers, ports, and the frames between them.
 #[derive(Debug)]
 pub struct Engine {
-    seats: Arc<[Arc<Seat>]>,
+    workers: Arc<[Arc<WorkerShared>]>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     arena: Arc<Arena>,
     state: Mutex<State>,
@@ -62,27 +62,32 @@ impl Engine {
         } else {
             options.workers.clone()
         };
-        let seats = workers.iter().enumerate();
-        let seats = seats.map(|(number, worker)| Seat::new(number, worker.mode).map(Arc::new));
-        let seats: Arc<[_]> =
-            seats.collect::<Result<Vec<_>, _>>().map_err(system("eventfd"))?.into();
+        let shared = workers.iter().enumerate();
+        let shared = shared.map(|(number, it)| WorkerShared::new(number, it.mode).map(Arc::new));
+        let shared: Arc<[_]> =
+            shared.collect::<Result<Vec<_>, _>>().map_err(system("eventfd"))?.into();
         let mut threads = Vec::new();
-        for (seat, worker) in seats.iter().zip(workers) {
-            let body = Worker::new(seat, &seats, Pool::new(&arena));
-            let name = format!("worker-{}", seat.number);
+        for (mine, worker) in shared.iter().zip(workers) {
+            let body = Worker::new(mine, &shared, Pool::new(&arena));
+            let name = format!("worker-{}", mine.number);
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 pin(worker.cpu);
                 body.run();
             });
             threads.push(thread.map_err(system("thread of a worker"))?);
         }
-        let state = State { config: Config::new(seats.len()), snapshot: Arc::default() };
-        Ok(Engine { seats, threads: Mutex::new(threads), arena, state: Mutex::new(state) })
+        let state = State { config: Config::new(shared.len()), snapshot: Arc::default() };
+        Ok(Engine {
+            workers: shared,
+            threads: Mutex::new(threads),
+            arena,
+            state: Mutex::new(state),
+        })
     }
 
     /// Number of workers: the CPUs that programs see.
     pub fn workers(&self) -> usize {
-        self.seats.len()
+        self.workers.len()
     }
 
     /// The memory of its frames.
@@ -130,8 +135,8 @@ impl Engine {
         let mut config = state.config.clone();
         let result = change(&mut config)?;
         let snapshot = Arc::new(config.snapshot(&state.snapshot));
-        let before: Vec<_> = self.seats.iter().map(|seat| seat.offer(&snapshot)).collect();
-        self.seats.iter().for_each(|seat| seat.wait_adopted(snapshot.generation));
+        let before: Vec<_> = self.workers.iter().map(|worker| worker.offer(&snapshot)).collect();
+        self.workers.iter().for_each(|worker| worker.wait_adopted(snapshot.generation));
         let old = std::mem::replace(&mut state.config, config);
         state.snapshot = snapshot;
         drop(state);
@@ -149,27 +154,27 @@ impl Engine {
     /// Sends a packet out of a port, between two bursts: for control code. Gives whether it will
     /// be tried; on a port that does not exist then, the packet is lost.
     pub fn inject(&self, port: PortId, packet: &[u8]) -> bool {
-        let Some(seat) = self.seats.first() else { return false };
-        let is_taken = seat.inbox.inject(port, packet);
-        seat.waker.wake();
+        let Some(worker) = self.workers.first() else { return false };
+        let is_taken = worker.inbox.inject(port, packet);
+        worker.waker.wake();
         is_taken
     }
 
     /// Has the first worker do something between its bursts, and waits until it is done; `None`
     /// when the engine stops before.
-    pub fn errand<T: Errand>(&self, errand: T) -> Option<T> {
-        self.seats.first()?.entrust(errand).recv().ok()
+    pub fn run_task<T: ControlTask>(&self, task: T) -> Option<T> {
+        self.workers.first()?.submit(task).recv().ok()
     }
 
     /// What became of all frames so far.
     pub fn conservation(&self) -> Conservation {
-        Conservation::of(&self.seats.iter().map(|seat| &seat.counters))
+        Conservation::of(&self.workers.iter().map(|worker| &worker.counters))
     }
 
     /// Stops the workers after the bursts they are at. Frames that wait for a worker are dropped
     /// and counted.
     pub fn stop(&self) {
-        self.seats.iter().for_each(|seat| seat.stop());
+        self.workers.iter().for_each(|worker| worker.stop());
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {
             // A worker that panicked has said so itself.

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use towpath_xdp::Program;
+use towpath_xdp::{Action, Program};
 
-use crate::counters::ProgramCounters;
+use crate::config::Hook;
+use crate::counters::{DropReason, ProgramCounters};
+use crate::snapshot::{Port, PortId};
+use crate::tap::Tap;
+use crate::target::{Door, Owner, TargetId};
 
 /// The programs of one hook of one port, in the order they run.
 ///
@@ -56,6 +60,18 @@ impl Chain {
         (!links.is_empty()).then_some(Chain { links })
     }
 
+    /// A program alone, for so many workers.
+    pub(crate) fn of_one(program: &Program, workers: usize) -> Chain {
+        Chain { links: vec![Link::new(program.clone(), NO_LINK, workers)] }
+    }
+
+    /// The same programs where each sees what the one before passed, and nothing else.
+    pub(crate) fn in_a_row(&self) -> Chain {
+        let links = self.links.iter().cloned();
+        let links = links.map(|link| Link { chain_call_actions: DEFAULT_ACTIONS, ..link });
+        Chain { links: links.collect() }
+    }
+
     /// The programs in the order they run; at least one.
     pub fn links(&self) -> &[Link] {
         &self.links
@@ -72,7 +88,118 @@ impl Chain {
     }
 }
 
+/// What becomes of frames somewhere: the programs that judge them, and what each verdict means
+/// there. The kernel's special cases are rows of this table ([`HookSpec::row`]).
+#[derive(Debug, Clone)]
+pub(crate) struct HookSpec {
+    /// Without any, frames pass.
+    pub(crate) chain: Option<Arc<Chain>>,
+    /// By [`Action`], where frames go.
+    pub(crate) row: Row,
+    /// Who is charged with redirects that lead nowhere.
+    pub(crate) owner: Owner,
+    /// Verdicts are counted as that port's.
+    pub(crate) counts: Option<PortId>,
+    /// Where it is, for taps.
+    pub(crate) point: Hook,
+    /// Who gets copies.
+    pub(crate) taps: Vec<Arc<Tap>>,
+    /// The ifindex that programs see as `egress_ifindex`; 0 where frames arrive.
+    pub(crate) egress: u32,
+    /// Makes frames linear first.
+    pub(crate) linearize: bool,
+    /// Frames may be in the memory of applications.
+    pub(crate) zero_copy: bool,
+    /// Control frames of that bond pass before a program sees them.
+    pub(crate) control: Option<PortId>,
+}
+
+/// What `XDP_ABORTED`, `DROP`, `PASS`, `TX` and `REDIRECT` mean, in this order.
+pub(crate) type Row = [TargetId; 5];
+
+impl HookSpec {
+    /// Programs alone, for nobody in particular.
+    fn new(chain: Option<Arc<Chain>>, owner: Owner, row: Row) -> HookSpec {
+        HookSpec {
+            chain,
+            row,
+            owner,
+            counts: None,
+            point: Hook::Rx,
+            taps: Vec::new(),
+            egress: 0,
+            linearize: false,
+            zero_copy: false,
+            control: None,
+        }
+    }
+
+    /// What arrives at a port: passes to what is above it, and is sent back by `tx`.
+    pub(crate) fn rx(
+        port: PortId,
+        chain: Option<Arc<Chain>>,
+        pass: TargetId,
+        tx: TargetId,
+    ) -> Self {
+        let owner = Owner::of(port);
+        let drop = |why| owner.drops(why);
+        let (aborted, dropped) = (drop(DropReason::Aborted), drop(DropReason::Verdict));
+        let row = [aborted, dropped, pass, tx, TargetId::AS_FRAME_SAYS];
+        HookSpec { counts: Some(port), ..HookSpec::new(chain, owner, row) }
+    }
+
+    /// What leaves by a port: only what all programs pass does.
+    pub(crate) fn tx(port: PortId, ifindex: u32, chain: Option<Arc<Chain>>) -> HookSpec {
+        let owner = Owner::of(port);
+        let (drop, pass) = (owner.target(Door::TxVerdict), owner.target(Door::Xmit));
+        let new = HookSpec::new(chain, owner, [drop, drop, pass, drop, drop]);
+        HookSpec { point: Hook::Tx, egress: ifindex, ..new }
+    }
+
+    /// The program of a devmap's entry (`dev_map_bpf_prog_run`).
+    pub(crate) fn devmap(to: &Port, chain: Arc<Chain>) -> HookSpec {
+        let owner = Owner::of(to.id);
+        let (drop, pass) = (owner.target(Door::EntryVerdict), owner.target(Door::Send));
+        let new = HookSpec::new(Some(chain), owner, [drop, drop, pass, drop, drop]);
+        HookSpec { egress: to.ifindex, ..new }
+    }
+
+    /// The program of a cpumap's entry, for frames that arrived at that port
+    /// (`cpu_map_bpf_prog_run_xdp`).
+    pub(crate) fn cpumap(from: &Port, chain: Option<Arc<Chain>>) -> HookSpec {
+        let owner = Owner::of(from.id);
+        let (drop, pass) = (owner.drops(DropReason::EntryVerdict), from.rx.target(Action::Pass));
+        HookSpec::new(chain, owner, [drop, drop, pass, drop, TargetId::AS_FRAME_SAYS])
+    }
+
+    /// Live frames, which seem to have arrived at that port: what is sent back leaves as if
+    /// redirected, but by a bond's choice as ever (`xdp_test_run_batch`, `bpf_prog_run_xdp`).
+    pub(crate) fn live(from: Option<&Port>, chain: Arc<Chain>) -> HookSpec {
+        let owner = from.map_or(Owner::NOBODY, |from| Owner::of(from.id));
+        let drop = |why| owner.drops(why);
+        let (pass, tx) = match from {
+            Some(from) if from.member.is_some_and(|member| member.is_delegate) => {
+                (from.rx.target(Action::Pass), from.rx.target(Action::Tx))
+            }
+            Some(from) => (from.rx.target(Action::Pass), owner.target(Door::Redirect)),
+            // The kernel's loopback device: nothing is above it, and nothing leaves by it.
+            None => (drop(DropReason::NoUpper), drop(DropReason::Unsupported)),
+        };
+        let (aborted, dropped) = (drop(DropReason::Aborted), drop(DropReason::Verdict));
+        let row = [aborted, dropped, pass, tx, TargetId::AS_FRAME_SAYS];
+        HookSpec::new(Some(chain), owner, row)
+    }
+
+    /// What a verdict means here: the only place where one decides about a frame.
+    #[inline]
+    pub(crate) fn target(&self, action: Action) -> TargetId {
+        self.row[action as usize]
+    }
+}
+
 /// libxdp's `XDP_DEFAULT_RUN_PRIO`.
 pub const DEFAULT_PRIORITY: u32 = 50;
+/// The id of a program that nobody attached to a port.
+const NO_LINK: u32 = 0;
 /// libxdp's default: the next program sees what this one passes.
 pub const DEFAULT_ACTIONS: u32 = 1 << 2;

@@ -1,7 +1,7 @@
 //! How frames move: workers that poll ports, run programs and deliver by their verdicts.
 //!
 //! ```text
-//! port rx (burst) -> hook program (batch) -> verdicts -> drop | upper | tx | redirect -> flush
+//! source -- burst --> hook -- one verdict switch --> target (admit, push, flush, credit)
 //! ```
 //!
 //! Control code owns an [`Engine`] and changes its [`Config`]; workers see the result as an
@@ -22,6 +22,7 @@ mod snapshot;
 mod socket;
 mod sockets;
 pub mod tap;
+mod target;
 mod waker;
 mod worker;
 
@@ -29,8 +30,8 @@ pub use config::{Config, Hook, PortOptions, UpperName};
 pub use engine::{Engine, Options, WorkerOptions};
 pub use error::Error;
 pub use hook::{Chain, DEFAULT_ACTIONS, DEFAULT_PRIORITY, Link};
-pub use snapshot::{BridgeView, Membership, Opened, PortId, Slot, Snapshot, Upper};
+pub use snapshot::{BridgeView, Membership, Opened, Port, PortId, Snapshot, Upper};
 pub use socket::{Place, Socket};
-pub use sockets::{Collect, Delivery, Served, Sockets};
+pub use sockets::{Collect, Served, Sockets};
 pub use waker::Waker;
-pub use worker::{BURST, Desk, Errand, LiveError, LiveRun, Mode};
+pub use worker::{BURST, ControlTask, LiveError, LiveRun, Mode, TaskContext};

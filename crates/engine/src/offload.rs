@@ -6,18 +6,18 @@ use towpath_xdp::frame::LINEAR_BYTES_MAX;
 use towpath_xdp::frame::offload::{Checksum, Gso, GsoKind, Offload};
 use towpath_xdp::{Frame, Pool};
 
-use crate::counters::Drop;
+use crate::counters::DropReason;
 use crate::port::Features;
 
 /// Makes a frame such that a port with these features can send it, and appends what there is to
 /// send. Gives whether it was cut into several, which are new frames; the frame itself is then used
 /// up. What cannot be done gives the frame back with the reason.
-pub fn settle(
+pub fn prepare_xmit(
     mut frame: Frame,
     features: &Features,
     pool: &mut Pool,
     out: &mut Vec<Frame>,
-) -> Result<bool, (Frame, Drop)> {
+) -> Result<bool, (Frame, DropReason)> {
     let Some(offload) = frame.offload() else {
         out.push(frame);
         return Ok(false);
@@ -42,7 +42,7 @@ pub fn settle(
     }
     if let Some(checksum) = offload.checksum.filter(|_| !features.tx_checksum) {
         if complete(&mut frame, checksum).is_none() {
-            return Err((frame, Drop::Malformed));
+            return Err((frame, DropReason::Malformed));
         }
         frame.set_offload(offload.gso.map(|gso| Offload { gso: Some(gso), checksum: None }));
     }
@@ -94,12 +94,17 @@ struct Layout {
 }
 
 /// Cuts a large packet into packets of `gso.size` bytes of payload.
-fn segment(frame: &Frame, gso: Gso, pool: &mut Pool, out: &mut Vec<Frame>) -> Result<(), Drop> {
-    let layout = Layout::of(frame.linear(), gso.kind).ok_or(Drop::Malformed)?;
+fn segment(
+    frame: &Frame,
+    gso: Gso,
+    pool: &mut Pool,
+    out: &mut Vec<Frame>,
+) -> Result<(), DropReason> {
+    let layout = Layout::of(frame.linear(), gso.kind).ok_or(DropReason::Malformed)?;
     let size = usize::from(gso.size);
     // What has no length that an IP header can tell was never one packet.
     if size == 0 || layout.payload + size - layout.network > IP_BYTES_MAX {
-        return Err(Drop::Malformed);
+        return Err(DropReason::Malformed);
     }
     let payload_bytes = frame.len() - layout.payload;
     let count = payload_bytes.div_ceil(size).max(1);
@@ -122,7 +127,7 @@ fn cut(
     place: &Place,
     part: usize,
     pool: &mut Pool,
-) -> Result<Frame, Drop> {
+) -> Result<Frame, DropReason> {
     let len = layout.payload + part;
     let fill = |packet: &mut [u8]| {
         let (headers, payload) = packet.split_at_mut(layout.payload);
@@ -133,9 +138,12 @@ fn cut(
     if len > LINEAR_BYTES_MAX {
         let mut packet = vec![0; len];
         fill(&mut packet);
-        return pool.frame(&packet).map_err(|_too_long| Drop::Malformed)?.ok_or(Drop::NoMemory);
+        return pool
+            .frame(&packet)
+            .map_err(|_too_long| DropReason::Malformed)?
+            .ok_or(DropReason::NoMemory);
     }
-    let mut piece = pool.take().ok_or(Drop::NoMemory)?;
+    let mut piece = pool.take().ok_or(DropReason::NoMemory)?;
     fill(&mut piece.room_mut()[..len]);
     piece.set_linear(len);
     Ok(piece)

@@ -130,6 +130,12 @@ pub trait Tx: Send {
         self.flush(pool).map(|()| false)
     }
 
+    /// How many frames it can take now, as far as it knows without a system call: who could wait
+    /// gives it no more.
+    fn credit(&mut self) -> usize {
+        usize::MAX
+    }
+
     /// Takes back the memory of what was sent in the meantime, for a worker that is about to sleep.
     /// Gives whether there is more to come.
     fn reap(&mut self, _pool: &mut Pool) -> bool {

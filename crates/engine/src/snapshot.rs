@@ -4,16 +4,15 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use towpath_xdp::Program;
 use towpath_xdp::host::{Bridges, Interface, Unknown};
 
 use crate::bond::View;
 use crate::bridge::Bridge;
 use crate::counters::PortCounters;
-use crate::hook::Chain;
+use crate::hook::{Chain, HookSpec};
 use crate::port::{Device, Features, Rx, Tx};
 use crate::sockets::{Collect, Served, Sockets};
-use crate::tap::Tap;
+use crate::target::{Target, TargetId};
 
 /// A port's number inside one engine. Numbers of removed ports are used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -25,7 +24,7 @@ pub struct Snapshot {
     /// Counts up with each change.
     pub generation: u64,
     /// Ports by number.
-    pub ports: Vec<Option<Arc<Slot>>>,
+    pub ports: Vec<Option<Arc<Port>>>,
     /// Numbers by ifindex.
     pub by_ifindex: Numbers<PortId>,
     /// The queues each worker polls.
@@ -33,33 +32,48 @@ pub struct Snapshot {
     /// Bridges and the ports below them.
     pub bridges: Vec<BridgeView>,
     /// Programs that entries of devmaps and cpumaps name, by id.
-    pub entry_programs: Arc<HashMap<u32, Program>>,
+    pub entry_programs: Arc<HashMap<u32, Arc<Chain>>>,
     /// AF_XDP sockets by id.
     pub sockets: Sockets,
     /// The sockets each worker collects packets from.
     pub collects: Vec<Vec<Collect>>,
+    /// Where frames can go.
+    pub(crate) targets: Box<[Target]>,
 }
 
 impl Snapshot {
     /// The port of that number.
     #[inline]
-    pub fn port(&self, id: PortId) -> Option<&Arc<Slot>> {
+    pub fn port(&self, id: PortId) -> Option<&Arc<Port>> {
         self.ports.get(id.0 as usize)?.as_ref()
     }
 
     /// The port with that ifindex.
-    pub fn port_of_ifindex(&self, ifindex: u32) -> Option<&Arc<Slot>> {
+    pub fn port_of_ifindex(&self, ifindex: u32) -> Option<&Arc<Port>> {
         self.port(self.by_ifindex.get(ifindex)?)
     }
 
+    /// All programs there are, on whatever hook.
+    pub fn chains(&self) -> impl Iterator<Item = &Arc<Chain>> {
+        let ports = self.ports.iter().flatten();
+        let hooks = ports.flat_map(|port| port.rx_hook.iter().chain(&port.tx_hook));
+        hooks.chain(self.entry_programs.values())
+    }
+
+    /// The socket of that number as a target.
+    #[inline]
+    pub(crate) fn socket_target(&self, id: u32) -> Option<TargetId> {
+        Some(TargetId::socket(self.ports.len(), self.sockets.place(id)?))
+    }
+
     /// The bond around a port, and the bond around that, and so on; the port itself without any.
-    fn outermost<'a>(&'a self, slot: &'a Arc<Slot>) -> &'a Arc<Slot> {
-        let around = |slot: &&'a Arc<Slot>| self.port(slot.member?.bond);
+    fn outermost<'a>(&'a self, slot: &'a Arc<Port>) -> &'a Arc<Port> {
+        let around = |slot: &&'a Arc<Port>| self.port(slot.member?.bond);
         std::iter::successors(Some(slot), around).last().unwrap_or(slot)
     }
 
     /// Whether `above` is a bond around a port, or the port itself.
-    pub(crate) fn is_around(&self, above: PortId, slot: &Slot) -> bool {
+    pub(crate) fn is_around(&self, above: PortId, slot: &Port) -> bool {
         let mut around = slot.member;
         while let Some(member) = around {
             if member.bond == above {
@@ -73,7 +87,7 @@ impl Snapshot {
     /// The ports as `bpf_fib_lookup` and `bpf_check_mtu` are to see them, for `Host::merge`. They
     /// forward: that is what they are for.
     pub fn interfaces(&self) -> Vec<Interface> {
-        let interface = |slot: &Arc<Slot>| Interface {
+        let interface = |slot: &Arc<Port>| Interface {
             ifindex: slot.ifindex,
             name: slot.name.to_string(),
             mac: slot.opened.device.mac(),
@@ -149,7 +163,7 @@ impl<T: Copy + Default> Numbers<T> {
 
 /// One port as workers see it.
 #[derive(Debug, Clone)]
-pub struct Slot {
+pub struct Port {
     /// Its number.
     pub id: PortId,
     /// Its name.
@@ -176,25 +190,23 @@ pub struct Slot {
     pub member: Option<Membership>,
     /// How it chooses among its members, if it is a bond.
     pub bond: Option<Arc<View>>,
-    /// Who gets copies of what arrives.
-    pub taps: Vec<Arc<Tap>>,
-    /// Who gets copies of what leaves.
-    pub tx_taps: Vec<Arc<Tap>>,
-    /// By queue: the socket that frames go to without a look at the table of sockets, since no
-    /// other is bound there.
-    pub sole: Vec<Option<Arc<Served>>>,
-    /// Frames are received into the memory of sockets that are the only one on their queue and
-    /// lend theirs.
-    pub borrows: bool,
+    /// By queue: the only socket that receives there, if it lends its memory to receive into.
+    pub lenders: Vec<Option<Arc<Served>>>,
+    /// What becomes of what arrives.
+    pub(crate) rx: HookSpec,
+    /// What becomes of what is to leave, if somebody looks at it before it does.
+    pub(crate) tx: Option<HookSpec>,
+    /// Where what passed goes, once its bond's control side has seen it.
+    pub(crate) passed: TargetId,
     /// The device and what is open of it.
     pub opened: Arc<Opened>,
 }
 
-impl Slot {
+impl Port {
     /// Whether somebody is to see what leaves before it does.
     #[inline]
     pub(crate) fn watches_tx(&self) -> bool {
-        self.tx_hook.is_some() || !self.tx_taps.is_empty()
+        self.tx.is_some()
     }
 }
 
@@ -218,6 +230,8 @@ pub struct BridgeView {
     pub bridge: Arc<Bridge>,
     /// Ports whose upper it is.
     pub members: Vec<PortId>,
+    /// What passes to them.
+    pub(crate) targets: Vec<TargetId>,
 }
 
 /// Where a port's passed frames go.

@@ -26,26 +26,9 @@ pub struct Collect {
     pub served: Arc<Served>,
 }
 
-/// How frames that programs redirect to sockets get there. To everybody but the clock all ways are
-/// the same: the slower ones are there to be measured, and compared with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Delivery {
-    /// Each frame alone, by the table of sockets, as in the kernel (`xdp_do_redirect`).
-    General,
-    /// By the table of sockets as well, and collected for each socket until the end of the burst.
-    Collected,
-    /// Each frame alone; without the table where a whole burst leads to the queue's only socket.
-    Direct,
-    /// A whole burst in one call where it leads to one socket, without the table where that is the
-    /// queue's only one. Other bursts are collected.
-    #[default]
-    Batched,
-}
-
 /// All sockets.
 #[derive(Debug, Default)]
 pub struct Sockets {
-    pub(crate) delivery: Delivery,
     by_id: Numbers<u32>,
     list: Vec<Arc<Served>>,
 }
@@ -55,28 +38,38 @@ impl Served {
         Served { id: socket.id(), socket, is_collected: AtomicBool::new(false) }
     }
 
-    /// Does something that only one worker may do at a time; `None` when another is at it, as may
-    /// be for a moment when a queue goes from one worker to another.
-    #[inline]
-    pub(crate) fn in_turn<T>(&self, work: impl FnOnce(&dyn Socket) -> T) -> Option<T> {
-        if self.is_collected.swap(true, Ordering::Acquire) {
-            return None;
-        }
-        let result = work(&*self.socket);
-        self.is_collected.store(false, Ordering::Release);
-        Some(result)
+    /// Begins something that only one worker may do at a time; `false` when another is at it, as
+    /// may be for a moment when a queue goes from one worker to another.
+    pub(crate) fn claim(&self) -> bool {
+        !self.is_collected.swap(true, Ordering::Acquire)
+    }
+
+    /// Ends it.
+    pub(crate) fn release(&self) {
+        let was_claimed = self.is_collected.swap(false, Ordering::Release);
+        debug_assert!(was_claimed, "one worker collects");
     }
 }
 
 impl Sockets {
-    pub(crate) fn new(list: &[Arc<Served>], delivery: Delivery) -> Sockets {
+    pub(crate) fn new(list: &[Arc<Served>]) -> Sockets {
         let numbers: Vec<_> = list.iter().map(|served| served.id).zip(0..).collect();
-        Sockets { delivery, by_id: Numbers::new(&numbers), list: list.to_vec() }
+        Sockets { by_id: Numbers::new(&numbers), list: list.to_vec() }
     }
 
     /// The socket of that number.
-    #[inline]
     pub fn get(&self, id: u32) -> Option<&Arc<Served>> {
-        self.list.get(self.by_id.get(id)? as usize)
+        self.at(self.place(id)?)
+    }
+
+    /// Where it is among all sockets.
+    #[inline]
+    pub(crate) fn place(&self, id: u32) -> Option<u32> {
+        self.by_id.get(id)
+    }
+
+    #[inline]
+    pub(crate) fn at(&self, place: u32) -> Option<&Arc<Served>> {
+        self.list.get(place as usize)
     }
 }

@@ -294,13 +294,20 @@ impl Map {
         }
     }
 
-    /// All entries of such a map with their keys, in the order of a broadcast.
-    pub fn targets(&self) -> Vec<(u32, Target)> {
+    /// Shows all entries of such a map with their keys, in the order of a broadcast.
+    pub fn for_each_target(&self, visit: &mut dyn FnMut(u32, Target)) {
         match &self.storage {
-            Storage::Targets(targets) => targets.targets(),
-            Storage::DevmapHash(table) => table.targets(),
-            _ => Vec::new(),
+            Storage::Targets(targets) => targets.for_each(visit),
+            Storage::DevmapHash(table) => table.for_each(visit),
+            _ => {}
         }
+    }
+
+    /// The same as a list.
+    pub fn targets(&self) -> Vec<(u32, Target)> {
+        let mut targets = Vec::new();
+        self.for_each_target(&mut |key, target| targets.push((key, target)));
+        targets
     }
 
     /// Clears all entries of an XSKMAP that lead to the socket of that id: it is closed.

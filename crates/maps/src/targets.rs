@@ -86,17 +86,20 @@ impl TargetArray {
         (!target.is_empty()).then_some(target)
     }
 
-    pub(crate) fn targets(&self) -> Vec<(u32, Target)> {
-        (0..self.entries).filter_map(|index| Some((index, self.target(index)?))).collect()
+    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(u32, Target)) {
+        let entry = |index| Some((index, self.target(index)?));
+        (0..self.entries).filter_map(entry).for_each(|(index, target)| visit(index, target));
     }
 
     /// Clears the entries with that id. One that somebody replaces at the same time stays.
     pub(crate) fn forget(&self, id: u32) {
-        for (index, target) in self.targets().into_iter().filter(|(_, target)| target.id == id) {
-            let word = self.region.word(index as usize * 8);
-            let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
-            let _replaced = word.compare_exchange(target.to_word(), 0, release, relaxed);
-        }
+        self.for_each(&mut |index, target| {
+            if target.id == id {
+                let word = self.region.word(index as usize * 8);
+                let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
+                let _replaced = word.compare_exchange(target.to_word(), 0, release, relaxed);
+            }
+        });
     }
 
     fn store(&self, index: u32, target: Target) {
@@ -221,14 +224,20 @@ impl DevmapHash {
         self.table.word(&key.to_ne_bytes()).map(Target::from_word)
     }
 
-    pub(crate) fn targets(&self) -> Vec<(u32, Target)> {
-        let mut last: Option<Vec<u8>> = None;
-        let keys = std::iter::from_fn(|| {
-            last = self.table.next_key(last.as_deref()).ok();
-            last.as_deref().map(number)
-        });
-        let most = self.table.count().unwrap_or(0) as usize;
-        keys.take(most).filter_map(|key| Some((key, self.target(key)?))).collect()
+    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(u32, Target)) {
+        let mut last: Option<[u8; 4]> = None;
+        // As many as there were: somebody may add entries all the time.
+        for _ in 0..self.table.count().unwrap_or(0) {
+            let mut key = [0; 4];
+            if !self.table.next_key_into(last.as_ref().map(|key| &key[..]), &mut key) {
+                return;
+            }
+            let number = number(&key);
+            if let Some(target) = self.target(number) {
+                visit(number, target);
+            }
+            last = Some(key);
+        }
     }
 }
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use towpath_engine::counters::Drop;
+use towpath_engine::counters::DropReason;
 use towpath_engine::{
-    Engine, Hook, Link, Options, PortId, PortOptions, Slot, UpperName, WorkerOptions,
+    Engine, Hook, Link, Options, Port, PortId, PortOptions, UpperName, WorkerOptions,
 };
 use towpath_xdp::Program;
 
@@ -103,7 +103,7 @@ impl Lab {
     }
 
     /// The port of a host as workers see it.
-    pub(crate) fn slot<T>(&self, host: usize, read: impl FnOnce(&Slot) -> T) -> T {
+    pub(crate) fn slot<T>(&self, host: usize, read: impl FnOnce(&Port) -> T) -> T {
         self.engine.read(|_, snapshot| read(snapshot.port(self.hosts[host].port).unwrap()))
     }
 
@@ -166,7 +166,7 @@ impl Lab {
     pub(crate) fn drops(&self, host: usize) -> Vec<(&'static str, u64)> {
         let mut drops = Vec::new();
         self.slot(host, |slot| {
-            for why in Drop::ALL.into_iter().filter(|&why| why != Drop::NoUpper) {
+            for why in DropReason::ALL.into_iter().filter(|&why| why != DropReason::NoUpper) {
                 let counters = slot.opened.counters.iter();
                 let at = why as usize;
                 let count: u64 = counters.map(|c| c.drops[at].get() + c.tx_drops[at].get()).sum();

@@ -23,7 +23,7 @@ use std::time::Duration;
 use clap::Parser;
 use serde_json::{Value, json};
 use towpath_bench::median;
-use towpath_engine::Delivery;
+use towpath_bench::sockets::Delivery;
 
 use application::Shape;
 use paths::Way;
@@ -168,8 +168,7 @@ impl Figures {
             println!("  {:24} {ns:8.2} {range:>19}   {cycles:8.1}", way.name());
         }
         println!();
-        print_figure("general / direct", &self.ratio(GENERAL, DIRECT), 2);
-        print_figure("general / direct + batch", &self.ratio(GENERAL, BATCHED), 2);
+        print_figure("one by one / direct + batch", &self.ratio(SCALAR, BATCHED), 2);
         println!("{:26}bar: at least 1.27", "");
         print_figure("ns above the bare ring", &self.above(BATCHED, Way::BareRing), 2);
         println!("{:26}bar: at most 5", "");
@@ -189,8 +188,7 @@ impl Figures {
             "frame_bytes": 64,
             "cycles_per_ns": self.ticks_per_ns,
             "one_core": ways,
-            "general_over_direct": figures(&self.ratio(GENERAL, DIRECT)),
-            "general_over_direct_batch": figures(&self.ratio(GENERAL, BATCHED)),
+            "one_by_one_over_direct_batch": figures(&self.ratio(SCALAR, BATCHED)),
             "ns_above_bare_ring": figures(&self.above(BATCHED, Way::BareRing)),
             "two_cores_mpps": {"towpath": figures(&self.process), "kernel_veth_copy": kernel},
         })
@@ -207,6 +205,5 @@ fn figures(all: &[f64]) -> Value {
     json!({"median": median, "least": least, "most": most, "rounds": all})
 }
 
-const GENERAL: Way = Way::Socket(Delivery::General);
-const DIRECT: Way = Way::Socket(Delivery::Direct);
+const SCALAR: Way = Way::Socket(Delivery::Scalar);
 const BATCHED: Way = Way::Socket(Delivery::Batched);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use towpath_bench::sockets::{Serving, dropped};
+use towpath_bench::sockets::{Delivery, Serving, dropped};
 use towpath_bench::{attach, load, median};
 use towpath_bpf::program::{Linked, MapType};
-use towpath_engine::{Delivery, Engine, Mode, Options, Place, PortId, PortOptions, WorkerOptions};
+use towpath_engine::{Engine, Mode, Options, Place, PortId, PortOptions, WorkerOptions};
 use towpath_maps::{Map, Value};
 use towpath_ports::generator::{self, Generator};
 use towpath_workload::small;
@@ -34,10 +34,8 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    pub(crate) const ALL: [Way; 8] = [
-        Way::Socket(Delivery::General),
-        Way::Socket(Delivery::Collected),
-        Way::Socket(Delivery::Direct),
+    pub(crate) const ALL: [Way; 6] = [
+        Way::Socket(Delivery::Scalar),
         Way::Socket(Delivery::Batched),
         Way::BareRing,
         Way::BareRingAndCopy,
@@ -47,9 +45,7 @@ impl Way {
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Way::Socket(Delivery::General) => "general",
-            Way::Socket(Delivery::Collected) => "general, collected",
-            Way::Socket(Delivery::Direct) => "direct",
+            Way::Socket(Delivery::Scalar) => "one by one",
             Way::Socket(Delivery::Batched) => "direct + batch",
             Way::BareRing => "bare ring",
             Way::BareRingAndCopy => "bare ring and a copy",
@@ -116,11 +112,7 @@ impl Setup {
 
     /// A socket of an application, which is part of the worker.
     fn serve(&mut self, delivery: Delivery, shape: Shape) -> anyhow::Result<Serving> {
-        self.engine.change(|config| {
-            config.set_delivery(delivery);
-            Ok(())
-        })?;
-        let serving = Serving::start(&self.engine, &targets(&self.program)?)?;
+        let serving = Serving::start_with(&self.engine, &targets(&self.program)?, delivery)?;
         let mut application = Application::open(serving.path(), PORT, shape)?;
         self.shared.start(Box::new(move || {
             application.turn();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use towpath_bpf::Errno;
 use towpath_bpf::program::AttachType;
 use towpath_engine::{
-    Config, Desk, Engine, Errand, Hook, Link, LiveError, LiveRun as EngineRun, Snapshot,
+    Config, ControlTask, Engine, Hook, Link, LiveError, LiveRun as EngineRun, Snapshot, TaskContext,
 };
 use towpath_maps::Domain;
 use towpath_objects::{Device, Devices, LiveRun, ProgramObject, TIME_MAX, TestRun, XdpMode};
@@ -80,7 +80,7 @@ impl Devices for Ports {
     }
 
     fn test_run(&self, run: TestRun) -> Result<TestRun, Errno> {
-        let made = self.engine.errand(OnWorker(run));
+        let made = self.engine.run_task(OnWorker(run));
         made.map(|made| made.0).ok_or(Errno::EINTR)
     }
 
@@ -88,7 +88,7 @@ impl Devices for Ports {
         let frame = copy_of(run.frame).ok_or(Errno::ENOMEM)?;
         let counts = (run.repeat, run.batch);
         let run = EngineRun::new(run.program, frame, run.ingress, counts, TIME_MAX);
-        let outcome = self.engine.errand(run).map(|run| run.outcome());
+        let outcome = self.engine.run_task(run).map(|run| run.outcome());
         let took = outcome.unwrap_or(Err(LiveError::Stopped)).map_err(|error| match error {
             LiveError::NoMemory => Errno::ENOMEM,
             LiveError::NoPort => Errno::ENODEV,
@@ -101,13 +101,13 @@ impl Devices for Ports {
 /// A test run that a worker makes.
 struct OnWorker(TestRun);
 
-impl Errand for OnWorker {
+impl ControlTask for OnWorker {
     fn domain(&self) -> &Arc<Domain> {
         self.0.program().maps().domain()
     }
 
-    fn step(&mut self, desk: &mut Desk<'_>) -> bool {
-        self.0.step(desk.worker())
+    fn step(&mut self, context: &mut TaskContext<'_>) -> bool {
+        self.0.step(context.worker())
     }
 }
 

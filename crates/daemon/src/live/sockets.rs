@@ -155,10 +155,8 @@ impl EngineHost {
             }
         };
         let programs: Vec<Program> = self.engine.read(|_, snapshot| {
-            let slots = snapshot.ports.iter().flatten();
-            let hooks = slots.flat_map(|slot| slot.rx_hook.iter().chain(&slot.tx_hook));
-            let linked = hooks.flat_map(|chain| chain.links()).map(|link| link.program.clone());
-            linked.chain(snapshot.entry_programs.values().cloned()).collect()
+            let links = snapshot.chains().flat_map(|chain| chain.links());
+            links.map(|link| link.program.clone()).collect()
         });
         for map in programs.iter().flat_map(|program| program.maps().maps()) {
             add(map);

@@ -226,7 +226,7 @@ impl Config {
     }
 
     /// What workers see of a bond, which also learns what to say about itself.
-    pub(super) fn view(&self, port: &PortConfig) -> Option<Arc<View>> {
+    pub(super) fn bond_view(&self, port: &PortConfig) -> Option<Arc<View>> {
         let bond = port.bond.as_ref()?;
         let is_up = |id| self.ports.get(&id).is_some_and(PortConfig::is_up);
         let works = |it: &Member| is_up(it.port) && it.state.link_up;

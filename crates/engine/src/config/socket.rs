@@ -6,7 +6,7 @@ use super::{Config, PortConfig};
 use crate::error::Error;
 use crate::snapshot::PortId;
 use crate::socket::{Place, Socket};
-use crate::sockets::{Collect, Delivery, Served};
+use crate::sockets::{Collect, Served};
 
 impl Config {
     /// Makes a bound socket known to workers: redirects find it, and its tx ring is polled while
@@ -25,32 +25,28 @@ impl Config {
         self.sockets.retain(|known| known.id != id);
     }
 
-    /// Chooses how redirected frames get to sockets; the default is the fastest way.
-    pub fn set_delivery(&mut self, delivery: Delivery) {
-        self.delivery = delivery;
-    }
-
     /// The port of that ifindex.
     pub fn port_of_ifindex(&self, ifindex: u32) -> Option<PortId> {
         self.port_with(ifindex).map(|(id, _)| id)
     }
 
-    /// By queue of a port: the only socket that receives there.
-    pub(super) fn sole(&self, port: &PortConfig) -> Vec<Option<Arc<Served>>> {
-        let is_there = |queue: u32| {
-            let here = Place { ifindex: port.ifindex, queue };
-            move |served: &&Arc<Served>| {
-                served.socket.receives() && served.socket.place() == Some(here)
-            }
+    /// By queue of a port: the only socket that receives there, if frames are received into its
+    /// application's memory. Empty where they are not.
+    pub(super) fn lenders(&self, id: PortId, port: &PortConfig) -> Vec<Option<Arc<Served>>> {
+        let is_here = |served: &Arc<Served>, queue: Option<u32>| {
+            let place = served.socket.place().filter(|place| place.ifindex == port.ifindex);
+            place.is_some_and(|place| queue.is_none_or(|queue| place.queue == queue))
         };
-        let sole = |queue| {
-            let mut there = self.sockets.iter().filter(is_there(queue));
-            there.next().filter(|_| there.next().is_none()).cloned()
-        };
-        if self.sockets.is_empty() {
+        let lends = |served: &Arc<Served>| is_here(served, None) && served.socket.lends();
+        if port.rx_hook.is_none() || !self.sockets.iter().any(lends) || !self.can_borrow(id) {
             return Vec::new();
         }
-        (0..port.opened.device.queues()).map(sole).collect()
+        let lender = |queue| {
+            let receives = |it: &&Arc<Served>| it.socket.receives() && is_here(it, Some(queue));
+            let mut there = self.sockets.iter().filter(receives);
+            there.next().filter(|only| there.next().is_none() && only.socket.lends()).cloned()
+        };
+        (0..port.opened.device.queues()).map(lender).collect()
     }
 
     /// Whether frames may be received into applications' memory (`XDP_ZEROCOPY`): the port receives
@@ -62,15 +58,6 @@ impl Config {
         port.opened.device.features().zero_copy
             && self.membership(id, port).is_none()
             && chain.iter().all(|chain| chain.checks_accesses())
-    }
-
-    /// Whether frames are, because somebody wants it.
-    pub(super) fn borrows(&self, id: PortId, port: &PortConfig) -> bool {
-        let lends = |served: &Arc<Served>| {
-            let here = served.socket.place().is_some_and(|place| place.ifindex == port.ifindex);
-            here && served.socket.lends()
-        };
-        port.rx_hook.is_some() && self.sockets.iter().any(lends) && self.can_borrow(id)
     }
 
     /// By worker: the sockets whose packets it sends. The worker that polls a queue also sends what

@@ -220,7 +220,7 @@ fn segments_are_packets_that_add_up() {
         let mut out = Vec::new();
         let has_frags = random.next(2) == 1;
         let features = Features { tx_frags: has_frags, ..PLAIN };
-        assert!(settle(frame, &features, &mut pool, &mut out).unwrap(), "it was cut");
+        assert!(prepare_xmit(frame, &features, &mut pool, &mut out).unwrap(), "it was cut");
         assert_eq!(out.len(), len.div_ceil(size));
         let mut joined = Vec::new();
         for (index, piece) in out.iter().enumerate() {
@@ -262,7 +262,7 @@ fn checksums_are_completed_across_buffers() {
         frame.set_offload(Some(Offload { gso: None, ..shape.offload(1) }));
         let mut out = Vec::new();
         let features = Features { tx_frags: random.next(2) == 1, ..PLAIN };
-        assert!(!settle(frame, &features, &mut pool, &mut out).unwrap(), "nothing was cut");
+        assert!(!prepare_xmit(frame, &features, &mut pool, &mut out).unwrap(), "nothing was cut");
         if !shape.is_v6 {
             // The IP header's checksum is not left to do: no stack does.
             let (network, transport) = (shape.network(), shape.transport());
@@ -292,7 +292,7 @@ fn what_a_port_does_itself_is_left_alone() {
         let mut frame = pool.frame(&packet).unwrap().unwrap();
         frame.set_offload(Some(shape.offload(1448)));
         let mut out = Vec::new();
-        assert_eq!(settle(frame, &features, &mut pool, &mut out).unwrap(), is_cut);
+        assert_eq!(prepare_xmit(frame, &features, &mut pool, &mut out).unwrap(), is_cut);
         if !is_cut {
             assert_eq!(out[0].to_vec(), packet);
             assert_eq!(out[0].offload(), Some(shape.offload(1448)));
@@ -327,7 +327,7 @@ fn contradictions_give_the_frame_back() {
         let mut frame = pool.frame(&packet).unwrap().unwrap();
         frame.set_offload(Some(offload));
         let mut out = Vec::new();
-        match settle(frame, &PLAIN, &mut pool, &mut out) {
+        match prepare_xmit(frame, &PLAIN, &mut pool, &mut out) {
             Ok(_) => pool.give_all(&mut out),
             Err((frame, _why)) => {
                 assert!(out.is_empty(), "nothing of it is sent");
@@ -347,8 +347,8 @@ fn without_memory_nothing_is_sent() {
     let mut frame = pool.frame(&shape.packet(&[1; 30_000])).unwrap().unwrap();
     frame.set_offload(Some(shape.offload(1000)));
     let mut out = Vec::new();
-    let (frame, why) = settle(frame, &PLAIN, &mut pool, &mut out).unwrap_err();
-    assert_eq!((why, out.len()), (Drop::NoMemory, 0));
+    let (frame, why) = prepare_xmit(frame, &PLAIN, &mut pool, &mut out).unwrap_err();
+    assert_eq!((why, out.len()), (DropReason::NoMemory, 0));
     pool.give(frame);
     drop(pool);
     assert_eq!(arena.free(), arena.total());

@@ -1,65 +1,72 @@
-//! Bonds at work: members for frames that leave, the bond's upper for frames that pass.
+//! Bonds at work: members for frames that leave, the bond's control side for frames that pass.
 
 use towpath_xdp::frame::deal;
-use towpath_xdp::{Action, Burst, Frame};
+use towpath_xdp::{Action, Frame};
 
-use super::deliver::{accepts, bytes_max};
-use super::outbox::Outboxes;
+use super::graph::Graph;
 use crate::bond::control::Found;
 use crate::bond::{Choice, Turn, View, is_neighbour_message};
-use crate::counters::Drop;
-use crate::snapshot::{Membership, PortId, Slot, Snapshot};
+use crate::counters::DropReason;
+use crate::hook::HookSpec;
+use crate::snapshot::{PortId, Snapshot};
+use crate::target::{Door, Owner, Side, Target, TargetId};
 
-/// How `XDP_TX` leaves.
-type SendBack = fn(&mut Outboxes, &Snapshot, &Slot, Frame);
-/// How frames get to a member.
-type SendLane = fn(&mut Outboxes, &Snapshot, &Slot, PortId, &mut Vec<Frame>);
+/// Room for a burst's frames by the member of a bond that they leave by.
+#[derive(Default)]
+pub(super) struct Lanes {
+    lanes: Vec<Vec<Frame>>,
+    /// The members' queues while they are filled.
+    queues: Vec<Vec<Frame>>,
+    /// For each frame, which of the members that is.
+    places: Vec<u8>,
+}
 
-impl Outboxes {
-    /// Queues what was sent to a bond for its members, a member chosen for each frame
+impl Graph {
+    /// Has what was sent to a bond leave by its members, one chosen for each frame
     /// (`bond_xdp_xmit`), and in bulk for each member.
     #[cold]
-    pub(super) fn spread(&mut self, snapshot: &Snapshot, slot: &Slot, view: &View) {
-        let Some(Some(outlet)) = self.outlets.get_mut(slot.id.0 as usize) else { return };
-        let mut frames = outlet.take_frames();
-        let mut turn = outlet.turn;
+    pub(super) fn spread(&mut self, snapshot: &Snapshot, queue: TargetId) {
+        let owner = self.targets[queue.index()].owner;
+        let mut frames = self.take(queue);
+        let Some((bond, view)) =
+            owner.port().and_then(|bond| Some((bond, view_of(snapshot, bond)?)))
+        else {
+            let why = DropReason::Removed;
+            self.drop_all(snapshot, owner, Side::Tx, why, &mut frames);
+            return self.put_back(queue, frames);
+        };
         if let Some(all) = &view.neighbours {
-            self.copy_neighbours(snapshot, slot, all, &mut frames);
+            self.copy_neighbours(snapshot, owner, all, &mut frames);
         }
         match &view.choice {
             Choice::Nobody => {
-                frames.drain(..).for_each(|frame| self.drop_out(slot, frame, Drop::NoMember));
+                let why = DropReason::NoMember;
+                self.drop_all(snapshot, owner, Side::Tx, why, &mut frames);
             }
             Choice::All(members) if view.only.is_none() => {
-                for frame in frames.drain(..) {
-                    let members = members.iter().map(|&member| (member, 0));
-                    self.copies(snapshot, slot, frame, members, Drop::NoMember);
-                }
+                frames
+                    .drain(..)
+                    .for_each(|frame| self.copy_to_all(snapshot, owner, members, frame));
             }
             _ => {
-                let frames = &mut frames;
-                let way = (snapshot, slot, view);
-                self.choose_lanes(way, &mut turn, frames, |_| false, Outboxes::spread_lane);
+                let mut turn = self.turn(bond);
+                let door = |member| Door::Forward.at(member);
+                self.choose(snapshot, view, &mut turn, &mut frames, door);
+                self.set_turn(bond, turn);
             }
         }
-        if let Some(Some(outlet)) = self.outlets.get_mut(slot.id.0 as usize) {
-            (outlet.frames, outlet.turn) = (frames, turn);
-        }
+        self.put_back(queue, frames);
     }
 
-    /// Queues frames that were sent to a bond for one of its members.
-    fn spread_lane(
-        &mut self,
-        snapshot: &Snapshot,
-        slot: &Slot,
-        member: PortId,
-        frames: &mut Vec<Frame>,
-    ) {
-        match snapshot.port(member) {
-            Some(to) if self.forward_all(to, frames) => {}
-            Some(to) => frames.drain(..).for_each(|frame| self.send_checked(snapshot, to, frame)),
-            None => frames.drain(..).for_each(|frame| self.drop_out(slot, frame, Drop::Removed)),
-        }
+    /// A copy for each of these members.
+    fn copy_to_all(&mut self, snapshot: &Snapshot, owner: Owner, members: &[PortId], frame: Frame) {
+        let mut targets = std::mem::take(&mut self.fan.targets);
+        targets.clear();
+        targets.extend(members.iter().map(|&member| Door::Forward.at(member)));
+        let takes_any = |_: &Target, _: &Frame| true;
+        let nobody = (owner, DropReason::NoMember);
+        self.copies(snapshot, frame, &targets, takes_any, nobody);
+        self.fan.targets = targets;
     }
 
     /// Sends ARP and neighbour messages by all members (`bond_should_broadcast_neighbor`).
@@ -67,247 +74,133 @@ impl Outboxes {
     fn copy_neighbours(
         &mut self,
         snapshot: &Snapshot,
-        slot: &Slot,
+        owner: Owner,
         members: &[PortId],
         frames: &mut Vec<Frame>,
     ) {
-        if !frames.iter().any(|frame| is_neighbour_message(frame.linear())) {
-            return;
+        let is_for_all = |frame: &mut Frame| is_neighbour_message(frame.linear());
+        for frame in frames.extract_if(.., is_for_all) {
+            self.copy_to_all(snapshot, owner, members, frame);
         }
-        for frame in std::mem::take(frames) {
-            if is_neighbour_message(frame.linear()) {
-                let members = members.iter().map(|&member| (member, 0));
-                self.copies(snapshot, slot, frame, members, Drop::NoMember);
-            } else {
-                frames.push(frame);
-            }
-        }
-    }
-
-    /// Delivers a burst that arrived on a member and was judged by its bond's program, which sent
-    /// some of it back.
-    pub(super) fn dispatch_delegated(
-        &mut self,
-        snapshot: &Snapshot,
-        slot: &Slot,
-        frames: &mut Vec<Frame>,
-        burst: &Burst,
-        is_all_tx: bool,
-    ) {
-        let Some((bond, view)) = bond_of(snapshot, slot) else {
-            return frames.drain(..).for_each(|frame| self.drop_at(slot, frame, Drop::Removed));
-        };
-        let mut turn = self.turn(bond.id);
-        if is_all_tx && bond.up {
-            self.send_all_back(snapshot, slot, view, &mut turn, frames);
-        }
-        let mut judged = std::mem::take(frames);
-        for (index, frame) in judged.drain(..).enumerate() {
-            match burst.action(index) {
-                Action::Tx => self.send_back(snapshot, slot, (bond, view), &mut turn, frame),
-                Action::Redirect => {
-                    self.redirect(snapshot, slot, frame, burst.destination(index));
-                }
-                action => self.deliver(snapshot, slot, frame, action, None),
-            }
-        }
-        *frames = judged;
-        self.set_turn(bond.id, turn);
     }
 
     /// `XDP_TX` of a bond's program for a whole burst, in one piece for each member. What there is
     /// no member for stays.
-    fn send_all_back(
+    pub(super) fn send_back_all(
         &mut self,
         snapshot: &Snapshot,
-        slot: &Slot,
-        view: &View,
-        turn: &mut Turn,
-        frames: &mut Vec<Frame>,
-    ) {
-        // `XDP_TX` of the member it arrived on asks for nothing.
-        let is_here = |to: &Slot| to.id == slot.id;
-        self.choose_lanes((snapshot, slot, view), turn, frames, is_here, Outboxes::send_lane);
-    }
-
-    /// Chooses a member for each frame, and hands them on in one piece for each member: to its
-    /// queue where a frame can go there as it is or `goes_anyway`, else by `send`. What there is no
-    /// member for stays.
-    #[inline]
-    fn choose_lanes(
-        &mut self,
-        (snapshot, slot, view): (&Snapshot, &Slot, &View),
-        turn: &mut Turn,
-        frames: &mut Vec<Frame>,
-        goes_anyway: impl Fn(&Slot) -> bool,
-        send: SendLane,
-    ) {
-        if let Some(only) = view.only {
-            view.skip(frames.len(), turn);
-            return send(self, snapshot, slot, only, frames);
-        }
-        let mut places = std::mem::take(&mut self.places);
-        let (members, shape) = view.choose(frames, turn, &mut places);
-        let goes = |to: &Slot| goes_anyway(to) || to.is_target && shape.longest <= bytes_max(to);
-        if shape.is_odd || !self.deal_out(snapshot, members, frames, &places, goes) {
-            let mut lanes = self.deal_lanes(members, frames, &places);
-            for (&member, lane) in members.iter().zip(&mut lanes) {
-                send(self, snapshot, slot, member, lane);
-            }
-            self.lanes = lanes;
-        }
-        self.places = places;
-    }
-
-    /// Queues frames for the members at their places, if all `go` there as they are. Otherwise
-    /// they stay.
-    #[inline]
-    fn deal_out(
-        &mut self,
-        snapshot: &Snapshot,
-        members: &[PortId],
-        frames: &mut Vec<Frame>,
-        places: &[u8],
-        goes: impl Fn(&Slot) -> bool,
-    ) -> bool {
-        let is_free = |&member: &PortId| {
-            let outlet = self.outlets.get(member.0 as usize).and_then(Option::as_ref);
-            outlet.is_some_and(|outlet| outlet.frames.is_empty())
-                && snapshot.port(member).is_some_and(|to| goes(to))
-        };
-        if members.is_empty() || !members.iter().all(is_free) {
-            return false;
-        }
-        let mut queues = std::mem::take(&mut self.queues);
-        queues.extend(members.iter().map(|&member| self.lend_queue(member)));
-        deal(frames, places, &mut queues);
-        for (&member, queue) in members.iter().zip(queues.drain(..)) {
-            self.put_queue(member, queue);
-        }
-        self.queues = queues;
-        true
-    }
-
-    /// The frames for each of these members.
-    #[cold]
-    fn deal_lanes(
-        &mut self,
-        members: &[PortId],
-        frames: &mut Vec<Frame>,
-        places: &[u8],
-    ) -> Vec<Vec<Frame>> {
-        let mut lanes = std::mem::take(&mut self.lanes);
-        lanes.resize_with(lanes.len().max(members.len()), Vec::new);
-        if !members.is_empty() {
-            deal(frames, places, &mut lanes[..members.len()]);
-        }
-        lanes
-    }
-
-    /// Frames that arrived on `slot` leave by a member: as by `XDP_TX` if it is the same, else as
-    /// if redirected.
-    #[inline]
-    fn send_lane(
-        &mut self,
-        snapshot: &Snapshot,
-        slot: &Slot,
-        member: PortId,
-        frames: &mut Vec<Frame>,
-    ) {
-        match snapshot.port(member) {
-            _ if member == slot.id => self.tx_all(snapshot, slot, frames),
-            Some(to) => self.redirect_all(snapshot, to, frames),
-            None => frames.drain(..).for_each(|frame| self.drop_at(slot, frame, Drop::Removed)),
-        }
-    }
-
-    /// How `XDP_TX` leaves that port: found out once for a burst.
-    pub(super) fn tx_of(&self, slot: &Slot) -> SendBack {
-        match slot.member {
-            Some(Membership { is_delegate: true, .. }) => Outboxes::tx_delegated,
-            _ => Outboxes::tx,
-        }
-    }
-
-    fn tx_delegated(&mut self, snapshot: &Snapshot, slot: &Slot, frame: Frame) {
-        let Some((bond, view)) = bond_of(snapshot, slot) else {
-            return self.drop_at(slot, frame, Drop::Removed);
-        };
-        let mut turn = self.turn(bond.id);
-        self.send_back(snapshot, slot, (bond, view), &mut turn, frame);
-        self.set_turn(bond.id, turn);
-    }
-
-    /// `XDP_TX` of a bond's program (`xdp_master_redirect`): out of the member that the bond
-    /// chooses, as if redirected there; out of the receiving one when there is none to choose.
-    #[inline]
-    fn send_back(
-        &mut self,
-        snapshot: &Snapshot,
-        slot: &Slot,
-        (bond, view): (&Slot, &View),
-        turn: &mut Turn,
-        frame: Frame,
-    ) {
-        if !bond.up {
-            return self.drop_at(slot, frame, Drop::Aborted);
-        }
-        let to = match view.select(&frame, turn) {
-            None => return self.send(snapshot, slot, frame),
-            Some(to) if to == slot.id => return self.send(snapshot, slot, frame),
-            Some(to) => snapshot.port(to),
-        };
-        match to.map(|to| (to, accepts(to, &frame))) {
-            Some((to, Ok(()))) => self.send(snapshot, to, frame),
-            Some((to, Err(why))) => self.drop_out(to, frame, why),
-            None => self.drop_at(slot, frame, Drop::Removed),
-        }
-    }
-
-    /// Frames that passed on a member go where its bond's frames go (`bond_handle_frame`).
-    pub(super) fn pass_all_up(
-        &mut self,
-        snapshot: &Snapshot,
-        slot: &Slot,
+        from: PortId,
         bond: PortId,
         frames: &mut Vec<Frame>,
     ) {
-        let is_inactive = slot.member.is_some_and(|member| member.is_inactive);
-        if let Some(bond) = snapshot.port(bond)
-            && let Some(view) = &bond.bond
-            && bond.up
-            && !is_inactive
-            && (view.taps.is_empty()
-                || frames.iter().all(|frame| view.taps.find(frame.linear()).is_none()))
-        {
-            return self.pass_all(snapshot, bond, frames);
-        }
-        for frame in frames.drain(..) {
-            self.pass_up(snapshot, slot, bond, frame);
-        }
+        let Some(view) = view_of(snapshot, bond) else { return };
+        let mut turn = self.turn(bond);
+        self.choose(snapshot, view, &mut turn, frames, |member| sent_back(from, member));
+        self.set_turn(bond, turn);
     }
 
-    /// A frame that passed on a member.
-    pub(super) fn pass_up(&mut self, snapshot: &Snapshot, slot: &Slot, bond: PortId, frame: Frame) {
-        let Some((bond, view)) = snapshot.port(bond).and_then(|it| Some((it, it.bond.as_ref()?)))
-        else {
-            return self.drop_at(slot, frame, Drop::Removed);
+    /// The same for one frame (`xdp_master_redirect`): out of the member that the bond chooses, as
+    /// if redirected there; out of the receiving one when there is none to choose.
+    pub(super) fn send_back(
+        &mut self,
+        snapshot: &Snapshot,
+        from: PortId,
+        bond: PortId,
+        frame: Frame,
+    ) {
+        let Some(view) = view_of(snapshot, bond) else {
+            return self.drop(snapshot, Owner::of(from), Side::Rx, DropReason::Removed, frame);
         };
-        let found = view.taps.find(frame.linear());
-        if found.is_some() {
-            view.mailbox.put(slot.id, frame.linear());
+        let mut turn = self.turn(bond);
+        let member = view.select(&frame, &mut turn).unwrap_or(from);
+        self.set_turn(bond, turn);
+        self.push(snapshot, sent_back(from, member), frame);
+    }
+
+    /// Chooses a member for each frame, and hands them on in one piece for each member, to its
+    /// queue where a frame can go there as it is. What there is no member for stays.
+    #[inline]
+    fn choose(
+        &mut self,
+        snapshot: &Snapshot,
+        view: &View,
+        turn: &mut Turn,
+        frames: &mut Vec<Frame>,
+        door: impl Fn(PortId) -> TargetId,
+    ) {
+        if let Some(only) = view.only {
+            view.skip(frames.len(), turn);
+            return self.push_all(snapshot, door(only), frames);
         }
-        if found == Some(Found::Consumed) {
-            self.seat.counters.delivered.add(1);
-            return self.pool.give(frame);
+        let mut room = std::mem::take(&mut self.lanes);
+        let (members, shape) = view.choose(frames, turn, &mut room.places);
+        let takes = |target: &Target| shape.longest <= target.plain_max as usize;
+        if members.is_empty() {
+            // They stay.
+        } else if shape.is_odd || !self.deal_out(members, frames, &mut room, &door, takes) {
+            room.lanes.resize_with(room.lanes.len().max(members.len()), Vec::new);
+            deal(frames, &room.places, &mut room.lanes[..members.len()]);
+            for (&member, lane) in members.iter().zip(&mut room.lanes) {
+                self.push_all(snapshot, door(member), lane);
+            }
         }
-        if slot.member.is_some_and(|member| member.is_inactive) {
-            return self.drop_at(slot, frame, Drop::Inactive);
+        self.lanes = room;
+    }
+
+    /// Queues frames for the members at their places, if all take them as they are. Otherwise they
+    /// stay.
+    #[inline]
+    fn deal_out(
+        &mut self,
+        members: &[PortId],
+        frames: &mut Vec<Frame>,
+        room: &mut Lanes,
+        door: &impl Fn(PortId) -> TargetId,
+        takes: impl Fn(&Target) -> bool,
+    ) -> bool {
+        let is_free = |&member: &PortId| {
+            let target = &self.targets[door(member).index()];
+            takes(target) && self.queues[target.queue.index()].frames.is_empty()
+        };
+        if !members.iter().all(is_free) {
+            return false;
         }
-        if !bond.up {
-            return self.drop_at(slot, frame, Drop::Down);
+        let queue_of = |graph: &Graph, member| graph.targets[door(member).index()].queue;
+        let queues = &mut room.queues;
+        queues.extend(members.iter().map(|&member| self.take(queue_of(self, member))));
+        deal(frames, &room.places, queues);
+        for (&member, frames) in members.iter().zip(queues.drain(..)) {
+            let queue = queue_of(self, member);
+            let bulk = &mut self.queues[queue.index()];
+            bulk.bytes = frames.iter().map(|frame| frame.linear_len()).sum();
+            bulk.frames = frames;
+            if bulk.bytes > 0 {
+                self.mark_dirty(queue);
+            }
         }
-        self.pass(snapshot, bond, frame);
+        true
+    }
+
+    /// A frame that passed on a member, whose bond's control side wants to see some
+    /// (`bond_handle_frame`).
+    pub(super) fn pass_member(
+        &mut self,
+        snapshot: &Snapshot,
+        member: PortId,
+        bond: PortId,
+        then: TargetId,
+        frame: Frame,
+    ) {
+        if let Some(view) = view_of(snapshot, bond)
+            && let Some(found) = view.taps.find(frame.linear())
+        {
+            view.mailbox.put(member, frame.linear());
+            if found == Found::Consumed {
+                self.shared.counters.delivered.add(1);
+                return self.pool.give(frame);
+            }
+        }
+        self.push(snapshot, then, frame);
     }
 
     /// Lets control frames pass before a program sees them.
@@ -315,39 +208,38 @@ impl Outboxes {
     pub(super) fn take_control(
         &mut self,
         snapshot: &Snapshot,
-        slot: &Slot,
+        hook: &HookSpec,
         frames: &mut Vec<Frame>,
     ) {
-        let Some((_, view)) = bond_of(snapshot, slot) else { return };
-        let is_control = |frame: &Frame| view.taps.find(frame.linear()).is_some();
-        if !frames.iter().any(is_control) {
-            return;
-        }
-        for frame in std::mem::take(frames) {
-            if is_control(&frame) {
-                slot.opened.counters[self.number()].actions[Action::Pass as usize].add(1);
-                self.pass(snapshot, slot, frame);
-            } else {
-                frames.push(frame);
+        let Some(view) = hook.control.and_then(|bond| view_of(snapshot, bond)) else { return };
+        let is_control = |frame: &mut Frame| view.taps.find(frame.linear()).is_some();
+        for frame in frames.extract_if(.., is_control) {
+            if let Some(port) = hook.counts.and_then(|port| snapshot.port(port)) {
+                port.opened.counters[self.number()].actions[Action::Pass as usize].add(1);
             }
+            self.push(snapshot, hook.target(Action::Pass), frame);
         }
     }
 
     fn turn(&self, bond: PortId) -> Turn {
-        let outlet = self.outlets.get(bond.0 as usize).and_then(Option::as_ref);
-        outlet.map_or(Turn::new(self.number()), |outlet| outlet.turn)
+        let known = self.ports.get(bond.0 as usize).and_then(Option::as_ref);
+        known.map_or(Turn::new(self.number()), |bond| bond.turn)
     }
 
     fn set_turn(&mut self, bond: PortId, turn: Turn) {
-        if let Some(Some(outlet)) = self.outlets.get_mut(bond.0 as usize) {
-            outlet.turn = turn;
+        if let Some(Some(bond)) = self.ports.get_mut(bond.0 as usize) {
+            bond.turn = turn;
         }
     }
 }
 
-/// The bond that a port is a member of.
+/// `XDP_TX` of the member it arrived on asks for nothing; another one must take it.
 #[inline]
-fn bond_of<'a>(snapshot: &'a Snapshot, slot: &Slot) -> Option<(&'a Slot, &'a View)> {
-    let bond = snapshot.port(slot.member?.bond)?;
-    Some((bond, bond.bond.as_deref()?))
+fn sent_back(from: PortId, member: PortId) -> TargetId {
+    if member == from { Door::Send.at(from) } else { Door::Redirect.at(member) }
+}
+
+#[inline]
+fn view_of(snapshot: &Snapshot, bond: PortId) -> Option<&View> {
+    snapshot.port(bond)?.bond.as_deref()
 }

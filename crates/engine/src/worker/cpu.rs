@@ -2,22 +2,24 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use towpath_maps::{Map, Target};
-use towpath_xdp::{Action, Frame};
+use towpath_maps::{Map, Target as Value};
+use towpath_xdp::Frame;
 
-use super::errand::Entrusted;
-use super::judge::Judge;
-use super::outbox::Outboxes;
+use super::graph::Graph;
+use super::task::Task;
 use super::{BURST, Worker};
-use crate::counters::Drop;
-use crate::snapshot::{PortId, Slot, Snapshot};
+use crate::counters::DropReason;
+use crate::hook::HookSpec;
+use crate::snapshot::{PortId, Snapshot};
+use crate::target::{Door, Kind, Owner, Side, Target, TargetId};
 
-/// Which entry of which cpumap: what has a queue of its own.
+/// An entry of a cpumap: what has a queue of its own at the worker it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Entry {
+pub(super) struct CpuEntry {
     map: usize,
+    /// The worker.
     key: u32,
     /// Most frames that wait in its queue (`cpumap_val::qsize`).
     limit: usize,
@@ -25,11 +27,10 @@ struct Entry {
     program: u32,
 }
 
-/// Frames of one burst for one entry.
-pub(super) struct CpuBulk {
-    worker: usize,
-    entry: Entry,
-    frames: Vec<Frame>,
+/// The target of such an entry.
+pub(super) struct CpuQueue {
+    entry: CpuEntry,
+    target: TargetId,
 }
 
 /// Frames that other workers handed over.
@@ -39,26 +40,33 @@ pub(crate) struct Inbox {
     /// Packets that control code wants to be sent.
     injected: Mutex<VecDeque<(PortId, Box<[u8]>)>>,
     /// What control code wants to be done.
-    errands: Mutex<Errands>,
+    tasks: Mutex<Tasks>,
     waiting: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct Errands {
-    new: Vec<Box<dyn Entrusted>>,
+struct Tasks {
+    new: Vec<Box<dyn Task>>,
     /// Nobody does any more.
     is_closed: bool,
 }
 
 #[derive(Debug)]
 struct Queue {
-    entry: Entry,
+    entry: CpuEntry,
     frames: VecDeque<Frame>,
 }
 
+impl CpuEntry {
+    pub(super) fn new(map: &Map, key: u32, value: Value) -> CpuEntry {
+        let map = std::ptr::from_ref(map).addr();
+        CpuEntry { map, key, limit: value.number as usize, program: value.id }
+    }
+}
+
 impl Inbox {
-    /// Appends what fits; the rest stays.
-    fn push(&self, entry: Entry, frames: &mut Vec<Frame>) -> usize {
+    /// Appends what there is credit for; the rest stays.
+    fn push(&self, entry: CpuEntry, frames: &mut Vec<Frame>) -> usize {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let known = queues.iter().position(|queue| queue.entry == entry);
         let index = known.unwrap_or_else(|| {
@@ -67,8 +75,10 @@ impl Inbox {
             queues.len() - 1
         });
         let queue = &mut queues[index].frames;
-        let fits = frames.len().min(entry.limit.saturating_sub(queue.len()));
+        let credit = entry.limit.saturating_sub(queue.len());
+        let fits = frames.len().min(credit);
         queue.extend(frames.drain(..fits));
+        debug_assert!(fits == 0 || queue.len() <= entry.limit, "credit is never exceeded");
         self.waiting.fetch_add(fits, Ordering::Release);
         fits
     }
@@ -91,26 +101,26 @@ impl Inbox {
     }
 
     /// Has something done. Who is gone forgets it, and whoever waits for it learns that.
-    pub(crate) fn entrust(&self, errand: Box<dyn Entrusted>) {
-        let mut errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
-        if !errands.is_closed {
-            errands.new.push(errand);
+    pub(crate) fn submit(&self, task: Box<dyn Task>) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        if !tasks.is_closed {
+            tasks.new.push(task);
             self.waiting.fetch_add(1, Ordering::Release);
         }
     }
 
-    fn take_errands(&self) -> Vec<Box<dyn Entrusted>> {
-        let mut errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
-        self.waiting.fetch_sub(errands.new.len(), Ordering::Release);
-        std::mem::take(&mut errands.new)
+    fn take_tasks(&self) -> Vec<Box<dyn Task>> {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(tasks.new.len(), Ordering::Release);
+        std::mem::take(&mut tasks.new)
     }
 
     /// The worker is gone: nothing will be done any more.
     pub(crate) fn close(&self) {
-        let mut errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
-        errands.is_closed = true;
-        let gone = std::mem::take(&mut errands.new);
-        drop(errands);
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.is_closed = true;
+        let gone = std::mem::take(&mut tasks.new);
+        drop(tasks);
         drop(gone);
     }
 
@@ -119,7 +129,7 @@ impl Inbox {
     }
 
     /// Takes up to a burst of frames of one entry.
-    fn pop(&self, out: &mut Vec<Frame>) -> Option<Entry> {
+    fn pop(&self, out: &mut Vec<Frame>) -> Option<CpuEntry> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let index = queues.iter().position(|queue| !queue.frames.is_empty())?;
         let queue = &mut queues[index];
@@ -133,63 +143,56 @@ impl Inbox {
     }
 }
 
-impl Outboxes {
-    /// Queues a frame for another worker (`cpu_map_enqueue`).
-    pub(super) fn hand_to_cpu(
-        &mut self,
-        slot: &Slot,
-        frame: Frame,
-        map: &Map,
-        key: u32,
-        target: Target,
-    ) {
-        let worker = key as usize;
-        if worker >= self.seats.len() {
-            return self.drop_at(slot, frame, Drop::BadTarget);
+impl Graph {
+    /// The worker that an entry of a cpumap names, as a target, if there is one
+    /// (`cpu_map_enqueue`).
+    pub(super) fn cpu(&mut self, entry: CpuEntry) -> Option<TargetId> {
+        if let Some(known) = self.cpus.iter().find(|known| known.entry == entry) {
+            return Some(known.target);
         }
-        let entry = Entry {
-            map: std::ptr::from_ref(map).addr(),
-            key,
-            limit: target.number as usize,
-            program: target.id,
-        };
-        match self.to_cpus.iter_mut().find(|bulk| bulk.worker == worker && bulk.entry == entry) {
-            Some(bulk) => bulk.frames.push(frame),
-            None => self.to_cpus.push(CpuBulk { worker, entry, frames: vec![frame] }),
+        self.workers.get(entry.key as usize)?;
+        let kind = Kind::Cpu(self.cpus.len() as u32);
+        let target = self.add(|id| Target::open(id, Owner::NOBODY, kind));
+        self.cpus.push(CpuQueue { entry, target });
+        Some(target)
+    }
+
+    /// Gives another worker what waits for it; what that has no room for is dropped where it
+    /// arrived.
+    pub(super) fn hand_over(
+        &mut self,
+        snapshot: &Snapshot,
+        number: usize,
+        frames: &mut Vec<Frame>,
+    ) {
+        let Some(&CpuQueue { entry, .. }) = self.cpus.get(number) else { return };
+        let Some(worker) = self.workers.get(entry.key as usize) else { return };
+        let count = worker.inbox.push(entry, frames);
+        self.shared.counters.handed_over.add(count as u64);
+        if worker.number != self.shared.number {
+            worker.waker.wake();
+        }
+        for frame in frames.drain(..) {
+            let owner = self.arrived_at(snapshot, &frame);
+            self.drop(snapshot, owner, Side::Rx, DropReason::RingFull, frame);
         }
     }
 
     /// Sends what control code wants to be sent; gives the number of packets.
-    fn send_injected(&mut self, snapshot: &Snapshot, judge: &mut Judge) -> usize {
-        let injected = self.seat.inbox.take_injected();
+    fn send_injected(&mut self, snapshot: &Snapshot) -> usize {
+        let injected = self.shared.inbox.take_injected();
         let count = injected.len();
         for (port, packet) in injected {
-            let Some(slot) = snapshot.port(port) else { continue };
+            if snapshot.port(port).is_none() {
+                continue;
+            }
             // What is no frame, or finds no memory, is lost as on a wire.
             if let Ok(Some(frame)) = self.pool.frame(&packet) {
-                self.seat.counters.created.add(1);
-                self.send_checked(snapshot, slot, frame);
+                self.shared.counters.created.add(1);
+                self.push(snapshot, Door::Forward.at(port), frame);
             }
-        }
-        if count > 0 {
-            self.flush(snapshot, judge);
         }
         count
-    }
-
-    #[cold]
-    pub(super) fn flush_cpus(&mut self) {
-        for mut bulk in std::mem::take(&mut self.to_cpus) {
-            let seat = &self.seats[bulk.worker];
-            let count = seat.inbox.push(bulk.entry, &mut bulk.frames);
-            self.seat.counters.handed_over.add(count as u64);
-            if bulk.worker != self.seat.number {
-                seat.waker.wake();
-            }
-            if !bulk.frames.is_empty() {
-                self.drop_all(&mut bulk.frames);
-            }
-        }
     }
 }
 
@@ -197,54 +200,52 @@ impl Worker {
     /// Works on a burst that was handed over; gives its length (`cpu_map_kthread_run`).
     #[inline]
     pub(super) fn take_inbox(&mut self) -> usize {
-        if self.seat.inbox.is_empty() { 0 } else { self.work_inbox() }
+        if self.shared.inbox.is_empty() { 0 } else { self.work_inbox() }
     }
 
     #[cold]
     fn work_inbox(&mut self) -> usize {
-        let Self { seat, snapshot, frames, judge, out, errands, .. } = self;
-        let known = errands.len();
-        errands.extend(seat.inbox.take_errands());
-        let asked = out.send_injected(snapshot, judge) + errands.len() - known;
-        let Some(entry) = seat.inbox.pop(frames) else { return asked };
+        let Self { shared, snapshot, frames, batch, runner, graph, tasks, .. } = self;
+        let known = tasks.len();
+        tasks.extend(shared.inbox.take_tasks());
+        let asked = graph.send_injected(snapshot) + tasks.len() - known;
+        graph.flush(snapshot, runner);
+        let Some(entry) = shared.inbox.pop(frames) else { return asked };
         let count = frames.len();
-        seat.counters.taken_over.add(count as u64);
-        for frame in frames.iter_mut() {
-            let ifindex = frame.rx.ifindex;
-            frame.arrive(ifindex, 0);
-        }
-        let program = match entry.program {
-            0 => None,
-            id => snapshot.entry_programs.get(&id),
-        };
-        let burst = program.map(|program| judge.entry(program, frames));
-        for (index, frame) in frames.drain(..).enumerate() {
-            let Some(slot) = snapshot.port_of_ifindex(frame.rx.ifindex) else {
-                seat.counters.dropped.add(1);
-                out.pool.give(frame);
+        shared.counters.taken_over.add(count as u64);
+        // Verdicts mean what they mean where a frame arrived.
+        std::mem::swap(batch, frames);
+        let mut rest = batch.drain(..).peekable();
+        while let Some(first) = rest.peek() {
+            let ifindex = first.rx.ifindex;
+            let is_same = |frame: &Frame| frame.rx.ifindex == ifindex;
+            frames.extend(std::iter::from_fn(|| rest.next_if(is_same)));
+            frames.iter_mut().for_each(|frame| {
+                frame.arrive(ifindex, 0);
+            });
+            let Some(port) = snapshot.port_of_ifindex(ifindex) else {
+                let (nobody, why) = (Owner::NOBODY, DropReason::Removed);
+                graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
                 continue;
             };
-            match burst.as_ref().map(|burst| (burst.action(index), burst)) {
-                None | Some((Action::Pass, _)) => out.pass(snapshot, slot, frame),
-                Some((Action::Redirect, burst)) => {
-                    out.redirect(snapshot, slot, frame, burst.destination(index));
-                }
-                Some(_) => out.drop_at(slot, frame, Drop::EntryVerdict),
-            }
+            let chain = match entry.program {
+                0 => None,
+                id => snapshot.entry_programs.get(&id).map(Arc::clone),
+            };
+            runner.run(snapshot, &HookSpec::cpumap(port, chain), frames, graph);
+            graph.flush(snapshot, runner);
         }
-        if let Some(burst) = burst {
-            judge.put_away(burst);
-        }
-        out.flush(snapshot, judge);
         count
     }
 
     /// Drops what nobody will work on any more.
     pub(super) fn drain_inbox(&mut self) {
-        self.seat.inbox.take_injected();
-        while self.seat.inbox.pop(&mut self.frames).is_some() {
-            self.seat.counters.taken_over.add(self.frames.len() as u64);
-            self.out.drop_all(&mut self.frames);
+        let Self { shared, snapshot, frames, graph, .. } = self;
+        shared.inbox.take_injected();
+        while shared.inbox.pop(frames).is_some() {
+            shared.counters.taken_over.add(frames.len() as u64);
+            let (nobody, why) = (Owner::NOBODY, DropReason::Removed);
+            graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
         }
     }
 }

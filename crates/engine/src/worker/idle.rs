@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::sockets::Collector;
+use super::tx_ring::TxRing;
 use super::{Mode, Worker};
 use crate::port::Wake;
 
@@ -48,7 +48,7 @@ impl Worker {
             self.idle.missed = Some(now);
             self.count_missed();
         }
-        if self.seat.mode == Mode::Busy || now.duration_since(since) < SPIN {
+        if self.shared.mode == Mode::Busy || now.duration_since(since) < SPIN {
             std::hint::spin_loop();
             return;
         }
@@ -58,29 +58,23 @@ impl Worker {
     /// Sleeps until a descriptor is readable, somebody rings, it is time for something, or for
     /// [`SLEEP_MAX`].
     fn sleep(&mut self, now: Instant) {
-        let waker = std::sync::Arc::clone(&self.seat.waker);
+        let waker = std::sync::Arc::clone(&self.shared.waker);
         waker.falls_asleep();
-        let mut timeout = if self.out.reap() { REAP_PERIOD } else { SLEEP_MAX };
+        let mut timeout = if self.graph.reap() { REAP_PERIOD } else { SLEEP_MAX };
         if self.has_news() || self.round() > 0 {
             self.idle.since = None;
             waker.awakes();
             return;
         }
         for domain in &self.domains {
-            domain.offline(self.seat.number);
+            domain.offline(self.shared.number);
         }
         let mut fds = vec![PollFd::from_borrowed_fd(waker.bell(), PollFlags::IN)];
         let mut is_due = false;
-        for poll in self.polls.iter_mut().filter(|poll| !poll.is_finished) {
-            match poll.rx.arm() {
-                Wake::Now => is_due = true,
-                Wake::Readable(fd) => fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)),
-                Wake::At(when) => timeout = timeout.min(when.saturating_duration_since(now)),
-                Wake::Waker => {}
-            }
-        }
-        for collector in &self.collectors {
-            match collector.arm() {
+        let queues = self.queues.iter_mut().filter(|queue| !queue.is_finished);
+        let sources = queues.map(|queue| queue.rx.arm());
+        for wake in sources.chain(self.tx_rings.iter().map(TxRing::arm)) {
+            match wake {
                 Wake::Now => is_due = true,
                 Wake::Readable(fd) => fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)),
                 Wake::At(when) => timeout = timeout.min(when.saturating_duration_since(now)),
@@ -92,7 +86,7 @@ impl Worker {
             let _woken = poll(&mut fds, Timespec::try_from(timeout).ok().as_ref());
         }
         drop(fds);
-        self.collectors.iter().for_each(Collector::disarm);
+        self.tx_rings.iter().for_each(TxRing::disarm);
         waker.awakes();
         self.quiesce();
         // After a sleep it spins again, but no longer than one round when nothing came.
@@ -102,38 +96,33 @@ impl Worker {
     /// Whether there is a new configuration, or work from another worker.
     fn has_news(&self) -> bool {
         use std::sync::atomic::Ordering::Acquire;
-        self.seat.offered.load(Acquire) != self.snapshot.generation || self.seat.stop.load(Acquire)
+        self.shared.offered.load(Acquire) != self.snapshot.generation
+            || self.shared.stop.load(Acquire)
     }
 
     pub(super) fn quiesce(&self) {
         for domain in &self.domains {
-            domain.quiesce(self.seat.number);
+            domain.quiesce(self.shared.number);
         }
     }
 
     /// Asks queues what was lost before it could be received.
     pub(super) fn count_missed(&mut self) {
-        for poll in &mut self.polls {
-            let missed = poll.rx.take_missed();
+        for queue in &mut self.queues {
+            let missed = queue.rx.take_missed();
             if missed > 0 {
-                poll.opened.counters[self.seat.number].rx_missed.add(missed);
+                queue.opened.counters[self.shared.number].rx_missed.add(missed);
             }
         }
     }
 
     /// Programs have timers, which must run where no frames come.
     fn run_timers(&mut self) {
-        let Self { snapshot, judge, .. } = self;
-        let slots = snapshot.ports.iter().flatten();
-        let chains = slots.flat_map(|slot| slot.rx_hook.iter().chain(&slot.tx_hook));
-        for link in chains.flat_map(|chain| chain.links()) {
-            if link.program.run_timers(&mut judge.xdp).is_err() {
-                link.counters()[self.seat.number].faults.add(1);
+        let Self { snapshot, runner, .. } = self;
+        for link in snapshot.chains().flat_map(|chain| chain.links()) {
+            if link.program.run_timers(&mut runner.xdp).is_err() {
+                link.counters()[self.shared.number].faults.add(1);
             }
-        }
-        for program in snapshot.entry_programs.values() {
-            // Nobody counts what these do.
-            let _fault = program.run_timers(&mut judge.xdp);
         }
     }
 }

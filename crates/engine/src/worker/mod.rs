@@ -1,21 +1,23 @@
 //! A worker: one thread that polls the queues it owns.
 //!
 //! ```text
-//! rx burst -> programs of the hook -> verdicts -> drop | upper | tx | redirect -> one flush
+//! source -- burst --> hook (programs, a row of targets) --> targets' queues --> one flush
 //! ```
 
 mod adopt;
 mod bond;
+mod bridge;
 mod cpu;
-mod deliver;
-mod errand;
+mod graph;
+mod hook;
 mod idle;
-mod judge;
-mod lender;
 mod live;
-mod outbox;
-mod sockets;
+mod port_tx;
+mod redirect;
 mod tap;
+mod task;
+mod tx_ring;
+mod zero_copy;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -23,19 +25,20 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use towpath_maps::Domain;
 use towpath_xdp::{Frame, Pool};
 
-use crate::counters::FrameCounters;
+use crate::counters::{DropReason, FrameCounters};
 use crate::port::Rx;
 use crate::snapshot::{Opened, PortId, Snapshot};
+use crate::target::{Owner, Side};
 use crate::waker::Waker;
 pub(crate) use cpu::Inbox;
-use errand::Entrusted;
-pub use errand::{Desk, Errand};
+use graph::Graph;
+use hook::HookRunner;
 use idle::Idle;
-use judge::Judge;
-use lender::Lender;
 pub use live::{LiveError, LiveRun};
-use outbox::Outboxes;
-use sockets::Collector;
+use task::Task;
+pub use task::{ControlTask, TaskContext};
+use tx_ring::TxRing;
+use zero_copy::UmemPool;
 
 /// Frames received and judged at a time.
 pub const BURST: usize = 64;
@@ -52,7 +55,7 @@ pub enum Mode {
 
 /// What control code and other workers know of a worker.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct WorkerShared {
     pub(crate) number: usize,
     pub(crate) mode: Mode,
     pub(crate) waker: Arc<Waker>,
@@ -68,9 +71,9 @@ pub(crate) struct Seat {
     stop: AtomicBool,
 }
 
-impl Seat {
-    pub(crate) fn new(number: usize, mode: Mode) -> std::io::Result<Seat> {
-        Ok(Seat {
+impl WorkerShared {
+    pub(crate) fn new(number: usize, mode: Mode) -> std::io::Result<WorkerShared> {
+        Ok(WorkerShared {
             number,
             mode,
             waker: Arc::new(Waker::new()?),
@@ -117,48 +120,55 @@ impl Seat {
     }
 }
 
-/// A queue that the worker polls.
-struct Poll {
+/// A port's receive queue that the worker polls.
+struct RxQueue {
     port: PortId,
     queue: u32,
     rx: Box<dyn Rx>,
     opened: Arc<Opened>,
     is_finished: bool,
     /// Whose memory it receives into, if not our own.
-    lender: Option<Lender>,
+    umem: Option<UmemPool>,
 }
 
 /// The thread's state.
 pub(crate) struct Worker {
-    seat: Arc<Seat>,
+    shared: Arc<WorkerShared>,
     snapshot: Arc<Snapshot>,
-    polls: Vec<Poll>,
+    /// Its sources: receive queues, sockets' tx rings, and its inbox.
+    queues: Vec<RxQueue>,
+    tx_rings: Vec<TxRing>,
     /// Queues it should poll and another worker still holds.
     awaited: Vec<(PortId, u32)>,
-    /// Sockets that it collects packets from.
-    collectors: Vec<Collector>,
     /// What control code has it do.
-    errands: Vec<Box<dyn Entrusted>>,
+    tasks: Vec<Box<dyn Task>>,
+    /// The burst in hand, and one that is taken apart.
     frames: Vec<Frame>,
-    judge: Judge,
-    out: Outboxes,
+    batch: Vec<Frame>,
+    runner: HookRunner,
+    graph: Graph,
     /// The readers' groups of all programs' maps.
     domains: Vec<Arc<Domain>>,
     idle: Idle,
 }
 
 impl Worker {
-    pub(crate) fn new(seat: &Arc<Seat>, seats: &Arc<[Arc<Seat>]>, pool: Pool) -> Worker {
+    pub(crate) fn new(
+        shared: &Arc<WorkerShared>,
+        workers: &Arc<[Arc<WorkerShared>]>,
+        pool: Pool,
+    ) -> Worker {
         Worker {
-            seat: Arc::clone(seat),
+            shared: Arc::clone(shared),
             snapshot: Arc::default(),
-            polls: Vec::new(),
+            queues: Vec::new(),
+            tx_rings: Vec::new(),
             awaited: Vec::new(),
-            collectors: Vec::new(),
-            errands: Vec::new(),
+            tasks: Vec::new(),
             frames: Vec::with_capacity(2 * BURST),
-            judge: Judge::new(seat.number),
-            out: Outboxes::new(seat, seats, pool),
+            batch: Vec::with_capacity(2 * BURST),
+            runner: HookRunner::new(shared.number),
+            graph: Graph::new(shared, workers, pool),
             domains: Vec::new(),
             idle: Idle::default(),
         }
@@ -167,11 +177,11 @@ impl Worker {
     /// Works until told to stop.
     pub(crate) fn run(mut self) {
         loop {
-            if self.seat.offered.load(Ordering::Acquire) != self.snapshot.generation {
-                let next = self.seat.current();
+            if self.shared.offered.load(Ordering::Acquire) != self.snapshot.generation {
+                let next = self.shared.current();
                 self.adopt(next);
             }
-            if self.seat.stop.load(Ordering::Acquire) {
+            if self.shared.stop.load(Ordering::Acquire) {
                 break;
             }
             let work = self.round();
@@ -179,7 +189,7 @@ impl Worker {
         }
         // Like a configuration without ports: everything open is parked, everything held sent.
         self.drain_inbox();
-        self.errands.clear();
+        self.tasks.clear();
         self.adopt(Arc::default());
     }
 
@@ -189,63 +199,47 @@ impl Worker {
             self.claim_awaited();
         }
         let mut work = 0;
-        for index in 0..self.polls.len() {
+        for index in 0..self.queues.len() {
             work += self.poll(index);
         }
-        if !self.collectors.is_empty() {
-            work += self.collect();
+        for index in 0..self.tx_rings.len() {
+            work += self.poll_tx_ring(index);
         }
-        if !self.errands.is_empty() {
-            work += self.run_errands();
+        if !self.tasks.is_empty() {
+            work += self.run_tasks();
         }
         work += self.take_inbox();
-        self.out.end_round(work >= BURST);
+        self.graph.end_round(work >= BURST);
         work
     }
 
-    /// Receives, judges and sends one burst.
+    /// Receives one burst and sends it on its way.
     #[inline]
     fn poll(&mut self, index: usize) -> usize {
-        let Self { snapshot, polls, frames, judge, out, seat, .. } = self;
-        let poll = &mut polls[index];
-        if poll.is_finished {
-            return 0;
-        }
-        if let Some(lender) = &mut poll.lender {
-            lender.enter(&mut out.pool);
-        }
-        let received = poll.rx.receive(&mut out.pool, frames, BURST);
-        if let Some(lender) = &mut poll.lender {
-            lender.leave(&mut out.pool);
-        }
-        let count = match received {
-            Ok(count) => count,
-            Err(error) => {
-                poll.fail(&error);
-                frames.len()
-            }
-        };
+        let Self { snapshot, queues, frames, runner, graph, shared, .. } = self;
+        let queue = &mut queues[index];
+        let count = queue.receive(graph, frames);
         if count == 0 {
-            poll.note_end();
             return 0;
         }
-        let Some(slot) = snapshot.port(poll.port) else {
-            out.drop_all(frames);
+        let Some(port) = snapshot.port(queue.port) else {
+            let (nobody, why) = (Owner::NOBODY, DropReason::Removed);
+            graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
             return count;
         };
         let mut bytes = 0;
         for frame in frames.iter_mut() {
-            bytes += frame.arrive(slot.ifindex, poll.queue);
+            bytes += frame.arrive(port.ifindex, queue.queue);
         }
         // First, so that who sees the port's frames sees that there are frames.
-        seat.counters.received.add(count as u64);
-        let counters = &slot.opened.counters[seat.number];
+        shared.counters.received.add(count as u64);
+        let counters = &port.opened.counters[shared.number];
         counters.rx_packets.add(count as u64);
         counters.rx_bytes.add(bytes as u64);
-        judge.burst(snapshot, slot, frames, out);
-        out.expects_more = count == BURST;
-        out.flush(snapshot, judge);
-        out.expects_more = false;
+        runner.run(snapshot, &port.rx, frames, graph);
+        graph.expects_more = count == BURST;
+        graph.flush(snapshot, runner);
+        graph.expects_more = false;
         count
     }
 }
@@ -253,12 +247,37 @@ impl Worker {
 /// Nobody waits for a worker that is gone, even if it panicked.
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.seat.inbox.close();
-        self.seat.note_adopted(u64::MAX);
+        self.shared.inbox.close();
+        self.shared.note_adopted(u64::MAX);
     }
 }
 
-impl Poll {
+impl RxQueue {
+    /// Receives a burst; gives its length.
+    #[inline]
+    fn receive(&mut self, graph: &mut Graph, frames: &mut Vec<Frame>) -> usize {
+        if self.is_finished {
+            return 0;
+        }
+        debug_assert!(frames.is_empty(), "the burst before is gone");
+        if let Some(umem) = &mut self.umem {
+            umem.enter(&mut graph.pool);
+        }
+        let received = self.rx.receive(&mut graph.pool, frames, BURST);
+        if let Some(umem) = &mut self.umem {
+            umem.leave(&mut graph.pool);
+        }
+        let count = received.unwrap_or_else(|error| {
+            self.fail(&error);
+            frames.len()
+        });
+        debug_assert_eq!(count, frames.len(), "a queue counts right");
+        if count == 0 {
+            self.note_end();
+        }
+        count
+    }
+
     /// The queue is of no more use; its port says why.
     #[cold]
     fn fail(&mut self, error: &std::io::Error) {

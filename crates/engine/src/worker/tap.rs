@@ -6,19 +6,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use towpath_xdp::verdict::Target;
 use towpath_xdp::{Action, Burst, Frame};
 
-use super::judge::Judge;
+use super::hook::HookRunner;
 use crate::config::Hook;
-use crate::hook::Link;
+use crate::hook::{HookSpec, Link};
 use crate::tap::{ALL_VERDICTS, Batch, Record, Tap, TappedVerdict};
 
 /// Copies of the burst in hand, for each tap of a hook.
 pub(super) struct Copies {
-    hook: Hook,
     /// The number of the worker.
     worker: u32,
     pending: Vec<Pending>,
-    /// Where the frames that are left were in the burst.
-    places: Vec<usize>,
 }
 
 /// Copies for one tap.
@@ -43,17 +40,15 @@ struct Place {
 }
 
 impl Copies {
-    pub(super) fn new(hook: Hook, worker: usize) -> Copies {
-        Copies { hook, worker: worker as u32, pending: Vec::new(), places: Vec::new() }
+    pub(super) fn new(worker: usize) -> Copies {
+        Copies { worker: worker as u32, pending: Vec::new() }
     }
 
     /// Frames are there; nothing of the hook has seen them yet.
     #[cold]
-    pub(super) fn enter(&mut self, taps: &[Arc<Tap>], frames: &[Frame]) {
-        self.pending.resize_with(taps.len(), Pending::default);
-        self.places.clear();
-        self.places.extend(0..frames.len());
-        let place = self.place();
+    pub(super) fn enter(&mut self, hook: Hook, taps: &[Arc<Tap>], frames: &[Frame]) {
+        self.pending.resize_with(self.pending.len().max(taps.len()), Pending::default);
+        let place = self.place(hook);
         for (tap, pending) in self.of_hook(taps) {
             pending.enter(tap, frames, place);
         }
@@ -61,9 +56,15 @@ impl Copies {
 
     /// All frames are judged, by this burst's verdicts; without it they pass.
     #[cold]
-    pub(super) fn leave(&mut self, taps: &[Arc<Tap>], frames: &[Frame], burst: Option<&Burst>) {
+    pub(super) fn leave(
+        &mut self,
+        hook: Hook,
+        taps: &[Arc<Tap>],
+        frames: &[Frame],
+        burst: Option<&Burst>,
+    ) {
         for (place, frame) in frames.iter().enumerate() {
-            self.leave_one(taps, place, frame, burst.map(|burst| (burst, place)));
+            self.leave_one(hook, taps, place, frame, burst.map(|burst| (burst, place)));
         }
         self.finish(taps);
     }
@@ -72,50 +73,16 @@ impl Copies {
     #[cold]
     pub(super) fn leave_one(
         &mut self,
+        hook: Hook,
         taps: &[Arc<Tap>],
         index: usize,
         frame: &Frame,
         judged: Option<(&Burst, usize)>,
     ) {
-        let (now, place) = (now_ns(), self.place());
+        let (now, place) = (now_ns(), self.place(hook));
         for (tap, pending) in self.of_hook(taps) {
             pending.leave(tap, index, frame, judged, place, now);
         }
-    }
-
-    /// A program has judged the frames that are left; those it does not pass end here.
-    #[inline]
-    pub(super) fn stop(&mut self, taps: &[Arc<Tap>], frames: &[Frame], burst: &Burst) {
-        if !taps.is_empty() {
-            self.stop_seen(taps, frames, burst);
-        }
-    }
-
-    #[cold]
-    fn stop_seen(&mut self, taps: &[Arc<Tap>], frames: &[Frame], burst: &Burst) {
-        let mut places = std::mem::take(&mut self.places);
-        let mut number = 0;
-        places.retain(|&place| {
-            let index = number;
-            number += 1;
-            let passes = burst.action(index) == Action::Pass;
-            if !passes && let Some(frame) = frames.get(index) {
-                self.leave_one(taps, place, frame, Some((burst, index)));
-            }
-            passes
-        });
-        self.places = places;
-    }
-
-    /// The frames that are left pass.
-    #[cold]
-    pub(super) fn leave_rest(&mut self, taps: &[Arc<Tap>], frames: &[Frame]) {
-        let places = std::mem::take(&mut self.places);
-        for (&place, frame) in places.iter().zip(frames) {
-            self.leave_one(taps, place, frame, None);
-        }
-        self.places = places;
-        self.finish(taps);
     }
 
     /// All frames of the burst are judged.
@@ -126,8 +93,8 @@ impl Copies {
         }
     }
 
-    fn place(&self) -> Place {
-        Place { hook: self.hook, link: None, worker: self.worker }
+    fn place(&self, hook: Hook) -> Place {
+        Place { hook, link: None, worker: self.worker }
     }
 
     /// Taps that see the hook, and not single programs on it, with what is kept for each.
@@ -140,40 +107,25 @@ impl Copies {
     }
 }
 
-impl Judge {
-    /// Runs one program as [`Judge::run`] does, in sight of its hook's taps.
-    #[inline]
-    pub(super) fn run_seen(
-        &mut self,
-        taps: &[Arc<Tap>],
-        hook: Hook,
-        link: &Link,
-        frames: &mut [Frame],
-        burst: &mut Burst,
-    ) -> [u64; 5] {
-        if taps.is_empty() {
-            return self.run(link, frames, burst);
-        }
-        self.run_tapped(taps, hook, link, frames, burst)
-    }
-
+impl HookRunner {
+    /// Runs one program in sight of its hook's taps.
     #[cold]
-    fn run_tapped(
+    pub(super) fn run_tapped(
         &mut self,
-        taps: &[Arc<Tap>],
-        hook: Hook,
+        hook: &HookSpec,
         link: &Link,
         frames: &mut [Frame],
         burst: &mut Burst,
     ) -> [u64; 5] {
+        let taps = &hook.taps;
         let watching = |tap: &&Arc<Tap>| tap.options.links.contains(&link.id);
         let mut watched: Vec<(&Arc<Tap>, Pending)> =
             taps.iter().filter(watching).map(|tap| (tap, Pending::default())).collect();
-        let place = Place { hook, link: Some(link.id), worker: self.copies.worker };
+        let place = Place { link: Some(link.id), ..self.copies.place(hook.point) };
         for (tap, pending) in &mut watched {
             pending.enter(tap, frames, place);
         }
-        let actions = self.run(link, frames, burst);
+        let actions = self.run_program(link, frames, burst);
         let now = now_ns();
         for (tap, pending) in &mut watched {
             for (index, frame) in frames.iter().enumerate() {

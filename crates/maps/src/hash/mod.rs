@@ -147,6 +147,11 @@ impl HashTable {
         })
     }
 
+    /// [`Store::next_key`], into room of the caller's; `false` when there is none.
+    pub(crate) fn next_key_into(&self, key: Option<&[u8]>, next: &mut [u8]) -> bool {
+        self.table.next_key(key, next)
+    }
+
     fn hash(&self, key: &[u8]) -> u32 {
         self.table.hasher.hash(key)
     }

@@ -1,7 +1,7 @@
 //! What becomes of every single frame: frames of several buffers, and members that take no more.
 
 use towpath_engine::bond::{BondMode, BondOptions, XmitPolicy, hash};
-use towpath_engine::counters::Drop;
+use towpath_engine::counters::DropReason;
 use towpath_engine::{PortOptions, UpperName};
 use towpath_ports::pair;
 use towpath_workload::small;
@@ -96,7 +96,7 @@ fn a_member_that_is_full_loses_its_own_frames_only() {
         assert_eq!(narrow, &[2, 4, 6, 8], "what its ring holds");
         assert_eq!(wide, &(0..16).map(|n| 2 * n + 1).collect::<Vec<u8>>());
         let full = bond.members[0].port;
-        assert_eq!(drops(&bond.engine, full, Drop::RingFull), 12);
+        assert_eq!(drops(&bond.engine, full, DropReason::RingFull), 12);
         let counted = bond.engine.read(|_, snapshot| {
             let sent = |port| {
                 let counters = &snapshot.port(port).unwrap().opened.counters;
@@ -124,7 +124,7 @@ fn a_member_with_a_smaller_mtu_loses_what_is_too_long_for_it() {
     settled(&bond.engine, member, 6);
     assert_eq!(bond.received(), [vec![2, 6], vec![1, 3, 5]]);
     let small = bond.members[0].port;
-    assert_eq!(drops(&bond.engine, small, Drop::TooLong), 1);
+    assert_eq!(drops(&bond.engine, small, DropReason::TooLong), 1);
 }
 
 /// Two levels, both with a hash: the same hash decides twice.

@@ -14,7 +14,7 @@ mod wire;
 
 use towpath_engine::bond::control::Taps;
 use towpath_engine::bond::{BondMode, BondOptions, MemberState, XmitPolicy};
-use towpath_engine::counters::Drop;
+use towpath_engine::counters::DropReason;
 use towpath_engine::{Engine, PortId, PortOptions, UpperName};
 use wire::{Wire, engine, packet, settled};
 
@@ -54,7 +54,7 @@ pub(crate) fn mode(mode: BondMode) -> BondOptions {
     BondOptions { mode, ..BondOptions::default() }
 }
 
-pub(crate) fn drops(engine: &Engine, port: PortId, why: Drop) -> u64 {
+pub(crate) fn drops(engine: &Engine, port: PortId, why: DropReason) -> u64 {
     engine.read(|_, snapshot| {
         let counters = &snapshot.port(port).unwrap().opened.counters;
         counters.iter().map(|c| c.drops[why as usize].get() + c.tx_drops[why as usize].get()).sum()
@@ -102,7 +102,7 @@ fn balance_rr_takes_turns() {
     bond.link(0, false);
     bond.link(2, false);
     assert_eq!(bond.spread(0..2), [vec![], vec![], vec![]] as [Vec<u8>; 3]);
-    assert_eq!(drops(&bond.engine, bond.bond, Drop::NoMember), 2);
+    assert_eq!(drops(&bond.engine, bond.bond, DropReason::NoMember), 2);
     bond.link(1, true);
     assert_eq!(bond.spread(0..2), [vec![], vec![0, 1], vec![]]);
 }
@@ -145,7 +145,7 @@ fn active_backup_uses_one_and_drops_what_passes_on_others() {
     settled(&bond.engine, bond.members[0].port, 1);
     settled(&bond.engine, bond.members[1].port, 1);
     assert_eq!(above.received(), [packet(0, 1)]);
-    assert_eq!(drops(&bond.engine, bond.members[1].port, Drop::Inactive), 1);
+    assert_eq!(drops(&bond.engine, bond.members[1].port, DropReason::Inactive), 1);
     let second = bond.members[1].port;
     bond.engine.change(|config| config.set_active(bond.bond, Some(second))).unwrap();
     assert_eq!(bond.spread(0..3), [vec![], vec![0, 1, 2]]);
@@ -188,7 +188,7 @@ fn broadcast_sends_to_all_that_work() {
     bond.link(0, false);
     bond.link(2, false);
     assert_eq!(bond.spread(0..2), [vec![], vec![], vec![]] as [Vec<u8>; 3]);
-    assert_eq!(drops(&bond.engine, bond.bond, Drop::NoMember), 2);
+    assert_eq!(drops(&bond.engine, bond.bond, DropReason::NoMember), 2);
 }
 
 /// 802.3ad: only ports that LACP put into the active aggregator.
@@ -211,7 +211,7 @@ fn lacp_decides_who_is_used_and_gets_its_frames() {
     let mail = mailbox.wait(std::time::Duration::ZERO);
     assert_eq!(mail.len(), 1);
     assert_eq!((mail[0].port, &mail[0].packet[..]), (second, &lacpdu[..]));
-    assert_eq!(drops(&bond.engine, bond.bond, Drop::NoUpper), 1, "the other packet passed");
+    assert_eq!(drops(&bond.engine, bond.bond, DropReason::NoUpper), 1, "the other packet passed");
     // Control code answers out of the member it wants.
     assert!(bond.engine.inject(second, &lacpdu));
     let mut answer = Vec::new();

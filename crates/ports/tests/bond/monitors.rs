@@ -209,7 +209,10 @@ fn lacp_talks_from_the_members_own_ports() {
     assert_eq!(status.aggregator.unwrap().partner, [2, 0, 0, 0, 9, 9]);
     assert!(status.carrier);
     // What comes on its port is for nobody else.
-    assert_eq!(crate::drops(&bond.engine, bond.bond, towpath_engine::counters::Drop::NoUpper), 0);
+    assert_eq!(
+        crate::drops(&bond.engine, bond.bond, towpath_engine::counters::DropReason::NoUpper),
+        0
+    );
 }
 
 /// `bond_resend_igmp_join_requests`: what is above says again which groups it listens to.

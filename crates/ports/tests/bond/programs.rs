@@ -3,7 +3,7 @@
 use towpath_bpf::program::MapType;
 use towpath_engine::bond::control::Taps;
 use towpath_engine::bond::{BondMode, BondOptions};
-use towpath_engine::counters::Drop;
+use towpath_engine::counters::DropReason;
 use towpath_engine::{Hook, UpperName};
 use towpath_workload::small;
 
@@ -73,7 +73,7 @@ fn tx_without_a_member_or_with_the_bond_down() {
     assert_eq!(arrive(&mut bond, 1, TX, 1..3), [vec![], vec![1, 2]]);
     bond.engine.change(|config| config.set_up(bond.bond, false)).unwrap();
     assert_eq!(arrive(&mut bond, 1, TX, 1..3), [vec![], vec![]] as [Vec<u8>; 2]);
-    assert_eq!(drops(&bond.engine, bond.members[1].port, Drop::Aborted), 2);
+    assert_eq!(drops(&bond.engine, bond.members[1].port, DropReason::Aborted), 2);
     // The other member is as the target of a redirect.
     let first = bond.members[0].port;
     bond.engine
@@ -84,7 +84,7 @@ fn tx_without_a_member_or_with_the_bond_down() {
         })
         .unwrap();
     assert_eq!(arrive(&mut bond, 1, TX, 1..3), [vec![], vec![]] as [Vec<u8>; 2]);
-    assert_eq!(drops(&bond.engine, first, Drop::Down), 2);
+    assert_eq!(drops(&bond.engine, first, DropReason::Down), 2);
 }
 
 #[test]
@@ -104,12 +104,12 @@ fn members_that_join_inherit_and_those_that_leave_do_not_keep() {
     bond.members.push(late);
     assert_eq!(arrive(&mut bond, 1, TX, 0..2), [vec![], vec![]] as [Vec<u8>; 2]);
     let late = bond.members[1].port;
-    assert_eq!(drops(&bond.engine, late, Drop::Verdict), 2);
+    assert_eq!(drops(&bond.engine, late, DropReason::Verdict), 2);
     let own = bond.engine.read(|config, _| config.links(late, Hook::Rx).unwrap().len());
     assert_eq!(own, 0, "delegated, not its own");
     bond.engine.change(|config| config.release(bond.bond, late)).unwrap();
     arrive(&mut bond, 1, TX, 0..2);
-    assert_eq!(drops(&bond.engine, late, Drop::NoUpper), 2, "it runs no program any more");
+    assert_eq!(drops(&bond.engine, late, DropReason::NoUpper), 2, "it runs no program any more");
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn redirects_into_a_bond_are_spread() {
     let below = broadcast.below.port;
     attach(&broadcast.engine, below, &[(&load(small::redirect(BOND)), PASS)]);
     assert_eq!(broadcast.spread(0..2), [vec![], vec![]] as [Vec<u8>; 2]);
-    assert_eq!(drops(&broadcast.engine, broadcast.bond, Drop::Unsupported), 2);
+    assert_eq!(drops(&broadcast.engine, broadcast.bond, DropReason::Unsupported), 2);
 }
 
 /// `BPF_F_EXCLUDE_INGRESS`: not back into the bond around the port it came from, but to another
@@ -168,10 +168,10 @@ fn nested_bonds() {
     attach(&bond.engine, outer, &[(&load(small::returns_byte(14)), PASS)]);
     assert_eq!(arrive(&mut bond, 0, TX, 5..9), [vec![6, 8], vec![5, 7]]);
     arrive(&mut bond, 0, 2, 0..2);
-    assert_eq!(drops(&bond.engine, outer, Drop::NoUpper), 2, "it passed both bonds");
+    assert_eq!(drops(&bond.engine, outer, DropReason::NoUpper), 2, "it passed both bonds");
     bond.engine.change(|config| config.set_active(outer, Some(other.port))).unwrap();
     arrive(&mut bond, 0, 2, 0..2);
-    assert_eq!(drops(&bond.engine, inner, Drop::Inactive), 2);
+    assert_eq!(drops(&bond.engine, inner, DropReason::Inactive), 2);
     let refused = bond.engine.change(|config| config.enslave(inner, outer)).unwrap_err();
     assert_eq!(
         refused.to_string(),
@@ -195,6 +195,6 @@ fn protected_control_frames_pass_without_the_program() {
         let mailbox = bond.engine.read(|c, _| c.bond(bond.bond).unwrap().mailbox().clone());
         let mail = mailbox.wait(std::time::Duration::ZERO).len();
         assert_eq!(mail, usize::from(protect_control));
-        assert_eq!(drops(&bond.engine, member, Drop::Verdict), 3 - mail as u64);
+        assert_eq!(drops(&bond.engine, member, DropReason::Verdict), 3 - mail as u64);
     }
 }

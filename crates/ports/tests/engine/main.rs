@@ -8,7 +8,7 @@ mod wire;
 use std::time::Duration;
 
 use towpath_bpf::program::{AttachType, MapType};
-use towpath_engine::counters::Drop;
+use towpath_engine::counters::DropReason;
 use towpath_engine::{Engine, Error, PortId, UpperName};
 use towpath_workload::small;
 use wire::{Wire, attach, engine, load, packet, set_target, settled};
@@ -16,7 +16,7 @@ use wire::{Wire, attach, engine, load, packet, set_target, settled};
 const ALL: u32 = 0x1f;
 const PASS: u32 = 1 << 2;
 
-fn drops(engine: &Engine, port: PortId, why: Drop) -> u64 {
+fn drops(engine: &Engine, port: PortId, why: DropReason) -> u64 {
     engine.read(|_, snapshot| {
         let counters = &snapshot.port(port).unwrap().opened.counters;
         counters.iter().map(|c| c.drops[why as usize].get() + c.tx_drops[why as usize].get()).sum()
@@ -40,9 +40,9 @@ fn verdicts_decide_where_frames_go() {
     settled(&engine, a.port, 8);
     assert_eq!(a.received(), [packet(3, 3), packet(3, 7)]);
     assert_eq!(b.received(), [packet(2, 2), packet(2, 6)]);
-    assert_eq!(drops(&engine, a.port, Drop::Aborted), 2);
-    assert_eq!(drops(&engine, a.port, Drop::Verdict), 1);
-    assert_eq!(drops(&engine, a.port, Drop::NoTarget), 1);
+    assert_eq!(drops(&engine, a.port, DropReason::Aborted), 2);
+    assert_eq!(drops(&engine, a.port, DropReason::Verdict), 1);
+    assert_eq!(drops(&engine, a.port, DropReason::NoTarget), 1);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_port_without_program_passes_and_without_upper_drops() {
     settled(&engine, a.port, 1);
     settled(&engine, b.port, 1);
     assert_eq!(b.received(), [packet(0, 1)]);
-    assert_eq!(drops(&engine, b.port, Drop::NoUpper), 1);
+    assert_eq!(drops(&engine, b.port, DropReason::NoUpper), 1);
 }
 
 /// libxdp's dispatcher: the next program runs after a verdict of the mask, the end is XDP_PASS, and
@@ -99,7 +99,7 @@ fn redirects_reach_their_targets() {
     attach(&engine, a.port, &[(&load(small::redirect(99)), PASS)]);
     a.send(&[packet(0, 1)]);
     settled(&engine, a.port, 2);
-    assert_eq!(drops(&engine, a.port, Drop::BadTarget), 1);
+    assert_eq!(drops(&engine, a.port, DropReason::BadTarget), 1);
 
     let map = load(small::redirect_map(MapType::Devmap, 4, 1, 0));
     set_target(&map, 1, [12, 0]);
@@ -111,7 +111,7 @@ fn redirects_reach_their_targets() {
     engine.change(|config| config.set_up(b.port, false)).unwrap();
     a.send(&[packet(0, 2)]);
     settled(&engine, a.port, 5);
-    assert_eq!(drops(&engine, b.port, Drop::Down), 1);
+    assert_eq!(drops(&engine, b.port, DropReason::Down), 1);
 
     engine.change(|config| config.set_up(b.port, true)).unwrap();
     let mut long = packet(0, 2);
@@ -121,7 +121,7 @@ fn redirects_reach_their_targets() {
     a.send(&[long.clone(), too_long]);
     settled(&engine, a.port, 7);
     assert_eq!(b.received(), [long], "one VLAN tag more than the MTU fits");
-    assert_eq!(drops(&engine, b.port, Drop::TooLong), 1);
+    assert_eq!(drops(&engine, b.port, DropReason::TooLong), 1);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn devmap_entries_have_programs() {
     a.send(&[packet(2, 1), packet(1, 2), packet(3, 3), packet(2, 4)]);
     settled(&engine, a.port, 4);
     assert_eq!(b.received(), [packet(2, 1), packet(2, 4)]);
-    assert_eq!(drops(&engine, b.port, Drop::EntryVerdict), 2);
+    assert_eq!(drops(&engine, b.port, DropReason::EntryVerdict), 2);
     let refused = engine.change(|config| {
         config.set_links(
             a.port,
@@ -191,7 +191,7 @@ fn cpumap_hands_frames_to_another_worker() {
     a.send(&[packet(2, 1), packet(1, 2), packet(3, 3)]);
     settled(&engine, a.port, 6);
     assert_eq!(b.received(), [packet(2, 1)]);
-    assert_eq!(drops(&engine, a.port, Drop::EntryVerdict), 2, "TX makes no sense there");
+    assert_eq!(drops(&engine, a.port, DropReason::EntryVerdict), 2, "TX makes no sense there");
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn the_tx_hook_judges_what_leaves() {
     a.send(&[packet(2, 1), packet(1, 2), packet(2, 3)]);
     settled(&engine, a.port, 3);
     assert_eq!(b.received(), [packet(2, 1), packet(2, 3)]);
-    assert_eq!(drops(&engine, b.port, Drop::Verdict), 1);
+    assert_eq!(drops(&engine, b.port, DropReason::Verdict), 1);
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn frames_of_several_buffers_are_made_linear_or_not() {
     engine.change(|config| config.set_linearize(a.port, false)).unwrap();
     a.send(&[jumbo]);
     settled(&engine, a.port, 2);
-    assert_eq!(drops(&engine, a.port, Drop::Aborted), 1, "it sees the first buffer only");
+    assert_eq!(drops(&engine, a.port, DropReason::Aborted), 1, "it sees the first buffer only");
 }
 
 #[test]

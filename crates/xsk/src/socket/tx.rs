@@ -322,7 +322,7 @@ fn tai_now() -> u64 {
 fn complete_checksum(frame: Frame, pool: &mut Pool) -> Result<Frame, Refusal> {
     let mut out = Vec::with_capacity(1);
     let features = Features { tx_frags: true, ..Features::default() };
-    if let Err((frame, _why)) = offload::settle(frame, &features, pool, &mut out) {
+    if let Err((frame, _why)) = offload::prepare_xmit(frame, &features, pool, &mut out) {
         pool.give(frame);
         return Err(Refusal::Bad);
     }

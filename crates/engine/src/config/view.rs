@@ -1,0 +1,152 @@
+//! What workers see of the configuration: ports with what each verdict means there.
+
+use std::sync::Arc;
+
+use super::{Config, Hook, PortConfig, UpperName};
+use crate::bond::control::Taps;
+use crate::counters::DropReason;
+use crate::hook::HookSpec;
+use crate::snapshot::{BridgeView, Membership, Numbers, Port, PortId, Snapshot, Upper};
+use crate::sockets::Sockets;
+use crate::target::{self, Door, Owner, TargetId};
+
+impl Config {
+    /// What workers are to see of it.
+    pub(crate) fn snapshot(&self, before: &Snapshot) -> Snapshot {
+        let last = self.ports.keys().next_back().map_or(0, |id| id.0 as usize + 1);
+        let mut ports = vec![None; last];
+        let mut by_ifindex = Vec::new();
+        let mut polls = vec![Vec::new(); self.workers];
+        for (&id, port) in &self.ports {
+            ports[id.0 as usize] = Some(Arc::new(self.port_view(id, port)));
+            by_ifindex.push((port.ifindex, id));
+            if !port.is_up() {
+                continue;
+            }
+            for queue in 0..port.opened.device.queues() {
+                polls[self.worker_of(port, queue)].push((id, queue));
+            }
+        }
+        let below = |name: &str| {
+            let is_below = |port: &PortConfig| port.upper == UpperName::Named(name.to_owned());
+            self.ports.iter().filter(|(_, port)| is_below(port)).map(|(&id, _)| id).collect()
+        };
+        let bridges = self.bridges.iter().map(|bridge| {
+            let members: Vec<PortId> = below(bridge.name());
+            let targets = members.iter().map(|&member| Door::Forward.at(member)).collect();
+            BridgeView { bridge: Arc::clone(bridge), members, targets }
+        });
+        let mut snapshot = Snapshot {
+            generation: before.generation + 1,
+            ports,
+            by_ifindex: Numbers::new(&by_ifindex),
+            polls,
+            bridges: bridges.collect(),
+            entry_programs: Arc::new(self.entry_programs.clone()),
+            sockets: Sockets::new(&self.sockets),
+            collects: self.collects(),
+            targets: Box::default(),
+        };
+        snapshot.targets = target::table(&snapshot, self.sockets.len());
+        snapshot
+    }
+
+    /// Queues go to workers in turn.
+    pub(super) fn worker_of(&self, port: &PortConfig, queue: u32) -> usize {
+        let workers = &port.options.workers;
+        match workers.len() {
+            0 => queue as usize % self.workers,
+            count => workers[queue as usize % count],
+        }
+    }
+
+    fn port_view(&self, id: PortId, port: &PortConfig) -> Port {
+        // First: the device of a bond learns from it what to say.
+        let bond = self.bond_view(port);
+        let (rx_hook, member) = (self.chain(id, port), self.membership(id, port));
+        let lenders = self.lenders(id, port);
+        let (pass, passed) = (self.above(id, port), self.passed(id, port));
+        let rx = HookSpec {
+            taps: port.taps_on(Hook::Rx),
+            linearize: port.options.linearize
+                && rx_hook.as_ref().is_some_and(|chain| !chain.has_frags()),
+            zero_copy: !lenders.is_empty(),
+            control: member.filter(|member| member.protects).map(|member| member.bond),
+            ..HookSpec::rx(id, rx_hook.clone(), pass, self.sent_back(id, member))
+        };
+        let chain = port.tx_hook.as_ref().map(|chain| Arc::new(chain.in_a_row()));
+        let taps = port.taps_on(Hook::Tx);
+        let is_watched = chain.is_some() || !taps.is_empty();
+        let tx = is_watched.then(|| HookSpec { taps, ..HookSpec::tx(id, port.ifindex, chain) });
+        Port {
+            id,
+            name: port.options.name.as_str().into(),
+            ifindex: port.ifindex,
+            mtu: port.mtu(),
+            up: port.is_up(),
+            is_target: port.is_up() && self.is_target(port),
+            features: self.features(port),
+            upper: self.upper_of(id, port),
+            linearize: port.options.linearize,
+            rx_hook,
+            tx_hook: port.tx_hook.clone(),
+            member,
+            bond,
+            lenders,
+            rx,
+            tx,
+            passed,
+            opened: Arc::clone(&port.opened),
+        }
+    }
+
+    /// What is above a port.
+    fn upper_of(&self, id: PortId, port: &PortConfig) -> Upper {
+        let UpperName::Named(name) = &port.upper else {
+            return self.upper_of_member(id).unwrap_or_default();
+        };
+        match self.bridges.iter().position(|bridge| bridge.name() == name) {
+            Some(index) => Upper::Bridge(index),
+            None => self.find(name).map_or(Upper::None, Upper::Port),
+        }
+    }
+
+    /// Where frames go that passed at a port: through all bonds around it at once, where none of
+    /// them wants to see any (`bond_handle_frame`).
+    fn passed(&self, id: PortId, port: &PortConfig) -> TargetId {
+        let drops = |why| Owner::of(id).drops(why);
+        match self.upper_of(id, port) {
+            Upper::None => drops(DropReason::NoUpper),
+            Upper::Port(to) => Door::Forward.at(to),
+            Upper::Bridge(_) => Door::Upper.at(id),
+            Upper::Bond(bond) => match (self.membership(id, port), self.ports.get(&bond)) {
+                (Some(member), _) if member.is_inactive => drops(DropReason::Inactive),
+                (_, Some(around)) if !around.is_up() => drops(DropReason::Down),
+                (_, Some(around)) => self.above(bond, around),
+                (_, None) => drops(DropReason::Removed),
+            },
+        }
+    }
+
+    /// Where frames go that pass at a port, by way of whoever looks at them.
+    fn above(&self, id: PortId, port: &PortConfig) -> TargetId {
+        let sees_passed = self.control_of(id).is_some_and(|taps| !taps.is_empty());
+        if sees_passed { Door::Upper.at(id) } else { self.passed(id, port) }
+    }
+
+    /// What the control side of a port's bond wants to see.
+    fn control_of(&self, id: PortId) -> Option<Taps> {
+        let bond = self.ports.get(&self.master(id)?)?.bond.as_ref()?;
+        Some(bond.options.taps)
+    }
+
+    /// Where `XDP_TX` of a port leads. A bond's program sends by the bond's choice
+    /// (`xdp_master_redirect`).
+    fn sent_back(&self, id: PortId, member: Option<Membership>) -> TargetId {
+        let Some(member) = member.filter(|member| member.is_delegate) else {
+            return Door::Send.at(id);
+        };
+        let is_up = self.ports.get(&member.bond).is_some_and(PortConfig::is_up);
+        if is_up { Door::BondTx.at(id) } else { Owner::of(id).drops(DropReason::Aborted) }
+    }
+}

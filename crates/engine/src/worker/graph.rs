@@ -1,0 +1,486 @@
+//! The targets as one worker uses them: a queue for each, filled during a burst, emptied at its
+//! end.
+//!
+//! ```text
+//! push (admit, prepare) -> queue -> flush: inner targets first, which push again; then the leaves
+//! ```
+//!
+//! What a leaf has no room for comes back; here, at the edge, it is dropped and counted.
+
+use std::sync::Arc;
+
+use towpath_xdp::{Frame, Pool};
+
+use super::cpu::CpuQueue;
+use super::hook::HookRunner;
+use super::port_tx::PortTx;
+use super::{BURST, WorkerShared};
+use crate::counters::DropReason;
+use crate::hook::HookSpec;
+use crate::offload;
+use crate::port::{Features, LINGER_ROUNDS};
+use crate::snapshot::{Port, PortId, Snapshot};
+use crate::target::{Kind, Owner, Prepare, Side, Target, TargetId};
+
+/// Frames that wait for the end of the burst: the queue of every target.
+#[derive(Default)]
+pub(super) struct TxBulk {
+    pub(super) frames: Vec<Frame>,
+    /// Bytes of those.
+    pub(super) bytes: usize,
+    /// It is in the list of those to flush.
+    pub(super) is_dirty: bool,
+}
+
+/// Everything a worker can send frames to, and the memory it sends from.
+pub(super) struct Graph {
+    pub(super) shared: Arc<WorkerShared>,
+    pub(super) workers: Arc<[Arc<WorkerShared>]>,
+    pub(super) pool: Pool,
+    /// Those of the configuration, then those that map entries named since.
+    pub(super) targets: Vec<Target>,
+    /// By target, though many share another one's.
+    pub(super) queues: Vec<TxBulk>,
+    /// Programs of devmap entries, by the ports they lead to.
+    pub(super) entry_hooks: Vec<EntryHook>,
+    pub(super) cpus: Vec<CpuQueue>,
+    /// Transmitters by port number.
+    pub(super) ports: Vec<Option<PortTx>>,
+    /// Targets whose frames go on to others, and targets where they end, that have some.
+    inner: Vec<TargetId>,
+    leaves: Vec<TargetId>,
+    /// Whether another full burst is expected, so that transmitters may wait for it.
+    pub(super) expects_more: bool,
+    /// Ports that do.
+    lingering: Vec<PortId>,
+    /// For how many rounds.
+    lingered: u32,
+    /// Who gets copies of a redirected frame.
+    pub(super) fan: Fan,
+    pub(super) scratch: Vec<Frame>,
+    pub(super) lanes: super::bond::Lanes,
+    /// Milliseconds on the bridges' clock; `None` until a burst has looked at it.
+    pub(super) now_ms: Option<u64>,
+}
+
+/// A devmap entry's program on the way to a port.
+pub(super) struct EntryHook {
+    pub(super) to: PortId,
+    pub(super) program: u32,
+    pub(super) target: TargetId,
+    pub(super) hook: Arc<HookSpec>,
+}
+
+/// Several targets of one frame.
+pub(super) struct Fan {
+    pub(super) targets: Vec<TargetId>,
+    /// Who is charged when none takes it.
+    pub(super) owner: Owner,
+}
+
+impl Graph {
+    pub(super) fn new(
+        shared: &Arc<WorkerShared>,
+        workers: &Arc<[Arc<WorkerShared>]>,
+        pool: Pool,
+    ) -> Graph {
+        Graph {
+            shared: Arc::clone(shared),
+            workers: Arc::clone(workers),
+            pool,
+            targets: Vec::new(),
+            queues: Vec::new(),
+            entry_hooks: Vec::new(),
+            cpus: Vec::new(),
+            ports: Vec::new(),
+            inner: Vec::new(),
+            leaves: Vec::new(),
+            expects_more: false,
+            lingering: Vec::new(),
+            lingered: 0,
+            fan: Fan { targets: Vec::new(), owner: Owner::NOBODY },
+            scratch: Vec::new(),
+            lanes: super::bond::Lanes::default(),
+            now_ms: None,
+        }
+    }
+
+    pub(super) fn number(&self) -> usize {
+        self.shared.number
+    }
+
+    /// Takes over the targets of a configuration; what map entries named is found again. Nothing
+    /// waits in any queue.
+    pub(super) fn adopt(&mut self, snapshot: &Snapshot) {
+        debug_assert!(self.queues.iter().all(|bulk| bulk.frames.is_empty()), "all is flushed");
+        self.entry_hooks.clear();
+        self.cpus.clear();
+        self.targets.clear();
+        self.targets.extend_from_slice(&snapshot.targets);
+        self.queues.resize_with(self.targets.len(), TxBulk::default);
+        for (target, bulk) in self.targets.iter().zip(&mut self.queues) {
+            if matches!(target.kind, Kind::Wire | Kind::Socket(_)) {
+                bulk.frames.reserve(2 * BURST);
+            }
+        }
+    }
+
+    /// Adds a target that a map entry names.
+    pub(super) fn add(&mut self, target: impl FnOnce(TargetId) -> Target) -> TargetId {
+        let id = TargetId(self.targets.len() as u32);
+        self.targets.push(target(id));
+        self.queues.push(TxBulk::default());
+        debug_assert_eq!(self.targets.len(), self.queues.len(), "a queue for each");
+        id
+    }
+
+    /// A frame's way to a target: it waits there, or goes on.
+    #[inline]
+    pub(super) fn push(&mut self, snapshot: &Snapshot, to: TargetId, frame: Frame) {
+        let target = &self.targets[to.index()];
+        if frame.is_plain() && frame.linear_len() <= target.plain_max as usize {
+            let queue = target.queue;
+            return self.enqueue(snapshot, queue, frame);
+        }
+        self.push_checked(snapshot, to, frame);
+    }
+
+    /// A whole burst's way to a target: in one piece where nothing is to be done to any frame.
+    #[inline]
+    pub(super) fn push_all(&mut self, snapshot: &Snapshot, to: TargetId, frames: &mut Vec<Frame>) {
+        let target = &self.targets[to.index()];
+        if let Kind::Drop(why, side) = target.kind {
+            return self.drop_all(snapshot, target.owner, side, why, frames);
+        }
+        let (queue, longest) = (target.queue, target.plain_max as usize);
+        if longest == 0 {
+            return self.push_each(snapshot, to, frames);
+        }
+        let bulk = &mut self.queues[queue.index()];
+        let (mut bytes, mut is_plain) = (0, bulk.frames.is_empty());
+        for frame in &*frames {
+            is_plain &= frame.is_plain() & (frame.linear_len() <= longest);
+            bytes += frame.linear_len();
+        }
+        if !is_plain {
+            return self.push_each(snapshot, to, frames);
+        }
+        // There are none yet.
+        std::mem::swap(&mut bulk.frames, frames);
+        bulk.bytes = bytes;
+        self.mark_dirty(queue);
+    }
+
+    /// A burst where frames have to be looked at one by one.
+    #[inline(never)]
+    fn push_each(&mut self, snapshot: &Snapshot, to: TargetId, frames: &mut Vec<Frame>) {
+        let target = &self.targets[to.index()];
+        if let (Kind::BondTx { bond }, Some(member)) = (target.kind, target.owner.port()) {
+            self.send_back_all(snapshot, member, bond, frames);
+        }
+        let mut burst = std::mem::take(frames);
+        burst.drain(..).for_each(|frame| self.push(snapshot, to, frame));
+        *frames = burst;
+    }
+
+    /// A frame that is not plain, or whose target has something to do for each.
+    #[inline(never)]
+    fn push_checked(&mut self, snapshot: &Snapshot, to: TargetId, mut frame: Frame) {
+        let target = self.targets[to.index()];
+        match (target.kind, target.owner.port()) {
+            (Kind::Broadcast, _) => return self.broadcast(snapshot, frame),
+            (Kind::Bridge(number), Some(port)) => {
+                return self.bridge(snapshot, port, number as usize, frame);
+            }
+            (Kind::Member { bond, then }, Some(port)) => {
+                return self.pass_member(snapshot, port, bond, then, frame);
+            }
+            (Kind::BondTx { bond }, Some(member)) => {
+                return self.send_back(snapshot, member, bond, frame);
+            }
+            _ => {}
+        }
+        if let Err(why) = target.admit(snapshot, &frame) {
+            return self.drop(snapshot, target.owner, Side::Tx, why, frame);
+        }
+        let port = target.owner.port().and_then(|port| snapshot.port(port));
+        let features = match (target.prepare, port) {
+            (Prepare::Port, Some(port)) => port.features,
+            (Prepare::Socket, _) => AS_ON_A_WIRE,
+            _ => return self.enqueue(snapshot, target.queue, frame),
+        };
+        if frame.offload().is_some() {
+            return self.prepare_xmit(snapshot, &target, &features, frame);
+        }
+        if frame.has_frags() && !features.tx_frags {
+            self.pool.linearize(&mut frame);
+        }
+        self.enqueue(snapshot, target.queue, frame);
+    }
+
+    /// Does what is left to do to a frame before it can leave as it is ([`offload::prepare_xmit`]).
+    #[cold]
+    fn prepare_xmit(
+        &mut self,
+        snapshot: &Snapshot,
+        target: &Target,
+        features: &Features,
+        frame: Frame,
+    ) {
+        let mut pieces = std::mem::take(&mut self.scratch);
+        debug_assert!(pieces.is_empty(), "nobody else is at it");
+        match offload::prepare_xmit(frame, features, &mut self.pool, &mut pieces) {
+            Ok(false) => {}
+            Ok(true) => {
+                self.shared.counters.created.add(pieces.len() as u64);
+                self.shared.counters.freed.add(1);
+            }
+            Err((frame, why)) if target.prepare == Prepare::Socket => {
+                let owner = self.arrived_at(snapshot, &frame);
+                self.drop(snapshot, owner, Side::Rx, why, frame);
+            }
+            Err((frame, why)) => self.drop(snapshot, target.owner, Side::Tx, why, frame),
+        }
+        for mut piece in pieces.drain(..) {
+            if target.prepare == Prepare::Socket {
+                piece.set_offload(None);
+            }
+            self.enqueue(snapshot, target.queue, piece);
+        }
+        self.scratch = pieces;
+    }
+
+    /// Has a frame wait for the end of the burst.
+    #[inline]
+    fn enqueue(&mut self, snapshot: &Snapshot, queue: TargetId, frame: Frame) {
+        let bulk = &mut self.queues[queue.index()];
+        bulk.bytes += frame.len();
+        bulk.frames.push(frame);
+        let count = bulk.frames.len();
+        if !bulk.is_dirty {
+            self.mark_dirty(queue);
+        }
+        if count >= 2 * BURST {
+            self.overflow(snapshot, queue);
+        }
+    }
+
+    /// Has a target flushed at the end of the burst.
+    #[inline]
+    pub(super) fn mark_dirty(&mut self, queue: TargetId) {
+        if !std::mem::replace(&mut self.queues[queue.index()].is_dirty, true) {
+            let is_inner = self.targets[queue.index()].kind.is_inner();
+            if is_inner { &mut self.inner } else { &mut self.leaves }.push(queue);
+        }
+    }
+
+    /// A queue is long before the end of the burst: frames go where no program is to see them.
+    #[cold]
+    fn overflow(&mut self, snapshot: &Snapshot, queue: TargetId) {
+        match self.targets[queue.index()].kind {
+            Kind::TxHook | Kind::EntryHook(_) => {}
+            Kind::Bond => self.spread(snapshot, queue),
+            _ => self.drain(snapshot, queue),
+        }
+    }
+
+    /// The end of a burst: everything that waits goes.
+    #[inline]
+    pub(super) fn flush(&mut self, snapshot: &Snapshot, runner: &mut HookRunner) {
+        while let Some(queue) = self.inner.pop() {
+            self.flush_inner(snapshot, runner, queue);
+        }
+        while let Some(queue) = self.leaves.pop() {
+            self.queues[queue.index()].is_dirty = false;
+            self.drain(snapshot, queue);
+            let target = &self.targets[queue.index()];
+            if let (Kind::Wire, Some(port)) = (target.kind, target.owner.port()) {
+                self.flush_port(port);
+            }
+        }
+        if self.targets.len() > snapshot.targets.len() + ENTRIES_MAX {
+            self.adopt(snapshot);
+        }
+        self.now_ms = None;
+    }
+
+    /// Has frames go on.
+    #[cold]
+    fn flush_inner(&mut self, snapshot: &Snapshot, runner: &mut HookRunner, queue: TargetId) {
+        let target = &self.targets[queue.index()];
+        self.queues[queue.index()].is_dirty = false;
+        let entry;
+        let hook = match target.kind {
+            Kind::EntryHook(number) => {
+                entry = Arc::clone(&self.entry_hooks[number as usize].hook);
+                Some(&*entry)
+            }
+            Kind::TxHook => {
+                let port = target.owner.port().and_then(|port| snapshot.port(port));
+                port.and_then(|port| port.tx.as_ref())
+            }
+            _ => return self.spread(snapshot, queue),
+        };
+        let Some(hook) = hook else { return self.drain(snapshot, queue) };
+        let mut frames = self.take(queue);
+        if matches!(self.targets[queue.index()].kind, Kind::EntryHook(_)) {
+            frames.iter_mut().for_each(|frame| frame.rx.queue_index = 0);
+        }
+        runner.run(snapshot, hook, &mut frames, self);
+        self.put_back(queue, frames);
+    }
+
+    /// What waits in a queue, to be worked on.
+    #[inline]
+    pub(super) fn take(&mut self, queue: TargetId) -> Vec<Frame> {
+        let bulk = &mut self.queues[queue.index()];
+        bulk.bytes = 0;
+        std::mem::take(&mut bulk.frames)
+    }
+
+    /// The empty queue keeps its memory.
+    #[inline]
+    pub(super) fn put_back(&mut self, queue: TargetId, frames: Vec<Frame>) {
+        debug_assert!(frames.is_empty(), "all frames went on");
+        let bulk = &mut self.queues[queue.index()];
+        if bulk.frames.is_empty() {
+            bulk.frames = frames;
+        }
+    }
+
+    /// Gives a leaf what waits for it.
+    fn drain(&mut self, snapshot: &Snapshot, queue: TargetId) {
+        let target = self.targets[queue.index()];
+        let bytes = self.queues[queue.index()].bytes;
+        let mut frames = self.take(queue);
+        match (target.kind, target.owner.port()) {
+            (Kind::Wire, Some(port)) => self.transmit(snapshot, port, &mut frames, bytes),
+            (Kind::Socket(place), _) => self.deliver(snapshot, place, &mut frames),
+            (Kind::Cpu(number), _) => self.hand_over(snapshot, number as usize, &mut frames),
+            (Kind::Drop(why, side), _) => {
+                self.drop_all(snapshot, target.owner, side, why, &mut frames);
+            }
+            _ => {
+                let why = DropReason::Removed;
+                self.drop_all(snapshot, target.owner, Side::Tx, why, &mut frames);
+            }
+        }
+        self.put_back(queue, frames);
+    }
+
+    #[inline]
+    fn flush_port(&mut self, port: PortId) {
+        let Some(Some(to)) = self.ports.get_mut(port.0 as usize) else { return };
+        if !self.expects_more {
+            return to.flush(&mut self.pool);
+        }
+        if to.flush_some(&mut self.pool) && !self.lingering.contains(&port) {
+            self.lingering.push(port);
+        }
+    }
+
+    /// The end of a round that brought a full burst, or not: what lingers goes if it has to.
+    #[inline]
+    pub(super) fn end_round(&mut self, is_full: bool) {
+        if self.lingering.is_empty() {
+            return;
+        }
+        self.lingered += 1;
+        if !is_full || self.lingered >= LINGER_ROUNDS {
+            self.flush_lingering();
+        }
+    }
+
+    pub(super) fn flush_lingering(&mut self) {
+        self.lingered = 0;
+        while let Some(port) = self.lingering.pop() {
+            if let Some(Some(to)) = self.ports.get_mut(port.0 as usize) {
+                to.flush(&mut self.pool);
+            }
+        }
+    }
+
+    /// The port that a frame arrived on.
+    pub(super) fn arrived_at(&self, snapshot: &Snapshot, frame: &Frame) -> Owner {
+        snapshot.by_ifindex.get(frame.rx.ifindex).map_or(Owner::NOBODY, Owner::of)
+    }
+
+    /// Drops a frame.
+    pub(super) fn drop(
+        &mut self,
+        snapshot: &Snapshot,
+        owner: Owner,
+        side: Side,
+        why: DropReason,
+        frame: Frame,
+    ) {
+        self.count_dropped(snapshot, owner, side, why, 1);
+        self.pool.give(frame);
+    }
+
+    /// Drops frames.
+    #[inline]
+    pub(super) fn drop_all(
+        &mut self,
+        snapshot: &Snapshot,
+        owner: Owner,
+        side: Side,
+        why: DropReason,
+        frames: &mut Vec<Frame>,
+    ) {
+        self.count_dropped(snapshot, owner, side, why, frames.len() as u64);
+        self.pool.give_all(frames);
+    }
+
+    /// Every drop has a reason; where a port is charged, it shows there.
+    #[inline]
+    pub(super) fn count_dropped(
+        &self,
+        snapshot: &Snapshot,
+        owner: Owner,
+        side: Side,
+        why: DropReason,
+        count: u64,
+    ) {
+        if let Some(port) = owner.port().and_then(|port| snapshot.port(port)) {
+            let counters = port.counters(self.shared.number);
+            let drops = if side == Side::Rx { &counters.drops } else { &counters.tx_drops };
+            drops[why as usize].add(count);
+        }
+        self.shared.counters.dropped[why as usize].add(count);
+    }
+
+    /// Makes frames of several buffers linear, as the kernel does for programs without frags
+    /// support (`skb_linearize`).
+    pub(super) fn linearize(&mut self, frames: &mut [Frame]) {
+        for frame in frames.iter_mut().filter(|frame| frame.has_frags()) {
+            self.pool.linearize(frame);
+        }
+    }
+
+    /// Lets transmitters take back memory before the worker sleeps; gives whether one of them
+    /// still waits for something.
+    pub(super) fn reap(&mut self) -> bool {
+        let Self { ports, pool, .. } = self;
+        ports.iter_mut().flatten().fold(false, |waits, port| waits | port.reap(pool))
+    }
+}
+
+impl Port {
+    #[inline]
+    fn counters(&self, worker: usize) -> &crate::counters::PortCounters {
+        &self.opened.counters[worker]
+    }
+}
+
+/// What sockets can do with a frame: applications know chains of buffers, and nothing else.
+const AS_ON_A_WIRE: Features = Features {
+    rx_frags: true,
+    tx_frags: true,
+    tx_checksum: false,
+    tx_tso: false,
+    tx_uso: false,
+    zero_copy: false,
+};
+/// Targets of map entries that a worker remembers.
+const ENTRIES_MAX: usize = 256;

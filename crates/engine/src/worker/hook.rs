@@ -1,0 +1,371 @@
+//! Running a hook's programs on a burst, and sending each frame where its verdict leads.
+
+use towpath_xdp::{Action, Burst, Frame, Worker};
+
+use super::graph::Graph;
+use super::redirect::Resolved;
+use super::tap::Copies;
+use crate::counters::Counter;
+use crate::hook::{Chain, HookSpec, Link};
+use crate::snapshot::Snapshot;
+use crate::target::TargetId;
+
+/// What a worker needs to run programs, used again for every burst.
+pub(super) struct HookRunner {
+    pub(super) xdp: Worker,
+    pub(super) number: usize,
+    /// Verdicts of each program of a chain.
+    bursts: Vec<Burst>,
+    /// For bursts on which the programs of a chain do not agree.
+    mixed: Mixed,
+    /// For ports with taps.
+    pub(super) copies: Copies,
+}
+
+/// Frames of a burst that end at different programs of a chain.
+#[derive(Default)]
+struct Mixed {
+    /// The frames still to be judged, with their places in the burst.
+    rest: Vec<Frame>,
+    places: Vec<u32>,
+    next: Vec<Frame>,
+    next_places: Vec<u32>,
+    /// The frames that were, by their place, and who decided.
+    done: Vec<Option<(Frame, Fate)>>,
+}
+
+/// Which program of the chain decided, and the frame's number in its burst.
+#[derive(Clone, Copy)]
+struct Fate {
+    link: usize,
+    index: usize,
+}
+
+impl HookRunner {
+    pub(super) fn new(number: usize) -> HookRunner {
+        HookRunner {
+            xdp: Worker::new(number as u32),
+            number,
+            bursts: Vec::new(),
+            mixed: Mixed::default(),
+            copies: Copies::new(number),
+        }
+    }
+
+    /// Sends all frames on their way, as the hook's programs decide; none is left.
+    #[inline]
+    pub(super) fn run(
+        &mut self,
+        snapshot: &Snapshot,
+        hook: &HookSpec,
+        frames: &mut Vec<Frame>,
+        graph: &mut Graph,
+    ) {
+        if hook.control.is_some() {
+            graph.take_control(snapshot, hook, frames);
+        }
+        if !hook.taps.is_empty() {
+            self.copies.enter(hook.point, &hook.taps, frames);
+        }
+        let Some(chain) = &hook.chain else {
+            return self.pass_all(snapshot, hook, frames, graph);
+        };
+        if hook.linearize {
+            graph.linearize(frames);
+        }
+        if hook.egress != 0 {
+            frames.iter_mut().for_each(|frame| frame.egress_ifindex = hook.egress);
+        }
+        let mut bursts = std::mem::take(&mut self.bursts);
+        bursts.resize_with(bursts.len().max(chain.links().len()), Burst::default);
+        self.run_chain(snapshot, hook, chain, frames, &mut bursts, graph);
+        self.bursts = bursts;
+        debug_assert!(frames.is_empty(), "every frame goes somewhere");
+    }
+
+    #[inline]
+    fn run_chain(
+        &mut self,
+        snapshot: &Snapshot,
+        hook: &HookSpec,
+        chain: &Chain,
+        frames: &mut Vec<Frame>,
+        bursts: &mut [Burst],
+        graph: &mut Graph,
+    ) {
+        let links = chain.links();
+        for (place, link) in links.iter().enumerate() {
+            let actions = self.run_link(hook, link, frames, &mut bursts[place]);
+            let burst = &bursts[place];
+            let is_last = place + 1 == links.len();
+            // What comes after the last program is XDP_PASS, which it said itself.
+            if is_last && link.chain_call_actions & !PASS == 0 {
+                return self.route(snapshot, hook, frames, (burst, &actions), graph);
+            }
+            match goes_on(link, burst) {
+                GoesOn::None => {
+                    return self.route(snapshot, hook, frames, (burst, &actions), graph);
+                }
+                GoesOn::All => {}
+                GoesOn::Some => {
+                    self.run_mixed(hook, chain, place, frames, bursts);
+                    return self.route_mixed(snapshot, hook, bursts, graph);
+                }
+            }
+        }
+        // libxdp's dispatcher ends with XDP_PASS, whatever the last program said.
+        self.pass_all(snapshot, hook, frames, graph);
+    }
+
+    /// All frames pass.
+    fn pass_all(
+        &mut self,
+        snapshot: &Snapshot,
+        hook: &HookSpec,
+        frames: &mut Vec<Frame>,
+        graph: &mut Graph,
+    ) {
+        if !hook.taps.is_empty() {
+            self.copies.leave(hook.point, &hook.taps, frames, None);
+        }
+        if let Some(counters) = hook.counters(snapshot, self.number) {
+            counters[Action::Pass as usize].add(frames.len() as u64);
+        }
+        let to = hook.target(Action::Pass);
+        send_all(snapshot, hook, to, frames, graph);
+    }
+
+    /// Sends a burst where one program's verdicts lead, of which there are `actions` of each kind:
+    /// in one piece if that is one target.
+    #[inline]
+    fn route(
+        &mut self,
+        snapshot: &Snapshot,
+        hook: &HookSpec,
+        frames: &mut Vec<Frame>,
+        (burst, actions): (&Burst, &[u64; 5]),
+        graph: &mut Graph,
+    ) {
+        debug_assert_eq!(burst.len(), frames.len(), "a verdict for each frame");
+        if !hook.taps.is_empty() {
+            self.copies.leave(hook.point, &hook.taps, frames, Some(burst));
+        }
+        if let Some(counters) = hook.counters(snapshot, self.number) {
+            add_actions(counters, actions);
+        }
+        let mut resolved = Resolved::new(hook);
+        if let Some(to) = resolved.common(snapshot, burst, graph) {
+            return send_all(snapshot, hook, to, frames, graph);
+        }
+        let mut rest = std::mem::take(frames);
+        for (index, frame) in rest.drain(..).enumerate() {
+            let to = resolved.target(snapshot, burst, index, graph);
+            send(snapshot, hook, to, frame, graph);
+        }
+        *frames = rest;
+    }
+
+    /// Carries on where the program at `place` ends some frames and not others.
+    #[cold]
+    fn run_mixed(
+        &mut self,
+        hook: &HookSpec,
+        chain: &Chain,
+        place: usize,
+        frames: &mut Vec<Frame>,
+        bursts: &mut [Burst],
+    ) {
+        let mut mixed = std::mem::take(&mut self.mixed);
+        mixed.start(frames);
+        mixed.sort_out(&chain.links()[place], place, &bursts[place]);
+        for (place, link) in chain.links().iter().enumerate().skip(place + 1) {
+            if mixed.rest.is_empty() {
+                break;
+            }
+            self.run_link(hook, link, &mut mixed.rest, &mut bursts[place]);
+            mixed.sort_out(link, place, &bursts[place]);
+        }
+        mixed.pass_rest();
+        self.mixed = mixed;
+    }
+
+    /// Sends the frames of such a burst, in the order in which they came.
+    #[cold]
+    fn route_mixed(
+        &mut self,
+        snapshot: &Snapshot,
+        hook: &HookSpec,
+        bursts: &[Burst],
+        graph: &mut Graph,
+    ) {
+        let mut done = std::mem::take(&mut self.mixed.done);
+        for (place, (frame, fate)) in done.drain(..).flatten().enumerate() {
+            let burst = bursts.get(fate.link);
+            if !hook.taps.is_empty() {
+                let judged = burst.map(|burst| (burst, fate.index));
+                self.copies.leave_one(hook.point, &hook.taps, place, &frame, judged);
+            }
+            let action = burst.map_or(Action::Pass, |burst| burst.action(fate.index));
+            if let Some(counters) = hook.counters(snapshot, self.number) {
+                counters[action as usize].add(1);
+            }
+            let to = match burst {
+                Some(burst) => Resolved::new(hook).target(snapshot, burst, fate.index, graph),
+                None => hook.target(Action::Pass),
+            };
+            send(snapshot, hook, to, frame, graph);
+        }
+        self.mixed.done = done;
+        if !hook.taps.is_empty() {
+            self.copies.finish(&hook.taps);
+        }
+    }
+
+    /// Runs one program on frames and counts; gives how many verdicts there are of each kind.
+    #[inline]
+    fn run_link(
+        &mut self,
+        hook: &HookSpec,
+        link: &Link,
+        frames: &mut [Frame],
+        burst: &mut Burst,
+    ) -> [u64; 5] {
+        if hook.taps.is_empty() {
+            return self.run_program(link, frames, burst);
+        }
+        self.run_tapped(hook, link, frames, burst)
+    }
+
+    #[inline]
+    pub(super) fn run_program(
+        &mut self,
+        link: &Link,
+        frames: &mut [Frame],
+        burst: &mut Burst,
+    ) -> [u64; 5] {
+        let counters = &link.counters()[self.number];
+        if link.program.run_burst(&mut self.xdp, frames, burst).is_err() {
+            counters.faults.add(1);
+        }
+        counters.runs.add(frames.len() as u64);
+        if !burst.faults().is_empty() {
+            counters.faults.add(burst.faults().len() as u64);
+        }
+        let actions = burst.actions();
+        add_actions(&counters.actions, &actions);
+        actions
+    }
+
+    /// Lets go of what verdicts of programs refer to that may be gone with the next configuration.
+    pub(super) fn forget_bursts(&mut self) {
+        self.bursts.clear();
+    }
+}
+
+impl HookSpec {
+    /// Where verdicts are counted.
+    #[inline]
+    fn counters<'a>(&self, snapshot: &'a Snapshot, worker: usize) -> Option<&'a [Counter; 5]> {
+        Some(&snapshot.port(self.counts?)?.opened.counters[worker].actions)
+    }
+}
+
+/// Frames on their way, out of an application's memory unless a socket or nobody gets them.
+#[inline]
+fn send_all(
+    snapshot: &Snapshot,
+    hook: &HookSpec,
+    to: TargetId,
+    frames: &mut Vec<Frame>,
+    graph: &mut Graph,
+) {
+    if hook.egress != 0 {
+        frames.iter_mut().for_each(|frame| frame.egress_ifindex = 0);
+    }
+    if hook.zero_copy {
+        frames.iter_mut().for_each(|frame| graph.own(to, frame));
+    }
+    graph.push_all(snapshot, to, frames);
+}
+
+/// As [`send_all`], for one.
+#[inline]
+fn send(snapshot: &Snapshot, hook: &HookSpec, to: TargetId, mut frame: Frame, graph: &mut Graph) {
+    if hook.egress != 0 {
+        frame.egress_ifindex = 0;
+    }
+    if hook.zero_copy {
+        graph.own(to, &mut frame);
+    }
+    graph.push(snapshot, to, frame);
+}
+
+#[inline]
+fn add_actions(counters: &[Counter; 5], actions: &[u64; 5]) {
+    for (counter, &count) in counters.iter().zip(actions) {
+        if count > 0 {
+            counter.add(count);
+        }
+    }
+}
+
+/// `1 << XDP_PASS`
+const PASS: u32 = 1 << 2;
+
+/// How many frames of a burst the next program sees.
+enum GoesOn {
+    None,
+    Some,
+    All,
+}
+
+fn goes_on(link: &Link, burst: &Burst) -> GoesOn {
+    let mask = link.chain_call_actions;
+    if let Some(returned) = burst.unanimous() {
+        return if continues(mask, returned) { GoesOn::All } else { GoesOn::None };
+    }
+    let count = (0..burst.len()).filter(|&i| continues(mask, burst.returned(i))).count();
+    match count {
+        0 => GoesOn::None,
+        count if count == burst.len() => GoesOn::All,
+        _ => GoesOn::Some,
+    }
+}
+
+/// libxdp: `(1 << ret) & chain_call_actions`
+fn continues(mask: u32, returned: u32) -> bool {
+    returned < 32 && mask >> returned & 1 == 1
+}
+
+impl Mixed {
+    fn start(&mut self, frames: &mut Vec<Frame>) {
+        self.done.clear();
+        self.done.resize_with(frames.len(), || None);
+        self.places.clear();
+        self.places.extend(0..frames.len() as u32);
+        self.rest.append(frames);
+    }
+
+    /// Keeps the frames that the next program is to see.
+    fn sort_out(&mut self, link: &Link, place: usize, burst: &Burst) {
+        for (index, (frame, at)) in self.rest.drain(..).zip(self.places.drain(..)).enumerate() {
+            if continues(link.chain_call_actions, burst.returned(index)) {
+                self.next.push(frame);
+                self.next_places.push(at);
+            } else {
+                self.done[at as usize] = Some((frame, Fate { link: place, index }));
+            }
+        }
+        std::mem::swap(&mut self.rest, &mut self.next);
+        std::mem::swap(&mut self.places, &mut self.next_places);
+    }
+
+    /// Behind the last program the rest passes.
+    fn pass_rest(&mut self) {
+        let passed = Fate { link: usize::MAX, index: 0 };
+        for (frame, place) in self.rest.drain(..).zip(self.places.drain(..)) {
+            self.done[place as usize] = Some((frame, passed));
+        }
+        debug_assert!(self.done.iter().all(Option::is_some), "each frame has a fate");
+    }
+}

@@ -1,0 +1,175 @@
+//! A port's wire, as one worker sends to it.
+
+use std::sync::Arc;
+
+use towpath_xdp::{Frame, Pool};
+
+use super::graph::Graph;
+use crate::bond::Turn;
+use crate::counters::DropReason;
+use crate::port::Tx;
+use crate::snapshot::{Opened, PortId, Snapshot};
+use crate::target::{Door, Kind, Owner, Side};
+
+/// One port as this worker sends to it.
+pub(super) struct PortTx {
+    pub(super) opened: Arc<Opened>,
+    tx: Option<Box<dyn Tx>>,
+    /// Which member of a bond is next.
+    pub(super) turn: Turn,
+}
+
+/// What became of frames that a transmitter was given.
+#[derive(Clone, Copy)]
+struct Sent {
+    count: u64,
+    bytes: u64,
+    lost: usize,
+}
+
+impl PortTx {
+    pub(super) fn new(opened: &Arc<Opened>, worker: usize) -> PortTx {
+        let tx = opened.tx.get(worker).and_then(|parked| parked.take());
+        PortTx { opened: Arc::clone(opened), tx, turn: Turn::new(worker) }
+    }
+
+    /// What the device has not sent yet is its own affair; our memory comes back with it.
+    pub(super) fn park(mut self, worker: usize, pool: &mut Pool) {
+        self.reap(pool);
+        if let (Some(tx), Some(place)) = (self.tx, self.opened.tx.get(worker)) {
+            place.put(tx);
+        }
+    }
+
+    /// How many frames there is room for, as far as the transmitter knows.
+    fn credit(&mut self) -> usize {
+        self.tx.as_mut().map_or(0, |tx| tx.credit())
+    }
+
+    /// Gives frames to the transmitter, in order. What cannot be sent is added to `lost`; what
+    /// there is no room for stays, for the reason that is given.
+    fn transmit(
+        &mut self,
+        frames: &mut Vec<Frame>,
+        lost: &mut Vec<Frame>,
+        pool: &mut Pool,
+    ) -> DropReason {
+        let Some(tx) = &mut self.tx else { return DropReason::Unsupported };
+        while !frames.is_empty() {
+            let Err(error) = tx.transmit(frames, pool) else { break };
+            self.opened.note_tx_error(&error);
+            lost.extend(frames.drain(..frames.len().min(1)));
+        }
+        DropReason::RingFull
+    }
+
+    /// Has the transmitter send what it holds.
+    #[inline]
+    pub(super) fn flush(&mut self, pool: &mut Pool) {
+        if let Some(Err(error)) = self.tx.as_mut().map(|tx| tx.flush(pool)) {
+            self.opened.note_tx_error(&error);
+        }
+    }
+
+    /// Has it send some; gives whether it waits for more.
+    pub(super) fn flush_some(&mut self, pool: &mut Pool) -> bool {
+        let Some(tx) = &mut self.tx else { return false };
+        tx.flush_some(pool).unwrap_or_else(|error| {
+            self.opened.note_tx_error(&error);
+            false
+        })
+    }
+
+    pub(super) fn reap(&mut self, pool: &mut Pool) -> bool {
+        self.tx.as_mut().is_some_and(|tx| tx.reap(pool))
+    }
+}
+
+impl Graph {
+    /// Sends frames that waited; what there is no room for is dropped.
+    pub(super) fn transmit(
+        &mut self,
+        snapshot: &Snapshot,
+        port: PortId,
+        frames: &mut Vec<Frame>,
+        bytes: usize,
+    ) {
+        let (sent, why) = self.send(port, frames, bytes);
+        self.count_sent(snapshot, port, sent);
+        if !frames.is_empty() {
+            self.drop_all(snapshot, Owner::of(port), Side::Tx, why, frames);
+        }
+    }
+
+    /// The one way to a transmitter. Leaves what there is no room for, with the reason; what could
+    /// not be sent waits to be counted.
+    fn send(&mut self, port: PortId, frames: &mut Vec<Frame>, bytes: usize) -> (Sent, DropReason) {
+        let before = frames.len();
+        let lost = &mut self.scratch;
+        debug_assert!(lost.is_empty(), "nobody else is at it");
+        let mut why = DropReason::Unsupported;
+        if let Some(Some(to)) = self.ports.get_mut(port.0 as usize) {
+            why = to.transmit(frames, lost, &mut self.pool);
+        }
+        let unsent = lost.iter().chain(&*frames).map(|frame| frame.len()).sum::<usize>();
+        let count = (before - lost.len() - frames.len()) as u64;
+        let sent = Sent { count, bytes: (bytes - unsent) as u64, lost: lost.len() };
+        (sent, why)
+    }
+
+    fn count_sent(&mut self, snapshot: &Snapshot, port: PortId, sent: Sent) {
+        if let Some(Some(to)) = self.ports.get(port.0 as usize) {
+            let counters = &to.opened.counters[self.shared.number];
+            counters.tx_packets.add(sent.count);
+            counters.tx_bytes.add(sent.bytes);
+        }
+        self.shared.counters.delivered.add(sent.count);
+        if sent.lost > 0 {
+            let mut lost = std::mem::take(&mut self.scratch);
+            self.drop_all(snapshot, Owner::of(port), Side::Tx, DropReason::TxError, &mut lost);
+            self.scratch = lost;
+        }
+    }
+
+    /// How many frames a port can take now, as far as its transmitter knows; what is on its way to
+    /// somebody else waits there.
+    pub(super) fn credit(&mut self, to: PortId) -> usize {
+        if self.targets[Door::Forward.at(to).index()].kind != Kind::Wire {
+            return usize::MAX;
+        }
+        let to = self.ports.get_mut(to.0 as usize).and_then(Option::as_mut);
+        to.map_or(0, PortTx::credit)
+    }
+
+    /// Sends new frames out of a port at once, for a source that keeps what there is no room for:
+    /// that stays. Gives how many are done with, sent or lost.
+    pub(super) fn offer(
+        &mut self,
+        snapshot: &Snapshot,
+        to: PortId,
+        frames: &mut Vec<Frame>,
+    ) -> usize {
+        let target = self.targets[Door::Forward.at(to).index()];
+        let longest = target.plain_max as usize;
+        let is_plain = |frame: &Frame| frame.is_plain() && frame.linear_len() <= longest;
+        let count = frames.len();
+        if target.kind != Kind::Wire || !frames.iter().all(is_plain) {
+            frames.iter_mut().for_each(|frame| self.pool.own(frame));
+            self.shared.counters.created.add(count as u64);
+            self.push_all(snapshot, Door::Forward.at(to), frames);
+            return count;
+        }
+        debug_assert!(self.queues[target.queue.index()].frames.is_empty(), "nothing goes before");
+        let bytes = frames.iter().map(|frame| frame.len()).sum();
+        let (sent, _full) = self.send(to, frames, bytes);
+        let done = sent.count as usize + sent.lost;
+        debug_assert_eq!(done + frames.len(), count, "no frame is lost track of");
+        // What comes is counted before what goes.
+        self.shared.counters.created.add(done as u64);
+        self.count_sent(snapshot, to, sent);
+        if let Some(Some(to)) = self.ports.get_mut(to.0 as usize) {
+            to.flush(&mut self.pool);
+        }
+        done
+    }
+}

@@ -1,0 +1,173 @@
+//! `XDP_REDIRECT`: which target a frame's own verdict names (`xdp_do_redirect`), and frames that go
+//! to several.
+
+use std::sync::Arc;
+
+use towpath_bpf::program::MapType;
+use towpath_maps::Map;
+use towpath_xdp::{Action, Burst, Destination, Frame};
+
+use super::cpu::CpuEntry;
+use super::graph::{EntryHook, Graph};
+use crate::counters::DropReason;
+use crate::hook::HookSpec;
+use crate::snapshot::{PortId, Snapshot};
+use crate::target::{Door, Owner, Side, Target, TargetId};
+
+/// Where the last redirected frame of a burst went. Frames of one flow follow each other, so most
+/// of them need no look at maps and tables.
+pub(super) struct Resolved<'a> {
+    hook: &'a HookSpec,
+    last: Option<(usize, TargetId)>,
+}
+
+impl<'a> Resolved<'a> {
+    pub(super) fn new(hook: &'a HookSpec) -> Resolved<'a> {
+        Resolved { hook, last: None }
+    }
+
+    /// Where a frame of a burst goes by its verdict.
+    #[inline]
+    pub(super) fn target(
+        &mut self,
+        snapshot: &Snapshot,
+        burst: &Burst,
+        index: usize,
+        graph: &mut Graph,
+    ) -> TargetId {
+        let to = self.hook.target(burst.action(index));
+        if to != TargetId::AS_FRAME_SAYS {
+            return to;
+        }
+        match self.last {
+            Some((last, to)) if burst.lead_alike(last, index) => to,
+            _ => {
+                let to = graph.resolve(snapshot, self.hook, burst.destination(index));
+                self.last = Some((index, to));
+                to
+            }
+        }
+    }
+
+    /// Where all frames of a burst go, if that is one target.
+    #[inline]
+    pub(super) fn common(
+        &mut self,
+        snapshot: &Snapshot,
+        burst: &Burst,
+        graph: &mut Graph,
+    ) -> Option<TargetId> {
+        let to = self.hook.target(Action::from_returned(burst.unanimous()?));
+        if to == TargetId::AS_FRAME_SAYS && !burst.lead_to_one() {
+            return None;
+        }
+        Some(self.target(snapshot, burst, 0, graph))
+    }
+}
+
+impl Graph {
+    /// The target that a redirect names.
+    fn resolve(
+        &mut self,
+        snapshot: &Snapshot,
+        hook: &HookSpec,
+        destination: Option<Destination<'_>>,
+    ) -> TargetId {
+        let drops = |why| hook.owner.drops(why);
+        let port = |ifindex| snapshot.by_ifindex.get(ifindex).ok_or(drops(DropReason::BadTarget));
+        let resolved = match destination {
+            None => Err(drops(DropReason::NoTarget)),
+            Some(Destination::Interface { ifindex }) => {
+                port(ifindex).map(|to| Door::Redirect.at(to))
+            }
+            Some(Destination::Entry { map, key, entry }) => match map.kind() {
+                MapType::Cpumap => {
+                    self.cpu(CpuEntry::new(map, key, entry)).ok_or(drops(DropReason::BadTarget))
+                }
+                MapType::Xskmap => {
+                    snapshot.socket_target(entry.id).ok_or(drops(DropReason::NoSocket))
+                }
+                _ => port(entry.number).map(|to| self.device(snapshot, to, entry.id)),
+            },
+            Some(Destination::Broadcast { map, exclude_ingress }) => {
+                let without = if exclude_ingress { hook.owner.port() } else { None };
+                self.fan_out(snapshot, hook.owner, map, without);
+                Ok(TargetId::BROADCAST)
+            }
+        };
+        resolved.unwrap_or_else(|drops| drops)
+    }
+
+    /// The port of a devmap's entry, by way of the entry's program if it has one.
+    fn device(&mut self, snapshot: &Snapshot, to: PortId, program: u32) -> TargetId {
+        if program == 0 {
+            return Door::Redirect.at(to);
+        }
+        let known = self.entry_hooks.iter().find(|it| it.to == to && it.program == program);
+        if let Some(known) = known {
+            return known.target;
+        }
+        let (Some(port), Some(chain)) = (snapshot.port(to), snapshot.entry_programs.get(&program))
+        else {
+            return Door::NoEntryProgram.at(to);
+        };
+        let number = self.entry_hooks.len() as u32;
+        let target = self.add(|id| Target::entry(id, port, number));
+        let hook = Arc::new(HookSpec::devmap(port, Arc::clone(chain)));
+        self.entry_hooks.push(EntryHook { to, program, target, hook });
+        target
+    }
+
+    /// Notes all targets of a broadcast, in the order of the map's entries.
+    fn fan_out(&mut self, snapshot: &Snapshot, owner: Owner, map: &Map, without: Option<PortId>) {
+        let mut targets = std::mem::take(&mut self.fan.targets);
+        targets.clear();
+        let ingress = without.and_then(|port| snapshot.port(port));
+        map.for_each_target(&mut |_, entry| {
+            let Some(to) = snapshot.by_ifindex.get(entry.number) else { return };
+            if !ingress.is_some_and(|ingress| snapshot.is_around(to, ingress)) {
+                targets.push(self.device(snapshot, to, entry.id));
+            }
+        });
+        self.fan.targets = targets;
+        self.fan.owner = owner;
+    }
+
+    /// A copy for each target of a broadcast that takes the frame (`dev_map_enqueue_multi`).
+    pub(super) fn broadcast(&mut self, snapshot: &Snapshot, frame: Frame) {
+        let targets = std::mem::take(&mut self.fan.targets);
+        let takes = |target: &Target, frame: &Frame| target.admit(snapshot, frame).is_ok();
+        let owner = self.fan.owner;
+        self.copies(snapshot, frame, &targets, takes, (owner, DropReason::BadTarget));
+        self.fan.targets = targets;
+    }
+
+    /// A copy for each of these targets that `takes` the frame but the last, which gets the frame
+    /// itself. Where none does it is dropped for that reason.
+    pub(super) fn copies(
+        &mut self,
+        snapshot: &Snapshot,
+        frame: Frame,
+        targets: &[TargetId],
+        takes: impl Fn(&Target, &Frame) -> bool,
+        (owner, nobody): (Owner, DropReason),
+    ) {
+        let mut last = None;
+        for &to in targets {
+            if !takes(&self.targets[to.index()], &frame) {
+                continue;
+            }
+            let Some(to) = last.replace(to) else { continue };
+            self.shared.counters.created.add(1);
+            match self.pool.copy(&frame) {
+                Some(copy) => self.push(snapshot, to, copy),
+                // The copy was to be a frame of its own.
+                None => self.count_dropped(snapshot, owner, Side::Rx, DropReason::NoMemory, 1),
+            }
+        }
+        match last {
+            Some(to) => self.push(snapshot, to, frame),
+            None => self.drop(snapshot, owner, Side::Rx, nobody, frame),
+        }
+    }
+}

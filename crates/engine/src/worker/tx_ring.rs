@@ -1,0 +1,118 @@
+//! Frames from AF_XDP sockets' tx rings, and to the sockets.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use towpath_xdp::Frame;
+use towpath_xdp::frame::RxInfo;
+
+use super::graph::Graph;
+use super::idle::REAP_PERIOD;
+use super::{BURST, Worker};
+use crate::counters::DropReason;
+use crate::port::Wake;
+use crate::snapshot::Snapshot;
+use crate::socket::Place;
+use crate::sockets::{Collect, Served};
+use crate::target::Side;
+
+/// A socket's tx ring, which this worker sends for the socket's application.
+pub(super) struct TxRing {
+    collect: Collect,
+    /// The port had no room for all of it the last time.
+    is_stuck: bool,
+}
+
+impl TxRing {
+    /// What ends the worker's sleep.
+    pub(super) fn arm(&self) -> Wake<'_> {
+        // Its ring is not empty, but that is no reason to spin until the port's is.
+        if self.is_stuck {
+            return Wake::At(Instant::now() + REAP_PERIOD);
+        }
+        self.collect.served.socket.arm()
+    }
+
+    pub(super) fn disarm(&self) {
+        self.collect.served.socket.disarm();
+    }
+}
+
+impl Worker {
+    /// Has the sockets of the current configuration polled.
+    pub(super) fn adopt_tx_rings(&mut self) {
+        let next = self.snapshot.collects.get(self.shared.number).map_or(&[][..], |next| next);
+        let is_kept = |ring: &TxRing| {
+            let served = &ring.collect.served;
+            next.iter().any(|next| Arc::ptr_eq(&next.served, served))
+        };
+        // Whoever is not polled any more has to ring, for whoever polls next.
+        for gone in self.tx_rings.iter().filter(|ring| !is_kept(ring)) {
+            let _wake = gone.collect.served.socket.arm();
+        }
+        let ring = |collect: &Collect| TxRing { collect: collect.clone(), is_stuck: false };
+        self.tx_rings = next.iter().map(ring).collect();
+        self.tx_rings.iter().for_each(TxRing::disarm);
+    }
+
+    /// Sends what a socket has, as far as there is room (`__xsk_generic_xmit`); gives the number of
+    /// packets that are done with. The rest stays in the ring.
+    #[inline]
+    pub(super) fn poll_tx_ring(&mut self, index: usize) -> usize {
+        let Self { snapshot, tx_rings, graph, runner, frames, .. } = self;
+        let ring = &mut tx_rings[index];
+        let Collect { port, served } = &ring.collect;
+        if snapshot.port(*port).is_none() || !served.claim() {
+            return 0;
+        }
+        let limit = graph.credit(*port).min(BURST);
+        let count = served.socket.collect(&mut graph.pool, frames, limit);
+        let mut done = 0;
+        if count > 0 {
+            // They arrived nowhere.
+            let nowhere = |rx: RxInfo| RxInfo { ifindex: 0, queue_index: 0, ..rx };
+            frames.iter_mut().for_each(|frame| frame.rx = nowhere(frame.rx));
+            done = graph.offer(snapshot, *port, frames);
+            graph.flush(snapshot, runner);
+            served.socket.sent(done);
+            graph.pool.give_all(frames);
+        }
+        served.release();
+        ring.is_stuck = done < count || limit == 0;
+        done
+    }
+}
+
+impl Graph {
+    /// All that a burst has for a socket (`__xsk_map_redirect`). It arrived at one place, as bursts
+    /// do. What the socket does not take is dropped, whatever fallback its redirect named
+    /// (`xsk_rcv`).
+    #[inline]
+    pub(super) fn deliver(&mut self, snapshot: &Snapshot, place: u32, frames: &mut Vec<Frame>) {
+        let (Some(served), Some(first)) = (snapshot.sockets.at(place), frames.first()) else {
+            return;
+        };
+        let (from, owner) = (arrival(first), self.arrived_at(snapshot, first));
+        debug_assert!(frames.iter().all(|frame| arrival(frame) == from), "a burst has one origin");
+        let count = frames.len();
+        let delivered = served.socket.deliver_all(from, frames, &mut self.pool);
+        debug_assert!(delivered <= count && frames.is_empty(), "a socket takes or drops all");
+        self.shared.counters.delivered.add(delivered as u64);
+        if delivered < count {
+            let why = refusal(served, from);
+            self.count_dropped(snapshot, owner, Side::Rx, why, (count - delivered) as u64);
+        }
+    }
+}
+
+/// Why a socket did not take a frame.
+#[cold]
+fn refusal(served: &Served, from: Place) -> DropReason {
+    let is_here = served.socket.receives() && served.socket.place() == Some(from);
+    if is_here { DropReason::SocketFull } else { DropReason::NoSocket }
+}
+
+#[inline]
+fn arrival(frame: &Frame) -> Place {
+    Place { ifindex: frame.rx.ifindex, queue: frame.rx.queue_index }
+}
