@@ -5,7 +5,7 @@
 //! Object::open(bytes) -> Object          ELF, BTF, maps, relocations as data
 //! Object::link(..)    -> Linked          CO-RE, globals, subprograms, map references resolved
 //! verifier::verify(Linked) -> Verified | Rejection
-//! interp::run(&Verified, ..)             every access checked at run time
+//! interp::run(&Code, ..)                 a `Verified` with addresses, every access checked
 //! ```
 
 #![forbid(unsafe_code)]
@@ -15,6 +15,7 @@ pub mod disasm;
 pub mod errno;
 pub mod insn;
 pub mod interp;
+pub mod map;
 pub mod object;
 pub mod program;
 pub mod proto;

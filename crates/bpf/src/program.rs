@@ -5,6 +5,8 @@ use std::sync::Arc;
 use crate::btf::{Btf, Linkage, TypeId};
 use crate::insn::Insn;
 
+pub use crate::map::MapType;
+
 /// One program with everything it refers to resolved; the next step is the verifier.
 ///
 /// Instructions are the kernel's, with these references: a map load (`PSEUDO_MAP_FD`,
@@ -178,6 +180,11 @@ impl MapDef {
             section: None,
         }
     }
+
+    /// Whether its contents are fixed before a program runs.
+    pub fn is_constant(&self) -> bool {
+        self.kind.is_array() && self.section.is_some_and(DataSection::is_constant)
+    }
 }
 
 /// What a slot of a map of maps or program array starts with.
@@ -202,63 +209,11 @@ pub enum DataSection {
     Kconfig,
 }
 
-macro_rules! map_types {
-    ($($name:ident = $value:literal, $text:literal;)*) => {
-        /// `enum bpf_map_type`. Numbers without a variant are refused by the object loader by name.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[repr(u32)]
-        pub enum MapType { $(#[doc = concat!("`BPF_MAP_TYPE_", $text, "`")] $name = $value,)* }
-
-        impl MapType {
-            /// From the kernel's number.
-            pub fn from_number(number: u32) -> Option<Self> {
-                match number { $($value => Some(MapType::$name),)* _ => None }
-            }
-
-            /// The kernel's name, lower case, as bpftool prints it.
-            pub fn name(self) -> String {
-                match self { $(MapType::$name => $text.to_ascii_lowercase(),)* }
-            }
-        }
-    };
-}
-
-map_types! {
-    Hash = 1, "HASH";
-    Array = 2, "ARRAY";
-    ProgArray = 3, "PROG_ARRAY";
-    PerfEventArray = 4, "PERF_EVENT_ARRAY";
-    PercpuHash = 5, "PERCPU_HASH";
-    PercpuArray = 6, "PERCPU_ARRAY";
-    StackTrace = 7, "STACK_TRACE";
-    CgroupArray = 8, "CGROUP_ARRAY";
-    LruHash = 9, "LRU_HASH";
-    LruPercpuHash = 10, "LRU_PERCPU_HASH";
-    LpmTrie = 11, "LPM_TRIE";
-    ArrayOfMaps = 12, "ARRAY_OF_MAPS";
-    HashOfMaps = 13, "HASH_OF_MAPS";
-    Devmap = 14, "DEVMAP";
-    Sockmap = 15, "SOCKMAP";
-    Cpumap = 16, "CPUMAP";
-    Xskmap = 17, "XSKMAP";
-    Sockhash = 18, "SOCKHASH";
-    CgroupStorage = 19, "CGROUP_STORAGE";
-    ReuseportSockarray = 20, "REUSEPORT_SOCKARRAY";
-    PercpuCgroupStorage = 21, "PERCPU_CGROUP_STORAGE";
-    Queue = 22, "QUEUE";
-    Stack = 23, "STACK";
-    SkStorage = 24, "SK_STORAGE";
-    DevmapHash = 25, "DEVMAP_HASH";
-    StructOps = 26, "STRUCT_OPS";
-    Ringbuf = 27, "RINGBUF";
-    InodeStorage = 28, "INODE_STORAGE";
-    TaskStorage = 29, "TASK_STORAGE";
-    BloomFilter = 30, "BLOOM_FILTER";
-    UserRingbuf = 31, "USER_RINGBUF";
-    CgrpStorage = 32, "CGRP_STORAGE";
-    Arena = 33, "ARENA";
-    InsnArray = 34, "INSN_ARRAY";
-    Rhash = 35, "RHASH";
+impl DataSection {
+    /// Whether programs and users can't write to it: it is part of what is verified.
+    pub fn is_constant(self) -> bool {
+        matches!(self, DataSection::Rodata | DataSection::Kconfig)
+    }
 }
 
 impl Linked {

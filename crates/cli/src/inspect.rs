@@ -106,7 +106,7 @@ fn map_line<'a>(map: &'a MapDef, all: &'a [MapDef]) -> MapLine<'a> {
     });
     MapLine {
         name: &map.name,
-        kind: map.kind.name(),
+        kind: map.kind.name().to_owned(),
         key_size: map.key_size,
         value_size: map.value_size,
         max_entries: map.max_entries,

@@ -2,7 +2,7 @@
 //! another program fills. A program without them is refused, or does next to nothing; whoever sees
 //! that should hear why, and which option helps.
 
-use towpath_bpf::program::MapType;
+use towpath_bpf::map::Values;
 use towpath_bpf::{Linked, Object};
 
 /// Constants that are 0, for a program that is refused.
@@ -24,7 +24,7 @@ pub(crate) fn contents(linked: &Linked) -> Vec<String> {
     let maps = linked.maps.iter().filter(|map| map.section.is_none());
     maps.filter_map(|map| {
         let name = &map.name;
-        if map.kind == MapType::ProgArray && map.slots.is_empty() {
+        if map.kind.values() == Values::Program && map.slots.is_empty() {
             Some(format!(
                 "the jump table {name} is empty: fill it with --map-init, \
                  {{\"{name}\": [{{\"key\": 0, \"value\": \"PROGRAM\"}}]}}"
@@ -51,7 +51,7 @@ const NAMES_MAX: usize = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use towpath_bpf::program::SlotInit;
+    use towpath_bpf::program::{MapType, SlotInit};
     use towpath_workload::{plain_map, small};
 
     #[test]

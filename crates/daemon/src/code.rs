@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use towpath_bpf::Linked;
 use towpath_bpf::disasm::Disasm;
-use towpath_bpf::program::{Line, MapType};
+use towpath_bpf::program::Line;
 use towpath_maps::MapSet;
 use towpath_xdp::program::{Form, MachineCode};
 use towpath_xdp::{CompileError, Program};
@@ -199,7 +199,7 @@ impl MachineView {
     /// Machine code and what its addresses stand for.
     pub fn of(linked: &Linked, code: &MachineCode, maps: &MapSet) -> MachineView {
         let place = |map: &std::sync::Arc<towpath_maps::Map>| {
-            let is_array = map.kind() == MapType::Array;
+            let is_array = map.kind().is_array();
             let first = is_array.then(|| map.lookup(0, &0u32.to_ne_bytes())).flatten();
             let bytes = u64::from(map.value_size().next_multiple_of(8));
             MapPlace {

@@ -1,27 +1,27 @@
 //! What is in a map, through its types, from any thread while programs run.
 
 use serde_json::{Value as Json, json};
-use towpath_bpf::program::MapType;
+use towpath_bpf::map::{Keys, Values};
 use towpath_bpf::{Errno, MapDef};
 use towpath_maps::{Map, Value, flags};
 use towpath_objects::{MapObject, Selector, Session};
 
 use crate::api::error::ApiError;
 use crate::api::types::{EntryRequest, EntryView};
-use crate::mapfile::{self, Stored, is_per_cpu, is_without_keys, typed};
+use crate::mapfile::{self, Stored, typed};
 use crate::{reference, suggest};
 
 /// Everything in a map, in the map's order. What has no elements to list (ring buffers, arenas,
 /// queues, bloom filters) is empty.
 pub(crate) fn entries(session: &mut Session, map: &MapObject) -> Result<Vec<EntryView>, ApiError> {
     let (object, map) = (map, map.map());
-    Ok(match map.kind() {
-        MapType::Queue | MapType::Stack | MapType::BloomFilter => Vec::new(),
-        MapType::Devmap | MapType::DevmapHash | MapType::Cpumap | MapType::Xskmap => {
+    Ok(match map.kind().values() {
+        Values::Queued | Values::Members => Vec::new(),
+        Values::Device | Values::Cpu | Values::Socket => {
             let targets = map.targets();
             targets.into_iter().map(|(key, it)| target(map, key, it.number, it.id)).collect()
         }
-        MapType::ProgArray => {
+        Values::Program => {
             let dumped = session.dump(&Selector::Id(object.id()));
             let dumped = dumped.map_err(|error| refused(map, &error))?;
             dumped.iter().map(|(key, id)| one(number(key).into(), number(id).into())).collect()
@@ -42,13 +42,13 @@ pub(crate) fn lookup(
     let (object, map) = (map, map.map());
     let (key, _) = parse(map, &without_value(request))?;
     let key = key.unwrap_or_default();
-    match map.kind() {
-        MapType::Devmap | MapType::DevmapHash | MapType::Cpumap => {
+    match map.kind().values() {
+        Values::Device | Values::Cpu => {
             let index = number(&key);
             let found = map.target(index).ok_or_else(|| said(map, Errno::ENOENT))?;
             Ok(target(map, index, found.number, found.id))
         }
-        MapType::ProgArray => {
+        Values::Program => {
             let id = session.lookup(&Selector::Id(object.id()), &key);
             let id = id.map_err(|error| refused(map, &error))?;
             Ok(one(number(&key).into(), number(&id).into()))
@@ -124,7 +124,7 @@ fn bytes_of(map: &Map, request: &EntryRequest) -> Result<Bytes, ApiError> {
 }
 
 fn parse(map: &Map, request: &EntryRequest) -> Result<(Option<Vec<u8>>, Option<Stored>), ApiError> {
-    let key_is_missing = request.key.is_null() && !is_without_keys(map.kind());
+    let key_is_missing = request.key.is_null() && map.kind().keys() != Keys::None;
     if key_is_missing {
         return Err(ApiError::bad("key: it is missing"));
     }
@@ -136,7 +136,7 @@ fn entry(def: &MapDef, key: &[u8], value: &Value) -> EntryView {
     let key = if key.is_empty() { Json::Null } else { typed::key_to_json(def, key) };
     let mut values: Vec<Json> =
         value.cpus().iter().map(|bytes| typed::value_to_json(def, bytes)).collect();
-    if is_per_cpu(def.kind) {
+    if def.kind.is_percpu() {
         return EntryView { key, value: None, values: Some(values) };
     }
     EntryView { key, value: values.pop(), values: None }
@@ -147,9 +147,9 @@ fn one(key: Json, value: Json) -> EntryView {
 }
 
 fn target(map: &Map, key: u32, number: u32, program: u32) -> EntryView {
-    let word = match map.kind() {
-        MapType::Cpumap => "qsize",
-        MapType::Xskmap => "queue",
+    let word = match map.kind().values() {
+        Values::Cpu => "qsize",
+        Values::Socket => "queue",
         _ => "ifindex",
     };
     let mut value = json!({ word: number });

@@ -7,7 +7,7 @@
 //! ```
 
 use serde_json::{Map as Object, Value as Json};
-use towpath_bpf::program::MapType;
+use towpath_bpf::map::{MapType, Values};
 use towpath_objects::{BPFFS_ROOT, Reference, Selector, Tag};
 
 use crate::suggest;
@@ -18,12 +18,20 @@ use crate::suggest;
 ///
 /// The first mistake, by its path.
 pub(crate) fn of(kind: MapType, value: &Json) -> Result<Option<Reference>, String> {
-    Ok(Some(match kind {
-        MapType::ProgArray => Reference::Program(selector("value", value)?),
-        MapType::ArrayOfMaps | MapType::HashOfMaps => Reference::Map(selector("value", value)?),
-        MapType::Devmap | MapType::DevmapHash => target(value, "ifindex")?,
-        MapType::Cpumap => target(value, "qsize")?,
-        _ => return Ok(None),
+    Ok(Some(match kind.values() {
+        Values::Program => Reference::Program(selector("value", value)?),
+        Values::Map => Reference::Map(selector("value", value)?),
+        Values::Device => target(value, "ifindex")?,
+        Values::Cpu => target(value, "qsize")?,
+        Values::Bytes
+        | Values::PerCpu
+        | Values::Queued
+        | Values::Members
+        | Values::Records
+        | Values::Pages
+        | Values::Events
+        | Values::Socket
+        | Values::Host(_) => return Ok(None),
     }))
 }
 

@@ -1,7 +1,7 @@
 //! Redirect calls whose effect is known when code is made: all that is left of them is to write
 //! where the frame goes. Both tiers ask here what that is, and where the slots of tail calls are.
 
-use towpath_bpf::program::MapType;
+use towpath_bpf::map::Values;
 use towpath_maps::Layout;
 
 use crate::environment::Environment;
@@ -52,7 +52,7 @@ impl Targets {
                 Some(Layout::Targets { entries, .. }) => Some(entries),
                 _ => None,
             },
-            broadcasts: matches!(map.kind(), MapType::Devmap | MapType::DevmapHash),
+            broadcasts: map.kind().values() == Values::Device,
             slots: match map.layout() {
                 Some(Layout::Programs { entries, .. }) => Some(entries),
                 _ => None,

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use towpath_bpf::btf::Btf;
 use towpath_bpf::btf::emit::Emitter;
+use towpath_bpf::map::flags::BPF_F_RDONLY_PROG;
+use towpath_bpf::map::{Host, Types, Values};
 use towpath_bpf::program::{DataSection, MapType, SlotInit};
 use towpath_bpf::{Errno, MapDef};
 
@@ -34,7 +36,7 @@ pub enum MapError {
         /// The map.
         name: String,
         /// Its kind, as bpftool prints it.
-        kind: String,
+        kind: &'static str,
         /// Bytes of a key.
         key_size: u32,
         /// Bytes of a value.
@@ -160,7 +162,7 @@ impl KernelMap {
 
     fn create(definition: &MapDef, cpus: usize, blobs: &mut BtfCache) -> Result<Self, MapError> {
         let kind = definition.kind;
-        let of_maps = matches!(kind, MapType::ArrayOfMaps | MapType::HashOfMaps);
+        let of_maps = kind.values() == Values::Map;
         let inner = match &definition.inner {
             Some(inner) if of_maps => Some(Box::new(KernelMap::create(inner, cpus, blobs)?)),
             None if of_maps => return Err(MapError::NoTemplate { name: definition.name.clone() }),
@@ -170,14 +172,14 @@ impl KernelMap {
             map_type: kind as u32,
             key_size: definition.key_size,
             value_size: definition.value_size,
-            max_entries: entries(definition, cpus),
+            max_entries: kind.entries_of(definition.max_entries, cpus),
             map_flags: flags(definition),
             inner_map_fd: inner.as_deref().map_or(0, |map| number(map.as_fd())),
             map_name: object_name(&definition.name),
             map_extra: definition.map_extra,
             ..MapCreate::default()
         };
-        let value_bytes = user_value_bytes(kind, definition.value_size, cpus);
+        let value_bytes = kind.user_value_bytes(definition.value_size, cpus);
         let btf = definition.btf.as_ref().filter(|_| takes_btf(kind)).and_then(|b| blobs.fd(b));
         let fd = match &btf {
             Some(btf) => {
@@ -194,7 +196,7 @@ impl KernelMap {
         let value_size = definition.value_size as usize;
         let name = definition.name.clone();
         let arena = (definition.map_extra, definition.max_entries as usize * PAGE_BYTES);
-        let arena = (kind == MapType::Arena).then_some(arena);
+        let arena = (kind.values() == Values::Pages).then_some(arena);
         Ok(KernelMap { name, kind, value_size, arena, fd, _inner: inner })
     }
 
@@ -205,7 +207,7 @@ impl KernelMap {
             self.update(&0u32.to_le_bytes(), initial, 0)
                 .map_err(|errno| self.fill_error("", errno))?;
         }
-        if matches!(definition.section, Some(DataSection::Rodata | DataSection::Kconfig)) {
+        if definition.section.is_some_and(DataSection::is_constant) {
             self.fd.freeze().map_err(|errno| self.fill_error(" (freeze)", errno))?;
         }
         Ok(())
@@ -323,53 +325,13 @@ fn create_error(definition: &MapDef, attr: &MapCreate, errno: Errno) -> MapError
 /// Kinds whose `map_ops` have no `map_check_btf` for plain programs; libbpf drops the types of the
 /// same ones (`map_is_created`, `bpf_object__create_map`).
 fn takes_btf(kind: MapType) -> bool {
-    !matches!(
-        kind,
-        MapType::PerfEventArray
-            | MapType::CgroupArray
-            | MapType::StackTrace
-            | MapType::ArrayOfMaps
-            | MapType::HashOfMaps
-            | MapType::Devmap
-            | MapType::DevmapHash
-            | MapType::Cpumap
-            | MapType::Xskmap
-            | MapType::Sockmap
-            | MapType::Sockhash
-            | MapType::ProgArray
-    )
-}
-
-/// A perf event array without a size gets one slot a CPU, as libbpf does.
-fn entries(definition: &MapDef, cpus: usize) -> u32 {
-    match definition.kind {
-        MapType::PerfEventArray if definition.max_entries == 0 => cpus as u32,
-        _ => definition.max_entries,
-    }
+    let is_descriptor = matches!(kind.values(), Values::Program | Values::Host(Host::Socket));
+    kind.spec().types != Types::Refused && !is_descriptor
 }
 
 fn flags(definition: &MapDef) -> u32 {
-    match definition.section {
-        Some(DataSection::Rodata | DataSection::Kconfig) => definition.flags | F_RDONLY_PROG,
-        _ => definition.flags,
-    }
-}
-
-/// What the kernel copies for one value (`bpf_map_value_size`).
-fn user_value_bytes(kind: MapType, value_size: u32, cpus: usize) -> usize {
-    let value_size = value_size as usize;
-    match kind {
-        MapType::PercpuHash
-        | MapType::PercpuArray
-        | MapType::LruPercpuHash
-        | MapType::PercpuCgroupStorage => value_size.next_multiple_of(8) * cpus,
-        MapType::ProgArray
-        | MapType::PerfEventArray
-        | MapType::CgroupArray
-        | MapType::ArrayOfMaps
-        | MapType::HashOfMaps => 4,
-        _ => value_size,
-    }
+    let is_constant = definition.section.is_some_and(DataSection::is_constant);
+    definition.flags | if is_constant { BPF_F_RDONLY_PROG } else { 0 }
 }
 
 /// A name as the kernel accepts it: letters, digits, `_` and `.`, at most 15 of them.
@@ -397,9 +359,6 @@ fn count_cpus(list: &str) -> Option<usize> {
     }
     Some(count)
 }
-
-/// `BPF_F_RDONLY_PROG`.
-const F_RDONLY_PROG: u32 = 1 << 7;
 
 #[cfg(test)]
 mod tests {

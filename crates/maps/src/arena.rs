@@ -24,7 +24,6 @@ use crate::sync::{
     AtomicU64,
     Ordering::{Acquire, Release},
 };
-use crate::user::Value;
 
 /// Bytes that 32-bit offsets reach.
 const REACH: u64 = 1 << 32;
@@ -298,15 +297,7 @@ impl Arena {
     }
 }
 
-impl Store for Arena {
-    fn update(&self, _worker: usize, _key: &[u8], _value: &[u8], _flags: u64) -> Result<(), Errno> {
-        Err(Errno::EOPNOTSUPP)
-    }
-
-    fn read(&self, _key: &[u8], _locked: bool) -> Result<Value, Errno> {
-        Err(Errno::EINVAL)
-    }
-}
+impl Store for Arena {}
 
 fn get(bits: &[u64], page: u32) -> bool {
     bits.get(page as usize / 64).is_some_and(|word| word >> (page % 64) & 1 == 1)

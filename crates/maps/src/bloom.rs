@@ -75,10 +75,6 @@ impl Store for Bloom {
     fn write(&self, _key: &[u8], value: &Value, flags: u64) -> Result<(), Errno> {
         self.push(value.bytes(), flags)
     }
-
-    fn read(&self, _key: &[u8], _locked: bool) -> Result<Value, Errno> {
-        Err(Errno::EINVAL)
-    }
 }
 
 #[cfg(test)]

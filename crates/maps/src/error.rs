@@ -1,6 +1,7 @@
 //! Why a map could not be made.
 
-use towpath_bpf::Errno;
+use towpath_bpf::map::Broken;
+use towpath_bpf::{Errno, MapDef};
 
 use crate::shape::Difference;
 
@@ -16,7 +17,7 @@ pub enum MapError {
         /// The map's name.
         map: String,
         /// Its kind.
-        kind: String,
+        kind: &'static str,
         /// The rule that is broken.
         rule: &'static str,
         /// What `BPF_MAP_CREATE` returns.
@@ -32,7 +33,7 @@ pub enum MapError {
         /// The map's name.
         map: String,
         /// Its kind.
-        kind: String,
+        kind: &'static str,
         /// What `BPF_MAP_CREATE` returns.
         errno: Errno,
     },
@@ -85,6 +86,17 @@ pub enum MapError {
 }
 
 impl MapError {
+    /// The definition breaks a rule.
+    pub(crate) fn of(def: &MapDef, broken: Broken) -> MapError {
+        let (map, kind, is_unsized) = (def.name.clone(), def.kind.name(), broken.is_unsized());
+        let Broken { errno, rule } = broken;
+        if is_unsized {
+            MapError::Unsized { map, kind, errno }
+        } else {
+            MapError::Definition { map, kind, rule, errno }
+        }
+    }
+
     /// The error number that the kernel gives in this case.
     pub fn errno(&self) -> Errno {
         match self {

@@ -13,7 +13,6 @@ use towpath_bpf::program::MapType;
 use towpath_bpf::{Errno, MapDef};
 
 use crate::array::next_index;
-use crate::check::same_shape;
 use crate::fields::Fields;
 use crate::flags::BPF_ANY;
 use crate::hash::HashTable;
@@ -101,7 +100,7 @@ impl MapOfMaps {
 
     /// Puts a map into a slot. `EINVAL` when it isn't shaped like the template.
     pub(crate) fn insert(&self, key: &[u8], map: &Arc<Map>, flags: u64) -> Result<(), Errno> {
-        if !same_shape(&self.template, map.def()) {
+        if !map.def().has_shape_of(&self.template) {
             return Err(Errno::EINVAL);
         }
         let _alone = self.lock();

@@ -36,16 +36,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod absent;
 pub mod access;
 pub mod arena;
 mod array;
-pub mod batch;
 mod bloom;
-mod check;
 mod environment;
 mod error;
 pub mod fields;
-pub mod flags;
 mod hash;
 mod inner;
 mod layout;
@@ -65,7 +63,6 @@ pub mod ringbuf;
 mod set;
 pub mod shape;
 mod store;
-mod stub;
 mod sync;
 mod targets;
 #[cfg(test)]
@@ -87,4 +84,5 @@ pub use qsbr::Domain;
 pub use set::{MapSet, SetOptions};
 pub use store::Element;
 pub use targets::Target;
+pub use towpath_bpf::map::flags;
 pub use user::{User, Value};

@@ -5,14 +5,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
+use towpath_bpf::map::Values;
 use towpath_bpf::program::{DataSection, MapType};
 use towpath_bpf::{Errno, MapDef};
 
+use crate::absent::Absent;
 use crate::access::{Access, Part, Span};
 use crate::arena::Arena;
 use crate::array::Array;
 use crate::bloom::Bloom;
-use crate::check;
 use crate::environment::{AnyEnvironment, Environment};
 use crate::error::MapError;
 use crate::fields::{Field, Fields, ReleaseField};
@@ -30,7 +31,6 @@ use crate::qsbr::Domain;
 use crate::queue::Queue;
 use crate::ringbuf::Ringbuf;
 use crate::store::{Element, Store};
-use crate::stub::Stub;
 use crate::targets::{DevmapHash, Target, TargetArray};
 use crate::user::{User, Value};
 use crate::user_ringbuf::UserRingbuf;
@@ -81,6 +81,7 @@ pub struct Map {
 
 /// The storage of each kind.
 enum Storage {
+    Absent(Absent),
     Arena(Arena),
     Array(Array),
     Bloom(Bloom),
@@ -94,7 +95,6 @@ enum Storage {
     Ringbuf(Ringbuf),
     UserRingbuf(UserRingbuf),
     Targets(TargetArray),
-    Stub(Stub),
 }
 
 impl Map {
@@ -104,14 +104,12 @@ impl Map {
     pub fn create(def: &MapDef, options: &CreateOptions) -> Result<Arc<Map>, MapError> {
         static NEXT_ID: AtomicU32 = AtomicU32::new(1);
         let mut def = def.clone();
-        if def.kind == MapType::PerfEventArray && def.max_entries == 0 {
-            def.max_entries = options.domain.workers() as u32;
-        }
-        let is_constant = matches!(def.section, Some(DataSection::Rodata | DataSection::Kconfig));
+        def.max_entries = def.kind.entries_of(def.max_entries, options.domain.workers());
+        let is_constant = def.section.is_some_and(DataSection::is_constant);
         if is_constant {
             def.flags |= BPF_F_RDONLY_PROG;
         }
-        check::check(&def)?;
+        def.check().map_err(|broken| MapError::of(&def, broken))?;
         if options.access_by_handle {
             def.flags &= !(BPF_F_RDONLY | BPF_F_WRONLY);
         }
@@ -184,7 +182,7 @@ impl Map {
 
     /// Whether values differ from CPU to CPU.
     pub fn is_percpu(&self) -> bool {
-        matches!(self.def.kind, MapType::PercpuArray | MapType::PercpuHash | MapType::LruPercpuHash)
+        self.def.kind.is_percpu()
     }
 
     /// Number of CPUs of a per-CPU value: the domain's workers.
@@ -313,7 +311,7 @@ impl Map {
     /// Clears all entries of an XSKMAP that lead to the socket of that id: it is closed.
     pub fn forget(&self, socket: u32) {
         if let Storage::Targets(targets) = &self.storage
-            && self.kind() == MapType::Xskmap
+            && self.kind().values() == Values::Socket
         {
             targets.forget(socket);
         }
@@ -544,12 +542,25 @@ impl Storage {
             MapType::UserRingbuf => Storage::UserRingbuf(UserRingbuf::new(def)?),
             MapType::PerfEventArray => Storage::Perf(PerfEventArray::new(def, cpus)),
             MapType::BloomFilter => Storage::Bloom(Bloom::new(def)?),
-            _ => Storage::Stub(Stub::new(def)),
+            MapType::CgroupArray
+            | MapType::Sockmap
+            | MapType::Sockhash
+            | MapType::ReuseportSockarray
+            | MapType::StackTrace
+            | MapType::SkStorage
+            | MapType::InodeStorage
+            | MapType::TaskStorage
+            | MapType::CgrpStorage
+            | MapType::CgroupStorage
+            | MapType::PercpuCgroupStorage
+            | MapType::InsnArray
+            | MapType::StructOps => Storage::Absent(Absent::new(def)),
         })
     }
 
     fn as_store(&self) -> &dyn Store {
         match self {
+            Storage::Absent(absent) => absent,
             Storage::Arena(arena) => arena,
             Storage::Array(array) => array,
             Storage::Bloom(bloom) => bloom,
@@ -563,7 +574,6 @@ impl Storage {
             Storage::Ringbuf(ring) => ring,
             Storage::UserRingbuf(ring) => ring,
             Storage::Targets(targets) => targets,
-            Storage::Stub(stub) => stub,
         }
     }
 }

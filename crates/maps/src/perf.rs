@@ -15,7 +15,6 @@ use crate::prog_array::number;
 use crate::ring::Ring;
 use crate::store::Store;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
-use crate::user::Value;
 
 /// In place of an index: the CPU the program runs on (`BPF_F_CURRENT_CPU`).
 pub const BPF_F_CURRENT_CPU: u64 = 0xffff_ffff;
@@ -166,10 +165,6 @@ impl Store for PerfEventArray {
         let slot = self.slots.get(number(key) as usize).ok_or(Errno::ENOENT)?;
         let was_open = slot.is_open.swap(false, Ordering::AcqRel);
         if was_open { Ok(()) } else { Err(Errno::ENOENT) }
-    }
-
-    fn read(&self, _key: &[u8], _locked: bool) -> Result<Value, Errno> {
-        Err(Errno::ENOTSUPP)
     }
 
     fn next_key(&self, key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {

@@ -105,10 +105,6 @@ impl Store for Queue {
         self.first(out, false)
     }
 
-    fn delete(&self, _worker: usize, _key: &[u8]) -> Result<(), Errno> {
-        Err(Errno::EINVAL)
-    }
-
     fn read(&self, _key: &[u8], _locked: bool) -> Result<Value, Errno> {
         self.value(false)
     }
@@ -119,10 +115,6 @@ impl Store for Queue {
 
     fn take(&self, _key: &[u8], _locked: bool) -> Result<Value, Errno> {
         self.value(true)
-    }
-
-    fn next_key(&self, _key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
-        Err(Errno::EINVAL)
     }
 
     fn count(&self) -> Option<u64> {

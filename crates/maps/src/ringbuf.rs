@@ -14,7 +14,6 @@ use crate::flags::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 use crate::ring::{DISCARD, Ring};
 use crate::store::Store;
 use crate::sync::{AtomicU64, Ordering};
-use crate::user::Value;
 
 /// What `bpf_ringbuf_query` is asked.
 const BPF_RB_AVAIL_DATA: u64 = 0;
@@ -114,22 +113,6 @@ impl Ringbuf {
 impl Store for Ringbuf {
     fn spans(&self) -> Vec<Span> {
         vec![self.ring.span()]
-    }
-
-    fn update(&self, _worker: usize, _key: &[u8], _value: &[u8], _flags: u64) -> Result<(), Errno> {
-        Err(Errno::ENOTSUPP)
-    }
-
-    fn delete(&self, _worker: usize, _key: &[u8]) -> Result<(), Errno> {
-        Err(Errno::ENOTSUPP)
-    }
-
-    fn read(&self, _key: &[u8], _locked: bool) -> Result<Value, Errno> {
-        Err(Errno::ENOTSUPP)
-    }
-
-    fn next_key(&self, _key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
-        Err(Errno::ENOTSUPP)
     }
 }
 

@@ -1,5 +1,5 @@
-//! What a kind of map must answer; the defaults are the kernel's answers of kinds without the
-//! operation.
+//! What a kind of map does. What it has no operation for its row tells users, and its list of
+//! helpers keeps programs away from; the defaults here are for nobody.
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -88,7 +88,7 @@ pub(crate) trait Store: Send + Sync {
 
     /// Removes an element and gives its value back.
     fn take(&self, _key: &[u8], _locked: bool) -> Result<Value, Errno> {
-        Err(Errno::ENOTSUPP)
+        Err(Errno::EOPNOTSUPP)
     }
 
     /// The key after `key`, or the first one (`map_get_next_key`).

@@ -187,9 +187,6 @@ impl Store for TargetArray {
     }
 
     fn read(&self, key: &[u8], _locked: bool) -> Result<Value, Errno> {
-        if self.kind == MapType::Xskmap {
-            return Err(Errno::EOPNOTSUPP);
-        }
         let target = self.target(number(key)).ok_or(Errno::ENOENT)?;
         Ok(Value::One(target.to_word().to_ne_bytes()[..self.value_size].to_vec()))
     }

@@ -1,6 +1,7 @@
 //! What user space does with a map: the commands of `bpf(2)`, from any thread.
 
 use towpath_bpf::Errno;
+use towpath_bpf::map::UserOps;
 
 use crate::flags::{BPF_F_LOCK, BPF_F_RDONLY, BPF_F_WRONLY};
 use crate::map::Map;
@@ -60,6 +61,7 @@ impl User<'_> {
         self.may_read()?;
         self.check_lock_only(flags)?;
         self.check_key(key)?;
+        self.ops().lookup?;
         self.map.store().read(key, flags & BPF_F_LOCK != 0)
     }
 
@@ -70,6 +72,7 @@ impl User<'_> {
         self.check_lock(flags)?;
         self.check_key(key)?;
         self.map.check_value(value)?;
+        self.ops().update?;
         self.map.store().write(key, value, flags)
     }
 
@@ -77,6 +80,7 @@ impl User<'_> {
     pub fn delete(&self, key: &[u8]) -> Result<(), Errno> {
         self.may_write()?;
         self.check_key(key)?;
+        self.ops().delete?;
         self.map.store().delete(USER, key)
     }
 
@@ -86,6 +90,7 @@ impl User<'_> {
         self.may_write()?;
         self.check_lock_only(flags)?;
         self.check_key(key)?;
+        self.ops().lookup_and_delete?;
         self.map.store().take(key, flags & BPF_F_LOCK != 0)
     }
 
@@ -106,6 +111,7 @@ impl User<'_> {
         if let Some(key) = key {
             self.check_key(key)?;
         }
+        self.ops().next_key?;
         self.map.store().next_key(key)
     }
 
@@ -121,6 +127,10 @@ impl User<'_> {
             let value = self.lookup(&key, 0).ok()?;
             Some((key, value))
         })
+    }
+
+    fn ops(&self) -> &UserOps {
+        &self.map.kind().spec().user
     }
 
     fn may_read(&self) -> Result<(), Errno> {

@@ -15,7 +15,6 @@ use crate::flags::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 use crate::ring::{BUSY, DISCARD, Ring, record_bytes};
 use crate::store::Store;
 use crate::sync::Ordering;
-use crate::user::Value;
 
 /// Most samples of one drain (`BPF_MAX_USER_RINGBUF_SAMPLES`).
 const SAMPLES_MAX: u64 = 128 * 1024;
@@ -173,22 +172,6 @@ const DRAIN_FLAGS: u64 = BPF_RB_NO_WAKEUP | BPF_RB_FORCE_WAKEUP;
 impl Store for UserRingbuf {
     fn spans(&self) -> Vec<Span> {
         vec![self.ring.span()]
-    }
-
-    fn update(&self, _worker: usize, _key: &[u8], _value: &[u8], _flags: u64) -> Result<(), Errno> {
-        Err(Errno::ENOTSUPP)
-    }
-
-    fn delete(&self, _worker: usize, _key: &[u8]) -> Result<(), Errno> {
-        Err(Errno::ENOTSUPP)
-    }
-
-    fn read(&self, _key: &[u8], _locked: bool) -> Result<Value, Errno> {
-        Err(Errno::ENOTSUPP)
-    }
-
-    fn next_key(&self, _key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
-        Err(Errno::ENOTSUPP)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What an object leaves open, and what makes two runs of a program differ.
 
-use towpath_bpf::program::MapType;
+use towpath_bpf::map::{Keys, MapType, Values};
 use towpath_bpf::{Linked, MapDef};
 
 /// Sizes and inner maps that an object leaves to its own loader; true when there were any.
@@ -8,22 +8,14 @@ pub fn complete(linked: &mut Linked) -> bool {
     let mut maps: Vec<MapDef> = linked.maps.to_vec();
     let mut changed = false;
     for map in &mut maps {
-        let of_maps = matches!(map.kind, MapType::ArrayOfMaps | MapType::HashOfMaps);
+        let of_maps = map.kind.values() == Values::Map;
         if of_maps && map.inner.is_none() {
             map.inner = Some(Box::new(plain_map("inner", MapType::Array, (4, 4, 1))));
             changed = true;
         }
         // Of these 0 is a size, for local storage the only one.
-        let unsized_kinds = [
-            MapType::PerfEventArray,
-            MapType::TaskStorage,
-            MapType::CgrpStorage,
-            MapType::SkStorage,
-            MapType::InodeStorage,
-            MapType::CgroupStorage,
-            MapType::PercpuCgroupStorage,
-        ];
-        if map.max_entries == 0 && !unsized_kinds.contains(&map.kind) {
+        let may_be_zero = map.kind.values() == Values::Events || map.kind.keys() == Keys::Owner;
+        if map.max_entries == 0 && !may_be_zero {
             map.max_entries = 64;
             changed = true;
         }

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use rustix::time::ClockId;
 use towpath_bpf::interp::{self, Code, Fault, Limits, Observer, Stop, Violation};
-use towpath_bpf::program::{AttachType, MapType};
+use towpath_bpf::map::Values;
+use towpath_bpf::program::AttachType;
 use towpath_bpf::verifier::{self, Verified};
 use towpath_bpf::{Env, Linked, Object};
 use towpath_jit::Upgrade;
@@ -340,7 +341,7 @@ impl Program {
     /// for [`towpath_jit::Trust::Guest`]; tier 2 may load twice what the program loads once, and
     /// who knows what a program array leads to.
     pub fn checks_accesses(&self) -> bool {
-        let leads_away = self.maps.maps().iter().any(|map| map.kind() == MapType::ProgArray);
+        let leads_away = self.maps.maps().iter().any(|map| map.kind().values() == Values::Program);
         let checks = |compiled: &Arc<Compiled>| compiled.checks() && compiled.upgrade().is_none();
         !leads_away && self.compiled.as_ref().is_none_or(checks)
     }

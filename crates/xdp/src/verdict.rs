@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use towpath_bpf::program::MapType;
+use towpath_bpf::map::Values;
 use towpath_maps::Map;
 
 /// The outcome of one run.
@@ -153,9 +153,9 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Target::Interface { ifindex } => write!(f, "ifindex {ifindex}"),
-            Target::Entry { map, key, entry } => match map.kind() {
-                MapType::Cpumap => write!(f, "{}[{key}] (CPU {key})", map.name()),
-                MapType::Xskmap => write!(f, "{}[{key}] (socket {})", map.name(), entry.id),
+            Target::Entry { map, key, entry } => match map.kind().values() {
+                Values::Cpu => write!(f, "{}[{key}] (CPU {key})", map.name()),
+                Values::Socket => write!(f, "{}[{key}] (socket {})", map.name(), entry.id),
                 _ => write!(f, "{}[{key}] (ifindex {})", map.name(), entry.number),
             },
             Target::Broadcast { map, .. } => write!(f, "all of {}", map.name()),

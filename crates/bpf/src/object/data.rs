@@ -5,6 +5,7 @@ use super::elf::{Elf, Section, limit};
 use super::maps::{Maps, empty_def};
 use super::{Global, GlobalError, GlobalValue, ObjectError};
 use crate::btf::{Btf, Kind, Linkage};
+use crate::map::Values;
 use crate::program::{DataSection, MapDef, MapType};
 
 /// Adds a map for each data section.
@@ -44,7 +45,7 @@ pub(super) fn add_data_maps(
 
 /// Variables in an arena's address space are the first bytes of the object's only arena.
 fn fill_arena(maps: &mut Maps, initial: Vec<u8>) -> Result<usize, ObjectError> {
-    let arena = maps.defs.iter().position(|def| def.kind == MapType::Arena);
+    let arena = maps.defs.iter().position(|def| def.kind.values() == Values::Pages);
     let arena = arena.ok_or_else(|| ObjectError::Section {
         section: ARENA_SECTION.to_owned(),
         what: "variables in an arena need a map of type arena in the object".to_owned(),

@@ -9,6 +9,7 @@ use super::ObjectError;
 use super::elf::Elf;
 use super::maps::{Maps, empty_def, wrong};
 use crate::btf::Btf;
+use crate::map::Values;
 use crate::program::{MapDef, MapType, SlotInit};
 
 /// A definition with what can be resolved only when all are known.
@@ -97,7 +98,7 @@ fn read(name: &str, bytes: &[u8]) -> Result<(MapDef, u32, Inner), ObjectError> {
     let mut def = empty_def(name, kind);
     (def.key_size, def.value_size) = (word(1), word(2));
     (def.max_entries, def.flags) = (word(3), word(4));
-    let is_outer = matches!(kind, MapType::ArrayOfMaps | MapType::HashOfMaps);
+    let is_outer = kind.values() == Values::Map;
     let (mut id, mut inner, mut known) = (0, Inner::None, 20);
     match bytes.len() {
         // `inner_map_idx` and `numa_node` of samples/bpf; the second means nothing here.
@@ -174,8 +175,9 @@ fn fill_tail_calls(maps: &mut Maps, elf: &Elf<'_>, found: &[Legacy]) {
     for (index, section) in elf.sections.iter().enumerate().filter(|(_, s)| s.executable) {
         let Some((id, key)) = section.name.split_once('/') else { continue };
         let (Some(id), Ok(key)) = (parse_number(id), key.parse()) else { continue };
-        let is_target =
-            |legacy: &&Legacy| legacy.id == id && maps.defs[legacy.map].kind == MapType::ProgArray;
+        let is_target = |legacy: &&Legacy| {
+            legacy.id == id && maps.defs[legacy.map].kind.values() == Values::Program
+        };
         let Some(map) = found.iter().find(is_target).map(|legacy| legacy.map) else { continue };
         let program = elf.symbols_in(index).find(|symbol| symbol.is_global());
         if let Some(program) = program {

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use super::ObjectError;
 use super::elf::{Elf, Place, limit};
 use crate::btf::{Btf, Kind, Linkage, Member, TypeId};
+use crate::map::Values;
 use crate::program::{MapDef, MapType, SlotInit};
 
 /// The maps of an object while they are collected.
@@ -96,7 +97,7 @@ impl Maps {
             }
             let slot = u32::try_from(distance / 8).map_err(|_cause| refuse("too far"))?;
             let def = &self.defs[map];
-            let init = if def.kind == MapType::ProgArray {
+            let init = if def.kind.values() == Values::Program {
                 if !symbol.is_function() || symbol.place == Place::Undefined {
                     return Err(refuse("a slot of a program array needs a program"));
                 }
@@ -158,7 +159,7 @@ impl Definition<'_> {
         for member in members {
             self.apply(member, &mut def, values_at)?;
         }
-        if matches!(kind, MapType::Ringbuf | MapType::UserRingbuf) {
+        if kind.values() == Values::Records {
             def.max_entries = ring_bytes(def.max_entries);
         }
         Ok(def)
@@ -214,19 +215,19 @@ impl Definition<'_> {
             return Err(self.wrong("values must be an array of pointers"));
         };
         self.set_size("value", &mut def.value_size, 4)?;
-        match (def.kind, self.btf.resolved(slot)) {
-            (MapType::ArrayOfMaps | MapType::HashOfMaps, Kind::Composite { .. }) => {
+        match (def.kind.values(), self.btf.resolved(slot)) {
+            (Values::Map, Kind::Composite { .. }) => {
                 let name = format!("{}.inner", self.map);
                 let inner = Definition { btf: self.btf, map: &name, is_inner: true };
                 def.inner = Some(Box::new(inner.read(slot, &mut None)?));
                 Ok(())
             }
-            (MapType::ProgArray, Kind::FuncProto { .. }) => Ok(()),
-            (MapType::ArrayOfMaps | MapType::HashOfMaps, _) => {
+            (Values::Program, Kind::FuncProto { .. }) => Ok(()),
+            (Values::Map, _) => {
                 Err(self.wrong("values must be pointers to an inner map's definition"))
             }
-            (MapType::ProgArray, _) => Err(self.wrong("values must be pointers to functions")),
-            (kind, _) => Err(self.wrong(&format!("a {} can't have values", kind.name()))),
+            (Values::Program, _) => Err(self.wrong("values must be pointers to functions")),
+            _ => Err(self.wrong(&format!("a {} can't have values", def.kind.name()))),
         }
     }
 

@@ -10,13 +10,11 @@ mod helpers;
 pub mod id;
 pub mod kfunc;
 mod kfuncs;
-mod map_rules;
 pub mod markdown;
 
 pub use arg::{Arg, ArgKind, Flags, Ret, RetKind};
 pub use backing::Backing;
 pub use kfunc::{KArg, KRet, KfuncFlags, KfuncId, KfuncProto};
-pub use map_rules::{MapRule, map_rule};
 
 /// What the verifier and the runtime know about one helper.
 #[derive(Debug, Clone, Copy)]

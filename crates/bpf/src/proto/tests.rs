@@ -1,7 +1,6 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::program::MapType;
 
 #[test]
 fn every_helper_appears_once_with_its_kernel_name() {
@@ -41,15 +40,6 @@ fn kfunc_numbers_and_tables_agree() {
     let listed: Vec<KfuncId> = kfuncs().map(|proto| proto.id).collect();
     assert_eq!(listed, KfuncId::ALL, "one row for each number, in order");
     assert_eq!(kfunc("bpf_xdp_pull_data").map(|proto| proto.id), Some(KfuncId::XdpPullData));
-}
-
-#[test]
-fn maps_admit_their_own_helpers_only() {
-    assert_eq!(map_rule(MapType::Hash, id::MAP_LOOKUP_ELEM), MapRule::Allowed);
-    assert_eq!(map_rule(MapType::Hash, id::REDIRECT_MAP), MapRule::HelperForbids);
-    assert_eq!(map_rule(MapType::ProgArray, id::MAP_LOOKUP_ELEM), MapRule::KindForbids);
-    assert_eq!(map_rule(MapType::Sockmap, id::MAP_UPDATE_ELEM), MapRule::Allowed);
-    assert_eq!(map_rule(MapType::Devmap, id::MAP_UPDATE_ELEM), MapRule::KindForbids);
 }
 
 #[test]

@@ -2,7 +2,9 @@
 //! `check_helper_mem_access`).
 
 use crate::errno::Errno;
-use crate::program::{AttachType, DataSection, MapDef, MapType};
+use crate::map::Values;
+use crate::map::flags::BPF_F_RDONLY_PROG;
+use crate::program::{AttachType, MapDef};
 
 use super::call;
 use super::env::{Access, Result, Verifier};
@@ -12,7 +14,6 @@ use super::show::type_name;
 use super::stack::VAR_OFF_MAX;
 
 /// `BPF_F_RDONLY_PROG`, `BPF_F_WRONLY_PROG` of map creation.
-const MAP_RDONLY_PROG: u32 = 1 << 7;
 const MAP_WRONLY_PROG: u32 = 1 << 8;
 
 /// One memory access of an instruction.
@@ -177,7 +178,7 @@ impl Verifier<'_> {
     /// A load from `.rodata` gives the constant that is there (`bpf_map_direct_read`).
     fn frozen_value(&self, reg: &Reg, off: i64, m: &MemAccess) -> Option<u64> {
         let map = self.map_of(reg)?;
-        if !is_frozen(map) || !reg.var.is_const() {
+        if !map.is_constant() || !reg.var.is_const() {
             return None;
         }
         let start = usize::try_from(off + reg.var.tnum.value as i64).ok()?;
@@ -491,12 +492,6 @@ const EGRESS_IFINDEX: i32 = 20;
 
 /// Programs may not write to values. Those of device maps are what the map itself works with.
 fn is_read_only(map: &MapDef) -> bool {
-    let devices = matches!(map.kind, MapType::Devmap | MapType::DevmapHash);
-    is_frozen(map) || devices || map.flags & MAP_RDONLY_PROG != 0
-}
-
-/// Frozen before the program runs, so that its contents are constants.
-fn is_frozen(map: &MapDef) -> bool {
-    map.kind == MapType::Array
-        && matches!(map.section, Some(DataSection::Rodata | DataSection::Kconfig))
+    let devices = map.kind.values() == Values::Device;
+    map.is_constant() || devices || map.flags & BPF_F_RDONLY_PROG != 0
 }

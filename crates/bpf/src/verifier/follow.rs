@@ -2,7 +2,7 @@
 
 use crate::errno::Errno;
 use crate::insn::*;
-use crate::program::MapType;
+use crate::map::Values;
 
 use super::access::MemAccess;
 use super::call;
@@ -323,10 +323,10 @@ impl Verifier<'_> {
         if insn.is_map_ref() {
             return Ok(Reg::pointer(Base::ConstMapPtr, Flags::NONE, payload));
         }
-        if def.kind == MapType::Arena {
+        if def.kind.values() == Values::Pages {
             return Ok(Reg::UNKNOWN);
         }
-        if def.kind != MapType::Array || def.max_entries != 1 {
+        if !def.kind.is_array() || def.max_entries != 1 {
             let message = format!("map '{}' has no single value to point into", def.name);
             return Err(self.reject(Errno::EINVAL, message));
         }

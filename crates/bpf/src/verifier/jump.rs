@@ -2,6 +2,7 @@
 //! (`check_cond_jmp_op`).
 
 use crate::insn::*;
+use crate::map::{Host, Values};
 
 use super::cfg::{jump_distance, relative};
 use super::compare;
@@ -383,21 +384,20 @@ impl Verifier<'_> {
     /// A pointer known not to be null; some map values are pointers to something else
     /// (`mark_ptr_not_null_reg`).
     pub(crate) fn mark_not_null(&self, reg: &mut Reg) {
-        use crate::program::MapType;
         reg.kind.flags = reg.kind.flags.without(Flags::MAYBE_NULL);
         let (Base::MapValue, Some(map)) = (reg.base(), reg.map()) else { return };
         let Some(def) = self.map_def(map) else { return };
-        match def.kind {
-            MapType::ArrayOfMaps | MapType::HashOfMaps => {
+        match def.kind.values() {
+            Values::Map => {
                 let inner = super::reg::MapRef { index: map.index, inner: true };
                 reg.kind.base = Base::ConstMapPtr;
                 reg.payload = super::reg::Payload::Map { map: inner, uid: reg.id };
             }
-            MapType::Xskmap => {
+            Values::Socket => {
                 reg.kind.base = Base::XdpSock;
                 reg.payload = super::reg::Payload::None;
             }
-            MapType::Sockmap | MapType::Sockhash => {
+            Values::Host(Host::Socket) => {
                 reg.kind.base = Base::Socket;
                 reg.payload = super::reg::Payload::None;
             }

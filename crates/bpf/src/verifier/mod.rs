@@ -1,7 +1,7 @@
 //! The verifier: proves that a linked program is safe to run, by following every path it can take.
 //!
 //! Path-sensitive with state pruning, as the kernel's `kernel/bpf/verifier.c`: the measure is the
-//! kernel, so that what loads there loads here. `insn.rs` follows a path instruction by
+//! kernel, so that what loads there loads here. `follow.rs` follows a path instruction by
 //! instruction, `prune.rs` ends it where a state equal to an earlier one is reached, and
 //! `precision.rs` finds out which numbers mattered, so that most states are equal.
 

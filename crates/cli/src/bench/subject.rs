@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use towpath_bpf::program::{AttachType, MapType};
+use towpath_bpf::map::{Shape, Values};
+use towpath_bpf::program::AttachType;
 use towpath_bpf::verifier::{self, Options};
 use towpath_bpf::{Insn, Linked, MapDef};
 use towpath_kernel::Kernel;
@@ -137,7 +138,8 @@ impl<'a> Subject<'a> {
         let here = self.here(RunExec::Interp, feed)?;
         let address = feed.address().unwrap_or_default();
         for (index, map) in here.program.maps().maps().iter().enumerate() {
-            let is_table = matches!(map.kind(), MapType::Hash | MapType::LruHash);
+            let is_table =
+                map.kind().spec().shape == Shape::Table && map.kind().values() == Values::Bytes;
             if !is_table || map.def().section.is_some() {
                 continue;
             }

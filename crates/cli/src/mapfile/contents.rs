@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 use towpath_bpf::MapDef;
-use towpath_bpf::program::MapType;
-use towpath_daemon::mapfile::{is_per_cpu, is_read_only, typed};
+use towpath_bpf::map::{Keys, Values};
+use towpath_bpf::program::{DataSection, MapType};
+use towpath_daemon::mapfile::typed;
 use towpath_daemon::suggest;
 use towpath_maps::{Map, Value};
 use towpath_xdp::Program;
@@ -98,7 +99,7 @@ impl Contents {
 /// The maps that were named; without names all but constants, which the object file has already.
 fn is_shown(def: &MapDef, names: &[String]) -> bool {
     if names.is_empty() {
-        !def.section.is_some_and(is_read_only)
+        !def.section.is_some_and(DataSection::is_constant)
     } else {
         names.contains(&def.name)
     }
@@ -143,13 +144,20 @@ impl MapContents {
                 return;
             }
         };
-        match map.kind() {
-            MapType::ArrayOfMaps | MapType::HashOfMaps => inner_maps(map, program, visit),
-            MapType::Devmap | MapType::DevmapHash => targets(map, "ifindex", program, visit),
-            MapType::Cpumap => targets(map, "qsize", program, visit),
-            MapType::ProgArray => programs(map, program, visit),
-            MapType::Queue | MapType::Stack => queue(map, visit),
-            _ => {
+        match map.kind().values() {
+            Values::Map => inner_maps(map, program, visit),
+            Values::Device => targets(map, "ifindex", program, visit),
+            Values::Cpu => targets(map, "qsize", program, visit),
+            Values::Program => programs(map, program, visit),
+            Values::Queued => queue(map, visit),
+            Values::Bytes
+            | Values::PerCpu
+            | Values::Members
+            | Values::Records
+            | Values::Pages
+            | Values::Events
+            | Values::Socket
+            | Values::Host(_) => {
                 let user = map.user();
                 let mut entries = user.entries();
                 let _end =
@@ -165,8 +173,8 @@ fn plain(def: &MapDef, key: &[u8], value: &Value, visit: Visit<'_>) -> ControlFl
             value.cpus().iter().map(|bytes| typed::value_to_json(def, bytes)).collect();
         Entry {
             key: Some(typed::key_to_json(def, key)),
-            label: if def.kind == MapType::LpmTrie { prefix(key) } else { None },
-            held: match is_per_cpu(def.kind) {
+            label: if def.kind.keys() == Keys::Prefix { prefix(key) } else { None },
+            held: match def.kind.is_percpu() {
                 true => Held::PerCpu(values),
                 false => Held::One(values.pop().unwrap_or(Json::Null)),
             },
@@ -249,7 +257,7 @@ fn queue(map: &Map, visit: Visit<'_>) {
 
 /// The values of an element as the kernel gives them: one after the other, padded to 8 bytes.
 fn split(def: &MapDef, value: &[u8], cpus: usize) -> Value {
-    if !is_per_cpu(def.kind) {
+    if !def.kind.is_percpu() {
         return Value::One(value.to_vec());
     }
     let size = def.value_size as usize;

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use serde_json::Value as Json;
+use towpath_bpf::map::{Shape, Values};
 use towpath_bpf::program::MapType;
 
 use super::contents::{Contents, Entry, Held, MapContents};
@@ -21,14 +22,7 @@ impl Contents {
 
 /// Kinds whose contents are elsewhere (records, pages) or cannot be listed are left out.
 fn is_listed(kind: MapType) -> bool {
-    !matches!(
-        kind,
-        MapType::Ringbuf
-            | MapType::UserRingbuf
-            | MapType::PerfEventArray
-            | MapType::Arena
-            | MapType::BloomFilter
-    )
+    !matches!(kind.values(), Values::Records | Values::Events | Values::Pages | Values::Members)
 }
 
 /// The part of a map that fits, and how much there is.
@@ -42,7 +36,7 @@ struct Shown {
 
 impl Shown {
     fn new(map: &MapContents, verbose: u8) -> Self {
-        let has_all_keys = matches!(map.kind(), MapType::Array | MapType::PercpuArray);
+        let has_all_keys = map.kind().spec().shape == Shape::Array;
         let zeroes = !has_all_keys || verbose > 1;
         let limit = if verbose > 0 { usize::MAX } else { ROWS_SHOWN };
         let mut shown = Shown { entries: Vec::new(), count: 0, total: 0 };
@@ -63,7 +57,7 @@ impl Shown {
         let max = grouped(map.max_entries().into());
         let all =
             if map.max_entries() == 1 { "1 entry".to_owned() } else { format!("{max} entries") };
-        let has_all_keys = matches!(map.kind(), MapType::Array | MapType::PercpuArray);
+        let has_all_keys = map.kind().spec().shape == Shape::Array;
         match self.count {
             0 if self.total > 0 => format!("{all}, all zero"),
             0 => "empty".to_owned(),
@@ -78,7 +72,7 @@ fn print_map(name: &str, map: &MapContents, output: &mut Output) -> Result<(), C
     let shown = Shown::new(map, output.verbose);
     let heading = output.style.bold(name);
     output.line(&format!("\n{heading} ({}): {}", map.kind().name(), shown.summary(map)))?;
-    if matches!(map.kind(), MapType::ArrayOfMaps | MapType::HashOfMaps) {
+    if map.kind().values() == Values::Map {
         print_inner_maps(name, &shown.entries, output)?;
     } else {
         print_entries(&shown.entries, output)?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_bpf::insn::*;
+use towpath_bpf::map::Values;
 use towpath_bpf::object::Env;
 use towpath_bpf::program::{Linked, MapType};
 use towpath_bpf::proto::id;
@@ -141,7 +142,7 @@ impl EngineHost {
         self.engine.read(|_, snapshot| {
             let chain = snapshot.port_of_ifindex(ifindex)?.rx_hook.as_ref()?;
             let maps = chain.links().iter().filter_map(|link| link.program.maps().by_name(name));
-            maps.into_iter().find(|map| map.kind() == MapType::Xskmap).cloned()
+            maps.into_iter().find(|map| map.kind().values() == Values::Socket).cloned()
         })
     }
 
@@ -150,7 +151,8 @@ impl EngineHost {
     fn maps(&self) -> Vec<Arc<Map>> {
         let mut found: Vec<Arc<Map>> = Vec::new();
         let mut add = |map: &Arc<Map>| {
-            if map.kind() == MapType::Xskmap && !found.iter().any(|it| Arc::ptr_eq(it, map)) {
+            if map.kind().values() == Values::Socket && !found.iter().any(|it| Arc::ptr_eq(it, map))
+            {
                 found.push(Arc::clone(map));
             }
         };
@@ -160,7 +162,7 @@ impl EngineHost {
         });
         for map in programs.iter().flat_map(|program| program.maps().maps()) {
             add(map);
-            if matches!(map.kind(), MapType::ArrayOfMaps | MapType::HashOfMaps) {
+            if map.kind().values() == Values::Map {
                 let user = map.user();
                 let keys = user.entries().map(|(key, _)| key);
                 keys.filter_map(|key| map.inner(&key)).for_each(|inner| add(&inner));

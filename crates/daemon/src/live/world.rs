@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
 use towpath_bpf::Errno;
-use towpath_bpf::program::{AttachType, MapType};
+use towpath_bpf::map::{MapType, Values};
+use towpath_bpf::program::AttachType;
 use towpath_engine::Socket as _;
 use towpath_maps::Environment;
 use towpath_xdp::Program;
@@ -65,12 +66,12 @@ impl Environment for Known {
 
     fn program(&self, number: u32, kind: MapType) -> Result<u32, Errno> {
         let known = self.programs.read().unwrap_or_else(PoisonError::into_inner);
-        let unknown = || if kind == MapType::ProgArray { Errno::EBADF } else { Errno::EINVAL };
+        let unknown =
+            || if kind.values() == Values::Program { Errno::EBADF } else { Errno::EINVAL };
         let KnownProgram { attach, in_arrays } = *known.get(&number).ok_or_else(unknown)?;
-        match (kind, attach) {
-            (MapType::ProgArray, AttachType::Xdp) => Ok(in_arrays),
-            (MapType::Devmap | MapType::DevmapHash, AttachType::Devmap)
-            | (MapType::Cpumap, AttachType::Cpumap) => Ok(number),
+        match (kind.values(), attach) {
+            (Values::Program, AttachType::Xdp) => Ok(in_arrays),
+            (Values::Device, AttachType::Devmap) | (Values::Cpu, AttachType::Cpumap) => Ok(number),
             _ => Err(Errno::EINVAL),
         }
     }

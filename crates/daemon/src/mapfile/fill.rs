@@ -1,5 +1,6 @@
 //! Stores what a file says into maps.
 
+use towpath_bpf::map::Values;
 use towpath_bpf::program::MapType;
 use towpath_bpf::{Errno, MapDef};
 use towpath_maps::{CreateOptions, Map, MapSet, Value};
@@ -58,7 +59,7 @@ pub fn store(
 /// `struct bpf_devmap_val` and `bpf_cpumap_val`, or the number alone in a map of 4-byte values.
 fn target_bytes(def: &MapDef, number: u32, program: u32) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
-    if def.kind != MapType::Xskmap && def.value_size == 8 {
+    if def.kind.values() != Values::Socket && def.value_size == 8 {
         bytes.extend(program.to_le_bytes());
     }
     bytes

@@ -17,7 +17,4 @@ mod parse;
 pub mod typed;
 
 pub use fill::{Programs, store};
-pub use parse::{
-    Filling, Step, Stored, is_indexed, is_per_cpu, is_read_only, is_without_keys, parse,
-    parse_element, parse_text,
-};
+pub use parse::{Filling, Step, Stored, parse, parse_element, parse_text};

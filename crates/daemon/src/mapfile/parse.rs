@@ -2,7 +2,8 @@
 
 use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::MapDef;
-use towpath_bpf::program::{DataSection, MapType};
+use towpath_bpf::map::{Keys, Values};
+use towpath_bpf::program::DataSection;
 use towpath_maps::Value;
 
 use super::typed;
@@ -90,7 +91,7 @@ pub fn parse_element(
     cpus: usize,
 ) -> Result<(Option<Vec<u8>>, Option<Stored>), String> {
     let parser = Parser { maps: &[], cpus };
-    let key = match is_without_keys(map.kind) {
+    let key = match map.kind.keys() == Keys::None {
         true => None,
         false => Some(typed::parse_key(map, "key", key)?),
     };
@@ -107,23 +108,27 @@ struct Parser<'a> {
 impl Parser<'_> {
     /// What a map is to hold.
     fn contents(self, map: &MapDef, path: &str, json: &Json) -> Result<Vec<Step>, String> {
-        if map.section.is_some_and(is_read_only) {
+        if map.section.is_some_and(DataSection::is_constant) {
             return Err(format!("{path}: read-only data; set its variables with --set"));
         }
         match json {
-            Json::Array(list) if is_without_keys(map.kind) => self.values_in_a_row(map, path, list),
+            Json::Array(list) if map.kind.keys() == Keys::None => {
+                self.values_in_a_row(map, path, list)
+            }
             Json::Array(list) if list.iter().all(is_entry) => self.entries(map, path, list),
-            Json::Array(list) if is_indexed(map.kind) => self.values_by_index(map, path, list),
+            Json::Array(list) if map.kind.keys() == Keys::Index => {
+                self.values_by_index(map, path, list)
+            }
             Json::Object(object) if map.section.is_some() => {
                 let value = self.bytes_of_value(map, path, &Json::Object(object.clone()))?;
                 let key = Some(0_u32.to_le_bytes().to_vec());
                 Ok(vec![Step { path: path.to_owned(), key, stored: Stored::Value(value) }])
             }
-            Json::Object(object) if !is_without_keys(map.kind) => self.by_key(map, path, object),
+            Json::Object(object) if map.kind.keys() != Keys::None => self.by_key(map, path, object),
             other => Err(format!(
                 "{path}: {}, expected {}",
                 kind_of(other),
-                if is_without_keys(map.kind) {
+                if map.kind.keys() == Keys::None {
                     "a list of values"
                 } else {
                     "a list of {\"key\": ..., \"value\": ...}"
@@ -207,16 +212,23 @@ impl Parser<'_> {
     }
 
     fn stored(self, map: &MapDef, path: &str, json: &Json) -> Result<Stored, String> {
-        match map.kind {
-            MapType::ProgArray => match json {
+        match map.kind.values() {
+            Values::Program => match json {
                 Json::String(name) => Ok(Stored::Program(name.clone())),
                 other => Err(format!("{path}: {}, expected a program's name", kind_of(other))),
             },
-            MapType::ArrayOfMaps | MapType::HashOfMaps => self.inner_map(map, path, json),
-            MapType::Devmap | MapType::DevmapHash => target(path, json, "ifindex"),
-            MapType::Cpumap => target(path, json, "qsize"),
-            MapType::Xskmap => target(path, json, "socket"),
-            _ => Ok(Stored::Value(self.bytes_of_value(map, path, json)?)),
+            Values::Map => self.inner_map(map, path, json),
+            Values::Device => target(path, json, "ifindex"),
+            Values::Cpu => target(path, json, "qsize"),
+            Values::Socket => target(path, json, "socket"),
+            Values::Bytes
+            | Values::PerCpu
+            | Values::Queued
+            | Values::Members
+            | Values::Records
+            | Values::Pages
+            | Values::Events
+            | Values::Host(_) => Ok(Stored::Value(self.bytes_of_value(map, path, json)?)),
         }
     }
 
@@ -237,7 +249,7 @@ impl Parser<'_> {
     fn bytes_of_value(self, map: &MapDef, path: &str, json: &Json) -> Result<Value, String> {
         let bytes = typed::parse_value(map, path, json)?;
         // One value for a per-CPU element is the value of every CPU, as bpftool has it.
-        Ok(if is_per_cpu(map.kind) {
+        Ok(if map.kind.is_percpu() {
             Value::PerCpu(vec![bytes; self.cpus])
         } else {
             Value::One(bytes)
@@ -246,7 +258,7 @@ impl Parser<'_> {
 
     /// `[{"cpu": N, "value": V}, ...]`; CPUs that are not named get zeroes.
     fn per_cpu(self, map: &MapDef, path: &str, json: &Json) -> Result<Value, String> {
-        if !is_per_cpu(map.kind) {
+        if !map.kind.is_percpu() {
             return Err(format!("{path}: only per-CPU maps have one value for each CPU"));
         }
         let Json::Array(list) = json else {
@@ -294,35 +306,6 @@ fn target(path: &str, json: &Json, word: &'static str) -> Result<Stored, String>
 fn is_entry(json: &Json) -> bool {
     let Json::Object(object) = json else { return false };
     object.contains_key("key") || object.contains_key("values")
-}
-
-/// Whether each CPU has values of its own.
-pub fn is_per_cpu(kind: MapType) -> bool {
-    matches!(kind, MapType::PercpuArray | MapType::PercpuHash | MapType::LruPercpuHash)
-}
-
-/// Whether elements have no keys.
-pub fn is_without_keys(kind: MapType) -> bool {
-    matches!(kind, MapType::Queue | MapType::Stack | MapType::BloomFilter)
-}
-
-/// Whether keys are indexes, numbers of 4 bytes.
-pub fn is_indexed(kind: MapType) -> bool {
-    matches!(
-        kind,
-        MapType::Array
-            | MapType::PercpuArray
-            | MapType::ProgArray
-            | MapType::ArrayOfMaps
-            | MapType::Devmap
-            | MapType::Cpumap
-            | MapType::Xskmap
-    )
-}
-
-/// Whether it is part of what is verified.
-pub fn is_read_only(section: DataSection) -> bool {
-    matches!(section, DataSection::Rodata | DataSection::Kconfig)
 }
 
 /// What a piece of JSON is, in words.

@@ -2,9 +2,8 @@
 
 use serde_json::Value as Json;
 use towpath_bpf::MapDef;
+use towpath_bpf::map::Keys;
 use towpath_maps::typed::{self, TypedError};
-
-use super::parse::is_indexed;
 
 pub use typed::value_to_json;
 
@@ -21,7 +20,7 @@ pub(super) fn parse_value(map: &MapDef, path: &str, json: &Json) -> Result<Vec<u
 /// A key as JSON. Indexes are numbers, also where the object gives them no type.
 pub fn key_to_json(map: &MapDef, bytes: &[u8]) -> Json {
     match <[u8; 4]>::try_from(bytes) {
-        Ok(index) if is_indexed(map.kind) => u32::from_le_bytes(index).into(),
+        Ok(index) if map.kind.keys() == Keys::Index => u32::from_le_bytes(index).into(),
         _ => typed::key_to_json(map, bytes),
     }
 }

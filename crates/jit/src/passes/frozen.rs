@@ -3,14 +3,14 @@
 //! `const volatile` globals are in `.rodata`, which nobody can write once the program is loaded;
 //! the verifier takes them for constants too.
 
-use towpath_bpf::program::{DataSection, MapDef, MapType};
+use towpath_bpf::program::MapDef;
 
 use super::{Context, definition, definitions};
 use crate::xir::{Dominators, Function, Op, Place, Type};
 
 pub(super) fn read(function: &mut Function, context: Context<'_>) {
     let maps = &context.program.linked().maps;
-    if !maps.iter().any(is_frozen) {
+    if !maps.iter().any(MapDef::is_constant) {
         return;
     }
     let dominators = Dominators::new(function);
@@ -20,18 +20,15 @@ pub(super) fn read(function: &mut Function, context: Context<'_>) {
             let Op::Load { place, probe: false } = function.inst(inst).op else { continue };
             let base = definition(function, &definitions, place.base);
             let Some(&Op::MapValueAddr { map, offset }) = base else { continue };
-            let Some(map) = maps.get(map as usize).filter(|map| is_frozen(map)) else { continue };
+            let Some(map) = maps.get(map as usize).filter(|map| map.is_constant()) else {
+                continue;
+            };
             if let Some(constant) = value_at(map, i64::from(offset), place) {
                 let ty = function.inst(inst).result.map_or(Type::I64, |result| function.ty(result));
                 function.inst_mut(inst).op = Op::Const(constant & ty.mask());
             }
         }
     }
-}
-
-fn is_frozen(map: &MapDef) -> bool {
-    map.kind == MapType::Array
-        && matches!(map.section, Some(DataSection::Rodata | DataSection::Kconfig))
 }
 
 fn value_at(map: &MapDef, offset: i64, place: Place) -> Option<u64> {

@@ -16,7 +16,6 @@ use std::ops::ControlFlow;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use towpath_bpf::program::MapType;
 use towpath_bpf::{Errno, MapDef};
 
 use crate::access::{Access, Span};
@@ -76,8 +75,8 @@ impl HashTable {
         fields: Fields,
         hasher: Hasher,
     ) -> Result<Self, Errno> {
-        let is_percpu = matches!(def.kind, MapType::PercpuHash | MapType::LruPercpuHash);
-        let is_lru = matches!(def.kind, MapType::LruHash | MapType::LruPercpuHash);
+        let is_percpu = def.kind.is_percpu();
+        let is_lru = def.kind.spec().lru;
         let (key_size, value_size) = (def.key_size as usize, def.value_size as usize);
         let value_bytes = if is_percpu { 0 } else { value_size.next_multiple_of(8) };
         let element_bytes = HEADER_BYTES + key_size.next_multiple_of(8) + value_bytes;

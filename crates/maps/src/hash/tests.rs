@@ -1,5 +1,7 @@
 use std::collections::HashMap;
 
+use towpath_bpf::program::MapType;
+
 use super::*;
 use crate::fields::{Field, FieldKind};
 use crate::flags::{BPF_ANY, BPF_F_NO_PREALLOC};

@@ -1,6 +1,6 @@
 //! A command with its attribute, made from Rust values.
 
-use towpath_bpf::program::{AttachType, MapType};
+use towpath_bpf::program::AttachType;
 
 use super::{ApiError, Session};
 use crate::attr::ATTR_BYTES;
@@ -106,11 +106,6 @@ impl Session {
             Err(errno) => Err(ApiError::Refused { what, errno }),
         }
     }
-}
-
-/// The kind of a name as bpftool writes it.
-pub(super) fn map_type(name: &str) -> Option<MapType> {
-    (0..64).filter_map(MapType::from_number).find(|kind| kind.name() == name)
 }
 
 /// `expected_attach_type`

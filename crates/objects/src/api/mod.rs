@@ -13,6 +13,7 @@ mod show;
 use std::sync::Arc;
 
 use towpath_bpf::Errno;
+use towpath_bpf::program::MapType;
 
 use crate::attach::{AttachError, XdpRequest};
 use crate::attr::{element, id as id_field, obj};
@@ -138,7 +139,7 @@ impl Session {
         flags: u32,
     ) -> Result<u32, ApiError> {
         use crate::attr::map_create as field;
-        let kind = call::map_type(kind).map_or(u32::MAX, |kind| kind as u32);
+        let kind = MapType::from_name(kind).map_or(u32::MAX, |kind| kind as u32);
         let request = Request::new(Command::MapCreate)
             .number(field::MAP_TYPE, kind)
             .number(field::KEY_SIZE, key_size)

@@ -199,7 +199,7 @@ impl Session {
         let def = map.map().def();
         MapInfo {
             id: map.id(),
-            kind: def.kind.name(),
+            kind: def.kind.name().to_owned(),
             name: map.name().to_string(),
             flags: map.flags(),
             bytes_key: def.key_size,

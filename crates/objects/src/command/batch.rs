@@ -5,7 +5,7 @@
 //! whole or not at all.
 
 use towpath_bpf::Errno;
-use towpath_bpf::program::MapType;
+use towpath_bpf::map::Batch;
 use towpath_maps::flags::BPF_F_LOCK;
 
 use super::Call;
@@ -15,23 +15,14 @@ use crate::caller::copy_in;
 use crate::object::Handle;
 use crate::object::map::MapObject;
 
-/// What a kind can do many times at once.
-struct Abilities {
-    lookup: bool,
-    lookup_and_delete: bool,
-    update: bool,
-    delete: bool,
-}
-
 impl Call<'_> {
     /// `BPF_MAP_LOOKUP_BATCH` and `BPF_MAP_LOOKUP_AND_DELETE_BATCH`
     pub(super) fn lookup_batch(&mut self, delete: bool) -> Result<u32, Errno> {
         let handle = self.batch_handle(Need { read: true, write: delete })?;
         let map = handle.map()?;
-        let abilities = Abilities::of(map);
-        if !(if delete { abilities.lookup_and_delete } else { abilities.lookup }) {
-            return Err(Errno::ENOTSUPP);
-        }
+        let known: &[Batch] =
+            if delete { &[Batch::Buckets] } else { &[Batch::Slots, Batch::Keys, Batch::Buckets] };
+        check_known(map, known)?;
         let flags = self.batch_flags(map)?;
         match map.map().buckets() {
             Some(_) if self.u64(field::FLAGS) != 0 => Err(Errno::EINVAL),
@@ -136,9 +127,7 @@ impl Call<'_> {
     pub(super) fn update_batch(&mut self) -> Result<u32, Errno> {
         let handle = self.batch_handle(Need { read: false, write: true })?;
         let map = handle.map()?;
-        if !Abilities::of(map).update {
-            return Err(Errno::ENOTSUPP);
-        }
+        check_known(map, &[Batch::Slots, Batch::Keys, Batch::Buckets])?;
         let flags = self.batch_flags(map)?;
         self.each(|call, index| {
             let key = call.element(field::KEYS, index, map.map().key_size() as usize)?;
@@ -151,9 +140,7 @@ impl Call<'_> {
     pub(super) fn delete_batch(&mut self) -> Result<u32, Errno> {
         let handle = self.batch_handle(Need { read: false, write: true })?;
         let map = handle.map()?;
-        if !Abilities::of(map).delete {
-            return Err(Errno::ENOTSUPP);
-        }
+        check_known(map, &[Batch::Keys, Batch::Buckets])?;
         self.batch_flags(map)?;
         self.each(|call, index| {
             let key = call.element(field::KEYS, index, map.map().key_size() as usize)?;
@@ -216,17 +203,8 @@ impl Call<'_> {
     }
 }
 
-impl Abilities {
-    fn of(map: &MapObject) -> Abilities {
-        let kind = map.map().kind();
-        let is_table = map.map().buckets().is_some();
-        let is_array = matches!(kind, MapType::Array | MapType::PercpuArray | MapType::ArrayOfMaps);
-        let is_trie = kind == MapType::LpmTrie;
-        Abilities {
-            lookup: is_table || is_array || is_trie,
-            lookup_and_delete: is_table,
-            update: is_table || is_array || is_trie,
-            delete: is_table || is_trie,
-        }
-    }
+/// Whether the kind knows the command.
+fn check_known(map: &MapObject, by: &[Batch]) -> Result<(), Errno> {
+    let is_known = by.contains(&map.map().kind().spec().batch);
+    if is_known { Ok(()) } else { Err(Errno::ENOTSUPP) }
 }

@@ -1,7 +1,7 @@
 //! Commands on one element of a map.
 
 use towpath_bpf::Errno;
-use towpath_bpf::program::MapType;
+use towpath_bpf::map::Values;
 use towpath_maps::flags::BPF_F_LOCK;
 
 use super::Call;
@@ -19,7 +19,7 @@ impl Call<'_> {
         let map = handle.map()?;
         check_lock(map, flags)?;
         let key = self.key(map)?;
-        let asked = if map.map().kind() == MapType::BloomFilter {
+        let asked = if map.map().kind().values() == Values::Members {
             copy_in(self.caller, self.u64(field::VALUE), map.value_bytes())?
         } else {
             Vec::new()
@@ -69,7 +69,7 @@ impl Call<'_> {
         let flags = self.check_lock_only()?;
         let handle = self.map_handle(field::MAP_FD, Need { read: true, write: true })?;
         let map = handle.map()?;
-        let is_queue = matches!(map.map().kind(), MapType::Queue | MapType::Stack);
+        let is_queue = map.map().kind().values() == Values::Queued;
         if is_queue && flags != 0 {
             return Err(Errno::EINVAL);
         }

@@ -10,7 +10,8 @@ use towpath_bpf::insn::{
     PSEUDO_BTF_ID, PSEUDO_FUNC, PSEUDO_MAP_FD, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE,
     PSEUDO_MAP_VALUE,
 };
-use towpath_bpf::program::{DataSection, KfuncRef, MapType};
+use towpath_bpf::map::Values;
+use towpath_bpf::program::{DataSection, KfuncRef};
 use towpath_bpf::{Errno, Insn, MapDef};
 use towpath_maps::flags::BPF_F_RDONLY_PROG;
 
@@ -148,7 +149,7 @@ impl Resolved {
         let define = |map: &Arc<MapObject>| {
             let mut def = map.map().def().clone();
             let constant = map.map().is_frozen() && def.flags & BPF_F_RDONLY_PROG != 0;
-            if constant && def.kind == MapType::Array && def.max_entries == 1 {
+            if constant && def.kind.is_array() && def.max_entries == 1 {
                 let value = map.map().user().lookup(&0u32.to_ne_bytes(), 0);
                 def.initial = value.ok().map(|value| value.bytes().to_vec());
                 def.section = Some(DataSection::Rodata);
@@ -162,10 +163,11 @@ impl Resolved {
 /// `map_direct_value_addr`
 fn check_direct_value(map: &MapObject, offset: u32) -> Result<(), Errno> {
     let def = map.map().def();
-    match def.kind {
-        MapType::Array if def.max_entries != 1 => Err(Errno::ENOTSUPP),
-        MapType::Array if offset < def.value_size && offset < OFFSET_END => Ok(()),
-        MapType::Arena => Ok(()),
+    match def.kind.values() {
+        Values::Bytes if !def.kind.is_array() => Err(Errno::EINVAL),
+        Values::Bytes if def.max_entries != 1 => Err(Errno::ENOTSUPP),
+        Values::Bytes if offset < def.value_size && offset < OFFSET_END => Ok(()),
+        Values::Pages => Ok(()),
         _ => Err(Errno::EINVAL),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use towpath_bpf::map::Values;
 use towpath_bpf::program::MapType;
 use towpath_bpf::{Errno, MapDef};
 use towpath_maps::Environment as _;
@@ -23,7 +24,7 @@ impl Call<'_> {
         let mode = Mode::from_flags(flags)?;
         self.check_numa_node(flags)?;
         let kind = MapType::from_number(self.u32(field::MAP_TYPE)).ok_or(Errno::EINVAL)?;
-        if kind == MapType::PerfEventArray && self.u32(field::MAX_ENTRIES) == 0 {
+        if kind.values() == Values::Events && self.u32(field::MAX_ENTRIES) == 0 {
             // A loader's convention, not the kernel's.
             return Err(Errno::EINVAL);
         }
@@ -55,8 +56,7 @@ impl Call<'_> {
             // The first is for struct_ops, which has no meaning here.
             return Err(Errno::EINVAL);
         }
-        let takes_extra = [MapType::BloomFilter, MapType::Arena, MapType::Rhash];
-        let takes_extra = takes_extra.iter().any(|&taking| taking as u32 == kind);
+        let takes_extra = MapType::from_number(kind).is_some_and(|kind| kind.spec().extra);
         let has_extra = self.u64(field::MAP_EXTRA) != 0;
         if has_extra && !takes_extra { Err(Errno::EINVAL) } else { Ok(()) }
     }
@@ -68,10 +68,9 @@ impl Call<'_> {
             return Err(Errno::EINVAL);
         }
         let ifindex = self.u32(field::MAP_IFINDEX);
-        let offloadable = matches!(kind, MapType::Array | MapType::Hash);
         match ifindex {
             0 => Ok(()),
-            ifindex if offloadable && self.objects.world.has_device(ifindex) => {
+            ifindex if kind.spec().offloadable && self.objects.world.has_device(ifindex) => {
                 Err(Errno::EOPNOTSUPP)
             }
             _ => Err(Errno::EINVAL),
@@ -116,7 +115,7 @@ impl Call<'_> {
 
     /// The template of a map of maps (`bpf_map_meta_alloc`).
     fn describe_inner(&self, def: &mut MapDef) -> Result<(), Errno> {
-        if !matches!(def.kind, MapType::ArrayOfMaps | MapType::HashOfMaps) {
+        if def.kind.values() != Values::Map {
             return Ok(());
         }
         let handle = self.caller.handle(self.u32(field::INNER_MAP_FD))?;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use towpath_bpf::btf::{Btf, Kind, TypeId};
-use towpath_bpf::program::MapType;
+use towpath_bpf::map::Types;
 use towpath_bpf::{Errno, MapDef};
 
 use super::Call;
@@ -28,69 +28,27 @@ impl Call<'_> {
 /// Whether the types of a definition fit its sizes and its kind.
 pub(super) fn check_types(def: &MapDef) -> Result<(), Errno> {
     let Some(btf) = &def.btf else { return Ok(()) };
-    let rule = Rule::of(def.kind);
+    let wanted = def.kind.spec().types;
     if def.key_type != 0 {
         check_size(btf, def.key_type, def.key_size)?;
-    } else if rule == Rule::Any {
+    } else if wanted == Types::Any {
         // Such a kind has no check of its own, which would allow for keys without type.
         return Err(Errno::EINVAL);
     }
     check_size(btf, def.value_type, def.value_size)?;
-    match rule {
-        Rule::Any => Ok(()),
-        Rule::NoTypes => Err(Errno::ENOTSUPP),
-        Rule::Index if def.key_type == 0 => {
-            let section = matches!(btf.kind(def.value_type), Kind::Datasec { .. });
-            let fits = def.kind == MapType::Array && def.max_entries == 1 && section;
-            if fits { Ok(()) } else { Err(Errno::EINVAL) }
-        }
-        Rule::Index => match btf.kind(def.key_type) {
-            Kind::Int { bits: 32, offset: 0, .. } => Ok(()),
-            _ => Err(Errno::EINVAL),
-        },
-        Rule::Struct => match btf.kind(def.key_type) {
-            Kind::Composite { union: false, .. } => Ok(()),
-            _ => Err(Errno::EINVAL),
-        },
-        Rule::NoKey if def.key_type == 0 => Ok(()),
-        Rule::NoKey => Err(Errno::EINVAL),
-    }
-}
-
-/// What a kind wants of its types.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rule {
-    /// Sizes only.
-    Any,
-    /// A 32-bit number as key.
-    Index,
-    /// A struct as key.
-    Struct,
-    /// No key.
-    NoKey,
-    /// No types at all.
-    NoTypes,
-}
-
-impl Rule {
-    fn of(kind: MapType) -> Rule {
-        match kind {
-            MapType::Array | MapType::PercpuArray => Rule::Index,
-            MapType::LpmTrie => Rule::Struct,
-            MapType::BloomFilter => Rule::NoKey,
-            MapType::Devmap
-            | MapType::DevmapHash
-            | MapType::Cpumap
-            | MapType::Xskmap
-            | MapType::Arena
-            | MapType::PerfEventArray
-            | MapType::CgroupArray
-            | MapType::ArrayOfMaps
-            | MapType::HashOfMaps
-            | MapType::StackTrace => Rule::NoTypes,
-            _ => Rule::Any,
-        }
-    }
+    let key = btf.kind(def.key_type);
+    let has_key = def.key_type != 0;
+    let is_index = has_key && matches!(key, Kind::Int { bits: 32, offset: 0, .. });
+    let is_section = matches!(btf.kind(def.value_type), Kind::Datasec { .. });
+    let fits = match wanted {
+        Types::Any => true,
+        Types::Refused => return Err(Errno::ENOTSUPP),
+        Types::Index => is_index || !has_key && def.max_entries == 1 && is_section,
+        Types::IndexOnly => is_index,
+        Types::Struct => has_key && matches!(key, Kind::Composite { union: false, .. }),
+        Types::NoKey => !has_key,
+    };
+    if fits { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
 /// `btf_type_id_size` gives the size of the map's keys or values.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_bpf::Errno;
+use towpath_bpf::map::{Keys, Values};
 use towpath_bpf::program::MapType;
 use towpath_maps::flags::{BPF_ANY, BPF_EXIST, BPF_F_RDONLY_PROG};
 use towpath_maps::{Map, Value};
@@ -121,35 +122,26 @@ impl MapObject {
     /// Its flags, without those that belong to a descriptor; programs may only read device maps
     /// (`dev_map_init_map`).
     pub fn flags(&self) -> u32 {
-        let of_devices = matches!(self.map.kind(), MapType::Devmap | MapType::DevmapHash);
+        let of_devices = self.map.kind().values() == Values::Device;
         self.map.flags() | if of_devices { BPF_F_RDONLY_PROG } else { 0 }
     }
 
     /// Bytes of a value on the user's side (`bpf_map_value_size`): every CPU's, rounded up to 8;
     /// 4 where a value is a descriptor.
     pub fn value_bytes(&self) -> usize {
-        let size = self.map.value_size() as usize;
-        match self.map.kind() {
-            _ if self.map.is_percpu() => size.next_multiple_of(8) * self.map.cpus(),
-            MapType::ProgArray
-            | MapType::PerfEventArray
-            | MapType::CgroupArray
-            | MapType::ArrayOfMaps
-            | MapType::HashOfMaps => 4,
-            _ => size,
-        }
+        self.map.kind().user_value_bytes(self.map.value_size(), self.map.cpus())
     }
 
     /// The value at a key (`bpf_map_copy_value`). A bloom filter is asked about `value`.
     pub(crate) fn lookup(&self, key: &[u8], value: &[u8], flags: u64) -> Result<Vec<u8>, Errno> {
-        match self.map.kind() {
-            MapType::BloomFilter if self.map.user().contains(value)? => Ok(Vec::new()),
-            MapType::BloomFilter => Err(Errno::ENOENT),
-            MapType::ArrayOfMaps | MapType::HashOfMaps | MapType::ProgArray => {
+        match self.map.kind().values() {
+            Values::Members if self.map.user().contains(value)? => Ok(Vec::new()),
+            Values::Members => Err(Errno::ENOENT),
+            Values::Map | Values::Program => {
                 let held = self.lock_held();
                 Ok(held.get(key).ok_or(Errno::ENOENT)?.id().to_ne_bytes().to_vec())
             }
-            MapType::Devmap | MapType::DevmapHash | MapType::Cpumap => {
+            Values::Device | Values::Cpu => {
                 let held = self.lock_held();
                 let mut value = self.flatten(&self.map.user().lookup(key, flags)?);
                 if let Some(program) = value.get_mut(4..8) {
@@ -158,7 +150,14 @@ impl MapObject {
                 }
                 Ok(value)
             }
-            _ => Ok(self.flatten(&self.map.user().lookup(key, flags)?)),
+            Values::Bytes
+            | Values::PerCpu
+            | Values::Queued
+            | Values::Records
+            | Values::Pages
+            | Values::Events
+            | Values::Socket
+            | Values::Host(_) => Ok(self.flatten(&self.map.user().lookup(key, flags)?)),
         }
     }
 
@@ -170,16 +169,19 @@ impl MapObject {
         value: &[u8],
         flags: u64,
     ) -> Result<(), Errno> {
-        match self.map.kind() {
-            MapType::ArrayOfMaps | MapType::HashOfMaps => {
-                self.insert_map(caller, key, number(value), flags)
-            }
-            MapType::ProgArray => self.insert_program(caller, key, number(value), flags),
-            MapType::Devmap | MapType::DevmapHash | MapType::Cpumap => {
-                self.insert_target(caller, key, value, flags)
-            }
-            MapType::Xskmap => self.insert_socket(caller, key, number(value), flags),
-            _ => self.map.user().update(key, &self.split(value), flags),
+        match self.map.kind().values() {
+            Values::Map => self.insert_map(caller, key, number(value), flags),
+            Values::Program => self.insert_program(caller, key, number(value), flags),
+            Values::Device | Values::Cpu => self.insert_target(caller, key, value, flags),
+            Values::Socket => self.insert_socket(caller, key, number(value), flags),
+            Values::Bytes
+            | Values::PerCpu
+            | Values::Queued
+            | Values::Members
+            | Values::Records
+            | Values::Pages
+            | Values::Events
+            | Values::Host(_) => self.map.user().update(key, &self.split(value), flags),
         }
     }
 
@@ -270,8 +272,8 @@ impl MapObject {
     /// Keeps programs alive that elements name already: those of an object file whose loader filled
     /// its maps.
     pub fn keep_named(&self, programs: &[Arc<ProgramObject>]) {
-        let named: Vec<(u32, Option<&Arc<ProgramObject>>)> = match self.map.kind() {
-            MapType::ProgArray => {
+        let named: Vec<(u32, Option<&Arc<ProgramObject>>)> = match self.map.kind().values() {
+            Values::Program => {
                 let of_number = |id| programs.iter().find(|it| it.program().id() == id);
                 let slots = (0..self.map.max_entries()).filter_map(|slot| {
                     let id = self.map.program(slot)?;
@@ -279,7 +281,7 @@ impl MapObject {
                 });
                 slots.collect()
             }
-            MapType::Devmap | MapType::DevmapHash | MapType::Cpumap => {
+            Values::Device | Values::Cpu => {
                 let of_id = |id| programs.iter().find(|program| program.id() == id);
                 let targets = self.map.targets().into_iter();
                 targets.map(|(key, target)| (key, of_id(target.id))).collect()
@@ -321,10 +323,8 @@ impl MapObject {
     ) -> Result<Arc<ProgramObject>, Errno> {
         let handle = caller.handle(descriptor)?;
         let program = handle.program()?;
-        let attach = match self.map.kind() {
-            MapType::Cpumap => ATTACH_XDP_CPUMAP,
-            _ => ATTACH_XDP_DEVMAP,
-        };
+        let is_cpumap = self.map.kind().values() == Values::Cpu;
+        let attach = if is_cpumap { ATTACH_XDP_CPUMAP } else { ATTACH_XDP_DEVMAP };
         let fits = program.kind() == PROG_TYPE_XDP && program.expected_attach_type() == attach;
         if !fits {
             return Err(Errno::EINVAL);
@@ -335,7 +335,7 @@ impl MapObject {
 
     /// Removes the entries that lead to a device (`dev_map_notification`).
     pub(crate) fn forget_device(&self, ifindex: u32) {
-        if !matches!(self.map.kind(), MapType::Devmap | MapType::DevmapHash) {
+        if self.map.kind().values() != Values::Device {
             return;
         }
         for (key, target) in self.map.targets() {
@@ -369,7 +369,7 @@ impl MapObject {
         }
         let new = Owner {
             kind: about.kind,
-            attach: Some(about.attach).filter(|_| self.map.kind() == MapType::ProgArray),
+            attach: Some(about.attach).filter(|_| self.map.kind().values() == Values::Program),
             compiled: program.machine_code().is_some(),
             has_frags: program.has_frags(),
         };
@@ -400,7 +400,7 @@ impl MapObject {
 
     /// What arrays of descriptors check before they look at the descriptor.
     fn check_slot(&self, key: &[u8], flags: u64) -> Result<(), Errno> {
-        if self.map.kind() == MapType::HashOfMaps {
+        if self.map.kind().keys() != Keys::Index {
             return Ok(());
         }
         if flags != BPF_ANY {
@@ -480,7 +480,7 @@ impl Clone for MapUse {
 impl Drop for MapUse {
     fn drop(&mut self) {
         let last = self.0.users.fetch_sub(1, Ordering::AcqRel) == 1;
-        if last && self.0.map.kind() == MapType::ProgArray {
+        if last && self.0.map.kind().values() == Values::Program {
             let held = std::mem::take(&mut *self.0.lock_held());
             for key in held.keys() {
                 // The slot is there: it was filled.

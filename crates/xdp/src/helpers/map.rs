@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
-use towpath_bpf::program::MapType;
+use towpath_bpf::map::Values;
 use towpath_bpf::proto::id;
 use towpath_maps::Map;
 
@@ -80,7 +80,7 @@ fn pop(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 #[inline(always)]
 fn peek(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_map_peek_elem", &args, 1)?;
-    if map.kind() == MapType::BloomFilter {
+    if map.kind().values() == Values::Members {
         let mut value = call.read(args[1], map.value_size() as usize)?;
         return Ok(status(map.peek(value.as_mut())));
     }

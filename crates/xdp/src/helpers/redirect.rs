@@ -2,7 +2,7 @@
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
-use towpath_bpf::program::MapType;
+use towpath_bpf::map::Values;
 use towpath_bpf::proto::id;
 use towpath_maps::Map;
 
@@ -44,7 +44,7 @@ fn redirect_map(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 /// queue has one socket is found out by who delivers, so a program need not say.
 fn redirect_xsk(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_redirect_xsk", &args, 2)?;
-    if map.kind() != MapType::Xskmap {
+    if map.kind().values() != Values::Socket {
         return Ok(Action::Aborted as u64);
     }
     Ok(to_map(call.run, map, args[2] as u32, args[3]))
@@ -53,10 +53,8 @@ fn redirect_xsk(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 /// `__bpf_xdp_redirect_map`. A miss returns the action in the low two flag bits and forgets an
 /// earlier redirect.
 pub(crate) fn to_map(run: &mut Run<'_>, map: &Map, key: u32, flags: u64) -> u64 {
-    let known_flags = match map.kind() {
-        MapType::Devmap | MapType::DevmapHash => BPF_F_BROADCAST | BPF_F_EXCLUDE_INGRESS,
-        _ => 0,
-    };
+    let can_broadcast = map.kind().values() == Values::Device;
+    let known_flags = if can_broadcast { BPF_F_BROADCAST | BPF_F_EXCLUDE_INGRESS } else { 0 };
     if flags & !(BPF_F_ACTION_MASK | known_flags) != 0 {
         return Action::Aborted as u64;
     }

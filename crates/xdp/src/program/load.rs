@@ -7,7 +7,7 @@ use std::sync::Arc;
 use towpath_bpf::btf::{Btf, Kind};
 use towpath_bpf::interp::{self, Access, Code, Resolver};
 use towpath_bpf::object::Env;
-use towpath_bpf::program::{AttachType, KfuncRef, Linked, MapType, SlotInit};
+use towpath_bpf::program::{AttachType, KfuncRef, Linked, SlotInit};
 use towpath_bpf::verifier::{
     self, AccessFact, FieldKind, SpecialField, SubprogramKind, Verified, special_fields,
 };
@@ -224,9 +224,7 @@ pub(crate) fn stored_field(field: SpecialField) -> Option<Field> {
 fn sized(defs: &[MapDef], workers: usize) -> Vec<MapDef> {
     let mut defs = defs.to_vec();
     for def in &mut defs {
-        if def.kind == MapType::PerfEventArray && def.max_entries == 0 {
-            def.max_entries = workers as u32;
-        }
+        def.max_entries = def.kind.entries_of(def.max_entries, workers);
     }
     defs
 }

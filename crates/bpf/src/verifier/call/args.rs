@@ -1,7 +1,7 @@
 //! Arguments of helpers (`check_func_arg`).
 
 use crate::errno::Errno;
-use crate::program::MapType;
+use crate::map::{Host, Values};
 use crate::proto::{self, Arg, ArgKind, HelperProto, id};
 
 use super::super::env::{Access, Result, Verifier};
@@ -64,9 +64,9 @@ impl Verifier<'_> {
         let Some(def) = meta.map.and_then(|(map, _)| self.map_def(map)) else {
             return Err(self.reject(Errno::EACCES, "invalid map_ptr to access map->value"));
         };
-        Ok(match def.kind {
-            MapType::Sockmap | MapType::Sockhash => Arg::new(ArgKind::BtfIdSockCommon),
-            MapType::BloomFilter if helper.id == id::MAP_PEEK_ELEM => Arg::new(ArgKind::MapValue),
+        Ok(match def.kind.values() {
+            Values::Host(Host::Socket) => Arg::new(ArgKind::BtfIdSockCommon),
+            Values::Members if helper.id == id::MAP_PEEK_ELEM => Arg::new(ArgKind::MapValue),
             _ => arg,
         })
     }

@@ -1,7 +1,7 @@
 //! What the functions that helpers and kfuncs call are given (`set_*_callback_state`).
 
 use crate::errno::Errno;
-use crate::program::MapType;
+use crate::map::Shape;
 use crate::proto::{KfuncId, id};
 
 use super::super::env::{Result, Verifier};
@@ -114,11 +114,14 @@ impl Verifier<'_> {
     }
 
     fn check_for_each(&self, meta: &CallMeta) -> Result<()> {
-        use MapType::*;
-        let kind = self.meta_map(meta)?.kind;
-        let walkable = [Hash, PercpuHash, LruHash, LruPercpuHash, Array, PercpuArray];
-        if walkable.contains(&kind) {
-            return Ok(());
+        match self.meta_map(meta)?.kind.spec().shape {
+            Shape::Array | Shape::Table => return Ok(()),
+            Shape::Opaque
+            | Shape::TableOfHandles
+            | Shape::Trie
+            | Shape::Handles
+            | Shape::Programs
+            | Shape::Targets => {}
         }
         Err(self.reject(Errno::ENOTSUPP, "callback function not allowed for map"))
     }

@@ -1,7 +1,9 @@
 //! Calls of helpers: availability, effects, results (`check_helper_call`).
 
 use crate::errno::Errno;
-use crate::proto::{self, HelperProto, MapRule, RetKind, id};
+use crate::map::flags::BPF_F_INNER_MAP;
+use crate::map::{Host, Values};
+use crate::proto::{self, HelperProto, RetKind, id};
 
 use super::super::env::{Result, Verifier};
 use super::super::reg::{Base, BtfRef, BtfSource, DynptrKind, Flags, MapRef, Payload, Reg};
@@ -10,7 +12,6 @@ use super::super::show::type_name;
 use super::meta::CallMeta;
 use super::record::{FieldKind, Target};
 use crate::btf::Kind;
-use crate::program::MapType;
 
 impl Verifier<'_> {
     /// Checks a helper call in the current state and applies its effects.
@@ -88,7 +89,7 @@ impl Verifier<'_> {
         if def.flags & RDONLY_PROG != 0 && changes.contains(&helper.id) {
             return Err(self.reject(Errno::EACCES, "write into map forbidden"));
         }
-        if proto::map_rule(def.kind, helper.id) != MapRule::Allowed {
+        if !def.kind.takes(helper.id) {
             let message = format!(
                 "cannot pass map_type {} into func {}#{}",
                 def.kind as u32, helper.name, helper.id
@@ -252,9 +253,8 @@ impl Verifier<'_> {
     /// Elements that an array surely has. Where an inner one is looked at, its template is known,
     /// and the map may be smaller: any with `BPF_F_INNER_MAP`, and all that are not plain arrays.
     fn entries_of(&self, map: MapRef) -> u64 {
-        const BPF_F_INNER_MAP: u32 = 1 << 12;
         let Some(def) = self.map_def(map) else { return 0 };
-        let may_differ = map.inner && def.kind != MapType::Array;
+        let may_differ = map.inner && !def.kind.is_array();
         if may_differ || def.flags & BPF_F_INNER_MAP != 0 { 0 } else { def.max_entries.into() }
     }
 
@@ -318,9 +318,9 @@ impl Verifier<'_> {
 
     /// A lookup in a map of sockets takes a reference (`is_acquire_function`).
     fn acquires_socket(&self, helper: &HelperProto, meta: &CallMeta) -> bool {
-        let kind = meta.map.and_then(|(map, _)| self.map_def(map)).map(|def| def.kind);
+        let def = meta.map.and_then(|(map, _)| self.map_def(map));
         helper.id == id::MAP_LOOKUP_ELEM
-            && matches!(kind, Some(MapType::Sockmap | MapType::Sockhash))
+            && def.is_some_and(|def| def.kind.values() == Values::Host(Host::Socket))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Reading the kernel's own description of a map through a map pointer.
 
 use crate::errno::Errno;
-use crate::program::MapType;
 
 use super::super::env::{Access, Result, Verifier};
 use super::super::reg::Flags;
@@ -22,7 +21,7 @@ impl Verifier<'_> {
         let Some(def) = self.map_of(&reg) else {
             return Err(self.internal("a map pointer without a map"));
         };
-        let name = kernel_name(def.kind);
+        let name = def.kind.spec().kernel_struct;
         let off = i64::from(off) + i64::from(reg.off);
         let Ok(start) = u32::try_from(off) else {
             let message = format!("R{regno} is {name} invalid negative access: off={off}");
@@ -52,31 +51,5 @@ impl Verifier<'_> {
             *self.reg_mut(value_regno) = loaded.into_reg(self);
         }
         Ok(())
-    }
-}
-
-/// The kernel's structure for a kind of map (`map_btf_id`).
-fn kernel_name(kind: MapType) -> &'static str {
-    use MapType::*;
-    match kind {
-        Hash | PercpuHash | LruHash | LruPercpuHash | HashOfMaps => "bpf_htab",
-        Array | PercpuArray | ProgArray | PerfEventArray | ArrayOfMaps | CgroupArray => "bpf_array",
-        Rhash => "bpf_rhtab",
-        LpmTrie => "lpm_trie",
-        Queue | Stack => "bpf_queue_stack",
-        BloomFilter => "bpf_bloom_filter",
-        Ringbuf | UserRingbuf => "bpf_ringbuf_map",
-        Devmap | DevmapHash => "bpf_dtab",
-        Cpumap => "bpf_cpu_map",
-        Xskmap => "xsk_map",
-        Sockmap => "bpf_stab",
-        Sockhash => "bpf_shtab",
-        Arena => "bpf_arena",
-        StackTrace => "bpf_stack_map",
-        ReuseportSockarray => "reuseport_array",
-        SkStorage | InodeStorage | TaskStorage | CgrpStorage => "bpf_local_storage_map",
-        CgroupStorage | PercpuCgroupStorage => "bpf_cgroup_storage_map",
-        StructOps => "bpf_struct_ops_map",
-        InsnArray => "bpf_insn_array",
     }
 }

@@ -1,7 +1,8 @@
 //! Memory that calls read and fill: sizes, keys, constant strings.
 
 use crate::errno::Errno;
-use crate::program::{DataSection, MapDef, MapType};
+use crate::map::Shape;
+use crate::program::{DataSection, MapDef};
 
 use super::super::env::{Access, Result, Verifier};
 use super::super::reg::{Base, Flags, Reg};
@@ -131,7 +132,7 @@ impl Verifier<'_> {
         let (size, kind) = (def.key_size, def.kind);
         self.check_helper_mem_access(regno, size, Access::Read, false, false)?;
         meta.const_key = None;
-        if matches!(kind, MapType::Array | MapType::PercpuArray) {
+        if kind.spec().shape == Shape::Array {
             meta.const_key = self.constant_key(regno, size)?;
         }
         Ok(())

@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::btf::{Btf, TypeId};
-use crate::program::{Linked, MapDef, MapType};
+use crate::map::FieldSet;
+use crate::map::flags::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG};
+use crate::program::{Linked, MapDef};
 
 use super::super::reg::{BtfRef, BtfSource, MapRef};
 use super::find::{types_of, value_record};
@@ -262,30 +264,19 @@ impl Records {
 
 /// Which kinds of map support which fields (`map_check_btf`).
 fn kinds_allow(def: &MapDef, record: &Record) -> bool {
-    use MapType::*;
-    const PROG_ACCESS: u32 = (1 << 7) | (1 << 8);
-    if def.flags & PROG_ACCESS != 0 {
-        return false;
-    }
-    record.fields.iter().all(|field| match field.kind {
-        FieldKind::SpinLock | FieldKind::ResSpinLock => {
-            matches!(def.kind, Hash | Array | CgroupStorage | TaskStorage | CgrpStorage)
-        }
-        FieldKind::Timer
-        | FieldKind::Workqueue
-        | FieldKind::TaskWork
-        | FieldKind::ListHead
-        | FieldKind::RbRoot => matches!(def.kind, Hash | LruHash | Array),
-        FieldKind::Uptr => def.kind == TaskStorage,
-        _ => matches!(
-            def.kind,
-            Hash | PercpuHash
-                | LruHash
-                | LruPercpuHash
-                | Array
-                | PercpuArray
-                | TaskStorage
-                | CgrpStorage
-        ),
-    })
+    let allowed = def.kind.spec().fields;
+    let is_shared = def.flags & (BPF_F_RDONLY_PROG | BPF_F_WRONLY_PROG) == 0;
+    is_shared
+        && record.fields.iter().all(|field| {
+            allowed.has(match field.kind {
+                FieldKind::SpinLock | FieldKind::ResSpinLock => FieldSet::LOCK,
+                FieldKind::Timer
+                | FieldKind::Workqueue
+                | FieldKind::TaskWork
+                | FieldKind::ListHead
+                | FieldKind::RbRoot => FieldSet::TIMER,
+                FieldKind::Uptr => FieldSet::UPTR,
+                _ => FieldSet::KPTR,
+            })
+        })
 }

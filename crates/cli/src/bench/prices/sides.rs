@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use towpath_bpf::program::MapType;
+use towpath_bpf::map::Values;
 use towpath_bpf::{Linked, MapDef};
 use towpath_kernel::{PerfListeners, RingReader, TestRun};
 use towpath_maps::Map;
@@ -52,7 +52,7 @@ impl<'a> Sides<'a> {
         let (mut rings, mut listeners) = (Vec::new(), Vec::new());
         for (index, def) in linked.maps.iter().enumerate() {
             let Some(map) = session.map(index) else { continue };
-            if def.kind == MapType::Ringbuf {
+            if def.kind.values() == Values::Records {
                 rings.push(RingReader::open(map).map_err(|errno| errno.to_string())?);
             } else if is_listened_to(def) {
                 let opened = PerfListeners::open(map, session.possible_cpus(), PERF_PAGES);
@@ -138,7 +138,7 @@ fn read_all(map: &Map) {
 }
 
 fn is_listened_to(def: &MapDef) -> bool {
-    def.kind == MapType::PerfEventArray && def.name == LISTENED_TO
+    def.kind.values() == Values::Events && def.name == LISTENED_TO
 }
 
 /// Both programs run for as long as a ring has room, and then again; a call has costs of its own,
@@ -148,7 +148,7 @@ fn in_portions<'a>(
     program: Box<dyn Side + 'a>,
     empty: Box<dyn Side + 'a>,
 ) -> Pair<'a> {
-    let sends = |def: &MapDef| matches!(def.kind, MapType::Ringbuf | MapType::PerfEventArray);
+    let sends = |def: &MapDef| matches!(def.kind.values(), Values::Records | Values::Events);
     if !linked.maps.iter().any(sends) {
         return [program, empty];
     }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use towpath_bpf::insn::STACK_BYTES;
-use towpath_bpf::program::MapType;
+use towpath_bpf::map::flags::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG};
+use towpath_bpf::map::{MapType, Shape, Values};
 use towpath_bpf::proto;
 use towpath_maps::{Layout, Map};
 
@@ -255,13 +256,12 @@ impl Planner<'_> {
 
     fn fits(&self, map: u32, (low, high): Range) -> bool {
         let map = self.context.maps.get(map as usize);
-        let fits =
-            |map: &Arc<Map>| high <= i64::from(map.value_size()) && VALUES.contains(&map.kind());
+        let fits = |map: &Arc<Map>| high <= i64::from(map.value_size()) && has_values(map.kind());
         low >= 0 && map.is_some_and(fits)
     }
 
     fn is_arena(&self, map: u32) -> bool {
-        self.context.maps.get(map as usize).is_some_and(|map| map.kind() == MapType::Arena)
+        self.context.maps.get(map as usize).is_some_and(|map| map.kind().values() == Values::Pages)
     }
 
     /// Programs may read and write the map's values: a rule about one is not in question.
@@ -281,7 +281,7 @@ impl Planner<'_> {
     /// Bytes of all values of an array, which lie side by side.
     fn array_bytes(&self, map: u32) -> Option<u64> {
         let found = self.context.maps.get(map as usize)?;
-        let plain = matches!(found.kind(), MapType::Array | MapType::PercpuArray);
+        let plain = found.kind().spec().shape == Shape::Array;
         match found.layout()? {
             Layout::Array { entries, stride, cpu_stride, .. } if plain && self.allows(map) => {
                 let cpus = found.cpus().max(1) as u64;
@@ -358,17 +358,12 @@ fn below(writer: &mut Writer<'_>, address: Value, first: Value, size: u64, bytes
     writer.value(Type::I32, Op::Compare(Cond::Ule, distance, most))
 }
 
+/// Kinds whose lookups give values.
+fn has_values(kind: MapType) -> bool {
+    matches!(kind.spec().shape, Shape::Array | Shape::Table | Shape::Trie)
+}
+
 /// Accesses further apart than this have checks of their own.
 const SPAN_MAX: u64 = 4096;
-/// Kinds whose lookups give values.
-const VALUES: &[MapType] = &[
-    MapType::Array,
-    MapType::PercpuArray,
-    MapType::Hash,
-    MapType::LruHash,
-    MapType::PercpuHash,
-    MapType::LruPercpuHash,
-    MapType::LpmTrie,
-];
-/// `BPF_F_RDONLY_PROG | BPF_F_WRONLY_PROG`
-const PROGRAM_ACCESS: u32 = 1 << 7 | 1 << 8;
+/// Flags that restrict programs.
+const PROGRAM_ACCESS: u32 = BPF_F_RDONLY_PROG | BPF_F_WRONLY_PROG;

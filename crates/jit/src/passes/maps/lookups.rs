@@ -1,7 +1,8 @@
 //! `bpf_map_lookup_elem` on maps known at compile time.
 
 use towpath_bpf::MapDef;
-use towpath_bpf::program::MapType;
+use towpath_bpf::map::flags::BPF_F_ZERO_SEED;
+use towpath_bpf::map::{Shape, Values};
 use towpath_maps::{KEY_WORDS_MAX, Layout, PREFIX_BYTES_MAX};
 
 use super::{Emitter, call};
@@ -28,27 +29,31 @@ impl Emitter<'_> {
             }
             Some(Layout::Handles { base: _, entries }) => self.handle(map, entries, key),
             Some(Layout::Hash { percpu, .. }) => self.hash(map, key, percpu.map(|(_, _, cpu)| cpu)),
-            _ if self.kind(map) == Some(MapType::HashOfMaps) => self.hash(map, key, None),
-            _ if self.kind(map) == Some(MapType::LpmTrie) => self.trie(map, key),
-            _ => self.generic(map, key),
+            _ => match self.spec(map).map(|spec| spec.shape) {
+                Some(Shape::TableOfHandles) => self.hash(map, key, None),
+                Some(Shape::Trie) => self.trie(map, key),
+                _ => self.generic(map, key),
+            },
         }
     }
 
     /// A lookup in an inner map: its kind and the size of its keys are the template's, its place is
     /// not known.
     pub(super) fn inner_lookup(&mut self, template: &MapDef, inner: &Arg, key: &Arg) -> Option<Op> {
-        const BPF_F_ZERO_SEED: u32 = 1 << 6;
         let is_seeded = template.flags & BPF_F_ZERO_SEED == 0;
-        let marks = template.kind == MapType::LruHash;
-        match template.kind {
-            MapType::Array | MapType::PercpuArray if template.key_size == 4 => {
+        let spec = template.kind.spec();
+        let marks = spec.lru;
+        match spec.shape {
+            Shape::Array if template.key_size == 4 => {
                 let index = self.load_part(key, 0, Width::W32);
                 let index = Arg::Value(self.zext(index));
                 let args = vec![inner.clone(), index, self.worker()];
                 Some(call(RuntimeFunction::ArrayLookup, args))
             }
-            MapType::Hash | MapType::LruHash
-                if is_seeded && template.key_size as usize <= KEY_WORDS_MAX * 8 =>
+            Shape::Table
+                if spec.values == Values::Bytes
+                    && is_seeded
+                    && template.key_size as usize <= KEY_WORDS_MAX * 8 =>
             {
                 let words = self.words(key, template.key_size);
                 let function = RuntimeFunction::InnerHashLookup { words: words.len() as u8, marks };
@@ -110,14 +115,14 @@ impl Emitter<'_> {
         let Some(key_size) = known.and_then(|map| Some((map.hash_view()?, map.key_size()))) else {
             return self.generic(map, key);
         };
-        let kind = self.kind(map);
-        let marks = matches!(kind, Some(MapType::LruHash | MapType::LruPercpuHash));
+        let spec = self.spec(map);
+        let marks = spec.is_some_and(|spec| spec.lru);
         let what = MapMeta::HashView;
         let view = self.value(Type::I64, Op::MapMetaAddr { map, what });
         let key = self.words(key, key_size.1);
         let words = key.len() as u8;
-        let function = match kind {
-            Some(MapType::HashOfMaps) => RuntimeFunction::HandleLookup { words },
+        let function = match spec.map(|spec| spec.shape) {
+            Some(Shape::TableOfHandles) => RuntimeFunction::HandleLookup { words },
             _ => RuntimeFunction::HashLookup { words, marks },
         };
         let args = std::iter::once(view).chain(key).map(Arg::Value).collect();

@@ -9,7 +9,7 @@ mod calls;
 mod keys;
 mod lookups;
 
-use towpath_bpf::program::MapType;
+use towpath_bpf::map::KindSpec;
 
 use super::Context;
 use super::emit::{Emitter, call, rewrite};
@@ -24,7 +24,7 @@ pub(super) fn lower(function: &mut Function, context: Context<'_>) {
 }
 
 impl Emitter<'_> {
-    fn kind(&self, map: u32) -> Option<MapType> {
-        Some(self.context.maps.get(map as usize)?.kind())
+    fn spec(&self, map: u32) -> Option<&'static KindSpec> {
+        Some(self.context.maps.get(map as usize)?.kind().spec())
     }
 }

@@ -9,7 +9,7 @@
 //! use: addresses of loads and stores differ, so what is stored is never taken for what is there.
 
 use towpath_bpf::Insn;
-use towpath_bpf::program::MapType;
+use towpath_bpf::map::Values;
 use towpath_maps::ArenaLayout;
 
 use super::super::ir::{
@@ -135,7 +135,7 @@ impl FunctionBuilder<'_> {
     /// The program's arena: it has one at most.
     fn arena(&self) -> Result<u32, BuildError> {
         let mut maps = self.program.linked().maps.iter();
-        let found = maps.position(|map| map.kind == MapType::Arena);
+        let found = maps.position(|map| map.kind.values() == Values::Pages);
         let found = found.map(|index| index as u32);
         found.ok_or(self.inconsistent("an arena's address was verified where there is none"))
     }

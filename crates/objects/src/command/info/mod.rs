@@ -5,7 +5,6 @@ mod link;
 mod program;
 
 use towpath_bpf::Errno;
-use towpath_bpf::program::MapType;
 
 use super::Call;
 use crate::attr::{check_tail, info as field};
@@ -59,7 +58,7 @@ impl Call<'_> {
     /// their maps (`array_map_get_hash`).
     fn write_hash(&mut self, map: &MapObject, info: &Info) -> Result<(), Errno> {
         let def = map.map().def();
-        if def.kind != MapType::Array || info.u32(map_info::HASH_SIZE) as usize != HASH_BYTES {
+        if !def.kind.is_array() || info.u32(map_info::HASH_SIZE) as usize != HASH_BYTES {
             return Err(Errno::EINVAL);
         }
         if !map.map().is_frozen() {

@@ -48,5 +48,4 @@ pub const BPF_RB_NO_WAKEUP: u64 = 1;
 pub const BPF_RB_FORCE_WAKEUP: u64 = 2;
 
 /// Creation flags that restrict user space and programs (`BPF_F_ACCESS_MASK`).
-pub(crate) const ACCESS_MASK: u32 =
-    BPF_F_RDONLY | BPF_F_WRONLY | BPF_F_RDONLY_PROG | BPF_F_WRONLY_PROG;
+pub const ACCESS_MASK: u32 = BPF_F_RDONLY | BPF_F_WRONLY | BPF_F_RDONLY_PROG | BPF_F_WRONLY_PROG;
