@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod hints;
 pub mod sockets;
 pub mod testpmd;
 pub mod world;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use towpath_bench::hints::Hinting;
 use towpath_bench::{attach, load, median, ns_per_frame, rate, thread_cpu_ns};
 use towpath_bpf::program::{Linked, MapType};
 use towpath_engine::port::Device;
@@ -73,12 +74,18 @@ struct Case {
     programs: Vec<Program>,
     upper: bool,
     actions: u32,
+    /// Frames carry a hash, a timestamp and a VLAN tag.
+    has_hints: bool,
 }
 
 fn cases() -> anyhow::Result<Vec<Case>> {
     let case = |name, linked: Vec<Linked>, upper, actions| -> anyhow::Result<Case> {
         let programs = linked.into_iter().map(|linked| load(linked, 2));
-        Ok(Case { name, programs: programs.collect::<Result<_, _>>()?, upper, actions })
+        let has_hints = false;
+        Ok(Case { name, programs: programs.collect::<Result<_, _>>()?, upper, actions, has_hints })
+    };
+    let hints = |name, linked| -> anyhow::Result<Case> {
+        Ok(Case { has_hints: true, ..case(name, vec![linked], false, 0)? })
     };
     let devmap = || small::redirect_map(MapType::Devmap, 4, 1, 0);
     Ok(vec![
@@ -88,6 +95,9 @@ fn cases() -> anyhow::Result<Vec<Case>> {
         case("redirect", vec![small::redirect(SINK)], false, 0)?,
         case("redirect by devmap", vec![devmap()], false, 0)?,
         case("pass to a port", vec![small::returns(2)], true, 0)?,
+        hints("drop, with hints", small::returns(1))?,
+        hints("tx, with hints", small::reflect())?,
+        hints("redirect, with hints", small::redirect(SINK))?,
         case("pass and drop, chained", vec![small::returns(2), small::returns(1)], false, 1 << 2)?,
     ])
 }
@@ -108,7 +118,12 @@ impl Case {
         let sink = PortOptions { ifindex: Some(SINK), ..PortOptions::new("sink") };
         engine.add_port(sink, Box::new(Sink))?;
         let options = generator::Options { queues, ..generator::Options::new(packet()) };
-        let port = engine.add_port(PortOptions::new("gen"), Box::new(Generator::new(options)?))?;
+        let generator = Generator::new(options)?;
+        let device: Box<dyn Device> = match self.has_hints {
+            true => Box::new(Hinting(generator)),
+            false => Box::new(generator),
+        };
+        let port = engine.add_port(PortOptions::new("gen"), device)?;
         for program in &self.programs {
             if let Some(map) = program.maps().by_name("targets") {
                 let target: Vec<u8> = [SINK, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();

@@ -130,10 +130,10 @@ impl Side {
         let Side { socket, pool, frames, lent, .. } = self;
         if socket.lends() {
             socket.lend(lent, BURST);
-            pool.lend(lent);
+            pool.put_external(lent);
         }
         pool.take_many(BURST, frames);
-        pool.recall(lent);
+        pool.take_external(lent);
         for frame in &mut *frames {
             frame.fill(packet);
             frame.rx.ifindex = 1;

@@ -113,7 +113,7 @@ fn segment(
         let part = size.min(payload_bytes - start);
         let place = Place { index, offset: start, is_last: index + 1 == count };
         let mut piece = cut(frame, &layout, gso.kind, &place, part, pool)?;
-        piece.rx = frame.rx;
+        piece.descend_from(frame);
         out.push(piece);
     }
     Ok(())

@@ -35,8 +35,8 @@ pub trait Socket: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Appends frames in chunks of its application's ([`towpath_xdp::frame::lent`]) until there are
-    /// `count`, or it has no more. Its [`Socket::deliver`] hands these over without a copy.
+    /// Appends frames in chunks of its application's ([`towpath_xdp::frame::external`]) until there
+    /// are `count`, or it has no more. Its [`Socket::deliver`] hands these over without a copy.
     fn lend(&self, _frames: &mut Vec<Frame>, _count: usize) {}
 
     /// Takes back frames that it lent and that were not used.

@@ -3,6 +3,7 @@
 //!
 //! In the machine's own byte order, as taps and packet sockets have it unless told otherwise.
 
+use towpath_xdp::frame::metadata::{RxChecksum, RxMetadata};
 use towpath_xdp::frame::offload::{Checksum, Gso, GsoKind, Offload};
 
 /// Bytes of the header that everybody knows.
@@ -61,6 +62,13 @@ pub fn parse(header: &[u8; BYTES], len: usize) -> Result<Option<Offload>, Malfor
     Ok(Some(Offload { checksum, gso: Some(gso) }))
 }
 
+/// What the header says of a frame that arrived, besides what is left to do to it.
+pub fn rx_metadata(header: &[u8; BYTES]) -> RxMetadata {
+    let is_valid = header[0] & (NEEDS_CSUM | DATA_VALID) == DATA_VALID;
+    let checksum = if is_valid { RxChecksum::Unnecessary } else { RxChecksum::None };
+    RxMetadata { checksum, ..RxMetadata::default() }
+}
+
 /// Writes the header for a frame of `len` bytes.
 pub fn emit(offload: Option<&Offload>, len: usize) -> [u8; BYTES] {
     let mut header = [0; BYTES];
@@ -88,6 +96,7 @@ pub fn emit(offload: Option<&Offload>, len: usize) -> [u8; BYTES] {
 }
 
 const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
 const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
@@ -112,6 +121,14 @@ mod tests {
         assert_eq!(parse(&emit(Some(&offload), 60), 60), Ok(Some(offload)));
         assert_eq!(emit(None, 60), [0; BYTES]);
         assert_eq!(parse(&[0; BYTES], 60), Ok(None));
+    }
+
+    #[test]
+    fn a_checksum_that_was_right_is_known() {
+        let known = |flags| rx_metadata(&[flags, 0, 0, 0, 0, 0, 34, 0, 16, 0]).checksum;
+        assert_eq!(known(DATA_VALID), RxChecksum::Unnecessary);
+        assert_eq!(known(0), RxChecksum::None);
+        assert_eq!(known(NEEDS_CSUM), RxChecksum::None, "there is none yet");
     }
 
     #[test]

@@ -46,6 +46,7 @@ pub use compiled::{CompileError, Exec, ExecStatus};
 pub use frame::arena::Arena;
 pub use frame::{Frame, FrameError, Pool, RxInfo};
 pub use helpers::Trace;
+pub use memory::{SharedBytes, SharedBytesMut};
 pub use program::{LoadError, LoadOptions, Loader, Program, Select};
 pub use towpath_jit::Trust;
 pub use verdict::{Action, Destination, Target, Verdict};

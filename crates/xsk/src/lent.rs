@@ -9,7 +9,7 @@
 use std::io;
 
 use towpath_xdp::Frame;
-use towpath_xdp::frame::lent::{CHUNK_BYTES, Chunks};
+use towpath_xdp::frame::external::{CHUNK_BYTES, Chunks};
 
 use crate::pool::{Completion, Fill};
 

@@ -20,7 +20,8 @@ use std::ptr::NonNull;
 use rustix::fs::{FileType, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use towpath_xdp::frame::lent::Chunks;
+use towpath_xdp::SharedBytes;
+use towpath_xdp::frame::external::Chunks;
 
 /// The memory.
 #[derive(Debug)]
@@ -68,8 +69,8 @@ impl Memory {
         Some(Mapping { base: self.base?, len: self.len as u64, of: PhantomData })
     }
 
-    /// Maps it once more, to have frames in it ([`towpath_xdp::frame::lent`]). An error when the
-    /// file could become shorter, or the system has no more room.
+    /// Maps it once more, to have frames in it ([`towpath_xdp::frame::external`]). An error when
+    /// the file could become shorter, or the system has no more room.
     pub(crate) fn chunks(&self) -> io::Result<Chunks> {
         if self.base.is_none() {
             return Err(Errno::OPNOTSUPP.into());
@@ -94,6 +95,25 @@ impl Memory {
                 self.write_file(offset, bytes)
             }
         }
+    }
+
+    /// As [`Memory::write`], of bytes that an application may write to meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// When they would lie outside.
+    #[inline]
+    pub(crate) fn write_shared(&self, offset: u64, bytes: SharedBytes<'_>) -> io::Result<()> {
+        self.check(offset, bytes.len());
+        let Some(base) = self.base else {
+            let mut copy = Vec::new();
+            bytes.append_to(&mut copy);
+            return self.write_file(offset, &copy);
+        };
+        // SAFETY: inside the mapping, checked above; `bytes` are at other addresses, even where the
+        // application has named the same part of its file twice.
+        unsafe { copy(bytes.as_ptr(), base.as_ptr().add(offset as usize), bytes.len()) };
+        Ok(())
     }
 
     /// Copies bytes from an offset; an error when the file has become shorter.

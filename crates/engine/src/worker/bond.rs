@@ -1,6 +1,6 @@
 //! Bonds at work: members for frames that leave, the bond's control side for frames that pass.
 
-use towpath_xdp::frame::deal;
+use towpath_xdp::frame::scatter;
 use towpath_xdp::{Action, Frame};
 
 use super::graph::Graph;
@@ -139,7 +139,7 @@ impl Graph {
             // They stay.
         } else if shape.is_odd || !self.deal_out(members, frames, &mut room, &door, takes) {
             room.lanes.resize_with(room.lanes.len().max(members.len()), Vec::new);
-            deal(frames, &room.places, &mut room.lanes[..members.len()]);
+            scatter(frames, &room.places, &mut room.lanes[..members.len()]);
             for (&member, lane) in members.iter().zip(&mut room.lanes) {
                 self.push_all(snapshot, door(member), lane);
             }
@@ -168,7 +168,7 @@ impl Graph {
         let queue_of = |graph: &Graph, member| graph.targets[door(member).index()].queue;
         let queues = &mut room.queues;
         queues.extend(members.iter().map(|&member| self.take(queue_of(self, member))));
-        deal(frames, &room.places, queues);
+        scatter(frames, &room.places, queues);
         for (&member, frames) in members.iter().zip(queues.drain(..)) {
             let queue = queue_of(self, member);
             let bulk = &mut self.queues[queue.index()];

@@ -33,12 +33,12 @@ impl UmemPool {
         if self.frames.len() < BURST {
             self.served.socket.lend(&mut self.frames, BURST);
         }
-        pool.lend(&mut self.frames);
+        pool.put_external(&mut self.frames);
     }
 
     /// From here on it has none.
     pub(super) fn leave(&mut self, pool: &mut Pool) {
-        pool.recall(&mut self.frames);
+        pool.take_external(&mut self.frames);
     }
 }
 

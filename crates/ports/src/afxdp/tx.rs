@@ -8,7 +8,7 @@ use rustix::net::{SendFlags, send};
 use towpath_engine::port::Tx;
 use towpath_ring::{Consumer, Desc, Mapped, Producer};
 use towpath_xdp::frame::arena::STRIDE_BYTES;
-use towpath_xdp::{Arena, Frame, Pool};
+use towpath_xdp::{Arena, Frame, Pool, SharedBytes};
 
 use super::live::{LiveSender, WayOut};
 use super::options::Options;
@@ -124,7 +124,7 @@ impl Sending {
         if frame.is_plain() && self.arena.index_of(frame).is_some() {
             return Ok(1);
         }
-        if !frame.pieces().all(|piece| self.index_of(piece).is_some()) {
+        if !frame.shared_pieces().all(|piece| self.index_of(piece).is_some()) {
             // Not in shared memory, e.g. made linear in memory of its own.
             let copy = pool.frame(&frame.to_vec()).map_err(io::Error::other)?;
             let none = || io::Error::new(io::ErrorKind::OutOfMemory, "no free frames");
@@ -140,22 +140,22 @@ impl Sending {
 
     /// Number of the arena's buffer that bytes are in.
     #[inline]
-    fn index_of(&self, bytes: &[u8]) -> Option<usize> {
-        let index = self.offset_of(bytes) / STRIDE_BYTES as u64;
+    fn index_of(&self, bytes: SharedBytes<'_>) -> Option<usize> {
+        let index = self.offset_of(bytes.as_ptr()) / STRIDE_BYTES as u64;
         (index < self.held.len() as u64).then_some(index as usize)
     }
 
     #[inline]
-    fn offset_of(&self, bytes: &[u8]) -> u64 {
-        (bytes.as_ptr().addr() as u64).wrapping_sub(self.arena.base())
+    fn offset_of(&self, first: *const u8) -> u64 {
+        (first.addr() as u64).wrapping_sub(self.arena.base())
     }
 
     /// Writes the descriptors of a prepared frame, and keeps it.
     #[inline]
     fn post(&mut self, frame: Frame) {
         if frame.is_plain() {
-            let bytes = frame.linear();
-            let addr = self.offset_of(bytes);
+            let bytes = frame.shared_linear();
+            let addr = self.offset_of(bytes.as_ptr());
             self.tx.write(Desc { addr, len: bytes.len() as u32, options: 0 });
             let (index, _) = place(addr);
             self.keep(index, index as u32, 1);
@@ -168,9 +168,9 @@ impl Sending {
     #[cold]
     fn post_pieces(&mut self, frame: Frame) {
         let count = parts(&frame).count();
-        let Some(first) = self.index_of(frame.linear()) else { return };
+        let Some(first) = self.index_of(frame.shared_linear()) else { return };
         for (number, part) in parts(&frame).enumerate() {
-            let addr = self.offset_of(part);
+            let addr = self.offset_of(part.as_ptr());
             let options = if number + 1 < count { CONTINUES } else { 0 };
             self.tx.write(Desc { addr, len: part.len() as u32, options });
             self.keep(place(addr).0, first as u32, count as u16);

@@ -1,5 +1,7 @@
 //! Parts of a generated frame that differ from frame to frame.
 
+use towpath_xdp::SharedBytesMut;
+
 use super::OptionsError;
 
 /// A number in the frame, in network byte order.
@@ -65,25 +67,26 @@ impl Varying {
     }
 
     /// Writes the next value into the linear part of a frame.
-    pub(super) fn apply(&mut self, bytes: &mut [u8]) {
+    pub(super) fn apply(&mut self, mut bytes: SharedBytesMut<'_>) {
         let Field { offset, width, checksum, .. } = self.field;
         let value = self.next_value();
         let width = usize::from(width);
-        let Some(place) = bytes.get_mut(offset..offset + width) else { return };
-        if checksum.is_none() {
-            return store(place, value);
+        if offset + width > bytes.len() {
+            return;
         }
-        let new = &value.to_be_bytes()[8 - width..];
+        let place = offset..offset + width;
         let mut old = [0; 8];
-        old[..width].copy_from_slice(place);
-        place.copy_from_slice(new);
         if let Some(at) = checksum
-            && let Some(sum) = bytes.get_mut(at..at + 2)
+            && at + 2 <= bytes.len()
         {
-            let before = u16::from_be_bytes([sum[0], sum[1]]);
-            let after = update(before, &old[..width], new, offset);
-            sum.copy_from_slice(&after.to_be_bytes());
+            bytes.as_shared().part(place.clone()).read(&mut old[..width]);
+            let mut sum = [0; 2];
+            bytes.as_shared().part(at..at + 2).read(&mut sum);
+            let new = &value.to_be_bytes()[8 - width..];
+            let after = update(u16::from_be_bytes(sum), &old[..width], new, offset);
+            bytes.by_ref().part(at..at + 2).write(&after.to_be_bytes());
         }
+        store(bytes.part(place), value);
     }
 
     fn next_value(&mut self) -> u64 {
@@ -110,14 +113,11 @@ impl Varying {
 
 /// Writes the last bytes of a number. Of a length that the compiler knows: others are a call.
 #[inline]
-fn store(place: &mut [u8], value: u64) {
-    if let Some(place) = place.as_mut_array::<4>() {
-        *place = (value as u32).to_be_bytes();
-    } else if let Some(place) = place.as_mut_array::<2>() {
-        *place = (value as u16).to_be_bytes();
-    } else {
-        let bytes = value.to_be_bytes();
-        place.copy_from_slice(&bytes[bytes.len() - place.len()..]);
+fn store(place: SharedBytesMut<'_>, value: u64) {
+    match place.len() {
+        4 => place.write(&(value as u32).to_be_bytes()),
+        2 => place.write(&(value as u16).to_be_bytes()),
+        width => place.write(&value.to_be_bytes()[8 - width..]),
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
             };
             let mut varying = Varying::new(field, 0);
             for _ in 0..100 {
-                varying.apply(&mut header);
+                varying.apply(header[..].as_mut().into());
                 assert_eq!(sum(&header), 0xffff);
             }
         }
@@ -178,7 +178,7 @@ mod tests {
         let mut seen = Vec::new();
         for _ in 0..4 {
             let mut bytes = [0; 2];
-            varying.apply(&mut bytes);
+            varying.apply(bytes[..].as_mut().into());
             seen.push(bytes[1]);
         }
         assert_eq!(seen, [5, 6, 5, 6]);

@@ -40,9 +40,9 @@ impl Linear {
 
     #[inline]
     fn fill(&self, frame: &mut Frame) {
-        let (room, _) = frame.room_mut().as_chunks_mut::<LINE_BYTES>();
-        for (to, from) in room.iter_mut().zip(&self.lines) {
-            *to = *from;
+        let mut room = frame.room();
+        for (index, line) in self.lines.iter().enumerate() {
+            room.by_ref().part(index * LINE_BYTES..(index + 1) * LINE_BYTES).write(line);
         }
         frame.set_linear(self.len);
     }
@@ -54,9 +54,7 @@ impl Linear {
             return frames.iter_mut().for_each(|frame| self.fill(frame));
         };
         for frame in frames {
-            if let Some(room) = frame.room_mut().first_chunk_mut() {
-                *room = *line;
-            }
+            frame.room().part(0..LINE_BYTES).write(line);
             frame.set_linear(self.len);
         }
     }
@@ -92,7 +90,7 @@ impl Queue {
             templates[self.next].fill(frame);
             self.next = if self.next + 1 == templates.len() { 0 } else { self.next + 1 };
             for varying in &mut self.varying {
-                varying.apply(frame.linear_mut());
+                varying.apply(frame.shared_linear_mut());
             }
         }
         taken
@@ -106,7 +104,7 @@ impl Queue {
             };
             self.next = (self.next + 1) % self.options.templates.len();
             for varying in &mut self.varying {
-                varying.apply(frame.linear_mut());
+                varying.apply(frame.shared_linear_mut());
             }
             frames.push(frame);
         }

@@ -42,8 +42,9 @@ impl Batch {
         }));
         for (frame, header) in frames.iter().zip(&self.headers) {
             let before = self.pieces.len();
-            self.pieces.push(piece(header));
-            self.pieces.extend(frame.pieces().map(piece));
+            self.pieces.push(piece(header.as_ptr(), header.len()));
+            let pieces = frame.shared_pieces();
+            self.pieces.extend(pieces.map(|bytes| piece(bytes.as_ptr(), bytes.len())));
             // SAFETY: all zeros is an `mmsghdr`.
             let mut message: libc::mmsghdr = unsafe { zeroed() };
             message.msg_hdr.msg_iovlen = self.pieces.len() - before;
@@ -58,8 +59,8 @@ impl Batch {
     }
 }
 
-fn piece(bytes: &[u8]) -> libc::iovec {
-    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+fn piece(base: *const u8, len: usize) -> libc::iovec {
+    libc::iovec { iov_base: base.cast_mut().cast(), iov_len: len }
 }
 
 // SAFETY: the addresses in the lists are used only inside of `send`, which writes them first.

@@ -96,6 +96,7 @@ fn frame_of(received: &Received<'_>, pool: &mut Pool) -> Result<Option<Frame>, M
     let too_long = |_: FrameError| Malformed;
     let Some(mut frame) = pool.frame(bytes).map_err(too_long)? else { return Ok(None) };
     frame.set_offload(offload);
+    frame.set_rx_metadata(&vnet::rx_metadata(received.header));
     if let Some(tag) = received.tag {
         frame.adjust_head(-TAG_BYTES).map_err(|_no_room| Malformed)?;
         put_tag(&mut frame, tag);
@@ -105,10 +106,10 @@ fn frame_of(received: &Received<'_>, pool: &mut Pool) -> Result<Option<Frame>, M
 
 /// Puts a tag behind the addresses of a frame that has room for it in front.
 fn put_tag(frame: &mut Frame, [protocol, value]: [u16; 2]) {
-    let bytes = frame.linear_mut();
-    bytes.copy_within(4..16, 0);
-    bytes[12..14].copy_from_slice(&protocol.to_be_bytes());
-    bytes[14..16].copy_from_slice(&value.to_be_bytes());
+    let mut bytes = frame.shared_linear_mut();
+    bytes.by_ref().copy_within(4..16, 0);
+    bytes.by_ref().part(12..14).write(&protocol.to_be_bytes());
+    bytes.part(14..16).write(&value.to_be_bytes());
 }
 
 const TAG_BYTES: i32 = 4;

@@ -28,7 +28,10 @@ impl Rx for Queue {
         frames: &mut Vec<Frame>,
         limit: usize,
     ) -> io::Result<usize> {
-        Ok(self.rings[self.queue].pop(limit, frames))
+        let start = frames.len();
+        let count = self.rings[self.queue].pop(limit, frames);
+        frames[start..].iter_mut().for_each(|frame| frame.cross());
+        Ok(count)
     }
 
     fn arm(&mut self) -> Wake<'_> {

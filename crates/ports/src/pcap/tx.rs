@@ -74,7 +74,7 @@ impl Output {
             }
         };
         self.buffer.clear();
-        frame.pieces().for_each(|piece| self.buffer.extend_from_slice(piece));
+        frame.shared_pieces().for_each(|piece| piece.append_to(&mut self.buffer));
         self.writer.write(&Packet {
             data: &self.buffer,
             original_len: self.buffer.len() as u32,

@@ -75,6 +75,7 @@ impl Queue {
                     let mut frame = self.take(len);
                     if let Some(frame) = &mut frame {
                         frame.set_offload(offload);
+                        frame.set_rx_metadata(&vnet::rx_metadata(known));
                     }
                     return Ok(frame);
                 }

@@ -103,14 +103,9 @@ impl Wire {
 
     fn invert_a_bit(&mut self, frame: &mut Frame) {
         let bit = self.next() as usize % (frame.len() * 8);
-        let mut skip = bit / 8;
-        for piece in frame.pieces_mut() {
-            if let Some(byte) = piece.get_mut(skip) {
-                *byte ^= 1 << (bit % 8);
-                return;
-            }
-            skip -= piece.len();
-        }
+        let mut byte = [0];
+        frame.copy_from(bit / 8, &mut byte);
+        frame.copy_to(bit / 8, &[byte[0] ^ 1 << (bit % 8)]);
     }
 
     /// Puts a frame on its way, or among those that have arrived.

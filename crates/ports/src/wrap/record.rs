@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use towpath_capture::pcapng::Direction;
+use towpath_xdp::frame::ETH_HLEN;
 use towpath_xdp::{Frame, Pool};
 
 use super::{Layer, Stage};
@@ -115,7 +116,9 @@ impl Stage for Tracer {
         for frame in &frames[start..] {
             let (name, way, len) = (&self.trace.name, &self.way, frame.len());
             let (seconds, micros) = (now / 1_000_000_000, now / 1000 % 1_000_000);
-            let what = describe(frame.linear());
+            let mut header = [0; ETH_HLEN];
+            frame.copy_from(0, &mut header);
+            let what = describe(&header);
             // Nobody reads it any more: that must not stop the port.
             if writeln!(lines, "{seconds}.{micros:06} {name} {way}: {len} bytes, {what}").is_err() {
                 break;
@@ -125,8 +128,7 @@ impl Stage for Tracer {
 }
 
 /// Addresses and type of an Ethernet frame.
-fn describe(bytes: &[u8]) -> String {
-    let Some((header, _)) = bytes.split_first_chunk::<14>() else { return "no header".to_owned() };
+fn describe(header: &[u8; ETH_HLEN]) -> String {
     let mac = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":");
     let ethertype = u16::from_be_bytes([header[12], header[13]]);
     format!("{} > {}, type {ethertype:#06x}", mac(&header[6..12]), mac(&header[..6]))

@@ -18,7 +18,7 @@ impl Body {
         }
         if metadata > 0 {
             let from = self.data_meta as usize..self.data as usize;
-            self.head.bytes_mut().copy_within(from, data - metadata);
+            self.head.shared_mut().copy_within(from, data - metadata);
         }
         self.data_meta = (data - metadata) as u32;
         self.data = data as u32;
@@ -54,7 +54,7 @@ impl Body {
         }
         let old_end = std::mem::replace(&mut self.data_end, end as u32) as usize;
         if end > old_end {
-            self.head.bytes_mut()[old_end..end].fill(0);
+            self.head.shared_mut().part(old_end..end).clear();
         }
         Ok(())
     }
@@ -66,13 +66,15 @@ impl Body {
             return Err(Errno::EOPNOTSUPP);
         }
         let Some(frag) = self.last_frag_mut() else { return Err(Errno::EINVAL) };
-        let used = (frag.len + frag.offset % size as u32) as usize;
+        let used = frag.linear_len() + frag.data as usize % size;
         let room = size.checked_sub(used).ok_or(Errno::EINVAL)?;
         if grow > room {
             return Err(Errno::EINVAL);
         }
-        frag.grow(grow);
-        self.note_frags();
+        let end = frag.data_end as usize;
+        frag.head.shared_mut().part(end..end + grow).clear();
+        frag.data_end += grow as u32;
+        self.frags_len += grow as u32;
         Ok(())
     }
 
@@ -85,10 +87,10 @@ impl Body {
         let mut left = shrink;
         while left > 0 {
             let Some(frag) = self.last_frag_mut() else { break };
-            let cut = (frag.len as usize).min(left);
-            frag.len -= cut as u32;
+            let cut = frag.linear_len().min(left);
+            frag.data_end -= cut as u32;
             left -= cut;
-            if frag.len == 0 {
+            if frag.linear_len() == 0 {
                 self.release_frags(self.frag_count() - 1);
             }
         }

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{BUFFER_BYTES, Frame};
-use crate::memory::{Block, Mapping};
+use crate::memory::Mapping;
 
 /// Frames of a process; workers hold some of them in [`super::Pool`]s.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Arena {
         let frames = frames.max(1);
         let memory = Mapping::new(frames * STRIDE_BYTES)?;
         let blocks = Mapping::blocks(&memory, BUFFER_BYTES, STRIDE_BYTES).take(frames);
-        let free = blocks.map(Frame::over).collect();
+        let free = blocks.map(|block| Frame::over(block, 0)).collect();
         Ok(Arc::new(Arena { memory, free: Mutex::new(free), total: frames }))
     }
 
@@ -66,7 +66,7 @@ impl Arena {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         if free.len() < count {
             // Buffers of frames that were dropped and not given back.
-            free.extend(Mapping::lost(&self.memory).map(|block: Block| Frame::over(block)));
+            free.extend(Mapping::lost(&self.memory).map(|block| Frame::over(block, 0)));
         }
         let keep = free.len().saturating_sub(count);
         out.extend(free.drain(keep..));

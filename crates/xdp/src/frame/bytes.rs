@@ -22,12 +22,12 @@ impl Body {
     pub fn copy_from(&self, offset: usize, out: &mut [u8]) {
         let mut out = out;
         let mut skip = offset;
-        for buffer in std::iter::once(self.linear()).chain(self.frags().iter().map(|f| f.bytes())) {
+        for buffer in self.shared_pieces() {
             let from = skip.min(buffer.len());
             skip -= from;
             let part = out.len().min(buffer.len() - from);
             let (now, later) = out.split_at_mut(part);
-            now.copy_from_slice(&buffer[from..from + part]);
+            buffer.part(from..from + part).read(now);
             out = later;
         }
     }
@@ -35,16 +35,26 @@ impl Body {
     /// `bpf_xdp_store_bytes`: copies `bytes` into the frame at `offset`.
     pub fn store_bytes(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Errno> {
         self.check_range(offset, bytes.len())?;
+        self.copy_to(offset, bytes);
+        Ok(())
+    }
+
+    /// Copies bytes into the frame from `offset` on, as far as it goes: as [`Body::store_bytes`],
+    /// without the limits that programs have.
+    pub fn copy_to(&mut self, offset: usize, bytes: &[u8]) {
         let mut bytes = bytes;
         let mut skip = offset;
-        for buffer in self.pieces_mut() {
-            let from = skip.min(buffer.len());
+        let mut piece = Some(self);
+        while let Some(body) = piece {
+            let from = skip.min(body.linear_len());
             skip -= from;
-            let part = bytes.len().min(buffer.len() - from);
-            buffer[from..from + part].copy_from_slice(&bytes[..part]);
-            bytes = &bytes[part..];
+            let part = bytes.len().min(body.linear_len() - from);
+            let at = body.data as usize + from;
+            let (now, later) = bytes.split_at(part);
+            body.head.shared_mut().part(at..at + part).write(now);
+            bytes = later;
+            piece = body.next_mut().map(|next| &mut **next);
         }
-        Ok(())
     }
 
     /// Address of `len` bytes at `offset` when they lie in one buffer (`bpf_xdp_pointer`), else
@@ -66,9 +76,9 @@ impl Body {
         }
         let (mut start, mut found) = (self.linear_len(), None);
         for frag in self.frags() {
-            let end = start + frag.len as usize;
+            let end = start + frag.linear_len();
             if start <= offset && offset + len <= end && offset < end {
-                found = Some(frag.addr() + (offset - start) as u64);
+                found = Some(frag.data_addr() + (offset - start) as u64);
             }
             start = end;
         }

@@ -1,81 +1,40 @@
-//! A frame's further buffers, the frags, and the rest that few frames have.
+//! A frame's further buffers, the frags (`skb_frag_t`): frames themselves, one behind the other.
+//!
+//! Each is a part of a buffer, between `data` and `data_end` of the frame it is. So a packet of
+//! many buffers takes no memory but theirs, as with DPDK's mbufs.
 
-use super::offload::{Checksum, Offload};
+use super::metadata::flag;
 use super::{Body, FRAGS_MAX, Frame};
-
-/// What most frames do without.
-#[derive(Debug, Default)]
-pub(super) struct Rare {
-    pub(super) frags: Vec<Frag>,
-    /// Buffers that held frags and may again.
-    pub(super) spare: Vec<Frame>,
-    /// Work left to whoever sends the frame.
-    pub(super) offload: Option<Offload>,
-    /// Where `data` was when that was stated. A checksum belongs to bytes in the buffer, as in the
-    /// kernel (`skb->csum_start`), wherever a program moves the head.
-    pub(super) offload_base: u32,
-}
-
-/// A further buffer of a frame (`skb_frag_t`): a part of another frame's linear buffer.
-#[derive(Debug)]
-pub(crate) struct Frag {
-    pub(super) buffer: Frame,
-    pub(crate) offset: u32,
-    pub(crate) len: u32,
-}
-
-impl Frag {
-    /// Address of its first byte.
-    pub(crate) fn addr(&self) -> u64 {
-        self.buffer.head.addr() + u64::from(self.offset)
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        let start = self.offset as usize;
-        &self.buffer.head.bytes()[start..start + self.len as usize]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        let start = self.offset as usize;
-        &mut self.buffer.head.bytes_mut()[start..start + self.len as usize]
-    }
-
-    /// Makes it longer by `bytes` zeros, for which there must be room.
-    pub(super) fn grow(&mut self, bytes: usize) {
-        let end = (self.offset + self.len) as usize;
-        self.buffer.head.bytes_mut()[end..end + bytes].fill(0);
-        self.len += bytes as u32;
-    }
-}
+use crate::memory::SharedBytes;
 
 impl Body {
     /// Number of frags.
     pub fn frag_count(&self) -> usize {
-        self.frags().len()
+        self.frag_count as usize
     }
 
-    /// Whether there is nothing but a linear buffer: neither frags nor work left to do.
+    /// Whether a sender has nothing to do but to send a linear buffer: there are no frags, and no
+    /// work is left. What the receiving port knew of the packet is no work.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        self.rare.is_none()
+        !self.has(flag::WORK)
     }
 
     /// Whether there is more than the linear buffer.
     #[inline]
     pub fn has_frags(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| !rare.frags.is_empty())
+        self.has(flag::FRAGS)
     }
 
     /// The packet's pieces in order: the linear part, then the frags.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        std::iter::once(self.linear()).chain(self.frags().iter().map(Frag::bytes))
+        std::iter::once(self.linear()).chain(self.frags().map(|frag| frag.linear()))
     }
 
-    /// As [`Body::pieces`], to change.
-    pub fn pieces_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
-        let linear = self.data as usize..self.data_end as usize;
-        let frags = self.rare.iter_mut().flat_map(|rare| &mut rare.frags).map(Frag::bytes_mut);
-        std::iter::once(&mut self.head.bytes_mut()[linear]).chain(frags)
+    /// As [`Body::pieces`], of any frame.
+    pub fn shared_pieces(&self) -> impl Iterator<Item = SharedBytes<'_>> {
+        let frags = self.frags().map(|frag| frag.shared_linear());
+        std::iter::once(self.shared_linear()).chain(frags)
     }
 
     /// Makes the linear part of `piece` this frame's last frag. Gives the piece back when there
@@ -105,78 +64,111 @@ impl Body {
         Ok(())
     }
 
-    pub(crate) fn frags(&self) -> &[Frag] {
-        self.rare.as_ref().map_or(&[], |rare| &rare.frags)
+    pub(crate) fn frags(&self) -> impl Iterator<Item = &Frame> {
+        std::iter::successors(self.next(), |frag| frag.next())
     }
 
-    /// Counts the bytes in frags again: after every change to one.
+    /// The packet's next buffer.
+    #[inline]
+    pub(super) fn next(&self) -> Option<&Frame> {
+        if self.has(flag::FRAGS) { self.next.as_ref() } else { None }
+    }
+
+    /// As [`Body::next`], to change.
+    #[inline]
+    pub(super) fn next_mut(&mut self) -> Option<&mut Frame> {
+        if self.has(flag::FRAGS) { self.next.as_mut() } else { None }
+    }
+
+    pub(super) fn last_frag_mut(&mut self) -> Option<&mut Frame> {
+        let count = self.frag_count();
+        let before = self.frag_mut(count.checked_sub(1)?);
+        before.next_mut()
+    }
+
+    /// The buffer in front of frag `number`.
+    fn frag_mut(&mut self, number: usize) -> &mut Body {
+        let mut body = self;
+        for _ in 0..number {
+            body = body.next.as_mut().expect("there are as many frags as are counted");
+        }
+        body
+    }
+
+    /// Bytes were added to a frag, or taken from it.
     pub(super) fn note_frags(&mut self) {
-        self.frags_len = self.frags().iter().map(|frag| frag.len).sum();
+        let frags_len = self.frags().map(|frag| frag.linear_len() as u32).sum();
+        self.frags_len = frags_len;
     }
 
-    pub(super) fn last_frag_mut(&mut self) -> Option<&mut Frag> {
-        self.rare.as_mut()?.frags.last_mut()
+    pub(super) fn push_frag(&mut self, mut piece: Frame, offset: usize, len: usize) {
+        piece.clear();
+        (piece.data_meta, piece.data) = (offset as u32, offset as u32);
+        piece.data_end = (offset + len) as u32;
+        let last = self.frag_mut(self.frag_count());
+        debug_assert!(last.next.is_none(), "the chain ends here");
+        last.next = Some(piece);
+        last.flags |= flag::FRAGS;
+        self.frag_count += 1;
+        self.frags_len += len as u32;
     }
 
-    pub(super) fn push_frag(&mut self, buffer: Frame, offset: usize, len: usize) {
-        let (offset, len) = (offset as u32, len as u32);
-        self.rare_mut().frags.push(Frag { buffer, offset, len });
-        self.frags_len += len;
+    /// Takes the first frag out.
+    pub(super) fn pop_frag(&mut self) -> Option<Frame> {
+        let mut first = if self.has(flag::FRAGS) { self.next.take()? } else { return None };
+        self.next = first.next.take();
+        if self.next.is_none() {
+            self.flags &= !flag::FRAGS;
+        }
+        first.flags &= !flag::FRAGS;
+        self.frag_count -= 1;
+        self.frags_len -= first.linear_len() as u32;
+        Some(first)
     }
 
     pub(super) fn spare_buffer(&mut self) -> Option<Frame> {
-        self.rare.as_mut()?.spare.pop()
+        let mut first = if self.has(flag::SPARE) { self.spare.take()? } else { return None };
+        self.spare = first.next.take();
+        if self.spare.is_none() {
+            self.flags &= !flag::SPARE;
+        }
+        Some(first)
+    }
+
+    /// Keeps a buffer for later.
+    pub(super) fn put_spare(&mut self, mut buffer: Frame) {
+        buffer.next = self.spare.take();
+        self.spare = Some(buffer);
+        self.flags |= flag::SPARE;
     }
 
     /// Drops all frags from `keep` on; their buffers are kept for later.
+    #[cold]
     pub(super) fn release_frags(&mut self, keep: usize) {
-        if let Some(rare) = &mut self.rare {
-            rare.spare.extend(rare.frags.drain(keep..).map(|frag| frag.buffer));
+        let last = self.frag_mut(keep);
+        last.flags &= !flag::FRAGS;
+        let mut released = last.next.take();
+        while let Some(mut frag) = released {
+            released = frag.next.take();
+            frag.flags &= !flag::FRAGS;
+            self.put_spare(frag);
         }
+        self.frag_count = keep as u32;
         self.note_frags();
     }
 
-    /// Takes the buffers of all frags out, used and spare ones, with everything else that is rare.
+    /// Takes the buffers of all frags out, used and spare ones, and appends those that are the
+    /// arena's.
     #[cold]
     pub(super) fn strip(&mut self, into: &mut Vec<Frame>) {
-        if let Some(rare) = self.rare.take() {
-            let Rare { frags, spare, .. } = *rare;
-            into.extend(frags.into_iter().map(|frag| frag.buffer).chain(spare));
+        if self.has(flag::FRAGS) {
+            self.release_frags(0);
         }
-        self.frags_len = 0;
-    }
-
-    #[cold]
-    pub(super) fn clear_rare(&mut self) {
-        self.release_frags(0);
-        self.set_offload(None);
-    }
-
-    pub(super) fn rare_mut(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
-    }
-
-    /// Work that the sender of this frame was spared, and that whoever transmits it must do or
-    /// hand on. Offsets are from where the packet starts now; a checksum whose bytes were cut off
-    /// the head is no work any more.
-    #[inline]
-    pub fn offload(&self) -> Option<Offload> {
-        let rare = self.rare.as_ref()?;
-        let offload = rare.offload?;
-        let checksum = offload.checksum.and_then(|checksum| {
-            let start = (u32::from(checksum.start) + rare.offload_base).checked_sub(self.data)?;
-            Some(Checksum { start: start.try_into().ok()?, ..checksum })
-        });
-        (checksum.is_some() || offload.gso.is_some()).then_some(Offload { checksum, ..offload })
-    }
-
-    /// States what is left to do on the way out.
-    pub fn set_offload(&mut self, offload: Option<Offload>) {
-        if offload.is_some() || self.rare.is_some() {
-            let base = self.data;
-            let rare = self.rare_mut();
-            rare.offload = offload;
-            rare.offload_base = base;
+        while let Some(mut buffer) = self.spare_buffer() {
+            buffer.strip(into);
+            if !buffer.has(flag::OWNER) {
+                into.push(buffer);
+            }
         }
     }
 }

@@ -3,26 +3,31 @@
 //! It has the shape of the kernel's `xdp_buff`: a linear buffer with headroom in front (where
 //! metadata and pushed headers go) and tailroom behind, and up to 17 further buffers, the frags.
 //! Offsets are kept, not pointers; the buffers never move while the frame lives.
+//!
+//! What is known of a frame is two cache lines. The first is all that programs, and senders of
+//! plain frames, look at. The second ([`metadata`], [`offload`], the chain of frags) is neither
+//! read nor written while the first's flags say that there is nothing in it.
 
 mod adjust;
 pub mod arena;
 mod bytes;
 mod chain;
-mod deal_unsafe;
-pub mod lent;
+pub mod external;
+pub mod metadata;
 pub mod offload;
 mod pool;
 mod pull;
+mod scatter_unsafe;
 
 use std::mem::offset_of;
 use std::ops::{Deref, DerefMut};
 
 use towpath_jit::Packet;
 
-use crate::memory::Block;
-use chain::Rare;
-pub use deal_unsafe::deal;
+use crate::memory::{Block, SharedBytes, SharedBytesMut};
+use metadata::{Metadata, flag};
 pub use pool::Pool;
+pub use scatter_unsafe::scatter;
 
 /// One packet: a linear buffer, its metadata and its frags. The handle is one pointer and owns the
 /// frame: it is moved, never copied, and everything about the frame is behind it.
@@ -30,7 +35,7 @@ pub use pool::Pool;
 #[repr(transparent)]
 pub struct Frame(Box<Body>);
 
-/// What a [`Frame`] consists of: one cache line. Compiled code reads it as a [`Packet`].
+/// What a [`Frame`] consists of: two cache lines. Compiled code reads the first as a [`Packet`].
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Body {
@@ -47,11 +52,20 @@ pub struct Body {
     pub egress_ifindex: u32,
     /// Bytes in frags.
     frags_len: u32,
-    /// What few frames have: further buffers, offloads.
-    rare: Option<Box<Rare>>,
+    /// What the second line has, and whose memory the buffer is ([`flag`]).
+    flags: u32,
+    /// Number of frags.
+    frag_count: u32,
+    /// The next buffer of the packet this is a buffer of, the first included ([`flag::FRAGS`]).
+    next: Option<Frame>,
+    /// Buffers that held frags and may again ([`flag::SPARE`]).
+    spare: Option<Frame>,
+    /// Means what the flags say.
+    metadata: Metadata,
 }
 
-const _: () = assert!(size_of::<Body>() == 64);
+const _: () = assert!(size_of::<Body>() == 128);
+const _: () = assert!(offset_of!(Body, next) == 64);
 const _: () = assert!(offset_of!(Body, head) + Block::BASE_OFFSET == offset_of!(Packet, buffer));
 const _: () = assert!(offset_of!(Body, data_meta) == offset_of!(Packet, data_meta));
 const _: () = assert!(offset_of!(Body, data) == offset_of!(Packet, data));
@@ -93,7 +107,7 @@ pub enum FrameError {
 /// A frame without a packet, in memory of its own: [`Body::refill`] puts one in.
 impl Default for Frame {
     fn default() -> Self {
-        Frame::over(Block::new(BUFFER_BYTES))
+        Frame::over(Block::new(BUFFER_BYTES), flag::OWN_MEMORY)
     }
 }
 
@@ -127,24 +141,24 @@ impl Frame {
         Ok(frame)
     }
 
-    /// A copy in one buffer, which is as large as it takes.
+    /// A copy in one buffer, which is as large as it takes, in memory of its own.
     fn linear_copy(from: &Frame) -> Frame {
         let metadata = from.metadata_len();
-        let size = HEADROOM_BYTES + from.len() + TAILROOM_BYTES;
-        let mut copy = Frame::over(Block::new(size.next_multiple_of(64).max(BUFFER_BYTES + 64)));
+        let size = (HEADROOM_BYTES + from.len() + TAILROOM_BYTES).next_multiple_of(64);
+        let mut copy = Frame::over(Block::new(size.max(BUFFER_BYTES)), flag::OWN_MEMORY);
         let mut at = HEADROOM_BYTES - metadata;
-        for piece in std::iter::once(from.metadata()).chain(from.pieces()) {
-            copy.head.bytes_mut()[at..at + piece.len()].copy_from_slice(piece);
+        copy.data_meta = at as u32;
+        for piece in std::iter::once(from.shared_metadata()).chain(from.shared_pieces()) {
+            copy.head.shared_mut().part(at..at + piece.len()).copy_from(piece);
             at += piece.len();
         }
-        copy.data_meta = (HEADROOM_BYTES - metadata) as u32;
         copy.data_end = at as u32;
-        (copy.rx, copy.egress_ifindex) = (from.rx, from.egress_ifindex);
+        copy.copy_context(from);
         copy
     }
 
-    /// A frame without a packet over a buffer of [`BUFFER_BYTES`].
-    fn over(head: Block) -> Frame {
+    /// A frame without a packet over a buffer of at least [`BUFFER_BYTES`].
+    fn over(head: Block, owner: u32) -> Frame {
         Frame(Box::new(Body {
             head,
             data_meta: HEADROOM_BYTES as u32,
@@ -153,7 +167,11 @@ impl Frame {
             rx: RxInfo { ifindex: 1, queue_index: 0, frag_size: BUFFER_BYTES as u32 },
             egress_ifindex: 0,
             frags_len: 0,
-            rare: None,
+            flags: owner,
+            frag_count: 0,
+            next: None,
+            spare: None,
+            metadata: Metadata::default(),
         }))
     }
 }
@@ -168,37 +186,45 @@ impl Body {
         let meta = HEADROOM_BYTES - metadata;
         self.data_meta = meta as u32;
         self.data_end = (meta + linear.len()) as u32;
-        self.head.bytes_mut()[meta..meta + linear.len()].copy_from_slice(linear);
+        self.head.shared_mut().part(meta..meta + linear.len()).write(linear);
         for part in rest.chunks(BUFFER_BYTES) {
             let mut buffer = self.spare_buffer().unwrap_or_default();
-            buffer.head.bytes_mut()[..part.len()].copy_from_slice(part);
+            buffer.head.shared_mut().part(0..part.len()).write(part);
             self.push_frag(buffer, 0, part.len());
         }
         Ok(())
     }
 
-    /// Forgets the packet: what follows is an empty frame with the usual headroom.
+    /// Forgets the packet, and all that was said about it but `rx` and `egress_ifindex`: what
+    /// follows is an empty frame with the usual headroom. The second line is not touched.
     #[inline]
     pub fn clear(&mut self) {
         self.data_meta = HEADROOM_BYTES as u32;
         self.data = HEADROOM_BYTES as u32;
         self.data_end = HEADROOM_BYTES as u32;
-        if self.rare.is_some() {
-            self.clear_rare();
+        if self.flags & flag::FRAGS != 0 {
+            self.release_frags(0);
         }
+        self.flags &= flag::OWNER | flag::SPARE;
     }
 
     /// Room for a linear packet behind the usual headroom ([`LINEAR_BYTES_MAX`] bytes), for a port
     /// to receive into; [`Body::set_linear`] says how much of it came.
     #[inline]
+    pub fn room(&mut self) -> SharedBytesMut<'_> {
+        self.head.shared_mut().part(HEADROOM_BYTES..BUFFER_BYTES - TAILROOM_BYTES)
+    }
+
+    /// The same, of a frame in memory of ours ([`external`]).
+    #[inline]
     pub fn room_mut(&mut self) -> &mut [u8] {
-        &mut self.head.bytes_mut()[HEADROOM_BYTES..BUFFER_BYTES - TAILROOM_BYTES]
+        &mut self.own_bytes_mut()[HEADROOM_BYTES..BUFFER_BYTES - TAILROOM_BYTES]
     }
 
     /// The whole buffer, for a port to receive a frag into ([`Body::append_buffer`]).
     #[inline]
     pub fn buffer_mut(&mut self) -> &mut [u8] {
-        self.head.bytes_mut()
+        self.own_bytes_mut()
     }
 
     /// The packet is the first `len` bytes of [`Body::room_mut`]; metadata and frags are gone.
@@ -220,17 +246,28 @@ impl Body {
     /// When it is longer.
     #[inline]
     pub fn fill(&mut self, packet: &[u8]) {
-        self.room_mut()[..packet.len()].copy_from_slice(packet);
+        self.room().part(0..packet.len()).write(packet);
         self.set_linear(packet.len());
     }
 
-    /// Becomes a copy of the linear part of another frame, with its metadata and origin.
+    /// Becomes a copy of the linear part of another frame, with all that is known about it.
     fn copy_linear(&mut self, from: &Body) {
         self.clear();
         let bytes = from.data_meta as usize..from.data_end as usize;
-        self.head.bytes_mut()[bytes.clone()].copy_from_slice(&from.head.bytes()[bytes]);
+        self.head.shared_mut().part(bytes.clone()).copy_from(from.head.shared().part(bytes));
         (self.data_meta, self.data, self.data_end) = (from.data_meta, from.data, from.data_end);
+        self.copy_context(from);
+    }
+
+    /// Takes over where another frame arrived and leaves, and its second line, for the same packet.
+    fn copy_context(&mut self, from: &Body) {
         (self.rx, self.egress_ifindex) = (from.rx, from.egress_ifindex);
+        self.copy_metadata(from, flag::METADATA);
+        if self.has(flag::CHECKSUM) {
+            // Its place is one in the buffer, and may be cut off.
+            let moved = from.data.wrapping_sub(self.data);
+            self.metadata.checksum_start = self.metadata.checksum_start.wrapping_sub(moved);
+        }
     }
 
     /// Bytes of the packet, frags included, metadata not.
@@ -247,41 +284,69 @@ impl Body {
     }
 
     /// The metadata in front of the packet.
+    ///
+    /// # Panics
+    ///
+    /// When the frame is in somebody else's memory, as do all functions that give slices: there is
+    /// [`Body::shared_metadata`].
     #[inline]
     pub fn metadata(&self) -> &[u8] {
-        &self.head.bytes()[self.data_meta as usize..self.data as usize]
+        &self.own_bytes()[self.data_meta as usize..self.data as usize]
+    }
+
+    /// As [`Body::metadata`], of any frame.
+    #[inline]
+    pub fn shared_metadata(&self) -> SharedBytes<'_> {
+        self.head.shared().part(self.data_meta as usize..self.data as usize)
     }
 
     /// The part of the packet between `data` and `data_end`.
     #[inline]
     pub fn linear(&self) -> &[u8] {
-        &self.head.bytes()[self.data as usize..self.data_end as usize]
+        &self.own_bytes()[self.data as usize..self.data_end as usize]
     }
 
-    /// The packet, if it is nothing but linear bytes: no metadata, no frags, no work left to do.
+    /// As [`Body::linear`], of any frame.
+    #[inline]
+    pub fn shared_linear(&self) -> SharedBytes<'_> {
+        self.head.shared().part(self.data as usize..self.data_end as usize)
+    }
+
+    /// As [`Body::linear_mut`], of any frame.
+    #[inline]
+    pub fn shared_linear_mut(&mut self) -> SharedBytesMut<'_> {
+        self.head.shared_mut().part(self.data as usize..self.data_end as usize)
+    }
+
+    /// The packet, if it is nothing but linear bytes in memory of ours: no metadata in front, no
+    /// frags, no work left to do.
     #[inline]
     pub fn plain_linear(&self) -> Option<&[u8]> {
-        (self.rare.is_none() && self.data_meta == self.data).then(|| self.linear())
+        let is_plain = self.flags & (flag::WORK | flag::EXTERNAL) == 0;
+        let bytes = self.data as usize..self.data_end as usize;
+        (is_plain && self.data_meta == self.data).then(|| &self.head.bytes()[bytes])
     }
 
     /// As [`Body::linear`], to change.
     #[inline]
     pub fn linear_mut(&mut self) -> &mut [u8] {
-        &mut self.head.bytes_mut()[self.data as usize..self.data_end as usize]
+        let bytes = self.data as usize..self.data_end as usize;
+        &mut self.own_bytes_mut()[bytes]
     }
 
     /// The whole packet, copied into one piece.
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut bytes = self.linear().to_vec();
-        for frag in self.frags() {
-            bytes.extend_from_slice(frag.bytes());
-        }
+        let mut bytes = Vec::with_capacity(self.len());
+        self.shared_pieces().for_each(|piece| piece.append_to(&mut bytes));
         bytes
     }
 
     /// The metadata and the whole packet behind it, copied into one piece.
     pub fn to_vec_with_metadata(&self) -> Vec<u8> {
-        [self.metadata(), &self.to_vec()].concat()
+        let mut bytes = Vec::with_capacity(self.metadata_len() + self.len());
+        self.shared_metadata().append_to(&mut bytes);
+        self.shared_pieces().for_each(|piece| piece.append_to(&mut bytes));
+        bytes
     }
 
     /// Notes where the frame arrived; gives its length. Its headers, which a program is about to
@@ -290,6 +355,9 @@ impl Body {
     pub fn arrive(&mut self, ifindex: u32, queue_index: u32) -> usize {
         self.rx.ifindex = ifindex;
         self.rx.queue_index = queue_index;
+        if self.flags & flag::NEW != 0 {
+            self.note_origin();
+        }
         self.head.prefetch(self.data as usize);
         self.len()
     }
@@ -317,7 +385,23 @@ impl Body {
     fn metadata_len(&self) -> usize {
         (self.data - self.data_meta) as usize
     }
+
+    /// The buffer, which nobody else writes to.
+    #[inline]
+    fn own_bytes(&self) -> &[u8] {
+        assert!(self.flags & flag::EXTERNAL == 0, "{NOT_A_SLICE}");
+        self.head.bytes()
+    }
+
+    /// As [`Body::own_bytes`], to change.
+    #[inline]
+    fn own_bytes_mut(&mut self) -> &mut [u8] {
+        assert!(self.flags & flag::EXTERNAL == 0, "{NOT_A_SLICE}");
+        self.head.bytes_mut()
+    }
 }
+
+const NOT_A_SLICE: &str = "an application may write to the frame's memory at any time";
 
 fn check_sizes(len: usize, metadata: usize) -> Result<(), FrameError> {
     if !metadata.is_multiple_of(4) || metadata > METADATA_BYTES_MAX || metadata > len {

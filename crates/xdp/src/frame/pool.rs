@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::arena::Arena;
+use super::metadata::flag;
 use super::{BUFFER_BYTES, Frame, FrameError, LINEAR_BYTES_MAX};
 
 /// Free frames of one thread.
@@ -10,8 +11,8 @@ use super::{BUFFER_BYTES, Frame, FrameError, LINEAR_BYTES_MAX};
 pub struct Pool {
     arena: Arc<Arena>,
     free: Vec<Frame>,
-    /// Frames in somebody else's memory ([`super::lent`]), to be used first.
-    lent: Vec<Frame>,
+    /// Frames in somebody else's memory ([`super::external`]), to be used first.
+    external: Vec<Frame>,
 }
 
 impl Pool {
@@ -20,7 +21,7 @@ impl Pool {
         Pool {
             arena: Arc::clone(arena),
             free: Vec::with_capacity(KEEP + 2 * BATCH),
-            lent: Vec::new(),
+            external: Vec::new(),
         }
     }
 
@@ -32,7 +33,7 @@ impl Pool {
     /// A frame without a packet; `None` when the arena is used up.
     #[inline]
     pub fn take(&mut self) -> Option<Frame> {
-        if let Some(frame) = self.lent.pop() {
+        if let Some(frame) = self.external.pop() {
             return Some(frame);
         }
         self.take_own()
@@ -51,12 +52,12 @@ impl Pool {
     /// only when the arena is used up.
     #[inline]
     pub fn take_many(&mut self, count: usize, out: &mut Vec<Frame>) -> usize {
-        if self.lent.is_empty() {
+        if self.external.is_empty() {
             return self.take_many_own(count, out);
         }
-        let lent = count.min(self.lent.len());
-        out.extend(self.lent.drain(self.lent.len() - lent..));
-        lent + self.take_many_own(count - lent, out)
+        let external = count.min(self.external.len());
+        out.extend(self.external.drain(self.external.len() - external..));
+        external + self.take_many_own(count - external, out)
     }
 
     #[inline]
@@ -72,11 +73,11 @@ impl Pool {
     /// Takes a frame back, its frags included.
     #[inline]
     pub fn give(&mut self, mut frame: Frame) {
-        if frame.rare.is_some() {
+        if frame.has(flag::FRAGS | flag::SPARE) {
             frame.strip(&mut self.free);
         }
-        // Linearized into a buffer of its own: its memory is the allocator's.
-        if frame.head.len() == BUFFER_BYTES {
+        // Other memory is not for everybody: it goes back where it came from.
+        if !frame.has(flag::OWNER) {
             self.free.push(frame);
         }
         if self.free.len() > KEEP {
@@ -87,8 +88,8 @@ impl Pool {
     /// Takes frames back, their frags included, and leaves the vector empty.
     #[inline]
     pub fn give_all(&mut self, frames: &mut Vec<Frame>) {
-        let is_usual = |frame: &Frame| frame.is_plain() & (frame.head.len() == BUFFER_BYTES);
-        if !frames.iter().fold(true, |all, frame| all & is_usual(frame)) {
+        let flags = frames.iter().fold(0, |flags, frame| flags | frame.flags);
+        if flags & flag::UNUSUAL != 0 {
             self.take_apart(frames);
         }
         self.free.append(frames);
@@ -97,13 +98,13 @@ impl Pool {
         }
     }
 
-    /// Takes frames' frags, and drops those with memory of their own ([`Pool::give`]).
+    /// Takes frames' frags, and drops those in other memory ([`Pool::give`]).
     #[cold]
     fn take_apart(&mut self, frames: &mut Vec<Frame>) {
         for frame in &mut *frames {
             frame.strip(&mut self.free);
         }
-        frames.retain(|frame| frame.head.len() == BUFFER_BYTES);
+        frames.retain(|frame| !frame.has(flag::OWNER));
     }
 
     /// A frame with this packet, split as [`Frame::new`] does; `None` when the arena is used up.
@@ -117,14 +118,14 @@ impl Pool {
                 self.give(frame);
                 return Ok(None);
             };
-            piece.clear();
             piece.buffer_mut()[..part.len()].copy_from_slice(part);
             frame.push_frag(piece, 0, part.len());
         }
         Ok(Some(frame))
     }
 
-    /// A second frame with the same packet, metadata and origin; `None` when the arena is used up.
+    /// A second frame with the same packet, and all that is known about it; `None` when the arena
+    /// is used up.
     pub fn copy(&mut self, frame: &Frame) -> Option<Frame> {
         let mut copy = self.take_own()?;
         if frame.head.len() <= BUFFER_BYTES {
@@ -133,39 +134,35 @@ impl Pool {
             self.give(copy);
             copy = Frame::linear_copy(frame);
         }
-        for bytes in frame.pieces().skip(1) {
+        for bytes in frame.shared_pieces().skip(1) {
             let Some(mut piece) = self.take_own() else {
                 self.give(copy);
                 return None;
             };
-            piece.clear();
-            let part = piece.head.bytes_mut();
-            part[..bytes.len()].copy_from_slice(bytes);
+            piece.head.shared_mut().part(0..bytes.len()).copy_from(bytes);
             copy.push_frag(piece, 0, bytes.len());
         }
-        copy.set_offload(frame.offload());
         Some(copy)
     }
 
-    /// Frames in somebody else's memory ([`super::lent`]) are to be used first, until
-    /// [`Pool::recall`]. Leaves the vector empty.
+    /// Frames in somebody else's memory ([`super::external`]) are to be used first, until
+    /// [`Pool::take_external`]. Leaves the vector empty.
     #[inline]
-    pub fn lend(&mut self, frames: &mut Vec<Frame>) {
-        self.lent.append(frames);
+    pub fn put_external(&mut self, frames: &mut Vec<Frame>) {
+        self.external.append(frames);
     }
 
     /// Gives back what of it was not used.
     #[inline]
-    pub fn recall(&mut self, frames: &mut Vec<Frame>) {
-        frames.append(&mut self.lent);
+    pub fn take_external(&mut self, frames: &mut Vec<Frame>) {
+        frames.append(&mut self.external);
     }
 
     /// Puts a copy in the place of a frame that is in somebody else's memory: from the arena, or in
     /// memory of its own when that is used up.
     pub fn own(&mut self, frame: &mut Frame) {
-        if frame.is_lent() {
-            let mut copy = self.copy(frame).unwrap_or_else(|| Frame::linear_copy(frame));
-            copy.set_offload(frame.offload());
+        if frame.is_external() {
+            let copy = self.copy(frame).unwrap_or_else(|| Frame::linear_copy(frame));
             self.give(std::mem::replace(frame, copy));
         }
     }
@@ -175,8 +172,7 @@ impl Pool {
     pub fn linearize(&mut self, frame: &mut Frame) {
         let len = frame.len();
         if frame.has_frags() && frame.pull_data(len).is_err() {
-            let mut linear = Frame::linear_copy(frame);
-            linear.set_offload(frame.offload());
+            let linear = Frame::linear_copy(frame);
             self.give(std::mem::replace(frame, linear));
         }
     }

@@ -2,6 +2,7 @@
 
 use towpath_bpf::Errno;
 
+use super::metadata::flag;
 use super::{Body, FRAME_HEADER_BYTES, TAILROOM_BYTES};
 
 impl Body {
@@ -22,13 +23,14 @@ impl Body {
         }
         if let Some(shift) = pull.checked_sub(tailroom).filter(|&shift| shift > 0) {
             let from = self.data_meta as usize..self.data_end as usize;
-            self.head.bytes_mut().copy_within(from, self.data_meta as usize - shift);
+            self.head.shared_mut().copy_within(from, self.data_meta as usize - shift);
             let shift = shift as u32;
             self.data_meta -= shift;
             self.data -= shift;
             self.data_end -= shift;
-            if let Some(rare) = &mut self.rare {
-                rare.offload_base -= shift.min(rare.offload_base);
+            if self.has(flag::CHECKSUM) {
+                let start = &mut self.metadata.checksum_start;
+                *start = start.saturating_sub(shift);
             }
         }
         self.take_from_frags(pull);
@@ -37,22 +39,21 @@ impl Body {
 
     /// Moves `left` bytes from the front of the frags to the end of the linear part.
     fn take_from_frags(&mut self, mut left: usize) {
-        let Body { head, data_end, rare: Some(rare), .. } = self else { return };
-        let mut emptied = 0;
-        for frag in &mut rare.frags {
-            let part = (frag.len as usize).min(left);
+        while left > 0 {
+            let Body { head, data_end, next: Some(frag), frags_len, .. } = self else { return };
+            let part = frag.linear_len().min(left);
             let to = *data_end as usize;
-            head.bytes_mut()[to..to + part].copy_from_slice(&frag.bytes()[..part]);
+            let from = frag.shared_linear().part(0..part);
+            head.shared_mut().part(to..to + part).copy_from(from);
             *data_end += part as u32;
-            frag.offset += part as u32;
-            frag.len -= part as u32;
+            *frags_len -= part as u32;
+            frag.data += part as u32;
             left -= part;
-            if frag.len > 0 {
-                break;
+            if frag.linear_len() == 0
+                && let Some(emptied) = self.pop_frag()
+            {
+                self.put_spare(emptied);
             }
-            emptied += 1;
         }
-        rare.spare.extend(rare.frags.drain(..emptied).map(|frag| frag.buffer));
-        self.note_frags();
     }
 }

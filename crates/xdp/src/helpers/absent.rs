@@ -48,9 +48,6 @@ pub(super) const KFUNCS: KfuncTable = &[
     ("bpf_xdp_flow_lookup", entry(flow_lookup)),
     ("bpf_xdp_get_xfrm_state", entry(xfrm_state)),
     ("bpf_xdp_xfrm_state_release", entry(null)),
-    ("bpf_xdp_metadata_rx_timestamp", entry(no_hint)),
-    ("bpf_xdp_metadata_rx_hash", entry(no_hint)),
-    ("bpf_xdp_metadata_rx_vlan_tag", entry(no_hint)),
     ("bpf_crypto_encrypt", entry(invalid)),
     ("bpf_crypto_decrypt", entry(invalid)),
     ("bpf_task_acquire", entry(null)),
@@ -92,12 +89,6 @@ fn not_supported(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop>
 }
 
 fn no_data(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
-    Ok(Errno::ENODATA.to_reg())
-}
-
-/// A receive hint: frames of a capture or buffer carry none (`-ENODATA` is what veth answers for
-/// frames that never were socket buffers).
-fn no_hint(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(Errno::ENODATA.to_reg())
 }
 

@@ -28,6 +28,7 @@ mod entry_unsafe;
 mod fdb;
 mod fib;
 mod format;
+mod hints;
 mod iterators;
 mod lists;
 mod map;
@@ -99,6 +100,7 @@ const KFUNC_TABLES: &[KfuncTable] = &[
     conntrack::KFUNCS,
     control::KFUNCS,
     fdb::KFUNCS,
+    hints::KFUNCS,
     iterators::KFUNCS,
     lists::KFUNCS,
     objects::KFUNCS,

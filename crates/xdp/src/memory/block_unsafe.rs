@@ -6,7 +6,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::Mapping;
+use super::{Mapping, SharedBytes, SharedBytesMut};
 
 /// Memory for frames, stacks and objects. Aligned to a cache line, zero when new.
 ///
@@ -84,6 +84,20 @@ impl Block {
         // SAFETY: the memory has `len` initialised bytes (zeroed when made) and lives as long
         // as `self`; no program runs during the borrow, since a run borrows the owner mutably.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len()) }
+    }
+
+    /// The contents, where somebody outside of this process may write to them as well.
+    #[inline]
+    pub(crate) fn shared(&self) -> SharedBytes<'_> {
+        // SAFETY: as in `bytes`.
+        unsafe { SharedBytes::new(self.base, self.len()) }
+    }
+
+    /// As [`Block::shared`], to change.
+    #[inline]
+    pub(crate) fn shared_mut(&mut self) -> SharedBytesMut<'_> {
+        // SAFETY: as in `bytes`, and the borrow is exclusive.
+        unsafe { SharedBytesMut::new(self.base, self.len()) }
     }
 
     /// The contents, to change.

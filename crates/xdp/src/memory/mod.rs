@@ -1,16 +1,18 @@
 //! Memory that programs reach: blocks that never move, and single accesses to them.
 //!
 //! Programs hold real addresses, so memory they see must stay where it is and every access is made
-//! through a raw address. The files with `unsafe` code are here: [`block_unsafe`] and
+//! through a raw  code are here: [`block_unsafe`] and
 //! [`mapping_unsafe`] own memory, [`access_unsafe`] touches it once somebody has checked the
 //! address.
 
 mod access_unsafe;
 mod block_unsafe;
 mod mapping_unsafe;
+mod shared_unsafe;
 
 pub(crate) use access_unsafe::{
     Grant, atomic, copy_in, copy_out, load, lock, store, transfer, unlock, unlock_all, view,
 };
 pub(crate) use block_unsafe::Block;
 pub(crate) use mapping_unsafe::Mapping;
+pub use shared_unsafe::{SharedBytes, SharedBytesMut};

@@ -256,8 +256,8 @@ impl<'a> Run<'a> {
         if let Some(extra) = self.extras.iter().find(|e| e.addr <= addr && end <= e.addr + e.len) {
             return (write && !extra.writable).then_some("read-only memory");
         }
-        let frags = self.frame.frags().iter();
-        let mut ranges = frags.map(|frag| (frag.addr(), frag.addr() + frag.len as u64));
+        let frags = self.frame.frags();
+        let mut ranges = frags.map(|frag| (frag.data_addr(), frag.data_end_addr()));
         if ranges.any(|(first, last)| first <= addr && end <= last) {
             return None;
         }

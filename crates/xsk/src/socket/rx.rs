@@ -67,10 +67,11 @@ impl Rx {
             return false;
         }
         let data = umem.data_at(chunk);
-        let metadata = frame.metadata();
-        let mut written = umem.memory.write(data, frame.linear());
+        let metadata = frame.shared_metadata();
+        let mut written = umem.memory.write_shared(data, frame.shared_linear());
         if !metadata.is_empty() {
-            written = written.and(umem.memory.write(data - metadata.len() as u64, metadata));
+            let before = data - metadata.len() as u64;
+            written = written.and(umem.memory.write_shared(before, metadata));
         }
         if written.is_err() {
             self.dropped += 1;
@@ -178,19 +179,18 @@ impl Rx {
 /// Spreads a frame over chunks; its metadata goes in front of the first.
 fn copy_pieces(frame: &Frame, umem: &Umem, chunks: &[u64]) -> std::io::Result<()> {
     let size = u64::from(umem.frame_size());
-    let metadata = frame.metadata();
+    let metadata = frame.shared_metadata();
     if let Some(&first) = chunks.first() {
-        umem.memory.write(umem.data_at(first) - metadata.len() as u64, metadata)?;
+        umem.memory.write_shared(umem.data_at(first) - metadata.len() as u64, metadata)?;
     }
     let mut at = 0;
-    for mut piece in frame.pieces() {
+    for mut piece in frame.shared_pieces() {
         while !piece.is_empty() {
             let Some(&chunk) = chunks.get((at / size) as usize) else { return Ok(()) };
-            let fits = (piece.len() as u64).min(size - at % size);
-            let (part, rest) = piece.split_at(fits as usize);
-            umem.memory.write(umem.data_at(chunk) + at % size, part)?;
-            at += fits;
-            piece = rest;
+            let fits = (piece.len() as u64).min(size - at % size) as usize;
+            umem.memory.write_shared(umem.data_at(chunk) + at % size, piece.part(0..fits))?;
+            at += fits as u64;
+            piece = piece.part(fits..piece.len());
         }
     }
     Ok(())

@@ -23,7 +23,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "When the device received the frame.",
     )
     .flags(&[KfuncFlags::TRUSTED_ARGS, KfuncFlags::DEV_BOUND])
-    .backed(Backing::NothingFound("-EOPNOTSUPP")),
+    .backed(RX_METADATA),
     kfunc(
         KfuncId::XdpMetadataRxHash,
         &[p("ctx", KArg::Ctx), p("hash", KArg::Mem(4)), p("rss_type", KArg::Mem(4))],
@@ -31,7 +31,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Receive hash of the frame and what it covers.",
     )
     .flags(&[KfuncFlags::TRUSTED_ARGS, KfuncFlags::DEV_BOUND])
-    .backed(Backing::NothingFound("-EOPNOTSUPP")),
+    .backed(RX_METADATA),
     kfunc(
         KfuncId::XdpMetadataRxVlanTag,
         &[p("ctx", KArg::Ctx), p("vlan_proto", KArg::Mem(2)), p("vlan_tci", KArg::Mem(2))],
@@ -39,7 +39,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "VLAN tag that the device removed.",
     )
     .flags(&[KfuncFlags::TRUSTED_ARGS, KfuncFlags::DEV_BOUND])
-    .backed(Backing::NothingFound("-EOPNOTSUPP")),
+    .backed(RX_METADATA),
     kfunc(
         KfuncId::XdpCtLookup,
         &[
@@ -217,5 +217,8 @@ pub(super) const TABLE: &[KfuncProto] = &[
     .backed(Backing::NothingFound("-EINVAL")),
 ];
 
+const RX_METADATA: Backing = Backing::FullExcept(
+    "few port kinds know any: -EOPNOTSUPP on a port that does not, -ENODATA for a frame without",
+);
 const CONNTRACK: Backing =
     Backing::Tables("a table that programs fill themselves: no traffic does");

@@ -1,8 +1,9 @@
-//! Frames in somebody else's memory: an application's chunks, lent to receive into.
+//! Frames in somebody else's memory: the chunks of an application's UMEM, to receive into.
 //!
 //! What is known of a frame lies in our memory, as for any other, but its owner can write to the
 //! packet at any time. So nothing looks at such a packet but programs that check each access as
-//! they run, and whoever it belongs to; all others get a copy ([`super::Pool::own`]).
+//! they run, and whoever it belongs to; all others get a copy ([`super::Pool::own`]). There is no
+//! slice of it: its bytes are copied in and out ([`crate::SharedBytes`]).
 //!
 //! Each chunk is either its owner's or a frame that somebody has: [`Chunks::take`] never gives the
 //! same one twice. Frames keep the memory alive, however long they are on their way.
@@ -11,6 +12,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::metadata::flag;
 use super::{BUFFER_BYTES, Body, Frame, FrameError};
 use crate::memory::Mapping;
 
@@ -45,7 +47,10 @@ impl Chunks {
                 frame.clear();
                 frame
             }
-            None => Frame::over(Mapping::block(&self.memory, number * CHUNK_BYTES, LENT_BYTES)),
+            None => {
+                let block = Mapping::block(&self.memory, number * CHUNK_BYTES, CHUNK_BYTES);
+                Frame::over(block, flag::EXTERNAL)
+            }
         })
     }
 
@@ -78,7 +83,7 @@ impl Chunks {
         for block in Mapping::lost(&self.memory) {
             let number = (block.addr() - self.memory.base()) as usize / CHUNK_BYTES;
             self.is_taken[number] = false;
-            self.at_rest[number] = Some(Frame::over(block));
+            self.at_rest[number] = Some(Frame::over(block, flag::EXTERNAL));
             numbers.push(number);
         }
     }
@@ -92,8 +97,8 @@ impl Chunks {
 impl Body {
     /// Whether the packet is in somebody else's memory, who may write to it.
     #[inline]
-    pub fn is_lent(&self) -> bool {
-        self.head.len() == LENT_BYTES
+    pub fn is_external(&self) -> bool {
+        self.has(flag::EXTERNAL)
     }
 
     /// The packet is what lies in the buffer already: `len` bytes from `offset` on.
@@ -118,11 +123,6 @@ impl Body {
 
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: usize = BUFFER_BYTES;
-/// What a frame uses of a chunk: not all, so that its buffer is never taken for one of the arena's,
-/// which are [`BUFFER_BYTES`] long. What is left out is tailroom, which no port receives into.
-const LENT_BYTES: usize = BUFFER_BYTES - 64;
-
-const _: () = assert!(BUFFER_BYTES - LENT_BYTES < super::TAILROOM_BYTES);
 
 #[cfg(test)]
 mod tests {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     fn chunks(count: usize) -> (OwnedFd, Chunks) {
-        let file = memfd_create("lent", MemfdFlags::ALLOW_SEALING).unwrap();
+        let file = memfd_create("umem", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&file, (count * CHUNK_BYTES) as u64).unwrap();
         let chunks = Chunks::map(file.try_clone().unwrap(), 0, count * CHUNK_BYTES).unwrap();
         (file, chunks)
@@ -143,7 +143,7 @@ mod tests {
         let (file, mut chunks) = chunks(4);
         let mut frame = chunks.take(2).unwrap();
         frame.fill(&[7; 100]);
-        assert!(frame.is_lent() && frame.to_vec() == [7; 100]);
+        assert!(frame.is_external() && frame.to_vec() == [7; 100]);
         let mut bytes = [0; 101];
         let at = 2 * CHUNK_BYTES + frame.data_offset();
         rustix::io::pread(&file, &mut bytes, at as u64).unwrap();
@@ -172,23 +172,23 @@ mod tests {
         let (_file, mut chunks) = chunks(4);
         let arena = Arena::new(64).unwrap();
         let mut pool = Pool::new(&arena);
-        let mut lent: Vec<Frame> = (0..4).map(|number| chunks.take(number).unwrap()).collect();
-        pool.lend(&mut lent);
+        let mut external: Vec<Frame> = (0..4).map(|number| chunks.take(number).unwrap()).collect();
+        pool.put_external(&mut external);
         let mut frames = Vec::new();
         assert_eq!(pool.take_many(2, &mut frames), 2);
         frames.push(pool.take().unwrap());
-        assert!(frames.iter().all(|frame| frame.is_lent()));
+        assert!(frames.iter().all(|frame| frame.is_external()));
         // Further buffers of a frame are whole ones.
         let long = pool.frame(&[1; 9000]).unwrap().unwrap();
-        assert!(long.is_lent() && long.frag_count() == 2);
-        pool.recall(&mut lent);
-        assert!(lent.is_empty());
+        assert!(long.is_external() && long.frag_count() == 2);
+        pool.take_external(&mut external);
+        assert!(external.is_empty());
         assert_eq!(pool.take_many(2, &mut frames), 2);
-        assert!(!frames[3].is_lent());
+        assert!(!frames[3].is_external());
         let mut own = frames.remove(0);
         own.fill(&[3; 60]);
         pool.own(&mut own);
-        assert_eq!((own.is_lent(), own.to_vec()), (false, vec![3; 60]));
+        assert_eq!((own.is_external(), own.to_vec()), (false, vec![3; 60]));
         pool.give(long);
         pool.give(own);
         pool.give_all(&mut frames);

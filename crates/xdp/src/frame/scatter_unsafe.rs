@@ -1,4 +1,4 @@
-//! Dealing a burst's frames out to several owners, without a branch or a check for each of them.
+//! Scattering a burst's frames to several queues, without a branch or a check for each of them.
 //!
 //! Where a hash decides who gets a frame, nobody can guess it, so a branch would be mispredicted
 //! half of the time; and `Vec::push` to one of several vectors waits for the length that the push
@@ -8,32 +8,37 @@
 
 use super::Frame;
 
-/// Moves each frame to the end of one of `hands`: frame `i` to `hands[places[i]]`. `frames` is
+/// Moves each frame to the end of one of `queues`: frame `i` to `queues[places[i]]`. `frames` is
 /// empty afterwards.
 ///
 /// # Panics
 ///
-/// When there are more frames than places, or a place is not that of a hand. Frames stay then.
-pub fn deal(frames: &mut Vec<Frame>, places: &[u8], hands: &mut [Vec<Frame>]) {
+/// When there are more frames than places, or a place is not that of a queue. Frames stay then.
+pub fn scatter(frames: &mut Vec<Frame>, places: &[u8], queues: &mut [Vec<Frame>]) {
     let places = &places[..frames.len()];
     let last = places.iter().fold(0, |last, &place| last.max(place));
-    assert!(usize::from(last) < hands.len() || places.is_empty(), "{last} is nobody's place");
-    hands.iter_mut().for_each(|hand| hand.reserve(frames.len()));
-    match hands {
-        [one, other] => deal_two(frames, places, one, other),
-        hands => deal_any(frames, places, hands),
+    assert!(usize::from(last) < queues.len() || places.is_empty(), "{last} is nobody's place");
+    queues.iter_mut().for_each(|queue| queue.reserve(frames.len()));
+    match queues {
+        [one, other] => scatter_two(frames, places, one, other),
+        queues => scatter_any(frames, places, queues),
     }
 }
 
 /// Every frame is written to both, and only one of them goes on.
-fn deal_two(frames: &mut Vec<Frame>, places: &[u8], one: &mut Vec<Frame>, other: &mut Vec<Frame>) {
+fn scatter_two(
+    frames: &mut Vec<Frame>,
+    places: &[u8],
+    one: &mut Vec<Frame>,
+    other: &mut Vec<Frame>,
+) {
     let count = frames.len();
     let (room, other_room) = (&mut one.spare_capacity_mut()[..count], other.spare_capacity_mut());
     let (mut to, mut other_to) = (room.as_mut_ptr(), other_room[..count].as_mut_ptr());
     let mut others = 0;
-    // SAFETY: the frames are nobody's until a hand is made longer by them below: each is read here
-    // once, and kept where one hand's end was. Of the first `i` frames each hand has at most `i`,
-    // so both ends stay within the room for `count` frames. A handle is plain bytes to a copy.
+    // SAFETY: the frames are nobody's until a queue is made longer by them below: each is read here
+    // once, and kept where one queue's end was. Of the first `i` frames each queue has at most `i`,
+    // so both ends stay within the room for `count` frames. A queuele is plain bytes to a copy.
     unsafe {
         frames.set_len(0);
         let from = frames.as_ptr();
@@ -53,24 +58,24 @@ fn deal_two(frames: &mut Vec<Frame>, places: &[u8], one: &mut Vec<Frame>, other:
     }
 }
 
-fn deal_any(frames: &mut Vec<Frame>, places: &[u8], hands: &mut [Vec<Frame>]) {
+fn scatter_any(frames: &mut Vec<Frame>, places: &[u8], queues: &mut [Vec<Frame>]) {
     let mut counts = [0; PLACES];
-    // SAFETY: the frames are nobody's until their hand is made longer by them below: each is read
-    // once, to the end of a hand that has room for all. `deal` looked at the places.
+    // SAFETY: the frames are nobody's until their queue is made longer by them below: each is read
+    // once, to the end of a queue that has room for all. `scatter` looked at the places.
     unsafe {
         frames.set_len(0);
         let from = frames.as_ptr();
         for (index, &place) in places.iter().enumerate() {
-            let hand = hands.get_unchecked_mut(usize::from(place));
+            let queue = queues.get_unchecked_mut(usize::from(place));
             let count: &mut usize = &mut counts[usize::from(place)];
-            let to = hand.as_mut_ptr().add(hand.len() + *count);
+            let to = queue.as_mut_ptr().add(queue.len() + *count);
             to.copy_from_nonoverlapping(from.add(index), 1);
             *count += 1;
         }
     }
-    for (hand, count) in hands.iter_mut().zip(counts) {
+    for (queue, count) in queues.iter_mut().zip(counts) {
         // SAFETY: so many frames were kept at its end.
-        unsafe { hand.set_len(hand.len() + count) };
+        unsafe { queue.set_len(queue.len() + count) };
     }
 }
 
@@ -83,18 +88,18 @@ mod tests {
     use crate::Arena;
     use crate::frame::Pool;
 
-    /// Numbered frames, dealt out; the numbers that each hand got behind the one it had.
-    fn dealt(places: &[u8], hands: usize) -> Vec<Vec<u8>> {
+    /// Numbered frames, scattered; the numbers that each queue got behind the one it had.
+    fn scattered(places: &[u8], queues: usize) -> Vec<Vec<u8>> {
         let arena = Arena::new(64).expect("there is memory");
         let mut pool = Pool::new(&arena);
         let mut frame = |number: u8| pool.frame(&[number; 60]).expect("it fits").expect("a frame");
         let mut frames: Vec<Frame> = (0..places.len() as u8).map(&mut frame).collect();
-        let mut hands: Vec<Vec<Frame>> = (0..hands).map(|_| vec![frame(99)]).collect();
-        deal(&mut frames, places, &mut hands);
+        let mut queues: Vec<Vec<Frame>> = (0..queues).map(|_| vec![frame(99)]).collect();
+        scatter(&mut frames, places, &mut queues);
         assert!(frames.is_empty());
-        let numbers = hands.iter().map(|hand| hand.iter().map(|it| it.linear()[0]).collect());
+        let numbers = queues.iter().map(|queue| queue.iter().map(|it| it.linear()[0]).collect());
         let numbers: Vec<Vec<u8>> = numbers.collect();
-        hands.iter_mut().for_each(|hand| pool.give_all(hand));
+        queues.iter_mut().for_each(|queue| pool.give_all(queue));
         drop(pool);
         assert_eq!(arena.free(), arena.total(), "each exactly once");
         numbers
@@ -102,18 +107,18 @@ mod tests {
 
     #[test]
     fn frames_keep_their_order() {
-        assert_eq!(dealt(&[0, 1, 1, 0, 1], 2), [vec![99, 0, 3], vec![99, 1, 2, 4]]);
-        assert_eq!(dealt(&[1; 20], 2)[1].len(), 21);
-        assert_eq!(dealt(&[0; 20], 2)[0].len(), 21);
-        assert_eq!(dealt(&[2, 0, 2], 3), [vec![99, 1], vec![99], vec![99, 0, 2]]);
-        assert_eq!(dealt(&[0, 0], 1), [vec![99, 0, 1]]);
-        assert_eq!(dealt(&[], 2), [[99], [99]]);
-        assert_eq!(dealt(&[], 0), [] as [Vec<u8>; 0]);
+        assert_eq!(scattered(&[0, 1, 1, 0, 1], 2), [vec![99, 0, 3], vec![99, 1, 2, 4]]);
+        assert_eq!(scattered(&[1; 20], 2)[1].len(), 21);
+        assert_eq!(scattered(&[0; 20], 2)[0].len(), 21);
+        assert_eq!(scattered(&[2, 0, 2], 3), [vec![99, 1], vec![99], vec![99, 0, 2]]);
+        assert_eq!(scattered(&[0, 0], 1), [vec![99, 0, 1]]);
+        assert_eq!(scattered(&[], 2), [[99], [99]]);
+        assert_eq!(scattered(&[], 0), [] as [Vec<u8>; 0]);
     }
 
     #[test]
     #[should_panic(expected = "2 is nobody's place")]
-    fn places_are_those_of_hands() {
-        deal(&mut vec![Frame::default()], &[2], &mut [Vec::new(), Vec::new()]);
+    fn places_are_those_of_queues() {
+        scatter(&mut vec![Frame::default()], &[2], &mut [Vec::new(), Vec::new()]);
     }
 }

@@ -1,0 +1,271 @@
+//! What a frame's second cache line says about the packet, besides what is left to do to it
+//! ([`super::offload`]): what the port that received it knows, and what its sender asks for.
+//!
+//! RX metadata is what a device knows of a packet that it received: programs read it with the
+//! kfuncs `bpf_xdp_metadata_rx_*`. As in the kernel it is the frame's as long as the frame is in
+//! the hands of the queue that it arrived at and of those it is redirected to, and helpers that
+//! move a frame's edges leave it alone; a copy has it, too. It ends where the frame arrives anew
+//! ([`Body::cross`]), as a frame that veth hands over has none there. Where a frame with RX
+//! metadata arrived first outlives that.
+
+use super::{Body, Frame};
+
+/// The second line's own part. A field means something while its flag is set.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(super) struct Metadata {
+    timestamp_ns: u64,
+    launch_time_ns: u64,
+    hash: u32,
+    /// The sum over the packet, where the device gave one.
+    checksum_sum: u32,
+    origin: Origin,
+    /// Where a checksum that is left to do begins, from the start of the buffer: it belongs to
+    /// bytes there, as in the kernel (`skb->csum_start`), wherever a program moves the head.
+    pub(super) checksum_start: u32,
+    pub(super) checksum_offset: u16,
+    pub(super) gso_size: u16,
+    pub(super) gso_header: u16,
+    hash_kind: u16,
+    vlan: VlanTag,
+}
+
+const _: () = assert!(size_of::<Metadata>() == 48);
+
+/// What a frame's flags mean.
+pub(super) mod flag {
+    /// There is a next buffer of the packet.
+    pub(in super::super) const FRAGS: u32 = 1 << 0;
+    /// There are buffers for frags to come.
+    pub(in super::super) const SPARE: u32 = 1 << 1;
+    /// A checksum is left to do.
+    pub(in super::super) const CHECKSUM: u32 = 1 << 2;
+    /// The frame is several packets in one; which kind, is in [`GSO_KIND`].
+    pub(in super::super) const GSO: u32 = 1 << 3;
+    pub(in super::super) const GSO_ECN: u32 = 1 << 4;
+    /// 0 to 2, as in [`super::super::offload::GsoKind`].
+    pub(in super::super) const GSO_KIND: u32 = 3 << GSO_KIND_SHIFT;
+    pub(in super::super) const GSO_KIND_SHIFT: u32 = 5;
+    /// The sender is to say when it sent the frame.
+    pub(in super::super) const TX_TIMESTAMP: u32 = 1 << 8;
+    /// The sender is to wait until a time.
+    pub(in super::super) const LAUNCH_TIME: u32 = 1 << 9;
+    /// The port that received the frame says what it knows: what is in the flags behind this.
+    pub(in super::super) const RX: u32 = 1 << 10;
+    pub(in super::super) const HASH: u32 = 1 << 11;
+    pub(in super::super) const TIMESTAMP: u32 = 1 << 12;
+    pub(in super::super) const VLAN: u32 = 1 << 13;
+    pub(in super::super) const SUM_COMPLETE: u32 = 1 << 14;
+    pub(in super::super) const SUM_UNNECESSARY: u32 = 1 << 15;
+    /// It has RX metadata, and nobody has noted yet where it arrived.
+    pub(in super::super) const NEW: u32 = 1 << 16;
+    /// It is known where it arrived first.
+    pub(in super::super) const ORIGIN: u32 = 1 << 17;
+    /// The buffer is somebody else's, who may write to it ([`super::super::external`]).
+    pub(in super::super) const EXTERNAL: u32 = 1 << 24;
+    /// The buffer is the frame's own. Without this and the flag before, it is an arena's.
+    pub(in super::super) const OWN_MEMORY: u32 = 1 << 25;
+
+    /// Whose memory the buffer is: as long as the frame lives.
+    pub(in super::super) const OWNER: u32 = EXTERNAL | OWN_MEMORY;
+    pub(in super::super) const OFFLOAD: u32 = CHECKSUM | GSO | GSO_ECN | GSO_KIND;
+    pub(in super::super) const TX_METADATA: u32 = TX_TIMESTAMP | LAUNCH_TIME;
+    pub(in super::super) const RX_METADATA: u32 =
+        RX | HASH | TIMESTAMP | VLAN | SUM_COMPLETE | SUM_UNNECESSARY;
+    /// What is said about the packet.
+    pub(in super::super) const METADATA: u32 = OFFLOAD | TX_METADATA | RX_METADATA | NEW | ORIGIN;
+    /// What a sender has to look at.
+    pub(in super::super) const WORK: u32 = FRAGS | OFFLOAD | TX_METADATA;
+    /// What keeps a frame from going back to its pool as it is.
+    pub(in super::super) const UNUSUAL: u32 = FRAGS | SPARE | OWNER;
+}
+
+/// What a port knows of a packet that it received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RxMetadata {
+    /// A hash over its addresses.
+    pub hash: Option<RxHash>,
+    /// When it arrived, in nanoseconds of the device's clock.
+    pub timestamp_ns: Option<u64>,
+    /// A tag that was taken off: it is not in the packet.
+    pub vlan: Option<VlanTag>,
+    /// What is known about its checksum.
+    pub checksum: RxChecksum,
+}
+
+/// A receive hash (`xdp_rss_hash_type`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RxHash {
+    /// The hash.
+    pub value: u32,
+    /// What it covers: `XDP_RSS_L3_IPV4` (1), `XDP_RSS_L4` (8) and so on.
+    pub kind: u16,
+}
+
+/// A VLAN tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct VlanTag {
+    /// `ETH_P_8021Q`, `ETH_P_8021AD`
+    pub protocol: u16,
+    /// Priority, DEI and VLAN number.
+    pub tci: u16,
+}
+
+/// What a device says about a received packet's checksum (`CHECKSUM_*` of a received `sk_buff`). A
+/// checksum that its sender left to do is an [`super::offload::Offload`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RxChecksum {
+    /// Nothing.
+    #[default]
+    None,
+    /// The sum over the packet.
+    Complete(u32),
+    /// It was right.
+    Unnecessary,
+}
+
+/// What a sender is asked for (`struct xsk_tx_metadata`); a checksum is an
+/// [`super::offload::Offload`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TxMetadata {
+    /// When the frame was sent.
+    pub wants_timestamp: bool,
+    /// Not to send it before, in nanoseconds of the device's clock.
+    pub launch_time_ns: Option<u64>,
+}
+
+/// Where a frame arrived first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Origin {
+    /// Interface number.
+    pub ifindex: u32,
+    /// Receive queue.
+    pub queue_index: u32,
+}
+
+impl Body {
+    /// Says what the port that received the frame knows.
+    #[inline]
+    pub fn set_rx_metadata(&mut self, known: &RxMetadata) {
+        let mut flags = flag::RX;
+        if let Some(RxHash { value, kind }) = known.hash {
+            (self.metadata.hash, self.metadata.hash_kind) = (value, kind);
+            flags |= flag::HASH;
+        }
+        if let Some(timestamp_ns) = known.timestamp_ns {
+            self.metadata.timestamp_ns = timestamp_ns;
+            flags |= flag::TIMESTAMP;
+        }
+        if let Some(vlan) = known.vlan {
+            self.metadata.vlan = vlan;
+            flags |= flag::VLAN;
+        }
+        flags |= match known.checksum {
+            RxChecksum::None => 0,
+            RxChecksum::Complete(sum) => {
+                self.metadata.checksum_sum = sum;
+                flag::SUM_COMPLETE
+            }
+            RxChecksum::Unnecessary => flag::SUM_UNNECESSARY,
+        };
+        let is_new = self.flags & flag::ORIGIN == 0;
+        flags |= if is_new { flag::NEW } else { 0 };
+        self.flags = self.flags & !flag::RX_METADATA | flags;
+    }
+
+    /// What the port that received the frame knows; `None` when it never knows anything.
+    #[inline]
+    pub fn rx_metadata(&self) -> Option<RxMetadata> {
+        if !self.has(flag::RX) {
+            return None;
+        }
+        let Metadata { hash, hash_kind, timestamp_ns, vlan, checksum_sum, .. } = self.metadata;
+        let checksum = match (self.has(flag::SUM_COMPLETE), self.has(flag::SUM_UNNECESSARY)) {
+            (true, _) => RxChecksum::Complete(checksum_sum),
+            (false, true) => RxChecksum::Unnecessary,
+            (false, false) => RxChecksum::None,
+        };
+        Some(RxMetadata {
+            hash: self.has(flag::HASH).then_some(RxHash { value: hash, kind: hash_kind }),
+            timestamp_ns: self.has(flag::TIMESTAMP).then_some(timestamp_ns),
+            vlan: self.has(flag::VLAN).then_some(vlan),
+            checksum,
+        })
+    }
+
+    /// Asks the sender for something.
+    pub fn set_tx_metadata(&mut self, wanted: &TxMetadata) {
+        self.flags &= !flag::TX_METADATA;
+        if wanted.wants_timestamp {
+            self.flags |= flag::TX_TIMESTAMP;
+        }
+        if let Some(launch_time_ns) = wanted.launch_time_ns {
+            self.metadata.launch_time_ns = launch_time_ns;
+            self.flags |= flag::LAUNCH_TIME;
+        }
+    }
+
+    /// What the sender is asked for.
+    #[inline]
+    pub fn tx_metadata(&self) -> TxMetadata {
+        let mut wanted =
+            TxMetadata { wants_timestamp: self.has(flag::TX_TIMESTAMP), launch_time_ns: None };
+        if self.has(flag::LAUNCH_TIME) {
+            wanted.launch_time_ns = Some(self.metadata.launch_time_ns);
+        }
+        wanted
+    }
+
+    /// Where the frame arrived first. Only of frames with RX metadata is that kept; of others it is
+    /// where they arrived last.
+    pub fn origin(&self) -> Origin {
+        match self.has(flag::ORIGIN) {
+            true => self.metadata.origin,
+            false => Origin { ifindex: self.rx.ifindex, queue_index: self.rx.queue_index },
+        }
+    }
+
+    /// The frame goes over to another port of this process, as over a wire: what the port that
+    /// received it knew, and what its sender was asked for, ends here. What is left to do to it
+    /// stays, as with veth, and so does where it arrived first. As veth the port could know more of
+    /// a frame, but doesn't of this.
+    #[inline]
+    pub fn cross(&mut self) {
+        self.flags &= !(flag::RX_METADATA | flag::TX_METADATA | flag::NEW);
+        self.flags |= flag::RX;
+    }
+
+    /// Becomes as another frame, which this is cut out of: `rx`, and what the port that received
+    /// that knew (`__copy_skb_header`).
+    pub fn descend_from(&mut self, from: &Frame) {
+        self.rx = from.rx;
+        self.copy_metadata(from, flag::RX_METADATA | flag::NEW | flag::ORIGIN);
+    }
+
+    /// Takes over a part of another frame's second line, and nothing else is left of it.
+    pub(super) fn copy_metadata(&mut self, from: &Body, part: u32) {
+        let flags = from.flags & part;
+        self.flags = self.flags & !flag::METADATA | flags;
+        if flags != 0 {
+            self.metadata = from.metadata;
+        }
+    }
+
+    /// Notes that the frame arrived here first.
+    #[inline]
+    pub(super) fn note_origin(&mut self) {
+        self.metadata.origin =
+            Origin { ifindex: self.rx.ifindex, queue_index: self.rx.queue_index };
+        self.flags = self.flags & !flag::NEW | flag::ORIGIN;
+    }
+
+    #[inline]
+    pub(super) fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+#[cfg(test)]
+mod tests;
