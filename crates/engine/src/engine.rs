@@ -120,6 +120,56 @@ impl Engine {
         Ok(Opened::new(device, rx, tx, self.workers()))
     }
 
+    /// Stops a receive queue while its port runs: it is closed when this returns, and what came to
+    /// it was worked on, or is lost as on a wire.
+    pub fn stop_queue(&self, port: PortId, queue: u32) -> Result<(), Error> {
+        let (_, opened) = self.opened(port)?;
+        let _alone = opened.queues_change.lock().unwrap_or_else(PoisonError::into_inner);
+        let stopped = opened.replace_rx(queue, None);
+        let changed = self.change(|_| Ok(()));
+        // No worker has it any more.
+        drop(stopped);
+        changed
+    }
+
+    /// Opens a receive queue that was stopped, or that its device did not have before, such as the
+    /// device makes it now. Nothing happens when it is open.
+    pub fn start_queue(&self, port: PortId, queue: u32) -> Result<(), Error> {
+        let (name, opened) = self.opened(port)?;
+        let _alone = opened.queues_change.lock().unwrap_or_else(PoisonError::into_inner);
+        if opened.rx(queue).is_some() {
+            return Ok(());
+        }
+        let what = format!("receive queue {queue}");
+        let failed = |source| Error::Device { port: name, what, source };
+        let rx = opened.device.open_rx(queue, &self.arena).map_err(failed)?;
+        let before = opened.replace_rx(queue, Some(rx));
+        debug_assert!(before.is_none(), "one owner");
+        self.change(|_| Ok(()))
+    }
+
+    /// Closes a receive queue and opens it again: with another size, if the device has one for it.
+    pub fn resize_queue(&self, port: PortId, queue: u32) -> Result<(), Error> {
+        self.stop_queue(port, queue)?;
+        self.start_queue(port, queue)
+    }
+
+    /// Looks again at what a port's device is: its features, its MTU, how many queues it has.
+    pub fn refresh_port(&self, port: PortId) -> Result<(), Error> {
+        let (_, opened) = self.opened(port)?;
+        let queues = opened.device.queues();
+        let gone = opened.open_queues().into_iter().filter(|&queue| queue >= queues);
+        gone.into_iter().try_for_each(|queue| self.stop_queue(port, queue))?;
+        (0..queues).try_for_each(|queue| self.start_queue(port, queue))?;
+        self.change(|_| Ok(()))
+    }
+
+    fn opened(&self, port: PortId) -> Result<(String, Arc<Opened>), Error> {
+        let state = self.state();
+        let view = state.snapshot.port(port).ok_or(Error::NoPortId(port.0))?;
+        Ok((view.name.to_string(), Arc::clone(&view.opened)))
+    }
+
     /// Takes a port away; its device is closed when this returns.
     pub fn remove_port(&self, id: PortId) -> Result<(), Error> {
         self.change(|config| config.remove_port(id))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use towpath_xdp::{Action, Program};
 
 use crate::config::Hook;
-use crate::counters::{DropReason, ProgramCounters};
+use crate::counters::{Counter, DropReason, PortCounters, ProgramCounters};
 use crate::snapshot::{Port, PortId};
 use crate::tap::Tap;
 use crate::target::{Door, Owner, TargetId};
@@ -98,8 +98,8 @@ pub(crate) struct HookSpec {
     pub(crate) row: Row,
     /// Who is charged with redirects that lead nowhere.
     pub(crate) owner: Owner,
-    /// Verdicts are counted as that port's.
-    pub(crate) counts: Option<PortId>,
+    /// Where verdicts are counted, by worker.
+    pub(crate) counts: Option<Arc<[PortCounters]>>,
     /// Where it is, for taps.
     pub(crate) point: Hook,
     /// Who gets copies.
@@ -145,7 +145,7 @@ impl HookSpec {
         let drop = |why| owner.drops(why);
         let (aborted, dropped) = (drop(DropReason::Aborted), drop(DropReason::Verdict));
         let row = [aborted, dropped, pass, tx, TargetId::AS_FRAME_SAYS];
-        HookSpec { counts: Some(port), ..HookSpec::new(chain, owner, row) }
+        HookSpec::new(chain, owner, row)
     }
 
     /// What leaves by a port: only what all programs pass does.
@@ -188,6 +188,12 @@ impl HookSpec {
         let (aborted, dropped) = (drop(DropReason::Aborted), drop(DropReason::Verdict));
         let row = [aborted, dropped, pass, tx, TargetId::AS_FRAME_SAYS];
         HookSpec::new(Some(chain), owner, row)
+    }
+
+    /// Where a worker counts verdicts.
+    #[inline]
+    pub(crate) fn verdicts(&self, worker: usize) -> Option<&[Counter; 5]> {
+        Some(&self.counts.as_ref()?[worker].actions)
     }
 
     /// What a verdict means here: the only place where one decides about a frame.

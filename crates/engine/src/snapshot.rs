@@ -1,8 +1,8 @@
 //! The configuration as workers see it: immutable, replaced as a whole between bursts.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use towpath_xdp::host::{Bridges, Interface, Unknown};
 
@@ -253,8 +253,10 @@ pub enum Upper {
 pub struct Opened {
     /// The device.
     pub device: Box<dyn Device>,
-    /// Receivers by queue.
-    pub(crate) rx: Vec<Parked<dyn Rx>>,
+    /// Receivers by queue, but for those that are stopped.
+    rx: RwLock<Vec<Option<Arc<ParkedRx>>>>,
+    /// Whoever starts or stops queues does it alone.
+    pub(crate) queues_change: Mutex<()>,
     /// Transmitters by worker.
     pub(crate) tx: Vec<Parked<dyn Tx>>,
     /// Counters by worker.
@@ -264,27 +266,26 @@ pub struct Opened {
     /// What the error said.
     pub(crate) failure: Mutex<Option<String>>,
     pub(crate) tx_error: Mutex<Option<std::io::Error>>,
-    /// Queues that will receive nothing any more.
-    pub(crate) finished: AtomicU32,
 }
 
 impl Opened {
     /// What is open of a device, for so many workers.
     pub(crate) fn new(
         device: Box<dyn Device>,
-        rx: Vec<Parked<dyn Rx>>,
+        rx: Vec<ParkedRx>,
         tx: Vec<Parked<dyn Tx>>,
         workers: usize,
     ) -> Opened {
+        let rx = rx.into_iter().map(|rx| Some(Arc::new(rx))).collect();
         Opened {
             device,
-            rx,
+            rx: RwLock::new(rx),
+            queues_change: Mutex::default(),
             tx,
             counters: (0..workers).map(|_| PortCounters::default()).collect(),
             failed: AtomicBool::new(false),
             failure: Mutex::default(),
             tx_error: Mutex::default(),
-            finished: AtomicU32::new(0),
         }
     }
 
@@ -309,24 +310,53 @@ impl Opened {
 
     /// Whether all its receive queues came to their end.
     pub fn is_finished(&self) -> bool {
-        self.finished.load(Ordering::Relaxed) >= self.device.queues()
+        let queues = self.rx.read().unwrap_or_else(PoisonError::into_inner);
+        queues.iter().flatten().all(|queue| queue.has_ended.load(Ordering::Relaxed))
+    }
+
+    /// The receiver of a queue, if that is open.
+    pub(crate) fn rx(&self, queue: u32) -> Option<Arc<ParkedRx>> {
+        let queues = self.rx.read().unwrap_or_else(PoisonError::into_inner);
+        queues.get(queue as usize)?.clone()
+    }
+
+    /// Puts another one in its place, or none; gives the one that was there.
+    pub(crate) fn replace_rx(&self, queue: u32, rx: Option<Box<dyn Rx>>) -> Option<Arc<ParkedRx>> {
+        let mut queues = self.rx.write().unwrap_or_else(PoisonError::into_inner);
+        let count = queues.len().max(queue as usize + 1);
+        queues.resize_with(count, || None);
+        std::mem::replace(&mut queues[queue as usize], rx.map(|rx| Arc::new(Parked::new(rx))))
+    }
+
+    /// Queues that are open.
+    pub fn open_queues(&self) -> Vec<u32> {
+        let queues = self.rx.read().unwrap_or_else(PoisonError::into_inner);
+        (0..).zip(&*queues).filter(|(_, rx)| rx.is_some()).map(|(queue, _)| queue).collect()
     }
 }
 
+/// A receive queue while no worker polls it.
+pub(crate) type ParkedRx = Parked<dyn Rx>;
+
 /// Something only one thread has at a time, when it is nobody's.
-pub(crate) struct Parked<T: ?Sized>(Mutex<Option<Box<T>>>);
+pub(crate) struct Parked<T: ?Sized> {
+    thing: Mutex<Option<Box<T>>>,
+    /// Nothing will come of it any more.
+    pub(crate) has_ended: AtomicBool,
+}
 
 impl<T: ?Sized> Parked<T> {
     pub(crate) fn new(thing: Box<T>) -> Parked<T> {
-        Parked(Mutex::new(Some(thing)))
+        Parked { thing: Mutex::new(Some(thing)), has_ended: AtomicBool::new(false) }
     }
 
     pub(crate) fn take(&self) -> Option<Box<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.thing.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn put(&self, thing: Box<T>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(thing);
+        let before = self.thing.lock().unwrap_or_else(PoisonError::into_inner).replace(thing);
+        debug_assert!(before.is_none(), "one owner");
     }
 }
 

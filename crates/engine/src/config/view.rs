@@ -23,7 +23,7 @@ impl Config {
             if !port.is_up() {
                 continue;
             }
-            for queue in 0..port.opened.device.queues() {
+            for queue in port.opened.open_queues() {
                 polls[self.worker_of(port, queue)].push((id, queue));
             }
         }
@@ -67,6 +67,7 @@ impl Config {
         let lenders = self.lenders(id, port);
         let (pass, passed) = (self.above(id, port), self.passed(id, port));
         let rx = HookSpec {
+            counts: Some(Arc::clone(&port.opened.counters)),
             taps: port.taps_on(Hook::Rx),
             linearize: port.options.linearize
                 && rx_hook.as_ref().is_some_and(|chain| !chain.has_frags()),

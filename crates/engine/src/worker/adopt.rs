@@ -43,7 +43,7 @@ impl Worker {
         for queue in parked {
             // Before another worker has the queue.
             drop(queue.umem);
-            queue.opened.rx[queue.queue as usize].put(queue.rx);
+            queue.parked.put(queue.rx);
         }
         let has = |id: &(PortId, u32)| kept.iter().any(|it| (it.port, it.queue) == *id);
         self.awaited = mine.iter().filter(|id| !has(id)).copied().collect();
@@ -55,13 +55,13 @@ impl Worker {
         let Self { awaited, queues, snapshot, shared, .. } = self;
         awaited.retain(|&(port, queue)| {
             let Some(view) = snapshot.port(port) else { return false };
-            let Some(parked) = view.opened.rx.get(queue as usize) else { return false };
+            let Some(parked) = view.opened.rx(queue) else { return false };
             let Some(mut rx) = parked.take() else { return true };
             rx.set_waker(&shared.waker);
             let opened = Arc::clone(&view.opened);
             let is_finished = opened.failed.load(Ordering::Relaxed);
             let umem = UmemPool::of(view, queue);
-            queues.push(RxQueue { port, queue, rx, opened, is_finished, umem });
+            queues.push(RxQueue { port, queue, rx, parked, opened, is_finished, umem });
             false
         });
     }

@@ -214,8 +214,8 @@ impl Graph {
         let Some(view) = hook.control.and_then(|bond| view_of(snapshot, bond)) else { return };
         let is_control = |frame: &mut Frame| view.taps.find(frame.linear()).is_some();
         for frame in frames.extract_if(.., is_control) {
-            if let Some(port) = hook.counts.and_then(|port| snapshot.port(port)) {
-                port.opened.counters[self.number()].actions[Action::Pass as usize].add(1);
+            if let Some(verdicts) = hook.verdicts(self.number()) {
+                verdicts[Action::Pass as usize].add(1);
             }
             self.push(snapshot, hook.target(Action::Pass), frame);
         }

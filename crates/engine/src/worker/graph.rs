@@ -152,20 +152,19 @@ impl Graph {
         if let Kind::Drop(why, side) = target.kind {
             return self.drop_all(snapshot, target.owner, side, why, frames);
         }
-        let (queue, longest) = (target.queue, target.plain_max as usize);
+        let (queue, longest) = (target.queue, target.plain_max);
         if longest == 0 {
             return self.push_each(snapshot, to, frames);
         }
         let bulk = &mut self.queues[queue.index()];
-        let (mut bytes, mut is_plain) = (0, bulk.frames.is_empty());
-        for frame in &*frames {
-            is_plain &= frame.is_plain() & (frame.linear_len() <= longest);
-            bytes += frame.linear_len();
-        }
-        if !is_plain {
+        // Most look at no length.
+        let (is_plain, bytes) = match longest {
+            ANY => scan::<false>(frames, longest),
+            _ => scan::<true>(frames, longest),
+        };
+        if !is_plain || !bulk.frames.is_empty() {
             return self.push_each(snapshot, to, frames);
         }
-        // There are none yet.
         std::mem::swap(&mut bulk.frames, frames);
         bulk.bytes = bytes;
         self.mark_dirty(queue);
@@ -473,6 +472,21 @@ impl Port {
     }
 }
 
+/// Whether all frames are nothing but linear, and no longer than that if it is `LIMITED`; and their
+/// bytes.
+#[inline(always)]
+fn scan<const LIMITED: bool>(frames: &[Frame], longest: u32) -> (bool, usize) {
+    let (mut is_plain, mut bytes) = (true, 0);
+    for frame in frames {
+        let len = frame.linear_len();
+        is_plain &= frame.is_plain() & (!LIMITED || len <= longest as usize);
+        bytes += len;
+    }
+    (is_plain, bytes)
+}
+
+/// [`Target::plain_max`] of what takes frames of any length.
+const ANY: u32 = u32::MAX;
 /// What sockets can do with a frame: applications know chains of buffers, and nothing else.
 const AS_ON_A_WIRE: Features = Features {
     rx_frags: true,

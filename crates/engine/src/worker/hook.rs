@@ -53,7 +53,7 @@ impl HookRunner {
     }
 
     /// Sends all frames on their way, as the hook's programs decide; none is left.
-    #[inline]
+    #[inline(always)]
     pub(super) fn run(
         &mut self,
         snapshot: &Snapshot,
@@ -128,7 +128,7 @@ impl HookRunner {
         if !hook.taps.is_empty() {
             self.copies.leave(hook.point, &hook.taps, frames, None);
         }
-        if let Some(counters) = hook.counters(snapshot, self.number) {
+        if let Some(counters) = hook.verdicts(self.number) {
             counters[Action::Pass as usize].add(frames.len() as u64);
         }
         let to = hook.target(Action::Pass);
@@ -150,7 +150,7 @@ impl HookRunner {
         if !hook.taps.is_empty() {
             self.copies.leave(hook.point, &hook.taps, frames, Some(burst));
         }
-        if let Some(counters) = hook.counters(snapshot, self.number) {
+        if let Some(counters) = hook.verdicts(self.number) {
             add_actions(counters, actions);
         }
         let mut resolved = Resolved::new(hook);
@@ -206,7 +206,7 @@ impl HookRunner {
                 self.copies.leave_one(hook.point, &hook.taps, place, &frame, judged);
             }
             let action = burst.map_or(Action::Pass, |burst| burst.action(fate.index));
-            if let Some(counters) = hook.counters(snapshot, self.number) {
+            if let Some(counters) = hook.verdicts(self.number) {
                 counters[action as usize].add(1);
             }
             let to = match burst {
@@ -259,14 +259,6 @@ impl HookRunner {
     /// Lets go of what verdicts of programs refer to that may be gone with the next configuration.
     pub(super) fn forget_bursts(&mut self) {
         self.bursts.clear();
-    }
-}
-
-impl HookSpec {
-    /// Where verdicts are counted.
-    #[inline]
-    fn counters<'a>(&self, snapshot: &'a Snapshot, worker: usize) -> Option<&'a [Counter; 5]> {
-        Some(&snapshot.port(self.counts?)?.opened.counters[worker].actions)
     }
 }
 

@@ -27,7 +27,7 @@ use towpath_xdp::{Frame, Pool};
 
 use crate::counters::{DropReason, FrameCounters};
 use crate::port::Rx;
-use crate::snapshot::{Opened, PortId, Snapshot};
+use crate::snapshot::{Opened, ParkedRx, PortId, Snapshot};
 use crate::target::{Owner, Side};
 use crate::waker::Waker;
 pub(crate) use cpu::Inbox;
@@ -125,6 +125,8 @@ struct RxQueue {
     port: PortId,
     queue: u32,
     rx: Box<dyn Rx>,
+    /// Where it belongs when the worker lets go of it.
+    parked: Arc<ParkedRx>,
     opened: Arc<Opened>,
     is_finished: bool,
     /// Whose memory it receives into, if not our own.
@@ -227,9 +229,9 @@ impl Worker {
             graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
             return count;
         };
-        let mut bytes = 0;
+        let (ifindex, number, mut bytes) = (port.ifindex, queue.queue, 0);
         for frame in frames.iter_mut() {
-            bytes += frame.arrive(port.ifindex, queue.queue);
+            bytes += frame.arrive(ifindex, number);
         }
         // First, so that who sees the port's frames sees that there are frames.
         shared.counters.received.add(count as u64);
@@ -291,7 +293,7 @@ impl RxQueue {
     fn note_end(&mut self) {
         if self.rx.is_finished() {
             self.is_finished = true;
-            self.opened.finished.fetch_add(1, Ordering::Relaxed);
+            self.parked.has_ended.store(true, Ordering::Relaxed);
         }
     }
 }

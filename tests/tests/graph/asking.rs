@@ -1,0 +1,56 @@
+//! An AF_XDP socket that only sends: so many packets, which stay with it until they are sent.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use towpath_engine::port::Wake;
+use towpath_engine::{Place, Socket};
+use towpath_xdp::{Frame, Pool};
+
+#[derive(Debug)]
+pub(crate) struct Asking {
+    pub(crate) place: Place,
+    pub(crate) left: AtomicUsize,
+    pub(crate) packet: Vec<u8>,
+}
+
+impl Socket for Asking {
+    fn id(&self) -> u32 {
+        7
+    }
+
+    fn place(&self) -> Option<Place> {
+        Some(self.place)
+    }
+
+    fn receives(&self) -> bool {
+        false
+    }
+
+    fn transmits(&self) -> bool {
+        true
+    }
+
+    fn deliver(&self, _from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
+        pool.give_all(frames);
+        0
+    }
+
+    fn flush(&self) {}
+
+    fn collect(&self, pool: &mut Pool, frames: &mut Vec<Frame>, limit: usize) -> usize {
+        let count = pool.take_many(limit.min(self.left.load(Ordering::SeqCst)), frames);
+        frames.iter_mut().for_each(|frame| frame.fill(&self.packet));
+        count
+    }
+
+    fn sent(&self, count: usize) {
+        self.left.fetch_sub(count, Ordering::SeqCst);
+    }
+
+    fn arm(&self) -> Wake<'_> {
+        Wake::At(Instant::now() + Duration::from_millis(1))
+    }
+
+    fn disarm(&self) {}
+}
