@@ -24,7 +24,7 @@
 mod error;
 mod interfaces;
 mod neighbours;
-mod netlink;
+pub mod netlink;
 mod nexthops;
 mod reader;
 mod routes;

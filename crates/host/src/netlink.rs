@@ -1,15 +1,13 @@
-//! Requests and answers on a netlink socket (netlink(7)).
+//! Requests and answers on a netlink socket (netlink(7)), of the network namespace of the thread
+//! that made it.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
-use rustix::io::Errno;
-use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
-    sockopt,
-};
+use netlink_sys::SocketAddr;
+pub use netlink_sys::protocols;
+use rustix::net::{RecvFlags, sockopt};
 
 /// A table that the kernel lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,36 +28,54 @@ pub(crate) const ROUTES: Table = Table { what: "routes", request: 26, entry: 24,
 pub(crate) const NEIGHBOURS: Table = Table { what: "neighbours", request: 30, entry: 28, body: 12 };
 pub(crate) const NEXTHOPS: Table = Table { what: "next hops", request: 106, entry: 104, body: 8 };
 
-/// A socket of `NETLINK_ROUTE`, in the namespace of the thread that made it.
-#[derive(Debug)]
-pub(crate) struct Socket {
-    fd: OwnedFd,
+/// A netlink socket.
+pub struct Socket {
+    socket: netlink_sys::Socket,
     buffer: Vec<u8>,
     sequence: u32,
 }
 
+/// The answer to a question about one thing.
+#[derive(Debug)]
+pub struct Answer {
+    /// The message's type.
+    pub kind: u16,
+    /// What is behind `struct nlmsghdr`.
+    pub content: Vec<u8>,
+}
+
 impl Socket {
-    /// A socket that also receives what is sent to `groups`.
-    pub(crate) fn open(groups: u32) -> io::Result<Socket> {
-        let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
-        // `NETLINK_ROUTE` is protocol 0.
-        let fd = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
-        bind(&fd, &SocketAddrNetlink::new(0, groups))?;
-        sockopt::set_socket_timeout(&fd, sockopt::Timeout::Recv, Some(ANSWER_TIME_MAX))?;
-        Ok(Socket { fd, buffer: vec![0; BUFFER_BYTES], sequence: 0 })
+    /// A socket of a protocol ([`protocols`]) that also receives what is sent to `groups`.
+    pub fn open(protocol: isize, groups: u32) -> io::Result<Socket> {
+        let mut socket = netlink_sys::Socket::new(protocol)?;
+        socket.bind(&SocketAddr::new(0, groups))?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER_TIME_MAX))?;
+        Ok(Socket { socket, buffer: Vec::with_capacity(BUFFER_BYTES), sequence: 0 })
+    }
+
+    /// Sends a request of this type, gives what the kernel answers, or the error that it answers.
+    pub fn ask(&mut self, kind: u16, body: &[u8]) -> io::Result<Answer> {
+        self.request(kind, NLM_F_REQUEST, body)?;
+        loop {
+            let sequence = self.sequence;
+            let bytes = self.receive(RecvFlags::empty())?;
+            if let Some(answer) = answer_in(bytes, sequence) {
+                return answer;
+            }
+        }
     }
 
     /// Asks for room for so many bytes that were not read yet. Less than that only means that more
     /// is read again.
     pub(crate) fn set_backlog(&self, bytes: usize) {
-        if sockopt::set_socket_recv_buffer_size_force(&self.fd, bytes).is_err() {
-            let _smaller = sockopt::set_socket_recv_buffer_size(&self.fd, bytes);
+        if sockopt::set_socket_recv_buffer_size_force(&self.socket, bytes).is_err() {
+            let _smaller = sockopt::set_socket_recv_buffer_size(&self.socket, bytes);
         }
     }
 
     /// The descriptor, to wait for.
-    pub(crate) fn fd(&self) -> &OwnedFd {
-        &self.fd
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Every entry of a table, as `parse` reads its body. A table that changed meanwhile is read
@@ -86,7 +102,9 @@ impl Socket {
         family: u8,
         parse: impl Fn(&[u8]) -> Option<T>,
     ) -> io::Result<Option<Dump<T>>> {
-        self.request(table, family)?;
+        let mut body = vec![0; table.body];
+        body[0] = family;
+        self.request(table.request, NLM_F_REQUEST | NLM_F_DUMP, &body)?;
         let mut dump = Dump { entries: Vec::new(), unreadable: 0 };
         let mut is_whole = true;
         loop {
@@ -110,28 +128,76 @@ impl Socket {
         }
     }
 
-    fn request(&mut self, table: Table, family: u8) -> io::Result<()> {
+    fn request(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
-        let mut bytes = vec![0; HEADER_BYTES + table.body];
-        let len = bytes.len() as u32;
-        bytes[..4].copy_from_slice(&len.to_ne_bytes());
-        bytes[4..6].copy_from_slice(&table.request.to_ne_bytes());
-        bytes[6..8].copy_from_slice(&(NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
-        bytes[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
-        bytes[HEADER_BYTES] = family;
-        send(&self.fd, &bytes, SendFlags::empty())?;
+        let len = (HEADER_BYTES + body.len()).next_multiple_of(4);
+        let mut bytes = Vec::with_capacity(len);
+        bytes.extend((len as u32).to_ne_bytes());
+        bytes.extend([kind, flags].map(u16::to_ne_bytes).concat());
+        bytes.extend(self.sequence.to_ne_bytes());
+        bytes.resize(HEADER_BYTES, 0);
+        bytes.extend(body);
+        bytes.resize(len, 0);
+        self.socket.send(&bytes, 0)?;
         Ok(())
     }
 
     /// The next datagram: any number of messages. `ENOBUFS` says that some were lost.
     pub(crate) fn receive(&mut self, flags: RecvFlags) -> io::Result<&[u8]> {
         loop {
-            match recv(&self.fd, self.buffer.as_mut_slice(), flags) {
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-                Ok((len, _)) => return Ok(&self.buffer[..len]),
+            self.buffer.clear();
+            match self.socket.recv(&mut self.buffer, flags.bits().cast_signed()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+                Ok(_len) => return Ok(&self.buffer),
             }
         }
+    }
+}
+
+impl std::fmt::Debug for Socket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Socket").field(&self.fd()).finish()
+    }
+}
+
+/// The answer to the request of that number, if it is in a datagram.
+fn answer_in(datagram: &[u8], sequence: u32) -> Option<io::Result<Answer>> {
+    let answer = Messages(datagram).find(|message| message.sequence == sequence)?;
+    Some(match answer.kind {
+        NLMSG_ERROR => Err(error_of(answer.body)),
+        kind => Ok(Answer { kind, content: answer.body.to_vec() }),
+    })
+}
+
+/// An attribute, to be sent.
+pub fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut attribute = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
+    attribute.extend(kind.to_ne_bytes());
+    attribute.extend(value);
+    attribute
+}
+
+/// Attributes (`struct nlattr`), as far as they are whole.
+#[derive(Debug, Clone, Copy)]
+pub struct Attributes<'a>(pub &'a [u8]);
+
+impl<'a> Attributes<'a> {
+    /// The first attribute of a kind.
+    pub fn value(mut self, wanted: u16) -> Option<&'a [u8]> {
+        self.find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
+    }
+}
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let [len0, len1, kind0, kind1] = *self.0.first_chunk()?;
+        let len = usize::from(u16::from_ne_bytes([len0, len1]));
+        let value = self.0.get(4..len)?;
+        self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((u16::from_ne_bytes([kind0, kind1]) & NLA_TYPE_MASK, value))
     }
 }
 
@@ -187,6 +253,7 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_DUMP_INTR: u16 = 0x10;
+const NLA_TYPE_MASK: u16 = 0x3fff;
 const DUMP_TRIES: u32 = 10;
 /// The kernel answers at once, or never.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
@@ -204,5 +271,19 @@ mod tests {
         for broken in [&bytes[..17], &[15, 0, 0, 0][..], &[], &[0; 16], &[0xff; 40]] {
             assert_eq!(Messages(broken).count(), 0, "{broken:?}");
         }
+    }
+    #[test]
+    fn answers_are_read_as_far_as_they_go() {
+        let refusal = [20, 0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0xed, 0xff, 0xff, 0xff];
+        let refused = |bytes| answer_in(bytes, 7).map(|answer| answer.unwrap_err().raw_os_error());
+        assert_eq!(refused(&refusal), Some(Some(19)), "ENODEV");
+        for len in 0..refusal.len() {
+            assert_eq!(refused(&refusal[..len]), None);
+        }
+        assert!(answer_in(&refusal, 8).is_none(), "somebody else's");
+        let sent = [attribute(7, b"abc"), vec![0], attribute(9, &[1])].concat();
+        let read: Vec<_> = Attributes(&sent).collect();
+        assert_eq!(read, [(7, &b"abc"[..]), (9, &[1][..])]);
+        assert_eq!(Attributes(&sent).value(9), Some(&[1][..]));
     }
 }

@@ -7,6 +7,7 @@ use towpath_xdp::host::{Host, Interface, Neighbour};
 use crate::Error;
 use crate::interfaces::{self, Address};
 use crate::neighbours::neighbour;
+use crate::netlink::protocols::NETLINK_ROUTE;
 use crate::netlink::{
     ADDRESSES, Dump, LINKS, Message, NEIGHBOURS, NEXTHOPS, ROUTES, Socket, Table,
 };
@@ -83,7 +84,7 @@ struct Read<T> {
 impl Reader {
     pub(crate) fn open() -> io::Result<Reader> {
         Ok(Reader {
-            socket: Socket::open(0)?,
+            socket: Socket::open(NETLINK_ROUTE, 0)?,
             links: Read::default(),
             addresses: Read::default(),
             routes: [Read::default(), Read::default()],

@@ -15,6 +15,7 @@ use rustix::net::RecvFlags;
 use towpath_xdp::host::{Host, Interface, Live};
 
 use crate::Error;
+use crate::netlink::protocols::NETLINK_ROUTE;
 use crate::netlink::{Messages, Socket};
 use crate::reader::{GROUPS, Reader, Stale};
 
@@ -68,7 +69,8 @@ impl Watcher {
     pub fn start(live: &Arc<Live>) -> Result<Watcher, Error> {
         let setup = |step| move |source: io::Error| Error::Setup { step, source };
         // First listen, then read: nothing is missed in between.
-        let events = Socket::open(GROUPS).map_err(setup("listening to rtnetlink"))?;
+        let events =
+            Socket::open(NETLINK_ROUTE, GROUPS).map_err(setup("listening to rtnetlink"))?;
         events.set_backlog(BACKLOG_BYTES);
         let mut reader = Reader::open().map_err(setup("opening an rtnetlink socket"))?;
         reader.read(Stale::ALL)?;
@@ -171,7 +173,7 @@ impl Work {
     fn wait(&mut self, timeout: Option<Duration>) -> std::ops::ControlFlow<()> {
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
         let mut fds = [
-            PollFd::new(self.events.fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.events.fd(), PollFlags::IN),
             PollFd::new(&self.shared.wake, PollFlags::IN),
         ];
         // An interrupted wait is a short one.

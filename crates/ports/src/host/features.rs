@@ -2,15 +2,18 @@
 //! `netdev`, Linux 6.3).
 
 use std::io;
+use std::sync::{Mutex, PoisonError};
 
-use rustix::net::netlink::GENERIC;
+use towpath_host::netlink::protocols::NETLINK_GENERIC;
+use towpath_host::netlink::{Attributes, Socket, attribute};
 
-use super::netlink::{Attributes, Netlink, attribute, bytes, malformed};
+use super::malformed;
 
 /// Asks about one interface, of the namespace in which this was made.
 #[derive(Debug)]
 pub(crate) struct XdpFeatures {
-    netlink: Netlink,
+    /// All transmitters of an interface ask by it.
+    netlink: Mutex<Socket>,
     family: u16,
     index: u32,
 }
@@ -18,12 +21,13 @@ pub(crate) struct XdpFeatures {
 impl XdpFeatures {
     /// An error where the kernel can't tell.
     pub(crate) fn new(index: u32) -> io::Result<XdpFeatures> {
-        let netlink = Netlink::open(Some(GENERIC))?;
+        let mut netlink = Socket::open(NETLINK_GENERIC, 0)?;
         let wanted = attribute(CTRL_ATTR_FAMILY_NAME, FAMILY);
-        let answer = ask(&netlink, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, &wanted)?;
+        let answer = ask(&mut netlink, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, &wanted)?;
         let family = Attributes(&answer).value(CTRL_ATTR_FAMILY_ID);
-        let family = family.and_then(|value| bytes(value, 0)).map(u16::from_ne_bytes);
-        Ok(XdpFeatures { netlink, family: family.ok_or_else(malformed)?, index })
+        let family = family.and_then(|value| value.first_chunk()).ok_or_else(malformed)?;
+        let (netlink, family) = (Mutex::new(netlink), u16::from_ne_bytes(*family));
+        Ok(XdpFeatures { netlink, family, index })
     }
 
     /// Whether frames can be sent by `ndo_xdp_xmit` (`NETDEV_XDP_ACT_NDO_XMIT`). Drivers change
@@ -35,15 +39,16 @@ impl XdpFeatures {
     /// `enum netdev_xdp_act`
     fn get(&self) -> io::Result<u64> {
         let wanted = attribute(NETDEV_A_DEV_IFINDEX, &self.index.to_ne_bytes());
-        let answer = ask(&self.netlink, self.family, NETDEV_CMD_DEV_GET, &wanted)?;
+        let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = ask(&mut netlink, self.family, NETDEV_CMD_DEV_GET, &wanted)?;
         let features = Attributes(&answer).value(NETDEV_A_DEV_XDP_FEATURES);
-        let features = features.and_then(|value| bytes(value, 0)).map(u64::from_ne_bytes);
-        features.ok_or_else(malformed)
+        let features = features.and_then(|value| value.first_chunk()).ok_or_else(malformed)?;
+        Ok(u64::from_ne_bytes(*features))
     }
 }
 
 /// A command of a generic family; gives the attributes of the answer.
-fn ask(netlink: &Netlink, family: u16, command: u8, attributes: &[u8]) -> io::Result<Vec<u8>> {
+fn ask(netlink: &mut Socket, family: u16, command: u8, attributes: &[u8]) -> io::Result<Vec<u8>> {
     let content = [&[command, VERSION, 0, 0], attributes].concat();
     let answer = netlink.ask(family, &content)?;
     answer.content.get(GENLMSG_BYTES..).map(<[u8]>::to_vec).ok_or_else(malformed)

@@ -3,7 +3,6 @@
 mod features;
 mod interface_unsafe;
 mod namespace;
-mod netlink;
 mod xdp;
 
 pub(crate) use features::XdpFeatures;
@@ -12,6 +11,10 @@ pub(crate) use namespace::{is_foreign, within};
 pub(crate) use xdp::{XdpAttached, xdp_attached};
 
 use crate::Error;
+
+fn malformed() -> std::io::Error {
+    std::io::Error::other("the kernel's answer over netlink cannot be read")
+}
 
 /// Checks a name as the kernel does (`dev_valid_name`), before anything is made with it.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {

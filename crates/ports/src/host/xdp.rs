@@ -2,7 +2,10 @@
 
 use std::io;
 
-use super::netlink::{Answer, Attributes, Netlink, bytes, malformed};
+use towpath_host::netlink::protocols::NETLINK_ROUTE;
+use towpath_host::netlink::{Answer, Attributes, Socket};
+
+use super::malformed;
 
 /// What is attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +18,7 @@ pub(crate) struct XdpAttached {
 
 /// Asks for the program on an interface of the calling thread's namespace.
 pub(crate) fn xdp_attached(index: u32) -> io::Result<Option<XdpAttached>> {
-    parse(&Netlink::open(None)?.ask(RTM_GETLINK, &request(index))?)
+    parse(&Socket::open(NETLINK_ROUTE, 0)?.ask(RTM_GETLINK, &request(index))?)
 }
 
 /// A `struct ifinfomsg` with nothing but the number.
@@ -42,7 +45,9 @@ fn attached(nest: &[u8]) -> Option<XdpAttached> {
             (IFLA_XDP_ATTACHED, [1, ..]) => found.mode = "native",
             (IFLA_XDP_ATTACHED, [2, ..]) => found.mode = "generic",
             (IFLA_XDP_ATTACHED, [3, ..]) => found.mode = "offloaded",
-            (IFLA_XDP_PROG_ID, value) => found.id = bytes(value, 0).map_or(0, u32::from_ne_bytes),
+            (IFLA_XDP_PROG_ID, value) => {
+                found.id = value.first_chunk().map_or(0, |id| u32::from_ne_bytes(*id));
+            }
             _ => {}
         }
     }
