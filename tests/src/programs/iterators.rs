@@ -17,7 +17,8 @@ impl Generator<'_> {
         }
         let (iterator, sum) = (PRIVATE, PRIVATE + 8);
         self.asm.store_imm(BPF_DW, REG_FP, sum, 0);
-        let start = self.random.below(20) as i32 - 4;
+        let near = self.random.below(20) as i32 - 4;
+        let start = *self.random.pick(&[near, near, near, i32::MIN, i32::MAX - 40]);
         let count = *self.random.pick(&[0, 1, 2, 7, 8, 9, 40]);
         self.address(1, iterator);
         self.asm.mov_imm(2, start);

@@ -165,12 +165,10 @@ impl Emitter<'_> {
             let op = Op::Load { place: number(it, offset), probe: false };
             self.value(Type::I32, op)
         });
-        let wide = |this: &mut Self, n| this.value(Type::I64, Op::Unary(UnaryOp::Sext, n));
-        let (next, limit) = (wide(self, current), wide(self, end));
-        let next = self.binary_const(BinaryOp::Add, next, 1);
-        let done = self.value(Type::I32, Op::Compare(Cond::Sge, next, limit));
-        let zero = self.constant(Type::I32, 0);
+        // In 32 bits, which wrap: a range from `INT_MIN` has `INT_MAX` before its first number.
         let next = self.binary_const(BinaryOp::Add, current, 1);
+        let done = self.value(Type::I32, Op::Compare(Cond::Sge, next, end));
+        let zero = self.constant(Type::I32, 0);
         let next = self.value(Type::I32, Op::Select(done, zero, next));
         let end = self.value(Type::I32, Op::Select(done, zero, end));
         self.put_state(it, next, end);

@@ -51,12 +51,13 @@ fn num_new(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 #[inline(always)]
 fn num_next(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let (current, end) = read_pair(call, args[0])?;
-    let next = i64::from(current) + 1;
-    if next >= i64::from(end) {
+    // Wraps: a range from `INT_MIN` has `INT_MAX` before its first number.
+    let next = current.wrapping_add(1);
+    if next >= end {
         write_pair(call, args[0], 0, 0)?;
         return Ok(0);
     }
-    write_pair(call, args[0], next as i32, end)?;
+    write_pair(call, args[0], next, end)?;
     Ok(args[0])
 }
 
