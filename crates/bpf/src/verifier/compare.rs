@@ -90,8 +90,8 @@ fn greater<T: PartialOrd + Copy>(min: T, max: T, other_min: T, other_max: T) -> 
     (max <= other_min).then_some(false)
 }
 
-/// Sharpens both sides by `a OP b` holding (`holds`) or not.
-pub(crate) fn refine(a: &mut Scalar, b: &mut Scalar, op: u8, is32: bool, holds: bool) {
+/// Sharpens both sides by `a OP b` holding (`holds`) or not. False: it can't be so.
+pub(crate) fn refine(a: &mut Scalar, b: &mut Scalar, op: u8, is32: bool, holds: bool) -> bool {
     let reversed = if holds { op } else { reverse(op) };
     match reversed {
         BPF_JEQ if is32 => refine_equal_32(a, b),
@@ -108,14 +108,17 @@ pub(crate) fn refine(a: &mut Scalar, b: &mut Scalar, op: u8, is32: bool, holds: 
         BPF_JSGT => refine_signed(b, a, is32, true),
         _ => {}
     }
+    let mut is_possible = true;
     for side in [a, b] {
         side.sync();
         if side.is_contradiction() {
             // Dead in truth, but not provably so to the views: stay on the safe side
             // (`reg_bounds_sanity_check`).
             *side = Scalar::UNKNOWN;
+            is_possible = false;
         }
     }
+    is_possible
 }
 
 /// The comparison that holds when `op` does not; `JSET` has none and stays.

@@ -43,11 +43,7 @@ impl Verifier<'_> {
                 self.note_branch(taken, !taken);
                 Ok(if taken { target } else { next })
             }
-            None => {
-                self.note_branch(true, true);
-                self.follow_both(insn, next, target)?;
-                Ok(next)
-            }
+            None => self.follow_both(insn, next, target),
         }
     }
 
@@ -73,8 +69,9 @@ impl Verifier<'_> {
         Ok(target)
     }
 
-    /// Queues the jump and goes on with the fall-through.
-    fn follow_both(&mut self, insn: &Insn, next: usize, target: usize) -> Result<()> {
+    /// Queues the jump and goes on with the fall-through; where every number counts, a way that the
+    /// operands contradict is left out.
+    fn follow_both(&mut self, insn: &Insn, next: usize, target: usize) -> Result<usize> {
         debug_assert_eq!(next, self.insn_idx + 1);
         let linked = self.collect_linked(insn);
         if linked.count > 1 {
@@ -84,13 +81,21 @@ impl Verifier<'_> {
         let dst = *self.reg(insn.dst);
         let src = self.jump_operand(insn);
         let is32 = insn.class() == BPF_JMP32;
-        for (holds, state) in [(true, &mut taken), (false, &mut self.cur)] {
-            refine_state(state, insn, &dst, &src, is32, holds, &linked);
+        let [may_jump, may_stay] = [(true, &mut taken), (false, &mut self.cur)]
+            .map(|(holds, state)| refine_state(state, insn, &dst, &src, is32, holds, &linked));
+        if self.options.every_number && may_jump != may_stay {
+            self.note_branch(may_jump, may_stay);
+            if may_jump {
+                self.cur = taken;
+            }
+            return Ok(if may_jump { target } else { next });
         }
+        self.note_branch(true, true);
         if !is32 {
             self.refine_pointers(insn, &dst, &src, &mut taken);
         }
-        self.push_pending_state(taken, target, self.insn_idx)
+        self.push_pending_state(taken, target, self.insn_idx)?;
+        Ok(next)
     }
 
     /// What a comparison of pointers tells: null-ness, or bytes of the packet.
@@ -260,7 +265,8 @@ fn flip(op: u8) -> u8 {
     }
 }
 
-/// Sharpens the compared numbers and those linked to them, in one outcome's state.
+/// Sharpens the compared numbers and those linked to them, in one outcome's state. False: there is
+/// no such outcome.
 fn refine_state(
     state: &mut State,
     insn: &Insn,
@@ -269,27 +275,27 @@ fn refine_state(
     is32: bool,
     holds: bool,
     linked: &LinkedRegs,
-) {
+) -> bool {
     if !dst.is_scalar() || !src.is_scalar() {
-        return;
+        return true;
     }
     let frame = state.frame_mut();
     let mut left = frame.regs[usize::from(insn.dst)];
     let mut right = if insn.is_reg_operand() { frame.regs[usize::from(insn.src)] } else { *src };
-    compare::refine(&mut left.var, &mut right.var, insn.op(), is32, holds);
+    let is_possible = compare::refine(&mut left.var, &mut right.var, insn.op(), is32, holds);
     frame.regs[usize::from(insn.dst)] = left;
     if insn.is_reg_operand() && insn.src != insn.dst {
         frame.regs[usize::from(insn.src)] = right;
     }
-    if linked.count == 0 {
-        return;
+    if linked.count > 0 {
+        if insn.is_reg_operand() && right.id != 0 {
+            sync_linked(state, &right, linked);
+        }
+        if left.id != 0 {
+            sync_linked(state, &left, linked);
+        }
     }
-    if insn.is_reg_operand() && right.id != 0 {
-        sync_linked(state, &right, linked);
-    }
-    if left.id != 0 {
-        sync_linked(state, &left, linked);
-    }
+    is_possible
 }
 
 /// What is known of `known` holds for all numbers of its id (`sync_linked_regs`).

@@ -70,10 +70,15 @@ pub struct Options {
     pub pending_max: usize,
     /// The program is bound to a device and may ask for what that knows of a frame.
     pub device_bound: bool,
-    /// States are equal only if their numbers are, also those that no check depended on: it takes
-    /// longer, and what is known of operands then holds whatever path the program takes
-    /// ([`InsnFacts::dst`]). For those who check proofs.
+    /// States are equal only if their numbers are, also those that no check depended on, and a way
+    /// that a jump's operands contradict is not followed: it takes longer, and what is known of
+    /// operands then holds whatever path the program takes ([`InsnFacts::dst`]). For those who
+    /// check proofs.
     pub every_number: bool,
+    /// Numbers that change from one round of a loop to the next, and on which no check has depended
+    /// yet, are forgotten, so that loops without an end in sight come to one. Without it they are
+    /// followed as far as the limits allow. For those who check proofs.
+    pub forget_in_loops: bool,
 }
 
 impl Default for Options {
@@ -85,6 +90,7 @@ impl Default for Options {
             pending_max: 8192,
             device_bound: false,
             every_number: false,
+            forget_in_loops: true,
         }
     }
 }

@@ -269,6 +269,9 @@ impl Verifier<'_> {
     /// Numbers that changed since an earlier iteration and didn't matter become unknown, so that
     /// loops without an end in sight converge (`widen_imprecise_scalars`).
     pub(crate) fn widen_imprecise(&self, old: StateId, state: &mut State) {
+        if !self.options.forget_in_loops {
+            return;
+        }
         let old = self.arena.state(old);
         for (a, b) in old.frames.iter().zip(&mut state.frames) {
             for (before, now) in a.regs.iter().zip(&mut b.regs) {

@@ -108,7 +108,8 @@ impl Observer for Watch {
         };
         self.executed.borrow_mut()[slot] = true;
         let mut claim = jumped.and_then(|jump| self.branch(jump, slot));
-        if !facts.reachable {
+        let numbers = self.numbers.as_ref().and_then(|numbers| numbers.get(slot));
+        if !facts.reachable || numbers.is_some_and(|facts| !facts.reachable) {
             claim = Some("it is never executed".to_owned());
         }
         match insn.class() {
