@@ -43,6 +43,10 @@ impl Verifier<'_> {
                 "sleepable global function calls are not allowed in a program that can't sleep";
             return Err(self.reject(Errno::EINVAL, message));
         }
+        // 6.18 does not ask: what is held then stays held.
+        if self.subprogs[subprog].might_throw {
+            self.check_leaks(true, true, "a call of a global function that may throw")?;
+        }
         self.check_global_args(subprog)?;
         if self.subprogs[subprog].changes_packet {
             self.clear_all_packet_pointers();
