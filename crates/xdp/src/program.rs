@@ -31,7 +31,7 @@ use crate::helpers::{self, CookieSecret, Trace};
 use crate::host::Live;
 use crate::objects::{Objects, Releaser};
 use crate::run::{Extra, Run};
-use crate::timers::{Due, Timers};
+use crate::timers::{Callback, Due, Timers};
 use crate::verdict::Verdict;
 use crate::worker::Worker;
 
@@ -181,16 +181,17 @@ impl Program {
         timers.take_due(now).into_iter().try_for_each(|due| self.fire(worker, &due))
     }
 
-    /// Calls a timer's function with its map, key and value.
+    /// Calls a timer's function with its map, key and value: of whichever program it is.
     fn fire(&self, worker: &mut Worker, due: &Due) -> Result<(), Fault> {
         let Some((key, value)) = due.element(worker.number() as usize) else { return Ok(()) };
         // A timer has no frame; nothing it may call looks at one.
         let mut none = Frame::default();
-        let mut run = Run::new(&mut none, worker, &self.maps, &self.surroundings);
+        let Callback { code, maps, function } = &due.callback;
+        let mut run = Run::new(&mut none, worker, maps, &self.surroundings);
         run.extras.push(Extra { addr: key.addr(), len: key.len() as u64, writable: false });
         let args = [due.map.handle(), key.addr(), value, 0, 0];
         let limits = &self.surroundings.limits;
-        interp::run_function(&due.code, due.function, args, &mut run, limits)?;
+        interp::run_function(code, *function, args, &mut run, limits)?;
         Ok(())
     }
 

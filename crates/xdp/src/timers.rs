@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Code;
-use towpath_maps::Map;
+use towpath_maps::{Map, MapSet};
 
 use crate::memory::Block;
 
@@ -34,8 +34,17 @@ struct Timer {
     map: Arc<Map>,
     /// Added to the timer's clock gives monotonic time.
     to_monotonic_ns: i64,
-    callback: Option<(Arc<Code>, u64)>,
+    callback: Option<Callback>,
     due_ns: Option<u64>,
+}
+
+/// A function of a program: what it is to run with does not go before it.
+#[derive(Debug, Clone)]
+pub(crate) struct Callback {
+    pub(crate) code: Arc<Code>,
+    pub(crate) maps: Arc<MapSet>,
+    /// As programs refer to it.
+    pub(crate) function: u64,
 }
 
 /// A callback whose time has come.
@@ -44,8 +53,7 @@ pub(crate) struct Due {
     /// Address of the timer: it lies in the value the callback gets.
     pub(crate) place: u64,
     pub(crate) map: Arc<Map>,
-    pub(crate) code: Arc<Code>,
-    pub(crate) function: u64,
+    pub(crate) callback: Callback,
 }
 
 impl Due {
@@ -84,14 +92,9 @@ impl Timers {
     }
 
     /// `bpf_timer_set_callback`
-    pub(crate) fn set_callback(
-        &self,
-        place: u64,
-        code: Arc<Code>,
-        function: u64,
-    ) -> Result<(), Errno> {
+    pub(crate) fn set_callback(&self, place: u64, callback: Callback) -> Result<(), Errno> {
         let mut timers = self.lock();
-        timers.get_mut(&place).ok_or(Errno::EINVAL)?.callback = Some((code, function));
+        timers.get_mut(&place).ok_or(Errno::EINVAL)?.callback = Some(callback);
         Ok(())
     }
 
@@ -146,9 +149,9 @@ impl Timers {
         let mut next = u64::MAX;
         for (&place, timer) in timers.iter_mut() {
             match (timer.due_ns, &timer.callback) {
-                (Some(at), Some((code, function))) if at <= now_ns => {
-                    let (map, code) = (Arc::clone(&timer.map), Arc::clone(code));
-                    due.push((at, Due { place, map, code, function: *function }));
+                (Some(at), Some(callback)) if at <= now_ns => {
+                    let (map, callback) = (Arc::clone(&timer.map), callback.clone());
+                    due.push((at, Due { place, map, callback }));
                     timer.due_ns = None;
                 }
                 (Some(at), _) => next = next.min(at),

@@ -1,5 +1,7 @@
 //! Timers, work queues and task work: see [`crate::timers`] for when they run.
 
+use std::sync::Arc;
+
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
@@ -8,6 +10,7 @@ use super::call::status;
 use super::time::{boot_ns, monotonic_ns, real_ns};
 use super::{Call, KfuncTable, Table, entry};
 use crate::run::share;
+use crate::timers::Callback;
 
 pub(super) const TABLE: Table = &[
     (id::TIMER_INIT, entry(init)),
@@ -41,7 +44,7 @@ fn init(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 fn begin(
     call: &mut Call<'_, '_>,
     place: u64,
-    map: std::sync::Arc<towpath_maps::Map>,
+    map: Arc<towpath_maps::Map>,
     to_monotonic: i64,
 ) -> Result<u64, Stop> {
     let result = call.run.surroundings.timers.init(place, map, to_monotonic);
@@ -55,7 +58,14 @@ fn begin(
 /// `bpf_timer_set_callback(timer, callback)`
 fn set_callback(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let code = call.callbacks.code();
-    Ok(status(call.run.surroundings.timers.set_callback(args[0], code, args[1])))
+    let surroundings = call.run.surroundings;
+    // It runs when others do, with the maps that are its own.
+    let Some(landing) = surroundings.programs.of_code(&code) else {
+        return Ok(Errno::EINVAL.to_reg());
+    };
+    let maps = Arc::clone(&landing.maps);
+    let callback = Callback { code, maps, function: args[1] };
+    Ok(status(surroundings.timers.set_callback(args[0], callback)))
 }
 
 /// `bpf_timer_start(timer, nsecs, flags)`
