@@ -8,8 +8,11 @@ use std::sync::Arc;
 
 use towpath_bpf::btf::Btf;
 use towpath_bpf::object::{Env, Object};
-use towpath_tests::sources;
-use towpath_tests::verdict;
+use towpath_kernel::Kernel;
+use towpath_tests::compare::{self, ObjectBudget};
+use towpath_tests::ways::Way;
+use towpath_tests::{sources, verdict};
+use towpath_xdp::Exec;
 
 #[test]
 fn calls_are_accepted_and_refused_as_named() {
@@ -28,6 +31,24 @@ fn calls_are_accepted_and_refused_as_named() {
     }
     assert!(judged > 250, "only {judged} programs found in {}", folder.display());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Some of them do something that is worth running.
+#[test]
+fn they_run_as_in_the_kernel() {
+    let (kernel, folder) = match (Kernel::open(), sources::call_objects()) {
+        (Ok(kernel), Ok(folder)) => (kernel, folder),
+        (Err(why), _) => return eprintln!("skipped: {why}"),
+        (_, Err(why)) => return eprintln!("skipped: {why}"),
+    };
+    let budget = ObjectBudget {
+        paths: vec![folder.join("runs.o")],
+        packets: 4,
+        ways: [Exec::Interp, Exec::Jit, Exec::Llvm].map(Way::of).to_vec(),
+        ..ObjectBudget::default()
+    };
+    let report = compare::objects(&kernel, &budget);
+    assert!(report.passed(), "{report}");
 }
 
 /// Verifies every program of an object; gives their number.

@@ -141,6 +141,9 @@ pub struct Callees {
     /// `(map, index)`: address of the [`Target`] in a slot of a program array, or 0 when it is
     /// empty. Asked where code does not know the map.
     pub tail_call: Callee,
+    /// `(frame pointer)`: behind a tail call that stopped, with the frame pointer that its target
+    /// was given: what the target returns if it stopped because it threw. Anything else stops on.
+    pub catch: Callee,
     /// `(address, bytes)`: loads through a pointer that may be stale; 0 when it is.
     pub probe: Callee,
     /// `(address, bytes, need)`: stops the run unless the program may do what

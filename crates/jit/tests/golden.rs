@@ -642,6 +642,7 @@ fn in_process(verified: &Verified, base: u64, form: LlvmForm) -> (String, LlvmTe
             helper: |_| never,
             kfunc: |_| never,
             tail_call: never,
+            catch: never,
             probe: never,
             guard: never,
             direct: DIRECT,

@@ -122,8 +122,8 @@ pub enum Stop {
     /// The run is over: something that must not happen did. Boxed, so that results of helpers
     /// travel in registers.
     Violation(Box<Violation>),
-    /// `bpf_throw`: all frames are unwound, the program returns this cookie (or what its exception
-    /// callback makes of it).
+    /// `bpf_throw`: the running program's frames are unwound, and it returns this cookie (or what
+    /// its exception callback makes of it).
     Throw(u64),
 }
 

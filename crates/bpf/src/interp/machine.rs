@@ -48,7 +48,7 @@ pub fn run_tail_called<R: Runtime>(
     tail_calls: &mut u32,
 ) -> Result<u64, Fault> {
     let mut machine = Machine { tail_calls: *tail_calls, ..Machine::new(code, limits) };
-    let result = machine.run(code, 0, [ctx, 0, 0, 0, 0], runtime);
+    let result = machine.run(0, [ctx, 0, 0, 0, 0], runtime);
     *tail_calls = machine.tail_calls;
     result
 }
@@ -80,7 +80,7 @@ pub(super) fn run_at<R: Runtime>(
     runtime: &mut R,
     limits: &Limits,
 ) -> Result<u64, Fault> {
-    Machine::new(code, limits).run(code, slot, args, runtime)
+    Machine::new(code, limits).run(slot, args, runtime)
 }
 
 /// The state of a run.
@@ -104,6 +104,18 @@ struct CallFrame {
     caller: Option<Caller>,
     /// Rounds left for `may_goto`; the kernel keeps this counter in the function's stack frame.
     loops_left: u32,
+    role: Role,
+}
+
+/// What a frame is to something thrown (`bpf_stack_walker` in the kernel's helpers.c).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// Is left.
+    Function,
+    /// Is the last to be left: a program starts here, with the run or by a tail call.
+    Program,
+    /// The program's exception callback, in the place of its start.
+    Catching,
 }
 
 struct Caller {
@@ -134,22 +146,18 @@ impl Machine {
         }
     }
 
-    /// Runs a function of `entry` to the end, and its exception callback where it throws.
+    /// Runs a function to the end.
     fn run<R: Runtime>(
         &mut self,
-        entry: &Arc<Code>,
         slot: usize,
         args: [u64; 5],
         runtime: &mut R,
     ) -> Result<u64, Fault> {
-        let result = match self.call_slot(runtime, slot, args) {
-            Err(Stop::Throw(cookie)) => self.catch(runtime, entry, cookie),
-            other => other,
-        };
+        let result = self.call_slot(runtime, slot, args, Role::Program);
         runtime.ended(self.executed);
         match result {
-            Ok(r0) => Ok(r0),
-            Err(Stop::Throw(cookie)) => Ok(cookie),
+            // What is thrown goes no further than to the run's first frame.
+            Ok(r0) | Err(Stop::Throw(r0)) => Ok(r0),
             Err(Stop::Violation(violation)) => Err(self.fault(*violation)),
         }
     }
@@ -160,13 +168,19 @@ impl Machine {
         runtime: &mut R,
         slot: usize,
         args: [u64; 5],
+        role: Role,
     ) -> Result<u64, Stop> {
-        self.push_frame(runtime, None)?;
+        let base = self.frames.len();
+        self.push_frame(runtime, None, role)?;
         self.regs[1..6].copy_from_slice(&args);
         self.next = slot;
         loop {
             let at = self.next;
-            match self.step(runtime) {
+            let flow = match self.step(runtime) {
+                Err(Stop::Throw(cookie)) => self.catch(runtime, base, cookie),
+                flow => flow,
+            };
+            match flow {
                 Ok(Flow::Next) => {}
                 Ok(Flow::Done) => return Ok(self.regs[0]),
                 Err(stop) => {
@@ -179,21 +193,36 @@ impl Machine {
         }
     }
 
-    /// `bpf_throw` unwound everything: the exception callback makes the return value, the cookie
-    /// itself when there is none (`bpf_throw` and `ex_cb` in the kernel's helpers.c).
+    /// `bpf_throw` leaves the functions of the running program, whose exception callback makes its
+    /// result: the cookie itself when there is none (`bpf_throw` and `ex_cb` in the kernel's
+    /// helpers.c). Callers that a tail call left behind go on with that. It goes on to the caller
+    /// in the host where the program started further out than at frame `base`.
     fn catch<R: Runtime>(
         &mut self,
         runtime: &mut R,
-        entry: &Arc<Code>,
+        base: usize,
         cookie: u64,
-    ) -> Result<u64, Stop> {
-        while !self.frames.is_empty() {
+    ) -> Result<Flow, Stop> {
+        let start = self.frames.iter().rposition(|frame| frame.role != Role::Function);
+        let Some(start) = start.filter(|&start| start >= base) else {
+            return Err(Stop::Throw(cookie));
+        };
+        while self.frames.len() > start + 1 {
             self.pop_frame(runtime);
         }
-        self.resume(runtime, Arc::clone(entry));
+        let frame = &mut self.frames[start];
         match self.code.exception_callback() {
-            Some(slot) => self.call_slot(runtime, slot as usize, [cookie, 0, 0, 0, 0]),
-            None => Ok(cookie),
+            Some(slot) if frame.role == Role::Program => {
+                (frame.role, frame.loops_left) = (Role::Catching, MAX_LOOPS);
+                self.regs[usize::from(REG_FP)] = runtime.enter_frame(start)?;
+                self.regs[1] = cookie;
+                self.next = slot as usize;
+                Ok(Flow::Next)
+            }
+            _ => {
+                self.regs[0] = cookie;
+                Ok(self.exit(runtime))
+            }
         }
     }
 
@@ -313,7 +342,7 @@ impl Machine {
                 let mut saved = [0; 5];
                 saved.copy_from_slice(&self.regs[6..]);
                 let caller = Caller { code: Arc::clone(&self.code), next: self.next, saved };
-                self.push_frame(runtime, Some(caller))?;
+                self.push_frame(runtime, Some(caller), Role::Function)?;
                 self.next = target;
             }
             PSEUDO_KFUNC_CALL if insn.imm < 0 => {
@@ -339,7 +368,7 @@ impl Machine {
         self.code = code;
         self.next = 0;
         if let Some(frame) = self.frames.last_mut() {
-            frame.loops_left = MAX_LOOPS;
+            (frame.role, frame.loops_left) = (Role::Program, MAX_LOOPS);
         }
         Ok(())
     }
@@ -368,9 +397,10 @@ impl Machine {
         &mut self,
         runtime: &mut R,
         caller: Option<Caller>,
+        role: Role,
     ) -> Result<(), Stop> {
         self.regs[usize::from(REG_FP)] = runtime.enter_frame(self.frames.len())?;
-        self.frames.push(CallFrame { caller, loops_left: MAX_LOOPS });
+        self.frames.push(CallFrame { caller, loops_left: MAX_LOOPS, role });
         Ok(())
     }
 
@@ -427,7 +457,7 @@ impl<R: Runtime> Callbacks<R> for Machine {
             return Err(Violation::NotAFunction { addr: function }.into());
         }
         let (regs, next, code) = (self.regs, self.next, Arc::clone(&self.code));
-        let r0 = self.call_slot(runtime, slot, args)?;
+        let r0 = self.call_slot(runtime, slot, args, Role::Function)?;
         (self.regs, self.next) = (regs, next);
         self.resume(runtime, code);
         Ok(r0)

@@ -99,9 +99,29 @@ impl Lowering<'_, '_> {
         let call = self.builder.ins().call_indirect(signature, entry, &args);
         let result = self.builder.inst_results(call)[0];
         if let Some(before) = before {
-            self.set_machine_field(before, TARGET);
+            return self.go_on(result, before);
         }
         self.leave_if_stopped();
+        self.leave(result);
+    }
+
+    /// Returns from a function that another program ran in place of: to its caller the program of
+    /// `before` is the running one again, also where the other one threw.
+    fn go_on(&mut self, result: ir::Value, before: ir::Value) {
+        let [stopped, returned] = std::array::from_fn(|_| self.builder.create_block());
+        self.builder.set_cold_block(stopped);
+        let stop = self.machine_field(types::I32, offset_of!(Machine, stop));
+        self.builder.ins().brif(stop, stopped, &[], returned, &[]);
+
+        self.builder.switch_to_block(stopped);
+        let zero = self.iconst(0);
+        let args = [self.frame, zero, zero, zero, zero];
+        let caught = self.call_runtime(self.environment.callees.catch as usize as u64, &args);
+        self.set_machine_field(before, TARGET);
+        self.leave(caught);
+
+        self.builder.switch_to_block(returned);
+        self.set_machine_field(before, TARGET);
         self.leave(result);
     }
 

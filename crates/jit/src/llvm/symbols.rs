@@ -22,6 +22,8 @@ pub(super) enum Symbol {
     Kfunc(u32),
     /// [`Callees::tail_call`]
     TailCall,
+    /// [`Callees::catch`]
+    Catch,
     /// [`Callees::probe`]
     Probe,
     /// [`Callees::guard`]
@@ -42,6 +44,7 @@ impl Symbol {
             Symbol::Helper(id) => format!("towpath.helper.{id}"),
             Symbol::Kfunc(kfunc) => format!("towpath.kfunc.{kfunc}"),
             Symbol::TailCall => "towpath.tail_call".into(),
+            Symbol::Catch => "towpath.catch".into(),
             Symbol::Probe => "towpath.probe".into(),
             Symbol::Guard => "towpath.guard".into(),
             Symbol::Enter => "towpath.enter".into(),
@@ -56,6 +59,7 @@ impl Symbol {
             Symbol::Helper(_)
             | Symbol::Kfunc(_)
             | Symbol::TailCall
+            | Symbol::Catch
             | Symbol::Probe
             | Symbol::Guard => Some((1, 5)),
             Symbol::Enter => Some((1, 3)),
@@ -154,6 +158,7 @@ impl Addresses {
                 (self.callees.kfunc)(number) as usize as u64
             }
             Symbol::TailCall => self.callees.tail_call as usize as u64,
+            Symbol::Catch => self.callees.catch as usize as u64,
             Symbol::Probe => self.callees.probe as usize as u64,
             Symbol::Guard => self.callees.guard as usize as u64,
             Symbol::Enter => self.enter,

@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use towpath_bpf::interp::MAX_TAIL_CALLS;
 
 use super::function::{Lowering, zero};
+use super::module::LIKELY;
 use super::symbols::Symbol;
 use crate::machine_unsafe::{Machine, Target};
 use crate::redirects::Slot;
@@ -89,9 +90,31 @@ impl Lowering<'_> {
         let result = self.temporary(format_args!(
             "call i64 {symbol}(ptr %machine, i64 {entry}, i64 {frame}, i64 {ctx})"
         ));
-        if let Some(before) = before {
-            self.set_machine_field(&format!("i64 {before}"), running);
+        match before {
+            Some(before) => self.go_on(&result, frame, &before),
+            None => self.line(format_args!("ret i64 {result}")),
         }
+    }
+
+    /// Returns from a function that another program ran in place of: to its caller the program of
+    /// `before` is the running one again, also where the other one threw.
+    fn go_on(&mut self, result: &str, frame: String, before: &str) {
+        let [stopped, returned] = std::array::from_fn(|_| self.new_label());
+        let stop = self.machine_field("i32", offset_of!(Machine, stop));
+        let goes_on = self.temporary(format_args!("icmp eq i32 {stop}, 0"));
+        self.line(format_args!(
+            "br i1 {goes_on}, label %{returned}, label %{stopped}, !prof {LIKELY}"
+        ));
+        let before = format!("i64 {before}");
+        let running = offset_of!(Machine, target);
+
+        self.start(stopped);
+        let caught = self.call_runtime(Symbol::Catch, &[frame, zero(), zero(), zero(), zero()]);
+        self.set_machine_field(&before, running);
+        self.line(format_args!("ret i64 {caught}"));
+
+        self.start(returned);
+        self.set_machine_field(&before, running);
         self.line(format_args!("ret i64 {result}"));
     }
 

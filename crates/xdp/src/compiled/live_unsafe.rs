@@ -18,7 +18,7 @@ use towpath_jit::{Batch, Callee, Callees, CodeFault, Machine, Packet, Target, Tr
 use towpath_maps::MapSet;
 
 use super::Compiled;
-use super::tail_unsafe::tail_call;
+use super::tail_unsafe::{catch, tail_call};
 use crate::burst::Burst;
 use crate::frame::Frame;
 use crate::helpers::{self, Call};
@@ -28,7 +28,7 @@ use crate::worker::{CHAIN_STACK_BYTES, Worker};
 
 /// The functions compiled code calls.
 pub(super) const CALLEES: Callees =
-    Callees { helper, kfunc, tail_call, probe, guard, direct: super::direct_unsafe::DIRECT };
+    Callees { helper, kfunc, tail_call, catch, probe, guard, direct: super::direct_unsafe::DIRECT };
 
 /// State of a burst that compiled code works on.
 #[repr(C)]
@@ -139,7 +139,7 @@ impl Live<'_> {
         self.machine.stop = 0;
         let result = match self.stop.take() {
             None => Ok(0),
-            Some(Stop::Throw(cookie)) => self.catch(cookie),
+            Some(Stop::Throw(cookie)) => self.catch(cookie, self.machine.stack_top),
             Some(stop) => Err(stop),
         };
         let fault = self.fault.take();
@@ -179,11 +179,21 @@ impl Live<'_> {
         behind.max(self.machine.index as usize).min(returned.len().saturating_sub(1))
     }
 
-    /// What the program returns after `bpf_throw(cookie)`.
-    fn catch(&mut self, cookie: u64) -> Result<u64, Stop> {
+    /// What a tail call's target returns that was given the frame pointer `frame` and stopped: what
+    /// it makes of what it threw.
+    pub(super) fn caught(&mut self, frame: u64) -> Result<u64, Stop> {
+        self.machine.stop = 0;
+        match self.stop.take() {
+            Some(Stop::Throw(cookie)) => self.catch(cookie, frame),
+            Some(stop) => Err(stop),
+            None => Err(Violation::NotAFunction { addr: 0 }.into()),
+        }
+    }
+
+    /// What the running program returns after `bpf_throw(cookie)`, its stack below `frame`.
+    fn catch(&mut self, cookie: u64, frame: u64) -> Result<u64, Stop> {
         let program = Arc::clone(self.program());
         let Some(callback) = program.exception_callback else { return Ok(cookie) };
-        let frame = self.machine.stack_top;
         let live = &raw mut *self;
         // SAFETY: as in `Compiled::run_burst`; all frames of the program are gone.
         let r0 = unsafe {

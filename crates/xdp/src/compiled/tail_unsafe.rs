@@ -36,6 +36,23 @@ pub(super) unsafe extern "C" fn tail_call(
     unsafe { finish(live, found.map_err(Stop::from)) }
 }
 
+/// `(frame pointer)`: what the target of a tail call returns, which stopped, when it threw.
+pub(super) unsafe extern "C" fn catch(
+    machine: *mut Machine,
+    frame: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+) -> u64 {
+    let live = machine.cast::<Live<'_>>();
+    // SAFETY: called by compiled code, with the machine it was entered with; the reference ends
+    // before anything else uses the burst's state.
+    let result = unsafe { &mut *live }.caught(frame);
+    // SAFETY: as above.
+    unsafe { finish(live, result) }
+}
+
 /// Runs the program that a tail call led to in the interpreter.
 unsafe extern "C" fn interpret(
     machine: *mut Machine,

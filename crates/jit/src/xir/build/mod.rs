@@ -168,6 +168,11 @@ impl<'a> FunctionBuilder<'a> {
         let (start, end) = (self.flow.blocks[index].start, self.flow.blocks[index].end);
         self.slot = start;
         while self.slot < end {
+            if !self.fact().reachable {
+                // Behind a call that always throws.
+                self.function.block_mut(self.block).end = Terminator::Unreachable;
+                return Ok(());
+            }
             let insn = self.program.linked().insns[self.slot];
             let next = self.slot + if insn.is_ld_imm64() { 2 } else { 1 };
             match self.translate(insn, next)? {
