@@ -13,8 +13,8 @@ impl Writer<'_> {
         if self.depth >= 3 {
             return self.change();
         }
-        match self.random.below(8) {
-            0..=2 => self.call_for_number(),
+        match self.random.below(9) {
+            0..=2 | 8 => self.call_for_number(),
             3..=4 => self.call_that_writes(),
             5 => self.call_global(),
             6 => self.each_element(),

@@ -1,9 +1,25 @@
 //! What a program makes use of, to count which combinations were really executed.
 
-/// One kind of use; [`Feature::ALL`] has them in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Feature {
+macro_rules! features {
+    ($($(#[$doc:meta])+ $name:ident,)+) => {
+        /// One kind of use; [`Feature::ALL`] has them in order.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Feature {
+            $($(#[$doc])+ $name,)+
+        }
+
+        impl Feature {
+            /// How many there are.
+            pub const COUNT: usize = Feature::ALL.len();
+
+            /// All of them.
+            pub const ALL: &[Feature] = &[$(Feature::$name,)+];
+        }
+    };
+}
+
+features! {
     /// A call of a static function came back.
     Subprogram,
     /// A call of a global function came back.
@@ -68,48 +84,4 @@ pub enum Feature {
     KeptPointer,
     /// A branch that cannot be taken.
     Dead,
-}
-
-impl Feature {
-    /// How many there are.
-    pub const COUNT: usize = Feature::ALL.len();
-
-    /// All of them.
-    pub const ALL: [Feature; 32] = {
-        use Feature::*;
-        [
-            Subprogram,
-            Global,
-            TailCall,
-            TailCallInside,
-            ResultUsed,
-            WrittenByCallee,
-            Inner,
-            Iterator,
-            Object,
-            Kptr,
-            Graph,
-            Dynptr,
-            Lock,
-            Section,
-            Callback,
-            Throw,
-            Arena,
-            DeepStack,
-            Timer,
-            Record,
-            MayGoto,
-            Loop,
-            ValueAt,
-            StackAt,
-            PacketAt,
-            Sized,
-            Moved,
-            Fetch,
-            Linked,
-            Pieces,
-            KeptPointer,
-            Dead,
-        ]
-    };
 }

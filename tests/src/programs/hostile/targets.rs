@@ -5,7 +5,7 @@ use towpath_bpf::Insn;
 use towpath_bpf::insn::*;
 use towpath_bpf::proto::id;
 
-use super::maps;
+use super::{kfunc, maps};
 use crate::programs::asm::Asm;
 
 /// Instructions over [`super::maps`], each as a program of its own that takes frames with frags.
@@ -18,6 +18,8 @@ pub fn targets() -> Vec<Vec<Insn>> {
         program(writes_values, Some(63)),
         program(takes_objects, Some(8)),
         program(goes_on, Some(0x7fff_ffff)),
+        program(throws, Some(3)),
+        program_with_function(throws),
     ]
 }
 
@@ -41,6 +43,25 @@ fn program(body: impl FnOnce(&mut Asm), returned: Option<i32>) -> Vec<Insn> {
     }
     asm.exit();
     asm.insns
+}
+
+/// What it does is done by a function.
+fn program_with_function(body: impl FnOnce(&mut Asm)) -> Vec<Insn> {
+    let mut asm = Asm::default();
+    asm.mov(6, 1);
+    asm.put(BPF_JMP | BPF_CALL, 0, PSEUDO_CALL, 0, 2);
+    asm.mov_imm(0, 5);
+    asm.exit();
+    body(&mut asm);
+    asm.mov_imm(0, 0);
+    asm.exit();
+    asm.insns
+}
+
+/// The caller goes on with any number.
+fn throws(asm: &mut Asm) {
+    asm.mov_imm(1, -2);
+    asm.call_kfunc(kfunc("bpf_throw"));
 }
 
 fn moves(asm: &mut Asm, helper: u32, by: i32) {

@@ -14,9 +14,11 @@ pub(super) fn program(random: &mut Random) -> Sample {
     let budget = 2 + random.below(5);
     // Careless programs are refused more often, careful ones prove more of what they do.
     parts.miss = *random.pick(&[60, 25, 12]);
-    if random.one_in(5) {
+    if random.one_in(3) {
         parts.throws = true;
-        catcher(&mut parts, random);
+        if random.one_in(2) {
+            catcher(&mut parts, random);
+        }
     }
     let has_frags = random.one_in(2);
     let main = function(&mut parts, random, Signature::Entry, budget);
@@ -305,8 +307,9 @@ impl<'p> Writer<'p> {
     /// One statement of any kind that may stand here.
     pub(super) fn statement(&mut self) {
         let may_nest = self.nesting < 2;
-        match self.random.below(26) {
-            0..=2 if self.depth > 0 && self.has_context && !self.limits.calls => self.tail_call(),
+        match self.random.below(28) {
+            0..=3 if self.depth > 0 && self.has_context && !self.limits.calls => self.tail_call(),
+            0..=1 if self.parts.throws && !self.limits.calls => self.throw(),
             0..=8 => self.probe(),
             9..=11 if !self.limits.calls => self.call_statement(),
             12..=13 if !self.limits.calls => self.tail_call(),
@@ -317,6 +320,7 @@ impl<'p> Writer<'p> {
             22 if !self.limits.calls => self.move_packet(),
             23 => self.arena(),
             24 if !self.limits.calls => self.throw(),
+            25 => self.arena(),
             _ => self.change(),
         }
     }
