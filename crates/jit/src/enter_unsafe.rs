@@ -61,90 +61,91 @@ pub(crate) unsafe fn guarded(entry: *const c_void, args: &[u64; 8]) -> Result<u6
     }
 }
 
-/// Saves what its caller expects to be saved, notes in `landing` how to get back, and calls.
-#[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-unsafe extern "C" fn enter(
-    landing: *mut Landing,
-    entry: *const c_void,
-    args: *const [u64; 8],
-) -> u64 {
-    naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
-        "mov [rdi], rsp",
-        "lea rax, [rip + 2f]",
-        "mov [rdi + 8], rax",
-        "mov rax, rsi",
-        "mov r10, rdx",
-        "push [r10 + 56]",
-        "push [r10 + 48]",
-        "mov rdi, [r10]",
-        "mov rsi, [r10 + 8]",
-        "mov rdx, [r10 + 16]",
-        "mov rcx, [r10 + 24]",
-        "mov r8, [r10 + 32]",
-        "mov r9, [r10 + 40]",
-        "call rax",
-        "add rsp, 16",
-        "2:",
-        "add rsp, 8",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
-    )
+/// A function that saves what its caller expects to be saved, notes in `landing` how to get back,
+/// and calls: one for each processor.
+macro_rules! door {
+    ($arch:literal: $($line:literal,)+) => {
+        #[cfg(target_arch = $arch)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn enter(
+            landing: *mut Landing,
+            entry: *const c_void,
+            args: *const [u64; 8],
+        ) -> u64 {
+            naked_asm!($($line),+)
+        }
+    };
 }
 
-/// As for x86-64; floating-point registers are the callee's to save as well.
-#[cfg(target_arch = "aarch64")]
-#[unsafe(naked)]
-unsafe extern "C" fn enter(
-    landing: *mut Landing,
-    entry: *const c_void,
-    args: *const [u64; 8],
-) -> u64 {
-    naked_asm!(
-        "stp x29, x30, [sp, #-160]!",
-        "mov x29, sp",
-        "stp x19, x20, [sp, #16]",
-        "stp x21, x22, [sp, #32]",
-        "stp x23, x24, [sp, #48]",
-        "stp x25, x26, [sp, #64]",
-        "stp x27, x28, [sp, #80]",
-        "stp d8, d9, [sp, #96]",
-        "stp d10, d11, [sp, #112]",
-        "stp d12, d13, [sp, #128]",
-        "stp d14, d15, [sp, #144]",
-        "mov x9, sp",
-        "adr x10, 2f",
-        "stp x9, x10, [x0]",
-        "mov x9, x1",
-        "mov x10, x2",
-        "ldp x0, x1, [x10]",
-        "ldp x2, x3, [x10, #16]",
-        "ldp x4, x5, [x10, #32]",
-        "ldp x6, x7, [x10, #48]",
-        "blr x9",
-        "2:",
-        "ldp x19, x20, [sp, #16]",
-        "ldp x21, x22, [sp, #32]",
-        "ldp x23, x24, [sp, #48]",
-        "ldp x25, x26, [sp, #64]",
-        "ldp x27, x28, [sp, #80]",
-        "ldp d8, d9, [sp, #96]",
-        "ldp d10, d11, [sp, #112]",
-        "ldp d12, d13, [sp, #128]",
-        "ldp d14, d15, [sp, #144]",
-        "ldp x29, x30, [sp], #160",
-        "ret",
-    )
+door! {
+    "x86_64":
+    "push rbp",
+    "push rbx",
+    "push r12",
+    "push r13",
+    "push r14",
+    "push r15",
+    "sub rsp, 8",
+    "mov [rdi], rsp",
+    "lea rax, [rip + 2f]",
+    "mov [rdi + 8], rax",
+    "mov rax, rsi",
+    "mov r10, rdx",
+    "push [r10 + 56]",
+    "push [r10 + 48]",
+    "mov rdi, [r10]",
+    "mov rsi, [r10 + 8]",
+    "mov rdx, [r10 + 16]",
+    "mov rcx, [r10 + 24]",
+    "mov r8, [r10 + 32]",
+    "mov r9, [r10 + 40]",
+    "call rax",
+    "add rsp, 16",
+    "2:",
+    "add rsp, 8",
+    "pop r15",
+    "pop r14",
+    "pop r13",
+    "pop r12",
+    "pop rbx",
+    "pop rbp",
+    "ret",
+}
+
+// Floating-point registers are the callee's to save as well.
+door! {
+    "aarch64":
+    "stp x29, x30, [sp, #-160]!",
+    "mov x29, sp",
+    "stp x19, x20, [sp, #16]",
+    "stp x21, x22, [sp, #32]",
+    "stp x23, x24, [sp, #48]",
+    "stp x25, x26, [sp, #64]",
+    "stp x27, x28, [sp, #80]",
+    "stp d8, d9, [sp, #96]",
+    "stp d10, d11, [sp, #112]",
+    "stp d12, d13, [sp, #128]",
+    "stp d14, d15, [sp, #144]",
+    "mov x9, sp",
+    "adr x10, 2f",
+    "stp x9, x10, [x0]",
+    "mov x9, x1",
+    "mov x10, x2",
+    "ldp x0, x1, [x10]",
+    "ldp x2, x3, [x10, #16]",
+    "ldp x4, x5, [x10, #32]",
+    "ldp x6, x7, [x10, #48]",
+    "blr x9",
+    "2:",
+    "ldp x19, x20, [sp, #16]",
+    "ldp x21, x22, [sp, #32]",
+    "ldp x23, x24, [sp, #48]",
+    "ldp x25, x26, [sp, #64]",
+    "ldp x27, x28, [sp, #80]",
+    "ldp d8, d9, [sp, #96]",
+    "ldp d10, d11, [sp, #112]",
+    "ldp d12, d13, [sp, #128]",
+    "ldp d14, d15, [sp, #144]",
+    "ldp x29, x30, [sp], #160",
+    "ret",
 }
