@@ -24,7 +24,7 @@ use towpath_maps::{Environment, Map, MapSet};
 
 use crate::burst::Burst;
 use crate::clock::Clock;
-use crate::compiled::{Compiled, Exec, ExecStatus, Judged};
+use crate::compiled::{CodeStop, Compiled, Exec, ExecStatus, Judged};
 use crate::conntrack::Conntrack;
 use crate::frame::Frame;
 use crate::helpers::{self, CookieSecret, Trace};
@@ -277,8 +277,9 @@ impl Program {
         let judged = compiled.run_burst(&self.code, frames, burst, worker, maps, surroundings);
         let Judged { stops, fault } = judged;
         burst.faults.extend(stops.into_iter().map(|(frame, stop)| (frame, self.fault(stop))));
-        let Some((frame, fault)) = fault else { return frames.len() };
-        compiled.stop(&fault);
+        let Some(CodeStop { frame, fault, program }) = fault else { return frames.len() };
+        program.stop(&fault);
+        surroundings.programs.divert(&program);
         STOPS.fetch_add(1, Ordering::Relaxed);
         burst.faults.push((frame, fault));
         frame as usize + 1

@@ -5,18 +5,23 @@
 
 use std::ops::ControlFlow;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_bpf::MapDef;
+use towpath_bpf::btf::Btf;
 use towpath_bpf::insn::*;
 use towpath_bpf::interp::Violation;
 use towpath_bpf::program::MapType;
 use towpath_bpf::proto::id;
+use towpath_bpf::verifier::{Options, verify};
 use towpath_jit::CodeCache;
 use towpath_jit::passes::Pass;
+use towpath_maps::{AnyEnvironment, Map};
 
 use super::tests::{MAP, OTHER, PACKET, with_packet};
-use crate::program::testing::{linked, map_def};
+use crate::program::Shared;
+use crate::program::testing::{linked, load_over, map_def};
 use crate::{Burst, Exec, Frame, LoadOptions, Program};
 
 fn tiers() -> &'static [Exec] {
@@ -131,6 +136,97 @@ fn records_are_given_back() {
         // Behind a record that is never given back nobody would see the second one.
         let ring = program.maps().maps()[0].ringbuf().expect("a ring");
         assert_eq!(ring.consume(|_| ControlFlow::Continue(())), 1, "{exec:?}");
+    }
+}
+
+/// A program array whose slot 0 leads to [`store`], in a world where packets are missed.
+struct World {
+    shared: Shared,
+    array: Arc<Map>,
+    exec: Exec,
+    called: Program,
+}
+
+impl World {
+    fn new(exec: Exec) -> World {
+        let mut options = LoadOptions { exec, ..LoadOptions::default() };
+        options.jit.passes.more.push(PACKET);
+        options.jit.cache = CodeCache::Off;
+        let shared = Shared::new(&options);
+        let def = map_def(MapType::ProgArray, 4, 4, 1);
+        let array = shared.create_map(&def, &Btf::default(), Arc::new(AnyEnvironment));
+        let array = array.expect("a program array");
+        let called = load(&shared, &array, exec, &store());
+        array.set_program(0, called.id()).expect("slot 0");
+        World { shared, array, exec, called }
+    }
+
+    /// Goes on to slot 0 at once.
+    fn caller(&self) -> Program {
+        load(&self.shared, &self.array, self.exec, &tail_call())
+    }
+
+    /// Has a function go on to slot 0, and adds 4 to the result.
+    fn caller_of_function(&self) -> Program {
+        let mut insns = vec![
+            Insn::new(BPF_JMP | BPF_CALL, 0, PSEUDO_CALL, 0, 2),
+            Insn::new(BPF_ALU64 | BPF_ADD, 0, 0, 0, 4),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+        ];
+        insns.extend(tail_call());
+        load(&self.shared, &self.array, self.exec, &insns)
+    }
+}
+
+fn load(shared: &Shared, array: &Arc<Map>, exec: Exec, insns: &[Insn]) -> Program {
+    let linked = linked(insns, &[array.def().clone()]);
+    let verified = verify(linked, &Options::default()).expect("a correct one");
+    let program = load_over(shared, verified, vec![Arc::clone(array)], exec);
+    program.wait_for_tier2(Duration::from_secs(60));
+    program
+}
+
+fn tail_call() -> [Insn; 6] {
+    [
+        Insn::new(BPF_LD | BPF_IMM | BPF_DW, 2, PSEUDO_MAP_FD, 0, 0),
+        Insn::default(),
+        Insn::new(BPF_ALU64 | BPF_MOV, 3, 0, 0, 0),
+        Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, id::TAIL_CALL as i32),
+        Insn::new(BPF_ALU64 | BPF_MOV, 0, 0, 0, 9),
+        Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+    ]
+}
+
+#[test]
+fn the_program_that_did_it_is_stopped_and_not_its_caller() {
+    for &exec in tiers() {
+        for (by_function, added) in [(false, 0), (true, 4)] {
+            let world = World::new(exec);
+            let caller = if by_function { world.caller_of_function() } else { world.caller() };
+            let (returned, burst) = run(&caller, &[20, 60, 60, 20]);
+            assert_eq!(returned, [1 + added, 0, 2 + added, 1 + added], "{exec:?}");
+            let [(1, fault)] = burst.faults() else { panic!("{:?}", burst.faults()) };
+            assert_eq!(fault.insn, 8);
+            assert_eq!(world.called.stopped(), Some(fault));
+            // The caller goes on as machine code, and enters the interpreter for the other one.
+            assert_eq!((caller.stopped(), caller.exec()), (None, exec));
+            let (returned, burst) = run(&caller, &[60, 20]);
+            assert_eq!(returned, [2 + added, 1 + added], "{exec:?}: {:?}", burst.faults());
+        }
+    }
+}
+
+#[test]
+fn tail_calls_lead_to_the_interpreted_form_of_a_stopped_program() {
+    for &exec in tiers() {
+        let world = World::new(exec);
+        assert_eq!(run(&world.called, &[60]).0, [0]);
+        assert!(world.called.stopped().is_some());
+        for caller in [world.caller(), world.caller_of_function()] {
+            let (returned, burst) = run(&caller, &[60, 20]);
+            assert_eq!(returned[0] - returned[1], 1, "{exec:?}: {:?}", burst.faults());
+            assert!(burst.faults().is_empty() && caller.stopped().is_none());
+        }
     }
 }
 

@@ -46,8 +46,8 @@ pub(super) struct Live<'a> {
     target: *const Target,
     /// Why `machine.stop` is set.
     stop: Option<Stop>,
-    /// What the machine did not allow, and where: no more compiled code is to run.
-    fault: Option<Fault>,
+    /// What the machine did not allow, and whose code that was: no more compiled code is to run.
+    fault: Option<(Fault, Arc<Compiled>)>,
     /// Callbacks inside each other; each has its own piece of stack.
     nested: usize,
 }
@@ -57,9 +57,18 @@ pub(super) struct Live<'a> {
 pub(crate) struct Judged {
     /// The frames whose run was stopped.
     pub(crate) stops: Vec<(u32, Stop)>,
-    /// The one at which the code did what the machine does not allow, and what: frames behind it
-    /// are not judged.
-    pub(crate) fault: Option<(u32, Fault)>,
+    /// The one at which code did what the machine does not allow: frames behind it are not judged.
+    pub(crate) fault: Option<CodeStop>,
+}
+
+/// Code that did what the machine does not allow.
+#[derive(Debug)]
+pub(crate) struct CodeStop {
+    /// The frame whose run it was.
+    pub(crate) frame: u32,
+    pub(crate) fault: Fault,
+    /// Whose code it was: the burst's own program, or one that a tail call led to.
+    pub(crate) program: Arc<Compiled>,
 }
 
 /// No burst is long enough to have a frame of this number.
@@ -147,7 +156,9 @@ impl Live<'_> {
             run.abandon();
         }
         match (fault, result) {
-            (Some(fault), _) => judged.fault = Some((frame, fault)),
+            (Some((fault, program)), _) => {
+                judged.fault = Some(CodeStop { frame, fault, program });
+            }
             (None, Err(stop)) => judged.stops.push((frame, stop)),
             (None, Ok(r0)) => return r0 as u32,
         }
@@ -157,15 +168,14 @@ impl Live<'_> {
     /// Notes what the machine did not allow, and which instruction it was.
     #[cold]
     fn note(&mut self, fault: &CodeFault) -> Stop {
-        let code = Arc::clone(self.code());
-        let slot = self.program().origin_of(fault.instruction).and_then(|origin| origin.slot);
+        let (code, program) = (Arc::clone(self.code()), Arc::clone(self.program()));
+        let slot = program.origin_of(fault.instruction).and_then(|origin| origin.slot);
         let violation = Violation::Machine { signal: fault.signal_name(), addr: fault.address };
         let insn = slot.unwrap_or(0) as usize;
-        self.fault.get_or_insert_with(|| Fault {
-            program: code.name.clone(),
-            insn,
-            source_line: slot.and_then(|_| code.source_line(insn)),
-            violation: violation.clone(),
+        self.fault.get_or_insert_with(|| {
+            let source_line = slot.and_then(|_| code.source_line(insn));
+            let (name, violation) = (code.name.clone(), violation.clone());
+            (Fault { program: name, insn, source_line, violation }, program)
         });
         violation.into()
     }

@@ -26,7 +26,7 @@ use towpath_jit::{Environment, Options, Origin, Tier, Trust, Upgrade};
 use towpath_maps::MapSet;
 
 use choice::{Choice, Measured};
-pub(crate) use live_unsafe::{Judged, call};
+pub(crate) use live_unsafe::{CodeStop, Judged, call};
 pub(crate) use tail_unsafe::bridge;
 pub use towpath_jit::CompileError;
 

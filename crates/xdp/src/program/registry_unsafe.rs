@@ -106,6 +106,17 @@ impl Programs {
         held.reclaim(domain);
     }
 
+    /// Has tail calls that lead to a program go to its interpreted form from now on.
+    pub(crate) fn divert(&self, program: &Arc<Compiled>) {
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |landing: &&Arc<Landing>| {
+            landing.compiled.as_ref().is_some_and(|compiled| Arc::ptr_eq(compiled, program))
+        };
+        for landing in held.landings.iter().flatten().filter(is_it) {
+            landing.target.entry.store(compiled::bridge(), Ordering::Relaxed);
+        }
+    }
+
     /// The program with an id.
     pub fn get(&self, id: u32) -> Option<Arc<Code>> {
         Some(Arc::clone(&self.landing(id)?.code))
