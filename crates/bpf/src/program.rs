@@ -154,6 +154,12 @@ pub struct MapDef {
 }
 
 impl MapDef {
+    /// Whether both have the same kind, sizes of keys and values, and flags.
+    pub fn is_like(&self, other: &MapDef) -> bool {
+        let shape = |def: &MapDef| (def.kind, def.key_size, def.value_size, def.flags);
+        shape(self) == shape(other)
+    }
+
     /// A map of this kind and these sizes, with no flags, types, slots or contents.
     pub fn new(
         name: impl Into<String>,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use towpath_bpf::Errno;
 use towpath_maps::fields::{spin_lock, spin_unlock};
-use towpath_maps::{HashView, KEY_WORDS_MAX, Map};
+use towpath_maps::{HashView, KEY_WORDS_MAX, Map, PREFIX_BYTES_MAX};
 
 use crate::machine_unsafe::Callees;
 use crate::sums_unsafe;
@@ -33,9 +33,7 @@ impl RuntimeFunction {
                 inner_lookup::<false>(words)
             }
             RuntimeFunction::InnerHashLookup { words, marks: true } => inner_lookup::<true>(words),
-            RuntimeFunction::TrieLookup { words: 1 } => trie_lookup_1 as *const (),
-            RuntimeFunction::TrieLookup { words: 2 } => trie_lookup_2 as *const (),
-            RuntimeFunction::TrieLookup { .. } => trie_lookup_3 as *const (),
+            RuntimeFunction::TrieLookup { words } => trie_lookup(words),
             RuntimeFunction::CsumDiff => direct.csum_diff as *const (),
             RuntimeFunction::Sum { wide, swapped } => sums_unsafe::function(wide, swapped),
             RuntimeFunction::Ktime => direct.ktime as *const (),
@@ -276,7 +274,7 @@ unsafe extern "C" fn array_lookup(map_address: u64, index: u64, worker: u64) -> 
     map.array_value(worker as usize, index as u32).map_or(0, |value| value.as_ptr() as u64)
 }
 
-/// The value of the longest prefix of a key of three words or fewer.
+/// The value of the longest prefix of a key.
 ///
 /// # Safety
 ///
@@ -286,21 +284,6 @@ unsafe fn trie<const WORDS: usize>(map_address: u64, key: [u64; WORDS]) -> u64 {
     // SAFETY: the caller's promise.
     let map = unsafe { map(map_address) };
     map.longest_prefix(key).map_or(0, |value| value.as_ptr() as u64)
-}
-
-unsafe extern "C" fn trie_lookup_1(map: u64, a: u64) -> u64 {
-    // SAFETY: called by compiled code with what the verifier proved.
-    unsafe { trie(map, [a]) }
-}
-
-unsafe extern "C" fn trie_lookup_2(map: u64, a: u64, b: u64) -> u64 {
-    // SAFETY: as above.
-    unsafe { trie(map, [a, b]) }
-}
-
-unsafe extern "C" fn trie_lookup_3(map: u64, a: u64, b: u64, c: u64) -> u64 {
-    // SAFETY: as above.
-    unsafe { trie(map, [a, b, c]) }
 }
 
 /// The inner map at the address of a value; 0 when there is none.
@@ -317,9 +300,9 @@ unsafe fn handle(value: u64) -> u64 {
     unsafe { AtomicU64::from_ptr(value as *mut u64) }.load(Ordering::Acquire)
 }
 
-/// Lookups by key words in the view that a first argument leads to, one for each number of words.
+/// Lookups by key words in what a first argument leads to, one for each number of words.
 macro_rules! lookups {
-    ($($words:literal: $of_maps:ident, $inner:ident ($($word:ident),*);)*) => {
+    ($($words:literal: $of_maps:ident, $inner:ident, $trie:ident ($($word:ident),*);)*) => {
         $(
             unsafe extern "C" fn $of_maps(table: u64, $($word: u64),*) -> u64 {
                 // SAFETY: called by compiled code, with the view of a table of maps.
@@ -330,6 +313,11 @@ macro_rules! lookups {
                 // SAFETY: called by compiled code with what the verifier proved.
                 let view = unsafe { map(table) }.hash_view();
                 view.map_or(0, |view| view.lookup::<$words, MARKS>([$($word),*]))
+            }
+
+            unsafe extern "C" fn $trie(map: u64, $($word: u64),*) -> u64 {
+                // SAFETY: called by compiled code with what the verifier proved.
+                unsafe { trie(map, [$($word),*]) }
             }
         )*
 
@@ -348,13 +336,23 @@ macro_rules! lookups {
                 _ => unreachable!("keys have {KEY_WORDS_MAX} words at most"),
             }
         }
+
+        /// The lookup in a trie by a key of so many words.
+        fn trie_lookup(words: u8) -> *const () {
+            match words {
+                $($words => $trie as *const (),)*
+                _ => unreachable!("keys have {KEY_WORDS_MAX} words at most"),
+            }
+        }
     };
 }
 
+const _: () = assert!(PREFIX_BYTES_MAX == KEY_WORDS_MAX * 8);
+
 lookups! {
-    1: handle_lookup_1, inner_lookup_1 (a);
-    2: handle_lookup_2, inner_lookup_2 (a, b);
-    3: handle_lookup_3, inner_lookup_3 (a, b, c);
-    4: handle_lookup_4, inner_lookup_4 (a, b, c, d);
-    5: handle_lookup_5, inner_lookup_5 (a, b, c, d, e);
+    1: handle_lookup_1, inner_lookup_1, trie_lookup_1 (a);
+    2: handle_lookup_2, inner_lookup_2, trie_lookup_2 (a, b);
+    3: handle_lookup_3, inner_lookup_3, trie_lookup_3 (a, b, c);
+    4: handle_lookup_4, inner_lookup_4, trie_lookup_4 (a, b, c, d);
+    5: handle_lookup_5, inner_lookup_5, trie_lookup_5 (a, b, c, d, e);
 }

@@ -243,6 +243,37 @@ fn a_key_goes_to_its_table_in_a_register() {
     );
 }
 
+/// `u64 key = queue; return lookup(queue ? &some : &others, &key) ? 2 : 1`: which table it is need
+/// not be known.
+#[test]
+fn a_key_goes_to_one_of_two_tables_in_a_register() {
+    let table = |number| {
+        [
+            Insn::new(BPF_LD | BPF_IMM | BPF_DW, R1, PSEUDO_MAP_FD, 0, number),
+            Insn::new(0, 0, 0, 0, 0),
+        ]
+    };
+    let mut insns = vec![
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R3, R1, 16, 0),
+        Insn::new(BPF_STX | BPF_MEM | BPF_DW, R10, R3, -8, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R2, R10, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R2, 0, 0, -8),
+    ];
+    insns.extend(table(0));
+    insns.push(Insn::new(BPF_JMP | BPF_JEQ | BPF_K, R3, 0, 2, 0));
+    insns.extend(table(1));
+    insns.extend([
+        Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, 1),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R1, R0, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 1),
+        Insn::new(BPF_JMP | BPF_JEQ | BPF_K, R1, 0, 1, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 2),
+        Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+    ]);
+    let tables = ["others", "some"].map(|name| map(name, MapType::LruHash, 8));
+    check("either_table", tables.into(), insns);
+}
+
 /// `if (data + 8 > data_end) return 1; *(u16 *)(data + 2) = 0; return csum_diff(0, 0, data, 8, 0)`:
 /// the word that was written in halves is read in halves.
 #[test]

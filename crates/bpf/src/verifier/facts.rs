@@ -199,8 +199,26 @@ pub enum MapFact {
         /// The inner map of it.
         inner: bool,
     },
+    /// Several that differ from this one only in capacity and contents
+    /// ([`is_like`](crate::MapDef::is_like)).
+    Alike {
+        /// Index into [`crate::Linked::maps`].
+        map: u32,
+        /// The inner map of it.
+        inner: bool,
+    },
     /// Several.
     Several,
+}
+
+impl MapFact {
+    /// The map, or one that is like all of them: its index, and whether it is the inner map of it.
+    pub fn example(self) -> Option<(u32, bool)> {
+        match self {
+            MapFact::One { map, inner } | MapFact::Alike { map, inner } => Some((map, inner)),
+            MapFact::Several => None,
+        }
+    }
 }
 
 /// The key of a lookup.
@@ -241,12 +259,14 @@ impl InsnFacts {
         matches!(self.access, Some(AccessFact::Stack { up: 0, offset: Some(_) }))
     }
 
-    /// Adds the map one path uses here.
-    pub(crate) fn add_map(&mut self, map: u32, inner: bool) {
+    /// Adds the map one path uses here; `is_like`: as the example so far, if there is one.
+    pub(crate) fn add_map(&mut self, map: u32, inner: bool, is_like: bool) {
         let now = MapFact::One { map, inner };
         self.map = Some(match self.map {
             None => now,
             Some(before) if before == now => now,
+            Some(MapFact::Several) => MapFact::Several,
+            Some(_) if is_like => MapFact::Alike { map, inner },
             Some(_) => MapFact::Several,
         });
     }

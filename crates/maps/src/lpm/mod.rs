@@ -21,7 +21,7 @@ use crate::user::Value;
 use trie::{NIL, Prefix, Trie};
 
 /// Bytes of the longest keys, length and data, that [`crate::Map::longest_prefix`] takes.
-pub const PREFIX_BYTES_MAX: usize = 20;
+pub const PREFIX_BYTES_MAX: usize = walk_unsafe::WORDS_MAX * 8;
 
 /// A trie of prefixes.
 #[doc(alias = "BPF_MAP_TYPE_LPM_TRIE")]
@@ -62,16 +62,13 @@ impl LpmTrie {
         key: [u64; WORDS],
     ) -> Option<NonNull<u8>> {
         let bytes = 4 + self.trie.bits_max() as usize / 8;
-        if bytes.div_ceil(8) != WORDS || bytes > PREFIX_BYTES_MAX {
-            return None;
-        }
         let length = key[0] as u32;
-        if length > self.trie.bits_max() {
+        if bytes.div_ceil(8) != WORDS || length > self.trie.bits_max() {
             return None;
         }
         let word = |at: usize| key.get(at).copied().unwrap_or(0);
-        let data = [0, 1].map(|at| (word(at) >> 32 | word(at + 1) << 32).to_be());
-        let node = self.trie.longest_of(data, length);
+        let data = std::array::from_fn(|at| (word(at) >> 32 | word(at + 1) << 32).to_be());
+        let node = self.trie.longest_of::<WORDS>(data, length);
         (node != NIL).then(|| self.trie.value_address(node))
     }
 

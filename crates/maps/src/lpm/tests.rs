@@ -79,14 +79,16 @@ fn by_words(map: &Map, key: &[u8]) -> Option<NonNull<u8>> {
     match key.len().div_ceil(8) {
         1 => map.longest_prefix([word(0)]),
         2 => map.longest_prefix([word(0), word(1)]),
-        3 => map.longest_prefix([word(0), word(1), word(2)]),
-        _ => map.longest_prefix([0; 4]),
+        3 => map.longest_prefix([0, 1, 2].map(word)),
+        4 => map.longest_prefix([0, 1, 2, 3].map(word)),
+        5 => map.longest_prefix([0, 1, 2, 3, 4].map(word)),
+        _ => map.longest_prefix([0; 6]),
     }
 }
 
 #[test]
 fn lookups_by_words_find_what_lookups_by_bytes_find() {
-    for data in [1, 2, 3, 4, 5, 8, 9, 11, 12, 13, 15, 16] {
+    for data in [1, 2, 3, 4, 5, 8, 9, 11, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29, 32, 33, 36] {
         let map = create(data, 300);
         let mut random = Random::new(data.into());
         let mut next = || {
@@ -100,11 +102,13 @@ fn lookups_by_words_find_what_lookups_by_bytes_find() {
             let _ = map.update(0, &next(), &[1; 4], BPF_ANY);
             let key = next();
             assert_eq!(by_words(&map, &key), map.lookup(0, &key), "{key:?}");
+            // Users' look-ups compare at each node.
+            assert_eq!(by_words(&map, &key).is_some(), map.user().lookup(&key, 0).is_ok());
             found += u32::from(map.lookup(0, &key).is_some());
         }
         assert!(found > 100, "{found} of 300 found, {data} bytes of data");
     }
-    assert_eq!(by_words(&create(17, 4), &key(0, &[0; 17])), None, "too long for words");
+    assert_eq!(by_words(&create(37, 4), &key(0, &[0; 37])), None, "too long for words");
     assert_eq!(create(4, 4).longest_prefix([0, 0]), None, "another number of words");
 }
 
@@ -150,6 +154,31 @@ fn random_operations_agree_with_a_scan() {
         if step % 500 == 0 {
             assert_eq!(map.user().entries().count(), model.len());
         }
+    }
+}
+
+/// Look-ups of programs go down by bits alone, those of users compare at each node.
+#[test]
+fn programs_find_the_prefix_that_users_find() {
+    let map = create(20, 400);
+    let mut random = Random::new(3);
+    let mut next = || {
+        // Few distinct bytes, so that prefixes nest, and long ones end in the third word.
+        let bytes: Vec<u8> = (0..20).map(|_| (random.below(2) * 0x81) as u8).collect();
+        let length = [random.below(20), random.below(161)][random.below(2) as usize];
+        key(length as u32, &bytes)
+    };
+    let mut places = BTreeMap::new();
+    for number in 0..400u32 {
+        let key = next();
+        map.update(0, &key, &number.to_ne_bytes(), BPF_ANY).unwrap();
+        // With its whole length a prefix finds itself.
+        places.insert(number, map.lookup(0, &key).unwrap());
+        let asked = next();
+        let found = map.user().lookup(&asked, 0).ok();
+        let found = found.map(|v| u32::from_ne_bytes(*v.bytes().first_chunk().unwrap()));
+        let place = found.map(|number| places[&number]);
+        assert_eq!(map.lookup(0, &asked), place, "{asked:?}");
     }
 }
 

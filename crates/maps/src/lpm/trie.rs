@@ -16,33 +16,51 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use crate::hash::pool::NIL;
 
-/// Where things are in a node; the pool uses the word at 8.
-pub(super) const CHILDREN: [usize; 2] = [0, 16];
+/// Where things are in a node; the pool uses the half word at 8.
+pub(super) const CHILDREN: [usize; 2] = [16, 24];
 /// Length of the prefix, and [`INTERMEDIATE`].
 pub(super) const LENGTH: usize = 12;
 /// The node has no value: it only holds two subtries together.
 pub(super) const INTERMEDIATE: u32 = 1 << 31;
 /// The prefix's data; the value follows.
-pub(super) const DATA: usize = 24;
+pub(super) const DATA: usize = 32;
 
-/// The way to a node: above, what its [`LENGTH`] says; below, where it is, plus one. 0 leads
-/// nowhere.
+/// The way to a node: above, where it is, plus one; below, what its [`LENGTH`] says, as far as the
+/// way is led by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link(pub(super) u64);
 
 impl Link {
-    pub(super) const NOWHERE: Link = Link(0);
+    /// To no node; longer than any prefix.
+    pub(super) const NOWHERE: Link = Link((!INTERMEDIATE) as u64);
 
-    /// As [`LENGTH`] says.
-    #[inline]
-    pub(super) fn length(self) -> u32 {
-        (self.0 >> 32) as u32
+    /// To a node, by its number, with the [`LENGTH`] that it has.
+    fn to(node: u32, length: u32) -> Self {
+        Link((u64::from(node) + 1) << 32 | u64::from(length))
+    }
+
+    /// Bits of the node's prefix.
+    #[inline(always)]
+    pub(super) fn bits(self) -> u32 {
+        self.0 as u32 & !INTERMEDIATE
+    }
+
+    /// Whether the node has no value.
+    #[inline(always)]
+    pub(super) fn is_intermediate(self) -> bool {
+        self.0 as u32 & INTERMEDIATE != 0
+    }
+
+    /// Where the node is, plus one; 0 for nowhere.
+    #[inline(always)]
+    pub(super) fn place(self) -> u64 {
+        self.0 >> 32
     }
 
     /// The node, or [`NIL`].
-    #[inline]
+    #[inline(always)]
     pub(super) fn node(self) -> u32 {
-        (self.0 as u32).wrapping_sub(1)
+        (self.place() as u32).wrapping_sub(1)
     }
 }
 
@@ -93,7 +111,7 @@ impl Trie {
         let wanted = u64::from(entries) * 2 + u64::from(entries / 16).max(64);
         let addressable = REGION_BYTES_MAX.min(u64::from(NIL - 1) * 8) / stride as u64;
         let pool = Pool::new(wanted.min(addressable) as u32, stride, domain)?;
-        Ok(Trie { root: AtomicU64::new(0), pool, data_size })
+        Ok(Trie { root: AtomicU64::new(Link::NOWHERE.0), pool, data_size })
     }
 
     /// Most bits a prefix may have.
@@ -103,22 +121,21 @@ impl Trie {
 
     /// The node of the longest prefix of `key`, or [`NIL`]. Lock-free.
     pub(crate) fn longest(&self, key: Prefix<'_>) -> u32 {
-        if self.data_size <= 16 {
-            let words = [0, 8].map(|at| word_at(key.data, at));
-            return self.longest_of(words, key.length);
+        let word = |at: usize| word_at(key.data, at * 8);
+        match self.data_size {
+            0..=8 => self.longest_of([word(0)], key.length),
+            9..=16 => self.longest_of([0, 1].map(word), key.length),
+            17..=24 => self.longest_of([0, 1, 2].map(word), key.length),
+            25..=32 => self.longest_of([0, 1, 2, 3].map(word), key.length),
+            _ => self.pool.unless_reused(|| self.walk(key)),
         }
-        self.pool.unless_reused(|| self.walk(key))
     }
 
-    /// As [`Trie::longest`], for data of 16 bytes or fewer: words in network order, filled up with
+    /// As [`Trie::longest`], for data of so many words or fewer: in network order, filled up with
     /// zeroes.
     #[inline]
-    pub(crate) fn longest_of(&self, data: [u64; 2], length: u32) -> u32 {
-        let [first, _] = data;
-        match self.data_size {
-            ..=8 => self.pool.unless_reused(|| self.walk_words([first], length)),
-            _ => self.pool.unless_reused(|| self.walk_words(data, length)),
-        }
+    pub(crate) fn longest_of<const WORDS: usize>(&self, data: [u64; WORDS], length: u32) -> u32 {
+        self.pool.unless_reused(|| self.walk_words(data, length))
     }
 
     /// See [`Trie::walk_words`] for the usual keys.
@@ -389,7 +406,7 @@ impl Trie {
     }
 
     fn link_to(&self, node: u32) -> Link {
-        Link(u64::from(self.length(node)) << 32 | u64::from(node + 1))
+        Link::to(node, self.length(node))
     }
 
     /// The pool's number of a node.

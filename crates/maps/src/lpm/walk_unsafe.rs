@@ -1,92 +1,149 @@
-//! The walk of a lookup, for keys of one or two words (IPv4 and IPv6 addresses, a few bytes more).
+//! The walk of a look-up, for keys whose data are a few words (addresses, and what goes with them).
 //!
-//! The same as [`Trie::walk`](super::trie::Trie) without checks of offsets: all links were written
-//! by the trie itself, and lead to nodes of its pool.
+//! It goes down by the key's bits alone and compares once, at the end: the nodes it passed are
+//! prefixes of the one it arrived at, so as many of them match as are no longer than what that one
+//! and the key have in common. What each step waits for is the link before it and nothing else, and
+//! no offset is checked: all links were written by the trie itself, and lead to nodes of its pool.
 
 #![expect(unsafe_code, reason = "follows links without checking them")]
 
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::trie::{CHILDREN, DATA, INTERMEDIATE, Link, NIL, Trie};
+use super::trie::{CHILDREN, DATA, Link, NIL, Trie};
+
+/// Most words of data that a key may have here.
+pub(super) const WORDS_MAX: usize = 5;
 
 /// Where the nodes are.
 #[derive(Clone, Copy)]
 struct Nodes {
-    /// What a link's lower half, in words of 8 bytes, is added to.
+    /// What a link's node, in words of 8 bytes, is added to.
     base: u64,
 }
 
+/// The links that a walk went through, the topmost first: one for each bit, at most.
+struct Path {
+    links: [MaybeUninit<Link>; WORDS_MAX * 64],
+    len: usize,
+}
+
 impl Trie {
-    /// The node of the longest prefix of a key whose data are `WORDS` words, or [`NIL`].
+    /// The node of the longest prefix of a key's first `length` bits, or [`NIL`]. The words are in
+    /// network order, filled up with zeroes; there are as many as the trie's data have, or more.
     #[inline]
     pub(super) fn walk_words<const WORDS: usize>(&self, key: [u64; WORDS], length: u32) -> u32 {
         let nodes = Nodes { base: self.pool.region.base() - 8 };
         let link = Link(self.root.load(Ordering::Acquire));
-        // SAFETY: our own links and our own pool; the caller chose `WORDS` by the size of its data.
-        unsafe { nodes.longest(link, key, length) }
+        // SAFETY: our own links and our own pool; data are no shorter than the key.
+        unsafe { nodes.longest(link, key, length.min(self.bits_max())) }
     }
 }
 
 impl Nodes {
-    /// The node of the longest prefix of the key's first `length` bits, or [`NIL`]. The words are
-    /// in network order, filled up with zeroes.
+    /// # Safety
+    ///
+    /// `link` and all links of the nodes lead to nodes of this pool, which is alive; their data
+    /// have `length` bits or more.
+    #[inline]
+    unsafe fn longest<const WORDS: usize>(self, link: Link, key: [u64; WORDS], length: u32) -> u32 {
+        let mut path = Path::new();
+        // SAFETY: the caller's promise.
+        let last = unsafe { self.descend(link, key, length, &mut path) };
+        // Where there are bits left, the walk ended at a node that is longer than the key.
+        let deepest = if last.bits() == length { Some(last) } else { path.pop() };
+        let Some(deepest) = deepest else { return NIL };
+        // SAFETY: as above; the link leads to a node.
+        let shared = unsafe { shared(self.address(deepest), key, length) };
+        let mut link = deepest;
+        while link.bits() > shared || link.is_intermediate() {
+            let Some(above) = path.pop() else { return NIL };
+            link = above;
+        }
+        link.node()
+    }
+
+    /// Goes down by the key's bits as long as nodes are shorter than the key. Gives the link to the
+    /// first that isn't, or [`Link::NOWHERE`].
     ///
     /// # Safety
     ///
-    /// `link` and all links of the nodes lead to nodes of this pool, which is alive; their data are
-    /// `WORDS` words.
+    /// As [`Nodes::longest`].
     #[inline]
-    unsafe fn longest<const WORDS: usize>(
+    unsafe fn descend<const WORDS: usize>(
         self,
         mut link: Link,
         key: [u64; WORDS],
-        key_length: u32,
-    ) -> u32 {
-        let mut found = NIL;
-        while link != Link::NOWHERE {
-            let node = self.base + (link.0 & u64::from(u32::MAX)) * 8;
-            let bits = link.length() & !INTERMEDIATE;
-            // SAFETY: the caller's promise, here and below.
-            if bits > key_length || unsafe { shared(node, key) } < bits {
-                break;
+        length: u32,
+        path: &mut Path,
+    ) -> Link {
+        for (at, word) in key.into_iter().enumerate() {
+            let past = length.min(at as u32 * 64 + 64);
+            while link.bits() < past {
+                if !path.push(link) {
+                    // Nodes that were reused under the walk may lead in circles.
+                    return Link::NOWHERE;
+                }
+                let side = word.wrapping_shl(link.bits()) >> 63;
+                // SAFETY: the caller's promise: a node, with a link on either side.
+                link = unsafe { link_at(self.address(link) + CHILDREN[0] as u64 + side * 8) };
             }
-            if link.length() & INTERMEDIATE == 0 {
-                found = link.node();
-            }
-            if bits == key_length {
-                break;
-            }
-            // The way on is what all else waits for: no table, and no key in memory.
-            let word = if bits & 64 == 0 { key[0] } else { key[WORDS - 1] };
-            let side = (word << (bits % 64)) >> 63;
-            // SAFETY: as above.
-            link = unsafe { link_at(node + side * CHILD_BYTES) };
         }
-        found
+        link
+    }
+
+    #[inline(always)]
+    fn address(self, link: Link) -> u64 {
+        self.base + link.place() * 8
     }
 }
 
-/// From one child's link to the other's; the first is where the node begins.
-const CHILD_BYTES: u64 = (CHILDREN[1] - CHILDREN[0]) as u64;
-const _: () = assert!(CHILDREN[0] == 0);
+impl Path {
+    #[inline(always)]
+    fn new() -> Self {
+        Path { links: [const { MaybeUninit::uninit() }; WORDS_MAX * 64], len: 0 }
+    }
 
-/// Bits that a node's data and the key have in common.
+    /// Adds a link; false when there is no room.
+    #[inline(always)]
+    fn push(&mut self, link: Link) -> bool {
+        let Some(place) = self.links.get_mut(self.len) else { return false };
+        place.write(link);
+        self.len += 1;
+        true
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> Option<Link> {
+        self.len = self.len.checked_sub(1)?;
+        // SAFETY: `push` wrote all below `len`, and let it grow no further than there are places.
+        Some(unsafe { self.links.get_unchecked(self.len).assume_init() })
+    }
+}
+
+const _: () = assert!(CHILDREN[1] - CHILDREN[0] == 8, "as `descend` finds them");
+
+/// Bits that a node's data and the key's first `length` have in common.
 ///
 /// # Safety
 ///
-/// A node with data of `WORDS` words is at the address.
+/// A node with data of `length` bits or more is at the address.
 #[inline]
-unsafe fn shared<const WORDS: usize>(node: u64, key: [u64; WORDS]) -> u32 {
+unsafe fn shared<const WORDS: usize>(node: u64, key: [u64; WORDS], length: u32) -> u32 {
     for (at, word) in key.into_iter().enumerate() {
+        let before = at as u32 * 64;
+        if before >= length {
+            break;
+        }
         let address = node + (DATA + at * 8) as u64;
         // SAFETY: the caller's promise; data are whole words, and only accessed atomically.
         let own = unsafe { AtomicU64::from_ptr(address as *mut u64) }.load(Ordering::Relaxed);
         let differ = word ^ u64::from_be(own);
         if differ != 0 {
-            return at as u32 * 64 + differ.leading_zeros();
+            return before + differ.leading_zeros();
         }
     }
-    WORDS as u32 * 64
+    length
 }
 
 /// # Safety

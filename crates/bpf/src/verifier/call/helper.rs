@@ -6,6 +6,7 @@ use crate::map::{Host, Values};
 use crate::proto::{self, HelperProto, RetKind, id};
 
 use super::super::env::{Result, Verifier};
+use super::super::facts::MapFact;
 use super::super::reg::{Base, BtfRef, BtfSource, DynptrKind, Flags, MapRef, Payload, Reg};
 use super::super::scalar::Scalar;
 use super::super::show::type_name;
@@ -112,8 +113,11 @@ impl Verifier<'_> {
             }
         }
         let insn_idx = self.insn_idx;
+        let before = self.aux[insn_idx].facts.map.and_then(MapFact::example);
+        let before = before.and_then(|(index, inner)| self.map_def(MapRef { index, inner }));
+        let is_like = self.map_def(map).zip(before).is_some_and(|(def, other)| def.is_like(other));
         let facts = &mut self.aux[insn_idx].facts;
-        facts.add_map(map.index, map.inner);
+        facts.add_map(map.index, map.inner, is_like);
         facts.add_key(key);
         Ok(())
     }

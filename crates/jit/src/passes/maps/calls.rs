@@ -5,7 +5,6 @@
 
 use towpath_bpf::MapDef;
 use towpath_bpf::proto::id;
-use towpath_bpf::verifier::MapFact;
 
 use super::{Emitter, call};
 use crate::trust::Trust;
@@ -24,9 +23,8 @@ impl<'a> Emitter<'a> {
             id::MAP_PEEK_ELEM => RuntimeFunction::MapPeek,
             _ => return None,
         };
-        if let (id::MAP_LOOKUP_ELEM, [inner, key], Some(template)) =
-            (helper, args, self.inner_template())
-            && let Some(op) = self.inner_lookup(template, inner, key)
+        if let (id::MAP_LOOKUP_ELEM, [inner, key], Some(template)) = (helper, args, self.template())
+            && let Some(op) = self.lookup_in_any(template, inner, key)
         {
             return Some(op);
         }
@@ -37,18 +35,16 @@ impl<'a> Emitter<'a> {
         (args.len() == function.arg_count()).then(|| call(function, args))
     }
 
-    /// What the inner map that the running call works on is like.
-    fn inner_template(&self) -> Option<&'a MapDef> {
+    /// What the map is like that the running call works on: an inner map, or one of several.
+    fn template(&self) -> Option<&'a MapDef> {
         if self.context.trust == Trust::Guest {
             // The helper asks whether it is one.
             return None;
         }
         let program = self.context.program;
-        match program.facts().get(self.origin as usize)?.map? {
-            MapFact::One { map, inner: true } => {
-                program.linked().maps.get(map as usize)?.inner.as_deref()
-            }
-            _ => None,
-        }
+        let fact = program.facts().get(self.origin as usize)?.map?;
+        let (map, inner) = fact.example()?;
+        let def = program.linked().maps.get(map as usize)?;
+        if inner { def.inner.as_deref() } else { Some(def) }
     }
 }

@@ -31,15 +31,23 @@ impl Emitter<'_> {
             Some(Layout::Hash { percpu, .. }) => self.hash(map, key, percpu.map(|(_, _, cpu)| cpu)),
             _ => match self.spec(map).map(|spec| spec.shape) {
                 Some(Shape::TableOfHandles) => self.hash(map, key, None),
-                Some(Shape::Trie) => self.trie(map, key),
+                Some(Shape::Trie) => {
+                    self.known_trie(map, key).unwrap_or_else(|| self.generic(map, key))
+                }
                 _ => self.generic(map, key),
             },
         }
     }
 
-    /// A lookup in an inner map: its kind and the size of its keys are the template's, its place is
-    /// not known.
-    pub(super) fn inner_lookup(&mut self, template: &MapDef, inner: &Arg, key: &Arg) -> Option<Op> {
+    fn known_trie(&mut self, map: u32, key: &Arg) -> Option<Op> {
+        let key_size = self.context.maps.get(map as usize)?.key_size();
+        let handle = self.value(Type::I64, Op::MapRef(map));
+        self.trie(Arg::Value(handle), key_size, key)
+    }
+
+    /// A lookup in a map of which only what it is like is known, its kind and the size of its keys,
+    /// not which one it is.
+    pub(super) fn lookup_in_any(&mut self, template: &MapDef, map: &Arg, key: &Arg) -> Option<Op> {
         let is_seeded = template.flags & BPF_F_ZERO_SEED == 0;
         let spec = template.kind.spec();
         let marks = spec.lru;
@@ -47,7 +55,7 @@ impl Emitter<'_> {
             Shape::Array if template.key_size == 4 => {
                 let index = self.load_part(key, 0, Width::W32);
                 let index = Arg::Value(self.zext(index));
-                let args = vec![inner.clone(), index, self.worker()];
+                let args = vec![map.clone(), index, self.worker()];
                 Some(call(RuntimeFunction::ArrayLookup, args))
             }
             Shape::Table
@@ -57,9 +65,9 @@ impl Emitter<'_> {
             {
                 let words = self.words(key, template.key_size);
                 let function = RuntimeFunction::InnerHashLookup { words: words.len() as u8, marks };
-                let words = words.into_iter().map(Arg::Value);
-                Some(call(function, std::iter::once(inner.clone()).chain(words).collect()))
+                Some(by_words(function, map.clone(), words))
             }
+            Shape::Trie => self.trie(map.clone(), template.key_size, key),
             _ => None,
         }
     }
@@ -125,9 +133,9 @@ impl Emitter<'_> {
             Some(Shape::TableOfHandles) => RuntimeFunction::HandleLookup { words },
             _ => RuntimeFunction::HashLookup { words, marks },
         };
-        let args = std::iter::once(view).chain(key).map(Arg::Value).collect();
-        let Some(cpu_stride) = cpu_stride else { return call(function, args) };
-        let first = self.value(Type::I64, call(function, args));
+        let lookup = by_words(function, Arg::Value(view), key);
+        let Some(cpu_stride) = cpu_stride else { return lookup };
+        let first = self.value(Type::I64, lookup);
         let worker = self.value(Type::I32, Op::WorkerId);
         let address = self.scaled(worker, cpu_stride, first);
         let null = self.constant(Type::I64, 0);
@@ -136,16 +144,12 @@ impl Emitter<'_> {
     }
 
     /// A call with the key's words, length and data, as they lie in memory.
-    fn trie(&mut self, map: u32, key: &Arg) -> Op {
-        let known = self.context.maps.get(map as usize);
-        let key_size = known.map_or(u32::MAX, |map| map.key_size());
+    fn trie(&mut self, map: Arg, key_size: u32, key: &Arg) -> Option<Op> {
         if key_size as usize > PREFIX_BYTES_MAX {
-            return self.generic(map, key);
+            return None;
         }
         let words = self.words(key, key_size);
-        let function = RuntimeFunction::TrieLookup { words: words.len() as u8 };
-        let map = self.value(Type::I64, Op::MapRef(map));
-        call(function, std::iter::once(map).chain(words).map(Arg::Value).collect())
+        Some(by_words(RuntimeFunction::TrieLookup { words: words.len() as u8 }, map, words))
     }
 
     fn generic(&mut self, map: u32, key: &Arg) -> Op {
@@ -161,4 +165,9 @@ impl Emitter<'_> {
         let offset = self.value(Type::I64, Op::Binary(BinaryOp::Mul, wide, stride));
         self.value(Type::I64, Op::Binary(BinaryOp::Add, base, offset))
     }
+}
+
+/// A call with a map, or what leads to one, and the words of a key.
+fn by_words(function: RuntimeFunction, map: Arg, words: Vec<Value>) -> Op {
+    call(function, std::iter::once(map).chain(words.into_iter().map(Arg::Value)).collect())
 }

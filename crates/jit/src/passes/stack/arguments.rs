@@ -3,7 +3,6 @@
 
 use towpath_bpf::program::MapDef;
 use towpath_bpf::proto::{self, ArgKind, Flags};
-use towpath_bpf::verifier::MapFact;
 
 use super::super::Context;
 use crate::xir::{Arg, Dominators, Function, Inst, Op, Place, StackRange, Value};
@@ -79,16 +78,13 @@ impl Namer<'_> {
         Some(new.into_iter().zip(args).map(|(new, old)| new.unwrap_or(old.clone())).collect())
     }
 
-    /// The map this call works on, its inner template for an inner map.
+    /// The map this call works on, or one like it: an inner map's template.
     fn map(&self) -> Option<&MapDef> {
         let origin = self.function.inst(self.inst).origin as usize;
-        match self.context.program.facts().get(origin)?.map? {
-            MapFact::One { map, inner } => {
-                let def = self.context.program.linked().maps.get(map as usize)?;
-                if inner { def.inner.as_deref() } else { Some(def) }
-            }
-            _ => None,
-        }
+        let program = self.context.program;
+        let (map, inner) = program.facts().get(origin)?.map?.example()?;
+        let def = program.linked().maps.get(map as usize)?;
+        if inner { def.inner.as_deref() } else { Some(def) }
     }
 
     fn size_argument(&self, arg: &Arg) -> Option<u32> {
