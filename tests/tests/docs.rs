@@ -129,7 +129,7 @@ impl Repository {
     fn names_a_file(&self, word: &str) -> bool {
         let is_open = |part: &&str| PLACEHOLDERS.iter().any(|name| part.starts_with(name));
         let parts: Vec<&str> = word.trim_end_matches('/').split('/').collect();
-        let known = parts.iter().position(|part| is_open(&part)).unwrap_or(parts.len());
+        let known = parts.iter().position(is_open).unwrap_or(parts.len());
         let path = &*parts[..known].iter().collect::<PathBuf>();
         let start = path.components().next();
         let is_below = start.is_some_and(|start| {
