@@ -230,7 +230,7 @@ fn sized(defs: &[MapDef], workers: usize) -> Vec<MapDef> {
 }
 
 /// Verifies a program and resolves its references.
-fn finish(
+pub(super) fn finish(
     linked: Linked,
     maps: Arc<MapSet>,
     surroundings: Arc<Surroundings>,

@@ -10,7 +10,7 @@ use towpath_bpf::program::{Linked, MapType};
 use towpath_bpf::verifier::Verified;
 use towpath_maps::{Map, MapSet};
 
-use super::load::finish_verified;
+use super::load::{finish, finish_verified};
 use super::{LoadOptions, Program, Shared};
 use crate::Exec;
 
@@ -36,6 +36,18 @@ pub(crate) fn load_over(
     let maps = Arc::new(MapSet::of(maps, shared.domain()));
     let surroundings = Arc::clone(shared.surroundings());
     finish_verified(verified, maps, surroundings, shared.options(), exec).unwrap()
+}
+
+/// The same without a proof, in the interpreter.
+pub(crate) fn load_unverified_over(
+    shared: &Shared,
+    linked: Linked,
+    maps: Vec<Arc<Map>>,
+) -> Program {
+    let maps = Arc::new(MapSet::of(maps, shared.domain()));
+    let surroundings = Arc::clone(shared.surroundings());
+    let options = LoadOptions { unverified: true, ..LoadOptions::default() };
+    finish(linked, maps, surroundings, &options, Exec::Interp).unwrap()
 }
 
 /// What a linker would hand over.

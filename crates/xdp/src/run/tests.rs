@@ -1,13 +1,17 @@
 //! What a run lets a program reach, and what helpers do around it.
 
+use std::sync::Arc;
+
+use towpath_bpf::btf::Btf;
 use towpath_bpf::insn::*;
 use towpath_bpf::interp::{Fault, Violation};
 use towpath_bpf::program::{KfuncRef, MapType};
 use towpath_bpf::proto::id;
-use towpath_maps::Value;
+use towpath_maps::{AnyEnvironment, Value};
 
+use crate::program::Shared;
 use crate::program::testing::{self, map_def};
-use crate::{Action, Frame, Program, Target, Verdict};
+use crate::{Action, Frame, LoadOptions, Program, Target, Verdict};
 
 const MOV_K: u8 = BPF_ALU64 | BPF_MOV;
 const MOV_X: u8 = BPF_ALU64 | BPF_MOV | BPF_X;
@@ -257,4 +261,38 @@ fn a_throw_unwinds_every_function() {
     assert_eq!(throws("bpf_throw").unwrap().returned, 7);
     let fault = throws("bpf_future_thing").unwrap_err();
     assert_eq!((fault.insn, fault.to_string().contains("bpf_future_thing")), (4, true), "{fault}");
+}
+
+/// One program sets a timer, and is gone when the next one runs it: with the first one's maps.
+#[test]
+fn a_timer_runs_with_the_maps_of_its_program() {
+    let shared = Shared::new(&LoadOptions::default());
+    let defs = [map_def(MapType::Array, 4, 16, 1), map_def(MapType::Array, 4, 8, 1)];
+    let create = |def| shared.create_map(def, &Btf::default(), Arc::new(AnyEnvironment)).unwrap();
+    let maps: Vec<_> = defs.iter().map(create).collect();
+    // r6 = the timer: map 0's value; its function adds 1 to map 1's.
+    let value = |dst: u8, map: i32| {
+        [Insn::new(BPF_LD | BPF_IMM | BPF_DW, dst, PSEUDO_MAP_VALUE, 0, map), Insn::default()]
+    };
+    let mut insns = value(6, 0).to_vec();
+    insns.push(Insn::new(MOV_X, 1, 6, 0, 0));
+    insns.extend(map_pointer(2, 0));
+    insns.extend([mov(3, 1), call(id::TIMER_INIT), Insn::new(MOV_X, 1, 6, 0, 0)]);
+    insns.extend([Insn::new(BPF_LD | BPF_IMM | BPF_DW, 2, PSEUDO_FUNC, 0, 7), Insn::default()]);
+    insns.extend([call(id::TIMER_SET_CALLBACK), Insn::new(MOV_X, 1, 6, 0, 0)]);
+    insns.extend([mov(2, 0), mov(3, 0), call(id::TIMER_START), EXIT]);
+    insns.extend(value(1, 1));
+    insns.push(mov(2, 1));
+    insns.push(Insn::new(BPF_STX | BPF_ATOMIC | BPF_DW, 1, 2, 0, i32::from(BPF_ADD)));
+    insns.extend([mov(0, 0), EXIT]);
+    let first =
+        testing::load_unverified_over(&shared, testing::linked(&insns, &defs), maps.clone());
+    let next = testing::linked(&[mov(0, 2), EXIT], &[]);
+    let next = testing::load_unverified_over(&shared, next, Vec::new());
+    assert_eq!(run(&first, &[0; 64]).unwrap().returned, 0);
+    shared.forget(&first);
+    drop(first);
+    assert_eq!(run(&next, &[0; 64]).unwrap().returned, 2);
+    let counted = maps[1].user().lookup(&[0; 4], 0).unwrap();
+    assert_eq!(counted.bytes(), 1u64.to_ne_bytes());
 }
