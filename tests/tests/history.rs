@@ -14,6 +14,8 @@ use towpath_tests::verdict;
 use towpath_tests::ways::Way;
 use towpath_xdp::Exec;
 
+const TABLES: &str = "tests/data/history";
+
 /// Every program of every table.
 fn programs(themes: &[Theme]) -> impl Iterator<Item = (String, &Program)> {
     themes.iter().flat_map(|theme| {
@@ -28,7 +30,7 @@ fn programs(themes: &[Theme]) -> impl Iterator<Item = (String, &Program)> {
 
 #[test]
 fn holes_of_the_past_are_closed_here() {
-    let themes = history::read().expect("tables");
+    let themes = history::read(TABLES).expect("tables");
     let btf = Arc::new(Btf::default());
     let mut wrong = Vec::new();
     for (place, program) in programs(&themes) {
@@ -47,7 +49,7 @@ fn the_running_kernel_says_the_same() {
         Ok(kernel) => kernel,
         Err(why) => return eprintln!("skipped: {why}"),
     };
-    let themes = history::read().expect("tables");
+    let themes = history::read(TABLES).expect("tables");
     let mut wrong = Vec::new();
     for (place, program) in programs(&themes) {
         let linked = program.linked(kernel.btf()).expect("a program");
@@ -96,7 +98,7 @@ fn what_is_accepted_runs_as_in_the_kernel() {
         Err(why) => return eprintln!("skipped: {why}"),
     };
     let packets = packets(7, 12, true);
-    let themes = history::read().expect("tables");
+    let themes = history::read(TABLES).expect("tables");
     let mut wrong = Vec::new();
     for (place, program) in programs(&themes).filter(|(_, program)| program.accept) {
         let linked = program.linked(kernel.btf()).expect("a program");
@@ -120,7 +122,7 @@ fn what_is_accepted_runs_as_in_the_kernel() {
 
 #[test]
 fn the_page_lists_what_the_tables_have() {
-    let themes = history::read().expect("tables");
+    let themes = history::read(TABLES).expect("tables");
     let path = repository().join("docs/verifier-history.md");
     let page = history::page(&themes, &history::typed().expect("programs in C"));
     if std::env::var_os("TOWPATH_BLESS").is_some() {

@@ -75,9 +75,9 @@ pub fn typed() -> Result<Vec<(String, Vec<String>)>, String> {
     Ok(entries)
 }
 
-/// Reads all tables.
-pub fn read() -> Result<Vec<Theme>, String> {
-    let folder = repository().join("tests/data/history");
+/// Reads all tables of a folder of the repository.
+pub fn read(folder: &str) -> Result<Vec<Theme>, String> {
+    let folder = repository().join(folder);
     let files = std::fs::read_dir(&folder).map_err(|error| error.to_string())?;
     let mut paths: Vec<_> = files.flatten().map(|file| file.path()).collect();
     paths.sort();

@@ -1,0 +1,75 @@
+//! What people read when their program is refused, word for word: message, instruction, what is
+//! known there, what to do.
+//!
+//! `tests/data/rejections/*.golden` have the texts: of the mistakes of every day in
+//! `everyday.txt` beside them, and of the refused programs of `tests/data/history`.
+//! `TOWPATH_BLESS=1 cargo test -p towpath-tests --test rejections` writes them anew; read the
+//! difference.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use towpath_bpf::btf::Btf;
+use towpath_bpf::verifier::{self, Options};
+use towpath_kernel::Kernel;
+use towpath_tests::history::{self, Theme};
+use towpath_tests::sources::repository;
+use towpath_tests::verdict;
+
+#[test]
+fn rejections_read_as_before() {
+    let mut themes = history::read("tests/data/rejections").expect("tables");
+    themes.extend(history::read("tests/data/history").expect("tables"));
+    let (mut count, mut stale) = (0, Vec::new());
+    for theme in &themes {
+        let (text, rejections) = page(theme);
+        count += rejections;
+        let path = repository().join(format!("tests/data/rejections/{}.golden", theme.name));
+        if std::env::var_os("TOWPATH_BLESS").is_some() {
+            std::fs::write(&path, text).expect("the file can be written");
+        } else if std::fs::read_to_string(&path).unwrap_or_default() != text {
+            stale.push(format!("{}:\n{text}", path.display()));
+        }
+    }
+    assert!(count >= 60, "only {count} rejections");
+    assert!(stale.is_empty(), "other texts now (TOWPATH_BLESS=1):\n{}", stale.join("\n"));
+}
+
+/// The texts of a table, and how many they are.
+fn page(theme: &Theme) -> (String, usize) {
+    let btf = Arc::new(Btf::default());
+    let (mut text, mut count) = (format!("# {}\n", theme.title), 0);
+    for entry in &theme.entries {
+        let refused = entry.programs.iter().filter(|program| !program.accept);
+        for (index, program) in refused.enumerate() {
+            if index == 0 {
+                writeln!(text, "\n== {}", entry.subject).expect("a string takes all");
+            }
+            let linked = program.linked(&btf).unwrap_or_else(|error| panic!("{error}"));
+            let Err(rejection) = verifier::verify(linked, &Options::default()) else {
+                panic!("accepted: {}: {}", entry.subject, program.name);
+            };
+            writeln!(text, "\nrefused {}\n{rejection}", program.name).expect("a string takes all");
+            count += 1;
+        }
+    }
+    (text, count)
+}
+
+#[test]
+fn the_running_kernel_refuses_them_too() {
+    let kernel = match Kernel::open() {
+        Ok(kernel) => kernel,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let themes = history::read("tests/data/rejections").expect("tables");
+    let mut accepted = Vec::new();
+    for program in themes.iter().flat_map(|theme| &theme.entries).flat_map(|it| &it.programs) {
+        let linked = program.linked(kernel.btf()).expect("a program");
+        let maps = kernel.load_maps(&linked.maps).expect("maps");
+        if verdict::kernel(&kernel, &linked, &maps, true).is_accepted() {
+            accepted.push(&program.name);
+        }
+    }
+    assert!(accepted.is_empty(), "{accepted:?}");
+}
