@@ -12,7 +12,7 @@ use cranelift_codegen::ir::{
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 
-use super::{bpf_signature, lower};
+use super::{ENTRY_PARAMS, bpf_signature, lower};
 use crate::environment::Environment;
 use crate::machine_unsafe::Machine;
 use crate::xir::{Function, Module};
@@ -121,7 +121,9 @@ fn open(builder: &mut FunctionBuilder<'_>, has_tail_calls: bool) -> Option<Aroun
 /// The program is too long to be inside of the loop.
 fn call(builder: &mut FunctionBuilder<'_>, around: &Around) {
     let program = import_entry(builder);
-    let call = builder.ins().call(program, &[around.machine, around.frame, around.ctx]);
+    let no_tail_calls = builder.ins().iconst(types::I64, 0);
+    let args = [around.machine, around.frame, around.ctx, no_tail_calls];
+    let call = builder.ins().call(program, &args);
     let r0 = builder.inst_results(call)[0];
     let stop = field(builder, types::I32, around.machine, offset_of!(Machine, stop));
     builder.ins().brif(stop, around.stopped, &[], around.next, &[r0.into()]);
@@ -129,7 +131,7 @@ fn call(builder: &mut FunctionBuilder<'_>, around: &Around) {
 
 /// The program's first function.
 fn import_entry(builder: &mut FunctionBuilder<'_>) -> ir::FuncRef {
-    let signature = builder.import_signature(bpf_signature(1));
+    let signature = builder.import_signature(bpf_signature(ENTRY_PARAMS));
     let name = UserExternalName { namespace: 0, index: 0 };
     let name = ExternalName::User(builder.func.declare_imported_user_function(name));
     let data = ExtFuncData { name, signature, colocated: true, patchable: false };

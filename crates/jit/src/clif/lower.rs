@@ -10,7 +10,7 @@ use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 
 use super::batch::Around;
-use super::{bpf_signature, callee_signature, param_count};
+use super::{ENTRY_PARAMS, bpf_signature, callee_signature, param_count};
 use crate::environment::Environment;
 use crate::error::CompileError;
 use crate::machine_unsafe::{Callee, Machine};
@@ -31,7 +31,8 @@ pub(super) fn function(
     environment: &Environment<'_>,
 ) -> Result<ir::Function, CompileError> {
     let name = UserFuncName::user(0, index as u32);
-    let mut clif = ir::Function::with_name_signature(name, bpf_signature(param_count(function)));
+    let params = if index == 0 { ENTRY_PARAMS } else { param_count(function) };
+    let mut clif = ir::Function::with_name_signature(name, bpf_signature(params));
     let mut context = FunctionBuilderContext::new();
     let builder = FunctionBuilder::new(&mut clif, &mut context);
     let mut lowering = Lowering::new((module, function), isa, environment, builder);
@@ -92,7 +93,8 @@ pub(super) fn trampoline(isa: &OwnedTargetIsa, params: usize) -> ir::Function {
 
 /// An entry function that has `callee` do all of its work.
 pub(super) fn bridge(isa: &OwnedTargetIsa, callee: Callee) -> ir::Function {
-    let mut clif = ir::Function::with_name_signature(UserFuncName::user(1, 2), bpf_signature(1));
+    let signature = bpf_signature(ENTRY_PARAMS);
+    let mut clif = ir::Function::with_name_signature(UserFuncName::user(1, 2), signature);
     let mut context = FunctionBuilderContext::new();
     let mut builder = FunctionBuilder::new(&mut clif, &mut context);
     let block = builder.create_block();
@@ -128,6 +130,8 @@ pub(super) struct Lowering<'a, 'b> {
     pub(super) machine: ir::Value,
     /// r10
     pub(super) frame: ir::Value,
+    /// What an entry function was given, unless it is compiled inside of the loop.
+    pub(super) entry_params: Option<EntryParams>,
     /// What is around the function, when it is compiled inside of another one.
     pub(super) around: Option<&'a Around>,
     /// Where a call goes that ended the run.
@@ -161,6 +165,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
             functions: HashMap::new(),
             machine: ir::Value::from_u32(0),
             frame: ir::Value::from_u32(0),
+            entry_params: None,
             around: None,
             stopped: None,
             asks_runtime: false,
@@ -173,7 +178,22 @@ impl<'a, 'b> Lowering<'a, 'b> {
     }
 }
 
+/// What an entry function is given, and gives to the programs it goes on to.
+#[derive(Clone, Copy)]
+pub(super) struct EntryParams {
+    /// r1
+    pub(super) ctx: ir::Value,
+    /// Tail calls made so far.
+    pub(super) tail_calls: ir::Value,
+}
+
 impl Lowering<'_, '_> {
+    /// Whether this is the program's first function: callers of others go on with the program when
+    /// they return.
+    pub(super) fn is_entry(&self) -> bool {
+        self.module.functions.first().is_some_and(|first| std::ptr::eq(first, self.function))
+    }
+
     fn run(&mut self) {
         let order: Vec<Block> = Dominators::new(self.function).order().to_vec();
         for (position, &block) in order.iter().enumerate() {
@@ -205,6 +225,11 @@ impl Lowering<'_, '_> {
             let ty = clif_type(self.function.ty(param));
             let value = self.builder.append_block_param(clif, ty);
             self.set(param, value);
+        }
+        if block == Function::ENTRY && self.around.is_none() && self.is_entry() {
+            let ctx = data.params.first().map(|&ctx| self.value(ctx));
+            let tail_calls = self.builder.append_block_param(clif, types::I64);
+            self.entry_params = ctx.map(|ctx| EntryParams { ctx, tail_calls });
         }
         for &inst in &data.insts {
             let data = self.function.inst(inst);

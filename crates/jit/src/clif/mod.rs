@@ -90,8 +90,9 @@ const BATCH_ENTRY: usize = 2;
 
 /// Callbacks take all of r1 to r5.
 const CALLBACK_PARAMS: usize = 5;
-/// Entry functions take the context.
-const ENTRY_PARAMS: usize = 1;
+/// Entry functions take the context, and how many tail calls the frame's run has made: handed on in
+/// a register, one need not wait for what the one before it wrote.
+const ENTRY_PARAMS: usize = 2;
 
 fn host_isa() -> Result<OwnedTargetIsa, CompileError> {
     let host = |error: &dyn std::fmt::Display| CompileError::Host(error.to_string());

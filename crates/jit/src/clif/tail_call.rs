@@ -5,11 +5,11 @@ use std::mem::offset_of;
 use cranelift_codegen::ir::{self, InstBuilder, MemFlagsData, condcodes::IntCC, types};
 use towpath_bpf::interp::MAX_TAIL_CALLS;
 
-use super::bpf_signature;
 use super::lower::Lowering;
+use super::{ENTRY_PARAMS, bpf_signature};
 use crate::machine_unsafe::{Machine, Target};
 use crate::redirects::{Slot, Targets};
-use crate::xir::{Jump, MapMeta, Value};
+use crate::xir::{Function, Jump, MapMeta, Value};
 
 impl Lowering<'_, '_> {
     /// Jumps to the program in a slot, if there is one and the run may go on.
@@ -23,10 +23,11 @@ impl Lowering<'_, '_> {
         }
 
         self.builder.switch_to_block(found);
-        let count = self.machine_field(types::I32, offset_of!(Machine, tail_calls));
+        let count = self.tail_calls();
         let limit = i64::from(MAX_TAIL_CALLS);
-        let below = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThan, count, limit);
-        self.builder.ins().brif(below, go, &[], miss, &[]);
+        let is_last =
+            self.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThanOrEqual, count, limit);
+        self.builder.ins().brif(is_last, miss, &[], go, &[]);
 
         self.builder.switch_to_block(miss);
         let (next, next_args) = self.jump(otherwise);
@@ -34,8 +35,24 @@ impl Lowering<'_, '_> {
 
         self.builder.switch_to_block(go);
         let count = self.builder.ins().iadd_imm_s(count, 1);
-        self.set_machine_field(count, offset_of!(Machine, tail_calls));
-        self.enter(target);
+        let stored = self.builder.ins().ireduce(types::I32, count);
+        self.set_machine_field(stored, offset_of!(Machine, tail_calls));
+        self.enter(target, count);
+    }
+
+    /// How many tail calls the frame's run has made. An entry function knows, unless functions that
+    /// it calls make some, too.
+    fn tail_calls(&mut self) -> ir::Value {
+        let others = self.module.functions.get(1..).unwrap_or_default();
+        let is_known = self.is_entry() && !others.iter().any(Function::has_tail_calls);
+        match (self.entry_params, self.around) {
+            (Some(params), _) if is_known => params.tail_calls,
+            (None, Some(_)) if is_known => self.iconst(0),
+            _ => {
+                let count = self.machine_field(types::I32, offset_of!(Machine, tail_calls));
+                self.builder.ins().uextend(types::I64, count)
+            }
+        }
     }
 
     /// Reads the slot, and the target by the id that is there.
@@ -79,23 +96,22 @@ impl Lowering<'_, '_> {
     }
 
     /// Goes to a program's start, with the stack below our callers'.
-    fn enter(&mut self, target: ir::Value) {
+    fn enter(&mut self, target: ir::Value, count: ir::Value) {
         // Only an entry function can be left for good: to callers of another the program is the
         // running one again when they go on.
-        let is_entry =
-            self.module.functions.first().is_some_and(|f| std::ptr::eq(f, self.function));
-        let before = (!is_entry).then(|| self.machine_field(types::I64, TARGET));
+        let before = (!self.is_entry()).then(|| self.machine_field(types::I64, TARGET));
         self.calls_program();
         self.set_machine_field(target, TARGET);
         let flags = MemFlagsData::trusted();
         let entry = self.builder.ins().load(types::I64, flags, target, ENTRY);
-        let signature = self.builder.import_signature(bpf_signature(1));
-        let ctx = self.machine_field(types::I64, offset_of!(Machine, ctx));
-        let args = [self.machine, self.frame, ctx];
-        if is_entry && self.around.is_none() {
+        let signature = self.builder.import_signature(bpf_signature(ENTRY_PARAMS));
+        if let (Some(params), None) = (self.entry_params, self.around) {
+            let args = [self.machine, self.frame, params.ctx, count];
             self.builder.ins().return_call_indirect(signature, entry, &args);
             return;
         }
+        let ctx = self.machine_field(types::I64, offset_of!(Machine, ctx));
+        let args = [self.machine, self.frame, ctx, count];
         let call = self.builder.ins().call_indirect(signature, entry, &args);
         let result = self.builder.inst_results(call)[0];
         if let Some(before) = before {

@@ -62,7 +62,7 @@ impl Symbol {
             | Symbol::Catch
             | Symbol::Probe
             | Symbol::Guard => Some((1, 5)),
-            Symbol::Enter => Some((1, 3)),
+            Symbol::Enter => Some((1, 4)),
             Symbol::Runtime(function) => {
                 Some((function.effects().takes_machine.into(), function.arg_count()))
             }

@@ -34,7 +34,8 @@ impl Lowering<'_> {
         self.start(go);
         let count = self.temporary(format_args!("add i32 {count}, 1"));
         self.set_machine_field(&format!("i32 {count}"), offset_of!(Machine, tail_calls));
-        self.enter(&target);
+        let count = self.temporary(format_args!("zext i32 {count} to i64"));
+        self.enter(&target, &count);
     }
 
     /// Reads the slot, and the target by the id that is there.
@@ -77,7 +78,7 @@ impl Lowering<'_> {
     }
 
     /// Goes to a program's start, with the stack below our callers'.
-    fn enter(&mut self, target: &str) {
+    fn enter(&mut self, target: &str, count: &str) {
         // To the callers of any but the entry function the program is the running one again.
         let running = offset_of!(Machine, target);
         let before = (!self.is_burst).then(|| self.machine_field("i64", running));
@@ -86,10 +87,15 @@ impl Lowering<'_> {
         let entry = self.private_field("i64", &place, offset_of!(Target, entry));
         let ctx = self.machine_field("i64", offset_of!(Machine, ctx));
         let frame = self.temporary("ptrtoint ptr %frame to i64");
-        let symbol = self.shared.symbol(Symbol::Enter);
-        let result = self.temporary(format_args!(
-            "call i64 {symbol}(ptr %machine, i64 {entry}, i64 {frame}, i64 {ctx})"
-        ));
+        let result = if SHARES_CONVENTION {
+            let entry = self.temporary(format_args!("inttoptr i64 {entry} to ptr"));
+            let args = format!("ptr %machine, i64 {frame}, i64 {ctx}, i64 {count}");
+            self.temporary(format_args!("call i64 {entry}({args})"))
+        } else {
+            let symbol = self.shared.symbol(Symbol::Enter);
+            let args = format!("ptr %machine, i64 {entry}, i64 {frame}, i64 {ctx}, i64 {count}");
+            self.temporary(format_args!("call i64 {symbol}({args})"))
+        };
         match before {
             Some(before) => self.go_on(&result, frame, &before),
             None => self.line(format_args!("ret i64 {result}")),
@@ -136,3 +142,7 @@ impl Lowering<'_> {
         self.line(format_args!("store {value}, ptr {place}, align 4{scope}"));
     }
 }
+
+/// Whether tier 1's convention, for arguments in registers, is that of C; where not, there is a way
+/// in.
+const SHARES_CONVENTION: bool = cfg!(target_arch = "x86_64");

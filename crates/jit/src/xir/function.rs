@@ -56,8 +56,7 @@ pub struct Module {
 impl Module {
     /// Whether there is a tail call in it.
     pub fn has_tail_calls(&self) -> bool {
-        let mut blocks = self.functions.iter().flat_map(|function| &function.blocks);
-        blocks.any(|block| matches!(block.end, Terminator::TailCall { .. }))
+        self.functions.iter().any(Function::has_tail_calls)
     }
 
     /// Instructions that are in a block, over all functions.
@@ -68,6 +67,11 @@ impl Module {
 }
 
 impl Function {
+    /// Whether there is a tail call in it.
+    pub fn has_tail_calls(&self) -> bool {
+        self.blocks.iter().any(|block| matches!(block.end, Terminator::TailCall { .. }))
+    }
+
     /// A function without blocks.
     pub fn new(name: impl Into<String>) -> Self {
         Function {

@@ -9,7 +9,10 @@ use towpath_bpf::proto::id;
 use super::Context;
 use super::emit::{Emitter, call, rewrite};
 use crate::trust::Trust;
-use crate::xir::{Arg, BinaryOp, CtxField, Function, Op, RuntimeFunction, Type, UnaryOp};
+use crate::xir::{
+    Alias, Arg, AtomicOp, BinaryOp, CtxField, Function, Op, Place, RuntimeFunction, Type, UnaryOp,
+    Width,
+};
 
 pub(super) fn lower(function: &mut Function, context: Context<'_>) {
     rewrite(function, context, |emitter, op| match op {
@@ -47,6 +50,13 @@ impl Emitter<'_> {
             }
             (id::CHECK_MTU, [_, args @ ..]) if self.is_buffer(args.get(1)) => {
                 direct(RuntimeFunction::CheckMtu, args)
+            }
+            (id::KPTR_XCHG, [Arg::Value(place), Arg::Value(new)])
+                if self.context.trust == Trust::Verified =>
+            {
+                let place =
+                    Place { base: *place, offset: 0, width: Width::W64, alias: Alias::Other };
+                Some(Op::AtomicRmw { place, op: AtomicOp::Exchange, value: *new })
             }
             (id::SPIN_LOCK, _) => direct(RuntimeFunction::SpinLock, args),
             (id::SPIN_UNLOCK, _) => direct(RuntimeFunction::SpinUnlock, args),
