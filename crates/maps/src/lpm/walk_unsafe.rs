@@ -47,8 +47,13 @@ impl Nodes {
     /// have `length` bits or more.
     #[inline]
     unsafe fn longest<const WORDS: usize>(self, link: Link, key: [u64; WORDS], length: u32) -> u32 {
+        // What does not begin as all prefixes do is in none: no need to go down.
+        // SAFETY: the caller's promise, here and below.
+        if link.place() != 0 && unsafe { shared(self.address(link), key, length) } < link.bits() {
+            return NIL;
+        }
         let mut path = Path::new();
-        // SAFETY: the caller's promise.
+        // SAFETY: as above.
         let last = unsafe { self.descend(link, key, length, &mut path) };
         // Where there are bits left, the walk ended at a node that is longer than the key.
         let deepest = if last.bits() == length { Some(last) } else { path.pop() };
