@@ -15,20 +15,29 @@ use crate::{reference, suggest};
 /// queues, bloom filters) is empty.
 pub(crate) fn entries(session: &mut Session, map: &MapObject) -> Result<Vec<EntryView>, ApiError> {
     let (object, map) = (map, map.map());
+    let dumped = |session: &mut Session| {
+        let dumped = session.dump(&Selector::Id(object.id()));
+        dumped.map_err(|error| refused(map, &error))
+    };
     Ok(match map.kind().values() {
-        Values::Queued | Values::Members => Vec::new(),
+        Values::Queued | Values::Members | Values::Records | Values::Pages => Vec::new(),
         Values::Device | Values::Cpu | Values::Socket => {
             let targets = map.targets();
             targets.into_iter().map(|(key, it)| target(map, key, it.number, it.id)).collect()
         }
         Values::Program => {
-            let dumped = session.dump(&Selector::Id(object.id()));
-            let dumped = dumped.map_err(|error| refused(map, &error))?;
-            dumped.iter().map(|(key, id)| one(number(key).into(), number(id).into())).collect()
+            let slots = dumped(session)?;
+            let slots = slots.iter().map(|(key, id)| (number(key), number(id.bytes())));
+            slots.map(|(key, id)| one(key.into(), id.into())).collect()
         }
-        _ => {
+        Values::Host(_) => Vec::new(),
+        // Inner maps of an object file are no objects of their own.
+        Values::Map => {
             let user = map.user();
             user.entries().map(|(key, value)| entry(map.def(), &key, &value)).collect()
+        }
+        Values::Bytes | Values::PerCpu | Values::Events => {
+            dumped(session)?.iter().map(|(key, value)| entry(map.def(), key, value)).collect()
         }
     })
 }
@@ -48,14 +57,17 @@ pub(crate) fn lookup(
             let found = map.target(index).ok_or_else(|| said(map, Errno::ENOENT))?;
             Ok(target(map, index, found.number, found.id))
         }
-        Values::Program => {
-            let id = session.lookup(&Selector::Id(object.id()), &key);
-            let id = id.map_err(|error| refused(map, &error))?;
-            Ok(one(number(&key).into(), number(&id).into()))
-        }
-        _ => {
+        Values::Map => {
             let value = map.user().lookup(&key, 0).map_err(|errno| said(map, errno))?;
             Ok(entry(map.def(), &key, &value))
+        }
+        values => {
+            let value = session.lookup(&Selector::Id(object.id()), &key);
+            let value = value.map_err(|error| refused(map, &error))?;
+            Ok(match values {
+                Values::Program => one(number(&key).into(), number(value.bytes()).into()),
+                _ => entry(map.def(), &key, &value),
+            })
         }
     }
 }
@@ -84,10 +96,13 @@ pub(crate) fn update(
         return stored.map_err(|error| refused(map, &error));
     }
     let (key, value) = bytes_of(map, request)?;
-    let Some(key) = key else {
-        return map.push(value.bytes(), flags).map_err(|errno| said(map, errno));
-    };
-    map.user().update(&key, &value, flags).map_err(|errno| said(map, errno))
+    let key = key.unwrap_or_default();
+    if map.kind().values() == Values::Socket {
+        // Sockets are named by number here, for which there is no descriptor.
+        return map.user().update(&key, &value, flags).map_err(|errno| said(map, errno));
+    }
+    let stored = session.update(&Selector::Id(object.id()), &key, &value, flags);
+    stored.map_err(|error| refused(map, &error))
 }
 
 /// Deletes an element.

@@ -6,15 +6,16 @@ use towpath_bpf::map::{Host, Keys, Values};
 use towpath_bpf::{Errno, MapDef};
 
 use crate::array::next_index;
-use crate::flags::BPF_ANY;
+use crate::flags::{BPF_ANY, BPF_EXIST, BPF_F_LOCK, BPF_NOEXIST};
 use crate::prog_array::number;
-use crate::store::Store;
+use crate::store::{Store, USER};
 use crate::user::Value;
 
 /// An always empty map.
 #[derive(Debug)]
 pub(crate) struct Absent {
     keys: Keys,
+    values: Values,
     entries: u32,
     /// Users get a socket's cookie, which takes 8 bytes.
     lacks_room: bool,
@@ -27,6 +28,7 @@ impl Absent {
         let is_socket = def.kind.values() == Values::Host(Host::Socket);
         Absent {
             keys: def.kind.keys(),
+            values: def.kind.values(),
             entries: if def.kind.keys() == Keys::Bucket { buckets } else { def.max_entries },
             lacks_room: is_socket && def.value_size != 8,
         }
@@ -40,12 +42,23 @@ impl Absent {
 }
 
 impl Store for Absent {
-    /// The value is a descriptor of something that doesn't exist here.
+    /// The value is a descriptor of something that doesn't exist here, or belongs to it.
     fn update(&self, _worker: usize, key: &[u8], _value: &[u8], flags: u64) -> Result<(), Errno> {
-        if flags != BPF_ANY {
+        let (known, missing): (&[u64], Errno) = match self.values {
+            Values::Host(Host::Cgroup) => (&[BPF_ANY], Errno::EBADF),
+            Values::Host(Host::CgroupStorage | Host::PercpuCgroupStorage) => {
+                (&[BPF_ANY, BPF_EXIST], Errno::ENOENT)
+            }
+            _ => (&[BPF_ANY, BPF_NOEXIST, BPF_EXIST], Errno::EBADF),
+        };
+        if !known.contains(&(flags & !BPF_F_LOCK)) {
             return Err(Errno::EINVAL);
         }
-        self.check_bounds(key).and(Err(Errno::EBADF))
+        self.check_bounds(key).and(Err(missing))
+    }
+
+    fn write(&self, key: &[u8], value: &Value, flags: u64) -> Result<(), Errno> {
+        self.update(USER, key, value.bytes(), flags)
     }
 
     fn delete(&self, _worker: usize, key: &[u8]) -> Result<(), Errno> {

@@ -17,6 +17,7 @@ mod command;
 mod ids;
 mod object;
 mod objects;
+mod run;
 mod sha256;
 mod test_run;
 mod world;

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use towpath_bpf::{Env, Errno, Object};
+use towpath_maps::Value;
 use towpath_objects::{Objects, Selector, Session, Settings};
 use towpath_xdp::{LoadOptions, Program, Select};
 
@@ -32,9 +33,10 @@ fn programs_of_an_object_file_are_found_and_shown() {
     let entries = session.dump(&results).expect("an array");
     assert!(!entries.is_empty());
     let (key, value) = &entries[0];
-    session.update(&results, key, &vec![5; value.len()], 0).expect("a value of this size");
-    assert_eq!(session.lookup(&results, key).expect("it is there"), vec![5; value.len()]);
-    let error = session.update(&results, key, &[1], 0).expect_err("a short value");
+    let fives: Value = vec![5; value.bytes().len()].into();
+    session.update(&results, key, &fives, 0).expect("a value of this size");
+    assert_eq!(session.lookup(&results, key).expect("it is there"), fives);
+    let error = session.update(&results, key, &vec![1].into(), 0).expect_err("a short value");
     assert_eq!(error.errno(), Errno::EINVAL);
     let error = session.map(&Selector::Id(99)).expect_err("no such map");
     assert_eq!(error.to_string(), "there is no map id 99; `towpath map show` lists what there is");

@@ -289,7 +289,7 @@ impl MapType {
 
     /// Whether each CPU has values of its own.
     pub fn is_percpu(self) -> bool {
-        self.values() == Values::PerCpu
+        matches!(self.values(), Values::PerCpu | Values::Host(Host::PercpuCgroupStorage))
     }
 
     /// Whether it is an array of values that all CPUs share.
@@ -301,11 +301,10 @@ impl MapType {
     /// where a value is a descriptor.
     pub fn user_value_bytes(self, value_size: u32, cpus: usize) -> usize {
         match self.values() {
-            Values::PerCpu | Values::Host(Host::PercpuCgroupStorage) => {
-                (value_size as usize).next_multiple_of(8) * cpus
-            }
+            _ if self.is_percpu() => (value_size as usize).next_multiple_of(8) * cpus,
             Values::Program | Values::Map | Values::Events | Values::Host(Host::Cgroup) => 4,
             Values::Bytes
+            | Values::PerCpu
             | Values::Queued
             | Values::Members
             | Values::Records

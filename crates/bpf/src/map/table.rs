@@ -503,7 +503,6 @@ pub(super) static REUSEPORT_SOCKARRAY: KindSpec = KindSpec {
     create: &[TARGET_VALUE, Entries, INDEX_KEY, ONLY_ARRAY, NO_PRESERVE, Flags(ARRAY_FLAGS)],
     helpers: Helpers::Only(&[SK_SELECT_REUSEPORT]),
     kernel_struct: "reuseport_array",
-    user: UserOps { update: Err(Errno::EBADF), ..USER },
     ..PLAIN
 };
 
@@ -521,7 +520,7 @@ pub(super) static STACK_TRACE: KindSpec = KindSpec {
     types: Types::Refused,
     helpers: Helpers::Only(&[GET_STACKID]),
     kernel_struct: "bpf_stack_map",
-    user: UserOps { update: Err(Errno::EINVAL), ..USER },
+    user: UserOps { update: Err(Errno::EINVAL), lookup_and_delete: Err(Errno::ENOENT), ..USER },
     ..PLAIN
 };
 
@@ -598,12 +597,7 @@ const CGROUPS: KindSpec = KindSpec {
     helpers: Helpers::Only(&[GET_LOCAL_STORAGE]),
     kernel_struct: "bpf_cgroup_storage_map",
     fields: FieldSet::LOCK,
-    user: UserOps {
-        lookup: Err(Errno::ENOENT),
-        update: Err(Errno::ENOENT),
-        delete: Err(Errno::EINVAL),
-        ..USER
-    },
+    user: UserOps { lookup: Err(Errno::ENOENT), delete: Err(Errno::EINVAL), ..USER },
     ..PLAIN
 };
 

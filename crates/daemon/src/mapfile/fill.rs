@@ -24,7 +24,6 @@ pub fn store(
 ) -> Result<(), String> {
     let key = step.key.as_deref().unwrap_or_default();
     match &step.stored {
-        Stored::Value(value) if step.key.is_none() => map.push(value.bytes(), 0).map_err(said_map),
         Stored::Value(value) => map.user().update(key, value, 0).map_err(said_map),
         Stored::Program(name) => {
             let value = Value::One(program(name, map.kind())?.to_le_bytes().to_vec());

@@ -1,10 +1,9 @@
 //! The objects as a Rust program wants them: the verbs of `prog`, `map` and `link`, with results
 //! that serialise to JSON.
 //!
-//! No rules of its own: a [`Session`] is a caller of [`Objects::bpf`] with memory and descriptors
-//! in this process.
+//! No rules of its own: a [`Session`] makes the calls that [`Objects::bpf`] makes, without the
+//! bytes of an attribute between.
 
-mod call;
 mod refer;
 mod register;
 mod run;
@@ -14,15 +13,14 @@ use std::sync::Arc;
 
 use towpath_bpf::Errno;
 use towpath_bpf::program::MapType;
+use towpath_maps::Value;
 
 use crate::attach::{AttachError, XdpRequest};
-use crate::attr::{element, id as id_field, obj};
-use crate::caller::Process;
-use crate::command::Command;
-use crate::object::map::{MapObject, MapUse};
-use crate::object::{Handle, Name, Object, Tag};
+use crate::caller::{Caller as _, Process};
+use crate::command::map::MapRequest;
+use crate::object::map::flatten;
+use crate::object::{Handle, MapUse, Name, Object, Tag};
 use crate::objects::Objects;
-use call::{Arg, Request};
 
 pub use refer::Reference;
 pub use run::{Run, RunResult};
@@ -89,7 +87,7 @@ pub enum Selector {
 }
 
 /// A key and its value.
-pub type Entry = (Vec<u8>, Vec<u8>);
+pub type Entry = (Vec<u8>, Value);
 
 /// A user of a set of objects.
 ///
@@ -100,9 +98,9 @@ pub type Entry = (Vec<u8>, Vec<u8>);
 /// let objects = Arc::new(Objects::new(&Settings::new()));
 /// let mut session = Session::new(&objects, 0);
 /// let id = session.create_map("hits", "hash", 4, 8, 16, 0)?;
-/// session.update(&Selector::Id(id), &[1, 0, 0, 0], &7u64.to_ne_bytes(), 0)?;
+/// session.update(&Selector::Id(id), &[1, 0, 0, 0], &7u64.to_ne_bytes()[..].into(), 0)?;
 /// let entries = session.dump(&Selector::Name("hits".into()))?;
-/// assert_eq!(entries, [(vec![1, 0, 0, 0], 7u64.to_ne_bytes().to_vec())]);
+/// assert_eq!(entries, [(vec![1, 0, 0, 0], 7u64.to_ne_bytes()[..].into())]);
 /// session.pin(&Selector::Id(id), "/sys/fs/bpf/hits")?;
 /// assert_eq!(session.maps()[0].pinned, ["/sys/fs/bpf/hits"]);
 /// # Ok::<(), towpath_objects::ApiError>(())
@@ -138,47 +136,50 @@ impl Session {
         max_entries: u32,
         flags: u32,
     ) -> Result<u32, ApiError> {
-        use crate::attr::map_create as field;
         let kind = MapType::from_name(kind).map_or(u32::MAX, |kind| kind as u32);
-        let request = Request::new(Command::MapCreate)
-            .number(field::MAP_TYPE, kind)
-            .number(field::KEY_SIZE, key_size)
-            .number(field::VALUE_SIZE, value_size)
-            .number(field::MAX_ENTRIES, max_entries)
-            .number(field::MAP_FLAGS, flags)
-            .bytes(field::MAP_NAME, &Name::cut(name).bytes());
-        let descriptor = self.call("the map can't be created", request)?.number;
-        let handle = self.handle(descriptor)?;
-        match handle.object {
-            Object::Map(map) => Ok(map.id()),
-            _ => Ok(0),
-        }
+        let name = Name::cut(name).bytes();
+        let request = MapRequest {
+            kind,
+            key_size,
+            value_size,
+            max_entries,
+            flags,
+            name,
+            ..MapRequest::default()
+        };
+        let made = self.objects.make_map(&self.process, &request);
+        let handle = made.map_err(|errno| refused("the map can't be created", errno))?;
+        let id = handle.map().map_or(0, |map| map.id());
+        self.install(handle)?;
+        Ok(id)
     }
 
-    /// The value at a key: per-CPU values one after another.
+    /// The value at a key.
     ///
     /// # Errors
     ///
-    /// The answer of `BPF_MAP_LOOKUP_ELEM`.
-    pub fn lookup(&mut self, map: &Selector, key: &[u8]) -> Result<Vec<u8>, ApiError> {
-        self.with_map(map, |session, descriptor, map| session.lookup_in(descriptor, map, key))
+    /// The answer of `BPF_MAP_LOOKUP_ELEM`; `EINVAL` when the key has another size.
+    pub fn lookup(&self, map: &Selector, key: &[u8]) -> Result<Value, ApiError> {
+        let found = self.open_map(map)?.lookup(&exactly(key), &exactly(&[]), 0);
+        let found = found.map_err(|errno| refused("the element can't be read", errno))?;
+        Ok(found.unwrap_or(Value::One(Vec::new())))
     }
 
-    /// Stores a value.
+    /// Stores a value. Kinds without keys push.
     ///
     /// # Errors
     ///
     /// The answer of `BPF_MAP_UPDATE_ELEM`; `EINVAL` when key or value have another size.
     pub fn update(
-        &mut self,
+        &self,
         map: &Selector,
         key: &[u8],
-        value: &[u8],
+        value: &Value,
         flags: u64,
     ) -> Result<(), ApiError> {
-        self.with_map(map, |session, descriptor, map| {
-            session.update_in(descriptor, map, key, value, flags)
-        })
+        let (handle, value) = (self.open_map(map)?, flatten(value));
+        let stored = handle.update(&self.process, &exactly(key), &exactly(&value), flags);
+        stored.map_err(|errno| refused("the element can't be stored", errno))
     }
 
     /// Removes an element.
@@ -186,14 +187,9 @@ impl Session {
     /// # Errors
     ///
     /// The answer of `BPF_MAP_DELETE_ELEM`; `EINVAL` when the key has another size.
-    pub fn delete(&mut self, map: &Selector, key: &[u8]) -> Result<(), ApiError> {
-        self.with_map(map, |session, descriptor, map| {
-            session.check_sizes(map, key, None)?;
-            let request = Request::new(Command::MapDeleteElem)
-                .number(element::MAP_FD, descriptor)
-                .arg(element::KEY, Arg::In(key));
-            session.call("the element can't be removed", request).map(drop)
-        })
+    pub fn delete(&self, map: &Selector, key: &[u8]) -> Result<(), ApiError> {
+        let deleted = self.open_map(map)?.delete(&exactly(key));
+        deleted.map_err(|errno| refused("the element can't be removed", errno))
     }
 
     /// All elements, in the order of keys; those without a value (empty slots) are left out.
@@ -201,27 +197,27 @@ impl Session {
     /// # Errors
     ///
     /// The answer of `BPF_MAP_GET_NEXT_KEY` for kinds without keys.
-    pub fn dump(&mut self, map: &Selector) -> Result<Vec<Entry>, ApiError> {
-        self.with_map(map, |session, descriptor, map| {
-            let mut entries = Vec::new();
-            let mut last: Option<Vec<u8>> = None;
-            for _ in 0..map.map().max_entries() {
-                let request = Request::new(Command::MapGetNextKey)
-                    .number(element::MAP_FD, descriptor)
-                    .arg(element::KEY, last.as_deref().map_or(Arg::Null, Arg::In))
-                    .arg(element::VALUE, Arg::Out(map.map().key_size() as usize));
-                let key = match session.call("the map can't be walked", request) {
-                    Ok(reply) => reply.output(),
-                    Err(error) if error.errno() == Errno::ENOENT => break,
-                    Err(error) => return Err(error),
-                };
-                if let Ok(value) = session.lookup_in(descriptor, map, &key) {
-                    entries.push((key.clone(), value));
-                }
-                last = Some(key);
+    pub fn dump(&self, map: &Selector) -> Result<Vec<Entry>, ApiError> {
+        let handle = self.open_map(map)?;
+        let most = self.map(map)?.map().max_entries();
+        let mut entries = Vec::new();
+        let mut last: Option<Vec<u8>> = None;
+        for _ in 0..most {
+            let next = match last.as_deref() {
+                None => handle.next_key(None),
+                Some(last) => handle.next_key(Some(&exactly(last))),
+            };
+            let key = match next {
+                Ok(key) => key,
+                Err(Errno::ENOENT) => break,
+                Err(errno) => return Err(refused("the map can't be walked", errno)),
+            };
+            if let Ok(Some(value)) = handle.lookup(&exactly(&key), &exactly(&[]), 0) {
+                entries.push((key.clone(), value));
             }
-            Ok(entries)
-        })
+            last = Some(key);
+        }
+        Ok(entries)
     }
 
     /// Gives an object a name in the virtual bpffs, which keeps it.
@@ -231,14 +227,8 @@ impl Session {
     /// The answer of `BPF_OBJ_PIN`. A selector of a pin, id or name is looked up among maps, then
     /// programs, then links.
     pub fn pin(&mut self, object: &Selector, path: &str) -> Result<(), ApiError> {
-        let descriptor = self.open(object)?;
-        let text = [path.as_bytes(), &[0]].concat();
-        let request = Request::new(Command::ObjPin)
-            .number(obj::BPF_FD, descriptor)
-            .arg(obj::PATHNAME, Arg::In(&text));
-        let result = self.call("the object can't be pinned", request).map(drop);
-        self.close(descriptor);
-        result
+        let pinned = self.objects.pin(path, self.object(object)?);
+        pinned.map_err(|errno| refused("the object can't be pinned", errno))
     }
 
     /// Ends a pin.
@@ -247,8 +237,7 @@ impl Session {
     ///
     /// `ENOENT`; `EPERM` outside of the virtual bpffs.
     pub fn unpin(&mut self, path: &str) -> Result<(), ApiError> {
-        let what = "the pin can't be removed";
-        self.objects.unlink(path).map_err(|errno| ApiError::Refused { what, errno })
+        self.objects.unlink(path).map_err(|errno| refused("the pin can't be removed", errno))
     }
 
     /// Attaches a program as `ip link set dev ... xdp` does, or (`None`) takes it away.
@@ -265,7 +254,7 @@ impl Session {
         let descriptor = match program {
             Some(selector) => {
                 let program = self.program(selector)?;
-                Some(self.install(Object::Program(program))?)
+                Some(self.install(Handle::new(Object::Program(program)))?)
             }
             None => None,
         };
@@ -276,94 +265,40 @@ impl Session {
         Ok(result?)
     }
 
-    fn update_in(
-        &mut self,
-        descriptor: u32,
-        map: &MapObject,
-        key: &[u8],
-        value: &[u8],
-        flags: u64,
-    ) -> Result<(), ApiError> {
-        self.check_sizes(map, key, Some(value))?;
-        let request = Request::new(Command::MapUpdateElem)
-            .number(element::MAP_FD, descriptor)
-            .long(element::FLAGS, flags)
-            .arg(element::KEY, Arg::In(key))
-            .arg(element::VALUE, Arg::In(value));
-        self.call("the element can't be stored", request).map(drop)
-    }
-
-    fn lookup_in(
-        &mut self,
-        descriptor: u32,
-        map: &MapObject,
-        key: &[u8],
-    ) -> Result<Vec<u8>, ApiError> {
-        self.check_sizes(map, key, None)?;
-        let request = Request::new(Command::MapLookupElem)
-            .number(element::MAP_FD, descriptor)
-            .arg(element::KEY, if key.is_empty() { Arg::Null } else { Arg::In(key) })
-            .arg(element::VALUE, Arg::Out(map.value_bytes()));
-        Ok(self.call("the element can't be read", request)?.output())
-    }
-
-    /// What the caller's memory would have to hold: here it can be told before.
-    fn check_sizes(
-        &self,
-        map: &MapObject,
-        key: &[u8],
-        value: Option<&[u8]>,
-    ) -> Result<(), ApiError> {
-        let fits = key.len() == map.map().key_size() as usize
-            && value.is_none_or(|value| value.len() == map.value_bytes());
-        let what = "key or value have another size";
-        if fits { Ok(()) } else { Err(ApiError::Refused { what, errno: Errno::EINVAL }) }
-    }
-
-    /// A descriptor of any object.
-    fn open(&mut self, selector: &Selector) -> Result<u32, ApiError> {
-        let object = match self.map(selector) {
-            Ok(map) => Object::Map(MapUse::new(map)),
-            Err(ApiError::NotFound { .. }) => match self.program(selector) {
-                Ok(program) => Object::Program(program),
-                Err(ApiError::NotFound { .. }) => Object::Link(self.link(selector)?),
-                Err(error) => return Err(error),
-            },
+    /// The object of a selector: a map, or else a program, or else a link.
+    fn object(&self, selector: &Selector) -> Result<Object, ApiError> {
+        match self.map(selector) {
+            Ok(map) => return Ok(Object::Map(MapUse::new(map))),
+            Err(ApiError::NotFound { .. }) => {}
             Err(error) => return Err(error),
-        };
-        self.install(object)
+        }
+        match self.program(selector) {
+            Ok(program) => Ok(Object::Program(program)),
+            Err(ApiError::NotFound { .. }) => Ok(Object::Link(self.link(selector)?)),
+            Err(error) => Err(error),
+        }
     }
 
-    fn with_map<T>(
-        &mut self,
-        selector: &Selector,
-        use_it: impl FnOnce(&mut Self, u32, &MapObject) -> Result<T, ApiError>,
-    ) -> Result<T, ApiError> {
-        let map = self.map(selector)?;
-        let request = Request::new(Command::MapGetFdById).number(id_field::START_ID, map.id());
-        let descriptor = self.call("the map can't be opened", request)?.number;
-        let result = use_it(self, descriptor, &map);
-        self.close(descriptor);
-        result
-    }
-}
-
-impl Session {
-    fn install(&mut self, object: Object) -> Result<u32, ApiError> {
-        use crate::caller::Caller as _;
-        let what = "no descriptor is left";
-        let handle = Handle::new(object);
-        self.process.install(handle).map_err(|errno| ApiError::Refused { what, errno })
+    fn open_map(&self, selector: &Selector) -> Result<Handle, ApiError> {
+        Ok(Handle::new(Object::Map(MapUse::new(self.map(selector)?))))
     }
 
-    fn handle(&self, descriptor: u32) -> Result<Handle, ApiError> {
-        use crate::caller::Caller as _;
-        let what = "the descriptor isn't open";
-        self.process.handle(descriptor).map_err(|errno| ApiError::Refused { what, errno })
+    fn install(&mut self, handle: Handle) -> Result<u32, ApiError> {
+        let installed = self.process.install(handle);
+        installed.map_err(|errno| refused("no descriptor is left", errno))
     }
 
     fn close(&mut self, descriptor: u32) {
         // It was opened by the verb that closes it.
         let _closed = self.process.close(descriptor);
     }
+}
+
+/// Bytes that are there, when as many are asked for.
+fn exactly(bytes: &[u8]) -> impl Fn(usize) -> Result<Vec<u8>, Errno> {
+    move |size| if bytes.len() == size { Ok(bytes.to_vec()) } else { Err(Errno::EINVAL) }
+}
+
+fn refused(what: &'static str, errno: Errno) -> ApiError {
+    ApiError::Refused { what, errno }
 }

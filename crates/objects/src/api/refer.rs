@@ -1,8 +1,7 @@
 //! Elements that refer to programs and maps: bpftool's `map update ... value PROG|MAP`.
 
 use super::{ApiError, Selector, Session};
-use crate::object::Object;
-use crate::object::map::MapUse;
+use crate::object::{Handle, MapUse, Object};
 
 /// What an element refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,20 +41,17 @@ impl Session {
             }
             Reference::Target { program: None, .. } => None,
         };
-        let descriptor = referred.map(|object| self.install(object)).transpose()?;
+        let descriptor = referred.map(|object| self.install(Handle::new(object))).transpose()?;
         let mut value = match to {
             Reference::Target { number, .. } => number.to_ne_bytes().to_vec(),
             Reference::Program(_) | Reference::Map(_) => Vec::new(),
         };
         value.extend(descriptor.iter().flat_map(|number| number.to_ne_bytes()));
-        let result = self.with_map(map, |session, map_descriptor, map| {
-            // A target without a program may leave out where one would be.
-            let room = value.len().max(map.value_bytes());
-            if descriptor.is_none() {
-                value.resize(room, 0);
-            }
-            session.update_in(map_descriptor, map, key, &value, flags)
-        });
+        // A target without a program may leave out where one would be.
+        if descriptor.is_none() {
+            value.resize(value.len().max(self.map(map)?.value_bytes()), 0);
+        }
+        let result = self.update(map, key, &value.into(), flags);
         descriptor.into_iter().for_each(|descriptor| self.close(descriptor));
         result
     }

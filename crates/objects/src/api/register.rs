@@ -9,10 +9,11 @@ use towpath_bpf::{Errno, Insn};
 use towpath_maps::Map;
 use towpath_xdp::Program;
 
-use super::call;
 use crate::object::link::LinkObject;
 use crate::object::map::{About as MapAbout, MapObject};
-use crate::object::program::{About, PROG_TYPE_XDP, ProgramObject, now};
+use crate::object::program::{
+    ATTACH_XDP, ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, About, PROG_TYPE_XDP, ProgramObject, now,
+};
 use crate::object::{Name, Object, Tag};
 use crate::objects::Objects;
 
@@ -68,7 +69,7 @@ impl Objects {
         let insns = linked.map_or(Vec::new(), |linked| linked.insns.clone());
         let about = About {
             kind: PROG_TYPE_XDP,
-            attach: call::attach_number(program.attach()),
+            attach: attach_number(program.attach()),
             name: Name::cut(program.name()),
             tag: Tag::of(&insns),
             uid,
@@ -135,4 +136,13 @@ fn used_maps(program: &Program) -> impl Iterator<Item = &Arc<Map>> {
     };
     let all = program.maps().maps().iter().enumerate();
     all.filter(move |(number, _)| is_used(*number)).map(|(_, map)| map)
+}
+
+/// `expected_attach_type`
+fn attach_number(attach: AttachType) -> u32 {
+    match attach {
+        AttachType::Xdp => ATTACH_XDP,
+        AttachType::Devmap => ATTACH_XDP_DEVMAP,
+        AttachType::Cpumap => ATTACH_XDP_CPUMAP,
+    }
 }

@@ -2,12 +2,8 @@
 
 use std::time::Duration;
 
-use super::call::{Arg, Request};
 use super::{ApiError, Selector, Session};
-use crate::attr::test_run as field;
-use crate::command::Command;
-use crate::command::test_run::{CONTEXT_BYTES, LIVE_FRAMES};
-use crate::object::Object;
+use crate::run::{Context, LIVE_FRAMES, Outcome, RunRequest};
 
 /// What a program is to be run on (`BPF_PROG_TEST_RUN`).
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,44 +47,34 @@ impl Session {
     /// No, or more than one, program is selected; the answer of `BPF_PROG_TEST_RUN`.
     pub fn run(&mut self, program: &Selector, run: &Run<'_>) -> Result<RunResult, ApiError> {
         let program = self.program(program)?;
-        let descriptor = self.install(Object::Program(program))?;
         let size = run.data.len() as u32;
-        let context = [run.metadata, size, 0, run.ingress, run.rx_queue, 0];
-        let context: Vec<u8> = context.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let mut request = Request::new(Command::ProgTestRun)
-            .number(field::PROG_FD, descriptor)
-            .number(field::DATA_SIZE_IN, size)
-            .arg(field::DATA_IN, Arg::In(run.data))
-            .number(field::REPEAT, run.repeat)
-            .number(field::CTX_SIZE_IN, CONTEXT_BYTES as u32)
-            .arg(field::CTX_IN, Arg::In(&context));
-        request = match run.live {
-            Some(batch) => {
-                request.number(field::FLAGS, LIVE_FRAMES).number(field::BATCH_SIZE, batch)
-            }
-            None => request
-                .number(field::DATA_SIZE_OUT, size + GROWTH_MAX)
-                .arg(field::DATA_OUT, Arg::Out((size + GROWTH_MAX) as usize))
-                .number(field::CTX_SIZE_OUT, CONTEXT_BYTES as u32)
-                .arg(field::CTX_OUT, Arg::Out(CONTEXT_BYTES)),
+        let context = Context {
+            data: run.metadata,
+            data_end: size,
+            ingress_ifindex: run.ingress,
+            rx_queue_index: run.rx_queue,
+            ..Context::default()
         };
-        let reply = self.call("the program can't be run", request);
-        self.close(descriptor);
-        let reply = reply?;
-        let (returned, len) = (reply.answer(field::RETVAL), reply.answer(field::DATA_SIZE_OUT));
-        let duration = Duration::from_nanos(reply.answer(field::DURATION).into());
-        let mut outputs = reply.outputs.into_iter();
-        let (mut data, context) = (outputs.next().unwrap_or_default(), outputs.next());
-        data.truncate(len as usize);
-        let context = context.unwrap_or_default();
-        let word = |index: usize| {
-            let bytes = context.get(index * 4..).and_then(|bytes| bytes.first_chunk());
-            bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+        let request = RunRequest {
+            flags: if run.live.is_some() { LIVE_FRAMES } else { 0 },
+            batch: run.live.unwrap_or(0),
+            repeat: run.repeat,
+            size,
+            data: &|_size| Ok(run.data.to_vec()),
+            context: Some(context),
+            takes_back: false,
         };
-        Ok(RunResult { returned, data, metadata: word(0), linear_end: word(1), duration })
+        let what = "the program can't be run";
+        let refused = |errno| ApiError::Refused { what, errno };
+        request.check(&program).map_err(refused)?;
+        let Outcome { frame, returned, took } =
+            self.objects.run(&program, &request).map_err(refused)?;
+        let metadata = frame.metadata().len() as u32;
+        let linear_end = metadata + frame.linear_len() as u32;
+        let (data, metadata, linear_end) = match run.live {
+            Some(_) => (Vec::new(), 0, 0),
+            None => (frame.to_vec_with_metadata(), metadata, linear_end),
+        };
+        Ok(RunResult { returned, data, metadata, linear_end, duration: took })
     }
 }
-
-/// A frame has no more room than this around what it came with: head, metadata, and the tail of its
-/// last buffer.
-const GROWTH_MAX: u32 = 1 << 14;

@@ -9,17 +9,17 @@ use towpath_bpf::map::Batch;
 use towpath_maps::flags::BPF_F_LOCK;
 
 use super::Call;
-use super::element::{Need, check_lock};
 use crate::attr::batch as field;
 use crate::caller::copy_in;
 use crate::object::Handle;
-use crate::object::map::MapObject;
+use crate::object::contents::Need;
+use crate::object::map::{MapObject, flatten};
 
 impl Call<'_> {
     /// `BPF_MAP_LOOKUP_BATCH` and `BPF_MAP_LOOKUP_AND_DELETE_BATCH`
     pub(super) fn lookup_batch(&mut self, delete: bool) -> Result<u32, Errno> {
-        let handle = self.batch_handle(Need { read: true, write: delete })?;
-        let map = handle.map()?;
+        let handle = self.batch_handle()?;
+        let map = handle.map_for(if delete { Need::BOTH } else { Need::READ })?;
         let known: &[Batch] =
             if delete { &[Batch::Buckets] } else { &[Batch::Slots, Batch::Keys, Batch::Buckets] };
         check_known(map, known)?;
@@ -62,10 +62,13 @@ impl Call<'_> {
                 break if done == 0 { Err(Errno::ENOSPC) } else { Ok(0) };
             }
             for key in keys {
-                let value =
-                    if delete { map.take(&key, flags) } else { map.lookup(&key, &[], flags) };
+                let value = if delete {
+                    map.lookup_and_delete(&key, flags)
+                } else {
+                    map.lookup(&key, flags)
+                };
                 match value {
-                    Ok(value) => self.put_element(done, &key, &value)?,
+                    Ok(value) => self.put_element(done, &key, &flatten(&value))?,
                     // Deleted meanwhile.
                     Err(Errno::ENOENT) => continue,
                     Err(errno) => return Err(errno),
@@ -105,9 +108,9 @@ impl Call<'_> {
                     break;
                 }
             };
-            match map.lookup(&key, &[], flags) {
+            match map.lookup(&key, flags) {
                 Ok(value) => {
-                    self.put_element(done, &key, &value)?;
+                    self.put_element(done, &key, &flatten(&value))?;
                     done += 1;
                 }
                 // Deleted meanwhile, or an empty slot.
@@ -125,8 +128,8 @@ impl Call<'_> {
 
     /// `generic_map_update_batch`
     pub(super) fn update_batch(&mut self) -> Result<u32, Errno> {
-        let handle = self.batch_handle(Need { read: false, write: true })?;
-        let map = handle.map()?;
+        let handle = self.batch_handle()?;
+        let map = handle.map_for(Need::WRITE)?;
         check_known(map, &[Batch::Slots, Batch::Keys, Batch::Buckets])?;
         let flags = self.batch_flags(map)?;
         self.each(|call, index| {
@@ -138,8 +141,8 @@ impl Call<'_> {
 
     /// `generic_map_delete_batch`
     pub(super) fn delete_batch(&mut self) -> Result<u32, Errno> {
-        let handle = self.batch_handle(Need { read: false, write: true })?;
-        let map = handle.map()?;
+        let handle = self.batch_handle()?;
+        let map = handle.map_for(Need::WRITE)?;
         check_known(map, &[Batch::Keys, Batch::Buckets])?;
         self.batch_flags(map)?;
         self.each(|call, index| {
@@ -171,9 +174,9 @@ impl Call<'_> {
     }
 
     /// `bpf_map_do_batch`
-    fn batch_handle(&self, need: Need) -> Result<Handle, Errno> {
+    fn batch_handle(&self) -> Result<Handle, Errno> {
         self.attr.ends_at(field::END)?;
-        self.map_handle(field::MAP_FD, need)
+        self.caller.handle(self.u32(field::MAP_FD))
     }
 
     fn batch_flags(&self, map: &MapObject) -> Result<u64, Errno> {
@@ -181,7 +184,7 @@ impl Call<'_> {
         if flags & !BPF_F_LOCK != 0 {
             return Err(Errno::EINVAL);
         }
-        check_lock(map, flags)?;
+        map.check_lock(flags)?;
         Ok(flags)
     }
 

@@ -10,26 +10,101 @@ use towpath_maps::flags::BPF_F_NUMA_NODE;
 
 use super::Call;
 use super::map_btf::check_types;
-use crate::attr::{element, map_create as field};
+use crate::attr::{Attr, NAME_BYTES, map_create as field};
+use crate::caller::Caller;
 use crate::object::btf::BtfObject;
 use crate::object::map::{About, MapObject, MapUse};
 use crate::object::{Handle, Mode, Name, Object};
+use crate::objects::Objects;
+
+/// What a map is to be made like: the fields of `BPF_MAP_CREATE`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct MapRequest {
+    pub(crate) kind: u32,
+    pub(crate) key_size: u32,
+    pub(crate) value_size: u32,
+    pub(crate) max_entries: u32,
+    pub(crate) flags: u32,
+    pub(crate) name: [u8; NAME_BYTES],
+    pub(crate) extra: u64,
+    pub(crate) inner_map: u32,
+    pub(crate) numa_node: u32,
+    pub(crate) ifindex: u32,
+    pub(crate) btf: u32,
+    pub(crate) key_type: u32,
+    pub(crate) value_type: u32,
+    pub(crate) kernel_value_type: u32,
+    pub(crate) token: u32,
+    /// Where the hash of the only program that may use it is, and its size.
+    pub(crate) exclusive: (u64, u32),
+}
+
+impl MapRequest {
+    fn of(attr: &Attr) -> Result<MapRequest, Errno> {
+        Ok(MapRequest {
+            kind: attr.u32(field::MAP_TYPE),
+            key_size: attr.u32(field::KEY_SIZE),
+            value_size: attr.u32(field::VALUE_SIZE),
+            max_entries: attr.u32(field::MAX_ENTRIES),
+            flags: attr.u32(field::MAP_FLAGS),
+            name: attr.array(field::MAP_NAME).ok_or(Errno::EINVAL)?,
+            extra: attr.u64(field::MAP_EXTRA),
+            inner_map: attr.u32(field::INNER_MAP_FD),
+            numa_node: attr.u32(field::NUMA_NODE),
+            ifindex: attr.u32(field::MAP_IFINDEX),
+            btf: attr.u32(field::BTF_FD),
+            key_type: attr.u32(field::BTF_KEY_TYPE_ID),
+            value_type: attr.u32(field::BTF_VALUE_TYPE_ID),
+            kernel_value_type: attr.u32(field::BTF_VMLINUX_VALUE_TYPE_ID),
+            token: attr.u32(field::MAP_TOKEN_FD),
+            exclusive: (attr.u64(field::EXCL_PROG_HASH), attr.u32(field::EXCL_PROG_HASH_SIZE)),
+        })
+    }
+}
 
 impl Call<'_> {
     /// `map_create`
     pub(super) fn map_create(&mut self) -> Result<u32, Errno> {
         self.attr.ends_at(field::END)?;
-        self.check_map_attr()?;
-        let flags = self.u32(field::MAP_FLAGS) & !BPF_F_TOKEN_FD;
+        let request = MapRequest::of(self.attr)?;
+        let handle = self.objects.make_map(self.caller, &request)?;
+        self.caller.install(handle)
+    }
+}
+
+impl Objects {
+    /// Makes a map, with the checks of `map_create` in the kernel's order.
+    pub(crate) fn make_map(
+        &self,
+        caller: &dyn Caller,
+        request: &MapRequest,
+    ) -> Result<Handle, Errno> {
+        let making = Making { objects: self, caller, request };
+        making.make()
+    }
+}
+
+/// A map that is being made.
+struct Making<'a> {
+    objects: &'a Objects,
+    caller: &'a dyn Caller,
+    request: &'a MapRequest,
+}
+
+impl Making<'_> {
+    fn make(&self) -> Result<Handle, Errno> {
+        let request = self.request;
+        self.check_request()?;
+        let flags = request.flags & !BPF_F_TOKEN_FD;
         let mode = Mode::from_flags(flags)?;
         self.check_numa_node(flags)?;
-        let kind = MapType::from_number(self.u32(field::MAP_TYPE)).ok_or(Errno::EINVAL)?;
-        if kind.values() == Values::Events && self.u32(field::MAX_ENTRIES) == 0 {
+        let kind = MapType::from_number(request.kind).ok_or(Errno::EINVAL)?;
+        if kind.values() == Values::Events && request.max_entries == 0 {
             // A loader's convention, not the kernel's.
             return Err(Errno::EINVAL);
         }
-        let btf = self.map_btf()?;
-        let mut def = self.map_def(kind, flags, btf.as_ref());
+        let btf = self.btf()?;
+        let mut def = self.definition(kind, flags, btf.as_ref());
         let refused = self.describe_inner(&mut def);
         let objects = self.objects;
         let map = objects.create_map(&def).map_err(|error| match refused {
@@ -39,36 +114,42 @@ impl Call<'_> {
         })?;
         self.check_elsewhere(kind)?;
         check_types(&def)?;
-        let name = Name::parse(self.attr.array(field::MAP_NAME).ok_or(Errno::EINVAL)?)?;
+        let name = Name::parse(request.name)?;
         let exclusive = self.exclusive_hash()?;
         let about = About { name, exclusive, btf };
         let (world, family) = (objects.world.clone(), objects.shared.surroundings());
         let map = objects.maps.create(|lease| MapObject::new(lease, map, about, world, family))?;
-        self.caller.install(Handle { object: Object::Map(MapUse::new(map)), mode })
+        Ok(Handle { object: Object::Map(MapUse::new(map)), mode })
+    }
+
+    /// The types that it is made with.
+    fn btf(&self) -> Result<Option<Arc<BtfObject>>, Errno> {
+        if self.request.key_type == 0 && self.request.value_type == 0 {
+            return Ok(None);
+        }
+        let handle = self.caller.handle(self.request.btf)?;
+        Ok(Some(Arc::clone(handle.btf()?)))
     }
 
     /// What is checked before the kind is looked at.
-    fn check_map_attr(&self) -> Result<(), Errno> {
-        let kind = self.u32(field::MAP_TYPE);
-        let [key, value] =
-            [field::BTF_KEY_TYPE_ID, field::BTF_VALUE_TYPE_ID].map(|at| self.u32(at));
-        if self.u32(field::BTF_VMLINUX_VALUE_TYPE_ID) != 0 || key != 0 && value == 0 {
+    fn check_request(&self) -> Result<(), Errno> {
+        let request = self.request;
+        let untyped_value = request.key_type != 0 && request.value_type == 0;
+        if request.kernel_value_type != 0 || untyped_value {
             // The first is for struct_ops, which has no meaning here.
             return Err(Errno::EINVAL);
         }
-        let takes_extra = MapType::from_number(kind).is_some_and(|kind| kind.spec().extra);
-        let has_extra = self.u64(field::MAP_EXTRA) != 0;
-        if has_extra && !takes_extra { Err(Errno::EINVAL) } else { Ok(()) }
+        let takes_extra = MapType::from_number(request.kind).is_some_and(|it| it.spec().extra);
+        if request.extra != 0 && !takes_extra { Err(Errno::EINVAL) } else { Ok(()) }
     }
 
     /// Maps inside of a network card, and rights that come from a token: there are none.
     fn check_elsewhere(&self, kind: MapType) -> Result<(), Errno> {
-        if self.u32(field::MAP_FLAGS) & BPF_F_TOKEN_FD != 0 {
-            self.caller.handle(self.u32(field::MAP_TOKEN_FD))?;
+        if self.request.flags & BPF_F_TOKEN_FD != 0 {
+            self.caller.handle(self.request.token)?;
             return Err(Errno::EINVAL);
         }
-        let ifindex = self.u32(field::MAP_IFINDEX);
-        match ifindex {
+        match self.request.ifindex {
             0 => Ok(()),
             ifindex if kind.spec().offloadable && self.objects.world.has_device(ifindex) => {
                 Err(Errno::EOPNOTSUPP)
@@ -79,8 +160,7 @@ impl Call<'_> {
 
     /// The hash of the only program that may use the map.
     fn exclusive_hash(&self) -> Result<Option<[u8; HASH_BYTES]>, Errno> {
-        let (address, size) =
-            (self.u64(field::EXCL_PROG_HASH), self.u32(field::EXCL_PROG_HASH_SIZE));
+        let (address, size) = self.request.exclusive;
         if address == 0 {
             return if size == 0 { Ok(None) } else { Err(Errno::EINVAL) };
         }
@@ -94,21 +174,20 @@ impl Call<'_> {
 
     /// There is one node.
     fn check_numa_node(&self, flags: u32) -> Result<(), Errno> {
-        let node = self.u32(field::NUMA_NODE) as i32;
+        let node = self.request.numa_node as i32;
         let named = flags & BPF_F_NUMA_NODE != 0 && node != -1;
         if named && node != 0 { Err(Errno::EINVAL) } else { Ok(()) }
     }
 
-    fn map_def(&self, kind: MapType, flags: u32, btf: Option<&Arc<BtfObject>>) -> MapDef {
-        let [key, value, entries] =
-            [field::KEY_SIZE, field::VALUE_SIZE, field::MAX_ENTRIES].map(|at| self.u32(at));
-        let mut def = MapDef::new("", kind, key, value, entries);
+    fn definition(&self, kind: MapType, flags: u32, btf: Option<&Arc<BtfObject>>) -> MapDef {
+        let request = self.request;
+        let (key, value) = (request.key_size, request.value_size);
+        let mut def = MapDef::new("", kind, key, value, request.max_entries);
         def.flags = flags;
-        def.map_extra = self.u64(field::MAP_EXTRA);
+        def.map_extra = request.extra;
         if let Some(btf) = btf {
             def.btf = Some(Arc::clone(btf.types()));
-            def.key_type = self.u32(field::BTF_KEY_TYPE_ID);
-            def.value_type = self.u32(field::BTF_VALUE_TYPE_ID);
+            (def.key_type, def.value_type) = (request.key_type, request.value_type);
         }
         def
     }
@@ -118,24 +197,9 @@ impl Call<'_> {
         if def.kind.values() != Values::Map {
             return Ok(());
         }
-        let handle = self.caller.handle(self.u32(field::INNER_MAP_FD))?;
+        let handle = self.caller.handle(self.request.inner_map)?;
         def.inner = Some(Box::new(handle.map()?.map().def().clone()));
         Ok(())
-    }
-
-    /// `map_freeze`
-    pub(super) fn map_freeze(&mut self) -> Result<u32, Errno> {
-        self.attr.ends_at(element::MAP_FD + 4)?;
-        let handle = self.caller.handle(self.u32(element::MAP_FD))?;
-        let map = handle.map()?.map();
-        if !map.fields().is_empty() {
-            return Err(Errno::ENOTSUPP);
-        }
-        if !handle.mode.may_write() || map.is_frozen() {
-            return Err(Errno::EPERM);
-        }
-        map.freeze()?;
-        Ok(0)
     }
 }
 

@@ -2,28 +2,9 @@
 //!
 //! Kernel counterpart: `map_check_btf` and the `map_check_btf` of each kind.
 
-use std::sync::Arc;
-
 use towpath_bpf::btf::{Btf, Kind, TypeId};
 use towpath_bpf::map::Types;
 use towpath_bpf::{Errno, MapDef};
-
-use super::Call;
-use crate::attr::map_create as field;
-use crate::object::btf::BtfObject;
-
-impl Call<'_> {
-    /// The types that a map is made with.
-    pub(super) fn map_btf(&self) -> Result<Option<Arc<BtfObject>>, Errno> {
-        let [key, value] =
-            [field::BTF_KEY_TYPE_ID, field::BTF_VALUE_TYPE_ID].map(|at| self.u32(at));
-        if key == 0 && value == 0 {
-            return Ok(None);
-        }
-        let handle = self.caller.handle(self.u32(field::BTF_FD))?;
-        Ok(Some(Arc::clone(handle.btf()?)))
-    }
-}
 
 /// Whether the types of a definition fit its sizes and its kind.
 pub(super) fn check_types(def: &MapDef) -> Result<(), Errno> {

@@ -12,7 +12,7 @@ mod info;
 pub(crate) mod insns;
 mod link;
 mod log;
-mod map;
+pub(crate) mod map;
 mod map_btf;
 mod pin;
 mod program;
@@ -125,7 +125,7 @@ impl Call<'_> {
             Command::MapUpdateElem => self.map_update(),
             Command::MapDeleteElem => self.map_delete(),
             Command::MapGetNextKey => self.map_next_key(),
-            Command::MapLookupAndDeleteElem => self.map_take(),
+            Command::MapLookupAndDeleteElem => self.map_lookup_and_delete(),
             Command::MapFreeze => self.map_freeze(),
             Command::ObjPin => self.pin(),
             Command::ObjGet => self.get(),

@@ -132,32 +132,52 @@ impl MapObject {
         self.map.kind().user_value_bytes(self.map.value_size(), self.map.cpus())
     }
 
-    /// The value at a key (`bpf_map_copy_value`). A bloom filter is asked about `value`.
-    pub(crate) fn lookup(&self, key: &[u8], value: &[u8], flags: u64) -> Result<Vec<u8>, Errno> {
+    /// Bytes of a key.
+    pub(crate) fn key_bytes(&self) -> usize {
+        self.map.key_size() as usize
+    }
+
+    /// Whether it tells only whether a value is in it.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.map.kind().values() == Values::Members
+    }
+
+    /// Whether values come out as they went in, without keys.
+    pub(crate) fn is_queue(&self) -> bool {
+        self.map.kind().values() == Values::Queued
+    }
+
+    /// Whether a bloom filter may hold a value; `ENOENT` when it doesn't.
+    pub(crate) fn contains(&self, value: &[u8]) -> Result<(), Errno> {
+        if self.map.user().contains(value)? { Ok(()) } else { Err(Errno::ENOENT) }
+    }
+
+    /// The value at a key (`bpf_map_copy_value`): ids in place of what elements refer to.
+    pub(crate) fn lookup(&self, key: &[u8], flags: u64) -> Result<Value, Errno> {
         match self.map.kind().values() {
-            Values::Members if self.map.user().contains(value)? => Ok(Vec::new()),
-            Values::Members => Err(Errno::ENOENT),
             Values::Map | Values::Program => {
                 let held = self.lock_held();
-                Ok(held.get(key).ok_or(Errno::ENOENT)?.id().to_ne_bytes().to_vec())
+                let id = held.get(key).ok_or(Errno::ENOENT)?.id();
+                Ok(Value::One(id.to_ne_bytes().to_vec()))
             }
             Values::Device | Values::Cpu => {
                 let held = self.lock_held();
-                let mut value = self.flatten(&self.map.user().lookup(key, flags)?);
+                let mut value = self.map.user().lookup(key, flags)?.bytes().to_vec();
                 if let Some(program) = value.get_mut(4..8) {
                     let id = held.get(key).map_or(0, Held::id);
                     program.copy_from_slice(&id.to_ne_bytes());
                 }
-                Ok(value)
+                Ok(Value::One(value))
             }
             Values::Bytes
             | Values::PerCpu
             | Values::Queued
+            | Values::Members
             | Values::Records
             | Values::Pages
             | Values::Events
             | Values::Socket
-            | Values::Host(_) => Ok(self.flatten(&self.map.user().lookup(key, flags)?)),
+            | Values::Host(_) => self.map.user().lookup(key, flags),
         }
     }
 
@@ -194,8 +214,8 @@ impl MapObject {
     }
 
     /// Removes an element and gives its value.
-    pub(crate) fn take(&self, key: &[u8], flags: u64) -> Result<Vec<u8>, Errno> {
-        Ok(self.flatten(&self.map.user().lookup_and_delete(key, flags)?))
+    pub(crate) fn lookup_and_delete(&self, key: &[u8], flags: u64) -> Result<Value, Errno> {
+        self.map.user().lookup_and_delete(key, flags)
     }
 
     /// The key after `key`, or the first.
@@ -425,21 +445,6 @@ impl MapObject {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One value, or all CPUs', as user space has them in memory.
-    fn flatten(&self, value: &Value) -> Vec<u8> {
-        match value {
-            Value::One(bytes) => bytes.clone(),
-            Value::PerCpu(all) => {
-                let mut bytes = Vec::with_capacity(self.value_bytes());
-                for value in all {
-                    bytes.extend_from_slice(value);
-                    bytes.resize(bytes.len().next_multiple_of(8), 0);
-                }
-                bytes
-            }
-        }
-    }
-
     fn split(&self, bytes: &[u8]) -> Value {
         if !self.map.is_percpu() {
             return Value::from(bytes);
@@ -496,6 +501,21 @@ impl Held {
         match self {
             Held::Map(map) => map.id(),
             Held::Program(program) => program.id(),
+        }
+    }
+}
+
+/// One value, or all CPUs', as user space has them in memory.
+pub(crate) fn flatten(value: &Value) -> Vec<u8> {
+    match value {
+        Value::One(bytes) => bytes.clone(),
+        Value::PerCpu(all) => {
+            let mut bytes = Vec::new();
+            for value in all {
+                bytes.extend_from_slice(value);
+                bytes.resize(bytes.len().next_multiple_of(8), 0);
+            }
+            bytes
         }
     }
 }

@@ -4,6 +4,7 @@
 //! uses it, a map that holds it or a device has one, and its id is given up with the last.
 
 pub(crate) mod btf;
+pub(crate) mod contents;
 pub(crate) mod link;
 pub(crate) mod map;
 pub(crate) mod name;

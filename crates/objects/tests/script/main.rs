@@ -24,6 +24,7 @@ mod fields;
 mod kernel;
 mod netlink;
 mod ours;
+mod rights;
 mod script;
 mod show;
 mod side;

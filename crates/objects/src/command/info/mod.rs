@@ -66,7 +66,7 @@ impl Call<'_> {
         }
         let mut bytes = Vec::new();
         for index in 0..def.max_entries {
-            bytes.extend(map.lookup(&index.to_ne_bytes(), &[], 0)?);
+            bytes.extend_from_slice(map.lookup(&index.to_ne_bytes(), 0)?.bytes());
             bytes.resize(bytes.len().next_multiple_of(8), 0);
         }
         self.caller.write(info.u64(map_info::HASH), &sha256(&bytes))
