@@ -90,6 +90,7 @@ pub struct LoadOptions {
     pub verifier: verifier::Options,
     /// Runs without a proof. Only for tests of the interpreter: it checks every access anyway, but
     /// a program may then fault, loop for long or leave a map locked.
+    #[cfg(any(test, feature = "unverified"))]
     pub unverified: bool,
     /// Bound on one run in the interpreter.
     pub limits: Limits,

@@ -10,6 +10,7 @@ use crate::insn::{
     Insn, PSEUDO_BTF_ID, PSEUDO_MAP_FD, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE,
 };
 use crate::program::{KfuncRef, Linked};
+use crate::verifier::{AccessFact, InsnFacts, Verified};
 
 /// Instructions that run.
 #[derive(Debug, Clone)]
@@ -61,7 +62,7 @@ pub struct ResolveError {
 
 impl Code {
     /// Code that refers to nothing outside itself, as a conformance test has it.
-    pub fn raw(name: &str, insns: Vec<Insn>) -> Code {
+    pub(crate) fn raw(name: &str, insns: Vec<Insn>) -> Code {
         Code {
             name: name.to_owned(),
             insns,
@@ -71,8 +72,36 @@ impl Code {
         }
     }
 
-    /// Resolves a linked program. `accesses` comes from the verifier, by slot (empty: all direct).
-    pub fn resolve(
+    /// Resolves what a verified program refers to.
+    ///
+    /// # Errors
+    ///
+    /// A reference that the resolver doesn't know.
+    pub fn of(verified: &Verified, resolver: &dyn Resolver) -> Result<Code, ResolveError> {
+        let access = |fact: &InsnFacts| match fact.access {
+            Some(AccessFact::ProbeRead) => Access::Probe,
+            Some(AccessFact::Arena) => Access::Arena,
+            _ => Access::Direct,
+        };
+        let accesses = verified.facts().iter().map(access).collect();
+        let code = Code::resolve(Arc::new(verified.linked().clone()), accesses, resolver)?;
+        Ok(Code { exception_callback: verified.exception_callback(), ..code })
+    }
+
+    /// Resolves a program that nobody has proved safe, for those who test the interpreter: it
+    /// checks every access anyway, but such a program may fault, loop for long or leave a map
+    /// locked.
+    ///
+    /// # Errors
+    ///
+    /// A reference that the resolver doesn't know.
+    #[cfg(feature = "unverified")]
+    pub fn unverified(linked: Arc<Linked>, resolver: &dyn Resolver) -> Result<Code, ResolveError> {
+        Code::resolve(linked, Vec::new(), resolver)
+    }
+
+    /// `accesses` by slot; none: all direct.
+    fn resolve(
         linked: Arc<Linked>,
         accesses: Vec<Access>,
         resolver: &dyn Resolver,
@@ -104,12 +133,6 @@ impl Code {
             exception_callback: None,
             linked: Some(linked),
         })
-    }
-
-    /// Names the function (by first slot) that `bpf_throw` calls before the program returns.
-    pub fn with_exception_callback(mut self, start: Option<u32>) -> Code {
-        self.exception_callback = start;
-        self
     }
 
     /// The name of a kfunc that could not be resolved, from the immediate of its call.

@@ -7,7 +7,7 @@
 //! [`Fault`] that comes back is a bug in the verifier or in a helper, never undefined behaviour.
 //!
 //! ```text
-//! Code::resolve(&Linked, &Resolver) -> Code     map indexes become addresses, as in the kernel
+//! Code::of(&Verified, &Resolver) -> Code         map indexes become addresses, as in the kernel
 //! run(&Arc<Code>, ctx, &mut Runtime, &Limits) -> r0 | Fault
 //! ```
 

@@ -75,6 +75,13 @@ impl Verified {
         &self.facts
     }
 
+    /// The function (by first slot) that `bpf_throw` calls before the program returns.
+    pub fn exception_callback(&self) -> Option<u32> {
+        let is_one = |sub: &&SubprogramFacts| sub.kind == SubprogramKind::ExceptionCallback;
+        let found = self.subprograms.iter().find(is_one)?;
+        u32::try_from(found.start).ok()
+    }
+
     /// The functions, by start; the first is the entry.
     pub fn subprograms(&self) -> &[SubprogramFacts] {
         &self.subprograms

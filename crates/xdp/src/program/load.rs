@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use towpath_bpf::btf::{Btf, Kind};
-use towpath_bpf::interp::{self, Access, Code, Resolver};
+use towpath_bpf::interp::{self, Code, Resolver};
 use towpath_bpf::object::Env;
 use towpath_bpf::program::{AttachType, KfuncRef, Linked, SlotInit};
-use towpath_bpf::verifier::{
-    self, AccessFact, FieldKind, SpecialField, SubprogramKind, Verified, special_fields,
-};
+use towpath_bpf::verifier::{self, FieldKind, SpecialField, Verified, special_fields};
 use towpath_bpf::{MapDef, Object};
 use towpath_maps::fields::Field;
 use towpath_maps::{Map, MapSet, SetOptions};
@@ -237,9 +235,12 @@ pub(super) fn finish(
     options: &LoadOptions,
     wanted: Exec,
 ) -> Result<Program, LoadError> {
-    let about = (linked.attach, linked.has_frags);
+    #[cfg(any(test, feature = "unverified"))]
     if options.unverified {
-        let code = resolve(Arc::new(linked), Vec::new(), &maps)?;
+        let about = (linked.attach, linked.has_frags);
+        let code = resolved(&linked, &maps, |addresses| {
+            Code::unverified(Arc::new(linked.clone()), addresses)
+        })?;
         return Ok(ready(code, about, None, maps, surroundings, options, wanted));
     }
     let name = linked.name.clone();
@@ -257,8 +258,7 @@ pub(super) fn finish_verified(
     wanted: Exec,
 ) -> Result<Program, LoadError> {
     let about = (verified.linked().attach, verified.linked().has_frags);
-    let code = resolve(Arc::new(verified.linked().clone()), accesses(&verified), &maps)?;
-    let code = code.with_exception_callback(exception_callback(&verified));
+    let code = resolved(verified.linked(), &maps, |addresses| Code::of(&verified, addresses))?;
     Ok(ready(code, about, Some(verified), maps, surroundings, options, wanted))
 }
 
@@ -303,32 +303,19 @@ fn compile(
     }
     let verified = verified.ok_or("only what is verified is compiled")?;
     let addresses = Addresses { maps, kernel: Arc::clone(&verified.linked().kernel_btf) };
-    let throw = exception_callback(verified);
+    let throw = verified.exception_callback();
     let compiled = Compiled::new(verified, &addresses, maps, &options.jit, exec, throw);
     compiled.map(Some).map_err(|error| error.to_string())
 }
 
-fn resolve(linked: Arc<Linked>, accesses: Vec<Access>, maps: &MapSet) -> Result<Code, LoadError> {
-    let program = linked.name.clone();
+fn resolved(
+    linked: &Linked,
+    maps: &MapSet,
+    resolve: impl FnOnce(&Addresses<'_>) -> Result<Code, interp::ResolveError>,
+) -> Result<Code, LoadError> {
     let addresses = Addresses { maps, kernel: Arc::clone(&linked.kernel_btf) };
-    Code::resolve(linked, accesses, &addresses)
-        .map_err(|source| LoadError::Resolve { program, source })
-}
-
-/// How each instruction reaches memory, as far as the interpreter must know.
-fn accesses(verified: &Verified) -> Vec<Access> {
-    let access = |fact: &Option<AccessFact>| match fact {
-        Some(AccessFact::ProbeRead) => Access::Probe,
-        Some(AccessFact::Arena) => Access::Arena,
-        _ => Access::Direct,
-    };
-    verified.facts().iter().map(|facts| access(&facts.access)).collect()
-}
-
-fn exception_callback(verified: &Verified) -> Option<u32> {
-    let mut subprograms = verified.subprograms().iter();
-    let found = subprograms.find(|sub| sub.kind == SubprogramKind::ExceptionCallback)?;
-    u32::try_from(found.start).ok()
+    resolve(&addresses)
+        .map_err(|source| LoadError::Resolve { program: linked.name.clone(), source })
 }
 
 /// Addresses of an object's maps and of our kfuncs.
