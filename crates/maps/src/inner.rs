@@ -145,6 +145,7 @@ impl MapOfMaps {
     fn leave(&self, handle: u64) {
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(leaving) = held.get_mut(&handle) {
+            debug_assert!(leaving.slots > 0, "a handle leaves a slot that it was in");
             leaving.slots -= 1;
             leaving.left = self.domain.tag();
         }

@@ -61,6 +61,7 @@ impl Queue {
             out.fill(0);
             return Err(Errno::ENOENT);
         }
+        debug_assert!(held.oldest < held.next, "the oldest value is not past the newest");
         let number = if self.is_stack { held.next - 1 } else { held.oldest };
         self.region.read(self.offset(number), out);
         match (remove, self.is_stack) {
@@ -94,6 +95,7 @@ impl Store for Queue {
         }
         self.region.write(self.offset(held.next), value);
         held.next += 1;
+        debug_assert!(held.next - held.oldest <= self.entries, "no more values than slots");
         Ok(())
     }
 

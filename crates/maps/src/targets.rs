@@ -103,6 +103,7 @@ impl TargetArray {
     }
 
     fn store(&self, index: u32, target: Target) {
+        debug_assert!(index < self.entries, "the index was checked");
         self.region.word(index as usize * 8).store(target.to_word(), Ordering::Release);
     }
 

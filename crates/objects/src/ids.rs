@@ -39,7 +39,8 @@ impl<T> Ids<T> {
     ) -> Result<Arc<T>, Errno> {
         let id = self.lock().reserve()?;
         let object = Arc::new(make(Lease { ids: Arc::clone(self), id }));
-        self.lock().by_id.insert(id, Arc::downgrade(&object));
+        let reserved = self.lock().by_id.insert(id, Arc::downgrade(&object));
+        debug_assert!(reserved.is_some_and(|it| it.strong_count() == 0), "no two own id {id}");
         Ok(object)
     }
 
@@ -85,7 +86,8 @@ impl<T> Lease<T> {
 
 impl<T> Drop for Lease<T> {
     fn drop(&mut self) {
-        self.ids.lock().by_id.remove(&self.id);
+        let removed = self.ids.lock().by_id.remove(&self.id);
+        debug_assert!(removed.is_some(), "an id goes with its only owner");
     }
 }
 

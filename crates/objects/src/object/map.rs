@@ -484,7 +484,9 @@ impl Clone for MapUse {
 
 impl Drop for MapUse {
     fn drop(&mut self) {
-        let last = self.0.users.fetch_sub(1, Ordering::AcqRel) == 1;
+        let users = self.0.users.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(users > 0, "each use was counted when it began");
+        let last = users == 1;
         if last && self.0.map.kind().values() == Values::Program {
             let held = std::mem::take(&mut *self.0.lock_held());
             for key in held.keys() {
