@@ -157,6 +157,17 @@ pub struct FrameCounters {
     pub taken_over: Counter,
 }
 
+impl FrameCounters {
+    /// Frames that came to the worker and are not gone: 0 at the end of each burst.
+    pub(crate) fn in_hand(&self) -> i64 {
+        let sum = |all: &[&Counter]| all.iter().map(|counter| counter.get()).sum::<u64>();
+        let come = sum(&[&self.received, &self.created, &self.taken_over]);
+        let gone = sum(&[&self.delivered, &self.freed, &self.handed_over]);
+        let dropped = self.dropped.iter().map(Counter::get).sum::<u64>();
+        come.wrapping_sub(gone + dropped) as i64
+    }
+}
+
 /// Sums of [`FrameCounters`] over all workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Conservation {

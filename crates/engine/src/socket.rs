@@ -21,7 +21,7 @@ pub struct Place {
 /// A socket. Any worker may use it at any time; calls for one socket wait for each other, so what
 /// belongs together comes in one call: a burst.
 pub trait Socket: fmt::Debug + Send + Sync {
-    /// Its number in XSKMAPs (`towpath_maps::Target::id`); never 0.
+    /// Its number in XSKMAPs (`towpath_maps::TargetEntry::id`); never 0.
     fn id(&self) -> u32;
 
     /// Where it is bound; `None` before that, and when its port is gone.

@@ -34,7 +34,7 @@ pub enum Layout {
         entries: u32,
     },
     /// DEVMAP, CPUMAP and XSKMAP: entry `i` is the 64-bit word at `base + 8 * i`, 0 when empty; its
-    /// low half is [`Target::number`](crate::Target), its high half the id.
+    /// low half is [`TargetEntry::number`](crate::TargetEntry), its high half the id.
     Targets {
         /// Address of the first entry.
         base: u64,

@@ -83,6 +83,6 @@ pub use map::{CreateOptions, Map};
 pub use qsbr::Domain;
 pub use set::{MapSet, SetOptions};
 pub use store::Element;
-pub use targets::Target;
+pub use targets::TargetEntry;
 pub use towpath_bpf::map::flags;
 pub use user::{User, Value};

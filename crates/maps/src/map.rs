@@ -31,7 +31,7 @@ use crate::qsbr::Domain;
 use crate::queue::Queue;
 use crate::ringbuf::Ringbuf;
 use crate::store::{Element, Store};
-use crate::targets::{DevmapHash, Target, TargetArray};
+use crate::targets::{DevmapHash, TargetArray, TargetEntry};
 use crate::user::{User, Value};
 use crate::user_ringbuf::UserRingbuf;
 
@@ -284,7 +284,7 @@ impl Map {
 
     /// The entry of a DEVMAP, DEVMAP_HASH, CPUMAP or XSKMAP that `bpf_redirect_map` asks for.
     #[inline]
-    pub fn target(&self, key: u32) -> Option<Target> {
+    pub fn target(&self, key: u32) -> Option<TargetEntry> {
         match &self.storage {
             Storage::Targets(targets) => targets.target(key),
             Storage::DevmapHash(table) => table.target(key),
@@ -293,7 +293,7 @@ impl Map {
     }
 
     /// Shows all entries of such a map with their keys, in the order of a broadcast.
-    pub fn for_each_target(&self, visit: &mut dyn FnMut(u32, Target)) {
+    pub fn for_each_target(&self, visit: &mut dyn FnMut(u32, TargetEntry)) {
         match &self.storage {
             Storage::Targets(targets) => targets.for_each(visit),
             Storage::DevmapHash(table) => table.for_each(visit),
@@ -302,7 +302,7 @@ impl Map {
     }
 
     /// The same as a list.
-    pub fn targets(&self) -> Vec<(u32, Target)> {
+    pub fn targets(&self) -> Vec<(u32, TargetEntry)> {
         let mut targets = Vec::new();
         self.for_each_target(&mut |key, target| targets.push((key, target)));
         targets

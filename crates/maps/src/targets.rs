@@ -29,7 +29,7 @@ const CPUMAP_QUEUE_MAX: u32 = 16384;
 
 /// An entry of a map of targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Target {
+pub struct TargetEntry {
     /// Device maps: the ifindex. CPU maps: the size of the queue. Socket maps: the queue's number.
     pub number: u32,
     /// Device and CPU maps: the id of the program to run there, 0 for none. Socket maps: the id of
@@ -37,13 +37,13 @@ pub struct Target {
     pub id: u32,
 }
 
-impl Target {
+impl TargetEntry {
     fn to_word(self) -> u64 {
         u64::from(self.number) | u64::from(self.id) << 32
     }
 
     fn from_word(word: u64) -> Self {
-        Target { number: word as u32, id: (word >> 32) as u32 }
+        TargetEntry { number: word as u32, id: (word >> 32) as u32 }
     }
 
     fn is_empty(self) -> bool {
@@ -77,16 +77,16 @@ impl TargetArray {
     }
 
     #[inline]
-    pub(crate) fn target(&self, index: u32) -> Option<Target> {
+    pub(crate) fn target(&self, index: u32) -> Option<TargetEntry> {
         if index >= self.entries {
             return None;
         }
         let target =
-            Target::from_word(self.region.word(index as usize * 8).load(Ordering::Acquire));
+            TargetEntry::from_word(self.region.word(index as usize * 8).load(Ordering::Acquire));
         (!target.is_empty()).then_some(target)
     }
 
-    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(u32, Target)) {
+    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(u32, TargetEntry)) {
         let entry = |index| Some((index, self.target(index)?));
         (0..self.entries).filter_map(entry).for_each(|(index, target)| visit(index, target));
     }
@@ -102,25 +102,25 @@ impl TargetArray {
         });
     }
 
-    fn store(&self, index: u32, target: Target) {
+    fn store(&self, index: u32, target: TargetEntry) {
         debug_assert!(index < self.entries, "the index was checked");
         self.region.word(index as usize * 8).store(target.to_word(), Ordering::Release);
     }
 
     /// What the value stands for; empty clears the entry.
-    fn resolve(&self, index: u32, value: &[u8]) -> Result<Target, Errno> {
+    fn resolve(&self, index: u32, value: &[u8]) -> Result<TargetEntry, Errno> {
         match self.kind {
             MapType::Devmap => device(&*self.environment, value, MapType::Devmap),
             MapType::Cpumap => self.cpu(index, value),
             _ => {
                 let (id, queue) = self.environment.socket(number(value))?;
-                Ok(Target { number: queue, id })
+                Ok(TargetEntry { number: queue, id })
             }
         }
     }
 
     /// `cpu_map_update_elem`
-    fn cpu(&self, cpu: u32, value: &[u8]) -> Result<Target, Errno> {
+    fn cpu(&self, cpu: u32, value: &[u8]) -> Result<TargetEntry, Errno> {
         let queue = number(value);
         if queue > CPUMAP_QUEUE_MAX {
             return Err(Errno::EOVERFLOW);
@@ -129,12 +129,12 @@ impl TargetArray {
             return Err(Errno::ENODEV);
         }
         if queue == 0 {
-            return Ok(Target { number: 0, id: 0 });
+            return Ok(TargetEntry { number: 0, id: 0 });
         }
         // The kernel has one answer for everything that goes wrong here.
         let id = program(&*self.environment, value, MapType::Cpumap)
             .map_err(|_whatever| Errno::ENOMEM)?;
-        Ok(Target { number: queue, id })
+        Ok(TargetEntry { number: queue, id })
     }
 }
 
@@ -183,7 +183,7 @@ impl Store for TargetArray {
         if index >= self.entries {
             return Err(Errno::EINVAL);
         }
-        self.store(index, Target { number: 0, id: 0 });
+        self.store(index, TargetEntry { number: 0, id: 0 });
         Ok(())
     }
 
@@ -218,11 +218,11 @@ impl DevmapHash {
         Ok(DevmapHash { table, value_size, environment })
     }
 
-    pub(crate) fn target(&self, key: u32) -> Option<Target> {
-        self.table.word(&key.to_ne_bytes()).map(Target::from_word)
+    pub(crate) fn target(&self, key: u32) -> Option<TargetEntry> {
+        self.table.word(&key.to_ne_bytes()).map(TargetEntry::from_word)
     }
 
-    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(u32, Target)) {
+    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(u32, TargetEntry)) {
         let mut last: Option<[u8; 4]> = None;
         // As many as there were: somebody may add entries all the time.
         for _ in 0..self.table.count().unwrap_or(0) {
@@ -285,18 +285,22 @@ impl Store for DevmapHash {
 }
 
 /// `__dev_map_update_elem` and `__dev_map_alloc_node`
-fn device(environment: &dyn Environment, value: &[u8], kind: MapType) -> Result<Target, Errno> {
+fn device(
+    environment: &dyn Environment,
+    value: &[u8],
+    kind: MapType,
+) -> Result<TargetEntry, Errno> {
     let ifindex = number(value);
     let names_program = value.get(4..).map_or(0, number) as i32 > 0;
     if ifindex == 0 {
-        let cleared = Target { number: 0, id: 0 };
+        let cleared = TargetEntry { number: 0, id: 0 };
         return if names_program { Err(Errno::EINVAL) } else { Ok(cleared) };
     }
     if !environment.has_device(ifindex) {
         return Err(Errno::EINVAL);
     }
     let id = program(environment, value, kind).map_err(|_whatever| Errno::EINVAL)?;
-    Ok(Target { number: ifindex, id })
+    Ok(TargetEntry { number: ifindex, id })
 }
 
 /// The id of the program that the second half of a value names; 0 and negative numbers name none.
@@ -345,7 +349,7 @@ mod tests {
         assert_eq!(put(&map, 1, &[9, 0], 0), Err(Errno::EINVAL), "no such device");
         assert_eq!(put(&map, 1, &[0, 5], 0), Err(Errno::EINVAL), "a program without a device");
         assert_eq!(put(&map, 1, &[2, 5], 0), Ok(()));
-        assert_eq!(map.target(1), Some(Target { number: 2, id: 5 }));
+        assert_eq!(map.target(1), Some(TargetEntry { number: 2, id: 5 }));
         let address = map.lookup(0, &1u32.to_ne_bytes()).unwrap().as_ptr() as u64;
         assert_eq!(map.owns(address, 8), Some(Access::Read));
         assert_eq!(put(&map, 1, &[0, 0], 0), Ok(()), "ifindex 0 clears");
@@ -375,7 +379,7 @@ mod tests {
         assert_eq!(put(&map, 1, &[16385], 0), Err(Errno::EOVERFLOW));
         assert_eq!(put(&map, 2, &[64], 0), Err(Errno::ENODEV));
         assert_eq!(put(&map, 1, &[64], 0), Ok(()));
-        assert_eq!(map.target(1), Some(Target { number: 64, id: 0 }));
+        assert_eq!(map.target(1), Some(TargetEntry { number: 64, id: 0 }));
 
         let map = create(MapType::Xskmap, 4);
         assert_eq!(put(&map, 1, &[0], 0), Err(Errno::EBADF));

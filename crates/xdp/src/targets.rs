@@ -1,7 +1,7 @@
 //! Where the frames of a burst are redirected to: a cell for each frame.
 
 use towpath_jit::RedirectCell;
-use towpath_maps::{MapSet, Target as Entry};
+use towpath_maps::{MapSet, TargetEntry as Entry};
 
 use crate::verdict::{Destination, Redirect, Target};
 

@@ -52,7 +52,7 @@ pub enum Target {
         /// The key, cut to 32 bits.
         key: u32,
         /// The entry at the time of the call.
-        entry: towpath_maps::Target,
+        entry: towpath_maps::TargetEntry,
     },
     /// `bpf_redirect_map` with `BPF_F_BROADCAST`: every entry of a devmap.
     Broadcast {
@@ -78,7 +78,7 @@ pub enum Destination<'a> {
         /// The key, cut to 32 bits.
         key: u32,
         /// The entry at the time of the call.
-        entry: towpath_maps::Target,
+        entry: towpath_maps::TargetEntry,
     },
     /// [`Target::Broadcast`]
     Broadcast {
@@ -96,7 +96,7 @@ pub(crate) enum Redirect {
     /// [`Target::Interface`]
     Interface { ifindex: u32 },
     /// [`Target::Entry`] of the program's map of this index.
-    Entry { map: u32, key: u32, entry: towpath_maps::Target },
+    Entry { map: u32, key: u32, entry: towpath_maps::TargetEntry },
     /// [`Target::Broadcast`] over the program's map of this index.
     Broadcast { map: u32, exclude_ingress: bool },
     /// Over a map that was found in a map of maps: the burst keeps it under this number.

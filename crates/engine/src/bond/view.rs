@@ -267,22 +267,24 @@ impl Turn {
 pub(crate) struct Shape {
     /// There is more to some of them than a linear buffer.
     pub(crate) is_odd: bool,
-    /// Bytes of the longest linear part.
+    /// Bytes of the longest linear part, and of the shortest.
     pub(crate) longest: usize,
+    pub(crate) shortest: usize,
 }
 
 /// One place for each frame, in one pass over them.
 #[inline(always)]
 fn fill(places: &mut Vec<u8>, frames: &[Frame], mut place: impl FnMut(&[u8]) -> u8) -> Shape {
     // Numbers of their own, in registers: a closure over a structure keeps it in memory.
-    let (mut is_odd, mut longest) = (false, 0);
+    let (mut is_odd, mut longest, mut shortest) = (false, 0, usize::MAX);
     places.resize(frames.len(), 0);
     for (frame, to) in frames.iter().zip(&mut *places) {
         is_odd |= !frame.is_plain();
-        longest = longest.max(frame.linear_len());
+        let len = frame.linear_len();
+        (longest, shortest) = (longest.max(len), shortest.min(len));
         *to = place(frame.linear());
     }
-    Shape { is_odd, longest }
+    Shape { is_odd, longest, shortest }
 }
 
 /// `number % count`; most bonds have two or four members, and dividing is slow.

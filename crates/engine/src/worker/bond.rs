@@ -5,7 +5,7 @@ use towpath_xdp::{Action, Frame};
 
 use super::graph::Graph;
 use crate::bond::control::Found;
-use crate::bond::{Choice, Turn, View, is_neighbour_message};
+use crate::bond::{Choice, Shape, Turn, View, is_neighbour_message};
 use crate::counters::DropReason;
 use crate::hook::HookSpec;
 use crate::snapshot::{PortId, Snapshot};
@@ -134,10 +134,9 @@ impl Graph {
         }
         let mut room = std::mem::take(&mut self.lanes);
         let (members, shape) = view.choose(frames, turn, &mut room.places);
-        let takes = |target: &Target| shape.longest <= target.plain_max as usize;
         if members.is_empty() {
             // They stay.
-        } else if shape.is_odd || !self.deal_out(members, frames, &mut room, &door, takes) {
+        } else if shape.is_odd || !self.deal_out(members, shape, frames, &mut room, &door) {
             room.lanes.resize_with(room.lanes.len().max(members.len()), Vec::new);
             scatter(frames, &room.places, &mut room.lanes[..members.len()]);
             for (&member, lane) in members.iter().zip(&mut room.lanes) {
@@ -153,14 +152,15 @@ impl Graph {
     fn deal_out(
         &mut self,
         members: &[PortId],
+        shape: Shape,
         frames: &mut Vec<Frame>,
         room: &mut Lanes,
         door: &impl Fn(PortId) -> TargetId,
-        takes: impl Fn(&Target) -> bool,
     ) -> bool {
         let is_free = |&member: &PortId| {
             let target = &self.targets[door(member).index()];
-            takes(target) && self.queues[target.queue.index()].frames.is_empty()
+            shape.longest <= target.plain_max as usize
+                && self.queues[target.queue.index()].frames.is_empty()
         };
         if !members.iter().all(is_free) {
             return false;
@@ -172,7 +172,10 @@ impl Graph {
         for (&member, frames) in members.iter().zip(queues.drain(..)) {
             let queue = queue_of(self, member);
             let bulk = &mut self.queues[queue.index()];
-            bulk.bytes = frames.iter().map(|frame| frame.linear_len()).sum();
+            bulk.bytes = match shape.shortest == shape.longest {
+                true => frames.len() * shape.longest,
+                false => frames.iter().map(|frame| frame.linear_len()).sum(),
+            };
             bulk.frames = frames;
             if bulk.bytes > 0 {
                 self.mark_dirty(queue);

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use towpath_maps::{Map, Target as Value};
+use towpath_maps::{Map, TargetEntry};
 use towpath_xdp::Frame;
 
 use super::graph::Graph;
 use super::task::Task;
+use super::tx_ring::arrived_at;
 use super::{BURST, Worker};
 use crate::counters::DropReason;
 use crate::hook::HookSpec;
@@ -58,7 +59,7 @@ struct Queue {
 }
 
 impl CpuEntry {
-    pub(super) fn new(map: &Map, key: u32, value: Value) -> CpuEntry {
+    pub(super) fn new(map: &Map, key: u32, value: TargetEntry) -> CpuEntry {
         let map = std::ptr::from_ref(map).addr();
         CpuEntry { map, key, limit: value.number as usize, program: value.id }
     }
@@ -173,7 +174,7 @@ impl Graph {
             worker.waker.wake();
         }
         for frame in frames.drain(..) {
-            let owner = self.arrived_at(snapshot, &frame);
+            let owner = arrived_at(snapshot, frame.rx.ifindex);
             self.drop(snapshot, owner, Side::Rx, DropReason::RingFull, frame);
         }
     }

@@ -14,6 +14,7 @@ use towpath_xdp::{Frame, Pool};
 use super::cpu::CpuQueue;
 use super::hook::HookRunner;
 use super::port_tx::PortTx;
+use super::tx_ring::arrived_at;
 use super::{BURST, WorkerShared};
 use crate::counters::DropReason;
 use crate::hook::HookSpec;
@@ -157,9 +158,10 @@ impl Graph {
             return self.push_each(snapshot, to, frames);
         }
         let bulk = &mut self.queues[queue.index()];
-        // Most look at no length.
-        let (is_plain, bytes) = match longest {
-            ANY => scan::<false>(frames, longest),
+        // Only wires count bytes, and most others look at no length.
+        let (is_plain, bytes) = match (target.kind, longest) {
+            (Kind::Wire, ANY) => scan::<false>(frames, longest),
+            (_, ANY) => (frames.iter().fold(true, |all, frame| all & frame.is_plain()), 0),
             _ => scan::<true>(frames, longest),
         };
         if !is_plain || !bulk.frames.is_empty() {
@@ -235,7 +237,7 @@ impl Graph {
                 self.shared.counters.freed.add(1);
             }
             Err((frame, why)) if target.prepare == Prepare::Socket => {
-                let owner = self.arrived_at(snapshot, &frame);
+                let owner = arrived_at(snapshot, frame.rx.ifindex);
                 self.drop(snapshot, owner, Side::Rx, why, frame);
             }
             Err((frame, why)) => self.drop(snapshot, target.owner, Side::Tx, why, frame),
@@ -301,6 +303,8 @@ impl Graph {
             self.adopt(snapshot);
         }
         self.now_ms = None;
+        debug_assert!(self.inner.is_empty() && self.leaves.is_empty(), "nothing waits");
+        debug_assert_eq!(self.shared.counters.in_hand(), 0, "every frame is accounted for");
     }
 
     /// Has frames go on.
@@ -397,11 +401,6 @@ impl Graph {
                 to.flush(&mut self.pool);
             }
         }
-    }
-
-    /// The port that a frame arrived on.
-    pub(super) fn arrived_at(&self, snapshot: &Snapshot, frame: &Frame) -> Owner {
-        snapshot.by_ifindex.get(frame.rx.ifindex).map_or(Owner::NOBODY, Owner::of)
     }
 
     /// Drops a frame.

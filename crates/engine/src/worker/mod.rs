@@ -224,6 +224,8 @@ impl Worker {
         if count == 0 {
             return 0;
         }
+        // First, so that who sees the port's frames sees that there are frames.
+        shared.counters.received.add(count as u64);
         let Some(port) = snapshot.port(queue.port) else {
             let (nobody, why) = (Owner::NOBODY, DropReason::Removed);
             graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
@@ -233,8 +235,6 @@ impl Worker {
         for frame in frames.iter_mut() {
             bytes += frame.arrive(ifindex, number);
         }
-        // First, so that who sees the port's frames sees that there are frames.
-        shared.counters.received.add(count as u64);
         let counters = &port.opened.counters[shared.number];
         counters.rx_packets.add(count as u64);
         counters.rx_bytes.add(bytes as u64);

@@ -33,7 +33,7 @@ struct Pending {
 
 /// Where a tap sees frames.
 #[derive(Clone, Copy)]
-struct Place {
+struct Point {
     hook: Hook,
     link: Option<u32>,
     worker: u32,
@@ -93,8 +93,8 @@ impl Copies {
         }
     }
 
-    fn place(&self, hook: Hook) -> Place {
-        Place { hook, link: None, worker: self.worker }
+    fn place(&self, hook: Hook) -> Point {
+        Point { hook, link: None, worker: self.worker }
     }
 
     /// Taps that see the hook, and not single programs on it, with what is kept for each.
@@ -121,7 +121,7 @@ impl HookRunner {
         let watching = |tap: &&Arc<Tap>| tap.options.links.contains(&link.id);
         let mut watched: Vec<(&Arc<Tap>, Pending)> =
             taps.iter().filter(watching).map(|tap| (tap, Pending::default())).collect();
-        let place = Place { link: Some(link.id), ..self.copies.place(hook.point) };
+        let place = Point { link: Some(link.id), ..self.copies.place(hook.point) };
         for (tap, pending) in &mut watched {
             pending.enter(tap, frames, place);
         }
@@ -138,7 +138,7 @@ impl HookRunner {
 }
 
 impl Pending {
-    fn enter(&mut self, tap: &Tap, frames: &[Frame], place: Place) {
+    fn enter(&mut self, tap: &Tap, frames: &[Frame], place: Point) {
         self.first = tap.number(frames.len());
         self.is_wanted.clear();
         self.is_wanted.resize(frames.len(), false);
@@ -157,7 +157,7 @@ impl Pending {
         index: usize,
         frame: &Frame,
         judged: Option<(&Burst, usize)>,
-        place: Place,
+        place: Point,
         now: u64,
     ) {
         let action = judged.map_or(Action::Pass, |(burst, index)| burst.action(index));
@@ -182,7 +182,7 @@ impl Pending {
         tap: &Tap,
         index: usize,
         frame: &Frame,
-        place: Place,
+        place: Point,
         timestamp_ns: u64,
     ) -> Record {
         let start = self.bytes.len();

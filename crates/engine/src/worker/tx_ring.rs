@@ -14,7 +14,7 @@ use crate::port::Wake;
 use crate::snapshot::Snapshot;
 use crate::socket::Place;
 use crate::sockets::{Collect, Served};
-use crate::target::Side;
+use crate::target::{Owner, Side};
 
 /// A socket's tx ring, which this worker sends for the socket's application.
 pub(super) struct TxRing {
@@ -92,17 +92,22 @@ impl Graph {
         let (Some(served), Some(first)) = (snapshot.sockets.at(place), frames.first()) else {
             return;
         };
-        let (from, owner) = (arrival(first), self.arrived_at(snapshot, first));
+        let from = arrival(first);
         debug_assert!(frames.iter().all(|frame| arrival(frame) == from), "a burst has one origin");
         let count = frames.len();
         let delivered = served.socket.deliver_all(from, frames, &mut self.pool);
         debug_assert!(delivered <= count && frames.is_empty(), "a socket takes or drops all");
         self.shared.counters.delivered.add(delivered as u64);
         if delivered < count {
-            let why = refusal(served, from);
+            let (owner, why) = (arrived_at(snapshot, from.ifindex), refusal(served, from));
             self.count_dropped(snapshot, owner, Side::Rx, why, (count - delivered) as u64);
         }
     }
+}
+
+/// The port of that ifindex, where frames arrived.
+pub(super) fn arrived_at(snapshot: &Snapshot, ifindex: u32) -> Owner {
+    snapshot.by_ifindex.get(ifindex).map_or(Owner::NOBODY, Owner::of)
 }
 
 /// Why a socket did not take a frame.
