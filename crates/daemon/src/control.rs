@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 
 use crate::api::error::ApiError;
 use crate::api::types::Event;
@@ -54,11 +54,17 @@ pub struct News {
     events: broadcast::Sender<Event>,
     /// Of the last event.
     number: Mutex<u64>,
+    /// Something outside of the daemon is not what it was.
+    stirred: Notify,
 }
 
 impl Default for News {
     fn default() -> News {
-        News { events: broadcast::Sender::new(EVENTS_KEPT), number: Mutex::default() }
+        News {
+            events: broadcast::Sender::new(EVENTS_KEPT),
+            number: Mutex::default(),
+            stirred: Notify::new(),
+        }
     }
 }
 
@@ -67,6 +73,11 @@ impl News {
     pub(crate) fn change(&self, text: &str) {
         tracing::info!("{text}");
         self.send("change", text);
+    }
+
+    /// Says that something outside of the daemon is not what it was.
+    pub(crate) fn stir(&self) {
+        self.stirred.notify_one();
     }
 
     fn failure(&self, text: &str) {
@@ -212,6 +223,20 @@ impl Control {
     pub(crate) fn retry(&self) {
         let mut inner = self.lock();
         if !inner.failures.is_empty() {
+            let wanted = inner.wanted.clone();
+            self.apply(&mut inner, wanted);
+        }
+    }
+
+    /// Waits until something outside of the daemon is not what it was.
+    pub(crate) async fn stirred(&self) {
+        self.news.stirred.notified().await;
+    }
+
+    /// Closes ports whose interfaces went, and opens those whose interfaces are back.
+    pub(crate) fn follow(&self, is_news: bool) {
+        let mut inner = self.lock();
+        if inner.live.is_stirred() || is_news && !inner.failures.is_empty() {
             let wanted = inner.wanted.clone();
             self.apply(&mut inner, wanted);
         }

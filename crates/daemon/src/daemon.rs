@@ -138,7 +138,15 @@ async fn live(
             }
             _ = look.tick() => {
                 let control = Arc::clone(control);
-                let _looked = tokio::task::spawn_blocking(move || control.detach_stopped()).await;
+                let look = move || {
+                    control.detach_stopped();
+                    control.follow(false);
+                };
+                let _looked = tokio::task::spawn_blocking(look).await;
+            }
+            () = control.stirred() => {
+                let control = Arc::clone(control);
+                let _followed = tokio::task::spawn_blocking(move || control.follow(true)).await;
             }
             _ = retry.tick() => {
                 let control = Arc::clone(control);
@@ -198,6 +206,7 @@ fn log(options: &Options) {
 
 /// What failed is tried again so often.
 const RETRY_PERIOD: Duration = Duration::from_secs(5);
-/// A program whose code had to be stopped is detached after this time at the latest.
+/// A program whose code had to be stopped is detached, and a device that is gone is noticed, after
+/// this time at the latest.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
 const FOR_EVER: Duration = Duration::from_secs(1 << 32);

@@ -23,6 +23,8 @@
 
 mod error;
 mod interfaces;
+mod names;
+pub mod namespace;
 mod neighbours;
 pub mod netlink;
 mod nexthops;
@@ -31,5 +33,6 @@ mod routes;
 mod watcher;
 
 pub use error::Error;
+pub use names::{Names, Presence};
 pub use towpath_xdp::host::Live;
 pub use watcher::{Status, Watcher};

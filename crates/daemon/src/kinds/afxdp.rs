@@ -4,7 +4,7 @@ use serde::Deserialize;
 use towpath_engine::port::Device;
 use towpath_ports::afxdp::{Afxdp, Attach, BusyPoll, Mode, Options, Transmit};
 
-use super::{INTERFACE, Kind, NETNS, OptionDoc, no_peer, options};
+use super::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, no_peer, options};
 use crate::problem::Problem;
 use crate::state::PortState;
 
@@ -41,6 +41,7 @@ pub(super) static KIND: Kind = Kind {
     check,
     open,
     peer: no_peer,
+    comeback: Comeback::WithInterface,
 };
 
 #[derive(Debug, Deserialize)]

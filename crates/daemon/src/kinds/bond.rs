@@ -12,7 +12,7 @@ use towpath_ports::bond::settings::{
     ArpSettings, ArpValidate, FailOverMac, LacpSettings, Settings, Word,
 };
 
-use super::{Kind, OptionDoc, mac, no_peer, options};
+use super::{Comeback, Kind, OptionDoc, mac, no_peer, options};
 use crate::problem::Problem;
 use crate::state::PortState;
 use crate::suggest;
@@ -27,6 +27,7 @@ pub(super) static KIND: Kind = Kind {
     check,
     open,
     peer: no_peer,
+    comeback: Comeback::Never,
 };
 
 const fn doc(key: &'static str, default: &'static str, text: &'static str) -> OptionDoc {

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use towpath_engine::port::Device;
 use towpath_ports::generator::{Change, Field, Generator, Options};
 
-use super::{Kind, OptionDoc, mac, no_peer, options};
+use super::{Comeback, Kind, OptionDoc, mac, no_peer, options};
 use crate::globals::parse_hex;
 use crate::problem::Problem;
 use crate::state::PortState;
@@ -38,6 +38,7 @@ pub(super) static KIND: Kind = Kind {
     check,
     open,
     peer: no_peer,
+    comeback: Comeback::Never,
 };
 
 #[derive(Debug, Deserialize)]

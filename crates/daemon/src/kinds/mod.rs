@@ -34,6 +34,27 @@ pub struct Kind {
     pub open: fn(&[&PortState]) -> Opened,
     /// The port that is made and goes together with this one.
     pub peer: fn(&PortState) -> Option<&str>,
+    /// What becomes of a device that is of no more use.
+    pub comeback: Comeback,
+}
+
+/// How a port works again by itself whose device is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comeback {
+    /// Devices of this kind don't go.
+    Never,
+    /// Its interface has come back under its name.
+    WithInterface,
+    /// Its interface is made anew.
+    AtOnce,
+}
+
+/// The interface that a port is on: its network namespace and its name.
+pub(crate) fn interface(port: &PortState) -> Option<(Option<&str>, &str)> {
+    let comeback = find(&port.kind).map_or(Comeback::Never, |kind| kind.comeback);
+    let text = |key: &str| port.options.get(key).and_then(Json::as_str);
+    let named = || (text("netns"), text("interface").unwrap_or(&port.name));
+    (comeback != Comeback::Never).then(named)
 }
 
 /// Devices in the order of their ports, or why there are none.

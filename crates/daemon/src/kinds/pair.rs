@@ -4,7 +4,7 @@ use serde::Deserialize;
 use towpath_engine::port::Device;
 use towpath_ports::pair::{Options, Pair};
 
-use super::{Kind, OptionDoc, mac, options};
+use super::{Comeback, Kind, OptionDoc, mac, options};
 use crate::problem::Problem;
 use crate::state::PortState;
 
@@ -20,6 +20,7 @@ pub(super) static KIND: Kind = Kind {
     check,
     open,
     peer,
+    comeback: Comeback::Never,
 };
 
 #[derive(Debug, Deserialize)]

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use towpath_engine::port::Device;
 use towpath_ports::pcap::{Options, Pcap, Timing};
 
-use super::{Kind, OptionDoc, no_peer, options};
+use super::{Comeback, Kind, OptionDoc, no_peer, options};
 use crate::problem::Problem;
 use crate::state::PortState;
 
@@ -27,6 +27,7 @@ pub(super) static KIND: Kind = Kind {
     check,
     open,
     peer: no_peer,
+    comeback: Comeback::Never,
 };
 
 #[derive(Debug, Deserialize)]

@@ -3,7 +3,7 @@
 use towpath_engine::port::Device;
 use towpath_ports::sink::Sink;
 
-use super::{Kind, no_peer};
+use super::{Comeback, Kind, no_peer};
 use crate::problem::Problem;
 use crate::state::PortState;
 
@@ -14,6 +14,7 @@ pub(super) static KIND: Kind = Kind {
     check,
     open,
     peer: no_peer,
+    comeback: Comeback::Never,
 };
 
 fn check(port: &PortState) -> Result<(), Problem> {

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use towpath_engine::port::Device;
 use towpath_ports::tap::{Options, Tap};
 
-use super::{INTERFACE, Kind, NETNS, OptionDoc, mac, no_peer, options};
+use super::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, mac, no_peer, options};
 use crate::problem::Problem;
 use crate::state::PortState;
 
@@ -26,6 +26,7 @@ pub(super) static KIND: Kind = Kind {
     check,
     open,
     peer: no_peer,
+    comeback: Comeback::AtOnce,
 };
 
 #[derive(Debug, Deserialize)]

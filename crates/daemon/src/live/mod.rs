@@ -9,6 +9,7 @@ mod bonds;
 mod contents;
 mod devices;
 mod host;
+mod interfaces;
 mod links;
 mod ports;
 mod programs;
@@ -23,10 +24,12 @@ use std::sync::Arc;
 use towpath_bpf::Env;
 use towpath_engine::bridge::Bridge;
 use towpath_engine::{Engine, Options, PortId, WorkerOptions};
+use towpath_host::Presence;
 use towpath_objects::{Objects, Settings};
 use towpath_ports::bond::Controller;
 
 use self::host::HostTables;
+use self::interfaces::Interfaces;
 use crate::control::News;
 use crate::file::ObjectFiles;
 use crate::state::{BridgeState, PortState, State, WorkerMode};
@@ -49,6 +52,8 @@ pub struct Live {
     known: Arc<Known>,
     /// Routes and neighbours that programs can ask for.
     host: HostTables,
+    /// Which of the host's interfaces there are.
+    interfaces: Interfaces,
     ports: BTreeMap<String, LivePort>,
     /// Interfaces of the host's that stand for ports, by the port's name.
     shadows: BTreeMap<String, shadows::LiveShadow>,
@@ -74,6 +79,8 @@ pub struct LivePort {
     /// What was wanted when its device was opened; nothing while that is closed. How the port is
     /// set, and everything else about it, the engine knows.
     pub opened: Option<PortState>,
+    /// The interface that it is on, if that was there when it was opened.
+    pub presence: Option<Presence>,
     /// Its number in the engine.
     pub id: PortId,
     /// Its ifindex.
@@ -140,6 +147,7 @@ impl Live {
             objects,
             known,
             host,
+            interfaces: Interfaces::default(),
             ports: BTreeMap::new(),
             bonds: BTreeMap::new(),
             shadows: BTreeMap::new(),
@@ -166,6 +174,7 @@ impl Live {
             let why = "workers and frames are fixed while the daemon runs: start it again";
             report.fail("engine", why);
         }
+        self.interfaces.follow(wanted, &self.news);
         self.close_ports(wanted, &mut report);
         self.make_bridges(wanted, &mut report);
         self.open_ports(wanted, &mut report);
@@ -178,6 +187,7 @@ impl Live {
         self.set_bonds(wanted, &mut report);
         self.follow_ports(&mut report);
         self.forget_programs(wanted);
+        self.note_presences();
         self.tell_stopped(&mut report);
         // What has been told once is enough.
         self.set_host(wanted, &mut Report::default());

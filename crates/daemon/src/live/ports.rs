@@ -1,8 +1,8 @@
 //! Ports and bridges: closing, opening, and setting what can be set while frames flow.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use towpath_engine::{Config, Error, Hook, Opened, PortId, PortOptions, UpperName};
 
@@ -16,13 +16,14 @@ impl Live {
     /// that must be opened anew: a pair's with its peer's. Those ports stay, and are down.
     pub(super) fn close_ports(&mut self, wanted: &State, report: &mut Report) {
         let gone = self.unwanted(wanted);
-        let stale = self.stale(wanted, &gone);
+        let stale = self.stale(wanted, &gone, report);
         let named = |bridge: &String| wanted.bridges.iter().any(|it| it.name == *bridge);
         let bridges: Vec<String> = self.bridges().into_keys().filter(|it| !named(it)).collect();
         if gone.is_empty() && stale.is_empty() && bridges.is_empty() {
             return;
         }
         gone.iter().chain(&stale).for_each(|name| self.remove_shadow(name, report));
+        let devices = self.devices(gone.iter().chain(&stale));
         let closed = self.engine.change(|config| {
             let below = |upper: &str| gone.contains(upper) || bridges.iter().any(|it| it == upper);
             clear_uppers(config, below)?;
@@ -34,6 +35,7 @@ impl Live {
             report.fail("closing ports", error.to_string());
             return;
         }
+        wait_closed(&devices);
         for name in stale {
             if let Some(port) = self.ports.get_mut(&name) {
                 port.opened = None;
@@ -61,13 +63,22 @@ impl Live {
     }
 
     /// Ports whose devices are open, and are not what is wanted.
-    fn stale(&self, wanted: &State, gone: &BTreeSet<String>) -> BTreeSet<String> {
+    fn stale(
+        &self,
+        wanted: &State,
+        gone: &BTreeSet<String>,
+        report: &mut Report,
+    ) -> BTreeSet<String> {
         let mut stale = BTreeSet::new();
         for (name, port) in self.ports.iter().filter(|(name, _)| !gone.contains(*name)) {
             let (Some(opened), Some(next)) = (&port.opened, wanted.port(name)) else { continue };
             let peers = [kinds::peer(opened), kinds::peer(next)];
             let has_lost_peer = peers[0].is_some_and(|it| gone.contains(it));
-            if !is_same_device(opened, next) || has_lost_peer {
+            let lost = self.lost(port);
+            if let Some(what) = &lost {
+                report.change(format!("port {name}: {what}"));
+            }
+            if !is_same_device(opened, next) || has_lost_peer || lost.is_some() {
                 stale.insert(name.clone());
                 stale.extend(peers.into_iter().flatten().map(str::to_owned));
             }
@@ -77,6 +88,14 @@ impl Live {
             !gone.contains(name) && self.ports.get(name).is_some_and(is_open)
         });
         stale
+    }
+
+    /// The devices of ports, as long as somebody has them.
+    fn devices<'a>(&self, names: impl Iterator<Item = &'a String>) -> Vec<Weak<Opened>> {
+        self.engine.read(|_, snapshot| {
+            let slot = |name: &String| snapshot.port(self.ports.get(name)?.id);
+            names.filter_map(slot).map(|slot| Arc::downgrade(&slot.opened)).collect()
+        })
     }
 
     /// With a device goes what was on it, as in the kernel.
@@ -143,6 +162,8 @@ impl Live {
             return self.make_bond(ports[0], &wanted);
         }
         let kind = kinds::find(&ports[0].kind).map_err(|problem| problem.to_string())?;
+        // Before: what goes while it is opened is noticed later.
+        let presences: Vec<_> = ports.iter().map(|port| self.interfaces.find(port)).collect();
         let devices = (kind.open)(ports)?;
         let mut opened = Vec::new();
         for (port, device) in ports.iter().zip(devices) {
@@ -150,7 +171,13 @@ impl Live {
             let device = self.engine.open(&port.name, device).map_err(|it| it.to_string())?;
             opened.push(((*port).clone(), device));
         }
-        self.put_in_place(opened).map_err(|error| error.to_string())
+        self.put_in_place(opened).map_err(|error| error.to_string())?;
+        for (port, presence) in ports.iter().zip(presences) {
+            if let Some(live) = self.ports.get_mut(&port.name) {
+                live.presence = presence;
+            }
+        }
+        Ok(())
     }
 
     /// Gives new ports, and those whose devices were closed, their devices: all at once.
@@ -180,7 +207,13 @@ impl Live {
     pub(super) fn note_opened(&mut self, port: &PortState, id: PortId) {
         let ifindex = self.engine.read(|_, snapshot| snapshot.port(id).map(|slot| slot.ifindex));
         let ifindex = ifindex.unwrap_or_default();
-        let live = LivePort { kind: port.kind.clone(), opened: Some(port.clone()), id, ifindex };
+        let live = LivePort {
+            kind: port.kind.clone(),
+            opened: Some(port.clone()),
+            presence: None,
+            id,
+            ifindex,
+        };
         self.ports.insert(port.name.clone(), live);
     }
 
@@ -310,6 +343,16 @@ fn make_bridge(config: &mut Config, bridge: &BridgeState, is_new: bool) -> Resul
     below.into_iter().try_for_each(|id| config.set_upper(id, named.clone()))
 }
 
+/// Waits until devices are closed: whoever looks at one at this moment has it still, and its
+/// interface cannot be opened again so long.
+fn wait_closed(devices: &[Weak<Opened>]) {
+    let start = Instant::now();
+    let is_there = |device: &Weak<Opened>| device.strong_count() > 0;
+    while devices.iter().any(is_there) && start.elapsed() < CLOSE_TIME_MAX {
+        std::thread::sleep(CLOSE_POLL);
+    }
+}
+
 /// A port's device, in place.
 fn place(
     config: &mut Config,
@@ -396,3 +439,7 @@ impl Setting {
         lines
     }
 }
+
+/// Nobody looks at a device for longer.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
+const CLOSE_POLL: Duration = Duration::from_micros(500);

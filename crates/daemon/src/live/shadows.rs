@@ -18,7 +18,10 @@ impl Live {
     /// it should have goes on without.
     pub(super) fn set_shadows(&mut self, wanted: &State, report: &mut Report) {
         let name = |port: &str| wanted.port(port).and_then(|port| port.shadow());
-        let stale = self.shadows.iter().filter(|(port, live)| name(port) != Some(&live.name));
+        let stale = self
+            .shadows
+            .iter()
+            .filter(|(port, live)| name(port) != Some(&live.name) || self.has_lost_shadow(live));
         let stale: Vec<String> = stale.map(|(port, _)| port.clone()).collect();
         stale.iter().for_each(|port| self.remove_shadow(port, report));
         for port in &wanted.ports {
@@ -38,6 +41,11 @@ impl Live {
             }
         }
         self.note_ifindexes();
+    }
+
+    /// Whether somebody deleted the interface.
+    pub(super) fn has_lost_shadow(&self, live: &LiveShadow) -> bool {
+        live.shadow.tap().is_some_and(|tap| self.has_failed(tap))
     }
 
     /// Takes a port's shadow away: before the port itself goes.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use towpath_engine::bond::control::{Mail, Mailbox};
 use towpath_engine::bond::{Bond, BondMode, MemberState};
 use towpath_engine::port::Speed;
-use towpath_engine::{Config, Engine, Error, Opened, PortId, Snapshot};
+use towpath_engine::{Engine, Error, Opened, PortId};
 
 use super::active::{Candidate, choose};
 use super::arp::ArpMonitor;
@@ -318,7 +318,7 @@ impl Keeper {
     fn look(&mut self) -> bool {
         self.next_look = Instant::now() + self.period();
         self.looks += 1;
-        let seen = self.engine.read(|config, snapshot| see(config, snapshot, self.bond));
+        let seen = see(&self.engine, self.bond);
         let Some(seen) = seen else { return false };
         self.meet(seen);
         self.watch_links();
@@ -567,20 +567,23 @@ impl Keeper {
 }
 
 /// The members of a bond as they are; none when there is no such bond.
-fn see(config: &Config, snapshot: &Snapshot, bond: PortId) -> Option<Vec<(Seen, Arc<Opened>)>> {
-    let members = config.bond(bond).ok()?.members().iter();
-    let seen = members.filter_map(|member| {
-        let slot = snapshot.port(member.port)?;
+fn see(engine: &Engine, bond: PortId) -> Option<Vec<(Seen, Arc<Opened>)>> {
+    let slots = engine.read(|config, snapshot| {
+        let members = config.bond(bond).ok()?.members().iter();
+        Some(members.filter_map(|it| snapshot.port(it.port).cloned()).collect::<Vec<_>>())
+    })?;
+    // The kernel may be slow to answer, and nobody else is to wait for that.
+    let seen = slots.into_iter().map(|slot| {
         let device = &slot.opened.device;
         let has_failed = slot.opened.failed.load(Ordering::Relaxed);
         let seen = Seen {
-            port: member.port,
+            port: slot.id,
             name: slot.name.to_string(),
             mac: device.mac(),
-            carrier: slot.up && device.link() && !has_failed,
+            carrier: slot.up && !has_failed && device.link(),
             received: slot.opened.counters.iter().map(|it| it.rx_packets.get()).sum(),
         };
-        Some((seen, Arc::clone(&slot.opened)))
+        (seen, Arc::clone(&slot.opened))
     });
     Some(seen.collect())
 }

@@ -14,10 +14,13 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use towpath_engine::port::Speed;
 
+use super::carrier::Carrier;
+
 /// An interface, by name.
 #[derive(Debug)]
 pub(crate) struct Interface {
     control: OwnedFd,
+    carrier: Carrier,
     name: String,
 }
 
@@ -26,7 +29,7 @@ impl Interface {
     pub(crate) fn new(name: &str) -> io::Result<Interface> {
         let control =
             socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-        Ok(Interface { control, name: name.to_owned() })
+        Ok(Interface { control, carrier: Carrier::new()?, name: name.to_owned() })
     }
 
     /// Its number.
@@ -89,8 +92,7 @@ impl Interface {
 
     /// Whether frames can leave and arrive now.
     pub(crate) fn has_link(&self) -> bool {
-        let needed = libc::IFF_UP | libc::IFF_RUNNING;
-        self.flags().is_ok_and(|flags| flags & needed == needed)
+        self.carrier.is_there(&self.name).unwrap_or(false)
     }
 
     /// An on-off setting of `ethtool -k`, by its `ETHTOOL_G*` number.

@@ -1,5 +1,6 @@
 //! Interfaces of the host, in whatever network namespace they are.
 
+mod carrier;
 mod features;
 mod interface_unsafe;
 mod namespace;

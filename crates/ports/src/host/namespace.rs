@@ -3,11 +3,7 @@
 //! Only threads are in namespaces, and what a thread opens there stays there: a short-lived thread
 //! enters, opens, and hands the descriptors out.
 
-use std::fs::File;
-use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
-
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use towpath_host::namespace;
 
 use crate::Error;
 
@@ -19,10 +15,9 @@ pub(crate) fn within<T: Send>(
 ) -> Result<T, Error> {
     let Some(name) = namespace else { return action() };
     let failed = |source: std::io::Error| Error::Namespace { name: name.to_owned(), source };
-    let file = File::open(path_of(name)).map_err(failed)?;
+    let file = namespace::open(name).map_err(failed)?;
     let enter = || -> Result<T, Error> {
-        let network = Some(LinkNameSpaceType::Network);
-        move_into_link_name_space(file.as_fd(), network).map_err(|errno| failed(errno.into()))?;
+        namespace::enter(&file).map_err(failed)?;
         action()
     };
     std::thread::scope(|scope| {
@@ -35,19 +30,5 @@ pub(crate) fn within<T: Send>(
 /// Whether a namespace is another one than the calling thread's, so that its ifindexes mean
 /// something else.
 pub(crate) fn is_foreign(namespace: Option<&str>) -> bool {
-    let Some(name) = namespace else { return false };
-    let (theirs, ours) = (rustix::fs::stat(path_of(name)), rustix::fs::stat(OWN));
-    match (theirs, ours) {
-        (Ok(theirs), Ok(ours)) => (theirs.st_dev, theirs.st_ino) != (ours.st_dev, ours.st_ino),
-        _ => true,
-    }
+    namespace.is_some_and(namespace::is_foreign)
 }
-
-fn path_of(name: &str) -> PathBuf {
-    // An absolute path replaces what it is joined to.
-    Path::new(NAMED).join(name)
-}
-
-/// Where `ip netns add` mounts namespaces.
-const NAMED: &str = "/run/netns";
-const OWN: &str = "/proc/thread-self/ns/net";

@@ -1,0 +1,98 @@
+//! Interfaces of the host's that ports are on: they go and come back, in whatever namespaces.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use towpath_engine::PortId;
+use towpath_host::{Names, Presence};
+
+use super::{Live, LivePort};
+use crate::control::News;
+use crate::kinds::{self, Comeback};
+use crate::state::{PortState, State};
+
+/// The namespaces that ports are in, and who follows each.
+#[derive(Debug, Default)]
+pub(super) struct Interfaces(BTreeMap<Option<String>, Names>);
+
+impl Interfaces {
+    /// Follows those that ports are on, or are to be on. A namespace that cannot be followed, since
+    /// there is none of that name, is tried again when this is called again.
+    pub(super) fn follow(&mut self, wanted: &State, news: &Arc<News>) {
+        let mut names: BTreeMap<Option<String>, BTreeSet<String>> = BTreeMap::new();
+        for (namespace, name) in wanted.ports.iter().filter_map(kinds::interface) {
+            names.entry(namespace.map(str::to_owned)).or_default().insert(name.to_owned());
+        }
+        self.0.retain(|namespace, followed| {
+            names.contains_key(namespace) && followed.is_of(namespace.as_deref())
+        });
+        for (namespace, names) in names {
+            if !self.0.contains_key(&namespace) {
+                let news = Arc::clone(news);
+                let followed = Names::follow(namespace.as_deref(), move || news.stir());
+                // What is wrong with it, the port says that is opened there.
+                let Ok(followed) = followed else { continue };
+                self.0.insert(namespace.clone(), followed);
+            }
+            if let Some(followed) = self.0.get(&namespace) {
+                followed.watch(names);
+            }
+        }
+    }
+
+    /// Whether a namespace of that name is another one than was followed.
+    fn has_moved(&self) -> bool {
+        self.0.iter().any(|(namespace, followed)| !followed.is_of(namespace.as_deref()))
+    }
+
+    /// The interface that a port is to be on, if it is there.
+    pub(super) fn find(&self, port: &PortState) -> Option<Presence> {
+        let (namespace, name) = kinds::interface(port)?;
+        self.0.get(&namespace.map(str::to_owned))?.find(name)
+    }
+}
+
+impl Live {
+    /// Whether something went, or came back, since the last reconciliation.
+    pub fn is_stirred(&self) -> bool {
+        self.interfaces.has_moved()
+            || self.ports.values().any(|port| self.lost(port).is_some())
+            || self.shadows.values().any(|shadow| self.has_lost_shadow(shadow))
+    }
+
+    /// What became of the interface of an open port, if it is not what it was.
+    pub(super) fn lost(&self, port: &LivePort) -> Option<String> {
+        let opened = port.opened.as_ref()?;
+        let (_, name) = kinds::interface(opened)?;
+        let has_failed = self.has_failed(port.id);
+        match kinds::find(&opened.kind).ok()?.comeback {
+            Comeback::Never => None,
+            Comeback::AtOnce => has_failed.then(|| format!("its interface {name} was deleted")),
+            Comeback::WithInterface => match (port.presence, self.interfaces.find(opened)) {
+                (Some(then), Some(now)) if then == now => None,
+                (Some(_), Some(_)) => Some(format!("its interface {name} is another one")),
+                (Some(_), None) => Some(format!("its interface {name} is gone")),
+                (None, Some(_)) => has_failed.then(|| format!("its interface {name} came back")),
+                (None, None) => None,
+            },
+        }
+    }
+
+    /// Whether a port's queue ended with an error.
+    pub(super) fn has_failed(&self, id: PortId) -> bool {
+        self.engine.read(|_, snapshot| {
+            let slot = snapshot.port(id);
+            slot.is_some_and(|slot| slot.opened.failed.load(Ordering::Relaxed))
+        })
+    }
+
+    /// Notes interfaces that were not heard of when their ports were opened.
+    pub(super) fn note_presences(&mut self) {
+        for port in self.ports.values_mut() {
+            if let Some(opened) = port.opened.as_ref().filter(|_| port.presence.is_none()) {
+                port.presence = self.interfaces.find(opened);
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Interfaces of one network namespace by name: which there are now, and whether they are still the
+//! same ones. A thread is told by rtnetlink.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::net::RecvFlags;
+use towpath_xdp::host::Interface;
+
+use crate::Error;
+use crate::interfaces::interface;
+use crate::namespace::{self, Identity};
+use crate::netlink::{LINKS, Messages, Socket, protocols};
+
+/// An interface that has a name now. One that went, or was renamed, and came back is another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Presence(u64);
+
+/// The interfaces of a network namespace, until this is dropped.
+#[derive(Debug)]
+pub struct Names {
+    shared: Arc<Shared>,
+    identity: Option<Identity>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Ends the thread.
+    wake: OwnedFd,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stopped: bool,
+    /// Names that somebody wants to hear of.
+    watched: BTreeSet<String>,
+    /// By ifindex: the name, whether it is up, and when it came.
+    interfaces: BTreeMap<u32, Known>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Known {
+    name: String,
+    up: bool,
+    since: Presence,
+}
+
+impl Names {
+    /// Follows a namespace, the calling thread's without a name. `changed` is called, by a thread
+    /// of its own, whenever a watched interface came, went, or was set up or down.
+    ///
+    /// # Errors
+    ///
+    /// There is no such namespace, or no socket or thread is to be had.
+    pub fn follow(
+        namespace: Option<&str>,
+        changed: impl Fn() + Send + 'static,
+    ) -> Result<Names, Error> {
+        let setup = |step| move |source: io::Error| Error::Setup { step, source };
+        let file = namespace.map(namespace::open).transpose();
+        let file = file.map_err(setup("opening its network namespace"))?;
+        let identity = namespace.and_then(|name| namespace::identity(name).ok());
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let wake = wake.map_err(|errno| setup("making an eventfd")(errno.into()))?;
+        let shared = Arc::new(Shared { wake, state: Mutex::default() });
+        let (theirs, (said, heard)) = (Arc::clone(&shared), std::sync::mpsc::channel());
+        let open = |groups| Socket::open(protocols::NETLINK_ROUTE, groups);
+        let body = move || {
+            let opened = file.map_or(Ok(()), |file| namespace::enter(&file));
+            // First listen, then read: nothing is missed in between.
+            let opened = opened.and_then(|()| Ok((open(LINK_GROUP)?, open(0)?)));
+            let (events, reader) = match opened {
+                Ok(sockets) => sockets,
+                Err(error) => return drop(said.send(Err(error))),
+            };
+            events.set_backlog(BACKLOG_BYTES);
+            let mut work = Work { events, reader, shared: theirs };
+            // Who asks for it has gone if nobody hears it.
+            let _gone = said.send(work.read().map(drop));
+            work.run(changed);
+        };
+        let thread = std::thread::Builder::new().name("towpath-names".to_owned());
+        let thread = thread.spawn(body).map_err(setup("starting a thread"))?;
+        let mut names = Names { shared, identity, thread: Some(thread) };
+        match heard.recv() {
+            Ok(Ok(())) => Ok(names),
+            Ok(Err(error)) => Err(setup("listening to rtnetlink")(error)),
+            Err(_panicked) => {
+                names.thread = None;
+                Err(setup("listening to rtnetlink")(io::Error::other("its thread ended")))
+            }
+        }
+    }
+
+    /// Whether the name leads to the namespace that is followed.
+    pub fn is_of(&self, namespace: Option<&str>) -> bool {
+        namespace.and_then(|name| namespace::identity(name).ok()) == self.identity
+    }
+
+    /// Says which names are of interest.
+    pub fn watch(&self, names: BTreeSet<String>) {
+        self.shared.state().watched = names;
+    }
+
+    /// The interface of that name, if there is one now.
+    pub fn find(&self, name: &str) -> Option<Presence> {
+        let state = self.shared.state();
+        state.interfaces.values().find(|known| known.name == name).map(|known| known.since)
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        self.shared.state().stopped = true;
+        // A full counter wakes as well.
+        let _full = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Notes an interface as it is; says whether that is of interest.
+    fn note(&mut self, interface: &Interface) -> bool {
+        let Interface { ifindex, name, up, .. } = interface;
+        let before = self.interfaces.get(ifindex);
+        let same = before.filter(|known| known.name == *name);
+        let since =
+            same.map_or_else(|| Presence(NEXT.fetch_add(1, Ordering::Relaxed)), |it| it.since);
+        let now = Known { name: name.clone(), up: *up, since };
+        if before == Some(&now) {
+            return false;
+        }
+        let old = self.interfaces.insert(*ifindex, now).map(|known| known.name);
+        old.iter().chain([name]).any(|name| self.watched.contains(name))
+    }
+
+    /// Notes that an interface is gone.
+    fn forget(&mut self, ifindex: u32) -> bool {
+        let gone = self.interfaces.remove(&ifindex);
+        gone.is_some_and(|known| self.watched.contains(&known.name))
+    }
+}
+
+/// What the thread owns.
+struct Work {
+    events: Socket,
+    reader: Socket,
+    shared: Arc<Shared>,
+}
+
+impl Work {
+    fn run(&mut self, changed: impl Fn()) {
+        let mut is_whole = true;
+        loop {
+            // What could not be read is read again a little later.
+            let timeout = (!is_whole).then_some(Timespec { tv_sec: 0, tv_nsec: RETRY_NS });
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.events.fd(), PollFlags::IN),
+                PollFd::new(&self.shared.wake, PollFlags::IN),
+            ];
+            // An interrupted wait is a short one.
+            let _interrupted = poll(&mut fds, timeout.as_ref());
+            if self.shared.state().stopped {
+                return;
+            }
+            let mut is_news = self.hear(&mut is_whole);
+            if !is_whole {
+                match self.read() {
+                    Ok(news) => (is_whole, is_news) = (true, is_news | news),
+                    Err(_again) => is_whole = false,
+                }
+            }
+            if is_news {
+                changed();
+            }
+        }
+    }
+
+    /// Notes all notifications there are; gives whether one is of interest. When some were lost,
+    /// what is known is not the whole.
+    fn hear(&mut self, is_whole: &mut bool) -> bool {
+        let mut is_news = false;
+        loop {
+            let bytes = match self.events.receive(RecvFlags::DONTWAIT) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    *is_whole &= error.kind() == io::ErrorKind::WouldBlock;
+                    return is_news;
+                }
+            };
+            for message in Messages(bytes) {
+                // Bridges tell of their ports in the same way, as another family.
+                let family = message.body.first();
+                let Some(interface) = interface(message.body).filter(|_| family == Some(&0)) else {
+                    continue;
+                };
+                let mut state = self.shared.state();
+                is_news |= match message.kind {
+                    RTM_NEWLINK => state.note(&interface),
+                    RTM_DELLINK => state.forget(interface.ifindex),
+                    _ => false,
+                };
+            }
+        }
+    }
+
+    /// Reads all there is; gives whether something of it is of interest.
+    fn read(&mut self) -> io::Result<bool> {
+        let there = self.reader.dump(LINKS, 0, interface)?.entries;
+        let mut state = self.shared.state();
+        let gone: Vec<u32> = state.interfaces.keys().copied().collect();
+        let gone = gone.into_iter().filter(|it| there.iter().all(|other| other.ifindex != *it));
+        let mut is_news = false;
+        gone.for_each(|ifindex| is_news |= state.forget(ifindex));
+        there.iter().for_each(|interface| is_news |= state.note(interface));
+        Ok(is_news)
+    }
+}
+
+/// No two interfaces came at once, in whatever namespaces.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+/// `RTMGRP_LINK`
+const LINK_GROUP: u32 = 1;
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const BACKLOG_BYTES: usize = 1 << 20;
+const RETRY_NS: i64 = 100_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(ifindex: u32, name: &str, up: bool) -> Interface {
+        let mut interface = Interface { name: name.to_owned(), ifindex, up, ..EMPTY };
+        interface.mtu = 1500;
+        interface
+    }
+
+    const EMPTY: Interface = Interface {
+        ifindex: 0,
+        name: String::new(),
+        mac: [0; 6],
+        mtu: 0,
+        up: false,
+        forwarding_v4: false,
+        forwarding_v6: false,
+        addresses: Vec::new(),
+        vlan: None,
+    };
+
+    #[test]
+    fn what_comes_back_is_another_one() {
+        let mut state = State { watched: ["a".to_owned()].into(), ..State::default() };
+        let find = |state: &State| state.interfaces.get(&7).map(|known| known.since);
+        assert!(state.note(&named(7, "a", true)) && !state.note(&named(7, "a", true)));
+        let first = find(&state);
+        assert!(state.note(&named(7, "a", false)), "it was set down");
+        assert_eq!(find(&state), first, "and is the same");
+        assert!(!state.note(&named(8, "b", true)) && !state.forget(8), "nobody asked");
+        assert!(state.note(&named(7, "c", false)) && state.note(&named(7, "a", false)));
+        assert_ne!(find(&state), first, "it was renamed meanwhile");
+        assert!(state.forget(7));
+        assert_eq!(find(&state), None);
+    }
+
+    #[test]
+    fn the_loopback_device_is_there() {
+        let names = Names::follow(None, || ()).expect("anybody may listen");
+        assert!(names.find("lo").is_some() && names.find("no such").is_none());
+        assert!(names.is_of(None));
+        let error = Names::follow(Some("/nowhere"), || ()).expect_err("there is none");
+        assert!(error.to_string().contains("namespace"), "{error}");
+    }
+}

@@ -1,0 +1,64 @@
+//! Network namespaces by name.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// Which namespace a name leads to: another one has other numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity(u64, u64);
+
+/// Opens a namespace: a name that `ip netns` knows, or a path.
+///
+/// # Errors
+///
+/// There is none of that name, or it is something else, which is not waited for.
+pub fn open(name: &str) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path_of(name))?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no network namespace")),
+    }
+}
+
+/// Which one it is.
+///
+/// # Errors
+///
+/// There is none of that name.
+pub fn identity(name: &str) -> io::Result<Identity> {
+    let about = std::fs::metadata(path_of(name))?;
+    Ok(Identity(about.dev(), about.ino()))
+}
+
+/// Whether it is another one than the calling thread's.
+pub fn is_foreign(name: &str) -> bool {
+    match (identity(name), identity(OWN)) {
+        (Ok(theirs), Ok(ours)) => theirs != ours,
+        _ => true,
+    }
+}
+
+/// Moves the calling thread there, for good: what it opens from then on belongs there.
+///
+/// # Errors
+///
+/// Privileges are missing, or the file is no network namespace.
+pub fn enter(namespace: &File) -> io::Result<()> {
+    Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+}
+
+fn path_of(name: &str) -> PathBuf {
+    // An absolute path replaces what it is joined to.
+    Path::new(NAMED).join(name)
+}
+
+/// Where `ip netns add` mounts namespaces.
+const NAMED: &str = "/run/netns";
+const OWN: &str = "/proc/thread-self/ns/net";
