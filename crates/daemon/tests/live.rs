@@ -13,7 +13,7 @@ use towpath_daemon::state::AttachState;
 use towpath_engine::Hook;
 use towpath_engine::counters::DropReason;
 use towpath_jit::passes::Pass;
-use towpath_jit::xir::{Alias, Op};
+use towpath_jit::xir::{Alias, Function, Op, Type};
 use towpath_objects::{Selector, Session};
 
 use running::{start, start_with, sum};
@@ -85,13 +85,15 @@ fn every_frame_is_judged_while_programs_are_replaced_and_ports_come_and_go() {
     assert_eq!(live.engine().conservation().missing(), 0);
 }
 
-/// Stands for a mistake of the verifier's: every access to a packet goes far beyond it.
-const MISTAKE: Pass = Pass::new("mistake", "moves packet accesses", |function, _| {
+/// Stands for a mistake of the verifier's: every access to a packet goes through a null pointer,
+/// where nothing is, whatever else the process has in memory.
+const MISTAKE: Pass = Pass::new("mistake", "loses the packet's address", |function, _| {
+    let null = function.push(Function::ENTRY, 0, Type::I64, Op::Const(0));
     for inst in &mut function.insts {
         if let Op::Load { place, .. } | Op::Store { place, .. } = &mut inst.op
             && place.alias == Alias::Packet
         {
-            place.offset += 0x3000_0000;
+            place.base = null;
         }
     }
 });
