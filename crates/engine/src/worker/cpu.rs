@@ -213,7 +213,6 @@ impl Worker {
         graph.flush(snapshot, runner);
         let Some(entry) = shared.inbox.pop(frames) else { return asked };
         let count = frames.len();
-        shared.counters.taken_over.add(count as u64);
         // Verdicts mean what they mean where a frame arrived.
         std::mem::swap(batch, frames);
         let mut rest = batch.drain(..).peekable();
@@ -221,6 +220,8 @@ impl Worker {
             let ifindex = first.rx.ifindex;
             let is_same = |frame: &Frame| frame.rx.ifindex == ifindex;
             frames.extend(std::iter::from_fn(|| rest.next_if(is_same)));
+            // The rest of the burst is still on its way.
+            shared.counters.taken_over.add(frames.len() as u64);
             frames.iter_mut().for_each(|frame| {
                 frame.arrive(ifindex, 0);
             });
