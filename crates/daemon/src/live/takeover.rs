@@ -11,7 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use towpath_bpf::program::{DataSection, MapType};
+use towpath_bpf::map::Values;
+use towpath_bpf::program::DataSection;
 use towpath_bpf::{MapDef, Object};
 use towpath_maps::shape::{Conversion, difference};
 use towpath_maps::{Map, MapSet};
@@ -104,7 +105,7 @@ impl Takeover {
         let name = || def.name.clone();
         let is_constant = matches!(def.section, Some(DataSection::Rodata | DataSection::Kconfig));
         match (change, migrate) {
-            _ if is_constant || def.kind == MapType::ProgArray => {}
+            _ if is_constant || def.kind.spec().values == Values::Program => {}
             (None, _) => {
                 self.existing.insert(name(), Arc::clone(map));
                 self.kept.insert(name());
@@ -159,7 +160,7 @@ impl Takeover {
             report.change(format!("map {name}: pinned at {path}"));
         }
         let old = before.map(|before| before.object.maps()).unwrap_or_default();
-        for table in old.iter().filter(|old| old.map().kind() == MapType::ProgArray) {
+        for table in old.iter().filter(|old| old.map().kind().spec().values == Values::Program) {
             let is_own = |program: &ProgramObject| {
                 let ours = before.map(|before| before.program.maps());
                 ours.is_some_and(|ours| Arc::ptr_eq(program.program().maps(), ours))
@@ -198,17 +199,10 @@ fn shared(registry: &Arc<Objects>, place: &str) -> Result<Arc<Map>, String> {
 
 /// Entries that are plain values can be copied.
 fn check_copy(old: &Map, new: &MapDef) -> Result<(), String> {
-    let has_values = |kind| {
-        use MapType::{Array, Hash, LpmTrie, LruHash, LruPercpuHash, PercpuArray, PercpuHash};
-        matches!(kind, Array | Hash | LpmTrie | LruHash | LruPercpuHash | PercpuArray | PercpuHash)
-    };
-    let is_percpu =
-        |kind| matches!(kind, MapType::PercpuArray | MapType::PercpuHash | MapType::LruPercpuHash);
-    let can = has_values(old.kind())
-        && has_values(new.kind)
-        && is_percpu(old.kind()) == is_percpu(new.kind)
-        && old.fields().is_empty();
-    if can {
+    // Equal ones, so that values have as many CPUs on both sides.
+    let values = [old.kind().spec().values, new.kind.spec().values];
+    let are_plain = values == [Values::Bytes; 2] || values == [Values::PerCpu; 2];
+    if are_plain && old.fields().is_empty() {
         return Ok(());
     }
     let (was, is) = (old.kind().name(), new.kind.name());
