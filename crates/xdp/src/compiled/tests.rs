@@ -22,7 +22,7 @@ const EXIT: Insn = Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
 /// Beyond any memory of the process that is near.
 const FAR: i32 = 0x3000_0000;
 
-pub(super) const PACKET: Pass = Pass::new("packet", "moves packet accesses", |f, _| {
+const PACKET: Pass = Pass::new("packet", "moves packet accesses", |f, _| {
     displace(f, FAR, |alias| alias == Alias::Packet);
 });
 const PACKET_NEAR: Pass = Pass::new("near", "moves packet accesses a little", |f, _| {
@@ -31,16 +31,15 @@ const PACKET_NEAR: Pass = Pass::new("near", "moves packet accesses a little", |f
 const PACKET_BEFORE: Pass = Pass::new("before", "moves packet accesses back", |f, _| {
     displace(f, -40, |alias| alias == Alias::Packet);
 });
-pub(super) const MAP: Pass = Pass::new("map", "moves accesses to map values", |f, _| {
+const MAP: Pass = Pass::new("map", "moves accesses to map values", |f, _| {
     displace(f, FAR, |alias| matches!(alias, Alias::Map(_)));
 });
 const STACK: Pass = Pass::new("stack", "moves stack accesses", |f, _| {
     displace(f, -FAR, |alias| alias == Alias::Stack);
 });
-pub(super) const OTHER: Pass =
-    Pass::new("other", "moves accesses to the packet and the rest", |f, _| {
-        displace(f, FAR, |alias| matches!(alias, Alias::Other | Alias::Packet));
-    });
+const OTHER: Pass = Pass::new("other", "moves accesses to the packet and the rest", |f, _| {
+    displace(f, FAR, |alias| matches!(alias, Alias::Other | Alias::Packet));
+});
 /// `if (!value)` where the program says `if (value)`.
 const NULL: Pass = Pass::new("null", "turns comparisons with null round", |f, _| {
     for inst in &mut f.insts {
