@@ -220,6 +220,16 @@ impl DataSection {
     pub fn is_constant(self) -> bool {
         matches!(self, DataSection::Rodata | DataSection::Kconfig)
     }
+
+    /// As C calls it; sections with a suffix go by the name without.
+    pub fn name(self) -> &'static str {
+        match self {
+            DataSection::Data => ".data",
+            DataSection::Rodata => ".rodata",
+            DataSection::Bss => ".bss",
+            DataSection::Kconfig => ".kconfig",
+        }
+    }
 }
 
 impl Linked {

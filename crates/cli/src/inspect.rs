@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use towpath_bpf::Object;
-use towpath_bpf::program::{AttachType, DataSection, MapDef, SlotInit};
+use towpath_bpf::program::{AttachType, MapDef, SlotInit};
 
 use crate::args::InspectArgs;
 use crate::error::CliError;
@@ -78,7 +78,7 @@ fn contents_of(object: &Object) -> Contents<'_> {
     });
     let globals = object.globals().iter().map(|global| GlobalLine {
         name: &global.name,
-        section: section_name(global.section),
+        section: global.section.name(),
         size: global.size,
         declaration: &global.declaration,
     });
@@ -123,15 +123,6 @@ fn attach_name(attach: AttachType) -> &'static str {
         AttachType::Xdp => "xdp",
         AttachType::Devmap => "devmap",
         AttachType::Cpumap => "cpumap",
-    }
-}
-
-fn section_name(section: DataSection) -> &'static str {
-    match section {
-        DataSection::Data => ".data",
-        DataSection::Rodata => ".rodata",
-        DataSection::Bss => ".bss",
-        DataSection::Kconfig => ".kconfig",
     }
 }
 

@@ -118,10 +118,11 @@ fn have_same_types(old: &MapDef, new: &MapDef) -> bool {
 /// Global variables: what is constant belongs to the code, and so do first values.
 fn of_sections(old: &MapDef, new: &MapDef) -> Option<Difference> {
     if old.section != new.section {
+        let told = |section: Option<DataSection>| section.map_or("none", DataSection::name);
         return differ("its section", &told(old.section), &told(new.section));
     }
     match new.section {
-        Some(DataSection::Rodata | DataSection::Kconfig) => {
+        Some(section) if section.is_constant() => {
             differ("its contents", &"constant", &"the new object's")
         }
         _ if old.initial != new.initial => {
@@ -136,16 +137,6 @@ fn of_sections(old: &MapDef, new: &MapDef) -> Option<Difference> {
             differ("its variables", &"unknown", &"unknown")
         }
         _ => None,
-    }
-}
-
-fn told(section: Option<DataSection>) -> &'static str {
-    match section {
-        None => "none",
-        Some(DataSection::Data) => ".data",
-        Some(DataSection::Rodata) => ".rodata",
-        Some(DataSection::Bss) => ".bss",
-        Some(DataSection::Kconfig) => ".kconfig",
     }
 }
 

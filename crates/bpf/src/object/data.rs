@@ -65,7 +65,7 @@ pub(super) fn data_map(
     def.key_size = 4;
     def.value_size = initial.len() as u32;
     def.max_entries = 1;
-    if matches!(kind, DataSection::Rodata | DataSection::Kconfig) {
+    if kind.is_constant() {
         def.flags = BPF_F_RDONLY_PROG;
     }
     if let Some(btf) = btf

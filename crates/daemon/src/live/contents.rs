@@ -2,7 +2,8 @@
 //! gets what changed in the configuration and nothing else: what was learnt or changed by hand
 //! meanwhile stays, as with ports and links.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::Errno;
@@ -11,61 +12,69 @@ use towpath_maps::{Map, MapSet, Value};
 use super::programs::LiveProgram;
 use crate::mapfile::{self, Filling, Step, Stored};
 
-/// What is wanted in a program's maps, and what was.
-pub(super) struct Contents<'a> {
-    /// In the format of map files.
-    pub(super) wanted: Option<&'a Object<String, Json>>,
-    /// The program whose place is taken.
-    pub(super) before: Option<&'a LiveProgram>,
-    /// Maps that were its.
-    pub(super) kept: &'a BTreeSet<String>,
+/// What is to be stored in a program's maps, and what is to go.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// Into new maps everything, into those that stay what is new. Programs are stored again: they
+    /// were replaced, too.
+    pub(super) fillings: Vec<Filling>,
+    /// Of maps that stay, what configuration had put there and does not name any more.
+    gone: Vec<(Arc<Map>, Step)>,
 }
 
-impl Contents<'_> {
-    /// What is to be stored: into new maps everything, into those that stay what is new. Programs
-    /// are stored again: they were replaced, too.
-    pub(super) fn fillings(&self, maps: &MapSet, cpus: usize) -> Result<Vec<Filling>, String> {
-        let mut fillings = parse(self.wanted, maps, cpus)?;
-        for Filling { map, steps } in &mut fillings {
-            let Some(map) = maps.map(*map).filter(|map| self.kept.contains(map.name())) else {
-                continue;
-            };
-            let old = self.steps_before(map, cpus);
-            let is_known =
-                |step: &Step| old.iter().any(|it| it.key == step.key && it.stored == step.stored);
-            steps.retain(|step| names_programs(step) || !is_known(step));
-        }
-        Ok(fillings)
-    }
-
-    /// Takes out of maps that stay what configuration had put there and does not name any more.
-    pub(super) fn forget_old(&self, maps: &MapSet, cpus: usize) -> Result<(), String> {
-        let wanted = parse(self.wanted, maps, cpus)?;
-        for (index, map) in maps.maps().iter().enumerate() {
-            if !self.kept.contains(map.name()) {
-                continue;
-            }
-            let wanted = wanted.iter().find(|filling| filling.map == index);
-            let keys: BTreeSet<&[u8]> =
-                wanted.iter().flat_map(|it| &it.steps).filter_map(|it| it.key.as_deref()).collect();
-            for step in self.steps_before(map, cpus) {
-                let gone = step.key.as_deref().filter(|key| !keys.contains(key));
-                let cleared = gone.map_or(Ok(()), |key| clear(map, key));
-                cleared.map_err(|errno| format!("maps: {}: {errno}", step.path))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// What configuration had put into a map that stays.
-    fn steps_before(&self, map: &Map, cpus: usize) -> Vec<Step> {
-        let Some(before) = self.before else { return Vec::new() };
-        let maps = before.program.maps();
+impl Contents {
+    /// Compares what is `wanted` in `maps`, in the format of map files, with what was wanted of the
+    /// program `before`, of which the maps named in `kept` stay.
+    pub(super) fn new(
+        wanted: Option<&Object<String, Json>>,
+        maps: &MapSet,
+        before: Option<&LiveProgram>,
+        kept: &BTreeSet<String>,
+        cpus: usize,
+    ) -> Result<Contents, String> {
+        let mut contents = Contents { fillings: parse(wanted, maps, cpus)?, gone: Vec::new() };
+        let Some(before) = before.filter(|_| !kept.is_empty()) else { return Ok(contents) };
+        let old_maps = before.program.maps();
         // It could be parsed when the program was loaded.
-        let fillings = parse(before.state.maps.as_ref(), maps, cpus).unwrap_or_default();
-        let is_it =
-            |filling: &Filling| maps.map(filling.map).is_some_and(|old| old.name() == map.name());
-        fillings.into_iter().filter(is_it).flat_map(|filling| filling.steps).collect()
+        let old = parse(before.state.maps.as_ref(), old_maps, cpus).unwrap_or_default();
+        for Filling { map, steps } in old {
+            let name = old_maps.map(map).map(|map| map.name());
+            let stays = name.filter(|name| kept.contains(*name));
+            let Some(map) = stays.and_then(|name| maps.by_name(name)) else { continue };
+            contents.leave_alone(map, maps, steps);
+        }
+        Ok(contents)
+    }
+
+    /// Of a map that stays, what was wanted before is not stored again, or goes.
+    fn leave_alone(&mut self, map: &Arc<Map>, maps: &MapSet, old: Vec<Step>) {
+        let is_it = |filling: &&mut Filling| {
+            maps.map(filling.map).is_some_and(|other| Arc::ptr_eq(other, map))
+        };
+        let wanted = self.fillings.iter_mut().find(is_it);
+        let mut by_key: BTreeMap<_, Vec<Stored>> = BTreeMap::new();
+        let keys: BTreeSet<Option<Vec<u8>>> =
+            wanted.iter().flat_map(|it| &it.steps).map(|step| step.key.clone()).collect();
+        for step in old {
+            if step.key.is_some() && !keys.contains(&step.key) {
+                self.gone.push((Arc::clone(map), step));
+            } else {
+                by_key.entry(step.key).or_default().push(step.stored);
+            }
+        }
+        let is_known =
+            |step: &Step| by_key.get(&step.key).is_some_and(|old| old.contains(&step.stored));
+        if let Some(filling) = wanted {
+            filling.steps.retain(|step| names_programs(step) || !is_known(step));
+        }
+    }
+
+    /// Takes out of maps what is to go.
+    pub(super) fn forget_old(&self) -> Result<(), String> {
+        self.gone.iter().try_for_each(|(map, step)| {
+            let cleared = step.key.as_deref().map_or(Ok(()), |key| clear(map, key));
+            cleared.map_err(|errno| format!("maps: {}: {errno}", step.path))
+        })
     }
 }
 

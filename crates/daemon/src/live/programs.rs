@@ -113,10 +113,10 @@ impl Live {
         let loading = Loading { live: self, loader, bound_to, loaded: RefCell::default() };
         let program = loading.program(&name)?;
         let _uses = program.object.maps().into_iter().map(MapUse::new).collect();
-        let contents = Contents { wanted: state.maps.as_ref(), before, kept: &takeover.kept };
+        let (maps, cpus) = (loading.loader.maps(), self.engine.workers());
+        let contents = Contents::new(state.maps.as_ref(), maps, before, &takeover.kept, cpus)?;
         loading.fill(&contents)?;
         loading.keep(&program.object);
-        let maps = loading.loader.maps();
         takeover.finish(&self.registry, maps, &program.object, before, report)?;
         let run_config = run_config(&file, &name);
         let Loaded { object, program } = program;
@@ -213,18 +213,17 @@ impl Loading<'_> {
 
     /// Puts into the maps what is wanted to be there at first. Programs that it names are loaded
     /// from the same object.
-    fn fill(&self, contents: &Contents<'_>) -> Result<(), String> {
+    fn fill(&self, contents: &Contents) -> Result<(), String> {
         let maps = self.loader.maps();
-        let fillings = contents.fillings(maps, self.live.engine.workers())?;
         let program = |name: &str, _kind| Ok(self.program(name)?.object.id());
-        for Filling { map, steps } in fillings {
-            let Some(map) = maps.map(map) else { continue };
-            for step in &steps {
+        for Filling { map, steps } in &contents.fillings {
+            let Some(map) = maps.map(*map) else { continue };
+            for step in steps {
                 let stored = mapfile::store(maps, &program, map, step);
                 stored.map_err(|why| format!("maps: {}: {why}", step.path))?;
             }
         }
-        contents.forget_old(maps, self.live.engine.workers())
+        contents.forget_old()
     }
 
     /// From now on the maps keep the programs that they name.

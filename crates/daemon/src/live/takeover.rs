@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use towpath_bpf::map::Values;
-use towpath_bpf::program::DataSection;
 use towpath_bpf::{MapDef, Object};
 use towpath_maps::shape::{Conversion, difference};
 use towpath_maps::{Map, MapSet};
@@ -103,9 +102,8 @@ impl Takeover {
         migrate: Option<MigrateState>,
     ) -> Result<(), String> {
         let name = || def.name.clone();
-        let is_constant = matches!(def.section, Some(DataSection::Rodata | DataSection::Kconfig));
         match (change, migrate) {
-            _ if is_constant || def.kind.spec().values == Values::Program => {}
+            _ if def.is_constant() || def.kind.values() == Values::Program => {}
             (None, _) => {
                 self.existing.insert(name(), Arc::clone(map));
                 self.kept.insert(name());
@@ -160,7 +158,7 @@ impl Takeover {
             report.change(format!("map {name}: pinned at {path}"));
         }
         let old = before.map(|before| before.object.maps()).unwrap_or_default();
-        for table in old.iter().filter(|old| old.map().kind().spec().values == Values::Program) {
+        for table in old.iter().filter(|old| old.map().kind().values() == Values::Program) {
             let is_own = |program: &ProgramObject| {
                 let ours = before.map(|before| before.program.maps());
                 ours.is_some_and(|ours| Arc::ptr_eq(program.program().maps(), ours))
@@ -200,7 +198,7 @@ fn shared(registry: &Arc<Objects>, place: &str) -> Result<Arc<Map>, String> {
 /// Entries that are plain values can be copied.
 fn check_copy(old: &Map, new: &MapDef) -> Result<(), String> {
     // Equal ones, so that values have as many CPUs on both sides.
-    let values = [old.kind().spec().values, new.kind.spec().values];
+    let values = [old.kind().values(), new.kind.values()];
     let are_plain = values == [Values::Bytes; 2] || values == [Values::PerCpu; 2];
     if are_plain && old.fields().is_empty() {
         return Ok(());

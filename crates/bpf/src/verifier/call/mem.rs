@@ -2,7 +2,7 @@
 
 use crate::errno::Errno;
 use crate::map::Shape;
-use crate::program::{DataSection, MapDef};
+use crate::program::MapDef;
 
 use super::super::env::{Access, Result, Verifier};
 use super::super::reg::{Base, Flags, Reg};
@@ -188,8 +188,7 @@ impl Verifier<'_> {
     /// The contents of the frozen read-only map a register points into.
     fn read_only_bytes(&self, reg: &Reg) -> Option<&[u8]> {
         let def = self.map_of(reg)?;
-        let frozen = matches!(def.section, Some(DataSection::Rodata | DataSection::Kconfig));
-        if frozen { def.initial.as_deref() } else { None }
+        if def.is_constant() { def.initial.as_deref() } else { None }
     }
 }
 
