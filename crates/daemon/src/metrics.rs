@@ -103,7 +103,7 @@ impl Reading {
         let metric =
             encoder.encode_descriptor("frames_in_flight", help, None, MetricType::Gauge)?;
         ConstGauge::new(frames.in_flight as i64).encode(metric)?;
-        let help = "Frames not accounted for: 0 when nothing moves";
+        let help = "Frames not accounted for: 0, unless a worker is at a burst for more than 5 ms";
         let metric = encoder.encode_descriptor("frames_missing", help, None, MetricType::Gauge)?;
         ConstGauge::new(frames.missing).encode(metric)
     }

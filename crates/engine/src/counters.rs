@@ -1,6 +1,8 @@
 //! Counting: each worker counts for itself, readers add up.
 
+use std::iter::Sum;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Why a frame was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -160,11 +162,7 @@ pub struct FrameCounters {
 impl FrameCounters {
     /// Frames that came to the worker and are not gone: 0 at the end of each burst.
     pub(crate) fn in_hand(&self) -> i64 {
-        let sum = |all: &[&Counter]| all.iter().map(|counter| counter.get()).sum::<u64>();
-        let come = sum(&[&self.received, &self.created, &self.taken_over]);
-        let gone = sum(&[&self.delivered, &self.freed, &self.handed_over]);
-        let dropped = self.dropped.iter().map(Counter::get).sum::<u64>();
-        come.wrapping_sub(gone + dropped) as i64
+        Conservation::look(&std::iter::once(self)).missing()
     }
 }
 
@@ -186,9 +184,36 @@ pub struct Conservation {
 }
 
 impl Conservation {
-    /// The sums of all workers' counters, of which each counts a frame as come before as gone.
-    /// What is gone is read first: if all that came until later is gone, nothing was on its way.
+    /// One cut through the counters of all workers, of each between two of its bursts. Where one
+    /// is at a burst for longer than 5 ms, what it has in hand is [`Conservation::missing`].
     pub fn of<'a>(workers: &(impl Iterator<Item = &'a FrameCounters> + Clone)) -> Conservation {
+        let start = Instant::now();
+        while start.elapsed() < CUT_TIME_MAX {
+            let cut = workers.clone().map(|worker| Self::cut(worker, start)).sum::<Conservation>();
+            // What is handed over between two workers' cuts may have arrived and not left.
+            if cut.missing() == 0 && cut.in_flight.cast_signed() >= 0 {
+                return cut;
+            }
+        }
+        let looked = Self::look(workers);
+        // A worker may take frames over before they are counted as handed over.
+        Conservation { in_flight: looked.in_flight.cast_signed().max(0) as u64, ..looked }
+    }
+
+    /// One worker's counters between two bursts, if it gets there in time.
+    fn cut(worker: &FrameCounters, start: Instant) -> Conservation {
+        loop {
+            let looked = Self::look(&std::iter::once(worker));
+            if looked.missing() == 0 || start.elapsed() >= CUT_TIME_MAX {
+                return looked;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// The sums of workers' counters, of which each counts a frame as come before as gone. What is
+    /// gone is read first: if all that came until later is gone, nothing was on its way.
+    fn look<'a>(workers: &(impl Iterator<Item = &'a FrameCounters> + Clone)) -> Conservation {
         let sum = |read: fn(&FrameCounters) -> &Counter| {
             workers.clone().map(|worker| read(worker).get()).sum::<u64>()
         };
@@ -196,21 +221,37 @@ impl Conservation {
         let by_reason = workers.clone().flat_map(|worker| &worker.dropped);
         let dropped = by_reason.map(Counter::get).sum::<u64>();
         let freed = sum(|it| &it.freed);
-        let taken_over = sum(|it| &it.taken_over);
-        // A worker may take frames over before they are counted as handed over.
-        let in_flight = sum(|it| &it.handed_over).saturating_sub(taken_over);
+        let handed_over = sum(|it| &it.handed_over);
+        // Of one worker it is less than nothing.
+        let in_flight = handed_over.wrapping_sub(sum(|it| &it.taken_over));
         let (received, created) = (sum(|it| &it.received), sum(|it| &it.created));
         Conservation { received, created, delivered, dropped, freed, in_flight }
     }
 
-    /// Frames that are neither accounted for nor on their way to another worker: those that workers
-    /// are at, and 0 while nothing moves.
+    /// Frames that are neither accounted for nor on their way to another worker: those that a
+    /// worker was at for too long to wait for it, and 0 otherwise.
     pub fn missing(&self) -> i64 {
         let come = self.received + self.created;
-        let gone = self.delivered + self.dropped + self.freed + self.in_flight;
-        come.wrapping_sub(gone) as i64
+        let gone = self.delivered + self.dropped + self.freed;
+        come.wrapping_sub(gone.wrapping_add(self.in_flight)).cast_signed()
     }
 }
+
+impl Sum for Conservation {
+    fn sum<I: Iterator<Item = Conservation>>(all: I) -> Conservation {
+        all.fold(Conservation::default(), |sum, it| Conservation {
+            received: sum.received + it.received,
+            created: sum.created + it.created,
+            delivered: sum.delivered + it.delivered,
+            dropped: sum.dropped + it.dropped,
+            freed: sum.freed + it.freed,
+            in_flight: sum.in_flight.wrapping_add(it.in_flight),
+        })
+    }
+}
+
+/// Whoever wants to know what became of all frames waits so long for workers' bursts.
+const CUT_TIME_MAX: Duration = Duration::from_millis(5);
 
 /// What one worker counted about one program on one hook.
 #[derive(Debug, Default)]
@@ -255,14 +296,16 @@ mod tests {
                     }
                 }
             });
-            for _ in 0..20_000 {
+            let (mut exact, mut negative) = (0, None);
+            for _ in 0..2000 {
                 let frames = Conservation::of(&workers.iter());
-                if frames.missing() < 0 {
-                    is_over.store(true, Ordering::Relaxed);
-                    panic!("{frames:?}");
-                }
+                exact += u32::from(frames.missing() == 0);
+                negative = negative.or((frames.missing() < 0).then_some(frames));
             }
             is_over.store(true, Ordering::Relaxed);
+            assert_eq!(negative, None);
+            // But for threads that were made to wait in the middle of a burst.
+            assert!(exact > 1900, "{exact}");
         });
         let frames = Conservation::of(&workers.iter());
         assert_eq!(frames.missing(), 0, "{frames:?}");

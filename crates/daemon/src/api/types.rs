@@ -428,7 +428,7 @@ pub struct FrameStats {
     pub freed: u64,
     /// Waiting for another worker.
     pub in_flight: u64,
-    /// Not accounted for: 0 when nothing moves.
+    /// Not accounted for: 0, unless a worker is at a burst for more than 5 ms.
     pub missing: i64,
 }
 
