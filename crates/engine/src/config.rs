@@ -19,6 +19,7 @@ use crate::hook::{Chain, Link};
 use crate::snapshot::{Opened, PortId};
 use crate::sockets::Served;
 use crate::tap::{self, Tap};
+pub(crate) use view::Gone;
 
 /// How a port is set up, whatever its kind.
 #[derive(Debug, Clone)]

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use towpath_xdp::{Arena, Pool};
@@ -184,15 +185,40 @@ impl Engine {
         let mut state = self.state();
         let mut config = state.config.clone();
         let result = change(&mut config)?;
-        let snapshot = Arc::new(config.snapshot(&state.snapshot));
-        let before: Vec<_> = self.workers.iter().map(|worker| worker.offer(&snapshot)).collect();
-        self.workers.iter().for_each(|worker| worker.wait_adopted(snapshot.generation));
+        self.drain(&mut state, &config);
+        let before = self.publish(config.snapshot(&state.snapshot), &mut state);
         let old = std::mem::replace(&mut state.config, config);
-        state.snapshot = snapshot;
         drop(state);
         // To close a device may take long: nobody who only looks waits for that.
         drop((old, before));
         Ok(result)
+    }
+
+    /// Returns when all workers live by it; gives what they lived by before.
+    fn publish(&self, snapshot: Snapshot, state: &mut State) -> Vec<Arc<Snapshot>> {
+        state.snapshot = Arc::new(snapshot);
+        let offer = |worker: &Arc<WorkerShared>| worker.offer(&state.snapshot);
+        let before = self.workers.iter().map(offer).collect();
+        self.workers.iter().for_each(|worker| worker.wait_adopted(state.snapshot.generation));
+        before
+    }
+
+    /// Before ports or programs go that `next` has no more: nothing comes from those ports, and
+    /// workers do what waits for them of these, if that takes no longer than [`DRAIN_TIME_MAX`].
+    fn drain(&self, state: &mut State, next: &Config) {
+        if !self.workers.iter().any(|worker| worker.inbox.is_used()) {
+            return;
+        }
+        let gone = state.config.gone(next);
+        if gone.is_empty() {
+            return;
+        }
+        let _before = self.publish(state.config.draining(&state.snapshot, &gone), state);
+        let start = Instant::now();
+        let waits = |worker: &Arc<WorkerShared>| worker.inbox.holds(&gone);
+        while self.workers.iter().any(waits) && start.elapsed() < DRAIN_TIME_MAX {
+            std::thread::sleep(DRAIN_POLL);
+        }
     }
 
     /// The configuration as it is.
@@ -221,9 +247,13 @@ impl Engine {
         Conservation::of(&self.workers.iter().map(|worker| &worker.counters))
     }
 
-    /// Stops the workers after the bursts they are at. Frames that wait for a worker are dropped
-    /// and counted.
+    /// Stops the workers, once they have done what they handed to each other; what they don't get
+    /// done in a fifth of a second is dropped and counted, as `removed`.
     pub fn stop(&self) {
+        let mut state = self.state();
+        let nothing = Config::new(self.workers.len());
+        self.drain(&mut state, &nothing);
+        drop(state);
         self.workers.iter().for_each(|worker| worker.stop());
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {
@@ -251,5 +281,8 @@ fn pin(cpu: Option<usize>) {
     let _refused = sched_setaffinity(None, &set);
 }
 
+/// Nobody waits longer for frames that were handed over to a worker.
+const DRAIN_TIME_MAX: Duration = Duration::from_millis(200);
+const DRAIN_POLL: Duration = Duration::from_micros(200);
 /// Enough for a few thousand frames in rings of each of some ports: 64 MiB.
 const FRAMES: usize = 16384;

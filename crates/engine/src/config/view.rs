@@ -1,5 +1,6 @@
 //! What workers see of the configuration: ports with what each verdict means there.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Config, Hook, PortConfig, UpperName};
@@ -9,6 +10,24 @@ use crate::hook::HookSpec;
 use crate::snapshot::{BridgeView, Membership, Numbers, Port, PortId, Snapshot, Upper};
 use crate::sockets::Sockets;
 use crate::target::{self, Door, Owner, TargetId};
+
+/// Ports, by ifindex, and programs of map entries that go.
+#[derive(Debug)]
+pub(crate) struct Gone {
+    ifindexes: BTreeSet<u32>,
+    programs: BTreeSet<u32>,
+}
+
+impl Gone {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ifindexes.is_empty() && self.programs.is_empty()
+    }
+
+    /// Whether what arrived there, or is to run that program, has to be done before.
+    pub(crate) fn has(&self, ifindex: u32, program: u32) -> bool {
+        self.ifindexes.contains(&ifindex) || self.programs.contains(&program)
+    }
+}
 
 impl Config {
     /// What workers are to see of it.
@@ -49,6 +68,31 @@ impl Config {
         };
         snapshot.targets = target::table(&snapshot, self.sockets.len());
         snapshot
+    }
+
+    /// What workers are to see while `gone` goes: nothing comes from its ports any more.
+    pub(crate) fn draining(&self, before: &Snapshot, gone: &Gone) -> Snapshot {
+        let mut snapshot = self.snapshot(before);
+        let Snapshot { ports, polls, collects, .. } = &mut snapshot;
+        let stays = |id: PortId| {
+            let port = ports.get(id.0 as usize).and_then(Option::as_ref);
+            port.is_some_and(|port| !gone.has(port.ifindex, 0))
+        };
+        polls.iter_mut().for_each(|polls| polls.retain(|(port, _)| stays(*port)));
+        collects.iter_mut().for_each(|all| all.retain(|collect| stays(collect.port)));
+        snapshot
+    }
+
+    /// What another configuration has no more.
+    pub(crate) fn gone(&self, next: &Config) -> Gone {
+        let ifindexes =
+            |of: &Config| -> BTreeSet<u32> { of.ports.values().map(|port| port.ifindex).collect() };
+        let programs =
+            |of: &Config| -> BTreeSet<u32> { of.entry_programs.keys().copied().collect() };
+        Gone {
+            ifindexes: &ifindexes(self) - &ifindexes(next),
+            programs: &programs(self) - &programs(next),
+        }
     }
 
     /// Queues go to workers in turn.

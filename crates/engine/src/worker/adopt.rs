@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use towpath_xdp::host::Bridges;
 
+use super::idle::REAP_PERIOD;
 use super::port_tx::PortTx;
 use super::zero_copy::UmemPool;
 use super::{RxQueue, Worker};
@@ -32,6 +34,20 @@ impl Worker {
         self.collect_domains();
         self.idle = super::Idle::default();
         self.shared.note_adopted(self.snapshot.generation);
+    }
+
+    /// Like a configuration without ports: everything open is parked, everything held sent. What
+    /// devices have not sent yet, they get a moment for.
+    #[cold]
+    pub(super) fn finish(&mut self) {
+        self.drain_inbox();
+        self.tasks.clear();
+        self.graph.flush_lingering();
+        let start = Instant::now();
+        while self.graph.reap() && start.elapsed() < SEND_TIME_MAX {
+            std::thread::sleep(REAP_PERIOD);
+        }
+        self.adopt(Arc::default());
     }
 
     fn park_queues(&mut self, next: &Snapshot, number: usize) {
@@ -100,3 +116,6 @@ impl Worker {
         self.quiesce();
     }
 }
+
+/// A device that has not sent what it was given by then keeps nobody from stopping.
+const SEND_TIME_MAX: Duration = Duration::from_millis(50);

@@ -1,7 +1,7 @@
 //! cpumap: frames handed to another worker.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use towpath_maps::{Map, TargetEntry};
@@ -11,6 +11,7 @@ use super::graph::Graph;
 use super::task::Task;
 use super::tx_ring::arrived_at;
 use super::{BURST, Worker};
+use crate::config::Gone;
 use crate::counters::DropReason;
 use crate::hook::HookSpec;
 use crate::snapshot::{PortId, Snapshot};
@@ -41,15 +42,10 @@ pub(crate) struct Inbox {
     /// Packets that control code wants to be sent.
     injected: Mutex<VecDeque<(PortId, Box<[u8]>)>>,
     /// What control code wants to be done.
-    tasks: Mutex<Tasks>,
+    tasks: Mutex<Vec<Box<dyn Task>>>,
     waiting: AtomicUsize,
-}
-
-#[derive(Debug, Default)]
-struct Tasks {
-    new: Vec<Box<dyn Task>>,
-    /// Nobody does any more.
-    is_closed: bool,
+    /// Nobody works on anything any more; read under the lock of what is added.
+    is_closed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -76,12 +72,30 @@ impl Inbox {
             queues.len() - 1
         });
         let queue = &mut queues[index].frames;
-        let credit = entry.limit.saturating_sub(queue.len());
+        let limit = if self.is_closed() { 0 } else { entry.limit };
+        let credit = limit.saturating_sub(queue.len());
         let fits = frames.len().min(credit);
         queue.extend(frames.drain(..fits));
         debug_assert!(fits == 0 || queue.len() <= entry.limit, "credit is never exceeded");
         self.waiting.fetch_add(fits, Ordering::Release);
         fits
+    }
+
+    /// Whether frames were ever handed over.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.queues.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Whether something waits that is to be done before that goes.
+    pub(crate) fn holds(&self, gone: &Gone) -> bool {
+        let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.iter().any(|Queue { entry, frames }| {
+            frames.iter().any(|frame| gone.has(frame.rx.ifindex, entry.program))
+        })
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
     }
 
     /// Has a packet sent, unless too many wait for that.
@@ -104,24 +118,26 @@ impl Inbox {
     /// Has something done. Who is gone forgets it, and whoever waits for it learns that.
     pub(crate) fn submit(&self, task: Box<dyn Task>) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        if !tasks.is_closed {
-            tasks.new.push(task);
+        if !self.is_closed() {
+            tasks.push(task);
             self.waiting.fetch_add(1, Ordering::Release);
         }
     }
 
     fn take_tasks(&self) -> Vec<Box<dyn Task>> {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        self.waiting.fetch_sub(tasks.new.len(), Ordering::Release);
-        std::mem::take(&mut tasks.new)
+        self.waiting.fetch_sub(tasks.len(), Ordering::Release);
+        std::mem::take(&mut tasks)
     }
 
-    /// The worker is gone: nothing will be done any more.
+    /// Nothing will be done any more that is not here yet.
     pub(crate) fn close(&self) {
+        // Who adds something now does it before, or sees it.
+        let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.is_closed = true;
-        let gone = std::mem::take(&mut tasks.new);
-        drop(tasks);
+        self.is_closed.store(true, Ordering::Relaxed);
+        let gone = std::mem::take(&mut *tasks);
+        drop((queues, tasks));
         drop(gone);
     }
 
@@ -230,10 +246,13 @@ impl Worker {
                 graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
                 continue;
             };
-            let chain = match entry.program {
-                0 => None,
-                id => snapshot.entry_programs.get(&id).map(Arc::clone),
-            };
+            let chain = snapshot.entry_programs.get(&entry.program);
+            if chain.is_none() && entry.program != 0 {
+                let why = DropReason::BadTarget;
+                graph.drop_all(snapshot, Owner::of(port.id), Side::Rx, why, frames);
+                continue;
+            }
+            let chain = chain.map(Arc::clone);
             runner.run(snapshot, &HookSpec::cpumap(port, chain), frames, graph);
             graph.flush(snapshot, runner);
         }
@@ -243,6 +262,7 @@ impl Worker {
     /// Drops what nobody will work on any more.
     pub(super) fn drain_inbox(&mut self) {
         let Self { shared, snapshot, frames, graph, .. } = self;
+        shared.inbox.close();
         shared.inbox.take_injected();
         while shared.inbox.pop(frames).is_some() {
             shared.counters.taken_over.add(frames.len() as u64);

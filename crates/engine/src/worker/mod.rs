@@ -189,10 +189,7 @@ impl Worker {
             let work = self.round();
             self.rest(work);
         }
-        // Like a configuration without ports: everything open is parked, everything held sent.
-        self.drain_inbox();
-        self.tasks.clear();
-        self.adopt(Arc::default());
+        self.finish();
     }
 
     /// Polls everything once; gives the number of frames seen.

@@ -27,8 +27,13 @@ impl Wire {
 
     /// As [`Wire::new`], of a certain kind.
     pub(crate) fn with(engine: &Engine, name: &str, ifindex: u32, options: pair::Options) -> Wire {
-        let (near, far) = Pair::new(options);
-        let options = PortOptions { ifindex: Some(ifindex), ..PortOptions::new(name) };
+        let port = PortOptions { ifindex: Some(ifindex), ..PortOptions::new(name) };
+        Wire::of(engine, port, options)
+    }
+
+    /// As [`Wire::with`], set up like that.
+    pub(crate) fn of(engine: &Engine, options: PortOptions, pair: pair::Options) -> Wire {
+        let (near, far) = Pair::new(pair);
         let port = engine.add_port(options, Box::new(near)).unwrap();
         Wire {
             port,
