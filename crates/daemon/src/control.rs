@@ -1,24 +1,31 @@
 //! One daemon: what is wanted, what there is, and the changes of both, one at a time.
+//!
+//! A change may take long: it loads programs, opens devices and files. Whoever only looks sees what
+//! was there before it and waits for nothing; whoever wants to change something else waits for a
+//! while, and is told then what takes so long.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::{Notify, broadcast};
 
 use crate::api::error::ApiError;
 use crate::api::types::Event;
 use crate::dry_run::{DryRun, Warning};
-use crate::file::{self, FileError, Loaded, ObjectFiles, Settings};
-use crate::live::{Failure, Live, Report};
+use crate::file::{self, Loaded, ObjectFiles, Settings};
+use crate::live::{Failure, Live, Report, Seen};
 use crate::state::State;
+use crate::turn::{Turn, Turns};
 
 /// What all entrances share.
 #[derive(Debug)]
 pub struct Control {
-    inner: Mutex<Inner>,
+    work: Turns<Work>,
+    /// What there was after the last change.
+    shown: RwLock<Arc<Inner>>,
     objects: Arc<ObjectFiles>,
     news: Arc<News>,
     config: Option<PathBuf>,
@@ -28,20 +35,32 @@ pub struct Control {
     xsk_socket: OnceLock<PathBuf>,
     /// Programs of the process that had been stopped when it was last looked.
     stops: AtomicU64,
+    /// There was news while somebody else was changing something.
+    has_missed: AtomicBool,
 }
 
-/// What changes.
+/// What there is and what is wanted, for whoever looks.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) live: Live,
+    /// What there is.
+    pub(crate) live: Seen,
     /// What is wanted.
-    pub(crate) wanted: State,
-    /// What the file wanted when it was read last.
-    file: State,
+    pub(crate) wanted: Arc<State>,
     /// What is wanted and is not there.
     pub(crate) failures: Vec<Failure>,
     /// What is there and probably not what was meant.
     pub(crate) warnings: Vec<Warning>,
+}
+
+/// What changes.
+#[derive(Debug)]
+struct Work {
+    live: Live,
+    wanted: Arc<State>,
+    /// What the file wanted when it was read last.
+    file: State,
+    failures: Vec<Failure>,
+    warnings: Vec<Warning>,
     /// What programs were found to do to control frames.
     dry_run: DryRun,
     /// Hashes of objects that were uploaded and may be used next, the last one at the back.
@@ -56,6 +75,8 @@ pub struct News {
     number: Mutex<u64>,
     /// Something outside of the daemon is not what it was.
     stirred: Notify,
+    /// What a change is at.
+    step: Mutex<String>,
 }
 
 impl Default for News {
@@ -64,6 +85,7 @@ impl Default for News {
             events: broadcast::Sender::new(EVENTS_KEPT),
             number: Mutex::default(),
             stirred: Notify::new(),
+            step: Mutex::default(),
         }
     }
 }
@@ -73,6 +95,15 @@ impl News {
     pub(crate) fn change(&self, text: &str) {
         tracing::info!("{text}");
         self.send("change", text);
+    }
+
+    /// Notes what a change is at now, which may take time.
+    pub(crate) fn doing(&self, step: String) {
+        *self.step() = step;
+    }
+
+    fn step(&self) -> MutexGuard<'_, String> {
+        self.step.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says that something outside of the daemon is not what it was.
@@ -110,32 +141,44 @@ impl Control {
     ) -> Result<Control, String> {
         let news = Arc::new(News::default());
         let live = Live::start(&loaded.state, Arc::clone(&objects), Arc::clone(&news))?;
-        let inner = Inner {
+        let wanted = Arc::new(loaded.state);
+        let shown = Inner {
+            live: live.seen(),
+            wanted: Arc::clone(&wanted),
+            failures: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let work = Work {
             live,
-            wanted: loaded.state.clone(),
-            file: loaded.state.clone(),
+            wanted: Arc::clone(&wanted),
+            file: State::clone(&wanted),
             failures: Vec::new(),
             warnings: Vec::new(),
             dry_run: DryRun::default(),
             uploads: VecDeque::new(),
         };
         let control = Control {
-            inner: Mutex::new(inner),
+            work: Turns::new(work),
+            shown: RwLock::new(Arc::new(shown)),
             objects,
             news,
             config: config.map(Path::to_owned),
             settings: loaded.settings,
             xsk_socket: OnceLock::new(),
             stops: AtomicU64::new(0),
+            has_missed: AtomicBool::new(false),
         };
-        control.apply(&mut control.lock(), loaded.state);
+        // Nobody else has it yet.
+        if let Ok(mut work) = control.turn("the start", Duration::ZERO) {
+            control.apply(&mut work, wanted);
+        }
         Ok(control)
     }
 
     /// The sockets to serve to applications at that path.
     pub(crate) fn serve_sockets_at(&self, path: &Path) -> Arc<towpath_xsk::Sockets> {
         let _already = self.xsk_socket.set(path.to_owned());
-        Arc::clone(self.lock().live.xsk().sockets())
+        self.read(|inner| Arc::clone(inner.live.xsk().sockets()))
     }
 
     /// Where applications get AF_XDP sockets; nowhere in a daemon that is not served.
@@ -145,7 +188,7 @@ impl Control {
 
     /// Reads what there is.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Inner) -> T) -> T {
-        read(&self.lock())
+        read(&self.shown())
     }
 
     /// News from now on.
@@ -153,31 +196,32 @@ impl Control {
         self.news.events.subscribe()
     }
 
-    /// Changes what is wanted. When that is impossible or fails, everything is as it was.
+    /// Changes what is wanted; `what` is what others hear who wait for that. When it is impossible
+    /// or fails, everything is as it was.
     pub(crate) fn change<T>(
         &self,
+        what: &str,
         change: impl FnOnce(&mut State, &Inner) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
-        let mut inner = self.lock();
-        let mut next = inner.wanted.clone();
-        let result = change(&mut next, &inner)?;
+        let mut work = self.turn(what, WAIT_MAX)?;
+        // What went or came back by itself is no reason to refuse something else.
+        self.catch_up(&mut work, false);
+        let mut next = State::clone(&work.wanted);
+        let result = change(&mut next, &self.shown())?;
         next.forget_unused_programs();
         if let Some(problem) = next.problems().into_iter().next() {
             return Err(ApiError::bad(problem.to_string()));
         }
-        let report = inner.live.reconcile(&next);
-        let news = report.failures.iter().find(|failure| !inner.failures.contains(failure));
+        let report = work.live.reconcile(&next);
+        let news = report.failures.iter().find(|failure| !work.failures.contains(failure));
         if let Some(Failure { what, why }) = news.cloned() {
-            let wanted = inner.wanted.clone();
-            let undone = inner.live.reconcile(&wanted);
-            inner.failures = undone.failures;
+            let wanted = Arc::clone(&work.wanted);
+            let undone = work.live.reconcile(&wanted);
+            work.failures = undone.failures;
+            self.show(&work);
             return Err(ApiError::refused(format!("{what}: {why}")));
         }
-        self.tell(&inner, &report);
-        inner.failures = report.failures;
-        inner.wanted = next;
-        self.warn(&mut inner);
-        self.forget_objects(&mut inner);
+        self.conclude(&mut work, Arc::new(next), &report);
         Ok(result)
     }
 
@@ -186,45 +230,47 @@ impl Control {
         if let Some(problem) = wanted.problems().into_iter().next() {
             return Err(ApiError::bad(problem.to_string()));
         }
-        Ok(self.apply(&mut self.lock(), wanted))
+        let mut work = self.turn("a new state", WAIT_MAX)?;
+        Ok(self.apply(&mut work, Arc::new(wanted)))
     }
 
     /// Reads the configuration file again and makes what differs in it from the last time.
     ///
     /// # Errors
     ///
-    /// What is wrong with the file. Nothing changed then.
-    pub fn reload(&self) -> Result<Report, FileError> {
+    /// What is wrong with the file, or another change takes too long. Nothing changed then.
+    pub fn reload(&self) -> Result<Report, ApiError> {
         let Some(path) = &self.config else {
-            let lines = vec!["the daemon was started without a configuration file".to_owned()];
-            return Err(FileError { lines });
+            return Err(ApiError::bad("the daemon was started without a configuration file"));
         };
         // From the first look at an object on, nobody else may forget its bytes.
-        let mut inner = self.lock();
-        let loaded = file::load(path, &self.objects)?;
-        let next = inner.wanted.rebase(&inner.file, &loaded.state);
+        let mut work = self.turn("a reload", WAIT_MAX)?;
+        self.news.doing(format!("reading {}", path.display()));
+        let loaded = file::load(path, &self.objects);
+        let loaded = loaded.map_err(|error| ApiError::bad(error.to_string()))?;
+        let next = work.wanted.rebase(&work.file, &loaded.state);
         if let Some(problem) = next.problems().first() {
             let what = "together with what was changed by the API";
-            let lines = vec![format!("{}: {what}: {problem}", path.display())];
-            return Err(FileError { lines });
+            return Err(ApiError::bad(format!("{}: {what}: {problem}", path.display())));
         }
-        let mut report = self.apply(&mut inner, next);
+        let mut report = self.apply(&mut work, Arc::new(next));
         if loaded.settings != self.settings {
             let why = "[api], [xsk] and [metrics] are fixed while the daemon runs: start it again";
             let failure = Failure { what: "settings".to_owned(), why: why.to_owned() };
             tracing::warn!("{}: {}", failure.what, failure.why);
             report.failures.push(failure);
         }
-        inner.file = loaded.state;
+        work.file = loaded.state;
         Ok(report)
     }
 
     /// Tries again what failed.
     pub(crate) fn retry(&self) {
-        let mut inner = self.lock();
-        if !inner.failures.is_empty() {
-            let wanted = inner.wanted.clone();
-            self.apply(&mut inner, wanted);
+        // Somebody who changes something tries everything.
+        let Ok(mut work) = self.turn("another try", Duration::ZERO) else { return };
+        if !work.failures.is_empty() {
+            let wanted = Arc::clone(&work.wanted);
+            self.apply(&mut work, wanted);
         }
     }
 
@@ -235,41 +281,58 @@ impl Control {
 
     /// Closes ports whose interfaces went, and opens those whose interfaces are back.
     pub(crate) fn follow(&self, is_news: bool) {
-        let mut inner = self.lock();
-        if inner.live.is_stirred() || is_news && !inner.failures.is_empty() {
-            let wanted = inner.wanted.clone();
-            self.apply(&mut inner, wanted);
+        let is_news = self.has_missed.swap(false, Ordering::Relaxed) || is_news;
+        match self.turn("a look at interfaces", Duration::ZERO) {
+            Ok(mut work) => self.catch_up(&mut work, is_news),
+            // The next look comes to it.
+            Err(_later) => self.has_missed.store(is_news, Ordering::Relaxed),
+        }
+    }
+
+    fn catch_up(&self, work: &mut Work, is_news: bool) {
+        if work.live.is_stirred() || is_news && !work.failures.is_empty() {
+            let wanted = Arc::clone(&work.wanted);
+            self.apply(work, wanted);
         }
     }
 
     /// Detaches programs that had to be stopped since the last time. Without any it costs a load.
     pub(crate) fn detach_stopped(&self) {
         let stops = towpath_xdp::program::stops();
-        if self.stops.swap(stops, Ordering::Relaxed) != stops {
-            let mut inner = self.lock();
-            let wanted = inner.wanted.clone();
-            self.apply(&mut inner, wanted);
+        let before = self.stops.swap(stops, Ordering::Relaxed);
+        if before != stops {
+            let Ok(mut work) = self.turn("detaching a program", Duration::ZERO) else {
+                // The next look comes to it.
+                return self.stops.store(before, Ordering::Relaxed);
+            };
+            let wanted = Arc::clone(&work.wanted);
+            self.apply(&mut work, wanted);
         }
     }
 
     /// Keeps the bytes of an object for a change that comes next.
     pub(crate) fn upload(&self, bytes: &[u8], name: &str) -> Result<String, ApiError> {
-        let mut inner = self.lock();
+        let mut work = self.turn("an upload", WAIT_MAX)?;
         let hash = self.objects.add(bytes, name).map_err(ApiError::bad)?;
-        inner.uploads.retain(|known| *known != hash);
-        inner.uploads.push_back(hash.clone());
-        while inner.uploads.len() > UPLOADS_MAX {
-            inner.uploads.pop_front();
+        work.uploads.retain(|known| *known != hash);
+        work.uploads.push_back(hash.clone());
+        while work.uploads.len() > UPLOADS_MAX {
+            work.uploads.pop_front();
         }
-        self.forget_objects(&mut inner);
+        self.forget_objects(&work);
         Ok(hash)
     }
 
     /// Stops the engine and says what became of the frames.
     pub fn stop(&self) {
-        let mut inner = self.lock();
-        inner.live.stop();
-        let sum = inner.live.engine().conservation();
+        match self.turn("the end", WAIT_MAX) {
+            Ok(mut work) => work.live.stop(),
+            Err(busy) => {
+                tracing::warn!("{busy}");
+                self.read(|inner| inner.live.engine().stop());
+            }
+        }
+        let sum = self.read(|inner| inner.live.engine().conservation());
         tracing::info!(
             "stopped: {} frames received, {} created, {} delivered, {} dropped, {} freed, \
              {} missing",
@@ -282,47 +345,129 @@ impl Control {
         );
     }
 
-    fn apply(&self, inner: &mut Inner, wanted: State) -> Report {
-        let report = inner.live.reconcile(&wanted);
-        inner.wanted = wanted;
-        self.tell(inner, &report);
-        inner.failures.clone_from(&report.failures);
-        self.warn(inner);
-        self.forget_objects(inner);
+    fn apply(&self, work: &mut Work, wanted: Arc<State>) -> Report {
+        let report = work.live.reconcile(&wanted);
+        self.conclude(work, wanted, &report);
         report
     }
 
+    /// This is wanted now, and that came of it.
+    fn conclude(&self, work: &mut Work, wanted: Arc<State>, report: &Report) {
+        work.wanted = wanted;
+        self.tell(work, report);
+        work.failures.clone_from(&report.failures);
+        self.warn(work);
+        self.forget_objects(work);
+        self.show(work);
+    }
+
+    /// From now on, everybody sees it.
+    fn show(&self, work: &Work) {
+        let shown = Arc::new(Inner {
+            live: work.live.seen(),
+            wanted: Arc::clone(&work.wanted),
+            failures: work.failures.clone(),
+            warnings: work.warnings.clone(),
+        });
+        let mut place = self.shown.write().unwrap_or_else(PoisonError::into_inner);
+        // What was shown before may be large: it goes when nobody has to wait for that.
+        let before = std::mem::replace(&mut *place, shown);
+        drop(place);
+        drop(before);
+    }
+
+    fn shown(&self) -> Arc<Inner> {
+        Arc::clone(&self.shown.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Objects that nothing wants and nobody uploaded lately go.
-    fn forget_objects(&self, inner: &mut Inner) {
-        let wanted = inner.wanted.programs.iter().map(|program| program.sha256.as_str());
-        let kept: Vec<&str> = wanted.chain(inner.uploads.iter().map(String::as_str)).collect();
+    fn forget_objects(&self, work: &Work) {
+        let wanted = work.wanted.programs.iter().map(|program| program.sha256.as_str());
+        let kept: Vec<&str> = wanted.chain(work.uploads.iter().map(String::as_str)).collect();
         self.objects.keep_only(&kept);
     }
 
     /// Says what changed, and what went wrong that had not gone wrong before.
-    fn tell(&self, inner: &Inner, report: &Report) {
+    fn tell(&self, work: &Work, report: &Report) {
         report.changes.iter().for_each(|line| self.news.change(line));
-        for failure in report.failures.iter().filter(|it| !inner.failures.contains(it)) {
+        for failure in report.failures.iter().filter(|it| !work.failures.contains(it)) {
             self.news.failure(&format!("{}: {}", failure.what, failure.why));
         }
     }
 
     /// Tells what is probably not meant, once.
-    fn warn(&self, inner: &mut Inner) {
-        let found = inner.dry_run.warnings(&inner.wanted, &self.objects);
-        for warning in found.iter().filter(|it| !inner.warnings.contains(it)) {
+    fn warn(&self, work: &mut Work) {
+        let Work { dry_run, wanted, warnings, .. } = work;
+        let found = dry_run.warnings(wanted, &self.objects);
+        for warning in found.iter().filter(|it| !warnings.contains(it)) {
             tracing::warn!("{}", warning.text);
             self.news.send("warning", &warning.text);
         }
-        inner.warnings = found;
+        *warnings = found;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits until nobody else changes anything.
+    fn turn(&self, what: &str, limit: Duration) -> Result<Turn<'_, Work>, ApiError> {
+        let turn = self.work.take(what, limit).map_err(|(other, since)| {
+            let step = self.news.step().clone();
+            let step = if step.is_empty() { step } else { format!(" ({step})") };
+            let message = format!(
+                "{what} waits for {other}, which takes {:.1} s by now{step}: try again",
+                since.as_secs_f64()
+            );
+            ApiError { status: 503, message }
+        })?;
+        self.news.doing(String::new());
+        Ok(turn)
     }
 }
 
+/// How long a change waits for another one.
+const WAIT_MAX: Duration = Duration::from_secs(3);
 /// Events a slow listener may lag behind before it misses some.
 const EVENTS_KEPT: usize = 1024;
 /// Uploaded objects that wait to be used.
 const UPLOADS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::view;
+
+    #[test]
+    fn who_looks_waits_for_no_change_and_who_changes_is_told_for_what() {
+        let loaded = Loaded { state: State::new(), ..Loaded::default() };
+        let control = Control::start(loaded, None, Arc::default()).expect("memory");
+        let add = |state: &mut State, _: &Inner| {
+            state.bridges.push(crate::state::BridgeState { name: "b".to_owned(), ageing: 300 });
+            Ok(())
+        };
+        let turn = control.turn("changing port p0", Duration::ZERO).expect("it is free");
+        control.news.doing("opening port p0".to_owned());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| control.change("adding bridge b", add));
+            while !waits.is_finished() {
+                let start = Instant::now();
+                control.read(|inner| (view::status(inner), view::stats(inner)));
+                // All that a change may take is longer.
+                assert!(start.elapsed() < WAIT_MAX);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let error = waits.join().expect("no panic").expect_err("its time is over");
+            assert_eq!(error.status, 503);
+            let says = ["adding bridge b waits for changing port p0, ", "(opening port p0)"];
+            assert!(says.iter().all(|it| error.message.contains(it)), "{error}");
+            // What is done aside of requests is not done then, and does not wait.
+            let start = Instant::now();
+            control.follow(true);
+            control.retry();
+            assert!(start.elapsed() < WAIT_MAX);
+        });
+        drop(turn);
+        control.change("adding bridge b", add).expect("it is free");
+        assert_eq!(control.read(view::status).bridges.len(), 1);
+        control.stop();
+    }
+}

@@ -1,5 +1,6 @@
 //! The daemon's life: start, serve, reload on SIGHUP, end on SIGTERM.
 
+use std::convert::Infallible;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -114,23 +115,30 @@ async fn live(
     signals: &mut Signals,
     runs_for: Option<Duration>,
 ) -> &'static str {
+    let Signals { terminate, interrupt, hangup } = signals;
+    tokio::select! {
+        () = tokio::time::sleep(runs_for.unwrap_or(FOR_EVER)) => "time is over",
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+        // Whatever it is at: the end does not wait for it.
+        never = look_after(control, hangup) => match never {},
+    }
+}
+
+/// Reloads when it is told to, and follows what happens outside of the daemon.
+async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
     let mut retry = tokio::time::interval(RETRY_PERIOD);
     retry.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut look = tokio::time::interval(LOOK_PERIOD);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let end = tokio::time::sleep(runs_for.unwrap_or(FOR_EVER));
-    tokio::pin!(end);
     loop {
         tokio::select! {
-            () = &mut end => return "time is over",
-            _ = signals.terminate.recv() => return "SIGTERM",
-            _ = signals.interrupt.recv() => return "SIGINT",
-            _ = signals.hangup.recv() => {
+            _ = hangup.recv() => {
                 notify("RELOADING=1");
                 let control = Arc::clone(control);
                 let reloaded = tokio::task::spawn_blocking(move || control.reload()).await;
                 if let Ok(Err(error)) = reloaded {
-                    for line in error.lines {
+                    for line in error.message.lines() {
                         tracing::error!("reload: {line}");
                     }
                 }

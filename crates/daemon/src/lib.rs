@@ -37,6 +37,7 @@ mod socket;
 pub mod state;
 pub mod suggest;
 pub mod tables;
+mod turn;
 mod validate;
 mod view;
 

@@ -63,8 +63,7 @@ pub(crate) fn programs(inner: &Inner) -> Vec<ProgramView> {
 fn program(inner: &Inner, session: &Session, info: ProgInfo) -> Option<ProgramView> {
     // It may have gone meanwhile.
     let object = session.program(&Selector::Id(info.id)).ok()?;
-    let live = inner.live.programs().values().find(|live| live.id() == info.id);
-    let state = live.map(|live| &live.state);
+    let state = inner.live.programs().get(&info.id);
     let status = object.program().exec_status();
     let verified = object.program().verified();
     Some(ProgramView {

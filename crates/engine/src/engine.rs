@@ -1,6 +1,6 @@
 //! The engine as control code sees it: workers, and changes of configuration.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,10 @@ pub struct Engine {
     workers: Arc<[Arc<WorkerShared>]>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     arena: Arc<Arena>,
-    state: Mutex<State>,
+    /// Held by who changes the configuration, for as long as workers take to follow.
+    changing: Mutex<()>,
+    /// Held for no longer than it takes to look at the pointer.
+    state: RwLock<Arc<State>>,
 }
 
 #[derive(Debug)]
@@ -82,7 +85,8 @@ impl Engine {
             workers: shared,
             threads: Mutex::new(threads),
             arena,
-            state: Mutex::new(state),
+            changing: Mutex::default(),
+            state: RwLock::new(Arc::new(state)),
         })
     }
 
@@ -171,57 +175,66 @@ impl Engine {
         Ok((view.name.to_string(), Arc::clone(&view.opened)))
     }
 
-    /// Takes a port away; its device is closed when this returns.
+    /// Takes a port away; its device is closed when this returns, or as soon as nobody looks at it
+    /// any more (see [`Engine::read`]).
     pub fn remove_port(&self, id: PortId) -> Result<(), Error> {
         self.change(|config| config.remove_port(id))
     }
 
     /// Changes the configuration as a whole: when `change` fails nothing happens. Returns when all
-    /// workers live by the new one, and what it replaced is freed.
+    /// workers live by the new one, and what it replaced is freed; one change at a time.
     pub fn change<T>(
         &self,
         change: impl FnOnce(&mut Config) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut state = self.state();
-        let mut config = state.config.clone();
+        let alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.state();
+        let mut config = now.config.clone();
         let result = change(&mut config)?;
-        self.drain(&mut state, &config);
-        let before = self.publish(config.snapshot(&state.snapshot), &mut state);
-        let old = std::mem::replace(&mut state.config, config);
+        let draining = self.drain(&now, &config);
+        let last = draining.as_ref().unwrap_or(&now.snapshot);
+        let snapshot = Arc::new(config.snapshot(last));
+        let before = self.publish(&snapshot);
+        let next = Arc::new(State { config, snapshot });
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *state, next);
         drop(state);
-        // To close a device may take long: nobody who only looks waits for that.
-        drop((old, before));
+        drop(alone);
+        // To close a device may take long: nobody waits for that but who asked for it.
+        drop((now, old, before));
         Ok(result)
     }
 
     /// Returns when all workers live by it; gives what they lived by before.
-    fn publish(&self, snapshot: Snapshot, state: &mut State) -> Vec<Arc<Snapshot>> {
-        state.snapshot = Arc::new(snapshot);
-        let offer = |worker: &Arc<WorkerShared>| worker.offer(&state.snapshot);
-        let before = self.workers.iter().map(offer).collect();
-        self.workers.iter().for_each(|worker| worker.wait_adopted(state.snapshot.generation));
+    fn publish(&self, snapshot: &Arc<Snapshot>) -> Vec<Arc<Snapshot>> {
+        let before = self.workers.iter().map(|worker| worker.offer(snapshot)).collect();
+        self.workers.iter().for_each(|worker| worker.wait_adopted(snapshot.generation));
         before
     }
 
     /// Before ports or programs go that `next` has no more: nothing comes from those ports, and
     /// workers do what waits for them of these, if that takes no longer than [`DRAIN_TIME_MAX`].
-    fn drain(&self, state: &mut State, next: &Config) {
+    /// Gives what workers live by then, if it is something else.
+    fn drain(&self, now: &State, next: &Config) -> Option<Arc<Snapshot>> {
         if !self.workers.iter().any(|worker| worker.inbox.is_used()) {
-            return;
+            return None;
         }
-        let gone = state.config.gone(next);
+        let gone = now.config.gone(next);
         if gone.is_empty() {
-            return;
+            return None;
         }
-        let _before = self.publish(state.config.draining(&state.snapshot, &gone), state);
+        let draining = Arc::new(now.config.draining(&now.snapshot, &gone));
+        let _before = self.publish(&draining);
         let start = Instant::now();
         let waits = |worker: &Arc<WorkerShared>| worker.inbox.holds(&gone);
         while self.workers.iter().any(waits) && start.elapsed() < DRAIN_TIME_MAX {
             std::thread::sleep(DRAIN_POLL);
         }
+        Some(draining)
     }
 
-    /// The configuration as it is.
+    /// The configuration as it is. Nobody waits for whoever reads: what is changed meanwhile stays
+    /// as it was for `read`, and is freed afterwards.
     pub fn read<T>(&self, read: impl FnOnce(&Config, &Snapshot) -> T) -> T {
         let state = self.state();
         read(&state.config, &state.snapshot)
@@ -250,10 +263,9 @@ impl Engine {
     /// Stops the workers, once they have done what they handed to each other; what they don't get
     /// done in a fifth of a second is dropped and counted, as `removed`.
     pub fn stop(&self) {
-        let mut state = self.state();
-        let nothing = Config::new(self.workers.len());
-        self.drain(&mut state, &nothing);
-        drop(state);
+        let alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.drain(&self.state(), &Config::new(self.workers.len()));
+        drop(alone);
         self.workers.iter().for_each(|worker| worker.stop());
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {
@@ -262,8 +274,8 @@ impl Engine {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> Arc<State> {
+        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -286,3 +298,22 @@ const DRAIN_TIME_MAX: Duration = Duration::from_millis(200);
 const DRAIN_POLL: Duration = Duration::from_micros(200);
 /// Enough for a few thousand frames in rings of each of some ports: 64 MiB.
 const FRAMES: usize = 16384;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_reads_waits_for_no_change() {
+        let engine = Engine::start(&Options::default()).expect("there is memory");
+        let generation = || engine.read(|_, snapshot| snapshot.generation);
+        let before = generation();
+        let during = engine.change(|_| Ok(generation())).expect("nothing is wrong");
+        assert_eq!((during, generation()), (before, before + 1));
+        // What is read stays while somebody looks at it.
+        engine.read(|_, snapshot| {
+            engine.change(|_| Ok(())).expect("nothing is wrong");
+            assert_eq!(snapshot.generation, before + 1);
+        });
+    }
+}

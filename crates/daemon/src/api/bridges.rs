@@ -47,7 +47,7 @@ pub(super) async fn add(
 ) -> Answer<BridgeView> {
     blocking(&control, move |control| {
         let name = bridge.name.clone();
-        control.change(|state, _| {
+        control.change(&format!("adding bridge {name}"), |state, _| {
             if state.bridges.iter().any(|known| known.name == bridge.name) {
                 let message = format!("there is a bridge {} already (EEXIST)", bridge.name);
                 return Err(ApiError::conflict(message));
@@ -79,7 +79,7 @@ pub(super) async fn set(
     Body(change): Body<BridgeChange>,
 ) -> Answer<BridgeView> {
     blocking(&control, move |control| {
-        control.change(|state, _| {
+        control.change(&format!("changing bridge {name}"), |state, _| {
             let missing = no_bridge(state, &name);
             let bridge = state.bridges.iter_mut().find(|bridge| bridge.name == name);
             bridge.ok_or(missing)?.ageing = change.ageing;
@@ -99,7 +99,7 @@ pub(super) async fn remove(
     Part(name): Part<String>,
 ) -> Result<impl IntoResponse, ApiError> {
     blocking(&control, move |control| {
-        control.change(|state, _| {
+        control.change(&format!("removing bridge {name}"), |state, _| {
             if !state.bridges.iter().any(|bridge| bridge.name == name) {
                 return Err(no_bridge(state, &name));
             }

@@ -44,7 +44,8 @@ pub(super) async fn attach(
     Body(request): Body<LinkRequest>,
 ) -> Answer<AttachedView> {
     blocking(&control, move |control| {
-        let keys = control.change(|state, inner| apply(state, inner, &request))?;
+        let what = format!("attaching to port {}", request.port);
+        let keys = control.change(&what, |state, inner| apply(state, inner, &request))?;
         let is_new = |link: &LiveLink| {
             link.attach.port == request.port && keys.contains(&link.attach.program)
         };
@@ -69,7 +70,7 @@ pub(super) async fn detach(
     Part(id): Part<u32>,
 ) -> Result<impl IntoResponse, ApiError> {
     blocking(&control, move |control| {
-        control.change(|state, inner| {
+        control.change(&format!("detaching link {id}"), |state, inner| {
             let links = inner.live.links();
             let identity = links.iter().find(|link| link.id == id).map(|it| it.attach.identity());
             let identity = identity.ok_or_else(|| no_link(id))?;

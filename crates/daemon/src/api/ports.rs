@@ -40,7 +40,7 @@ pub(super) async fn add(
         let port =
             kinds::port_from_table(table).map_err(|problem| ApiError::bad(problem.to_string()))?;
         let name = port.name.clone();
-        control.change(|state, _| {
+        control.change(&format!("adding port {name}"), |state, _| {
             if state.port(&port.name).is_some() {
                 let message = format!("there is a port {} already (EEXIST)", port.name);
                 return Err(ApiError::conflict(message));
@@ -67,7 +67,7 @@ pub(super) async fn set(
     Body(changes): Body<Map<String, Json_>>,
 ) -> Answer<PortView> {
     blocking(&control, move |control| {
-        control.change(|state, _| {
+        control.change(&format!("changing port {name}"), |state, _| {
             let missing = no_port(state, &name);
             let port = state.ports.iter_mut().find(|port| port.name == name).ok_or(missing)?;
             *port = changed(port, changes)?;
@@ -87,7 +87,7 @@ pub(super) async fn remove(
     Part(name): Part<String>,
 ) -> Result<impl IntoResponse, ApiError> {
     blocking(&control, move |control| {
-        control.change(|state, _| {
+        control.change(&format!("removing port {name}"), |state, _| {
             let port = state.port(&name).ok_or_else(|| no_port(state, &name))?;
             let peer = kinds::peer(port).map(str::to_owned);
             let goes = |it: &str| it == name || Some(it) == peer.as_deref();

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State as Context;
 
-use super::error::{ApiError, ErrorBody};
+use super::error::ErrorBody;
 use super::types::{ReportView, StatusView};
 use super::{Answer, Body, Shared, blocking};
 use crate::live::{Failure, Report};
@@ -19,7 +19,9 @@ pub(super) async fn status(Context(control): Context<Shared>) -> Answer<StatusVi
 /// What is wanted.
 #[utoipa::path(get, path = "/v1/state", responses((status = 200, body = State)))]
 pub(super) async fn state(Context(control): Context<Shared>) -> Answer<State> {
-    blocking(&control, |control| Ok(control.read(|inner| inner.wanted.clone()))).await.map(Json)
+    blocking(&control, |control| Ok(control.read(|inner| State::clone(&inner.wanted))))
+        .await
+        .map(Json)
 }
 
 /// Makes this what is wanted. What cannot be done is reported, and tried again.
@@ -36,10 +38,7 @@ pub(super) async fn replace(
 #[utoipa::path(post, path = "/v1/reload",
     responses((status = 200, body = ReportView), (status = 400, body = ErrorBody)))]
 pub(super) async fn reload(Context(control): Context<Shared>) -> Answer<ReportView> {
-    let reload = |control: &crate::control::Control| {
-        control.reload().map(told).map_err(|error| ApiError::bad(error.to_string()))
-    };
-    blocking(&control, reload).await.map(Json)
+    blocking(&control, |control| control.reload().map(told)).await.map(Json)
 }
 
 fn told(report: Report) -> ReportView {

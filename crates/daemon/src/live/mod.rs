@@ -13,6 +13,7 @@ mod interfaces;
 mod links;
 mod ports;
 mod programs;
+mod seen;
 mod shadows;
 mod sockets;
 mod takeover;
@@ -22,7 +23,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use towpath_bpf::Env;
-use towpath_engine::bridge::Bridge;
 use towpath_engine::{Engine, Options, PortId, WorkerOptions};
 use towpath_host::Presence;
 use towpath_objects::{Objects, Settings};
@@ -37,6 +37,7 @@ use crate::state::{BridgeState, PortState, State, WorkerMode};
 pub use links::LiveLink;
 pub(crate) use links::engine_hook;
 pub use programs::LiveProgram;
+pub(crate) use seen::Seen;
 pub use sockets::Xsk;
 pub(crate) use world::Known;
 
@@ -222,11 +223,7 @@ impl Live {
 
     /// Bridges by name.
     pub fn bridges(&self) -> BTreeMap<String, BridgeState> {
-        let state = |bridge: &Arc<Bridge>| {
-            let (name, ageing) = (bridge.name().to_owned(), bridge.ageing().as_secs());
-            (name.clone(), BridgeState { name, ageing })
-        };
-        self.engine.read(|config, _| config.bridges().iter().map(state).collect())
+        seen::bridges(&self.engine)
     }
 
     /// Who looks after bonds, by the bonds' names.

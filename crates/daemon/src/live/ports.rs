@@ -137,6 +137,7 @@ impl Live {
             }) {
                 continue;
             }
+            self.news.doing(format!("opening port {}", port.name));
             let is_new = both.iter().any(|port| !self.ports.contains_key(&port.name));
             match self.open_together(&both) {
                 Ok(()) => {

@@ -50,6 +50,7 @@ impl Live {
             if before.is_some_and(is_same) {
                 continue;
             }
+            self.news.doing(format!("loading program {}", state.key));
             let is_new = before.is_none();
             let before = match &state.maps_of {
                 Some(key) => self.programs.get(key).or(before),

@@ -18,7 +18,7 @@ use towpath_xsk::{Device, Errno, Host, Socket, Sockets};
 use super::world::Known;
 
 /// The sockets, and the daemon as they see it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Xsk {
     host: Arc<EngineHost>,
     sockets: Arc<Sockets>,

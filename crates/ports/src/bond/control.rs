@@ -93,7 +93,23 @@ impl Controller {
 
     /// How it is.
     pub fn status(&self) -> Status {
-        self.shared.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.observer().status()
+    }
+
+    /// For somebody who wants to know how it is, and does not keep it running.
+    pub fn observer(&self) -> Observer {
+        Observer(Arc::clone(&self.shared))
+    }
+}
+
+/// Sees how a bond is: last, when nobody looks after it any more.
+#[derive(Debug, Clone)]
+pub struct Observer(Arc<Shared>);
+
+impl Observer {
+    /// How it is.
+    pub fn status(&self) -> Status {
+        self.0.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -14,5 +14,5 @@ pub mod links;
 pub mod settings;
 mod status;
 
-pub use control::{Controller, Tell};
+pub use control::{Controller, Observer, Tell};
 pub use status::{MemberStatus, Status};

@@ -1,0 +1,110 @@
+//! Something that one thread after the other changes, each for as long as it takes. Whoever waits
+//! for that may give up, and is told who has been at it, and for how long.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What is changed in turn.
+#[derive(Debug)]
+pub(crate) struct Turns<T> {
+    held: Mutex<Held<T>>,
+    free: Condvar,
+}
+
+#[derive(Debug)]
+struct Held<T> {
+    /// Nothing while somebody has it.
+    value: Option<T>,
+    /// What whoever has it, or had it last, is doing.
+    what: String,
+    since: Instant,
+}
+
+/// Somebody's turn, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn<'a, T> {
+    turns: &'a Turns<T>,
+    /// Always there: it is taken when this is dropped.
+    value: Option<T>,
+}
+
+impl<T> Turns<T> {
+    pub(crate) fn new(value: T) -> Turns<T> {
+        let held = Held { value: Some(value), what: String::new(), since: Instant::now() };
+        Turns { held: Mutex::new(held), free: Condvar::new() }
+    }
+
+    /// Waits for a turn to do `what`.
+    ///
+    /// # Errors
+    ///
+    /// Others have it all the time: what the one does who has it now, and for how long.
+    pub(crate) fn take(
+        &self,
+        what: &str,
+        limit: Duration,
+    ) -> Result<Turn<'_, T>, (String, Duration)> {
+        let held = self.held();
+        let waited = self.free.wait_timeout_while(held, limit, |held| held.value.is_none());
+        let (mut held, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match held.value.take() {
+            Some(value) => {
+                (held.what, held.since) = (what.to_owned(), Instant::now());
+                Ok(Turn { turns: self, value: Some(value) })
+            }
+            None => Err((held.what.clone(), held.since.elapsed())),
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held<T>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Deref for Turn<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("taken only when dropped")
+    }
+}
+
+impl<T> DerefMut for Turn<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_mut().expect("taken only when dropped")
+    }
+}
+
+impl<T> Drop for Turn<'_, T> {
+    fn drop(&mut self) {
+        self.turns.held().value = self.value.take();
+        self.turns.free.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_has_a_turn_and_others_give_up_or_wait() {
+        let turns = Turns::new(1);
+        let mut turn = turns.take("adding", Duration::ZERO).expect("it is free");
+        *turn += 1;
+        let (what, since) = turns.take("", Duration::from_millis(20)).expect_err("it is taken");
+        assert_eq!(what, "adding");
+        assert!(since >= Duration::from_millis(20));
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| *turns.take("", Duration::from_secs(60)).expect("it ends"));
+            drop(turn);
+            assert_eq!(next.join().expect("no panic"), 2);
+        });
+        // Whoever panics gives it back.
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _turn = turns.take("", Duration::ZERO).expect("it is free");
+            panic!("on purpose");
+        }));
+        assert!(panicked.is_err() && turns.take("", Duration::ZERO).is_ok());
+    }
+}
