@@ -21,15 +21,19 @@ use super::dissect::{self, ETHERNET_BYTES, Flow};
 /// ```
 #[inline]
 pub fn hash(policy: XmitPolicy, linear: &[u8]) -> u32 {
-    if policy == XmitPolicy::Layer34
-        && let Some(flow) = dissect::plain(linear)
+    if let XmitPolicy::Layer23 | XmitPolicy::Layer34 = policy
+        && let Some((ethernet, flow)) = linear.first_chunk().zip(dissect::plain(linear))
     {
-        return fold(of_ports(&flow)) >> 1;
+        return match policy {
+            XmitPolicy::Layer34 => fold(of_ports(&flow)) >> 1,
+            _ => fold(link_hash(ethernet) ^ flow.addresses),
+        };
     }
     hash_any(policy, linear)
 }
 
 /// The same for any frame.
+#[inline(never)]
 fn hash_any(policy: XmitPolicy, linear: &[u8]) -> u32 {
     let Some(ethernet) = linear.first_chunk::<ETHERNET_BYTES>() else { return 0 };
     let link = link_hash(ethernet);

@@ -35,7 +35,7 @@ pub use mode::{BondMode, NoSuchMode};
 pub use policy::{NoSuchPolicy, XmitPolicy};
 pub use refusal::Refusal;
 pub use view::View;
-pub(crate) use view::{Choice, Shape, Turn};
+pub(crate) use view::{Choice, Turn};
 
 /// What an operator decides about a bond, as far as it concerns each frame.
 #[derive(Debug, Clone, PartialEq, Eq)]

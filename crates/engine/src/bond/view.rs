@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use towpath_xdp::Frame;
+use towpath_xdp::frame::scatter;
 
 use super::control::{Mailbox, Taps};
 use super::{Bond, BondMode, XmitPolicy, hash};
@@ -113,44 +114,41 @@ impl View {
         }
     }
 
-    /// Chooses a member for each frame of a burst: writes its place among those that are given,
-    /// where there is something to choose. Gives what the frames have in common, too.
+    /// Chooses a member for each frame of a burst, and moves it to the lane at the member's place
+    /// among those that are given. Frames stay where there is nothing to choose.
     #[inline]
-    pub(crate) fn choose(
+    pub(crate) fn deal(
         &self,
-        frames: &[Frame],
+        frames: &mut Vec<Frame>,
         turn: &mut Turn,
-        places: &mut Vec<u8>,
-    ) -> (&[PortId], Shape) {
-        let (members, shape) = match &self.choice {
-            Choice::InTurn { turns, members, igmp, packets } => {
-                // One look at all frames, then turns: both loops are without branches.
-                let mut has_igmp = false;
-                let shape = fill(places, frames, |frame| {
-                    has_igmp |= is_igmp(frame);
-                    0
-                });
-                if has_igmp || *packets != 1 {
-                    turn.take_slowly(turns, *igmp, *packets, frames, places);
-                } else {
-                    turn.take(turns, places);
-                }
-                (members, shape)
-            }
-            Choice::ByHash(policy, usable) => {
-                let place = |hash| remainder(hash, usable.len()) as u8;
-                let shape = match policy {
-                    // The one that is worth it: code that knows the policy.
-                    XmitPolicy::Layer34 => {
-                        fill(places, frames, |frame| place(hash(XmitPolicy::Layer34, frame)))
-                    }
-                    policy => fill(places, frames, |frame| place(hash(*policy, frame))),
-                };
-                (usable, shape)
-            }
-            _ => return (&[], Shape::default()),
+        lanes: &mut Vec<Vec<Frame>>,
+    ) -> &[PortId] {
+        let (Choice::InTurn { members, .. } | Choice::ByHash(_, members)) = &self.choice else {
+            return &[];
         };
-        (members, shape)
+        lanes.resize_with(lanes.len().max(members.len()), Vec::new);
+        let lanes = &mut lanes[..members.len()];
+        match &self.choice {
+            Choice::InTurn { turns, igmp, packets: 1, .. } => {
+                turn.deal(turns, *igmp, frames, lanes);
+            }
+            Choice::InTurn { turns, igmp, packets, .. } => {
+                let next = |frame: &Frame| match is_igmp(frame.linear()) {
+                    true => *igmp,
+                    false => turns[remainder(turn.next(*packets), turns.len())],
+                };
+                scatter(frames, lanes, next);
+            }
+            // The one that is worth it: code that knows the policy.
+            Choice::ByHash(XmitPolicy::Layer34, _) => {
+                deal_by_hash(frames, lanes, |frame| hash(XmitPolicy::Layer34, frame));
+            }
+            Choice::ByHash(policy, _) => {
+                deal_by_hash(frames, lanes, |frame| hash(*policy, frame));
+            }
+            _ => {}
+        }
+        members
     }
 
     /// Counts frames for which there was nothing to choose.
@@ -211,40 +209,25 @@ impl Turn {
         Turn { counter: 0, random: (worker as u32).wrapping_mul(0x9e37_79b9) | 1 }
     }
 
-    /// Gives one frame to each in turn.
+    /// Gives one frame to each in turn, IGMP to one.
     #[inline]
-    fn take(&mut self, turns: &[u8], places: &mut [u8]) {
-        let mut at = remainder(self.counter.wrapping_add(1), turns.len());
-        // Where the counter starts again, so do the turns: none is skipped but then.
-        if u32::MAX - self.counter <= places.len() as u32 {
-            for place in places {
-                *place = turns[remainder(self.next(1), turns.len())];
+    fn deal(&mut self, turns: &[u8], igmp: u8, frames: &mut Vec<Frame>, lanes: &mut [Vec<Frame>]) {
+        let (mut at, mut taken) = (remainder(self.counter.wrapping_add(1), turns.len()), 0);
+        // Where the counter starts again so do the turns.
+        let wraps_at = u32::MAX - self.counter;
+        scatter(frames, lanes, |frame| {
+            if is_igmp(frame.linear()) {
+                return igmp;
             }
-            return;
-        }
-        self.counter += places.len() as u32;
-        for place in places {
-            *place = turns[at];
+            if taken == wraps_at {
+                at = 0;
+            }
+            let place = turns[at];
+            taken += 1;
             at = if at + 1 == turns.len() { 0 } else { at + 1 };
-        }
-    }
-
-    /// As many to each as are wanted, and IGMP to one.
-    #[cold]
-    fn take_slowly(
-        &mut self,
-        turns: &[u8],
-        igmp: u8,
-        packets: u32,
-        frames: &[Frame],
-        places: &mut [u8],
-    ) {
-        for (frame, place) in frames.iter().zip(places) {
-            *place = match is_igmp(frame.linear()) {
-                true => igmp,
-                false => turns[remainder(self.next(packets), turns.len())],
-            };
-        }
+            place
+        });
+        self.counter = self.counter.wrapping_add(taken);
     }
 
     /// `bond_rr_gen_slave_id`: the counter's value after it was counted up, so the first is 1.
@@ -262,29 +245,11 @@ impl Turn {
     }
 }
 
-/// What the frames of a burst have in common.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Shape {
-    /// There is more to some of them than a linear buffer.
-    pub(crate) is_odd: bool,
-    /// Bytes of the longest linear part, and of the shortest.
-    pub(crate) longest: usize,
-    pub(crate) shortest: usize,
-}
-
-/// One place for each frame, in one pass over them.
+/// Each frame to the lane that its hash says.
 #[inline(always)]
-fn fill(places: &mut Vec<u8>, frames: &[Frame], mut place: impl FnMut(&[u8]) -> u8) -> Shape {
-    // Numbers of their own, in registers: a closure over a structure keeps it in memory.
-    let (mut is_odd, mut longest, mut shortest) = (false, 0, usize::MAX);
-    places.resize(frames.len(), 0);
-    for (frame, to) in frames.iter().zip(&mut *places) {
-        is_odd |= !frame.is_plain();
-        let len = frame.linear_len();
-        (longest, shortest) = (longest.max(len), shortest.min(len));
-        *to = place(frame.linear());
-    }
-    Shape { is_odd, longest, shortest }
+fn deal_by_hash(frames: &mut Vec<Frame>, lanes: &mut [Vec<Frame>], hash: impl Fn(&[u8]) -> u32) {
+    let count = lanes.len();
+    scatter(frames, lanes, |frame| remainder(hash(frame.linear()), count) as u8);
 }
 
 /// `number % count`; most bonds have two or four members, and dividing is slow.

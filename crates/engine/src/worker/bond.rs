@@ -1,25 +1,14 @@
 //! Bonds at work: members for frames that leave, the bond's control side for frames that pass.
 
-use towpath_xdp::frame::scatter;
 use towpath_xdp::{Action, Frame};
 
 use super::graph::Graph;
 use crate::bond::control::Found;
-use crate::bond::{Choice, Shape, Turn, View, is_neighbour_message};
+use crate::bond::{Choice, Turn, View, is_neighbour_message};
 use crate::counters::DropReason;
 use crate::hook::HookSpec;
 use crate::snapshot::{PortId, Snapshot};
 use crate::target::{Door, Owner, Side, Target, TargetId};
-
-/// Room for a burst's frames by the member of a bond that they leave by.
-#[derive(Default)]
-pub(super) struct Lanes {
-    lanes: Vec<Vec<Frame>>,
-    /// The members' queues while they are filled.
-    queues: Vec<Vec<Frame>>,
-    /// For each frame, which of the members that is.
-    places: Vec<u8>,
-}
 
 impl Graph {
     /// Has what was sent to a bond leave by its members, one chosen for each frame
@@ -117,8 +106,8 @@ impl Graph {
         self.push(snapshot, sent_back(from, member), frame);
     }
 
-    /// Chooses a member for each frame, and hands them on in one piece for each member, to its
-    /// queue where a frame can go there as it is. What there is no member for stays.
+    /// Chooses a member for each frame, and hands them on in one piece for each member. What there
+    /// is no member for stays.
     #[inline]
     fn choose(
         &mut self,
@@ -132,56 +121,13 @@ impl Graph {
             view.skip(frames.len(), turn);
             return self.push_all(snapshot, door(only), frames);
         }
-        let mut room = std::mem::take(&mut self.lanes);
-        let (members, shape) = view.choose(frames, turn, &mut room.places);
-        if members.is_empty() {
-            // They stay.
-        } else if shape.is_odd || !self.deal_out(members, shape, frames, &mut room, &door) {
-            room.lanes.resize_with(room.lanes.len().max(members.len()), Vec::new);
-            scatter(frames, &room.places, &mut room.lanes[..members.len()]);
-            for (&member, lane) in members.iter().zip(&mut room.lanes) {
-                self.push_all(snapshot, door(member), lane);
-            }
+        let mut lanes = std::mem::take(&mut self.lanes);
+        let members = view.deal(frames, turn, &mut lanes);
+        for (&member, lane) in members.iter().zip(&mut lanes) {
+            self.push_all(snapshot, door(member), lane);
         }
-        self.lanes = room;
-    }
-
-    /// Queues frames for the members at their places, if all take them as they are. Otherwise they
-    /// stay.
-    #[inline]
-    fn deal_out(
-        &mut self,
-        members: &[PortId],
-        shape: Shape,
-        frames: &mut Vec<Frame>,
-        room: &mut Lanes,
-        door: &impl Fn(PortId) -> TargetId,
-    ) -> bool {
-        let is_free = |&member: &PortId| {
-            let target = &self.targets[door(member).index()];
-            shape.longest <= target.plain_max as usize
-                && self.queues[target.queue.index()].frames.is_empty()
-        };
-        if !members.iter().all(is_free) {
-            return false;
-        }
-        let queue_of = |graph: &Graph, member| graph.targets[door(member).index()].queue;
-        let queues = &mut room.queues;
-        queues.extend(members.iter().map(|&member| self.take(queue_of(self, member))));
-        scatter(frames, &room.places, queues);
-        for (&member, frames) in members.iter().zip(queues.drain(..)) {
-            let queue = queue_of(self, member);
-            let bulk = &mut self.queues[queue.index()];
-            bulk.bytes = match shape.shortest == shape.longest {
-                true => frames.len() * shape.longest,
-                false => frames.iter().map(|frame| frame.linear_len()).sum(),
-            };
-            bulk.frames = frames;
-            if bulk.bytes > 0 {
-                self.mark_dirty(queue);
-            }
-        }
-        true
+        debug_assert!(lanes.iter().all(Vec::is_empty), "all frames went on");
+        self.lanes = lanes;
     }
 
     /// A frame that passed on a member, whose bond's control side wants to see some

@@ -59,7 +59,8 @@ pub(super) struct Graph {
     /// Who gets copies of a redirected frame.
     pub(super) fan: Fan,
     pub(super) scratch: Vec<Frame>,
-    pub(super) lanes: super::bond::Lanes,
+    /// Room for a burst's frames by the member of a bond that they leave by.
+    pub(super) lanes: Vec<Vec<Frame>>,
     /// Milliseconds on the bridges' clock; `None` until a burst has looked at it.
     pub(super) now_ms: Option<u64>,
 }
@@ -101,7 +102,7 @@ impl Graph {
             lingered: 0,
             fan: Fan { targets: Vec::new(), owner: Owner::NOBODY },
             scratch: Vec::new(),
-            lanes: super::bond::Lanes::default(),
+            lanes: Vec::new(),
             now_ms: None,
         }
     }

@@ -1,4 +1,4 @@
-//! Scattering a burst's frames to several queues, without a branch or a check for each of them.
+//! Scattering a burst's frames to several queues, without a branch that depends on which.
 //!
 //! Where a hash decides who gets a frame, nobody can guess it, so a branch would be mispredicted
 //! half of the time; and `Vec::push` to one of several vectors waits for the length that the push
@@ -8,29 +8,32 @@
 
 use super::Frame;
 
-/// Moves each frame to the end of one of `queues`: frame `i` to `queues[places[i]]`. `frames` is
-/// empty afterwards.
+/// Moves each frame to the end of one of `queues`: the one that `place` says. `frames` is empty
+/// afterwards.
 ///
 /// # Panics
 ///
-/// When there are more frames than places, or a place is not that of a queue. Frames stay then.
-pub fn scatter(frames: &mut Vec<Frame>, places: &[u8], queues: &mut [Vec<Frame>]) {
-    let places = &places[..frames.len()];
-    let last = places.iter().fold(0, |last, &place| last.max(place));
-    assert!(usize::from(last) < queues.len() || places.is_empty(), "{last} is nobody's place");
+/// When there is no such queue. Frames are lost then, to their pool too.
+#[inline(always)]
+pub fn scatter(
+    frames: &mut Vec<Frame>,
+    queues: &mut [Vec<Frame>],
+    place: impl FnMut(&Frame) -> u8,
+) {
     queues.iter_mut().for_each(|queue| queue.reserve(frames.len()));
     match queues {
-        [one, other] => scatter_two(frames, places, one, other),
-        queues => scatter_any(frames, places, queues),
+        [one, other] => scatter_two(frames, one, other, place),
+        queues => scatter_any(frames, queues, place),
     }
 }
 
 /// Every frame is written to both, and only one of them goes on.
+#[inline(always)]
 fn scatter_two(
     frames: &mut Vec<Frame>,
-    places: &[u8],
     one: &mut Vec<Frame>,
     other: &mut Vec<Frame>,
+    mut place: impl FnMut(&Frame) -> u8,
 ) {
     let count = frames.len();
     let (room, other_room) = (&mut one.spare_capacity_mut()[..count], other.spare_capacity_mut());
@@ -38,15 +41,16 @@ fn scatter_two(
     let mut others = 0;
     // SAFETY: the frames are nobody's until a queue is made longer by them below: each is read here
     // once, and kept where one queue's end was. Of the first `i` frames each queue has at most `i`,
-    // so both ends stay within the room for `count` frames. A queuele is plain bytes to a copy.
+    // so both ends stay within the room for `count` frames.
     unsafe {
         frames.set_len(0);
         let from = frames.as_ptr();
-        for (index, &place) in places.iter().enumerate() {
+        for index in 0..count {
             let frame = from.add(index);
+            let is_other = usize::from(place(&*frame));
+            assert!(is_other < 2, "{is_other} is nobody's place");
             to.cast::<Frame>().copy_from_nonoverlapping(frame, 1);
             other_to.cast::<Frame>().copy_from_nonoverlapping(frame, 1);
-            let is_other = usize::from(place);
             (to, other_to) = (to.add(1 - is_other), other_to.add(is_other));
             others += is_other;
         }
@@ -58,18 +62,27 @@ fn scatter_two(
     }
 }
 
-fn scatter_any(frames: &mut Vec<Frame>, places: &[u8], queues: &mut [Vec<Frame>]) {
+#[inline(always)]
+fn scatter_any(
+    frames: &mut Vec<Frame>,
+    queues: &mut [Vec<Frame>],
+    mut place: impl FnMut(&Frame) -> u8,
+) {
     let mut counts = [0; PLACES];
+    let count = frames.len();
     // SAFETY: the frames are nobody's until their queue is made longer by them below: each is read
-    // once, to the end of a queue that has room for all. `scatter` looked at the places.
+    // once, to the end of a queue that has room for all.
     unsafe {
         frames.set_len(0);
         let from = frames.as_ptr();
-        for (index, &place) in places.iter().enumerate() {
-            let queue = queues.get_unchecked_mut(usize::from(place));
-            let count: &mut usize = &mut counts[usize::from(place)];
+        for index in 0..count {
+            let frame = from.add(index);
+            let place = usize::from(place(&*frame));
+            assert!(place < queues.len(), "{place} is nobody's place");
+            let queue = &mut queues[place];
+            let count: &mut usize = &mut counts[place];
             let to = queue.as_mut_ptr().add(queue.len() + *count);
-            to.copy_from_nonoverlapping(from.add(index), 1);
+            to.copy_from_nonoverlapping(frame, 1);
             *count += 1;
         }
     }
@@ -95,7 +108,8 @@ mod tests {
         let mut frame = |number: u8| pool.frame(&[number; 60]).expect("it fits").expect("a frame");
         let mut frames: Vec<Frame> = (0..places.len() as u8).map(&mut frame).collect();
         let mut queues: Vec<Vec<Frame>> = (0..queues).map(|_| vec![frame(99)]).collect();
-        scatter(&mut frames, places, &mut queues);
+        let mut next = places.iter().copied();
+        scatter(&mut frames, &mut queues, |_| next.next().expect("one for each"));
         assert!(frames.is_empty());
         let numbers = queues.iter().map(|queue| queue.iter().map(|it| it.linear()[0]).collect());
         let numbers: Vec<Vec<u8>> = numbers.collect();
@@ -119,6 +133,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "2 is nobody's place")]
     fn places_are_those_of_queues() {
-        scatter(&mut vec![Frame::default()], &[2], &mut [Vec::new(), Vec::new()]);
+        scatter(&mut vec![Frame::default()], &mut [Vec::new(), Vec::new()], |_| 2);
     }
 }

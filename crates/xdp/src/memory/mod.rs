@@ -1,7 +1,7 @@
 //! Memory that programs reach: blocks that never move, and single accesses to them.
 //!
 //! Programs hold real addresses, so memory they see must stay where it is and every access is made
-//! through a raw  code are here: [`block_unsafe`] and
+//! through a raw pointer. All pieces of unsafe code for that are here: [`block_unsafe`] and
 //! [`mapping_unsafe`] own memory, [`access_unsafe`] touches it once somebody has checked the
 //! address.
 
