@@ -54,6 +54,7 @@ impl Environment<'_> {
             MapMeta::ArenaMemory => map.arena().map(Arena::memory),
             MapMeta::ArenaPages => map.arena().map(Arena::page_table),
             MapMeta::ArenaUser => map.arena().map(Arena::user_half),
+            MapMeta::Keys => Some(KEYS.as_ptr() as u64),
         };
         part.unwrap_or(0)
     }
@@ -64,3 +65,17 @@ impl Environment<'_> {
         kfunc.and_then(|kfunc| self.resolver.kfunc(kfunc)).unwrap_or(u32::MAX)
     }
 }
+
+/// Entries of the largest array whose keys are kept.
+pub(crate) const KEYS_MAX: u32 = 4096;
+
+/// Keys of arrays: a callback takes a pointer to one, and arrays have none in memory.
+static KEYS: [u32; KEYS_MAX as usize] = {
+    let mut keys = [0; KEYS_MAX as usize];
+    let mut next = 0;
+    while next < KEYS_MAX {
+        keys[next as usize] = next;
+        next += 1;
+    }
+    keys
+};

@@ -41,6 +41,8 @@ pub struct Machine {
     pub tail_calls: u32,
     /// The program that runs, when a tail call led to it; null while it is the burst's own.
     pub target: *const Target,
+    /// What `bpf_jiffies64` shows, once somebody has asked; 0 before.
+    pub jiffies: u64,
     /// The runtime's own state.
     pub runtime: *mut c_void,
 }
@@ -159,6 +161,7 @@ pub struct Callees {
 pub struct Direct {
     pub csum_diff: unsafe extern "C" fn(u64, u64, u64, u64, u64) -> u64,
     pub ktime: unsafe extern "C" fn(*mut Machine) -> u64,
+    pub jiffies: unsafe extern "C" fn(*mut Machine) -> u64,
     pub random: unsafe extern "C" fn(*mut Machine) -> u64,
     pub redirect: unsafe extern "C" fn(*mut Machine, u64, u64) -> u64,
     pub redirect_map: unsafe extern "C" fn(*mut Machine, u64, u64, u64) -> u64,

@@ -2,6 +2,7 @@
 //! where the frame goes. Both tiers ask here what that is, and where the slots of tail calls are.
 
 use towpath_bpf::map::Values;
+use towpath_bpf::program::MapType;
 use towpath_maps::Layout;
 
 use crate::environment::Environment;
@@ -12,8 +13,9 @@ use crate::xir::{Arg, Function, Op, RuntimeFunction, Value};
 pub(crate) enum Redirect {
     /// To an interface.
     Interface { ifindex: Value },
-    /// To an entry of a map with so many; a miss forgets an earlier redirect and returns `action`.
-    Entry { map: u32, entries: u32, key: Value, action: u64 },
+    /// To an entry of a map: one of so many side by side, or one in a table. A miss forgets an
+    /// earlier redirect and returns `action`.
+    Entry { map: u32, entries: Option<u32>, key: Value, action: u64 },
     /// To all entries of a map.
     Broadcast { map: u32, exclude_ingress: bool },
 }
@@ -39,6 +41,8 @@ pub(crate) struct Targets {
 struct Kind {
     /// Number of entries, where they are words side by side.
     entries: Option<u32>,
+    /// Entries are found in a table.
+    is_table: bool,
     /// Frames can go to all of them.
     broadcasts: bool,
     /// Number of slots of a program array.
@@ -52,6 +56,7 @@ impl Targets {
                 Some(Layout::Targets { entries, .. }) => Some(entries),
                 _ => None,
             },
+            is_table: map.kind() == MapType::DevmapHash,
             broadcasts: map.kind().values() == Values::Device,
             slots: match map.layout() {
                 Some(Layout::Programs { entries, .. }) => Some(entries),
@@ -105,7 +110,8 @@ impl Targets {
     fn by_map(&self, map: u32, key: Value, flags: u64) -> Option<Redirect> {
         let kind = self.maps.get(map as usize)?;
         if flags <= ACTION_MASK {
-            return Some(Redirect::Entry { map, entries: kind.entries?, key, action: flags });
+            let entry = Redirect::Entry { map, entries: kind.entries, key, action: flags };
+            return (kind.is_table || kind.entries.is_some()).then_some(entry);
         }
         let is_broadcast = kind.broadcasts
             && flags & BROADCAST != 0

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use towpath_bpf::Errno;
 use towpath_maps::fields::{spin_lock, spin_unlock};
-use towpath_maps::{HashView, KEY_WORDS_MAX, Map, PREFIX_BYTES_MAX};
+use towpath_maps::{HashView, KEY_WORDS_MAX, Map, PREFIX_BYTES_MAX, TargetEntry};
 
 use crate::machine_unsafe::Callees;
 use crate::sums_unsafe;
@@ -37,9 +37,11 @@ impl RuntimeFunction {
             RuntimeFunction::CsumDiff => direct.csum_diff as *const (),
             RuntimeFunction::Sum { wide, swapped } => sums_unsafe::function(wide, swapped),
             RuntimeFunction::Ktime => direct.ktime as *const (),
+            RuntimeFunction::Jiffies => direct.jiffies as *const (),
             RuntimeFunction::Random => direct.random as *const (),
             RuntimeFunction::Redirect => direct.redirect as *const (),
             RuntimeFunction::RedirectMap => direct.redirect_map as *const (),
+            RuntimeFunction::TargetLookup => target_lookup as *const (),
             RuntimeFunction::LoadBytes => direct.load_bytes as *const (),
             RuntimeFunction::StoreBytes => direct.store_bytes as *const (),
             RuntimeFunction::CheckMtu => direct.check_mtu as *const (),
@@ -272,6 +274,12 @@ unsafe extern "C" fn array_lookup(map_address: u64, index: u64, worker: u64) -> 
     // SAFETY: called by compiled code with what the verifier proved.
     let map = unsafe { map(map_address) };
     map.array_value(worker as usize, index as u32).map_or(0, |value| value.as_ptr() as u64)
+}
+
+unsafe extern "C" fn target_lookup(map_address: u64, key: u64) -> u64 {
+    // SAFETY: called by compiled code with what the verifier proved.
+    let map = unsafe { map(map_address) };
+    map.target(key as u32).map_or(0, TargetEntry::to_word)
 }
 
 /// The value of the longest prefix of a key.

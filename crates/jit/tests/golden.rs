@@ -391,6 +391,38 @@ fn bpf_loop_is_a_loop_and_its_state_a_value() {
     );
 }
 
+/// `bpf_for_each_map_elem(&array, add, &sum, 0); return sum` with `add(map, key, value, sum) { *sum
+/// += *key * *value; return 0; }`: no key is copied, and what is written for one is a value.
+#[test]
+fn a_walk_over_an_array_is_a_loop() {
+    check(
+        "for_each",
+        vec![map("array", MapType::Array, 4)],
+        vec![
+            Insn::new(BPF_ST | BPF_MEM | BPF_DW, R10, 0, -8, 0),
+            Insn::new(BPF_LD | BPF_IMM | BPF_DW, R1, PSEUDO_MAP_FD, 0, 0),
+            Insn::new(0, 0, 0, 0, 0),
+            Insn::new(BPF_LD | BPF_IMM | BPF_DW, R2, PSEUDO_FUNC, 0, 7),
+            Insn::new(0, 0, 0, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R3, R10, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R3, 0, 0, -8),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R4, 0, 0, 0),
+            Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, 164),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_DW, R0, R10, -8, 0),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+            // add
+            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R2, R2, 0, 0),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_DW, R3, R3, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_MUL | BPF_X, R3, R2, 0, 0),
+            Insn::new(BPF_LDX | BPF_MEM | BPF_DW, R2, R4, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_ADD | BPF_X, R2, R3, 0, 0),
+            Insn::new(BPF_STX | BPF_MEM | BPF_DW, R4, R2, 0, 0),
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 0),
+            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+        ],
+    );
+}
+
 /// `for (n = 0; can_loop; n ^= queue) ; return n`
 #[test]
 fn rounds_left_for_may_goto_are_a_value() {
@@ -740,6 +772,7 @@ const DIRECT: Direct = {
     Direct {
         csum_diff: sums,
         ktime: takes_none,
+        jiffies: takes_none,
         random: takes_none,
         redirect: takes_two,
         redirect_map: takes_three,

@@ -38,7 +38,8 @@ pub struct TargetEntry {
 }
 
 impl TargetEntry {
-    fn to_word(self) -> u64 {
+    /// The word that it is in a map, not 0.
+    pub fn to_word(self) -> u64 {
         u64::from(self.number) | u64::from(self.id) << 32
     }
 
@@ -218,8 +219,9 @@ impl DevmapHash {
         Ok(DevmapHash { table, value_size, environment })
     }
 
+    #[inline]
     pub(crate) fn target(&self, key: u32) -> Option<TargetEntry> {
-        self.table.word(&key.to_ne_bytes()).map(TargetEntry::from_word)
+        self.table.word_of_number(key).map(TargetEntry::from_word)
     }
 
     pub(crate) fn for_each(&self, visit: &mut dyn FnMut(u32, TargetEntry)) {

@@ -130,7 +130,7 @@ impl Lowering<'_, '_> {
         match op {
             BinaryOp::Add => ins.iadd(a, b),
             BinaryOp::Sub => ins.isub(a, b),
-            BinaryOp::Mul => ins.imul(a, b),
+            BinaryOp::Mul => self.product(a, b),
             BinaryOp::And => ins.band(a, b),
             BinaryOp::Or => ins.bor(a, b),
             BinaryOp::Xor => ins.bxor(a, b),
@@ -179,13 +179,33 @@ impl Lowering<'_, '_> {
 
     /// Whether a divisor is a number, and neither 0 nor -1.
     fn divides_plainly(&self, ty: ir::Type, divisor: ir::Value) -> bool {
-        let dfg = &self.builder.func.dfg;
-        let definition = dfg.value_def(divisor).inst().map(|inst| dfg.insts[inst]);
-        let Some(InstructionData::UnaryImm { opcode: Opcode::Iconst, imm }) = definition else {
-            return false;
-        };
-        let number = if ty == types::I32 { i64::from(imm.bits() as i32) } else { imm.bits() };
+        let Some(number) = self.number(divisor) else { return false };
+        let number = if ty == types::I32 { i64::from(number as i32) } else { number };
         number != 0 && number != -1
+    }
+
+    /// Three, five and nine times a value are it and a shift of it: of addresses, which machines
+    /// compute sooner than products.
+    fn product(&mut self, a: ir::Value, b: ir::Value) -> ir::Value {
+        let Some(shift) = self.number(b).and_then(|number| match number {
+            3 => Some(1),
+            5 => Some(2),
+            9 => Some(3),
+            _ => None,
+        }) else {
+            return self.builder.ins().imul(a, b);
+        };
+        let shifted = self.builder.ins().ishl_imm_u(a, shift);
+        self.builder.ins().iadd(a, shifted)
+    }
+
+    /// The number that a value is.
+    fn number(&self, value: ir::Value) -> Option<i64> {
+        let dfg = &self.builder.func.dfg;
+        match dfg.value_def(value).inst().map(|inst| dfg.insts[inst])? {
+            InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => Some(imm.bits()),
+            _ => None,
+        }
     }
 
     /// The running worker's number, extended. It is the same for all of a burst, but may not move
@@ -391,6 +411,7 @@ impl Lowering<'_, '_> {
                 let worker = self.worker();
                 self.call_direct(RuntimeFunction::MapLookup, &[handle, key, worker])
             }
+            Op::CallRuntime { function: RuntimeFunction::Jiffies, .. } => self.jiffies(),
             Op::CallRuntime { function, args } => {
                 if let Some(result) = self.redirect(*function, args) {
                     return result;
@@ -412,6 +433,22 @@ impl Lowering<'_, '_> {
             Op::Call { function, args } => self.call_function(*function, args),
             _ => self.iconst(0),
         }
+    }
+
+    /// Ticks change a few hundred times a second: a burst asks once.
+    fn jiffies(&mut self) -> ir::Value {
+        let [ask, done] = std::array::from_fn(|_| self.builder.create_block());
+        let result = self.builder.append_block_param(done, types::I64);
+        self.builder.set_cold_block(ask);
+        let known = self.machine_field(types::I64, offset_of!(Machine, jiffies));
+        self.builder.ins().brif(known, done, &[known.into()], ask, &[]);
+
+        self.builder.switch_to_block(ask);
+        let asked = self.call_direct(RuntimeFunction::Jiffies, &[]);
+        self.builder.ins().jump(done, &[asked.into()]);
+
+        self.builder.switch_to_block(done);
+        result
     }
 
     fn call_function(&mut self, function: u32, args: &[Value]) -> ir::Value {

@@ -40,23 +40,21 @@ impl Lowering<'_, '_> {
     /// `__bpf_xdp_redirect_map`: a miss forgets an earlier redirect and returns `action`.
     fn redirect_by(
         &mut self,
-        (map, entries): (u32, u32),
+        (map, entries): (u32, Option<u32>),
         key: ir::Value,
         action: u64,
     ) -> ir::Value {
-        let [look, hit, miss, done] = std::array::from_fn(|_| self.builder.create_block());
+        let [hit, miss, done] = std::array::from_fn(|_| self.builder.create_block());
         let result = self.builder.append_block_param(done, types::I64);
         let key = self.builder.ins().ireduce(types::I32, key);
-        let entries = i64::from(entries);
-        let inside = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThan, key, entries);
-        self.builder.ins().brif(inside, look, &[], miss, &[]);
-
-        self.builder.switch_to_block(look);
         let key = self.builder.ins().uextend(types::I64, key);
-        let offset = self.builder.ins().ishl_imm_u(key, 3);
-        let base = self.iconst(self.environment.map_meta(map, MapMeta::Targets));
-        let address = self.builder.ins().iadd(base, offset);
-        let entry = self.builder.ins().load(types::I64, MemFlagsData::trusted(), address, 0);
+        let entry = match entries {
+            Some(entries) => self.entry_at(map, entries, key, miss),
+            None => {
+                let map = self.iconst(self.environment.map_handle(map));
+                self.call_direct(RuntimeFunction::TargetLookup, &[map, key])
+            }
+        };
         self.builder.ins().brif(entry, hit, &[], miss, &[]);
 
         self.builder.switch_to_block(hit);
@@ -77,6 +75,21 @@ impl Lowering<'_, '_> {
 
         self.builder.switch_to_block(done);
         result
+    }
+
+    /// The entry at an index of an array of them, 0 when it is empty; goes to `miss` when the index
+    /// is past the last.
+    fn entry_at(&mut self, map: u32, entries: u32, key: ir::Value, miss: ir::Block) -> ir::Value {
+        let look = self.builder.create_block();
+        let entries = i64::from(entries);
+        let inside = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThan, key, entries);
+        self.builder.ins().brif(inside, look, &[], miss, &[]);
+
+        self.builder.switch_to_block(look);
+        let offset = self.builder.ins().ishl_imm_u(key, 3);
+        let base = self.iconst(self.environment.map_meta(map, MapMeta::Targets));
+        let address = self.builder.ins().iadd(base, offset);
+        self.builder.ins().load(types::I64, MemFlagsData::trusted(), address, 0)
     }
 
     /// The frame goes there, unless another call says otherwise.

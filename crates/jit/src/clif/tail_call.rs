@@ -35,8 +35,8 @@ impl Lowering<'_, '_> {
 
         self.builder.switch_to_block(go);
         let count = self.builder.ins().iadd_imm_s(count, 1);
-        let stored = self.builder.ins().ireduce(types::I32, count);
-        self.set_machine_field(stored, offset_of!(Machine, tail_calls));
+        let (machine, place) = (self.machine, offset_of!(Machine, tail_calls) as i32);
+        self.builder.ins().istore32(MemFlagsData::trusted(), count, machine, place);
         self.enter(target, count);
     }
 
@@ -58,7 +58,8 @@ impl Lowering<'_, '_> {
     /// Reads the slot, and the target by the id that is there.
     fn look_up(&mut self, slot: Slot, index: Value, found: ir::Block, miss: ir::Block) {
         let [look, check, read] = std::array::from_fn(|_| self.builder.create_block());
-        let number = self.value(index);
+        let index = self.value(index);
+        let number = self.builder.ins().uextend(types::I64, index);
         if slot.is_inside {
             self.builder.ins().jump(look, &[]);
         } else {
@@ -70,12 +71,13 @@ impl Lowering<'_, '_> {
         self.builder.switch_to_block(look);
         let slots = self.iconst(self.environment.map_meta(slot.map, MapMeta::Programs));
         let place = self.element(slots, number, size_of::<u32>());
-        let id = self.builder.ins().load(types::I32, MemFlagsData::trusted(), place, 0);
+        let id = self.builder.ins().uload32(MemFlagsData::trusted(), place, 0);
         // Most that lead nowhere are empty.
         self.builder.ins().brif(id, check, &[], miss, &[]);
 
         self.builder.switch_to_block(check);
-        let count = self.machine_field(types::I32, offset_of!(Machine, target_count));
+        let (machine, place) = (self.machine, offset_of!(Machine, target_count) as i32);
+        let count = self.builder.ins().uload32(MemFlagsData::trusted(), machine, place);
         let is_known = self.builder.ins().icmp(IntCC::UnsignedLessThan, id, count);
         self.builder.ins().brif(is_known, read, &[], miss, &[]);
 
@@ -141,9 +143,8 @@ impl Lowering<'_, '_> {
         self.leave(result);
     }
 
-    /// Address of an element of an array, by a 32-bit index.
+    /// Address of an element of an array.
     fn element(&mut self, array: ir::Value, index: ir::Value, bytes: usize) -> ir::Value {
-        let index = self.builder.ins().uextend(types::I64, index);
         let shift = i64::from(bytes.trailing_zeros());
         let offset = self.builder.ins().ishl_imm_u(index, shift);
         self.builder.ins().iadd(array, offset)

@@ -66,7 +66,7 @@ pub(super) struct Lowering<'a> {
     /// Text of the block being translated.
     body: String,
     /// Label of the part of it that is being written.
-    label: String,
+    pub(super) label: String,
     temporaries: usize,
     /// A call may leave the function.
     may_stop: bool,

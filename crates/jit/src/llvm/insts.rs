@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use towpath_bpf::interp::function_address;
 
 use super::function::{Lowering, llvm_type, zero};
+use super::module::LIKELY;
 use super::symbols::Symbol;
 use crate::machine_unsafe::{Machine, Packet};
 use crate::xir::{
@@ -126,7 +127,11 @@ impl Lowering<'_> {
             BinaryOp::Shl => "shl",
             BinaryOp::LShr => "lshr",
             BinaryOp::AShr => "ashr",
-            BinaryOp::Rotl => return self.rotation(ty, bits, &a, &b),
+            // As two shifts, the left one would become part of a product in front of it.
+            BinaryOp::Rotl => {
+                let name = format_args!("call {ty} @llvm.fshl.{ty}({ty} {a}, {ty} {a}, {ty} {b})");
+                return self.temporary(name);
+            }
             BinaryOp::UDiv | BinaryOp::URem | BinaryOp::SDiv | BinaryOp::SRem => {
                 return self.division(op, ty, &a, &b);
             }
@@ -139,16 +144,6 @@ impl Lowering<'_> {
             _ => b,
         };
         self.temporary(format_args!("{name} {ty} {a}, {b}"))
-    }
-
-    /// As two shifts, which LLVM knows for a rotation.
-    fn rotation(&mut self, ty: &str, bits: u32, a: &str, b: &str) -> String {
-        let left = self.temporary(format_args!("and {ty} {b}, {}", bits - 1));
-        let rest = self.temporary(format_args!("sub {ty} 0, {left}"));
-        let right = self.temporary(format_args!("and {ty} {rest}, {}", bits - 1));
-        let high = self.temporary(format_args!("shl {ty} {a}, {left}"));
-        let low = self.temporary(format_args!("lshr {ty} {a}, {right}"));
-        self.temporary(format_args!("or {ty} {high}, {low}"))
     }
 
     /// Division that has a result always: a zero divisor is replaced by 1 and the result chosen
@@ -222,7 +217,7 @@ impl Lowering<'_> {
         format!("ptrtoint (ptr {pointer} to i64)")
     }
 
-    fn map_handle(&mut self, map: u32) -> String {
+    pub(super) fn map_handle(&mut self, map: u32) -> String {
         let symbol = self.shared.symbol(Symbol::Map(map));
         format!("ptrtoint (ptr {symbol} to i64)")
     }
@@ -356,6 +351,7 @@ impl Lowering<'_> {
                 let worker = self.temporary(format_args!("zext i32 {worker} to i64"));
                 self.call_direct(RuntimeFunction::MapLookup, &[handle, key, worker])
             }
+            Op::CallRuntime { function: RuntimeFunction::Jiffies, .. } => self.jiffies(),
             Op::CallRuntime { function, args } => {
                 if let Some(result) = self.redirect(*function, args) {
                     return result;
@@ -374,6 +370,21 @@ impl Lowering<'_> {
             Op::Call { function, args } => self.call_function(*function, args),
             _ => zero(),
         }
+    }
+
+    /// Ticks change a few hundred times a second: a burst asks once.
+    fn jiffies(&mut self) -> String {
+        let (from, [ask, done]) = (self.label.clone(), std::array::from_fn(|_| self.new_label()));
+        let known = self.machine_field("i64", offset_of!(Machine, jiffies));
+        let is_known = self.temporary(format_args!("icmp ne i64 {known}, 0"));
+        self.line(format_args!("br i1 {is_known}, label %{done}, label %{ask}, !prof {LIKELY}"));
+
+        self.start(ask.clone());
+        let asked = self.call_direct(RuntimeFunction::Jiffies, &[]);
+        self.line(format_args!("br label %{done}"));
+
+        self.start(done);
+        self.temporary(format_args!("phi i64 [ {known}, %{from} ], [ {asked}, %{ask} ]"))
     }
 
     fn call_function(&mut self, function: u32, args: &[Value]) -> String {

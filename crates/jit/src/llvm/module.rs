@@ -194,6 +194,7 @@ fn declarations(symbols: &[Symbol], out: &mut String) {
     }
     for ty in ["i16", "i32", "i64"] {
         line(out, format_args!("declare {ty} @llvm.bswap.{ty}({ty})"));
+        line(out, format_args!("declare {ty} @llvm.fshl.{ty}({ty}, {ty}, {ty})"));
     }
     line(out, "attributes #0 = { nounwind }");
     for (index, group) in ATTRIBUTES.iter().enumerate() {

@@ -33,18 +33,16 @@ impl Lowering<'_> {
     }
 
     /// `__bpf_xdp_redirect_map`: a miss forgets an earlier redirect and returns `action`.
-    fn redirect_by(&mut self, map: u32, entries: u32, key: &str, action: u64) -> String {
-        let [look, hit, miss, done] = std::array::from_fn(|_| self.new_label());
+    fn redirect_by(&mut self, map: u32, entries: Option<u32>, key: &str, action: u64) -> String {
+        let [hit, miss, done] = std::array::from_fn(|_| self.new_label());
         let key = self.temporary(format_args!("and i64 {key}, {}", u32::MAX));
-        let inside = self.temporary(format_args!("icmp ult i64 {key}, {entries}"));
-        self.line(format_args!("br i1 {inside}, label %{look}, label %{miss}"));
-
-        self.start(look);
-        let base = self.shared.symbol(Symbol::MapMeta(map, MapMeta::Targets));
-        let place = self.temporary(format_args!("getelementptr i64, ptr {base}, i64 {key}"));
-        let scope = self.shared.scopes.suffix(Alias::MapMeta(map));
-        let entry =
-            self.temporary(format_args!("load atomic i64, ptr {place} monotonic, align 8{scope}"));
+        let entry = match entries {
+            Some(entries) => self.entry_at(map, entries, &key, &miss),
+            None => {
+                let args = [self.map_handle(map), key.clone()];
+                self.call_direct(RuntimeFunction::TargetLookup, &args)
+            }
+        };
         let found = self.temporary(format_args!("icmp ne i64 {entry}, 0"));
         self.line(format_args!("br i1 {found}, label %{hit}, label %{miss}"));
 
@@ -62,6 +60,20 @@ impl Lowering<'_> {
 
         self.start(done);
         self.temporary(format_args!("phi i64 [ {XDP_REDIRECT}, %{hit} ], [ {action}, %{miss} ]"))
+    }
+
+    /// The entry at an index of an array of them, 0 when it is empty; goes to `miss` when the index
+    /// is past the last.
+    fn entry_at(&mut self, map: u32, entries: u32, key: &str, miss: &str) -> String {
+        let look = self.new_label();
+        let inside = self.temporary(format_args!("icmp ult i64 {key}, {entries}"));
+        self.line(format_args!("br i1 {inside}, label %{look}, label %{miss}"));
+
+        self.start(look);
+        let base = self.shared.symbol(Symbol::MapMeta(map, MapMeta::Targets));
+        let place = self.temporary(format_args!("getelementptr i64, ptr {base}, i64 {key}"));
+        let scope = self.shared.scopes.suffix(Alias::MapMeta(map));
+        self.temporary(format_args!("load atomic i64, ptr {place} monotonic, align 8{scope}"))
     }
 
     /// The frame goes there, unless another call says otherwise.

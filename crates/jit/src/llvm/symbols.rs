@@ -79,6 +79,7 @@ impl Symbol {
                 | RuntimeFunction::InnerHashLookup { marks: false, .. }
                 | RuntimeFunction::HandleLookup { .. }
                 | RuntimeFunction::TrieLookup { .. }
+                | RuntimeFunction::TargetLookup
                 | RuntimeFunction::ArrayLookup,
             ) => 2,
             Symbol::Runtime(

@@ -1,13 +1,18 @@
-//! `bpf_loop` with a function of the program is a loop around calls of it: no helper, no way back
-//! from the runtime into the program, and a body that can become part of the function.
+//! `bpf_loop` and `bpf_for_each_map_elem` over an array, with a function of the program, are loops
+//! around calls of it: no helper, no way back from the runtime into the program, and a body that
+//! can become part of the function.
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::MAX_LOOPS;
 use towpath_bpf::proto::id;
 
+use towpath_maps::Layout;
+
 use super::{Context, dead, definition, definitions};
+use crate::environment::KEYS_MAX;
+use crate::trust::Trust;
 use crate::xir::{
-    Arg, BinaryOp, Block, BlockData, Cond, Dominators, Function, Inst, InstData, Jump, Op,
+    Arg, BinaryOp, Block, BlockData, Cond, Dominators, Function, Inst, InstData, Jump, MapMeta, Op,
     Terminator, Type, UnaryOp, Value,
 };
 
@@ -20,7 +25,7 @@ pub(super) fn call_in_loops(function: &mut Function, context: Context<'_>) {
         for position in (0..function.block(block).insts.len()).rev() {
             let inst = function.block(block).insts[position];
             let data = function.inst(inst).clone();
-            if let Some(call) = LoopCall::of(function, &definitions, &data) {
+            if let Some(call) = LoopCall::of(function, context, &definitions, &data) {
                 call.write(function, block, position);
                 changed = true;
             }
@@ -32,36 +37,62 @@ pub(super) fn call_in_loops(function: &mut Function, context: Context<'_>) {
     }
 }
 
-/// A call of `bpf_loop`.
+/// A call of a helper that calls a function of the program again and again.
 struct LoopCall {
     origin: u32,
     result: Value,
-    count: Value,
-    /// The count, where it is known.
-    constant: Option<u32>,
+    rounds: Rounds,
     callee: u32,
     context: Value,
     /// Not known to be 0.
     flags: Option<Value>,
 }
 
+/// How often, and with what.
+enum Rounds {
+    /// `bpf_loop`: so many times, with the round's number. The count, where it is known.
+    Counted(Value, Option<u32>),
+    /// `bpf_for_each_map_elem`: for each element of an array.
+    Elements(Elements),
+}
+
+/// A known array.
+struct Elements {
+    map: u32,
+    handle: Value,
+    entries: u32,
+    /// Bytes from value to value.
+    stride: u64,
+    /// Bytes from CPU to CPU; 0 when all share the values.
+    cpu_stride: u64,
+}
+
 impl LoopCall {
-    fn of(function: &Function, definitions: &[Option<Inst>], data: &InstData) -> Option<Self> {
-        let Op::CallHelper { id: id::LOOP, args } = &data.op else { return None };
-        let [Arg::Value(count), Arg::Value(callee), Arg::Value(context), Arg::Value(flags)] =
+    fn of(
+        function: &Function,
+        context: Context<'_>,
+        definitions: &[Option<Inst>],
+        data: &InstData,
+    ) -> Option<Self> {
+        let Op::CallHelper { id, args } = &data.op else { return None };
+        let [Arg::Value(first), Arg::Value(callee), Arg::Value(argument), Arg::Value(flags)] =
             args[..]
         else {
             return None;
         };
         let op = |value: Value| definition(function, definitions, value);
-        let Some(&Op::FunctionRef(callee)) = op(callee) else { return None };
-        let constant = match op(count) {
-            Some(Op::Const(count)) => Some(*count as u32),
-            _ => None,
+        let rounds = match (*id, op(first)) {
+            (id::LOOP, Some(Op::Const(count))) => Rounds::Counted(first, Some(*count as u32)),
+            (id::LOOP, _) => Rounds::Counted(first, None),
+            (id::FOR_EACH_MAP_ELEM, Some(Op::MapRef(map))) => {
+                Rounds::Elements(Elements::of(context, *map, first)?)
+            }
+            _ => return None,
         };
+        let Some(&Op::FunctionRef(callee)) = op(callee) else { return None };
         let flags = (!matches!(op(flags), Some(Op::Const(0)))).then_some(flags);
         let (origin, result) = (data.origin, data.result?);
-        Some(LoopCall { origin, result, count, constant, callee, context, flags })
+        Some(LoopCall { origin, result, rounds, callee, context: argument, flags })
     }
 
     fn write(&self, function: &mut Function, block: Block, position: usize) {
@@ -78,14 +109,9 @@ impl LoopCall {
             let none = self.push(function, at, Type::I32, Op::Compare(Cond::Eq, flags, zero));
             at = self.refuse_unless(function, at, none, Errno::EINVAL, next);
         }
-        let count = self.push(function, at, Type::I32, Op::Unary(UnaryOp::Trunc, self.count));
-        if self.constant.is_none_or(|count| count > MAX_LOOPS) {
-            let max = self.constant(function, at, Type::I32, MAX_LOOPS.into());
-            let fits = self.push(function, at, Type::I32, Op::Compare(Cond::Ule, count, max));
-            at = self.refuse_unless(function, at, fits, Errno::E2BIG, next);
-        }
+        let count;
+        (at, count) = self.count(function, at, next);
         let first = self.constant(function, at, Type::I64, 0);
-        let count = self.push(function, at, Type::I64, Op::Unary(UnaryOp::Zext, count));
         let jump = |target, args| Jump { target, args };
         function.block_mut(at).end = Terminator::Jump(jump(head, vec![first]));
 
@@ -95,7 +121,13 @@ impl LoopCall {
             Terminator::Branch(more, jump(body, vec![]), jump(next, vec![index]));
 
         let zero = self.constant(function, body, Type::I64, 0);
-        let args = vec![index, self.context, zero, zero, zero];
+        let args = match &self.rounds {
+            Rounds::Counted(..) => vec![index, self.context, zero, zero, zero],
+            Rounds::Elements(elements) => {
+                let [key, value] = self.element(function, body, elements, index);
+                vec![elements.handle, key, value, self.context, zero]
+            }
+        };
         let call = Op::Call { function: self.callee, args };
         let ended = self.push(function, body, Type::I64, call);
         let one = self.constant(function, body, Type::I64, 1);
@@ -104,6 +136,60 @@ impl LoopCall {
         let ended = self.push(function, body, Type::I32, Op::Compare(Cond::Ne, ended, zero));
         function.block_mut(body).end =
             Terminator::Branch(ended, jump(next, vec![done]), jump(head, vec![done]));
+    }
+
+    /// The number of rounds, and the block in which it is known; too many lead to `next`.
+    fn count(&self, function: &mut Function, mut at: Block, next: Block) -> (Block, Value) {
+        let (count, known) = match &self.rounds {
+            Rounds::Counted(count, known) => (*count, *known),
+            Rounds::Elements(elements) => {
+                return (at, self.constant(function, at, Type::I64, elements.entries.into()));
+            }
+        };
+        let count = self.push(function, at, Type::I32, Op::Unary(UnaryOp::Trunc, count));
+        if known.is_none_or(|count| count > MAX_LOOPS) {
+            let max = self.constant(function, at, Type::I32, MAX_LOOPS.into());
+            let fits = self.push(function, at, Type::I32, Op::Compare(Cond::Ule, count, max));
+            at = self.refuse_unless(function, at, fits, Errno::E2BIG, next);
+        }
+        (at, self.push(function, at, Type::I64, Op::Unary(UnaryOp::Zext, count)))
+    }
+
+    /// Addresses of an element's key and of its value.
+    fn element(
+        &self,
+        function: &mut Function,
+        at: Block,
+        array: &Elements,
+        index: Value,
+    ) -> [Value; 2] {
+        let map = array.map;
+        let keys = Op::MapMetaAddr { map, what: MapMeta::Keys };
+        let keys = self.push(function, at, Type::I64, keys);
+        let values = Op::MapValueAddr { map, offset: 0 };
+        let mut values = self.push(function, at, Type::I64, values);
+        if array.cpu_stride > 0 {
+            let worker = self.push(function, at, Type::I32, Op::WorkerId);
+            let worker = self.push(function, at, Type::I64, Op::Unary(UnaryOp::Zext, worker));
+            values = self.scaled(function, at, values, worker, array.cpu_stride);
+        }
+        let key = self.scaled(function, at, keys, index, size_of::<u32>() as u64);
+        [key, self.scaled(function, at, values, index, array.stride)]
+    }
+
+    /// `base + index * stride`
+    fn scaled(
+        &self,
+        function: &mut Function,
+        at: Block,
+        base: Value,
+        index: Value,
+        stride: u64,
+    ) -> Value {
+        let stride = self.constant(function, at, Type::I64, stride);
+        let offset = Op::Binary(BinaryOp::Mul, index, stride);
+        let offset = self.push(function, at, Type::I64, offset);
+        self.push(function, at, Type::I64, Op::Binary(BinaryOp::Add, base, offset))
     }
 
     /// Goes on in a new block where the condition holds, else to `next` with the error.
@@ -129,5 +215,21 @@ impl LoopCall {
 
     fn push(&self, function: &mut Function, at: Block, ty: Type, op: Op) -> Value {
         function.push(at, self.origin, ty, op)
+    }
+}
+
+impl Elements {
+    /// What a callback of the operator's program may be shown without the runtime: keys that are in
+    /// memory, and nobody has to grant.
+    fn of(context: Context<'_>, map: u32, handle: Value) -> Option<Self> {
+        if context.trust != Trust::Verified {
+            return None;
+        }
+        match context.maps.get(map as usize)?.layout()? {
+            Layout::Array { base: _, entries, stride, cpu_stride } if entries <= KEYS_MAX => {
+                Some(Elements { map, handle, entries, stride, cpu_stride })
+            }
+            _ => None,
+        }
     }
 }

@@ -110,7 +110,7 @@ pub const PASSES: &[Pass] = &[
     DEAD,
     Pass::new(
         "bpf-loop",
-        "bpf_loop is a loop around calls of the program's own function",
+        "bpf_loop and bpf_for_each_map_elem are loops around calls of the program's function",
         callbacks::call_in_loops,
     ),
     Pass {

@@ -317,6 +317,8 @@ pub enum MapMeta {
     ArenaPages,
     /// Upper half of the addresses that user space has for an arena's bytes.
     ArenaUser,
+    /// The keys of a small array in memory, one after the other.
+    Keys,
 }
 
 /// What an instruction does. Operands come first to last as the text form prints them.

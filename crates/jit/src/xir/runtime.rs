@@ -53,12 +53,16 @@ pub enum RuntimeFunction {
     },
     /// `()`: `bpf_ktime_get_ns`.
     Ktime,
+    /// `()`: `bpf_jiffies64`; the first call of a burst decides for all of them.
+    Jiffies,
     /// `()`: `bpf_get_prandom_u32`.
     Random,
     /// `(ifindex, flags)`: `bpf_redirect`.
     Redirect,
     /// `(map, key, flags)`: `bpf_redirect_map`.
     RedirectMap,
+    /// `(map, key)`: the entry of a map of targets, as a word, or 0.
+    TargetLookup,
     /// `(offset, buffer address, size)`: `bpf_xdp_load_bytes`.
     LoadBytes,
     /// `(offset, buffer address, size)`: `bpf_xdp_store_bytes`.
@@ -153,7 +157,7 @@ impl RuntimeFunction {
         match self {
             // Lookups mark elements of LRU maps as used.
             F::MapLookup | F::MapLookupPercpu => Effects { removable: false, ..reading },
-            F::ArrayLookup | F::HandleLookup { .. } | F::TrieLookup { .. } => {
+            F::ArrayLookup | F::HandleLookup { .. } | F::TrieLookup { .. } | F::TargetLookup => {
                 Effects { removable: true, ..acting }
             }
             F::HashLookup { words: _, marks } | F::InnerHashLookup { words: _, marks } => {
@@ -169,7 +173,7 @@ impl RuntimeFunction {
                 Effects { writes: Reach::Arguments, removable: false, ..reading }
             }
             F::CsumDiff | F::Sum { .. } => reading,
-            F::Ktime | F::Random | F::Redirect | F::RedirectMap => machine,
+            F::Ktime | F::Jiffies | F::Random | F::Redirect | F::RedirectMap => machine,
             F::LoadBytes | F::StoreBytes | F::CheckMtu => {
                 Effects { reads: Reach::Arguments, writes: Reach::Arguments, ..machine }
             }
@@ -199,6 +203,7 @@ impl RuntimeFunction {
             F::SpinLock => id::SPIN_LOCK,
             F::SpinUnlock => id::SPIN_UNLOCK,
             F::Ktime
+            | F::Jiffies
             | F::Random
             | F::Redirect
             | F::LoadBytes
@@ -210,6 +215,8 @@ impl RuntimeFunction {
             | F::HashAhead { .. } => return None,
             // Never made of what is not trusted.
             F::ArrayLookup | F::InnerHashLookup { .. } | F::Sum { .. } => return None,
+            // No instruction: redirects by a table are made of it.
+            F::TargetLookup => return None,
         })
     }
 
@@ -235,9 +242,11 @@ impl RuntimeFunction {
                 return format!("sum_{bits}{order}");
             }
             RuntimeFunction::Ktime => "ktime",
+            RuntimeFunction::Jiffies => "jiffies",
             RuntimeFunction::Random => "random",
             RuntimeFunction::Redirect => "redirect",
             RuntimeFunction::RedirectMap => "redirect_map",
+            RuntimeFunction::TargetLookup => "target_lookup",
             RuntimeFunction::LoadBytes => "load_bytes",
             RuntimeFunction::StoreBytes => "store_bytes",
             RuntimeFunction::CheckMtu => "check_mtu",
@@ -270,9 +279,9 @@ impl RuntimeFunction {
     pub const fn arg_count(self) -> usize {
         use RuntimeFunction as F;
         match self {
-            F::Ktime | F::Random => 0,
+            F::Ktime | F::Jiffies | F::Random => 0,
             F::SpinLock | F::SpinUnlock => 1,
-            F::MapPop | F::MapPeek | F::Redirect | F::Sum { .. } => 2,
+            F::MapPop | F::MapPeek | F::Redirect | F::TargetLookup | F::Sum { .. } => 2,
             F::MapLookup | F::MapLookupPercpu | F::MapDelete | F::MapPush => 3,
             F::RedirectMap | F::LoadBytes | F::StoreBytes => 3,
             F::CheckMtu => 4,

@@ -39,41 +39,72 @@ impl Hasher {
 }
 
 #[inline]
-fn seeded([first, second]: [u64; 2], key: &[u8]) -> u32 {
-    let mut state = first ^ (key.len() as u64);
-    let mut rest = key;
-    while let Some((pair, after)) = rest.split_first_chunk::<16>() {
-        let [low, high] = words(pair);
-        state = fold(state ^ low, second ^ high);
-        rest = after;
+fn seeded(seed: [u64; 2], key: &[u8]) -> u32 {
+    let mut lanes = Lanes::new(seed, key.len() as u64);
+    let (pairs, rest) = key.as_chunks::<16>();
+    for pair in pairs {
+        lanes.add(words(pair));
     }
     if !rest.is_empty() {
         let mut last = [0; 16];
         last[..rest.len()].copy_from_slice(rest);
-        let [low, high] = words(&last);
-        state = fold(state ^ low, second ^ high);
+        lanes.add(words(&last));
     }
-    let mixed = fold(state, second ^ GOLDEN);
-    (mixed ^ (mixed >> 32)) as u32
+    lanes.finish()
 }
 
 /// As [`seeded`], for a key of `size` bytes given as words, the last one filled up with zeroes.
 #[inline(always)]
 pub(crate) fn seeded_words<const WORDS: usize>(
-    [first, second]: [u64; 2],
+    seed: [u64; 2],
     size: u32,
     key: [u64; WORDS],
 ) -> u32 {
-    let mut state = first ^ u64::from(size);
+    let mut lanes = Lanes::new(seed, size.into());
     let (pairs, rest) = key.as_chunks::<2>();
-    for [low, high] in pairs {
-        state = fold(state ^ low, second ^ high);
+    for pair in pairs {
+        lanes.add(*pair);
     }
     for low in rest {
-        state = fold(state ^ low, second);
+        lanes.add([*low, 0]);
     }
-    let mixed = fold(state, second ^ GOLDEN);
-    (mixed ^ (mixed >> 32)) as u32
+    lanes.finish()
+}
+
+/// Two states that take pairs of words in turn, so that no multiplication waits for the one before
+/// it. Each has a secret in its state and another one in its pairs: what is added to one does not
+/// make up for anything in the other.
+#[derive(Clone, Copy)]
+struct Lanes {
+    /// The one whose turn it is, and what its pairs are mixed with.
+    next: (u64, u64),
+    other: (u64, u64),
+    /// Whether the turn is the second one's.
+    is_odd: bool,
+}
+
+impl Lanes {
+    #[inline(always)]
+    fn new([first, second]: [u64; 2], size: u64) -> Self {
+        let turned = second.rotate_left(32);
+        Lanes { next: (first ^ size, second), other: (turned, first), is_odd: false }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, [low, high]: [u64; 2]) {
+        let (state, secret) = self.next;
+        let added = (fold(state ^ low, secret ^ high), secret);
+        (self.next, self.other) = (self.other, added);
+        self.is_odd = !self.is_odd;
+    }
+
+    #[inline(always)]
+    fn finish(self) -> u32 {
+        let (first, second) =
+            if self.is_odd { (self.other, self.next) } else { (self.next, self.other) };
+        let mixed = fold(first.0, second.0 ^ GOLDEN);
+        (mixed ^ (mixed >> 32)) as u32
+    }
 }
 
 /// 2^64 divided by the golden ratio, odd: a multiplier with well spread bits.

@@ -198,11 +198,19 @@ impl HashTable {
     /// The first word of a key's value, whole; not for per-CPU kinds.
     pub(crate) fn word(&self, key: &[u8]) -> Option<u64> {
         let hash = self.hash(key);
-        self.table.pool.unless_reused(|| {
-            let element = self.table.find(hash, key);
-            let offset = self.table.value_offset(element);
-            (element != NIL).then(|| self.table.pool.region.word(offset).load(Ordering::Acquire))
-        })
+        self.table.pool.unless_reused(|| self.first_word(self.table.find(hash, key)))
+    }
+
+    /// The same for a key that is a number ([`Hasher::Number`]).
+    #[inline]
+    pub(crate) fn word_of_number(&self, key: u32) -> Option<u64> {
+        self.table.pool.unless_reused(|| self.first_word(self.table.walk_to_number(key)))
+    }
+
+    #[inline]
+    fn first_word(&self, element: u32) -> Option<u64> {
+        let offset = self.table.value_offset(element);
+        (element != NIL).then(|| self.table.pool.region.word(offset).load(Ordering::Acquire))
     }
 
     /// `htab_map_update_elem` and its siblings, for one value or (from user space) all CPUs'.

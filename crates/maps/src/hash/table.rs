@@ -125,6 +125,21 @@ impl Table {
         buckets.map(|at| self.first(at as u32)).find(|&first| first != NIL).unwrap_or(NIL)
     }
 
+    /// The element of a key that is a number ([`Hasher::Number`]), or [`NIL`]: no other key has its
+    /// hash. The walk may have gone astray where elements were reused meanwhile.
+    #[inline]
+    pub(crate) fn walk_to_number(&self, key: u32) -> u32 {
+        debug_assert_eq!(self.hasher, Hasher::Number, "the hash is the key");
+        let mut element = decode(self.head(key & self.mask).load(Ordering::Acquire));
+        while element != NIL {
+            if self.pool.header(element, header::HASH).load(Ordering::Relaxed) == key {
+                break;
+            }
+            element = self.next(element);
+        }
+        element
+    }
+
     #[inline]
     fn head(&self, bucket: u32) -> &AtomicU32 {
         self.buckets.half(bucket as usize * BUCKET_BYTES)

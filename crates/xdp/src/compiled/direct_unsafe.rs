@@ -12,8 +12,17 @@ use super::live_unsafe::{run_of, run_of_frame, run_of_index};
 use crate::helpers::direct;
 
 /// The functions.
-pub(super) const DIRECT: Direct =
-    Direct { csum_diff, ktime, random, redirect, redirect_map, load_bytes, store_bytes, check_mtu };
+pub(super) const DIRECT: Direct = Direct {
+    csum_diff,
+    ktime,
+    jiffies,
+    random,
+    redirect,
+    redirect_map,
+    load_bytes,
+    store_bytes,
+    check_mtu,
+};
 
 /// The bytes a program passes.
 ///
@@ -40,6 +49,14 @@ unsafe extern "C" fn ktime(machine: *mut Machine) -> u64 {
     // SAFETY: called by compiled code, with the machine it was entered with.
     let run = unsafe { run_of(machine) };
     direct::time(&run.surroundings.clock, ClockId::Monotonic)
+}
+
+unsafe extern "C" fn jiffies(machine: *mut Machine) -> u64 {
+    // SAFETY: called by compiled code, with the machine it was entered with.
+    let now = direct::jiffies(&unsafe { run_of(machine) }.surroundings.clock);
+    // SAFETY: as above.
+    unsafe { (*machine).jiffies = now };
+    now
 }
 
 unsafe extern "C" fn random(machine: *mut Machine) -> u64 {

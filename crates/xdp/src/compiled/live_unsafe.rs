@@ -349,6 +349,7 @@ fn machine(run: &mut Run<'_>) -> Machine {
         target_count,
         tail_calls: 0,
         target: std::ptr::null(),
+        jiffies: 0,
         runtime: std::ptr::from_mut(run).cast::<c_void>(),
     }
 }

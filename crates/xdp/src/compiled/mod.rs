@@ -8,6 +8,8 @@ mod choice;
 mod direct_unsafe;
 #[cfg(test)]
 mod fault_tests;
+#[cfg(test)]
+mod inline_tests;
 mod live_unsafe;
 #[cfg(test)]
 mod tail_tests;

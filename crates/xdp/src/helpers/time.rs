@@ -42,13 +42,17 @@ fn tai_time(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(clock_gettime_dynamic(DynamicClockId::Tai).map_or(0, in_nanoseconds))
 }
 
-/// `bpf_jiffies64`: ticks of the configured `CONFIG_HZ`; the kernel's counter starts five minutes
-/// before it wraps at 32 bits (`INITIAL_JIFFIES`).
 #[inline(always)]
 fn jiffies(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
+    Ok(jiffies_now(&call.run.surroundings.clock))
+}
+
+/// `bpf_jiffies64`: ticks of the configured `CONFIG_HZ`; the kernel's counter starts five minutes
+/// before it wraps at 32 bits (`INITIAL_JIFFIES`).
+pub(crate) fn jiffies_now(clock: &Clock) -> u64 {
     let initial = u64::from((-300i32 * HZ as i32) as u32);
     // The coarse clock counts ticks, as jiffies do.
-    Ok(initial + coarse_ns(call) / (NANOSECONDS_PER_SECOND / HZ))
+    initial + time(clock, ClockId::MonotonicCoarse) / (NANOSECONDS_PER_SECOND / HZ)
 }
 
 #[inline(always)]

@@ -39,6 +39,7 @@ impl Emitter<'_> {
             (id::GET_NUMA_NODE_ID, _) => Some(Op::Const(0)),
             (id::XDP_GET_BUFF_LEN, _) => Some(self.frame_len()),
             (id::KTIME_GET_NS, _) => direct(RuntimeFunction::Ktime, &[]),
+            (id::JIFFIES64, _) => direct(RuntimeFunction::Jiffies, &[]),
             (id::GET_PRANDOM_U32, _) => direct(RuntimeFunction::Random, &[]),
             (id::REDIRECT, _) => direct(RuntimeFunction::Redirect, args),
             (id::REDIRECT_MAP, _) => direct(RuntimeFunction::RedirectMap, args),

@@ -1,0 +1,164 @@
+//! What compiled code does by itself where the interpreter calls a helper: both tiers beside the
+//! interpreter.
+
+use std::time::Duration;
+
+use towpath_bpf::MapDef;
+use towpath_bpf::insn::*;
+use towpath_bpf::program::MapType;
+use towpath_bpf::proto::id;
+use towpath_jit::CodeCache;
+use towpath_maps::Value;
+
+use crate::program::testing::{linked, map_def};
+use crate::{Action, Exec, Frame, LoadOptions, Program, Target, Trust, Verdict};
+
+const MOV_X: u8 = BPF_ALU64 | BPF_MOV | BPF_X;
+const EXIT: Insn = Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
+
+const fn mov(register: u8, value: i32) -> Insn {
+    Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, register, 0, 0, value)
+}
+
+const fn call(helper: u32) -> Insn {
+    Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, helper as i32)
+}
+
+/// The program in each way there is to run it, guests' checks included.
+fn in_all_ways(insns: &[Insn], maps: &[MapDef]) -> Vec<Program> {
+    let mut ways = vec![(Exec::Interp, Trust::Verified)];
+    for exec in [Exec::Jit, Exec::Llvm] {
+        if exec == Exec::Jit || towpath_jit::llvm_library().is_ok() {
+            ways.extend([(exec, Trust::Verified), (exec, Trust::Guest)]);
+        }
+    }
+    let load = |(exec, trust)| {
+        let mut options = LoadOptions { exec, ..LoadOptions::default() };
+        (options.jit.trust, options.jit.cache) = (trust, CodeCache::Off);
+        let program = Program::from_linked(linked(insns, maps), &options).unwrap();
+        program.wait_for_tier2(Duration::from_secs(60));
+        assert_eq!(program.exec(), exec);
+        program
+    };
+    ways.into_iter().map(load).collect()
+}
+
+fn run(program: &Program) -> Verdict {
+    let mut frame = Frame::new(&[0; 64]).unwrap();
+    program.run(&mut program.worker(0), &mut frame).unwrap()
+}
+
+/// Adds up the keys, and leaves each key plus one in its value, up to the key `last`. Returns a
+/// thousand times the number of elements visited, and the sum.
+fn walk(last: i32) -> Vec<Insn> {
+    vec![
+        Insn::new(BPF_ST | BPF_MEM | BPF_DW, 10, 0, -8, 0),
+        Insn::new(BPF_LD | BPF_IMM | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0),
+        Insn::default(),
+        Insn::new(BPF_LD | BPF_IMM | BPF_DW, 2, PSEUDO_FUNC, 0, 9),
+        Insn::default(),
+        Insn::new(MOV_X, 3, 10, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, 3, 0, 0, -8),
+        mov(4, 0),
+        call(id::FOR_EACH_MAP_ELEM),
+        Insn::new(BPF_ALU64 | BPF_MUL | BPF_K, 0, 0, 0, 1000),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_DW, 1, 10, -8, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_X, 0, 1, 0, 0),
+        EXIT,
+        // The callback: map, key, value, context.
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, 5, 2, 0, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_DW, 1, 4, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_X, 1, 5, 0, 0),
+        Insn::new(BPF_STX | BPF_MEM | BPF_DW, 4, 1, 0, 0),
+        Insn::new(MOV_X, 1, 5, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, 1, 0, 0, 1),
+        Insn::new(BPF_STX | BPF_MEM | BPF_DW, 3, 1, 0, 0),
+        mov(0, 0),
+        Insn::new(BPF_JMP | BPF_JNE | BPF_K, 5, 0, 1, last),
+        mov(0, 1),
+        EXIT,
+    ]
+}
+
+/// The first word of this worker's value.
+fn value(program: &Program, key: u32) -> u64 {
+    let word = |bytes: &[u8]| u64::from_ne_bytes(*bytes.first_chunk().unwrap());
+    match program.maps().map(0).unwrap().user().lookup(&key.to_ne_bytes(), 0).unwrap() {
+        Value::One(bytes) => word(&bytes),
+        Value::PerCpu(all) => word(&all[0]),
+    }
+}
+
+#[test]
+fn walks_over_arrays_visit_what_the_interpreter_visits() {
+    for kind in [MapType::Array, MapType::PercpuArray] {
+        // 5000 is more than there are keys in memory.
+        for (entries, last, returned) in
+            [(10, 99, 10_045), (10, 4, 5_010), (1, 0, 1_000), (5000, 49, 51_225)]
+        {
+            for program in in_all_ways(&walk(last), &[map_def(kind, 4, 12, entries)]) {
+                let way = (program.exec(), kind, entries, last);
+                assert_eq!(run(&program).returned, returned, "{way:?}");
+                for key in 0..entries.min(60) {
+                    let is_visited = key as i32 <= last;
+                    let wanted = if is_visited { u64::from(key) + 1 } else { 0 };
+                    assert_eq!(value(&program, key), wanted, "{way:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn walks_with_flags_visit_nothing() {
+    let mut insns = walk(99);
+    insns[7] = mov(4, 1);
+    for program in in_all_ways(&insns, &[map_def(MapType::Array, 4, 12, 4)]) {
+        assert_eq!(run(&program).returned as i32, -22 * 1000, "EINVAL");
+        assert_eq!(value(&program, 0), 0);
+    }
+}
+
+#[test]
+fn redirects_by_a_table_lead_where_it_says() {
+    for (key, device) in [(77, Some(5)), (77 + 4, Some(9)), (78, None), (0, None)] {
+        let insns = [
+            Insn::new(BPF_LD | BPF_IMM | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0),
+            Insn::default(),
+            mov(2, key),
+            mov(3, Action::Pass as i32),
+            call(id::REDIRECT_MAP),
+            EXIT,
+        ];
+        for program in in_all_ways(&insns, &[map_def(MapType::DevmapHash, 4, 4, 4)]) {
+            let map = program.maps().map(0).unwrap();
+            for (key, device) in [(77u32, 5u32), (77 + 4, 9)] {
+                let device = Value::One(device.to_ne_bytes().to_vec());
+                map.user().update(&key.to_ne_bytes(), &device, 0).unwrap();
+            }
+            let verdict = run(&program);
+            let found = match &verdict.target {
+                Some(Target::Entry { key: by, entry, .. }) => {
+                    assert_eq!(*by, key as u32);
+                    Some(entry.number)
+                }
+                _ => None,
+            };
+            assert_eq!(found, device, "{:?}: {verdict:?}", program.exec());
+            let wanted = if device.is_some() { Action::Redirect } else { Action::Pass };
+            assert_eq!(verdict.action, wanted);
+        }
+    }
+}
+
+#[test]
+fn ticks_are_those_of_the_burst() {
+    let insns = [call(id::JIFFIES64), EXIT];
+    for program in in_all_ways(&insns, &[]) {
+        for (seconds, ticks) in [(8, 2000), (9, 2250)] {
+            program.surroundings().clock.set(seconds * 1_000_000_000);
+            let since = run(&program).returned.wrapping_add(300 * 250);
+            assert_eq!(since, ticks, "{:?}", program.exec());
+        }
+    }
+}
