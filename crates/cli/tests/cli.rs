@@ -65,6 +65,18 @@ fn surviving_frames_are_written_with_verdict_and_target() {
     assert_eq!(found, expected);
     let names: Vec<&str> = reader.interfaces().iter().map(|i| i.name.as_str()).collect();
     assert_eq!(names, ["in0", "tx_ports[1] (ifindex 7)"]);
+
+    // On standard output there is nothing else then.
+    let arguments = run_args(&["--map-init", "maps.json", "--out", "-"]);
+    let done = bench.command(&arguments).output().unwrap();
+    let mut reader = Reader::new(&*done.stdout).unwrap();
+    let mut count = 0;
+    while reader.next_packet().unwrap().is_some() {
+        count += 1;
+    }
+    assert_eq!(count, found.len());
+    let report = String::from_utf8(done.stderr).unwrap();
+    assert!(report.contains("XDP_REDIRECT"), "{report}");
 }
 
 #[test]

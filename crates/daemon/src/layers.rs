@@ -1,8 +1,7 @@
 //! What may be put around any port: faults, limits, recordings.
 
-use std::fs::File;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -159,8 +158,8 @@ pub(crate) fn wrap(
         device = Box::new(Wrapped::new(device, Arc::new(record)));
     }
     if let Some(path) = &port.trace {
-        let file = File::create(path).map_err(|error| format!("trace: {path}: {error}"))?;
-        let trace = Trace::new(&port.name, Arc::new(Mutex::new(file)));
+        let trace = Trace::create(&port.name, Path::new(path));
+        let trace = trace.map_err(|error| format!("trace: {path}: {error}"))?;
         device = Box::new(Wrapped::new(device, Arc::new(trace)));
     }
     Ok(device)

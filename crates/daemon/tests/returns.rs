@@ -1,12 +1,14 @@
 //! Interfaces of the host's that go and come back: ports on them work again by themselves.
 
+mod namespaces;
 mod served;
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use served::{Namespaces, Served, ip};
+use namespaces::{Namespaces, ip};
+use served::Served;
 
 /// After its interface is back, a port works within this time.
 const SOON: Duration = Duration::from_secs(1);

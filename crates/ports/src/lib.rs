@@ -17,6 +17,7 @@ pub mod pair;
 pub mod pcap;
 pub mod shadow;
 pub mod sink;
+mod stream;
 pub mod tap;
 pub mod vnet;
 pub mod wrap;

@@ -3,11 +3,14 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::fs::{FileType, Mode, OFlags};
 use towpath_capture::{Reader, pcap as classic};
-use towpath_engine::{Engine, Mode, Options as Engines, PortId, PortOptions, UpperName};
+use towpath_engine::counters::DropReason;
+use towpath_engine::{Engine, Mode as Waits, Options as Engines, PortId, PortOptions, UpperName};
 use towpath_engine::{Opened, WorkerOptions};
 use towpath_ports::pcap::{Options, Pcap, Timing};
 
@@ -29,6 +32,12 @@ impl Dir {
         }
         let path = self.0.join("in.pcap");
         std::fs::write(&path, writer.finish().unwrap()).unwrap();
+        path
+    }
+
+    fn fifo(&self, name: &str) -> PathBuf {
+        let (path, kind) = (self.0.join(name), FileType::Fifo);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, Mode::RUSR | Mode::WUSR, 0).unwrap();
         path
     }
 }
@@ -57,7 +66,7 @@ struct Replay {
 
 impl Replay {
     fn start(dir: &Dir, options: Options) -> Replay {
-        let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive };
+        let worker = WorkerOptions { cpu: None, mode: Waits::Adaptive };
         let engine = Engine::start(&Engines { workers: vec![worker], frames: 1024 }).unwrap();
         let output = dir.0.join("out.pcapng");
         let written = Options { output: Some(output.clone()), ..Options::default() };
@@ -200,6 +209,75 @@ fn a_full_disk_is_an_error_of_the_port() {
     let received = |it: &Replay| it.opened(it.from, |opened| opened.counters[0].rx_packets.get());
     let before = received(&replay);
     replay.wait_for("more frames", |it| received(it) > before + 100);
+    replay.engine.stop();
+    assert_eq!(replay.engine.conservation().missing(), 0);
+}
+
+#[test]
+fn a_fifo_is_read_as_it_comes() {
+    let dir = Dir::new("fifo-in");
+    let capture = std::fs::read(dir.capture(&[0, 0, 0])).unwrap();
+    let fifo = dir.fifo("in.fifo");
+    let error = Pcap::new(replayed(&fifo, Timing::Unlimited, true)).unwrap_err();
+    assert!(error.to_string().contains("start again"), "{error}");
+    let replay = Replay::start(&dir, replayed(&fifo, Timing::Unlimited, false));
+    let received = |it: &Replay| it.opened(it.from, |opened| opened.counters[0].rx_packets.get());
+    // Nobody writes, and then somebody who takes his time. Frames come when they are there.
+    let mut writer = std::fs::File::options().write(true).open(&fifo).unwrap();
+    writer.write_all(&capture[..capture.len() - 100]).unwrap();
+    replay.wait_for("the first frame", |it| received(it) == 1);
+    writer.write_all(&capture[capture.len() - 100..]).unwrap();
+    replay.wait_for("the others", |it| received(it) == 3);
+    assert!(!replay.opened(replay.from, Opened::is_finished), "he may write more");
+    drop(writer);
+    assert_eq!(bytes(&replay.until_its_end()), [0, 1, 2]);
+
+    // A port whose FIFO says nothing is closed, and one that says something else tells of it.
+    let replay = Replay::start(&dir, replayed(&fifo, Timing::Original, false));
+    replay.engine.remove_port(replay.from).unwrap();
+    assert_eq!(replay.written(), []);
+    let replay = Replay::start(&dir, replayed(&fifo, Timing::Original, false));
+    std::fs::write(&fifo, "no capture").unwrap();
+    replay.wait_for("the error", |it| it.opened(it.from, Opened::failure).is_some());
+    let failure = replay.opened(replay.from, Opened::failure).unwrap();
+    assert!(failure.contains("in.fifo: ") && failure.contains("not a capture"), "{failure}");
+}
+
+#[test]
+fn a_fifo_is_written_as_fast_as_it_is_read() {
+    let dir = Dir::new("fifo-out");
+    let fifo = dir.fifo("out.fifo");
+    let written = || Options { output: Some(fifo.clone()), ..Options::default() };
+    let error = Pcap::new(written()).unwrap_err();
+    assert!(error.to_string().contains("nobody reads this FIFO"), "{error}");
+
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+    let reader = rustix::fs::open(&fifo, flags, Mode::empty()).unwrap();
+    let options = replayed(&dir.capture(&[0, 0, 0]), Timing::Unlimited, true);
+    let replay = Replay::start(&dir, options);
+    let out = replay.engine.add_port(PortOptions::new("out"), open(written())).unwrap();
+    let upper = UpperName::Named("out".to_owned());
+    replay.engine.change(|config| config.set_upper(replay.from, upper)).unwrap();
+    let count = |it: &Replay, reason: DropReason| {
+        it.opened(out, |opened| opened.counters[0].tx_drops[reason as usize].get())
+    };
+    // Nobody takes anything out of it: that costs frames, and stops nobody.
+    replay.wait_for("drops", |it| count(it, DropReason::RingFull) > 1000);
+    let before = count(&replay, DropReason::RingFull);
+    replay.wait_for("more drops", |it| count(it, DropReason::RingFull) > before + 1000);
+    // What did get into it is a capture without gaps in its records.
+    let file = std::fs::File::from(reader);
+    rustix::fs::fcntl_setfl(&file, OFlags::empty()).unwrap();
+    let mut capture = Reader::new(std::io::BufReader::new(file)).unwrap();
+    for _ in 0..20_000 {
+        let packet = capture.next_packet().unwrap().unwrap();
+        assert_eq!(packet.data, frame(packet.data[12]));
+    }
+    // Who reads goes: an error of the port, as a full disk is.
+    drop(capture);
+    replay.wait_for("the error", |it| it.opened(out, Opened::tx_error).is_some());
+    let error = replay.opened(out, Opened::tx_error).unwrap();
+    assert!(error.contains("Broken pipe"), "{error}");
     replay.engine.stop();
     assert_eq!(replay.engine.conservation().missing(), 0);
 }

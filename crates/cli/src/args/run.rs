@@ -17,7 +17,8 @@ pub(crate) struct RunArgs {
     /// Capture to run over, pcap or pcapng; "-" is standard input
     #[arg(long = "in", value_name = "A.pcap", required = true)]
     pub input: PathBuf,
-    /// Write surviving frames here as pcapng, with verdicts and redirect targets
+    /// Write surviving frames here as pcapng, with verdicts and redirect targets; "-" is standard
+    /// output, and the report goes to standard error
     #[arg(long = "out", value_name = "B.pcapng")]
     pub output: Option<PathBuf>,
     /// Run over the whole capture this many times; --out gets the frames of the first

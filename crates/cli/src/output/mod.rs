@@ -8,7 +8,7 @@ pub(crate) use progress::Progress;
 pub(crate) use style::Style;
 pub(crate) use table::{Align, Table, grouped, in_bytes};
 
-use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Stderr, Stdout, Write};
 
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ use crate::error::CliError;
 /// Standard output and how to use it.
 #[derive(Debug)]
 pub(crate) struct Output {
-    stdout: BufWriter<Stdout>,
+    stdout: BufWriter<Stream>,
     /// JSON was asked for.
     pub json: bool,
     /// How often `-v` was given.
@@ -26,6 +26,28 @@ pub(crate) struct Output {
     /// Colours, or none.
     pub style: Style,
     pretty: bool,
+}
+
+#[derive(Debug)]
+enum Stream {
+    Stdout(Stdout),
+    Stderr(Stderr),
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Stdout(stream) => stream.write(bytes),
+            Stream::Stderr(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Stdout(stream) => stream.flush(),
+            Stream::Stderr(stream) => stream.flush(),
+        }
+    }
 }
 
 impl Output {
@@ -36,7 +58,16 @@ impl Output {
         // https://no-color.org: set and not empty means no colours.
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let style = Style::new(stdout.is_terminal() && !no_color && !json);
-        Output { stdout: BufWriter::new(stdout), json: json || pretty, verbose, style, pretty }
+        let stdout = BufWriter::new(Stream::Stdout(stdout));
+        Output { stdout, json: json || pretty, verbose, style, pretty }
+    }
+
+    /// Prints on standard error from now on, without colours: standard output is for something else.
+    pub(crate) fn step_aside(&mut self) -> Result<(), CliError> {
+        self.flush()?;
+        self.stdout = BufWriter::new(Stream::Stderr(io::stderr()));
+        self.style = Style::new(false);
+        Ok(())
     }
 
     /// Prints a line of text.

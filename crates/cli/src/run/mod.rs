@@ -31,6 +31,9 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliErro
     let RunArgs { object, selection, program, surroundings, .. } = args;
     let mut session = Session::open(object, selection, program, surroundings, args.exec.into())?;
     let mut sink = args.output.as_deref().map(Sink::create).transpose()?;
+    if args.output.as_deref() == Some(Path::new("-")) {
+        output.step_aside()?;
+    }
     let mut tally = Tally::default();
     let mut time = Time::new(args.clock);
     let progress = Progress::new(total_bytes(args));

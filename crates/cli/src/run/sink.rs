@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{self, BufWriter};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use towpath_capture::pcapng::{Direction, Section, Writer};
@@ -31,8 +32,11 @@ pub(super) struct Sink {
 
 impl Sink {
     pub(super) fn create(path: &Path) -> Result<Self, CliError> {
-        let file = File::create(path)
-            .map_err(|source| CliError::File { path: path.to_owned(), source })?;
+        let file = match path == Path::new("-") {
+            true => io::stdout().as_fd().try_clone_to_owned().map(File::from),
+            false => File::create(path),
+        };
+        let file = file.map_err(|source| CliError::File { path: path.to_owned(), source })?;
         let section = Section {
             application: concat!("towpath ", env!("CARGO_PKG_VERSION")).to_owned(),
             ..Section::default()

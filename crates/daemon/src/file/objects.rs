@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
 use towpath_bpf::Object;
 
@@ -91,10 +93,16 @@ pub fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Reads a file of at most `limit` bytes.
+/// Reads a file of at most `limit` bytes. Anything else than a file is refused: somebody would have
+/// to be waited for.
 pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("this is no regular file"));
+    }
     let mut bytes = Vec::new();
-    File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
+    file.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
         return Err(io::Error::other(format!("larger than {limit} bytes")));
     }

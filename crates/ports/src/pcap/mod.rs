@@ -3,13 +3,16 @@
 mod rx;
 mod tx;
 
-use std::io;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use towpath_capture::Reader;
 use towpath_engine::port::{Device, Features, Rx, Tx};
 use towpath_xdp::Arena;
+
+use crate::stream::{self, Opened};
 
 pub(crate) use tx::{Output, now_ns};
 
@@ -23,9 +26,9 @@ pub struct Pcap {
 /// What is replayed and written.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Capture to replay (pcap or pcapng, Ethernet).
+    /// Capture to replay (pcap or pcapng, Ethernet); `-` is standard input.
     pub input: Option<PathBuf>,
-    /// Capture to write (pcapng); replaced if it exists.
+    /// Capture to write (pcapng); replaced if it exists. `-` is standard output.
     pub output: Option<PathBuf>,
     /// When frames are replayed.
     pub timing: Timing,
@@ -46,11 +49,10 @@ pub enum Timing {
 }
 
 impl Pcap {
-    /// Opens both captures.
+    /// Opens both captures, which may be FIFOs: what is written to one while it runs arrives.
     pub fn new(options: Options) -> io::Result<Pcap> {
         if let Some(path) = &options.input {
-            // Says early that it is no capture; each replay opens it again.
-            Reader::open(path).map_err(|error| wrong(path, &error))?;
+            check(path, options.repeat)?;
         }
         let output = match &options.output {
             Some(path) => Some(Arc::new(Mutex::new(Output::create(path)?))),
@@ -96,6 +98,38 @@ impl Device for Pcap {
     }
 }
 
-fn wrong(path: &std::path::Path, error: &towpath_capture::Error) -> io::Error {
+/// Says early that it is no capture; each replay opens it again. Of a stream nothing is known before
+/// it is read, and that can be done once.
+fn check(path: &Path, repeat: bool) -> io::Result<()> {
+    if stream::is_file(path) {
+        return open_file(path).map(drop);
+    }
+    if repeat {
+        let message = format!("{}: what is no file can't start again at its end", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    Ok(())
+}
+
+/// A capture that is a file.
+fn open_file(path: &Path) -> io::Result<Reader<BufReader<File>>> {
+    match stream::open(path).map_err(|error| named(path, &error))? {
+        Opened::File(file) => reader(path, file),
+        Opened::Stream(_) => {
+            Err(named(path, &io::Error::new(io::ErrorKind::InvalidInput, "it is no file")))
+        }
+    }
+}
+
+fn reader(path: &Path, file: File) -> io::Result<Reader<BufReader<File>>> {
+    let input = BufReader::with_capacity(1 << 18, file);
+    Reader::new(input).map_err(|error| wrong(path, &error))
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn wrong(path: &Path, error: &towpath_capture::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", path.display()))
 }

@@ -3,18 +3,22 @@
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use towpath_capture::Reader;
+use towpath_capture::{LINK_TYPE_ETHERNET, Reader};
+use towpath_engine::Waker;
 use towpath_engine::port::{Rx, Wake};
 use towpath_xdp::{Frame, Pool};
 
-use super::{Timing, wrong};
+use super::{Timing, named, open_file, reader, wrong};
 use crate::pace::Pace;
+use crate::stream::reader::Feed;
+use crate::stream::{self, Opened};
 
 pub(super) struct Replay {
     path: PathBuf,
-    reader: Reader<BufReader<File>>,
+    source: Source,
     repeat: bool,
     /// Frames of this round, to notice a capture without any.
     round: u64,
@@ -23,6 +27,12 @@ pub(super) struct Replay {
     timing: Clock,
     is_finished: bool,
     missed: u64,
+}
+
+/// Where packets come from.
+enum Source {
+    File(Reader<BufReader<File>>),
+    Feed(Feed),
 }
 
 enum Clock {
@@ -34,7 +44,10 @@ enum Clock {
 
 impl Replay {
     pub(super) fn new(path: PathBuf, timing: Timing, repeat: bool) -> io::Result<Replay> {
-        let reader = Reader::open(&path).map_err(|error| wrong(&path, &error))?;
+        let source = match stream::open(&path).map_err(|error| named(&path, &error))? {
+            Opened::File(file) => Source::File(reader(&path, file)?),
+            Opened::Stream(file) => Source::Feed(Feed::start(file)?),
+        };
         let timing = match timing {
             Timing::Original => Clock::Original(None),
             Timing::Rate(rate) => Clock::Rate(Pace::new(rate, 1)),
@@ -42,7 +55,7 @@ impl Replay {
         };
         Ok(Replay {
             path,
-            reader,
+            source,
             repeat,
             round: 0,
             waiting: None,
@@ -52,44 +65,72 @@ impl Replay {
         })
     }
 
-    /// The next frame and when it is due; `None` at the end, or when there is no memory.
+    /// The next frame and when it is due; `None` at the end, or when nothing is there just now.
     fn read(&mut self, pool: &mut Pool) -> io::Result<Option<(Frame, Instant)>> {
         loop {
-            let packet = self.reader.next_packet().map_err(|error| wrong(&self.path, &error))?;
-            let Some(packet) = packet else {
-                if !self.repeat || self.round == 0 {
-                    self.is_finished = true;
-                    return Ok(None);
-                }
-                self.reader =
-                    Reader::open(&self.path).map_err(|error| wrong(&self.path, &error))?;
-                self.round = 0;
-                if let Clock::Original(origin) = &mut self.timing {
-                    *origin = None;
-                }
-                continue;
+            let (stamp, frame) = match &mut self.source {
+                Source::File(reader) => match reader.next_packet() {
+                    Ok(Some(it)) => (it.timestamp_ns, frame_of(pool, it.data, it.link_type)),
+                    Ok(None) if self.repeat && self.round > 0 => {
+                        self.start_again()?;
+                        continue;
+                    }
+                    Ok(None) => {
+                        self.is_finished = true;
+                        return Ok(None);
+                    }
+                    Err(error) => return Err(wrong(&self.path, &error)),
+                },
+                Source::Feed(feed) => match feed.next() {
+                    Ok(Some(it)) => (it.timestamp_ns, frame_of(pool, &it.data, it.link_type)),
+                    Ok(None) => return Ok(None),
+                    Err(None) => {
+                        self.is_finished = true;
+                        return Ok(None);
+                    }
+                    Err(Some(error)) => return Err(wrong(&self.path, &error)),
+                },
             };
             self.round += 1;
-            let due = match &mut self.timing {
-                Clock::Original(origin) => {
-                    let stamp = packet.timestamp_ns;
-                    let &mut (start, first) = origin.get_or_insert((Instant::now(), stamp));
-                    start + Duration::from_nanos(stamp.saturating_sub(first))
-                }
-                _ => Instant::now(),
-            };
-            let is_ethernet = packet.link_type == towpath_capture::LINK_TYPE_ETHERNET;
-            match pool.frame(packet.data) {
-                Ok(Some(frame)) if is_ethernet => return Ok(Some((frame, due))),
-                Ok(frame) => {
-                    // Not Ethernet, or no memory.
-                    self.missed += 1;
-                    frame.into_iter().for_each(|frame| pool.give(frame));
-                }
-                Err(_too_short_or_long) => self.missed += 1,
+            let due = self.timing.due(stamp);
+            match frame {
+                Some(frame) => return Ok(Some((frame, due))),
+                None => self.missed += 1,
             }
         }
     }
+
+    fn start_again(&mut self) -> io::Result<()> {
+        self.source = Source::File(open_file(&self.path)?);
+        self.round = 0;
+        if let Clock::Original(origin) = &mut self.timing {
+            *origin = None;
+        }
+        Ok(())
+    }
+}
+
+impl Clock {
+    /// When a frame with this time stamp is due.
+    fn due(&mut self, stamp: u64) -> Instant {
+        let now = Instant::now();
+        match self {
+            Clock::Original(origin) => {
+                let &mut (start, first) = origin.get_or_insert((now, stamp));
+                start + Duration::from_nanos(stamp.saturating_sub(first))
+            }
+            Clock::Rate(_) | Clock::Unlimited => now,
+        }
+    }
+}
+
+/// A frame of what was captured; none if it is not Ethernet, too short or too long, or there is no
+/// memory.
+fn frame_of(pool: &mut Pool, data: &[u8], link_type: u16) -> Option<Frame> {
+    if link_type != LINK_TYPE_ETHERNET {
+        return None;
+    }
+    pool.frame(data).ok().flatten()
 }
 
 impl Rx for Replay {
@@ -128,11 +169,22 @@ impl Rx for Replay {
     }
 
     fn arm(&mut self) -> Wake<'_> {
+        if let (None, Source::Feed(feed)) = (&self.waiting, &mut self.source)
+            && !feed.is_ready()
+        {
+            return Wake::Waker;
+        }
         match (&self.waiting, &self.timing) {
             (Some((_, due)), _) => Wake::At(*due),
             _ if self.is_finished => Wake::Waker,
             (None, Clock::Rate(pace)) => pace.next().map_or(Wake::Now, Wake::At),
             _ => Wake::Now,
+        }
+    }
+
+    fn set_waker(&mut self, waker: &Arc<Waker>) {
+        if let Source::Feed(feed) = &self.source {
+            feed.set_waker(waker);
         }
     }
 

@@ -1,20 +1,21 @@
-//! Writing what is sent into a capture. The file is on a thread of the worker: a slow disk slows
-//! the worker, a full one is an error of the port.
+//! Writing what is sent into a capture. A file is written on the worker's thread: a slow disk slows
+//! the worker, a full one is an error of the port. A stream that is read too slowly loses frames.
 
-use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use towpath_capture::pcapng::{Direction, Section, Writer as Pcapng};
-use towpath_capture::{Interface, Packet, PacketOptions};
+use towpath_capture::{Error, Interface, Packet, PacketOptions};
 use towpath_engine::port::Tx;
 use towpath_xdp::{Frame, Pool};
 
+use crate::stream::writer::Outlet;
+
 /// The capture, shared by all workers.
 pub(crate) struct Output {
-    writer: Pcapng<BufWriter<File>>,
+    writer: Pcapng<BufWriter<Outlet>>,
     /// Output interfaces by the ifindex that frames arrived on.
     interfaces: Vec<(u32, u32)>,
     buffer: Vec<u8>,
@@ -30,30 +31,47 @@ impl Output {
     pub(crate) fn create(path: &Path) -> io::Result<Output> {
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        let file = File::create(path).map_err(named)?;
+        let outlet = Outlet::create(path).map_err(named)?;
         let section = Section {
             application: concat!("towpath ", env!("CARGO_PKG_VERSION")).to_owned(),
             ..Section::default()
         };
-        let writer = Pcapng::new(BufWriter::with_capacity(1 << 18, file), &section);
-        let writer = writer.map_err(|error| io::Error::other(error.to_string()))?;
+        let writer = Pcapng::new(BufWriter::with_capacity(1 << 18, outlet), &section);
+        let mut writer = writer.map_err(|error| io::Error::other(error.to_string()))?;
+        writer.output_mut().flush()?;
         Ok(Output { writer, interfaces: Vec::new(), buffer: Vec::new() })
     }
 
-    /// Appends frames that pass now; gives how many were written, and why not all.
+    /// Appends frames that pass now; gives how many were written, and why not all: without an error
+    /// there is no room for more just now.
     pub(crate) fn write_all(
         &mut self,
         frames: &[Frame],
         direction: Direction,
-    ) -> (usize, Result<(), towpath_capture::Error>) {
+    ) -> (usize, Result<(), Error>) {
         let now = now_ns();
         let mut written = 0;
-        let result = frames.iter().try_for_each(|frame| {
-            self.write(frame, now, direction)?;
+        for frame in frames {
+            match self.is_full() {
+                Ok(false) => {}
+                Ok(true) => break,
+                Err(source) => return (written, Err(Error::Io { offset: 0, source })),
+            }
+            if let Err(error) = self.write(frame, now, direction) {
+                return (written, Err(error));
+            }
             written += 1;
-            Ok(())
-        });
-        (written, result)
+        }
+        let output = self.writer.output_mut();
+        if output.get_ref().is_live() {
+            // An error is told of the next frame.
+            let _later = output.flush();
+        }
+        (written, Ok(()))
+    }
+
+    fn is_full(&mut self) -> io::Result<bool> {
+        self.writer.output_mut().get_ref().is_full()
     }
 
     fn write(
@@ -61,7 +79,7 @@ impl Output {
         frame: &Frame,
         timestamp_ns: u64,
         direction: Direction,
-    ) -> Result<(), towpath_capture::Error> {
+    ) -> Result<(), Error> {
         let ifindex = frame.rx.ifindex;
         let known = self.interfaces.iter().find(|(known, _)| *known == ifindex);
         let interface = match known {
@@ -111,10 +129,9 @@ impl Tx for Writer {
         if let Some(output) = &self.output {
             let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
             let (written, result) = output.write_all(frames, Direction::Outbound);
-            if let Err(error) = result {
-                frames.drain(..written).for_each(|frame| pool.give(frame));
-                return Err(io::Error::other(error.to_string()));
-            }
+            drop(output);
+            frames.drain(..written).for_each(|frame| pool.give(frame));
+            return result.map_err(|error| io::Error::other(error.to_string()));
         }
         pool.give_all(frames);
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use towpath_capture::pcapng::Direction;
@@ -10,6 +11,7 @@ use towpath_xdp::{Frame, Pool};
 
 use super::{Layer, Stage};
 use crate::pcap::{Output, now_ns};
+use crate::stream::writer::Outlet;
 
 /// A capture of everything that passes a port.
 #[derive(Debug, Clone)]
@@ -22,6 +24,8 @@ pub struct Record {
 #[derive(Debug)]
 struct Capture {
     output: Mutex<Output>,
+    /// Frames that a stream was read too slowly for.
+    lost: AtomicU64,
     /// Why nothing is written any more.
     ended: OnceLock<String>,
 }
@@ -34,10 +38,12 @@ pub struct Trace {
 }
 
 impl Record {
-    /// Writes into this file (pcapng), which is replaced if it exists.
+    /// Writes into this file (pcapng), which is replaced if it exists; into a FIFO, as fast as it is
+    /// read.
     pub fn create(path: &Path) -> io::Result<Record> {
         let output = Output::create(path)?;
-        let capture = Capture { output: Mutex::new(output), ended: OnceLock::new() };
+        let (output, lost) = (Mutex::new(output), AtomicU64::new(0));
+        let capture = Capture { output, lost, ended: OnceLock::new() };
         Ok(Record { capture: Arc::new(capture), shown: path.display().to_string() })
     }
 }
@@ -52,9 +58,13 @@ impl Layer for Record {
     }
 
     fn details(&self) -> (&'static str, String) {
+        let lost = match self.capture.lost.load(Ordering::Relaxed) {
+            0 => String::new(),
+            lost => format!(", {lost} frames not read in time"),
+        };
         let ended = self.capture.ended.get();
         let ended = ended.map_or(String::new(), |why| format!(", ended: {why}"));
-        ("record", format!("{}{ended}", self.shown))
+        ("record", format!("{}{lost}{ended}", self.shown))
     }
 }
 
@@ -65,19 +75,30 @@ struct Recorder {
 
 impl Stage for Recorder {
     fn pass(&mut self, frames: &mut Vec<Frame>, start: usize, _pool: &mut Pool) {
-        let Capture { output, ended } = &*self.capture;
+        let Capture { output, lost, ended } = &*self.capture;
         if ended.get().is_some() {
             return;
         }
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-        // A full disk must not stop the port: the recording ends where the space did.
-        if let (_, Err(error)) = output.write_all(&frames[start..], self.direction) {
-            ended.get_or_init(|| error.to_string());
+        let (written, result) = output.write_all(&frames[start..], self.direction);
+        match result {
+            Ok(()) => {
+                let missing = frames.len() - start - written;
+                lost.fetch_add(missing as u64, Ordering::Relaxed);
+            }
+            // A full disk must not stop the port: the recording ends where the space did.
+            Err(error) => drop(ended.get_or_init(|| error.to_string())),
         }
     }
 }
 
 impl Trace {
+    /// Writes lines about the port of this name into a file, which is replaced if it exists; into a
+    /// FIFO, as fast as it is read.
+    pub fn create(name: &str, path: &Path) -> io::Result<Trace> {
+        Ok(Trace::new(name, Arc::new(Mutex::new(Outlet::create(path)?))))
+    }
+
     /// Writes lines about the port of this name.
     pub fn new(name: &str, lines: Arc<Mutex<dyn Write + Send>>) -> Trace {
         Trace { lines, name: name.into() }
@@ -119,8 +140,9 @@ impl Stage for Tracer {
             let mut header = [0; ETH_HLEN];
             frame.copy_from(0, &mut header);
             let what = describe(&header);
-            // Nobody reads it any more: that must not stop the port.
-            if writeln!(lines, "{seconds}.{micros:06} {name} {way}: {len} bytes, {what}").is_err() {
+            let line = format!("{seconds}.{micros:06} {name} {way}: {len} bytes, {what}\n");
+            // Nobody reads it, or not fast enough: that must not stop the port.
+            if lines.write_all(line.as_bytes()).is_err() {
                 break;
             }
         }

@@ -1,0 +1,211 @@
+//! Writing where somebody may not read: bytes wait in memory, up to a limit.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use super::Opened;
+
+/// Where bytes go: to a file at once, to anything else as fast as that takes them.
+#[derive(Debug)]
+pub(crate) enum Outlet {
+    File(File),
+    Stream(Stream),
+}
+
+impl Outlet {
+    /// Opens it; a file starts anew.
+    pub(crate) fn create(path: &Path) -> io::Result<Outlet> {
+        match super::create(path)? {
+            Opened::File(file) => Ok(Outlet::File(file)),
+            Opened::Stream(file) => Stream::start(file).map(Outlet::Stream),
+        }
+    }
+
+    /// Whether somebody waits for what is written, at the other end.
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self, Outlet::Stream(_))
+    }
+
+    /// Whether so much waits to be written that nothing should be added.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing is written any more.
+    pub(crate) fn is_full(&self) -> io::Result<bool> {
+        match self {
+            Outlet::File(_) => Ok(false),
+            Outlet::Stream(stream) => stream.shared.waiting().map(|it| it.bytes.len() > FULL_BYTES),
+        }
+    }
+}
+
+impl Write for Outlet {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Outlet::File(file) => file.write(bytes),
+            Outlet::Stream(stream) => stream.shared.add(bytes).map(|()| bytes.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A stream and who writes to it. Dropping it waits for the other end, but not for long.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Stream {
+    fn start(file: File) -> io::Result<Stream> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared { waiting: Mutex::default(), bell });
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("stream-out".to_owned());
+        let thread = thread.spawn(move || {
+            if let Err(error) = theirs.write_to(&file) {
+                theirs.lock().ended = Some(error);
+            }
+        })?;
+        Ok(Stream { shared, thread: Some(thread) })
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.shared.lock().closed = Some(Instant::now());
+        self.shared.ring();
+        if let Some(thread) = self.thread.take() {
+            // A panic has said so itself.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    /// Rung when there is something to write, or no more will come.
+    bell: OwnedFd,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    /// Since when no more will come.
+    closed: Option<Instant>,
+    /// Why nothing is written any more.
+    ended: Option<Errno>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) {
+        // A full counter is a rung bell too.
+        let _rung = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    fn waiting(&self) -> io::Result<MutexGuard<'_, Waiting>> {
+        let waiting = self.lock();
+        match waiting.ended {
+            Some(errno) => Err(errno.into()),
+            None => Ok(waiting),
+        }
+    }
+
+    /// All of these bytes or none.
+    fn add(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut waiting = self.waiting()?;
+        if waiting.bytes.len() + bytes.len() > BYTES_MAX {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let was_empty = waiting.bytes.is_empty();
+        waiting.bytes.extend_from_slice(bytes);
+        drop(waiting);
+        if was_empty {
+            self.ring();
+        }
+        Ok(())
+    }
+
+    /// Writes what comes, until no more will.
+    fn write_to(&self, file: &File) -> Result<(), Errno> {
+        let mut bytes = Vec::new();
+        loop {
+            let closed = {
+                let mut waiting = self.lock();
+                std::mem::swap(&mut waiting.bytes, &mut bytes);
+                waiting.closed
+            };
+            if bytes.is_empty() {
+                if closed.is_some() {
+                    return Ok(());
+                }
+                self.wait(&[PollFd::new(&self.bell, PollFlags::IN)], None)?;
+                continue;
+            }
+            if !self.write_all(file, &bytes)? {
+                return Ok(());
+            }
+            bytes.clear();
+        }
+    }
+
+    /// Gives whether there was time for it.
+    fn write_all(&self, file: &File, mut bytes: &[u8]) -> Result<bool, Errno> {
+        while !bytes.is_empty() {
+            match rustix::io::write(file, bytes) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let closed = self.lock().closed;
+                    let left = closed.map(|at| CLOSE_TIME.saturating_sub(at.elapsed()));
+                    if left == Some(Duration::ZERO) {
+                        return Ok(false);
+                    }
+                    let out = PollFd::new(file, PollFlags::OUT);
+                    match left {
+                        // The bell has said all it had to say.
+                        Some(_) => self.wait(&[out], left)?,
+                        None => self.wait(&[out, PollFd::new(&self.bell, PollFlags::IN)], None)?,
+                    }
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(true)
+    }
+
+    fn wait(&self, what: &[PollFd<'_>], limit: Option<Duration>) -> Result<(), Errno> {
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        match poll(&mut what.to_vec(), limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        let mut count = [0; 8];
+        // Nothing to read when it was not rung.
+        let _count = rustix::io::read(&self.bell, &mut count);
+        Ok(())
+    }
+}
+
+/// With so much waiting, what comes is left out.
+const FULL_BYTES: usize = 1 << 20;
+/// More than that and what was on its way when it became full.
+const BYTES_MAX: usize = 4 << 20;
+/// How long the other end has for what is left at the end.
+const CLOSE_TIME: Duration = Duration::from_millis(200);
