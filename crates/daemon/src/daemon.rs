@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use towpath_xdp::Arena;
@@ -15,8 +16,9 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::control::Control;
 use crate::file::{self, Loaded, ObjectFiles};
 use crate::notify::notify;
+use crate::serve::Limits;
 use crate::socket::{Reserved, Socket};
-use crate::{api, metrics};
+use crate::{api, metrics, serve};
 
 /// How a daemon is started.
 #[derive(Debug, Clone, Default)]
@@ -76,11 +78,13 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
         None => None,
     };
     let config = options.config.as_deref();
+    let descriptors = raise_descriptors();
     let control = Arc::new(Control::start(loaded, config.map(Path::new), objects)?);
     control.read(|inner| tell_memory(inner.live.engine().arena()));
-    tokio::spawn(serve_api(listener, Arc::clone(&control)));
+    tokio::spawn(serve::serve(listener, api::router(&control), API_LIMITS.within(descriptors)));
     if let Some(scrapes) = scrapes {
-        tokio::spawn(serve_metrics(scrapes, Arc::clone(&control)));
+        let limits = METRICS_LIMITS.within(descriptors);
+        tokio::spawn(serve::serve(scrapes, metrics::router(&control), limits));
     }
     let sockets = control.serve_sockets_at(&xsk_socket);
     let server = Server::start(&sockets, &xsk_socket, settings.xsk_mode)
@@ -95,6 +99,17 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
     control.stop();
     drop((socket, reserved));
     Ok(())
+}
+
+/// Allows as many descriptors as the system does; gives their number.
+fn raise_descriptors() -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok()
+    {
+        return maximum.unwrap_or(u64::MAX);
+    }
+    current.unwrap_or(u64::MAX)
 }
 
 /// Says where frames lie: who wants huge pages finds out that there are none.
@@ -165,18 +180,6 @@ async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
     }
 }
 
-async fn serve_api(listener: UnixListener, control: Arc<Control>) {
-    if let Err(error) = axum::serve(listener, api::router(&control)).await {
-        tracing::error!("API: {error}");
-    }
-}
-
-async fn serve_metrics(listener: tokio::net::TcpListener, control: Arc<Control>) {
-    if let Err(error) = axum::serve(listener, metrics::router(&control)).await {
-        tracing::error!("metrics: {error}");
-    }
-}
-
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -212,6 +215,26 @@ fn log(options: &Options) {
     };
 }
 
+/// Who may connect to the API may do everything, but nobody keeps others out.
+const API_LIMITS: Limits = Limits {
+    connections: 128,
+    head: Duration::from_secs(10),
+    body: Duration::from_secs(30),
+    body_bytes: api::BODY_BYTES_MAX,
+    bodies_bytes: 2 * api::BODY_BYTES_MAX,
+    keep_alive: true,
+    reserve: 8,
+};
+/// A request for metrics has no body, and is one.
+const METRICS_LIMITS: Limits = Limits {
+    connections: 32,
+    head: Duration::from_secs(5),
+    body: Duration::from_secs(5),
+    body_bytes: 1 << 10,
+    bodies_bytes: 1 << 10,
+    keep_alive: false,
+    reserve: 0,
+};
 /// What failed is tried again so often.
 const RETRY_PERIOD: Duration = Duration::from_secs(5);
 /// A program whose code had to be stopped is detached, and a device that is gone is noticed, after

@@ -33,6 +33,7 @@ mod notify;
 pub mod problem;
 mod reference;
 pub mod run_config;
+mod serve;
 mod socket;
 pub mod state;
 pub mod suggest;

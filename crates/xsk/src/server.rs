@@ -9,13 +9,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{Mode, chmod};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
+use rustix::process::{Resource, getrlimit};
 use towpath_xsk_client::protocol::{Greeting, Reply, Request};
 use towpath_xsk_client::wire::{receive, send};
 
@@ -46,7 +47,9 @@ impl Server {
             listener,
             stop: Arc::clone(&stop),
             peers: HashMap::new(),
+            peers_max: peers_max(),
             last: 0,
+            pause: None,
         };
         let thread = std::thread::Builder::new().name("xsk-server".into());
         let thread = thread.spawn(move || serving.run())?;
@@ -71,7 +74,11 @@ struct Serving {
     listener: OwnedFd,
     stop: Arc<OwnedFd>,
     peers: HashMap<u64, Peer>,
+    /// More would leave too few descriptors for everything else.
+    peers_max: usize,
     last: u64,
+    /// Nobody is accepted before, for want of descriptors.
+    pause: Option<Instant>,
 }
 
 impl Serving {
@@ -92,16 +99,25 @@ impl Serving {
     }
 
     /// Waits until somebody wants something.
-    fn wait(&self) -> io::Result<Vec<Who>> {
-        let mut who = vec![Who::Stop, Who::Listener];
+    fn wait(&mut self) -> io::Result<Vec<Who>> {
+        let left = self.pause.map(|end| end.saturating_duration_since(Instant::now()));
+        let left = left.filter(|left| !left.is_zero());
+        if left.is_none() {
+            self.pause = None;
+        }
+        let mut who = vec![Who::Stop];
+        let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.stop.as_fd()];
+        if left.is_none() {
+            who.push(Who::Listener);
+            descriptors.push(self.listener.as_fd());
+        }
         who.extend(self.peers.keys().copied().map(Who::Peer));
-        let peers = self.peers.values().map(|peer| peer.stream.as_fd());
-        let descriptors: Vec<BorrowedFd<'_>> =
-            [self.stop.as_fd(), self.listener.as_fd()].into_iter().chain(peers).collect();
+        descriptors.extend(self.peers.values().map(|peer| peer.stream.as_fd()));
         let mut polls: Vec<PollFd<'_>> =
             descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        let limit = left.and_then(|left| Timespec::try_from(left).ok());
         loop {
-            match poll(&mut polls, None) {
+            match poll(&mut polls, limit.as_ref()) {
                 Ok(_) => break,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
@@ -117,11 +133,17 @@ impl Serving {
             Ok(stream) => stream,
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => return,
             Err(_no_descriptors) => {
-                // It goes on waiting, and so would we, without a pause.
-                std::thread::sleep(PAUSE);
+                // It goes on waiting; others do not wait for that.
+                self.pause = Some(Instant::now() + PAUSE);
                 return;
             }
         };
+        if self.peers.len() >= self.peers_max {
+            let greeting = Greeting { id: 0, errno: Errno::MFILE.raw_os_error() };
+            // It went away, or hears why not.
+            let _refused = send(stream.as_fd(), &greeting.to_bytes(), &[]);
+            return;
+        }
         match Peer::greet(&self.sockets, stream) {
             Ok(peer) => {
                 self.last += 1;
@@ -224,6 +246,17 @@ pub fn answer(
     }
 }
 
+/// How many sockets there may be: each needs descriptors, of which some are left for everything
+/// else that the process does.
+fn peers_max() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let others = (limit / 2).min(DESCRIPTORS_LEFT);
+    usize::try_from((limit - others) / DESCRIPTORS_EACH).unwrap_or(usize::MAX).max(1)
+}
+
 const BACKLOG: i32 = 64;
+/// A socket's connection, rings, bell, and its application's memory twice.
+const DESCRIPTORS_EACH: u64 = 5;
+const DESCRIPTORS_LEFT: u64 = 128;
 /// When there are no descriptors left.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -62,7 +62,7 @@ impl Output {
         Output { stdout, json: json || pretty, verbose, style, pretty }
     }
 
-    /// Prints on standard error from now on, without colours: standard output is for something else.
+    /// Prints on standard error from now on, without colours: standard output has another use.
     pub(crate) fn step_aside(&mut self) -> Result<(), CliError> {
         self.flush()?;
         self.stdout = BufWriter::new(Stream::Stderr(io::stderr()));

@@ -3,6 +3,7 @@
 mod bond;
 mod bound;
 mod bridge;
+mod doors;
 mod dump;
 mod pin;
 mod refer;
@@ -58,8 +59,13 @@ program = "every_verdict"
 
 impl<'a> Daemon<'a> {
     fn start(bench: &'a Bench, config: &str) -> Daemon<'a> {
+        Daemon::start_by(bench, config, &[])
+    }
+
+    /// As an argument of another command.
+    fn start_by(bench: &'a Bench, config: &str, by: &[&str]) -> Daemon<'a> {
         bench.file("t.toml", config);
-        let mut command = bench.command(&["up", "-c", "t.toml", "--socket", SOCKET]);
+        let mut command = bench.command_by(by, &["up", "-c", "t.toml", "--socket", SOCKET]);
         let log = std::fs::File::create(bench.path("log")).expect("the directory is there");
         let child = command.stdout(Stdio::null()).stderr(log).spawn().expect("it was built");
         let daemon = Daemon { bench, child };

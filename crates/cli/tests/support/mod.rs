@@ -57,8 +57,14 @@ impl Bench {
 
     /// The binary with these arguments, not yet run.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
-        command.args(arguments).current_dir(&self.dir).stdin(Stdio::null());
+        self.command_by(&[], arguments)
+    }
+
+    /// The same as arguments of another command.
+    pub(crate) fn command_by(&self, by: &[&str], arguments: &[&str]) -> Command {
+        let words = [by, &[env!("CARGO_BIN_EXE_towpath")], arguments].concat();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).current_dir(&self.dir).stdin(Stdio::null());
         command
     }
 

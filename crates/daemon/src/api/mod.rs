@@ -158,4 +158,4 @@ pub(crate) fn done() -> impl IntoResponse {
 }
 
 /// Objects are the largest thing that is sent.
-const BODY_BYTES_MAX: usize = 64 << 20;
+pub(crate) const BODY_BYTES_MAX: usize = 64 << 20;

@@ -98,8 +98,8 @@ impl Device for Pcap {
     }
 }
 
-/// Says early that it is no capture; each replay opens it again. Of a stream nothing is known before
-/// it is read, and that can be done once.
+/// Says early that it is no capture; each replay opens it again. Of a stream nothing is known
+/// before it is read, and that can be done once.
 fn check(path: &Path, repeat: bool) -> io::Result<()> {
     if stream::is_file(path) {
         return open_file(path).map(drop);

@@ -38,8 +38,8 @@ pub struct Trace {
 }
 
 impl Record {
-    /// Writes into this file (pcapng), which is replaced if it exists; into a FIFO, as fast as it is
-    /// read.
+    /// Writes into this file (pcapng), which is replaced if it exists; into a FIFO, as fast as it
+    /// is read.
     pub fn create(path: &Path) -> io::Result<Record> {
         let output = Output::create(path)?;
         let (output, lost) = (Mutex::new(output), AtomicU64::new(0));

@@ -1,0 +1,422 @@
+//! Connections to the API and to the metrics port. Nobody shuts the door on others by holding it:
+//! there are so many connections, so much time for a request's head and body, and so much memory
+//! for bodies. Where one of these runs out, whoever has done nothing for the longest time goes.
+
+use std::fs::File;
+use std::future::Future;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::{IntoResponse as _, Response};
+use http_body_util::BodyExt as _;
+use hyper::Request;
+use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::api::error::ApiError;
+
+/// What a door allows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Connections at a time.
+    pub(crate) connections: usize,
+    /// From a connection, or an answer, to the end of the next request's head.
+    pub(crate) head: Duration,
+    /// For a request's body.
+    pub(crate) body: Duration,
+    /// Bytes of one body.
+    pub(crate) body_bytes: usize,
+    /// Bytes of all bodies, where they are not small.
+    pub(crate) bodies_bytes: usize,
+    /// Whether another request may follow on a connection.
+    pub(crate) keep_alive: bool,
+    /// Descriptors that are kept for connections when there are no others.
+    pub(crate) reserve: usize,
+}
+
+impl Limits {
+    /// The same for a process that may have so many descriptors: most of them are for others.
+    pub(crate) fn within(self, descriptors: u64) -> Limits {
+        let share = usize::try_from(descriptors / 8).unwrap_or(usize::MAX).max(1);
+        Limits { connections: self.connections.min(share), ..self }
+    }
+}
+
+/// Who accepts connections.
+pub(crate) trait Listener: Send + 'static {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+
+    async fn accept(&self) -> io::Result<UnixStream> {
+        UnixListener::accept(self).await.map(|(stream, _)| stream)
+    }
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<TcpStream> {
+        TcpListener::accept(self).await.map(|(stream, _)| stream)
+    }
+}
+
+/// Serves connections for ever.
+pub(crate) async fn serve(listener: impl Listener, router: Router, limits: Limits) {
+    let door = Arc::new(Door::new(limits));
+    loop {
+        door.make_room().await;
+        let stream = match listener.accept().await {
+            Ok(stream) => stream,
+            Err(_no_descriptors) => {
+                if !door.lend() {
+                    door.evict(|_| true);
+                    let _later = timeout(RETRY, door.left.notified()).await;
+                }
+                continue;
+            }
+        };
+        let guest = door.admit();
+        tokio::spawn(attend(Arc::clone(&door), guest, stream, router.clone()));
+    }
+}
+
+/// One connection, until it ends or its place is needed.
+async fn attend<S>(door: Arc<Door>, guest: Arc<Guest>, stream: S, router: Router)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let router = TowerToHyperService::new(router);
+    let answer = service_fn(|request: Request<Incoming>| {
+        let (door, guest, router) = (Arc::clone(&door), Arc::clone(&guest), router.clone());
+        async move {
+            let held = Held { door: Arc::clone(&door), guest: Arc::clone(&guest) };
+            let request = match door.whole(&guest, request).await {
+                Ok(request) => request,
+                Err(error) => return Ok::<Response, std::convert::Infallible>(refusal(error)),
+            };
+            guest.is_busy.store(true, Ordering::Relaxed);
+            let answer = router.call(request).await?;
+            let has_end = answer.body().size_hint().exact().is_some();
+            guest.is_listening.store(!has_end, Ordering::Relaxed);
+            drop(held);
+            Ok(answer)
+        }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(door.limits.head);
+    http.keep_alive(door.limits.keep_alive).max_buf_size(HEAD_BYTES_MAX);
+    let served = http.serve_connection(TokioIo::new(stream), answer);
+    // How it ended is its client's affair.
+    tokio::select! {
+        _served = served => {}
+        () = guest.leave.notified() => {}
+    }
+    door.see_off(&guest);
+}
+
+/// What is left of the body is not read: the connection ends with the answer.
+fn refusal(error: ApiError) -> Response {
+    let mut response = error.into_response();
+    let close = axum::http::HeaderValue::from_static("close");
+    response.headers_mut().insert(axum::http::header::CONNECTION, close);
+    response
+}
+
+/// Who has come in.
+#[derive(Debug)]
+struct Door {
+    limits: Limits,
+    /// Those who have done nothing for the longest time are first.
+    guests: Mutex<Vec<Arc<Guest>>>,
+    /// Somebody has gone, or gave memory back.
+    left: Notify,
+    /// Bytes that bodies still may have.
+    bytes: AtomicUsize,
+    reserve: Mutex<Vec<File>>,
+}
+
+/// One connection.
+#[derive(Debug, Default)]
+struct Guest {
+    /// Its request is being answered.
+    is_busy: AtomicBool,
+    /// It was given an answer without end, and may still be listening.
+    is_listening: AtomicBool,
+    /// Bytes that its body has.
+    bytes: AtomicUsize,
+    /// It was told to go.
+    is_leaving: AtomicBool,
+    leave: Notify,
+}
+
+impl Door {
+    fn new(limits: Limits) -> Door {
+        let door = Door {
+            limits,
+            guests: Mutex::default(),
+            left: Notify::new(),
+            bytes: AtomicUsize::new(limits.bodies_bytes),
+            reserve: Mutex::default(),
+        };
+        door.refill();
+        door
+    }
+
+    fn guests(&self) -> MutexGuard<'_, Vec<Arc<Guest>>> {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until one more may come in.
+    async fn make_room(&self) {
+        loop {
+            let left = self.left.notified();
+            if self.guests().len() < self.limits.connections {
+                return;
+            }
+            self.evict(|_| true);
+            let _later = timeout(RETRY, left).await;
+        }
+    }
+
+    fn admit(&self) -> Arc<Guest> {
+        let guest = Arc::new(Guest::default());
+        self.guests().push(Arc::clone(&guest));
+        guest
+    }
+
+    /// It has done something just now.
+    fn note_done(&self, guest: &Arc<Guest>) {
+        let mut guests = self.guests();
+        if let Some(at) = guests.iter().position(|it| Arc::ptr_eq(it, guest)) {
+            guests[at..].rotate_left(1);
+        }
+    }
+
+    fn see_off(&self, guest: &Arc<Guest>) {
+        self.guests().retain(|it| !Arc::ptr_eq(it, guest));
+        self.give_back(guest);
+        self.refill();
+        self.left.notify_waiters();
+    }
+
+    /// Tells one of those who are not being answered to go, somebody who listens only if there is
+    /// nobody else; gives whether somebody goes.
+    fn evict(&self, which: impl Fn(&Guest) -> bool) -> bool {
+        let guests = self.guests();
+        let is_leaving = |guest: &Guest| guest.is_leaving.load(Ordering::Relaxed);
+        if guests.iter().any(|guest| is_leaving(guest) && which(guest)) {
+            // That is enough until it is seen what it brings.
+            return true;
+        }
+        let waits = |guest: &&Arc<Guest>| !guest.is_busy.load(Ordering::Relaxed) && which(guest);
+        let listens = |guest: &&Arc<Guest>| guest.is_listening.load(Ordering::Relaxed);
+        let idle = guests.iter().filter(waits).find(|it| !listens(it));
+        let Some(guest) = idle.or_else(|| guests.iter().find(waits)) else { return false };
+        guest.is_leaving.store(true, Ordering::Relaxed);
+        guest.leave.notify_one();
+        true
+    }
+
+    /// Uses a descriptor of the reserve; gives whether there was one.
+    fn lend(&self) -> bool {
+        self.reserve.lock().unwrap_or_else(PoisonError::into_inner).pop().is_some()
+    }
+
+    fn refill(&self) {
+        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
+        while reserve.len() < self.limits.reserve
+            && let Ok(file) = File::open("/dev/null")
+        {
+            reserve.push(file);
+        }
+    }
+
+    /// A request with all of its body.
+    async fn whole(
+        &self,
+        guest: &Guest,
+        request: Request<Incoming>,
+    ) -> Result<Request<Body>, ApiError> {
+        let (parts, body) = request.into_parts();
+        let late = |_| ApiError {
+            status: 408,
+            message: format!("the body took more than {} s", self.limits.body.as_secs()),
+        };
+        let bytes = timeout(self.limits.body, self.read(guest, body)).await.map_err(late)??;
+        Ok(Request::from_parts(parts, Body::from(bytes)))
+    }
+
+    async fn read(&self, guest: &Guest, mut body: Incoming) -> Result<Bytes, ApiError> {
+        let said = body.size_hint().lower();
+        let said = usize::try_from(said).unwrap_or(usize::MAX);
+        self.allow(guest, said).await?;
+        // What was allowed and does not come costs no memory.
+        let mut bytes = Vec::with_capacity(said);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| ApiError::bad(format!("body: {error}")))?;
+            let Some(data) = frame.data_ref() else { continue };
+            self.allow(guest, bytes.len() + data.len()).await?;
+            bytes.extend_from_slice(data);
+        }
+        Ok(bytes.into())
+    }
+
+    /// Lets a body grow to so many bytes, if there is memory for that.
+    async fn allow(&self, guest: &Guest, len: usize) -> Result<(), ApiError> {
+        let Limits { body_bytes, .. } = self.limits;
+        if len > body_bytes {
+            let message = format!("the body is longer than {body_bytes} bytes");
+            return Err(ApiError { status: 413, message });
+        }
+        let has = guest.bytes.load(Ordering::Relaxed);
+        if len <= has || len <= SMALL_BYTES {
+            return Ok(());
+        }
+        let more = len - has;
+        for _ in 0..ROOM_TRIES {
+            let left = self.left.notified();
+            let take = |free: usize| free.checked_sub(more);
+            if self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+                guest.bytes.store(len, Ordering::Relaxed);
+                return Ok(());
+            }
+            let others =
+                |it: &Guest| !std::ptr::eq(it, guest) && it.bytes.load(Ordering::Relaxed) > 0;
+            if !self.evict(others) {
+                break;
+            }
+            let _later = timeout(RETRY, left).await;
+        }
+        let message = "other requests have all memory there is for their bodies: try again later";
+        Err(ApiError { status: 503, message: message.to_owned() })
+    }
+
+    fn give_back(&self, guest: &Guest) {
+        let bytes = guest.bytes.swap(0, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// What a request has while it is read and answered: given back however that ends.
+struct Held {
+    door: Arc<Door>,
+    guest: Arc<Guest>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.guest.is_busy.store(false, Ordering::Relaxed);
+        self.door.give_back(&self.guest);
+        self.door.note_done(&self.guest);
+        self.door.left.notify_waiters();
+    }
+}
+
+/// Bodies up to this length need no leave: connections are few enough for that.
+const SMALL_BYTES: usize = 64 << 10;
+/// Others that are sent away to make room for a body, at most.
+const ROOM_TRIES: usize = 64;
+const RETRY: Duration = Duration::from_millis(20);
+/// A request's line and headers; bodies come in pieces of that size.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{SocketAddr, TcpStream as Client};
+    use std::time::Instant;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        connections: 4,
+        head: Duration::from_millis(500),
+        body: Duration::from_secs(3),
+        body_bytes: 1 << 20,
+        bodies_bytes: 2 << 20,
+        keep_alive: true,
+        reserve: 1,
+    };
+
+    /// A door that counts bodies' bytes, on a thread of its own.
+    fn open(limits: Limits) -> SocketAddr {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("there are descriptors").block_on(async {
+                let length = async |body: Bytes| body.len().to_string();
+                let router = Router::new().route("/", axum::routing::post(length));
+                let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+                tell.send(listener.local_addr().expect("it is bound")).expect("it is awaited");
+                serve(listener, router, limits).await;
+            });
+        });
+        told.recv().expect("it is told")
+    }
+
+    fn connect(address: SocketAddr) -> Client {
+        let client = Client::connect(address).expect("somebody listens");
+        client.set_read_timeout(Some(Duration::from_secs(20))).expect("it is a socket");
+        client
+    }
+
+    fn post(address: SocketAddr, says: usize, has: usize) -> Client {
+        let mut client = connect(address);
+        let head = format!("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {says}\r\n\r\n");
+        client.write_all(head.as_bytes()).expect("it is read");
+        // It may be refused before all of it is there.
+        let _refused = client.write_all(&vec![7; has]);
+        client
+    }
+
+    /// What it says, or nothing if it only hangs up.
+    fn answer(client: &mut Client) -> String {
+        let mut bytes = vec![0; 1 << 16];
+        let len = client.read(&mut bytes).unwrap_or(0);
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
+    }
+
+    #[test]
+    fn whoever_does_nothing_goes() {
+        let address = open(LIMITS);
+        let idle: Vec<Client> = (0..10).map(|_| connect(address)).collect();
+        assert!(answer(&mut post(address, 3, 3)).starts_with("HTTP/1.1 200"));
+        let start = Instant::now();
+        for mut client in idle {
+            assert!(!answer(&mut client).contains("200"));
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "their time is over");
+    }
+
+    #[test]
+    fn bodies_have_a_limit_together_and_a_time() {
+        let address = open(LIMITS);
+        assert!(answer(&mut post(address, 2 << 20, 10)).starts_with("HTTP/1.1 413"));
+        // Two that are never finished have all there is, until somebody else needs it.
+        let mut first = post(address, 1 << 20, 1000);
+        let mut second = post(address, 1 << 20, 1000);
+        // Heads are read one after the other, and these two first.
+        assert!(answer(&mut post(address, 3, 3)).starts_with("HTTP/1.1 200"));
+        let text = answer(&mut post(address, 1 << 20, 1 << 20));
+        assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("1048576"), "{text}");
+        assert_eq!(answer(&mut first), "", "it had to go");
+        assert!(answer(&mut second).starts_with("HTTP/1.1 408"), "its time is over");
+        assert!(answer(&mut post(address, 3, 3)).starts_with("HTTP/1.1 200"));
+    }
+}
