@@ -84,6 +84,10 @@ impl towpath_engine::Socket for OneByOne {
         self.0.arm()
     }
 
+    fn rang(&self, is_gone: bool) {
+        self.0.rang(is_gone);
+    }
+
     fn disarm(&self) {
         self.0.disarm();
     }
@@ -171,15 +175,17 @@ impl Host for EngineHost {
         added.map_err(|_taken| Errno::NODEV)
     }
 
-    fn detach(&self, socket: &Arc<Socket>) {
-        self.map.forget(socket.id());
+    fn detach(&self, sockets: &[Arc<Socket>]) {
+        let forget = || sockets.iter().for_each(|socket| self.map.forget(socket.id()));
+        forget();
         // Nothing of this can fail.
         let _removed = self.engine.change(|config| {
-            config.remove_socket(socket.id());
+            sockets.iter().for_each(|socket| config.remove_socket(socket.id()));
             Ok(())
         });
-        self.map.forget(socket.id());
-        self.delivered_to_gone.fetch_add(socket.statistics().rx_packets, Ordering::SeqCst);
+        forget();
+        let received = sockets.iter().map(|socket| socket.statistics().rx_packets).sum::<u64>();
+        self.delivered_to_gone.fetch_add(received, Ordering::SeqCst);
     }
 }
 

@@ -75,6 +75,9 @@ pub trait Socket: fmt::Debug + Send + Sync {
     /// sends. Asks the application to say so (`XDP_RING_NEED_WAKEUP`).
     fn arm(&self) -> Wake<'_>;
 
+    /// What [`Socket::arm`] said is readable, or its other end is gone.
+    fn rang(&self, _is_gone: bool) {}
+
     /// The worker is awake and polls the tx ring.
     fn disarm(&self);
 }

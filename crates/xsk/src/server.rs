@@ -84,18 +84,34 @@ struct Serving {
 impl Serving {
     fn run(&mut self) {
         while let Ok(ready) = self.wait() {
+            // First, since others may want their queues, and all at once, since each waits for the
+            // workers.
+            self.close(ready.iter().filter_map(Who::gone));
+            let mut strange = Vec::new();
             for who in ready {
                 match who {
-                    Who::Stop => return,
+                    Who::Stop => {
+                        let all: Vec<u64> = self.peers.keys().copied().collect();
+                        return self.close(all.into_iter());
+                    }
                     Who::Listener => self.accept(),
                     Who::Peer(number) => {
                         if self.peers.get(&number).is_some_and(|peer| peer.serve().is_err()) {
-                            self.peers.remove(&number);
+                            strange.push(number);
                         }
                     }
+                    Who::Gone(_) => {}
                 }
             }
+            self.close(strange.into_iter());
         }
+    }
+
+    /// Closes connections, and their sockets.
+    fn close(&mut self, numbers: impl Iterator<Item = u64>) {
+        let peers: Vec<Peer> = numbers.filter_map(|it| self.peers.remove(&it)).collect();
+        let sockets: Vec<_> = peers.iter().map(|peer| Arc::clone(&peer.socket)).collect();
+        self.sockets.close(&sockets);
     }
 
     /// Waits until somebody wants something.
@@ -123,8 +139,9 @@ impl Serving {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        let is_ready = polls.iter().map(|poll| !poll.revents().is_empty());
-        Ok(who.into_iter().zip(is_ready).filter_map(|(who, ready)| ready.then_some(who)).collect())
+        let ready = who.into_iter().zip(polls.iter().map(PollFd::revents));
+        let ready = ready.filter(|(_, events)| !events.is_empty());
+        Ok(ready.map(|(who, events)| who.after(events)).collect())
     }
 
     fn accept(&mut self) {
@@ -160,6 +177,21 @@ enum Who {
     Stop,
     Listener,
     Peer(u64),
+    /// It hung up.
+    Gone(u64),
+}
+
+impl Who {
+    fn after(self, events: PollFlags) -> Who {
+        match self {
+            Who::Peer(number) if events.contains(PollFlags::HUP) => Who::Gone(number),
+            who => who,
+        }
+    }
+
+    fn gone(&self) -> Option<u64> {
+        if let Who::Gone(number) = self { Some(*number) } else { None }
+    }
 }
 
 /// One application's connection; dropping it closes its socket.

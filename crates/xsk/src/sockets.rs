@@ -37,8 +37,8 @@ pub trait Host: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// A socket is gone: it is taken out of all maps, and no worker uses it when this returns.
-    fn detach(&self, _socket: &Arc<Socket>) {}
+    /// Sockets are gone: they are taken out of all maps, and no worker uses one when this returns.
+    fn detach(&self, _sockets: &[Arc<Socket>]) {}
 }
 
 /// What `bind` wants to know of a port.
@@ -130,9 +130,29 @@ impl Sockets {
 
     /// A port is gone: its sockets are unbound for good (`xsk_notifier`, `NETDEV_UNREGISTER`).
     pub fn unregister(&self, ifindex: u32) {
-        for socket in self.all() {
-            socket.unregister(ifindex);
+        let mut all = self.all();
+        all.retain(|socket| socket.is_on(ifindex));
+        self.unbind(&all);
+        all.iter().for_each(|socket| socket.hang_up());
+    }
+
+    /// Ends the life of sockets, as [`Socket::close`] does: of all at the cost of one.
+    pub fn close(&self, sockets: &[Arc<Socket>]) {
+        self.unbind(sockets);
+        for socket in sockets {
+            self.known().sockets.remove(&towpath_engine::Socket::id(&**socket));
+            socket.forget_setup();
         }
+    }
+
+    /// Takes bound sockets away from the workers.
+    fn unbind(&self, sockets: &[Arc<Socket>]) {
+        let unbound: Vec<_> = sockets.iter().filter(|it| it.starts_to_unbind()).cloned().collect();
+        if unbound.is_empty() {
+            return;
+        }
+        self.host.detach(&unbound);
+        unbound.iter().filter_map(|it| it.pool()).for_each(|pool| self.leave_pool(pool));
     }
 
     pub(crate) fn host(&self) -> &Arc<dyn Host> {
@@ -174,10 +194,6 @@ impl Sockets {
         if *users == 0 {
             known.pools.remove(&pool.place);
         }
-    }
-
-    pub(crate) fn forget(&self, id: u32) {
-        self.known().sockets.remove(&id);
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

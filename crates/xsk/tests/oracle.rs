@@ -32,14 +32,15 @@ impl Host for Ports {
         [VA, VB].contains(&ifindex).then_some(Device { queues: 1, zero_copy: false })
     }
 
-    fn detach(&self, socket: &Arc<Socket>) {
+    fn detach(&self, sockets: &[Arc<Socket>]) {
+        let is_gone = |id: u32| sockets.iter().any(|socket| socket.id() == id);
         let Some(map) = self.map.lock().unwrap().clone() else { return };
         for (key, target) in map.targets() {
-            if target.id == socket.id() {
+            if is_gone(target.id) {
                 map.user().delete(&key.to_ne_bytes()).unwrap();
             }
         }
-        self.descriptors.0.lock().unwrap().retain(|_, known| *known != socket.id());
+        self.descriptors.0.lock().unwrap().retain(|_, known| !is_gone(*known));
     }
 }
 

@@ -102,17 +102,20 @@ impl Host for EngineHost {
         added.map_err(|_the_port_is_gone| Errno::NODEV)
     }
 
-    fn detach(&self, socket: &Arc<Socket>) {
-        let number = socket.id();
-        let forget = || self.maps().iter().for_each(|map| map.forget(number));
+    fn detach(&self, sockets: &[Arc<Socket>]) {
+        let forget = || {
+            for map in self.maps() {
+                sockets.iter().for_each(|socket| map.forget(socket.id()));
+            }
+        };
         forget();
         // Nothing of this can fail.
         let _removed = self.engine.change(|config| {
-            config.remove_socket(number);
+            sockets.iter().for_each(|socket| config.remove_socket(socket.id()));
             self.drop_unused_defaults(config);
             Ok(())
         });
-        // An update that had found the socket before it closed.
+        // An update that had found one of them before it closed.
         forget();
     }
 

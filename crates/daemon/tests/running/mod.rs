@@ -6,6 +6,7 @@ use std::sync::Arc;
 use towpath_daemon::State;
 use towpath_daemon::file::{ObjectFiles, parse};
 use towpath_daemon::live::{Live, Report};
+use towpath_engine::Port;
 use towpath_engine::counters::PortCounters;
 
 /// What a configuration says, running; its objects are the fixtures.
@@ -32,9 +33,12 @@ pub(crate) fn start_with(
 
 /// The sum of a counter of a port over all workers.
 pub(crate) fn sum(live: &Live, port: &str, read: impl Fn(&PortCounters) -> u64) -> u64 {
+    counters(live, port).iter().map(read).sum()
+}
+
+/// The counters of a port, by worker.
+pub(crate) fn counters(live: &Live, port: &str) -> Arc<[PortCounters]> {
     let id = live.ports()[port].id;
-    live.engine().read(|_, snapshot| {
-        let slot = snapshot.port(id).expect("it is open");
-        slot.opened.counters.iter().map(read).sum()
-    })
+    let counters = |slot: &Arc<Port>| Arc::clone(&slot.opened.counters);
+    live.engine().read(|_, snapshot| snapshot.port(id).map(counters)).expect("it is open")
 }

@@ -18,7 +18,6 @@ impl Worker {
     #[cold]
     pub(super) fn adopt(&mut self, next: Arc<Snapshot>) {
         let number = self.shared.number;
-        self.count_missed();
         self.graph.flush(&Arc::clone(&self.snapshot), &mut self.runner);
         self.graph.flush_lingering();
         self.park_queues(&next, number);
@@ -32,7 +31,7 @@ impl Worker {
         self.adopt_umem();
         self.adopt_tx_rings();
         self.collect_domains();
-        self.idle = super::Idle::default();
+        self.idle.spin_again();
         self.shared.note_adopted(self.snapshot.generation);
     }
 
@@ -56,7 +55,8 @@ impl Worker {
             let same = |port: &Arc<Port>| Arc::ptr_eq(&port.opened, &it.opened);
             mine.contains(&(it.port, it.queue)) && next.port(it.port).is_some_and(same)
         });
-        for queue in parked {
+        for mut queue in parked {
+            queue.count_missed(number);
             // Before another worker has the queue.
             drop(queue.umem);
             queue.parked.put(queue.rx);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::tx_ring::TxRing;
-use super::{Mode, Worker};
+use super::{Mode, RxQueue, Worker};
 use crate::port::Wake;
 
 /// How long there was nothing to do.
@@ -15,6 +15,23 @@ pub(super) struct Idle {
     rounds: u32,
     timers: Option<Instant>,
     missed: Option<Instant>,
+}
+
+impl Idle {
+    /// There may be work soon.
+    pub(super) fn spin_again(&mut self) {
+        self.since = None;
+    }
+}
+
+impl RxQueue {
+    /// Asks the queue what was lost before it could be received.
+    pub(super) fn count_missed(&mut self, worker: usize) {
+        let missed = self.rx.take_missed();
+        if missed > 0 {
+            self.opened.counters[worker].rx_missed.add(missed);
+        }
+    }
 }
 
 impl Worker {
@@ -70,13 +87,16 @@ impl Worker {
             domain.offline(self.shared.number);
         }
         let mut fds = vec![PollFd::from_borrowed_fd(waker.bell(), PollFlags::IN)];
-        let mut is_due = false;
+        let (mut is_due, mut rings) = (false, vec![None]);
         let queues = self.queues.iter_mut().filter(|queue| !queue.is_finished);
-        let sources = queues.map(|queue| queue.rx.arm());
-        for wake in sources.chain(self.tx_rings.iter().map(TxRing::arm)) {
+        let sources = queues.map(|queue| (queue.rx.arm(), None));
+        for (wake, ring) in sources.chain(self.tx_rings.iter().map(|it| (it.arm(), Some(it)))) {
             match wake {
                 Wake::Now => is_due = true,
-                Wake::Readable(fd) => fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+                Wake::Readable(fd) => {
+                    fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+                    rings.push(ring);
+                }
                 Wake::At(when) => timeout = timeout.min(when.saturating_duration_since(now)),
                 Wake::Waker => {}
             }
@@ -84,6 +104,11 @@ impl Worker {
         if !is_due && !timeout.is_zero() {
             // An interrupted sleep is over too.
             let _woken = poll(&mut fds, Timespec::try_from(timeout).ok().as_ref());
+        }
+        for (events, ring) in fds.iter().map(PollFd::revents).zip(rings) {
+            if let Some(ring) = ring.filter(|_| !events.is_empty()) {
+                ring.rang(events.contains(PollFlags::HUP));
+            }
         }
         drop(fds);
         self.tx_rings.iter().for_each(TxRing::disarm);
@@ -108,12 +133,8 @@ impl Worker {
 
     /// Asks queues what was lost before it could be received.
     pub(super) fn count_missed(&mut self) {
-        for queue in &mut self.queues {
-            let missed = queue.rx.take_missed();
-            if missed > 0 {
-                queue.opened.counters[self.shared.number].rx_missed.add(missed);
-            }
-        }
+        let number = self.shared.number;
+        self.queues.iter_mut().for_each(|queue| queue.count_missed(number));
     }
 
     /// Programs have timers, which must run where no frames come.

@@ -33,6 +33,11 @@ impl TxRing {
         self.collect.served.socket.arm()
     }
 
+    /// What was to end the sleep is readable.
+    pub(super) fn rang(&self, is_gone: bool) {
+        self.collect.served.socket.rang(is_gone);
+    }
+
     pub(super) fn disarm(&self) {
         self.collect.served.socket.disarm();
     }
@@ -42,17 +47,28 @@ impl Worker {
     /// Has the sockets of the current configuration polled.
     pub(super) fn adopt_tx_rings(&mut self) {
         let next = self.snapshot.collects.get(self.shared.number).map_or(&[][..], |next| next);
-        let is_kept = |ring: &TxRing| {
-            let served = &ring.collect.served;
-            next.iter().any(|next| Arc::ptr_eq(&next.served, served))
-        };
+        let mut before = std::mem::take(&mut self.tx_rings).into_iter();
         // Whoever is not polled any more has to ring, for whoever polls next.
-        for gone in self.tx_rings.iter().filter(|ring| !is_kept(ring)) {
-            let _wake = gone.collect.served.socket.arm();
+        let gone = |ring: &TxRing| {
+            let _wake = ring.collect.served.socket.arm();
+        };
+        for collect in next {
+            let is_same = |ring: &TxRing| Arc::ptr_eq(&ring.collect.served, &collect.served);
+            let ring = TxRing { collect: collect.clone(), is_stuck: false };
+            // In the same order, mostly; what is taken for gone and is not, is new again.
+            let mut is_new = true;
+            while is_new && let Some(ring) = before.next() {
+                is_new = !is_same(&ring);
+                if is_new {
+                    gone(&ring);
+                }
+            }
+            if is_new {
+                ring.disarm();
+            }
+            self.tx_rings.push(ring);
         }
-        let ring = |collect: &Collect| TxRing { collect: collect.clone(), is_stuck: false };
-        self.tx_rings = next.iter().map(ring).collect();
-        self.tx_rings.iter().for_each(TxRing::disarm);
+        before.for_each(|ring| gone(&ring));
     }
 
     /// Sends what a socket has, as far as there is room (`__xsk_generic_xmit`); gives the number of

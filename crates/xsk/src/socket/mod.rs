@@ -44,6 +44,8 @@ pub struct Socket {
     bound: OnceLock<Bound>,
     /// Closed, or its port is gone.
     is_unbound: AtomicBool,
+    /// The application's end of the pair is closed.
+    is_deserted: AtomicBool,
     busy_poll: BusyPoll,
 }
 
@@ -91,6 +93,7 @@ impl Socket {
             setup: Mutex::default(),
             bound: OnceLock::new(),
             is_unbound: AtomicBool::new(false),
+            is_deserted: AtomicBool::new(false),
             busy_poll: BusyPoll::default(),
         })
     }
@@ -135,36 +138,35 @@ impl Socket {
     /// Ends its life: when this returns no worker uses it, its queue is free, and the memory is
     /// the application's alone.
     pub fn close(self: &Arc<Self>) {
-        self.unbind();
-        if let Some(sockets) = self.sockets.upgrade() {
-            sockets.forget(self.id);
+        match self.sockets.upgrade() {
+            Some(sockets) => sockets.close(std::slice::from_ref(self)),
+            None => self.forget_setup(),
         }
+    }
+
+    /// What the application set up goes with the socket.
+    pub(crate) fn forget_setup(&self) {
         *self.setup() = Setup { state: State::Unbound, ..Setup::default() };
     }
 
     /// Its port is gone: the application finds its descriptor at its end (`POLLHUP`).
-    pub(crate) fn unregister(self: &Arc<Self>, ifindex: u32) {
-        if self.bound.get().is_some_and(|bound| bound.pool.place.ifindex == ifindex) {
-            self.unbind();
-            let _told = rustix::net::shutdown(&self.bell, rustix::net::Shutdown::Both);
-        }
+    pub(crate) fn hang_up(&self) {
+        let _told = rustix::net::shutdown(&self.bell, rustix::net::Shutdown::Both);
     }
 
-    fn unbind(self: &Arc<Self>) {
-        let Some(sockets) = self.sockets.upgrade() else { return };
-        {
-            let mut setup = self.setup();
-            let was = std::mem::replace(&mut setup.state, State::Unbound);
-            if was != State::Bound && was != State::Ready {
-                return;
-            }
-        }
-        if !self.is_unbound.swap(true, Ordering::SeqCst) {
-            sockets.host().detach(self);
-            if let Some(bound) = self.bound.get() {
-                sockets.leave_pool(&bound.pool);
-            }
-        }
+    /// Whether it was bound to a queue of that port.
+    pub(crate) fn is_on(&self, ifindex: u32) -> bool {
+        self.pool().is_some_and(|pool| pool.place.ifindex == ifindex)
+    }
+
+    pub(crate) fn pool(&self) -> Option<&Arc<BufferPool>> {
+        self.bound.get().map(|bound| &bound.pool)
+    }
+
+    /// Nobody may use it any more; `false` when that is so already.
+    pub(crate) fn starts_to_unbind(&self) -> bool {
+        let was = std::mem::replace(&mut self.setup().state, State::Unbound);
+        was != State::Unbound && !self.is_unbound.swap(true, Ordering::SeqCst)
     }
 
     /// What workers see, while it is bound.
@@ -182,13 +184,6 @@ impl Socket {
     fn ring_bell(&self) {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let _full_or_gone = send(&self.bell, &[1], flags);
-    }
-
-    /// Takes the messages that wanted to wake a worker. More than there can be say that the other
-    /// end was closed, which looks like empty messages; gives `false` then.
-    fn drain_bell(&self) -> bool {
-        let mut messages = 0..BELL_MESSAGES_MAX;
-        messages.any(|_| recv(&self.bell, &mut [0; 8], RecvFlags::DONTWAIT).is_err())
     }
 }
 
@@ -275,16 +270,26 @@ impl towpath_engine::Socket for Socket {
     }
 
     fn arm(&self) -> Wake<'_> {
-        if !self.drain_bell() {
+        let is_deserted = self.is_deserted.load(Ordering::Relaxed);
+        let Some(bound) = self.active().filter(|_| !is_deserted) else {
             return Wake::At(Instant::now() + BELL_PAUSE);
-        }
-        let Some(bound) = self.active() else { return Wake::Readable(self.bell.as_fd()) };
+        };
         // The ring says that somebody sleeps in any case: perhaps nobody polls it any more.
         match bound.arm() {
             Some(wake) => wake,
             None if self.busy_poll.keeps_awake(|| bound.moved()) => Wake::Now,
             None => Wake::Readable(self.bell.as_fd()),
         }
+    }
+
+    /// Takes the messages that wanted to wake a worker. Those left over do so again.
+    fn rang(&self, is_gone: bool) {
+        if is_gone {
+            return self.is_deserted.store(true, Ordering::Relaxed);
+        }
+        let mut messages = 0..BELL_MESSAGES_MAX;
+        let _is_empty =
+            messages.any(|_| recv(&self.bell, &mut [0; 8], RecvFlags::DONTWAIT).is_err());
     }
 
     fn disarm(&self) {
@@ -294,8 +299,8 @@ impl towpath_engine::Socket for Socket {
     }
 }
 
-/// More than an application's end can hold.
-const BELL_MESSAGES_MAX: usize = 1024;
+/// Messages that are taken at a time.
+const BELL_MESSAGES_MAX: usize = 64;
 /// An application without a bell is looked at so often; usually it is about to be closed.
 const BELL_PAUSE: Duration = Duration::from_millis(5);
 

@@ -35,8 +35,11 @@ impl Host for Loopback {
         Ok(())
     }
 
-    fn detach(&self, socket: &Arc<Socket>) {
-        self.bound.lock().unwrap().retain(|known| known.as_ptr() != Arc::as_ptr(socket));
+    fn detach(&self, sockets: &[Arc<Socket>]) {
+        let is_gone = |known: &Weak<Socket>| {
+            sockets.iter().any(|socket| known.as_ptr() == Arc::as_ptr(socket))
+        };
+        self.bound.lock().unwrap().retain(|known| !is_gone(known));
     }
 }
 
