@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
 
 use crate::api::error::ApiError;
 use crate::api::types::Event;
@@ -37,6 +37,8 @@ pub struct Control {
     stops: AtomicU64,
     /// There was news while somebody else was changing something.
     has_missed: AtomicBool,
+    /// For requests that are more than a look.
+    places: Arc<Semaphore>,
 }
 
 /// What there is and what is wanted, for whoever looks.
@@ -167,6 +169,7 @@ impl Control {
             xsk_socket: OnceLock::new(),
             stops: AtomicU64::new(0),
             has_missed: AtomicBool::new(false),
+            places: Arc::new(Semaphore::new(PLACES)),
         };
         // Nobody else has it yet.
         if let Ok(mut work) = control.turn("the start", Duration::ZERO) {
@@ -189,6 +192,17 @@ impl Control {
     /// Reads what there is.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Inner) -> T) -> T {
         read(&self.shown())
+    }
+
+    /// A place for a request that changes something or takes its time.
+    pub(crate) fn place_to_work(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        place.map_err(|_all_taken| {
+            let step = self.news.step().clone();
+            let at = if step.is_empty() { step } else { format!(", the first at {step}") };
+            let message = format!("{PLACES} other requests are being worked on{at}: try again");
+            ApiError { status: 503, message }
+        })
     }
 
     /// News from now on.
@@ -422,6 +436,8 @@ impl Control {
     }
 }
 
+/// Requests that are worked on at a time, most of them waiting for each other.
+const PLACES: usize = 32;
 /// How long a change waits for another one.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 /// Events a slow listener may lag behind before it misses some.
@@ -466,6 +482,10 @@ mod tests {
             assert!(start.elapsed() < WAIT_MAX);
         });
         drop(turn);
+        let places: Vec<_> = std::iter::from_fn(|| control.place_to_work().ok()).collect();
+        assert_eq!(places.len(), PLACES);
+        assert_eq!(control.place_to_work().expect_err("all are taken").status, 503);
+        drop(places);
         control.change("adding bridge b", add).expect("it is free");
         assert_eq!(control.read(view::status).bridges.len(), 1);
         control.stop();

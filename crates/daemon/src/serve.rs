@@ -48,7 +48,7 @@ pub(crate) struct Limits {
 impl Limits {
     /// The same for a process that may have so many descriptors: most of them are for others.
     pub(crate) fn within(self, descriptors: u64) -> Limits {
-        let share = usize::try_from(descriptors / 8).unwrap_or(usize::MAX).max(1);
+        let share = usize::try_from(descriptors / 4).unwrap_or(usize::MAX).max(1);
         Limits { connections: self.connections.min(share), ..self }
     }
 }

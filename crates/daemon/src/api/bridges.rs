@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::error::{ApiError, ErrorBody};
 use super::ports::check_unused;
 use super::types::{BridgeView, FdbView};
-use super::{Answer, Body, Part, Shared, blocking, done};
+use super::{Answer, Body, Part, Shared, blocking, done, working};
 use crate::control::Inner;
 use crate::state::{BridgeState, State};
 use crate::suggest;
@@ -40,12 +40,13 @@ fn bridges(inner: &Inner) -> Vec<BridgeView> {
 /// Adds a bridge. Ports are put into it as it is made their `upper`.
 #[utoipa::path(post, path = "/v1/bridges", request_body = BridgeState,
     responses((status = 200, body = BridgeView), (status = 400, body = ErrorBody),
-        (status = 409, body = ErrorBody)))]
+        (status = 409, body = ErrorBody),
+        (status = 503, body = ErrorBody)))]
 pub(super) async fn add(
     Context(control): Context<Shared>,
     Body(bridge): Body<BridgeState>,
 ) -> Answer<BridgeView> {
-    blocking(&control, move |control| {
+    working(&control, move |control| {
         let name = bridge.name.clone();
         control.change(&format!("adding bridge {name}"), |state, _| {
             if state.bridges.iter().any(|known| known.name == bridge.name) {
@@ -72,13 +73,14 @@ pub(crate) struct BridgeChange {
 /// Changes a bridge, which then learns anew.
 #[utoipa::path(patch, path = "/v1/bridges/{name}", params(("name" = String, Path)),
     request_body = BridgeChange,
-    responses((status = 200, body = BridgeView), (status = 404, body = ErrorBody)))]
+    responses((status = 200, body = BridgeView), (status = 404, body = ErrorBody),
+        (status = 503, body = ErrorBody)))]
 pub(super) async fn set(
     Context(control): Context<Shared>,
     Part(name): Part<String>,
     Body(change): Body<BridgeChange>,
 ) -> Answer<BridgeView> {
-    blocking(&control, move |control| {
+    working(&control, move |control| {
         control.change(&format!("changing bridge {name}"), |state, _| {
             let missing = no_bridge(state, &name);
             let bridge = state.bridges.iter_mut().find(|bridge| bridge.name == name);
@@ -93,12 +95,13 @@ pub(super) async fn set(
 
 /// Takes a bridge away that no port is in.
 #[utoipa::path(delete, path = "/v1/bridges/{name}", params(("name" = String, Path)),
-    responses((status = 200), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+    responses((status = 200), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody),
+        (status = 503, body = ErrorBody)))]
 pub(super) async fn remove(
     Context(control): Context<Shared>,
     Part(name): Part<String>,
 ) -> Result<impl IntoResponse, ApiError> {
-    blocking(&control, move |control| {
+    working(&control, move |control| {
         control.change(&format!("removing bridge {name}"), |state, _| {
             if !state.bridges.iter().any(|bridge| bridge.name == name) {
                 return Err(no_bridge(state, &name));

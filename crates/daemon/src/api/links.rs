@@ -7,7 +7,7 @@ use axum::response::IntoResponse;
 use super::error::{ApiError, ErrorBody};
 use super::ports::no_port;
 use super::types::{AttachMode, AttachedView, LinkRequest, LinkView, ProgramRequest};
-use super::{Answer, Body, Part, Shared, blocking, done};
+use super::{Answer, Body, Part, Shared, blocking, done, working};
 use crate::control::Inner;
 use crate::file::free_key;
 use crate::live::LiveLink;
@@ -38,12 +38,13 @@ pub(super) async fn show(
 /// Attaches programs, all or none, between two bursts.
 #[utoipa::path(post, path = "/v1/links", request_body = LinkRequest,
     responses((status = 200, body = AttachedView), (status = 404, body = ErrorBody),
-        (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
+        (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),
+        (status = 503, body = ErrorBody)))]
 pub(super) async fn attach(
     Context(control): Context<Shared>,
     Body(request): Body<LinkRequest>,
 ) -> Answer<AttachedView> {
-    blocking(&control, move |control| {
+    working(&control, move |control| {
         let what = format!("attaching to port {}", request.port);
         let keys = control.change(&what, |state, inner| apply(state, inner, &request))?;
         let is_new = |link: &LiveLink| {
@@ -64,12 +65,13 @@ pub(super) async fn attach(
 
 /// Detaches a link; its program goes with the last one.
 #[utoipa::path(delete, path = "/v1/links/{id}", params(("id" = u32, Path)),
-    responses((status = 200), (status = 404, body = ErrorBody)))]
+    responses((status = 200), (status = 404, body = ErrorBody),
+        (status = 503, body = ErrorBody)))]
 pub(super) async fn detach(
     Context(control): Context<Shared>,
     Part(id): Part<u32>,
 ) -> Result<impl IntoResponse, ApiError> {
-    blocking(&control, move |control| {
+    working(&control, move |control| {
         control.change(&format!("detaching link {id}"), |state, inner| {
             let links = inner.live.links();
             let identity = links.iter().find(|link| link.id == id).map(|it| it.attach.identity());

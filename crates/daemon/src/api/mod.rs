@@ -104,6 +104,21 @@ pub(crate) async fn blocking<T: Send + 'static>(
     done.unwrap_or_else(|error| Err(ApiError { status: 500, message: error.to_string() }))
 }
 
+/// The same for what changes something, or is work in itself. There is a limit to that at a time,
+/// so that whoever only looks finds a connection and a thread.
+pub(crate) async fn working<T: Send + 'static>(
+    control: &Shared,
+    work: impl FnOnce(&Control) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    // Held for as long as it takes, also when the client has gone.
+    let place = control.place_to_work()?;
+    let placed = move |control: &Control| {
+        let _place = place;
+        work(control)
+    };
+    blocking(control, placed).await
+}
+
 /// A JSON body, with errors as ours are: by path.
 pub(crate) struct Body<T>(pub(crate) T);
 

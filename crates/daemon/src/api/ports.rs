@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json_};
 
 use super::error::{ApiError, ErrorBody};
 use super::types::{FeaturesView, PortView};
-use super::{Answer, Body, Part, Shared, blocking, done};
+use super::{Answer, Body, Part, Shared, blocking, done, working};
 use crate::control::Inner;
 use crate::state::{PortState, State};
 use crate::{kinds, suggest, view};
@@ -31,12 +31,13 @@ pub(super) async fn show(
 
 /// Adds a port: the keys of `[[port]]` in one object. A pair's peer is made with it.
 #[utoipa::path(post, path = "/v1/ports", request_body = Object,
-    responses((status = 200, body = PortView), (status = 400, body = ErrorBody)))]
+    responses((status = 200, body = PortView), (status = 400, body = ErrorBody),
+        (status = 503, body = ErrorBody)))]
 pub(super) async fn add(
     Context(control): Context<Shared>,
     Body(table): Body<Map<String, Json_>>,
 ) -> Answer<PortView> {
-    blocking(&control, move |control| {
+    working(&control, move |control| {
         let port =
             kinds::port_from_table(table).map_err(|problem| ApiError::bad(problem.to_string()))?;
         let name = port.name.clone();
@@ -60,13 +61,14 @@ pub(super) async fn add(
 /// Changes a port: only the keys that are given; `null` takes a key away.
 #[utoipa::path(patch, path = "/v1/ports/{name}", params(("name" = String, Path)),
     request_body = Object,
-    responses((status = 200, body = PortView), (status = 404, body = ErrorBody)))]
+    responses((status = 200, body = PortView), (status = 404, body = ErrorBody),
+        (status = 503, body = ErrorBody)))]
 pub(super) async fn set(
     Context(control): Context<Shared>,
     Part(name): Part<String>,
     Body(changes): Body<Map<String, Json_>>,
 ) -> Answer<PortView> {
-    blocking(&control, move |control| {
+    working(&control, move |control| {
         control.change(&format!("changing port {name}"), |state, _| {
             let missing = no_port(state, &name);
             let port = state.ports.iter_mut().find(|port| port.name == name).ok_or(missing)?;
@@ -81,12 +83,13 @@ pub(super) async fn set(
 
 /// Takes a port away, with its peer and its links.
 #[utoipa::path(delete, path = "/v1/ports/{name}", params(("name" = String, Path)),
-    responses((status = 200), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+    responses((status = 200), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody),
+        (status = 503, body = ErrorBody)))]
 pub(super) async fn remove(
     Context(control): Context<Shared>,
     Part(name): Part<String>,
 ) -> Result<impl IntoResponse, ApiError> {
-    blocking(&control, move |control| {
+    working(&control, move |control| {
         control.change(&format!("removing port {name}"), |state, _| {
             let port = state.port(&name).ok_or_else(|| no_port(state, &name))?;
             let peer = kinds::peer(port).map(str::to_owned);

@@ -9,7 +9,7 @@ use towpath_objects::{Run, Selector, Session};
 use super::error::{ApiError, ErrorBody};
 use super::ports::no_port;
 use super::types::{ProgramView, RunRequest, RunView, UploadView};
-use super::{Answer, Asked, Body, Part, Shared, blocking};
+use super::{Answer, Asked, Body, Part, Shared, blocking, working};
 use crate::code::{CodeForm, CodeView};
 use crate::globals::{hex, parse_hex};
 use crate::view;
@@ -70,13 +70,14 @@ pub(super) async fn code(
 #[utoipa::path(post, path = "/v1/programs/{id}/run", params(("id" = u32, Path)),
     request_body = RunRequest,
     responses((status = 200, body = RunView), (status = 400, body = ErrorBody),
-        (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
+        (status = 404, body = ErrorBody), (status = 422, body = ErrorBody),
+        (status = 503, body = ErrorBody)))]
 pub(super) async fn run(
     Context(control): Context<Shared>,
     Part(id): Part<u32>,
     Body(request): Body<RunRequest>,
 ) -> Answer<RunView> {
-    blocking(&control, move |control| {
+    working(&control, move |control| {
         let RunRequest { port, rx_queue, metadata, repeat, live, batch_size, data } = request;
         let data = parse_hex(&data).ok_or_else(|| ApiError::bad("data: expected bytes in hex"))?;
         if batch_size.is_some() && !live {
@@ -121,13 +122,14 @@ pub(super) struct UploadQuery {
 /// after some more uploads.
 #[utoipa::path(put, path = "/v1/objects", params(("name" = Option<String>, Query)),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200, body = UploadView), (status = 400, body = ErrorBody)))]
+    responses((status = 200, body = UploadView), (status = 400, body = ErrorBody),
+        (status = 503, body = ErrorBody)))]
 pub(super) async fn upload(
     Context(control): Context<Shared>,
     Asked(query): Asked<UploadQuery>,
     bytes: Bytes,
 ) -> Answer<UploadView> {
-    blocking(&control, move |control| {
+    working(&control, move |control| {
         let sha256 = control.upload(&bytes, query.name.as_deref().unwrap_or("object"))?;
         Ok(UploadView { sha256 })
     })

@@ -5,7 +5,7 @@ use axum::extract::State as Context;
 
 use super::error::ErrorBody;
 use super::types::{ReportView, StatusView};
-use super::{Answer, Body, Shared, blocking};
+use super::{Answer, Body, Shared, blocking, working};
 use crate::live::{Failure, Report};
 use crate::state::State;
 use crate::view;
@@ -26,19 +26,21 @@ pub(super) async fn state(Context(control): Context<Shared>) -> Answer<State> {
 
 /// Makes this what is wanted. What cannot be done is reported, and tried again.
 #[utoipa::path(put, path = "/v1/state", request_body = State,
-    responses((status = 200, body = ReportView), (status = 400, body = ErrorBody)))]
+    responses((status = 200, body = ReportView), (status = 400, body = ErrorBody),
+        (status = 503, body = ErrorBody)))]
 pub(super) async fn replace(
     Context(control): Context<Shared>,
     Body(wanted): Body<State>,
 ) -> Answer<ReportView> {
-    blocking(&control, |control| control.replace(wanted).map(told)).await.map(Json)
+    working(&control, |control| control.replace(wanted).map(told)).await.map(Json)
 }
 
 /// Reads the configuration file again and makes what differs in it.
 #[utoipa::path(post, path = "/v1/reload",
-    responses((status = 200, body = ReportView), (status = 400, body = ErrorBody)))]
+    responses((status = 200, body = ReportView), (status = 400, body = ErrorBody),
+        (status = 503, body = ErrorBody)))]
 pub(super) async fn reload(Context(control): Context<Shared>) -> Answer<ReportView> {
-    blocking(&control, |control| control.reload().map(told)).await.map(Json)
+    working(&control, |control| control.reload().map(told)).await.map(Json)
 }
 
 fn told(report: Report) -> ReportView {
