@@ -213,7 +213,9 @@ fn hash<const WHAT: u8>(words: u8) -> *const () {
         2 => hash_2::<WHAT> as *const (),
         3 => hash_3::<WHAT> as *const (),
         4 => hash_4::<WHAT> as *const (),
-        _ => hash_5::<WHAT> as *const (),
+        5 => hash_5::<WHAT> as *const (),
+        6 => hash_6::<WHAT> as *const (),
+        _ => unreachable!("keys have {KEY_WORDS_MAX} words at most"),
     }
 }
 
@@ -268,6 +270,19 @@ unsafe extern "C" fn hash_5<const WHAT: u8>(
 ) -> u64 {
     // SAFETY: called by compiled code.
     of_table::<5, WHAT>(unsafe { view(table) }, [a, b, c, d, e])
+}
+
+unsafe extern "C" fn hash_6<const WHAT: u8>(
+    table: u64,
+    a: u64,
+    b: u64,
+    c: u64,
+    d: u64,
+    e: u64,
+    f: u64,
+) -> u64 {
+    // SAFETY: called by compiled code.
+    of_table::<6, WHAT>(unsafe { view(table) }, [a, b, c, d, e, f])
 }
 
 unsafe extern "C" fn array_lookup(map_address: u64, index: u64, worker: u64) -> u64 {
@@ -355,7 +370,7 @@ macro_rules! lookups {
     };
 }
 
-const _: () = assert!(PREFIX_BYTES_MAX == KEY_WORDS_MAX * 8);
+const _: () = assert!(PREFIX_BYTES_MAX <= KEY_WORDS_MAX * 8);
 
 lookups! {
     1: handle_lookup_1, inner_lookup_1, trie_lookup_1 (a);
@@ -363,4 +378,5 @@ lookups! {
     3: handle_lookup_3, inner_lookup_3, trie_lookup_3 (a, b, c);
     4: handle_lookup_4, inner_lookup_4, trie_lookup_4 (a, b, c, d);
     5: handle_lookup_5, inner_lookup_5, trie_lookup_5 (a, b, c, d, e);
+    6: handle_lookup_6, inner_lookup_6, trie_lookup_6 (a, b, c, d, e, f);
 }

@@ -391,8 +391,7 @@ fn bpf_loop_is_a_loop_and_its_state_a_value() {
     );
 }
 
-/// `bpf_for_each_map_elem(&array, add, &sum, 0); return sum` with `add(map, key, value, sum) { *sum
-/// += *key * *value; return 0; }`: no key is copied, and what is written for one is a value.
+/// `bpf_for_each_map_elem(&array, add, &sum, 0)`, where `add` adds `key * value`: no key is copied.
 #[test]
 fn a_walk_over_an_array_is_a_loop() {
     check(
@@ -410,7 +409,6 @@ fn a_walk_over_an_array_is_a_loop() {
             Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, 164),
             Insn::new(BPF_LDX | BPF_MEM | BPF_DW, R0, R10, -8, 0),
             Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
-            // add
             Insn::new(BPF_LDX | BPF_MEM | BPF_W, R2, R2, 0, 0),
             Insn::new(BPF_LDX | BPF_MEM | BPF_DW, R3, R3, 0, 0),
             Insn::new(BPF_ALU64 | BPF_MUL | BPF_X, R3, R2, 0, 0),
@@ -421,6 +419,25 @@ fn a_walk_over_an_array_is_a_loop() {
             Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
         ],
     );
+}
+
+/// A number that is stored in quarters and loaded whole is the number.
+#[test]
+fn quarters_of_a_number_are_the_number() {
+    let mut insns = vec![
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R2, R1, 12, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R3, R1, 16, 0),
+        Insn::new(BPF_ALU64 | BPF_LSH | BPF_K, R3, 0, 0, 32),
+        Insn::new(BPF_ALU64 | BPF_OR | BPF_X, R3, R2, 0, 0),
+    ];
+    for quarter in 0..4 {
+        insns.push(Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R4, R3, 0, 0));
+        insns.push(Insn::new(BPF_ALU64 | BPF_RSH | BPF_K, R4, 0, 0, 16 * quarter));
+        insns.push(Insn::new(BPF_STX | BPF_MEM | BPF_H, R10, R4, -8 + 2 * quarter as i16, 0));
+    }
+    let load = Insn::new(BPF_LDX | BPF_MEM | BPF_DW, R0, R10, -8, 0);
+    insns.extend([load, Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)]);
+    check("quarters", vec![], insns);
 }
 
 /// `for (n = 0; can_loop; n ^= queue) ; return n`

@@ -19,8 +19,8 @@ use crate::xir::{
     Value,
 };
 
-/// Parameters a native function can have: those that travel in registers.
-const NATIVE_PARAMS_MAX: usize = 6;
+/// Parameters a native function can have: a table and the words of a key.
+const NATIVE_PARAMS_MAX: usize = 7;
 
 /// Translates one function.
 pub(super) fn function(

@@ -13,7 +13,7 @@ use super::pool::{HEADER_BYTES, header};
 use super::table::BUCKET_BYTES;
 
 /// Most 64-bit words of a key that a look-up takes in registers.
-pub const KEY_WORDS_MAX: usize = 5;
+pub const KEY_WORDS_MAX: usize = 6;
 
 /// What a look-up needs of one table. It lies inside the table, so that a reference to it is one to
 /// the memory it names.
@@ -191,6 +191,8 @@ mod tests {
     use crate::qsbr::Domain;
     use crate::testing::def;
 
+    use super::KEY_WORDS_MAX;
+
     fn map(kind: MapType, key_size: u32) -> Arc<Map> {
         let def: MapDef = def(kind, key_size, 12, 64, 0);
         Map::create(&def, &CreateOptions::new(Domain::new(2))).unwrap()
@@ -199,7 +201,7 @@ mod tests {
     fn agrees<const WORDS: usize>(map: &Map, key_size: usize) {
         let view = map.hash_view().unwrap();
         for number in 0..80u64 {
-            let mut bytes = [0u8; 40];
+            let mut bytes = [0u8; KEY_WORDS_MAX * 8];
             for (at, byte) in bytes[..key_size].iter_mut().enumerate() {
                 *byte = (number as u8).wrapping_mul(3).wrapping_add(at as u8 * (number as u8 & 1));
             }
@@ -219,14 +221,15 @@ mod tests {
     #[test]
     fn words_find_what_bytes_find() {
         for kind in [MapType::Hash, MapType::LruHash, MapType::PercpuHash, MapType::LruPercpuHash] {
-            for key_size in 1..=40usize {
+            for key_size in 1..=KEY_WORDS_MAX * 8 {
                 let map = map(kind, key_size as u32);
                 match key_size.div_ceil(8) {
                     1 => agrees::<1>(&map, key_size),
                     2 => agrees::<2>(&map, key_size),
                     3 => agrees::<3>(&map, key_size),
                     4 => agrees::<4>(&map, key_size),
-                    _ => agrees::<5>(&map, key_size),
+                    5 => agrees::<5>(&map, key_size),
+                    _ => agrees::<6>(&map, key_size),
                 }
             }
         }

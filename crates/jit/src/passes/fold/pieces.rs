@@ -17,10 +17,7 @@ impl Rewriter<'_, '_> {
         if op != BinaryOp::Shl || c == 0 || c >= u64::from(ty.bits()) {
             return None;
         }
-        let (inner, mask) = match self.op(a)? {
-            Op::Binary(BinaryOp::And, inner, mask) => (inner, self.constant(mask)?),
-            _ => (a, ty.mask()),
-        };
+        let (inner, mask) = self.masked(a);
         let Op::Binary(BinaryOp::LShr, x, count) = self.op(inner)? else { return None };
         if self.constant(count)? != c {
             return None;
@@ -90,17 +87,20 @@ impl Rewriter<'_, '_> {
         Some(Simpler::Op(Op::Binary(BinaryOp::And, x, mask)))
     }
 
-    /// A value as another one with some bits cleared.
+    /// A value as another one of its width with some bits cleared.
     fn masked(&self, value: Value) -> (Value, u64) {
         let all = (value, self.ty(value).mask());
         match self.op(value) {
             Some(Op::Binary(BinaryOp::And, x, mask)) => {
                 self.constant(mask).map_or(all, |mask| (x, mask))
             }
-            Some(Op::Unary(UnaryOp::Zext, low)) => match self.op(low) {
-                Some(Op::Unary(UnaryOp::Trunc, x)) => (x, u64::from(u32::MAX)),
-                _ => all,
-            },
+            Some(Op::Unary(UnaryOp::Zext, low)) => {
+                let (low, mask) = self.masked(low);
+                match self.op(low) {
+                    Some(Op::Unary(UnaryOp::Trunc, x)) => (x, mask),
+                    _ => all,
+                }
+            }
             _ => all,
         }
     }
