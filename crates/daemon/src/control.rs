@@ -305,6 +305,7 @@ impl Control {
 
     fn catch_up(&self, work: &mut Work, is_news: bool) {
         if work.live.is_stirred() || is_news && !work.failures.is_empty() {
+            work.live.note_broken();
             let wanted = Arc::clone(&work.wanted);
             self.apply(work, wanted);
         }

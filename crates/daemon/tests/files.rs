@@ -80,7 +80,8 @@ fn fifos_hang_nothing_and_are_refused_where_files_are_needed() {
     }
     let is_behind = || {
         let status = served.get("/v1/status");
-        status["ports"][0]["details"]["record"].as_str().is_some_and(|it| it.contains("not read"))
+        let record = &status["ports"][0]["details"]["record"];
+        record.as_str().is_some_and(|it| it.contains("not written"))
     };
     served.wait("loss", Duration::from_secs(60), is_behind);
     is_alive(&served);

@@ -57,6 +57,11 @@ pub trait Device: fmt::Debug + Send + Sync {
     /// Opens a transmitter for a worker, numbered from 0. Called at most once at a time for each.
     fn open_tx(&self, worker: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>>;
 
+    /// What of it does not work any more although frames go on, for people.
+    fn failures(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What else there is to say about it, for people: names and values.
     fn details(&self) -> Vec<(&'static str, String)> {
         Vec::new()

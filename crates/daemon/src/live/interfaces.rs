@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use towpath_engine::PortId;
 use towpath_host::{Names, Presence};
 
-use super::{Live, LivePort};
+use super::{Failure, Live, LivePort, Report};
 use crate::control::News;
 use crate::kinds::{self, Comeback};
 use crate::state::{PortState, State};
@@ -59,6 +59,31 @@ impl Live {
         self.interfaces.has_moved()
             || self.ports.values().any(|port| self.lost(port).is_some())
             || self.shadows.values().any(|shadow| self.has_lost_shadow(shadow))
+            || self.broken() != self.known_broken
+    }
+
+    /// What of open ports does not work although frames go on: a recording has ended.
+    fn broken(&self) -> Vec<Failure> {
+        self.engine.read(|_, snapshot| {
+            let slots = snapshot.ports.iter().flatten();
+            let failures = slots.flat_map(|slot| {
+                let why = slot.opened.device.failures().into_iter();
+                why.map(|why| Failure { what: format!("port {}", slot.name), why })
+            });
+            failures.collect()
+        })
+    }
+
+    /// Looks at that: reports tell it from now on, until the ports are opened anew. Whoever changes
+    /// something else is not to hear of it first.
+    pub fn note_broken(&mut self) {
+        self.known_broken = self.broken();
+    }
+
+    pub(super) fn tell_broken(&self, report: &mut Report) {
+        let broken = self.broken();
+        let known = self.known_broken.iter().filter(|failure| broken.contains(failure));
+        report.failures.extend(known.cloned());
     }
 
     /// What became of the interface of an open port, if it is not what it was.

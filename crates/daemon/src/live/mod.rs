@@ -66,6 +66,8 @@ pub struct Live {
     links: Vec<LiveLink>,
     /// Programs whose successors are loaded, until no hook has them any more.
     replaced: Vec<LiveProgram>,
+    /// What of ports was found not to work although frames go on.
+    known_broken: Vec<Failure>,
     /// What was wanted of the workers when they started.
     started: State,
     /// How programs are compiled.
@@ -156,6 +158,7 @@ impl Live {
             programs: BTreeMap::new(),
             links: Vec::new(),
             replaced: Vec::new(),
+            known_broken: Vec::new(),
             started,
             compiler: towpath_jit::Options::default(),
         })
@@ -190,6 +193,7 @@ impl Live {
         self.forget_programs(wanted);
         self.note_presences();
         self.tell_stopped(&mut report);
+        self.tell_broken(&mut report);
         // What has been told once is enough.
         self.set_host(wanted, &mut Report::default());
         report

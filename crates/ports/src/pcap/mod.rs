@@ -6,7 +6,7 @@ mod tx;
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use towpath_capture::Reader;
 use towpath_engine::port::{Device, Features, Rx, Tx};
@@ -14,13 +14,13 @@ use towpath_xdp::Arena;
 
 use crate::stream::{self, Opened};
 
-pub(crate) use tx::{Output, now_ns};
+pub(crate) use tx::{Capture, End, now_ns};
 
 /// Captures as a port.
 #[derive(Debug)]
 pub struct Pcap {
     options: Options,
-    output: Option<Arc<Mutex<Output>>>,
+    output: Option<Arc<Capture>>,
 }
 
 /// What is replayed and written.
@@ -55,10 +55,17 @@ impl Pcap {
             check(path, options.repeat)?;
         }
         let output = match &options.output {
-            Some(path) => Some(Arc::new(Mutex::new(Output::create(path)?))),
+            Some(path) => Some(Arc::new(Capture::create(path)?)),
             None => None,
         };
         Ok(Pcap { options, output })
+    }
+}
+
+impl Pcap {
+    /// The capture that is written, and its name.
+    fn written(&self) -> Option<(std::path::Display<'_>, &Capture)> {
+        Some((self.options.output.as_ref()?.display(), self.output.as_deref()?))
     }
 }
 
@@ -91,10 +98,16 @@ impl Device for Pcap {
         Ok(Box::new(tx::Writer::new(self.output.clone())))
     }
 
+    fn failures(&self) -> Vec<String> {
+        let Some((path, capture)) = self.written() else { return Vec::new() };
+        capture.end.failure(&format!("out {path}")).into_iter().collect()
+    }
+
     fn details(&self) -> Vec<(&'static str, String)> {
-        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-        let input = path(&self.options.input).map(|path| ("in", path));
-        input.into_iter().chain(path(&self.options.output).map(|path| ("out", path))).collect()
+        let input = self.options.input.as_ref().map(|path| ("in", path.display().to_string()));
+        let written = self.written();
+        let output = written.map(|(path, capture)| ("out", format!("{path}{}", capture.end)));
+        input.into_iter().chain(output).collect()
     }
 }
 

@@ -1,9 +1,11 @@
 //! Writing what is sent into a capture. A file is written on the worker's thread: a slow disk slows
 //! the worker, a full one is an error of the port. A stream that is read too slowly loses frames.
 
+use std::fmt;
 use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use towpath_capture::pcapng::{Direction, Section, Writer as Pcapng};
@@ -13,22 +15,93 @@ use towpath_xdp::{Frame, Pool};
 
 use crate::stream::writer::Outlet;
 
-/// The capture, shared by all workers.
-pub(crate) struct Output {
+/// A capture that all workers write to, until it cannot be written any more.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    output: Mutex<Output>,
+    pub(crate) end: End,
+}
+
+/// The end of a file: the disk is full, it got too large, nobody reads it any more.
+#[derive(Debug, Default)]
+pub(crate) struct End {
+    why: OnceLock<String>,
+    /// Frames that were not written.
+    lost: AtomicU64,
+}
+
+impl Capture {
+    pub(crate) fn create(path: &Path) -> io::Result<Capture> {
+        Ok(Capture { output: Mutex::new(Output::create(path)?), end: End::default() })
+    }
+
+    /// Appends frames that pass now; gives how many were written. The others find no room just
+    /// now, or never again: then it has ended.
+    pub(crate) fn write_all(&self, frames: &[Frame], direction: Direction) -> usize {
+        if frames.is_empty() || self.end.why().is_some() {
+            return 0;
+        }
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let (written, result) = output.write_all(frames, direction);
+        match result {
+            Ok(()) => {}
+            Err(Error::Io { source, .. }) => self.end.come(&source),
+            Err(error) => self.end.come(&error),
+        }
+        written
+    }
+}
+
+impl End {
+    pub(crate) fn come(&self, error: &dyn std::error::Error) {
+        self.why.get_or_init(|| error.to_string());
+    }
+
+    /// Why it has come, if it has.
+    pub(crate) fn why(&self) -> Option<&str> {
+        self.why.get().map(String::as_str)
+    }
+
+    /// So many frames are not written.
+    pub(crate) fn lose(&self, frames: usize) {
+        self.lost.fetch_add(frames as u64, Ordering::Relaxed);
+    }
+
+    /// Says that it has come for something of that name, if it has.
+    pub(crate) fn failure(&self, of: &str) -> Option<String> {
+        self.why.get().map(|why| format!("{of} ended: {why}"))
+    }
+}
+
+/// What is to say behind the name of the file.
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(why) = self.why.get() {
+            write!(f, ", ended: {why}")?;
+        }
+        match self.lost.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            lost => write!(f, ", {lost} frames not written"),
+        }
+    }
+}
+
+/// The file.
+struct Output {
     writer: Pcapng<BufWriter<Outlet>>,
     /// Output interfaces by the ifindex that frames arrived on.
     interfaces: Vec<(u32, u32)>,
     buffer: Vec<u8>,
 }
 
-impl std::fmt::Debug for Output {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Output").finish_non_exhaustive()
     }
 }
 
 impl Output {
-    pub(crate) fn create(path: &Path) -> io::Result<Output> {
+    fn create(path: &Path) -> io::Result<Output> {
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         let outlet = Outlet::create(path).map_err(named)?;
@@ -44,11 +117,7 @@ impl Output {
 
     /// Appends frames that pass now; gives how many were written, and why not all: without an error
     /// there is no room for more just now.
-    pub(crate) fn write_all(
-        &mut self,
-        frames: &[Frame],
-        direction: Direction,
-    ) -> (usize, Result<(), Error>) {
+    fn write_all(&mut self, frames: &[Frame], direction: Direction) -> (usize, Result<(), Error>) {
         let now = now_ns();
         let mut written = 0;
         for frame in frames {
@@ -114,26 +183,34 @@ pub(crate) fn now_ns() -> u64 {
 }
 
 pub(super) struct Writer {
-    output: Option<Arc<Mutex<Output>>>,
+    capture: Option<Arc<Capture>>,
 }
 
 impl Writer {
-    pub(super) fn new(output: Option<Arc<Mutex<Output>>>) -> Writer {
-        Writer { output }
+    pub(super) fn new(capture: Option<Arc<Capture>>) -> Writer {
+        Writer { capture }
     }
 }
 
 impl Tx for Writer {
     /// Without a capture to write, frames are taken and forgotten.
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
-        if let Some(output) = &self.output {
-            let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-            let (written, result) = output.write_all(frames, Direction::Outbound);
-            drop(output);
-            frames.drain(..written).for_each(|frame| pool.give(frame));
-            return result.map_err(|error| io::Error::other(error.to_string()));
+        let Some(capture) = &self.capture else {
+            pool.give_all(frames);
+            return Ok(());
+        };
+        let written = capture.write_all(frames, Direction::Outbound);
+        frames.drain(..written).for_each(|frame| pool.give(frame));
+        match capture.end.why() {
+            Some(why) if !frames.is_empty() => {
+                // The first; the rest is tried again.
+                capture.end.lose(1);
+                Err(io::Error::other(why.to_owned()))
+            }
+            _ => {
+                capture.end.lose(frames.len());
+                Ok(())
+            }
         }
-        pool.give_all(frames);
-        Ok(())
     }
 }

@@ -22,6 +22,11 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
 
     /// What it says about itself.
     fn details(&self) -> (&'static str, String);
+
+    /// Why it does not work any more.
+    fn failure(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A place that frames pass.
@@ -90,6 +95,12 @@ impl Device for Wrapped {
 
     fn speed(&self) -> Speed {
         self.inner.speed()
+    }
+
+    fn failures(&self) -> Vec<String> {
+        let mut failures = self.inner.failures();
+        failures.extend(self.layer.failure());
+        failures
     }
 
     fn open_rx(&self, queue: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {

@@ -1,16 +1,16 @@
 //! Writing down what passes: a capture of a port's frames in both directions, or a line for each.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use towpath_capture::pcapng::Direction;
 use towpath_xdp::frame::ETH_HLEN;
 use towpath_xdp::{Frame, Pool};
 
 use super::{Layer, Stage};
-use crate::pcap::{Output, now_ns};
+use crate::pcap::{Capture, End, now_ns};
 use crate::stream::writer::Outlet;
 
 /// A capture of everything that passes a port.
@@ -20,20 +20,11 @@ pub struct Record {
     shown: String,
 }
 
-/// What both directions write to.
-#[derive(Debug)]
-struct Capture {
-    output: Mutex<Output>,
-    /// Frames that a stream was read too slowly for.
-    lost: AtomicU64,
-    /// Why nothing is written any more.
-    ended: OnceLock<String>,
-}
-
 /// A line of text for every frame that passes a port: time, direction, length, addresses, type.
 #[derive(Clone)]
 pub struct Trace {
     lines: Arc<Mutex<dyn Write + Send>>,
+    end: Arc<End>,
     name: Arc<str>,
 }
 
@@ -41,10 +32,8 @@ impl Record {
     /// Writes into this file (pcapng), which is replaced if it exists; into a FIFO, as fast as it
     /// is read.
     pub fn create(path: &Path) -> io::Result<Record> {
-        let output = Output::create(path)?;
-        let (output, lost) = (Mutex::new(output), AtomicU64::new(0));
-        let capture = Capture { output, lost, ended: OnceLock::new() };
-        Ok(Record { capture: Arc::new(capture), shown: path.display().to_string() })
+        let capture = Arc::new(Capture::create(path)?);
+        Ok(Record { capture, shown: path.display().to_string() })
     }
 }
 
@@ -58,13 +47,11 @@ impl Layer for Record {
     }
 
     fn details(&self) -> (&'static str, String) {
-        let lost = match self.capture.lost.load(Ordering::Relaxed) {
-            0 => String::new(),
-            lost => format!(", {lost} frames not read in time"),
-        };
-        let ended = self.capture.ended.get();
-        let ended = ended.map_or(String::new(), |why| format!(", ended: {why}"));
-        ("record", format!("{}{lost}{ended}", self.shown))
+        ("record", format!("{}{}", self.shown, self.capture.end))
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.capture.end.failure(&format!("record {}", self.shown))
     }
 }
 
@@ -75,20 +62,9 @@ struct Recorder {
 
 impl Stage for Recorder {
     fn pass(&mut self, frames: &mut Vec<Frame>, start: usize, _pool: &mut Pool) {
-        let Capture { output, lost, ended } = &*self.capture;
-        if ended.get().is_some() {
-            return;
-        }
-        let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-        let (written, result) = output.write_all(&frames[start..], self.direction);
-        match result {
-            Ok(()) => {
-                let missing = frames.len() - start - written;
-                lost.fetch_add(missing as u64, Ordering::Relaxed);
-            }
-            // A full disk must not stop the port: the recording ends where the space did.
-            Err(error) => drop(ended.get_or_init(|| error.to_string())),
-        }
+        // A full disk must not stop the port: the recording ends where the space did.
+        let written = self.capture.write_all(&frames[start..], self.direction);
+        self.capture.end.lose(frames.len() - start - written);
     }
 }
 
@@ -101,7 +77,7 @@ impl Trace {
 
     /// Writes lines about the port of this name.
     pub fn new(name: &str, lines: Arc<Mutex<dyn Write + Send>>) -> Trace {
-        Trace { lines, name: name.into() }
+        Trace { lines, end: Arc::default(), name: name.into() }
     }
 }
 
@@ -113,37 +89,51 @@ impl std::fmt::Debug for Trace {
 
 impl Layer for Trace {
     fn rx(&self, queue: u32) -> Box<dyn Stage> {
-        Box::new(Tracer { trace: self.clone(), way: format!("in {queue}") })
+        Box::new(Tracer { trace: self.clone(), way: format!("in {queue}"), text: String::new() })
     }
 
     fn tx(&self, worker: u32) -> Box<dyn Stage> {
-        Box::new(Tracer { trace: self.clone(), way: format!("out {worker}") })
+        Box::new(Tracer { trace: self.clone(), way: format!("out {worker}"), text: String::new() })
     }
 
     fn details(&self) -> (&'static str, String) {
-        ("trace", "on".to_owned())
+        ("trace", format!("on{}", self.end))
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.end.failure("trace")
     }
 }
 
 struct Tracer {
     trace: Trace,
     way: String,
+    text: String,
 }
 
 impl Stage for Tracer {
     fn pass(&mut self, frames: &mut Vec<Frame>, start: usize, _pool: &mut Pool) {
-        let mut lines = self.trace.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = now_ns();
-        for frame in &frames[start..] {
-            let (name, way, len) = (&self.trace.name, &self.way, frame.len());
+        let Tracer { trace: Trace { lines, end, name }, way, text } = self;
+        let (now, frames) = (now_ns(), &frames[start..]);
+        if frames.is_empty() || end.why().is_some() {
+            return end.lose(frames.len());
+        }
+        text.clear();
+        for frame in frames {
             let (seconds, micros) = (now / 1_000_000_000, now / 1000 % 1_000_000);
             let mut header = [0; ETH_HLEN];
             frame.copy_from(0, &mut header);
-            let what = describe(&header);
-            let line = format!("{seconds}.{micros:06} {name} {way}: {len} bytes, {what}\n");
-            // Nobody reads it, or not fast enough: that must not stop the port.
-            if lines.write_all(line.as_bytes()).is_err() {
-                break;
+            let (len, what) = (frame.len(), describe(&header));
+            // Text has room for more.
+            let _fits = writeln!(text, "{seconds}.{micros:06} {name} {way}: {len} bytes, {what}");
+        }
+        let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = lines.write_all(text.as_bytes()) {
+            end.lose(frames.len());
+            // Whoever reads it may only be slow. A full disk, or nobody who reads it any more, must
+            // not stop the port.
+            if error.kind() != io::ErrorKind::WouldBlock {
+                end.come(&error);
             }
         }
     }
@@ -194,6 +184,21 @@ mod tests {
         }
         assert_eq!(frames.len(), 1);
         assert!(shown.contains("No space left"), "{shown}");
+        record.rx(0).pass(&mut frames, 0, &mut pool);
+        let (_, later) = record.details();
+        assert_ne!(shown, later, "what is not written is counted");
+        let failure = record.failure().unwrap();
+        assert!(failure.starts_with("record /dev/full ended: No space left"), "{failure}");
+        assert!(Trace::new("p0", Arc::new(Mutex::new(Vec::new()))).failure().is_none());
+
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let trace = Trace::new("p0", Arc::new(Mutex::new(full)));
+        for _ in 0..3 {
+            trace.tx(0).pass(&mut frames, 0, &mut pool);
+        }
+        let failure = trace.failure().unwrap();
+        assert!(failure.starts_with("trace ended: No space left"), "{failure}");
+        assert!(trace.details().1.ends_with("3 frames not written"), "{:?}", trace.details());
 
         let lines = Arc::new(Mutex::new(Vec::new()));
         Trace::new("p0", lines.clone()).rx(3).pass(&mut frames, 0, &mut pool);
