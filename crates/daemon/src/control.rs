@@ -293,6 +293,13 @@ impl Control {
         self.news.stirred.notified().await;
     }
 
+    /// Says that a worker panicked, if one has: its ports are dead until the daemon starts again.
+    pub(crate) fn panicked(&self) -> Option<String> {
+        let why = self.read(|inner| inner.live.engine().panicked())?;
+        self.news.failure(&format!("engine: {why}"));
+        Some(why)
+    }
+
     /// Closes ports whose interfaces went, and opens those whose interfaces are back.
     pub(crate) fn follow(&self, is_news: bool) {
         let is_news = self.has_missed.swap(false, Ordering::Relaxed) || is_news;

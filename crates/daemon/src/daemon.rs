@@ -93,12 +93,12 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
     notify("READY=1");
     let end = live(&control, &mut signals, options.runs_for).await;
     notify("STOPPING=1");
-    tracing::info!("{end}: stopping");
+    tracing::info!("{}: stopping", end.as_deref().unwrap_or_else(|why| why));
     // Applications first: their sockets are the workers'.
     drop(server);
     control.stop();
     drop((socket, reserved));
-    Ok(())
+    end.map(drop)
 }
 
 /// Allows as many descriptors as the system does; gives their number.
@@ -124,17 +124,18 @@ fn tell_memory(arena: &Arena) {
     }
 }
 
-/// Gives why it ended.
+/// Gives why it ended; an error when it could not go on.
 async fn live(
     control: &Arc<Control>,
     signals: &mut Signals,
     runs_for: Option<Duration>,
-) -> &'static str {
+) -> Result<&'static str, String> {
     let Signals { terminate, interrupt, hangup } = signals;
     tokio::select! {
-        () = tokio::time::sleep(runs_for.unwrap_or(FOR_EVER)) => "time is over",
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
+        () = tokio::time::sleep(runs_for.unwrap_or(FOR_EVER)) => Ok("time is over"),
+        _ = terminate.recv() => Ok("SIGTERM"),
+        _ = interrupt.recv() => Ok("SIGINT"),
+        why = panicked(control) => Err(why),
         // Whatever it is at: the end does not wait for it.
         never = look_after(control, hangup) => match never {},
     }
@@ -177,6 +178,17 @@ async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
                 let _tried = tokio::task::spawn_blocking(move || control.retry()).await;
             }
         }
+    }
+}
+
+/// Waits until a worker panics, if one does. What it served is dead: whoever starts us again
+/// makes it anew.
+async fn panicked(control: &Control) -> String {
+    loop {
+        if let Some(why) = control.panicked() {
+            return why;
+        }
+        tokio::time::sleep(LOOK_PERIOD).await;
     }
 }
 
@@ -241,3 +253,43 @@ const RETRY_PERIOD: Duration = Duration::from_secs(5);
 /// this time at the latest.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
 const FOR_EVER: Duration = Duration::from_secs(1 << 32);
+
+#[cfg(test)]
+mod tests {
+    use towpath_engine::{ControlTask, TaskContext};
+    use towpath_maps::Domain;
+
+    use super::*;
+
+    struct Panics(Arc<Domain>);
+
+    impl ControlTask for Panics {
+        fn domain(&self) -> &Arc<Domain> {
+            &self.0
+        }
+
+        fn step(&mut self, _context: &mut TaskContext<'_>) -> bool {
+            panic!("on purpose")
+        }
+    }
+
+    #[test]
+    fn a_worker_that_panics_ends_the_daemon() {
+        let loaded = Loaded { state: crate::State::new(), ..Loaded::default() };
+        let control = Arc::new(Control::start(loaded, None, Arc::default()).unwrap());
+        let mut news = control.subscribe();
+        let done = control.read(|inner| inner.live.engine().run_task(Panics(Domain::new(1))));
+        assert!(done.is_none(), "nobody waits for what is not done");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let end = runtime.block_on(async {
+            let mut signals = Signals::new().unwrap();
+            live(&control, &mut signals, Some(Duration::from_secs(10))).await
+        });
+        assert_eq!(end, Err("worker 0 panicked: on purpose".to_owned()));
+        let event = news.try_recv().unwrap();
+        let text = "engine: worker 0 panicked: on purpose";
+        assert_eq!((event.kind.as_str(), event.text.as_str()), ("failure", text));
+        assert_eq!(control.read(crate::view::status).failures, [text]);
+        control.stop();
+    }
+}

@@ -209,12 +209,13 @@ pub(crate) fn maps(inner: &Inner) -> Vec<MapView> {
 
 /// Everything at once.
 pub(crate) fn status(inner: &Inner) -> StatusView {
-    let failures = inner.failures.iter();
+    let failures = inner.failures.iter().map(|it| format!("{}: {}", it.what, it.why));
+    let panicked = inner.live.engine().panicked().map(|why| format!("engine: {why}"));
     StatusView {
         ports: ports(inner),
         bridges: inner.live.bridges().into_values().collect(),
         links: links(inner),
-        failures: failures.map(|failure| format!("{}: {}", failure.what, failure.why)).collect(),
+        failures: failures.chain(panicked).collect(),
         warnings: inner.warnings.iter().map(|it| it.text.clone()).collect(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),

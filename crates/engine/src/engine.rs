@@ -1,5 +1,6 @@
 //! The engine as control code sees it: workers, and changes of configuration.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -73,10 +74,12 @@ impl Engine {
         let mut threads = Vec::new();
         for (mine, worker) in shared.iter().zip(workers) {
             let body = Worker::new(mine, &shared, Pool::new(&arena));
-            let name = format!("worker-{}", mine.number);
+            let (name, known) = (format!("worker-{}", mine.number), Arc::clone(mine));
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 pin(worker.cpu);
-                body.run();
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body.run())) {
+                    known.note_panic(&*panic);
+                }
             });
             threads.push(thread.map_err(system("thread of a worker"))?);
         }
@@ -269,9 +272,19 @@ impl Engine {
         self.workers.iter().for_each(|worker| worker.stop());
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {
-            // A worker that panicked has said so itself.
-            let _panicked = thread.join();
+            // Of one that panicked it is known.
+            let _never = thread.join();
         }
+    }
+
+    /// Says which worker panicked, and why, if one has. Its queues are closed, what it had in hand
+    /// is lost ([`Conservation::missing`]), and others hand it nothing any more.
+    pub fn panicked(&self) -> Option<String> {
+        let panicked = |worker: &Arc<WorkerShared>| {
+            let why = worker.panic.get()?;
+            Some(format!("worker {} panicked: {why}", worker.number))
+        };
+        self.workers.iter().find_map(panicked)
     }
 
     fn state(&self) -> Arc<State> {

@@ -55,7 +55,8 @@ pub(crate) fn udp(from: &Namespace, to: &str, count: u32, bytes: u32) -> u64 {
 fn iperf3(from: &Namespace, line: &str) -> Value {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
-        let output = from.output(line);
+        // Where nothing answers any more it would wait for ever.
+        let output = from.output(&format!("timeout 120 {line}"));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let report: Value = serde_json::from_str(&text).unwrap();
         let Some(error) = report.get("error") else { return report };

@@ -19,8 +19,9 @@ mod task;
 mod tx_ring;
 mod zero_copy;
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
 use towpath_maps::Domain;
 use towpath_xdp::{Frame, Pool};
@@ -69,6 +70,8 @@ pub(crate) struct WorkerShared {
     adopted: Mutex<u64>,
     adopts: Condvar,
     stop: AtomicBool,
+    /// What it said when it panicked.
+    pub(crate) panic: OnceLock<String>,
 }
 
 impl WorkerShared {
@@ -84,7 +87,15 @@ impl WorkerShared {
             adopted: Mutex::new(0),
             adopts: Condvar::new(),
             stop: AtomicBool::new(false),
+            panic: OnceLock::new(),
         })
+    }
+
+    /// Keeps what a panic says: text, usually.
+    pub(crate) fn note_panic(&self, panic: &(dyn Any + Send)) {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied());
+        self.panic.get_or_init(|| text.unwrap_or("it did not say why").to_owned());
     }
 
     /// Lets the worker adopt a configuration at its next pause. Gives the one before, for the

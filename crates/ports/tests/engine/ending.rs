@@ -129,3 +129,28 @@ fn a_program_that_is_gone_is_not_passed_by() {
     wait_for("a drop", || crate::drops(&lab.engine, lab.a.port, DropReason::BadTarget) == 1);
     assert!(lab.b.received().is_empty());
 }
+
+/// Nobody waits for a worker that is gone, and it is known.
+#[test]
+fn a_worker_that_panics_is_missed() {
+    struct Panics(Program);
+    impl ControlTask for Panics {
+        fn domain(&self) -> &Arc<Domain> {
+            self.0.maps().domain()
+        }
+
+        fn step(&mut self, _context: &mut TaskContext<'_>) -> bool {
+            panic!("on purpose")
+        }
+    }
+    let mut lab = Lab::new();
+    assert_eq!(lab.engine.panicked(), None);
+    assert!(lab.engine.run_task(Panics(load(small::returns(2)))).is_none());
+    wait_for("the news", || lab.engine.panicked().is_some());
+    assert_eq!(lab.engine.panicked().unwrap(), "worker 0 panicked: on purpose");
+    // The other goes on, and hands it nothing.
+    lab.a.send(&[packet(0, 1)]);
+    wait_for("a drop", || crate::drops(&lab.engine, lab.a.port, DropReason::RingFull) == 1);
+    lab.engine.change(|config| config.set_mtu(lab.b.port, Some(9000))).unwrap();
+    lab.engine.stop();
+}
