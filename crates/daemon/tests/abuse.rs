@@ -233,8 +233,11 @@ impl Lab {
     /// All that is wanted is there, and every member works.
     fn settle(&self) {
         self.served.wait("peace", LIMIT, || {
-            let failures = &self.served.get("/v1/status")["failures"];
-            failures.as_array().is_some_and(Vec::is_empty)
+            let status = self.served.get("/v1/status");
+            let ports = status["ports"].as_array().cloned().unwrap_or_default();
+            // Where something is sent, something must also be received.
+            ports.iter().all(|port| port["failure"].is_null())
+                && status["failures"].as_array().is_some_and(Vec::is_empty)
         });
         for bond in ["bond0", "bond1"] {
             self.served.wait("members", LIMIT, || {
