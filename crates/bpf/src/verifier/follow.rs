@@ -177,7 +177,12 @@ impl Verifier<'_> {
             BPF_LOAD_ACQ => {
                 self.check_reg_read(insn.src)?;
                 self.check_atomic_pointer(insn.src, "loads from")?;
-                return self.check_load(insn, insn.src, insn.dst, false, true);
+                let is_arena = self.reg(insn.src).is(Base::Arena);
+                self.check_load(insn, insn.src, insn.dst, false, true)?;
+                if is_arena {
+                    self.mark_reg_unknown(insn.dst);
+                }
+                return Ok(());
             }
             BPF_STORE_REL => {
                 self.check_reg_read(insn.dst)?;
@@ -235,6 +240,11 @@ impl Verifier<'_> {
         *self.reg_mut(insn.dst) = address;
         self.check_access(MemAccess { access: Access::Write, ..place })?;
         *self.reg_mut(insn.dst) = value;
+        // Where an arena has no page the register stays as it was, with all of its 64 bits. 6.18
+        // reckons with the loaded value alone.
+        if let Some(regno) = loaded.filter(|_| address.is(Base::Arena)) {
+            self.mark_reg_unknown(regno);
+        }
         self.note_pointer_type(kind, false)
     }
 

@@ -461,6 +461,55 @@ fn callbacks_do_not_throw() {
     assert!(refusal.message.contains("cannot be called from callback subprog 1"), "{refusal}");
 }
 
+/// A pointer is some number of rounds, and not none: 6.18 never looks at this function.
+#[test]
+fn a_loop_of_pointer_many_rounds_calls_its_function() {
+    let refusal = verify(
+        program(vec![
+            op(BPF_ALU64 | BPF_MOV | BPF_X, 1, 10, 0, 0),
+            op(BPF_LD | BPF_IMM | BPF_DW, 2, PSEUDO_FUNC, 0, 5),
+            Insn::default(),
+            op(MOV, 3, 0, 0, 0),
+            op(MOV, 4, 0, 0, 0),
+            op(BPF_JMP | BPF_CALL, 0, 0, 0, 181),
+            EXIT,
+            op(BPF_LDX | BPF_MEM | BPF_DW, 0, 1, 0, 0),
+            EXIT,
+        ]),
+        &Options::default(),
+    );
+    let refusal = refusal.expect_err("the function reads from a number");
+    assert!(refusal.message.contains("R1 invalid mem access 'scalar'"), "{refusal}");
+}
+
+/// Where there is no page an atomic operation changes nothing, the upper half of a register
+/// neither: 6.18 takes that for 0.
+#[test]
+fn what_atomics_of_arenas_give_is_any_number() {
+    let with = |width: u8| {
+        let mut linked = program(vec![
+            op(BPF_LD | BPF_IMM | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0),
+            Insn::default(),
+            op(MOV, 1, 0, 0, 0),
+            op(BPF_ALU64 | BPF_MOV | BPF_X, 1, 1, 1, 1),
+            op(MOV, 2, 0, 0, -9),
+            op(BPF_STX | BPF_ATOMIC | width, 1, 2, 0, i32::from(BPF_ADD) | BPF_FETCH),
+            op(BPF_ALU64 | BPF_RSH, 2, 0, 0, 32),
+            op(BPF_ALU64 | BPF_MOV | BPF_X, 3, 10, 0, 0),
+            op(BPF_ALU64 | BPF_ADD | BPF_X, 3, 2, 0, 0),
+            op(BPF_ST | BPF_MEM | BPF_B, 3, 0, -8, 0),
+            op(MOV, 0, 0, 0, 0),
+            EXIT,
+        ]);
+        linked.maps = vec![MapDef::new("arena", MapType::Arena, 0, 0, 1)].into();
+        verify(linked, &Options::default())
+    };
+    for width in [BPF_W, BPF_DW] {
+        let refusal = with(width).expect_err("the offset is not known");
+        assert!(refusal.message.contains("R3"), "{refusal}");
+    }
+}
+
 /// A function that `bpf_loop` calls once on one path and often on another: the second round writes
 /// where the first one said.
 #[test]

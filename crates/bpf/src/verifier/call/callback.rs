@@ -96,7 +96,8 @@ impl Verifier<'_> {
     /// `bpf_loop`: whether the bound is reached decides whether to go on.
     fn call_back_from_loop(&mut self, subprog: usize) -> Result<()> {
         self.mark_chain_precision(1)?;
-        let bound = self.reg(1).var.umax;
+        // 6.18 takes a pointer for 0 here, and never looks at the function.
+        let bound = if self.reg(1).is_scalar() { self.reg(1).var.umax } else { u64::MAX };
         if u64::from(self.cur.frame().callback_depth) >= bound {
             self.cur.frame_mut().callback_depth = 0;
             return Ok(());
