@@ -187,3 +187,35 @@ fn callees_see_what_lies_behind_addresses_that_nobody_checks() {
         assert_eq!(returned, 7, "{exec:?}");
     }
 }
+
+/// Its prototype names the format and its size only.
+#[test]
+fn what_is_printed_is_handed_over() {
+    let mut insns: Vec<Insn> = (0i16..)
+        .zip(b"a=%d b=%llx c=%u\0")
+        .map(|(at, &byte)| Insn::new(BPF_ST | BPF_MEM | BPF_B, 10, 0, at - 24, i32::from(byte)))
+        .collect();
+    let number = |reg, imm| Insn::new(BPF_ALU64 | BPF_MOV, reg, 0, 0, imm);
+    insns.extend([
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 1, 10, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD, 1, 0, 0, -24),
+        number(2, 17),
+        number(3, -5),
+        number(4, -1),
+        number(5, 7),
+        Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, id::TRACE_PRINTK as i32),
+        Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+    ]);
+    for exec in [Exec::Interp, Exec::Jit, Exec::Llvm] {
+        if exec == Exec::Llvm && !has_tier2() {
+            continue;
+        }
+        let options = LoadOptions { exec, ..LoadOptions::default() };
+        let program = Program::from_linked(linked(&insns, &[]), &options).expect("a correct one");
+        program.wait_for_tier2(Duration::from_secs(60));
+        let mut frame = Frame::new(&[0; 60]).expect("a frame");
+        program.run(&mut program.worker(0), &mut frame).expect("nothing can go wrong");
+        let printed = program.surroundings().trace.take();
+        assert_eq!(printed, ["a=-5 b=ffffffffffffffff c=7"], "{exec:?}");
+    }
+}

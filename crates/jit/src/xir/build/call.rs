@@ -1,14 +1,11 @@
 //! Calls: helpers, kfuncs, functions of the program, tail calls.
 
 use towpath_bpf::Insn;
-use towpath_bpf::proto;
+use towpath_bpf::proto::{self, id};
 use towpath_bpf::verifier::MapFact;
 
 use super::super::ir::{Arg, Op, Terminator, Type, Value};
 use super::{BuildError, FunctionBuilder};
-
-/// `BPF_FUNC_map_lookup_elem`
-const MAP_LOOKUP_ELEM: u32 = 1;
 
 impl FunctionBuilder<'_> {
     pub(super) fn call(
@@ -54,14 +51,19 @@ impl FunctionBuilder<'_> {
         Ok(self.push(Type::I64, Op::CallKfunc { kfunc, args }))
     }
 
-    fn helper_call(&mut self, id: u32) -> Result<Value, BuildError> {
-        let proto = proto::helper(id).ok_or(self.inconsistent("an unknown helper was verified"))?;
-        if let (MAP_LOOKUP_ELEM, Some(MapFact::One { map, inner: false })) = (id, self.fact().map) {
+    fn helper_call(&mut self, helper: u32) -> Result<Value, BuildError> {
+        let proto =
+            proto::helper(helper).ok_or(self.inconsistent("an unknown helper was verified"))?;
+        if let (id::MAP_LOOKUP_ELEM, Some(MapFact::One { map, inner: false })) =
+            (helper, self.fact().map)
+        {
             let key = Arg::Value(self.reg(2));
             return Ok(self.push(Type::I64, Op::MapLookup { map, key }));
         }
-        let args = self.args(proto.args.len());
-        Ok(self.push(Type::I64, Op::CallHelper { id, args }))
+        // What is printed may be in any of them (`ARG_DONTCARE`).
+        let count = if helper == id::TRACE_PRINTK { 5 } else { proto.args.len() };
+        let args = self.args(count);
+        Ok(self.push(Type::I64, Op::CallHelper { id: helper, args }))
     }
 
     fn args(&mut self, count: usize) -> Vec<Arg> {
