@@ -5,8 +5,10 @@ use std::os::fd::{AsFd, AsRawFd as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::program::SlotInit;
 use towpath_bpf::{Linked, MapDef};
+use towpath_daemon::mapfile::parse;
 use towpath_kernel::{Kernel, KernelMap, KernelProgram, LoadError, MapSet};
 use towpath_maps::Value;
 
@@ -49,12 +51,21 @@ impl<'a> KernelSession<'a> {
 
     /// Stores what a map file says.
     pub(crate) fn fill(&mut self, path: &Path) -> Result<(), CliError> {
-        for Filling { map, steps } in read(path, &self.defs, self.kernel.possible_cpus())? {
-            for step in &steps {
-                self.store(map, step).map_err(|message| CliError::Text {
-                    path: path.to_owned(),
-                    message: format!("{}: {message}", step.path),
-                })?;
+        let fillings = read(path, &self.defs, self.kernel.possible_cpus())?;
+        self.store_all(&fillings)
+            .map_err(|message| CliError::Text { path: path.to_owned(), message })
+    }
+
+    /// The same with contents that are known already.
+    pub(crate) fn fill_from(&mut self, contents: &Object<String, Json>) -> Result<(), String> {
+        let fillings = parse(contents, &self.defs, self.kernel.possible_cpus())?;
+        self.store_all(&fillings)
+    }
+
+    fn store_all(&mut self, fillings: &[Filling]) -> Result<(), String> {
+        for Filling { map, steps } in fillings {
+            for step in steps {
+                self.store(*map, step).map_err(|message| format!("{}: {message}", step.path))?;
             }
         }
         Ok(())

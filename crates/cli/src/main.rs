@@ -5,6 +5,7 @@
 mod args;
 mod bench;
 mod bond;
+mod cases;
 mod daemon;
 mod demo;
 mod error;
@@ -64,6 +65,7 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
         Command::Bond { command } => bond::bond(&command, output)?,
         Command::Bench(args) => return bench::bench(&args, output),
         Command::Run(args) => return run::run(&args, output),
+        Command::Test(args) => return cases::test(&args, output),
         Command::Prog { command: ProgCommand::Run(args) } => prog::run(&args, output)?,
         Command::Prog { command: ProgCommand::Pin(args) } => daemon::pin_program(&args, output)?,
         Command::Prog { command: ProgCommand::Unpin(args) } => daemon::unpin(&args, output)?,

@@ -45,19 +45,29 @@ impl Session {
             ..LoadOptions::default()
         };
         options.jit.trust = surroundings.trust.into();
+        Session::load(&opened, name, &options, |loader| {
+            surroundings.map_init.as_deref().map_or(Ok(()), |path| mapfile::fill(path, loader))
+        })
+    }
+
+    /// Verifies and loads a program of an opened object, and has somebody fill the object's maps.
+    pub(crate) fn load(
+        opened: &Opened,
+        name: &str,
+        options: &LoadOptions,
+        fill: impl FnOnce(&Loader<'_>) -> Result<(), CliError>,
+    ) -> Result<Self, CliError> {
         let refused = |source| opened.load_error(source);
-        let loader = Loader::new(&opened.object, opened.env(), &options).map_err(refused)?;
+        let loader = Loader::new(&opened.object, opened.env(), options).map_err(refused)?;
         let program = loader.program(Select::Name(name)).map_err(refused)?;
-        if let Some(path) = &surroundings.map_init {
-            mapfile::fill(path, &loader)?;
-        }
+        fill(&loader)?;
         Events::open(program.maps());
         Ok(Session { worker: program.worker(0), program })
     }
 }
 
 /// Reads the file behind `--fib`.
-fn read_host(path: &Path) -> Result<Host, CliError> {
+pub(crate) fn read_host(path: &Path) -> Result<Host, CliError> {
     let refused = |message: String| CliError::Text { path: path.to_owned(), message };
     let bytes = files::read(path, "a table of routes", tables::FILE_BYTES_MAX)?;
     let text = String::from_utf8(bytes)

@@ -10,6 +10,7 @@ mod demo;
 mod dump;
 mod programs;
 mod run;
+mod test;
 mod xsk;
 
 pub(crate) use bench::{BenchArgs, Peer};
@@ -17,7 +18,7 @@ pub(crate) use bond::{BondCommand, BondHashArgs};
 pub(crate) use daemon::{
     BridgeCommand, CheckArgs, ElementArgs, EventsArgs, ExecCommand, HookArg, LinkCommand, LoadArgs,
     MapCommand, ObjectArgs, PinArgs, PlainArgs, PortArgs, PortCommand, PortKeysArgs, SocketArgs,
-    StatsArgs, UnloadArgs, UnpinArgs, UpArgs,
+    StatsArgs, UnloadArgs, UnpinArgs, UpArgs, parse_duration,
 };
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use dump::PortDumpArgs;
@@ -26,6 +27,7 @@ pub(crate) use run::{
     Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec, RunTrust, RunningArgs,
     Surroundings,
 };
+pub(crate) use test::{TestArgs, TestExec};
 pub(crate) use xsk::{XskCommand, XskRunArgs};
 
 use std::path::PathBuf;
@@ -77,6 +79,12 @@ pub(crate) enum Command {
     /// Frames that survive (XDP_PASS, XDP_TX, XDP_REDIRECT) can be written to a capture again,
     /// each with its verdict and redirect target.
     Run(Box<RunArgs>),
+    /// Run cases: packets, and what a program is expected to do with them
+    ///
+    /// A case says what is in maps, the packets, and then verdict, redirect target, packet, maps
+    /// and printed lines, as far as they matter (docs/test.md). It runs on everything --exec names,
+    /// without root and without a network but for "kernel". Exit status 1 when a case failed.
+    Test(Box<TestArgs>),
     /// Check whether programs would be accepted
     ///
     /// Without -n or -s, every XDP program of every object is verified. With --json there is one

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::MapDef;
-use towpath_daemon::mapfile::{Filling, parse_text, store};
+use towpath_daemon::mapfile::{Filling, parse, parse_text, store};
 use towpath_xdp::{Loader, Select};
 
 use crate::error::CliError;
@@ -11,14 +12,32 @@ use crate::files;
 
 /// Fills the maps of an object that the interpreter will run.
 pub(crate) fn fill(path: &Path, loader: &Loader<'_>) -> Result<(), CliError> {
+    let fillings = read(path, &defs(loader), loader.maps().domain().workers())?;
+    store_all(loader, &fillings)
+        .map_err(|message| CliError::Text { path: path.to_owned(), message })
+}
+
+/// The same with contents that are known already.
+pub(crate) fn fill_from(
+    contents: &Object<String, Json>,
+    loader: &Loader<'_>,
+) -> Result<(), String> {
+    let fillings = parse(contents, &defs(loader), loader.maps().domain().workers())?;
+    store_all(loader, &fillings)
+}
+
+fn defs(loader: &Loader<'_>) -> Vec<MapDef> {
+    loader.maps().maps().iter().map(|map| map.def().clone()).collect()
+}
+
+fn store_all(loader: &Loader<'_>, fillings: &[Filling]) -> Result<(), String> {
     let maps = loader.maps();
-    let defs: Vec<MapDef> = maps.maps().iter().map(|map| map.def().clone()).collect();
-    for Filling { map, steps } in read(path, &defs, maps.domain().workers())? {
-        let Some(map) = maps.map(map) else { continue };
-        for step in &steps {
+    for Filling { map, steps } in fillings {
+        let Some(map) = maps.map(*map) else { continue };
+        for step in steps {
             let program = |name: &str, _| program_id(loader, name);
             store(maps, &program, map, step)
-                .map_err(|message| refused(path, &step.path, &message))?;
+                .map_err(|message| format!("{}: {message}", step.path))?;
         }
     }
     Ok(())
@@ -31,10 +50,6 @@ pub(crate) fn read(path: &Path, defs: &[MapDef], cpus: usize) -> Result<Vec<Fill
     let text = String::from_utf8(bytes)
         .map_err(|error| refused(format!("not text: byte {}", error.utf8_error().valid_up_to())))?;
     parse_text(&text, defs, cpus).map_err(refused)
-}
-
-fn refused(path: &Path, place: &str, message: &str) -> CliError {
-    CliError::Text { path: path.to_owned(), message: format!("{place}: {message}") }
 }
 
 /// Loads another program of the object and gives the number that maps know it by.

@@ -8,5 +8,5 @@ mod serial;
 mod show;
 
 pub(crate) use contents::{Contents, check_names};
-pub(crate) use fill::{fill, read};
+pub(crate) use fill::{fill, fill_from, read};
 pub(crate) use towpath_daemon::mapfile::{Filling, Step, Stored};

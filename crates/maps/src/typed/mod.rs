@@ -24,9 +24,12 @@ pub mod leaves;
 mod network;
 mod parse;
 
+use std::net::IpAddr;
+
 use serde_json::Value as Json;
 use towpath_bpf::MapDef;
 use towpath_bpf::btf::{Btf, TypeId};
+use towpath_bpf::map::Keys;
 
 /// How bytes start as a JSON string.
 pub const HEX_PREFIX: &str = "hex:";
@@ -56,10 +59,26 @@ pub fn value_to_json(def: &MapDef, bytes: &[u8]) -> Json {
     to_json(value, bytes)
 }
 
-/// The bytes of a key.
+/// The bytes of a key. Those of a trie may be text, as they are shown: `"10.0.0.0/8"`.
 pub fn key_from_json(def: &MapDef, json: &Json) -> Result<Vec<u8>, TypedError> {
+    if let Some(text) = json.as_str().filter(|_| def.kind.keys() == Keys::Prefix)
+        && let Some(key) = prefix_key(text).filter(|key| key.len() == def.key_size as usize)
+    {
+        return Ok(key);
+    }
     let (key, _value) = sides(def);
     from_json(def, key, "key", json)
+}
+
+/// `struct bpf_lpm_trie_key_u8` with an address behind the length.
+fn prefix_key(text: &str) -> Option<Vec<u8>> {
+    let (address, bits) = text.split_once('/')?;
+    let address = match address.parse().ok()? {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let bits = bits.parse::<u32>().ok().filter(|&bits| bits as usize <= 8 * address.len())?;
+    Some([&bits.to_le_bytes()[..], &address].concat())
 }
 
 /// The bytes of a value (of one CPU).

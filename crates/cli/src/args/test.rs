@@ -1,0 +1,79 @@
+//! Arguments of `test`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// Arguments of `test`.
+#[derive(Debug, Args)]
+pub(crate) struct TestArgs {
+    /// Files of cases (.toml, .json), captures whose comments name verdicts (.pcapng), or
+    /// directories of those
+    #[arg(value_name = "FILE|DIR", required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Object file, for cases that name none
+    #[arg(long, value_name = "OBJ")]
+    pub object: Option<PathBuf>,
+    /// What executes the programs: each case runs on all of these
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "interp,jit")]
+    pub exec: Vec<TestExec>,
+    /// Only cases whose names contain this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub filter: String,
+    /// Print the Test Anything Protocol (version 14) instead of text
+    #[arg(long, conflicts_with = "json")]
+    pub tap: bool,
+    /// Write the results here as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Show which C lines and branches the cases reached
+    #[arg(long)]
+    pub coverage: bool,
+    /// Write that here as an lcov tracefile, for genhtml and others
+    #[arg(long, value_name = "FILE")]
+    pub lcov: Option<PathBuf>,
+    /// Write that here as a page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Run again whenever a file changes, until interrupted
+    #[arg(long, conflicts_with_all = ["record", "tap", "json"])]
+    pub watch: bool,
+    /// Write a file of cases (the one path) from this capture, expecting what the program does now
+    #[arg(long, value_name = "A.pcap", requires = "object")]
+    pub record: Option<PathBuf>,
+    /// The program that cases are recorded of
+    #[arg(short = 'n', long = "prog-name", value_name = "PROG", requires = "record")]
+    pub name: Option<String>,
+}
+
+impl TestArgs {
+    /// Whether anybody wants to know what was reached.
+    pub(crate) fn wants_coverage(&self) -> bool {
+        self.coverage || self.lcov.is_some() || self.html.is_some()
+    }
+}
+
+/// What a case can run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TestExec {
+    /// The interpreter: every access checked
+    Interp,
+    /// Machine code of this CPU
+    Jit,
+    /// Better machine code, by LLVM
+    Llvm,
+    /// The running kernel, through BPF_PROG_TEST_RUN (root)
+    Kernel,
+}
+
+impl TestExec {
+    /// As it is written on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            TestExec::Interp => "interp",
+            TestExec::Jit => "jit",
+            TestExec::Llvm => "llvm",
+            TestExec::Kernel => "kernel",
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What was expected, and what came.
+
+use serde_json::{Map as Object, Value as Json};
+use towpath_bpf::MapDef;
+use towpath_bpf::map::Keys;
+use towpath_daemon::mapfile::parse_element;
+use towpath_daemon::suggest;
+
+use super::fields;
+use super::file::{Case, Expect};
+use super::hex;
+
+/// What a run left behind; `None` where nobody can tell.
+pub(super) struct Seen {
+    pub(super) returned: u32,
+    pub(super) target: Option<Option<String>>,
+    pub(super) metadata: Vec<u8>,
+    pub(super) packet: Vec<u8>,
+    /// In the format of map files, if any was asked for.
+    pub(super) maps: Option<Json>,
+    pub(super) printed: Option<Vec<String>>,
+}
+
+/// Each difference as lines for people; none if all is as expected.
+pub(super) fn differences(
+    expect: &Expect,
+    seen: &Seen,
+    defs: &[MapDef],
+    cpus: usize,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    if let Some(wanted) = expect.returned.filter(|&wanted| wanted != seen.returned) {
+        let (wanted, returned) = (verdict(wanted), verdict(seen.returned));
+        found.push(format!("verdict: expected {wanted}, got {returned}"));
+    }
+    if let (Some(wanted), Some(target)) = (&expect.target, &seen.target)
+        && target.as_deref().is_none_or(|target| !target.contains(wanted.as_str()))
+    {
+        let target = target.as_deref().unwrap_or("none");
+        found.push(format!("target: expected {wanted}, got {target}"));
+    }
+    if let Some(wanted) = &expect.metadata
+        && *wanted != seen.metadata
+    {
+        let (wanted, got) = (hex::text(wanted), hex::text(&seen.metadata));
+        found.push(format!("metadata: expected {wanted:?}, got {got:?}"));
+    }
+    if let Some(wanted) = &expect.packet {
+        found.extend(fields::difference(&wanted.bytes(&seen.packet), &seen.packet));
+    }
+    if let (Some(wanted), Some(printed)) = (&expect.printed, &seen.printed) {
+        found.extend(printed_differences(wanted, printed));
+    }
+    if let Some(maps) = &seen.maps {
+        let compare = Compare { defs, cpus };
+        for (name, wanted) in &expect.maps {
+            match compare.map(name, wanted, &maps[name.as_str()]) {
+                Ok(differences) => found.extend(differences),
+                Err(message) => found.push(format!("expect.maps: {message}")),
+            }
+        }
+    }
+    found
+}
+
+/// Says which packet it was, where there are several.
+pub(super) fn shown(case: &Case, index: usize, differences: Vec<String>) -> Vec<String> {
+    if case.steps.len() == 1 {
+        return differences;
+    }
+    let with_number = |difference| format!("packet {}: {difference}", index + 1);
+    differences.into_iter().map(with_number).collect()
+}
+
+/// `enum xdp_action`'s name, or the number.
+pub(super) fn verdict(returned: u32) -> String {
+    let names = ["XDP_ABORTED", "XDP_DROP", "XDP_PASS", "XDP_TX", "XDP_REDIRECT"];
+    names.get(returned as usize).map_or_else(|| returned.to_string(), |&name| name.to_owned())
+}
+
+/// Each wanted text must be in a line of its own, in this order.
+fn printed_differences(wanted: &[String], printed: &[String]) -> Vec<String> {
+    let mut lines = printed.iter();
+    let is_missing = |text: &&String| !lines.any(|line| line.contains(text.as_str()));
+    let missing: Vec<&String> = wanted.iter().filter(is_missing).collect();
+    let said = match printed {
+        [] => "nothing".to_owned(),
+        lines => lines.join(" | "),
+    };
+    missing.iter().map(|text| format!("printed: expected {text:?}, got {said}")).collect()
+}
+
+/// Compares contents of maps.
+#[derive(Clone, Copy)]
+struct Compare<'a> {
+    defs: &'a [MapDef],
+    cpus: usize,
+}
+
+impl Compare<'_> {
+    /// What of `wanted` is not in the map; elements that are not named may be anything.
+    fn map(self, name: &str, wanted: &Json, found: &Json) -> Result<Vec<String>, String> {
+        let Some(def) = self.defs.iter().find(|def| def.name == name) else {
+            let names = self.defs.iter().map(|def| def.name.as_str());
+            return Err(format!("no map {name:?}{}", suggest::among(name, names)));
+        };
+        let found = found.as_array().map(Vec::as_slice).unwrap_or_default();
+        if def.kind.keys() == Keys::None {
+            let is_same = wanted.as_array().is_some_and(|wanted| wanted.as_slice() == found);
+            let text = || format!("{name}: expected {wanted}, got {}", Json::from(found));
+            return Ok(if is_same { Vec::new() } else { vec![text()] });
+        }
+        let mut differences = Vec::new();
+        for (key, wanted) in
+            elements(def, wanted).map_err(|message| format!("{name}: {message}"))?
+        {
+            let bytes = |key: &Json| parse_element(def, key, None, self.cpus).map(|(key, _)| key);
+            let place = bytes(&key).map_err(|message| format!("{name}: {message}"))?;
+            let is_it = |entry: &&Json| bytes(&entry["key"]).is_ok_and(|key| key == place);
+            let entry = found.iter().find(is_it);
+            let is_it = |value: &&Json| self.is_as_wanted(def, &key, &wanted, value);
+            if !entry.is_some_and(|entry| values(entry).iter().any(is_it)) {
+                let got = entry.map_or("nothing".to_owned(), |entry| values(entry)[0].to_string());
+                differences.push(format!("{name}[{key}]: expected {wanted}, got {got}"));
+            }
+        }
+        Ok(differences)
+    }
+
+    fn is_as_wanted(self, def: &MapDef, key: &Json, wanted: &Json, value: &Json) -> bool {
+        let stored = |value: &Json| {
+            parse_element(def, key, Some(value), self.cpus).ok().and_then(|(_, stored)| stored)
+        };
+        // As it is written, as far as it is written; or else the same bytes in another form.
+        contains(value, wanted) || stored(wanted).is_some_and(|it| stored(value) == Some(it))
+    }
+}
+
+/// Keys and values of what a case expects in a map with keys.
+fn elements(def: &MapDef, wanted: &Json) -> Result<Vec<(Json, Json)>, String> {
+    let wrong = || "expected a list of { key, value }, or of values by index".to_owned();
+    if def.section.is_some() {
+        return Ok(vec![(Json::from(0), wanted.clone())]);
+    }
+    let list = wanted.as_array().ok_or_else(wrong)?;
+    let element = |(index, element): (usize, &Json)| match element.as_object() {
+        Some(entry) if entry.contains_key("key") => {
+            let value = entry.get("value").or_else(|| entry.get("values")).ok_or_else(wrong)?;
+            let key = entry.get("key").cloned().unwrap_or_default();
+            Ok((key, value.clone()))
+        }
+        _ if def.kind.keys() == Keys::Index => Ok((Json::from(index), element.clone())),
+        _ => Err(wrong()),
+    };
+    list.iter().enumerate().map(element).collect()
+}
+
+/// What may be as wanted: an element's value; of a per-CPU element the one of any CPU, as a case
+/// runs on one of them, or all of them.
+fn values(entry: &Json) -> Vec<&Json> {
+    match entry["values"].as_array().map(Vec::as_slice) {
+        Some([only]) => vec![&only["value"]],
+        Some(all) => {
+            let of_cpus = all.iter().map(|of_cpu| &of_cpu["value"]);
+            std::iter::once(&entry["values"]).chain(of_cpus).collect()
+        }
+        None => vec![&entry["value"]],
+    }
+}
+
+/// Whether everything that is wanted is there; members of structures that are not named may be
+/// anything.
+fn contains(found: &Json, wanted: &Json) -> bool {
+    let all = |found: &Object<String, Json>, wanted: &Object<String, Json>| {
+        wanted
+            .iter()
+            .all(|(name, wanted)| found.get(name).is_some_and(|found| contains(found, wanted)))
+    };
+    match (found, wanted) {
+        (Json::Object(found), Json::Object(wanted)) => all(found, wanted),
+        (Json::Array(found), Json::Array(wanted)) => {
+            found.len() == wanted.len()
+                && found.iter().zip(wanted).all(|(found, wanted)| contains(found, wanted))
+        }
+        (found, wanted) => found == wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_named_may_be_anything() {
+        assert!(contains(&json!({"a": 1, "b": {"c": [1, 2]}}), &json!({"b": {"c": [1, 2]}})));
+        assert!(!contains(&json!({"a": 1}), &json!({"a": 2})));
+        assert!(!contains(&json!({"a": 1}), &json!({"b": 1})));
+        assert!(!contains(&json!([1, 2]), &json!([1])));
+    }
+
+    #[test]
+    fn printed_lines_come_in_order() {
+        let lines = ["one 1".to_owned(), "two 2".to_owned()];
+        let texts = |all: &[&str]| all.iter().map(|&it| it.to_owned()).collect::<Vec<_>>();
+        assert!(printed_differences(&texts(&["one", "two"]), &lines).is_empty());
+        assert_eq!(printed_differences(&texts(&["two", "one"]), &lines).len(), 1);
+    }
+}

@@ -1,0 +1,346 @@
+//! Files of cases: TOML or JSON (docs/test.md), and captures whose packets say what is expected.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map as Object, Value as Json};
+use towpath_capture::Reader;
+use towpath_xdp::Action;
+
+use super::packet::{Expected, Source};
+use crate::args::{Assignment, MapSize, ProgramArgs, Selection, parse_duration};
+use crate::error::CliError;
+use crate::files;
+
+/// What files of cases end in.
+pub(super) const EXTENSIONS: [&str; 3] = ["toml", "json", "pcapng"];
+
+/// A file, ready to run.
+pub(super) struct Suite {
+    pub(super) path: PathBuf,
+    pub(super) subject: Subject,
+    pub(super) cases: Vec<Case>,
+}
+
+/// The program that is tested.
+pub(super) struct Subject {
+    /// The object file.
+    pub(super) path: PathBuf,
+    pub(super) selection: Selection,
+    pub(super) linking: ProgramArgs,
+    pub(super) cpus: usize,
+    /// Interfaces, routes and neighbours.
+    pub(super) fib: Option<PathBuf>,
+}
+
+/// One case: its maps are its own.
+pub(super) struct Case {
+    pub(super) name: String,
+    /// What is in maps at first.
+    pub(super) maps: Object<String, Json>,
+    pub(super) steps: Vec<Step>,
+    /// For messages.
+    pub(super) file: PathBuf,
+}
+
+/// One packet.
+pub(super) struct Step {
+    /// By how much the clock goes on before it.
+    pub(super) advance: Duration,
+    pub(super) ifindex: u32,
+    pub(super) queue: u32,
+    pub(super) metadata: Vec<u8>,
+    pub(super) hints: Hints,
+    pub(super) packet: Vec<u8>,
+    pub(super) expect: Expect,
+}
+
+/// What is expected of it; what is not said is not looked at.
+pub(super) struct Expect {
+    pub(super) returned: Option<u32>,
+    pub(super) target: Option<String>,
+    pub(super) packet: Option<Expected>,
+    pub(super) metadata: Option<Vec<u8>>,
+    pub(super) maps: Object<String, Json>,
+    pub(super) printed: Option<Vec<String>>,
+}
+
+/// What the port knows of the packet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Hints {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) hash: Option<u32>,
+    /// `XDP_RSS_L3_IPV4` (1) and so on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) hash_type: Option<u16>,
+    /// Nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) timestamp: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) vlan_tci: Option<u16>,
+    /// 0x8100 unless it is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) vlan_proto: Option<u16>,
+}
+
+/// A file as it is written.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Document {
+    /// The object file, from where this file is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) object: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) program: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) set: BTreeMap<String, Json>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) map_size: BTreeMap<String, u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) cpus: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) fib: Option<PathBuf>,
+    #[serde(rename = "case")]
+    pub(super) cases: Vec<CaseDocument>,
+}
+
+/// A case as it is written: one packet, or several as `step`s.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CaseDocument {
+    pub(super) name: String,
+    #[serde(default, skip_serializing_if = "Object::is_empty")]
+    pub(super) maps: Object<String, Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ifindex: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) queue: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) metadata: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) hints: Option<Hints>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) packet: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) expect: Option<ExpectDocument>,
+    #[serde(default, rename = "step", skip_serializing_if = "Vec::is_empty")]
+    pub(super) steps: Vec<StepDocument>,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StepDocument {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) advance: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ifindex: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) queue: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) metadata: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) hints: Option<Hints>,
+    pub(super) packet: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) expect: Option<ExpectDocument>,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExpectDocument {
+    /// A name or a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) verdict: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) target: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) packet: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) metadata: Option<String>,
+    #[serde(default, skip_serializing_if = "Object::is_empty")]
+    pub(super) maps: Object<String, Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) printed: Option<Vec<String>>,
+}
+
+/// Reads a file of cases. `object` is what those are about that name none.
+pub(super) fn read(path: &Path, object: Option<&Path>) -> Result<Suite, CliError> {
+    let refused = |message: String| CliError::Text { path: path.to_owned(), message };
+    let bytes = files::read(path, "cases", FILE_BYTES_MAX)?;
+    if path.extension().is_some_and(|extension| extension == "pcapng") {
+        return capture(path, &bytes, object);
+    }
+    let text = String::from_utf8(bytes)
+        .map_err(|error| refused(format!("not text: byte {}", error.utf8_error().valid_up_to())))?;
+    let is_json = path.extension().is_some_and(|extension| extension == "json");
+    let document: Document = match is_json {
+        true => serde_json::from_str(&text).map_err(|error| refused(error.to_string()))?,
+        false => toml::from_str(&text).map_err(|error| refused(error.to_string()))?,
+    };
+    let subject = subject(path, &document, object).map_err(refused)?;
+    let base = path.parent().unwrap_or(Path::new("."));
+    let case = |it: CaseDocument| {
+        let name = it.name.clone();
+        it.into_case(path, base).map_err(|message| refused(format!("case {name:?}: {message}")))
+    };
+    let cases = document.cases.into_iter().map(case).collect::<Result<_, _>>()?;
+    Ok(Suite { path: path.to_owned(), subject, cases })
+}
+
+fn subject(path: &Path, document: &Document, object: Option<&Path>) -> Result<Subject, String> {
+    let base = path.parent().unwrap_or(Path::new("."));
+    let named = document.object.as_ref().map(|object| base.join(object));
+    let object = named.or_else(|| object.map(Path::to_owned));
+    let set = document.set.iter().map(|(name, value)| Assignment {
+        name: name.clone(),
+        value: value.as_str().map_or_else(|| value.to_string(), str::to_owned),
+    });
+    let sizes = document.map_size.iter();
+    let cpus = document.cpus.unwrap_or(1);
+    if !(1..=1024).contains(&cpus) {
+        return Err(format!("cpus is {cpus}, expected 1 to 1024"));
+    }
+    Ok(Subject {
+        path: object.ok_or("no object file: say `object = \"...\"`, or --object")?,
+        selection: Selection { name: document.program.clone(), section: None },
+        linking: ProgramArgs {
+            set: set.collect(),
+            map_sizes: sizes
+                .map(|(name, &entries)| MapSize { name: name.clone(), entries })
+                .collect(),
+            btf: None,
+        },
+        cpus: cpus as usize,
+        fib: document.fib.as_ref().map(|fib| base.join(fib)),
+    })
+}
+
+impl CaseDocument {
+    fn into_case(self, file: &Path, base: &Path) -> Result<Case, String> {
+        let CaseDocument { name, maps, ifindex, queue, metadata, hints, packet, expect, steps } =
+            self;
+        let is_single = packet.is_some();
+        if is_single != steps.is_empty() {
+            return Err("expected a packet, or steps that have one each".to_owned());
+        }
+        let single = StepDocument {
+            advance: None,
+            ifindex: ifindex.or(Some(DEFAULT_IFINDEX)),
+            queue: queue.or(Some(0)),
+            metadata,
+            hints,
+            packet,
+            expect,
+        };
+        if is_single {
+            let steps = vec![single.into_step(base, DEFAULT_IFINDEX, 0)?];
+            return Ok(Case { name, maps, steps, file: file.to_owned() });
+        }
+        if single.metadata.is_some() || single.hints.is_some() || single.expect.is_some() {
+            return Err("metadata, hints and expect belong to each step".to_owned());
+        }
+        let (ifindex, queue) = (ifindex.unwrap_or(DEFAULT_IFINDEX), queue.unwrap_or(0));
+        let step = |(index, step): (usize, StepDocument)| {
+            let step = step.into_step(base, ifindex, queue);
+            step.map_err(|message| format!("step {}: {message}", index + 1))
+        };
+        let steps = steps.into_iter().enumerate().map(step).collect::<Result<_, _>>()?;
+        Ok(Case { name, maps, steps, file: file.to_owned() })
+    }
+}
+
+impl StepDocument {
+    fn into_step(self, base: &Path, ifindex: u32, queue: u32) -> Result<Step, String> {
+        let packet = self.packet.ok_or("a packet is missing")?;
+        let packet = Source::parse(&packet)
+            .and_then(|source| source.bytes(base))
+            .map_err(|message| format!("packet: {message}"))?;
+        let bytes = |text: Option<String>| text.map(|text| super::hex::bytes(&text)).transpose();
+        let advance = self.advance.as_deref().map(parse_duration).transpose()?;
+        Ok(Step {
+            advance: advance.unwrap_or_default(),
+            ifindex: self.ifindex.unwrap_or(ifindex),
+            queue: self.queue.unwrap_or(queue),
+            metadata: bytes(self.metadata)
+                .map_err(|message| format!("metadata: {message}"))?
+                .unwrap_or_default(),
+            hints: self.hints.unwrap_or_default(),
+            expect: self.expect.unwrap_or_default().into_expect(&packet, base)?,
+            packet,
+        })
+    }
+}
+
+impl ExpectDocument {
+    fn into_expect(self, sent: &[u8], base: &Path) -> Result<Expect, String> {
+        let packet = self.packet.map(|packet| Expected::parse(&packet, sent, base)).transpose();
+        let metadata = self.metadata.map(|text| super::hex::bytes(&text)).transpose();
+        Ok(Expect {
+            returned: self.verdict.as_ref().map(returned).transpose()?,
+            target: self.target,
+            packet: packet.map_err(|message| format!("expect.packet: {message}"))?,
+            metadata: metadata.map_err(|message| format!("expect.metadata: {message}"))?,
+            maps: self.maps,
+            printed: self.printed,
+        })
+    }
+}
+
+/// A verdict by name (`XDP_DROP`, `drop`) or number.
+fn returned(verdict: &Json) -> Result<u32, String> {
+    let number = verdict.as_u64().and_then(|number| u32::try_from(number).ok());
+    let number = number.or_else(|| verdict.as_str()?.parse().ok());
+    let named = verdict.as_str().and_then(|name| {
+        let is_it = |action: &Action| {
+            let known = action.to_string();
+            known.eq_ignore_ascii_case(name)
+                || known.trim_start_matches("XDP_").eq_ignore_ascii_case(name)
+        };
+        ACTIONS.into_iter().find(is_it).map(|action| action as u32)
+    });
+    number.or(named).ok_or_else(|| {
+        format!("verdict {verdict}: expected XDP_ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT")
+    })
+}
+
+/// Frames of a capture in order, on the same maps; a comment that is a verdict is expected.
+fn capture(path: &Path, bytes: &[u8], object: Option<&Path>) -> Result<Suite, CliError> {
+    let broken = |source| CliError::Capture { path: path.to_owned(), source };
+    let refused = |message: String| CliError::Text { path: path.to_owned(), message };
+    let mut reader = Reader::new(bytes).map_err(broken)?;
+    let mut steps = Vec::new();
+    while let Some(packet) = reader.next_packet().map_err(broken)? {
+        let comment = packet.options.comment.and_then(|it| it.split_whitespace().next());
+        let number = steps.len() + 1;
+        let verdict = comment.map(|word| returned(&Json::from(word))).transpose();
+        let verdict = verdict.map_err(|message| refused(format!("frame {number}: {message}")))?;
+        steps.push(Step {
+            advance: Duration::ZERO,
+            ifindex: DEFAULT_IFINDEX,
+            queue: packet.options.queue.unwrap_or(0),
+            metadata: Vec::new(),
+            hints: Hints::default(),
+            packet: packet.data.to_vec(),
+            expect: Expect {
+                returned: verdict,
+                target: None,
+                packet: None,
+                metadata: None,
+                maps: Object::new(),
+                printed: None,
+            },
+        });
+    }
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let case = Case { name, maps: Object::new(), steps, file: path.to_owned() };
+    let subject = subject(path, &Document::default(), object).map_err(refused)?;
+    Ok(Suite { path: path.to_owned(), subject, cases: vec![case] })
+}
+
+const ACTIONS: [Action; 5] =
+    [Action::Aborted, Action::Drop, Action::Pass, Action::Tx, Action::Redirect];
+const DEFAULT_IFINDEX: u32 = 1;
+const FILE_BYTES_MAX: u64 = 64 << 20;

@@ -1,0 +1,149 @@
+//! `towpath test`: cases in files, each a packet or several and what is expected of them, run on
+//! everything that can execute a program.
+
+mod compare;
+mod coverage;
+mod fields;
+mod file;
+mod headers;
+mod hex;
+mod kernel;
+mod lcov;
+mod ours;
+mod packet;
+mod page;
+mod record;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::args::{TestArgs, TestExec};
+use crate::error::{CliError, Status};
+use crate::output::Output;
+use coverage::Coverage;
+use file::{Case, Subject, Suite};
+use report::{CaseResult, Report};
+
+/// Runs, or records, cases.
+pub(crate) fn test(args: &TestArgs, output: &mut Output) -> Result<Status, CliError> {
+    if let Some(capture) = &args.record {
+        return record::record(args, capture, output);
+    }
+    if !args.watch {
+        return run_all(args, output);
+    }
+    loop {
+        let before = newest(&args.paths);
+        // A file that somebody is in the middle of changing is no reason to end.
+        if let Err(error) = run_all(args, output) {
+            output.problem(&error);
+        }
+        output.flush()?;
+        while newest(&args.paths) == before {
+            std::thread::sleep(WATCH_PERIOD);
+        }
+        output.line("")?;
+    }
+}
+
+fn run_all(args: &TestArgs, output: &mut Output) -> Result<Status, CliError> {
+    let mut suites = Vec::new();
+    for path in &args.paths {
+        for file in case_files(path)? {
+            suites.push(file::read(&file, args.object.as_deref())?);
+        }
+    }
+    let (mut report, mut coverage) = (Report::default(), Coverage::default());
+    for suite in &suites {
+        let is_wanted = |case: &&Case| case.name.contains(&args.filter);
+        for case in suite.cases.iter().filter(is_wanted) {
+            for &exec in &args.exec {
+                report.add(suite, run(suite, case, exec)?);
+            }
+            if args.wants_coverage() {
+                // What goes wrong was told when the case was run.
+                let _told = ours::observe(&suite.subject, case, &mut coverage);
+            }
+        }
+    }
+    report::print(&report, args, output)?;
+    if args.coverage && !output.json {
+        coverage.print(output)?;
+    }
+    if let Some(path) = &args.lcov {
+        crate::files::write(path, lcov::tracefile(&coverage).as_bytes())?;
+    }
+    if let Some(path) = &args.html {
+        crate::files::write(path, page::page(&coverage).as_bytes())?;
+    }
+    Ok(if report.failed() == 0 { Status::Ok } else { Status::Refused })
+}
+
+/// Runs one case with one of the things that execute programs.
+fn run(suite: &Suite, case: &Case, exec: TestExec) -> Result<CaseResult, CliError> {
+    let Subject { path, .. } = &suite.subject;
+    let start = std::time::Instant::now();
+    let outcome = match exec {
+        TestExec::Kernel => kernel::run(&suite.subject, case),
+        exec => ours::run(&suite.subject, case, exec),
+    };
+    let (differences, skipped) = match outcome {
+        Ok(Ran::Done(differences)) => (differences, None),
+        Ok(Ran::Skipped(why)) => (Vec::new(), Some(why)),
+        // The case's own mistake, or the program's: the others go on.
+        Err(error @ (CliError::Text { .. } | CliError::Load { .. } | CliError::Fault { .. })) => {
+            (vec![error.to_string()], None)
+        }
+        Err(error) => return Err(error),
+    };
+    let (name, object) = (case.name.clone(), path.clone());
+    Ok(CaseResult { name, object, exec, differences, skipped, took: start.elapsed() })
+}
+
+/// What became of a case.
+enum Ran {
+    /// With what differs from what is expected: nothing, if all is well.
+    Done(Vec<String>),
+    /// It can't run there.
+    Skipped(String),
+}
+
+/// A file, or those of cases in a directory and below, by name.
+fn case_files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
+    let failed = |source| CliError::File { path: path.to_owned(), source };
+    if !std::fs::metadata(path).map_err(failed)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let extension = path.extension().and_then(|it| it.to_str()).unwrap_or_default();
+        if path.is_dir() {
+            found.extend(case_files(&path)?);
+        } else if file::EXTENSIONS.contains(&extension) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    match found.is_empty() {
+        true => Err(CliError::Text {
+            path: path.to_owned(),
+            message: format!("no files of cases in it ({})", file::EXTENSIONS.join(", ")),
+        }),
+        false => Ok(found),
+    }
+}
+
+/// When the latest change was, of any file of cases and of the objects that they name.
+fn newest(paths: &[PathBuf]) -> Option<SystemTime> {
+    let files = paths.iter().flat_map(|path| case_files(path).unwrap_or_default());
+    let with_objects = files.flat_map(|path| {
+        let object = file::read(&path, None).ok().map(|suite| suite.subject.path);
+        std::iter::once(path).chain(object)
+    });
+    let changed = |path: PathBuf| std::fs::metadata(path).and_then(|it| it.modified()).ok();
+    with_objects.filter_map(changed).max()
+}
+
+const WATCH_PERIOD: Duration = Duration::from_millis(300);

@@ -1,0 +1,144 @@
+//! Cases on Towpath: interpreter, machine code, or watched for coverage.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_bpf::MapDef;
+use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, VlanTag};
+use towpath_xdp::program::LoadOptions;
+use towpath_xdp::{Exec, Frame, RxInfo};
+
+use super::Ran;
+use super::compare::{Seen, differences, shown};
+use super::coverage::{Coverage, Watch};
+use super::file::{Case, Hints, Step, Subject};
+use crate::args::TestExec;
+use crate::error::CliError;
+use crate::mapfile::{self, Contents};
+use crate::program::Opened;
+use crate::session::{self, Session};
+
+/// Runs a case, and compares.
+pub(super) fn run(subject: &Subject, case: &Case, exec: TestExec) -> Result<Ran, CliError> {
+    let exec = match exec {
+        TestExec::Jit => Exec::Jit,
+        TestExec::Llvm => Exec::Llvm,
+        _ => Exec::Interp,
+    };
+    if exec == Exec::Llvm
+        && let Err(why) = towpath_jit::llvm_library()
+    {
+        return Ok(Ran::Skipped(format!("no LLVM: {why}")));
+    }
+    let mut session = open(subject, case, exec)?;
+    session.program.wait_for_tier2(TIER2_TIMEOUT);
+    if session.program.exec() != exec {
+        let why = session.program.exec_status().fallback;
+        return Ok(Ran::Skipped(why.unwrap_or_else(|| "not compiled in time".to_owned())));
+    }
+    let defs = defs(&session);
+    let mut found = Vec::new();
+    each_step(case, &mut session, |session, index, step, frame| {
+        let run = session.program.run(&mut session.worker, frame);
+        let verdict = run
+            .map_err(|fault| CliError::Fault { frame: index as u64 + 1, fault: Box::new(fault) })?;
+        let maps = (!step.expect.maps.is_empty()).then(|| {
+            let names: Vec<String> = step.expect.maps.keys().cloned().collect();
+            serde_json::to_value(Contents::of(&session.program, &names)).unwrap_or_default()
+        });
+        let metadata = frame.metadata().len();
+        let mut packet = frame.to_vec_with_metadata();
+        let seen = Seen {
+            returned: verdict.returned,
+            target: Some(verdict.target.as_ref().map(ToString::to_string)),
+            metadata: packet.drain(..metadata).collect(),
+            packet,
+            maps,
+            printed: Some(session.program.surroundings().trace.take()),
+        };
+        let differences = differences(&step.expect, &seen, &defs, subject.cpus);
+        found.extend(shown(case, index, differences));
+        Ok(())
+    })?;
+    Ok(Ran::Done(found))
+}
+
+/// Runs a case in the interpreter, and adds what it reached.
+pub(super) fn observe(
+    subject: &Subject,
+    case: &Case,
+    coverage: &mut Coverage,
+) -> Result<(), CliError> {
+    let watch = Watch::default();
+    let mut session = open(subject, case, Exec::Interp)?;
+    each_step(case, &mut session, |session, _, _, frame| {
+        let _returned = session.program.run_observed(&mut session.worker, frame, &watch);
+        Ok(())
+    })?;
+    coverage.add(&session.program, watch);
+    Ok(())
+}
+
+fn open(subject: &Subject, case: &Case, exec: Exec) -> Result<Session, CliError> {
+    let opened = Opened::new(&subject.path, &subject.linking)?;
+    let index = opened.select(&subject.selection)?;
+    let host = subject.fib.as_deref().map(session::read_host).transpose()?.unwrap_or_default();
+    let options = LoadOptions {
+        workers: subject.cpus,
+        host: Arc::new(host.into()),
+        exec,
+        ..LoadOptions::default()
+    };
+    Session::load(&opened, opened.program_name(index), &options, |loader| {
+        let filled = mapfile::fill_from(&case.maps, loader);
+        filled.map_err(|message| refused(&case.file, &format!("case {:?}: {message}", case.name)))
+    })
+}
+
+/// Sends each packet, with the clock where the case wants it.
+fn each_step(
+    case: &Case,
+    session: &mut Session,
+    mut run: impl FnMut(&mut Session, usize, &Step, &mut Frame) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let mut now = CLOCK_START;
+    for (index, step) in case.steps.iter().enumerate() {
+        now += step.advance;
+        session.program.surroundings().clock.set(now.as_nanos() as u64);
+        let bytes = [&step.metadata[..], &step.packet].concat();
+        let frame = Frame::with_metadata(&bytes, step.metadata.len());
+        let mut frame = frame.map_err(|error| {
+            refused(&case.file, &format!("case {:?}: packet {}: {error}", case.name, index + 1))
+        })?;
+        frame.rx = RxInfo { ifindex: step.ifindex, queue_index: step.queue, ..frame.rx };
+        if step.hints != Hints::default() {
+            frame.set_rx_metadata(&rx_metadata(&step.hints));
+        }
+        run(session, index, step, &mut frame)?;
+    }
+    Ok(())
+}
+
+fn rx_metadata(hints: &Hints) -> RxMetadata {
+    RxMetadata {
+        hash: hints.hash.map(|value| RxHash { value, kind: hints.hash_type.unwrap_or(0) }),
+        timestamp_ns: hints.timestamp,
+        vlan: hints
+            .vlan_tci
+            .map(|tci| VlanTag { protocol: hints.vlan_proto.unwrap_or(0x8100), tci }),
+        checksum: RxChecksum::None,
+    }
+}
+
+fn defs(session: &Session) -> Vec<MapDef> {
+    session.program.maps().maps().iter().map(|map| map.def().clone()).collect()
+}
+
+fn refused(path: &Path, message: &str) -> CliError {
+    CliError::Text { path: path.to_owned(), message: message.to_owned() }
+}
+
+/// Where clocks begin: programs that compare with a time of 0 in a map see that it is long ago.
+const CLOCK_START: Duration = Duration::from_secs(3600);
+const TIER2_TIMEOUT: Duration = Duration::from_secs(60);

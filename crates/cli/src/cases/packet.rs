@@ -1,0 +1,113 @@
+//! Packets of cases: where their bytes come from, and what is expected of them afterwards.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value as Json;
+use towpath_capture::Reader;
+
+use super::headers::Headers;
+use super::hex::{self, Pattern};
+
+/// A packet as it is written.
+pub(super) enum Source {
+    Hex(String),
+    Frame(FrameOf),
+    Headers(Box<Headers>),
+}
+
+/// A frame of a capture.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FrameOf {
+    /// From where the file of cases is.
+    file: PathBuf,
+    /// From 1, as Wireshark counts.
+    #[serde(default = "first")]
+    frame: usize,
+}
+
+/// What a packet is to be.
+pub(super) enum Expected {
+    /// These bytes, of which some may be any.
+    Bytes(Pattern),
+    /// What was sent.
+    Unchanged(Vec<u8>),
+}
+
+impl Source {
+    pub(super) fn parse(json: &Json) -> Result<Source, String> {
+        let said = |error: serde_json::Error| error.to_string();
+        match json {
+            Json::String(text) => Ok(Source::Hex(text.clone())),
+            Json::Object(it) if it.contains_key("file") => {
+                FrameOf::deserialize(json).map(Source::Frame).map_err(said)
+            }
+            Json::Object(_) => {
+                let headers = Headers::deserialize(json).map_err(said)?;
+                Ok(Source::Headers(Box::new(headers)))
+            }
+            _ => Err("expected hex, { file, frame } or headers".to_owned()),
+        }
+    }
+
+    /// The packet. Files are looked for in `base`.
+    pub(super) fn bytes(&self, base: &Path) -> Result<Vec<u8>, String> {
+        match self {
+            Source::Hex(text) => hex::bytes(text),
+            Source::Frame(it) => it.bytes(base),
+            Source::Headers(headers) => headers.bytes(),
+        }
+    }
+}
+
+impl FrameOf {
+    fn bytes(&self, base: &Path) -> Result<Vec<u8>, String> {
+        let path = base.join(&self.file);
+        let said = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let file = std::fs::File::open(&path).map_err(|error| said(&error))?;
+        let reader = Reader::new(std::io::BufReader::new(file));
+        let mut reader = reader.map_err(|error| said(&error))?;
+        for number in 1.. {
+            let packet = reader.next_packet().map_err(|error| said(&error))?;
+            let Some(packet) = packet else {
+                return Err(said(&format!("frame {}: it has {}", self.frame, number - 1)));
+            };
+            if number == self.frame {
+                return Ok(packet.data.to_vec());
+            }
+        }
+        Err(said(&"frames count from 1"))
+    }
+}
+
+impl Expected {
+    /// `"unchanged"`, or as a packet that is sent, where `..` in hex is any byte.
+    pub(super) fn parse(json: &Json, sent: &[u8], base: &Path) -> Result<Expected, String> {
+        match Source::parse(json)? {
+            Source::Hex(text) if text == "unchanged" => Ok(Expected::Unchanged(sent.to_vec())),
+            Source::Hex(text) => hex::pattern(&text).map(Expected::Bytes),
+            source => {
+                let bytes = source.bytes(base)?;
+                Ok(Expected::Bytes(bytes.into_iter().map(Some).collect()))
+            }
+        }
+    }
+
+    /// The bytes, with those of `found` where any will do.
+    pub(super) fn bytes(&self, found: &[u8]) -> Vec<u8> {
+        match self {
+            Expected::Unchanged(bytes) => bytes.clone(),
+            Expected::Bytes(pattern) => {
+                let at = |(index, byte): (usize, &Option<u8>)| {
+                    byte.or(found.get(index).copied()).unwrap_or(0)
+                };
+                pattern.iter().enumerate().map(at).collect()
+            }
+        }
+    }
+}
+
+fn first() -> usize {
+    1
+}
