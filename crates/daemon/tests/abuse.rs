@@ -179,7 +179,11 @@ impl Lab {
         let Namespaces { near, far } = &self.namespaces;
         match way {
             // The daemon makes it anew.
-            Way::Deleted if victim.is_tap => {}
+            Way::Deleted if victim.is_tap => {
+                let show = || Command::new("ip").args(["-n", near, "link", "show", name]).output();
+                let is_there = || show().is_ok_and(|seen| seen.status.success());
+                self.served.wait("another tap", SOON, is_there);
+            }
             Way::Deleted => self.namespaces.wire(name, &format!("{name}-far")),
             Way::Moved => ip(&["-n", far, "link", "set", name, "netns", near]),
             Way::Renamed => self.namespaces.ip(&format!("link set {name}-other name {name}")),
