@@ -118,8 +118,7 @@ fn judge(state: &ProgramState, objects: &ObjectFiles, env: &Env) -> Answer {
 /// What cannot be filled in here, such as ports that exist in a daemon only, is left out.
 fn fill(contents: &serde_json::Map<String, serde_json::Value>, loader: &Loader<'_>) {
     let maps = loader.maps();
-    let defs: Vec<_> = maps.maps().iter().map(|map| map.def().clone()).collect();
-    let Ok(fillings) = mapfile::parse(contents, &defs, 1) else { return };
+    let Ok(fillings) = mapfile::parse(contents, &maps.defs(), 1) else { return };
     let nobody = |_: &str, _| Err("there is no such program here".to_owned());
     for Filling { map, steps } in fillings {
         let Some(map) = maps.map(map) else { continue };

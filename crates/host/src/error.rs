@@ -23,3 +23,10 @@ pub enum Error {
         source: io::Error,
     },
 }
+
+impl Error {
+    /// Makes an error of one that a step ended with.
+    pub(crate) fn setup(step: &'static str) -> impl Fn(io::Error) -> Error {
+        move |source| Error::Setup { step, source }
+    }
+}

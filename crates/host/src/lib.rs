@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bell;
 mod error;
 mod interfaces;
 mod names;

@@ -3,16 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 use towpath_xdp::host::Interface;
 
 use crate::Error;
+use crate::bell::Bell;
 use crate::interfaces::interface;
 use crate::namespace::{self, Identity};
 use crate::netlink::{LINKS, Messages, Socket, protocols};
@@ -32,7 +32,7 @@ pub struct Names {
 #[derive(Debug)]
 struct Shared {
     /// Ends the thread.
-    wake: OwnedFd,
+    bell: Bell,
     state: Mutex<State>,
 }
 
@@ -63,13 +63,10 @@ impl Names {
         namespace: Option<&str>,
         changed: impl Fn() + Send + 'static,
     ) -> Result<Names, Error> {
-        let setup = |step| move |source: io::Error| Error::Setup { step, source };
         let file = namespace.map(namespace::open).transpose();
-        let file = file.map_err(setup("opening its network namespace"))?;
+        let file = file.map_err(Error::setup("opening its network namespace"))?;
         let identity = namespace.and_then(|name| namespace::identity(name).ok());
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let wake = wake.map_err(|errno| setup("making an eventfd")(errno.into()))?;
-        let shared = Arc::new(Shared { wake, state: Mutex::default() });
+        let shared = Arc::new(Shared { bell: Bell::new()?, state: Mutex::default() });
         let (theirs, (said, heard)) = (Arc::clone(&shared), std::sync::mpsc::channel());
         let open = |groups| Socket::open(protocols::NETLINK_ROUTE, groups);
         let body = move || {
@@ -87,14 +84,14 @@ impl Names {
             work.run(changed);
         };
         let thread = std::thread::Builder::new().name("towpath-names".to_owned());
-        let thread = thread.spawn(body).map_err(setup("starting a thread"))?;
+        let thread = thread.spawn(body).map_err(Error::setup("starting a thread"))?;
         let mut names = Names { shared, identity, thread: Some(thread) };
         match heard.recv() {
             Ok(Ok(())) => Ok(names),
-            Ok(Err(error)) => Err(setup("listening to rtnetlink")(error)),
+            Ok(Err(error)) => Err(Error::setup("listening to rtnetlink")(error)),
             Err(_panicked) => {
                 names.thread = None;
-                Err(setup("listening to rtnetlink")(io::Error::other("its thread ended")))
+                Err(Error::setup("listening to rtnetlink")(io::Error::other("its thread ended")))
             }
         }
     }
@@ -119,8 +116,7 @@ impl Names {
 impl Drop for Names {
     fn drop(&mut self) {
         self.shared.state().stopped = true;
-        // A full counter wakes as well.
-        let _full = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+        self.shared.bell.ring();
         if let Some(thread) = self.thread.take() {
             let _panicked = thread.join();
         }
@@ -171,7 +167,7 @@ impl Work {
             let timeout = (!is_whole).then_some(Timespec { tv_sec: 0, tv_nsec: RETRY_NS });
             let mut fds = [
                 PollFd::from_borrowed_fd(self.events.fd(), PollFlags::IN),
-                PollFd::new(&self.shared.wake, PollFlags::IN),
+                PollFd::new(&self.shared.bell, PollFlags::IN),
             ];
             // An interrupted wait is a short one.
             let _interrupted = poll(&mut fds, timeout.as_ref());

@@ -5,16 +5,16 @@
 //! read together, and reading never takes more than a tenth of the thread's time.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 use towpath_xdp::host::{Host, Interface, Live};
 
 use crate::Error;
+use crate::bell::Bell;
 use crate::netlink::protocols::NETLINK_ROUTE;
 use crate::netlink::{Messages, Socket};
 use crate::reader::{GROUPS, Reader, Stale};
@@ -47,7 +47,7 @@ pub struct Status {
 #[derive(Debug)]
 struct Shared {
     /// Wakes the thread.
-    wake: OwnedFd,
+    bell: Bell,
     state: Mutex<State>,
 }
 
@@ -67,17 +67,15 @@ impl Watcher {
     ///
     /// A socket or a thread cannot be had, or the kernel refuses to list a table.
     pub fn start(live: &Arc<Live>) -> Result<Watcher, Error> {
-        let setup = |step| move |source: io::Error| Error::Setup { step, source };
         // First listen, then read: nothing is missed in between.
         let events =
-            Socket::open(NETLINK_ROUTE, GROUPS).map_err(setup("listening to rtnetlink"))?;
+            Socket::open(NETLINK_ROUTE, GROUPS).map_err(Error::setup("listening to rtnetlink"))?;
         events.set_backlog(BACKLOG_BYTES);
-        let mut reader = Reader::open().map_err(setup("opening an rtnetlink socket"))?;
+        let mut reader = Reader::open().map_err(Error::setup("opening an rtnetlink socket"))?;
         reader.read(Stale::ALL)?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let wake = wake.map_err(|errno| setup("making an eventfd")(errno.into()))?;
+        let bell = Bell::new()?;
         live.replace(reader.host());
-        let shared = Arc::new(Shared { wake, state: Mutex::default() });
+        let shared = Arc::new(Shared { bell, state: Mutex::default() });
         let mut work = Work {
             events,
             reader,
@@ -86,7 +84,7 @@ impl Watcher {
             stale: Stale::default(),
         };
         let thread = std::thread::Builder::new().name("towpath-host".to_owned());
-        let thread = thread.spawn(move || work.run()).map_err(setup("starting a thread"))?;
+        let thread = thread.spawn(move || work.run()).map_err(Error::setup("starting a thread"))?;
         Ok(Watcher { shared, thread: Some(thread) })
     }
 
@@ -98,7 +96,7 @@ impl Watcher {
         state.ports_changed |= state.ports != ports;
         state.ports = ports;
         drop(state);
-        self.shared.wake();
+        self.shared.bell.ring();
     }
 
     /// How it goes.
@@ -110,7 +108,7 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.shared.state().stopped = true;
-        self.shared.wake();
+        self.shared.bell.ring();
         if let Some(thread) = self.thread.take() {
             let _panicked = thread.join();
         }
@@ -120,11 +118,6 @@ impl Drop for Watcher {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wake(&self) {
-        // A full counter wakes as well.
-        let _full = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }
 
@@ -174,12 +167,11 @@ impl Work {
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
         let mut fds = [
             PollFd::from_borrowed_fd(self.events.fd(), PollFlags::IN),
-            PollFd::new(&self.shared.wake, PollFlags::IN),
+            PollFd::new(&self.shared.bell, PollFlags::IN),
         ];
         // An interrupted wait is a short one.
         let _interrupted = poll(&mut fds, timeout.as_ref());
-        let mut count = [0; 8];
-        let _empty = rustix::io::read(&self.shared.wake, &mut count);
+        self.shared.bell.silence();
         self.note();
         match self.shared.state().stopped {
             true => std::ops::ControlFlow::Break(()),

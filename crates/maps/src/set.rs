@@ -88,6 +88,11 @@ impl MapSet {
         &self.maps
     }
 
+    /// What each map was made from, by index.
+    pub fn defs(&self) -> Vec<MapDef> {
+        self.maps.iter().map(|map| map.def().clone()).collect()
+    }
+
     /// The readers of these maps.
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::result::{Entry, Results};
 use crate::error::CliError;
 use crate::files;
+use crate::output::escaped;
 
 /// Writes the report.
 pub(super) fn write(path: &Path, results: &Results) -> Result<(), CliError> {
@@ -15,7 +16,7 @@ pub(super) fn write(path: &Path, results: &Results) -> Result<(), CliError> {
 fn document(results: &Results) -> String {
     let mut body = String::new();
     let method = &results.method;
-    let against = escape(results.against);
+    let against = escaped(results.against);
     for (exec, mean) in &results.geomean {
         let mut entries: Vec<&Entry> =
             results.programs.iter().filter(|entry| entry.exec == exec).collect();
@@ -24,7 +25,7 @@ fn document(results: &Results) -> String {
         let mean = mean.as_f64().map_or("nothing measured".to_owned(), |mean| {
             format!("{mean:.2} times as fast as {against}: geometric mean of {count} programs")
         });
-        body += &format!("<h2>{}</h2><p class=mean>{mean}</p>{}", escape(exec), chart(&entries));
+        body += &format!("<h2>{}</h2><p class=mean>{mean}</p>{}", escaped(exec), chart(&entries));
     }
     let flows = match method.flows {
         0 | 1 => "one flow".to_owned(),
@@ -33,7 +34,7 @@ fn document(results: &Results) -> String {
     let tables = if method.cold { ", large tables" } else { "" };
     let without = match method.without.is_empty() {
         true => String::new(),
-        false => format!("; without {}", escape(&method.without.join(", "))),
+        false => format!("; without {}", escaped(&method.without.join(", "))),
     };
     format!(
         "<!doctype html><html lang=en><meta charset=utf-8>\
@@ -48,8 +49,8 @@ fn document(results: &Results) -> String {
         method.rounds,
         method.window_ms,
         method.buffers,
-        escape(&method.cpu),
-        escape(&method.kernel),
+        escaped(&method.cpu),
+        escaped(&method.kernel),
         table("Programs", &results.programs),
         table("Short programs, to be compared by nanoseconds", &results.short),
         table("Too little work to compare", &results.trivial),
@@ -101,9 +102,9 @@ fn bar(entry: &Entry, top: f64, x: &dyn Fn(f64) -> f64) -> String {
          <rect class={class} x={left:.1} y={:.1} width={width:.1} height={} />\
          <line class=whisker x1={least:.1} x2={most:.1} y1={middle:.1} y2={middle:.1} />\
          <text x={} y={text:.1}>{:.2}</text></g>",
-        escape(&title),
+        escaped(&title),
         LABEL_WIDTH - 8.0,
-        escape(&entry.name),
+        escaped(&entry.name),
         top + 3.0,
         ROW - 6.0,
         LABEL_WIDTH + PLOT_WIDTH + 8.0,
@@ -131,7 +132,7 @@ fn table(title: &str, entries: &[Entry]) -> String {
             html,
             "<tr><td>{}<td>{}{ran}<td>{:.1}<td>{:.1}<td>{:.2}<td>{least:.2} to {most:.2}<td>{:+.1}\
              <td>{}<td>{}<td>{}<td>{}<td>{}<td>{:.0}<td>{:.0}<td>{:.0}<td>{}",
-            escape(&entry.name),
+            escaped(&entry.name),
             entry.exec,
             entry.ns,
             entry.peer_ns,
@@ -145,7 +146,7 @@ fn table(title: &str, entries: &[Entry]) -> String {
             entry.verify_us,
             entry.compile_us,
             entry.peer_load_us,
-            escape(&entry.object),
+            escaped(&entry.object),
         );
     }
     html + "</table>"
@@ -157,14 +158,10 @@ fn skipped(results: &Results) -> String {
     }
     let mut html = "<h2>Not measured</h2><table><tr><th>program<th>reason<th>object".to_owned();
     for skipped in &results.skipped {
-        let cells = [&skipped.name, &skipped.reason, &skipped.object].map(|text| escape(text));
+        let cells = [&skipped.name, &skipped.reason, &skipped.object].map(|text| escaped(text));
         _ = write!(html, "<tr><td>{}<td class=text>{}<td>{}", cells[0], cells[1], cells[2]);
     }
     html + "</table>"
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 const LABEL_WIDTH: f64 = 250.0;

@@ -3,12 +3,13 @@
 use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::MapDef;
 use towpath_bpf::map::Keys;
+use towpath_daemon::globals::hex;
 use towpath_daemon::mapfile::parse_element;
 use towpath_daemon::suggest;
+use towpath_xdp::Action;
 
 use super::fields;
 use super::file::{Case, Expect};
-use super::hex;
 
 /// What a run left behind; `None` where nobody can tell.
 pub(super) struct Seen {
@@ -42,7 +43,7 @@ pub(super) fn differences(
     if let Some(wanted) = &expect.metadata
         && *wanted != seen.metadata
     {
-        let (wanted, got) = (hex::text(wanted), hex::text(&seen.metadata));
+        let (wanted, got) = (hex(wanted), hex(&seen.metadata));
         found.push(format!("metadata: expected {wanted:?}, got {got:?}"));
     }
     if let Some(wanted) = &expect.packet {
@@ -74,8 +75,8 @@ pub(super) fn shown(case: &Case, index: usize, differences: Vec<String>) -> Vec<
 
 /// `enum xdp_action`'s name, or the number.
 pub(super) fn verdict(returned: u32) -> String {
-    let names = ["XDP_ABORTED", "XDP_DROP", "XDP_PASS", "XDP_TX", "XDP_REDIRECT"];
-    names.get(returned as usize).map_or_else(|| returned.to_string(), |&name| name.to_owned())
+    let action = Action::from_returned(returned);
+    if action as u32 == returned { action.name().to_owned() } else { returned.to_string() }
 }
 
 /// Each wanted text must be in a line of its own, in this order.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map as Object, Value as Json};
 use towpath_capture::Reader;
-use towpath_xdp::Action;
+use towpath_daemon::run_config::action_number;
 
 use super::packet::{Expected, Source};
 use crate::args::{Assignment, MapSize, ProgramArgs, Selection, parse_duration};
@@ -58,6 +58,7 @@ pub(super) struct Step {
 }
 
 /// What is expected of it; what is not said is not looked at.
+#[derive(Default)]
 pub(super) struct Expect {
     pub(super) returned: Option<u32>,
     pub(super) target: Option<String>,
@@ -228,21 +229,21 @@ impl CaseDocument {
         }
         let single = StepDocument {
             advance: None,
-            ifindex: ifindex.or(Some(DEFAULT_IFINDEX)),
-            queue: queue.or(Some(0)),
+            ifindex: None,
+            queue: None,
             metadata,
             hints,
             packet,
             expect,
         };
+        let (ifindex, queue) = (ifindex.unwrap_or(DEFAULT_IFINDEX), queue.unwrap_or(0));
         if is_single {
-            let steps = vec![single.into_step(base, DEFAULT_IFINDEX, 0)?];
+            let steps = vec![single.into_step(base, ifindex, queue)?];
             return Ok(Case { name, maps, steps, file: file.to_owned() });
         }
         if single.metadata.is_some() || single.hints.is_some() || single.expect.is_some() {
             return Err("metadata, hints and expect belong to each step".to_owned());
         }
-        let (ifindex, queue) = (ifindex.unwrap_or(DEFAULT_IFINDEX), queue.unwrap_or(0));
         let step = |(index, step): (usize, StepDocument)| {
             let step = step.into_step(base, ifindex, queue);
             step.map_err(|message| format!("step {}: {message}", index + 1))
@@ -293,15 +294,7 @@ impl ExpectDocument {
 fn returned(verdict: &Json) -> Result<u32, String> {
     let number = verdict.as_u64().and_then(|number| u32::try_from(number).ok());
     let number = number.or_else(|| verdict.as_str()?.parse().ok());
-    let named = verdict.as_str().and_then(|name| {
-        let is_it = |action: &Action| {
-            let known = action.to_string();
-            known.eq_ignore_ascii_case(name)
-                || known.trim_start_matches("XDP_").eq_ignore_ascii_case(name)
-        };
-        ACTIONS.into_iter().find(is_it).map(|action| action as u32)
-    });
-    number.or(named).ok_or_else(|| {
+    number.or_else(|| action_number(verdict.as_str()?)).ok_or_else(|| {
         format!("verdict {verdict}: expected XDP_ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT")
     })
 }
@@ -324,14 +317,7 @@ fn capture(path: &Path, bytes: &[u8], object: Option<&Path>) -> Result<Suite, Cl
             metadata: Vec::new(),
             hints: Hints::default(),
             packet: packet.data.to_vec(),
-            expect: Expect {
-                returned: verdict,
-                target: None,
-                packet: None,
-                metadata: None,
-                maps: Object::new(),
-                printed: None,
-            },
+            expect: Expect { returned: verdict, ..Expect::default() },
         });
     }
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -340,7 +326,5 @@ fn capture(path: &Path, bytes: &[u8], object: Option<&Path>) -> Result<Suite, Cl
     Ok(Suite { path: path.to_owned(), subject, cases: vec![case] })
 }
 
-const ACTIONS: [Action; 5] =
-    [Action::Aborted, Action::Drop, Action::Pass, Action::Tx, Action::Redirect];
 const DEFAULT_IFINDEX: u32 = 1;
 const FILE_BYTES_MAX: u64 = 64 << 20;

@@ -37,11 +37,6 @@ pub(super) fn rows(bytes: &[u8]) -> Vec<String> {
     bytes.chunks(16).enumerate().map(row).collect()
 }
 
-/// As [`bytes`] reads it.
-pub(super) fn text(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,7 +48,7 @@ mod tests {
         assert!(bytes("45..").unwrap_err().contains("any byte"));
         assert!(bytes("450").unwrap_err().contains("two make a byte"));
         assert!(bytes("zz").unwrap_err().contains("no byte"));
-        assert_eq!(bytes(&text(&[0, 255, 18])), Ok(vec![0, 255, 18]));
+        assert_eq!(bytes(&towpath_daemon::globals::hex(&[0, 255, 18])), Ok(vec![0, 255, 18]));
         assert_eq!(
             rows(&[7; 17]),
             ["0000  07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07", "0010  07"]

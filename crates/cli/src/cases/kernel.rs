@@ -7,17 +7,17 @@ use towpath_kernel::TestRun;
 
 use super::Ran;
 use super::compare::{Seen, differences, shown};
-use super::file::{Case, Hints, Step, Subject};
+use super::file::{Case, Hints, Step};
+use super::ours::Ready;
 use crate::error::CliError;
 use crate::kernel_session::KernelSession;
-use crate::program::Opened;
 
 /// Runs a case, and compares what the kernel tells: verdict, packet, metadata and maps.
-pub(super) fn run(subject: &Subject, case: &Case) -> Result<Ran, CliError> {
+pub(super) fn run(ready: &Ready, case: &Case) -> Result<Ran, CliError> {
     let on_one_cpu = || {
         // One CPU counts all packets of a case.
         let _stays = stay_here();
-        run_here(subject, case)
+        run_here(ready, case)
     };
     std::thread::scope(|scope| match scope.spawn(on_one_cpu).join() {
         Ok(ran) => ran,
@@ -25,16 +25,15 @@ pub(super) fn run(subject: &Subject, case: &Case) -> Result<Ran, CliError> {
     })
 }
 
-fn run_here(subject: &Subject, case: &Case) -> Result<Ran, CliError> {
+fn run_here(ready: &Ready, case: &Case) -> Result<Ran, CliError> {
     if let Some(why) = case.steps.iter().find_map(impossible) {
         return Ok(Ran::Skipped(why.to_owned()));
     }
-    if subject.fib.is_some() {
+    if ready.has_host {
         return Ok(Ran::Skipped("the kernel has its own routes and neighbours".to_owned()));
     }
-    let opened = Opened::new(&subject.path, &subject.linking)?;
-    let linked = opened.link(opened.select(&subject.selection)?)?;
-    let mut session = match KernelSession::open(&opened, &linked) {
+    let linked = ready.opened.link(ready.index)?;
+    let mut session = match KernelSession::open(&ready.opened, &linked) {
         Err(CliError::Kernel(why)) => return Ok(Ran::Skipped(why.to_string())),
         session => session?,
     };

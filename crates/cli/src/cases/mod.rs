@@ -21,8 +21,10 @@ use std::time::{Duration, SystemTime};
 use crate::args::{TestArgs, TestExec};
 use crate::error::{CliError, Status};
 use crate::output::Output;
+use crate::program::kernel_types;
 use coverage::Coverage;
-use file::{Case, Subject, Suite};
+use file::Case;
+use ours::Ready;
 use report::{CaseResult, Report};
 
 /// Runs, or records, cases.
@@ -55,15 +57,17 @@ fn run_all(args: &TestArgs, output: &mut Output) -> Result<Status, CliError> {
         }
     }
     let (mut report, mut coverage) = (Report::default(), Coverage::default());
+    let env = kernel_types(None)?;
     for suite in &suites {
+        let ready = Ready::new(&suite.subject, &env)?;
         let is_wanted = |case: &&Case| case.name.contains(&args.filter);
         for case in suite.cases.iter().filter(is_wanted) {
             for &exec in &args.exec {
-                report.add(suite, run(suite, case, exec)?);
+                report.add(suite, run(&ready, case, exec)?);
             }
             if args.wants_coverage() {
                 // What goes wrong was told when the case was run.
-                let _told = ours::observe(&suite.subject, case, &mut coverage);
+                let _told = ours::observe(&ready, case, &mut coverage);
             }
         }
     }
@@ -81,12 +85,11 @@ fn run_all(args: &TestArgs, output: &mut Output) -> Result<Status, CliError> {
 }
 
 /// Runs one case with one of the things that execute programs.
-fn run(suite: &Suite, case: &Case, exec: TestExec) -> Result<CaseResult, CliError> {
-    let Subject { path, .. } = &suite.subject;
+fn run(ready: &Ready, case: &Case, exec: TestExec) -> Result<CaseResult, CliError> {
     let start = std::time::Instant::now();
     let outcome = match exec {
-        TestExec::Kernel => kernel::run(&suite.subject, case),
-        exec => ours::run(&suite.subject, case, exec),
+        TestExec::Kernel => kernel::run(ready, case),
+        exec => ours::run(ready, case, exec),
     };
     let (differences, skipped) = match outcome {
         Ok(Ran::Done(differences)) => (differences, None),
@@ -97,7 +100,7 @@ fn run(suite: &Suite, case: &Case, exec: TestExec) -> Result<CaseResult, CliErro
         }
         Err(error) => return Err(error),
     };
-    let (name, object) = (case.name.clone(), path.clone());
+    let (name, object) = (case.name.clone(), ready.opened.path.clone());
     Ok(CaseResult { name, object, exec, differences, skipped, took: start.elapsed() })
 }
 

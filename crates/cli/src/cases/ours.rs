@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_bpf::MapDef;
+use towpath_bpf::Env;
 use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, VlanTag};
+use towpath_xdp::host::Live;
 use towpath_xdp::program::LoadOptions;
 use towpath_xdp::{Exec, Frame, RxInfo};
 
@@ -19,8 +20,30 @@ use crate::mapfile::{self, Contents};
 use crate::program::Opened;
 use crate::session::{self, Session};
 
+/// A program that is tested, read once for all cases of a file.
+pub(super) struct Ready {
+    pub(super) opened: Opened,
+    /// Its index in the object.
+    pub(super) index: usize,
+    pub(super) cpus: usize,
+    host: Arc<Live>,
+    /// The file brings its own table of routes.
+    pub(super) has_host: bool,
+}
+
+impl Ready {
+    /// Reads the object and the table of routes.
+    pub(super) fn new(subject: &Subject, env: &Env) -> Result<Ready, CliError> {
+        let opened = Opened::with_env(&subject.path, &subject.linking, env.clone())?;
+        let index = opened.select(&subject.selection)?;
+        let host = subject.fib.as_deref().map(session::read_host).transpose()?.unwrap_or_default();
+        let (host, has_host) = (Arc::new(host.into()), subject.fib.is_some());
+        Ok(Ready { opened, index, cpus: subject.cpus, host, has_host })
+    }
+}
+
 /// Runs a case, and compares.
-pub(super) fn run(subject: &Subject, case: &Case, exec: TestExec) -> Result<Ran, CliError> {
+pub(super) fn run(ready: &Ready, case: &Case, exec: TestExec) -> Result<Ran, CliError> {
     let exec = match exec {
         TestExec::Jit => Exec::Jit,
         TestExec::Llvm => Exec::Llvm,
@@ -31,13 +54,13 @@ pub(super) fn run(subject: &Subject, case: &Case, exec: TestExec) -> Result<Ran,
     {
         return Ok(Ran::Skipped(format!("no LLVM: {why}")));
     }
-    let mut session = open(subject, case, exec)?;
+    let mut session = open(ready, case, exec)?;
     session.program.wait_for_tier2(TIER2_TIMEOUT);
     if session.program.exec() != exec {
         let why = session.program.exec_status().fallback;
         return Ok(Ran::Skipped(why.unwrap_or_else(|| "not compiled in time".to_owned())));
     }
-    let defs = defs(&session);
+    let defs = session.program.maps().defs();
     let mut found = Vec::new();
     each_step(case, &mut session, |session, index, step, frame| {
         let run = session.program.run(&mut session.worker, frame);
@@ -57,7 +80,7 @@ pub(super) fn run(subject: &Subject, case: &Case, exec: TestExec) -> Result<Ran,
             maps,
             printed: Some(session.program.surroundings().trace.take()),
         };
-        let differences = differences(&step.expect, &seen, &defs, subject.cpus);
+        let differences = differences(&step.expect, &seen, &defs, ready.cpus);
         found.extend(shown(case, index, differences));
         Ok(())
     })?;
@@ -65,13 +88,9 @@ pub(super) fn run(subject: &Subject, case: &Case, exec: TestExec) -> Result<Ran,
 }
 
 /// Runs a case in the interpreter, and adds what it reached.
-pub(super) fn observe(
-    subject: &Subject,
-    case: &Case,
-    coverage: &mut Coverage,
-) -> Result<(), CliError> {
+pub(super) fn observe(ready: &Ready, case: &Case, coverage: &mut Coverage) -> Result<(), CliError> {
     let watch = Watch::default();
-    let mut session = open(subject, case, Exec::Interp)?;
+    let mut session = open(ready, case, Exec::Interp)?;
     each_step(case, &mut session, |session, _, _, frame| {
         let _returned = session.program.run_observed(&mut session.worker, frame, &watch);
         Ok(())
@@ -80,17 +99,15 @@ pub(super) fn observe(
     Ok(())
 }
 
-fn open(subject: &Subject, case: &Case, exec: Exec) -> Result<Session, CliError> {
-    let opened = Opened::new(&subject.path, &subject.linking)?;
-    let index = opened.select(&subject.selection)?;
-    let host = subject.fib.as_deref().map(session::read_host).transpose()?.unwrap_or_default();
+fn open(ready: &Ready, case: &Case, exec: Exec) -> Result<Session, CliError> {
     let options = LoadOptions {
-        workers: subject.cpus,
-        host: Arc::new(host.into()),
+        workers: ready.cpus,
+        host: Arc::clone(&ready.host),
         exec,
         ..LoadOptions::default()
     };
-    Session::load(&opened, opened.program_name(index), &options, |loader| {
+    let Ready { opened, index, .. } = ready;
+    Session::load(opened, opened.program_name(*index), &options, |loader| {
         let filled = mapfile::fill_from(&case.maps, loader);
         filled.map_err(|message| refused(&case.file, &format!("case {:?}: {message}", case.name)))
     })
@@ -129,10 +146,6 @@ fn rx_metadata(hints: &Hints) -> RxMetadata {
             .map(|tci| VlanTag { protocol: hints.vlan_proto.unwrap_or(0x8100), tci }),
         checksum: RxChecksum::None,
     }
-}
-
-fn defs(session: &Session) -> Vec<MapDef> {
-    session.program.maps().maps().iter().map(|map| map.def().clone()).collect()
 }
 
 fn refused(path: &Path, message: &str) -> CliError {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::coverage::{Coverage, SourceFile, SourceLine, share};
+use crate::output::escaped;
 
 /// A page without scripts and without anything from elsewhere.
 pub(super) fn page(coverage: &Coverage) -> String {
@@ -45,10 +46,6 @@ fn class(line: &SourceLine) -> &'static str {
         (_, true) => "half",
         _ => "yes",
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 const HEAD: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\

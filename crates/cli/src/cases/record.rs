@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 use towpath_capture::Reader;
+use towpath_daemon::globals::hex;
 use towpath_xdp::program::LoadOptions;
 use towpath_xdp::{Exec, Frame, RxInfo};
 
 use super::compare::verdict;
 use super::file::{CaseDocument, Document, ExpectDocument};
-use super::hex;
 use crate::args::{ProgramArgs, Selection, TestArgs};
 use crate::error::{CliError, Status};
 use crate::files;
@@ -70,11 +70,11 @@ fn case(
     let is_kept = matches!(run.returned, 2..=4);
     let expected = match after == packet {
         true => "unchanged".to_owned(),
-        false => hex::text(&after),
+        false => hex(&after),
     };
     Ok(CaseDocument {
         name: format!("frame {number}"),
-        packet: Some(Json::from(hex::text(packet))),
+        packet: Some(Json::from(hex(packet))),
         expect: Some(ExpectDocument {
             verdict: Some(Json::from(verdict(run.returned))),
             target: run.target.as_ref().map(ToString::to_string),

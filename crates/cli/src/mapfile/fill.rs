@@ -12,7 +12,7 @@ use crate::files;
 
 /// Fills the maps of an object that the interpreter will run.
 pub(crate) fn fill(path: &Path, loader: &Loader<'_>) -> Result<(), CliError> {
-    let fillings = read(path, &defs(loader), loader.maps().domain().workers())?;
+    let fillings = read(path, &loader.maps().defs(), loader.maps().domain().workers())?;
     store_all(loader, &fillings)
         .map_err(|message| CliError::Text { path: path.to_owned(), message })
 }
@@ -22,12 +22,8 @@ pub(crate) fn fill_from(
     contents: &Object<String, Json>,
     loader: &Loader<'_>,
 ) -> Result<(), String> {
-    let fillings = parse(contents, &defs(loader), loader.maps().domain().workers())?;
+    let fillings = parse(contents, &loader.maps().defs(), loader.maps().domain().workers())?;
     store_all(loader, &fillings)
-}
-
-fn defs(loader: &Loader<'_>) -> Vec<MapDef> {
-    loader.maps().maps().iter().map(|map| map.def().clone()).collect()
 }
 
 fn store_all(loader: &Loader<'_>, fillings: &[Filling]) -> Result<(), String> {

@@ -84,8 +84,7 @@ fn parse(
     cpus: usize,
 ) -> Result<Vec<Filling>, String> {
     let Some(contents) = contents else { return Ok(Vec::new()) };
-    let defs: Vec<_> = maps.maps().iter().map(|map| map.def().clone()).collect();
-    mapfile::parse(contents, &defs, cpus).map_err(|problem| format!("maps: {problem}"))
+    mapfile::parse(contents, &maps.defs(), cpus).map_err(|problem| format!("maps: {problem}"))
 }
 
 fn names_programs(step: &Step) -> bool {

@@ -60,9 +60,7 @@ impl Pcap {
         };
         Ok(Pcap { options, output })
     }
-}
 
-impl Pcap {
     /// The capture that is written, and its name.
     fn written(&self) -> Option<(std::path::Display<'_>, &Capture)> {
         Some((self.options.output.as_ref()?.display(), self.output.as_deref()?))

@@ -102,9 +102,7 @@ impl fmt::Debug for Output {
 
 impl Output {
     fn create(path: &Path) -> io::Result<Output> {
-        let named =
-            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        let outlet = Outlet::create(path).map_err(named)?;
+        let outlet = Outlet::create(path).map_err(|error| super::named(path, &error))?;
         let section = Section {
             application: concat!("towpath ", env!("CARGO_PKG_VERSION")).to_owned(),
             ..Section::default()

@@ -1,0 +1,36 @@
+//! What wakes a thread that waits in poll(2) for other things as well.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::Error;
+
+/// An eventfd(2): readable from the first ring until it is silenced.
+#[derive(Debug)]
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    /// # Errors
+    ///
+    /// The process has no descriptor left.
+    pub(crate) fn new() -> Result<Bell, Error> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        fd.map(Bell).map_err(|errno| Error::setup("making an eventfd")(errno.into()))
+    }
+
+    pub(crate) fn ring(&self) {
+        // A full counter wakes as well.
+        let _full = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    pub(crate) fn silence(&self) {
+        let _empty = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
