@@ -19,6 +19,7 @@ pub mod map;
 pub mod object;
 pub mod program;
 pub mod proto;
+pub mod suggest;
 pub mod verifier;
 
 pub use errno::Errno;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::program::SlotInit;
 use towpath_bpf::{Linked, MapDef};
-use towpath_daemon::mapfile::parse;
 use towpath_kernel::{Kernel, KernelMap, KernelProgram, LoadError, MapSet};
 use towpath_maps::Value;
+use towpath_maps::mapfile::parse;
 
 use crate::args::Selection;
 use crate::error::CliError;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use towpath_bpf::btf::Btf;
 use towpath_bpf::object::ObjectError;
+use towpath_bpf::suggest;
 use towpath_bpf::{Env, Linked, Object};
 use towpath_daemon::globals::parse_value;
-use towpath_daemon::suggest;
 use towpath_xdp::program::LoadError;
 
 use crate::args::{Assignment, MapSize, ProgramArgs, Selection};

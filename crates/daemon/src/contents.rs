@@ -2,14 +2,16 @@
 
 use serde_json::{Value as Json, json};
 use towpath_bpf::map::{Keys, Values};
+use towpath_bpf::suggest;
 use towpath_bpf::{Errno, MapDef};
+use towpath_maps::mapfile::{self, Stored};
+use towpath_maps::typed;
 use towpath_maps::{Map, Value, flags};
 use towpath_objects::{MapObject, Selector, Session};
 
 use crate::api::error::ApiError;
 use crate::api::types::{EntryRequest, EntryView};
-use crate::mapfile::{self, Stored, typed};
-use crate::{reference, suggest};
+use crate::reference;
 
 /// Everything in a map, in the map's order. What has no elements to list (ring buffers, arenas,
 /// queues, bloom filters) is empty.

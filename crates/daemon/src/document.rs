@@ -9,9 +9,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use towpath_bpf::suggest;
 
 use crate::problem::Problem;
-use crate::suggest;
 
 /// A parsed text.
 #[derive(Debug, Clone)]

@@ -5,6 +5,7 @@
 
 use towpath_bpf::Env;
 use towpath_engine::bond::BondMode;
+use towpath_maps::mapfile::{self, Filling};
 use towpath_ports::bond::lacp::pdu::{self, Lacpdu, PortInfo};
 use towpath_xdp::program::{LoadOptions, Loader, Select};
 use towpath_xdp::{Action, Exec, Frame, Worker};
@@ -12,7 +13,6 @@ use towpath_xdp::{Action, Exec, Frame, Worker};
 use crate::file::ObjectFiles;
 use crate::kinds::bond;
 use crate::live;
-use crate::mapfile::{self, Filling};
 use crate::state::{HookState, PortState, ProgramState, State};
 
 /// Something that works and is probably not what was meant.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
+use towpath_bpf::suggest;
 
 use crate::document::{Document, Place, typed};
 use crate::kinds;
@@ -13,7 +14,6 @@ use crate::problem::Problem;
 use crate::state::{
     AttachState, ExecState, HookState, MigrateState, ProgramState, State, TrustState,
 };
-use crate::suggest;
 use crate::tables::{self, HostState};
 
 mod objects;

@@ -8,9 +8,8 @@
 
 use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::map::{MapType, Values};
+use towpath_bpf::suggest;
 use towpath_objects::{BPFFS_ROOT, Reference, Selector, Tag};
-
-use crate::suggest;
 
 /// What a value of a map of this kind refers to; `None` for kinds whose values are bytes.
 ///

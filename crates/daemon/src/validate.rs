@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use towpath_bpf::suggest;
 use towpath_xdp::host::Interface;
 
 use crate::kinds;
 use crate::problem::Problem;
 use crate::run_config::action_number;
 use crate::state::{AttachState, PortState, ProgramState, State, VERSION};
-use crate::suggest;
 
 impl State {
     /// Everything that is wrong with it, by path; nothing when it can be applied.

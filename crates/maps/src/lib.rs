@@ -49,6 +49,7 @@ mod inner;
 mod layout;
 mod lpm;
 mod map;
+pub mod mapfile;
 mod memory;
 #[cfg(loom)]
 mod memory_loom;

@@ -3,9 +3,9 @@
 use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::MapDef;
 use towpath_bpf::map::Keys;
+use towpath_bpf::suggest;
 use towpath_daemon::globals::hex;
-use towpath_daemon::mapfile::parse_element;
-use towpath_daemon::suggest;
+use towpath_maps::mapfile::parse_element;
 use towpath_xdp::Action;
 
 use super::fields;

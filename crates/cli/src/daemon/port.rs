@@ -147,7 +147,7 @@ fn keys(words: &[String]) -> Result<Map<String, Json>, CliError> {
     if let Some(key) = table.keys().find(|key| !known(key)) {
         let options = kinds::KINDS.iter().flat_map(|kind| kind.options);
         let names = options.map(|option| option.key).chain(kinds::COMMON_KEYS);
-        let hint = towpath_daemon::suggest::among(key, names);
+        let hint = towpath_bpf::suggest::among(key, names);
         return Err(CliError::Usage(format!("no key {key:?}{hint}")));
     }
     Ok(table)

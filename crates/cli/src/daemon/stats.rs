@@ -42,7 +42,7 @@ fn read(client: &Client, args: &StatsArgs) -> Result<StatsView, CliError> {
     if let Some(port) = &args.port {
         if !stats.ports.contains_key(port) {
             let names = stats.ports.keys().map(String::as_str);
-            let hint = towpath_daemon::suggest::among(port, names);
+            let hint = towpath_bpf::suggest::among(port, names);
             return Err(CliError::Daemon(format!("no port \"{port}\"{hint} (ENODEV)")));
         }
         stats.ports.retain(|name, _| name == port);

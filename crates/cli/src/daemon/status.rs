@@ -16,7 +16,7 @@ pub(crate) fn status(args: &PortArgs, output: &mut Output) -> Result<(), CliErro
     if let Some(name) = &args.port {
         let names = status.ports.iter().map(|port| port.state.name.as_str());
         if !names.clone().any(|it| it == name) {
-            let hint = towpath_daemon::suggest::among(name, names);
+            let hint = towpath_bpf::suggest::among(name, names);
             return Err(CliError::Daemon(format!("no port \"{name}\"{hint} (ENODEV)")));
         }
         status.ports.retain(|port| port.state.name == *name);

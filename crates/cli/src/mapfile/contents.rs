@@ -9,9 +9,8 @@ use serde_json::{Value as Json, json};
 use towpath_bpf::MapDef;
 use towpath_bpf::map::{Keys, Values};
 use towpath_bpf::program::{DataSection, MapType};
-use towpath_daemon::mapfile::typed;
-use towpath_daemon::suggest;
-use towpath_maps::{Map, Value};
+use towpath_bpf::suggest;
+use towpath_maps::{Map, Value, typed};
 use towpath_xdp::Program;
 
 use crate::error::CliError;

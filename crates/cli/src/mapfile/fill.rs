@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::MapDef;
-use towpath_daemon::mapfile::{Filling, parse, parse_text, store};
+use towpath_maps::mapfile::{Filling, parse, parse_text, store};
 use towpath_xdp::{Loader, Select};
 
 use crate::error::CliError;

@@ -1,6 +1,6 @@
 //! Map contents as JSON: `--map-init` puts them in, `--dump-maps` shows them, in one format, so
 //! that what a run left behind can be the beginning of the next. The format is
-//! [`towpath_daemon::mapfile`]'s.
+//! [`towpath_maps::mapfile`]'s.
 
 mod contents;
 mod fill;
@@ -9,4 +9,4 @@ mod show;
 
 pub(crate) use contents::{Contents, check_names};
 pub(crate) use fill::{fill, fill_from, read};
-pub(crate) use towpath_daemon::mapfile::{Filling, Step, Stored};
+pub(crate) use towpath_maps::mapfile::{Filling, Step, Stored};

@@ -2,11 +2,11 @@
 
 use axum::Json;
 use axum::extract::State as Context;
+use towpath_bpf::suggest;
 
 use super::error::{ApiError, ErrorBody};
 use super::{Answer, Part, Shared, blocking};
 use crate::bonds::{self, BondView};
-use crate::suggest;
 
 /// All bonds.
 #[utoipa::path(get, path = "/v1/bonds", responses((status = 200, body = Vec<BondView>)))]

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State as Context;
 use axum::response::IntoResponse;
 use serde::Deserialize;
+use towpath_bpf::suggest;
 use utoipa::ToSchema;
 
 use super::error::{ApiError, ErrorBody};
@@ -12,7 +13,6 @@ use super::types::{BridgeView, FdbView};
 use super::{Answer, Body, Part, Shared, blocking, done, working};
 use crate::control::Inner;
 use crate::state::{BridgeState, State};
-use crate::suggest;
 use crate::view;
 
 /// All bridges.

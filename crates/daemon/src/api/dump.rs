@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use serde::Deserialize;
+use towpath_bpf::suggest;
 use towpath_engine::tap::{ALL_VERDICTS, Points, TapOptions};
 
 use super::error::{ApiError, ErrorBody};
@@ -19,7 +20,6 @@ use crate::dump::{self, Wanted, Watched};
 use crate::live::LiveLink;
 use crate::run_config::{ACTIONS, action_number};
 use crate::state::HookState;
-use crate::suggest;
 
 /// What a dump shows; lists have commas between their words.
 #[derive(Debug, Default, Deserialize)]

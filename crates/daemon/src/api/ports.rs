@@ -4,13 +4,14 @@ use axum::Json;
 use axum::extract::State as Context;
 use axum::response::IntoResponse;
 use serde_json::{Map, Value as Json_};
+use towpath_bpf::suggest;
 
 use super::error::{ApiError, ErrorBody};
 use super::types::{FeaturesView, PortView};
 use super::{Answer, Body, Part, Shared, blocking, done, working};
 use crate::control::Inner;
 use crate::state::{PortState, State};
-use crate::{kinds, suggest, view};
+use crate::{kinds, view};
 
 /// All ports.
 #[utoipa::path(get, path = "/v1/ports", responses((status = 200, body = Vec<PortView>)))]

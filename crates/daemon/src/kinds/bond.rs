@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value as Json;
+use towpath_bpf::suggest;
 use towpath_engine::bond::{BondMode, BondOptions, XmitPolicy};
 use towpath_ports::bond::lacp::AdSelect;
 use towpath_ports::bond::settings::{
@@ -15,7 +16,6 @@ use towpath_ports::bond::settings::{
 use super::{Comeback, Kind, OptionDoc, mac, no_peer, options};
 use crate::problem::Problem;
 use crate::state::PortState;
-use crate::suggest;
 
 /// The kind that no device is opened for.
 pub(crate) const NAME: &str = "bond";

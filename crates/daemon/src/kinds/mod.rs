@@ -11,13 +11,13 @@ mod sink;
 mod tap;
 
 use serde_json::{Map, Value as Json};
+use towpath_bpf::suggest;
 use towpath_engine::port::Device;
 
 use crate::document::typed;
 use crate::layers;
 use crate::problem::Problem;
 use crate::state::PortState;
-use crate::suggest;
 
 /// A kind of port.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::Errno;
+use towpath_maps::mapfile::{self, Filling, Step, Stored};
 use towpath_maps::{Map, MapSet, Value};
 
 use super::programs::LiveProgram;
-use crate::mapfile::{self, Filling, Step, Stored};
 
 /// What is to be stored in a program's maps, and what is to go.
 #[derive(Debug, Default)]

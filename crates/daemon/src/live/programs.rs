@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use towpath_bpf::Errno;
+use towpath_maps::mapfile::{self, Filling};
 use towpath_objects::{MapUse, ProgramObject, Selector, Session};
 use towpath_xdp::program::{LoadOptions, Loader, Select};
 use towpath_xdp::{Exec, Program, Trust};
@@ -12,7 +13,6 @@ use towpath_xdp::{Exec, Program, Trust};
 use super::contents::Contents;
 use super::takeover::Takeover;
 use super::{Live, Report};
-use crate::mapfile::{self, Filling};
 use crate::run_config::{RunConfig, run_config};
 use crate::state::{ExecState, ProgramState, State, TrustState};
 

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use towpath_bpf::map::Values;
+use towpath_bpf::suggest;
 use towpath_bpf::{MapDef, Object};
 use towpath_maps::shape::{Conversion, difference};
 use towpath_maps::{Map, MapSet};
@@ -22,7 +23,6 @@ use super::programs::LiveProgram;
 use super::{Live, Report};
 use crate::reference::absolute;
 use crate::state::{MigrateState, ProgramState};
-use crate::suggest;
 
 /// What a program to be loaded finds.
 #[derive(Debug, Default)]

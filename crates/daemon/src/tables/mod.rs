@@ -17,10 +17,10 @@ pub use state::{
     Device, HostState, InterfaceEntry, Mac, NeighbourEntry, NextHopEntry, RouteEntry, RouteWord,
     VlanEntry,
 };
+use towpath_bpf::suggest;
 
 use crate::document::{Document, Place, typed};
 use crate::problem::Problem;
-use crate::suggest;
 
 /// Understands a file of tables, TOML or JSON.
 ///

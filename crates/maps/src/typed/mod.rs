@@ -47,10 +47,12 @@ pub struct TypedError {
     pub problem: String,
 }
 
-/// A key as JSON.
+/// A key as JSON. Indexes are numbers, also where the object gives them no type.
 pub fn key_to_json(def: &MapDef, bytes: &[u8]) -> Json {
-    let (key, _value) = sides(def);
-    to_json(key, bytes)
+    match <[u8; 4]>::try_from(bytes) {
+        Ok(index) if def.kind.keys() == Keys::Index => u32::from_le_bytes(index).into(),
+        _ => to_json(sides(def).0, bytes),
+    }
 }
 
 /// A value (of one CPU) as JSON.

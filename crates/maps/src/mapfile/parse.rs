@@ -4,10 +4,10 @@ use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::MapDef;
 use towpath_bpf::map::{Keys, Values};
 use towpath_bpf::program::DataSection;
-use towpath_maps::Value;
+use towpath_bpf::suggest;
 
-use super::typed;
-use crate::suggest;
+use crate::Value;
+use crate::typed::{self, TypedError};
 
 /// One element to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub fn parse_element(
     let parser = Parser { maps: &[], cpus };
     let key = match map.kind.keys() == Keys::None {
         true => None,
-        false => Some(typed::parse_key(map, "key", key)?),
+        false => Some(parse_key(map, "key", key)?),
     };
     let stored = value.map(|value| parser.stored(map, "value", value)).transpose()?;
     Ok((key, stored))
@@ -180,7 +180,7 @@ impl Parser<'_> {
             return Err(format!("{path}: unknown {unknown:?}{}", suggest::among(unknown, NAMES)));
         }
         let Some(key) = entry.get("key") else { return Err(format!("{path}: no \"key\"")) };
-        let key = typed::parse_key(map, &format!("{path}.key"), key)?;
+        let key = parse_key(map, &format!("{path}.key"), key)?;
         let stored = match (entry.get("value"), entry.get("values")) {
             (Some(value), None) => self.stored(map, &format!("{path}.value"), value)?,
             (None, Some(values)) => {
@@ -205,7 +205,7 @@ impl Parser<'_> {
                 .ok()
                 .filter(|key| !key.is_string())
                 .unwrap_or_else(|| Json::String(name.clone()));
-            let key = typed::parse_key(map, &path, &key)?;
+            let key = parse_key(map, &path, &key)?;
             Ok(Step { stored: self.stored(map, &path, json)?, path, key: Some(key) })
         });
         steps.collect()
@@ -247,7 +247,7 @@ impl Parser<'_> {
     }
 
     fn bytes_of_value(self, map: &MapDef, path: &str, json: &Json) -> Result<Value, String> {
-        let bytes = typed::parse_value(map, path, json)?;
+        let bytes = parse_value(map, path, json)?;
         // One value for a per-CPU element is the value of every CPU, as bpftool has it.
         Ok(if map.kind.is_percpu() {
             Value::PerCpu(vec![bytes; self.cpus])
@@ -271,7 +271,7 @@ impl Parser<'_> {
             let (Some(cpu), Some(value)) = (cpu, value) else {
                 return Err(format!("{path}: expected {{\"cpu\": N, \"value\": ...}}"));
             };
-            let bytes = typed::parse_value(map, &format!("{path}.value"), value)?;
+            let bytes = parse_value(map, &format!("{path}.value"), value)?;
             let slot = usize::try_from(cpu).ok().and_then(|cpu| values.get_mut(cpu));
             let Some(slot) = slot else {
                 let count = self.cpus;
@@ -318,4 +318,20 @@ fn kind_of(json: &Json) -> &'static str {
         Json::Array(_) => "a list",
         Json::Object(_) => "an object",
     }
+}
+
+/// The bytes of a key that the file has at `path`.
+fn parse_key(map: &MapDef, path: &str, json: &Json) -> Result<Vec<u8>, String> {
+    typed::key_from_json(map, json).map_err(|error| problem(path, &error))
+}
+
+/// The bytes of a value that the file has at `path`.
+fn parse_value(map: &MapDef, path: &str, json: &Json) -> Result<Vec<u8>, String> {
+    typed::value_from_json(map, json).map_err(|error| problem(path, &error))
+}
+
+/// The error's own path starts at the key or value; what it starts with is in `path` already.
+fn problem(path: &str, error: &TypedError) -> String {
+    let below = error.path.trim_start_matches("key").trim_start_matches("value");
+    format!("{path}{below}: {}", error.problem)
 }

@@ -1,9 +1,9 @@
 //! Stores what a file says into maps.
 
+use crate::{CreateOptions, Map, MapSet, Value};
 use towpath_bpf::map::Values;
 use towpath_bpf::program::MapType;
 use towpath_bpf::{Errno, MapDef};
-use towpath_maps::{CreateOptions, Map, MapSet, Value};
 
 use super::parse::{Step, Stored};
 

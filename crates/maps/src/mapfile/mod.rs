@@ -14,7 +14,6 @@
 
 mod fill;
 mod parse;
-pub mod typed;
 
 pub use fill::{Programs, store};
 pub use parse::{Filling, Step, Stored, parse, parse_element, parse_text};
