@@ -8,7 +8,7 @@ FUZZ_SECONDS ?= 60
 # How many random programs `make test-aarch64` generates.
 AARCH64_PROGRAMS ?= 100
 
-.PHONY: help demo test test-aarch64 bench lint fuzz parity docs release programs programs-all clean
+.PHONY: help demo test test-aarch64 bench wheel lint fuzz parity docs release programs programs-all clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -36,6 +36,12 @@ test-aarch64: ## the compiler's tests and tier 1 beside the interpreter, on an e
 bench: release programs ## time programs beside the kernel (root; else the interpreter), and hash tables
 	@$(TOWPATH) bench --against $(if $(filter 0,$(shell id -u)),kernel,interp)
 	@$(CARGO) run --release --quiet -p towpath-maps --example hash_bars
+
+wheel: ## the Python package, into build/wheels
+	@scripts/install-deps.sh wheel
+	@[ -x build/venv/bin/maturin ] || \
+		{ python3 -m venv build/venv && build/venv/bin/pip install -q maturin; }
+	@build/venv/bin/maturin build --release --quiet -m crates/python/Cargo.toml -o build/wheels
 
 lint: ## formatting, clippy, documentation, licences of dependencies
 	@$(CARGO) fmt --all --check

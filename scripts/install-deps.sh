@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Installs what the chosen chores need and the machine lacks, with apt; says so when it cannot.
 #
-# usage: install-deps.sh [demo|test|net|parity|aarch64]
+# usage: install-deps.sh [demo|test|net|parity|wheel|aarch64]
 #
 #   demo    a C compiler for BPF (clang 14 or later), libbpf's and the kernel's headers, python3
 #   test    the same, clang 14 and 19 side by side, LLVM 19's library, libxdp's headers, and what
 #           `net` has;
-#           what the tests with a guest run: QEMU, busybox, a kernel image with its modules
+#           what the tests with a guest run: QEMU, busybox, a kernel image with its modules;
+#           pytest, numpy and Scapy for those of the Python package
 #   net     what the tests in network namespaces and `demo live` run: ping, iperf3, ip, nsenter
 #   parity  `test`'s, and what it takes to ask the running kernel: bpftool, xdp-tools, its source
+#   wheel   a Python that can make virtual environments
 #   aarch64 a linker and a C library for aarch64, an emulator, and Rust's standard library for it
 #
 # Quiet when nothing is missing. Rust is not installed, only asked for: rustup is its own installer.
@@ -24,6 +26,7 @@ has_clang() { ls /usr/bin/clang-1[4-9] /usr/bin/clang-2[0-9] 2>/dev/null | grep 
 has_kernel() { for version in /lib/modules/*; do
     if [ -e "/boot/vmlinuz-${version##*/}" ]; then return 0; fi
 done; return 1; }
+has_module() { python3 -c "import $1" 2>/dev/null || /usr/bin/python3 -c "import $1" 2>/dev/null; }
 need_command() { command -v "$1" >/dev/null || missing+=("$2"); }
 need_file() { [ -e "$1" ] || missing+=("$2"); }
 
@@ -48,6 +51,9 @@ test | parity)
     need_file /usr/include/xdp/xsk.h libxdp-dev
     # Tier 2 opens it at run time; nothing is linked with it.
     ls /usr/lib/*/libLLVM*19* >/dev/null 2>&1 || missing+=(libllvm19)
+    for module in pytest numpy scapy; do
+        has_module $module || missing+=("python3-$module")
+    done
     if [ "$(uname -m)" = x86_64 ]; then
         need_command qemu-system-x86_64 qemu-system-x86
         need_command busybox busybox-static
@@ -61,6 +67,7 @@ parity)
     need_command bc bc
     need_file /usr/src/linux-source-6.1.tar.xz linux-source-6.1
     ;;
+wheel) python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv) ;;
 aarch64)
     need_command aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
     need_file /usr/aarch64-linux-gnu/lib/libc.so.6 libc6-dev-arm64-cross

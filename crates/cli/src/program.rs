@@ -8,6 +8,7 @@ use towpath_bpf::object::ObjectError;
 use towpath_bpf::suggest;
 use towpath_bpf::{Env, Linked, Object};
 use towpath_daemon::globals::parse_value;
+use towpath_xdp::host;
 use towpath_xdp::program::LoadError;
 
 use crate::args::{Assignment, MapSize, ProgramArgs, Selection};
@@ -106,12 +107,7 @@ pub(crate) fn kernel_types(wanted: Option<&Path>) -> Result<Env, CliError> {
             })?;
             Ok(Env::new(Arc::new(btf)))
         }
-        // A kernel without BTF, or with one that makes no sense, is not the user's mistake.
-        None => {
-            let running = files::read(Path::new(RUNNING_KERNEL), "kernel BTF", BTF_BYTES_MAX);
-            let btf = running.ok().and_then(|bytes| Btf::parse(&bytes).ok());
-            Ok(btf.map_or_else(Env::builtin, |btf| Env::new(Arc::new(btf))))
-        }
+        None => Ok(host::kernel_types()),
     }
 }
 
@@ -126,6 +122,5 @@ pub(crate) fn check_passes(without: &[String]) -> Result<(), CliError> {
     })
 }
 
-const RUNNING_KERNEL: &str = "/sys/kernel/btf/vmlinux";
 const OBJECT_BYTES_MAX: u64 = 256 << 20;
 const BTF_BYTES_MAX: u64 = 64 << 20;

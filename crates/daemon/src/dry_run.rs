@@ -12,7 +12,6 @@ use towpath_xdp::{Action, Exec, Frame, Worker};
 
 use crate::file::ObjectFiles;
 use crate::kinds::bond;
-use crate::live;
 use crate::state::{HookState, PortState, ProgramState, State};
 
 /// Something that works and is probably not what was meant.
@@ -47,7 +46,8 @@ impl DryRun {
                 return answer;
             }
             objects.bytes(&program.sha256)?;
-            let answer = judge(program, objects, env.get_or_insert_with(live::kernel_types));
+            let answer =
+                judge(program, objects, env.get_or_insert_with(towpath_xdp::host::kernel_types));
             self.asked.push((program.clone(), answer.clone()));
             answer
         })

@@ -1,25 +1,5 @@
-//! What an XDP program can touch: frames, the context, verdicts, helpers and kfuncs; and the way in
-//! for users of the library.
-//!
-//! ```
-//! use towpath_bpf::{Env, Object};
-//! use towpath_xdp::{Action, Frame, LoadOptions, Program, Select};
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let bytes = include_bytes!("../../../tests/data/kernel-oracle/xdp_helpers.bpf.o");
-//! let object = Object::open(bytes, "xdp_helpers.bpf.o")?;
-//! let env = Env::builtin();
-//! let program = Program::load(&object, Select::Name("prog"), &env, &LoadOptions::default())?;
-//! let mut worker = program.worker(0);
-//! let mut frame = Frame::new(&[0; 64])?;
-//! let verdict = program.run(&mut worker, &mut frame)?;
-//! assert_eq!(verdict.action, Action::Pass);
-//! let results = program.maps().by_name("resm").expect("the object defines it");
-//! let value = results.user().lookup(&0u32.to_ne_bytes(), 0)?;
-//! assert_eq!(value.bytes()[8], 64, "the length the program saw");
-//! # Ok(())
-//! # }
-//! ```
+//! What an XDP program can touch: frames, the context, verdicts, helpers and kfuncs; and loading
+//! programs that run on them. Users of the library come in by the crate `towpath`.
 
 #![deny(unsafe_code)]
 

@@ -136,7 +136,7 @@ impl Live {
         };
         let engine = Arc::new(Engine::start(&options).map_err(|error| error.to_string())?);
         let known = Arc::new(Known::new(engine.workers()));
-        let env = Arc::new(kernel_types());
+        let env = Arc::new(towpath_xdp::host::kernel_types());
         let started =
             State { workers: wanted.workers.clone(), frames: wanted.frames, ..State::new() };
         let host = HostTables::default();
@@ -276,11 +276,4 @@ fn settings(
     let (engine, known) = (Arc::clone(engine), Arc::clone(known));
     settings.devices = Arc::new(devices::Ports { engine, known });
     settings
-}
-
-/// The running kernel's types to link against, else ours.
-pub(crate) fn kernel_types() -> Env {
-    let bytes = std::fs::read("/sys/kernel/btf/vmlinux").ok();
-    let btf = bytes.and_then(|bytes| towpath_bpf::btf::Btf::parse(&bytes).ok());
-    btf.map_or_else(Env::builtin, |btf| Env::new(Arc::new(btf)))
 }

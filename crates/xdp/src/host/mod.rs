@@ -10,6 +10,10 @@ mod index;
 mod live;
 
 use std::net::IpAddr;
+use std::sync::Arc;
+
+use towpath_bpf::Env;
+use towpath_bpf::btf::Btf;
 
 pub use bridges::{Bridges, Unknown};
 pub(crate) use index::Index;
@@ -109,4 +113,12 @@ impl Host {
         let found = self.neighbours.iter().find(|n| n.ifindex == ifindex && n.address == address);
         found.map(|neighbour| neighbour.mac)
     }
+}
+
+/// The running kernel's types to link against (`/sys/kernel/btf/vmlinux`); ours where it publishes
+/// none, or some that make no sense.
+pub fn kernel_types() -> Env {
+    let bytes = std::fs::read("/sys/kernel/btf/vmlinux").ok();
+    let btf = bytes.and_then(|bytes| Btf::parse(&bytes).ok());
+    btf.map_or_else(Env::builtin, |btf| Env::new(Arc::new(btf)))
 }

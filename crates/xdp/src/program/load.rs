@@ -1,5 +1,6 @@
 //! Loading the programs of one object over one set of maps.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,9 +26,9 @@ use crate::helpers;
 /// ```
 #[derive(Debug)]
 pub struct Loader<'a> {
-    object: &'a Object,
-    env: &'a Env,
-    options: &'a LoadOptions,
+    object: Cow<'a, Object>,
+    env: Cow<'a, Env>,
+    options: Cow<'a, LoadOptions>,
     maps: Arc<MapSet>,
     surroundings: Arc<Surroundings>,
     /// What was loaded so far, by name.
@@ -68,12 +69,35 @@ impl<'a> Loader<'a> {
     ) -> Result<Loader<'a>, LoadError> {
         let maps = create(object.maps(), set, &surroundings)?;
         let (loaded, are_slots_filled) = (RefCell::default(), Cell::new(false));
+        let (object, env, options) =
+            (Cow::Borrowed(object), Cow::Borrowed(env), Cow::Borrowed(options));
         Ok(Loader { object, env, options, maps, surroundings, loaded, are_slots_filled })
+    }
+
+    /// The same with copies of what it was made from, to be kept as long as its programs run.
+    pub fn into_owned(self) -> Loader<'static> {
+        let Loader { object, env, options, maps, surroundings, loaded, are_slots_filled } = self;
+        let (object, env, options) = (
+            Cow::Owned(object.into_owned()),
+            Cow::Owned(env.into_owned()),
+            Cow::Owned(options.into_owned()),
+        );
+        Loader { object, env, options, maps, surroundings, loaded, are_slots_filled }
+    }
+
+    /// The object.
+    pub fn object(&self) -> &Object {
+        &self.object
     }
 
     /// The object's maps.
     pub fn maps(&self) -> &Arc<MapSet> {
         &self.maps
+    }
+
+    /// What its programs share beside maps: clock, printed lines, host.
+    pub fn surroundings(&self) -> &Arc<Surroundings> {
+        &self.surroundings
     }
 
     /// Links, verifies and prepares one program, and those that the object file puts into program
@@ -129,9 +153,9 @@ impl<'a> Loader<'a> {
     }
 
     fn prepare(&self, index: usize, exec: Exec) -> Result<Program, LoadError> {
-        let linked = self.object.link(index, self.env)?;
+        let linked = self.object.link(index, &self.env)?;
         let (maps, surroundings) = (Arc::clone(&self.maps), Arc::clone(&self.surroundings));
-        finish(linked, maps, surroundings, self.options, exec)
+        finish(linked, maps, surroundings, &self.options, exec)
     }
 }
 

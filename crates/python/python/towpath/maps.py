@@ -1,0 +1,100 @@
+"""Maps as dicts."""
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+from . import _native
+
+
+class Map(MutableMapping[Any, Any]):
+    """A map: keys and values as the object's BTF says, or bytes where it says nothing.
+
+    Structs are dicts, arrays lists, addresses text where their type says so. Elements of per-CPU
+    maps are lists with a value for each CPU; one value stored stands for all. Program arrays hold
+    names of the object's programs, maps of maps other maps. Bytes are taken everywhere.
+    """
+
+    def __init__(self, native: _native.Map) -> None:
+        self._native = native
+
+    @property
+    def name(self) -> str:
+        """Its name in C."""
+        return self._native.name
+
+    @property
+    def kind(self) -> str:
+        """The kernel's name of its kind: `hash`, `lru_hash`, `array`..."""
+        return self._native.kind
+
+    @property
+    def max_entries(self) -> int:
+        """How many elements it has room for; of ring buffers the bytes."""
+        return self._native.max_entries
+
+    def __getitem__(self, key: Any) -> Any:
+        value = self._native.lookup(_plain(key))
+        if value is None:
+            raise KeyError(key)
+        return Map(value) if isinstance(value, _native.Map) else value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        value = dict(value) if isinstance(value, Map) else value
+        self._native.store(_plain(key), _plain(value))
+
+    def __delitem__(self, key: Any) -> None:
+        if not self._native.delete(_plain(key)):
+            raise KeyError(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (_hashable(key) for key in self._native.keys())
+
+    def __len__(self) -> int:
+        return len(self._native.keys())
+
+    def push(self, value: Any) -> None:
+        """Adds a value to a queue, a stack or a bloom filter. Raises Error when it is full."""
+        self._native.push(_plain(value))
+
+    def pop_value(self) -> Any:
+        """Takes the next value of a queue or stack; None if there is none."""
+        return self._native.pop()
+
+    def peek(self) -> Any:
+        """The next value of a queue or stack, which stays; None if there is none."""
+        return self._native.peek()
+
+    def records(self) -> list[bytes]:
+        """Takes what programs sent through a ring buffer or as perf events."""
+        return self._native.records()
+
+    def __repr__(self) -> str:
+        return f"<towpath.Map {self.name!r}: {self.kind}, {self.max_entries} entries>"
+
+
+class Struct(dict[str, Any]):
+    """A struct as a key: a dict that can be looked up in others."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(repr(self))
+
+
+def _hashable(key: Any) -> Any:
+    if isinstance(key, dict):
+        return Struct(key)
+    return tuple(key) if isinstance(key, list) else key
+
+
+def _plain(value: Any) -> Any:
+    """What the native half knows: addresses become text, arrays and tuples lists."""
+    if isinstance(value, bytes | str | int | float | None):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if hasattr(value, "item"):  # a number of numpy's
+        return value.item()
+    return str(value)

@@ -1,0 +1,162 @@
+//! An object file with its maps.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use towpath::{Env, Exec, GlobalValue, LoadOptions, Loader, Select, host};
+
+use crate::error::{self, Error, ObjectError};
+use crate::map::Map;
+use crate::program::{Lane, Program};
+
+/// An opened object: its maps, and what its programs share.
+#[pyclass(frozen, module = "towpath._native")]
+pub(crate) struct Object(Arc<Shared>);
+
+/// What programs and maps of an object keep alive.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+}
+
+/// All of it is one thread's at a time: maps count on one run per CPU.
+pub(crate) struct State {
+    pub(crate) loader: Loader<'static>,
+    /// By CPU.
+    pub(crate) lanes: Vec<Lane>,
+}
+
+#[pymethods]
+impl Object {
+    /// Opens an object file and creates its maps.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        exec: &str,
+        cpus: usize,
+        globals: BTreeMap<String, Bound<'_, PyAny>>,
+        map_size: BTreeMap<String, u32>,
+    ) -> PyResult<Object> {
+        if !(1..=CPUS_MAX).contains(&cpus) {
+            return Err(PyValueError::new_err(format!("cpus is {cpus}, not 1 to {CPUS_MAX}")));
+        }
+        let exec = exec_named(exec)?;
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let bytes = std::fs::read(&path)?;
+        let mut object = towpath::Object::open(&bytes, &path.display().to_string())
+            .map_err(|error| ObjectError::new_err(error.to_string()))?;
+        for (name, value) in &globals {
+            object
+                .set_global(name, &global(value)?)
+                .map_err(|error| PyValueError::new_err(named(&error)))?;
+        }
+        for (name, &entries) in &map_size {
+            object
+                .set_map_size(name, entries)
+                .map_err(|error| PyValueError::new_err(named(&error)))?;
+        }
+        let options = LoadOptions { workers: cpus, exec, ..LoadOptions::default() };
+        let loader = Loader::new(&object, kernel(), &options);
+        let loader = loader.map_err(|error| error::refused(py, &error))?.into_owned();
+        for perf in loader.maps().maps().iter().filter_map(|map| map.perf()) {
+            perf.open_all(PERF_RING_BYTES);
+        }
+        let lanes = (0..cpus as u32).map(Lane::new).collect();
+        Ok(Object(Arc::new(Shared { state: Mutex::new(State { loader, lanes }) })))
+    }
+
+    /// Names of its programs with their sections, in the file's order.
+    fn programs(&self) -> Vec<(String, String)> {
+        let state = self.0.state();
+        let programs = state.loader.object().programs().iter();
+        programs.map(|program| (program.name.clone(), program.section.clone())).collect()
+    }
+
+    /// Verifies a program, compiles it and gives it ready to run.
+    fn program(&self, py: Python<'_>, name: Option<&str>) -> PyResult<Program> {
+        let loaded = py.detach(|| {
+            let program = self.0.state().loader.program(name.map_or(Select::Only, Select::Name))?;
+            program.wait_for_tier2(TIER2_TIMEOUT);
+            Ok(program)
+        });
+        let program = loaded.map_err(|error| error::refused(py, &error))?;
+        Ok(Program::new(program, Arc::clone(&self.0)))
+    }
+
+    /// Its maps, constants apart.
+    fn maps(&self) -> Vec<Map> {
+        let state = self.0.state();
+        let maps = state.loader.maps().maps().iter();
+        let is_users = |map: &&Arc<towpath::maps::Map>| {
+            !map.def().section.is_some_and(|section| section.is_constant())
+        };
+        maps.filter(is_users).map(|map| Map::new(Arc::clone(map), Arc::clone(&self.0))).collect()
+    }
+
+    /// What programs printed since the last call.
+    fn printed(&self) -> Vec<String> {
+        self.0.state().loader.surroundings().trace.take()
+    }
+
+    /// The time programs see, in nanoseconds; 0 while it is the machine's.
+    #[getter]
+    fn clock(&self) -> u64 {
+        self.0.state().loader.surroundings().clock.set_time().unwrap_or(0)
+    }
+
+    #[setter]
+    fn set_clock(&self, ns: u64) {
+        self.0.state().loader.surroundings().clock.set(ns);
+    }
+}
+
+impl Shared {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The program of that name for a map that names it: loaded, if it wasn't.
+    pub(crate) fn program_id(&self, name: &str) -> Result<u32, String> {
+        let program = self.loader.program(Select::Name(name));
+        program.map(|program| program.id()).map_err(|error| error.to_string())
+    }
+}
+
+fn exec_named(name: &str) -> PyResult<Exec> {
+    let all = [Exec::Interp, Exec::Jit, Exec::Llvm, Exec::Auto];
+    let exec = all.into_iter().find(|exec| exec.name() == name).ok_or_else(|| {
+        PyValueError::new_err(format!("exec is {name:?}, not interp, jit, llvm or auto"))
+    })?;
+    match exec {
+        Exec::Llvm => {
+            let why = towpath::llvm_library().err();
+            why.map_or(Ok(exec), |why| Err(Error::new_err(format!("exec llvm: {why}"))))
+        }
+        exec => Ok(exec),
+    }
+}
+
+fn global(value: &Bound<'_, PyAny>) -> PyResult<GlobalValue> {
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return Ok(GlobalValue::Bytes(bytes.as_bytes().to_vec()));
+    }
+    Ok(GlobalValue::Int(value.extract()?))
+}
+
+/// The types to link against, read once.
+fn kernel() -> &'static Env {
+    static KERNEL: OnceLock<Env> = OnceLock::new();
+    KERNEL.get_or_init(host::kernel_types)
+}
+
+/// As many CPUs as per-CPU maps may have values for.
+const CPUS_MAX: usize = 1024;
+const PERF_RING_BYTES: usize = 1 << 20;
+const TIER2_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,0 +1,128 @@
+//! A program, and running it.
+
+use std::sync::Arc;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use towpath::{Burst, Frame, RxInfo, Worker};
+
+use crate::burst;
+use crate::error;
+use crate::object::Shared;
+
+/// A program that is ready to run.
+#[pyclass(frozen, module = "towpath._native")]
+pub(crate) struct Program {
+    program: towpath::Program,
+    shared: Arc<Shared>,
+}
+
+/// What a run did.
+#[pyclass(frozen, get_all, module = "towpath._native")]
+pub(crate) struct Run {
+    returned: u32,
+    target: Option<String>,
+    data: Py<PyBytes>,
+    metadata: Py<PyBytes>,
+}
+
+/// What a CPU runs with.
+pub(crate) struct Lane {
+    pub(crate) worker: Worker,
+    pub(crate) frames: Vec<Frame>,
+    pub(crate) burst: Burst,
+}
+
+/// Where packets arrive: ifindex, queue, and the CPU that runs the program.
+#[derive(Clone, Copy, FromPyObject)]
+pub(crate) struct Arrival(u32, u32, usize);
+
+impl Program {
+    pub(crate) fn new(program: towpath::Program, shared: Arc<Shared>) -> Program {
+        Program { program, shared }
+    }
+}
+
+#[pymethods]
+impl Program {
+    #[getter]
+    fn name(&self) -> &str {
+        self.program.name()
+    }
+
+    /// How it is really executed, and why not as asked.
+    fn exec(&self) -> (&'static str, Option<String>) {
+        (self.program.exec().name(), self.program.exec_status().fallback)
+    }
+
+    /// Runs it on one packet.
+    fn run(
+        &self,
+        py: Python<'_>,
+        packet: &[u8],
+        metadata: &[u8],
+        arrival: Arrival,
+    ) -> PyResult<Run> {
+        let mut frame = Frame::with_metadata(&[metadata, packet].concat(), metadata.len())
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        frame.rx = arrival.rx(&frame);
+        let verdict = py.detach(|| {
+            let mut state = self.shared.state();
+            let lane = arrival.lane(&mut state.lanes)?;
+            let verdict = self.program.run(&mut lane.worker, &mut frame);
+            verdict.map_err(|fault| error::faulted(&fault))
+        })?;
+        let all = frame.to_vec_with_metadata();
+        let (metadata, data) = all.split_at(frame.metadata().len());
+        Ok(Run {
+            returned: verdict.returned,
+            target: verdict.target.as_ref().map(ToString::to_string),
+            data: PyBytes::new(py, data).unbind(),
+            metadata: PyBytes::new(py, metadata).unbind(),
+        })
+    }
+
+    /// Runs it on each row of an array of bytes; gives what was returned for each and the lengths
+    /// of the packets then, both as 32-bit numbers in this machine's order. The packets go to `out`
+    /// as far as they fit.
+    fn run_burst<'py>(
+        &self,
+        py: Python<'py>,
+        packets: PyBuffer<u8>,
+        lengths: Option<PyBuffer<u32>>,
+        out: Option<PyBuffer<u8>>,
+        arrival: Arrival,
+    ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        let mut rows = burst::Rows::read(py, &packets, lengths.as_ref())?;
+        let mut kept = out.as_ref().map(|out| burst::Kept::new(py, out, &rows)).transpose()?;
+        let (returned, lengths) = py.detach(|| {
+            let mut state = self.shared.state();
+            let lane = arrival.lane(&mut state.lanes)?;
+            rows.run(&self.program, lane, arrival, kept.as_mut())
+        })?;
+        if let (Some(out), Some(kept)) = (&out, &kept) {
+            kept.write(py, out)?;
+        }
+        Ok((PyBytes::new(py, &returned), PyBytes::new(py, &lengths)))
+    }
+}
+
+impl Lane {
+    pub(crate) fn new(cpu: u32) -> Lane {
+        Lane { worker: Worker::new(cpu), frames: Vec::new(), burst: Burst::default() }
+    }
+}
+
+impl Arrival {
+    pub(crate) fn rx(self, frame: &Frame) -> RxInfo {
+        RxInfo { ifindex: self.0, queue_index: self.1, ..frame.rx }
+    }
+
+    fn lane(self, lanes: &mut [Lane]) -> PyResult<&mut Lane> {
+        let count = lanes.len();
+        let lane = lanes.get_mut(self.2);
+        lane.ok_or_else(|| PyIndexError::new_err(format!("CPU {} of {count}", self.2)))
+    }
+}

@@ -1,0 +1,69 @@
+//! The package's own tests and its page's example, by pytest, over the module that Cargo has just
+//! built.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Puts the package together as a wheel has it.
+fn package(root: &Path) {
+    let built = std::env::current_exe().expect("a test has a path");
+    let module = built.with_file_name("libtowpath_python.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/towpath");
+    let package = root.join("towpath");
+    std::fs::create_dir_all(&package).expect("Cargo's folder for tests can be written");
+    for file in std::fs::read_dir(source).expect("it is in the repository") {
+        let file = file.expect("it is in the repository");
+        if file.path().is_file() {
+            std::fs::copy(file.path(), package.join(file.file_name())).expect("there is room");
+        }
+    }
+    std::fs::copy(module, package.join("_native.abi3.so")).expect("Cargo builds it with the tests");
+}
+
+/// The first Python that can run them.
+fn python() -> Option<&'static str> {
+    let fits = "import sys, pytest, numpy; sys.exit(sys.version_info < (3, 11))";
+    ["python3", "/usr/bin/python3"].into_iter().find(|python| {
+        let run = Command::new(python).args(["-c", fits]).stderr(Stdio::null()).status();
+        run.is_ok_and(|status| status.success())
+    })
+}
+
+fn pytest(python: &str, root: &Path, arguments: &[&str], tests: &Path) {
+    let run = Command::new(python)
+        .args(["-B", "-m", "pytest", "-q", "-p", "no:cacheprovider"])
+        .args(arguments)
+        .arg(tests)
+        .env("PYTHONPATH", root)
+        .output()
+        .expect("it ran a moment ago");
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{said}\n{}", String::from_utf8_lossy(&run.stderr));
+}
+
+/// The first block of a page that is in this language.
+fn block<'a>(page: &'a str, language: &str) -> &'a str {
+    let (_before, rest) = page.split_once(&format!("```{language}\n")).expect("the page has one");
+    rest.split_once("```").expect("it ends").0
+}
+
+#[test]
+fn pytest_passes() {
+    let Some(python) = python() else {
+        println!("skipped: no Python 3.11 or later with pytest and numpy");
+        return;
+    };
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python");
+    package(&root);
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    pytest(python, &root, &[], &here.join("tests/py"));
+
+    let page = std::fs::read_to_string(here.join("../../docs/python.md")).expect("it is there");
+    let example = root.join("example");
+    std::fs::create_dir_all(&example).expect("there is room");
+    let files = [("drop_udp.c", block(&page, "c")), ("test_drop_udp.py", block(&page, "python"))];
+    for (name, text) in files {
+        std::fs::write(example.join(name), text).expect("there is room");
+    }
+    pytest(python, &root, &["-p", "towpath.pytest_plugin"], &example);
+}
