@@ -9,7 +9,7 @@ use super::compare;
 use super::env::{Result, Verifier};
 use super::reg::{ADD_CONST, ADD_CONST_32, AT_PKT_END, BEYOND_PKT_END, Base, Flags, Reg};
 use super::scalar::Scalar;
-use super::state::{LINKED_REGS_MAX, LinkedReg, LinkedRegs, State};
+use super::state::{LINKED_REGS_MAX, LinkedReg, State};
 
 impl Verifier<'_> {
     /// One conditional jump; returns the instruction this path goes on with.
@@ -74,8 +74,8 @@ impl Verifier<'_> {
     fn follow_both(&mut self, insn: &Insn, next: usize, target: usize) -> Result<usize> {
         debug_assert_eq!(next, self.insn_idx + 1);
         let linked = self.collect_linked(insn);
-        if linked.count > 1 {
-            self.note_linked(linked);
+        if linked.len() > 1 {
+            self.note_linked(&linked);
         }
         let mut taken = self.cur.clone();
         let dst = *self.reg(insn.dst);
@@ -152,9 +152,11 @@ impl Verifier<'_> {
         }
     }
 
-    /// `collect_linked_regs` for both operands.
-    fn collect_linked(&mut self, insn: &Insn) -> LinkedRegs {
-        let mut linked = LinkedRegs::default();
+    /// `collect_linked_regs` for both operands: as many as fit into the history, which says what
+    /// mattered; all of them where every number does.
+    fn collect_linked(&mut self, insn: &Insn) -> Vec<LinkedReg> {
+        let count_max = if self.options.every_number { usize::MAX } else { LINKED_REGS_MAX };
+        let mut linked = Vec::new();
         let operands = [Some(insn.dst), insn.is_reg_operand().then_some(insn.src)];
         let mut ids = [0u32; 2];
         for (slot, regno) in ids.iter_mut().zip(operands) {
@@ -173,26 +175,21 @@ impl Verifier<'_> {
                 let spilled = spilled.map(|(spi, slot)| (spi, false, &mut slot.reg));
                 let regs = frame.regs.iter_mut().enumerate().map(|(no, reg)| (no, true, reg));
                 for (index, is_reg, reg) in regs.chain(spilled) {
-                    if reg.is_scalar() && reg.id & !ADD_CONST == id {
-                        link(&mut linked, reg, depth, index, is_reg);
+                    if !reg.is_scalar() || reg.id & !ADD_CONST != id {
+                        continue;
                     }
+                    if linked.len() >= count_max {
+                        // What isn't recorded must not be refined.
+                        reg.id = 0;
+                        reg.off = 0;
+                        continue;
+                    }
+                    linked.push(LinkedReg { frame: depth as u8, index: index as u8, is_reg });
                 }
             }
         }
         linked
     }
-}
-
-fn link(linked: &mut LinkedRegs, reg: &mut Reg, depth: usize, index: usize, is_reg: bool) {
-    let count = usize::from(linked.count);
-    if count >= LINKED_REGS_MAX {
-        // No room in the history: what isn't recorded must not be refined.
-        reg.id = 0;
-        reg.off = 0;
-        return;
-    }
-    linked.items[count] = LinkedReg { frame: depth as u8, index: index as u8, is_reg };
-    linked.count += 1;
 }
 
 /// Is the outcome known (`is_branch_taken`).
@@ -274,7 +271,7 @@ fn refine_state(
     src: &Reg,
     is32: bool,
     holds: bool,
-    linked: &LinkedRegs,
+    linked: &[LinkedReg],
 ) -> bool {
     if !dst.is_scalar() || !src.is_scalar() {
         return true;
@@ -287,7 +284,7 @@ fn refine_state(
     if insn.is_reg_operand() && insn.src != insn.dst {
         frame.regs[usize::from(insn.src)] = right;
     }
-    if linked.count > 0 {
+    if !linked.is_empty() {
         if insn.is_reg_operand() && right.id != 0 {
             sync_linked(state, &right, linked);
         }
@@ -299,8 +296,8 @@ fn refine_state(
 }
 
 /// What is known of `known` holds for all numbers of its id (`sync_linked_regs`).
-fn sync_linked(state: &mut State, known: &Reg, linked: &LinkedRegs) {
-    for item in &linked.items[..usize::from(linked.count)] {
+fn sync_linked(state: &mut State, known: &Reg, linked: &[LinkedReg]) {
+    for item in linked {
         let Some(frame) = state.frames.get_mut(usize::from(item.frame)) else { continue };
         let reg = if item.is_reg {
             frame.regs.get_mut(usize::from(item.index))

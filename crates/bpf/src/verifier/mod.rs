@@ -70,10 +70,10 @@ pub struct Options {
     pub pending_max: usize,
     /// The program is bound to a device and may ask for what that knows of a frame.
     pub device_bound: bool,
-    /// States are equal only if their numbers are, also those that no check depended on, and a way
-    /// that a jump's operands contradict is not followed: it takes longer, and what is known of
-    /// operands then holds whatever path the program takes ([`InsnFacts::dst`]). For those who
-    /// check proofs.
+    /// States are equal only if their numbers are, also those that no check depended on; a way that
+    /// a jump's operands contradict is not followed; and a comparison tells of every copy of what
+    /// it compares, not of six. It takes longer, and what is known of operands then holds whatever
+    /// path the program takes ([`InsnFacts::dst`]). For those who check proofs.
     pub every_number: bool,
     /// Numbers that change from one round of a loop to the next, and on which no check has depended
     /// yet, are forgotten, so that loops without an end in sight come to one. Without it they are

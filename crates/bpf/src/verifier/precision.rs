@@ -6,7 +6,7 @@
 
 use super::backtrack::Wanted;
 use super::env::{Result, Verifier};
-use super::state::{FRAME_COUNT_MAX, HistoryEntry, LinkedRegs, State, StateId};
+use super::state::{FRAME_COUNT_MAX, HistoryEntry, LinkedReg, LinkedRegs, State, StateId};
 
 impl Verifier<'_> {
     /// The verdict depends on the value of scalar `regno`: states are only equal to this path's if
@@ -199,9 +199,9 @@ impl Verifier<'_> {
     }
 
     /// Records scalars refined together.
-    pub(crate) fn note_linked(&mut self, linked: LinkedRegs) {
+    pub(crate) fn note_linked(&mut self, linked: &[LinkedReg]) {
         if let Some(entry) = self.history_entry() {
-            entry.linked = linked;
+            entry.linked = LinkedRegs::first_of(linked);
         }
     }
 }

@@ -258,6 +258,18 @@ pub(crate) struct LinkedRegs {
     pub(crate) items: [LinkedReg; LINKED_REGS_MAX],
 }
 
+impl LinkedRegs {
+    /// The first of `linked`, as many as there is room for.
+    pub(crate) fn first_of(linked: &[LinkedReg]) -> Self {
+        let mut kept = LinkedRegs::default();
+        for (item, from) in kept.items.iter_mut().zip(linked) {
+            *item = *from;
+            kept.count += 1;
+        }
+        kept
+    }
+}
+
 /// The kernel's `LINKED_REGS_MAX`.
 pub(crate) const LINKED_REGS_MAX: usize = 6;
 

@@ -233,6 +233,27 @@ fn what_is_said_of_numbers_holds_on_paths_that_ended_early_too() {
     assert!(range.contains(0) && range.contains(100) && !range.contains(101), "{range:?}");
 }
 
+/// Six copies of a number are followed, as in the kernel (`LINKED_REGS_MAX`): r6 is none of them.
+#[test]
+fn every_copy_is_bounded_where_every_number_counts() {
+    let random = op(BPF_JMP | BPF_CALL, 0, 0, 0, 7);
+    let copies = (1..=7).map(|to| op(MOV_REG, to, 0, 0, 0));
+    let checked = [
+        op(BPF_JMP | BPF_JGT, 7, 0, 4, 31),
+        op(MOV_REG, 8, 10, 0, 0),
+        op(ADD_REG, 8, 6, 0, 0),
+        op(LOAD_B, 0, 8, -32, 0),
+        EXIT,
+        op(MOV, 0, 0, 0, 0),
+        EXIT,
+    ];
+    let insns: Vec<_> = [random].into_iter().chain(copies).chain(checked).collect();
+    let rejection = rejected(insns.clone());
+    assert!(rejection.message.contains("unbounded"), "{rejection}");
+    let options = Options { every_number: true, ..Options::default() };
+    verify(program(insns), &options).unwrap();
+}
+
 /// The kernel lets programs read its structure of a map. Here a number stands for the map, which is
 /// no address, also where another path reads a value with the same instruction.
 #[test]
