@@ -4,7 +4,6 @@
 //! the rings are emptied between bursts.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
 use serde::Serialize;
 use towpath_maps::MapSet;
@@ -37,21 +36,13 @@ impl Events {
     /// Takes out and counts everything there is.
     pub(crate) fn drain(&mut self, maps: &MapSet) {
         for map in maps.maps() {
-            if let Some(ring) = map.ringbuf() {
-                let count = self.maps.entry(map.name().to_owned()).or_default();
-                ring.consume(|record| {
-                    count.add(record.len());
-                    ControlFlow::Continue(())
-                });
+            if map.ringbuf().is_none() && map.perf().is_none() {
+                continue;
             }
+            let count = self.maps.entry(map.name().to_owned()).or_default();
+            map.take_records(|record| count.add(record.len()));
             if let Some(perf) = map.perf() {
-                let count = self.maps.entry(map.name().to_owned()).or_default();
                 count.lost = (0..perf.slots()).map(|slot| perf.lost(slot)).sum();
-                for slot in 0..perf.slots() {
-                    while let Some(sample) = perf.read(slot) {
-                        count.add(sample.len());
-                    }
-                }
             }
         }
     }

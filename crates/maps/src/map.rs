@@ -419,6 +419,24 @@ impl Map {
         if let Storage::Perf(perf) = &self.storage { Some(perf) } else { None }
     }
 
+    /// Takes all records that programs sent through this map: of a ring buffer, or of a perf event
+    /// array by slot. Other kinds have none.
+    pub fn take_records(&self, mut visit: impl FnMut(&[u8])) {
+        if let Some(ring) = self.ringbuf() {
+            ring.consume(|record| {
+                visit(record);
+                ControlFlow::Continue(())
+            });
+        }
+        if let Some(perf) = self.perf() {
+            for slot in 0..perf.slots() {
+                while let Some(sample) = perf.read(slot) {
+                    visit(&sample);
+                }
+            }
+        }
+    }
+
     /// What a program may do with `len` bytes at `addr`; `None` when they aren't this map's, or
     /// not inside one key or value.
     pub fn owns(&self, addr: u64, len: usize) -> Option<Access> {

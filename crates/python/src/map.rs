@@ -1,6 +1,5 @@
 //! Maps: keys and values as Python objects, typed through BTF.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
@@ -208,19 +207,7 @@ impl Map {
     /// Takes the records that programs sent through a ring buffer or as perf events.
     fn records<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
         let mut records = Vec::new();
-        if let Some(ring) = self.map.ringbuf() {
-            ring.consume(|record| {
-                records.push(PyBytes::new(py, record));
-                ControlFlow::Continue(())
-            });
-        }
-        if let Some(perf) = self.map.perf() {
-            for slot in 0..perf.slots() {
-                while let Some(sample) = perf.read(slot) {
-                    records.push(PyBytes::new(py, &sample));
-                }
-            }
-        }
+        self.map.take_records(|record| records.push(PyBytes::new(py, record)));
         records
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use towpath::{Env, Exec, GlobalValue, LoadOptions, Loader, Select, host};
+use towpath::{Exec, GlobalValue, LoadOptions, Loader, Select};
 
 use crate::error::{self, Error, ObjectError};
 use crate::map::Map;
@@ -61,7 +61,7 @@ impl Object {
                 .map_err(|error| PyValueError::new_err(named(&error)))?;
         }
         let options = LoadOptions { workers: cpus, exec, ..LoadOptions::default() };
-        let loader = Loader::new(&object, kernel(), &options);
+        let loader = Loader::new(&object, towpath::kernel_types(), &options);
         let loader = loader.map_err(|error| error::refused(py, &error))?.into_owned();
         for perf in loader.maps().maps().iter().filter_map(|map| map.perf()) {
             perf.open_all(PERF_RING_BYTES);
@@ -148,12 +148,6 @@ fn global(value: &Bound<'_, PyAny>) -> PyResult<GlobalValue> {
         return Ok(GlobalValue::Bytes(bytes.as_bytes().to_vec()));
     }
     Ok(GlobalValue::Int(value.extract()?))
-}
-
-/// The types to link against, read once.
-fn kernel() -> &'static Env {
-    static KERNEL: OnceLock<Env> = OnceLock::new();
-    KERNEL.get_or_init(host::kernel_types)
 }
 
 /// As many CPUs as per-CPU maps may have values for.

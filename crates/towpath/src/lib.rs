@@ -35,6 +35,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::sync::OnceLock;
+
 pub use towpath_bpf::object::{GlobalError, GlobalValue, MapSizeError, ObjectError, SelectError};
 pub use towpath_bpf::{Env, Errno, Linked, MapDef, Object, interp, verifier};
 pub use towpath_jit::llvm_library;
@@ -48,4 +50,10 @@ pub use towpath_xdp::{
 pub mod maps {
     pub use towpath_bpf::map::{Keys, MapType, Values};
     pub use towpath_maps::{Domain, Map, MapError, MapSet, Value, mapfile, perf, ringbuf, typed};
+}
+
+/// What [`host::kernel_types`] gives, read once: the running kernel's types are megabytes.
+pub fn kernel_types() -> &'static Env {
+    static KERNEL: OnceLock<Env> = OnceLock::new();
+    KERNEL.get_or_init(host::kernel_types)
 }
