@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
 
@@ -62,6 +62,8 @@ struct Work {
     /// What the file wanted when it was read last.
     file: State,
     failures: Vec<Failure>,
+    /// When those are tried again.
+    retry: Retry,
     warnings: Vec<Warning>,
     /// What programs were found to do to control frames.
     dry_run: DryRun,
@@ -155,6 +157,7 @@ impl Control {
             wanted: Arc::clone(&wanted),
             file: State::clone(&wanted),
             failures: Vec::new(),
+            retry: Retry::after(RETRY_PAUSE_MIN),
             warnings: Vec::new(),
             dry_run: DryRun::default(),
             uploads: VecDeque::new(),
@@ -278,16 +281,6 @@ impl Control {
         Ok(report)
     }
 
-    /// Tries again what failed.
-    pub(crate) fn retry(&self) {
-        // Somebody who changes something tries everything.
-        let Ok(mut work) = self.turn("another try", Duration::ZERO) else { return };
-        if !work.failures.is_empty() {
-            let wanted = Arc::clone(&work.wanted);
-            self.apply(&mut work, wanted);
-        }
-    }
-
     /// Waits until something outside of the daemon is not what it was.
     pub(crate) async fn stirred(&self) {
         self.news.stirred.notified().await;
@@ -300,22 +293,39 @@ impl Control {
         Some(why)
     }
 
-    /// Closes ports whose interfaces went, and opens those whose interfaces are back.
+    /// Closes ports whose interfaces went, opens those whose interfaces are back, and tries again
+    /// what failed, when it is time for that.
     pub(crate) fn follow(&self, is_news: bool) {
         let is_news = self.has_missed.swap(false, Ordering::Relaxed) || is_news;
-        match self.turn("a look at interfaces", Duration::ZERO) {
-            Ok(mut work) => self.catch_up(&mut work, is_news),
+        let Ok(mut work) = self.turn("a look at interfaces", Duration::ZERO) else {
             // The next look comes to it.
-            Err(_later) => self.has_missed.store(is_news, Ordering::Relaxed),
+            return self.has_missed.store(is_news, Ordering::Relaxed);
+        };
+        if !self.catch_up(&mut work, is_news)
+            && work.retry.is_due()
+            && (!work.failures.is_empty() || work.live.has_failed_ports())
+        {
+            let pause = work.retry.next_pause();
+            self.apply_again(&mut work);
+            work.retry = Retry::after(pause);
         }
     }
 
-    fn catch_up(&self, work: &mut Work, is_news: bool) {
-        if work.live.is_stirred() || is_news && !work.failures.is_empty() {
+    /// Gives whether there was anything to do.
+    fn catch_up(&self, work: &mut Work, is_news: bool) -> bool {
+        let is_due = work.live.is_stirred() || is_news && !work.failures.is_empty();
+        if is_due {
             work.live.note_broken();
-            let wanted = Arc::clone(&work.wanted);
-            self.apply(work, wanted);
+            self.apply_again(work);
         }
+        is_due
+    }
+
+    /// Makes what is wanted anyway: what fails comes next time.
+    fn apply_again(&self, work: &mut Work) {
+        let wanted = Arc::clone(&work.wanted);
+        let report = work.live.reconcile_within(&wanted, RETRY_PAUSE_MIN);
+        self.conclude(work, wanted, &report);
     }
 
     /// Detaches programs that had to be stopped since the last time. Without any it costs a load.
@@ -327,8 +337,7 @@ impl Control {
                 // The next look comes to it.
                 return self.stops.store(before, Ordering::Relaxed);
             };
-            let wanted = Arc::clone(&work.wanted);
-            self.apply(&mut work, wanted);
+            self.apply_again(&mut work);
         }
     }
 
@@ -347,7 +356,7 @@ impl Control {
 
     /// Stops the engine and says what became of the frames.
     pub fn stop(&self) {
-        match self.turn("the end", WAIT_MAX) {
+        match self.turn("the end", END_WAIT_MAX) {
             Ok(mut work) => work.live.stop(),
             Err(busy) => {
                 tracing::warn!("{busy}");
@@ -378,6 +387,7 @@ impl Control {
         work.wanted = wanted;
         self.tell(work, report);
         work.failures.clone_from(&report.failures);
+        work.retry = Retry::after(RETRY_PAUSE_MIN);
         self.warn(work);
         self.forget_objects(work);
         self.show(work);
@@ -444,10 +454,36 @@ impl Control {
     }
 }
 
+/// What failed is tried again soon, and later after ever longer pauses: what keeps it from working
+/// may be over in a moment, such as a close that somebody else is still at.
+#[derive(Debug)]
+struct Retry {
+    pause: Duration,
+    due: Instant,
+}
+
+impl Retry {
+    fn after(pause: Duration) -> Retry {
+        Retry { pause, due: Instant::now() + pause }
+    }
+
+    fn is_due(&self) -> bool {
+        Instant::now() >= self.due
+    }
+
+    fn next_pause(&self) -> Duration {
+        (self.pause + self.pause / 2).min(RETRY_PAUSE_MAX)
+    }
+}
+
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Requests that are worked on at a time, most of them waiting for each other.
 const PLACES: usize = 32;
 /// How long a change waits for another one.
 const WAIT_MAX: Duration = Duration::from_secs(3);
+/// How long the end waits for a change, which is lost with everything else.
+const END_WAIT_MAX: Duration = Duration::from_millis(250);
 /// Events a slow listener may lag behind before it misses some.
 const EVENTS_KEPT: usize = 1024;
 /// Uploaded objects that wait to be used.
@@ -455,8 +491,6 @@ const UPLOADS_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
     use crate::view;
 
@@ -486,7 +520,6 @@ mod tests {
             // What is done aside of requests is not done then, and does not wait.
             let start = Instant::now();
             control.follow(true);
-            control.retry();
             assert!(start.elapsed() < WAIT_MAX);
         });
         drop(turn);

@@ -143,8 +143,6 @@ async fn live(
 
 /// Reloads when it is told to, and follows what happens outside of the daemon.
 async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
-    let mut retry = tokio::time::interval(RETRY_PERIOD);
-    retry.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut look = tokio::time::interval(LOOK_PERIOD);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -171,11 +169,6 @@ async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
             () = control.stirred() => {
                 let control = Arc::clone(control);
                 let _followed = tokio::task::spawn_blocking(move || control.follow(true)).await;
-            }
-            _ = retry.tick() => {
-                let control = Arc::clone(control);
-                // It says itself what it could not do.
-                let _tried = tokio::task::spawn_blocking(move || control.retry()).await;
             }
         }
     }
@@ -247,8 +240,6 @@ const METRICS_LIMITS: Limits = Limits {
     keep_alive: false,
     reserve: 0,
 };
-/// What failed is tried again so often.
-const RETRY_PERIOD: Duration = Duration::from_secs(5);
 /// A program whose code had to be stopped is detached, and a device that is gone is noticed, after
 /// this time at the latest.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);

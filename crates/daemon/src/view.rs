@@ -13,7 +13,7 @@ use crate::api::types::{
     StatsView, StatusView, XskRing, XskView,
 };
 use crate::control::Inner;
-use crate::live::LiveLink;
+use crate::live::{LiveLink, LivePort};
 use crate::run_config::{ACTIONS, action_names};
 use crate::state::HookState;
 
@@ -22,34 +22,35 @@ pub(crate) fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// All ports.
+/// All ports. The host may be slow to say how an interface is, so no other port is kept open by
+/// the look at one.
 pub(crate) fn ports(inner: &Inner) -> Vec<PortView> {
-    inner.live.engine().read(|_, snapshot| {
-        let ports = inner.live.ports().iter();
-        ports
-            .filter_map(|(name, port)| {
-                let state = inner.wanted.port(name).or(port.opened.as_ref())?;
-                Some((state, snapshot.port(port.id)?))
-            })
-            .map(|(state, slot)| {
-                let device = &slot.opened.device;
-                let details = device.details().into_iter();
-                PortView {
-                    state: state.clone(),
-                    index: slot.ifindex,
-                    mac: mac_text(device.mac()),
-                    queues: device.queues(),
-                    mtu_now: slot.mtu,
-                    link: slot.up && device.link(),
-                    failure: slot.opened.failure(),
-                    tx_error: slot.opened.tx_error(),
-                    finished: device.queues() > 0 && slot.opened.is_finished(),
-                    master: master(snapshot, slot).map(|it| it.name.to_string()),
-                    delegated_by: delegated_by(snapshot, slot),
-                    details: details.map(|(name, value)| (name.to_owned(), value)).collect(),
-                }
-            })
-            .collect()
+    let ports = inner.live.ports().iter();
+    ports.filter_map(|(name, port)| self::port(inner, name, port)).collect()
+}
+
+fn port(inner: &Inner, name: &str, port: &LivePort) -> Option<PortView> {
+    let state = inner.wanted.port(name).or(port.opened.as_ref())?;
+    let (slot, master, delegated_by) = inner.live.engine().read(|_, snapshot| {
+        let slot = snapshot.port(port.id)?;
+        let master = master(snapshot, slot).map(|it| it.name.to_string());
+        Some((Arc::clone(slot), master, delegated_by(snapshot, slot)))
+    })?;
+    let device = &slot.opened.device;
+    let details = device.details().into_iter();
+    Some(PortView {
+        state: state.clone(),
+        index: slot.ifindex,
+        mac: mac_text(device.mac()),
+        queues: device.queues(),
+        mtu_now: slot.mtu,
+        link: slot.up && device.link(),
+        failure: slot.opened.failure(),
+        tx_error: slot.opened.tx_error(),
+        finished: device.queues() > 0 && slot.opened.is_finished(),
+        master,
+        delegated_by,
+        details: details.map(|(name, value)| (name.to_owned(), value)).collect(),
     })
 }
 

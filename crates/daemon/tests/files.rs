@@ -4,6 +4,7 @@
 mod served;
 
 use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use towpath_daemon::client::ClientError;
 
 use served::Served;
 
+const FRAME: [u8; 60] = [0x5a; 60];
 /// What a status takes is milliseconds; what hangs takes for ever.
 const LIMIT: Duration = Duration::from_secs(1);
 
@@ -39,6 +41,15 @@ fn is_alive(served: &Served) {
 
 fn received(served: &Served, port: &str) -> u64 {
     served.get("/v1/stats")["ports"][port]["rx_packets"].as_u64().unwrap_or_default()
+}
+
+/// A capture (pcap) of [`FRAME`].
+fn capture_of_one() -> Vec<u8> {
+    let version = 4 << 16 | 2;
+    let len = FRAME.len() as u32;
+    // Magic, version, two zeros, length limit, Ethernet; time, length here and of the packet.
+    let words = [0xa1b2_c3d4, version, 0, 0, 1 << 16, 1, 0, 0, len, len];
+    words.iter().flat_map(|word: &u32| word.to_ne_bytes()).chain(FRAME).collect()
 }
 
 fn set(served: &Served, key: &str, value: &Value) -> Result<Value, ClientError> {
@@ -72,23 +83,39 @@ fn fifos_hang_nothing_and_are_refused_where_files_are_needed() {
     assert!(error.to_string().contains("nobody reads this FIFO"), "{error}");
     is_alive(&served);
 
-    // One that is there, and reads nothing, stops nobody.
+    // One that is there, and reads nothing, stops nobody, and what is lost is counted.
     let _held = holds(&read);
     for key in ["trace", "record"] {
         set(&served, key, &json!(read)).expect("somebody has it");
         is_alive(&served);
+        let is_behind = || {
+            let status = served.get("/v1/status");
+            let detail = &status["ports"][0]["details"][key];
+            detail.as_str().is_some_and(|it| it.contains("not written"))
+        };
+        served.wait("loss", Duration::from_secs(60), is_behind);
+        is_alive(&served);
+        set(&served, key, &Value::Null).expect("it ends");
     }
-    let is_behind = || {
-        let status = served.get("/v1/status");
-        let record = &status["ports"][0]["details"]["record"];
-        record.as_str().is_some_and(|it| it.contains("not written"))
-    };
-    served.wait("loss", Duration::from_secs(60), is_behind);
-    is_alive(&served);
 
     // Nor does one who writes nothing.
-    add(&served, &json!({"name": "in", "kind": "pcap", "in": silent})).expect("it may come");
+    let mut heard = holds(&unread);
+    add(&served, &out).expect("somebody has it");
+    let input = json!({"name": "in", "kind": "pcap", "in": silent, "upper": "wire"});
+    add(&served, &input).expect("it may come");
     is_alive(&served);
+    // What comes goes on at once, while both are open.
+    let mut writer = File::options().write(true).open(&silent).expect("it is read");
+    writer.write_all(&capture_of_one()).expect("it is read");
+    served.wait("a frame", Duration::from_secs(10), || received(&served, "in") == 1);
+    let mut copied = Vec::new();
+    let start = Instant::now();
+    while !copied.windows(FRAME.len()).any(|it| it == FRAME) {
+        // Nothing yet is an error here.
+        let _later = heard.read_to_end(&mut copied);
+        assert!(start.elapsed() < Duration::from_secs(10), "{} bytes", copied.len());
+        std::thread::sleep(Duration::from_millis(5));
+    }
 
     // What is read as a whole is a file.
     for (key, more) in [("object", ""), ("maps", "object = \"/dev/null\"\n")] {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use towpath_xdp::host::{Bridges, Interface, Unknown};
 
@@ -266,6 +266,8 @@ pub struct Opened {
     /// What the error said.
     pub(crate) failure: Mutex<Option<String>>,
     pub(crate) tx_error: Mutex<Option<std::io::Error>>,
+    /// Goes last, when everything else of it is closed.
+    is_open: Arc<()>,
 }
 
 impl Opened {
@@ -286,7 +288,14 @@ impl Opened {
             failed: AtomicBool::new(false),
             failure: Mutex::default(),
             tx_error: Mutex::default(),
+            is_open: Arc::default(),
         }
+    }
+
+    /// What is there until the device and its queues are closed. Whoever has them last closes them,
+    /// and may still be at it when nobody can reach them any more.
+    pub fn is_open(&self) -> Weak<()> {
+        Arc::downgrade(&self.is_open)
     }
 
     /// Keeps what went wrong last when sending.
@@ -334,6 +343,29 @@ impl Opened {
         (0..).zip(&*queues).filter(|(_, rx)| rx.is_some()).map(|(queue, _)| queue).collect()
     }
 }
+
+impl Drop for Opened {
+    /// The kernel makes whoever closes a packet socket wait until all CPUs have passed it
+    /// (`synchronize_net`): once for all queues, not for one after the other.
+    fn drop(&mut self) {
+        let mut queues: Vec<Closing> = Vec::new();
+        let rx = self.rx.get_mut().unwrap_or_else(PoisonError::into_inner);
+        queues.extend(rx.drain(..).flatten().map(|queue| Box::new(queue) as Closing));
+        queues.extend(self.tx.drain(..).map(|queue| Box::new(queue) as Closing));
+        let Some(last) = queues.pop() else { return };
+        std::thread::scope(|scope| {
+            for queue in queues {
+                // Without a thread it is closed here.
+                let closing = std::thread::Builder::new().spawn_scoped(scope, || drop(queue));
+                drop(closing);
+            }
+            drop(last);
+        });
+    }
+}
+
+/// Something that is closed when it is dropped.
+type Closing = Box<dyn Send>;
 
 /// A receive queue while no worker polls it.
 pub(crate) type ParkedRx = Parked<dyn Rx>;

@@ -1,7 +1,8 @@
 //! `afxdp`: an interface of the host's that is ours alone (`AF_XDP`).
 
+use std::time::Duration;
+
 use serde::Deserialize;
-use towpath_engine::port::Device;
 use towpath_ports::afxdp::{Afxdp, Attach, BusyPoll, Mode, Options, Transmit};
 
 use super::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, no_peer, options};
@@ -42,6 +43,7 @@ pub(super) static KIND: Kind = Kind {
     open,
     peer: no_peer,
     comeback: Comeback::WithInterface,
+    is_shared: false,
 };
 
 #[derive(Debug, Deserialize)]
@@ -103,7 +105,7 @@ fn check(port: &PortState) -> Result<(), Problem> {
     Ok(())
 }
 
-fn open(ports: &[&PortState]) -> Result<Vec<Box<dyn Device>>, String> {
+fn open(ports: &[&PortState], patience: Duration) -> super::Opened {
     let port = ports[0];
     let keys: Keys = options(port).map_err(|problem| problem.to_string())?;
     let usual = Options::new(keys.interface.as_deref().unwrap_or(&port.name));
@@ -112,6 +114,7 @@ fn open(ports: &[&PortState]) -> Result<Vec<Box<dyn Device>>, String> {
         budget: keys.busy_poll_budget.unwrap_or(BusyPoll::default().budget),
     });
     let options = Options {
+        patience,
         netns: keys.netns,
         queues: keys.queues,
         mode: match keys.mode {

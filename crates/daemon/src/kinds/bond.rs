@@ -28,6 +28,7 @@ pub(super) static KIND: Kind = Kind {
     open,
     peer: no_peer,
     comeback: Comeback::Never,
+    is_shared: false,
 };
 
 const fn doc(key: &'static str, default: &'static str, text: &'static str) -> OptionDoc {
@@ -188,7 +189,7 @@ fn check(port: &PortState) -> Result<(), Problem> {
     read(port).map(drop)
 }
 
-fn open(_ports: &[&PortState]) -> super::Opened {
+fn open(_ports: &[&PortState], _patience: Duration) -> super::Opened {
     Err("a bond is made by the engine, not opened".to_owned())
 }
 

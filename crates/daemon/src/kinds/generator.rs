@@ -1,7 +1,8 @@
 //! `generator`: frames made from templates, at a rate or as fast as they are taken.
 
+use std::time::Duration;
+
 use serde::Deserialize;
-use towpath_engine::port::Device;
 use towpath_ports::generator::{Change, Field, Generator, Options};
 
 use super::{Comeback, Kind, OptionDoc, mac, no_peer, options};
@@ -39,6 +40,7 @@ pub(super) static KIND: Kind = Kind {
     open,
     peer: no_peer,
     comeback: Comeback::Never,
+    is_shared: false,
 };
 
 #[derive(Debug, Deserialize)]
@@ -81,7 +83,7 @@ fn check(port: &PortState) -> Result<(), Problem> {
     generator(port).map(drop)
 }
 
-fn open(ports: &[&PortState]) -> Result<Vec<Box<dyn Device>>, String> {
+fn open(ports: &[&PortState], _patience: Duration) -> super::Opened {
     let generator = generator(ports[0]).map_err(|problem| problem.to_string())?;
     Ok(vec![Box::new(generator)])
 }

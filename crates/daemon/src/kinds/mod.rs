@@ -10,6 +10,8 @@ mod pcap;
 mod sink;
 mod tap;
 
+use std::time::Duration;
+
 use serde_json::{Map, Value as Json};
 use towpath_bpf::suggest;
 use towpath_engine::port::Device;
@@ -30,12 +32,15 @@ pub struct Kind {
     pub options: &'static [OptionDoc],
     /// Finds what is wrong with options.
     pub check: fn(&PortState) -> Result<(), Problem>,
-    /// Opens devices: one for a port alone, two for a port and its peer.
-    pub open: fn(&[&PortState]) -> Opened,
+    /// Opens devices: one for a port alone, two for a port and its peer. What the kernel has not
+    /// let go of yet is waited for, for at most so long.
+    pub open: fn(&[&PortState], patience: Duration) -> Opened,
     /// The port that is made and goes together with this one.
     pub peer: fn(&PortState) -> Option<&str>,
     /// What becomes of a device that is of no more use.
     pub comeback: Comeback,
+    /// Whether an interface can be opened again before an old device on it is closed.
+    pub is_shared: bool,
 }
 
 /// How a port works again by itself whose device is gone.

@@ -1,7 +1,8 @@
 //! `packet`: an interface of the host's, shared with its stack (`AF_PACKET`).
 
+use std::time::Duration;
+
 use serde::Deserialize;
-use towpath_engine::port::Device;
 use towpath_ports::packet::{Fanout, Options, Packet};
 
 use super::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, no_peer, options};
@@ -41,6 +42,7 @@ pub(super) static KIND: Kind = Kind {
     open,
     peer: no_peer,
     comeback: Comeback::WithInterface,
+    is_shared: true,
 };
 
 #[derive(Debug, Deserialize)]
@@ -78,7 +80,7 @@ fn check(port: &PortState) -> Result<(), Problem> {
     Ok(())
 }
 
-fn open(ports: &[&PortState]) -> Result<Vec<Box<dyn Device>>, String> {
+fn open(ports: &[&PortState], _patience: Duration) -> super::Opened {
     let port = ports[0];
     let keys: Keys = options(port).map_err(|problem| problem.to_string())?;
     let usual = Options::new(keys.interface.as_deref().unwrap_or(&port.name));

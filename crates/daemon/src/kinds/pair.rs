@@ -1,7 +1,8 @@
 //! `pair`: two ports in this process. What one sends arrives at the other.
 
+use std::time::Duration;
+
 use serde::Deserialize;
-use towpath_engine::port::Device;
 use towpath_ports::pair::{Options, Pair};
 
 use super::{Comeback, Kind, OptionDoc, mac, options};
@@ -21,6 +22,7 @@ pub(super) static KIND: Kind = Kind {
     open,
     peer,
     comeback: Comeback::Never,
+    is_shared: false,
 };
 
 #[derive(Debug, Deserialize)]
@@ -54,7 +56,7 @@ fn peer(port: &PortState) -> Option<&str> {
     port.options.get("peer")?.as_str()
 }
 
-fn open(ports: &[&PortState]) -> Result<Vec<Box<dyn Device>>, String> {
+fn open(ports: &[&PortState], _patience: Duration) -> super::Opened {
     let [a, b] = ports else { return Err("a pair needs both of its ports".to_owned()) };
     let said = |problem: Problem| problem.to_string();
     let (first, second): (Keys, Keys) = (options(a).map_err(said)?, options(b).map_err(said)?);

@@ -1,9 +1,9 @@
 //! `pcap`: replays a capture, and writes what is sent to it into another.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
-use towpath_engine::port::Device;
 use towpath_ports::pcap::{Options, Pcap, Timing};
 
 use super::{Comeback, Kind, OptionDoc, no_peer, options};
@@ -28,6 +28,7 @@ pub(super) static KIND: Kind = Kind {
     open,
     peer: no_peer,
     comeback: Comeback::Never,
+    is_shared: false,
 };
 
 #[derive(Debug, Deserialize)]
@@ -62,7 +63,7 @@ fn check(port: &PortState) -> Result<(), Problem> {
     Ok(())
 }
 
-fn open(ports: &[&PortState]) -> Result<Vec<Box<dyn Device>>, String> {
+fn open(ports: &[&PortState], _patience: Duration) -> super::Opened {
     let keys: Keys = options(ports[0]).map_err(|problem| problem.to_string())?;
     let timing = match (keys.rate, keys.timing) {
         (Some(rate), _) => Timing::Rate(rate),

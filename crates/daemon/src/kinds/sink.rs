@@ -1,6 +1,7 @@
 //! `sink`: takes every frame and forgets it.
 
-use towpath_engine::port::Device;
+use std::time::Duration;
+
 use towpath_ports::sink::Sink;
 
 use super::{Comeback, Kind, no_peer};
@@ -15,6 +16,7 @@ pub(super) static KIND: Kind = Kind {
     open,
     peer: no_peer,
     comeback: Comeback::Never,
+    is_shared: false,
 };
 
 fn check(port: &PortState) -> Result<(), Problem> {
@@ -24,6 +26,6 @@ fn check(port: &PortState) -> Result<(), Problem> {
     }
 }
 
-fn open(_ports: &[&PortState]) -> Result<Vec<Box<dyn Device>>, String> {
+fn open(_ports: &[&PortState], _patience: Duration) -> super::Opened {
     Ok(vec![Box::new(Sink)])
 }

@@ -1,7 +1,8 @@
 //! `tap`: an interface of the host's whose other end we are.
 
+use std::time::Duration;
+
 use serde::Deserialize;
-use towpath_engine::port::Device;
 use towpath_ports::tap::{Options, Tap};
 
 use super::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, mac, no_peer, options};
@@ -27,6 +28,7 @@ pub(super) static KIND: Kind = Kind {
     open,
     peer: no_peer,
     comeback: Comeback::AtOnce,
+    is_shared: false,
 };
 
 #[derive(Debug, Deserialize)]
@@ -49,7 +51,7 @@ fn check(port: &PortState) -> Result<(), Problem> {
     mac::parse_or_make(keys.mac.as_deref(), &port.name).map(drop)
 }
 
-fn open(ports: &[&PortState]) -> Result<Vec<Box<dyn Device>>, String> {
+fn open(ports: &[&PortState], _patience: Duration) -> super::Opened {
     let port = ports[0];
     let said = |problem: Problem| problem.to_string();
     let keys: Keys = options(port).map_err(said)?;

@@ -19,7 +19,7 @@ impl Live {
         let options = wanted.settings.engine_options();
         let id = self.engine.change(|it| it.add_bond(port_options(port), options, wanted.mac));
         let id = id.map_err(|error| error.to_string())?;
-        self.note_opened(port, id);
+        self.note_opened(port, id, None);
         self.look_after(port, id, wanted)
     }
 

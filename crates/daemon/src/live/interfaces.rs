@@ -98,10 +98,23 @@ impl Live {
                 (Some(then), Some(now)) if then == now => None,
                 (Some(_), Some(_)) => Some(format!("its interface {name} is another one")),
                 (Some(_), None) => Some(format!("its interface {name} is gone")),
-                (None, Some(_)) => has_failed.then(|| format!("its interface {name} came back")),
-                (None, None) => None,
+                (None, _) => None,
             },
         }
+    }
+
+    /// Why an open port works no more although its interface may be the same: a queue of it ended.
+    pub(super) fn failed(&self, port: &LivePort) -> Option<String> {
+        let kind = kinds::find(&port.opened.as_ref()?.kind).ok()?;
+        if kind.comeback == Comeback::Never {
+            return None;
+        }
+        self.engine.read(|_, snapshot| snapshot.port(port.id)?.opened.failure())
+    }
+
+    /// Whether there is such a port. To open it again may help, or not: it is tried now and then.
+    pub fn has_failed_ports(&self) -> bool {
+        self.ports.values().any(|port| self.failed(port).is_some())
     }
 
     /// Whether a port's queue ended with an error.

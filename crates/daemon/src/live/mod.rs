@@ -21,6 +21,7 @@ mod world;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_bpf::Env;
 use towpath_engine::{Engine, Options, PortId, WorkerOptions};
@@ -173,6 +174,12 @@ impl Live {
     /// Makes what there is what is wanted, as far as that can be done. `wanted` has no
     /// [`State::problems`].
     pub fn reconcile(&mut self, wanted: &State) -> Report {
+        self.reconcile_within(wanted, PATIENCE)
+    }
+
+    /// The same for whoever comes again: what the kernel has not let go of yet, which another port
+    /// would wait for as well, is waited for no longer than that.
+    pub(crate) fn reconcile_within(&mut self, wanted: &State, patience: Duration) -> Report {
         let mut report = Report::default();
         if wanted.workers != self.started.workers || wanted.frames != self.started.frames {
             let why = "workers and frames are fixed while the daemon runs: start it again";
@@ -181,7 +188,7 @@ impl Live {
         self.interfaces.follow(wanted, &self.news);
         self.close_ports(wanted, &mut report);
         self.make_bridges(wanted, &mut report);
-        self.open_ports(wanted, &mut report);
+        self.open_ports(wanted, patience, &mut report);
         self.release_members(wanted, &mut report);
         self.set_shadows(wanted, &mut report);
         self.load_programs(wanted, &mut report);
@@ -277,3 +284,6 @@ fn settings(
     settings.devices = Arc::new(devices::Ports { engine, known });
     settings
 }
+
+/// How long a change that nobody repeats waits for what the kernel has not let go of yet.
+const PATIENCE: Duration = Duration::from_secs(3);

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use towpath_engine::{Config, Error, Hook, Opened, PortId, PortOptions, UpperName};
+use towpath_engine::port::Device;
+use towpath_engine::{Config, Engine, Error, Hook, Opened, Port, PortId, PortOptions, UpperName};
+use towpath_host::Presence;
 
 use super::{Live, LiveLink, LivePort, Report};
-use crate::kinds;
+use crate::kinds::{self, Comeback, Kind};
 use crate::layers;
 use crate::state::{BridgeState, PortState, State};
 
@@ -23,7 +25,10 @@ impl Live {
             return;
         }
         gone.iter().chain(&stale).for_each(|name| self.remove_shadow(name, report));
-        let devices = self.devices(gone.iter().chain(&stale));
+        let (shared, alone): (Vec<_>, Vec<_>) =
+            stale.iter().partition(|name| self.kind(name).is_some_and(|kind| kind.is_shared));
+        let devices = self.devices(gone.iter().chain(alone));
+        let aside = self.slots(shared.into_iter());
         let closed = self.engine.change(|config| {
             let below = |upper: &str| gone.contains(upper) || bridges.iter().any(|it| it == upper);
             clear_uppers(config, below)?;
@@ -35,6 +40,7 @@ impl Live {
             report.fail("closing ports", error.to_string());
             return;
         }
+        close_aside(aside);
         wait_closed(&devices);
         for name in stale {
             if let Some(port) = self.ports.get_mut(&name) {
@@ -74,7 +80,7 @@ impl Live {
             let (Some(opened), Some(next)) = (&port.opened, wanted.port(name)) else { continue };
             let peers = [kinds::peer(opened), kinds::peer(next)];
             let has_lost_peer = peers[0].is_some_and(|it| gone.contains(it));
-            let lost = self.lost(port);
+            let lost = self.lost(port).or_else(|| self.failed(port));
             if let Some(what) = &lost {
                 report.change(format!("port {name}: {what}"));
             }
@@ -90,12 +96,19 @@ impl Live {
         stale
     }
 
-    /// The devices of ports, as long as somebody has them.
-    fn devices<'a>(&self, names: impl Iterator<Item = &'a String>) -> Vec<Weak<Opened>> {
+    /// The devices of ports, as long as they are open.
+    fn devices<'a>(&self, names: impl Iterator<Item = &'a String>) -> Vec<Weak<()>> {
+        self.slots(names).into_iter().map(|slot| slot.opened.is_open()).collect()
+    }
+
+    fn slots<'a>(&self, names: impl Iterator<Item = &'a String>) -> Vec<Arc<Port>> {
         self.engine.read(|_, snapshot| {
-            let slot = |name: &String| snapshot.port(self.ports.get(name)?.id);
-            names.filter_map(slot).map(|slot| Arc::downgrade(&slot.opened)).collect()
+            names.filter_map(|name| snapshot.port(self.ports.get(name)?.id).cloned()).collect()
         })
+    }
+
+    fn kind(&self, name: &str) -> Option<&'static Kind> {
+        kinds::find(&self.ports.get(name)?.kind).ok()
     }
 
     /// With a device goes what was on it, as in the kernel.
@@ -123,66 +136,77 @@ impl Live {
     }
 
     /// Opens what is wanted and not open. Ports are down until they have their programs.
-    pub(super) fn open_ports(&mut self, wanted: &State, report: &mut Report) {
-        for port in &wanted.ports {
-            if self.is_open(&port.name) {
-                continue;
-            }
-            let peer = kinds::peer(port).and_then(|peer| wanted.port(peer));
-            let both: Vec<&PortState> = std::iter::once(port).chain(peer).collect();
-            // A pair is opened, or reported, once: with the first of the two.
-            if peer.is_some_and(|peer| {
-                let place = |name: &str| wanted.ports.iter().position(|it| it.name == name);
-                place(&peer.name) < place(&port.name)
-            }) {
-                continue;
-            }
-            self.news.doing(format!("opening port {}", port.name));
-            let is_new = both.iter().any(|port| !self.ports.contains_key(&port.name));
-            match self.open_together(&both) {
-                Ok(()) => {
-                    let names = both.iter().map(|port| port.name.as_str());
-                    let names = names.collect::<Vec<_>>().join(" and ");
-                    let what = if is_new { "added" } else { "opened again" };
-                    report.change(format!("port {names}: {what}, kind {}", port.kind));
-                }
-                Err(why) => report.fail(format!("port {}", port.name), why),
-            }
+    pub(super) fn open_ports(&mut self, wanted: &State, patience: Duration, report: &mut Report) {
+        let comeback = |port: &PortState| kinds::find(&port.kind).map(|kind| kind.comeback);
+        let closed = self.closed(wanted).into_iter();
+        // The interface of one may be another one's tap.
+        let (late, first): (Vec<_>, Vec<_>) =
+            closed.partition(|it| comeback(it[0]).is_ok_and(|it| it == Comeback::WithInterface));
+        for ports in first.chunks(1).chain(late.chunks(OPENED_AT_ONCE)) {
+            self.open_side_by_side(ports, patience, report);
         }
         self.tell_ifindexes();
+    }
+
+    /// Ports that are wanted and not open, in their order: a pair as one, with its first.
+    fn closed<'a>(&self, wanted: &'a State) -> Vec<Vec<&'a PortState>> {
+        let mut closed = Vec::new();
+        for (place, port) in wanted.ports.iter().enumerate() {
+            let peer = kinds::peer(port).and_then(|peer| wanted.port(peer));
+            let is_second = peer.is_some_and(|peer| {
+                wanted.ports.iter().position(|it| it.name == peer.name) < Some(place)
+            });
+            if !self.is_open(&port.name) && !is_second {
+                closed.push(std::iter::once(port).chain(peer).collect());
+            }
+        }
+        closed
     }
 
     fn is_open(&self, name: &str) -> bool {
         self.ports.get(name).is_some_and(|port| port.opened.is_some())
     }
 
-    /// All of them, or none.
-    fn open_together(&mut self, ports: &[&PortState]) -> Result<(), String> {
-        if let Some(wanted) = kinds::bond::wanted(ports[0]) {
-            let wanted = wanted.map_err(|problem| problem.to_string())?;
-            return self.make_bond(ports[0], &wanted);
-        }
-        let kind = kinds::find(&ports[0].kind).map_err(|problem| problem.to_string())?;
+    /// Opens devices at the same time: with each, the kernel waits for other things than a CPU. The
+    /// ports of one element are opened all, or none.
+    fn open_side_by_side(
+        &mut self,
+        all: &[Vec<&PortState>],
+        patience: Duration,
+        report: &mut Report,
+    ) {
+        let names = |ports: &[&PortState], between: &str| {
+            ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(between)
+        };
+        self.news.doing(format!("opening port {}", names(&all.concat(), ", ")));
         // Before: what goes while it is opened is noticed later.
-        let presences: Vec<_> = ports.iter().map(|port| self.interfaces.find(port)).collect();
-        let devices = (kind.open)(ports)?;
-        let mut opened = Vec::new();
-        for (port, device) in ports.iter().zip(devices) {
-            let device = layers::wrap(port, device)?;
-            let device = self.engine.open(&port.name, device).map_err(|it| it.to_string())?;
-            opened.push(((*port).clone(), device));
-        }
-        self.put_in_place(opened).map_err(|error| error.to_string())?;
-        for (port, presence) in ports.iter().zip(presences) {
-            if let Some(live) = self.ports.get_mut(&port.name) {
-                live.presence = presence;
+        let presences: Vec<_> = all.iter().map(|ports| self.interfaces.find(ports[0])).collect();
+        let engine = &self.engine;
+        let opened = side_by_side(all, |ports| open_devices(engine, ports, patience));
+        for ((ports, presence), opened) in all.iter().zip(presences).zip(opened) {
+            let is_new = ports.iter().any(|port| !self.ports.contains_key(&port.name));
+            let done = match (kinds::bond::wanted(ports[0]), opened) {
+                (Some(Ok(bond)), _) => self.make_bond(ports[0], &bond),
+                (Some(Err(problem)), _) => Err(problem.to_string()),
+                (None, opened) => opened.and_then(|opened| {
+                    self.put_in_place(opened, presence).map_err(|error| error.to_string())
+                }),
+            };
+            let what = if is_new { "added" } else { "opened again" };
+            let line = || format!("port {}: {what}, kind {}", names(ports, " and "), ports[0].kind);
+            match done {
+                Ok(()) => report.change(line()),
+                Err(why) => report.fail(format!("port {}", ports[0].name), why),
             }
         }
-        Ok(())
     }
 
     /// Gives new ports, and those whose devices were closed, their devices: all at once.
-    fn put_in_place(&mut self, opened: Vec<(PortState, Opened)>) -> Result<(), Error> {
+    fn put_in_place(
+        &mut self,
+        opened: Vec<(PortState, Opened)>,
+        presence: Option<Presence>,
+    ) -> Result<(), Error> {
         let states: Vec<PortState> = opened.iter().map(|(port, _)| port.clone()).collect();
         // An interface of the host's that was made anew is another one.
         let mut others = BTreeSet::new();
@@ -200,21 +224,16 @@ impl Live {
             opened.into_iter().map(place).collect::<Result<Vec<PortId>, Error>>()
         })?;
         for (port, id) in states.iter().zip(ids) {
-            self.note_opened(port, id);
+            self.note_opened(port, id, presence);
         }
         Ok(())
     }
 
-    pub(super) fn note_opened(&mut self, port: &PortState, id: PortId) {
+    pub(super) fn note_opened(&mut self, port: &PortState, id: PortId, presence: Option<Presence>) {
         let ifindex = self.engine.read(|_, snapshot| snapshot.port(id).map(|slot| slot.ifindex));
         let ifindex = ifindex.unwrap_or_default();
-        let live = LivePort {
-            kind: port.kind.clone(),
-            opened: Some(port.clone()),
-            presence: None,
-            id,
-            ifindex,
-        };
+        let live =
+            LivePort { kind: port.kind.clone(), opened: Some(port.clone()), presence, id, ifindex };
         self.ports.insert(port.name.clone(), live);
     }
 
@@ -344,14 +363,58 @@ fn make_bridge(config: &mut Config, bridge: &BridgeState, is_new: bool) -> Resul
     below.into_iter().try_for_each(|id| config.set_upper(id, named.clone()))
 }
 
+/// Closes devices, now that their ports have them no more, without waiting for it.
+fn close_aside(ports: Vec<Arc<Port>>) {
+    if !ports.is_empty() {
+        // Without a thread they are closed here.
+        let thread = std::thread::Builder::new().name("closing".to_owned());
+        let _closing = thread.spawn(move || drop(ports));
+    }
+}
+
 /// Waits until devices are closed: whoever looks at one at this moment has it still, and its
 /// interface cannot be opened again so long.
-fn wait_closed(devices: &[Weak<Opened>]) {
+fn wait_closed(devices: &[Weak<()>]) {
     let start = Instant::now();
-    let is_there = |device: &Weak<Opened>| device.strong_count() > 0;
-    while devices.iter().any(is_there) && start.elapsed() < CLOSE_TIME_MAX {
+    let is_open = |device: &Weak<()>| device.strong_count() > 0;
+    while devices.iter().any(is_open) && start.elapsed() < CLOSE_TIME_MAX {
         std::thread::sleep(CLOSE_POLL);
     }
+}
+
+/// Opens the devices of ports that go together; a bond has none.
+fn open_devices(
+    engine: &Engine,
+    ports: &[&PortState],
+    patience: Duration,
+) -> Result<Vec<(PortState, Opened)>, String> {
+    if ports[0].kind == kinds::bond::NAME {
+        return Ok(Vec::new());
+    }
+    let kind = kinds::find(&ports[0].kind).map_err(|problem| problem.to_string())?;
+    let devices = ports.iter().zip((kind.open)(ports, patience)?);
+    let open = |(port, device): (&&PortState, Box<dyn Device>)| {
+        let device = engine.open(&port.name, layers::wrap(port, device)?);
+        Ok(((*port).clone(), device.map_err(|error| error.to_string())?))
+    };
+    devices.map(open).collect()
+}
+
+/// Does it to each, at the same time, as far as there are threads.
+fn side_by_side<T: Sync, U: Send>(all: &[T], what: impl Fn(&T) -> U + Sync) -> Vec<U> {
+    let what = &what;
+    std::thread::scope(|scope| {
+        let start = |one| std::thread::Builder::new().spawn_scoped(scope, move || what(one));
+        let (last, others) =
+            all.split_last().map_or((None, all), |(it, others)| (Some(it), others));
+        let started: Vec<_> = others.iter().map(|one| start(one).map_err(|_none| one)).collect();
+        let last = last.map(what);
+        let done = started.into_iter().map(|started| match started {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(one) => what(one),
+        });
+        done.chain(last).collect()
+    })
 }
 
 /// A port's device, in place.
@@ -444,3 +507,5 @@ impl Setting {
 /// Nobody looks at a device for longer.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
 const CLOSE_POLL: Duration = Duration::from_micros(500);
+/// Each takes a thread meanwhile.
+const OPENED_AT_ONCE: usize = 16;

@@ -1,5 +1,7 @@
 //! How a port over an interface is set up.
 
+use std::time::Duration;
+
 use crate::Error;
 use crate::host;
 
@@ -31,6 +33,10 @@ pub struct Options {
     pub transmit: Transmit,
     /// Our system calls drive the interface's NAPI, on the worker's core.
     pub busy_poll: Option<BusyPoll>,
+    /// How long a queue that another socket has is waited for: an old one of ours may be on its way
+    /// out. The kernel lets go of a queue in an RCU callback and a work item behind that; a machine
+    /// with nothing else to do takes milliseconds for these, a very busy one more than a second.
+    pub patience: Duration,
 }
 
 /// Whether the kernel copies frames.
@@ -103,6 +109,7 @@ impl Options {
             need_wakeup: true,
             transmit: Transmit::Auto,
             busy_poll: None,
+            patience: Duration::from_secs(3),
         }
     }
 

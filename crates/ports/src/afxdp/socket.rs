@@ -187,7 +187,7 @@ fn bind_to(
             let flags = SocketAddrXdpFlags::XDP_SHARED_UMEM;
             let addr = SocketAddrXdp::new(flags, ifindex, queue);
             let address = SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: first.fd() };
-            when_free(|| bind(fd, &address))
+            when_free(options.patience, || bind(fd, &address))
         }
         None => {
             let mut flags = match options.mode {
@@ -199,7 +199,7 @@ fn bind_to(
             };
             flags.set(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, options.need_wakeup);
             flags.set(SocketAddrXdpFlags::XDP_USE_SG, options.multi_buffer);
-            when_free(|| bind(fd, &SocketAddrXdp::new(flags, ifindex, queue)))
+            when_free(options.patience, || bind(fd, &SocketAddrXdp::new(flags, ifindex, queue)))
         }
     };
     bound.map_err(|errno| explain_bind(errno, queue, options))
@@ -207,8 +207,8 @@ fn bind_to(
 
 /// Binds, and waits for the queue: the kernel lets go of it some time after its socket was closed
 /// (`xdp_umem_release_deferred`), so a port that is opened again would meet its own old socket.
-fn when_free(bind: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
-    let until = Instant::now() + RELEASE_TIME_MAX;
+fn when_free(patience: Duration, bind: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+    let until = Instant::now() + patience;
     loop {
         match bind() {
             Err(Errno::BUSY) if Instant::now() < until => std::thread::sleep(RELEASE_POLL),
@@ -245,9 +245,6 @@ fn explain_bind(errno: Errno, queue: u32, options: &Options) -> io::Error {
     io::Error::new(error.kind(), format!("AF_XDP socket for queue {queue}: {error}{hint}"))
 }
 
-/// How long a queue that another socket has is waited for. A closed socket's is free within
-/// milliseconds, on a busy machine within some tens.
-const RELEASE_TIME_MAX: Duration = Duration::from_secs(1);
 const RELEASE_POLL: Duration = Duration::from_millis(2);
 
 /// Place of an address the kernel gave us: number of the buffer, and offset in it. Unaligned

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use towpath_engine::bond::control::{Mail, Mailbox};
 use towpath_engine::bond::{Bond, BondMode, MemberState};
 use towpath_engine::port::Speed;
-use towpath_engine::{Engine, Error, Opened, PortId};
+use towpath_engine::{Engine, Error, PortId};
 
 use super::active::{Candidate, choose};
 use super::arp::ArpMonitor;
@@ -181,21 +181,31 @@ struct Seen {
     carrier: bool,
     /// Frames that arrived.
     received: u64,
+    /// How fast its link is, if that was asked.
+    speed: Option<Speed>,
 }
 
 impl Kept {
-    fn new(seen: Seen, speed: Speed, is_monitored: bool) -> Kept {
-        let monitor = Monitor::new(seen.carrier || !is_monitored);
-        let speed_asked = Instant::now();
-        let (received_before, link_before) = (seen.received, Mii::Down);
-        Kept { monitor, received_before, link_before, speed, speed_asked, seen }
+    fn new(seen: Seen, is_monitored: bool) -> Kept {
+        Kept {
+            monitor: Monitor::new(seen.carrier || !is_monitored),
+            received_before: seen.received,
+            link_before: Mii::Down,
+            speed: seen.speed.unwrap_or_default(),
+            speed_asked: Instant::now(),
+            seen,
+        }
     }
 
-    /// What it is now. A link that came back may be faster than it was.
-    fn meet(&mut self, seen: Seen, opened: &Opened) {
-        let came = seen.carrier && !self.seen.carrier;
-        if came || self.speed_asked.elapsed() > SPEED_PERIOD {
-            (self.speed, self.speed_asked) = (opened.device.speed(), Instant::now());
+    /// Whether to ask for its speed. A link that came back may be faster than it was.
+    fn wants_speed(&self, carrier: bool) -> bool {
+        carrier && !self.seen.carrier || self.speed_asked.elapsed() > SPEED_PERIOD
+    }
+
+    /// What it is now.
+    fn meet(&mut self, seen: Seen) {
+        if let Some(speed) = seen.speed {
+            (self.speed, self.speed_asked) = (speed, Instant::now());
         }
         self.seen = seen;
     }
@@ -334,8 +344,7 @@ impl Keeper {
     fn look(&mut self) -> bool {
         self.next_look = Instant::now() + self.period();
         self.looks += 1;
-        let seen = see(&self.engine, self.bond);
-        let Some(seen) = seen else { return false };
+        let Some(seen) = self.see() else { return false };
         self.meet(seen);
         self.watch_links();
         self.watch_answers();
@@ -356,19 +365,48 @@ impl Keeper {
         self.engine.read(|config, _| config.bond(self.bond).is_ok())
     }
 
+    /// The members as they are; none when there is no such bond.
+    fn see(&self) -> Option<Vec<Seen>> {
+        let members = self.engine.read(|config, _| {
+            let members = config.bond(self.bond).ok()?.members().iter();
+            Some(members.map(|it| it.port).collect::<Vec<_>>())
+        })?;
+        Some(members.into_iter().filter_map(|port| self.see_member(port)).collect())
+    }
+
+    /// The kernel may be slow to answer. Nobody else waits for that, and no device is kept open by
+    /// it but the one that is asked about.
+    fn see_member(&self, port: PortId) -> Option<Seen> {
+        let slot = self.engine.read(|_, snapshot| snapshot.port(port).cloned())?;
+        let device = &slot.opened.device;
+        let has_failed = slot.opened.failed.load(Ordering::Relaxed);
+        let carrier = slot.up && !has_failed && device.link();
+        let mut known = self.members.iter();
+        let known = known.find(|it| it.seen.port == port && it.seen.name == *slot.name);
+        let wants_speed = known.is_none_or(|known| known.wants_speed(carrier));
+        Some(Seen {
+            port,
+            name: slot.name.to_string(),
+            mac: device.mac(),
+            carrier,
+            received: slot.opened.counters.iter().map(|it| it.rx_packets.get()).sum(),
+            speed: wants_speed.then(|| device.speed()),
+        })
+    }
+
     /// Takes over who the members are now.
-    fn meet(&mut self, seen: Vec<(Seen, Arc<Opened>)>) {
+    fn meet(&mut self, seen: Vec<Seen>) {
         let mut before = std::mem::take(&mut self.members);
-        for (seen, opened) in seen {
+        for seen in seen {
             let name = seen.name.clone();
             let known = before.iter().position(|it| it.seen.port == seen.port);
             let same = known.filter(|&place| before[place].seen.name == seen.name);
             let member = match same.map(|place| before.swap_remove(place)) {
                 Some(mut known) => {
-                    known.meet(seen, &opened);
+                    known.meet(seen);
                     known
                 }
-                None => Kept::new(seen, opened.device.speed(), self.is_monitored()),
+                None => Kept::new(seen, self.is_monitored()),
             };
             if known.is_none() {
                 let link = member.monitor.state.name();
@@ -580,28 +618,6 @@ impl Keeper {
         what.insert_str(0, &format!("bond {}: ", self.name));
         (self.tell)(what);
     }
-}
-
-/// The members of a bond as they are; none when there is no such bond.
-fn see(engine: &Engine, bond: PortId) -> Option<Vec<(Seen, Arc<Opened>)>> {
-    let slots = engine.read(|config, snapshot| {
-        let members = config.bond(bond).ok()?.members().iter();
-        Some(members.filter_map(|it| snapshot.port(it.port).cloned()).collect::<Vec<_>>())
-    })?;
-    // The kernel may be slow to answer, and nobody else is to wait for that.
-    let seen = slots.into_iter().map(|slot| {
-        let device = &slot.opened.device;
-        let has_failed = slot.opened.failed.load(Ordering::Relaxed);
-        let seen = Seen {
-            port: slot.id,
-            name: slot.name.to_string(),
-            mac: device.mac(),
-            carrier: slot.up && !has_failed && device.link(),
-            received: slot.opened.counters.iter().map(|it| it.rx_packets.get()).sum(),
-        };
-        (seen, Arc::clone(&slot.opened))
-    });
-    Some(seen.collect())
 }
 
 /// How often members are looked at when nobody asked for it.
