@@ -174,21 +174,31 @@ impl Program {
     /// Runs the timers and work items of the object's programs that are due. [`Program::run`] does
     /// so before each frame; call it where no frames come.
     pub fn run_timers(&self, worker: &mut Worker) -> Result<(), Fault> {
+        self.run_due(worker, None)
+    }
+
+    fn run_due(&self, worker: &mut Worker, observer: Option<&dyn Observer>) -> Result<(), Fault> {
         let timers = &self.surroundings.timers;
         if !timers.may_be_due() {
             return Ok(());
         }
         let now = helpers::time(&self.surroundings.clock, ClockId::Monotonic);
-        timers.take_due(now).into_iter().try_for_each(|due| self.fire(worker, &due))
+        timers.take_due(now).into_iter().try_for_each(|due| self.fire(worker, &due, observer))
     }
 
     /// Calls a timer's function with its map, key and value: of whichever program it is.
-    fn fire(&self, worker: &mut Worker, due: &Due) -> Result<(), Fault> {
+    fn fire(
+        &self,
+        worker: &mut Worker,
+        due: &Due,
+        observer: Option<&dyn Observer>,
+    ) -> Result<(), Fault> {
         let Some((key, value)) = due.element(worker.number() as usize) else { return Ok(()) };
         // A timer has no frame; nothing it may call looks at one.
         let mut none = Frame::default();
         let Callback { code, maps, function } = &due.callback;
         let mut run = Run::new(&mut none, worker, maps, &self.surroundings);
+        run.observer = observer;
         run.extras.push(Extra { addr: key.addr(), len: key.len() as u64, writable: false });
         let args = [due.map.handle(), key.addr(), value, 0, 0];
         let limits = &self.surroundings.limits;
@@ -213,7 +223,7 @@ impl Program {
         frame: &mut Frame,
         observer: &dyn Observer,
     ) -> Result<u32, Fault> {
-        self.run_timers(worker)?;
+        self.run_due(worker, Some(observer))?;
         let (number, context) = (worker.number() as usize, worker.context_addr());
         let mut run = Run::new(frame, worker, &self.maps, &self.surroundings);
         run.observer = Some(observer);

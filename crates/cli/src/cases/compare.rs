@@ -1,5 +1,7 @@
 //! What was expected, and what came.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::MapDef;
 use towpath_bpf::map::Keys;
@@ -10,6 +12,7 @@ use towpath_xdp::Action;
 
 use super::fields;
 use super::file::{Case, Expect};
+use super::hex::{Pattern, pattern_text};
 
 /// What a run left behind; `None` where nobody can tell.
 pub(super) struct Seen {
@@ -20,6 +23,8 @@ pub(super) struct Seen {
     /// In the format of map files, if any was asked for.
     pub(super) maps: Option<Json>,
     pub(super) printed: Option<Vec<String>>,
+    /// Records of ring buffers and perf events.
+    pub(super) sent: Option<BTreeMap<String, Vec<Vec<u8>>>>,
 }
 
 /// Each difference as lines for people; none if all is as expected.
@@ -41,13 +46,20 @@ pub(super) fn differences(
         found.push(format!("target: expected {wanted}, got {target}"));
     }
     if let Some(wanted) = &expect.metadata
-        && *wanted != seen.metadata
+        && !(wanted.len() == seen.metadata.len() && begins(wanted, &seen.metadata))
     {
-        let (wanted, got) = (hex(wanted), hex(&seen.metadata));
+        let (wanted, got) = (pattern_text(wanted), hex(&seen.metadata));
         found.push(format!("metadata: expected {wanted:?}, got {got:?}"));
     }
     if let Some(wanted) = &expect.packet {
         found.extend(fields::difference(&wanted.bytes(&seen.packet), &seen.packet));
+    }
+    found.extend(fields::differing(&expect.fields, &seen.packet));
+    if let Some(sent) = &seen.sent {
+        found.extend(expect.sent.iter().flat_map(|(name, wanted)| match sent.get(name) {
+            Some(records) => sent_differences(name, wanted, records),
+            None => vec![format!("expect.sent: no ring buffer or perf events {name:?}")],
+        }));
     }
     if let (Some(wanted), Some(printed)) = (&expect.printed, &seen.printed) {
         found.extend(printed_differences(wanted, printed));
@@ -77,6 +89,27 @@ pub(super) fn shown(case: &Case, index: usize, differences: Vec<String>) -> Vec<
 pub(super) fn verdict(returned: u32) -> String {
     let action = Action::from_returned(returned);
     if action as u32 == returned { action.name().to_owned() } else { returned.to_string() }
+}
+
+/// As many records as are wanted, each of which begins as it is wanted.
+fn sent_differences(name: &str, wanted: &[Pattern], records: &[Vec<u8>]) -> Vec<String> {
+    if wanted.len() != records.len() {
+        return vec![format!("sent: {name}: expected {}, got {}", wanted.len(), records.len())];
+    }
+    let pairs = wanted.iter().zip(records).enumerate();
+    let different = pairs.filter(|(_, (wanted, record))| !begins(wanted, record));
+    different
+        .map(|(index, (wanted, record))| {
+            let (wanted, record) = (pattern_text(wanted), hex(record));
+            format!("sent: {name}: record {}: expected {wanted}, got {record}", index + 1)
+        })
+        .collect()
+}
+
+/// Whether the bytes begin as it is wanted.
+fn begins(wanted: &[Option<u8>], bytes: &[u8]) -> bool {
+    wanted.len() <= bytes.len()
+        && wanted.iter().zip(bytes).all(|(wanted, byte)| wanted.is_none_or(|it| it == *byte))
 }
 
 /// Each wanted text must be in a line of its own, in this order.

@@ -9,6 +9,7 @@ use serde_json::{Map as Object, Value as Json};
 use towpath_capture::Reader;
 use towpath_daemon::run_config::action_number;
 
+use super::hex::Pattern;
 use super::packet::{Expected, Source};
 use crate::args::{Assignment, MapSize, ProgramArgs, Selection, parse_duration};
 use crate::error::CliError;
@@ -38,6 +39,8 @@ pub(super) struct Subject {
 /// One case: its maps are its own.
 pub(super) struct Case {
     pub(super) name: String,
+    /// One of the object's programs; the file's if it names none.
+    pub(super) program: Option<String>,
     /// What is in maps at first.
     pub(super) maps: Object<String, Json>,
     pub(super) steps: Vec<Step>,
@@ -53,6 +56,8 @@ pub(super) struct Step {
     pub(super) queue: u32,
     pub(super) metadata: Vec<u8>,
     pub(super) hints: Hints,
+    /// What user space puts into user ring buffers before it, by their names.
+    pub(super) send: BTreeMap<String, Vec<Vec<u8>>>,
     pub(super) packet: Vec<u8>,
     pub(super) expect: Expect,
 }
@@ -63,9 +68,13 @@ pub(super) struct Expect {
     pub(super) returned: Option<u32>,
     pub(super) target: Option<String>,
     pub(super) packet: Option<Expected>,
-    pub(super) metadata: Option<Vec<u8>>,
+    /// Header fields of the packet afterwards, by their names.
+    pub(super) fields: BTreeMap<String, String>,
+    pub(super) metadata: Option<Pattern>,
     pub(super) maps: Object<String, Json>,
     pub(super) printed: Option<Vec<String>>,
+    /// How the records begin that it puts into ring buffers and perf events, by their names.
+    pub(super) sent: BTreeMap<String, Vec<Pattern>>,
 }
 
 /// What the port knows of the packet.
@@ -113,6 +122,8 @@ pub(super) struct Document {
 #[serde(deny_unknown_fields)]
 pub(super) struct CaseDocument {
     pub(super) name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) program: Option<String>,
     #[serde(default, skip_serializing_if = "Object::is_empty")]
     pub(super) maps: Object<String, Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,6 +134,8 @@ pub(super) struct CaseDocument {
     pub(super) metadata: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) hints: Option<Hints>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) send: BTreeMap<String, Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) packet: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -144,6 +157,8 @@ pub(super) struct StepDocument {
     pub(super) metadata: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) hints: Option<Hints>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) send: BTreeMap<String, Vec<String>>,
     pub(super) packet: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expect: Option<ExpectDocument>,
@@ -159,12 +174,17 @@ pub(super) struct ExpectDocument {
     pub(super) target: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) packet: Option<Json>,
+    /// Header fields by name: texts or numbers.
+    #[serde(default, skip_serializing_if = "Object::is_empty")]
+    pub(super) fields: Object<String, Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) metadata: Option<String>,
     #[serde(default, skip_serializing_if = "Object::is_empty")]
     pub(super) maps: Object<String, Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) printed: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) sent: BTreeMap<String, Vec<String>>,
 }
 
 /// Reads a file of cases. `object` is what those are about that name none.
@@ -221,8 +241,8 @@ fn subject(path: &Path, document: &Document, object: Option<&Path>) -> Result<Su
 
 impl CaseDocument {
     fn into_case(self, file: &Path, base: &Path) -> Result<Case, String> {
-        let CaseDocument { name, maps, ifindex, queue, metadata, hints, packet, expect, steps } =
-            self;
+        let CaseDocument { name, program, maps, ifindex, queue, steps, .. } = self;
+        let CaseDocument { metadata, hints, send, packet, expect, .. } = self;
         let is_single = packet.is_some();
         if is_single != steps.is_empty() {
             return Err("expected a packet, or steps that have one each".to_owned());
@@ -233,23 +253,25 @@ impl CaseDocument {
             queue: None,
             metadata,
             hints,
+            send,
             packet,
             expect,
         };
         let (ifindex, queue) = (ifindex.unwrap_or(DEFAULT_IFINDEX), queue.unwrap_or(0));
         if is_single {
             let steps = vec![single.into_step(base, ifindex, queue)?];
-            return Ok(Case { name, maps, steps, file: file.to_owned() });
+            return Ok(Case { name, program, maps, steps, file: file.to_owned() });
         }
-        if single.metadata.is_some() || single.hints.is_some() || single.expect.is_some() {
-            return Err("metadata, hints and expect belong to each step".to_owned());
+        let StepDocument { metadata, hints, send, expect, .. } = &single;
+        if metadata.is_some() || hints.is_some() || !send.is_empty() || expect.is_some() {
+            return Err("metadata, hints, send and expect belong to each step".to_owned());
         }
         let step = |(index, step): (usize, StepDocument)| {
             let step = step.into_step(base, ifindex, queue);
             step.map_err(|message| format!("step {}: {message}", index + 1))
         };
         let steps = steps.into_iter().enumerate().map(step).collect::<Result<_, _>>()?;
-        Ok(Case { name, maps, steps, file: file.to_owned() })
+        Ok(Case { name, program, maps, steps, file: file.to_owned() })
     }
 }
 
@@ -269,6 +291,8 @@ impl StepDocument {
                 .map_err(|message| format!("metadata: {message}"))?
                 .unwrap_or_default(),
             hints: self.hints.unwrap_or_default(),
+            send: lists(self.send, super::hex::bytes)
+                .map_err(|message| format!("send: {message}"))?,
             expect: self.expect.unwrap_or_default().into_expect(&packet, base)?,
             packet,
         })
@@ -278,16 +302,38 @@ impl StepDocument {
 impl ExpectDocument {
     fn into_expect(self, sent: &[u8], base: &Path) -> Result<Expect, String> {
         let packet = self.packet.map(|packet| Expected::parse(&packet, sent, base)).transpose();
-        let metadata = self.metadata.map(|text| super::hex::bytes(&text)).transpose();
+        let metadata = self.metadata.map(|text| super::hex::pattern(&text)).transpose();
         Ok(Expect {
             returned: self.verdict.as_ref().map(returned).transpose()?,
             target: self.target,
             packet: packet.map_err(|message| format!("expect.packet: {message}"))?,
             metadata: metadata.map_err(|message| format!("expect.metadata: {message}"))?,
+            fields: self.fields.into_iter().map(field).collect::<Result<_, _>>()?,
             maps: self.maps,
             printed: self.printed,
+            sent: lists(self.sent, super::hex::pattern)
+                .map_err(|message| format!("expect.sent: {message}"))?,
         })
     }
+}
+
+/// Lists of texts, each read by `read`.
+fn lists<T>(
+    texts: BTreeMap<String, Vec<String>>,
+    read: fn(&str) -> Result<T, String>,
+) -> Result<BTreeMap<String, Vec<T>>, String> {
+    let one = |(name, texts): (String, Vec<String>)| {
+        let list = texts.iter().map(|text| read(text)).collect::<Result<_, _>>();
+        list.map_err(|message| format!("{name}: {message}")).map(|list| (name, list))
+    };
+    texts.into_iter().map(one).collect()
+}
+
+/// A header field's name and its value as it is shown.
+fn field((name, value): (String, Json)) -> Result<(String, String), String> {
+    super::fields::check_name(&name)?;
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    Ok((name, text))
 }
 
 /// A verdict by name (`XDP_DROP`, `drop`) or number.
@@ -316,15 +362,55 @@ fn capture(path: &Path, bytes: &[u8], object: Option<&Path>) -> Result<Suite, Cl
             queue: packet.options.queue.unwrap_or(0),
             metadata: Vec::new(),
             hints: Hints::default(),
+            send: BTreeMap::new(),
             packet: packet.data.to_vec(),
             expect: Expect { returned: verdict, ..Expect::default() },
         });
     }
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let case = Case { name, maps: Object::new(), steps, file: path.to_owned() };
+    let case = Case { name, program: None, maps: Object::new(), steps, file: path.to_owned() };
     let subject = subject(path, &Document::default(), object).map_err(refused)?;
     Ok(Suite { path: path.to_owned(), subject, cases: vec![case] })
 }
 
 const DEFAULT_IFINDEX: u32 = 1;
 const FILE_BYTES_MAX: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file with everything that has a parser of its own.
+    const CASES: &str = r#"
+[[case]]
+name = "one"
+send = { commands = ["0100 ab"] }
+hints = { hash = 7 }
+packet = { vlan = [1], ipv4 = { tos = 3 }, tcp = { flags = "SA", options = "01 01" }, pad_to = 90 }
+expect = { verdict = "drop", metadata = "..", sent = { ring = ["00.."] } }
+[[case]]
+name = "two"
+[[case.step]]
+advance = "10ms"
+packet = { ipv6 = { next_header = 41 }, inside = { ipv6 = {}, udp = {} }, payload_bytes = 3 }
+expect.fields = { "inner.udp.dport" = 5 }
+"#;
+
+    fn read(text: &str) -> Result<Vec<Case>, String> {
+        let document: Document = toml::from_str(text).map_err(|error| error.to_string())?;
+        let case = |it: CaseDocument| it.into_case(Path::new("a.toml"), Path::new("."));
+        document.cases.into_iter().map(case).collect()
+    }
+
+    #[test]
+    fn whatever_is_in_a_file_is_read_or_refused() {
+        assert_eq!(read(CASES).expect("it is right").len(), 2);
+        bolero::check!().with_type::<(u16, u8, String)>().for_each(|(at, removed, inserted)| {
+            let mut text = CASES.to_owned();
+            let start = usize::from(*at) % text.len();
+            let end = (start + usize::from(*removed)).min(text.len());
+            text.replace_range(start..end, inserted);
+            let _refused = read(&text);
+        });
+    }
+}

@@ -16,8 +16,7 @@ use super::hex;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Headers {
-    #[serde(default)]
-    eth: Eth,
+    eth: Option<Eth>,
     /// VLAN numbers, the outer one first.
     #[serde(default)]
     vlan: Vec<u16>,
@@ -29,6 +28,11 @@ pub(super) struct Headers {
     /// Text behind the headers.
     payload: Option<String>,
     payload_hex: Option<String>,
+    /// So long a payload, of bytes that count up.
+    payload_bytes: Option<usize>,
+    /// A packet behind all that, as a tunnel carries it: from its IP header on, or a whole frame
+    /// if it has `eth`.
+    inside: Option<Box<Headers>>,
     /// Zeros at the end, until the packet has so many bytes.
     pad_to: Option<usize>,
 }
@@ -55,6 +59,7 @@ struct V4 {
     /// In units of 8 bytes.
     fragment_offset: u16,
     more_fragments: bool,
+    dont_fragment: bool,
     /// A wrong one, for programs that look.
     checksum: Option<u16>,
 }
@@ -74,6 +79,8 @@ struct V6 {
 struct Ports {
     sport: u16,
     dport: u16,
+    /// A wrong one, or none (0).
+    checksum: Option<u16>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -86,6 +93,10 @@ struct Tcp {
     window: u16,
     /// Letters as tcpdump shows them: `S`, `SA`, `PA`, `F`, `R`.
     flags: String,
+    /// Options as they are on the wire, hex; filled up to whole words.
+    options: String,
+    /// A wrong one.
+    checksum: Option<u16>,
 }
 
 /// An echo request or reply.
@@ -128,6 +139,7 @@ impl Default for V4 {
             protocol: None,
             fragment_offset: 0,
             more_fragments: false,
+            dont_fragment: true,
             checksum: None,
         }
     }
@@ -153,26 +165,7 @@ struct Inner {
 impl Headers {
     /// The packet.
     pub(super) fn bytes(&self) -> Result<Vec<u8>, String> {
-        let transports = [self.udp.is_some(), self.tcp.is_some(), self.icmp.is_some()];
-        if transports.iter().filter(|&&it| it).count() > 1
-            || (self.ipv4.is_some() && self.ipv6.is_some())
-        {
-            return Err("one of ipv4 and ipv6, and one of udp, tcp and icmp".to_owned());
-        }
-        let payload = match (&self.payload, &self.payload_hex) {
-            (Some(_), Some(_)) => return Err("payload or payload_hex, not both".to_owned()),
-            (Some(text), None) => text.clone().into_bytes(),
-            (None, Some(text)) => hex::bytes(text)?,
-            (None, None) => Vec::new(),
-        };
-        let inner = match (&self.ipv4, &self.ipv6) {
-            (Some(ip), _) => self.over_v4(ip, &payload)?,
-            (_, Some(ip)) => self.over_v6(ip, &payload)?,
-            _ if transports.contains(&true) => {
-                return Err("a transport header needs an IP header".to_owned());
-            }
-            _ => Inner { ethertype: None, bytes: payload },
-        };
+        let inner = self.behind_ethernet()?;
         let mut packet = self.link(&inner)?;
         packet.extend(inner.bytes);
         if let Some(pad_to) = self.pad_to.filter(|&it| it <= PAD_MAX) {
@@ -181,15 +174,52 @@ impl Headers {
         Ok(packet)
     }
 
+    fn behind_ethernet(&self) -> Result<Inner, String> {
+        let transports = [self.udp.is_some(), self.tcp.is_some(), self.icmp.is_some()];
+        if transports.iter().filter(|&&it| it).count() > 1
+            || (self.ipv4.is_some() && self.ipv6.is_some())
+        {
+            return Err("one of ipv4 and ipv6, and one of udp, tcp and icmp".to_owned());
+        }
+        let payload = self.payload()?;
+        match (&self.ipv4, &self.ipv6) {
+            (Some(ip), _) => self.over_v4(ip, &payload),
+            (_, Some(ip)) => self.over_v6(ip, &payload),
+            _ if transports.contains(&true) => {
+                Err("a transport header needs an IP header".to_owned())
+            }
+            _ => Ok(Inner { ethertype: None, bytes: payload }),
+        }
+    }
+
+    fn payload(&self) -> Result<Vec<u8>, String> {
+        let mut payload = match (&self.payload, &self.payload_hex, self.payload_bytes) {
+            (Some(text), None, None) => text.clone().into_bytes(),
+            (None, Some(text), None) => hex::bytes(text)?,
+            (None, None, Some(count)) if count > PAD_MAX => {
+                return Err(format!("payload_bytes is {count}, at most {PAD_MAX}"));
+            }
+            (None, None, Some(count)) => (0..count).map(|index| index as u8).collect(),
+            (None, None, None) => Vec::new(),
+            _ => return Err("one of payload, payload_hex and payload_bytes".to_owned()),
+        };
+        if let Some(inside) = &self.inside {
+            payload.extend(match inside.eth {
+                Some(_) => inside.bytes()?,
+                None => inside.behind_ethernet()?.bytes,
+            });
+        }
+        Ok(payload)
+    }
+
     fn link(&self, inner: &Inner) -> Result<Vec<u8>, String> {
-        let inside = inner.ethertype.or(self.eth.r#type.map(EtherType));
+        let default = Eth::default();
+        let eth = self.eth.as_ref().unwrap_or(&default);
+        let inside = inner.ethertype.or(eth.r#type.map(EtherType));
         let inside = inside.unwrap_or(EtherType(0x88b5));
         let outside = if self.vlan.is_empty() { inside } else { EtherType::VLAN_TAGGED_FRAME };
-        let ethernet = Ethernet2Header {
-            source: self.eth.src.0,
-            destination: self.eth.dst.0,
-            ether_type: outside,
-        };
+        let ethernet =
+            Ethernet2Header { source: eth.src.0, destination: eth.dst.0, ether_type: outside };
         let mut bytes = ethernet.to_bytes().to_vec();
         for (index, &vlan) in self.vlan.iter().enumerate() {
             let is_last = index + 1 == self.vlan.len();
@@ -220,6 +250,7 @@ impl Headers {
         header.identification = ip.id;
         header.dscp = (ip.tos >> 2).try_into().map_err(|error| said(&error))?;
         header.ecn = (ip.tos & 3).try_into().map_err(|error| said(&error))?;
+        header.dont_fragment = ip.dont_fragment;
         header.more_fragments = ip.more_fragments;
         header.fragment_offset = ip.fragment_offset.try_into().map_err(|error| said(&error))?;
         header.header_checksum = ip.checksum.unwrap_or_else(|| header.calc_header_checksum());
@@ -228,14 +259,17 @@ impl Headers {
     }
 
     fn transport_v4(&self, ip: &Ipv4Header, payload: &[u8]) -> Result<Vec<u8>, String> {
-        if let Some(Ports { sport, dport }) = self.udp {
+        if let Some(Ports { sport, dport, checksum }) = self.udp {
             let udp = UdpHeader::with_ipv4_checksum(sport, dport, ip, payload);
-            return Ok(udp.map_err(|error| error.to_string())?.to_bytes().to_vec());
+            let mut udp = udp.map_err(|error| error.to_string())?;
+            udp.checksum = checksum.unwrap_or(udp.checksum);
+            return Ok(udp.to_bytes().to_vec());
         }
         if let Some(tcp) = &self.tcp {
             let mut header = tcp.header()?;
             let sum = header.calc_checksum_ipv4(ip, payload);
-            header.checksum = sum.map_err(|error| error.to_string())?;
+            let sum = sum.map_err(|error| error.to_string())?;
+            header.checksum = tcp.checksum.unwrap_or(sum);
             return Ok(header.to_bytes().to_vec());
         }
         let Some(echo) = &self.icmp else { return Ok(Vec::new()) };
@@ -271,14 +305,17 @@ impl Headers {
     }
 
     fn transport_v6(&self, ip: &Ipv6Header, payload: &[u8]) -> Result<Vec<u8>, String> {
-        if let Some(Ports { sport, dport }) = self.udp {
+        if let Some(Ports { sport, dport, checksum }) = self.udp {
             let udp = UdpHeader::with_ipv6_checksum(sport, dport, ip, payload);
-            return Ok(udp.map_err(|error| error.to_string())?.to_bytes().to_vec());
+            let mut udp = udp.map_err(|error| error.to_string())?;
+            udp.checksum = checksum.unwrap_or(udp.checksum);
+            return Ok(udp.to_bytes().to_vec());
         }
         if let Some(tcp) = &self.tcp {
             let mut header = tcp.header()?;
             let sum = header.calc_checksum_ipv6(ip, payload);
-            header.checksum = sum.map_err(|error| error.to_string())?;
+            let sum = sum.map_err(|error| error.to_string())?;
+            header.checksum = tcp.checksum.unwrap_or(sum);
             return Ok(header.to_bytes().to_vec());
         }
         let Some(echo) = &self.icmp else { return Ok(Vec::new()) };
@@ -295,6 +332,9 @@ impl Tcp {
     fn header(&self) -> Result<TcpHeader, String> {
         let mut header = TcpHeader::new(self.sport, self.dport, self.seq, self.window);
         header.acknowledgment_number = self.ack;
+        header
+            .set_options_raw(&hex::bytes(&self.options)?)
+            .map_err(|error| format!("tcp options: {error}"))?;
         for letter in self.flags.chars() {
             let flag = match letter.to_ascii_uppercase() {
                 'S' => &mut header.syn,

@@ -28,6 +28,12 @@ pub(super) fn pattern(text: &str) -> Result<Pattern, String> {
     digits.chunks(2).map(byte).collect()
 }
 
+/// A pattern as it is written.
+pub(super) fn pattern_text(pattern: &[Option<u8>]) -> String {
+    let byte = |byte: &Option<u8>| byte.map_or("..".to_owned(), |byte| format!("{byte:02x}"));
+    pattern.iter().map(byte).collect()
+}
+
 /// Sixteen bytes a line, with their offset.
 pub(super) fn rows(bytes: &[u8]) -> Vec<String> {
     let row = |(index, row): (usize, &[u8])| {
@@ -45,6 +51,7 @@ mod tests {
     fn bytes_are_read_as_people_write_them() {
         assert_eq!(bytes("45 00\n0a:0b"), Ok(vec![0x45, 0, 0x0a, 0x0b]));
         assert_eq!(pattern("45..0a"), Ok(vec![Some(0x45), None, Some(0x0a)]));
+        assert_eq!(pattern_text(&[Some(0x45), None]), "45..");
         assert!(bytes("45..").unwrap_err().contains("any byte"));
         assert!(bytes("450").unwrap_err().contains("two make a byte"));
         assert!(bytes("zz").unwrap_err().contains("no byte"));

@@ -2,8 +2,14 @@
 
 use std::sync::Arc;
 
+use rustix::net::netdevice::index_to_name;
+use rustix::net::{AddressFamily, SocketType};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use towpath_bpf::MapDef;
+use towpath_bpf::map::Values;
+use towpath_bpf::program::AttachType;
 use towpath_kernel::TestRun;
+use towpath_maps::mapfile::{self, Stored};
 
 use super::Ran;
 use super::compare::{Seen, differences, shown};
@@ -32,7 +38,13 @@ fn run_here(ready: &Ready, case: &Case) -> Result<Ran, CliError> {
     if ready.has_host {
         return Ok(Ran::Skipped("the kernel has its own routes and neighbours".to_owned()));
     }
-    let linked = ready.opened.link(ready.index)?;
+    let linked = ready.opened.link(ready.program(case)?)?;
+    if matches!(linked.attach, AttachType::Devmap | AttachType::Cpumap) {
+        return Ok(Ran::Skipped("the kernel runs such a program only from its map".to_owned()));
+    }
+    if names_absent_devices(&linked.maps, case) {
+        return Ok(Ran::Skipped("it names interfaces that are not here".to_owned()));
+    }
     let mut session = match KernelSession::open(&ready.opened, &linked) {
         Err(CliError::Kernel(why)) => return Ok(Ran::Skipped(why.to_string())),
         session => session?,
@@ -67,11 +79,29 @@ fn run_here(ready: &Ready, case: &Case) -> Result<Ran, CliError> {
             packet,
             maps,
             printed: None,
+            sent: None,
         };
         let differences = differences(&step.expect, &seen, &defs, session.possible_cpus());
         found.extend(shown(case, index, differences));
     }
     Ok(Ran::Done(found))
+}
+
+/// Whether maps of interfaces are to hold one that this machine does not have.
+fn names_absent_devices(defs: &[MapDef], case: &Case) -> bool {
+    let fillings = mapfile::parse(&case.maps, defs, 1).unwrap_or_default();
+    let of_devices = fillings.iter().filter(|it| defs[it.map].kind.values() == Values::Device);
+    let mut targets = of_devices.flat_map(|it| &it.steps).filter_map(|step| match step.stored {
+        Stored::Target(ifindex, _) => Some(ifindex),
+        _ => None,
+    });
+    targets.any(is_absent)
+}
+
+fn is_absent(ifindex: u32) -> bool {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None);
+    let name = socket.and_then(|socket| index_to_name(&socket, ifindex));
+    name.is_err()
 }
 
 fn stay_here() -> rustix::io::Result<()> {
@@ -86,6 +116,10 @@ fn impossible(step: &Step) -> Option<&'static str> {
         Some("the kernel's clock is not ours to set")
     } else if step.hints != Hints::default() {
         Some("a test run in the kernel has no hints")
+    } else if !step.send.is_empty() {
+        Some("nobody here writes to a user ring buffer of the kernel")
+    } else if is_absent(step.ifindex) || step.queue != 0 {
+        Some("it comes from an interface or a queue that is not here")
     } else {
         None
     }

@@ -1,10 +1,13 @@
 //! Cases on Towpath: interpreter, machine code, or watched for coverage.
 
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_bpf::Env;
+use towpath_maps::MapSet;
 use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, VlanTag};
 use towpath_xdp::host::Live;
 use towpath_xdp::program::LoadOptions;
@@ -14,7 +17,7 @@ use super::Ran;
 use super::compare::{Seen, differences, shown};
 use super::coverage::{Coverage, Watch};
 use super::file::{Case, Hints, Step, Subject};
-use crate::args::TestExec;
+use crate::args::{Selection, TestExec};
 use crate::error::CliError;
 use crate::mapfile::{self, Contents};
 use crate::program::Opened;
@@ -23,8 +26,8 @@ use crate::session::{self, Session};
 /// A program that is tested, read once for all cases of a file.
 pub(super) struct Ready {
     pub(super) opened: Opened,
-    /// Its index in the object.
-    pub(super) index: usize,
+    /// What the file says of the program.
+    selection: Selection,
     pub(super) cpus: usize,
     host: Arc<Live>,
     /// The file brings its own table of routes.
@@ -35,10 +38,18 @@ impl Ready {
     /// Reads the object and the table of routes.
     pub(super) fn new(subject: &Subject, env: &Env) -> Result<Ready, CliError> {
         let opened = Opened::with_env(&subject.path, &subject.linking, env.clone())?;
-        let index = opened.select(&subject.selection)?;
         let host = subject.fib.as_deref().map(session::read_host).transpose()?.unwrap_or_default();
         let (host, has_host) = (Arc::new(host.into()), subject.fib.is_some());
-        Ok(Ready { opened, index, cpus: subject.cpus, host, has_host })
+        let selection = subject.selection.clone();
+        Ok(Ready { opened, selection, cpus: subject.cpus, host, has_host })
+    }
+
+    /// The index of the program that a case is about.
+    pub(super) fn program(&self, case: &Case) -> Result<usize, CliError> {
+        match &case.program {
+            Some(_) => self.opened.select(&Selection { name: case.program.clone(), section: None }),
+            None => self.opened.select(&self.selection),
+        }
     }
 }
 
@@ -79,6 +90,7 @@ pub(super) fn run(ready: &Ready, case: &Case, exec: TestExec) -> Result<Ran, Cli
             packet,
             maps,
             printed: Some(session.program.surroundings().trace.take()),
+            sent: Some(sent(session.program.maps())),
         };
         let differences = differences(&step.expect, &seen, &defs, ready.cpus);
         found.extend(shown(case, index, differences));
@@ -106,8 +118,9 @@ fn open(ready: &Ready, case: &Case, exec: Exec) -> Result<Session, CliError> {
         exec,
         ..LoadOptions::default()
     };
-    let Ready { opened, index, .. } = ready;
-    Session::load(opened, opened.program_name(*index), &options, |loader| {
+    let opened = &ready.opened;
+    let index = ready.program(case)?;
+    Session::load(opened, opened.program_name(index), &options, |loader| {
         let filled = mapfile::fill_from(&case.maps, loader);
         filled.map_err(|message| refused(&case.file, &format!("case {:?}: {message}", case.name)))
     })
@@ -132,9 +145,47 @@ fn each_step(
         if step.hints != Hints::default() {
             frame.set_rx_metadata(&rx_metadata(&step.hints));
         }
+        send(session.program.maps(), step).map_err(|message| {
+            refused(&case.file, &format!("case {:?}: packet {}: {message}", case.name, index + 1))
+        })?;
         run(session, index, step, &mut frame)?;
     }
     Ok(())
+}
+
+/// Puts into user ring buffers what user space sends.
+fn send(maps: &MapSet, step: &Step) -> Result<(), String> {
+    for (name, samples) in &step.send {
+        let map = maps.maps().iter().find(|map| map.name() == name);
+        let ring = map.and_then(|map| map.user_ringbuf());
+        let ring = ring.ok_or_else(|| format!("send: no user ring buffer {name:?}"))?;
+        for sample in samples {
+            ring.send(sample).map_err(|errno| format!("send.{name}: {errno}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes out of ring buffers and perf events what the program put in, by the maps' names.
+fn sent(maps: &MapSet) -> BTreeMap<String, Vec<Vec<u8>>> {
+    let mut all: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
+    for map in maps.maps() {
+        let mut records = Vec::new();
+        if let Some(ring) = map.ringbuf() {
+            ring.consume(|record| {
+                records.push(record.to_vec());
+                ControlFlow::Continue(())
+            });
+        } else if let Some(perf) = map.perf() {
+            records.extend(
+                (0..perf.slots()).flat_map(|slot| std::iter::from_fn(move || perf.read(slot))),
+            );
+        } else {
+            continue;
+        }
+        all.insert(map.name().to_owned(), records);
+    }
+    all
 }
 
 fn rx_metadata(hints: &Hints) -> RxMetadata {

@@ -1,23 +1,64 @@
-//! Coverage as a page: each C file with its lines, where the source is still there.
+//! Coverage as a page: all files at a glance, and each C file with its lines, where the source is
+//! still there. The style is in `page.css`.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
-use super::coverage::{Coverage, SourceFile, SourceLine, share};
+use super::coverage::{Coverage, SourceFile, SourceLine};
 use crate::output::escaped;
 
 /// A page without scripts and without anything from elsewhere.
 pub(super) fn page(coverage: &Coverage) -> String {
-    let mut html = HEAD.to_owned();
-    for (path, file) in &coverage.files {
-        let (lines, branches) = (share(file.lines_reached()), share(file.branches_reached()));
-        let path = escaped(path);
-        let _written =
-            write!(html, "<h2>{path}</h2><p>lines {lines}, branches {branches}</p><table>");
-        rows(&mut html, &path, file);
-        html.push_str("</table>");
+    let mut html = format!("{HEAD}<style>{STYLE}</style></head><body><h1>Coverage</h1>");
+    let _written = write!(
+        html,
+        "<p>The number beside a line says how often it was reached, the next how many of the ways \
+         out of its conditional jumps were taken.</p><table class=\"files\">\
+         <tr><th>file</th><th colspan=\"2\">lines</th><th colspan=\"2\">branches</th></tr>"
+    );
+    for (index, (path, file)) in coverage.files.iter().enumerate() {
+        let name = escaped(file_name(path));
+        let _written = write!(html, "<tr><td><a href=\"#file{index}\">{name}</a></td>");
+        for share in [file.lines_reached(), file.branches_reached()] {
+            bar(&mut html, share);
+        }
+        html.push_str("</tr>");
+    }
+    html.push_str("</table>");
+    for (index, (path, file)) in coverage.files.iter().enumerate() {
+        let (name, whole) = (escaped(file_name(path)), escaped(path));
+        let _written = write!(
+            html,
+            "<details open id=\"file{index}\"><summary>{name} <small>{whole}</small></summary>\
+             <table class=\"code\">"
+        );
+        rows(&mut html, path, file);
+        html.push_str("</table></details>");
     }
     html.push_str("</body></html>\n");
     html
+}
+
+fn file_name(path: &str) -> &str {
+    Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or(path)
+}
+
+/// Two cells: a bar as long as the share, and the numbers.
+fn bar(html: &mut String, (some, all): (usize, usize)) {
+    let Some(percent) = (some * 100).checked_div(all) else {
+        html.push_str("<td></td><td class=\"share\">none</td>");
+        return;
+    };
+    let class = match percent {
+        90.. => "yes",
+        70..90 => "half",
+        _ => "no",
+    };
+    let _written = write!(
+        html,
+        "<td><div class=\"bar\"><div class=\"{class}\" style=\"width:{percent}%\"></div></div></td>\
+         <td class=\"share\">{percent} % <small>{some} of {all}</small></td>"
+    );
 }
 
 fn rows(html: &mut String, path: &str, file: &SourceFile) {
@@ -31,10 +72,11 @@ fn rows(html: &mut String, path: &str, file: &SourceFile) {
         let Some(text) = text.or(line.map(|line| &*line.text)) else { continue };
         let class = line.map_or("", class);
         let hits = line.map_or(String::new(), |line| line.hits.to_string());
-        let text = escaped(text);
+        let (ways, text) = (line.map_or(String::new(), ways), escaped(text));
         let _written = write!(
             html,
-            "<tr class=\"{class}\"><td>{number}</td><td>{hits}</td><td>{text}</td></tr>"
+            "<tr class=\"{class}\"><td>{number}</td><td>{hits}</td><td>{ways}</td><td>{text}</td>\
+             </tr>"
         );
     }
 }
@@ -48,12 +90,15 @@ fn class(line: &SourceLine) -> &'static str {
     }
 }
 
+/// `3/4`: ways out that were taken.
+fn ways(line: &SourceLine) -> String {
+    let ways = || line.branches.values().flatten();
+    match ways().count() {
+        0 => String::new(),
+        all => format!("{}/{all}", ways().filter(|&&count| count > 0).count()),
+    }
+}
+
 const HEAD: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
-<title>towpath: coverage</title><style>\
-body{font:14px sans-serif;margin:2em;color:#222;background:#fff}\
-table{border-collapse:collapse;font:13px monospace}\
-td{padding:0 .8em;white-space:pre}td:nth-child(-n+2){text-align:right;color:#777}\
-.yes td:nth-child(2){background:#cfe8cf}.half td:nth-child(2){background:#f5e6b3}\
-.no td:nth-child(n+2){background:#f3cfcf}\
-</style></head><body><h1>Coverage</h1>\
-<p>The second column counts how often a line was reached; yellow: not both ways out of it.</p>";
+<meta name=\"viewport\" content=\"width=device-width\"><title>towpath: coverage</title>";
+const STYLE: &str = include_str!("page.css");

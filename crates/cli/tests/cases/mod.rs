@@ -1,5 +1,7 @@
 //! `towpath test` from outside: what passes, what fails and how it is told, and mistakes in files.
 
+mod programs;
+
 use serde_json::Value;
 
 use crate::support::Bench;
