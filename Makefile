@@ -8,7 +8,8 @@ FUZZ_SECONDS ?= 60
 # How many random programs `make test-aarch64` generates.
 AARCH64_PROGRAMS ?= 100
 
-.PHONY: help demo test test-aarch64 bench wheel lint fuzz parity docs release programs programs-all clean
+.PHONY: help demo test test-aarch64 bench wheel lint fuzz parity docs release libraries install \
+	uninstall deb check-install programs programs-all clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -72,6 +73,21 @@ parity: ## compare with the running kernel (root): tables, objects, packets, ran
 release: ## build the `towpath` binary
 	@scripts/install-deps.sh demo
 	@$(CARGO) build --release -p towpath-cli
+
+libraries: ## build the C libraries: libtowpath, and the AF_XDP sockets' client
+	@$(CARGO) build --release -p towpath-capi -p towpath-xsk-client
+
+install: release libraries ## install into PREFIX (/usr/local), below DESTDIR if it is set
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh $(TARGET)/release
+
+uninstall: ## remove what `make install` installed, but for the configuration
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh --uninstall
+
+deb: release libraries ## make Debian packages in build/deb: towpath and its debug symbols
+	@scripts/make-deb.sh $(TARGET)/release
+
+check-install: release libraries ## install into a folder of its own, use it, remove it; look at the packages
+	@scripts/check-install.sh $(TARGET)/release
 
 programs: ## compile programs/*.c into build/programs, and bench/prices/*.c into build/prices
 	@scripts/install-deps.sh demo

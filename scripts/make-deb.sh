@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Makes the Debian packages `towpath` and `towpath-dbgsym` of what was built.
+#
+# usage: make-deb.sh [BUILT] [OUT]
+#
+#   BUILT  the folder with the binary and the libraries [target/release]
+#   OUT    where the packages go [build/deb]
+#
+# What is in the package is what `make install` installs, and Debian's own tools make it: no second
+# list of files.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+built=${1:-${CARGO_TARGET_DIR:-target}/release}
+out=${2:-build/deb}
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+# A build of another commit is another version, and a later commit a later one.
+revision=$(git log -1 --format=%cd.%h --date=format:%Y%m%d%H%M 2>/dev/null || echo 1)
+architecture=$(dpkg --print-architecture)
+triplet=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
+root=$out/towpath symbols=$out/towpath-dbgsym
+rm -rf "$root" "$symbols"
+mkdir -p "$root/DEBIAN" "$symbols/DEBIAN"
+
+DESTDIR=$root PREFIX=/usr LIBDIR=/usr/lib/$triplet UNITDIR=/lib/systemd/system \
+    scripts/install.sh "$built"
+gzip -9nf "$root/usr/share/man/man1/towpath.1"
+install -D -m 644 LICENSE-MIT "$root/usr/share/doc/towpath/copyright"
+gzip -9nc CHANGELOG.md >"$root/usr/share/doc/towpath/changelog.gz"
+
+# Debug symbols where debuggers and `perf` look for them: by the build's id.
+for file in "$built/towpath" "$built/libtowpath_capi.so" "$built/libtowpath_xsk_client.so"; do
+    id=$(readelf -n "$file" | sed -n 's/.*Build ID: //p')
+    [ -n "$id" ] || continue
+    target=$symbols/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug
+    mkdir -p "$(dirname "$target")"
+    objcopy --only-keep-debug --compress-debug-sections "$file" "$target"
+    chmod 644 "$target"
+done
+
+# The libraries that binary and libraries need, as Debian's packages call them.
+needs=$(mkdir -p "$out/debian" && cd "$out" && : >debian/control &&
+    dpkg-shlibdeps -O --ignore-missing-info "towpath/usr/bin/towpath" \
+        "towpath/usr/lib/$triplet/libtowpath.so.0.$version" 2>/dev/null |
+    sed -n 's/^shlibs:Depends=//p')
+rm -rf "$out/debian"
+
+# PACKAGE ROOT EXTRA-FIELDS, then the description
+control() {
+    local package=$1 root=$2
+    {
+        echo "Package: $package"
+        echo "Version: $version+$revision"
+        echo "Architecture: $architecture"
+        echo "Maintainer: Towpath <towpath@localhost>"
+        echo "Installed-Size: $(du -sk "$root" | cut -f1)"
+        echo "Priority: optional"
+        cat
+    } >"$root/DEBIAN/control"
+    (cd "$root" && find . -type f ! -path './DEBIAN/*' -printf '%P\0' | LC_ALL=C sort -z |
+        xargs -0 md5sum) >"$root/DEBIAN/md5sums"
+    dpkg-deb --root-owner-group -Zxz -z1 --build "$root" "$out" >/dev/null
+}
+echo /etc/towpath/towpath.toml >"$root/DEBIAN/conffiles"
+install -m 755 packaging/deb/postinst packaging/deb/prerm packaging/deb/postrm "$root/DEBIAN/"
+control towpath "$root" <<END
+Section: net
+Depends: ${needs:-libc6}
+Suggests: llvm-19
+Description: XDP in user space
+ Takes compiled XDP programs, unchanged, proves them safe, compiles them to
+ machine code and runs them on captures, taps, network interfaces, virtual
+ machines and sockets, without a kernel module.
+END
+control towpath-dbgsym "$symbols" <<END
+Section: debug
+Depends: towpath (= $version+$revision)
+Description: debug symbols for towpath
+END
+ls "$out"/*.deb
