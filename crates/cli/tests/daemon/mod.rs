@@ -10,6 +10,7 @@ mod refer;
 mod replace;
 mod routes;
 mod run;
+mod streams;
 mod xsk;
 
 use std::process::{Child, Stdio};
