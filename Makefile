@@ -61,6 +61,7 @@ parity: ## compare with the running kernel (root): tables, objects, packets, ran
 	@$(CARGO) build --release --quiet -p towpath-tests
 	@$(TARGET)/release/parity tables
 	@$(TARGET)/release/parity isa --exec jit,llvm
+	@$(TARGET)/release/parity printed --exec jit,llvm
 	@$(TARGET)/release/parity objects --exec interp,jit,llvm
 	@$(TARGET)/release/parity random --programs 5000
 	@$(TARGET)/release/parity random --programs 125000 --exec jit,llvm $(SOON)

@@ -108,6 +108,18 @@ fn instruction_set() {
     assert!(report.passed(), "{report}");
 }
 
+/// The kernel has its turn where it can be had.
+#[test]
+fn printed_lines() {
+    let mut all = ways();
+    all.extend(Way::named("llvm").ok());
+    let report = match Kernel::open() {
+        Ok(kernel) => compare::printed(Some(&kernel), &all),
+        Err(_) => compare::printed(None, &all),
+    };
+    assert!(report.passed(), "{report}");
+}
+
 /// Everything that executes programs.
 fn ways() -> Vec<Way> {
     ["interp", "jit"].iter().filter_map(|name| Way::named(name).ok()).collect()

@@ -4,6 +4,7 @@
 //! from the map or the attribute. Each function here takes slices and checks that they are at
 //! least that long, so nothing above it can hand the kernel a wrong address.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use towpath_bpf::Errno;
@@ -230,6 +231,28 @@ pub(crate) fn link_create(numbers: &LinkCreate) -> Result<OwnedFd, Errno> {
 pub(crate) fn unshare_network() -> Result<(), Errno> {
     // SAFETY: the call takes no pointer and changes nothing that Rust code relies on.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// Mounts a file system that needs no source, nowhere: paths lead through the descriptor.
+pub(crate) fn mount_detached(kind: &CStr) -> Result<OwnedFd, Errno> {
+    let descriptor = |result: libc::c_long| {
+        let fd = i32::try_from(result).ok().filter(|fd| *fd >= 0).ok_or_else(last_errno)?;
+        // SAFETY: on success the kernel returns a new descriptor that nobody else owns.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    };
+    const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
+    // The close-on-exec flags of both calls are 1.
+    // SAFETY: `kind` is a text that ends with a NUL and outlives the call.
+    let context =
+        descriptor(unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), 1 as libc::c_uint) })?;
+    let none = std::ptr::null::<libc::c_char>();
+    let fd = context.as_raw_fd();
+    // SAFETY: this command takes no key, no value and no number.
+    if unsafe { libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, none, none, 0) } != 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: the call takes no pointer.
+    descriptor(unsafe { libc::syscall(libc::SYS_fsmount, fd, 1 as libc::c_uint, 0) })
 }
 
 /// Runs `action` on this thread without the effective capabilities of `mask` (bits as in

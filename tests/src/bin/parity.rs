@@ -109,6 +109,12 @@ enum What {
         #[arg(long, value_enum, default_value_t = Against::Kernel)]
         against: Against,
     },
+    /// What programs print, by each conversion.
+    Printed {
+        /// What the reference is; the interpreter needs no root.
+        #[arg(long, value_enum, default_value_t = Against::Kernel)]
+        against: Against,
+    },
     /// Random programs, compiled with each pass left out in turn.
     Passes {
         /// How many, and on what.
@@ -177,6 +183,7 @@ fn main() -> ExitCode {
                 progress,
             }))
         }
+        What::Printed { against: Against::Interp } => Ok(compare::printed(None, &args.exec)),
         What::Isa { against: Against::Interp } => Ok(compare::isa(None, &args.exec, true)),
         _ => match Kernel::open() {
             Ok(kernel) => with_kernel(&kernel, &args),
@@ -219,6 +226,7 @@ fn with_kernel(kernel: &Kernel, args: &Args) -> Result<Report, String> {
             Ok(compare::mutants(kernel, &budget))
         }
         What::Isa { .. } => Ok(compare::isa(Some(kernel), &args.exec, true)),
+        What::Printed { .. } => Ok(compare::printed(Some(kernel), &args.exec)),
         What::Random { .. } | What::Passes { .. } | What::Hostile { .. } => {
             Ok(random(Some(kernel), args))
         }

@@ -12,7 +12,7 @@ mod tables;
 
 pub use blame::Blame;
 pub use hostile::{HostileBudget, hostile};
-pub use isa::isa;
+pub use isa::{isa, printed};
 pub use mutants::{MutantBudget, mutants};
 pub use objects::{ObjectBudget, objects};
 pub use random::{Budget, passes, random};

@@ -21,6 +21,8 @@ pub struct Trace {
     outcomes: Vec<Option<Result<Outcome, String>>>,
     /// Names and contents of the maps after the last packet; `None` for what can't be compared.
     maps: Vec<(String, Option<Contents>)>,
+    /// Lines that the program printed; `None` where nobody listened.
+    printed: Option<Vec<String>>,
 }
 
 impl Trace {
@@ -51,7 +53,17 @@ impl Trace {
         drop(pinned);
         let maps = maps.maps().iter();
         let maps = maps.map(|map| (map.name().to_owned(), kernel_contents(map))).collect();
-        Trace { outcomes, maps }
+        Trace { outcomes, maps, printed: None }
+    }
+
+    /// With the lines that its program printed in the kernel.
+    pub fn with_printed(self, printed: Option<Vec<String>>) -> Trace {
+        Trace { printed, ..self }
+    }
+
+    /// How many lines the program printed, where that is known.
+    pub fn lines_printed(&self) -> usize {
+        self.printed.as_ref().map_or(0, Vec::len)
     }
 
     /// A packet as the program left it, metadata in front; `None` when it was not run, or failed.
@@ -81,7 +93,19 @@ impl Trace {
             };
             Some(Mismatch { kind: kind.to_owned(), packet, kernel, ours })
         });
-        runs.or_else(|| self.maps_differ(other))
+        runs.or_else(|| self.maps_differ(other)).or_else(|| self.lines_differ(other))
+    }
+
+    fn lines_differ(&self, other: &Trace) -> Option<Mismatch> {
+        let (reference, other) = (self.printed.as_ref()?, other.printed.as_ref()?);
+        let count = reference.len().max(other.len());
+        let at = (0..count).find(|&at| reference.get(at) != other.get(at))?;
+        let text = |lines: &[String]| match lines.get(at) {
+            Some(line) => format!("line {at}: {line:?}"),
+            None => format!("{} lines", lines.len()),
+        };
+        let (kind, packet) = ("printed".to_owned(), self.outcomes.len());
+        Some(Mismatch { kind, packet, kernel: text(reference), ours: text(other) })
     }
 
     fn maps_differ(&self, other: &Trace) -> Option<Mismatch> {
@@ -113,7 +137,8 @@ fn over(
     let outcomes = packets.iter().enumerate().map(&mut run).collect();
     let maps = program.maps().maps().iter();
     let maps = maps.map(|map| (map.name().to_owned(), contents(map))).collect();
-    Trace { outcomes, maps }
+    let printed = Some(program.surroundings().trace.take());
+    Trace { outcomes, maps, printed }
 }
 
 /// What differs between two outcomes: its name, the reference's side, the other's.

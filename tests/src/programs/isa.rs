@@ -48,8 +48,8 @@ pub struct Expected {
 }
 
 /// Where operands and results are in a packet.
-const A: i16 = 0;
-const B: i16 = 8;
+pub(super) const A: i16 = 0;
+pub(super) const B: i16 = 8;
 /// First byte of the result.
 pub const RESULT: i16 = 16;
 const SECOND: i16 = 24;
@@ -143,7 +143,7 @@ fn text(wide: bool, op: u8, off: i16) -> String {
 }
 
 /// `r7 = a; r8 = b; ...; result = r7; second = r8`
-fn case(name: String, expected: Option<Expected>, body: impl FnOnce(&mut Asm)) -> Case {
+pub(super) fn case(name: String, expected: Option<Expected>, body: impl FnOnce(&mut Asm)) -> Case {
     let mut asm = prologue();
     let short = asm.last_jump();
     asm.load(BPF_DW, 7, 6, A);

@@ -17,6 +17,7 @@ pub mod isa;
 mod iterators;
 mod memory;
 pub mod mutate;
+pub mod printed;
 mod state;
 
 use std::sync::Arc;

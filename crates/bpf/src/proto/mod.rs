@@ -44,6 +44,14 @@ pub struct HelperProto {
     pub backing: Backing,
 }
 
+impl HelperProto {
+    /// How many arguments a call hands over: `bpf_trace_printk` looks at those that its prototype
+    /// does not name, too.
+    pub fn args_passed(&self) -> usize {
+        if self.id == id::TRACE_PRINTK { 5 } else { self.args.len() }
+    }
+}
+
 /// Which privilege the kernel asks of who loads a program that calls a helper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Capability {

@@ -22,6 +22,11 @@ impl Verifier<'_> {
         for index in 0..helper.args.len() {
             self.check_helper_arg(helper, index, &mut meta)?;
         }
+        // What is printed may lie behind an address (`%pI4`, `%s`).
+        for regno in helper.args.len() as u8 + 1..=helper.args_passed() as u8 {
+            let reg = *self.reg(regno);
+            self.note_unchecked_address(&reg);
+        }
         self.check_map_use(helper, &meta)?;
         self.note_facts(helper, &meta)?;
         self.mark_raw_memory(&meta)?;

@@ -47,7 +47,7 @@ fn helper_traits(id: u32) -> CallTraits {
     let takes_func = helper.args.iter().any(|arg| arg.kind == ArgKind::Func);
     let is_async = id == id::TIMER_SET_CALLBACK;
     CallTraits {
-        arg_count: Some(helper.args.len() as u8),
+        arg_count: Some(helper.args_passed() as u8),
         calls_back_sync: takes_func && !is_async,
         calls_back_async: is_async,
         changes_packet: helper.changes_packet,

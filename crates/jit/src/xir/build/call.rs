@@ -60,9 +60,7 @@ impl FunctionBuilder<'_> {
             let key = Arg::Value(self.reg(2));
             return Ok(self.push(Type::I64, Op::MapLookup { map, key }));
         }
-        // What is printed may be in any of them (`ARG_DONTCARE`).
-        let count = if helper == id::TRACE_PRINTK { 5 } else { proto.args.len() };
-        let args = self.args(count);
+        let args = self.args(proto.args_passed());
         Ok(self.push(Type::I64, Op::CallHelper { id: helper, args }))
     }
 
