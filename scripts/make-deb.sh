@@ -66,7 +66,7 @@ install -m 755 packaging/deb/postinst packaging/deb/prerm packaging/deb/postrm "
 control towpath "$root" <<END
 Section: net
 Depends: ${needs:-libc6}
-Suggests: llvm-19
+Suggests: libllvm19
 Description: XDP in user space
  Takes compiled XDP programs, unchanged, proves them safe, compiles them to
  machine code and runs them on captures, taps, network interfaces, virtual
