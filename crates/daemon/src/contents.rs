@@ -7,11 +7,12 @@ use towpath_bpf::{Errno, MapDef};
 use towpath_maps::mapfile::{self, Stored};
 use towpath_maps::typed;
 use towpath_maps::{Map, Value, flags};
-use towpath_objects::{MapObject, Selector, Session};
+use towpath_objects::{MapObject, Reference, Selector, Session};
 
 use crate::api::error::ApiError;
 use crate::api::types::{EntryRequest, EntryView};
 use crate::reference;
+use crate::saved::Change;
 
 /// Everything in a map, in the map's order. What has no elements to list (ring buffers, arenas,
 /// queues, bloom filters) is empty.
@@ -117,6 +118,45 @@ pub(crate) fn delete(
     let (key, _) = parse(map, &without_value(request))?;
     let deleted = session.delete(&Selector::Id(object.id()), &key.unwrap_or_default());
     deleted.map_err(|error| refused(map, &error))
+}
+
+/// What is to be saved of a change. Programs and maps are named, ports too: their numbers are
+/// others next time.
+pub(crate) fn lasting(
+    session: &Session,
+    map: &MapObject,
+    request: &EntryRequest,
+    port: impl Fn(u32) -> Option<String>,
+) -> Change {
+    let EntryRequest { key, value, .. } = request;
+    let (key, mut value) = (key.clone(), value.clone());
+    let kind = map.map().kind();
+    let reference = value.as_ref().and_then(|value| reference::of(kind, value).ok().flatten());
+    let program = |selector: &Selector| {
+        let found = session.program(selector).ok()?;
+        Some(json!({ "name": found.name().to_string() }))
+    };
+    let mut at = None;
+    match reference {
+        Some(Reference::Program(which @ (Selector::Id(_) | Selector::Tag(_)))) => {
+            value = program(&which).or(value);
+        }
+        Some(Reference::Map(which @ (Selector::Id(_) | Selector::Tag(_)))) => {
+            let found = session.map(&which).ok();
+            value = found.map(|map| json!({ "name": map.name().to_string() })).or(value);
+        }
+        Some(Reference::Target { number, program: which }) => {
+            let is_device = kind.values() == Values::Device;
+            at = if is_device { port(number) } else { None };
+            let mut target = json!({ if is_device { "ifindex" } else { "qsize" }: number });
+            if let Some(name) = which.as_ref().and_then(program) {
+                target["prog"] = name;
+            }
+            value = Some(target);
+        }
+        _ => {}
+    }
+    Change { key, value, port: at }
 }
 
 fn without_value(request: &EntryRequest) -> EntryRequest {

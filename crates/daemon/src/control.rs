@@ -16,7 +16,9 @@ use crate::api::error::ApiError;
 use crate::api::types::Event;
 use crate::dry_run::{DryRun, Warning};
 use crate::file::{self, Loaded, ObjectFiles, Settings};
-use crate::live::{Failure, Live, Report, Seen};
+use crate::globals::hex;
+use crate::live::{Failure, Live, Report, Returning, Seen};
+use crate::saved::{Keeper, Store};
 use crate::state::State;
 use crate::turn::{Turn, Turns};
 
@@ -39,6 +41,7 @@ pub struct Control {
     has_missed: AtomicBool,
     /// For requests that are more than a look.
     places: Arc<Semaphore>,
+    keeper: Arc<Keeper>,
 }
 
 /// What there is and what is wanted, for whoever looks.
@@ -52,6 +55,18 @@ pub(crate) struct Inner {
     pub(crate) failures: Vec<Failure>,
     /// What is there and probably not what was meant.
     pub(crate) warnings: Vec<Warning>,
+    /// What comes when the daemon is started again.
+    pub(crate) restart: Vec<String>,
+    /// It is not what the file wants.
+    differs: bool,
+    keeper: Arc<Keeper>,
+}
+
+impl Inner {
+    /// What would be lost with the daemon, if anything.
+    pub(crate) fn not_saved(&self) -> Option<String> {
+        self.keeper.not_saved(self.differs)
+    }
 }
 
 /// What changes.
@@ -65,6 +80,10 @@ struct Work {
     /// When those are tried again.
     retry: Retry,
     warnings: Vec<Warning>,
+    /// Sections of the file that say something else than when the daemon started.
+    settings: Vec<&'static str>,
+    /// What comes when it is started again.
+    restart: Vec<String>,
     /// What programs were found to do to control frames.
     dry_run: DryRun,
     /// Hashes of objects that were uploaded and may be used next, the last one at the back.
@@ -144,21 +163,33 @@ impl Control {
         objects: Arc<ObjectFiles>,
     ) -> Result<Control, String> {
         let news = Arc::new(News::default());
-        let live = Live::start(&loaded.state, Arc::clone(&objects), Arc::clone(&news))?;
-        let wanted = Arc::new(loaded.state);
+        let mut live = Live::start(&loaded.state, Arc::clone(&objects), Arc::clone(&news))?;
+        let (wanted, store) = match &loaded.settings.state {
+            Some(settings) => {
+                let (wanted, store) = saved(&settings.dir, &loaded.state, &mut live, &objects)?;
+                (wanted, Some(store))
+            }
+            None => (loaded.state.clone(), None),
+        };
+        let (wanted, keeper) = (Arc::new(wanted), Arc::new(Keeper::new(store)));
         let shown = Inner {
             live: live.seen(),
             wanted: Arc::clone(&wanted),
             failures: Vec::new(),
             warnings: Vec::new(),
+            restart: Vec::new(),
+            differs: *wanted != loaded.state,
+            keeper: Arc::clone(&keeper),
         };
         let work = Work {
             live,
             wanted: Arc::clone(&wanted),
-            file: State::clone(&wanted),
+            file: loaded.state,
             failures: Vec::new(),
             retry: Retry::after(RETRY_PAUSE_MIN),
             warnings: Vec::new(),
+            settings: Vec::new(),
+            restart: Vec::new(),
             dry_run: DryRun::default(),
             uploads: VecDeque::new(),
         };
@@ -173,6 +204,7 @@ impl Control {
             stops: AtomicU64::new(0),
             has_missed: AtomicBool::new(false),
             places: Arc::new(Semaphore::new(PLACES)),
+            keeper,
         };
         // Nobody else has it yet.
         if let Ok(mut work) = control.turn("the start", Duration::ZERO) {
@@ -238,16 +270,71 @@ impl Control {
             self.show(&work);
             return Err(ApiError::refused(format!("{what}: {why}")));
         }
+        let before = Arc::clone(&work.wanted);
         self.conclude(&mut work, Arc::new(next), &report);
+        if let Err(why) = self.save(&work) {
+            self.apply(&mut work, before);
+            let message = format!("{what}: it can't be saved, and was undone: {why}");
+            return Err(ApiError { status: 500, message });
+        }
         Ok(result)
     }
 
+    /// Saves pins that were made or ended.
+    pub(crate) fn save_pins(&self, what: &str) -> Result<(), ApiError> {
+        self.keeper.note_change();
+        let work = self.turn(what, WAIT_MAX)?;
+        self.save(&work).map_err(|why| {
+            let message = format!("{what}: it can't be saved: {why}");
+            ApiError { status: 500, message }
+        })
+    }
+
+    /// Saves what pinned maps hold.
+    pub(crate) fn save_contents(&self) {
+        let _alone = self.keeper.writing();
+        let pins = self.read(|inner| inner.live.registry().pins());
+        let written = self.keeper.write(self.keeper.due(&pins));
+        if written.is_empty() {
+            return;
+        }
+        let saved = self.turn("saving maps", WAIT_MAX).map_err(|busy| busy.message);
+        let saved = saved.and_then(|work| {
+            self.keeper.take(written);
+            self.save(&work)
+        });
+        if let Err(why) = saved {
+            tracing::warn!("[state]: {why}");
+        }
+    }
+
+    /// How often that is to be done.
+    pub(crate) fn save_period(&self) -> Option<Duration> {
+        self.settings.state.as_ref().map(|state| state.interval)
+    }
+
+    /// Who saves what changes in maps.
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
+    fn save(&self, work: &Work) -> Result<(), String> {
+        self.keeper.save(&work.live, &work.file, &work.wanted, &self.objects)
+    }
+
     /// Makes `wanted` what is wanted; what fails stays wanted and is tried again.
-    pub(crate) fn replace(&self, wanted: State) -> Result<Report, ApiError> {
+    /// Objects that it carries are used, others must be here or where it says.
+    pub(crate) fn replace(&self, mut wanted: State) -> Result<Report, ApiError> {
         if let Some(problem) = wanted.problems().into_iter().next() {
             return Err(ApiError::bad(problem.to_string()));
         }
         let mut work = self.turn("a new state", WAIT_MAX)?;
+        let carried = std::mem::take(&mut wanted.objects);
+        let found = self.objects.find(&wanted.programs, &carried);
+        if let Err(problem) = found {
+            self.forget_objects(&work);
+            return Err(ApiError::refused(problem.to_string()));
+        }
         Ok(self.apply(&mut work, Arc::new(wanted)))
     }
 
@@ -270,14 +357,10 @@ impl Control {
             let what = "together with what was changed by the API";
             return Err(ApiError::bad(format!("{}: {what}: {problem}", path.display())));
         }
-        let mut report = self.apply(&mut work, Arc::new(next));
-        if loaded.settings != self.settings {
-            let why = "[api], [xsk] and [metrics] are fixed while the daemon runs: start it again";
-            let failure = Failure { what: "settings".to_owned(), why: why.to_owned() };
-            tracing::warn!("{}: {}", failure.what, failure.why);
-            report.failures.push(failure);
-        }
         work.file = loaded.state;
+        work.settings = self.settings.differences(&loaded.settings);
+        let mut report = self.apply(&mut work, Arc::new(next));
+        report.restart.clone_from(&work.restart);
         Ok(report)
     }
 
@@ -325,7 +408,7 @@ impl Control {
     fn apply_again(&self, work: &mut Work) {
         let wanted = Arc::clone(&work.wanted);
         let report = work.live.reconcile_within(&wanted, RETRY_PAUSE_MIN);
-        self.conclude(work, wanted, &report);
+        self.settle(work, wanted, report);
     }
 
     /// Detaches programs that had to be stopped since the last time. Without any it costs a load.
@@ -363,6 +446,8 @@ impl Control {
                 self.read(|inner| inner.live.engine().stop());
             }
         }
+        // No program changes them any more.
+        self.save_contents();
         let sum = self.read(|inner| inner.live.engine().conservation());
         tracing::info!(
             "stopped: {} frames received, {} created, {} delivered, {} dropped, {} freed, \
@@ -378,14 +463,36 @@ impl Control {
 
     fn apply(&self, work: &mut Work, wanted: Arc<State>) -> Report {
         let report = work.live.reconcile(&wanted);
+        self.settle(work, wanted, report)
+    }
+
+    /// Concludes and saves.
+    fn settle(&self, work: &mut Work, wanted: Arc<State>, mut report: Report) -> Report {
         self.conclude(work, wanted, &report);
+        if let Err(why) = self.save(work) {
+            let failure = Failure { what: "saving the state".to_owned(), why };
+            if !work.failures.contains(&failure) {
+                self.news.failure(&format!("{}: {}", failure.what, failure.why));
+            }
+            report.failures.push(failure.clone());
+            work.failures.push(failure);
+            self.show(work);
+        }
         report
     }
 
     /// This is wanted now, and that came of it.
     fn conclude(&self, work: &mut Work, wanted: Arc<State>, report: &Report) {
         work.wanted = wanted;
+        self.keeper.adopt(work.live.take_restored());
         self.tell(work, report);
+        let settings = work.settings.iter();
+        let settings = settings.map(|section| format!("{section} is read when it starts"));
+        let restart: Vec<String> = report.restart.iter().cloned().chain(settings).collect();
+        for line in restart.iter().filter(|line| !work.restart.contains(line)) {
+            self.news.change(&format!("needs a restart: {line}"));
+        }
+        work.restart = restart;
         work.failures.clone_from(&report.failures);
         work.retry = Retry::after(RETRY_PAUSE_MIN);
         self.warn(work);
@@ -400,6 +507,9 @@ impl Control {
             wanted: Arc::clone(&work.wanted),
             failures: work.failures.clone(),
             warnings: work.warnings.clone(),
+            restart: work.restart.clone(),
+            differs: work.file != *work.wanted,
+            keeper: Arc::clone(&self.keeper),
         });
         let mut place = self.shown.write().unwrap_or_else(PoisonError::into_inner);
         // What was shown before may be large: it goes when nobody has to wait for that.
@@ -410,6 +520,16 @@ impl Control {
 
     fn shown(&self) -> Arc<Inner> {
         Arc::clone(&self.shown.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What is wanted, with all that another daemon needs to make it.
+    pub(crate) fn whole_state(&self) -> State {
+        let mut state = self.read(|inner| State::clone(&inner.wanted));
+        let hashes = state.programs.iter().map(|program| &program.sha256);
+        let objects = hashes
+            .filter_map(|hash| self.objects.bytes(hash).map(|bytes| (hash.clone(), hex(&bytes))));
+        state.objects = objects.collect();
+        state
     }
 
     /// Objects that nothing wants and nobody uploaded lately go.
@@ -478,6 +598,32 @@ impl Retry {
 
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// What was saved in a directory, as far as the file did not change since, and who saves more.
+fn saved(
+    dir: &Path,
+    file: &State,
+    live: &mut Live,
+    objects: &ObjectFiles,
+) -> Result<(State, Store), String> {
+    let (store, document, troubles) = Store::open(dir)?;
+    troubles.iter().for_each(|line| tracing::error!("{line}"));
+    let Some(document) = document else { return Ok((file.clone(), store)) };
+    store.read_objects(&document, objects);
+    let wanted = document.wanted.rebase(&document.file, file);
+    let Some(problem) = wanted.problems().into_iter().next() else {
+        live.bring_back(Returning::new(document, store.maps()));
+        return Ok((wanted, store));
+    };
+    let aside = store.set_aside().map_err(|error| error.to_string())?;
+    tracing::error!(
+        "together with what was saved: {problem}: the daemon starts with its configuration alone; \
+         what there was is kept in {}",
+        aside.display()
+    );
+    Ok((file.clone(), store))
+}
+
 /// Requests that are worked on at a time, most of them waiting for each other.
 const PLACES: usize = 32;
 /// How long a change waits for another one.

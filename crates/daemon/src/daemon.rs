@@ -145,8 +145,16 @@ async fn live(
 async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
     let mut look = tokio::time::interval(LOOK_PERIOD);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let period = control.save_period().unwrap_or(FOR_EVER);
+    let mut save = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
+    save.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
+            _ = save.tick() => {
+                let control = Arc::clone(control);
+                // Not waited for: it may take long, and everything else goes on.
+                tokio::task::spawn_blocking(move || control.save_contents());
+            }
             _ = hangup.recv() => {
                 notify("RELOADING=1");
                 let control = Arc::clone(control);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
@@ -43,6 +44,17 @@ pub struct Settings {
     pub xsk_mode: u32,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<SocketAddr>,
+    /// Where what is changed while the daemon runs is saved, if anywhere.
+    pub state: Option<StateSettings>,
+}
+
+/// Where and when the daemon saves what is changed while it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateSettings {
+    /// A directory of its own.
+    pub dir: PathBuf,
+    /// How often contents of pinned maps are saved.
+    pub interval: Duration,
 }
 
 impl Default for Settings {
@@ -53,11 +65,23 @@ impl Default for Settings {
             xsk: None,
             xsk_mode: SOCKET_MODE,
             metrics: None,
+            state: None,
         }
     }
 }
 
 impl Settings {
+    /// The sections that say something else in `other`.
+    pub(crate) fn differences(&self, other: &Settings) -> Vec<&'static str> {
+        let sections = [
+            ("[api]", self.socket != other.socket || self.mode != other.mode),
+            ("[xsk]", self.xsk != other.xsk || self.xsk_mode != other.xsk_mode),
+            ("[metrics]", self.metrics != other.metrics),
+            ("[state]", self.state != other.state),
+        ];
+        sections.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+    }
+
     /// Where applications get AF_XDP sockets: beside the API's socket when nothing is said.
     pub fn xsk_socket(&self) -> PathBuf {
         match &self.xsk {
@@ -172,6 +196,7 @@ impl Reader<'_> {
                 "api" => self.api(value, &mut loaded.settings),
                 "xsk" => self.xsk(value, &mut loaded.settings),
                 "metrics" => self.metrics(value, &mut loaded.settings),
+                "state" => self.state(value, &mut loaded.settings),
                 "engine" => {
                     let engine: Option<EngineKeys> = self.section(key, value);
                     loaded.state.frames = engine.and_then(|engine| engine.frames);
@@ -285,6 +310,16 @@ impl Reader<'_> {
         }
     }
 
+    fn state(&mut self, value: &Json, settings: &mut Settings) {
+        let Some(keys) = self.section::<StateKeys>("state", value) else { return };
+        if keys.interval == 0 {
+            let message = "contents are saved at most once a second".to_owned();
+            self.problems.push(Problem::new("state.interval", message));
+        }
+        let interval = Duration::from_secs(keys.interval);
+        settings.state = Some(StateSettings { dir: self.dir.join(keys.dir), interval });
+    }
+
     /// One `[[attach]]` is one program, and an attachment for each port.
     fn attach(&mut self, index: usize, keys: &AttachKeys, state: &mut State) {
         let here = format!("attach[{index}]");
@@ -390,6 +425,23 @@ struct MetricsKeys {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct StateKeys {
+    #[serde(default = "state_dir")]
+    dir: PathBuf,
+    #[serde(default = "state_interval")]
+    interval: u64,
+}
+
+fn state_dir() -> PathBuf {
+    PathBuf::from(STATE_DIR)
+}
+
+fn state_interval() -> u64 {
+    STATE_INTERVAL_SECONDS
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct AttachKeys {
     port: PortKey,
     object: PathBuf,
@@ -431,12 +483,15 @@ enum MapsKey {
     Table(Map<String, Json>),
 }
 
-const SECTIONS: [&str; 9] =
-    ["api", "xsk", "metrics", "engine", "host", "worker", "bridge", "port", "attach"];
+const SECTIONS: [&str; 10] =
+    ["api", "xsk", "metrics", "state", "engine", "host", "worker", "bridge", "port", "attach"];
 /// Where the daemon listens when nothing else is said.
 pub const SOCKET: &str = "/run/towpath/towpath.sock";
 /// Where applications get AF_XDP sockets then.
 const XSK_SOCKET: &str = "/run/towpath/xsk.sock";
+/// Where it is saved what is changed, in a configuration that only says that it is.
+const STATE_DIR: &str = "/var/lib/towpath";
+const STATE_INTERVAL_SECONDS: u64 = 60;
 /// Owner and group may use the API.
 const SOCKET_MODE: u32 = 0o660;
 const CONFIG_BYTES_MAX: u64 = 16 << 20;

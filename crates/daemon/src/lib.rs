@@ -32,6 +32,7 @@ mod notify;
 pub mod problem;
 mod reference;
 pub mod run_config;
+pub mod saved;
 mod serve;
 mod socket;
 pub mod state;

@@ -34,6 +34,10 @@ pub struct State {
     pub programs: Vec<ProgramState>,
     /// Where they run.
     pub attachments: Vec<AttachState>,
+    /// The programs' object files in hex, by their SHA-256, in a document that goes to another
+    /// daemon.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub objects: BTreeMap<String, String>,
 }
 
 /// A worker.
@@ -302,6 +306,7 @@ impl State {
                 &new.attachments,
                 AttachState::identity,
             ),
+            objects: BTreeMap::new(),
         }
     }
 }

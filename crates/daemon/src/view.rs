@@ -218,6 +218,8 @@ pub(crate) fn status(inner: &Inner) -> StatusView {
         links: links(inner),
         failures: failures.chain(panicked).collect(),
         warnings: inner.warnings.iter().map(|it| it.text.clone()).collect(),
+        restart: inner.restart.clone(),
+        not_saved: inner.not_saved(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         workers: inner.live.engine().workers(),

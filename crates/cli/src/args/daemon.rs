@@ -56,6 +56,17 @@ pub(crate) struct PortArgs {
     pub daemon: SocketArgs,
 }
 
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Which port, and which daemon.
+    #[command(flatten)]
+    pub port: PortArgs,
+    /// Exit with 1 while something that is wanted is not there
+    #[arg(long)]
+    pub exit_status: bool,
+}
+
 /// Arguments of `load`.
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {

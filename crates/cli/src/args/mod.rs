@@ -18,7 +18,7 @@ pub(crate) use bond::{BondCommand, BondHashArgs};
 pub(crate) use daemon::{
     BridgeCommand, CheckArgs, ElementArgs, EventsArgs, ExecCommand, HookArg, LinkCommand, LoadArgs,
     MapCommand, ObjectArgs, PinArgs, PlainArgs, PortArgs, PortCommand, PortKeysArgs, SocketArgs,
-    StatsArgs, UnloadArgs, UnpinArgs, UpArgs, parse_duration,
+    StatsArgs, StatusArgs, UnloadArgs, UnpinArgs, UpArgs, parse_duration,
 };
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use dump::PortDumpArgs;
@@ -120,7 +120,7 @@ pub(crate) enum Command {
     /// Detach programs from a port of the daemon
     Unload(UnloadArgs),
     /// Show the daemon's ports and the programs on them
-    Status(PortArgs),
+    Status(StatusArgs),
     /// Add, change, remove and show ports of the daemon
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Port {

@@ -93,7 +93,11 @@ pub(crate) fn reload(args: &PlainArgs, output: &mut Output) -> Result<(), CliErr
         for line in &report.changes {
             output.line(line)?;
         }
-        if report.changes.is_empty() && report.failures.is_empty() {
+        for line in &report.restart {
+            output.line(&format!("needs a restart: {line}"))?;
+        }
+        let ReportView { changes, failures, restart } = &report;
+        if changes.is_empty() && failures.is_empty() && restart.is_empty() {
             output.line("nothing to change")?;
         }
     }

@@ -4,16 +4,16 @@ use towpath_daemon::api::types::{LinkView, StatusView};
 use towpath_daemon::state::HookState;
 
 use super::client;
-use crate::args::PortArgs;
+use crate::args::StatusArgs;
 use crate::error::CliError;
 use crate::output::{Align, Output, Table, grouped};
 
 /// Ports and their programs.
-pub(crate) fn status(args: &PortArgs, output: &mut Output) -> Result<(), CliError> {
-    let client = client(&args.daemon)?;
+pub(crate) fn status(args: &StatusArgs, output: &mut Output) -> Result<(), CliError> {
+    let client = client(&args.port.daemon)?;
     let mut status: StatusView = client.get("/v1/status")?;
     let all_links = status.links.clone();
-    if let Some(name) = &args.port {
+    if let Some(name) = &args.port.port {
         let names = status.ports.iter().map(|port| port.state.name.as_str());
         if !names.clone().any(|it| it == name) {
             let hint = towpath_bpf::suggest::among(name, names);
@@ -22,9 +22,18 @@ pub(crate) fn status(args: &PortArgs, output: &mut Output) -> Result<(), CliErro
         status.ports.retain(|port| port.state.name == *name);
         status.links.retain(|link| link.port == *name);
     }
-    if output.json {
-        return output.json(&status);
+    match output.json {
+        true => output.json(&status)?,
+        false => show(&status, &all_links, output)?,
     }
+    match args.exit_status && !status.failures.is_empty() {
+        // It is part of what was shown.
+        true => Err(CliError::Told),
+        false => Ok(()),
+    }
+}
+
+fn show(status: &StatusView, all_links: &[LinkView], output: &mut Output) -> Result<(), CliError> {
     let mut table = Table::new(&[
         ("port", Align::Left),
         ("hook", Align::Left),
@@ -45,7 +54,7 @@ pub(crate) fn status(args: &PortArgs, output: &mut Output) -> Result<(), CliErro
         }
         if is_first {
             let note = match (&port.delegated_by, port.state.up) {
-                (Some(bond), true) => format!("<by {bond}: {}>", names(&all_links, bond)),
+                (Some(bond), true) => format!("<by {bond}: {}>", names(all_links, bond)),
                 (None, true) => "<no program>".to_owned(),
                 (_, false) => "<down>".to_owned(),
             };
@@ -59,6 +68,12 @@ pub(crate) fn status(args: &PortArgs, output: &mut Output) -> Result<(), CliErro
             let LinkView { name, prog_id, .. } = link;
             output.prose("", &format!("{name} (id {prog_id}): {why}"))?;
         }
+    }
+    for line in &status.restart {
+        output.prose("", &format!("needs a restart: {line}"))?;
+    }
+    if let Some(what) = &status.not_saved {
+        output.prose("", &format!("not saved: {what}"))?;
     }
     for warning in &status.warnings {
         output.prose("", &format!("warning: {warning}"))?;

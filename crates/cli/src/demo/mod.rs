@@ -12,7 +12,7 @@ use towpath_daemon::api::types::{FrameStats, StatsView, StatusView};
 
 use self::host::{Host, Load};
 use self::joint::Joint;
-use crate::args::{DemoCommand, DemoLiveArgs, PortArgs, SocketArgs};
+use crate::args::{DemoCommand, DemoLiveArgs, PortArgs, SocketArgs, StatusArgs};
 use crate::error::CliError;
 use crate::output::{Output, grouped};
 
@@ -176,7 +176,8 @@ fn tell(seen: &Seen, joint: &Joint, output: &mut Output) -> Result<(), CliError>
     }
     output.line("")?;
     let daemon = SocketArgs { socket: joint.socket.clone() };
-    crate::daemon::status(&PortArgs { port: None, daemon }, output)?;
+    let port = PortArgs { port: None, daemon };
+    crate::daemon::status(&StatusArgs { port, exit_status: false }, output)?;
     output.line("")
 }
 

@@ -8,6 +8,7 @@ mod dump;
 mod pin;
 mod refer;
 mod replace;
+mod restart;
 mod routes;
 mod run;
 mod streams;

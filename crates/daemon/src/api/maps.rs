@@ -68,10 +68,7 @@ pub(super) async fn update(
     Part(id): Part<u32>,
     Body(request): Body<EntryRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
-    blocking(&control, move |control| {
-        with(control, id, |session, map| contents::update(session, map, &request))
-    })
-    .await?;
+    blocking(&control, move |control| edit(control, id, &request, contents::update)).await?;
     Ok(done())
 }
 
@@ -85,7 +82,8 @@ pub(super) async fn delete(
     Body(request): Body<EntryRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
     blocking(&control, move |control| {
-        with(control, id, |session, map| contents::delete(session, map, &request))
+        let request = EntryRequest { value: None, ..request };
+        edit(control, id, &request, contents::delete)
     })
     .await?;
     Ok(done())
@@ -100,6 +98,26 @@ fn with<T>(
     let mut session = control.read(|inner| Session::new(inner.live.registry(), 0));
     let found = session.map(&Selector::Id(id)).map_err(|_none| no_map(id))?;
     work(&mut session, &found)
+}
+
+/// Stores or deletes an element, and saves that.
+fn edit(
+    control: &Control,
+    id: u32,
+    request: &EntryRequest,
+    work: impl FnOnce(&mut Session, &MapObject, &EntryRequest) -> Result<(), ApiError>,
+) -> Result<(), ApiError> {
+    with(control, id, |session, map| {
+        let port = |ifindex: u32| {
+            control.read(|inner| {
+                let mut ports = inner.live.ports().iter();
+                let found = ports.find(|(_, port)| port.ifindex == ifindex);
+                found.map(|(name, _)| name.clone())
+            })
+        };
+        let change = contents::lasting(session, map, request, port);
+        control.keeper().edit(map, change, || work(session, map, request))
+    })
 }
 
 fn no_map(id: u32) -> ApiError {

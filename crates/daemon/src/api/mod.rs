@@ -7,7 +7,7 @@ pub mod error;
 mod events;
 mod links;
 mod maps;
-mod pins;
+pub(crate) mod pins;
 mod ports;
 mod programs;
 mod stats;

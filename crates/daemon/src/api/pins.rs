@@ -51,6 +51,12 @@ pub(super) async fn pin(
         let path = absolute(&path);
         let pinned = make_parents(&registry, &path).and_then(|()| registry.pin(&path, object));
         pinned.map_err(|errno| refused(&path, errno))?;
+        let saved = control.save_pins(&format!("pinning {path}"));
+        if saved.is_err() {
+            // It was there a moment ago.
+            let _gone = registry.unlink(&path);
+        }
+        saved?;
         Ok(PinView { path, kind, id })
     })
     .await
@@ -74,7 +80,8 @@ pub(super) async fn unpin(
     blocking(&control, move |control| {
         let registry = control.read(|inner| inner.live.registry().clone());
         let path = absolute(&query.path);
-        registry.unlink(&path).map_err(|errno| refused(&path, errno))
+        registry.unlink(&path).map_err(|errno| refused(&path, errno))?;
+        control.save_pins(&format!("unpinning {path}"))
     })
     .await?;
     Ok(done())
@@ -90,7 +97,8 @@ fn view(path: String, object: &Object) -> Option<PinView> {
     Some(PinView { path, kind: kind.to_owned(), id })
 }
 
-fn make_parents(registry: &Objects, path: &str) -> Result<(), Errno> {
+/// Makes the directories that a pin is in.
+pub(crate) fn make_parents(registry: &Objects, path: &str) -> Result<(), Errno> {
     let below = path.strip_prefix(BPFFS_ROOT).unwrap_or_default();
     let slashes = below.match_indices('/').skip(1).map(|(at, _)| BPFFS_ROOT.len() + at);
     for end in slashes {

@@ -367,6 +367,12 @@ pub struct StatusView {
     /// What is there and probably not what was meant.
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// What is wanted and comes when the daemon is started again.
+    #[serde(default)]
+    pub restart: Vec<String>,
+    /// What would be lost with the daemon, if anything.
+    #[serde(default)]
+    pub not_saved: Option<String>,
     /// Version of the daemon.
     pub version: String,
     /// Process id of the daemon.
@@ -474,6 +480,9 @@ pub struct ReportView {
     pub changes: Vec<String>,
     /// What is wanted and is not there.
     pub failures: Vec<String>,
+    /// What is wanted and comes when the daemon is started again.
+    #[serde(default)]
+    pub restart: Vec<String>,
 }
 
 /// Ids of links that were made.

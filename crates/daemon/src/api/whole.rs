@@ -16,18 +16,18 @@ pub(super) async fn status(Context(control): Context<Shared>) -> Answer<StatusVi
     blocking(&control, |control| Ok(control.read(view::status))).await.map(Json)
 }
 
-/// What is wanted.
+/// What is wanted, with the object files of its programs: a document for PUT, here or elsewhere.
 #[utoipa::path(get, path = "/v1/state", responses((status = 200, body = State)))]
 pub(super) async fn state(Context(control): Context<Shared>) -> Answer<State> {
-    blocking(&control, |control| Ok(control.read(|inner| State::clone(&inner.wanted))))
-        .await
-        .map(Json)
+    blocking(&control, |control| Ok(control.whole_state())).await.map(Json)
 }
 
-/// Makes this what is wanted. What cannot be done is reported, and tried again.
+/// Makes this what is wanted. Objects that neither the document nor the daemon has are read from
+/// where it says; without one of them nothing changes. What cannot be done is reported, and tried
+/// again.
 #[utoipa::path(put, path = "/v1/state", request_body = State,
     responses((status = 200, body = ReportView), (status = 400, body = ErrorBody),
-        (status = 503, body = ErrorBody)))]
+        (status = 422, body = ErrorBody), (status = 503, body = ErrorBody)))]
 pub(super) async fn replace(
     Context(control): Context<Shared>,
     Body(wanted): Body<State>,
@@ -46,5 +46,5 @@ pub(super) async fn reload(Context(control): Context<Shared>) -> Answer<ReportVi
 fn told(report: Report) -> ReportView {
     let failures = report.failures.into_iter();
     let failures = failures.map(|Failure { what, why }| format!("{what}: {why}")).collect();
-    ReportView { changes: report.changes, failures }
+    ReportView { changes: report.changes, failures, restart: report.restart }
 }

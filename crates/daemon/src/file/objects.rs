@@ -11,7 +11,8 @@ use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
 use towpath_bpf::Object;
 
-use crate::globals::{self, hex};
+use crate::globals::{self, hex, parse_hex};
+use crate::problem::Problem;
 use crate::state::ProgramState;
 
 /// The bytes of object files that a state needs, or that were uploaded to be loaded.
@@ -71,6 +72,43 @@ impl ObjectFiles {
         let (name, section) = (state.program.as_deref(), state.section.as_deref());
         let index = object.select(name, section).map_err(|error| error.to_string())?;
         Ok((object, index))
+    }
+
+    /// Sees to it that the objects of all programs are here: they may be already, be carried along
+    /// in hex by their hashes, or lie in a file.
+    ///
+    /// # Errors
+    ///
+    /// The first that is nowhere, or is another one.
+    pub(crate) fn find(
+        &self,
+        programs: &[ProgramState],
+        carried: &BTreeMap<String, String>,
+    ) -> Result<(), Problem> {
+        for (hash, text) in carried {
+            let path = format!("objects.{hash}");
+            let said = |message: String| Problem::new(path.clone(), message);
+            let bytes = parse_hex(text).ok_or_else(|| said("expected bytes in hex".to_owned()))?;
+            let is = self.add(&bytes, hash).map_err(said)?;
+            if is != *hash {
+                return Err(said(format!("its SHA-256 is {is}")));
+            }
+        }
+        for (index, program) in programs.iter().enumerate() {
+            let hash = &program.sha256;
+            if self.bytes(hash).is_some() {
+                continue;
+            }
+            let said = |why: String| {
+                let message = format!("the object file {hash} is neither here nor there: {why}");
+                Problem::new(format!("programs[{index}].object"), message)
+            };
+            let is = self.open(Path::new(&program.object)).map_err(said)?;
+            if is != *hash {
+                return Err(said(format!("{} is another one", program.object)));
+            }
+        }
+        Ok(())
     }
 
     /// Forgets all but these.

@@ -13,6 +13,7 @@ mod interfaces;
 mod links;
 mod ports;
 mod programs;
+mod returning;
 mod seen;
 mod shadows;
 mod sockets;
@@ -20,7 +21,7 @@ mod takeover;
 mod world;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use towpath_bpf::Env;
@@ -38,6 +39,7 @@ use crate::state::{BridgeState, PortState, State, WorkerMode};
 pub use links::LiveLink;
 pub(crate) use links::engine_hook;
 pub use programs::LiveProgram;
+pub(crate) use returning::{Restored, RestoredMap, Returning};
 pub(crate) use seen::Seen;
 pub use sockets::Xsk;
 pub(crate) use world::Known;
@@ -73,6 +75,8 @@ pub struct Live {
     started: State,
     /// How programs are compiled.
     compiler: towpath_jit::Options,
+    /// What was saved before the daemon started, and did not come back yet.
+    returning: Mutex<Returning>,
 }
 
 /// A port that is open.
@@ -98,6 +102,8 @@ pub struct Report {
     pub changes: Vec<String>,
     /// What is wanted and is not there.
     pub failures: Vec<Failure>,
+    /// What is wanted and comes when the daemon is started again.
+    pub restart: Vec<String>,
 }
 
 /// Something that is wanted and could not be done.
@@ -162,6 +168,7 @@ impl Live {
             known_broken: Vec::new(),
             started,
             compiler: towpath_jit::Options::default(),
+            returning: Mutex::default(),
         })
     }
 
@@ -182,8 +189,7 @@ impl Live {
     pub(crate) fn reconcile_within(&mut self, wanted: &State, patience: Duration) -> Report {
         let mut report = Report::default();
         if wanted.workers != self.started.workers || wanted.frames != self.started.frames {
-            let why = "workers and frames are fixed while the daemon runs: start it again";
-            report.fail("engine", why);
+            report.restart.push("[[worker]] and [engine] are read when it starts".to_owned());
         }
         self.interfaces.follow(wanted, &self.news);
         self.close_ports(wanted, &mut report);
@@ -191,12 +197,14 @@ impl Live {
         self.open_ports(wanted, patience, &mut report);
         self.release_members(wanted, &mut report);
         self.set_shadows(wanted, &mut report);
+        self.load_retired(&mut report);
         self.load_programs(wanted, &mut report);
         let incomplete = self.attach(wanted, &mut report);
         self.set_host(wanted, &mut report);
         self.set_ports(wanted, &incomplete, &mut report);
         self.set_bonds(wanted, &mut report);
         self.follow_ports(&mut report);
+        self.finish_returning(wanted, &mut report);
         self.forget_programs(wanted);
         self.note_presences();
         self.tell_stopped(&mut report);

@@ -77,7 +77,7 @@ impl Live {
     }
 
     /// Loads a program that takes the place of `before`.
-    fn load(
+    pub(super) fn load(
         &self,
         state: &ProgramState,
         before: Option<&LiveProgram>,
@@ -119,6 +119,7 @@ impl Live {
         loading.fill(&contents)?;
         loading.keep(&program.object);
         takeover.finish(&self.registry, maps, &program.object, before, report)?;
+        self.fill_again(&state.key, &program.object, report);
         let run_config = run_config(&file, &name);
         let Loaded { object, program } = program;
         Ok(LiveProgram { state: state.clone(), object, run_config, program, _uses })

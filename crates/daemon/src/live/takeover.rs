@@ -5,6 +5,7 @@
 //!   as libbpf does, and refused when it isn't as the object defines it.
 //! - Of the program before, maps of the same name and shape stay. Another shape is refused, with
 //!   what changed, unless it is said what is to become of the entries.
+//! - A map that several programs had when the daemon ended is one map again.
 //! - What belongs to the code is new: constants, global variables whose first values or places
 //!   changed, and jump tables, in which entries that came from outside stay.
 
@@ -54,7 +55,10 @@ impl Takeover {
         check_names(state, file)?;
         let mut found = Takeover::default();
         for def in file.maps().iter() {
-            if let Some(place) = state.shared_maps.get(&def.name) {
+            let returns = live.returns(&state.key, &def.name);
+            if let Some(map) = live.returned_map(&state.key, def) {
+                found.existing.insert(def.name.clone(), map);
+            } else if let Some(place) = state.shared_maps.get(&def.name).filter(|_| !returns) {
                 let map = shared(&live.registry, place);
                 let map = map.map_err(|why| format!("map {}: {why}", def.name))?;
                 found.existing.insert(def.name.clone(), map);

@@ -1,0 +1,273 @@
+//! What was saved and comes back: contents of maps, and pins, as soon as their programs are loaded
+//! again and before they see a frame.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use towpath_bpf::map::Values;
+use towpath_bpf::{Errno, MapDef};
+use towpath_maps::Map;
+use towpath_maps::shape::difference;
+use towpath_objects::{MapObject, MapUse, Object, Objects, ProgramObject, Session};
+use towpath_xdp::program::map_fields;
+
+use super::{Live, Report};
+use crate::api::pins::make_parents;
+use crate::api::types::EntryRequest;
+use crate::contents;
+use crate::saved::{self, Change, Document, LinkPin, SavedMap};
+use crate::state::{ProgramState, State};
+
+/// What did not come back yet.
+#[derive(Debug, Default)]
+pub(crate) struct Returning {
+    /// Where contents lie.
+    dir: PathBuf,
+    maps: Vec<ReturningMap>,
+    retired: Vec<ProgramState>,
+    program_pins: BTreeMap<String, String>,
+    link_pins: BTreeMap<String, LinkPin>,
+    /// Elements that name programs, maps or ports, which may come later.
+    references: Vec<(Arc<MapObject>, Change)>,
+    /// What came back since it was asked for.
+    restored: Restored,
+}
+
+#[derive(Debug)]
+struct ReturningMap {
+    /// Without owners that have it again.
+    saved: SavedMap,
+    /// Made by the first of its owners.
+    made: Option<Arc<MapObject>>,
+}
+
+/// What came back.
+#[derive(Debug, Default)]
+pub(crate) struct Restored {
+    /// Maps that have their contents again.
+    pub(crate) maps: Vec<RestoredMap>,
+    /// Programs that are only pinned, or whose maps are, by their ids.
+    pub(crate) retired: Vec<(u32, ProgramState)>,
+}
+
+/// A map that has its contents again.
+#[derive(Debug)]
+pub(crate) struct RestoredMap {
+    /// The map.
+    pub(crate) map: Arc<MapObject>,
+    /// The program that had it made.
+    pub(crate) program: u32,
+    /// The file that they came from.
+    pub(crate) contents: Option<String>,
+    /// What was changed since.
+    pub(crate) changes: Vec<Change>,
+}
+
+impl Returning {
+    pub(crate) fn new(document: Document, dir: PathBuf) -> Returning {
+        let Document { maps, retired, program_pins, link_pins, .. } = document;
+        let maps = maps.into_iter().map(|saved| ReturningMap { saved, made: None });
+        let maps = maps.collect();
+        Returning { dir, maps, retired, program_pins, link_pins, ..Returning::default() }
+    }
+}
+
+impl Live {
+    /// Lets this come back with the programs that are loaded from now on.
+    pub(crate) fn bring_back(&mut self, returning: Returning) {
+        *self.returning() = returning;
+    }
+
+    /// What came back since the last time.
+    pub(crate) fn take_restored(&self) -> Restored {
+        std::mem::take(&mut self.returning().restored)
+    }
+
+    /// What did not come back is saved again as it is: its program may be loaded later.
+    pub(crate) fn still_returning(&self, document: &mut Document) {
+        let returning = self.returning();
+        let waiting = returning.maps.iter().filter(|map| map.made.is_none());
+        document.maps.extend(waiting.map(|map| SavedMap { id: 0, ..map.saved.clone() }));
+        document.retired.extend(returning.retired.iter().cloned());
+        document.program_pins.extend(returning.program_pins.clone());
+        document.link_pins.extend(returning.link_pins.clone());
+    }
+
+    /// The map that another program of the saved ones made, if this one had it, too.
+    pub(super) fn returned_map(&self, key: &str, def: &MapDef) -> Option<Arc<Map>> {
+        let returning = self.returning();
+        let has = |it: &&ReturningMap| it.saved.is_of(key, &def.name);
+        let map = returning.maps.iter().find(has)?.made.as_ref()?.map();
+        let fields = map_fields(def, &self.env.kernel_btf);
+        difference(map, def, &fields).is_none().then(|| Arc::clone(map))
+    }
+
+    /// Whether this program is the first to have a map again that was saved: it makes it, wherever
+    /// it had it from.
+    pub(super) fn returns(&self, key: &str, name: &str) -> bool {
+        let returning = self.returning();
+        returning.maps.iter().any(|it| it.made.is_none() && it.saved.is_of(key, name))
+    }
+
+    /// Loads programs that are only pinned, or whose maps are.
+    pub(super) fn load_retired(&mut self, report: &mut Report) {
+        let retired = std::mem::take(&mut self.returning().retired);
+        for state in retired {
+            // Pins keep what is wanted of it.
+            match self.load(&state, None, report) {
+                Ok(live) => self.returning().restored.retired.push((live.id(), state)),
+                Err(why) => {
+                    report.fail(format!("pinned program {}", state.key), why);
+                    self.returning().retired.push(state);
+                }
+            }
+        }
+    }
+
+    /// Gives a program's maps what was saved of them, and pins that it and they had.
+    pub(super) fn fill_again(&self, key: &str, program: &Arc<ProgramObject>, report: &mut Report) {
+        let mut returning = self.returning();
+        let returning = &mut *returning;
+        for map in program.maps() {
+            let name = map.map().name();
+            let Some(found) = returning.maps.iter_mut().find(|it| it.saved.is_of(key, name)) else {
+                continue;
+            };
+            found.saved.owners.retain(|owner| *owner != (key.to_owned(), name.to_owned()));
+            if found.made.is_some() {
+                continue;
+            }
+            found.made = Some(Arc::clone(&map));
+            let pins = std::mem::take(&mut found.saved.pins);
+            let changes = std::mem::take(&mut found.saved.changes);
+            let contents = found.saved.contents.take();
+            for path in &pins {
+                self.pin_again(path, MapUse::new(Arc::clone(&map)).into(), report);
+            }
+            let contents = contents.filter(|file| {
+                let path = returning.dir.join(file);
+                let loaded = saved::load_contents(map.map(), &path);
+                let why = loaded.as_ref().err().map(ToString::to_string);
+                if let Some(why) = why {
+                    let aside = path.with_extension("aside");
+                    // It is told either way.
+                    let _kept = std::fs::rename(&path, &aside);
+                    let aside = aside.display();
+                    report.fail(format!("map {name}"), format!("{why}: kept as {aside}"));
+                }
+                loaded.is_ok()
+            });
+            for change in &changes {
+                match self.change_again(&map, change) {
+                    Ok(()) => {}
+                    Err(_) if names_something(&map) => {
+                        returning.references.push((Arc::clone(&map), change.clone()));
+                    }
+                    Err(why) => report.fail(format!("map {name}[{}]", change.key), why),
+                }
+            }
+            let program = program.id();
+            returning.restored.maps.push(RestoredMap { map, program, contents, changes });
+        }
+        returning.maps.retain(|map| map.made.is_none() || !map.saved.owners.is_empty());
+        let mine = |_: &String, owner: &mut String| owner == key;
+        let pins: Vec<String> =
+            returning.program_pins.extract_if(.., mine).map(|(path, _)| path).collect();
+        for path in pins {
+            self.pin_again(&path, Object::Program(Arc::clone(program)), report);
+        }
+    }
+
+    /// What could not come back with its program alone; and what nothing waits for any more.
+    pub(super) fn finish_returning(&self, wanted: &State, report: &mut Report) {
+        let mut returning = self.returning();
+        let references = std::mem::take(&mut returning.references);
+        for (map, change) in references {
+            if let Err(why) = self.change_again(&map, &change) {
+                report.fail(format!("map {}[{}]", map.map().name(), change.key), why);
+                returning.references.push((map, change));
+            }
+        }
+        for live in &self.links {
+            let (port, hook, program) = live.attach.identity();
+            let pin = LinkPin { port, hook, program };
+            let mine = |_: &String, it: &mut LinkPin| *it == pin;
+            let paths: Vec<String> =
+                returning.link_pins.extract_if(.., mine).map(|(path, _)| path).collect();
+            for path in paths {
+                self.pin_again(&path, Object::Link(Arc::clone(&live.object)), report);
+            }
+        }
+        let keys: Vec<String> = wanted
+            .programs
+            .iter()
+            .chain(&returning.retired)
+            .map(|state| state.key.clone())
+            .collect();
+        for map in &mut returning.maps {
+            map.saved.owners.retain(|(key, _)| keys.contains(key));
+        }
+        returning.maps.retain(|map| !map.saved.owners.is_empty());
+        returning.program_pins.retain(|_, key| keys.contains(key));
+        let is_wanted = |pin: &LinkPin| {
+            let identity = (pin.port.clone(), pin.hook, pin.program.clone());
+            wanted.attachments.iter().any(|attach| attach.identity() == identity)
+        };
+        returning.link_pins.retain(|_, pin| is_wanted(pin));
+    }
+
+    /// Stores or deletes an element as the user did.
+    fn change_again(&self, map: &Arc<MapObject>, change: &Change) -> Result<(), String> {
+        let mut session = Session::new(&self.registry, 0);
+        let Change { key, value, port } = change;
+        let mut request = EntryRequest { key: key.clone(), value: value.clone(), flags: None };
+        if let Some(port) = port {
+            let found = self.ports.get(port).ok_or_else(|| format!("no port {port}"))?;
+            match &mut request.value {
+                Some(serde_json::Value::Object(object)) => {
+                    object.insert("ifindex".to_owned(), found.ifindex.into());
+                }
+                value => *value = Some(found.ifindex.into()),
+            }
+        }
+        let done = match request.value {
+            Some(_) => contents::update(&mut session, map, &request),
+            None => match contents::delete(&mut session, map, &request) {
+                Err(error) if error.status == 404 => Ok(()),
+                done => done,
+            },
+        };
+        done.map_err(|error| error.message)
+    }
+
+    fn pin_again(&self, path: &str, object: Object, report: &mut Report) {
+        if let Err(errno) = pin(&self.registry, path, object) {
+            report.fail(format!("pin {path}"), errno.to_string());
+        }
+    }
+
+    fn returning(&self) -> MutexGuard<'_, Returning> {
+        self.returning.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SavedMap {
+    fn is_of(&self, key: &str, name: &str) -> bool {
+        self.owners.iter().any(|owner| owner.0 == key && owner.1 == name)
+    }
+}
+
+/// Its values are programs, maps or ports, which may not be there yet.
+fn names_something(map: &MapObject) -> bool {
+    let values = map.map().kind().values();
+    matches!(values, Values::Program | Values::Map | Values::Device | Values::Cpu)
+}
+
+/// A map that is pinned by name is pinned already.
+fn pin(registry: &Objects, path: &str, object: Object) -> Result<(), Errno> {
+    if registry.pins().iter().any(|(other, _)| other == path) {
+        return Ok(());
+    }
+    make_parents(registry, path).and_then(|()| registry.pin(path, object))
+}

@@ -1,0 +1,180 @@
+//! The saved document: what was wanted, and what pins and users put where, as text with a checksum.
+//!
+//! ```text
+//! towpath-state 1 SHA256-OF-THE-REST
+//! {"serial": 7, "file": ..., "wanted": ..., "maps": ...}
+//! ```
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use crate::document::typed;
+use crate::file::sha256;
+use crate::state::{HookState, ProgramState, State};
+
+/// Everything that is not in files of its own.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    /// Which journal goes on from here.
+    pub serial: u64,
+    /// What the configuration file wanted when it was read last. A start is a reload: what differs
+    /// in the file since then is made, and everything else stays.
+    pub file: State,
+    /// What was wanted.
+    pub wanted: State,
+    /// Programs that run nowhere any more, and are there because they or their maps are pinned.
+    #[serde(default)]
+    pub retired: Vec<ProgramState>,
+    /// Maps of all of these programs.
+    #[serde(default)]
+    pub maps: Vec<SavedMap>,
+    /// Pins of programs: their keys by path.
+    #[serde(default)]
+    pub program_pins: BTreeMap<String, String>,
+    /// Pins of links: what they were, by path.
+    #[serde(default)]
+    pub link_pins: BTreeMap<String, LinkPin>,
+}
+
+/// A map, and what is known of its contents.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedMap {
+    /// The id that it had: the journal names it so.
+    pub id: u32,
+    /// Keys of the programs that have it, and what it is called there.
+    pub owners: Vec<(String, String)>,
+    /// Paths of its pins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<String>,
+    /// The file with its contents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contents: Option<String>,
+    /// What users changed since, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
+}
+
+/// An element that a user stored or deleted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// Its key.
+    pub key: Json,
+    /// Its value; nothing when it was deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Json>,
+    /// The port that its ifindex stands for: that may be another one next time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+}
+
+/// A pinned link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkPin {
+    /// Its port.
+    pub port: String,
+    /// Its hook.
+    pub hook: HookState,
+    /// Its program's key.
+    pub program: String,
+}
+
+/// Why a text is not a document.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DocumentError {
+    /// It is something else, or its beginning is missing.
+    #[error("it does not begin as a saved state does")]
+    Foreign,
+    /// It was written by a newer daemon.
+    #[error("it has version {0}, this daemon knows version {VERSION}")]
+    Newer(u64),
+    /// It was cut or changed.
+    #[error("it was cut or changed: its checksum is another one")]
+    Damaged,
+    /// It is whole, and does not say what it should.
+    #[error("{0}")]
+    Wrong(String),
+}
+
+impl Document {
+    /// As text.
+    pub fn text(&self) -> String {
+        // Keys are strings, and numbers finite: this is always JSON.
+        let body = serde_json::to_string_pretty(self).unwrap_or_default();
+        format!("{MAGIC} {VERSION} {}\n{body}", sha256(body.as_bytes()))
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    ///
+    /// See [`DocumentError`].
+    pub fn parse(bytes: &[u8]) -> Result<Document, DocumentError> {
+        let line = bytes.iter().position(|byte| *byte == b'\n').ok_or(DocumentError::Foreign)?;
+        let (head, body) = (&bytes[..line], &bytes[line + 1..]);
+        let head = std::str::from_utf8(head).map_err(|_binary| DocumentError::Foreign)?;
+        let words: Vec<&str> = head.split(' ').collect();
+        let [MAGIC, version, checksum] = words[..] else { return Err(DocumentError::Foreign) };
+        let version: u64 = version.parse().map_err(|_word| DocumentError::Foreign)?;
+        if version > VERSION {
+            return Err(DocumentError::Newer(version));
+        }
+        if sha256(body) != checksum {
+            return Err(DocumentError::Damaged);
+        }
+        let json: Json = serde_json::from_slice(body)
+            .map_err(|error| DocumentError::Wrong(error.to_string()))?;
+        let document: Document =
+            typed(json).map_err(|problem| DocumentError::Wrong(problem.to_string()))?;
+        for state in [&document.file, &document.wanted] {
+            if let Some(problem) = state.problems().into_iter().next() {
+                return Err(DocumentError::Wrong(problem.to_string()));
+            }
+        }
+        Ok(document)
+    }
+
+    /// Programs that need their objects.
+    pub(super) fn programs(&self) -> impl Iterator<Item = &ProgramState> {
+        self.wanted.programs.iter().chain(&self.file.programs).chain(&self.retired)
+    }
+}
+
+const MAGIC: &str = "towpath-state";
+/// Of the document and of what lies beside it.
+const VERSION: u64 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_is_read_as_it_was_written_and_not_otherwise() {
+        let change = Change { key: 1.into(), value: Some(2.into()), port: None };
+        let owners = vec![("p".to_owned(), "m".to_owned())];
+        let map = SavedMap { id: 7, owners, changes: vec![change], ..SavedMap::default() };
+        let wanted = State::new();
+        let document = Document {
+            serial: 3,
+            file: State::new(),
+            wanted,
+            maps: vec![map],
+            ..Document::default()
+        };
+        let text = document.text();
+        assert_eq!(Document::parse(text.as_bytes()), Ok(document));
+        for len in 0..text.len() {
+            let error = Document::parse(&text.as_bytes()[..len]).expect_err("it was cut");
+            assert!(matches!(error, DocumentError::Foreign | DocumentError::Damaged), "{error}");
+        }
+        let newer = text.replacen("state 1 ", "state 2 ", 1);
+        assert_eq!(Document::parse(newer.as_bytes()), Err(DocumentError::Newer(2)));
+        let changed = text.replacen("\"serial\": 3", "\"serial\": 4", 1);
+        assert_eq!(Document::parse(changed.as_bytes()), Err(DocumentError::Damaged));
+    }
+}

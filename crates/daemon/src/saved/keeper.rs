@@ -1,0 +1,349 @@
+//! What there is, as a document; and what users change in maps, before they hear that it is done.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use towpath_bpf::map::{Keys, Values};
+use towpath_maps::Map;
+use towpath_maps::mapfile::parse_element;
+use towpath_objects::{MapObject, Object};
+
+use super::document::{Change, Document, LinkPin, SavedMap};
+use super::journal::Line;
+use super::{Store, can_be_saved};
+use crate::api::error::ApiError;
+use crate::file::{ObjectFiles, free_key};
+use crate::live::{Live, Restored, RestoredMap};
+use crate::state::{MigrateState, ProgramState, State};
+
+/// Saves what changes, if the configuration says where.
+#[derive(Debug, Default)]
+pub(crate) struct Keeper {
+    kept: Option<Mutex<Kept>>,
+    /// Something was changed that only a saved state would bring back.
+    was_changed: AtomicBool,
+    /// Contents are written by one at a time.
+    writing: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    store: Store,
+    /// What users changed since contents were saved, by the map's id and the key's bytes.
+    edits: BTreeMap<u32, BTreeMap<Vec<u8>, Edit>>,
+    /// Of the last edit.
+    number: u64,
+    /// Files with contents, by the map's id.
+    contents: BTreeMap<u32, String>,
+    /// Where maps and programs come from that are only pinned by now, by their ids.
+    maps: BTreeMap<u32, (u32, String)>,
+    programs: BTreeMap<u32, ProgramState>,
+    last: Option<Document>,
+}
+
+#[derive(Debug, Clone)]
+struct Edit {
+    number: u64,
+    change: Change,
+}
+
+/// A map whose contents are to be saved.
+#[derive(Debug)]
+pub(crate) struct Due {
+    id: u32,
+    map: Arc<Map>,
+    /// Edits up to this one will be in the file.
+    number: u64,
+}
+
+impl Keeper {
+    pub(crate) fn new(store: Option<Store>) -> Keeper {
+        let kept = store.map(|store| {
+            Mutex::new(Kept {
+                store,
+                edits: BTreeMap::new(),
+                number: 0,
+                contents: BTreeMap::new(),
+                maps: BTreeMap::new(),
+                programs: BTreeMap::new(),
+                last: None,
+            })
+        });
+        Keeper { kept, ..Keeper::default() }
+    }
+
+    /// What would be lost with the daemon, if anything; `differs` from the configuration file.
+    pub(crate) fn not_saved(&self, differs: bool) -> Option<String> {
+        let would_be = differs || self.was_changed.load(Ordering::Relaxed);
+        (self.kept.is_none() && would_be).then(|| {
+            "what was changed since the configuration was read ends with the daemon: \
+             a section [state] in it would keep that"
+                .to_owned()
+        })
+    }
+
+    /// Notes that something was changed which is no part of what is wanted.
+    pub(crate) fn note_change(&self) {
+        self.was_changed.store(true, Ordering::Relaxed);
+    }
+
+    /// Changes an element and saves that: it is there after whatever happens next.
+    pub(crate) fn edit(
+        &self,
+        map: &MapObject,
+        change: Change,
+        work: impl FnOnce() -> Result<(), ApiError>,
+    ) -> Result<(), ApiError> {
+        self.note_change();
+        let Some(mut kept) = self.lock() else { return work() };
+        work()?;
+        let def = map.map().def();
+        let is_element = def.kind.keys() != Keys::None && def.kind.values() != Values::Socket;
+        let Ok((Some(key), _)) = parse_element(def, &change.key, None, map.map().cpus()) else {
+            return Ok(());
+        };
+        if !is_element {
+            return Ok(());
+        }
+        let line = Line { map: map.id(), change };
+        kept.store.add(&line).map_err(|error| ApiError {
+            status: 500,
+            message: format!("map {}: it is done, and can't be saved: {error}", map.map().name()),
+        })?;
+        kept.note(line.map, key, line.change);
+        Ok(())
+    }
+
+    /// Takes over what came back into maps.
+    pub(crate) fn adopt(&self, restored: Restored) {
+        let Some(mut kept) = self.lock() else { return };
+        kept.programs.extend(restored.retired);
+        for RestoredMap { map, program, contents, changes } in restored.maps {
+            kept.maps.insert(map.id(), (program, map.map().name().to_owned()));
+            if let Some(contents) = contents {
+                kept.contents.insert(map.id(), contents);
+            }
+            for change in changes {
+                let def = map.map().def();
+                let parsed = parse_element(def, &change.key, None, map.map().cpus());
+                let Ok((Some(key), _)) = parsed else { continue };
+                // What a user did meanwhile is newer.
+                let edits = kept.edits.get(&map.id());
+                if edits.is_none_or(|edits| edits.get(&key).is_none_or(|edit| edit.is_old())) {
+                    kept.edits.entry(map.id()).or_default().insert(key, Edit { number: 0, change });
+                }
+            }
+        }
+    }
+
+    /// Saves what there is, unless that is saved already.
+    pub(crate) fn save(
+        &self,
+        live: &Live,
+        file: &State,
+        wanted: &State,
+        objects: &ObjectFiles,
+    ) -> Result<(), String> {
+        let Some(mut kept) = self.lock() else { return Ok(()) };
+        let document = kept.document(live, file, wanted);
+        if kept.last.as_ref() == Some(&document) {
+            return Ok(());
+        }
+        let saved = kept.store.save(document.clone(), objects);
+        kept.last = saved.is_ok().then_some(document);
+        saved.map_err(|error| error.to_string())
+    }
+
+    /// Has contents written by nobody else meanwhile.
+    pub(crate) fn writing(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings the journal to the disk, and gives the pinned maps.
+    pub(crate) fn due(&self, live: &[(String, Object)]) -> Vec<Due> {
+        let Some(kept) = self.lock() else { return Vec::new() };
+        if let Err(error) = kept.store.sync() {
+            tracing::warn!("[state]: {error}");
+        }
+        let mut due: Vec<Due> = Vec::new();
+        for (_, object) in live {
+            let Object::Map(map) = object else { continue };
+            let (id, map) = (map.object().id(), map.object().map());
+            if can_be_saved(map) && due.iter().all(|it| it.id != id) {
+                due.push(Due { id, map: Arc::clone(map), number: kept.number });
+            }
+        }
+        due
+    }
+
+    /// Writes contents of maps, which may take long. They count when the next document names them.
+    pub(crate) fn write(&self, due: Vec<Due>) -> Vec<(Due, String)> {
+        let Some(dir) = self.maps() else { return Vec::new() };
+        let mut written = Vec::new();
+        for due in due {
+            match Store::write_contents(&dir, &due.map, due.id) {
+                Ok(name) => written.push((due, name)),
+                Err(error) => {
+                    tracing::warn!("[state] map {}: can't be saved: {error}", due.map.name());
+                }
+            }
+        }
+        written
+    }
+
+    /// Has the next document name them. Edits that are in them are done with.
+    pub(crate) fn take(&self, written: Vec<(Due, String)>) {
+        let Some(mut kept) = self.lock() else { return };
+        for (due, name) in written {
+            if let Err(error) = kept.store.name_contents(due.id, &name) {
+                tracing::warn!("[state] map {}: can't be saved: {error}", due.map.name());
+                continue;
+            }
+            kept.contents.insert(due.id, name);
+            if let Some(edits) = kept.edits.get_mut(&due.id) {
+                edits.retain(|_, edit| edit.number > due.number);
+            }
+        }
+    }
+
+    fn maps(&self) -> Option<PathBuf> {
+        self.lock().map(|kept| kept.store.maps())
+    }
+
+    fn lock(&self) -> Option<MutexGuard<'_, Kept>> {
+        Some(self.kept.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Edit {
+    /// From before the daemon was started.
+    fn is_old(&self) -> bool {
+        self.number == 0
+    }
+}
+
+impl Kept {
+    fn note(&mut self, map: u32, key: Vec<u8>, change: Change) {
+        self.number += 1;
+        let edit = Edit { number: self.number, change };
+        self.edits.entry(map).or_default().insert(key, edit);
+    }
+
+    fn document(&mut self, live: &Live, file: &State, wanted: &State) -> Document {
+        let mut document =
+            Document { file: file.clone(), wanted: wanted.clone(), ..Document::default() };
+        let mut maps: BTreeMap<u32, SavedMap> = BTreeMap::new();
+        let mut keys: BTreeMap<u32, String> = BTreeMap::new();
+        for (key, program) in live.programs() {
+            keys.insert(program.id(), key.clone());
+            self.programs.insert(program.id(), program.state.clone());
+            let own = program.object.maps();
+            for map in own.iter().filter(|map| !map.map().def().is_constant()) {
+                let name = map.map().name().to_owned();
+                self.maps.insert(map.id(), (program.id(), name.clone()));
+                let saved = maps.entry(map.id()).or_default();
+                saved.owners.push((key.clone(), name));
+            }
+        }
+        for (path, object) in live.registry().pins() {
+            self.pin(path, &object, live, (&mut document, &mut maps, &mut keys));
+        }
+        self.maps.retain(|id, _| maps.contains_key(id));
+        let origins: Vec<u32> = self.maps.values().map(|(program, _)| *program).collect();
+        self.programs.retain(|id, _| keys.contains_key(id) || origins.contains(id));
+        self.move_edits(&maps, live);
+        for (id, saved) in &mut maps {
+            saved.id = *id;
+            saved.contents = self.contents.get(id).cloned();
+            let mut edits: Vec<&Edit> =
+                self.edits.get(id).map(|edits| edits.values().collect()).unwrap_or_default();
+            edits.sort_by_key(|edit| edit.number);
+            saved.changes = edits.into_iter().map(|edit| edit.change.clone()).collect();
+        }
+        document.maps = maps.into_values().collect();
+        live.still_returning(&mut document);
+        document
+    }
+
+    /// A pin, and what it alone keeps.
+    fn pin(
+        &self,
+        path: String,
+        object: &Object,
+        live: &Live,
+        (document, maps, keys): (
+            &mut Document,
+            &mut BTreeMap<u32, SavedMap>,
+            &mut BTreeMap<u32, String>,
+        ),
+    ) {
+        let mut key_of = |id: u32, document: &mut Document| {
+            if let Some(key) = keys.get(&id) {
+                return Some(key.clone());
+            }
+            let state = self.programs.get(&id)?;
+            let taken = [&document.wanted.programs[..], &document.retired].concat();
+            let key = free_key(&state.key, &taken);
+            let (shared_maps, maps_of) = (BTreeMap::new(), None);
+            document.retired.push(ProgramState {
+                key: key.clone(),
+                shared_maps,
+                maps_of,
+                ..state.clone()
+            });
+            keys.insert(id, key.clone());
+            Some(key)
+        };
+        match object {
+            Object::Map(map) => {
+                let id = map.object().id();
+                if !maps.contains_key(&id) {
+                    // Of maps that others made, there is no object to make them of again.
+                    let Some((program, name)) = self.maps.get(&id) else { return };
+                    let Some(key) = key_of(*program, document) else { return };
+                    maps.entry(id).or_default().owners.push((key, name.clone()));
+                }
+                maps.entry(id).or_default().pins.push(path);
+            }
+            Object::Program(program) => {
+                if let Some(key) = key_of(program.id(), document) {
+                    document.program_pins.insert(path, key);
+                }
+            }
+            Object::Link(link) => {
+                let live = live.links().iter().find(|live| live.id == link.id());
+                if let Some(live) = live {
+                    let (port, hook, program) = live.attach.identity();
+                    document.link_pins.insert(path, LinkPin { port, hook, program });
+                }
+            }
+            Object::Btf(_) | Object::Stats(_) => {}
+        }
+    }
+
+    /// Edits of a map whose entries were copied to its successor are the successor's.
+    fn move_edits(&mut self, maps: &BTreeMap<u32, SavedMap>, live: &Live) {
+        let gone: Vec<u32> =
+            self.edits.keys().filter(|id| !maps.contains_key(id)).copied().collect();
+        for id in gone {
+            let Some(edits) = self.edits.remove(&id) else { continue };
+            self.contents.remove(&id);
+            let place = self.last.iter().flat_map(|last| &last.maps).find(|map| map.id == id);
+            let Some((key, name)) = place.and_then(|map| map.owners.first()) else { continue };
+            let state = live.programs().get(key).map(|program| &program.state);
+            let is_copied =
+                |state: &ProgramState| state.map_migrate.get(name) == Some(&MigrateState::Copy);
+            let owner = (key.clone(), name.clone());
+            let next = maps.iter().find(|(_, map)| map.owners.contains(&owner));
+            if let (Some((next, _)), true) = (next, state.is_some_and(is_copied)) {
+                let own = self.edits.entry(*next).or_default();
+                edits.into_iter().for_each(|(key, edit)| {
+                    own.entry(key).or_insert(edit);
+                });
+            }
+        }
+        self.contents.retain(|id, _| maps.contains_key(id));
+    }
+}
