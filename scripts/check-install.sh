@@ -58,8 +58,8 @@ fi
 if [ "$(id -u)" = 0 ] && [ -c /dev/net/tun ]; then
     bounding=$(sed -n 's/^CapabilityBoundingSet=//p' "$unit" | sed 's/CAP_/+/g; s/ /,/g' |
         tr '[:upper:]' '[:lower:]')
-    sed "s|/run/towpath|$root|; s|127.0.0.1:9464|127.0.0.1:0|" "$root/etc/towpath/towpath.toml" \
-        >"$root/here.toml"
+    sed "s|/run/towpath|$root|; s|/var/lib/towpath|$root/state|; s|127.0.0.1:9464|127.0.0.1:0|" \
+        "$root/etc/towpath/towpath.toml" >"$root/here.toml"
     # In a network of its own: the example has a bridge and a tap.
     unshare --net setpriv --no-new-privs --bounding-set="-all,$bounding" \
         "$bin" up -c "$root/here.toml" --for 1s >"$root/log" 2>&1 ||
@@ -70,8 +70,7 @@ echo changed >>"$root/etc/towpath/towpath.toml"
 scripts/install.sh "$built"
 grep -q changed "$root/etc/towpath/towpath.toml" || fail "a configuration was overwritten"
 scripts/install.sh --uninstall "$built" | grep -q "left: $root/etc/towpath/towpath.toml"
-rm "$root/etc/towpath/towpath.toml" "$root"/use* "$root"/here.toml "$root"/log "$root"/*.sock \
-    2>/dev/null || true
+rm -rf "$root/etc/towpath/towpath.toml" "$root"/{state,here.toml,log} "$root"/use* "$root"/*.sock
 left=$(find "$root" -type f -o -type l)
 [ -z "$left" ] || fail "left behind: $left"
 

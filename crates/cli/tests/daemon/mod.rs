@@ -12,6 +12,7 @@ mod restart;
 mod routes;
 mod run;
 mod streams;
+mod tour;
 mod xsk;
 
 use std::process::{Child, Stdio};

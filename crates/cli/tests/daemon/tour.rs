@@ -1,0 +1,70 @@
+//! README's live tour, word for word.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::support::Bench;
+
+/// The block of commands behind the word "Live".
+fn tour(readme: &str) -> &str {
+    let (_before, rest) = readme.split_once("\nLive, ").expect("the README has it");
+    let (_before, rest) = rest.split_once("```\n").expect("commands");
+    rest.split_once("```").expect("they end").0
+}
+
+/// Why it can't run here.
+fn unavailable(objects: &Path) -> Option<&'static str> {
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/net/tun").exists() {
+        return Some("taps need root and /dev/net/tun");
+    }
+    (!objects.exists()).then_some("no build/clang-19 (make programs-all)")
+}
+
+#[test]
+fn the_readmes_tour_works() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let objects = top.join("build/clang-19");
+    if let Some(why) = unavailable(&objects) {
+        return eprintln!("skipped: {why}");
+    }
+    let read = |name: &str| std::fs::read_to_string(top.join(name)).expect("it is there");
+    let bench = Bench::new("tour");
+    for folder in ["bin", "build", "packaging"] {
+        std::fs::create_dir(bench.path(folder)).expect("the directory is fresh");
+    }
+    let link = |from: &Path, to: &str| {
+        std::os::unix::fs::symlink(from, bench.path(to)).expect("the directory is fresh");
+    };
+    link(Path::new(env!("CARGO_BIN_EXE_towpath")), "bin/towpath");
+    link(&objects, "build/programs");
+    // What it keeps is not to be the machine's.
+    let state = bench.path("state").display().to_string();
+    let config = read("packaging/towpath.toml").replace("/var/lib/towpath", &state);
+    bench.file("packaging/towpath.toml", config);
+    // As a terminal has it: the first line is in the background, and the others wait for nobody.
+    let commands = tour(&read("README.md")).replace("/tmp/towpath.sock", "towpath.sock");
+    let (up, others) = commands.split_once('\n').expect("several lines");
+    let wait = "until [ -S towpath.sock ]; do sleep 0.05; done";
+    bench.file("tour.sh", format!("set -me\nip link set lo up\n{up}\n{wait}\n{others}wait\n"));
+
+    let paths = std::env::var("PATH").unwrap_or_default();
+    let run = Command::new("unshare")
+        .args(["--net", "bash", "tour.sh"])
+        .current_dir(bench.path("."))
+        .env("PATH", format!("{}:{paths}", bench.path("bin").display()))
+        .stdin(Stdio::null())
+        .output()
+        .expect("util-linux is everywhere");
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{said}\n{}", String::from_utf8_lossy(&run.stderr));
+    for expected in [
+        "source: firewall: program 1, link 1, priority 10",
+        "source@exit[XDP_DROP]",
+        "source: firewall: program 2, link 1, priority 10",
+        "key 1  cpu 0 {\"packets\":",
+    ] {
+        assert!(said.contains(expected), "{expected} is not in:\n{said}");
+    }
+    let rule = said.lines().find(|line| line.starts_with("key 1 ")).expect("it was found above");
+    assert!(!rule.contains("\"packets\":0,"), "the map was emptied: {rule}");
+}
