@@ -364,6 +364,25 @@ pub(crate) unsafe extern "C" fn towpath_map__info(map: *const Map, info: *mut Ma
     }))
 }
 
+/// Copies an element to C; with `is_taken` it goes from the map.
+///
+/// # Safety
+///
+/// As [`towpath_object__open`].
+unsafe fn look_up(
+    map: *const Map,
+    (key, key_size): (*const c_void, usize),
+    (value, value_size): (*mut c_void, usize),
+    flags: u64,
+    is_taken: bool,
+) -> c_int {
+    // SAFETY: as the header says.
+    let parts = unsafe {
+        at(map).and_then(|map| Ok((map, bytes(key, key_size)?, bytes_mut(value, value_size)?)))
+    };
+    status(parts.and_then(|(map, key, value)| map.lookup(key, value, flags, is_taken)))
+}
+
 /// `towpath_map__lookup_elem`
 ///
 /// # Safety
@@ -379,10 +398,7 @@ pub(crate) unsafe extern "C" fn towpath_map__lookup_elem(
     flags: u64,
 ) -> c_int {
     // SAFETY: as the header says.
-    let parts = unsafe {
-        at(map).and_then(|map| Ok((map, bytes(key, key_size)?, bytes_mut(value, value_size)?)))
-    };
-    status(parts.and_then(|(map, key, value)| map.lookup(key, value, flags, false)))
+    unsafe { look_up(map, (key, key_size), (value, value_size), flags, false) }
 }
 
 /// `towpath_map__lookup_and_delete_elem`
@@ -400,10 +416,7 @@ pub(crate) unsafe extern "C" fn towpath_map__lookup_and_delete_elem(
     flags: u64,
 ) -> c_int {
     // SAFETY: as the header says.
-    let parts = unsafe {
-        at(map).and_then(|map| Ok((map, bytes(key, key_size)?, bytes_mut(value, value_size)?)))
-    };
-    status(parts.and_then(|(map, key, value)| map.lookup(key, value, flags, true)))
+    unsafe { look_up(map, (key, key_size), (value, value_size), flags, true) }
 }
 
 /// `towpath_map__update_elem`
