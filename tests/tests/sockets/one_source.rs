@@ -22,7 +22,11 @@ impl Built {
     /// What it takes to build it for libxdp, or against ours.
     fn new(for_towpath: bool) -> Result<Built, String> {
         let top = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let library = std::env::current_exe().unwrap().parent().unwrap().display().to_string();
+        let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+        // As it is installed: programs ask for what the library calls itself.
+        let installed = folder.join("libtowpath_xsk_client.so.0");
+        let _there = std::os::unix::fs::symlink("libtowpath_xsk_client.so", installed);
+        let library = folder.display().to_string();
         let program = Built(std::env::temp_dir().join(format!(
             "towpath-app-{}-{}",
             std::process::id(),
