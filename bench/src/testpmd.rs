@@ -78,6 +78,15 @@ impl Testpmd {
         }
     }
 
+    /// Frames that its first port received so far.
+    pub fn received(&mut self) -> anyhow::Result<u64> {
+        self.take_output();
+        self.say("show port stats 0")?;
+        let text = self.wait_for("RX-bytes", Duration::from_secs(5))?;
+        let number = text.split("RX-packets:").nth(1).and_then(|s| s.split_whitespace().next());
+        Ok(number.context("RX-packets of testpmd")?.parse()?)
+    }
+
     /// Processor time of its forwarding thread, in nanoseconds.
     pub fn cpu_ns(&self) -> anyhow::Result<u64> {
         crate::threads_cpu_ns(&format!("/proc/{}/task", self.child.id()), "rte-worker")

@@ -50,6 +50,20 @@ pub fn prepare_xmit(
     Ok(false)
 }
 
+/// Completes checksums that single packets of a burst arrived without. In large packets there is
+/// nothing to complete: each of the packets in them gets its own.
+pub fn complete_checksums(frames: &mut [Frame]) {
+    for frame in frames {
+        let Some(Offload { checksum: Some(checksum), gso: None }) = frame.offload() else {
+            continue;
+        };
+        // One with a place where none can be stays as it is; whoever sends it on says so.
+        if complete(frame, checksum).is_some() {
+            frame.set_offload(None);
+        }
+    }
+}
+
 fn can_segment(features: &Features, kind: GsoKind) -> bool {
     let can_cut = match kind {
         GsoKind::Tcp4 | GsoKind::Tcp6 => features.tx_tso,

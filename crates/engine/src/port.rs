@@ -179,6 +179,9 @@ pub struct Features {
     pub tx_tso: bool,
     /// It takes large UDP packets apart (USO).
     pub tx_uso: bool,
+    /// Checksums that its frames arrive without are completed before a program sees them. Without
+    /// it, programs see the sum of the pseudo header in their place, as on a veth.
+    pub rx_checksum: bool,
     /// AF_XDP sockets get frames without a copy: it receives into frames of the pool it is given
     /// ([`Rx::receive`]), nothing but their bytes leave by it, and it looks at none.
     pub zero_copy: bool,
@@ -193,6 +196,7 @@ impl Features {
         tx_checksum: true,
         tx_tso: true,
         tx_uso: true,
+        rx_checksum: false,
         zero_copy: false,
     };
 
@@ -204,6 +208,7 @@ impl Features {
             tx_checksum: self.tx_checksum & other.tx_checksum,
             tx_tso: self.tx_tso & other.tx_tso,
             tx_uso: self.tx_uso & other.tx_uso,
+            rx_checksum: self.rx_checksum & other.rx_checksum,
             zero_copy: self.zero_copy & other.zero_copy,
         }
     }

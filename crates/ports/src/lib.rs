@@ -19,6 +19,7 @@ pub mod shadow;
 pub mod sink;
 mod stream;
 pub mod tap;
+pub mod vhost_user;
 pub mod vnet;
 pub mod wrap;
 

@@ -1,13 +1,14 @@
 //! What programs are run on when they are compared or measured: packets, elements of their maps,
 //! and what their own loaders would have filled in. The same in every run and on every machine.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod complete;
 mod elements;
 pub mod packets;
 pub mod random;
 pub mod small;
+pub mod virtio;
 
 pub use complete::{complete, is_volatile, plain_map};
 pub use elements::elements;

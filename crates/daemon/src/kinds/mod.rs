@@ -9,6 +9,7 @@ mod pair;
 mod pcap;
 mod sink;
 mod tap;
+mod vhost_user;
 
 use std::time::Duration;
 
@@ -93,6 +94,7 @@ pub static KINDS: &[&Kind] = &[
     &pcap::KIND,
     &sink::KIND,
     &tap::KIND,
+    &vhost_user::KIND,
 ];
 
 /// The kind of that name.

@@ -175,6 +175,7 @@ const PLAIN: Features = Features {
     tx_checksum: false,
     tx_tso: false,
     tx_uso: false,
+    rx_checksum: false,
     zero_copy: false,
 };
 

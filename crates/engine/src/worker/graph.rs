@@ -494,6 +494,7 @@ const AS_ON_A_WIRE: Features = Features {
     tx_checksum: false,
     tx_tso: false,
     tx_uso: false,
+    rx_checksum: false,
     zero_copy: false,
 };
 /// Targets of map entries that a worker remembers.

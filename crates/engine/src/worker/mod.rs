@@ -27,6 +27,7 @@ use towpath_maps::Domain;
 use towpath_xdp::{Frame, Pool};
 
 use crate::counters::{DropReason, FrameCounters};
+use crate::offload::complete_checksums;
 use crate::port::Rx;
 use crate::snapshot::{Opened, ParkedRx, PortId, Snapshot};
 use crate::target::{Owner, Side};
@@ -246,6 +247,9 @@ impl Worker {
         let counters = &port.opened.counters[shared.number];
         counters.rx_packets.add(count as u64);
         counters.rx_bytes.add(bytes as u64);
+        if port.features.rx_checksum && port.rx_hook.is_some() {
+            complete_checksums(frames);
+        }
         runner.run(snapshot, &port.rx, frames, graph);
         graph.expects_more = count == BURST;
         graph.flush(snapshot, runner);

@@ -169,6 +169,7 @@ impl Device for Packet {
             tx_checksum: true,
             tx_tso: self.has_tso || !self.options.qdisc_bypass,
             tx_uso: !self.options.qdisc_bypass,
+            rx_checksum: false,
             zero_copy: true,
         }
     }

@@ -36,7 +36,7 @@ impl<'a> SharedBytes<'a> {
     /// They are initialised and readable for `'a`, in one allocation or mapping, and in this
     /// process nobody writes to them meanwhile.
     #[inline]
-    pub(super) unsafe fn new(base: NonNull<u8>, len: usize) -> SharedBytes<'a> {
+    pub unsafe fn new(base: NonNull<u8>, len: usize) -> SharedBytes<'a> {
         SharedBytes { base, len, of: PhantomData }
     }
 
@@ -99,7 +99,7 @@ impl<'a> SharedBytesMut<'a> {
     /// They are initialised, readable and writable for `'a`, in one allocation or mapping, and in
     /// this process nobody else reads or writes them meanwhile.
     #[inline]
-    pub(super) unsafe fn new(base: NonNull<u8>, len: usize) -> SharedBytesMut<'a> {
+    pub unsafe fn new(base: NonNull<u8>, len: usize) -> SharedBytesMut<'a> {
         SharedBytesMut { base, len, of: PhantomData }
     }
 
@@ -186,6 +186,13 @@ impl<'a> SharedBytesMut<'a> {
 }
 
 /// Bytes of ours, where those of others may be as well.
+impl<'a> From<&'a [u8]> for SharedBytes<'a> {
+    fn from(bytes: &'a [u8]) -> SharedBytes<'a> {
+        SharedBytes { base: NonNull::from(bytes).cast(), len: bytes.len(), of: PhantomData }
+    }
+}
+
+/// The same, to write.
 impl<'a> From<&'a mut [u8]> for SharedBytesMut<'a> {
     fn from(bytes: &'a mut [u8]) -> SharedBytesMut<'a> {
         let len = bytes.len();

@@ -1,0 +1,188 @@
+//! Chains of descriptors that are worked on together, as they were when they were looked at.
+
+use std::ops::Range;
+
+use super::memory::{Memory, Piece};
+
+/// Chains in the order in which the driver made them available. Its vectors are used again for
+/// every burst.
+#[derive(Debug, Default)]
+pub(super) struct Burst {
+    pub(super) chains: Vec<Chain>,
+    pieces: Vec<Piece>,
+    /// What the driver did behind the chains.
+    pub(super) violation: Option<Violation>,
+}
+
+/// A chain: one buffer of the driver's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chain {
+    /// What the driver calls it.
+    pub(super) id: u16,
+    /// Places it takes in a packed ring.
+    pub(super) slots: u16,
+    first: u32,
+    end: u32,
+    /// Bytes of all its descriptors.
+    pub(super) bytes: u64,
+    /// Bytes we put into it.
+    pub(super) written: u32,
+}
+
+/// Who may do what with a ring's buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// We read them: what the guest sends.
+    FromGuest,
+    /// We write them: what the guest receives.
+    ToGuest,
+}
+
+/// A descriptor, copied.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Descriptor {
+    pub(super) addr: u64,
+    pub(super) len: u32,
+    pub(super) flags: u16,
+    /// In a split ring the next one, in a packed ring the buffer's id.
+    pub(super) number: u16,
+}
+
+/// What a driver must not do (virtio 1.3, 2.7 and 2.8). Its queue is broken then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// More was made available than the ring has places.
+    #[error("{0} buffers were made available at once in a ring of {1}")]
+    AvailableIndex(u16, u16),
+    /// A descriptor that does not exist.
+    #[error("descriptor {0} of a ring of {1}")]
+    Index(u16, u16),
+    /// A chain that is longer than its ring or table, or has no end.
+    #[error("a chain of more than {0} descriptors")]
+    Endless(u16),
+    /// A table in a table, or one of another length than entries have.
+    #[error("an indirect table of {0} bytes")]
+    Table(u32),
+    /// Memory that is no region's.
+    #[error("{1} bytes at address {0:#x} are not in the guest's memory")]
+    Address(u64, u32),
+    /// A buffer to write where we read, or the other way round.
+    #[error("a descriptor of the wrong direction")]
+    Direction,
+    /// A buffer that is too short for the header alone.
+    #[error("a buffer of {0} bytes, shorter than its header")]
+    Short(u64),
+}
+
+impl Burst {
+    pub(super) fn clear(&mut self) {
+        self.chains.clear();
+        self.pieces.clear();
+        self.violation = None;
+    }
+
+    /// Whether enough was looked at for now, wherever it leads.
+    #[inline]
+    pub(super) fn is_used_up(&self) -> bool {
+        self.pieces.len() >= PIECES_MAX
+    }
+
+    #[inline]
+    pub(super) fn pieces(&self, chain: &Chain) -> &[Piece] {
+        &self.pieces[chain.first as usize..chain.end as usize]
+    }
+
+    /// Of several chains that follow each other.
+    pub(super) fn pieces_of(&self, chains: Range<usize>) -> &[Piece] {
+        match &self.chains[chains] {
+            [] => &[],
+            [first, .., last] => &self.pieces[first.first as usize..last.end as usize],
+            [only] => self.pieces(only),
+        }
+    }
+
+    /// Begins a chain; its descriptors follow.
+    #[inline]
+    pub(super) fn begin(&mut self, id: u16) -> Chain {
+        let first = self.pieces.len() as u32;
+        Chain { id, slots: 1, first, end: first, bytes: 0, written: 0 }
+    }
+
+    /// A descriptor of a chain.
+    #[inline]
+    pub(super) fn add(
+        &mut self,
+        chain: &mut Chain,
+        memory: &Memory,
+        descriptor: &Descriptor,
+        direction: Direction,
+    ) -> Result<(), Violation> {
+        let is_writable = descriptor.flags & WRITE != 0;
+        if is_writable != (direction == Direction::ToGuest) {
+            return Err(Violation::Direction);
+        }
+        let Descriptor { addr, len, .. } = *descriptor;
+        if len > 0 && !memory.translate(addr, len, &mut self.pieces) {
+            return Err(Violation::Address(addr, len));
+        }
+        chain.bytes += u64::from(len);
+        Ok(())
+    }
+
+    /// The chain is complete. Its first bytes are on their way into the cache then.
+    #[inline]
+    pub(super) fn end(&mut self, mut chain: Chain, memory: &Memory) {
+        chain.end = self.pieces.len() as u32;
+        if let Some(piece) = self.pieces.get(chain.first as usize) {
+            memory.prefetch(*piece);
+        }
+        self.chains.push(chain);
+    }
+}
+
+impl Descriptor {
+    /// An entry of an indirect table.
+    #[inline]
+    pub(super) fn of_table(memory: &Memory, table: Piece, index: u16) -> [u64; 2] {
+        let at = usize::from(index) * DESCRIPTOR_BYTES;
+        let bytes: [u8; DESCRIPTOR_BYTES] = memory.read_array(table, at);
+        let (words, _none) = bytes.as_chunks::<8>();
+        [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])]
+    }
+
+    /// From the two words that it consists of: the address, and what is behind it.
+    #[inline]
+    pub(super) fn split(addr: u64, rest: u64) -> Descriptor {
+        let (flags, number) = ((rest >> 32) as u16, (rest >> 48) as u16);
+        Descriptor { addr, len: rest as u32, flags, number }
+    }
+
+    /// The same in a packed ring, where the flags come last.
+    #[inline]
+    pub(super) fn packed(addr: u64, rest: u64) -> Descriptor {
+        let (number, flags) = ((rest >> 32) as u16, (rest >> 48) as u16);
+        Descriptor { addr, len: rest as u32, flags, number }
+    }
+
+    /// The indirect table that it names: where it is, and its entries, of which a ring of `size`
+    /// has at most as many.
+    pub(super) fn table(&self, memory: &Memory, size: u16) -> Result<(Piece, u16), Violation> {
+        let Descriptor { addr, len, flags, .. } = *self;
+        let entries = len / DESCRIPTOR_BYTES as u32;
+        let is_whole = len.is_multiple_of(DESCRIPTOR_BYTES as u32);
+        if flags & NEXT != 0 || !is_whole || entries == 0 || entries > u32::from(size) {
+            return Err(Violation::Table(len));
+        }
+        // A table across two regions is nothing that anybody makes.
+        let table = memory.piece(addr, len).ok_or(Violation::Address(addr, len))?;
+        Ok((table, entries as u16))
+    }
+}
+
+/// Bytes of a descriptor.
+pub(super) const DESCRIPTOR_BYTES: usize = 16;
+pub(super) const NEXT: u16 = 1;
+pub(super) const WRITE: u16 = 2;
+pub(super) const INDIRECT: u16 = 4;
+/// More pieces are not looked at in one burst, but for those of the last chain.
+const PIECES_MAX: usize = 8192;

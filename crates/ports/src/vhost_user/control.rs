@@ -1,0 +1,134 @@
+//! The thread that talks with front ends: waits for one, or looks for one, and serves it; again and
+//! again, from the first message on.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::linux::fs::MetadataExt as _;
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
+
+use super::connection::{self, Ended, pause, wait};
+use super::session::Session;
+use super::{Mode, Shared};
+
+/// The thread, and what ends it.
+#[derive(Debug)]
+pub(super) struct Control {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    /// The socket that we made.
+    made: Option<Made>,
+}
+
+/// A socket's file, and its number: somebody else may put another one in its place.
+#[derive(Debug)]
+struct Made {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Control {
+    /// Listens, or begins to look for who does.
+    pub(super) fn start(shared: &Arc<Shared>) -> io::Result<Control> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let path = shared.options.path.clone();
+        let (listener, made) = match shared.options.mode {
+            Mode::Server => {
+                let listener = listen(&path)?;
+                let inode = std::fs::metadata(&path)?.st_ino();
+                (Some(listener), Some(Made { path, inode }))
+            }
+            Mode::Client => (None, None),
+        };
+        let (shared, told) = (Arc::clone(shared), Arc::clone(&stop));
+        let body = move || {
+            let _stopped = match listener {
+                Some(listener) => accept_all(&shared, &listener, &told),
+                None => connect_all(&shared, &told),
+            };
+        };
+        let thread = std::thread::Builder::new().name("vhost-user".to_owned()).spawn(body)?;
+        Ok(Control { stop, thread: Some(thread), made })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _rung = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // What it panicked about was told by the panic.
+            let _panicked = thread.join();
+        }
+        if let Some(Made { path, inode }) = &self.made
+            && std::fs::metadata(path).is_ok_and(|file| file.st_ino() == *inode)
+        {
+            let _gone_already = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Listens at a path. A socket that nobody listens at any more is in nobody's way.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let is_socket = std::fs::metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    if is_socket {
+        match UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)?;
+            }
+            _ => return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens there")),
+        }
+    }
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Serves one front end after the other; who comes meanwhile waits.
+fn accept_all(shared: &Arc<Shared>, listener: &UnixListener, stop: &OwnedFd) -> Result<(), Ended> {
+    loop {
+        wait(listener, PollFlags::IN, stop)?;
+        match listener.accept() {
+            Ok((stream, _address)) => serve(shared, &stream, stop)?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // No descriptors are left, perhaps: it goes on when there are.
+            Err(_later) => pause(RETRY_PERIOD, stop)?,
+        }
+    }
+}
+
+/// Looks for a front end until there is one, and again when it is gone. That a connection is made
+/// says little: who listens may be about to end, so all that follows is tried again as well.
+fn connect_all(shared: &Arc<Shared>, stop: &OwnedFd) -> Result<(), Ended> {
+    loop {
+        if let Ok(stream) = UnixStream::connect(&shared.options.path) {
+            serve(shared, &stream, stop)?;
+        }
+        pause(RETRY_PERIOD, stop)?;
+    }
+}
+
+/// Serves one front end to its end.
+fn serve(shared: &Arc<Shared>, stream: &UnixStream, stop: &OwnedFd) -> Result<(), Ended> {
+    shared.note_connection(true);
+    let mut session = Session::new(shared);
+    let ended = connection::serve(stream, stop, &mut session);
+    drop(session);
+    shared.note_connection(false);
+    match ended {
+        Ok(()) | Err(Ended::Gone) => Ok(()),
+        Err(Ended::Stopped) => Err(Ended::Stopped),
+        Err(why) => {
+            shared.note_refusal(why.to_string());
+            Ok(())
+        }
+    }
+}
+
+/// How long until it is tried again.
+const RETRY_PERIOD: Duration = Duration::from_millis(50);

@@ -1,0 +1,189 @@
+//! A piece of a guest's memory, mapped: raw access, never a reference.
+//!
+//! The guest writes to it at any time, so nothing is read twice: words are loaded once, atomically,
+//! and everything else is copied. That two of our threads may be led to the same bytes by a guest
+//! changes nothing: they are the guest's, and whatever they become it could have written.
+
+#![expect(unsafe_code, reason = "memory that a guest writes cannot be a slice")]
+
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use rustix::fs::{SealFlags, fcntl_add_seals, fstat};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use towpath_xdp::{SharedBytes, SharedBytesMut};
+
+use super::fault_unsafe::Guarded;
+
+/// Bytes of a file that somebody passed.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    /// The first byte that is meant, which is at some offset of what is mapped.
+    base: NonNull<u8>,
+    len: usize,
+    whole: NonNull<u8>,
+    whole_len: usize,
+    /// Before the mapping goes, nobody takes a fault in it for the guest's any more.
+    _guarded: Guarded,
+}
+
+// SAFETY: plain shared memory that is only accessed through raw pointers.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; see the module on threads that are led to the same bytes.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of a file from `offset` on, which must be there. Should the file become
+    /// shorter later on, zeroes are read in place of what is gone.
+    pub(super) fn new(file: impl AsFd, offset: u64, len: u64) -> io::Result<Mapping> {
+        let end = offset.checked_add(len).filter(|_| len > 0).ok_or(Errno::INVAL)?;
+        let stat = fstat(&file)?;
+        if u64::try_from(stat.st_size).unwrap_or(0) < end {
+            return Err(Errno::FAULT.into());
+        }
+        // Where it can be had: not on huge pages of a file system, not on what somebody sealed.
+        let _sealed = fcntl_add_seals(&file, SealFlags::SHRINK);
+        // From the start of the file: the offset need not be one of a page, least of a huge one.
+        let page = u64::try_from(stat.st_blksize).unwrap_or(4096).max(4096);
+        let whole_len = end.checked_next_multiple_of(page).ok_or(Errno::INVAL)?;
+        let whole_len = usize::try_from(whole_len).map_err(|_too_long| Errno::INVAL)?;
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        let flags = flags | MapFlags::NORESERVE;
+        // SAFETY: a new mapping, wherever the kernel likes.
+        let whole = unsafe { mmap(std::ptr::null_mut(), whole_len, protection, flags, &file, 0) }?;
+        let whole = NonNull::new(whole.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        let guarded = Guarded::new(whole.as_ptr() as usize, whole_len).ok_or_else(|| {
+            // SAFETY: ours, and nobody knows it yet.
+            let _unmapped = unsafe { munmap(whole.as_ptr().cast(), whole_len) };
+            io::Error::other("too many memory regions of guests")
+        })?;
+        // SAFETY: `offset` lies inside, since `end` does.
+        let base = unsafe { whole.add(offset as usize) };
+        Ok(Mapping { base, len: len as usize, whole, whole_len, _guarded: guarded })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Copies bytes from `offset` on.
+    ///
+    /// # Panics
+    ///
+    /// When they lie outside.
+    #[inline]
+    pub(super) fn read(&self, offset: usize, to: SharedBytesMut<'_>) {
+        let len = to.len();
+        // SAFETY: inside the mapping, as `at` checks; `to` is ours.
+        to.copy_from(unsafe { SharedBytes::new(self.at(offset, len), len) });
+    }
+
+    /// Copies bytes to `offset`.
+    ///
+    /// # Panics
+    ///
+    /// When they would lie outside.
+    #[inline]
+    pub(super) fn write(&self, offset: usize, from: SharedBytes<'_>) {
+        let to = self.at(offset, from.len());
+        // SAFETY: inside the mapping, as `at` checks; frames are never in a guest's memory.
+        unsafe { to.as_ptr().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+    }
+
+    /// As [`Mapping::read`], of bytes whose number is known.
+    #[inline]
+    pub(super) fn read_array<const N: usize>(&self, offset: usize) -> [u8; N] {
+        // SAFETY: inside the mapping, as `at` checks, and bytes need no alignment. Volatile: they
+        // are read here and never again.
+        unsafe { self.at(offset, N).cast::<[u8; N]>().as_ptr().read_volatile() }
+    }
+
+    /// As [`Mapping::write`], of bytes whose number is known.
+    #[inline]
+    pub(super) fn write_array<const N: usize>(&self, offset: usize, bytes: [u8; N]) {
+        // SAFETY: as in `read_array`.
+        unsafe { self.at(offset, N).cast::<[u8; N]>().as_ptr().write_volatile(bytes) }
+    }
+
+    /// Has the cache line at `offset` fetched.
+    #[inline]
+    pub(super) fn prefetch(&self, offset: usize) {
+        let at = self.base.as_ptr().wrapping_add(offset);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which may be about any address.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _no_hint = at;
+    }
+
+    #[inline]
+    pub(super) fn load16(&self, offset: usize, order: Ordering) -> u16 {
+        // SAFETY: inside and aligned, as `word` checks; others access it atomically, too, or are
+        // other machines to us.
+        unsafe { AtomicU16::from_ptr(self.word(offset)) }.load(order)
+    }
+
+    #[inline]
+    pub(super) fn store16(&self, offset: usize, value: u16, order: Ordering) {
+        // SAFETY: as in `load16`.
+        unsafe { AtomicU16::from_ptr(self.word(offset)) }.store(value, order);
+    }
+
+    #[inline]
+    pub(super) fn store32(&self, offset: usize, value: u32) {
+        // SAFETY: as in `load16`.
+        unsafe { AtomicU32::from_ptr(self.word(offset)) }.store(value, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn load64(&self, offset: usize, order: Ordering) -> u64 {
+        // SAFETY: as in `load16`.
+        unsafe { AtomicU64::from_ptr(self.word(offset)) }.load(order)
+    }
+
+    #[inline]
+    pub(super) fn store64(&self, offset: usize, value: u64, order: Ordering) {
+        // SAFETY: as in `load16`.
+        unsafe { AtomicU64::from_ptr(self.word(offset)) }.store(value, order);
+    }
+
+    /// Sets bits of a byte.
+    #[inline]
+    pub(super) fn set_bits(&self, offset: usize, bits: u8) {
+        let at: *mut u8 = self.at(offset, 1).as_ptr();
+        // SAFETY: as in `load16`.
+        unsafe { std::sync::atomic::AtomicU8::from_ptr(at) }.fetch_or(bits, Ordering::Relaxed);
+    }
+
+    /// Whether words of `bytes` bytes at `offset` are aligned.
+    pub(super) fn is_aligned(&self, offset: usize, bytes: usize) -> bool {
+        (self.base.as_ptr() as usize).wrapping_add(offset).is_multiple_of(bytes)
+    }
+
+    #[inline]
+    fn word<T>(&self, offset: usize) -> *mut T {
+        let at = self.at(offset, size_of::<T>()).cast::<T>();
+        assert!(at.is_aligned(), "a ring is aligned");
+        at.as_ptr()
+    }
+
+    #[inline]
+    fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
+        assert!(offset <= self.len && len <= self.len - offset, "inside of a region");
+        // SAFETY: inside, checked above.
+        unsafe { self.base.add(offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self._guarded.end();
+        // SAFETY: ours, and nobody refers to it any more.
+        let _unmapped = unsafe { munmap(self.whole.as_ptr().cast(), self.whole_len) };
+    }
+}

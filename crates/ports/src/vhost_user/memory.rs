@@ -1,0 +1,309 @@
+//! A guest's memory: regions that its virtual machine monitor passed, by two kinds of addresses.
+//!
+//! Descriptors name guest addresses, rings are told by addresses of the front end. Either must lie
+//! in regions as a whole; what crosses from one region into another is two pieces.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use towpath_xdp::{SharedBytes, SharedBytesMut};
+
+use super::mapping_unsafe::Mapping;
+
+/// All regions there are. Never changed: another one takes its place.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Memory {
+    regions: Vec<Region>,
+}
+
+/// One region (`struct vhost_memory_region`).
+#[derive(Debug, Clone)]
+struct Region {
+    range: RegionRange,
+    mapping: Arc<Mapping>,
+}
+
+/// Where a region is, to the guest and to the front end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RegionRange {
+    /// Address of the first byte in the guest.
+    pub(super) guest: u64,
+    /// Its bytes.
+    pub(super) len: u64,
+    /// Address of the first byte in the front end.
+    pub(super) user: u64,
+    /// Where it begins in its file.
+    pub(super) offset: u64,
+}
+
+/// Bytes in one region that are there: to be read or written through the [`Memory`] that found
+/// them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece {
+    region: u32,
+    pub(super) len: u32,
+    offset: u64,
+}
+
+impl Memory {
+    /// With another region, which must not overlap those there are.
+    pub(super) fn with(&self, range: RegionRange, file: OwnedFd) -> io::Result<Memory> {
+        let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+        if self.regions.len() >= REGIONS_MAX {
+            return Err(invalid("more memory regions than slots"));
+        }
+        let fits = |start: u64| start.checked_add(range.len).is_some();
+        if range.len == 0 || !fits(range.guest) || !fits(range.user) {
+            return Err(invalid("a memory region without an end"));
+        }
+        if self.regions.iter().any(|region| region.range.overlaps(&range)) {
+            return Err(invalid("memory regions overlap"));
+        }
+        let mapping = Arc::new(Mapping::new(file, range.offset, range.len)?);
+        let mut regions = self.regions.clone();
+        regions.push(Region { range, mapping });
+        regions.sort_by_key(|region| region.range.guest);
+        Ok(Memory { regions })
+    }
+
+    /// Without the region that is there; `None` when there is no such one.
+    pub(super) fn without(&self, range: &RegionRange) -> Option<Memory> {
+        let is_it = |region: &Region| {
+            let at = &region.range;
+            (at.guest, at.len, at.user) == (range.guest, range.len, range.user)
+        };
+        let at = self.regions.iter().position(is_it)?;
+        let mut regions = self.regions.clone();
+        regions.remove(at);
+        Some(Memory { regions })
+    }
+
+    pub(super) fn regions(&self) -> usize {
+        self.regions.len()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.regions.iter().map(|region| region.range.len).sum()
+    }
+
+    /// Appends the pieces that `len` bytes at a guest's address consist of. False when they are not
+    /// all there; what was appended then means nothing.
+    #[inline]
+    pub(super) fn translate(&self, guest: u64, len: u32, pieces: &mut Vec<Piece>) -> bool {
+        match self.piece(guest, len) {
+            Some(piece) => {
+                pieces.push(piece);
+                true
+            }
+            None => self.translate_across(guest, len, pieces),
+        }
+    }
+
+    /// `len` bytes at a guest's address that are in one region.
+    #[inline]
+    pub(super) fn piece(&self, guest: u64, len: u32) -> Option<Piece> {
+        (0..).zip(&self.regions).find_map(|(region, Region { range, .. })| {
+            let offset = guest.wrapping_sub(range.guest);
+            let is_inside = offset < range.len && u64::from(len) <= range.len - offset;
+            is_inside.then_some(Piece { region, len, offset })
+        })
+    }
+
+    /// The same of bytes that are in several regions which follow each other.
+    #[cold]
+    fn translate_across(&self, guest: u64, len: u32, pieces: &mut Vec<Piece>) -> bool {
+        let (mut at, mut left) = (guest, u64::from(len));
+        // In the order of addresses.
+        for (number, region) in self.regions.iter().enumerate() {
+            let offset = at.wrapping_sub(region.range.guest);
+            if offset < region.range.len {
+                let part = left.min(region.range.len - offset);
+                pieces.push(Piece { region: number as u32, len: part as u32, offset });
+                left -= part;
+                if left == 0 {
+                    return true;
+                }
+                // The region ends before the address space does.
+                at += part;
+            }
+        }
+        false
+    }
+
+    /// `len` bytes at an address of the front end, in one region.
+    pub(super) fn area(&self, user: u64, len: usize) -> Option<Area> {
+        let len = len as u64;
+        let region = self.regions.iter().find(|region| {
+            let offset = user.wrapping_sub(region.range.user);
+            offset < region.range.len && len <= region.range.len - offset
+        })?;
+        let start = (user - region.range.user) as usize;
+        let (mapping, guest) = (Arc::clone(&region.mapping), region.range.guest + start as u64);
+        Some(Area { mapping, start, len: len as usize, guest })
+    }
+
+    /// Where a piece is in the guest.
+    pub(super) fn guest_address(&self, piece: Piece) -> u64 {
+        self.regions[piece.region as usize].range.guest + piece.offset
+    }
+
+    /// Copies from a piece, `skip` bytes into it.
+    #[inline]
+    pub(super) fn read(&self, piece: Piece, skip: usize, to: SharedBytesMut<'_>) {
+        debug_assert!(skip + to.len() <= piece.len as usize, "no more than was translated");
+        self.of(piece).read(piece.offset as usize + skip, to);
+    }
+
+    /// Copies into a piece, `skip` bytes into it.
+    #[inline]
+    pub(super) fn write(&self, piece: Piece, skip: usize, from: SharedBytes<'_>) {
+        debug_assert!(skip + from.len() <= piece.len as usize, "no more than was translated");
+        self.of(piece).write(piece.offset as usize + skip, from);
+    }
+
+    /// As [`Memory::read`].
+    #[inline]
+    pub(super) fn read_array<const N: usize>(&self, piece: Piece, skip: usize) -> [u8; N] {
+        debug_assert!(skip + N <= piece.len as usize, "no more than was translated");
+        self.of(piece).read_array(piece.offset as usize + skip)
+    }
+
+    /// As [`Memory::write`].
+    #[inline]
+    pub(super) fn write_array<const N: usize>(&self, piece: Piece, skip: usize, bytes: [u8; N]) {
+        debug_assert!(skip + N <= piece.len as usize, "no more than was translated");
+        self.of(piece).write_array(piece.offset as usize + skip, bytes);
+    }
+
+    #[inline]
+    pub(super) fn prefetch(&self, piece: Piece) {
+        self.of(piece).prefetch(piece.offset as usize);
+    }
+
+    #[inline]
+    fn of(&self, piece: Piece) -> &Mapping {
+        &self.regions[piece.region as usize].mapping
+    }
+}
+
+impl RegionRange {
+    fn overlaps(&self, other: &RegionRange) -> bool {
+        let overlap = |a: u64, b: u64| a < b + other.len && b < a + self.len;
+        overlap(self.guest, other.guest) || overlap(self.user, other.user)
+    }
+}
+
+/// Part of a region that is used as long as its ring runs.
+#[derive(Debug, Clone)]
+pub(super) struct Area {
+    mapping: Arc<Mapping>,
+    start: usize,
+    len: usize,
+    /// Where it is in the guest.
+    pub(super) guest: u64,
+}
+
+impl Area {
+    pub(super) fn is_aligned(&self, bytes: usize) -> bool {
+        self.mapping.is_aligned(self.start, bytes)
+    }
+
+    #[inline]
+    pub(super) fn load16(&self, offset: usize, order: Ordering) -> u16 {
+        self.mapping.load16(self.at(offset, 2), order)
+    }
+
+    #[inline]
+    pub(super) fn store16(&self, offset: usize, value: u16, order: Ordering) {
+        self.mapping.store16(self.at(offset, 2), value, order);
+    }
+
+    #[inline]
+    pub(super) fn store32(&self, offset: usize, value: u32) {
+        self.mapping.store32(self.at(offset, 4), value);
+    }
+
+    #[inline]
+    pub(super) fn load64(&self, offset: usize, order: Ordering) -> u64 {
+        self.mapping.load64(self.at(offset, 8), order)
+    }
+
+    #[inline]
+    pub(super) fn store64(&self, offset: usize, value: u64, order: Ordering) {
+        self.mapping.store64(self.at(offset, 8), value, order);
+    }
+
+    #[inline]
+    fn at(&self, offset: usize, bytes: usize) -> usize {
+        debug_assert!(offset + bytes <= self.len, "inside of the ring");
+        self.start + offset
+    }
+}
+
+/// Memory slots (`VHOST_USER_GET_MAX_MEM_SLOTS`): as many as libvhost-user and vhost-kernel have.
+pub(super) const REGIONS_MAX: usize = 509;
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+
+    fn file(pages: u64) -> OwnedFd {
+        let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, pages << 12).unwrap();
+        file
+    }
+
+    fn range(guest: u64, pages: u64, user: u64) -> RegionRange {
+        RegionRange { guest, len: pages << 12, user, offset: 0 }
+    }
+
+    #[test]
+    fn what_is_not_all_there_is_not_found() {
+        let memory = Memory::default().with(range(0x1000, 2, 0x70_0000), file(2)).unwrap();
+        let memory = memory.with(range(0x3000, 1, 0x90_0000), file(1)).unwrap();
+        let memory = memory.with(range(0x8000, 1, 0xa0_0000), file(1)).unwrap();
+        let pieces = |at, len| {
+            let mut pieces = Vec::new();
+            let is_there = memory.translate(at, len, &mut pieces);
+            is_there.then(|| pieces.iter().map(|piece| piece.len).collect::<Vec<_>>())
+        };
+        assert_eq!(pieces(0x1000, 0x2000), Some(vec![0x2000]));
+        assert_eq!(pieces(0x2ff0, 0x20), Some(vec![0x10, 0x10]), "across two regions");
+        assert_eq!(pieces(0x3ff0, 0x20), None, "into a hole");
+        assert_eq!(pieces(0xfff, 1), None);
+        assert_eq!(pieces(u64::MAX - 3, 8), None, "around the end of addresses");
+        assert_eq!(pieces(0x8000, u32::MAX), None);
+        assert!(memory.area(0x70_0000, 0x2000).is_some());
+        assert!(memory.area(0x70_0001, 0x2000).is_none());
+        assert!(memory.area(u64::MAX, 2).is_none());
+    }
+
+    #[test]
+    fn regions_are_apart() {
+        let memory = Memory::default().with(range(0x1000, 2, 0x70_0000), file(2)).unwrap();
+        assert!(memory.with(range(0x2000, 1, 0x90_0000), file(1)).is_err());
+        assert!(memory.with(range(0x9000, 1, 0x70_1000), file(1)).is_err());
+        assert!(memory.with(range(u64::MAX - 100, 1, 0x90_0000), file(1)).is_err());
+        assert!(memory.with(range(0x9000, 2, 0x90_0000), file(1)).is_err(), "a short file");
+        assert!(memory.without(&range(0x1000, 1, 0x70_0000)).is_none());
+        assert_eq!(memory.without(&range(0x1000, 2, 0x70_0000)).unwrap().regions(), 0);
+    }
+
+    #[test]
+    fn bytes_go_in_and_out() {
+        let memory = Memory::default().with(range(0x1000, 2, 0x70_0000), file(2)).unwrap();
+        let mut pieces = Vec::new();
+        assert!(memory.translate(0x1ffe, 8, &mut pieces));
+        memory.write_array(pieces[0], 1, [1, 2, 3]);
+        let mut bytes = [0; 5];
+        memory.read(pieces[0], 0, SharedBytesMut::from(&mut bytes[..]));
+        assert_eq!(bytes, [0, 1, 2, 3, 0]);
+        assert_eq!(memory.guest_address(pieces[0]), 0x1ffe);
+        let area = memory.area(0x70_0000, 0x2000).unwrap();
+        assert_eq!(area.load16(0x1000, Ordering::Relaxed), u16::from_le_bytes([2, 3]));
+    }
+}

@@ -1,0 +1,365 @@
+//! The packed ring (virtio 1.3, 2.8), as the device sees it: one ring of descriptors, which the
+//! driver makes available and we mark as used in their place.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::burst::{
+    Burst, Chain, DESCRIPTOR_BYTES, Descriptor, Direction, INDIRECT, NEXT, Violation, WRITE,
+};
+use super::feature::{EVENT_IDX, Negotiated};
+use super::memory::{Area, Memory};
+use super::ring::{Addresses, SetupError};
+use super::split::{SIZE_MAX, needs_event};
+
+#[derive(Debug)]
+pub(super) struct Packed {
+    size: u16,
+    ring: Area,
+    /// What the driver wants to be interrupted for, and what we want to be kicked for.
+    driver: Area,
+    device: Area,
+    /// Where the next buffer is.
+    next: Position,
+    /// The same, behind buffers that are looked at but not used yet.
+    ahead: Position,
+    /// Places between the two.
+    in_hand: u16,
+    has_event_index: bool,
+    /// Places used since the driver was last interrupted, or would have been.
+    since_signal: u16,
+}
+
+/// A place in the ring, in a lap of one of two colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Position {
+    index: u16,
+    /// The wrap counter.
+    wrap: bool,
+}
+
+impl Position {
+    #[inline]
+    fn advance(&mut self, slots: u16, size: u16) {
+        let next = u32::from(self.index) + u32::from(slots);
+        let size = u32::from(size);
+        debug_assert!(next < 2 * size, "not more than a lap");
+        if next >= size {
+            self.wrap = !self.wrap;
+        }
+        self.index = (if next >= size { next - size } else { next }) as u16;
+    }
+
+    /// As both halves of the number that front ends know it by.
+    fn of_base(base: u16) -> Position {
+        Position { index: base & !WRAP_BIT, wrap: base & WRAP_BIT != 0 }
+    }
+
+    fn base(self) -> u16 {
+        self.index | if self.wrap { WRAP_BIT } else { 0 }
+    }
+}
+
+impl Packed {
+    /// A ring that was left at `base`, as far as the front end knows.
+    pub(super) fn new(
+        memory: &Memory,
+        (size, base): (u32, u32),
+        addresses: &Addresses,
+        features: Negotiated,
+    ) -> Result<Packed, SetupError> {
+        let size = u16::try_from(size).ok().filter(|size| (1..=SIZE_MAX).contains(size));
+        let size = size.ok_or(SetupError::Size)?;
+        let area = |user, len, alignment| {
+            let area = memory.area(user, len).ok_or(SetupError::Address(user))?;
+            if area.is_aligned(alignment) { Ok(area) } else { Err(SetupError::Alignment(user)) }
+        };
+        let ring = area(addresses.descriptors, usize::from(size) * DESCRIPTOR_BYTES, 8)?;
+        let driver = area(addresses.available, 4, 2)?;
+        let device = area(addresses.used, 4, 2)?;
+        let start = Position { index: 0, wrap: true };
+        let mut packed = Packed {
+            size,
+            ring,
+            driver,
+            device,
+            next: start,
+            ahead: start,
+            in_hand: 0,
+            has_event_index: features.has(EVENT_IDX),
+            // The first buffers are worth an interrupt whatever was before.
+            since_signal: size,
+        };
+        packed.next = packed.resume(Position::of_base(base as u16));
+        packed.ahead = packed.next;
+        packed.ignore_kicks();
+        Ok(packed)
+    }
+
+    pub(super) fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// What `GET_VRING_BASE` answers: where we take the next buffer, and where we use it.
+    pub(super) fn base(&self) -> u32 {
+        let base = u32::from(self.next.base());
+        base | base << 16
+    }
+
+    /// Whether a buffer is available that was not looked at.
+    fn has_pending(&self) -> bool {
+        self.is_available(self.flags(self.ahead.index), self.ahead.wrap)
+    }
+
+    /// Places with available buffers, as far as we look ahead.
+    pub(super) fn pending(&self) -> usize {
+        let mut at = self.ahead;
+        let is_available = |_: &u16| {
+            let is_available = self.is_available(self.flags(at.index), at.wrap);
+            at.advance(1, self.size);
+            is_available
+        };
+        (0..self.size.min(LOOK_AHEAD)).take_while(is_available).count()
+    }
+
+    #[inline]
+    fn is_available(&self, flags: u16, wrap: bool) -> bool {
+        (flags & AVAIL != 0) == wrap && (flags & USED != 0) != wrap
+    }
+
+    /// Looks at up to `limit` further buffers.
+    #[inline]
+    pub(super) fn collect(
+        &mut self,
+        memory: &Memory,
+        limit: usize,
+        direction: Direction,
+        burst: &mut Burst,
+    ) {
+        for _ in 0..limit {
+            if burst.is_used_up() || self.in_hand >= self.size {
+                break;
+            }
+            let at = usize::from(self.ahead.index) * DESCRIPTOR_BYTES;
+            let rest = self.ring.load64(at + 8, Ordering::Acquire);
+            let head = Descriptor::packed(self.ring.load64(at, Ordering::Relaxed), rest);
+            if !self.is_available(head.flags, self.ahead.wrap) {
+                break;
+            }
+            let mut chain = burst.begin(head.number);
+            let walked = match head.flags & (NEXT | INDIRECT) {
+                0 => burst.add(&mut chain, memory, &head, direction),
+                _ => self.walk_on(memory, head, direction, burst, &mut chain),
+            };
+            // What has such an id is one of at most `size` buffers.
+            let is_known = chain.id < self.size;
+            let walked = walked.and(if is_known {
+                Ok(())
+            } else {
+                Err(Violation::Index(chain.id, self.size))
+            });
+            if let Err(violation) = walked {
+                burst.violation = Some(violation);
+                break;
+            }
+            self.in_hand += chain.slots;
+            self.ahead.advance(chain.slots, self.size);
+            burst.end(chain, memory);
+        }
+    }
+
+    fn walk_on(
+        &self,
+        memory: &Memory,
+        head: Descriptor,
+        direction: Direction,
+        burst: &mut Burst,
+        chain: &mut Chain,
+    ) -> Result<(), Violation> {
+        let mut descriptor = head;
+        let mut at = self.ahead;
+        loop {
+            if descriptor.flags & INDIRECT != 0 {
+                self.walk_table(memory, &descriptor, direction, burst, chain)?;
+            } else {
+                burst.add(chain, memory, &descriptor, direction)?;
+            }
+            chain.id = descriptor.number;
+            if descriptor.flags & NEXT == 0 {
+                return Ok(());
+            }
+            if chain.slots >= self.size - self.in_hand {
+                return Err(Violation::Endless(self.size));
+            }
+            chain.slots += 1;
+            at.advance(1, self.size);
+            let place = usize::from(at.index) * DESCRIPTOR_BYTES;
+            // The head's flags were written last, and read first.
+            let rest = self.ring.load64(place + 8, Ordering::Relaxed);
+            descriptor = Descriptor::packed(self.ring.load64(place, Ordering::Relaxed), rest);
+        }
+    }
+
+    /// The descriptors of an indirect table: all of them, in their order.
+    fn walk_table(
+        &self,
+        memory: &Memory,
+        of: &Descriptor,
+        direction: Direction,
+        burst: &mut Burst,
+        chain: &mut Chain,
+    ) -> Result<(), Violation> {
+        let (table, entries) = of.table(memory, self.size)?;
+        for index in 0..entries {
+            let [addr, rest] = Descriptor::of_table(memory, table, index);
+            let descriptor = Descriptor::packed(addr, rest);
+            if descriptor.flags & INDIRECT != 0 {
+                return Err(Violation::Table(of.len));
+            }
+            burst.add(chain, memory, &descriptor, direction)?;
+        }
+        Ok(())
+    }
+
+    /// Gives buffers back, the first ones that were looked at; the others were not looked at then.
+    /// The first one's flags are written last: a driver that sees it sees all of them.
+    #[inline]
+    pub(super) fn complete(&mut self, chains: &[Chain]) {
+        let mut at = self.next;
+        let first = self.next;
+        for chain in chains {
+            if at != first {
+                self.mark_used(at, chain, Ordering::Relaxed);
+            }
+            at.advance(chain.slots, self.size);
+            self.since_signal = self.since_signal.saturating_add(chain.slots);
+        }
+        if let Some(chain) = chains.first() {
+            self.mark_used(first, chain, Ordering::Release);
+        }
+        (self.next, self.ahead, self.in_hand) = (at, at, 0);
+    }
+
+    /// One store: length, id and flags are one word.
+    #[inline]
+    fn mark_used(&self, at: Position, chain: &Chain, order: Ordering) {
+        let mut flags = if at.wrap { AVAIL | USED } else { 0 };
+        if chain.written > 0 {
+            flags |= WRITE;
+        }
+        // Drivers ignore it (2.8.5). It tells us where a chain ends that was the last one used when
+        // somebody ended us: see `resume`.
+        if chain.slots > 1 {
+            flags |= NEXT;
+        }
+        let rest = u64::from(flags) << 48 | u64::from(chain.id) << 32 | u64::from(chain.written);
+        self.ring.store64(usize::from(at.index) * DESCRIPTOR_BYTES + 8, rest, order);
+    }
+
+    #[inline]
+    fn flags(&self, index: u16) -> u16 {
+        let at = usize::from(index) * DESCRIPTOR_BYTES;
+        (self.ring.load64(at + 8, Ordering::Acquire) >> 48) as u16
+    }
+
+    /// Where to go on. A front end whose back end was killed knows nothing, and says the first
+    /// place of the first lap, or where it was when the ring was last stopped. But the ring shows
+    /// it: buffers before the place were used in this lap, or made available for the next; those
+    /// behind it were used in the lap before, or are available in this one. One bit differs.
+    fn resume(&self, base: Position) -> Position {
+        if self.is_place(base) {
+            return base;
+        }
+        let used = |index: u16| self.flags(index) & USED != 0;
+        let is_chained = |index: u16| self.flags(index) & NEXT != 0;
+        // The end of a chain that began in the lap before. Only the first one of a chain's
+        // descriptors tells anything: the others keep what the driver wrote.
+        let (mut first, mut before) = (0, self.size - 1);
+        while first < self.size && is_chained(before) {
+            (before, first) = (first, first + 1);
+        }
+        if first == self.size {
+            return Position { index: 0, wrap: true };
+        }
+        let lap = used(first);
+        let mut index = first;
+        while index < self.size && used(index) == lap {
+            while index + 1 < self.size && is_chained(index) {
+                index += 1;
+            }
+            index += 1;
+        }
+        if index < self.size {
+            return Position { index, wrap: lap };
+        }
+        Position { index: first, wrap: !lap }
+    }
+
+    /// Whether what the front end says may be where the ring was left.
+    fn is_place(&self, base: Position) -> bool {
+        let is_first = base == Position { index: 0, wrap: true };
+        if is_first || base.index >= self.size {
+            return false;
+        }
+        let before = self.flags(base.index.checked_sub(1).unwrap_or(self.size - 1));
+        // Before the first place is the end of the lap before.
+        let lap = base.wrap == (base.index > 0);
+        let was_used = (before & AVAIL != 0) == lap || (before & USED != 0) == lap;
+        was_used && (self.flags(base.index) & USED != 0) != base.wrap
+    }
+
+    /// Whether the driver wants an interrupt for what was given back since the last call.
+    #[inline]
+    pub(super) fn wants_signal(&mut self) -> bool {
+        // What was stored before must be seen by a driver that we don't see to ask.
+        fence(Ordering::SeqCst);
+        let since = std::mem::take(&mut self.since_signal);
+        match self.driver.load16(EVENT_FLAGS, Ordering::Acquire) {
+            EVENTS_OFF => false,
+            EVENTS_AT if self.has_event_index => {
+                let event = Position::of_base(self.driver.load16(EVENT_PLACE, Ordering::Relaxed));
+                let is_other_lap = event.wrap != self.next.wrap;
+                let lap = if is_other_lap { self.size } else { 0 };
+                let now = self.next.index;
+                since >= self.size
+                    || needs_event(event.index.wrapping_sub(lap), now, now.wrapping_sub(since))
+            }
+            _ => true,
+        }
+    }
+
+    /// Asks to be kicked for what is made available next. Gives whether something is there already.
+    pub(super) fn ask_for_kicks(&mut self) -> bool {
+        let flags = if self.has_event_index {
+            self.device.store16(EVENT_PLACE, self.next.base(), Ordering::Relaxed);
+            EVENTS_AT
+        } else {
+            EVENTS_ON
+        };
+        self.device.store16(EVENT_FLAGS, flags, Ordering::Release);
+        // What is made available before the driver sees this, we see.
+        fence(Ordering::SeqCst);
+        self.has_pending()
+    }
+
+    /// Kicks would be of no use: we poll.
+    pub(super) fn ignore_kicks(&mut self) {
+        self.device.store16(EVENT_FLAGS, EVENTS_OFF, Ordering::Relaxed);
+    }
+
+    /// Where in the guest what [`Packed::complete`] writes is: the whole ring.
+    pub(super) fn used_range(&self) -> (u64, u64) {
+        (self.ring.guest, u64::from(self.size) * DESCRIPTOR_BYTES as u64)
+    }
+}
+
+/// Places that are looked at to see how many buffers are available: a burst's.
+const LOOK_AHEAD: u16 = 64;
+const AVAIL: u16 = 1 << 7;
+const USED: u16 = 1 << 15;
+const WRAP_BIT: u16 = 1 << 15;
+/// Event suppression (2.8.10): a place with its lap, and when to tell.
+const EVENT_PLACE: usize = 0;
+const EVENT_FLAGS: usize = 2;
+const EVENTS_ON: u16 = 0;
+const EVENTS_OFF: u16 = 1;
+const EVENTS_AT: u16 = 2;

@@ -1,0 +1,290 @@
+//! Receiving what the guest sends: each frame is copied out of its buffer, which goes back at once.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use towpath_engine::Waker;
+use towpath_engine::port::{Rx, Wake};
+use towpath_xdp::frame::{BUFFER_BYTES, ETH_HLEN, FRAME_BYTES_MAX, LINEAR_BYTES_MAX};
+use towpath_xdp::{Frame, Pool};
+
+use super::Shared;
+use super::burst::{Burst, Chain, Direction, Violation};
+use super::memory::{Memory, Piece};
+use super::vring::{Active, State, Vring};
+use crate::vnet;
+
+pub(super) struct Queue {
+    shared: Arc<Shared>,
+    /// The number of the pair.
+    pair: u32,
+    burst: Burst,
+    /// Frames without a packet, for the next burst.
+    empty: Vec<Frame>,
+    /// What the driver kicks, while we asked for that.
+    kick: Option<Arc<OwnedFd>>,
+    is_armed: bool,
+    missed: u64,
+}
+
+/// What became of a buffer.
+enum Taken {
+    Frame(Frame),
+    /// It is no frame, and its memory is free again.
+    Malformed(Frame),
+    /// Not without more memory.
+    NoMemory(Frame),
+}
+
+impl Queue {
+    pub(super) fn new(shared: &Arc<Shared>, pair: u32) -> Queue {
+        Queue {
+            shared: Arc::clone(shared),
+            pair,
+            burst: Burst::default(),
+            empty: Vec::new(),
+            kick: None,
+            is_armed: false,
+            missed: 0,
+        }
+    }
+
+    fn receive_from(
+        &mut self,
+        vring: &Vring,
+        state: &mut State,
+        pool: &mut Pool,
+        frames: &mut Vec<Frame>,
+        limit: usize,
+    ) -> usize {
+        let Some(active) = &mut state.active else { return 0 };
+        if self.is_armed {
+            self.disarm(active);
+        }
+        let burst = &mut self.burst;
+        burst.clear();
+        active.ring.collect(&active.memory, limit, Direction::FromGuest, burst);
+        let mut done = 0;
+        let start = frames.len();
+        let mut violation = burst.violation;
+        if state.setup.is_enabled {
+            let wanted = burst.chains.len().saturating_sub(self.empty.len());
+            pool.take_many(wanted, &mut self.empty);
+            let (header, steers) = (active.features.header_bytes(), self.shared.steers());
+            for chain in &burst.chains {
+                let Some(frame) = self.empty.pop() else { break };
+                match take(&active.memory, header, burst, chain, frame, pool) {
+                    Ok(Taken::Frame(frame)) => {
+                        if steers {
+                            self.shared.learn(&frame, self.pair);
+                        }
+                        frames.push(frame);
+                    }
+                    Ok(Taken::Malformed(frame)) => {
+                        self.empty.push(frame);
+                        self.missed += 1;
+                        vring.counters.malformed.fetch_add(1, Ordering::Relaxed);
+                    }
+                    // It stays in the ring until there is memory again.
+                    Ok(Taken::NoMemory(frame)) => {
+                        self.empty.push(frame);
+                        break;
+                    }
+                    Err((why, frame)) => {
+                        self.empty.push(frame);
+                        violation = Some(why);
+                        break;
+                    }
+                }
+                done += 1;
+            }
+        } else if state.setup.was_enabled {
+            // What a queue sends that is disabled goes nowhere.
+            done = burst.chains.len();
+            self.missed += done as u64;
+            vring.counters.disabled.fetch_add(done as u64, Ordering::Relaxed);
+        }
+        if done > 0 || !burst.chains.is_empty() {
+            active.complete(&burst.chains[..done]);
+        }
+        if done > 0 {
+            state.signal();
+        }
+        if let Some(violation) = violation {
+            vring.break_down(state, violation);
+        }
+        frames.len() - start
+    }
+
+    /// We poll again: kicks are of no use, and the one that woke us is spent.
+    #[cold]
+    fn disarm(&mut self, active: &mut Active) {
+        active.ring.ignore_kicks();
+        self.is_armed = false;
+        if let Some(kick) = &self.kick {
+            let mut count = [0; 8];
+            // There is nothing to read when it was something else that woke us.
+            let _count = rustix::io::read(&**kick, &mut count);
+        }
+    }
+}
+
+/// Copies the frame that a buffer holds.
+#[inline]
+fn take(
+    memory: &Memory,
+    header: usize,
+    burst: &Burst,
+    chain: &Chain,
+    mut frame: Frame,
+    pool: &mut Pool,
+) -> Result<Taken, (Violation, Frame)> {
+    let pieces = burst.pieces(chain);
+    let Some(len) = chain.bytes.checked_sub(header as u64) else {
+        return Err((Violation::Short(chain.bytes), frame));
+    };
+    if len < ETH_HLEN as u64 || len > FRAME_BYTES_MAX as u64 {
+        return Ok(Taken::Malformed(frame));
+    }
+    let len = len as usize;
+    let known: [u8; vnet::BYTES] = match *pieces {
+        // Header and packet in one piece.
+        [piece] if len <= LINEAR_BYTES_MAX => {
+            memory.read(piece, header, frame.room().part(0..len));
+            frame.set_linear(len);
+            memory.read_array(piece, 0)
+        }
+        _ => {
+            let mut reader = Reader { memory, pieces, at: 0 };
+            let mut bytes = [0; vnet::BYTES_WITH_BUFFERS];
+            reader.read(&mut bytes[..header]);
+            match fill(&mut reader, frame, len, pool) {
+                Ok(filled) => frame = filled,
+                Err(empty) => return Ok(Taken::NoMemory(empty)),
+            }
+            std::array::from_fn(|index| bytes[index])
+        }
+    };
+    if known[..2] == [0; 2] {
+        return Ok(Taken::Frame(frame));
+    }
+    Ok(state_work(frame, &known, len))
+}
+
+/// Puts what the header says into the frame.
+#[cold]
+fn state_work(mut frame: Frame, header: &[u8; vnet::BYTES], len: usize) -> Taken {
+    match vnet::parse(header, len) {
+        Ok(offload) => {
+            frame.set_offload(offload);
+            Taken::Frame(frame)
+        }
+        Err(_malformed) => Taken::Malformed(frame),
+    }
+}
+
+/// Reads a packet into a frame, and into frags as far as it is longer. Gives the frame back when
+/// there is no memory for those.
+#[cold]
+fn fill(
+    reader: &mut Reader<'_>,
+    mut frame: Frame,
+    len: usize,
+    pool: &mut Pool,
+) -> Result<Frame, Frame> {
+    let linear = len.min(LINEAR_BYTES_MAX);
+    reader.read_shared(frame.room().part(0..linear));
+    frame.set_linear(linear);
+    let mut left = len - linear;
+    while left > 0 {
+        let Some(mut buffer) = pool.take() else {
+            frame.clear();
+            return Err(frame);
+        };
+        let part = left.min(BUFFER_BYTES);
+        reader.read(&mut buffer.buffer_mut()[..part]);
+        left -= part;
+        if frame.append_buffer(buffer, part).is_err() {
+            debug_assert!(false, "no frame is longer than frames are");
+            break;
+        }
+    }
+    Ok(frame)
+}
+
+/// Reads pieces one after the other.
+struct Reader<'a> {
+    memory: &'a Memory,
+    pieces: &'a [Piece],
+    /// Bytes of the first piece that were read.
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, out: &mut [u8]) {
+        self.read_shared(out.into());
+    }
+
+    fn read_shared(&mut self, mut out: towpath_xdp::SharedBytesMut<'_>) {
+        let mut done = 0;
+        while let Some(&piece) = self.pieces.first().filter(|_| done < out.len()) {
+            let part = (piece.len as usize - self.at).min(out.len() - done);
+            self.memory.read(piece, self.at, out.by_ref().part(done..done + part));
+            done += part;
+            self.at += part;
+            if self.at == piece.len as usize {
+                (self.pieces, self.at) = (&self.pieces[1..], 0);
+            }
+        }
+        debug_assert_eq!(done, out.len(), "the chain was as long");
+    }
+}
+
+impl Rx for Queue {
+    fn receive(
+        &mut self,
+        pool: &mut Pool,
+        frames: &mut Vec<Frame>,
+        limit: usize,
+    ) -> io::Result<usize> {
+        let shared = Arc::clone(&self.shared);
+        let vring = shared.from_guest(self.pair);
+        let mut count = shared.take_announcements(self.pair, pool, frames, limit);
+        if vring.is_running() {
+            let mut state = vring.lock();
+            count += self.receive_from(vring, &mut state, pool, frames, limit - count);
+        }
+        Ok(count)
+    }
+
+    fn arm(&mut self) -> Wake<'_> {
+        let shared = Arc::clone(&self.shared);
+        let vring = shared.from_guest(self.pair);
+        if !vring.is_running() {
+            return Wake::Waker;
+        }
+        let mut state = vring.lock();
+        let Some(active) = &mut state.active else { return Wake::Waker };
+        self.is_armed = true;
+        if active.ring.ask_for_kicks() {
+            return Wake::Now;
+        }
+        self.kick.clone_from(&state.setup.kick);
+        drop(state);
+        match &self.kick {
+            Some(kick) => Wake::Readable(kick.as_fd()),
+            // The driver is not able to kick.
+            None => Wake::Now,
+        }
+    }
+
+    fn set_waker(&mut self, waker: &Arc<Waker>) {
+        self.shared.from_guest(self.pair).set_waker(waker);
+    }
+
+    fn take_missed(&mut self) -> u64 {
+        std::mem::take(&mut self.missed)
+    }
+}

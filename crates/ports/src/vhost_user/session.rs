@@ -1,0 +1,314 @@
+//! What a front end says, message by message, and what becomes of the queues by it.
+//!
+//! A session begins with a connection and ends with it: nothing is kept, since a front end that
+//! comes back says everything again, and where rings were left is in the guest's memory.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlink};
+
+use super::Shared;
+use super::feature::{LOG_ALL, Negotiated, PROTOCOL_FEATURES, protocol};
+use super::log::Log;
+use super::memory::{Memory, REGIONS_MAX};
+use super::message::{Message, Refused, request};
+use super::split::SIZE_MAX;
+use super::vring::Vring;
+
+/// One connection's.
+#[derive(Debug)]
+pub(super) struct Session {
+    shared: Arc<Shared>,
+    features: Negotiated,
+    protocol: u64,
+    memory: Arc<Memory>,
+    log: Option<Arc<Log>>,
+    /// The device status field (virtio 1.3, 2.1), as the front end keeps it here.
+    status: u8,
+}
+
+/// What a message is answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// This.
+    Payload(Vec<u8>),
+    /// That it was done, if the front end wants to hear it.
+    Done,
+}
+
+impl Session {
+    pub(super) fn new(shared: &Arc<Shared>) -> Session {
+        Session {
+            shared: Arc::clone(shared),
+            features: Negotiated::default(),
+            protocol: 0,
+            memory: Arc::default(),
+            log: None,
+            status: 0,
+        }
+    }
+
+    /// Whether messages are acknowledged that ask for it.
+    pub(super) fn acknowledges(&self) -> bool {
+        self.protocol & 1 << protocol::REPLY_ACK != 0
+    }
+
+    /// Keeps what a front end was told off for, for people.
+    pub(super) fn note_refusal(&self, request: &str, why: &Refused) {
+        self.shared.note_refusal(format!("{request}: {why}"));
+    }
+
+    /// Does what a message says.
+    pub(super) fn handle(&mut self, message: Message) -> Result<Answer, Refused> {
+        let answer = match message.request {
+            request::GET_FEATURES => number(self.shared.offered()),
+            request::SET_FEATURES => self.set_features(message.number()?)?,
+            request::GET_PROTOCOL_FEATURES => number(protocol::OFFERED),
+            request::SET_PROTOCOL_FEATURES => self.set_protocol_features(message.number()?)?,
+            request::GET_QUEUE_NUM => number(u64::from(self.shared.options.queues)),
+            request::GET_MAX_MEM_SLOTS => number(REGIONS_MAX as u64),
+            request::SET_OWNER => Answer::Done,
+            // It means no more than to stop the queues.
+            request::RESET_OWNER => {
+                self.shared.stop_queues();
+                Answer::Done
+            }
+            request::RESET_DEVICE => self.reset_device(),
+            request::SET_MEM_TABLE => self.set_memory(message)?,
+            request::ADD_MEM_REG => self.add_memory(message)?,
+            request::REM_MEM_REG => self.remove_memory(&message)?,
+            request::SET_LOG_BASE => self.set_log(message)?,
+            // Nobody is told: the log is only looked at when the guest stands still.
+            request::SET_LOG_FD => Answer::Done,
+            request::SET_VRING_NUM..=request::SET_VRING_ERR | request::SET_VRING_ENABLE => {
+                return self.handle_vring(message);
+            }
+            request::SEND_RARP => self.announce(&message)?,
+            request::NET_SET_MTU => self.set_mtu(message.number()?)?,
+            request::SET_STATUS => self.set_status(message.number()? as u8),
+            request::GET_STATUS => number(u64::from(self.status())),
+            _ => return Err(Refused::Unknown),
+        };
+        Ok(answer)
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<Answer, Refused> {
+        let unknown = features & !self.shared.offered();
+        if unknown != 0 {
+            return Err(Refused::Features(unknown));
+        }
+        self.features = Negotiated(features);
+        self.shared.note_features(self.features);
+        // While rings run, the log comes and goes.
+        self.remap();
+        Ok(Answer::Done)
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Result<Answer, Refused> {
+        let unknown = features & !protocol::OFFERED;
+        if unknown != 0 {
+            return Err(Refused::Features(unknown));
+        }
+        self.protocol = features;
+        Ok(Answer::Done)
+    }
+
+    /// As a guest's driver does that starts anew: queues are to be set up again.
+    fn reset_device(&mut self) -> Answer {
+        self.shared.reset_queues();
+        (self.features, self.status) = (Negotiated::default(), 0);
+        Answer::Done
+    }
+
+    fn set_memory(&mut self, mut message: Message) -> Result<Answer, Refused> {
+        let regions = message.regions()?;
+        let files = std::mem::take(&mut message.files);
+        if files.len() != regions.len() {
+            return Err(Refused::Files(files.len(), regions.len()));
+        }
+        let mut memory = Memory::default();
+        for (range, file) in regions.into_iter().zip(files) {
+            memory = memory.with(range, file).map_err(Refused::Memory)?;
+        }
+        self.replace_memory(memory);
+        Ok(Answer::Done)
+    }
+
+    fn add_memory(&mut self, mut message: Message) -> Result<Answer, Refused> {
+        let (range, file) = (message.region()?, message.file()?);
+        let memory = self.memory.with(range, file).map_err(Refused::Memory)?;
+        self.replace_memory(memory);
+        Ok(Answer::Done)
+    }
+
+    /// Some front ends send the file along once more.
+    fn remove_memory(&mut self, message: &Message) -> Result<Answer, Refused> {
+        let range = message.region()?;
+        let memory = self.memory.without(&range).ok_or(Refused::NoRegion)?;
+        self.replace_memory(memory);
+        Ok(Answer::Done)
+    }
+
+    fn replace_memory(&mut self, memory: Memory) {
+        self.shared.note_memory(&memory);
+        self.memory = Arc::new(memory);
+        self.remap();
+    }
+
+    fn set_log(&mut self, mut message: Message) -> Result<Answer, Refused> {
+        let (len, offset) = (message.u64_at(0)?, message.u64_at(8)?);
+        let log = Log::new(message.file()?, offset, len).map_err(Refused::Memory)?;
+        self.log = Some(Arc::new(log));
+        self.remap();
+        // With descriptors in messages, the front end waits for this one in any case.
+        Ok(number(0))
+    }
+
+    /// What is said of one queue.
+    fn handle_vring(&mut self, mut message: Message) -> Result<Answer, Refused> {
+        let index = message.u32_at(0)?;
+        match message.request {
+            request::SET_VRING_NUM => {
+                let (vring, (_, size)) = (self.vring(u64::from(index))?, message.state()?);
+                if size == 0 || size > u32::from(SIZE_MAX) {
+                    return Err(Refused::RingSize(size));
+                }
+                vring.lock().setup.size = size;
+            }
+            request::SET_VRING_BASE => {
+                let (vring, (_, base)) = (self.vring(u64::from(index))?, message.state()?);
+                vring.lock().setup.base = base;
+            }
+            request::SET_VRING_ADDR => {
+                let (_, addresses) = message.addresses()?;
+                self.vring(u64::from(index))?.lock().setup.addresses = Some(addresses);
+                // While it runs, this says whether its writes are to be noted.
+            }
+            request::GET_VRING_BASE => {
+                let base = self.vring(u64::from(index))?.stop();
+                self.shared.note_queues();
+                let words = [index.to_ne_bytes(), base.to_ne_bytes()];
+                return Ok(Answer::Payload(words.concat()));
+            }
+            request::SET_VRING_ENABLE => {
+                let (vring, (_, is_on)) = (self.vring(u64::from(index))?, message.state()?);
+                vring.lock().setup.enable(is_on != 0);
+                self.shared.note_queues();
+                vring.wake();
+            }
+            request::SET_VRING_KICK | request::SET_VRING_CALL | request::SET_VRING_ERR => {
+                self.set_bell(&mut message)?;
+            }
+            _ => return Err(Refused::Unknown),
+        }
+        Ok(Answer::Done)
+    }
+
+    /// `SET_VRING_KICK`, `SET_VRING_CALL` and `SET_VRING_ERR`: the first one starts the queue.
+    fn set_bell(&mut self, message: &mut Message) -> Result<(), Refused> {
+        let number = message.number()?;
+        let bell = if number & NO_FILE == 0 { Some(event_fd(message.file()?)?) } else { None };
+        let (index, shared) = (number & INDEX_MASK, Arc::clone(&self.shared));
+        let vring = self.vring(index)?;
+        match message.request {
+            request::SET_VRING_CALL => vring.lock().setup.call = bell,
+            request::SET_VRING_ERR => vring.lock().setup.error = bell,
+            _ => {
+                vring.lock().setup.kick = bell.map(Arc::new);
+                // Without protocol features, a queue has no other switch.
+                if !self.features.has(PROTOCOL_FEATURES) {
+                    vring.lock().setup.enable(true);
+                }
+                let log = self.log().map(Arc::clone);
+                let index = index as u32;
+                let started = vring.start(&self.memory, self.features, log);
+                started.map_err(|why| Refused::Setup(index, why))?;
+                shared.note_queues();
+            }
+        }
+        Ok(())
+    }
+
+    fn announce(&self, message: &Message) -> Result<Answer, Refused> {
+        let mac = message.payload.first_chunk().ok_or(Refused::Short)?;
+        self.shared.announce(*mac);
+        Ok(Answer::Done)
+    }
+
+    fn set_mtu(&self, mtu: u64) -> Result<Answer, Refused> {
+        if !(MTU_MIN..=MTU_MAX).contains(&mtu) {
+            return Err(Refused::Mtu(mtu));
+        }
+        self.shared.note_mtu(mtu as u32);
+        Ok(Answer::Done)
+    }
+
+    /// A driver that writes 0 has reset the device.
+    fn set_status(&mut self, status: u8) -> Answer {
+        if status == 0 && self.status != 0 {
+            self.shared.stop_queues();
+        }
+        self.status = status;
+        Answer::Done
+    }
+
+    fn status(&self) -> u8 {
+        let needs_reset = if self.shared.has_broken_queue() { NEEDS_RESET } else { 0 };
+        self.status | needs_reset
+    }
+
+    fn vring(&self, index: u64) -> Result<&Vring, Refused> {
+        let count = self.shared.vrings.len();
+        let vring = usize::try_from(index).ok().and_then(|index| self.shared.vrings.get(index));
+        vring.ok_or(Refused::Queue(index, count))
+    }
+
+    fn log(&self) -> Option<&Arc<Log>> {
+        self.log.as_ref().filter(|_| self.features.has(LOG_ALL))
+    }
+
+    fn remap(&self) {
+        for vring in &self.shared.vrings {
+            vring.remap(&self.memory, self.log(), self.features);
+        }
+        self.shared.note_queues();
+    }
+}
+
+/// The queues of a front end that is gone have nobody.
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.shared.reset_queues();
+        self.shared.note_memory(&Memory::default());
+        self.shared.note_features(Negotiated::default());
+    }
+}
+
+fn number(value: u64) -> Answer {
+    Answer::Payload(value.to_ne_bytes().to_vec())
+}
+
+/// An eventfd that never makes us wait. Nothing else will do: a worker that sleeps waits for it,
+/// and others could be readable for ever.
+fn event_fd(file: OwnedFd) -> Result<OwnedFd, Refused> {
+    use std::os::fd::AsRawFd as _;
+    let link = readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new());
+    let is_event_fd = link.is_ok_and(|link| link.as_bytes() == b"anon_inode:[eventfd]");
+    let set = || {
+        let flags = fcntl_getfl(&file)?;
+        fcntl_setfl(&file, flags | OFlags::NONBLOCK)
+    };
+    if !is_event_fd || set().is_err() {
+        return Err(Refused::NoEventFd);
+    }
+    Ok(file)
+}
+
+/// `VHOST_USER_VRING_NOFD_MASK` and `VHOST_USER_VRING_IDX_MASK`
+const NO_FILE: u64 = 1 << 8;
+const INDEX_MASK: u64 = 0xff;
+/// `VIRTIO_CONFIG_S_NEEDS_RESET`
+const NEEDS_RESET: u8 = 0x40;
+const MTU_MIN: u64 = 68;
+const MTU_MAX: u64 = 65535;

@@ -1,0 +1,265 @@
+//! The split ring (virtio 1.3, 2.7), as the device sees it.
+//!
+//! Buffers are used in the order in which they were made available, so one position says where both
+//! sides are: it is the used index, which is in the guest's memory and survives us.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::burst::{
+    Burst, Chain, DESCRIPTOR_BYTES, Descriptor, Direction, INDIRECT, NEXT, Violation,
+};
+use super::feature::{EVENT_IDX, Negotiated};
+use super::memory::{Area, Memory};
+use super::ring::{Addresses, SetupError};
+
+#[derive(Debug)]
+pub(super) struct Split {
+    /// A power of two.
+    size: u16,
+    descriptors: Area,
+    available: Area,
+    used: Area,
+    /// Where the next buffer is; counts freely.
+    next: u16,
+    /// The same, behind buffers that are looked at but not used yet.
+    ahead: u16,
+    /// What the driver had made available when we looked.
+    seen: u16,
+    has_event_index: bool,
+    /// The position when the driver was last interrupted, or would have been.
+    signalled: Option<u16>,
+}
+
+impl Split {
+    pub(super) fn new(
+        memory: &Memory,
+        size: u32,
+        addresses: &Addresses,
+        features: Negotiated,
+    ) -> Result<Split, SetupError> {
+        let size = u16::try_from(size).ok().filter(|size| size.is_power_of_two());
+        let size = size.filter(|&size| size <= SIZE_MAX).ok_or(SetupError::Size)?;
+        let entries = usize::from(size);
+        let area = |user, len, alignment| {
+            let area = memory.area(user, len).ok_or(SetupError::Address(user))?;
+            if area.is_aligned(alignment) { Ok(area) } else { Err(SetupError::Alignment(user)) }
+        };
+        let descriptors = area(addresses.descriptors, entries * DESCRIPTOR_BYTES, 8)?;
+        // Each with the other side's event index behind.
+        let available = area(addresses.available, RING + 2 * entries + 2, 2)?;
+        let used = area(addresses.used, RING + 8 * entries + 2, 4)?;
+        // Not what the front end thinks: it may not know what we did before we, or it, went.
+        let next = used.load16(INDEX, Ordering::Acquire);
+        let has_event_index = features.has(EVENT_IDX);
+        let mut ring = Split {
+            size,
+            descriptors,
+            available,
+            used,
+            next,
+            ahead: next,
+            seen: next,
+            has_event_index,
+            signalled: None,
+        };
+        ring.ignore_kicks();
+        Ok(ring)
+    }
+
+    pub(super) fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// What `GET_VRING_BASE` answers.
+    pub(super) fn base(&self) -> u32 {
+        u32::from(self.next)
+    }
+
+    /// Buffers that are available, without those that were looked at.
+    #[inline]
+    pub(super) fn pending(&mut self) -> Result<u16, Violation> {
+        self.seen = self.available.load16(INDEX, Ordering::Acquire);
+        let pending = self.seen.wrapping_sub(self.next);
+        if pending > self.size {
+            return Err(Violation::AvailableIndex(pending, self.size));
+        }
+        Ok(self.seen.wrapping_sub(self.ahead))
+    }
+
+    /// Looks at up to `limit` further buffers.
+    #[inline]
+    pub(super) fn collect(
+        &mut self,
+        memory: &Memory,
+        limit: usize,
+        direction: Direction,
+        burst: &mut Burst,
+    ) {
+        let pending = match self.pending() {
+            Ok(pending) => pending,
+            Err(violation) => return burst.violation = Some(violation),
+        };
+        for _ in 0..limit.min(usize::from(pending)) {
+            if burst.is_used_up() {
+                break;
+            }
+            let place = usize::from(self.ahead & (self.size - 1));
+            let head = self.available.load16(RING + 2 * place, Ordering::Relaxed);
+            let mut chain = burst.begin(head);
+            if let Err(violation) = self.walk(memory, head, direction, burst, &mut chain) {
+                burst.violation = Some(violation);
+                break;
+            }
+            burst.end(chain, memory);
+            self.ahead = self.ahead.wrapping_add(1);
+        }
+    }
+
+    #[inline]
+    fn walk(
+        &self,
+        memory: &Memory,
+        head: u16,
+        direction: Direction,
+        burst: &mut Burst,
+        chain: &mut Chain,
+    ) -> Result<(), Violation> {
+        let descriptor = self.load(head)?;
+        if descriptor.flags & (NEXT | INDIRECT) == 0 {
+            return burst.add(chain, memory, &descriptor, direction);
+        }
+        self.walk_on(memory, descriptor, direction, burst, chain)
+    }
+
+    fn walk_on(
+        &self,
+        memory: &Memory,
+        first: Descriptor,
+        direction: Direction,
+        burst: &mut Burst,
+        chain: &mut Chain,
+    ) -> Result<(), Violation> {
+        let mut descriptor = first;
+        for _ in 0..self.size {
+            if descriptor.flags & INDIRECT != 0 {
+                return self.walk_table(memory, &descriptor, direction, burst, chain);
+            }
+            burst.add(chain, memory, &descriptor, direction)?;
+            if descriptor.flags & NEXT == 0 {
+                return Ok(());
+            }
+            descriptor = self.load(descriptor.number)?;
+        }
+        Err(Violation::Endless(self.size))
+    }
+
+    /// The descriptors of an indirect table, which is the end of a chain.
+    fn walk_table(
+        &self,
+        memory: &Memory,
+        of: &Descriptor,
+        direction: Direction,
+        burst: &mut Burst,
+        chain: &mut Chain,
+    ) -> Result<(), Violation> {
+        let (table, entries) = of.table(memory, self.size)?;
+        let mut index = 0;
+        for _ in 0..entries {
+            let [addr, rest] = Descriptor::of_table(memory, table, index);
+            let descriptor = Descriptor::split(addr, rest);
+            if descriptor.flags & INDIRECT != 0 {
+                return Err(Violation::Table(of.len));
+            }
+            burst.add(chain, memory, &descriptor, direction)?;
+            if descriptor.flags & NEXT == 0 {
+                return Ok(());
+            }
+            index = descriptor.number;
+            if index >= entries {
+                return Err(Violation::Index(index, entries));
+            }
+        }
+        Err(Violation::Endless(entries))
+    }
+
+    #[inline]
+    fn load(&self, index: u16) -> Result<Descriptor, Violation> {
+        if index >= self.size {
+            return Err(Violation::Index(index, self.size));
+        }
+        let at = usize::from(index) * DESCRIPTOR_BYTES;
+        let rest = self.descriptors.load64(at + 8, Ordering::Relaxed);
+        Ok(Descriptor::split(self.descriptors.load64(at, Ordering::Relaxed), rest))
+    }
+
+    /// Gives buffers back, the first ones that were looked at, with one store of the used index;
+    /// the others were not looked at then.
+    #[inline]
+    pub(super) fn complete(&mut self, chains: &[Chain]) {
+        let mut next = self.next;
+        for chain in chains {
+            let at = RING + 8 * usize::from(next & (self.size - 1));
+            self.used.store32(at, u32::from(chain.id));
+            self.used.store32(at + 4, chain.written);
+            next = next.wrapping_add(1);
+        }
+        debug_assert!(self.ahead.wrapping_sub(next) <= self.size, "these were looked at");
+        (self.next, self.ahead) = (next, next);
+        self.used.store16(INDEX, next, Ordering::Release);
+    }
+
+    /// Whether the driver wants an interrupt for what was given back since the last call.
+    #[inline]
+    pub(super) fn wants_signal(&mut self) -> bool {
+        // What was stored before must be seen by a driver that we don't see to ask.
+        fence(Ordering::SeqCst);
+        if !self.has_event_index {
+            return self.available.load16(FLAGS, Ordering::Relaxed) & NO_INTERRUPT == 0;
+        }
+        let event = self.available.load16(RING + 2 * usize::from(self.size), Ordering::Relaxed);
+        let before = self.signalled.replace(self.next);
+        before.is_none_or(|before| needs_event(event, self.next, before))
+    }
+
+    /// Asks to be kicked for what is made available next. Gives whether something is there already.
+    pub(super) fn ask_for_kicks(&mut self) -> bool {
+        if self.has_event_index {
+            let event = RING + 8 * usize::from(self.size);
+            self.used.store16(event, self.next, Ordering::Relaxed);
+        } else {
+            self.used.store16(FLAGS, 0, Ordering::Relaxed);
+        }
+        // What is made available before the driver sees this, we see.
+        fence(Ordering::SeqCst);
+        self.pending() != Ok(0)
+    }
+
+    /// Kicks would be of no use: we poll.
+    pub(super) fn ignore_kicks(&mut self) {
+        // An event index that is behind means the same as the flag.
+        if !self.has_event_index {
+            self.used.store16(FLAGS, NO_NOTIFY, Ordering::Relaxed);
+        }
+    }
+
+    /// Where in the guest what [`Split::complete`] writes is: the whole used ring.
+    pub(super) fn used_range(&self) -> (u64, u64) {
+        (self.used.guest, (RING + 8 * usize::from(self.size) + 2) as u64)
+    }
+}
+
+/// Whether the position went past `event` on its way from `before` (`vring_need_event`).
+#[inline]
+pub(super) fn needs_event(event: u16, now: u16, before: u16) -> bool {
+    now.wrapping_sub(event).wrapping_sub(1) < now.wrapping_sub(before)
+}
+
+/// Most entries of a ring.
+pub(super) const SIZE_MAX: u16 = 1 << 15;
+/// Where flags, index and entries of either half are.
+const FLAGS: usize = 0;
+const INDEX: usize = 2;
+const RING: usize = 4;
+/// `VIRTQ_AVAIL_F_NO_INTERRUPT` and `VIRTQ_USED_F_NO_NOTIFY`
+const NO_INTERRUPT: u16 = 1;
+const NO_NOTIFY: u16 = 1;

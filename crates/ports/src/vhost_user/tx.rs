@@ -1,0 +1,353 @@
+//! Sending to the guest: each frame is copied into buffers that the driver made available.
+
+use std::io;
+use std::sync::Arc;
+
+use towpath_engine::offload::prepare_xmit;
+use towpath_engine::port::Tx;
+use towpath_xdp::frame::scatter;
+use towpath_xdp::{Frame, Pool, SharedBytes};
+
+use super::Shared;
+use super::burst::{Burst, Direction, Violation};
+use super::feature::MRG_RXBUF;
+use super::memory::{Memory, Piece};
+use super::vring::Active;
+use crate::vnet;
+
+pub(super) struct Transmitter {
+    shared: Arc<Shared>,
+    burst: Burst,
+    /// Frames that are copied.
+    sent: Vec<Frame>,
+    /// What a frame was cut into.
+    pieces: Vec<Frame>,
+    /// By queue: frames that go there.
+    queues: Vec<Vec<Frame>>,
+    /// Queues whose driver may want an interrupt.
+    unsignalled: u64,
+}
+
+/// Why a frame did not go into buffers.
+enum Refused {
+    /// There are not enough of them now.
+    Full,
+    /// No buffer is long enough, or the frame contradicts itself.
+    Never(io::Error),
+}
+
+impl Transmitter {
+    pub(super) fn new(shared: &Arc<Shared>) -> Transmitter {
+        Transmitter {
+            shared: Arc::clone(shared),
+            burst: Burst::default(),
+            sent: Vec::new(),
+            pieces: Vec::new(),
+            queues: Vec::new(),
+            unsignalled: 0,
+        }
+    }
+
+    /// Sends frames to one queue, from the front.
+    fn transmit_to(
+        &mut self,
+        pair: u32,
+        frames: &mut Vec<Frame>,
+        pool: &mut Pool,
+    ) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let vring = shared.to_guest(pair);
+        let mut state = vring.lock();
+        let Some(active) = state.active.as_mut().filter(|_| vring.is_running()) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        self.unsignalled |= 1 << pair;
+        self.burst.clear();
+        let mut filler = Filler::new(active, &mut self.burst);
+        filler.collect(frames.len());
+        let mut count = 0;
+        let result = loop {
+            let Some(frame) = frames.get(count) else { break Ok(()) };
+            let put = match frame.plain_linear() {
+                Some(bytes) => filler.put_plain(bytes),
+                None => filler.put(frame, pool, &mut self.pieces),
+            };
+            match put {
+                Ok(()) => count += 1,
+                Err(Refused::Full) => break Ok(()),
+                Err(Refused::Never(why)) => break Err(why),
+            }
+        };
+        filler.complete();
+        let violation = self.burst.violation;
+        if let Some(violation) = violation {
+            vring.break_down(&mut state, violation);
+        }
+        drop(state);
+        self.sent.extend(frames.drain(..count));
+        pool.give_all(&mut self.sent);
+        result
+    }
+
+    /// Spreads frames over the guest's queues, each flow always to the same one.
+    fn spread(&mut self, open: &[u32], frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
+        let mut queues = std::mem::take(&mut self.queues);
+        queues.resize_with(open.len().max(queues.len()), Vec::new);
+        let shared = &self.shared;
+        scatter(frames, &mut queues[..open.len()], |frame| shared.place(frame, open));
+        let mut result = Ok(());
+        for (&pair, queue) in open.iter().zip(&mut queues) {
+            if !queue.is_empty() && result.is_ok() {
+                result = self.transmit_to(pair, queue, pool);
+            }
+            // What an error is about comes first.
+            let at = if result.is_err() && !queue.is_empty() { 0 } else { frames.len() };
+            frames.splice(at..at, queue.drain(..));
+        }
+        self.queues = queues;
+        result
+    }
+}
+
+impl Tx for Transmitter {
+    fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let mut open = [0; super::QUEUES_MAX as usize];
+        match shared.open_to_guest(&mut open) {
+            [] => Err(io::ErrorKind::NotConnected.into()),
+            [pair] => self.transmit_to(*pair, frames, pool),
+            open => self.spread(open, frames, pool),
+        }
+    }
+
+    /// What goes nowhere need not wait.
+    fn credit(&mut self) -> usize {
+        let mut open = [0; super::QUEUES_MAX as usize];
+        match self.shared.open_to_guest(&mut open) {
+            [] => usize::MAX,
+            // Nobody knows yet which frame goes where.
+            open => open.iter().map(|&pair| self.credit_of(pair)).min().unwrap_or(0),
+        }
+    }
+
+    fn flush(&mut self, _pool: &mut Pool) -> io::Result<()> {
+        let mut left = std::mem::take(&mut self.unsignalled);
+        while left != 0 {
+            self.shared.to_guest(left.trailing_zeros()).lock().signal();
+            left &= left - 1;
+        }
+        Ok(())
+    }
+}
+
+impl Transmitter {
+    /// What one queue can take now.
+    fn credit_of(&self, pair: u32) -> usize {
+        let mut state = self.shared.to_guest(pair).lock();
+        state.active.as_mut().map_or(0, |active| active.ring.pending())
+    }
+}
+
+/// Puts frames into a ring's buffers.
+struct Filler<'a> {
+    active: &'a mut Active,
+    burst: &'a mut Burst,
+    /// Buffers that are filled.
+    used: usize,
+    header: usize,
+}
+
+impl<'a> Filler<'a> {
+    fn new(active: &'a mut Active, burst: &'a mut Burst) -> Filler<'a> {
+        let header = active.features.header_bytes();
+        Filler { active, burst, used: 0, header }
+    }
+
+    /// Looks at up to so many further buffers.
+    fn collect(&mut self, limit: usize) {
+        if self.burst.violation.is_none() {
+            let Active { ring, memory, .. } = &mut *self.active;
+            ring.collect(memory, limit, Direction::ToGuest, self.burst);
+        }
+    }
+
+    /// Gives back what is filled; the rest stays with the driver's other buffers.
+    fn complete(self) {
+        if !self.burst.chains.is_empty() {
+            self.active.complete(&self.burst.chains[..self.used]);
+        }
+    }
+
+    /// A packet that nothing is left to do to.
+    #[inline]
+    fn put_plain(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        let len = self.header + bytes.len();
+        let chain = self.burst.chains.get(self.used);
+        if let Some(chain) = chain.filter(|chain| chain.bytes >= len as u64)
+            && let &[piece] = self.burst.pieces(chain)
+        {
+            let Active { memory, .. } = &*self.active;
+            if self.header == vnet::BYTES_WITH_BUFFERS {
+                memory.write_array(piece, 0, ONE_BUFFER);
+            } else {
+                memory.write_array(piece, 0, [0; vnet::BYTES]);
+            }
+            memory.write(piece, self.header, SharedBytes::from(bytes));
+            self.burst.chains[self.used].written = len as u32;
+            self.mark(self.used..self.used + 1);
+            self.used += 1;
+            return Ok(());
+        }
+        self.put_pieces(&[0; vnet::BYTES], std::iter::once(SharedBytes::from(bytes)), bytes.len())
+    }
+
+    /// Any frame. What the guest does not do is done here, all of it or nothing.
+    #[cold]
+    fn put(
+        &mut self,
+        frame: &Frame,
+        pool: &mut Pool,
+        pieces: &mut Vec<Frame>,
+    ) -> Result<(), Refused> {
+        let offload = frame.offload();
+        let features = self.active.features.takes(offload.and_then(|offload| offload.gso));
+        let is_taken = offload.is_none_or(|offload| {
+            let segments = features.tx_tso && features.tx_checksum;
+            features.tx_checksum && (offload.gso.is_none() || segments)
+        });
+        if is_taken {
+            let header = vnet::emit(offload.as_ref(), frame.len());
+            return self.put_pieces(&header, frame.shared_pieces(), frame.len());
+        }
+        let copy = pool.copy(frame).ok_or_else(no_memory)?;
+        match prepare_xmit(copy, &features, pool, pieces) {
+            Ok(_) => {}
+            Err((copy, why)) => {
+                pool.give(copy);
+                let why = io::Error::other(format!("it cannot be cut: {}", why.name()));
+                return Err(Refused::Never(why));
+            }
+        }
+        let before = self.used;
+        let mut put = || {
+            pieces.iter().try_for_each(|piece| {
+                let offload = piece.offload();
+                let header = vnet::emit(offload.as_ref(), piece.len());
+                self.put_pieces(&header, piece.shared_pieces(), piece.len())
+            })
+        };
+        let result = put();
+        let has_begun = self.used > before;
+        if result.is_err() {
+            self.used = before;
+        }
+        pool.give_all(pieces);
+        match result {
+            Err(Refused::Full) if has_begun => Err(too_few()),
+            result => result,
+        }
+    }
+
+    /// A header and a packet, into as many buffers as it takes.
+    fn put_pieces<'b>(
+        &mut self,
+        header: &[u8; vnet::BYTES],
+        packet: impl Iterator<Item = SharedBytes<'b>>,
+        len: usize,
+    ) -> Result<(), Refused> {
+        let chains = self.gather((self.header + len) as u64)?;
+        let mut full = [0; vnet::BYTES_WITH_BUFFERS];
+        full[..vnet::BYTES].copy_from_slice(header);
+        full[vnet::BYTES..].copy_from_slice(&(chains.len() as u16).to_le_bytes());
+        let pieces = self.burst.pieces_of(chains.clone());
+        let mut writer = Writer { memory: &self.active.memory, pieces, at: 0 };
+        writer.write(SharedBytes::from(&full[..self.header]));
+        packet.for_each(|piece| writer.write(piece));
+        let mut left = (self.header + len) as u64;
+        for chain in &mut self.burst.chains[chains.clone()] {
+            chain.written = left.min(chain.bytes) as u32;
+            left -= u64::from(chain.written);
+        }
+        debug_assert_eq!(left, 0, "there was room");
+        self.used = chains.end;
+        self.mark(chains);
+        Ok(())
+    }
+
+    /// Buffers with room for so many bytes.
+    fn gather(&mut self, bytes: u64) -> Result<std::ops::Range<usize>, Refused> {
+        let start = self.used;
+        let (mut end, mut room) = (start, 0);
+        while room < bytes {
+            if end == self.burst.chains.len() {
+                self.collect(MORE);
+            }
+            let Some(chain) = self.burst.chains.get(end) else {
+                return Err(if end > start { too_few() } else { Refused::Full });
+            };
+            if end == start && chain.bytes < self.header as u64 {
+                self.burst.violation.get_or_insert(Violation::Short(chain.bytes));
+                return Err(Refused::Full);
+            }
+            room += chain.bytes;
+            end += 1;
+            if room < bytes && !self.active.features.has(MRG_RXBUF) {
+                let why = "the guest's buffers are shorter than the frame";
+                return Err(Refused::Never(io::Error::new(io::ErrorKind::InvalidData, why)));
+            }
+        }
+        Ok(start..end)
+    }
+
+    /// Notes what was written, while somebody wants to know.
+    #[inline]
+    fn mark(&self, chains: std::ops::Range<usize>) {
+        let Some(log) = &self.active.log else { return };
+        for chain in &self.burst.chains[chains] {
+            let mut left = u64::from(chain.written);
+            for &piece in self.burst.pieces(chain) {
+                let part = left.min(u64::from(piece.len));
+                log.mark(self.active.memory.guest_address(piece), part);
+                left -= part;
+            }
+        }
+    }
+}
+
+/// Writes pieces one after the other.
+struct Writer<'a> {
+    memory: &'a Memory,
+    pieces: &'a [Piece],
+    /// Bytes of the first piece that were written.
+    at: usize,
+}
+
+impl Writer<'_> {
+    fn write(&mut self, bytes: SharedBytes<'_>) {
+        let mut done = 0;
+        while let Some(&piece) = self.pieces.first().filter(|_| done < bytes.len()) {
+            let part = (piece.len as usize - self.at).min(bytes.len() - done);
+            self.memory.write(piece, self.at, bytes.part(done..done + part));
+            done += part;
+            self.at += part;
+            if self.at == piece.len as usize {
+                (self.pieces, self.at) = (&self.pieces[1..], 0);
+            }
+        }
+    }
+}
+
+/// For this frame; there may be room for what comes behind.
+fn too_few() -> Refused {
+    let why = "the guest has too few buffers for the frame";
+    Refused::Never(io::Error::new(io::ErrorKind::StorageFull, why))
+}
+
+fn no_memory() -> Refused {
+    Refused::Never(io::ErrorKind::OutOfMemory.into())
+}
+
+/// A header that says nothing but that the frame is in one buffer.
+const ONE_BUFFER: [u8; vnet::BYTES_WITH_BUFFERS] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+/// Buffers that are looked at at a time when a frame takes more.
+const MORE: usize = 16;

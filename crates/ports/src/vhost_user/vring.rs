@@ -1,0 +1,207 @@
+//! One queue: what the front end said of it, and its ring while that runs.
+//!
+//! A worker holds the queue's lock for a burst; whoever stops, moves or resizes it takes the same
+//! lock, between two bursts. So a queue can come, go and change at any moment, and nobody else
+//! waits for that.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use towpath_engine::Waker;
+
+use super::burst::{Chain, Violation};
+use super::feature::Negotiated;
+use super::log::Log;
+use super::memory::Memory;
+use super::ring::{Addresses, Ring, SetupError};
+
+/// A queue of the device: even ones are the guest's to receive, odd ones to send.
+#[derive(Debug, Default)]
+pub(super) struct Vring {
+    /// There may be something to do, as far as one sees without the lock.
+    is_running: AtomicBool,
+    state: Mutex<State>,
+    /// Who polls it.
+    waker: Mutex<Option<Arc<Waker>>>,
+    pub(super) counters: Counters,
+}
+
+/// What happened to frames of a queue.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    /// Frames that are none, or whose header contradicts them.
+    pub(super) malformed: AtomicU64,
+    /// What the guest sent on a queue that is disabled.
+    pub(super) disabled: AtomicU64,
+    /// How often the driver broke it.
+    pub(super) broken: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) setup: Setup,
+    pub(super) active: Option<Active>,
+    /// Why it was stopped by us.
+    pub(super) broken: Option<Violation>,
+}
+
+/// What the front end said.
+#[derive(Debug, Default)]
+pub(super) struct Setup {
+    pub(super) size: u32,
+    pub(super) base: u32,
+    pub(super) addresses: Option<Addresses>,
+    /// The driver kicks; without it we poll.
+    pub(super) kick: Option<Arc<OwnedFd>>,
+    /// We interrupt.
+    pub(super) call: Option<OwnedFd>,
+    /// We say that it is broken.
+    pub(super) error: Option<OwnedFd>,
+    pub(super) is_enabled: bool,
+    /// It was enabled once: what is sent while it is not any more goes nowhere. Before that, it
+    /// waits: the front end is about to enable it.
+    pub(super) was_enabled: bool,
+}
+
+impl Setup {
+    pub(super) fn enable(&mut self, is_on: bool) {
+        self.is_enabled = is_on;
+        self.was_enabled |= is_on;
+    }
+}
+
+/// A ring that runs.
+#[derive(Debug)]
+pub(super) struct Active {
+    pub(super) ring: Ring,
+    pub(super) memory: Arc<Memory>,
+    pub(super) features: Negotiated,
+    pub(super) log: Option<Arc<Log>>,
+}
+
+impl Active {
+    /// Gives buffers back.
+    #[inline]
+    pub(super) fn complete(&mut self, chains: &[Chain]) {
+        self.ring.complete(chains);
+        if let Some(log) = &self.log {
+            let (guest, len) = self.ring.used_range();
+            log.mark(guest, len);
+        }
+    }
+}
+
+impl State {
+    /// Interrupts the driver if it wants that.
+    #[inline]
+    pub(super) fn signal(&mut self) {
+        let Some(active) = &mut self.active else { return };
+        if active.ring.wants_signal() {
+            ring_bell(self.setup.call.as_ref());
+        }
+    }
+}
+
+impl Vring {
+    /// Whether there may be something to do.
+    #[inline]
+    pub(super) fn is_running(&self) -> bool {
+        self.is_running.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the ring that the front end described.
+    pub(super) fn start(
+        &self,
+        memory: &Arc<Memory>,
+        features: Negotiated,
+        log: Option<Arc<Log>>,
+    ) -> Result<(), SetupError> {
+        let mut state = self.lock();
+        let Setup { size, base, addresses, .. } = &state.setup;
+        let addresses = addresses.as_ref().ok_or(SetupError::Incomplete)?;
+        let ring = Ring::new(memory, (*size, *base), addresses, features)?;
+        let memory = Arc::clone(memory);
+        state.active = Some(Active { ring, memory, features, log });
+        state.broken = None;
+        self.is_running.store(true, Ordering::Release);
+        drop(state);
+        self.wake();
+        Ok(())
+    }
+
+    /// Stops it; gives where it was left.
+    pub(super) fn stop(&self) -> u32 {
+        let mut state = self.lock();
+        self.is_running.store(false, Ordering::Release);
+        if let Some(mut active) = state.active.take() {
+            active.ring.ignore_kicks();
+            state.setup.base = active.ring.base();
+        }
+        state.setup.base
+    }
+
+    /// Stops it and forgets all that was said about it.
+    pub(super) fn reset(&self) {
+        self.stop();
+        let mut state = self.lock();
+        (state.setup, state.broken) = (Setup::default(), None);
+    }
+
+    /// What has memory elsewhere now goes on there, from where it is.
+    pub(super) fn remap(&self, memory: &Arc<Memory>, log: Option<&Arc<Log>>, features: Negotiated) {
+        let mut state = self.lock();
+        let Some(before) = state.active.take() else { return };
+        let (size, base) = (u32::from(before.ring.size()), before.ring.base());
+        let addresses = state.setup.addresses;
+        let ring = addresses.ok_or(SetupError::Incomplete);
+        let ring = ring.and_then(|it| Ring::new(memory, (size, base), &it, features));
+        if let Ok(ring) = ring {
+            let log = log.filter(|_| features.has(super::feature::LOG_ALL)).map(Arc::clone);
+            state.active = Some(Active { ring, memory: Arc::clone(memory), features, log });
+        } else {
+            // Its memory was taken away: nothing is left to work on.
+            state.setup.base = base;
+            self.is_running.store(false, Ordering::Release);
+        }
+        drop(state);
+        self.wake();
+    }
+
+    /// The driver did what it must not: nothing comes of this queue until it is set up anew.
+    #[cold]
+    pub(super) fn break_down(&self, state: &mut State, violation: Violation) {
+        self.is_running.store(false, Ordering::Release);
+        state.broken = Some(violation);
+        if let Some(mut active) = state.active.take() {
+            active.ring.ignore_kicks();
+            state.setup.base = active.ring.base();
+        }
+        self.counters.broken.fetch_add(1, Ordering::Relaxed);
+        ring_bell(state.setup.error.as_ref());
+    }
+
+    pub(super) fn set_waker(&self, waker: &Arc<Waker>) {
+        let mut known = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Some(Arc::clone(waker));
+    }
+
+    /// Wakes who polls it.
+    pub(super) fn wake(&self) {
+        if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+            waker.wake();
+        }
+    }
+}
+
+/// Writes to an eventfd, which never blocks: a full one is rung, too.
+fn ring_bell(bell: Option<&OwnedFd>) {
+    if let Some(bell) = bell {
+        let _full = rustix::io::write(bell.as_fd(), &1u64.to_ne_bytes());
+    }
+}

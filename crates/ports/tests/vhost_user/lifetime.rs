@@ -1,0 +1,198 @@
+//! Either side goes and comes back, and what was agreed on is agreed on again.
+
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use towpath_ports::vhost_user::Mode;
+use towpath_workload::virtio::{Guest, GuestOptions, Layout, state};
+
+use crate::scene::{Scene, packet, until};
+use crate::{EVENT_IDX, PLAIN};
+
+#[test]
+fn rings_go_on_where_they_were_when_the_back_end_comes_back() {
+    for (packed, layout) in [
+        (false, Layout::Single),
+        (false, Layout::Chained),
+        (true, Layout::Single),
+        (true, Layout::Chained),
+        (true, Layout::Indirect),
+    ] {
+        let mut scene = Scene::new();
+        let options = GuestOptions { size: 16, packed, layout, ..GuestOptions::default() };
+        let (mut a, mut b) = (scene.guest(0, options), scene.guest(1, options));
+        let mut number = 0;
+        for round in 0..20 {
+            // Any place in the ring, in laps of both colours.
+            for _ in 0..round * 3 % 11 + 1 {
+                number += 1;
+                assert!(a.send(0, &PLAIN, &packet(60, number)));
+                let got = b.wait_for(0).unwrap_or_else(|| panic!("{options:?} {number}"));
+                assert_eq!(got.1, packet(60, number));
+                assert!(b.send(0, &PLAIN, &packet(70, number)));
+                let back = a.wait_for(0).unwrap_or_else(|| panic!("{options:?} {number}"));
+                assert_eq!(back.1, packet(70, number));
+            }
+            scene.reopen(0);
+            // The guest sends while there is nobody.
+            assert!(a.send(0, &PLAIN, &packet(80, number)));
+            let stream = std::os::unix::net::UnixStream::connect(&scene.options[0].path).unwrap();
+            a.reconnect(stream).unwrap();
+            let first = b.wait_for(0).unwrap_or_else(|| panic!("{options:?} {}", scene.story()));
+            assert_eq!(first.1, packet(80, number));
+        }
+        assert_eq!(scene.failures(0), [""; 0]);
+        scene.check();
+    }
+}
+
+#[test]
+fn a_guest_that_is_killed_comes_back() {
+    let scene = Scene::new();
+    let mut b = scene.guest(1, GuestOptions::default());
+    for round in 0..10 {
+        let packed = round % 2 == 1;
+        let mut a = scene.guest(0, GuestOptions { packed, ..GuestOptions::default() });
+        assert!(a.send(0, &PLAIN, &packet(60, round)));
+        assert_eq!(b.wait_for(0).unwrap().1, packet(60, round));
+        assert!(b.send(0, &PLAIN, &packet(61, round)));
+        assert_eq!(a.wait_for(0).unwrap().1, packet(61, round));
+        drop(a);
+        // To a port without a guest.
+        assert!(b.send(0, &PLAIN, &packet(62, round)));
+    }
+    scene.check();
+}
+
+#[test]
+fn a_port_looks_for_the_monitor_that_listens() {
+    let scene = Scene::with(1, |options| options.mode = Mode::Client);
+    for round in 0..3 {
+        let connect = |index: usize| {
+            let path = &scene.options[index].path;
+            let _stale = std::fs::remove_file(path);
+            let listener = UnixListener::bind(path).unwrap();
+            let (first, _) = listener.accept().unwrap();
+            // One that ends before it said anything is no more than a reason to try again.
+            drop(first);
+            let (stream, _) = listener.accept().unwrap();
+            Guest::over(stream, GuestOptions::default()).unwrap()
+        };
+        let (mut a, mut b) = (connect(0), connect(1));
+        assert!(a.send(0, &PLAIN, &packet(60, round)));
+        assert_eq!(b.wait_for(0).unwrap().1, packet(60, round));
+    }
+    scene.check();
+    scene.options.iter().for_each(|options| std::fs::remove_file(&options.path).unwrap());
+}
+
+#[test]
+fn a_socket_stays_whose_it_is() {
+    let scene = Scene::new();
+    let path = scene.options[0].path.clone();
+    let again = towpath_ports::vhost_user::VhostUser::new(scene.options[0].clone());
+    assert!(again.unwrap_err().to_string().contains("somebody listens there"));
+    drop(scene);
+    assert!(!path.exists());
+    // Left behind by somebody who was killed.
+    drop(UnixListener::bind(&path).unwrap());
+    let mut options = towpath_ports::vhost_user::Options::new(&path);
+    let port = towpath_ports::vhost_user::VhostUser::new(options.clone()).unwrap();
+    drop(port);
+    assert!(!path.exists());
+    options.queues = 65;
+    let error = towpath_ports::vhost_user::VhostUser::new(options).unwrap_err();
+    assert_eq!(error.to_string(), "queues is 65, but must be from 1 to 64");
+}
+
+#[test]
+fn a_worker_that_sleeps_is_kicked() {
+    for packed in [false, true] {
+        for features in [0, EVENT_IDX] {
+            let scene = Scene::new();
+            let options = GuestOptions { packed, features, ..GuestOptions::default() };
+            let (mut a, mut b) = (scene.guest(0, options), scene.guest(1, options));
+            let mut longest = Duration::ZERO;
+            for number in 0..30 {
+                // Long enough to fall asleep.
+                std::thread::sleep(Duration::from_millis(3));
+                let start = Instant::now();
+                assert!(a.send(0, &PLAIN, &packet(60, number)));
+                assert!(b.wait_for(0).is_some());
+                if number > 10 {
+                    longest = longest.max(start.elapsed());
+                }
+            }
+            assert!(longest < Duration::from_millis(500), "{longest:?}: only found by chance");
+        }
+    }
+}
+
+#[test]
+fn announcements_are_sent_for_guests() {
+    let scene = Scene::new();
+    let mut a = scene.guest(0, GuestOptions::default());
+    let mut b = scene.guest(1, GuestOptions::default());
+    let mac = [2, 0, 0, 0, 0, 0x17, 0, 0];
+    a.front.say(19, &mac, &[]).unwrap();
+    let rarp = b.wait_for(0).unwrap().1;
+    assert_eq!(
+        (&rarp[..6], &rarp[6..12], &rarp[12..14]),
+        (&[0xff; 6][..], &mac[..6], &[0x80, 0x35][..])
+    );
+}
+
+#[test]
+fn messages_that_are_wrong_are_refused_and_nothing_else() {
+    let scene = Scene::new();
+    let mut a = scene.guest(0, GuestOptions::default());
+    let mut b = scene.guest(1, GuestOptions::default());
+    let wrong: [(u32, Vec<u8>); 12] = [
+        (2, (1u64 << 63).to_ne_bytes().to_vec()),
+        (16, (1u64 << 63).to_ne_bytes().to_vec()),
+        (8, state(99, 256)),
+        (8, state(0, 0)),
+        (8, state(0, 1 << 16)),
+        (9, vec![0; 3]),
+        (12, 99u64.to_ne_bytes().to_vec()),
+        (12, 0u64.to_ne_bytes().to_vec()),
+        (20, 7u64.to_ne_bytes().to_vec()),
+        (37, vec![0xff; 40]),
+        (38, vec![0; 40]),
+        (77, vec![1, 2, 3]),
+    ];
+    for (request, payload) in wrong {
+        let refused = a.front.say(request, &payload, &[]).unwrap_err().to_string();
+        assert_eq!(refused, format!("request {request} is refused"));
+    }
+    assert!(scene.detail(0, "refused").contains("a request that is not known"));
+    assert!(a.send(0, &PLAIN, &packet(60, 1)));
+    assert_eq!(b.wait_for(0).unwrap().1, packet(60, 1));
+    // Nobody knows what comes behind a header that is none.
+    a.front.send(1 << 20, 2, &[], &[]).unwrap();
+    until("the connection ends", || scene.detail(0, "front_end") == "waiting");
+}
+
+#[test]
+fn a_guest_has_more_memory_than_a_table_holds() {
+    let scene = Scene::new();
+    let mut a = scene.guest(0, GuestOptions::default());
+    let mut b = scene.guest(1, GuestOptions::default());
+    assert_eq!(a.front.ask(36).unwrap(), 509);
+    let more = towpath_workload::virtio::GuestMemory::new(1 << 16).unwrap();
+    let region = |number: u64| {
+        let words = [0, 0x9000_0000 + (number << 16), 1 << 16, 0x10_0000_0000 + (number << 16), 0];
+        words.map(u64::to_ne_bytes).concat()
+    };
+    for number in 0..40 {
+        a.front.say(37, &region(number), &[more.file()]).unwrap();
+        assert!(a.send(0, &PLAIN, &packet(60, number as u32)));
+        assert_eq!(b.wait_for(0).unwrap().1, packet(60, number as u32));
+    }
+    assert!(scene.detail(0, "memory").ends_with("in 41 regions"));
+    for number in 0..40 {
+        a.front.say(38, &region(number), &[]).unwrap();
+    }
+    assert!(a.send(0, &PLAIN, &packet(60, 7)));
+    assert_eq!(b.wait_for(0).unwrap().1, packet(60, 7));
+}
