@@ -3,6 +3,7 @@
 //! What a frame costs in a ring, on one core, with a driver in this process; and frames a second
 //! beside DPDK's `net_vhost`, with DPDK's `net_virtio_user` as the guest of either.
 
+#![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 mod dpdk;
