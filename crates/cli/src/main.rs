@@ -13,6 +13,7 @@ mod events;
 mod files;
 mod generate;
 mod inspect;
+mod interrupt;
 mod kernel_session;
 mod leftover;
 mod mapfile;
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
     let Cli { output, command } = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(stop) if stop.kind() == ErrorKind::DisplayVersion => return version::tell(),
-        Err(stop) => stop.exit(),
+        Err(stop) => return refuse(&stop),
     };
     let mut output = Output::new(output);
     let result = execute(command, &mut output).and_then(|status| {
@@ -55,6 +56,26 @@ fn main() -> ExitCode {
     }
 }
 
+/// Tells what the arguments lack, or shows help: as JSON where that was asked for.
+fn refuse(stop: &clap::Error) -> ExitCode {
+    let is_help = !stop.use_stderr();
+    let wants_json = std::env::args_os().any(|word| {
+        let text = word.to_string_lossy();
+        text == "--json" || (text.starts_with('-') && !text.starts_with("--") && text.contains('j'))
+    });
+    if is_help || !wants_json {
+        stop.exit();
+    }
+    let text = stop.render().to_string();
+    // The sentence, and what would be right; how to get more help is not for programs.
+    let told = text.split("\n\nFor more information").next().unwrap_or_default();
+    let told = told.strip_prefix("error: ").unwrap_or(told).trim_end();
+    let args = args::OutputArgs { json: true, pretty: false, verbose: 0 };
+    let mut output = Output::new(args);
+    let told = output.json(&serde_json::json!({ "error": told })).and_then(|()| output.flush());
+    told.map_or(Status::Unreadable, |()| Status::Unreadable).into()
+}
+
 fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
     match command {
         Command::Verify(args) => return verify::verify(&args, output),
@@ -69,6 +90,7 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
         Command::Prog { command: ProgCommand::Run(args) } => prog::run(&args, output)?,
         Command::Prog { command: ProgCommand::Pin(args) } => daemon::pin_program(&args, output)?,
         Command::Prog { command: ProgCommand::Unpin(args) } => daemon::unpin(&args, output)?,
+        Command::Prog { command: ProgCommand::Tracelog(args) } => daemon::tracelog(&args, output)?,
         Command::Prog { command: ProgCommand::Show(args) } => {
             daemon::show_programs(&args, output)?;
         }

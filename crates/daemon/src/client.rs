@@ -39,6 +39,18 @@ pub enum ClientError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Somebody may listen, and not to us.
+    #[error(
+        "{}: {source}: who may talk to the daemon is said by `[api] group` and `mode` in its \
+         configuration: be in that group, or use sudo",
+        socket.display()
+    )]
+    NotAllowed {
+        /// The socket.
+        socket: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The connection broke, or what came was no answer.
     #[error("the daemon on {}: {message}", socket.display())]
     Broken {
@@ -50,6 +62,17 @@ pub enum ClientError {
     /// The daemon said no.
     #[error(transparent)]
     Refused(ApiError),
+}
+
+/// Why no more events come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventsEnd {
+    /// The daemon ended them.
+    Ended,
+    /// Whoever heard them wants no more.
+    Enough,
+    /// Somebody interrupted us.
+    Interrupted,
 }
 
 impl Client {
@@ -106,30 +129,45 @@ impl Client {
         serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))
     }
 
-    /// Listens to events until the daemon ends or `heard` gives false.
+    /// Listens to server-sent events of a path, by kind, until the daemon ends them, `heard` gives
+    /// false, or somebody interrupts us (SIGINT).
     ///
     /// # Errors
     ///
     /// As [`Client::get`].
-    pub fn events(&self, mut heard: impl FnMut(Json) -> bool) -> Result<(), ClientError> {
+    pub fn events(
+        &self,
+        path: &str,
+        mut heard: impl FnMut(&str, Json) -> bool,
+    ) -> Result<EventsEnd, ClientError> {
         self.runtime.block_on(async {
-            let mut body = self.request("GET", "/v1/events", Bytes::new()).await?.into_body();
-            let mut text = String::new();
-            while let Some(frame) = body.frame().await {
+            let mut interrupt =
+                signal(SignalKind::interrupt()).map_err(|error| self.broken(&error))?;
+            let mut body = self.request("GET", path, Bytes::new()).await?.into_body();
+            let (mut text, mut kind) = (Vec::new(), String::new());
+            loop {
+                let frame = tokio::select! {
+                    frame = body.frame() => frame,
+                    _ = interrupt.recv() => return Ok(EventsEnd::Interrupted),
+                };
+                let Some(frame) = frame else { return Ok(EventsEnd::Ended) };
                 let frame = frame.map_err(|error| self.broken(&error))?;
                 let Some(data) = frame.data_ref() else { continue };
-                text.push_str(&String::from_utf8_lossy(data));
-                while let Some(end) = text.find('\n') {
-                    let line: String = text.drain(..=end).collect();
-                    let json = line.strip_prefix("data: ");
-                    if let Some(json) = json.and_then(|json| serde_json::from_str(json).ok())
-                        && !heard(json)
+                text.extend_from_slice(data);
+                let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+                let lines = String::from_utf8_lossy(&text[..whole]).into_owned();
+                text.drain(..whole);
+                for line in lines.lines() {
+                    if let Some(name) = line.strip_prefix("event: ") {
+                        name.clone_into(&mut kind);
+                    } else if let Some(json) = line.strip_prefix("data: ")
+                        && let Ok(json) = serde_json::from_str(json)
+                        && !heard(&kind, json)
                     {
-                        return Ok(());
+                        return Ok(EventsEnd::Enough);
                     }
                 }
             }
-            Ok(())
         })
     }
 
@@ -152,9 +190,13 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<hyper::Response<Incoming>, ClientError> {
-        let stream = UnixStream::connect(&self.socket)
-            .await
-            .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
+        let stream =
+            UnixStream::connect(&self.socket).await.map_err(|source| match source.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    ClientError::NotAllowed { socket: self.socket.clone(), source }
+                }
+                _ => ClientError::Unreachable { socket: self.socket.clone(), source },
+            })?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|error| self.broken(&error))?;
         // It ends with the response.

@@ -17,6 +17,7 @@ use crate::api::types::Event;
 use crate::dry_run::{DryRun, Warning};
 use crate::file::{self, Loaded, ObjectFiles, Settings};
 use crate::globals::hex;
+use crate::listen::{Hub, Readers};
 use crate::live::{Failure, Live, Report, Returning, Seen};
 use crate::saved::{Keeper, Store};
 use crate::state::State;
@@ -42,6 +43,10 @@ pub struct Control {
     /// For requests that are more than a look.
     places: Arc<Semaphore>,
     keeper: Arc<Keeper>,
+    /// Who listens to what programs print.
+    trace: Hub,
+    /// Who reads what programs send.
+    readers: Readers,
 }
 
 /// What there is and what is wanted, for whoever looks.
@@ -205,6 +210,8 @@ impl Control {
             has_missed: AtomicBool::new(false),
             places: Arc::new(Semaphore::new(PLACES)),
             keeper,
+            trace: Hub::default(),
+            readers: Readers::default(),
         };
         // Nobody else has it yet.
         if let Ok(mut work) = control.turn("the start", Duration::ZERO) {
@@ -243,6 +250,16 @@ impl Control {
     /// News from now on.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
         self.news.events.subscribe()
+    }
+
+    /// Who listens to what programs print.
+    pub(crate) fn trace(&self) -> &Hub {
+        &self.trace
+    }
+
+    /// Who reads what programs send.
+    pub(crate) fn readers(&self) -> &Readers {
+        &self.readers
     }
 
     /// Changes what is wanted; `what` is what others hear who wait for that. When it is impossible

@@ -17,7 +17,7 @@ use crate::control::Control;
 use crate::file::{self, Loaded, ObjectFiles};
 use crate::notify::notify;
 use crate::serve::Limits;
-use crate::socket::{Reserved, Socket};
+use crate::socket::{Reserved, Socket, give_to};
 use crate::{api, metrics, serve};
 
 /// How a daemon is started.
@@ -31,6 +31,8 @@ pub struct Options {
     pub runs_for: Option<Duration>,
     /// Logs more.
     pub verbose: u8,
+    /// Logs JSON, an object a line.
+    pub json: bool,
     /// Logs nothing but what goes wrong, unless more is asked for.
     pub quiet: bool,
 }
@@ -65,7 +67,7 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
         settings.socket.clone_from(socket);
     }
     // Before anything is opened: a second daemon must not take a port from the first.
-    let socket = Socket::bind(&settings.socket, settings.mode)?;
+    let socket = Socket::bind(&settings.socket, settings.mode, settings.group)?;
     let xsk_socket = settings.xsk_socket();
     let reserved = Reserved::new(&xsk_socket)?;
     let listener = socket.listener.try_clone().and_then(UnixListener::from_std);
@@ -89,6 +91,7 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
     let sockets = control.serve_sockets_at(&xsk_socket);
     let server = Server::start(&sockets, &xsk_socket, settings.xsk_mode)
         .map_err(|error| format!("{}: {error}", xsk_socket.display()))?;
+    give_to(&xsk_socket, settings.xsk_group)?;
     tracing::info!("ready on {}", settings.socket.display());
     notify("READY=1");
     let end = live(&control, &mut signals, options.runs_for).await;
@@ -209,7 +212,7 @@ impl Signals {
     }
 }
 
-/// Short lines on standard error; systemd writes the time itself.
+/// Short lines on standard error; systemd writes the time itself. Or JSON, for other collectors.
 fn log(options: &Options) {
     let level = match (options.verbose, options.quiet) {
         (0, true) => LevelFilter::WARN,
@@ -222,9 +225,10 @@ fn log(options: &Options) {
         .with_target(false)
         .with_max_level(level);
     // A process has one log; a second daemon in it shares the first one's.
-    let _is_set = match std::env::var_os("JOURNAL_STREAM") {
-        Some(_) => lines.without_time().try_init(),
-        None => lines.try_init(),
+    let _is_set = match (options.json, std::env::var_os("JOURNAL_STREAM")) {
+        (true, _) => lines.json().flatten_event(true).try_init(),
+        (false, Some(_)) => lines.without_time().try_init(),
+        (false, None) => lines.try_init(),
     };
 }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::unistd::Group;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 use towpath_bpf::suggest;
@@ -38,10 +39,14 @@ pub struct Settings {
     pub socket: PathBuf,
     /// Its permissions.
     pub mode: u32,
+    /// The group it belongs to, instead of the daemon's own.
+    pub group: Option<u32>,
     /// Where applications get AF_XDP sockets, if not in the usual place.
     pub xsk: Option<PathBuf>,
     /// Its permissions.
     pub xsk_mode: u32,
+    /// The group it belongs to, instead of the daemon's own.
+    pub xsk_group: Option<u32>,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<SocketAddr>,
     /// Where what is changed while the daemon runs is saved, if anywhere.
@@ -62,8 +67,10 @@ impl Default for Settings {
         Settings {
             socket: PathBuf::from(SOCKET),
             mode: SOCKET_MODE,
+            group: None,
             xsk: None,
             xsk_mode: SOCKET_MODE,
+            xsk_group: None,
             metrics: None,
             state: None,
         }
@@ -73,9 +80,11 @@ impl Default for Settings {
 impl Settings {
     /// The sections that say something else in `other`.
     pub(crate) fn differences(&self, other: &Settings) -> Vec<&'static str> {
+        let api = |it: &Settings| (it.socket.clone(), it.mode, it.group);
+        let xsk = |it: &Settings| (it.xsk.clone(), it.xsk_mode, it.xsk_group);
         let sections = [
-            ("[api]", self.socket != other.socket || self.mode != other.mode),
-            ("[xsk]", self.xsk != other.xsk || self.xsk_mode != other.xsk_mode),
+            ("[api]", api(self) != api(other)),
+            ("[xsk]", xsk(self) != xsk(other)),
             ("[metrics]", self.metrics != other.metrics),
             ("[state]", self.state != other.state),
         ];
@@ -264,6 +273,7 @@ impl Reader<'_> {
         if let Some(mode) = keys.mode {
             self.mode("api.mode", &mode, &mut settings.mode);
         }
+        settings.group = keys.group.and_then(|group| self.group("api.group", &group));
     }
 
     fn xsk(&mut self, value: &Json, settings: &mut Settings) {
@@ -272,6 +282,7 @@ impl Reader<'_> {
         if let Some(mode) = keys.mode {
             self.mode("xsk.mode", &mode, &mut settings.xsk_mode);
         }
+        settings.xsk_group = keys.group.and_then(|group| self.group("xsk.group", &group));
     }
 
     fn host(&mut self, value: &Json) -> Option<HostState> {
@@ -296,6 +307,20 @@ impl Reader<'_> {
                 self.problems.push(Problem::new(key, message));
             }
         }
+    }
+
+    fn group(&mut self, key: &str, name: &str) -> Option<u32> {
+        let found = match name.parse() {
+            Ok(number) => Some(number),
+            Err(_no_number) => {
+                Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
+            }
+        };
+        if found.is_none() {
+            let message = format!("there is no group \"{name}\": `groupadd {name}` makes it");
+            self.problems.push(Problem::new(key, message));
+        }
+        found
     }
 
     fn metrics(&mut self, value: &Json, settings: &mut Settings) {
@@ -415,6 +440,7 @@ struct EngineKeys {
 struct ApiKeys {
     socket: Option<PathBuf>,
     mode: Option<String>,
+    group: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -26,6 +26,7 @@ pub mod file;
 pub mod globals;
 pub mod kinds;
 pub mod layers;
+mod listen;
 pub mod live;
 mod metrics;
 mod notify;

@@ -31,7 +31,7 @@ impl Socket {
     /// # Errors
     ///
     /// Another daemon uses it, or it cannot be made.
-    pub(crate) fn bind(path: &Path, mode: u32) -> Result<Socket, String> {
+    pub(crate) fn bind(path: &Path, mode: u32, group: Option<u32>) -> Result<Socket, String> {
         let said = |error: io::Error| format!("{}: {error}", path.display());
         let reserved = Reserved::new(path)?;
         // Nobody may connect before the mode is what was asked for.
@@ -39,10 +39,22 @@ impl Socket {
         let bound = UnixListener::bind(path);
         umask(before);
         let listener = bound.map_err(said)?;
+        give_to(path, group)?;
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(said)?;
         listener.set_nonblocking(true).map_err(said)?;
         Ok(Socket { listener, _reserved: reserved })
     }
+}
+
+/// Gives a socket to a group, so that its members may connect, too.
+///
+/// # Errors
+///
+/// Only root gives to a group that it is not in.
+pub(crate) fn give_to(path: &Path, group: Option<u32>) -> Result<(), String> {
+    let Some(group) = group else { return Ok(()) };
+    let given = std::os::unix::fs::chown(path, None, Some(group));
+    given.map_err(|error| format!("{}: group {group}: {error}", path.display()))
 }
 
 impl Reserved {
@@ -114,16 +126,16 @@ mod tests {
     fn a_socket_has_one_daemon_and_a_dead_one_is_replaced() {
         let dir = std::env::temp_dir().join(format!("towpath-socket-{}", std::process::id()));
         let path = dir.join("api.sock");
-        let socket = Socket::bind(&path, 0o600).expect("nobody has it");
-        let error = Socket::bind(&path, 0o600).expect_err("it is in use");
+        let socket = Socket::bind(&path, 0o600, None).expect("nobody has it");
+        let error = Socket::bind(&path, 0o600, None).expect_err("it is in use");
         assert!(error.contains("another daemon uses it"), "{error}");
         drop(socket);
         assert!(!path.exists(), "nothing stays behind");
         drop(UnixListener::bind(&path).expect("the directory is there"));
         assert!(path.exists(), "as after kill -9");
-        drop(Socket::bind(&path, 0o600).expect("it is stale"));
+        drop(Socket::bind(&path, 0o600, None).expect("it is stale"));
         fs::write(&path, "text").expect("the directory is there");
-        let error = Socket::bind(&path, 0o600).expect_err("a file of somebody");
+        let error = Socket::bind(&path, 0o600, None).expect_err("a file of somebody");
         assert!(error.contains("no socket"), "{error}");
         fs::remove_dir_all(&dir).expect("it is ours");
     }

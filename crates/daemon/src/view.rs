@@ -10,7 +10,7 @@ use towpath_objects::{LinkInfo, MapInfo, ProgInfo, Selector, Session};
 
 use crate::api::types::{
     FeatureView, FeaturesView, FrameStats, LinkView, MapView, PortStats, PortView, ProgramView,
-    StatsView, StatusView, XskRing, XskView,
+    RingView, StatsView, StatusView, XskRing, XskView,
 };
 use crate::control::Inner;
 use crate::live::{LiveLink, LivePort};
@@ -204,8 +204,16 @@ pub(crate) fn maps(inner: &Inner) -> Vec<MapView> {
         frozen: info.frozen,
         btf_id: info.btf_id,
         pinned: info.pinned,
+        ring: ring(&session, info.id),
     };
     session.maps().into_iter().map(view).collect()
+}
+
+/// How full a ring buffer is; nothing of other maps.
+fn ring(session: &Session, id: u32) -> Option<RingView> {
+    let map = session.map(&Selector::Id(id)).ok()?;
+    let ring = map.map().ringbuf()?;
+    Some(RingView { size: ring.size(), used: ring.used(), lost: ring.lost() })
 }
 
 /// Everything at once.

@@ -124,7 +124,7 @@ impl Lab {
         let (client, kept) = (Client::new(&served.dir.join("api.sock")), Arc::clone(&heard));
         let client = client.expect("there are descriptors");
         std::thread::spawn(move || {
-            let _ended = client.events(|event| {
+            let _ended = client.events("/v1/events", |_kind, event| {
                 let mut kept = kept.lock().expect("nobody panics");
                 kept.push_back(format!("{} {}", event["time"], event["text"]));
                 let excess = kept.len().saturating_sub(HEARD_MAX);

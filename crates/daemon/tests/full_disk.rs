@@ -73,7 +73,7 @@ fn listen(served: &Served) -> Arc<Mutex<Vec<String>>> {
     let (client, kept) = (Client::new(&served.dir.join("api.sock")), Arc::clone(&heard));
     let client = client.expect("there are descriptors");
     std::thread::spawn(move || {
-        let _ended = client.events(|event| {
+        let _ended = client.events("/v1/events", |_kind, event| {
             if event["kind"] == json!("failure") {
                 let text = event["text"].as_str().unwrap_or_default().to_owned();
                 kept.lock().expect("nobody panics").push(text);

@@ -46,6 +46,10 @@ pub trait Device: fmt::Debug + Send + Sync {
         true
     }
 
+    /// Learns whether its port is up: once before any frame, then with each change of the engine's
+    /// configuration.
+    fn set_up(&self, _up: bool) {}
+
     /// How fast that is. A kind that does not know says what the kernel says of a veth.
     fn speed(&self) -> Speed {
         Speed::default()

@@ -99,6 +99,13 @@ impl PerfEventArray {
         }
     }
 
+    /// Nobody listens to a slot any more.
+    pub fn close(&self, index: u32) {
+        if let Some(slot) = self.slots.get(index as usize) {
+            slot.is_open.store(false, Ordering::Release);
+        }
+    }
+
     /// `bpf_perf_event_output` from a program on `worker`, up to where bytes are copied: room for
     /// a sample. `index` is a slot or [`BPF_F_CURRENT_CPU`]. `E2BIG` past the last slot, `ENOENT`
     /// when it isn't open, `EOPNOTSUPP` when it belongs to another CPU, `ENOSPC` when its ring is

@@ -30,6 +30,8 @@ pub struct Ringbuf {
     consumer: Mutex<()>,
     /// How often a commit asked to wake the consumer.
     wakeups: AtomicU64,
+    /// Records that there was no room for.
+    lost: AtomicU64,
 }
 
 impl Ringbuf {
@@ -38,6 +40,7 @@ impl Ringbuf {
             ring: Ring::new(def.max_entries as usize)?,
             consumer: Mutex::default(),
             wakeups: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
         })
     }
 
@@ -45,7 +48,13 @@ impl Ringbuf {
     /// room. The record must be submitted or discarded.
     #[inline]
     pub fn reserve(&self, size: u64) -> Option<NonNull<u8>> {
-        self.ring.reserve(size).map(|position| self.ring.data_at(position))
+        match self.ring.reserve(size) {
+            Some(position) => Some(self.ring.data_at(position)),
+            None => {
+                self.note_lost();
+                None
+            }
+        }
     }
 
     /// `bpf_ringbuf_submit`: hands the record to the consumer. `sample` is what `reserve` gave;
@@ -67,7 +76,10 @@ impl Ringbuf {
         if flags & !(BPF_RB_NO_WAKEUP | BPF_RB_FORCE_WAKEUP) != 0 {
             return Err(Errno::EINVAL);
         }
-        let position = self.ring.reserve(data.len() as u64).ok_or(Errno::EAGAIN)?;
+        let position = self.ring.reserve(data.len() as u64).ok_or_else(|| {
+            self.note_lost();
+            Errno::EAGAIN
+        })?;
         self.ring.write(position, 0, data);
         self.commit(position, flags, 0)
     }
@@ -93,9 +105,39 @@ impl Ringbuf {
         self.ring.consume(visit)
     }
 
+    /// Takes the oldest record, if it is committed.
+    pub fn read(&self) -> Option<Vec<u8>> {
+        let mut oldest = None;
+        self.consume(|record| {
+            oldest = Some(record.to_vec());
+            ControlFlow::Break(())
+        });
+        oldest
+    }
+
+    /// Records that there was no room for, so far.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that records may take together.
+    pub fn size(&self) -> u64 {
+        self.ring.size()
+    }
+
+    /// Bytes of records that the consumer has not taken.
+    pub fn used(&self) -> u64 {
+        self.query(BPF_RB_AVAIL_DATA)
+    }
+
     /// How often a commit asked to wake the consumer: a changed number is what epoll would tell.
     pub fn wakeups(&self) -> u64 {
         self.wakeups.load(Ordering::Acquire)
+    }
+
+    #[cold]
+    fn note_lost(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
     #[inline]
@@ -164,6 +206,7 @@ mod tests {
         assert_eq!(ring.output(b"x", 0), Err(Errno::EAGAIN), "submitted is not consumed");
         drain(&ring);
         assert_eq!(ring.output(b"x", 0), Ok(()));
+        assert_eq!((ring.lost(), ring.used(), ring.size()), (4, 16, 4096));
     }
 
     #[test]

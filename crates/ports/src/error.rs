@@ -56,6 +56,12 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// No tap can be made at all.
+    #[error("/dev/net/tun: {source}{}", tun_hint(.source))]
+    Tun {
+        /// What the system said.
+        source: io::Error,
+    },
     /// A step that the system refused.
     #[error("interface {interface}: {step}: {source}{}", hint(.source))]
     System {
@@ -77,6 +83,16 @@ fn namespace_hint(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::NotFound => " (`ip netns list` shows those there are)",
         io::ErrorKind::PermissionDenied => " (needs CAP_SYS_ADMIN)",
+        _ => "",
+    }
+}
+
+fn tun_hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound => " (`modprobe tun` makes it; a container must be given it)",
+        io::ErrorKind::PermissionDenied => {
+            " (it must be writable for who runs this: be root, or `chmod 0666 /dev/net/tun`)"
+        }
         _ => "",
     }
 }

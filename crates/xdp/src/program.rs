@@ -27,9 +27,10 @@ use crate::clock::Clock;
 use crate::compiled::{CodeStop, Compiled, Exec, ExecStatus, Judged};
 use crate::conntrack::Conntrack;
 use crate::frame::Frame;
-use crate::helpers::{self, CookieSecret, Trace};
+use crate::helpers::{self, CookieSecret};
 use crate::host::Live;
 use crate::objects::{Objects, Releaser};
+use crate::printed::{Streams, Trace};
 use crate::run::{Extra, Run};
 use crate::timers::{Callback, Due, Timers};
 use crate::verdict::Verdict;
@@ -58,6 +59,7 @@ pub struct Program {
     attach: AttachType,
     has_frags: bool,
     maps: Arc<MapSet>,
+    streams: Arc<Streams>,
     surroundings: Arc<Surroundings>,
 }
 
@@ -406,6 +408,11 @@ impl Program {
     /// Its object's maps.
     pub fn maps(&self) -> &Arc<MapSet> {
         &self.maps
+    }
+
+    /// What it printed into streams of its own.
+    pub fn streams(&self) -> &Streams {
+        &self.streams
     }
 
     /// What it shares with other programs: printed lines, program arrays.

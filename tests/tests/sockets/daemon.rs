@@ -64,6 +64,7 @@ fn is_a_daemon() {
         runs_for: Some(Duration::from_secs(300)),
         verbose: 0,
         quiet: true,
+        json: false,
     };
     towpath_daemon::up(&options).unwrap();
 }

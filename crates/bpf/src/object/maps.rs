@@ -43,9 +43,14 @@ impl Maps {
     }
 
     /// Collects the variables of the `.maps` section.
-    pub(super) fn add_btf_maps(&mut self, elf: &Elf<'_>, btf: &Btf) -> Result<(), ObjectError> {
+    pub(super) fn add_btf_maps(
+        &mut self,
+        elf: &Elf<'_>,
+        btf: Option<&Btf>,
+    ) -> Result<(), ObjectError> {
         let Some((section, contents)) = elf.section(MAPS_SECTION) else { return Ok(()) };
-        let Some((_, vars)) = btf.datasec(MAPS_SECTION) else {
+        let found = btf.and_then(|btf| Some((btf, btf.datasec(MAPS_SECTION)?.1)));
+        let Some((btf, vars)) = found else {
             return Err(ObjectError::Section {
                 section: MAPS_SECTION.to_owned(),
                 what: "there is no type information for it (compile with -g)".to_owned(),

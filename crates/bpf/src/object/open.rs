@@ -22,9 +22,7 @@ pub(super) fn open(bytes: &[u8], name: &str) -> Result<Object, ObjectError> {
     }
     let types = btf.as_ref();
     let mut maps = Maps::default();
-    if let Some(btf) = types {
-        maps.add_btf_maps(&elf, btf)?;
-    }
+    maps.add_btf_maps(&elf, types)?;
     legacy::add_legacy_maps(&mut maps, &elf, types)?;
     data::add_data_maps(&mut maps, &elf, types)?;
     let config_map = (externs.kconfig_size > 0).then(|| {

@@ -1,6 +1,7 @@
 //! Choosing one program of an object by name or section.
 
 use super::{Program, ProgramKind, SelectError};
+use crate::program::AttachType;
 
 /// The only program that fits, or a list to choose from.
 pub(super) fn select(
@@ -32,10 +33,14 @@ pub(super) fn select(
     }
 }
 
-/// Without a choice by the user, a single XDP program among others is the one.
+/// Without a choice by the user, a single program among others is the one that a port can run:
+/// those of other kinds, and those made for entries of devmaps and cpumaps, are called by it.
 fn prefer_xdp(programs: &[Program], matching: &mut Vec<usize>) {
     let is_xdp = |&index: &usize| programs[index].kind == ProgramKind::Xdp;
-    if matching.iter().any(is_xdp) {
+    let is_for_ports = |index: &usize| is_xdp(index) && programs[*index].attach == AttachType::Xdp;
+    if matching.iter().any(is_for_ports) {
+        matching.retain(is_for_ports);
+    } else if matching.iter().any(is_xdp) {
         matching.retain(is_xdp);
     }
 }
@@ -57,7 +62,6 @@ fn list<'a>(programs: impl Iterator<Item = &'a Program>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::AttachType;
 
     fn program(name: &str, section: &str, kind: ProgramKind) -> Program {
         Program {
@@ -80,6 +84,25 @@ mod tests {
         assert_eq!(select(&programs, None, None), Ok(2));
         assert_eq!(select(&programs, Some("b"), None), Ok(1));
         assert_eq!(select(&programs, None, Some("prog")), Ok(0));
+    }
+
+    #[test]
+    fn programs_of_other_hooks_are_no_choice() {
+        let of =
+            |attach, section| Program { attach, ..program(section, section, ProgramKind::Xdp) };
+        let mut programs = vec![
+            of(AttachType::Devmap, "xdp/devmap"),
+            of(AttachType::Cpumap, "xdp/cpumap"),
+            program("ext", "freplace/xdp_pass", ProgramKind::Other("freplace")),
+            of(AttachType::Xdp, "xdp"),
+        ];
+        assert_eq!(select(&programs, None, None), Ok(3));
+        assert_eq!(select(&programs, None, Some("xdp/devmap")), Ok(0));
+        programs.pop();
+        assert!(matches!(
+            select(&programs, None, None),
+            Err(SelectError::Ambiguous { count: 2, .. })
+        ));
     }
 
     #[test]

@@ -32,6 +32,11 @@ impl Verifier<'_> {
     fn check_slot(&self, insn: &Insn) -> Result<()> {
         if !is_known_opcode(insn) {
             let message = format!("unknown opcode {:02x}", insn.code);
+            if insn.code == CALL_BY_REGISTER {
+                let hint = "this calls a function whose address is in a variable, as compilers do \
+                            with all helpers when they do not optimise: compile with -O2";
+                return Err(self.reject_hint(Errno::EINVAL, message, hint));
+            }
             return Err(self.reject(Errno::EINVAL, message));
         }
         // An internal register exists in the encoding's range but not for programs.
@@ -148,3 +153,6 @@ fn jump_reserved(insn: &Insn) -> bool {
         _ => operand_reserved(insn),
     }
 }
+
+/// `BPF_JMP | BPF_CALL | BPF_X`, which no kernel takes.
+const CALL_BY_REGISTER: u8 = 0x8d;

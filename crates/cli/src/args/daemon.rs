@@ -312,6 +312,48 @@ pub(crate) enum MapCommand {
     Pin(PinArgs),
     /// End a pin
     Unpin(UnpinArgs),
+    /// Show what programs send through a ring buffer or perf event array, as they send it
+    ///
+    /// A record goes to one reader, so a map has one at a time. One that is too slow loses records,
+    /// which are counted; programs find no room then, as in the kernel. Ends when interrupted.
+    #[command(name = "event_pipe", visible_alias = "event-pipe")]
+    EventPipe(EventPipeArgs),
+}
+
+/// Arguments of `map event_pipe`.
+#[derive(Debug, Args)]
+pub(crate) struct EventPipeArgs {
+    /// Which map: id N, name NAME, pinned PATH, or the id or name itself; then `cpu N` for one slot
+    /// of a perf event array
+    #[arg(value_name = "MAP", required = true, num_args = 1..)]
+    pub words: Vec<String>,
+    /// Show records through this structure of the object's types (BTF), not in hex
+    #[arg(long, value_name = "STRUCT")]
+    pub r#type: Option<String>,
+    /// End after so many records
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// Arguments of `prog tracelog`.
+#[derive(Debug, Args)]
+pub(crate) struct TracelogArgs {
+    /// A program's stream: stdout PROG or stderr PROG; without, what all programs print with
+    /// bpf_printk
+    #[arg(value_name = "STREAM", num_args = 0..=3)]
+    pub words: Vec<String>,
+    /// Go on when all of a stream was read, until interrupted or the program goes
+    #[arg(short, long)]
+    pub follow: bool,
+    /// End after so many lines, or pieces of a stream
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
 }
 
 /// A map and an element, in bpftool's words.

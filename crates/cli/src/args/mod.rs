@@ -16,9 +16,10 @@ mod xsk;
 pub(crate) use bench::{BenchArgs, Peer};
 pub(crate) use bond::{BondCommand, BondHashArgs};
 pub(crate) use daemon::{
-    BridgeCommand, CheckArgs, ElementArgs, EventsArgs, ExecCommand, HookArg, LinkCommand, LoadArgs,
-    MapCommand, ObjectArgs, PinArgs, PlainArgs, PortArgs, PortCommand, PortKeysArgs, SocketArgs,
-    StatsArgs, StatusArgs, UnloadArgs, UnpinArgs, UpArgs, parse_duration,
+    BridgeCommand, CheckArgs, ElementArgs, EventPipeArgs, EventsArgs, ExecCommand, HookArg,
+    LinkCommand, LoadArgs, MapCommand, ObjectArgs, PinArgs, PlainArgs, PortArgs, PortCommand,
+    PortKeysArgs, SocketArgs, StatsArgs, StatusArgs, TracelogArgs, UnloadArgs, UnpinArgs, UpArgs,
+    parse_duration,
 };
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use dump::PortDumpArgs;
@@ -224,6 +225,12 @@ pub(crate) enum ProgCommand {
     Pin(PinArgs),
     /// End a pin
     Unpin(UnpinArgs),
+    /// Show what running programs print (bpf_printk), as they do, or a stream of one
+    ///
+    /// Without arguments all lines of all programs, as from the kernel's trace_pipe, until
+    /// interrupted. `stdout PROG` and `stderr PROG` are what a program printed with
+    /// bpf_stream_printk and nobody has read yet.
+    Tracelog(TracelogArgs),
 }
 
 /// Arguments of `verify`.

@@ -1,13 +1,12 @@
 //! `map show|dump|lookup|update|delete`, in bpftool's words.
 
 use serde_json::{Value as Json, json};
-use towpath_daemon::api::types::{EntryRequest, EntryView, MapView};
+use towpath_daemon::api::types::{EntryRequest, EntryView, MapView, RingView};
 use towpath_daemon::client::Client;
 
-use super::client;
-use super::pin;
 use super::program::pins;
 use super::which::{Which, only};
+use super::{client, listen, pin};
 use crate::args::{ElementArgs, MapCommand, ObjectArgs};
 use crate::error::CliError;
 use crate::output::Output;
@@ -32,6 +31,7 @@ pub(crate) fn map(command: &MapCommand, output: &mut Output) -> Result<(), CliEr
         MapCommand::Unpin(args) => pin::unpin(args, output),
         MapCommand::Update(args) => change(args, "update", output),
         MapCommand::Delete(args) => change(args, "delete", output),
+        MapCommand::EventPipe(args) => listen::event_pipe(args, output),
     }
 }
 
@@ -67,6 +67,9 @@ fn print(map: &MapView, output: &mut Output) -> Result<(), CliError> {
     let programs: Vec<String> = map.prog_ids.iter().map(u32::to_string).collect();
     let entries = map.entries.map_or(String::new(), |count| format!("entries {count}  "));
     output.line(&format!("\t{entries}prog_ids {}", programs.join(",")))?;
+    if let Some(RingView { size, used, lost }) = map.ring {
+        output.line(&format!("\t{used} of {size} bytes used  {lost} records lost"))?;
+    }
     pins(&map.pinned, output)
 }
 
@@ -82,7 +85,7 @@ fn dump(args: &ObjectArgs, output: &mut Output) -> Result<(), CliError> {
     output.line(&format!("{} of {} entries", entries.len(), map.max_entries))
 }
 
-fn chosen(client: &Client, which: &Which) -> Result<Vec<MapView>, CliError> {
+pub(super) fn chosen(client: &Client, which: &Which) -> Result<Vec<MapView>, CliError> {
     let maps: Vec<MapView> = client.get("/v1/maps")?;
     Ok(maps.into_iter().filter(|map| which.fits(map.id, &map.name, "", &map.pinned)).collect())
 }

@@ -3,6 +3,7 @@
 mod bridge;
 mod dump;
 mod link;
+mod listen;
 mod load;
 mod map;
 mod pin;
@@ -15,6 +16,7 @@ mod which;
 pub(crate) use bridge::bridge;
 pub(crate) use dump::dump;
 pub(crate) use link::link;
+pub(crate) use listen::tracelog;
 pub(crate) use load::{load, unload, upload};
 pub(crate) use map::map;
 pub(crate) use pin::{program as pin_program, unpin};
@@ -44,6 +46,7 @@ pub(crate) fn up(args: &UpArgs, output: &Output) -> Result<(), CliError> {
         socket: socket.clone(),
         runs_for: *runs_for,
         verbose: output.verbose,
+        json: output.json,
         quiet: false,
     };
     run_daemon(&options).map_err(CliError::Daemon)

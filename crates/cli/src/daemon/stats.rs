@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use towpath_daemon::api::types::{PortStats, StatsView};
-use towpath_daemon::client::Client;
+use towpath_daemon::client::{Client, EventsEnd};
 
 use super::client;
 use crate::args::{EventsArgs, StatsArgs};
 use crate::error::CliError;
+use crate::interrupt::Interrupt;
 use crate::output::{Align, Output, Table, grouped};
 
 /// Counters or rates.
@@ -19,9 +20,12 @@ pub(crate) fn stats(args: &StatsArgs, output: &mut Output) -> Result<(), CliErro
     let Some(interval) = args.interval else {
         return if output.json { output.json(&before) } else { table(&before, None, output) };
     };
-    let mut left = args.count.unwrap_or(u64::MAX);
+    let (mut left, interrupt) = (args.count.unwrap_or(u64::MAX), Interrupt::expect());
     while left > 0 {
-        std::thread::sleep(Duration::from_secs_f64(interval));
+        interrupt.sleep(Duration::from_secs_f64(interval));
+        if interrupt.is_seen() {
+            return Ok(());
+        }
         let now = read(&client, args)?;
         let seconds = (now.time - before.time).max(1e-3);
         let rates = rates(&before, &now, seconds);
@@ -131,7 +135,7 @@ pub(crate) fn events(args: &EventsArgs, output: &mut Output) -> Result<(), CliEr
     let client = client(&args.daemon)?;
     let mut left = args.count.unwrap_or(u64::MAX);
     let mut result = Ok(());
-    client.events(|event: Json| {
+    let end = client.events("/v1/events", |_kind, event: Json| {
         let told = if output.json {
             output.json(&event)
         } else {
@@ -142,8 +146,11 @@ pub(crate) fn events(args: &EventsArgs, output: &mut Output) -> Result<(), CliEr
         left = left.saturating_sub(1);
         result.is_ok() && left > 0
     })?;
-    if output.json && result.is_ok() && left > 0 && args.count.is_some() {
-        output.json(&json!({ "error": "the daemon ended" }))?;
+    result?;
+    match end {
+        EventsEnd::Ended if args.count.is_some() => {
+            Err(CliError::Daemon("the daemon ended".to_owned()))
+        }
+        _ => Ok(()),
     }
-    result
 }

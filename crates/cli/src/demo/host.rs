@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -69,6 +70,38 @@ impl Host {
             let why = String::from_utf8_lossy(&output.stderr).into_owned();
             CliError::Daemon(format!("ping: {}", why.trim()))
         })
+    }
+
+    /// Sends another one datagrams, which it sends back; gives the number of those that came back.
+    pub(super) fn echo(&self, other: &Host, count: u32) -> Result<u32, CliError> {
+        let failed =
+            |error: io::Error| CliError::Daemon(format!("an exchange of datagrams: {error}"));
+        let answers = other.socket(&format!("{other}:{ECHO_PORT}")).map_err(failed)?;
+        let asks = self.socket(&format!("{self}:0")).map_err(failed)?;
+        let to = format!("{other}:{ECHO_PORT}");
+        let (mut answered, mut bytes) = (0, [0; 64]);
+        for number in 0..count {
+            asks.send_to(&number.to_ne_bytes(), &to).map_err(failed)?;
+            if let Ok((length, from)) = answers.recv_from(&mut bytes) {
+                answers.send_to(&bytes[..length], from).map_err(failed)?;
+                answered += u32::from(asks.recv_from(&mut bytes).is_ok());
+            }
+        }
+        Ok(answered)
+    }
+
+    /// A socket of this host, which waits for two seconds at most.
+    fn socket(&self, address: &str) -> io::Result<UdpSocket> {
+        // A socket belongs to the namespace it is made in, a thread to the one it entered.
+        let made = std::thread::scope(|scope| {
+            let made = scope.spawn(|| {
+                self.namespace.enter()?;
+                UdpSocket::bind(address)
+            });
+            made.join().unwrap_or_else(|_panicked| Err(io::Error::other("it panicked")))
+        })?;
+        made.set_read_timeout(Some(Duration::from_secs(2)))?;
+        Ok(made)
     }
 
     /// An iperf3 that others can reach.
@@ -144,4 +177,5 @@ fn command<T>(
     run(command).map_err(|error| CliError::Daemon(format!("{what}: {error}")))
 }
 
+const ECHO_PORT: u16 = 7;
 const PORT: u16 = 5201;

@@ -3,7 +3,6 @@
 mod host;
 mod joint;
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -98,8 +97,11 @@ fn show(
 }
 
 fn ping(client: &Host, server: &Host, output: &mut Output) -> Result<Pings, CliError> {
-    let answered = client.ping(server, PINGS)?;
-    let text = format!("ping {client} -> {server}: {answered} of {PINGS} answered");
+    let (what, answered) = match is_there("ping") {
+        true => ("ping", client.ping(server, PINGS)?),
+        false => ("UDP (there is no ping)", client.echo(server, PINGS)?),
+    };
+    let text = format!("{what} {client} -> {server}: {answered} of {PINGS} answered");
     say(output, &text)?;
     Ok(Pings { sent: PINGS, answered })
 }
@@ -196,11 +198,14 @@ fn unavailable() -> Option<String> {
         let why = "network namespaces and taps need root: run it with sudo";
         return Some(format!("{why}, or `make demo`, which needs no privileges"));
     }
-    if let Some(tool) = ["ip", "ping", "nsenter", "setpriv"].into_iter().find(|it| !is_there(it)) {
+    if let Some(tool) = ["ip", "nsenter", "setpriv"].into_iter().find(|it| !is_there(it)) {
         return Some(format!("{tool} is missing: scripts/install-deps.sh net"));
     }
-    let is_missing = !Path::new("/dev/net/tun").exists();
-    is_missing.then(|| "/dev/net/tun is missing: modprobe tun".to_owned())
+    let opened = std::fs::File::options().read(true).write(true).open("/dev/net/tun");
+    opened.err().map(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => "/dev/net/tun is missing: modprobe tun".to_owned(),
+        _ => format!("/dev/net/tun: {error}: it must be writable for who runs this"),
+    })
 }
 
 fn is_there(tool: &str) -> bool {

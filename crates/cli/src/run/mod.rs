@@ -14,6 +14,7 @@ use towpath_capture::{LINK_TYPE_ETHERNET, Packet, Reader};
 
 use crate::args::RunArgs;
 use crate::error::{CliError, Status};
+use crate::interrupt::Interrupt;
 use crate::output::{Output, Progress};
 use crate::session::Session;
 use burst::Burst;
@@ -39,14 +40,18 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliErro
     let progress = Progress::new(total_bytes(args));
     // A capture that breaks off is told of after what came before it was counted and written.
     let mut broken = None;
+    let interrupt = Interrupt::expect();
     for pass in 0..args.repeat {
         time.begin_pass();
-        let mut pass = Pass { args, pass, tally: &mut tally, time: &mut time, progress: &progress };
+        let (tally, time, progress) = (&mut tally, &mut time, &progress);
+        let mut pass = Pass { args, pass, tally, time, progress, interrupt: &interrupt };
         let result = pass.over_capture(&mut session, sink.as_mut());
         if let Some(sink) = sink.take() {
             sink.finish()?;
         }
         match result {
+            // A frame that was on its way then is none.
+            _ if interrupt.is_seen() => break,
             Ok(()) => {}
             Err(error @ CliError::Capture { .. }) => {
                 broken = Some(error);
@@ -56,6 +61,9 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliErro
         }
     }
     progress.finish();
+    if interrupt.is_seen() {
+        output.note("interrupted: this is what there was until then");
+    }
     match broken.or(tally.fault.take()) {
         Some(error) if tally.frames == 0 => Err(error),
         broken => {
@@ -79,6 +87,7 @@ struct Pass<'a> {
     tally: &'a mut Tally,
     time: &'a mut Time,
     progress: &'a Progress,
+    interrupt: &'a Interrupt,
 }
 
 impl Pass<'_> {
@@ -88,12 +97,14 @@ impl Pass<'_> {
         sink: Option<&mut Sink>,
     ) -> Result<(), CliError> {
         if self.args.input == Path::new("-") {
-            return self.over(Reader::new(std::io::stdin().lock()), session, sink);
+            let stdin = BufReader::with_capacity(1 << 18, self.interrupt.ends(std::io::stdin()));
+            return self.over(Reader::new(stdin), session, sink);
         }
         let path = &self.args.input;
         let file =
             File::open(path).map_err(|source| CliError::File { path: path.clone(), source })?;
-        self.over(Reader::new(BufReader::with_capacity(1 << 18, file)), session, sink)
+        let file = BufReader::with_capacity(1 << 18, self.interrupt.ends(file));
+        self.over(Reader::new(file), session, sink)
     }
 
     fn over<R: std::io::Read>(
@@ -124,6 +135,9 @@ impl Pass<'_> {
                     break;
                 }
             };
+            if full && self.interrupt.is_seen() {
+                break;
+            }
             if full {
                 self.judge(&mut burst, &reader, session, sink.as_deref_mut())?;
             }

@@ -11,6 +11,7 @@ use towpath_xsk_client::{Action, Options, Socket};
 use crate::args::XskRunArgs;
 use crate::daemon::client;
 use crate::error::CliError;
+use crate::interrupt::Interrupt;
 use crate::output::{Output, grouped};
 
 /// What is done.
@@ -37,7 +38,9 @@ pub(super) fn run(args: &XskRunArgs, job: &Job, output: &mut Output) -> Result<(
     let end = args.runs_for.map(|time| start + time);
     let most = args.count.unwrap_or(u64::MAX);
     let (mut sum, mut told, mut next) = (Sum::default(), Sum::default(), start + TELL_PERIOD);
-    while sum.packets < most && end.is_none_or(|end| Instant::now() < end) {
+    let interrupt = Interrupt::expect();
+    let is_time = || end.is_none_or(|end| Instant::now() < end) && !interrupt.is_seen();
+    while sum.packets < most && is_time() {
         let burst = BURST.min(usize::try_from(most - sum.packets).unwrap_or(BURST));
         let done = turn(&mut socket, job, burst, &mut sum);
         socket.kick().map_err(lost)?;

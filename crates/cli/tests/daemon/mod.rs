@@ -5,6 +5,7 @@ mod bound;
 mod bridge;
 mod doors;
 mod dump;
+mod listen;
 mod pin;
 mod refer;
 mod replace;

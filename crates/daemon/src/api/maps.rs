@@ -120,6 +120,6 @@ fn edit(
     })
 }
 
-fn no_map(id: u32) -> ApiError {
+pub(super) fn no_map(id: u32) -> ApiError {
     ApiError::missing(format!("no map with id {id}: `towpath map show` lists them (ENOENT)"))
 }

@@ -10,7 +10,10 @@ mod maps;
 pub(crate) mod pins;
 mod ports;
 mod programs;
+mod records;
+mod sse;
 mod stats;
+mod trace;
 pub mod types;
 mod whole;
 mod xsk;
@@ -35,10 +38,7 @@ pub(crate) type Shared = Arc<Control>;
 pub(crate) type Answer<T> = Result<Json<T>, ApiError>;
 
 #[derive(OpenApi)]
-#[openapi(info(
-    title = "Towpath",
-    description = "Ports, programs, maps and links of one daemon. Errors are {\"error\": \"...\"}."
-))]
+#[openapi(info(title = "Towpath", description = ABOUT), components(schemas(types::LostView)))]
 struct Doc;
 
 /// All routes, and their description.
@@ -77,11 +77,14 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(programs::code))
         .routes(routes!(programs::run))
         .routes(routes!(programs::upload))
+        .routes(routes!(trace::trace))
+        .routes(routes!(trace::stream))
         .routes(routes!(links::list, links::attach))
         .routes(routes!(links::show, links::detach))
         .routes(routes!(maps::list))
         .routes(routes!(maps::show))
         .routes(routes!(maps::entries))
+        .routes(routes!(records::records))
         .routes(routes!(maps::lookup))
         .routes(routes!(maps::update))
         .routes(routes!(maps::delete))
@@ -172,5 +175,7 @@ pub(crate) fn done() -> impl IntoResponse {
     Json(serde_json::json!({}))
 }
 
+const ABOUT: &str =
+    "Ports, programs, maps and links of one daemon. Errors are {\"error\": \"...\"}.";
 /// Objects are the largest thing that is sent.
 pub(crate) const BODY_BYTES_MAX: usize = 64 << 20;

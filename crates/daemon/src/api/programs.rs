@@ -107,7 +107,7 @@ pub(super) async fn run(
     .map(Json)
 }
 
-fn no_program(id: u32) -> ApiError {
+pub(super) fn no_program(id: u32) -> ApiError {
     ApiError::missing(format!("no program with id {id}: `towpath prog show` lists them (ENOENT)"))
 }
 

@@ -197,6 +197,9 @@ pub struct MapView {
     pub pinned: Vec<String>,
     /// Programs that use it.
     pub prog_ids: Vec<u32>,
+    /// How full it is, of a ring buffer.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ring: Option<RingView>,
 }
 
 /// A bridge.
@@ -471,6 +474,67 @@ pub struct Event {
     pub kind: String,
     /// What happened.
     pub text: String,
+}
+
+/// A line that a program printed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PrintedLine {
+    /// Counts up by one, with those that were lost.
+    pub number: u64,
+    /// Seconds since the machine was started, as in the kernel's trace.
+    pub time: f64,
+    /// The worker that ran the program.
+    pub worker: u32,
+    /// The program's C function.
+    pub program: String,
+    /// What it printed.
+    pub text: String,
+}
+
+/// What a program printed to a stream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StreamText {
+    /// Any number of lines, and parts of them.
+    pub text: String,
+}
+
+/// That something was lost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LostView {
+    /// Lines, prints or records.
+    pub lost: u64,
+    /// Of a perf event array: where.
+    #[serde(default)]
+    pub cpu: Option<u32>,
+}
+
+/// A record of a ring buffer, or a sample of a perf event array.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RecordView {
+    /// Counts up by one.
+    pub number: u64,
+    /// Seconds since 1970 when it was taken out.
+    pub time: f64,
+    /// Of a perf event array: the CPU it was sent from.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cpu: Option<u32>,
+    /// Its bytes, in hex.
+    pub data: String,
+    /// Through the type that was asked for; nothing when there are too few bytes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schema(value_type = Object)]
+    pub value: Option<Json>,
+}
+
+/// How full a ring buffer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RingView {
+    /// Bytes that there is room for.
+    pub size: u64,
+    /// Bytes of records that nobody has taken yet.
+    pub used: u64,
+    /// Records that there was no room for.
+    pub lost: u64,
 }
 
 /// What a change of everything did.

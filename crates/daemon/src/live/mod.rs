@@ -148,6 +148,8 @@ impl Live {
             State { workers: wanted.workers.clone(), frames: wanted.frames, ..State::new() };
         let host = HostTables::default();
         let registry = Arc::new(Objects::new(&settings(&engine, &env, &known, &host)));
+        // Until somebody listens.
+        registry.shared().surroundings().trace.keep(false);
         let xsk = Xsk::new(&engine, &known, &registry);
         Ok(Live {
             engine,

@@ -105,8 +105,9 @@ impl Config {
     }
 
     fn port_view(&self, id: PortId, port: &PortConfig) -> Port {
-        // First: the device of a bond learns from it what to say.
+        // First: the device of a bond learns from it what to say, and others from whether it is up.
         let bond = self.bond_view(port);
+        port.opened.device.set_up(port.is_up());
         let (rx_hook, member) = (self.chain(id, port), self.membership(id, port));
         let lenders = self.lenders(id, port);
         let (pass, passed) = (self.above(id, port), self.passed(id, port));

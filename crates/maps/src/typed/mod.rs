@@ -61,6 +61,13 @@ pub fn value_to_json(def: &MapDef, bytes: &[u8]) -> Json {
     to_json(value, bytes)
 }
 
+/// What bytes begin with, as a value of a type; `None` when they are too few. Records may be longer
+/// than what programs put into them.
+pub fn type_to_json(btf: &Btf, id: TypeId, bytes: &[u8]) -> Option<Json> {
+    let size = usize::try_from(btf.size_of(id)?).ok()?;
+    Some(format::format(btf, id, bytes.get(..size)?))
+}
+
 /// The bytes of a key. Those of a trie may be text, as they are shown: `"10.0.0.0/8"`.
 pub fn key_from_json(def: &MapDef, json: &Json) -> Result<Vec<u8>, TypedError> {
     if let Some(text) = json.as_str().filter(|_| def.kind.keys() == Keys::Prefix)

@@ -5,7 +5,7 @@ mod tx;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use towpath_engine::Waker;
@@ -19,6 +19,8 @@ pub struct Pair {
     inward: Arc<[Ring]>,
     /// What arrives at the other end.
     outward: Arc<[Ring]>,
+    /// Whether this end is up, and whether the other one is.
+    up: [Arc<AtomicBool>; 2],
     options: Options,
 }
 
@@ -49,11 +51,13 @@ impl Pair {
             (0..options.queues.max(1)).map(|_| Ring::new(options.ring)).collect()
         };
         let (a, b) = (rings(), rings());
+        let up = [Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(true))];
+        let swapped = [Arc::clone(&up[1]), Arc::clone(&up[0])];
         let [_, mac] = options.macs;
         let other = Options { macs: [mac, mac], ..options };
         (
-            Pair { inward: Arc::clone(&a), outward: Arc::clone(&b), options },
-            Pair { inward: b, outward: a, options: other },
+            Pair { inward: Arc::clone(&a), outward: Arc::clone(&b), up, options },
+            Pair { inward: b, outward: a, up: swapped, options: other },
         )
     }
 }
@@ -79,6 +83,15 @@ impl Device for Pair {
         self.options.mtu
     }
 
+    /// As a veth, it has a carrier while both ends are up (`veth_open`, `veth_close`).
+    fn link(&self) -> bool {
+        self.up.iter().all(|up| up.load(Ordering::Acquire))
+    }
+
+    fn set_up(&self, up: bool) {
+        self.up[0].store(up, Ordering::Release);
+    }
+
     fn open_rx(&self, queue: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
         Ok(Box::new(rx::Queue::new(&self.inward, queue as usize)))
     }
@@ -86,6 +99,13 @@ impl Device for Pair {
     fn open_tx(&self, worker: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
         let queue = worker as usize % self.outward.len();
         Ok(Box::new(tx::Transmitter::new(&self.outward, queue)))
+    }
+}
+
+/// What is left has no carrier.
+impl Drop for Pair {
+    fn drop(&mut self) {
+        self.set_up(false);
     }
 }
 

@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "ioctl takes untyped addresses")]
 
 use std::ffi::{c_int, c_ulong};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -22,13 +22,15 @@ impl Offloads {
     pub(super) const NONE: Offloads = Offloads { checksum: false, tso: false, uso: false };
 }
 
+/// A queue of no interface yet.
+pub(super) fn open() -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
+    options.open("/dev/net/tun")
+}
+
 /// Makes the interface, or adds a queue to it.
-pub(super) fn open(name: &str) -> io::Result<OwnedFd> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open("/dev/net/tun")?;
+pub(super) fn join(file: File, name: &str) -> io::Result<OwnedFd> {
     // SAFETY: all zeros is an `ifreq`.
     let mut request: libc::ifreq = unsafe { zeroed() };
     for (to, byte) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {

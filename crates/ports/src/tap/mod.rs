@@ -94,7 +94,8 @@ impl Tap {
         let mut queues = Vec::new();
         let mut offloads = Offloads::NONE;
         for _ in 0..options.queues {
-            let queue = device_unsafe::open(name).map_err(failed("opening a tap"))?;
+            let queue = device_unsafe::open().map_err(|source| Error::Tun { source })?;
+            let queue = device_unsafe::join(queue, name).map_err(failed("opening a tap"))?;
             device_unsafe::set_header(&queue, vnet::BYTES_WITH_BUFFERS)
                 .map_err(failed("setting the size of headers"))?;
             offloads = match options.offloads {

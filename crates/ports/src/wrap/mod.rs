@@ -93,6 +93,10 @@ impl Device for Wrapped {
         self.inner.link()
     }
 
+    fn set_up(&self, up: bool) {
+        self.inner.set_up(up);
+    }
+
     fn speed(&self) -> Speed {
         self.inner.speed()
     }

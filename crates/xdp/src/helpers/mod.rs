@@ -63,7 +63,6 @@ pub(crate) use entry_unsafe::Helper;
 use entry_unsafe::{entry, moving};
 pub(crate) use syncookie::CookieSecret;
 pub(crate) use time::time;
-pub use trace::Trace;
 
 /// Helpers of one group, by number.
 pub(crate) type Table = &'static [(u32, Helper)];

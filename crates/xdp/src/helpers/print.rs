@@ -1,11 +1,14 @@
 //! Formatted text into memory or into the program's stream.
 
+use std::time::Duration;
+
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
 use super::format::format;
 use super::{Call, KfuncTable, Table, entry};
+use crate::printed::{Line, StreamId};
 
 pub(super) const TABLE: Table = &[(id::SNPRINTF, entry(snprintf))];
 
@@ -31,28 +34,56 @@ fn snprintf(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(length)
 }
 
-/// `bpf_stream_vprintk_impl(stream, fmt, args, len, aux)`: standard output (1) and error (2) of the
-/// program are its trace.
+/// `bpf_stream_vprintk_impl(stream, fmt, args, len, aux)`: into a stream of the running program,
+/// standard output (1) or error (2). A trace that keeps everything has it, too.
 #[inline(always)]
 fn stream(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [stream, fmt, data, len, _] = args;
-    if !matches!(stream, 1 | 2) {
-        return Ok(Errno::ENOENT.to_reg());
-    }
+    let Some(stream) = StreamId::from_number(stream) else { return Ok(Errno::ENOENT.to_reg()) };
     let Some(values) = words(call, data, len)? else { return Ok(Errno::EINVAL.to_reg()) };
-    print(call, constant_text(call, fmt)?, values.as_ref())
+    let len = constant_text(call, fmt)?.len() as u64;
+    print(call, (fmt, len), values.as_ref(), |call, text| {
+        call.trace(text);
+        let code = call.callbacks.code();
+        let program = call.run.surroundings.programs.of_code(&code).ok_or(Errno::ENOENT)?;
+        program.streams.push(stream, text).map(|()| 0)
+    })
 }
 
-/// Prints a line to the trace; gives its length.
-pub(super) fn print(call: &Call<'_, '_>, fmt: &[u8], values: &[u64]) -> Result<u64, Stop> {
-    let mut text = Vec::new();
-    Ok(match format(call.run, fmt, values, &mut text) {
-        Ok(()) => {
-            call.run.surroundings.trace.push(String::from_utf8_lossy(&text).into_owned());
-            text.len() as u64
+/// Formats a line and gives it to `keep`, whose result the program gets. The format is so many
+/// bytes at an address.
+pub(super) fn print<'r>(
+    call: &mut Call<'_, 'r>,
+    (fmt, len): (u64, u64),
+    values: &[u64],
+    keep: impl FnOnce(&Call<'_, 'r>, &[u8]) -> Result<u64, Errno>,
+) -> Result<u64, Stop> {
+    let mut text = std::mem::take(&mut call.run.worker.text);
+    text.clear();
+    let formatted = format(call.run, call.run.view(fmt, len)?, values, &mut text);
+    let result = formatted.and_then(|()| keep(call, &text));
+    call.run.worker.text = text;
+    Ok(result.unwrap_or_else(Errno::to_reg))
+}
+
+impl Call<'_, '_> {
+    /// A line for whoever listens to what programs print.
+    pub(super) fn trace(&self, text: &[u8]) {
+        let trace = &self.run.surroundings.trace;
+        if trace.is_kept() {
+            trace.push(Line {
+                worker: self.run.worker.number(),
+                time: monotonic(),
+                program: self.callbacks.code().name.clone(),
+                text: String::from_utf8_lossy(text).into_owned(),
+            });
         }
-        Err(errno) => errno.to_reg(),
-    })
+    }
+}
+
+fn monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }
 
 /// The 8-byte arguments of a format.

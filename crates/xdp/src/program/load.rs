@@ -14,9 +14,10 @@ use towpath_bpf::{MapDef, Object};
 use towpath_maps::fields::Field;
 use towpath_maps::{Map, MapSet, SetOptions};
 
-use super::{LoadError, LoadOptions, Program, Select, Shared, Surroundings};
+use super::{Landing, LoadError, LoadOptions, Program, Select, Shared, Surroundings};
 use crate::compiled::{Compiled, Exec};
 use crate::helpers;
+use crate::printed::{Streams, Trace};
 
 /// The maps of an object and a way to load its programs over them.
 ///
@@ -191,6 +192,7 @@ pub(super) fn surroundings(options: &LoadOptions) -> Surroundings {
     Surroundings {
         host: Arc::clone(&options.host),
         limits: options.limits,
+        trace: Trace::new(options.workers),
         ..Surroundings::default()
     }
 }
@@ -300,7 +302,13 @@ fn ready(
         Ok(compiled) => (compiled, None),
         Err(why) => (None, Some(why.into())),
     };
-    let id = surroundings.programs.add(Arc::clone(&code), compiled.clone(), Arc::clone(&maps));
+    let streams = Arc::new(Streams::default());
+    let id = surroundings.programs.add(Landing::new(
+        Arc::clone(&code),
+        compiled.clone(),
+        Arc::clone(&maps),
+        Arc::clone(&streams),
+    ));
     Program {
         id,
         code,
@@ -311,6 +319,7 @@ fn ready(
         attach,
         has_frags,
         maps,
+        streams,
         surroundings,
     }
 }

@@ -17,6 +17,7 @@ use towpath_jit::Target;
 use towpath_maps::{Domain, MapSet};
 
 use crate::compiled::{self, Compiled};
+use crate::printed::Streams;
 
 /// All programs that maps may name, by id. Ids start at 1 and are never reused.
 ///
@@ -37,6 +38,7 @@ pub(crate) struct Landing {
     pub(crate) code: Arc<Code>,
     pub(crate) compiled: Option<Arc<Compiled>>,
     pub(crate) maps: Arc<MapSet>,
+    pub(crate) streams: Arc<Streams>,
 }
 
 #[derive(Debug)]
@@ -66,16 +68,9 @@ impl Default for Programs {
 
 impl Programs {
     /// Gives a program an id.
-    pub(crate) fn add(
-        &self,
-        code: Arc<Code>,
-        compiled: Option<Arc<Compiled>>,
-        maps: Arc<MapSet>,
-    ) -> u32 {
-        let entry = compiled.as_deref().map_or_else(compiled::bridge, Compiled::entry);
-        let target = Target { entry: AtomicU64::new(entry) };
-        let domain = Arc::clone(maps.domain());
-        let landing = Arc::new(Landing { target, code, compiled, maps });
+    pub(crate) fn add(&self, landing: Landing) -> u32 {
+        let domain = Arc::clone(landing.maps.domain());
+        let landing = Arc::new(landing);
         let mut held = self.write();
         held.reclaim(&domain);
         let id = held.landings.len();
@@ -131,7 +126,8 @@ impl Programs {
     /// The program whose interpreted form this is.
     pub(crate) fn of_code(&self, code: &Arc<Code>) -> Option<Arc<Landing>> {
         let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
-        let known = held.landings.iter().flatten();
+        // The newest are those that run.
+        let known = held.landings.iter().rev().flatten();
         let retired = held.retired.iter().map(|(_, landing)| landing);
         known.chain(retired).find(|landing| Arc::ptr_eq(&landing.code, code)).cloned()
     }
@@ -179,6 +175,18 @@ impl Table {
 }
 
 impl Landing {
+    /// A program in its forms, with what it prints into.
+    pub(crate) fn new(
+        code: Arc<Code>,
+        compiled: Option<Arc<Compiled>>,
+        maps: Arc<MapSet>,
+        streams: Arc<Streams>,
+    ) -> Landing {
+        let entry = compiled.as_deref().map_or_else(compiled::bridge, Compiled::entry);
+        let target = Target { entry: AtomicU64::new(entry) };
+        Landing { target, code, compiled, maps, streams }
+    }
+
     /// The landing that compiled code is in, as [`towpath_jit::Machine::target`] says; `None` when
     /// no tail call was made.
     ///

@@ -1,0 +1,66 @@
+//! `/v1/trace` and `/v1/programs/{id}/streams/{stream}`: what programs print.
+
+use axum::extract::State as Context;
+use axum::response::Response;
+use serde::Deserialize;
+use towpath_objects::{Selector, Session};
+use towpath_xdp::StreamId;
+
+use super::error::{ApiError, ErrorBody};
+use super::programs::no_program;
+use super::types::{PrintedLine, StreamText};
+use super::{Asked, Part, Shared, sse};
+use crate::listen::Follower;
+
+/// Lines that programs print with `bpf_printk` from now on, without end: events of kind `line`.
+///
+/// Of a listener that is too slow lines are lost; an event of kind `lost` says how many, where they
+/// would have been.
+#[utoipa::path(get, path = "/v1/trace",
+    responses((status = 200, content_type = "text/event-stream", body = PrintedLine)))]
+pub(super) async fn trace(Context(control): Context<Shared>) -> Result<Response, ApiError> {
+    let heard = control.read(|inner| control.trace().listen(inner.live.registry()));
+    let heard = heard.map_err(|error| ApiError { status: 500, message: error.to_string() })?;
+    Ok(sse::answer(futures_util::stream::unfold(heard, async |mut heard| {
+        let text = heard.next().await?;
+        Some((text.into(), heard))
+    })))
+}
+
+/// Which of the two, and for how long.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct StreamQuery {
+    follow: bool,
+}
+
+/// What a program printed with `bpf_stream_printk` to `stdout` or `stderr` and nobody has read yet:
+/// events of kind `text`. With `follow` also what comes then, until the program goes.
+///
+/// What one reader gets no other one does. A stream holds 100000 bytes; events of kind `lost` count
+/// prints that it had no room for (`ENOSPC`, for the program).
+#[utoipa::path(get, path = "/v1/programs/{id}/streams/{stream}",
+    params(("id" = u32, Path), ("stream" = String, Path), ("follow" = Option<bool>, Query)),
+    responses((status = 200, content_type = "text/event-stream", body = StreamText),
+        (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
+pub(super) async fn stream(
+    Context(control): Context<Shared>,
+    Part((id, stream)): Part<(u32, String)>,
+    Asked(StreamQuery { follow }): Asked<StreamQuery>,
+) -> Result<Response, ApiError> {
+    let stream = match stream.as_str() {
+        "stdout" => StreamId::Stdout,
+        "stderr" => StreamId::Stderr,
+        other => {
+            let message = format!("no stream {other:?}: a program has stdout and stderr");
+            return Err(ApiError::missing(message));
+        }
+    };
+    let session = control.read(|inner| Session::new(inner.live.registry(), 0));
+    let program = session.program(&Selector::Id(id)).map_err(|_none| no_program(id))?;
+    let follower = Follower::new(&program, stream, follow);
+    Ok(sse::answer(futures_util::stream::unfold(follower, async |mut follower| {
+        let text = follower.next().await?;
+        Some((text.into(), follower))
+    })))
+}

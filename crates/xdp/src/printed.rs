@@ -1,0 +1,230 @@
+//! What programs print: lines of `bpf_trace_printk` for whoever debugs them, and the two streams
+//! that each program has.
+//!
+//! Whoever prints waits for nobody: a lock that a reader holds at that moment, a queue or stream
+//! that is full cost a line, which is counted.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use towpath_bpf::Errno;
+
+/// A line that a program printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The worker that ran the program.
+    pub worker: u32,
+    /// When, since the machine was started (`CLOCK_MONOTONIC`).
+    pub time: Duration,
+    /// The program's C function.
+    pub program: String,
+    /// What it printed.
+    pub text: String,
+}
+
+/// The last lines that programs printed. Bounded: old lines make room for new ones.
+#[derive(Debug)]
+pub struct Trace {
+    /// By worker, so that no two of them meet.
+    workers: Box<[Mutex<VecDeque<Line>>]>,
+    /// Lines are kept: nobody needs them while nobody listens.
+    is_kept: AtomicBool,
+    lost: AtomicU64,
+}
+
+impl Default for Trace {
+    fn default() -> Trace {
+        Trace::new(1)
+    }
+}
+
+impl Trace {
+    /// A trace of so many workers that keeps all lines, for whoever takes them later.
+    pub fn new(workers: usize) -> Trace {
+        Trace {
+            workers: (0..workers.max(1)).map(|_| Mutex::default()).collect(),
+            is_kept: AtomicBool::new(true),
+            lost: AtomicU64::new(0),
+        }
+    }
+
+    /// Keeps lines from now on, or does not: printing costs a program next to nothing then.
+    pub fn keep(&self, is_kept: bool) {
+        self.is_kept.store(is_kept, Ordering::Relaxed);
+    }
+
+    /// Takes the text of all lines out, oldest first.
+    pub fn take(&self) -> Vec<String> {
+        self.take_lines().into_iter().map(|line| line.text).collect()
+    }
+
+    /// Takes all lines out, oldest first.
+    pub fn take_lines(&self) -> Vec<Line> {
+        let mut lines: Vec<Line> = Vec::new();
+        for worker in &self.workers {
+            // The lock is held for no longer than that: the worker wants to go on.
+            let taken = std::mem::take(&mut *lock(worker));
+            lines.extend(taken);
+        }
+        if self.workers.len() > 1 {
+            lines.sort_by_key(|line| line.time);
+        }
+        lines
+    }
+
+    /// Lines that made room for others, or came while somebody took lines out.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Whether [`Trace::push`] is of use.
+    #[inline]
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn push(&self, line: Line) {
+        let worker = &self.workers[line.worker as usize % self.workers.len()];
+        let Some(mut lines) = try_lock(worker) else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        if lines.len() == LINES_MAX {
+            lines.pop_front();
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        lines.push_back(line);
+    }
+}
+
+/// A program's standard output and error, as `bpf_stream_vprintk` writes to them.
+///
+/// Kernel counterpart: `kernel/bpf/stream.c`: what nobody reads stays, up to 100 000 bytes of each.
+#[derive(Debug, Default)]
+pub struct Streams([Stream; 2]);
+
+#[derive(Debug, Default)]
+struct Stream {
+    text: Mutex<VecDeque<u8>>,
+    lost: AtomicU64,
+}
+
+/// One of a program's streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamId {
+    /// `BPF_STDOUT`
+    Stdout = 1,
+    /// `BPF_STDERR`
+    Stderr = 2,
+}
+
+impl StreamId {
+    /// The stream with this number (`enum bpf_stream_id`).
+    pub fn from_number(number: u64) -> Option<StreamId> {
+        match number as u32 {
+            1 => Some(StreamId::Stdout),
+            2 => Some(StreamId::Stderr),
+            _ => None,
+        }
+    }
+}
+
+impl Streams {
+    /// Takes at most so many bytes out of a stream, oldest first.
+    pub fn read(&self, stream: StreamId, bytes_max: usize) -> Vec<u8> {
+        let mut text = lock(&self.stream(stream).text);
+        let count = text.len().min(bytes_max);
+        text.drain(..count).collect()
+    }
+
+    /// Prints that a stream had no room for, or that came while it was being read.
+    pub fn lost(&self, stream: StreamId) -> u64 {
+        self.stream(stream).lost.load(Ordering::Relaxed)
+    }
+
+    /// Appends text (`bpf_stream_push_str`): `ENOSPC` when the stream is full, `ENOMEM` while
+    /// somebody reads it, as in the kernel when its allocator is busy.
+    pub(crate) fn push(&self, stream: StreamId, text: &[u8]) -> Result<(), Errno> {
+        let Stream { text: kept, lost } = self.stream(stream);
+        let pushed = match try_lock(kept) {
+            Some(kept) if kept.len() + text.len() >= STREAM_BYTES_MAX => Err(Errno::ENOSPC),
+            Some(mut kept) => {
+                kept.extend(text);
+                Ok(())
+            }
+            None => Err(Errno::ENOMEM),
+        };
+        if pushed.is_err() {
+            lost.fetch_add(1, Ordering::Relaxed);
+        }
+        pushed
+    }
+
+    fn stream(&self, stream: StreamId) -> &Stream {
+        &self.0[stream as usize - 1]
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(std::sync::TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Lines kept of each worker.
+const LINES_MAX: usize = 4096;
+/// `BPF_STREAM_MAX_CAPACITY`
+const STREAM_BYTES_MAX: usize = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(worker: u32, time: u64) -> Line {
+        let time = Duration::from_nanos(time);
+        Line { worker, time, program: "p".to_owned(), text: format!("{worker}-{time:?}") }
+    }
+
+    #[test]
+    fn lines_of_all_workers_come_in_order_and_old_ones_make_room() {
+        let trace = Trace::new(2);
+        [line(1, 2), line(0, 1), line(0, 3)].into_iter().for_each(|line| trace.push(line));
+        assert_eq!(trace.take_lines(), [line(0, 1), line(1, 2), line(0, 3)]);
+        (0..LINES_MAX as u64 + 5).for_each(|time| trace.push(line(0, time)));
+        assert_eq!(trace.lost(), 5);
+        let kept = trace.take_lines();
+        assert_eq!((kept.len(), &kept[0]), (LINES_MAX, &line(0, 5)));
+    }
+
+    #[test]
+    fn whoever_prints_does_not_wait_for_whoever_reads() {
+        let (trace, streams) = (Trace::new(1), Streams::default());
+        let _reads = (lock(&trace.workers[0]), lock(&streams.0[0].text));
+        trace.push(line(0, 1));
+        assert_eq!(trace.lost(), 1);
+        assert_eq!(streams.push(StreamId::Stdout, b"x"), Err(Errno::ENOMEM));
+        assert_eq!(streams.push(StreamId::Stderr, b"x"), Ok(()), "another one");
+        assert_eq!((streams.lost(StreamId::Stdout), streams.lost(StreamId::Stderr)), (1, 0));
+    }
+
+    #[test]
+    fn a_stream_keeps_what_the_kernel_keeps() {
+        let streams = Streams::default();
+        let text = [b'x'; 1000];
+        let taken = std::iter::repeat_with(|| streams.push(StreamId::Stdout, &text));
+        assert_eq!(taken.take_while(Result::is_ok).count(), 99);
+        assert_eq!(streams.push(StreamId::Stdout, &text[..999]), Ok(()), "less than 100 000 bytes");
+        assert_eq!(streams.push(StreamId::Stdout, b"x"), Err(Errno::ENOSPC));
+        assert_eq!(streams.read(StreamId::Stdout, 10), [b'x'; 10]);
+        assert_eq!(streams.read(StreamId::Stdout, usize::MAX).len(), 99_989);
+        assert!(streams.read(StreamId::Stdout, 1).is_empty());
+    }
+}
