@@ -67,7 +67,7 @@ impl Linked {
     }
 }
 
-/// Where an XDP program may be attached (`expected_attach_type`).
+/// Where a program may be attached (`expected_attach_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AttachType {
     /// A port's receive hook (`BPF_XDP`).
@@ -76,6 +76,9 @@ pub enum AttachType {
     Devmap,
     /// An entry of a cpumap (`BPF_XDP_CPUMAP`).
     Cpumap,
+    /// A port's dequeue hook: a program of another type, which gets no frame and takes one out of a
+    /// queue (`BPF_PROG_TYPE_DEQUEUE` of the proposal that `docs/queueing.md` names).
+    Dequeue,
 }
 
 /// A function inside a linked program.

@@ -123,6 +123,7 @@ fn attach_name(attach: AttachType) -> &'static str {
         AttachType::Xdp => "xdp",
         AttachType::Devmap => "devmap",
         AttachType::Cpumap => "cpumap",
+        AttachType::Dequeue => "dequeue",
     }
 }
 

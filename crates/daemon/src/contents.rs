@@ -23,7 +23,12 @@ pub(crate) fn entries(session: &mut Session, map: &MapObject) -> Result<Vec<Entr
         dumped.map_err(|error| refused(map, &error))
     };
     Ok(match map.kind().values() {
-        Values::Queued | Values::Members | Values::Records | Values::Pages => Vec::new(),
+        Values::Queued
+        | Values::Ranked
+        | Values::Packets
+        | Values::Members
+        | Values::Records
+        | Values::Pages => Vec::new(),
         Values::Device | Values::Cpu | Values::Socket => {
             let targets = map.targets();
             targets.into_iter().map(|(key, it)| target(map, key, it.number, it.id)).collect()

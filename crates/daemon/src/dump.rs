@@ -150,7 +150,7 @@ impl Encoder {
         self.left -= 1;
         let direction = match record.hook {
             Hook::Rx => Direction::Inbound,
-            Hook::Tx => Direction::Outbound,
+            Hook::Tx | Hook::Dequeue => Direction::Outbound,
         };
         let target = verdict.and_then(|verdict| verdict.target.as_ref());
         let comment = target.map(|target| format!("XDP_REDIRECT to {target}"));

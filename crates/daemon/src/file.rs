@@ -368,7 +368,8 @@ impl Reader<'_> {
             PortKey::One(port) => std::slice::from_ref(port),
             PortKey::Several(ports) => ports,
         };
-        let base = match keys.program.as_ref().or(keys.section.as_ref()) {
+        let section = keys.hook.section(keys.program.as_deref(), keys.section.as_deref());
+        let base = match keys.program.as_ref().or(section.as_ref()) {
             Some(program) => format!("{}:{program}", keys.object.display()),
             None => keys.object.display().to_string(),
         };
@@ -379,7 +380,7 @@ impl Reader<'_> {
             object,
             sha256,
             program: keys.program.clone(),
-            section: keys.section.clone(),
+            section,
             set: keys.set.iter().map(|(name, value)| (name.clone(), plain(value))).collect(),
             map_sizes: keys.map_sizes.clone(),
             maps,

@@ -31,6 +31,7 @@ pub mod live;
 mod metrics;
 mod notify;
 pub mod problem;
+mod queues;
 mod reference;
 pub mod run_config;
 pub mod saved;

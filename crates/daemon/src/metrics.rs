@@ -15,6 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::api::types::{LinkView, PortStats, StatsView, XskView};
 use crate::bonds::{self, BondView, MemberView};
 use crate::control::Control;
+use crate::queues;
 use crate::view;
 
 /// `/metrics`
@@ -80,6 +81,7 @@ impl Collector for Reading {
         self.by_reason(&mut encoder)?;
         self.programs(&mut encoder)?;
         self.bond_members(&mut encoder)?;
+        queues::encode(&self.stats.queues, &self.stats.dequeues, &mut encoder)?;
         self.sockets(&mut encoder)
     }
 }
@@ -99,7 +101,7 @@ impl Reading {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(value).encode(metric)?;
         }
-        let help = "Frames that wait for another worker";
+        let help = "Frames that wait for another worker, in a queue, or for their launch time";
         let metric =
             encoder.encode_descriptor("frames_in_flight", help, None, MetricType::Gauge)?;
         ConstGauge::new(frames.in_flight as i64).encode(metric)?;

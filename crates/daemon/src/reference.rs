@@ -25,6 +25,8 @@ pub(crate) fn of(kind: MapType, value: &Json) -> Result<Option<Reference>, Strin
         Values::Bytes
         | Values::PerCpu
         | Values::Queued
+        | Values::Ranked
+        | Values::Packets
         | Values::Members
         | Values::Records
         | Values::Pages

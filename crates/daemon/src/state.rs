@@ -259,7 +259,21 @@ pub enum HookState {
     Rx,
     /// What leaves.
     Tx,
+    /// Which packet of a queue leaves next.
+    Dequeue,
 }
+
+impl HookState {
+    /// In which section its program is looked for where nothing is said: an object may have
+    /// programs for several hooks.
+    pub(crate) fn section(self, program: Option<&str>, section: Option<&str>) -> Option<String> {
+        let is_said = program.is_some() || section.is_some();
+        let own = (self == HookState::Dequeue && !is_said).then_some(DEQUEUE_SECTION);
+        section.or(own).map(str::to_owned)
+    }
+}
+
+const DEQUEUE_SECTION: &str = "dequeue";
 
 impl PortState {
     /// The name of the interface that stands for this port, if one is wanted.

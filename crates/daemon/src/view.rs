@@ -14,6 +14,7 @@ use crate::api::types::{
 };
 use crate::control::Inner;
 use crate::live::{LiveLink, LivePort};
+use crate::queues;
 use crate::run_config::{ACTIONS, action_names};
 use crate::state::HookState;
 
@@ -224,6 +225,8 @@ pub(crate) fn status(inner: &Inner) -> StatusView {
         ports: ports(inner),
         bridges: inner.live.bridges().into_values().collect(),
         links: links(inner),
+        queues: queues::all(inner),
+        dequeues: queues::dequeues(inner),
         failures: failures.chain(panicked).collect(),
         warnings: inner.warnings.iter().map(|it| it.text.clone()).collect(),
         restart: inner.restart.clone(),
@@ -254,7 +257,8 @@ pub(crate) fn stats(inner: &Inner) -> StatsView {
         in_flight: sum.in_flight,
         missing: sum.missing(),
     };
-    StatsView { time, ports, frames }
+    let (queues, dequeues) = (queues::all(inner), queues::dequeues(inner));
+    StatsView { time, ports, frames, queues, dequeues }
 }
 
 /// The bond that a port is a member of.

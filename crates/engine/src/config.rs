@@ -14,6 +14,7 @@ use towpath_xdp::Program;
 
 use crate::bond::Bond;
 use crate::bridge::Bridge;
+use crate::dequeue::Schedule;
 use crate::error::Error;
 use crate::hook::{Chain, Link};
 use crate::snapshot::{Opened, PortId};
@@ -60,6 +61,8 @@ pub enum Hook {
     Rx,
     /// What leaves.
     Tx,
+    /// Which packet of a queue leaves next.
+    Dequeue,
 }
 
 /// Where passed frames are to go, by name.
@@ -79,6 +82,10 @@ struct PortConfig {
     upper: UpperName,
     rx_hook: Option<Arc<Chain>>,
     tx_hook: Option<Arc<Chain>>,
+    /// One program, alone.
+    dequeue_hook: Option<Arc<Chain>>,
+    /// When that runs; the same as long as the port is there.
+    schedule: Arc<Schedule>,
     taps: Vec<Arc<Tap>>,
     opened: Arc<Opened>,
     /// Its device is closed, and something stands in for it.
@@ -134,6 +141,8 @@ impl Config {
             upper: UpperName::None,
             rx_hook: None,
             tx_hook: None,
+            dequeue_hook: None,
+            schedule: Arc::default(),
             taps: Vec::new(),
             opened,
             is_closed: false,
@@ -239,6 +248,7 @@ impl Config {
         let chain = match hook {
             Hook::Rx => &port.rx_hook,
             Hook::Tx => &port.tx_hook,
+            Hook::Dequeue => &port.dequeue_hook,
         };
         Ok(chain.as_ref().map_or(&[], |chain| chain.links()))
     }
@@ -247,15 +257,18 @@ impl Config {
     pub fn set_links(&mut self, id: PortId, hook: Hook, links: Vec<Link>) -> Result<(), Error> {
         let name = self.port(id)?.options.name.clone();
         for link in &links {
-            // `dev_xdp_install`: programs for map entries are refused.
-            if link.program.attach() != AttachType::Xdp {
-                return Err(Error::Attach {
-                    program: link.program.name().to_owned(),
-                    port: name,
-                    why: "it is made for entries of a devmap or cpumap".to_owned(),
-                });
-            }
+            let refused = |why: &str| {
+                let (program, port) = (link.program.name().to_owned(), name.clone());
+                Error::Attach { program, port, why: why.to_owned() }
+            };
+            check_type(link.program.attach(), hook).map_err(refused)?;
             self.check_workers(&link.program, &name)?;
+            if hook == Hook::Dequeue && links.len() > 1 {
+                return Err(refused("a port has one dequeue program; --replace takes its place"));
+            }
+            if hook == Hook::Dequeue && self.port(id)?.bond.is_some() {
+                return Err(refused("a bond sends by its members: attach it to each of them"));
+            }
         }
         if hook == Hook::Rx {
             self.check_attach(id, &links)?;
@@ -265,6 +278,7 @@ impl Config {
         match hook {
             Hook::Rx => port.rx_hook = chain,
             Hook::Tx => port.tx_hook = chain,
+            Hook::Dequeue => port.dequeue_hook = chain,
         }
         Ok(())
     }
@@ -358,6 +372,18 @@ impl Config {
         match user {
             Some(by) => Err(Error::InUse { name: name.to_owned(), by: by.options.name.clone() }),
             None => Ok(()),
+        }
+    }
+}
+
+/// Whether a hook takes programs of that type (`dev_xdp_install` refuses those for map entries).
+fn check_type(attach: AttachType, hook: Hook) -> Result<(), &'static str> {
+    match (attach, hook) {
+        (AttachType::Dequeue, Hook::Dequeue) | (AttachType::Xdp, Hook::Rx | Hook::Tx) => Ok(()),
+        (AttachType::Dequeue, _) => Err("it is a dequeue program: --hook dequeue takes it"),
+        (_, Hook::Dequeue) => Err("it is no dequeue program (section \"dequeue\")"),
+        (AttachType::Devmap | AttachType::Cpumap, _) => {
+            Err("it is made for entries of a devmap or cpumap")
         }
     }
 }

@@ -46,11 +46,21 @@ pub enum DropReason {
     NoMember,
     /// It passed on a member that its bond does not use now.
     Inactive,
+    /// The queue it was redirected to is full (`-EOVERFLOW`).
+    QueueFull,
+    /// Its rank is below the window of the queue it was redirected to (`-ERANGE`).
+    QueueRank,
+    /// The program that took it out of a queue dropped it.
+    Dequeue,
+    /// The queue it waited in went with its map.
+    QueueGone,
+    /// It was to leave later than anybody waits ([`crate::LAUNCH_HORIZON`]), or too many waited.
+    Launch,
 }
 
 impl DropReason {
     /// All reasons, in order.
-    pub const ALL: [DropReason; 19] = [
+    pub const ALL: [DropReason; 24] = [
         DropReason::Verdict,
         DropReason::Aborted,
         DropReason::NoUpper,
@@ -70,6 +80,11 @@ impl DropReason {
         DropReason::Removed,
         DropReason::NoMember,
         DropReason::Inactive,
+        DropReason::QueueFull,
+        DropReason::QueueRank,
+        DropReason::Dequeue,
+        DropReason::QueueGone,
+        DropReason::Launch,
     ];
 
     /// Its name in metrics and tables.
@@ -94,6 +109,11 @@ impl DropReason {
             DropReason::Removed => "removed",
             DropReason::NoMember => "no_member",
             DropReason::Inactive => "inactive",
+            DropReason::QueueFull => "queue_full",
+            DropReason::QueueRank => "queue_rank",
+            DropReason::Dequeue => "dequeue",
+            DropReason::QueueGone => "queue_gone",
+            DropReason::Launch => "launch",
         }
     }
 }
@@ -153,9 +173,9 @@ pub struct FrameCounters {
     pub dropped: [Counter; DropReason::ALL.len()],
     /// Used up without being dropped: what segments and linear copies were made of.
     pub freed: Counter,
-    /// Given to another worker.
+    /// Given to another worker, put into a queue, or held until its launch time.
     pub handed_over: Counter,
-    /// Taken over from another worker.
+    /// Taken over from another worker, or out of a queue, or no more held.
     pub taken_over: Counter,
 }
 
@@ -179,7 +199,7 @@ pub struct Conservation {
     pub dropped: u64,
     /// [`FrameCounters::freed`]
     pub freed: u64,
-    /// Waiting for another worker.
+    /// Waiting for another worker, in a queue, or for its launch time.
     pub in_flight: u64,
 }
 

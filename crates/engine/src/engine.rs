@@ -10,6 +10,7 @@ use towpath_xdp::{Arena, Pool};
 
 use crate::config::{Config, PortOptions};
 use crate::counters::Conservation;
+use crate::dequeue::Orphans;
 use crate::error::Error;
 use crate::port::Device;
 use crate::snapshot::{Opened, Parked, PortId, Snapshot};
@@ -45,6 +46,8 @@ pub struct Engine {
     workers: Arc<[Arc<WorkerShared>]>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     arena: Arc<Arena>,
+    /// Who gets frames out of queues that nobody takes out.
+    orphans: Arc<Orphans>,
     /// Held by who changes the configuration, for as long as workers take to follow.
     changing: Mutex<()>,
     /// Held for no longer than it takes to look at the pointer.
@@ -71,9 +74,10 @@ impl Engine {
         let shared = shared.map(|(number, it)| WorkerShared::new(number, it.mode).map(Arc::new));
         let shared: Arc<[_]> =
             shared.collect::<Result<Vec<_>, _>>().map_err(system("eventfd"))?.into();
+        let orphans = Arc::new(Orphans::new(&arena));
         let mut threads = Vec::new();
         for (mine, worker) in shared.iter().zip(workers) {
-            let body = Worker::new(mine, &shared, Pool::new(&arena));
+            let body = Worker::new(mine, &shared, &orphans, Pool::new(&arena));
             let (name, known) = (format!("worker-{}", mine.number), Arc::clone(mine));
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 pin(worker.cpu);
@@ -88,6 +92,7 @@ impl Engine {
             workers: shared,
             threads: Mutex::new(threads),
             arena,
+            orphans,
             changing: Mutex::default(),
             state: RwLock::new(Arc::new(state)),
         })
@@ -260,7 +265,8 @@ impl Engine {
 
     /// What became of all frames so far.
     pub fn conservation(&self) -> Conservation {
-        Conservation::of(&self.workers.iter().map(|worker| &worker.counters))
+        let workers = self.workers.iter().map(|worker| &worker.counters);
+        Conservation::of(&workers.chain(std::iter::once(self.orphans.counters())))
     }
 
     /// Stops the workers, once they have done what they handed to each other; what they don't get

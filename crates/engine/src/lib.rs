@@ -13,6 +13,7 @@ pub mod bond;
 pub mod bridge;
 mod config;
 pub mod counters;
+mod dequeue;
 mod engine;
 mod error;
 mod hook;
@@ -27,6 +28,7 @@ mod waker;
 mod worker;
 
 pub use config::{Config, Hook, PortOptions, UpperName};
+pub use dequeue::{DequeueHook, Schedule};
 pub use engine::{Engine, Options, WorkerOptions};
 pub use error::Error;
 pub use hook::{Chain, DEFAULT_ACTIONS, DEFAULT_PRIORITY, Link};
@@ -34,4 +36,4 @@ pub use snapshot::{BridgeView, Membership, Opened, Port, PortId, Snapshot, Upper
 pub use socket::{Place, Socket};
 pub use sockets::{Collect, Served, Sockets};
 pub use waker::Waker;
-pub use worker::{BURST, ControlTask, LiveError, LiveRun, Mode, TaskContext};
+pub use worker::{BURST, ControlTask, LAUNCH_HORIZON, LiveError, LiveRun, Mode, TaskContext};

@@ -9,6 +9,7 @@ use towpath_xdp::host::{Bridges, Interface, Unknown};
 use crate::bond::View;
 use crate::bridge::Bridge;
 use crate::counters::PortCounters;
+use crate::dequeue::DequeueHook;
 use crate::hook::{Chain, HookSpec};
 use crate::port::{Device, Features, Rx, Tx};
 use crate::sockets::{Collect, Served, Sockets};
@@ -56,7 +57,10 @@ impl Snapshot {
     /// All programs there are, on whatever hook.
     pub fn chains(&self) -> impl Iterator<Item = &Arc<Chain>> {
         let ports = self.ports.iter().flatten();
-        let hooks = ports.flat_map(|port| port.rx_hook.iter().chain(&port.tx_hook));
+        let hooks = ports.flat_map(|port| {
+            let dequeue = port.dequeue.as_ref().map(|hook| &hook.chain);
+            port.rx_hook.iter().chain(&port.tx_hook).chain(dequeue)
+        });
         hooks.chain(self.entry_programs.values())
     }
 
@@ -186,6 +190,8 @@ pub struct Port {
     pub rx_hook: Option<Arc<Chain>>,
     /// Programs that judge what leaves.
     pub tx_hook: Option<Arc<Chain>>,
+    /// Its dequeue program.
+    pub dequeue: Option<DequeueHook>,
     /// The bond it is a member of, if it is.
     pub member: Option<Membership>,
     /// How it chooses among its members, if it is a bond.

@@ -54,6 +54,8 @@ impl TapOptions {
         match hook {
             Hook::Rx => self.rx,
             Hook::Tx => self.tx,
+            // What it sends is seen where it leaves.
+            Hook::Dequeue => Points::default(),
         }
     }
 }

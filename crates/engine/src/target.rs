@@ -106,6 +106,8 @@ pub(crate) enum Kind {
     Socket(u32),
     /// Another worker gets them: the worker's cpumap queue of that number.
     Cpu(u32),
+    /// They wait in a queue for a dequeue program: the worker's queue of that number.
+    Queue(u32),
     /// They are dropped.
     Drop(DropReason, Side),
     /// At once: the bridge of that number decides.

@@ -16,6 +16,8 @@ pub(crate) enum Redirect {
     /// To an entry of a map: one of so many side by side, or one in a table. A miss forgets an
     /// earlier redirect and returns `action`.
     Entry { map: u32, entries: Option<u32>, key: Value, action: u64 },
+    /// Into a queue, by a rank: whether that fits is found out when the frame comes.
+    Queue { map: u32, rank: Value },
     /// To all entries of a map.
     Broadcast { map: u32, exclude_ingress: bool },
 }
@@ -45,6 +47,8 @@ struct Kind {
     is_table: bool,
     /// Frames can go to all of them.
     broadcasts: bool,
+    /// It is a queue.
+    is_queue: bool,
     /// Number of slots of a program array.
     slots: Option<u32>,
 }
@@ -58,6 +62,7 @@ impl Targets {
             },
             is_table: map.kind() == MapType::DevmapHash,
             broadcasts: map.kind().values() == Values::Device,
+            is_queue: map.kind().values() == Values::Packets,
             slots: match map.layout() {
                 Some(Layout::Programs { entries, .. }) => Some(entries),
                 _ => None,
@@ -109,6 +114,9 @@ impl Targets {
 
     fn by_map(&self, map: u32, key: Value, flags: u64) -> Option<Redirect> {
         let kind = self.maps.get(map as usize)?;
+        if kind.is_queue {
+            return (flags <= ACTION_MASK).then_some(Redirect::Queue { map, rank: key });
+        }
         if flags <= ACTION_MASK {
             let entry = Redirect::Entry { map, entries: kind.entries, key, action: flags };
             return (kind.is_table || kind.entries.is_some()).then_some(entry);

@@ -261,6 +261,8 @@ fn attach_number(attach: AttachType) -> u32 {
         AttachType::Xdp => 37,
         AttachType::Devmap => 33,
         AttachType::Cpumap => 35,
+        // No kernel has such programs: it says what it has against one as XDP.
+        AttachType::Dequeue => 0,
     }
 }
 

@@ -56,9 +56,11 @@ mod memory_loom;
 #[cfg(not(loom))]
 mod memory_unsafe;
 pub mod perf;
+pub mod pifo;
 mod prog_array;
 pub mod qsbr;
 mod queue;
+pub mod ranks;
 mod ring;
 pub mod ringbuf;
 mod set;

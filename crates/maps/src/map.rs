@@ -26,6 +26,7 @@ use crate::layout::Layout;
 use crate::lpm::LpmTrie;
 use crate::memory::REGION_BYTES_MAX;
 use crate::perf::PerfEventArray;
+use crate::pifo::{PifoGeneric, PifoXdp};
 use crate::prog_array::ProgArray;
 use crate::qsbr::Domain;
 use crate::queue::Queue;
@@ -91,6 +92,8 @@ enum Storage {
     Inner(MapOfMaps),
     Lpm(LpmTrie),
     Perf(PerfEventArray),
+    PifoGeneric(PifoGeneric),
+    PifoXdp(PifoXdp),
     Queue(Queue),
     Ringbuf(Ringbuf),
     UserRingbuf(UserRingbuf),
@@ -282,10 +285,12 @@ impl Map {
         }
     }
 
-    /// The entry of a DEVMAP, DEVMAP_HASH, CPUMAP or XSKMAP that `bpf_redirect_map` asks for.
+    /// The entry of a DEVMAP, DEVMAP_HASH, CPUMAP or XSKMAP that `bpf_redirect_map` asks for. A
+    /// PIFO_XDP takes any rank; whether that fits is found out when the packet comes.
     #[inline]
     pub fn target(&self, key: u32) -> Option<TargetEntry> {
         match &self.storage {
+            Storage::PifoXdp(_) => Some(TargetEntry { number: 0, id: 0 }),
             Storage::Targets(targets) => targets.target(key),
             Storage::DevmapHash(table) => table.target(key),
             _ => None,
@@ -417,6 +422,12 @@ impl Map {
     /// A PERF_EVENT_ARRAY's own operations.
     pub fn perf(&self) -> Option<&PerfEventArray> {
         if let Storage::Perf(perf) = &self.storage { Some(perf) } else { None }
+    }
+
+    /// The packets of a PIFO_XDP.
+    #[inline]
+    pub fn pifo(&self) -> Option<&PifoXdp> {
+        if let Storage::PifoXdp(pifo) = &self.storage { Some(pifo) } else { None }
     }
 
     /// Takes all records that programs sent through this map: of a ring buffer, or of a perf event
@@ -560,6 +571,8 @@ impl Storage {
             MapType::UserRingbuf => Storage::UserRingbuf(UserRingbuf::new(def)?),
             MapType::PerfEventArray => Storage::Perf(PerfEventArray::new(def, cpus)),
             MapType::BloomFilter => Storage::Bloom(Bloom::new(def)?),
+            MapType::PifoGeneric => Storage::PifoGeneric(PifoGeneric::new(def)?),
+            MapType::PifoXdp => Storage::PifoXdp(PifoXdp::new(def)),
             MapType::CgroupArray
             | MapType::Sockmap
             | MapType::Sockhash
@@ -588,6 +601,8 @@ impl Storage {
             Storage::Inner(maps) => maps,
             Storage::Lpm(trie) => trie,
             Storage::Perf(perf) => perf,
+            Storage::PifoGeneric(pifo) => pifo,
+            Storage::PifoXdp(pifo) => pifo,
             Storage::Queue(queue) => queue,
             Storage::Ringbuf(ring) => ring,
             Storage::UserRingbuf(ring) => ring,

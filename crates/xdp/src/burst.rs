@@ -95,6 +95,16 @@ impl Burst {
         self.targets.destination(frame, self.maps.as_deref())
     }
 
+    /// By which rank a frame goes into the queue that it is redirected to: the key of its last
+    /// successful redirect call.
+    #[inline]
+    pub fn rank(&self, frame: usize) -> u32 {
+        match self.destination(frame) {
+            Some(Destination::Entry { key, .. }) => key,
+            _ => 0,
+        }
+    }
+
     /// Whether all frames have the same [`Burst::destination`].
     #[inline]
     pub fn lead_to_one(&self) -> bool {

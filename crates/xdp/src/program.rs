@@ -27,11 +27,12 @@ use crate::clock::Clock;
 use crate::compiled::{CodeStop, Compiled, Exec, ExecStatus, Judged};
 use crate::conntrack::Conntrack;
 use crate::frame::Frame;
+use crate::held::Dequeued;
 use crate::helpers::{self, CookieSecret};
 use crate::host::Live;
 use crate::objects::{Objects, Releaser};
 use crate::printed::{Streams, Trace};
-use crate::run::{Extra, Run};
+use crate::run::{EGRESS_IFINDEX, Extra, Run};
 use crate::timers::{Callback, Due, Timers};
 use crate::verdict::Verdict;
 use crate::worker::Worker;
@@ -179,6 +180,13 @@ impl Program {
         self.run_due(worker, None)
     }
 
+    /// When the first timer of the object's programs is due, in nanoseconds of the monotonic clock;
+    /// `None` when none waits.
+    #[inline]
+    pub fn next_timer_ns(&self) -> Option<u64> {
+        self.surroundings.timers.next_ns()
+    }
+
     fn run_due(&self, worker: &mut Worker, observer: Option<&dyn Observer>) -> Result<(), Fault> {
         let timers = &self.surroundings.timers;
         if !timers.may_be_due() {
@@ -299,7 +307,8 @@ impl Program {
     }
 
     fn interpret(&self, worker: &mut Worker, frame: &mut Frame, index: usize, burst: &mut Burst) {
-        let context = worker.context_addr();
+        let own_field = if self.attach == AttachType::Dequeue { EGRESS_IFINDEX } else { 0 };
+        let context = worker.context_addr() + own_field;
         let mut run = Run::new(frame, worker, &self.maps, &self.surroundings);
         run.index = index as u32;
         run.targets = std::mem::take(&mut burst.targets);
@@ -313,6 +322,68 @@ impl Program {
                 burst.faults.push((index as u32, fault));
             }
         }
+    }
+
+    /// Runs a dequeue program up to `runs` times for the port of that ifindex, at monotonic time
+    /// `now_ns` (0: it asks). Due timers run first; an error is a timer's. What programs of other
+    /// types do with no frame is nobody's concern: they are refused.
+    ///
+    /// # Errors
+    ///
+    /// What a timer did that no verified program can do.
+    ///
+    /// # Panics
+    ///
+    /// When it is a program of another type.
+    pub fn dequeue(
+        &self,
+        worker: &mut Worker,
+        (egress_ifindex, runs): (u32, usize),
+        now_ns: u64,
+        out: &mut Dequeued,
+    ) -> Result<(), Fault> {
+        assert!(self.attach == AttachType::Dequeue, "who attaches it sees to that");
+        let timers = self.run_timers(worker);
+        let Dequeued { blanks, burst, .. } = out;
+        if blanks.len() < runs {
+            blanks.resize_with(runs, Frame::default);
+        }
+        let blanks = &mut blanks[..runs];
+        blanks.iter_mut().for_each(|blank| blank.egress_ifindex = egress_ifindex);
+        worker.held.now_ns = now_ns;
+        self.judge(worker, blanks, burst);
+        self.maps.domain().quiesce(worker.number() as usize);
+        // A verified program holds nothing at its end but the packet that it returns.
+        out.faults.append(&mut burst.faults);
+        out.take(worker, runs);
+        timers
+    }
+
+    /// Runs a dequeue program once in the interpreter, while somebody looks on; otherwise as
+    /// [`Program::dequeue`], by the programs' clock.
+    ///
+    /// # Errors
+    ///
+    /// What it, or a timer, did that no verified program can do.
+    pub fn dequeue_observed(
+        &self,
+        worker: &mut Worker,
+        egress_ifindex: u32,
+        observer: &dyn Observer,
+        out: &mut Dequeued,
+    ) -> Result<(), Fault> {
+        self.run_due(worker, Some(observer))?;
+        let mut blank = Frame::default();
+        blank.egress_ifindex = egress_ifindex;
+        worker.held.now_ns = 0;
+        let context = worker.context_addr() + EGRESS_IFINDEX;
+        let mut run = Run::new(&mut blank, worker, &self.maps, &self.surroundings);
+        run.observer = Some(observer);
+        let result = interp::run(&self.code, context, &mut run, &self.surroundings.limits);
+        out.faults.extend(result.err().map(|fault| (0, fault)));
+        self.maps.domain().quiesce(worker.number() as usize);
+        out.take(worker, 1);
+        Ok(())
     }
 
     /// How it is really executed: by the interpreter when it could not be compiled.

@@ -134,9 +134,14 @@ impl Timers {
         self.lock().remove(&place);
     }
 
-    /// Whether some timer may be due: one load when none waits.
+    /// When the first is due: one load.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        Some(self.next_ns.load(Relaxed)).filter(|&next| next != u64::MAX)
+    }
+
+    /// Whether some timer may be due.
     pub(crate) fn may_be_due(&self) -> bool {
-        self.next_ns.load(Relaxed) != u64::MAX
+        self.next_ns().is_some()
     }
 
     /// Takes out the callbacks that are due.

@@ -156,6 +156,7 @@ impl fmt::Display for Target {
             Target::Entry { map, key, entry } => match map.kind().values() {
                 Values::Cpu => write!(f, "{}[{key}] (CPU {key})", map.name()),
                 Values::Socket => write!(f, "{}[{key}] (socket {})", map.name(), entry.id),
+                Values::Packets => write!(f, "{} at rank {key}", map.name()),
                 _ => write!(f, "{}[{key}] (ifindex {})", map.name(), entry.number),
             },
             Target::Broadcast { map, .. } => write!(f, "all of {}", map.name()),

@@ -6,6 +6,7 @@ use towpath_bpf::insn::{SPILL_BYTES_MAX, STACK_BYTES};
 use towpath_bpf::interp::{MAX_CALL_FRAMES, MAX_TAIL_CALLS};
 
 use crate::burst::Burst;
+use crate::held::{HeldFrames, Schedules};
 use crate::host::{Bridges, Seen};
 use crate::memory::Block;
 
@@ -30,6 +31,10 @@ pub struct Worker {
     pub(crate) host: Seen,
     /// What `bpf_fdb_lookup` asks.
     pub(crate) bridges: Option<Arc<dyn Bridges>>,
+    /// Whom `bpf_schedule_iface_dequeue` asks.
+    pub(crate) schedules: Option<Arc<dyn Schedules>>,
+    /// What a dequeue program took out of queues.
+    pub(crate) held: HeldFrames,
 }
 
 impl Worker {
@@ -51,6 +56,8 @@ impl Worker {
             single: Burst::default(),
             host: Seen::default(),
             bridges: None,
+            schedules: None,
+            held: HeldFrames::default(),
         }
     }
 
@@ -67,6 +74,11 @@ impl Worker {
     /// Says which bridges `bpf_fdb_lookup` asks from now on; without any it finds none.
     pub fn set_bridges(&mut self, bridges: Option<Arc<dyn Bridges>>) {
         self.bridges = bridges;
+    }
+
+    /// Says who knows of dequeue programs, from now on; without any there are none.
+    pub fn set_schedules(&mut self, schedules: Option<Arc<dyn Schedules>>) {
+        self.schedules = schedules;
     }
 
     /// A block of at least `len` bytes, of any content; give it back with [`Worker::put_away`].

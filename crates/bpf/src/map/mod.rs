@@ -67,6 +67,8 @@ pub enum Keys {
     Prefix,
     /// The descriptor of the thing that values belong to.
     Owner,
+    /// Nothing: what is in the map is told apart by rank alone, and no key leads to it.
+    Ignored,
 }
 
 /// What the values of a kind mean.
@@ -78,6 +80,10 @@ pub enum Values {
     PerCpu,
     /// Bytes that go in and come out whole.
     Queued,
+    /// Bytes that go in with a rank, and come out by it, the lowest first.
+    Ranked,
+    /// Packets that go in and come out like that.
+    Packets,
     /// Bytes of which is only known whether they were put in.
     Members,
     /// Records that the kind's own helpers write or read.
@@ -204,7 +210,8 @@ pub enum Shape {
 
 macro_rules! map_types {
     ($($name:ident = $value:literal, $row:ident;)*) => {
-        /// `enum bpf_map_type`. Numbers without a variant are refused by the object loader by name.
+        /// `enum bpf_map_type`, and behind it kinds of our own, far from the kernel's next ones.
+        /// Numbers without a variant are refused by the object loader by name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum MapType {
@@ -264,12 +271,19 @@ map_types! {
     Arena = 33, ARENA;
     InsnArray = 34, INSN_ARRAY;
     Rhash = 35, RHASH;
+    PifoGeneric = 1024, PIFO_GENERIC;
+    PifoXdp = 1025, PIFO_XDP;
 }
 
 impl MapType {
     /// The kernel's name, lower case, as bpftool prints it.
     pub fn name(self) -> &'static str {
         self.spec().name
+    }
+
+    /// Whether no kernel has it.
+    pub fn is_ours(self) -> bool {
+        self as u32 >= MapType::PifoGeneric as u32
     }
 
     /// The kind of a name as bpftool writes it.
@@ -306,6 +320,8 @@ impl MapType {
             Values::Bytes
             | Values::PerCpu
             | Values::Queued
+            | Values::Ranked
+            | Values::Packets
             | Values::Members
             | Values::Records
             | Values::Pages
@@ -370,7 +386,8 @@ mod tests {
     #[test]
     fn names_lead_back_to_kinds() {
         for (at, &kind) in MapType::ALL.iter().enumerate() {
-            assert_eq!(kind as usize, at + 1, "one row for each number");
+            let number = kind as usize;
+            assert_eq!(number, if kind.is_ours() { number } else { at + 1 }, "a row for each");
             assert_eq!(MapType::from_number(kind as u32), Some(kind));
             assert_eq!(MapType::from_name(kind.name()), Some(kind));
         }

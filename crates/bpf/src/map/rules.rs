@@ -61,6 +61,8 @@ pub enum Rule {
     StackFrames,
     /// `map_extra` is a number of hashes.
     Hashes,
+    /// `map_extra` is a number of ranks.
+    Ranks,
     /// `max_entries` and `map_extra` are the pages and the address of an arena.
     ArenaPages,
     /// There is no such map outside of a kernel.
@@ -133,6 +135,7 @@ impl Rule {
             Rule::Hashes => {
                 invalid(def.map_extra > 15, "map_extra is the number of hashes, at most 15")
             }
+            Rule::Ranks => ranks(def),
             Rule::ArenaPages => arena_pages(def),
             Rule::Nowhere(text) => broken(Errno::ENOTSUPP, text),
         }
@@ -177,6 +180,14 @@ fn stack_frames(def: &MapDef) -> Result<(), Broken> {
     )
 }
 
+/// `pifo_map_init_queue` of the proposal, and a limit of our own: each rank takes memory.
+fn ranks(def: &MapDef) -> Result<(), Broken> {
+    let is_range = u32::try_from(def.map_extra).is_ok_and(u32::is_power_of_two);
+    invalid(!is_range, "map_extra is the number of ranks in the window: a power of two")?;
+    too_big(def.map_extra > RANKS_MAX, "a window has at most 1048576 ranks")?;
+    too_big(def.max_entries > RANKED_MAX, "max_entries exceeds 16777216")
+}
+
 /// `arena_map_alloc`
 fn arena_pages(def: &MapDef) -> Result<(), Broken> {
     let extra = def.map_extra;
@@ -218,5 +229,9 @@ const UNKNOWN_FLAG: &str = "map_flags has a flag that this kind doesn't know";
 const PAGE_BYTES: u64 = 4096;
 /// Most bytes of one per-CPU value (`PCPU_MIN_UNIT_SIZE`).
 const PCPU_MIN_UNIT_SIZE: u32 = 32 << 10;
+/// Most ranks in the window of a ranked queue.
+const RANKS_MAX: u64 = 1 << 20;
+/// Most elements of a ranked queue.
+const RANKED_MAX: u32 = 1 << 24;
 /// Most stack frames a stack trace holds (`sysctl_perf_event_max_stack`).
 const STACK_FRAMES_MAX: u32 = 127;

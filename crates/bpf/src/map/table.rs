@@ -2,7 +2,7 @@
 
 use super::Rule::{
     ArenaPages, ElementBelow, Entries, EntriesMax, Flags, Hashes, Inner, Key, KeyMax, NoEntries,
-    PercpuValue, RingBytes, StackFrames, Value, ValueMax, With, Without,
+    PercpuValue, Ranks, RingBytes, StackFrames, Value, ValueMax, With, Without,
 };
 use super::flags::*;
 use super::{
@@ -446,6 +446,49 @@ pub(super) static ARENA: KindSpec = KindSpec {
         update: Err(Errno::EOPNOTSUPP),
         delete: Err(Errno::EOPNOTSUPP),
         next_key: Err(Errno::EOPNOTSUPP),
+        ..USER
+    },
+    ..PLAIN
+};
+
+// --- Ranked queues, which no kernel has: proposed as "xdp: Add packet queueing and scheduling
+// capabilities" (July 2022) ---
+
+pub(super) static PIFO_GENERIC: KindSpec = RANKED;
+
+pub(super) static PIFO_XDP: KindSpec = KindSpec {
+    name: "pifo_xdp",
+    values: Values::Packets,
+    create: &[
+        Entries,
+        INDEX_KEY,
+        DESCRIPTOR,
+        Flags(BPF_F_NUMA_NODE | BPF_F_RDONLY | BPF_F_WRONLY),
+        Ranks,
+    ],
+    helpers: Helpers::Only(&[REDIRECT_MAP]),
+    ..RANKED
+};
+
+const RANKED: KindSpec = KindSpec {
+    name: "pifo_generic",
+    keys: Keys::Ignored,
+    values: Values::Ranked,
+    create: &[
+        Entries,
+        INDEX_KEY,
+        SOME_VALUE,
+        Flags(BPF_F_NUMA_NODE | BPF_F_RDONLY | BPF_F_WRONLY),
+        ValueMax(KMALLOC_MAX_SIZE as u32, "value_size exceeds 4 MiB"),
+        Ranks,
+    ],
+    extra: true,
+    helpers: Helpers::Only(&[MAP_PEEK_ELEM, MAP_POP_ELEM, MAP_PUSH_ELEM]),
+    kernel_struct: "bpf_map",
+    user: UserOps {
+        update: Err(Errno::EINVAL),
+        delete: Err(Errno::EINVAL),
+        next_key: Err(Errno::EINVAL),
         ..USER
     },
     ..PLAIN

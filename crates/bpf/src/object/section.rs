@@ -10,6 +10,8 @@ use crate::program::AttachType;
 pub enum ProgramKind {
     /// An XDP program.
     Xdp,
+    /// A program that says which packet of a queue leaves next (`BPF_PROG_TYPE_DEQUEUE`).
+    Dequeue,
     /// A program for another hook, in libbpf's words (`kprobe`, `tc`): runs here only if it would
     /// be accepted as an XDP program too.
     Other(&'static str),
@@ -22,6 +24,7 @@ impl ProgramKind {
     pub fn name(self) -> &'static str {
         match self {
             ProgramKind::Xdp => "xdp",
+            ProgramKind::Dequeue => "dequeue",
             ProgramKind::Other(name) => name,
             ProgramKind::Unknown => "unknown",
         }
@@ -49,6 +52,11 @@ pub fn meaning_of(section: &str) -> SectionMeaning {
         if matches(name, pattern) {
             return SectionMeaning { kind: ProgramKind::Xdp, attach, has_frags };
         }
+    }
+    if matches(name, "dequeue+") {
+        let (kind, attach) = (ProgramKind::Dequeue, AttachType::Dequeue);
+        // A frame that waits may have several buffers, and the program sees its first.
+        return SectionMeaning { kind, attach, has_frags: true };
     }
     let kind = match OTHER_SECTIONS.iter().find(|&&pattern| matches(name, pattern)) {
         Some(pattern) => ProgramKind::Other(pattern.trim_end_matches(['/', '+'])),
@@ -175,6 +183,8 @@ mod tests {
     fn other_names_are_listed_not_refused() {
         assert_eq!(meaning_of("kprobe/do_open").kind, ProgramKind::Other("kprobe"));
         assert_eq!(meaning_of("tc").kind, ProgramKind::Other("tc"));
+        assert_eq!(meaning_of("dequeue/fair").attach, AttachType::Dequeue);
+        assert_eq!(meaning_of("dequeue_more").kind, ProgramKind::Unknown);
         assert_eq!(meaning_of("xdp_sock").kind, ProgramKind::Xdp);
         assert_eq!(meaning_of("prog").kind, ProgramKind::Unknown);
     }

@@ -98,6 +98,8 @@ pub enum KArg {
     IrqFlag,
     /// A `struct bpf_res_spin_lock` in a map value or object.
     ResSpinLock,
+    /// A packet that the program took out of a queue.
+    Packet,
     /// Not checked (`__ign`).
     Ignored,
     /// Filled in by the verifier with the program's own data (`__prog`).
@@ -165,6 +167,8 @@ pub enum KRet {
     ListNode,
     /// The object around a node of the tree in the first argument.
     RbNode,
+    /// A packet out of a queue.
+    Packet,
     /// The kernel's view of the context (`struct xdp_buff`).
     KernCtx,
     /// The argument as a read-only object of the type that the second argument names.
@@ -271,6 +275,11 @@ kfunc_ids! {
     XdpFlowLookup = "bpf_xdp_flow_lookup";
     FdbLookup = "bpf_fdb_lookup";
     RedirectXsk = "bpf_redirect_xsk";
+    PacketDequeue = "bpf_packet_dequeue";
+    PacketDrop = "bpf_packet_drop";
+    ScheduleIfaceDequeue = "bpf_schedule_iface_dequeue";
+    PacketStoreLaunchTime = "bpf_packet_store_launch_time";
+    XdpStoreLaunchTime = "bpf_xdp_store_launch_time";
     XdpGetXfrmState = "bpf_xdp_get_xfrm_state";
     XdpXfrmStateRelease = "bpf_xdp_xfrm_state_release";
     CryptoEncrypt = "bpf_crypto_encrypt";

@@ -62,7 +62,10 @@ impl Verifier<'_> {
                 self.load_unknown(&m);
             }
             Base::Mem => self.mem_access(&m, &reg, off)?,
-            Base::Ctx => self.ctx_access(&m, &reg, off)?,
+            Base::Ctx if self.prog.attach == AttachType::Dequeue => {
+                self.dequeue_ctx_access(&m, &reg, off)?;
+            }
+            Base::Ctx | Base::Frame => self.ctx_access(&m, &reg, off)?,
             Base::Stack if m.access == Access::Read => {
                 self.check_stack_read(m.regno, off, m.size, m.value_regno)?;
             }
@@ -245,12 +248,15 @@ impl Verifier<'_> {
             let size = m.size;
             let hint = if m.access == Access::Write {
                 "fields of struct xdp_md can't be written"
+            } else if reg.is(Base::Frame) && off == i64::from(EGRESS_IFINDEX) {
+                "where the packet is to leave is in the program's context"
             } else if off == i64::from(EGRESS_IFINDEX) {
                 "egress_ifindex is only there for programs in section \"xdp/devmap\""
             } else {
                 "fields of struct xdp_md are read as whole, aligned 32-bit words"
             };
-            let message = format!("invalid bpf_context access off={off} size={size}");
+            let what = if reg.is(Base::Frame) { "packet" } else { "bpf_context" };
+            let message = format!("invalid {what} access off={off} size={size}");
             v.reject_hint(Errno::EACCES, message, hint)
         };
         let in_md = (0..24).contains(&off) && off % 4 == 0 && m.size == 4;
@@ -269,10 +275,26 @@ impl Verifier<'_> {
         }
         if let Some(regno) = m.value_regno {
             *self.reg_mut(regno) = match base {
-                Some(base) => Reg::pointer(base, Flags::NONE, Payload::Range(0)),
+                // Of a packet that the program holds, the pointers are void when it gives that up.
+                Some(base) => {
+                    let pointer = Reg::pointer(base, Flags::NONE, Payload::Range(0));
+                    Reg { ref_id: reg.ref_id, ..pointer }
+                }
                 None => Reg::UNKNOWN,
             };
         }
+        Ok(())
+    }
+
+    /// `struct dequeue_ctx`: the ifindex of the port that has room.
+    fn dequeue_ctx_access(&mut self, m: &MemAccess, reg: &Reg, off: i64) -> Result<()> {
+        self.check_fixed_pointer(m.regno, reg)?;
+        if off != 0 || m.size != 4 || m.access == Access::Write {
+            let message = format!("invalid bpf_context access off={off} size={}", m.size);
+            let hint = "struct dequeue_ctx has one field, egress_ifindex, to be read whole";
+            return Err(self.reject_hint(Errno::EACCES, message, hint));
+        }
+        self.load_unknown(m);
         Ok(())
     }
 
@@ -463,7 +485,12 @@ impl Verifier<'_> {
         let offset = reg.var.is_const().then(|| off + reg.var.tnum.value as i64);
         let offset = offset.and_then(|offset| i32::try_from(offset).ok());
         let fact = match reg.base() {
+            // Its only field is that one of the frame's.
+            Base::Ctx if self.prog.attach == AttachType::Dequeue => {
+                AccessFact::Ctx { offset: EGRESS_IFINDEX }
+            }
             Base::Ctx => AccessFact::Ctx { offset: offset.unwrap_or(0) },
+            Base::Frame => AccessFact::Frame { offset: offset.unwrap_or(0) },
             Base::Packet | Base::PacketMeta => AccessFact::Packet,
             Base::Stack => AccessFact::Stack {
                 up: (self.cur.depth() as u32).saturating_sub(reg.frame),

@@ -164,6 +164,7 @@ fn regs_equal(old: &Reg, current: &Reg, exact: Exact, ids: &mut IdMap) -> bool {
             range
                 && old.off == current.off
                 && ids.same(old.id, current.id)
+                && ids.same(old.ref_id, current.ref_id)
                 && old.var.contains(&current.var)
         }
         Base::Stack => old.frame == current.frame && exactly(old, current, ids),

@@ -78,7 +78,14 @@ pub enum AccessFact {
         /// Bytes from the start.
         offset: i32,
     },
-    /// Between `data` (or `data_meta`) and `data_end`.
+    /// `struct xdp_md` of a packet out of a queue, at this offset: the address stands for that
+    /// packet.
+    Frame {
+        /// Bytes from the start.
+        offset: i32,
+    },
+    /// Between `data` (or `data_meta`) and `data_end`, of the context's packet or of one out of a
+    /// queue.
     Packet,
     /// The stack of the function's own frame (`up` = 0) or of a caller.
     Stack {

@@ -254,7 +254,12 @@ impl Verifier<'_> {
         let refused = reg.is_packet_any()
             || matches!(
                 reg.base(),
-                Base::Ctx | Base::Socket | Base::SockCommon | Base::TcpSock | Base::XdpSock
+                Base::Ctx
+                    | Base::Frame
+                    | Base::Socket
+                    | Base::SockCommon
+                    | Base::TcpSock
+                    | Base::XdpSock
             );
         if !refused {
             return Ok(());
@@ -271,6 +276,7 @@ impl Verifier<'_> {
             matches!(
                 kind.base,
                 Base::Ctx
+                    | Base::Frame
                     | Base::Socket
                     | Base::SockCommon
                     | Base::TcpSock

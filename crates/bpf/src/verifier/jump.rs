@@ -217,7 +217,8 @@ fn is_never_null(reg: &Reg) -> bool {
         return false;
     }
     match reg.base() {
-        Base::Socket
+        Base::Frame
+        | Base::Socket
         | Base::TcpSock
         | Base::MapValue
         | Base::MapKey
@@ -238,6 +239,9 @@ fn packet_branch_taken(dst: &Reg, src: &Reg, op: u8) -> Option<bool> {
     } else {
         return None;
     };
+    if dst.ref_id != src.ref_id {
+        return None;
+    }
     match (op, pointer.range()) {
         (BPF_JGT, BEYOND_PKT_END) => Some(true),
         (BPF_JLE, BEYOND_PKT_END) => Some(false),
@@ -329,6 +333,10 @@ fn step(from: &Scalar, id: u32, distance: i64) -> Scalar {
 
 /// Packet bytes proved by a comparison (`try_match_pkt_pointers`).
 fn refine_packet(insn: &Insn, dst: &Reg, src: &Reg, current: &mut State, taken: &mut State) {
+    // Ends of different packets tell nothing about each other.
+    if dst.ref_id != src.ref_id {
+        return;
+    }
     // `moving` was compared with the fixed end of its region.
     let is_region = |moving: &Reg, end: &Reg| {
         (moving.is(Base::Packet) && end.is(Base::PacketEnd))
@@ -374,7 +382,7 @@ fn extend_ranges(state: &mut State, moving: &Reg, open: bool) {
     }
     let range = moving.off + i32::from(open);
     for reg in state.all_regs_mut() {
-        if reg.kind == moving.kind && reg.id == moving.id {
+        if reg.kind == moving.kind && reg.id == moving.id && reg.ref_id == moving.ref_id {
             reg.payload = super::reg::Payload::Range(reg.range().max(range));
         }
     }

@@ -16,8 +16,10 @@ pub(crate) enum Base {
     NotInit,
     /// A number, not usable as an address.
     Scalar,
-    /// `struct xdp_md *`.
+    /// `struct xdp_md *`, or `struct dequeue_ctx *`.
     Ctx,
+    /// `struct xdp_md *` of a packet out of a queue, which the program holds.
+    Frame,
     /// A map (not its contents): `CONST_PTR_TO_MAP`.
     ConstMapPtr,
     MapValue,

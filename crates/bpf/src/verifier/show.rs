@@ -38,6 +38,7 @@ fn base_name(base: Base) -> &'static str {
         Base::NotInit => "?",
         Base::Scalar => "scalar",
         Base::Ctx => "ctx",
+        Base::Frame => "xdp_md",
         Base::ConstMapPtr => "map_ptr",
         Base::MapValue => "map_value",
         Base::MapKey => "map_key",

@@ -3,6 +3,7 @@
 
 use crate::errno::Errno;
 use crate::insn::Insn;
+use crate::program::AttachType;
 
 use super::env::{Result, Verifier};
 use super::reg::{Base, Reg};
@@ -86,6 +87,9 @@ impl Verifier<'_> {
     /// (`process_bpf_exit_full`).
     pub(crate) fn check_exit(&mut self, throws: bool) -> Result<Option<usize>> {
         let outermost = self.cur.depth() == 0;
+        if outermost && !throws && self.is_dequeue_exit() {
+            self.give_packet()?;
+        }
         let prefix = if throws { "bpf_throw" } else { "BPF_EXIT instruction in main prog" };
         self.check_leaks(throws, throws || outermost, prefix)?;
         if throws {
@@ -96,6 +100,33 @@ impl Verifier<'_> {
             return Ok(None);
         }
         self.return_from_frame().map(Some)
+    }
+
+    /// Whether the end of a dequeue program itself is reached, not that of a function of it which
+    /// runs at another time.
+    fn is_dequeue_exit(&self) -> bool {
+        let frame = self.cur.frame();
+        let is_program = frame.subprog == 0 && !frame.in_async_callback;
+        is_program && !frame.in_exception_callback && self.prog.attach == AttachType::Dequeue
+    }
+
+    /// A dequeue program returns the packet to send, which it then holds no more, or null.
+    fn give_packet(&mut self) -> Result<()> {
+        self.check_reg_read(0)?;
+        let reg = *self.reg(0);
+        if reg.is(Base::Frame) && reg.ref_id != 0 {
+            self.check_fixed_pointer(0, &reg)?;
+            self.forget_reference(reg.ref_id);
+            return Ok(());
+        }
+        if reg.is_null_const() {
+            return self.mark_chain_precision(0);
+        }
+        let name = type_name(reg.kind);
+        let message =
+            format!("At program exit the register R0 is neither a packet nor NULL ({name})");
+        let hint = "return what bpf_packet_dequeue() gave, or NULL to send nothing";
+        Err(self.reject_hint(Errno::EINVAL, message, hint))
     }
 
     /// A tail call in a function that others call. It fails, and the function goes on: followed

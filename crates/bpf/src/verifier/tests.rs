@@ -1,6 +1,8 @@
 //! Behaviour of the whole verifier on programs of a few instructions; the parity harness has the
 //! kernel's own tables.
 
+mod dequeue;
+
 use std::sync::Arc;
 
 use crate::btf::Btf;

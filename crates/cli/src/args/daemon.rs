@@ -87,7 +87,7 @@ pub(crate) struct LoadArgs {
     #[arg(short = 'A', long, visible_alias = "proceed-on", value_name = "ACTIONS")]
     #[arg(value_delimiter = ',')]
     pub actions: Option<Vec<String>>,
-    /// Hook: what arrives (rx), or what leaves (tx)
+    /// Hook: what arrives (rx), what leaves (tx), or which packet of a queue leaves next (dequeue)
     #[arg(long, value_enum, default_value = "rx")]
     pub hook: HookArg,
     /// Take the place of what is attached; with an id, only if that program or link is
@@ -129,6 +129,8 @@ pub(crate) enum HookArg {
     Rx,
     /// What leaves.
     Tx,
+    /// Which packet of a queue leaves next.
+    Dequeue,
 }
 
 /// Arguments of `unload`.

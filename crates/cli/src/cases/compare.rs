@@ -23,6 +23,8 @@ pub(super) struct Seen {
     /// In the format of map files, if any was asked for.
     pub(super) maps: Option<Json>,
     pub(super) printed: Option<Vec<String>>,
+    /// Of a dequeue program: whether it sent a packet, and how many it dropped.
+    pub(super) dequeued: Option<(bool, u64)>,
     /// Records of ring buffers and perf events.
     pub(super) sent: Option<BTreeMap<String, Vec<Vec<u8>>>>,
 }
@@ -60,6 +62,14 @@ pub(super) fn differences(
             Some(records) => sent_differences(name, wanted, records),
             None => vec![format!("expect.sent: no ring buffer or perf events {name:?}")],
         }));
+    }
+    if let Some((sends, drops)) = seen.dequeued {
+        if let Some(wanted) = expect.sends.filter(|&wanted| wanted != sends) {
+            found.push(format!("sends: expected {wanted}, got {sends}"));
+        }
+        if let Some(wanted) = expect.drops.filter(|&wanted| wanted != drops) {
+            found.push(format!("drops: expected {wanted}, got {drops}"));
+        }
     }
     if let (Some(wanted), Some(printed)) = (&expect.printed, &seen.printed) {
         found.extend(printed_differences(wanted, printed));

@@ -59,6 +59,8 @@ pub(super) struct Step {
     /// What user space puts into user ring buffers before it, by their names.
     pub(super) send: BTreeMap<String, Vec<Vec<u8>>>,
     pub(super) packet: Vec<u8>,
+    /// No packet arrives: this dequeue program of the object is run instead, for port `ifindex`.
+    pub(super) dequeue: Option<String>,
     pub(super) expect: Expect,
 }
 
@@ -73,6 +75,9 @@ pub(super) struct Expect {
     pub(super) metadata: Option<Pattern>,
     pub(super) maps: Object<String, Json>,
     pub(super) printed: Option<Vec<String>>,
+    /// Whether a dequeue program sends a packet, and how many it drops.
+    pub(super) sends: Option<bool>,
+    pub(super) drops: Option<u64>,
     /// How the records begin that it puts into ring buffers and perf events, by their names.
     pub(super) sent: BTreeMap<String, Vec<Pattern>>,
 }
@@ -161,6 +166,8 @@ pub(super) struct StepDocument {
     pub(super) send: BTreeMap<String, Vec<String>>,
     pub(super) packet: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) dequeue: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expect: Option<ExpectDocument>,
 }
 
@@ -183,6 +190,10 @@ pub(super) struct ExpectDocument {
     pub(super) maps: Object<String, Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) printed: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sends: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) drops: Option<u64>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) sent: BTreeMap<String, Vec<String>>,
 }
@@ -255,6 +266,7 @@ impl CaseDocument {
             hints,
             send,
             packet,
+            dequeue: None,
             expect,
         };
         let (ifindex, queue) = (ifindex.unwrap_or(DEFAULT_IFINDEX), queue.unwrap_or(0));
@@ -277,10 +289,13 @@ impl CaseDocument {
 
 impl StepDocument {
     fn into_step(self, base: &Path, ifindex: u32, queue: u32) -> Result<Step, String> {
-        let packet = self.packet.ok_or("a packet is missing")?;
-        let packet = Source::parse(&packet)
-            .and_then(|source| source.bytes(base))
-            .map_err(|message| format!("packet: {message}"))?;
+        let packet = match (&self.packet, &self.dequeue) {
+            (Some(packet), None) => Source::parse(packet)
+                .and_then(|source| source.bytes(base))
+                .map_err(|message| format!("packet: {message}"))?,
+            (None, Some(_)) => Vec::new(),
+            _ => return Err("expected a packet, or a dequeue program".to_owned()),
+        };
         let bytes = |text: Option<String>| text.map(|text| super::hex::bytes(&text)).transpose();
         let advance = self.advance.as_deref().map(parse_duration).transpose()?;
         Ok(Step {
@@ -295,6 +310,7 @@ impl StepDocument {
                 .map_err(|message| format!("send: {message}"))?,
             expect: self.expect.unwrap_or_default().into_expect(&packet, base)?,
             packet,
+            dequeue: self.dequeue,
         })
     }
 }
@@ -311,6 +327,8 @@ impl ExpectDocument {
             fields: self.fields.into_iter().map(field).collect::<Result<_, _>>()?,
             maps: self.maps,
             printed: self.printed,
+            sends: self.sends,
+            drops: self.drops,
             sent: lists(self.sent, super::hex::pattern)
                 .map_err(|message| format!("expect.sent: {message}"))?,
         })
@@ -364,6 +382,7 @@ fn capture(path: &Path, bytes: &[u8], object: Option<&Path>) -> Result<Suite, Cl
             hints: Hints::default(),
             send: BTreeMap::new(),
             packet: packet.data.to_vec(),
+            dequeue: None,
             expect: Expect { returned: verdict, ..Expect::default() },
         });
     }

@@ -42,6 +42,9 @@ fn run_here(ready: &Ready, case: &Case) -> Result<Ran, CliError> {
     if matches!(linked.attach, AttachType::Devmap | AttachType::Cpumap) {
         return Ok(Ran::Skipped("the kernel runs such a program only from its map".to_owned()));
     }
+    if linked.attach == AttachType::Dequeue || linked.maps.iter().any(|map| map.kind.is_ours()) {
+        return Ok(Ran::Skipped("no kernel has such queues".to_owned()));
+    }
     if names_absent_devices(&linked.maps, case) {
         return Ok(Ran::Skipped("it names interfaces that are not here".to_owned()));
     }
@@ -79,6 +82,7 @@ fn run_here(ready: &Ready, case: &Case) -> Result<Ran, CliError> {
             packet,
             maps,
             printed: None,
+            dequeued: None,
             sent: None,
         };
         let differences = differences(&step.expect, &seen, &defs, session.possible_cpus());

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_bpf::Env;
+use towpath_bpf::interp::Fault;
+use towpath_bpf::program::AttachType;
 use towpath_maps::MapSet;
 use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, VlanTag};
 use towpath_xdp::host::Live;
-use towpath_xdp::program::LoadOptions;
-use towpath_xdp::{Exec, Frame, RxInfo};
+use towpath_xdp::program::{LoadOptions, Select};
+use towpath_xdp::{Dequeued, Exec, Frame, FrameQueue, Program, RxInfo, Target};
 
 use super::Ran;
 use super::compare::{Seen, differences, shown};
@@ -65,7 +67,7 @@ pub(super) fn run(ready: &Ready, case: &Case, exec: TestExec) -> Result<Ran, Cli
     {
         return Ok(Ran::Skipped(format!("no LLVM: {why}")));
     }
-    let mut session = open(ready, case, exec)?;
+    let (mut session, sources) = open(ready, case, exec)?;
     session.program.wait_for_tier2(TIER2_TIMEOUT);
     if session.program.exec() != exec {
         let why = session.program.exec_status().fallback;
@@ -74,9 +76,18 @@ pub(super) fn run(ready: &Ready, case: &Case, exec: TestExec) -> Result<Ran, Cli
     let defs = session.program.maps().defs();
     let mut found = Vec::new();
     each_step(case, &mut session, |session, index, step, frame| {
-        let run = session.program.run(&mut session.worker, frame);
-        let verdict = run
-            .map_err(|fault| CliError::Fault { frame: index as u64 + 1, fault: Box::new(fault) })?;
+        let faulted = |fault| CliError::Fault { frame: index as u64 + 1, fault: Box::new(fault) };
+        let (verdict, dequeued) = match &step.dequeue {
+            Some(name) => {
+                let source = &sources[name];
+                let mut out = Dequeued::default();
+                let ran = source.dequeue(&mut session.worker, (step.ifindex, 1), 0, &mut out);
+                ran.map_err(faulted)?;
+                (None, Some(left(out, frame).map_err(faulted)?))
+            }
+            None => (Some(session.program.run(&mut session.worker, frame).map_err(faulted)?), None),
+        };
+        let target = verdict.as_ref().and_then(|verdict| verdict.target.as_ref());
         let maps = (!step.expect.maps.is_empty()).then(|| {
             let names: Vec<String> = step.expect.maps.keys().cloned().collect();
             serde_json::to_value(Contents::of(&session.program, &names)).unwrap_or_default()
@@ -84,14 +95,16 @@ pub(super) fn run(ready: &Ready, case: &Case, exec: TestExec) -> Result<Ran, Cli
         let metadata = frame.metadata().len();
         let mut packet = frame.to_vec_with_metadata();
         let seen = Seen {
-            returned: verdict.returned,
-            target: Some(verdict.target.as_ref().map(ToString::to_string)),
+            returned: verdict.as_ref().map_or(0, |verdict| verdict.returned),
+            target: Some(target.map(ToString::to_string)),
             metadata: packet.drain(..metadata).collect(),
             packet,
             maps,
             printed: Some(session.program.surroundings().trace.take()),
+            dequeued,
             sent: Some(sent(session.program.maps())),
         };
+        put_into_queue(target, frame);
         let differences = differences(&step.expect, &seen, &defs, ready.cpus);
         found.extend(shown(case, index, differences));
         Ok(())
@@ -102,16 +115,32 @@ pub(super) fn run(ready: &Ready, case: &Case, exec: TestExec) -> Result<Ran, Cli
 /// Runs a case in the interpreter, and adds what it reached.
 pub(super) fn observe(ready: &Ready, case: &Case, coverage: &mut Coverage) -> Result<(), CliError> {
     let watch = Watch::default();
-    let mut session = open(ready, case, Exec::Interp)?;
-    each_step(case, &mut session, |session, _, _, frame| {
-        let _returned = session.program.run_observed(&mut session.worker, frame, &watch);
+    let (mut session, sources) = open(ready, case, Exec::Interp)?;
+    each_step(case, &mut session, |session, _, step, frame| {
+        let worker = &mut session.worker;
+        if let Some(name) = &step.dequeue {
+            let mut out = Dequeued::default();
+            let _told = sources[name].dequeue_observed(worker, step.ifindex, &watch, &mut out);
+            return Ok(());
+        }
+        // Where a packet goes is not seen from outside: it runs once more for that.
+        if !sources.is_empty() {
+            let mut again = copy_of(frame);
+            if let Ok(verdict) = session.program.run(worker, &mut again) {
+                put_into_queue(verdict.target.as_ref(), &mut again);
+            }
+        }
+        let _returned = session.program.run_observed(worker, frame, &watch);
         Ok(())
     })?;
     coverage.add(&session.program, watch);
     Ok(())
 }
 
-fn open(ready: &Ready, case: &Case, exec: Exec) -> Result<Session, CliError> {
+/// The dequeue programs that a case runs, by name.
+type Sources = BTreeMap<String, Program>;
+
+fn open(ready: &Ready, case: &Case, exec: Exec) -> Result<(Session, Sources), CliError> {
     let options = LoadOptions {
         workers: ready.cpus,
         host: Arc::clone(&ready.host),
@@ -120,10 +149,58 @@ fn open(ready: &Ready, case: &Case, exec: Exec) -> Result<Session, CliError> {
     };
     let opened = &ready.opened;
     let index = ready.program(case)?;
-    Session::load(opened, opened.program_name(index), &options, |loader| {
+    let mut sources = Sources::new();
+    let session = Session::load(opened, opened.program_name(index), &options, |loader| {
+        for name in case.steps.iter().filter_map(|step| step.dequeue.as_ref()) {
+            let program = loader.program(Select::Name(name));
+            let program = program.map_err(|error| opened.load_error(error))?;
+            if program.attach() != AttachType::Dequeue {
+                let message = format!("case {:?}: {name} is no dequeue program", case.name);
+                return Err(refused(&case.file, &message));
+            }
+            sources.insert(name.clone(), program);
+        }
         let filled = mapfile::fill_from(&case.maps, loader);
         filled.map_err(|message| refused(&case.file, &format!("case {:?}: {message}", case.name)))
-    })
+    })?;
+    Ok((session, sources))
+}
+
+/// What a dequeue program sends is the step's frame; gives whether there is one, and how many
+/// packets it dropped.
+fn left(mut out: Dequeued, frame: &mut Frame) -> Result<(bool, u64), Fault> {
+    if let Some((_, fault)) = out.faults.pop() {
+        return Err(fault);
+    }
+    let sent = out.frames.pop();
+    let sends = sent.is_some();
+    if let Some(sent) = sent {
+        *frame = sent;
+    }
+    Ok((sends, out.dropped.len() as u64))
+}
+
+/// A packet that is redirected into a queue waits there for a dequeue program.
+fn put_into_queue(target: Option<&Target>, frame: &mut Frame) {
+    if let Some(Target::Entry { map, key, .. }) = target
+        && let Some(queue) = FrameQueue::of(map)
+    {
+        let mut frame = std::mem::take(frame);
+        frame.set_rank(*key);
+        // What does not fit is dropped, as in an engine.
+        queue.push_all(&mut vec![frame], 0, &mut Vec::new());
+    }
+}
+
+/// The same packet, with what the port knows of it.
+fn copy_of(frame: &Frame) -> Frame {
+    let bytes = frame.to_vec_with_metadata();
+    let mut copy = Frame::with_metadata(&bytes, frame.metadata().len()).unwrap_or_default();
+    copy.rx = frame.rx;
+    if let Some(known) = frame.rx_metadata() {
+        copy.set_rx_metadata(&known);
+    }
+    copy
 }
 
 /// Sends each packet, with the clock where the case wants it.
@@ -136,6 +213,10 @@ fn each_step(
     for (index, step) in case.steps.iter().enumerate() {
         now += step.advance;
         session.program.surroundings().clock.set(now.as_nanos() as u64);
+        if step.dequeue.is_some() {
+            run(session, index, step, &mut Frame::default())?;
+            continue;
+        }
         let bytes = [&step.metadata[..], &step.packet].concat();
         let frame = Frame::with_metadata(&bytes, step.metadata.len());
         let mut frame = frame.map_err(|error| {

@@ -47,6 +47,7 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError>
         hook: match args.hook {
             HookArg::Rx => HookState::Rx,
             HookArg::Tx => HookState::Tx,
+            HookArg::Dequeue => HookState::Dequeue,
         },
         programs,
         mode: match (&args.replace, args.exclusive) {

@@ -9,6 +9,7 @@ mod map;
 mod pin;
 mod port;
 mod program;
+mod queues;
 mod stats;
 mod status;
 mod which;

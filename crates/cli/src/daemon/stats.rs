@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value as Json;
-use towpath_daemon::api::types::{PortStats, StatsView};
+use towpath_daemon::api::types::{PortStats, QueueView, StatsView};
 use towpath_daemon::client::{Client, EventsEnd};
 
-use super::client;
+use super::{client, queues};
 use crate::args::{EventsArgs, StatsArgs};
 use crate::error::CliError;
 use crate::interrupt::Interrupt;
@@ -50,6 +50,8 @@ fn read(client: &Client, args: &StatsArgs) -> Result<StatsView, CliError> {
             return Err(CliError::Daemon(format!("no port \"{port}\"{hint} (ENODEV)")));
         }
         stats.ports.retain(|name, _| name == port);
+        stats.queues.retain(|queue| queue.ports.contains(port));
+        stats.dequeues.retain(|it| it.port == *port);
     }
     Ok(stats)
 }
@@ -78,7 +80,25 @@ fn rates(before: &StatsView, now: &StatsView, seconds: f64) -> StatsView {
         };
         (name.clone(), rates)
     });
-    StatsView { time: now.time, ports: ports.collect(), frames: now.frames }
+    let queues = now.queues.iter().map(|queue| {
+        let old = before.queues.iter().find(|old| old.map_id == queue.map_id);
+        let old = old.cloned().unwrap_or_default();
+        QueueView {
+            enqueued: rate(queue.enqueued, old.enqueued),
+            dequeued: rate(queue.dequeued, old.dequeued),
+            drops_full: rate(queue.drops_full, old.drops_full),
+            drops_rank: rate(queue.drops_rank, old.drops_rank),
+            drops_program: rate(queue.drops_program, old.drops_program),
+            ..queue.clone()
+        }
+    });
+    StatsView {
+        time: now.time,
+        ports: ports.collect(),
+        frames: now.frames,
+        queues: queues.collect(),
+        dequeues: now.dequeues.clone(),
+    }
 }
 
 fn table(stats: &StatsView, seconds: Option<f64>, output: &mut Output) -> Result<(), CliError> {
@@ -113,6 +133,7 @@ fn table(stats: &StatsView, seconds: Option<f64>, output: &mut Output) -> Result
         ]);
     }
     output.section(&table)?;
+    queues::show(&stats.queues, &stats.dequeues, output)?;
     if seconds.is_none() {
         let it = &stats.frames;
         output.line(&format!(

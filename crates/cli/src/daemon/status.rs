@@ -3,7 +3,7 @@
 use towpath_daemon::api::types::{LinkView, StatusView};
 use towpath_daemon::state::HookState;
 
-use super::client;
+use super::{client, queues};
 use crate::args::StatusArgs;
 use crate::error::CliError;
 use crate::output::{Align, Output, Table, grouped};
@@ -21,6 +21,8 @@ pub(crate) fn status(args: &StatusArgs, output: &mut Output) -> Result<(), CliEr
         }
         status.ports.retain(|port| port.state.name == *name);
         status.links.retain(|link| link.port == *name);
+        status.queues.retain(|queue| queue.ports.contains(name));
+        status.dequeues.retain(|port| port.port == *name);
     }
     match output.json {
         true => output.json(&status)?,
@@ -63,6 +65,7 @@ fn show(status: &StatusView, all_links: &[LinkView], output: &mut Output) -> Res
         }
     }
     output.section(&table)?;
+    queues::show(&status.queues, &status.dequeues, output)?;
     for link in &status.links {
         if let Some(why) = &link.fallback {
             let LinkView { name, prog_id, .. } = link;

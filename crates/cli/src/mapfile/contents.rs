@@ -151,6 +151,8 @@ impl MapContents {
             Values::Queued => queue(map, visit),
             Values::Bytes
             | Values::PerCpu
+            | Values::Ranked
+            | Values::Packets
             | Values::Members
             | Values::Records
             | Values::Pages

@@ -92,6 +92,8 @@ fn wanted(inner: &Inner, name: &str, query: &DumpQuery) -> Result<Wanted, ApiErr
     let is_seen = |hook: HookState| match hook {
         HookState::Rx => rx.is_any(),
         HookState::Tx => tx.is_any(),
+        // It judges no packet.
+        HookState::Dequeue => false,
     };
     let named = query.program.as_deref();
     let programs = named.map_or(Ok(Vec::new()), |it| programs(&links, it, is_seen))?;

@@ -203,7 +203,7 @@ fn wanted(request: &LinkRequest, program: &ProgramRequest, key: String) -> Progr
         object: program.object.clone(),
         sha256: program.sha256.clone(),
         program: program.program.clone(),
-        section: program.section.clone(),
+        section: section(request, program),
         set: program.set.clone(),
         map_sizes: program.map_sizes.clone(),
         maps: program.maps.clone(),
@@ -216,6 +216,11 @@ fn wanted(request: &LinkRequest, program: &ProgramRequest, key: String) -> Progr
         bound_to: program.dev_bound.then(|| request.port.clone()),
         generation: 0,
     }
+}
+
+/// The section that is meant.
+fn section(request: &LinkRequest, program: &ProgramRequest) -> Option<String> {
+    request.hook.section(program.program.as_deref(), program.section.as_deref())
 }
 
 fn unexpected(port: &str, expected: u32, links: &[&LiveLink]) -> ApiError {

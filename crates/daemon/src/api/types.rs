@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use utoipa::ToSchema;
 
+pub use crate::queues::{DequeueView, QueueView};
 use crate::state::{BridgeState, HookState, MigrateState, PortState};
 
 /// A port.
@@ -365,6 +366,12 @@ pub struct StatusView {
     pub bridges: Vec<BridgeState>,
     /// Programs on hooks, in the order they run.
     pub links: Vec<LinkView>,
+    /// Queues of packets.
+    #[serde(default)]
+    pub queues: Vec<QueueView>,
+    /// Ports that take packets out of them.
+    #[serde(default)]
+    pub dequeues: Vec<DequeueView>,
     /// What is wanted and is not there.
     pub failures: Vec<String>,
     /// What is there and probably not what was meant.
@@ -399,6 +406,12 @@ pub struct StatsView {
     pub ports: BTreeMap<String, PortStats>,
     /// What became of all frames.
     pub frames: FrameStats,
+    /// Queues of packets.
+    #[serde(default)]
+    pub queues: Vec<QueueView>,
+    /// Ports that take packets out of them.
+    #[serde(default)]
+    pub dequeues: Vec<DequeueView>,
 }
 
 /// Counters of a port.

@@ -154,7 +154,7 @@ impl Live {
             |link: &Link| (link.id, link.program.id(), link.priority, link.chain_call_actions);
         let mut changed = Vec::new();
         for (name, port) in &self.ports {
-            for hook in [HookState::Rx, HookState::Tx] {
+            for hook in [HookState::Rx, HookState::Tx, HookState::Dequeue] {
                 let wanted: BTreeSet<_> =
                     self.links_on(next, name, port, hook).iter().map(told).collect();
                 let there: Option<BTreeSet<_>> = self.engine.read(|config, _| {
@@ -193,6 +193,7 @@ pub(crate) fn engine_hook(hook: HookState) -> Hook {
     match hook {
         HookState::Rx => Hook::Rx,
         HookState::Tx => Hook::Tx,
+        HookState::Dequeue => Hook::Dequeue,
     }
 }
 

@@ -431,6 +431,7 @@ fn place(
     if is_another {
         config.set_links(id, Hook::Rx, Vec::new())?;
         config.set_links(id, Hook::Tx, Vec::new())?;
+        config.set_links(id, Hook::Dequeue, Vec::new())?;
     }
     config.reopen_port(id, options, device).map(|()| id)
 }

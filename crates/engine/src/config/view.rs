@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Config, Hook, PortConfig, UpperName};
 use crate::bond::control::Taps;
 use crate::counters::DropReason;
+use crate::dequeue::DequeueHook;
 use crate::hook::HookSpec;
 use crate::snapshot::{BridgeView, Membership, Numbers, Port, PortId, Snapshot, Upper};
 use crate::sockets::Sockets;
@@ -136,6 +137,7 @@ impl Config {
             linearize: port.options.linearize,
             rx_hook,
             tx_hook: port.tx_hook.clone(),
+            dequeue: self.dequeue(port),
             member,
             bond,
             lenders,
@@ -144,6 +146,14 @@ impl Config {
             passed,
             opened: Arc::clone(&port.opened),
         }
+    }
+
+    /// The worker that polls a port's first queue runs its dequeue program: one alone, so that
+    /// packets leave in its order.
+    fn dequeue(&self, port: &PortConfig) -> Option<DequeueHook> {
+        let (chain, schedule) =
+            (Arc::clone(port.dequeue_hook.as_ref()?), Arc::clone(&port.schedule));
+        Some(DequeueHook { chain, schedule, worker: self.worker_of(port, 0) })
     }
 
     /// What is above a port.

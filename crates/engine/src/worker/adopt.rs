@@ -10,6 +10,7 @@ use super::idle::REAP_PERIOD;
 use super::port_tx::PortTx;
 use super::zero_copy::UmemPool;
 use super::{RxQueue, Worker};
+use crate::dequeue::Scheduler;
 use crate::snapshot::{Port, PortId, Snapshot};
 
 impl Worker {
@@ -26,7 +27,14 @@ impl Worker {
         let bridges = (!next.bridges.is_empty()).then(|| Arc::clone(&next) as Arc<dyn Bridges>);
         self.runner.xdp.set_bridges(bridges);
         self.runner.forget_bursts();
-        self.snapshot = next;
+        let workers = Arc::clone(&self.graph.workers);
+        let scheduler = Scheduler { snapshot: Arc::clone(&next), workers };
+        self.runner.xdp.set_schedules(Some(Arc::new(scheduler)));
+        let before = std::mem::replace(&mut self.snapshot, next);
+        self.adopt_dequeues(&before);
+        self.drop_stranded(&before);
+        // Whoever waits for this closes what was in it.
+        drop(before);
         self.claim_awaited();
         self.adopt_umem();
         self.adopt_tx_rings();

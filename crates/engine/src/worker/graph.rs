@@ -9,14 +9,18 @@
 
 use std::sync::Arc;
 
+use towpath_bpf::Errno;
 use towpath_xdp::{Frame, Pool};
 
 use super::cpu::CpuQueue;
+use super::dequeue::QueueTarget;
 use super::hook::HookRunner;
+use super::launch::Launches;
 use super::port_tx::PortTx;
 use super::tx_ring::arrived_at;
 use super::{BURST, WorkerShared};
 use crate::counters::DropReason;
+use crate::dequeue::Orphans;
 use crate::hook::HookSpec;
 use crate::offload;
 use crate::port::{Features, LINGER_ROUNDS};
@@ -45,6 +49,13 @@ pub(super) struct Graph {
     /// Programs of devmap entries, by the ports they lead to.
     pub(super) entry_hooks: Vec<EntryHook>,
     pub(super) cpus: Vec<CpuQueue>,
+    /// Queues that programs redirect to, who gets what is left in them, and room for what they
+    /// refuse.
+    pub(super) pifos: Vec<QueueTarget>,
+    pub(super) orphans: Arc<Orphans>,
+    pub(super) refused: Vec<(Frame, Errno)>,
+    /// Frames that wait for their launch times.
+    pub(super) launches: Launches,
     /// Transmitters by port number.
     pub(super) ports: Vec<Option<PortTx>>,
     /// Targets whose frames go on to others, and targets where they end, that have some.
@@ -84,6 +95,7 @@ impl Graph {
     pub(super) fn new(
         shared: &Arc<WorkerShared>,
         workers: &Arc<[Arc<WorkerShared>]>,
+        orphans: &Arc<Orphans>,
         pool: Pool,
     ) -> Graph {
         Graph {
@@ -94,6 +106,10 @@ impl Graph {
             queues: Vec::new(),
             entry_hooks: Vec::new(),
             cpus: Vec::new(),
+            pifos: Vec::new(),
+            orphans: Arc::clone(orphans),
+            refused: Vec::new(),
+            launches: Launches::default(),
             ports: Vec::new(),
             inner: Vec::new(),
             leaves: Vec::new(),
@@ -117,6 +133,7 @@ impl Graph {
         debug_assert!(self.queues.iter().all(|bulk| bulk.frames.is_empty()), "all is flushed");
         self.entry_hooks.clear();
         self.cpus.clear();
+        self.pifos.clear();
         self.targets.clear();
         self.targets.extend_from_slice(&snapshot.targets);
         self.queues.resize_with(self.targets.len(), TxBulk::default);
@@ -209,7 +226,7 @@ impl Graph {
         let features = match (target.prepare, port) {
             (Prepare::Port, Some(port)) => port.features,
             (Prepare::Socket, _) => AS_ON_A_WIRE,
-            _ => return self.enqueue(snapshot, target.queue, frame),
+            _ => return self.enqueue_or_hold(snapshot, &target, frame),
         };
         if frame.offload().is_some() {
             return self.prepare_xmit(snapshot, &target, &features, frame);
@@ -217,7 +234,16 @@ impl Graph {
         if frame.has_frags() && !features.tx_frags {
             self.pool.linearize(&mut frame);
         }
-        self.enqueue(snapshot, target.queue, frame);
+        self.enqueue_or_hold(snapshot, &target, frame);
+    }
+
+    /// Has a frame wait for the end of the burst, or for its launch time.
+    fn enqueue_or_hold(&mut self, snapshot: &Snapshot, target: &Target, frame: Frame) {
+        let is_wire = self.targets[target.queue.index()].kind == Kind::Wire;
+        match (frame.launch_time(), target.owner.port()) {
+            (Some(time_ns), Some(port)) if is_wire => self.hold(snapshot, port, time_ns, frame),
+            _ => self.enqueue(snapshot, target.queue, frame),
+        }
     }
 
     /// Does what is left to do to a frame before it can leave as it is ([`offload::prepare_xmit`]).
@@ -247,7 +273,7 @@ impl Graph {
             if target.prepare == Prepare::Socket {
                 piece.set_offload(None);
             }
-            self.enqueue(snapshot, target.queue, piece);
+            self.enqueue_or_hold(snapshot, target, piece);
         }
         self.scratch = pieces;
     }
@@ -361,6 +387,9 @@ impl Graph {
             (Kind::Wire, Some(port)) => self.transmit(snapshot, port, &mut frames, bytes),
             (Kind::Socket(place), _) => self.deliver(snapshot, place, &mut frames),
             (Kind::Cpu(number), _) => self.hand_over(snapshot, number as usize, &mut frames),
+            (Kind::Queue(number), _) => {
+                self.put_into_queue(snapshot, number as usize, &mut frames);
+            }
             (Kind::Drop(why, side), _) => {
                 self.drop_all(snapshot, target.owner, side, why, &mut frames);
             }

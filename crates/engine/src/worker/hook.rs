@@ -155,11 +155,18 @@ impl HookRunner {
         }
         let mut resolved = Resolved::new(hook);
         if let Some(to) = resolved.common(snapshot, burst, graph) {
+            if graph.is_queue(to) {
+                let rank = burst.rank(0);
+                frames.iter_mut().for_each(|frame| frame.set_rank(rank));
+            }
             return send_all(snapshot, hook, to, frames, graph);
         }
         let mut rest = std::mem::take(frames);
-        for (index, frame) in rest.drain(..).enumerate() {
+        for (index, mut frame) in rest.drain(..).enumerate() {
             let to = resolved.target(snapshot, burst, index, graph);
+            if graph.is_queue(to) {
+                frame.set_rank(burst.rank(index));
+            }
             send(snapshot, hook, to, frame, graph);
         }
         *frames = rest;
@@ -199,7 +206,7 @@ impl HookRunner {
         graph: &mut Graph,
     ) {
         let mut done = std::mem::take(&mut self.mixed.done);
-        for (place, (frame, fate)) in done.drain(..).flatten().enumerate() {
+        for (place, (mut frame, fate)) in done.drain(..).flatten().enumerate() {
             let burst = bursts.get(fate.link);
             if !hook.taps.is_empty() {
                 let judged = burst.map(|burst| (burst, fate.index));
@@ -213,6 +220,9 @@ impl HookRunner {
                 Some(burst) => Resolved::new(hook).target(snapshot, burst, fate.index, graph),
                 None => hook.target(Action::Pass),
             };
+            if let Some(burst) = burst.filter(|_| graph.is_queue(to)) {
+                frame.set_rank(burst.rank(fate.index));
+            }
             send(snapshot, hook, to, frame, graph);
         }
         self.mixed.done = done;
@@ -262,7 +272,8 @@ impl HookRunner {
     }
 }
 
-/// Frames on their way, out of an application's memory unless a socket or nobody gets them.
+/// Frames on their way, out of an application's memory unless a socket or nobody gets them. Hooks
+/// on the way out, which say where that is, redirect nothing: no rank is lost.
 #[inline]
 fn send_all(
     snapshot: &Snapshot,

@@ -6,6 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::tx_ring::TxRing;
 use super::{Mode, RxQueue, Worker};
+use crate::dequeue::monotonic_ns;
 use crate::port::Wake;
 
 /// How long there was nothing to do.
@@ -13,7 +14,6 @@ use crate::port::Wake;
 pub(super) struct Idle {
     since: Option<Instant>,
     rounds: u32,
-    timers: Option<Instant>,
     missed: Option<Instant>,
 }
 
@@ -57,15 +57,17 @@ impl Worker {
         self.quiesce();
         let now = Instant::now();
         let since = *self.idle.since.get_or_insert(now);
-        if self.idle.timers.is_none_or(|last| now.duration_since(last) > TIMER_PERIOD) {
-            self.idle.timers = Some(now);
+        // Whoever waits for that waits for it to the microsecond.
+        let ahead = self.until_next();
+        if ahead.is_some_and(|ahead| ahead.is_zero()) {
             self.run_timers();
         }
         if self.idle.missed.is_none_or(|last| now.duration_since(last) > MISSED_PERIOD) {
             self.idle.missed = Some(now);
             self.count_missed();
         }
-        if self.shared.mode == Mode::Busy || now.duration_since(since) < SPIN {
+        let is_soon = ahead.is_some_and(|ahead| ahead < WAKE_AHEAD);
+        if self.shared.mode == Mode::Busy || now.duration_since(since) < SPIN || is_soon {
             std::hint::spin_loop();
             return;
         }
@@ -78,6 +80,12 @@ impl Worker {
         let waker = std::sync::Arc::clone(&self.shared.waker);
         waker.falls_asleep();
         let mut timeout = if self.graph.reap() { REAP_PERIOD } else { SLEEP_MAX };
+        if self.waits_for_room() {
+            timeout = timeout.min(ROOM_PERIOD);
+        }
+        if let Some(ahead) = self.until_next() {
+            timeout = timeout.min(ahead.saturating_sub(WAKE_AHEAD));
+        }
         if self.has_news() || self.round() > 0 {
             self.idle.since = None;
             waker.awakes();
@@ -137,6 +145,14 @@ impl Worker {
         self.queues.iter_mut().for_each(|queue| queue.count_missed(number));
     }
 
+    /// How long it is to the next timer or launch time.
+    fn until_next(&self) -> Option<Duration> {
+        let links = self.snapshot.chains().flat_map(|chain| chain.links());
+        let timers = links.filter_map(|link| link.program.next_timer_ns()).min();
+        let next = timers.into_iter().chain(self.graph.launches.next_ns()).min()?;
+        Some(Duration::from_nanos(next.saturating_sub(monotonic_ns())))
+    }
+
     /// Programs have timers, which must run where no frames come.
     fn run_timers(&mut self) {
         let Self { snapshot, runner, .. } = self;
@@ -154,8 +170,11 @@ const SPIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 /// How often a sleeping worker looks for memory that transmitters are done with.
 pub(super) const REAP_PERIOD: Duration = Duration::from_millis(1);
-/// How often an idle worker looks for due timers.
-const TIMER_PERIOD: Duration = Duration::from_millis(1);
+/// How often a sleeping worker asks a port whether it has room for what a dequeue program has.
+const ROOM_PERIOD: Duration = Duration::from_micros(50);
+/// A worker is awake so long before a timer or a launch time: as late as the system may be to wake
+/// it.
+const WAKE_AHEAD: Duration = Duration::from_micros(150);
 /// How often an idle worker asks its queues what they lost.
 const MISSED_PERIOD: Duration = Duration::from_millis(100);
 /// A busy worker asks once in so many rounds: it may be a system call.

@@ -7,10 +7,13 @@
 mod adopt;
 mod bond;
 mod bridge;
+mod byte_limit;
 mod cpu;
+mod dequeue;
 mod graph;
 mod hook;
 mod idle;
+mod launch;
 mod live;
 mod port_tx;
 mod redirect;
@@ -27,15 +30,18 @@ use towpath_maps::Domain;
 use towpath_xdp::{Frame, Pool};
 
 use crate::counters::{DropReason, FrameCounters};
+use crate::dequeue::Orphans;
 use crate::offload::complete_checksums;
 use crate::port::Rx;
 use crate::snapshot::{Opened, ParkedRx, PortId, Snapshot};
 use crate::target::{Owner, Side};
 use crate::waker::Waker;
 pub(crate) use cpu::Inbox;
+use dequeue::DequeueSource;
 use graph::Graph;
 use hook::HookRunner;
 use idle::Idle;
+pub use launch::LAUNCH_HORIZON;
 pub use live::{LiveError, LiveRun};
 use task::Task;
 pub use task::{ControlTask, TaskContext};
@@ -152,6 +158,8 @@ pub(crate) struct Worker {
     /// Its sources: receive queues, sockets' tx rings, and its inbox.
     queues: Vec<RxQueue>,
     tx_rings: Vec<TxRing>,
+    /// Dequeue programs of ports.
+    dequeues: Vec<DequeueSource>,
     /// Queues it should poll and another worker still holds.
     awaited: Vec<(PortId, u32)>,
     /// What control code has it do.
@@ -170,6 +178,7 @@ impl Worker {
     pub(crate) fn new(
         shared: &Arc<WorkerShared>,
         workers: &Arc<[Arc<WorkerShared>]>,
+        orphans: &Arc<Orphans>,
         pool: Pool,
     ) -> Worker {
         Worker {
@@ -177,12 +186,13 @@ impl Worker {
             snapshot: Arc::default(),
             queues: Vec::new(),
             tx_rings: Vec::new(),
+            dequeues: Vec::new(),
             awaited: Vec::new(),
             tasks: Vec::new(),
             frames: Vec::with_capacity(2 * BURST),
             batch: Vec::with_capacity(2 * BURST),
             runner: HookRunner::new(shared.number),
-            graph: Graph::new(shared, workers, pool),
+            graph: Graph::new(shared, workers, orphans, pool),
             domains: Vec::new(),
             idle: Idle::default(),
         }
@@ -220,6 +230,13 @@ impl Worker {
             work += self.run_tasks();
         }
         work += self.take_inbox();
+        // Last, so that what came is in the queues.
+        for index in 0..self.dequeues.len() {
+            work += self.poll_dequeue(index);
+        }
+        if !self.graph.launches.is_empty() {
+            work += self.launch_due();
+        }
         self.graph.end_round(work >= BURST);
         work
     }

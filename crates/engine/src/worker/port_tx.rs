@@ -6,10 +6,10 @@ use towpath_xdp::{Frame, Pool};
 
 use super::graph::Graph;
 use crate::bond::Turn;
-use crate::counters::DropReason;
+use crate::counters::{Counter, DropReason, FrameCounters};
 use crate::port::Tx;
 use crate::snapshot::{Opened, PortId, Snapshot};
-use crate::target::{Door, Kind, Owner, Side};
+use crate::target::{Door, Kind, Owner, Side, TargetId};
 
 /// One port as this worker sends to it.
 pub(super) struct PortTx {
@@ -137,6 +137,11 @@ impl Graph {
         if self.targets[Door::Forward.at(to).index()].kind != Kind::Wire {
             return usize::MAX;
         }
+        self.wire_credit(to)
+    }
+
+    /// How many frames its transmitter can take, whatever is before it.
+    pub(super) fn wire_credit(&mut self, to: PortId) -> usize {
         let to = self.ports.get_mut(to.0 as usize).and_then(Option::as_mut);
         to.map_or(0, PortTx::credit)
     }
@@ -149,23 +154,59 @@ impl Graph {
         to: PortId,
         frames: &mut Vec<Frame>,
     ) -> usize {
-        let target = self.targets[Door::Forward.at(to).index()];
-        let longest = target.plain_max as usize;
-        let is_plain = |frame: &Frame| frame.is_plain() && frame.linear_len() <= longest;
-        let count = frames.len();
-        if target.kind != Kind::Wire || !frames.iter().all(is_plain) {
+        if !self.are_sendable(Door::Forward.at(to), frames) {
             frames.iter_mut().for_each(|frame| self.pool.own(frame));
+            let count = frames.len();
             self.shared.counters.created.add(count as u64);
             self.push_all(snapshot, Door::Forward.at(to), frames);
             return count;
         }
-        debug_assert!(self.queues[target.queue.index()].frames.is_empty(), "nothing goes before");
+        self.send_first(snapshot, to, frames, |counters| &counters.created)
+    }
+
+    /// The same for frames out of a queue, which must fit the port as they are.
+    pub(super) fn offer_dequeued(
+        &mut self,
+        snapshot: &Snapshot,
+        to: PortId,
+        frames: &mut Vec<Frame>,
+    ) -> usize {
+        let door = Door::Redirect.at(to);
+        if self.are_sendable(door, frames) {
+            return self.send_first(snapshot, to, frames, |counters| &counters.taken_over);
+        }
+        // As far as the transmitter says that it has room.
+        let count = frames.len().min(self.wire_credit(to));
+        self.shared.counters.taken_over.add(count as u64);
+        frames.drain(..count).for_each(|frame| self.push(snapshot, door, frame));
+        count
+    }
+
+    /// Whether there is nothing to do to these frames, and nothing between them and the wire.
+    fn are_sendable(&self, door: TargetId, frames: &[Frame]) -> bool {
+        let target = &self.targets[door.index()];
+        let longest = target.plain_max as usize;
+        let is_plain = |frame: &Frame| frame.is_plain() && frame.linear_len() <= longest;
+        let is_wire = self.targets[target.queue.index()].kind == Kind::Wire;
+        is_wire && frames.iter().all(is_plain)
+    }
+
+    /// Sends such frames before all others; `from` counts those that are done with as new.
+    fn send_first(
+        &mut self,
+        snapshot: &Snapshot,
+        to: PortId,
+        frames: &mut Vec<Frame>,
+        from: impl Fn(&FrameCounters) -> &Counter,
+    ) -> usize {
+        let (count, queue) = (frames.len(), Door::Xmit.at(to));
+        debug_assert!(self.queues[queue.index()].frames.is_empty(), "nothing goes before");
         let bytes = frames.iter().map(|frame| frame.len()).sum();
         let (sent, _full) = self.send(to, frames, bytes);
         let done = sent.count as usize + sent.lost;
         debug_assert_eq!(done + frames.len(), count, "no frame is lost track of");
         // What comes is counted before what goes.
-        self.shared.counters.created.add(done as u64);
+        from(&self.shared.counters).add(done as u64);
         self.count_sent(snapshot, to, sent);
         if let Some(Some(to)) = self.ports.get_mut(to.0 as usize) {
             to.flush(&mut self.pool);

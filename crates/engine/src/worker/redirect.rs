@@ -84,6 +84,7 @@ impl Graph {
                 MapType::Cpumap => {
                     self.cpu(CpuEntry::new(map, key, entry)).ok_or(drops(DropReason::BadTarget))
                 }
+                MapType::PifoXdp => self.queue(snapshot, map).ok_or(drops(DropReason::BadTarget)),
                 MapType::Xskmap => {
                     snapshot.socket_target(entry.id).ok_or(drops(DropReason::NoSocket))
                 }

@@ -199,7 +199,7 @@ impl Pending {
             link: place.link,
             queue: match place.hook {
                 Hook::Rx => frame.rx.queue_index,
-                Hook::Tx => place.worker,
+                Hook::Tx | Hook::Dequeue => place.worker,
             },
             len: frame.len() as u32,
             verdict: None,

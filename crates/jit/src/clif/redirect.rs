@@ -27,6 +27,11 @@ impl Lowering<'_, '_> {
                 let ifindex = self.builder.ins().ireduce(types::I32, ifindex);
                 (RedirectCell::INTERFACE, self.builder.ins().uextend(types::I64, ifindex))
             }
+            Redirect::Queue { map, rank } => {
+                let rank = self.value(rank);
+                let high = self.builder.ins().ishl_imm_u(rank, 32);
+                (RedirectCell::ENTRY, self.builder.ins().bor_imm_u(high, i64::from(map)))
+            }
             Redirect::Broadcast { map, exclude_ingress } => {
                 let words = u64::from(exclude_ingress) << 32 | u64::from(map);
                 (RedirectCell::BROADCAST, self.iconst(words))

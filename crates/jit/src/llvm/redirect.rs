@@ -23,6 +23,11 @@ impl Lowering<'_> {
                 let words = self.temporary(format_args!("and i64 {ifindex}, {}", u32::MAX));
                 (RedirectCell::INTERFACE, words)
             }
+            Redirect::Queue { map, rank } => {
+                let rank = self.value(rank).to_owned();
+                let high = self.temporary(format_args!("shl i64 {rank}, 32"));
+                (RedirectCell::ENTRY, self.temporary(format_args!("or i64 {high}, {map}")))
+            }
             Redirect::Broadcast { map, exclude_ingress } => {
                 let words = u64::from(exclude_ingress) << 32 | u64::from(map);
                 (RedirectCell::BROADCAST, words.to_string())

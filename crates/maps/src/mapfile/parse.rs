@@ -224,6 +224,8 @@ impl Parser<'_> {
             Values::Bytes
             | Values::PerCpu
             | Values::Queued
+            | Values::Ranked
+            | Values::Packets
             | Values::Members
             | Values::Records
             | Values::Pages

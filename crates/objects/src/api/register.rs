@@ -12,7 +12,8 @@ use towpath_xdp::Program;
 use crate::object::link::LinkObject;
 use crate::object::map::{About as MapAbout, MapObject};
 use crate::object::program::{
-    ATTACH_XDP, ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, About, PROG_TYPE_XDP, ProgramObject, now,
+    ATTACH_XDP, ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, About, PROG_TYPE_DEQUEUE, PROG_TYPE_XDP,
+    ProgramObject, now,
 };
 use crate::object::{Name, Object, Tag};
 use crate::objects::Objects;
@@ -68,7 +69,10 @@ impl Objects {
         let linked = program.verified().map(|verified| verified.linked());
         let insns = linked.map_or(Vec::new(), |linked| linked.insns.clone());
         let about = About {
-            kind: PROG_TYPE_XDP,
+            kind: match program.attach() {
+                AttachType::Dequeue => PROG_TYPE_DEQUEUE,
+                AttachType::Xdp | AttachType::Devmap | AttachType::Cpumap => PROG_TYPE_XDP,
+            },
             attach: attach_number(program.attach()),
             name: Name::cut(program.name()),
             tag: Tag::of(&insns),
@@ -132,7 +136,8 @@ fn used_maps(program: &Program) -> impl Iterator<Item = &Arc<Map>> {
     let is_used = move |number: usize| {
         let uses = |insn: &Insn| insn.is_ld_imm64() && of_map.contains(&insn.src);
         let mut used = insns.iter().filter(|insn| uses(insn)).map(|insn| insn.imm as usize);
-        program.attach() == AttachType::Xdp || used.any(|used| used == number)
+        let is_for_entries = matches!(program.attach(), AttachType::Devmap | AttachType::Cpumap);
+        !is_for_entries || used.any(|used| used == number)
     };
     let all = program.maps().maps().iter().enumerate();
     all.filter(move |(number, _)| is_used(*number)).map(|(_, map)| map)
@@ -144,5 +149,6 @@ fn attach_number(attach: AttachType) -> u32 {
         AttachType::Xdp => ATTACH_XDP,
         AttachType::Devmap => ATTACH_XDP_DEVMAP,
         AttachType::Cpumap => ATTACH_XDP_CPUMAP,
+        AttachType::Dequeue => 0,
     }
 }

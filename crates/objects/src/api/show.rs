@@ -176,6 +176,7 @@ impl Session {
             id: program.id(),
             kind: match program.kind() {
                 crate::object::program::PROG_TYPE_XDP => "xdp".to_owned(),
+                crate::object::program::PROG_TYPE_DEQUEUE => "dequeue".to_owned(),
                 kind => kind.to_string(),
             },
             name: program.name().to_string(),

@@ -172,6 +172,8 @@ impl MapObject {
             Values::Bytes
             | Values::PerCpu
             | Values::Queued
+            | Values::Ranked
+            | Values::Packets
             | Values::Members
             | Values::Records
             | Values::Pages
@@ -197,6 +199,8 @@ impl MapObject {
             Values::Bytes
             | Values::PerCpu
             | Values::Queued
+            | Values::Ranked
+            | Values::Packets
             | Values::Members
             | Values::Records
             | Values::Pages

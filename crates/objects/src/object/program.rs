@@ -181,6 +181,8 @@ pub(crate) fn now() -> Duration {
 
 /// `BPF_PROG_TYPE_XDP`
 pub(crate) const PROG_TYPE_XDP: u32 = 6;
+/// `BPF_PROG_TYPE_DEQUEUE`, which no kernel has: a number of our own, far from the kernel's next.
+pub(crate) const PROG_TYPE_DEQUEUE: u32 = 1024;
 /// `BPF_XDP`
 pub(crate) const ATTACH_XDP: u32 = 37;
 /// `BPF_XDP_DEVMAP`

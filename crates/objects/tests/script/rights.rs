@@ -58,7 +58,7 @@ fn rights() {
 fn is_asked(kind: MapType) -> bool {
     match kind.values() {
         Values::Host(Host::Storage | Host::StructOps | Host::Insns) => false,
-        _ => kind != MapType::Rhash,
+        _ => kind != MapType::Rhash && !kind.is_ours(),
     }
 }
 

@@ -207,6 +207,25 @@ impl Body {
         }
     }
 
+    /// When the sender is to send it, in nanoseconds of the monotonic clock; whatever else it is
+    /// asked for stays.
+    #[inline]
+    pub fn set_launch_time(&mut self, launch_time_ns: u64) {
+        self.metadata.launch_time_ns = launch_time_ns;
+        self.flags |= flag::LAUNCH_TIME;
+    }
+
+    /// That time.
+    #[inline]
+    pub fn launch_time(&self) -> Option<u64> {
+        self.has(flag::LAUNCH_TIME).then_some(self.metadata.launch_time_ns)
+    }
+
+    /// The time has come.
+    pub fn clear_launch_time(&mut self) {
+        self.flags &= !flag::LAUNCH_TIME;
+    }
+
     /// What the sender is asked for.
     #[inline]
     pub fn tx_metadata(&self) -> TxMetadata {

@@ -48,7 +48,7 @@ pub struct Body {
     data_end: u32,
     /// Where the frame arrived.
     pub rx: RxInfo,
-    /// Where it will leave, for programs of devmap entries.
+    /// Where it will leave, for programs of devmap entries; on its way into a queue its rank there.
     pub egress_ifindex: u32,
     /// Bytes in frags.
     frags_len: u32,
@@ -360,6 +360,25 @@ impl Body {
         }
         self.head.prefetch(self.data as usize);
         self.len()
+    }
+
+    /// Says by which rank it is to go into a queue ([`crate::FrameQueue`]).
+    #[inline]
+    pub fn set_rank(&mut self, rank: u32) {
+        self.egress_ifindex = rank;
+    }
+
+    /// Forgets that rank, and gives it.
+    #[inline]
+    pub(crate) fn take_rank(&mut self) -> u32 {
+        std::mem::take(&mut self.egress_ifindex)
+    }
+
+    /// Address of what is known of the frame: what a program that holds it knows it by. Compiled
+    /// code reads a [`Packet`] there.
+    #[inline]
+    pub(crate) fn address(&self) -> u64 {
+        std::ptr::from_ref(self).expose_provenance() as u64
     }
 
     /// Address that `xdp_md.data` loads.

@@ -36,6 +36,7 @@ mod objects;
 mod packet;
 mod print;
 mod probe;
+mod queue;
 mod redirect;
 mod ring;
 mod strings;
@@ -106,6 +107,7 @@ const KFUNC_TABLES: &[KfuncTable] = &[
     packet::KFUNCS,
     print::KFUNCS,
     probe::KFUNCS,
+    queue::KFUNCS,
     redirect::KFUNCS,
     strings::KFUNCS,
     sync::KFUNCS,

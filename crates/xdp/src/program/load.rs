@@ -11,6 +11,7 @@ use towpath_bpf::object::Env;
 use towpath_bpf::program::{AttachType, KfuncRef, Linked, SlotInit};
 use towpath_bpf::verifier::{self, FieldKind, SpecialField, Verified, special_fields};
 use towpath_bpf::{MapDef, Object};
+use towpath_jit::Trust;
 use towpath_maps::fields::Field;
 use towpath_maps::{Map, MapSet, SetOptions};
 
@@ -335,6 +336,11 @@ fn compile(
         return Ok(None);
     }
     let verified = verified.ok_or("only what is verified is compiled")?;
+    let is_guest = options.jit.trust == Trust::Guest;
+    if verified.linked().attach == AttachType::Dequeue && is_guest {
+        // What is compiled for a guest checks accesses against the frame that it is given.
+        return Err("a dequeue program that is not trusted is interpreted".to_owned());
+    }
     let addresses = Addresses { maps, kernel: Arc::clone(&verified.linked().kernel_btf) };
     let throw = verified.exception_callback();
     let compiled = Compiled::new(verified, &addresses, maps, &options.jit, exec, throw);

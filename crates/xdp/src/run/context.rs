@@ -7,37 +7,48 @@
 use towpath_bpf::interp::Violation;
 
 use super::Run;
+use crate::frame::Frame;
+use crate::held::XDP_MD_BYTES;
 
 impl Run<'_> {
     /// Offset into `xdp_md` of an address, if it is one of the context's.
     pub(super) fn context_offset(&self, addr: u64) -> Option<u64> {
         let offset = addr.wrapping_sub(self.worker.context_addr());
-        (offset < CONTEXT_BYTES).then_some(offset)
+        (offset < XDP_MD_BYTES).then_some(offset)
     }
 
     /// Loads a field.
     pub(super) fn load_context(&self, addr: u64, offset: u64, size: u32) -> Result<u64, Violation> {
-        let frame = &*self.frame;
-        Ok(match (offset, size) {
-            (DATA, 4) => frame.data_addr(),
-            (DATA_END, 4) => frame.data_end_addr(),
-            (DATA_META, 4) => frame.data_meta_addr(),
-            (INGRESS_IFINDEX, 4) => u64::from(frame.rx.ifindex),
-            (RX_QUEUE_INDEX, 4) => u64::from(frame.rx.queue_index),
-            (EGRESS_IFINDEX, 4) => u64::from(frame.egress_ifindex),
-            _ => {
-                let why = "the context is read by whole, aligned 4-byte fields";
-                return Err(Violation::Memory { addr, size: size.into(), write: false, why });
-            }
-        })
+        load_field(self.frame, addr, offset, size)
+    }
+
+    /// Loads a field of a packet that the program holds; `None` when the address stands for none.
+    pub(super) fn load_held(&self, addr: u64, size: u32) -> Option<Result<u64, Violation>> {
+        let (frame, offset) = self.worker.held.at(addr)?;
+        Some(load_field(frame, addr, offset, size))
     }
 }
 
-/// `sizeof(struct xdp_md)`
-const CONTEXT_BYTES: u64 = 24;
+fn load_field(frame: &Frame, addr: u64, offset: u64, size: u32) -> Result<u64, Violation> {
+    Ok(match (offset, size) {
+        (DATA, 4) => frame.data_addr(),
+        (DATA_END, 4) => frame.data_end_addr(),
+        (DATA_META, 4) => frame.data_meta_addr(),
+        (INGRESS_IFINDEX, 4) => u64::from(frame.rx.ifindex),
+        (RX_QUEUE_INDEX, 4) => u64::from(frame.rx.queue_index),
+        (EGRESS_IFINDEX, 4) => u64::from(frame.egress_ifindex),
+        _ => {
+            let why = "the context is read by whole, aligned 4-byte fields";
+            return Err(Violation::Memory { addr, size: size.into(), write: false, why });
+        }
+    })
+}
+
 const DATA: u64 = 0;
 const DATA_END: u64 = 4;
 const DATA_META: u64 = 8;
 const INGRESS_IFINDEX: u64 = 12;
 const RX_QUEUE_INDEX: u64 = 16;
-const EGRESS_IFINDEX: u64 = 20;
+/// Of `struct dequeue_ctx`, too: its only field is this one, and such a program starts with its
+/// address.
+pub(crate) const EGRESS_IFINDEX: u64 = 20;

@@ -19,6 +19,7 @@ use towpath_bpf::interp::{
 use towpath_maps::ringbuf::Ringbuf;
 use towpath_maps::{Arena, Map, MapSet};
 
+pub(crate) use context::EGRESS_IFINDEX;
 pub(crate) use reach_unsafe::share;
 use recent::Recent;
 
@@ -232,6 +233,11 @@ impl Runtime for Run<'_> {
     fn load(&mut self, addr: u64, size: u32) -> Result<u64, Violation> {
         if let Some(offset) = self.context_offset(addr) {
             return self.load_context(addr, offset, size);
+        }
+        if !self.worker.held.frames.is_empty()
+            && let Some(loaded) = self.load_held(addr, size)
+        {
+            return loaded;
         }
         Ok(memory::load(self.grant(addr, u64::from(size), false)?))
     }

@@ -235,6 +235,10 @@ impl<'a> Run<'a> {
             let inside = addr >= self.frame.data_meta_addr() && end <= self.frame.data_end_addr();
             return (!inside).then_some("packet access outside [data_meta, data_end)");
         }
+        if let Some(held) = self.worker.held.around(addr) {
+            let inside = addr >= held.data_meta_addr() && end <= held.data_end_addr();
+            return (!inside).then_some("packet access outside [data_meta, data_end)");
+        }
         if let Some(access) = self.recent.access(addr, end) {
             return refusal_by_map(access, write);
         }

@@ -170,6 +170,49 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "the sockets in the map; no kernel has it ([differences](differences.md#bpf_redirect_xsk))",
     )),
     kfunc(
+        KfuncId::PacketDequeue,
+        &[
+            p("ctx", KArg::Ctx),
+            p("map__map", KArg::Map),
+            p("flags", KArg::Scalar),
+            p("rank", KArg::Mem(8)),
+        ],
+        KRet::Packet,
+        "Takes the packet of the lowest rank out of a PIFO_XDP.",
+    )
+    .flags(&[KfuncFlags::ACQUIRE, KfuncFlags::RET_NULL])
+    .backed(QUEUES),
+    kfunc(
+        KfuncId::PacketDrop,
+        &[p("ctx", KArg::Ctx), p("pkt", KArg::Packet)],
+        KRet::Scalar,
+        "Drops a packet that was taken out of a queue.",
+    )
+    .flags(&[KfuncFlags::RELEASE])
+    .backed(QUEUES),
+    kfunc(
+        KfuncId::ScheduleIfaceDequeue,
+        &[p("ctx__ign", KArg::Ignored), p("ifindex", KArg::Scalar), p("flags", KArg::Scalar)],
+        KRet::Scalar,
+        "Has the dequeue program of a port run as soon as the port has room.",
+    )
+    .backed(QUEUES),
+    kfunc(
+        KfuncId::PacketStoreLaunchTime,
+        &[p("pkt", KArg::Packet), p("time_ns", KArg::Scalar)],
+        KRet::Scalar,
+        "Has a packet that was taken out of a queue leave at a time, and not before.",
+    )
+    .flags(&[KfuncFlags::TRUSTED_ARGS])
+    .backed(LAUNCH),
+    kfunc(
+        KfuncId::XdpStoreLaunchTime,
+        &[p("ctx", KArg::Ctx), p("time_ns", KArg::Scalar)],
+        KRet::Scalar,
+        "Has the frame leave at a time, and not before, if it leaves by a port.",
+    )
+    .backed(LAUNCH),
+    kfunc(
         KfuncId::XdpGetXfrmState,
         &[
             p("ctx", KArg::Ctx),
@@ -220,5 +263,9 @@ pub(super) const TABLE: &[KfuncProto] = &[
 const RX_METADATA: Backing = Backing::FullExcept(
     "few port kinds know any: -EOPNOTSUPP on a port that does not, -ENODATA for a frame without",
 );
+const QUEUES: Backing =
+    Backing::Tables("the queue or port; no kernel has it ([queueing](queueing.md))");
+const LAUNCH: Backing =
+    Backing::Tables("the port's clock; no kernel has it ([queueing](queueing.md#launch-times))");
 const CONNTRACK: Backing =
     Backing::Tables("a table that programs fill themselves: no traffic does");

@@ -3,7 +3,8 @@
 use crate::errno::Errno;
 use crate::map::flags::BPF_F_INNER_MAP;
 use crate::map::{Host, Values};
-use crate::proto::{self, HelperProto, RetKind, id};
+use crate::program::AttachType;
+use crate::proto::{self, ArgKind, HelperProto, RetKind, id};
 
 use super::super::env::{Result, Verifier};
 use super::super::facts::MapFact;
@@ -37,12 +38,19 @@ impl Verifier<'_> {
 
     /// The helper, if this program may call it here.
     fn available_helper(&self, number: u32) -> Result<&'static HelperProto> {
-        let Some(helper) = proto::helper(number) else {
+        let known = proto::helper(number).filter(|helper| is_of_type(self.prog.attach, helper));
+        let Some(helper) = known else {
             return Err(match proto::helper_name(number) {
                 Some(name) => self.reject_hint(
                     Errno::EINVAL,
                     format!("program of this type cannot use helper {name}#{number}"),
-                    "the helper exists, but not for XDP programs: see docs/helpers.md",
+                    match self.prog.attach {
+                        AttachType::Dequeue => {
+                            "it works on the program's frame, and this one has none: \
+                             bpf_packet_dequeue() gives packets"
+                        }
+                        _ => "the helper exists, but not for XDP programs: see docs/helpers.md",
+                    },
                 ),
                 None => self.reject(Errno::EINVAL, format!("invalid func unknown#{number}")),
             });
@@ -130,7 +138,7 @@ impl Verifier<'_> {
     /// Ends the reference of a release argument.
     fn apply_release(&mut self, helper: &HelperProto, meta: &CallMeta) -> Result<()> {
         let Some(regno) = meta.release_regno else { return Ok(()) };
-        let is_dynptr = helper.args[usize::from(regno) - 1].kind == proto::ArgKind::Dynptr;
+        let is_dynptr = helper.args[usize::from(regno) - 1].kind == ArgKind::Dynptr;
         let done = if is_dynptr {
             self.release_dynptr(regno)?
         } else if meta.ref_id != 0 && helper.id == id::KPTR_XCHG {
@@ -192,9 +200,10 @@ impl Verifier<'_> {
 
     /// Registers after the call.
     fn finish_helper(&mut self, helper: &HelperProto, meta: &CallMeta) -> Result<()> {
-        let percpu_object = helper.args.first().is_some_and(|arg| {
-            arg.kind == proto::ArgKind::PercpuBtfId && self.reg(1).has(Flags::RCU)
-        });
+        let percpu_object = helper
+            .args
+            .first()
+            .is_some_and(|arg| arg.kind == ArgKind::PercpuBtfId && self.reg(1).has(Flags::RCU));
         let result = self.helper_result(helper, meta, percpu_object)?;
         self.clobber_caller_saved();
         *self.reg_mut(0) = result;
@@ -375,3 +384,10 @@ fn integer_range(helper: u32, meta: &CallMeta) -> Scalar {
 
 /// The kernel knows how many CPUs there are; here it is how many workers there may be.
 const WORKER_COUNT_MAX: u64 = 1024;
+
+/// Whether a program of that type may call it: who has no frame calls nothing that works on it.
+fn is_of_type(attach: AttachType, helper: &HelperProto) -> bool {
+    let redirects = matches!(helper.id, id::REDIRECT | id::REDIRECT_MAP);
+    let takes_ctx = helper.args.iter().any(|arg| arg.kind == ArgKind::Ctx);
+    attach != AttachType::Dequeue || !(redirects || takes_ctx)
+}

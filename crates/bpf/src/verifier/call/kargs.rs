@@ -1,6 +1,7 @@
 //! Arguments of kfuncs (`check_kfunc_args`).
 
 use crate::errno::Errno;
+use crate::map::{MapType, Values};
 use crate::proto::{KArg, KfuncFlags, KfuncId, KfuncProto};
 
 use super::super::env::{Result, Verifier};
@@ -133,7 +134,8 @@ impl Verifier<'_> {
             KArg::RbRoot => self.process_graph_root(regno, FieldKind::RbRoot, meta),
             KArg::ListNode => self.process_list_node(regno, meta),
             KArg::RbNode => self.process_rb_node(kfunc.id, regno, meta),
-            KArg::Map => self.check_kfunc_map(&reg, regno, meta),
+            KArg::Map => self.check_kfunc_map(kfunc, &reg, regno, meta),
+            KArg::Packet => self.check_kfunc_packet(&reg, index),
             KArg::Object(name) | KArg::ObjectOrNull(name) => {
                 self.check_kfunc_object(kfunc, &reg, index, name)
             }
@@ -211,11 +213,33 @@ impl Verifier<'_> {
         self.process_dynptr(regno, &wanted)
     }
 
-    fn check_kfunc_map(&self, reg: &Reg, regno: u8, meta: &mut CallMeta) -> Result<()> {
+    fn check_kfunc_packet(&self, reg: &Reg, index: usize) -> Result<()> {
+        if reg.is(Base::Frame) && reg.ref_id != 0 {
+            return Ok(());
+        }
+        let actual = type_name(reg.kind);
+        let message = format!("arg#{index} expected a packet out of a queue, but got {actual}");
+        Err(self.reject(Errno::EINVAL, message))
+    }
+
+    fn check_kfunc_map(
+        &self,
+        kfunc: &KfuncProto,
+        reg: &Reg,
+        regno: u8,
+        meta: &mut CallMeta,
+    ) -> Result<()> {
         let (true, Some(map)) = (reg.is(Base::ConstMapPtr), reg.map()) else {
             let message = format!("pointer in R{regno} isn't map pointer");
             return Err(self.reject(Errno::EINVAL, message));
         };
+        let kind = self.map_def(map).map(|def| def.kind);
+        let takes = |kind: MapType| kind.values() == Values::Packets;
+        if let Some(kind) = kind.filter(|&kind| takes_packets(kfunc.id) && !takes(kind)) {
+            let message = format!("cannot pass map_type {} into func {}", kind as u32, kfunc.name);
+            let hint = format!("{} does not work with {} maps", kfunc.name, kind.name());
+            return Err(self.reject_hint(Errno::EINVAL, message, &hint));
+        }
         let now = (map, reg.map_uid());
         if let Some(field) = meta.field_map.filter(|field| *field != now) {
             let what = if regno == 2 { "workqueue" } else { "bpf_task_work" };
@@ -369,6 +393,11 @@ impl Verifier<'_> {
 /// Arguments must be trusted: asked for, or because the call releases them.
 fn is_trusting(kfunc: &KfuncProto) -> bool {
     kfunc.flags.has(KfuncFlags::TRUSTED_ARGS) || kfunc.flags.has(KfuncFlags::RELEASE)
+}
+
+/// Its map is a queue of packets.
+fn takes_packets(kfunc: KfuncId) -> bool {
+    kfunc == KfuncId::PacketDequeue
 }
 
 /// Names that differ in `___init` only are different types on purpose

@@ -3,7 +3,8 @@
 use crate::btf::Kind;
 use crate::errno::Errno;
 use crate::insn::Insn;
-use crate::proto::{KRet, KfuncFlags, KfuncId, KfuncProto};
+use crate::program::AttachType;
+use crate::proto::{KArg, KRet, KfuncFlags, KfuncId, KfuncProto};
 
 use super::super::env::{Result, Verifier};
 use super::super::reg::{Base, BtfRef, BtfSource, DynptrKind, Flags, Payload, Reg};
@@ -43,7 +44,8 @@ impl Verifier<'_> {
     fn available_kfunc(&self, insn: &Insn) -> Result<&'static KfuncProto> {
         let called = usize::try_from(insn.imm).ok().and_then(|i| self.prog.kfuncs.get(i));
         let name = called.map_or("unknown", |called| called.name.as_str());
-        let Some(kfunc) = kfunc_of(self, insn) else {
+        let known = kfunc_of(self, insn).filter(|kfunc| is_of_type(self.prog.attach, kfunc));
+        let Some(kfunc) = known else {
             let message = format!("calling kernel function {name} is not allowed");
             return Err(self.reject_hint(
                 Errno::EACCES,
@@ -161,6 +163,7 @@ impl Verifier<'_> {
                 let ty = self.kernel_struct("xdp_buff")?;
                 Reg::pointer(Base::BtfId, Flags::TRUSTED, Payload::Btf(ty))
             }
+            KRet::Packet => Reg::pointer(Base::Frame, Flags::NONE, Payload::None),
             KRet::CastTo => self.cast_result(meta)?,
             KRet::Slice { writable } => self.slice_result(meta, writable)?,
         })
@@ -260,6 +263,17 @@ impl Verifier<'_> {
         let payload = Payload::Mem { size, dynptr_id: dynptr.id };
         Ok(Reg::pointer(Base::Mem, flags, payload))
     }
+}
+
+/// Whether a program of that type may call it at all: who has no frame calls nothing that asks for
+/// one, and who has one takes none out of queues.
+fn is_of_type(attach: AttachType, kfunc: &KfuncProto) -> bool {
+    use KfuncId::{PacketDequeue, PacketDrop, PacketStoreLaunchTime};
+    let takes_out = matches!(kfunc.id, PacketDequeue | PacketDrop | PacketStoreLaunchTime);
+    if attach != AttachType::Dequeue {
+        return !takes_out;
+    }
+    takes_out || !kfunc.params.iter().any(|param| param.kind == KArg::Ctx)
 }
 
 /// Numbers all the way down (`__btf_type_is_scalar_struct`).

@@ -27,7 +27,7 @@ impl Verifier<'_> {
     }
 
     /// Ends a reference without touching registers (`release_reference_nomark`).
-    pub(super) fn forget_reference(&mut self, id: u32) -> bool {
+    pub(crate) fn forget_reference(&mut self, id: u32) -> bool {
         let list = &mut self.cur.refs.list;
         let before = list.len();
         list.retain(|held| !(held.kind == RefKind::Ptr && held.id == id));

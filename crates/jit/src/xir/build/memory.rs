@@ -1,5 +1,7 @@
 //! Loads, stores and atomics: what the verifier knows of the address decides which instruction.
 
+use std::mem::offset_of;
+
 use towpath_bpf::Insn;
 use towpath_bpf::insn::{
     BPF_ADD, BPF_AND, BPF_ATOMIC, BPF_CMPXCHG, BPF_FETCH, BPF_LOAD_ACQ, BPF_MEM, BPF_MEMSX, BPF_OR,
@@ -8,9 +10,10 @@ use towpath_bpf::insn::{
 use towpath_bpf::verifier::AccessFact;
 
 use super::super::ir::{
-    Alias, AtomicOp, CtxField, Op, Place, StackRange, Type, UnaryOp, Value, Width,
+    Alias, AtomicOp, BinaryOp, CtxField, Op, Place, StackRange, Type, UnaryOp, Value, Width,
 };
 use super::{BuildError, FunctionBuilder};
+use crate::machine_unsafe::Packet;
 
 impl FunctionBuilder<'_> {
     pub(super) fn load(&mut self, insn: Insn) -> Result<(), BuildError> {
@@ -20,6 +23,7 @@ impl FunctionBuilder<'_> {
         let width = width_of(insn);
         let value = match self.access()? {
             AccessFact::Ctx { offset } => self.load_ctx(offset)?,
+            AccessFact::Frame { offset } => self.load_frame(insn.src, offset)?,
             AccessFact::Stack { up: 0, offset: Some(offset) } => {
                 let range = self.stack_range(offset, width)?;
                 self.push(width.value_type(), Op::StackLoad(range))
@@ -74,6 +78,30 @@ impl FunctionBuilder<'_> {
         let field = field.ok_or(self.inconsistent("a context load between fields was verified"))?;
         let value = self.push(field.value_type(), Op::CtxLoad(field));
         Ok(value)
+    }
+
+    /// A field of the `struct xdp_md` of a packet that the program holds: its address is that of
+    /// what compiled code reads of a frame.
+    fn load_frame(&mut self, address: u8, offset: i32) -> Result<Value, BuildError> {
+        let field = u32::try_from(offset).ok().and_then(CtxField::from_offset);
+        let field =
+            field.ok_or(self.inconsistent("a packet's load between fields was verified"))?;
+        let base = self.reg(address);
+        let place = |offset: usize, width| Place {
+            base,
+            offset: offset as i32,
+            width,
+            alias: Alias::Other,
+        };
+        let word = Op::Load { place: place(Packet::offset_of(field), Width::W32), probe: false };
+        let word = self.push(Type::I32, word);
+        if field.value_type() == Type::I32 {
+            return Ok(word);
+        }
+        let buffer = place(offset_of!(Packet, buffer), Width::W64);
+        let buffer = self.push(Type::I64, Op::Load { place: buffer, probe: false });
+        let word = self.push(Type::I64, Op::Unary(UnaryOp::Zext, word));
+        Ok(self.push(Type::I64, Op::Binary(BinaryOp::Add, buffer, word)))
     }
 
     /// A loaded value as the 64 bits of a register.
@@ -149,7 +177,9 @@ impl FunctionBuilder<'_> {
             AccessFact::Packet => Alias::Packet,
             AccessFact::Stack { .. } => Alias::Stack,
             AccessFact::MapValue { map, inner: false, .. } => Alias::Map(map),
-            AccessFact::Ctx { .. } => return Err(self.inconsistent("a context store was verified")),
+            AccessFact::Ctx { .. } | AccessFact::Frame { .. } => {
+                return Err(self.inconsistent("a context store was verified"));
+            }
             _ => Alias::Other,
         };
         let base = self.reg(base);

@@ -1,0 +1,196 @@
+//! Queues of packets, and the ports that take packets out of them, as the API shows them.
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use serde::{Deserialize, Serialize};
+use towpath_engine::{DequeueHook, Port};
+use towpath_objects::{MapInfo, Selector, Session};
+use towpath_xdp::FrameQueue;
+use utoipa::ToSchema;
+
+use crate::control::Inner;
+
+/// A queue: a map of kind `pifo_xdp`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct QueueView {
+    /// The map's id.
+    pub map_id: u32,
+    /// Its name.
+    pub name: String,
+    /// Packets in it now.
+    pub depth: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many packets there is room for.
+    pub max_entries: u32,
+    /// For how long half of the packets waited that left lately, in nanoseconds.
+    pub wait_p50_ns: u64,
+    /// For how long all but one in a hundred of them waited at most.
+    pub wait_p99_ns: u64,
+    /// Packets that came in since the map was made.
+    pub enqueued: u64,
+    /// Packets that were taken out.
+    pub dequeued: u64,
+    /// Packets it had no room for.
+    pub drops_full: u64,
+    /// Packets whose rank was below the window.
+    pub drops_rank: u64,
+    /// Packets that the dequeue program dropped.
+    pub drops_program: u64,
+    /// Ports whose dequeue programs know it.
+    pub ports: Vec<String>,
+}
+
+/// A port with a dequeue program.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct DequeueView {
+    /// The port.
+    pub port: String,
+    /// The program.
+    pub program: String,
+    /// The worker that runs it.
+    pub worker: usize,
+    /// Bytes that may be on their way at the port; 0 when it does not say how much room it has.
+    pub limit_bytes: u64,
+    /// Bytes that are.
+    pub in_flight_bytes: u64,
+    /// Packets out of queues that the port had no room for yet.
+    pub kept: u64,
+}
+
+/// All queues, by map.
+pub(crate) fn all(inner: &Inner) -> Vec<QueueView> {
+    let session = Session::new(inner.live.registry(), 0);
+    let queues = session.maps().into_iter().filter_map(|info| view(inner, &session, info));
+    queues.collect()
+}
+
+fn view(inner: &Inner, session: &Session, info: MapInfo) -> Option<QueueView> {
+    let object = session.map(&Selector::Id(info.id)).ok()?;
+    let map = object.map();
+    let status = FrameQueue::of(map)?.status();
+    let knows = |port: &&Port| port.dequeue.as_ref().is_some_and(|hook| hook.knows(map));
+    let ports = inner.live.engine().read(|_, snapshot| {
+        let ports = snapshot.ports.iter().flatten().map(|port| &**port).filter(knows);
+        ports.map(|port| port.name.to_string()).collect()
+    });
+    let counts = status.counts;
+    Some(QueueView {
+        map_id: info.id,
+        name: info.name,
+        depth: counts.depth,
+        bytes: counts.bytes,
+        max_entries: info.max_entries,
+        wait_p50_ns: status.wait_p50_ns,
+        wait_p99_ns: status.wait_p99_ns,
+        enqueued: counts.enqueued,
+        dequeued: counts.dequeued,
+        drops_full: counts.drops_full,
+        drops_rank: counts.drops_rank,
+        drops_program: counts.drops_program,
+        ports,
+    })
+}
+
+/// All ports with a dequeue program.
+pub(crate) fn dequeues(inner: &Inner) -> Vec<DequeueView> {
+    let view = |port: &Port, hook: &DequeueHook| DequeueView {
+        port: port.name.to_string(),
+        program: hook.link().program.name().to_owned(),
+        worker: hook.worker,
+        limit_bytes: hook.schedule.limit_bytes(),
+        in_flight_bytes: hook.schedule.in_flight_bytes(),
+        kept: hook.schedule.kept(),
+    };
+    inner.live.engine().read(|_, snapshot| {
+        let ports = snapshot.ports.iter().flatten();
+        ports.filter_map(|port| Some(view(port, port.dequeue.as_ref()?))).collect()
+    })
+}
+
+/// Queues and ports as metrics.
+pub(crate) fn encode(
+    queues: &[QueueView],
+    dequeues: &[DequeueView],
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), std::fmt::Error> {
+    type Read = fn(&QueueView) -> u64;
+    let gauges: [(&str, &str, Read); 2] = [
+        ("queue_depth", "Packets in a queue", |it| it.depth),
+        ("queue_bytes", "Bytes in a queue", |it| it.bytes),
+    ];
+    for (name, help, read) in gauges {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for queue in queues {
+            let id = queue.map_id.to_string();
+            let labels = [("queue", &*queue.name), ("map", &*id)];
+            ConstGauge::new(read(queue) as i64).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    let help = "Seconds that packets waited which left a queue lately";
+    let mut family =
+        encoder.encode_descriptor("queue_wait_seconds", help, None, MetricType::Gauge)?;
+    for queue in queues {
+        for (quantile, ns) in [("0.5", queue.wait_p50_ns), ("0.99", queue.wait_p99_ns)] {
+            let id = queue.map_id.to_string();
+            let labels = [("queue", &*queue.name), ("map", &*id), ("quantile", quantile)];
+            ConstGauge::new(ns as f64 / 1e9).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    let counters: [(&str, &str, Read); 2] = [
+        ("queue_enqueued", "Packets that came into a queue", |it| it.enqueued),
+        ("queue_dequeued", "Packets that were taken out of a queue", |it| it.dequeued),
+    ];
+    for (name, help, read) in counters {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for queue in queues {
+            let id = queue.map_id.to_string();
+            let labels = [("queue", &*queue.name), ("map", &*id)];
+            ConstCounter::new(read(queue)).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    drops(queues, encoder)?;
+    ports(dequeues, encoder)
+}
+
+fn drops(queues: &[QueueView], encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    let help = "Packets that a queue or its dequeue program dropped";
+    let mut family = encoder.encode_descriptor("queue_drops", help, None, MetricType::Counter)?;
+    for queue in queues {
+        let id = queue.map_id.to_string();
+        let counts = [
+            ("queue_full", queue.drops_full),
+            ("queue_rank", queue.drops_rank),
+            ("dequeue", queue.drops_program),
+        ];
+        for (reason, count) in counts {
+            let labels = [("queue", &*queue.name), ("map", &*id), ("reason", reason)];
+            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn ports(
+    ports: &[DequeueView],
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), std::fmt::Error> {
+    type Read = fn(&DequeueView) -> u64;
+    let gauges: [(&str, &str, Read); 3] = [
+        ("port_dequeue_limit_bytes", "Bytes that may be on their way at a port", |it| {
+            it.limit_bytes
+        }),
+        ("port_dequeue_in_flight_bytes", "Bytes on their way at a port", |it| it.in_flight_bytes),
+        ("port_dequeue_kept", "Packets out of queues that a port has no room for", |it| it.kept),
+    ];
+    for (name, help, read) in gauges {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for port in ports {
+            let labels = [("port", port.port.as_str())];
+            ConstGauge::new(read(port) as i64).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! Packets out of queues, for programs that say which leaves next.
+//!
+//! No kernel has these functions: they are those of "xdp: Add packet queueing and scheduling
+//! capabilities" (July 2022), as kfuncs. A packet that a program holds is its worker's; its address
+//! stands for its `struct xdp_md`.
+
+use rustix::time::ClockId;
+use towpath_bpf::Errno;
+use towpath_bpf::interp::{Stop, Violation};
+use towpath_maps::Map;
+
+use super::{Call, KfuncTable, entry, time};
+use crate::frame::Frame;
+use crate::queue::FrameQueue;
+
+pub(super) const KFUNCS: KfuncTable = &[
+    ("bpf_packet_dequeue", entry(dequeue)),
+    ("bpf_packet_drop", entry(drop_packet)),
+    ("bpf_schedule_iface_dequeue", entry(schedule)),
+    ("bpf_packet_store_launch_time", entry(store_launch_time_of)),
+    ("bpf_xdp_store_launch_time", entry(store_launch_time)),
+];
+
+/// `bpf_packet_dequeue(ctx, map, flags, rank)`: null when there is none; `*rank` says why then
+/// (`-ENOENT`, `-EINVAL` for flags, `-EBUSY` when the program holds too many).
+fn dequeue(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let map = call.map("bpf_packet_dequeue", &args, 2)?;
+    let (flags, rank_addr) = (args[2], args[3]);
+    let (address, rank) = match take(call, map, flags) {
+        Ok((frame, rank)) => (call.run.worker.hold(frame, map), rank),
+        Err(errno) => (0, errno.to_reg()),
+    };
+    call.write(rank_addr, &rank.to_le_bytes())?;
+    Ok(address)
+}
+
+fn take(call: &Call<'_, '_>, map: &Map, flags: u64) -> Result<(Frame, u64), Errno> {
+    let queue = FrameQueue::of(map).filter(|_| flags == 0).ok_or(Errno::EINVAL)?;
+    if !call.run.worker.has_room_to_hold() {
+        return Err(Errno::EBUSY);
+    }
+    queue.pop(now(call)).ok_or(Errno::ENOENT)
+}
+
+/// The time of the burst that the run is part of, or now.
+fn now(call: &Call<'_, '_>) -> u64 {
+    match call.run.worker.held.now_ns {
+        0 => time(&call.run.surroundings.clock, ClockId::Monotonic),
+        now => now,
+    }
+}
+
+/// `bpf_packet_drop(ctx, pkt)`
+fn drop_packet(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    if let Some(from) = call.run.worker.held.drop_at(args[1]) {
+        // One out of a map of maps is counted by the port alone.
+        let map = call.run.maps.maps().iter().find(|map| map.id() == from);
+        if let Some(queue) = map.and_then(|map| FrameQueue::of(map)) {
+            queue.note_drop();
+        }
+        return Ok(0);
+    }
+    let (function, why) = ("bpf_packet_drop", "a packet that the program holds");
+    Err(Violation::Argument { function, argument: 2, value: args[1], why }.into())
+}
+
+/// `bpf_schedule_iface_dequeue(ctx, ifindex, flags)`: `-EINVAL` for flags, `-ENODEV` without such a
+/// port, `-ENOENT` when that has no dequeue program.
+fn schedule(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    let (ifindex, flags) = (args[1] as u32, args[2]);
+    if flags != 0 {
+        return Ok(Errno::EINVAL.to_reg());
+    }
+    let worker = &call.run.worker;
+    let result = match &worker.schedules {
+        None => Err(Errno::ENODEV),
+        Some(schedules) => schedules.schedule(ifindex, worker.number()),
+    };
+    Ok(super::call::status(result))
+}
+
+/// `bpf_packet_store_launch_time(pkt, time_ns)`
+fn store_launch_time_of(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    if let Some(frame) = call.run.worker.held.at_mut(args[0]) {
+        frame.set_launch_time(args[1]);
+        return Ok(0);
+    }
+    let (function, why) = ("bpf_packet_store_launch_time", "a packet that the program holds");
+    Err(Violation::Argument { function, argument: 1, value: args[0], why }.into())
+}
+
+/// `bpf_xdp_store_launch_time(ctx, time_ns)`
+fn store_launch_time(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+    call.run.frame.set_launch_time(args[1]);
+    Ok(0)
+}

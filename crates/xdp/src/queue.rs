@@ -1,0 +1,207 @@
+//! The frames of PIFO_XDP maps: they wait there until a dequeue program takes them out.
+//!
+//! A queue owns its frames. Who runs programs says once who gets those that nobody took out before
+//! the map went ([`Keeper`]).
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use towpath_bpf::Errno;
+use towpath_maps::Map;
+use towpath_maps::pifo::Packets;
+use towpath_maps::ranks::Ranks;
+
+use crate::frame::Frame;
+
+mod waits;
+
+pub use waits::Waits;
+
+/// A queue of frames by rank, the lowest first and those of one rank in the order they came.
+pub struct FrameQueue {
+    held: Mutex<Held>,
+    keeper: OnceLock<Arc<dyn Keeper>>,
+}
+
+/// Gets the frames of a queue whose map goes.
+pub trait Keeper: Send + Sync {
+    /// Takes them, and leaves none.
+    fn take_over(&self, frames: &mut Vec<Frame>);
+}
+
+struct Held {
+    ranks: Ranks,
+    /// By element.
+    places: Vec<Place>,
+    counts: QueueCounts,
+    waits: Waits,
+}
+
+/// Where a frame waits, and since when.
+#[derive(Default)]
+struct Place {
+    frame: Option<Frame>,
+    since_ns: u64,
+}
+
+/// What a queue has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// Frames in it now, and their bytes.
+    pub depth: u64,
+    /// See there.
+    pub bytes: u64,
+    /// Frames that came in since the map was made.
+    pub enqueued: u64,
+    /// Frames that were taken out.
+    pub dequeued: u64,
+    /// Frames it had no room for (`-EOVERFLOW`).
+    pub drops_full: u64,
+    /// Frames whose rank was below the window (`-ERANGE`).
+    pub drops_rank: u64,
+    /// Frames that the dequeue program dropped.
+    pub drops_program: u64,
+}
+
+/// What is known of a queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueStatus {
+    /// What it has done.
+    pub counts: QueueCounts,
+    /// For how long half of the frames waited that left lately, in nanoseconds; 0 when none did.
+    pub wait_p50_ns: u64,
+    /// For how long all but one in a hundred of them waited at most.
+    pub wait_p99_ns: u64,
+}
+
+impl FrameQueue {
+    /// The queue of a PIFO_XDP map; `None` of other maps.
+    #[inline]
+    pub fn of(map: &Map) -> Option<&FrameQueue> {
+        map.pifo()?.packets(FrameQueue::new)
+    }
+
+    /// The same, to keep beyond the map.
+    pub fn shared(map: &Map) -> Option<Arc<FrameQueue>> {
+        map.pifo()?.shared_packets(FrameQueue::new)
+    }
+
+    fn new(ranks: Ranks) -> FrameQueue {
+        let (counts, waits) = (QueueCounts::default(), Waits::default());
+        let held = Held { ranks, places: Vec::new(), counts, waits };
+        FrameQueue { held: Mutex::new(held), keeper: OnceLock::new() }
+    }
+
+    /// Says who gets frames that nobody takes out; who says so first counts.
+    #[inline]
+    pub fn set_keeper(&self, keeper: &Arc<dyn Keeper>) {
+        if self.keeper.get().is_none() {
+            self.keeper.get_or_init(|| Arc::clone(keeper));
+        }
+    }
+
+    /// Puts frames in, each by its rank; leaves none. What it refuses is added to `refused`:
+    /// `EOVERFLOW` when it is full, `ERANGE` when the rank is below the window.
+    pub fn push_all(
+        &self,
+        frames: &mut Vec<Frame>,
+        now_ns: u64,
+        refused: &mut Vec<(Frame, Errno)>,
+    ) {
+        let held = &mut *self.lock();
+        for mut frame in frames.drain(..) {
+            let rank = u64::from(frame.take_rank());
+            match held.ranks.push(rank) {
+                Ok(element) => held.put(element as usize, frame, now_ns),
+                Err(errno) => {
+                    let is_full = errno == Errno::EOVERFLOW;
+                    let counts = &mut held.counts;
+                    let drops =
+                        if is_full { &mut counts.drops_full } else { &mut counts.drops_rank };
+                    *drops += 1;
+                    refused.push((frame, errno));
+                }
+            }
+        }
+    }
+
+    /// Takes out the frame that comes next, with its rank.
+    #[inline]
+    pub fn pop(&self, now_ns: u64) -> Option<(Frame, u64)> {
+        let held = &mut *self.lock();
+        let next = held.ranks.pop()?;
+        let place = &mut held.places[next.element as usize];
+        let frame = place.frame.take();
+        debug_assert!(frame.is_some(), "an element that counts is a frame");
+        let frame = frame?;
+        held.counts.depth -= 1;
+        held.counts.bytes -= frame.len() as u64;
+        held.counts.dequeued += 1;
+        held.waits.add(now_ns.saturating_sub(place.since_ns));
+        Some((frame, next.rank))
+    }
+
+    /// A frame that was taken out was dropped.
+    pub(crate) fn note_drop(&self) {
+        self.lock().counts.drops_program += 1;
+    }
+
+    /// What is known of it.
+    pub fn status(&self) -> QueueStatus {
+        let held = self.lock();
+        let (wait_p50_ns, wait_p99_ns) = (held.waits.quantile(0.5), held.waits.quantile(0.99));
+        QueueStatus { counts: held.counts, wait_p50_ns, wait_p99_ns }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    #[inline]
+    fn put(&mut self, element: usize, frame: Frame, since_ns: u64) {
+        self.counts.depth += 1;
+        self.counts.bytes += frame.len() as u64;
+        self.counts.enqueued += 1;
+        let place = Place { frame: Some(frame), since_ns };
+        match self.places.get_mut(element) {
+            Some(unused) => {
+                debug_assert!(unused.frame.is_none(), "the element is new");
+                *unused = place;
+            }
+            // Elements are counted up before they are used again.
+            None => self.places.push(place),
+        }
+        debug_assert!(element < self.places.len(), "elements are dense");
+    }
+}
+
+impl Packets for FrameQueue {
+    fn count(&self) -> u64 {
+        self.lock().counts.depth
+    }
+}
+
+impl Drop for FrameQueue {
+    fn drop(&mut self) {
+        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut frames: Vec<Frame> = std::iter::from_fn(|| {
+            let next = held.ranks.pop()?;
+            held.places[next.element as usize].frame.take()
+        })
+        .collect();
+        if let Some(keeper) = self.keeper.get().filter(|_| !frames.is_empty()) {
+            keeper.take_over(&mut frames);
+        }
+    }
+}
+
+impl fmt::Debug for FrameQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameQueue").field("status", &self.status()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
