@@ -162,6 +162,9 @@ pub(crate) enum CliError {
     /// The running kernel can't be used.
     #[error("the running kernel: {0}")]
     Kernel(#[from] Unavailable),
+    /// A port that can't be tried.
+    #[error("{0}")]
+    Qualify(String),
     /// The running kernel refused the program or the packet.
     #[error("the running kernel: {0}")]
     KernelRefused(String),

@@ -20,6 +20,7 @@ mod mapfile;
 mod output;
 mod prog;
 mod program;
+mod qualify;
 mod run;
 mod session;
 mod verify;
@@ -87,6 +88,7 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
         Command::Bench(args) => return bench::bench(&args, output),
         Command::Run(args) => return run::run(&args, output),
         Command::Test(args) => return cases::test(&args, output),
+        Command::Qualify(args) => return qualify::qualify(&args, output),
         Command::Prog { command: ProgCommand::Run(args) } => prog::run(&args, output)?,
         Command::Prog { command: ProgCommand::Pin(args) } => daemon::pin_program(&args, output)?,
         Command::Prog { command: ProgCommand::Unpin(args) } => daemon::unpin(&args, output)?,

@@ -4,6 +4,7 @@ mod bond;
 mod cases;
 mod daemon;
 mod demo;
+mod qualify;
 mod support;
 
 use std::io::Read as _;

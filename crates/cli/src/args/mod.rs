@@ -9,6 +9,7 @@ mod daemon;
 mod demo;
 mod dump;
 mod programs;
+mod qualify;
 mod run;
 mod test;
 mod xsk;
@@ -24,6 +25,7 @@ pub(crate) use daemon::{
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use dump::PortDumpArgs;
 pub(crate) use programs::{Assignment, MapSize, Migration, ProgramArgs, Selection, SharedMap};
+pub(crate) use qualify::QualifyArgs;
 pub(crate) use run::{
     Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec, RunTrust, RunningArgs,
     Surroundings,
@@ -104,6 +106,12 @@ pub(crate) enum Command {
     /// time of an empty program is subtracted on both sides. Without OBJ, the programs that
     /// `make programs` builds are measured. A ratio above 1 means faster than the peer.
     Bench(Box<BenchArgs>),
+    /// Try every feature of ports, and say whether they do what they advertise
+    ///
+    /// Sends, receives and checks, for each kind of port and for the kernel's own devices: features
+    /// of the netdev matrix, hints, room around packets, MTU, checksums and segmentation both ways
+    /// (docs/features.md). Exit status 1 when something is advertised and does not work.
+    Qualify(QualifyArgs),
     /// Run the daemon in the foreground
     ///
     /// Ports, bridges, workers and programs come from a TOML file (docs/configuration.md), and

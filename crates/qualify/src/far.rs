@@ -1,0 +1,149 @@
+//! The other end of a port's wire.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use towpath_capture::{LINK_TYPE_ETHERNET, Reader};
+use towpath_engine::port::{Device, Rx, Tx};
+use towpath_xdp::frame::metadata::RxMetadata;
+use towpath_xdp::{Arena, Pool};
+
+use crate::PATIENCE;
+use crate::packets::{self, Packet, is_ours};
+
+/// What sends to a port, and gets what that sends.
+pub enum Far {
+    /// Another port.
+    Port(Wire),
+    /// The port has what arrives, and writes what leaves into a capture.
+    Capture(PathBuf),
+    /// The port has what arrives, and nobody sees what leaves.
+    Nobody,
+}
+
+/// A port at the other end.
+pub struct Wire {
+    rx: Box<dyn Rx>,
+    tx: Box<dyn Tx>,
+    pool: Pool,
+    /// Who puts tags on packets that the stack sends, as a stack does.
+    tagging: Option<(Box<dyn Tx>, Box<dyn Device>)>,
+    _device: Box<dyn Device>,
+}
+
+/// Something that arrived at the other end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Got {
+    /// The packet, with what is left to do.
+    pub packet: Packet,
+    /// When it was seen.
+    pub at: Instant,
+}
+
+impl Far {
+    /// This port at the other end.
+    ///
+    /// # Errors
+    ///
+    /// Its queues cannot be opened.
+    pub fn port(device: Box<dyn Device>) -> io::Result<Far> {
+        let arena = Arena::new(FRAMES)?;
+        Far::over(device, &arena)
+    }
+
+    fn over(device: Box<dyn Device>, arena: &Arc<Arena>) -> io::Result<Far> {
+        let (rx, tx) = (device.open_rx(0, arena)?, device.open_tx(0, arena)?);
+        let pool = Pool::new(arena);
+        Ok(Far::Port(Wire { rx, tx, pool, tagging: None, _device: device }))
+    }
+
+    /// From now on packets with a tag leave without by this port, which puts it on.
+    pub(crate) fn tag_by(&mut self, device: Box<dyn Device>) -> io::Result<()> {
+        if let Far::Port(wire) = self {
+            let tx = device.open_tx(0, wire.pool.arena())?;
+            wire.tagging = Some((tx, device));
+        }
+        Ok(())
+    }
+
+    /// Sends a packet; `known` is for ports that pass on what is known.
+    pub(crate) fn send(&mut self, packet: &Packet, known: Option<&RxMetadata>) -> io::Result<()> {
+        let Far::Port(wire) = self else { return Ok(()) };
+        let (tx, bytes) = match (&mut wire.tagging, packets::untagged(&packet.bytes)) {
+            (Some((tx, _)), Some(untagged)) => (tx, untagged),
+            _ => (&mut wire.tx, packet.bytes.clone()),
+        };
+        let frame = wire.pool.frame(&bytes).map_err(io::Error::other)?;
+        let mut frame = frame.ok_or(io::ErrorKind::OutOfMemory)?;
+        frame.set_offload(packet.offload);
+        if let Some(known) = known {
+            frame.set_rx_metadata(known);
+        }
+        let mut frames = vec![frame];
+        let sent = tx.transmit(&mut frames, &mut wire.pool);
+        let is_full = !frames.is_empty();
+        wire.pool.give_all(&mut frames);
+        sent?;
+        tx.flush(&mut wire.pool)?;
+        if is_full { Err(io::Error::other("the other end is full")) } else { Ok(()) }
+    }
+
+    /// Whether what leaves can be seen.
+    pub(crate) fn sees(&self) -> bool {
+        !matches!(self, Far::Nobody)
+    }
+
+    /// Whether somebody can send to it.
+    pub(crate) fn sends(&self) -> bool {
+        matches!(self, Far::Port(_))
+    }
+
+    /// Packets of ours that are there, at least `count` unless it takes too long.
+    pub(crate) fn receive(&mut self, count: usize, mut poll: impl FnMut()) -> io::Result<Vec<Got>> {
+        let start = Instant::now();
+        let mut got = Vec::new();
+        loop {
+            poll();
+            self.take(&mut got)?;
+            if got.len() >= count || start.elapsed() > PATIENCE {
+                return Ok(got);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn take(&mut self, got: &mut Vec<Got>) -> io::Result<()> {
+        let at = Instant::now();
+        match self {
+            Far::Port(Wire { rx, pool, .. }) => {
+                let mut frames = Vec::new();
+                rx.receive(pool, &mut frames, 64)?;
+                for frame in &frames {
+                    let packet = Packet { bytes: frame.to_vec(), offload: frame.offload() };
+                    if is_ours(&packet.bytes) {
+                        got.push(Got { packet, at });
+                    }
+                }
+                pool.give_all(&mut frames);
+            }
+            Far::Capture(path) => {
+                got.clear();
+                // What is being written may end in the middle of a packet.
+                let Ok(mut reader) = Reader::open(path) else { return Ok(()) };
+                while let Ok(Some(packet)) = reader.next_packet() {
+                    if packet.link_type == LINK_TYPE_ETHERNET && is_ours(packet.data) {
+                        got.push(Got { packet: Packet::plain(packet.data.to_vec()), at });
+                    }
+                }
+            }
+            Far::Nobody => {}
+        }
+        Ok(())
+    }
+}
+
+/// For both directions.
+const FRAMES: usize = 1024;
+const POLL: std::time::Duration = std::time::Duration::from_micros(200);

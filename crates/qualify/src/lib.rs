@@ -1,0 +1,281 @@
+//! Qualification of ports: each feature of the kernel's netdev matrix, and what else an XDP device
+//! is expected to do, is tried with packets, and compared with what the port says of itself.
+//!
+//! A [`Subject`] is set up anew for each feature, with something at the other end of its wire
+//! ([`far::Far`]). What a device does is checked at the device itself, so that nothing in between
+//! makes up for it; what programs may do with its frames, through an engine.
+
+#![forbid(unsafe_code)]
+
+mod checks;
+mod choice;
+pub mod far;
+pub mod kinds;
+mod line;
+pub mod netdev;
+mod packets;
+mod page;
+mod programs;
+mod socket;
+
+use std::io;
+use std::time::Duration;
+
+use serde::Serialize;
+use towpath_engine::port::{Device, Features};
+
+pub use choice::{Choice, ChoiceError};
+pub use far::Far;
+pub use page::page;
+
+macro_rules! features {
+    ($($id:ident = $name:literal, $text:literal;)*) => {
+        /// What a port may be able to do.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Feature { $(#[doc = $text] $id,)* }
+
+        impl Feature {
+            /// All of them, in the order of the table.
+            pub const ALL: &'static [Feature] = &[$(Feature::$id,)*];
+
+            /// As the table has it: the kernel's word where it has one.
+            pub const fn name(self) -> &'static str {
+                match self { $(Feature::$id => $name,)* }
+            }
+
+            /// What it means.
+            pub const fn text(self) -> &'static str {
+                match self { $(Feature::$id => $text,)* }
+            }
+        }
+    };
+}
+
+features! {
+    Basic = "BASIC", "Programs drop, pass and send back what arrives.";
+    Redirect = "REDIRECT", "Programs redirect what arrives.";
+    NdoXmit = "NDO_XMIT", "What is redirected to it leaves.";
+    RxSg = "RX_SG", "Frames of several buffers arrive.";
+    NdoXmitSg = "NDO_XMIT_SG", "Frames of several buffers leave.";
+    Xsk = "XSK", "AF_XDP sockets receive from it and send by it.";
+    XskZerocopy = "XSK_ZEROCOPY", "It receives into an application's memory.";
+    RxTimestamp = "RX_TIMESTAMP", "It tells when a frame arrived.";
+    RxHash = "RX_HASH", "It tells a hash: one for each flow.";
+    RxVlanTag = "RX_VLAN_TAG", "It takes tags off and tells them.";
+    RxChecksum = "RX_CHECKSUM", "It tells that a checksum was right.";
+    TxTimestamp = "TX_TIMESTAMP", "A socket learns when a packet was sent.";
+    TxChecksum = "TX_CHECKSUM", "It completes checksums, or hands the work on.";
+    TxLaunchTime = "TX_LAUNCH_TIME", "It does not send before the time that a socket says.";
+    Headroom = "HEADROOM", "Programs get 216 bytes in front of a packet.";
+    Tailroom = "TAILROOM", "Programs get the rest of a page behind a packet.";
+    Metadata = "METADATA", "216 bytes of metadata stay in front of a packet.";
+    Mtu = "MTU", "Frames of its MTU pass both ways, longer ones are refused.";
+    Linear = "LINEAR", "Programs without frags support see long frames whole.";
+    RxCsumPartial = "RX_CSUM_PARTIAL", "A checksum left to do arrives with that said.";
+    RxTso = "RX_TSO", "Large packets arrive whole.";
+    TxTso = "TX_TSO", "It cuts large TCP packets, or hands them on whole.";
+    TxUso = "TX_USO", "It cuts large UDP packets, or hands them on whole.";
+}
+
+/// What is known of a feature of a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Which one.
+    pub feature: Feature,
+    /// The port says that it has it.
+    pub is_advertised: bool,
+    /// What came out of trying.
+    pub outcome: Outcome,
+}
+
+/// What came out of trying a feature.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It does what the feature means.
+    Works,
+    /// It doesn't, and in which way.
+    Fails(String),
+    /// It makes no sense here, or there is no way to find out.
+    Untried(String),
+}
+
+/// What that means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Advertised, and works.
+    Works,
+    /// Advertised, and does not work.
+    Fails,
+    /// Works, and is not advertised.
+    Unadvertised,
+    /// Neither advertised nor working.
+    No,
+    /// Not tried.
+    Untried,
+}
+
+impl Row {
+    /// What comes of what is said and what is true.
+    pub fn verdict(&self) -> Verdict {
+        match (&self.outcome, self.is_advertised) {
+            (Outcome::Works, true) => Verdict::Works,
+            (Outcome::Works, false) => Verdict::Unadvertised,
+            (Outcome::Fails(_), true) => Verdict::Fails,
+            (Outcome::Fails(_), false) => Verdict::No,
+            (Outcome::Untried(_), _) => Verdict::Untried,
+        }
+    }
+
+    /// The verdict in the words of tables.
+    pub fn word(&self) -> &'static str {
+        match self.verdict() {
+            Verdict::Works => "works",
+            Verdict::Fails => "FAILS",
+            Verdict::Unadvertised => "works, not said",
+            Verdict::No => "no",
+            Verdict::Untried => "-",
+        }
+    }
+
+    /// Why it does not work, or was not tried.
+    pub fn note(&self) -> &str {
+        match &self.outcome {
+            Outcome::Works => "",
+            Outcome::Fails(why) | Outcome::Untried(why) => why,
+        }
+    }
+}
+
+/// All features of a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The port.
+    pub port: String,
+    /// In the order of [`Feature::ALL`].
+    pub rows: Vec<Row>,
+}
+
+impl Report {
+    /// Whether everything that is advertised works.
+    pub fn is_good(&self) -> bool {
+        self.rows.iter().all(|row| row.verdict() != Verdict::Fails)
+    }
+}
+
+/// A port to be tried.
+pub trait Subject {
+    /// As the table has it.
+    fn name(&self) -> String;
+
+    /// The features that it says it has.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be set up.
+    fn advertised(&self) -> io::Result<Vec<Feature>>;
+
+    /// Tries a feature, with a port that is made for it.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be set up.
+    fn try_feature(&self, feature: Feature) -> io::Result<Outcome>;
+}
+
+/// A device of ours, with something at its other end.
+pub struct Setup {
+    /// The port.
+    pub device: Box<dyn Device>,
+    /// The other end of its wire.
+    pub far: Far,
+}
+
+/// What a device is set up for.
+#[derive(Debug, Clone)]
+pub struct Purpose {
+    /// Largest payload it is to take, where that can be chosen.
+    pub mtu: u32,
+    /// What is to arrive, for devices that have nobody at the other end.
+    pub arrivals: Vec<Vec<u8>>,
+}
+
+/// What makes a device of ours.
+pub trait Maker {
+    /// As the table has it.
+    fn name(&self) -> String;
+
+    /// Makes one.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be made here.
+    fn make(&self, purpose: &Purpose) -> io::Result<Setup>;
+}
+
+impl<M: Maker> Subject for M {
+    fn name(&self) -> String {
+        Maker::name(self)
+    }
+
+    fn advertised(&self) -> io::Result<Vec<Feature>> {
+        let Setup { device, .. } = self.make(&Purpose::usual())?;
+        Ok(Feature::ALL.iter().copied().filter(|&feature| says(&*device, feature)).collect())
+    }
+
+    fn try_feature(&self, feature: Feature) -> io::Result<Outcome> {
+        checks::try_feature(self, feature)
+    }
+}
+
+impl Purpose {
+    /// An Ethernet's MTU.
+    pub(crate) fn usual() -> Purpose {
+        Purpose { mtu: 1500, arrivals: Vec::new() }
+    }
+}
+
+/// What a device of ours says. Room around packets and the kernel's basic features are what every
+/// device that receives owes.
+fn says(device: &dyn Device, feature: Feature) -> bool {
+    let receives = device.queues() > 0;
+    let Features { rx_frags, tx_frags, tx_checksum, tx_tso, tx_uso, zero_copy, .. } =
+        device.features();
+    let Features { rx_hints, rx_offloads, .. } = device.features();
+    match feature {
+        Feature::Basic | Feature::Redirect | Feature::Xsk => receives,
+        Feature::Headroom | Feature::Tailroom | Feature::Metadata => receives,
+        Feature::NdoXmit | Feature::TxTimestamp | Feature::Mtu => true,
+        Feature::RxSg | Feature::Linear => receives && rx_frags,
+        Feature::NdoXmitSg => tx_frags,
+        Feature::XskZerocopy => zero_copy,
+        Feature::RxTimestamp => rx_hints.timestamp,
+        Feature::RxHash => rx_hints.hash,
+        Feature::RxVlanTag => rx_hints.vlan_tag,
+        Feature::RxChecksum => rx_hints.checksum,
+        Feature::TxChecksum => tx_checksum,
+        Feature::TxLaunchTime => false,
+        Feature::RxCsumPartial | Feature::RxTso => rx_offloads,
+        Feature::TxTso => tx_tso,
+        Feature::TxUso => tx_uso,
+    }
+}
+
+/// Tries all features of a port.
+///
+/// # Errors
+///
+/// It cannot be set up.
+pub fn qualify(subject: &dyn Subject) -> io::Result<Report> {
+    let advertised = subject.advertised()?;
+    let row = |&feature| {
+        let is_advertised = advertised.contains(&feature);
+        let outcome = subject.try_feature(feature)?;
+        Ok(Row { feature, is_advertised, outcome })
+    };
+    let rows = Feature::ALL.iter().map(row).collect::<io::Result<_>>()?;
+    Ok(Report { port: subject.name(), rows })
+}
+
+/// How long frames may be under way.
+const PATIENCE: Duration = Duration::from_millis(500);

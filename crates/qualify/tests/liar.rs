@@ -1,0 +1,248 @@
+//! A port that advertises what it can't do is found out, feature by feature.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use towpath_engine::Waker;
+use towpath_engine::port::{Device, Features, Rx, RxHints, Tx, Wake};
+use towpath_qualify::kinds::{Kind, Lab, Port};
+use towpath_qualify::{Far, Feature, Maker, Outcome, Purpose, Row, Setup, Subject, Verdict};
+use towpath_xdp::frame::metadata::RxMetadata;
+use towpath_xdp::{Arena, Frame, Pool};
+
+/// Says that it can do everything, as an honest pair can, but one thing.
+struct Liar {
+    honest: Port,
+    lie: Option<Feature>,
+}
+
+impl Liar {
+    fn new(lab: &Rc<Lab>, lie: Option<Feature>) -> Liar {
+        let lab = Rc::clone(lab);
+        let honest = Port { kind: Kind::Pair, has_software_hints: false, interfaces: None, lab };
+        Liar { honest, lie }
+    }
+}
+
+impl Maker for Liar {
+    fn name(&self) -> String {
+        "liar".to_owned()
+    }
+
+    fn make(&self, purpose: &Purpose) -> io::Result<Setup> {
+        let Setup { device, far } = self.honest.make(purpose)?;
+        let device = Box::new(Lying { inner: device, lie: self.lie });
+        Ok(Setup { device, far })
+    }
+}
+
+#[derive(Debug)]
+struct Lying {
+    inner: Box<dyn Device>,
+    lie: Option<Feature>,
+}
+
+impl Device for Lying {
+    fn kind(&self) -> &'static str {
+        "lying"
+    }
+
+    fn queues(&self) -> u32 {
+        self.inner.queues()
+    }
+
+    fn features(&self) -> Features {
+        Features {
+            rx_frags: true,
+            tx_frags: true,
+            tx_checksum: true,
+            tx_tso: true,
+            tx_uso: true,
+            zero_copy: true,
+            rx_hints: RxHints { timestamp: true, hash: true, vlan_tag: true, checksum: true },
+            rx_offloads: true,
+            ..self.inner.features()
+        }
+    }
+
+    fn mtu(&self) -> u32 {
+        self.inner.mtu()
+    }
+
+    fn open_rx(&self, queue: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
+        let inner = self.inner.open_rx(queue, arena)?;
+        Ok(Box::new(Receiver { inner, lie: self.lie, count: 0 }))
+    }
+
+    fn open_tx(&self, worker: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
+        let inner = self.inner.open_tx(worker, arena)?;
+        Ok(Box::new(Transmitter { inner, lie: self.lie }))
+    }
+}
+
+struct Receiver {
+    inner: Box<dyn Rx>,
+    lie: Option<Feature>,
+    count: u64,
+}
+
+impl Rx for Receiver {
+    fn receive(
+        &mut self,
+        pool: &mut Pool,
+        frames: &mut Vec<Frame>,
+        limit: usize,
+    ) -> io::Result<usize> {
+        let start = frames.len();
+        self.inner.receive(pool, frames, limit)?;
+        for mut frame in frames.split_off(start) {
+            self.count += 1;
+            match arrived(self.lie, &mut frame, self.count) {
+                true => frames.push(frame),
+                false => pool.give(frame),
+            }
+        }
+        Ok(frames.len() - start)
+    }
+
+    fn arm(&mut self) -> Wake<'_> {
+        self.inner.arm()
+    }
+
+    fn set_waker(&mut self, waker: &Arc<Waker>) {
+        self.inner.set_waker(waker);
+    }
+}
+
+/// What a liar makes of a frame that arrives; whether it still does.
+fn arrived(lie: Option<Feature>, frame: &mut Frame, count: u64) -> bool {
+    let told = frame.rx_metadata().unwrap_or_default();
+    let (hash, timestamp_ns, checksum) = (told.hash, told.timestamp_ns, told.checksum);
+    let nothing = RxMetadata::NOTHING;
+    match lie {
+        // XDP_PASS is for the third of the packets that it is tried with.
+        Some(Feature::Basic) => count != 3,
+        Some(Feature::Redirect | Feature::Xsk) => false,
+        Some(Feature::RxSg | Feature::Linear) => !frame.has_frags(),
+        Some(Feature::RxTimestamp) => {
+            frame.set_rx_metadata(&RxMetadata { hash, checksum, ..nothing });
+            true
+        }
+        Some(Feature::RxHash) => {
+            frame.set_rx_metadata(&RxMetadata { timestamp_ns, checksum, ..nothing });
+            true
+        }
+        Some(Feature::RxChecksum) => {
+            frame.set_rx_metadata(&RxMetadata { hash, timestamp_ns, ..nothing });
+            true
+        }
+        Some(Feature::RxVlanTag) => {
+            frame.set_rx_metadata(&RxMetadata { hash, timestamp_ns, checksum, ..nothing });
+            true
+        }
+        Some(Feature::Headroom) => {
+            // The packet is moved to the start of its buffer.
+            let (len, bytes) = (frame.linear_len(), frame.to_vec());
+            frame.adjust_head(-200).is_ok_and(|()| {
+                frame.linear_mut()[..len].copy_from_slice(&bytes);
+                frame.adjust_tail(-200).is_ok()
+            })
+        }
+        Some(Feature::Metadata) => frame.adjust_meta(-216).is_ok(),
+        Some(Feature::Tailroom) => {
+            let room = 3520 - frame.linear_len();
+            frame.adjust_tail(room as i32).is_ok()
+        }
+        Some(Feature::Mtu) => frame.len() < 1514,
+        Some(Feature::RxCsumPartial | Feature::RxTso) => {
+            frame.set_offload(None);
+            true
+        }
+        _ => true,
+    }
+}
+
+struct Transmitter {
+    inner: Box<dyn Tx>,
+    lie: Option<Feature>,
+}
+
+impl Tx for Transmitter {
+    fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
+        match self.lie {
+            Some(Feature::NdoXmit | Feature::TxLaunchTime) => {
+                frames.drain(..).for_each(|frame| pool.give(frame))
+            }
+            Some(Feature::NdoXmitSg) if frames.iter().any(|frame| frame.has_frags()) => {
+                frames.drain(..).for_each(|frame| pool.give(frame));
+            }
+            // What is left to do is forgotten.
+            Some(Feature::TxChecksum | Feature::TxTso | Feature::TxUso) => {
+                frames.iter_mut().for_each(|frame| frame.set_offload(None));
+            }
+            // It never takes anything, so nothing is ever sent.
+            Some(Feature::TxTimestamp) => return Ok(()),
+            _ => {}
+        }
+        self.inner.transmit(frames, pool)
+    }
+}
+
+/// What an honest pair cannot do either, and this test's port says all the same.
+const BEYOND_A_PAIR: [Feature; 2] = [Feature::XskZerocopy, Feature::TxLaunchTime];
+
+fn row(subject: &dyn Subject, feature: Feature) -> Row {
+    Row {
+        feature,
+        is_advertised: subject.advertised().unwrap().contains(&feature),
+        outcome: subject.try_feature(feature).unwrap(),
+    }
+}
+
+#[test]
+fn a_port_that_lies_about_a_feature_fails_it() {
+    let lab = Lab::new(false).unwrap();
+    for &feature in Feature::ALL.iter().filter(|&&feature| feature != Feature::TxLaunchTime) {
+        let liar = row(&Liar::new(&lab, Some(feature)), feature);
+        assert!(liar.is_advertised, "{}", feature.name());
+        assert_eq!(liar.verdict(), Verdict::Fails, "{}: {:?}", feature.name(), liar.outcome);
+        assert!(!liar.note().is_empty());
+    }
+}
+
+#[test]
+fn a_port_that_does_not_lie_passes() {
+    let lab = Lab::new(false).unwrap();
+    let honest = Liar::new(&lab, None);
+    for &feature in Feature::ALL.iter().filter(|feature| !BEYOND_A_PAIR.contains(feature)) {
+        let row = row(&honest, feature);
+        assert_eq!(row.outcome, Outcome::Works, "{}", feature.name());
+    }
+}
+
+/// What nobody at the other end sees is not made up.
+#[test]
+fn what_cannot_be_tried_is_said() {
+    let lab = Lab::new(false).unwrap();
+    let lab = &lab;
+    let port =
+        |kind| Port { kind, has_software_hints: false, interfaces: None, lab: Rc::clone(lab) };
+    let sink = port(Kind::Sink);
+    assert!(matches!(
+        sink.make(&Purpose { mtu: 1500, arrivals: vec![] }).unwrap().far,
+        Far::Nobody
+    ));
+    assert_eq!(row(&sink, Feature::Basic).verdict(), Verdict::Untried);
+    assert_eq!(row(&sink, Feature::NdoXmit).verdict(), Verdict::Works);
+    assert_eq!(row(&port(Kind::Pcap), Feature::RxTimestamp).verdict(), Verdict::Works);
+    assert_eq!(row(&port(Kind::Pcap), Feature::RxHash).verdict(), Verdict::No);
+    let software = Port { has_software_hints: true, ..port(Kind::Pcap) };
+    for feature in [Feature::RxTimestamp, Feature::RxHash, Feature::RxVlanTag] {
+        assert_eq!(row(&software, feature).verdict(), Verdict::Works, "{}", feature.name());
+    }
+    assert_eq!(row(&port(Kind::Pcap), Feature::XskZerocopy).verdict(), Verdict::Works);
+}
