@@ -1,4 +1,4 @@
-//! What may be put around any port: faults, limits, recordings.
+//! What may be put around any port: faults, limits, hints, recordings.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use towpath_engine::port::Device;
 use towpath_ports::wrap::Wrapped;
 use towpath_ports::wrap::fault::Fault;
+use towpath_ports::wrap::hint::Hint;
 use towpath_ports::wrap::limit::Limit;
 use towpath_ports::wrap::record::{Record, Trace};
 use utoipa::ToSchema;
@@ -62,6 +63,39 @@ pub struct LimitState {
     pub tx: Option<u64>,
     /// Frames that may pass at once after a pause.
     pub burst: Option<u32>,
+}
+
+/// The hash of frames (`bpf_xdp_metadata_rx_hash`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HashState {
+    /// What the device tells.
+    #[default]
+    Off,
+    /// As a NIC makes it, with Microsoft's published key.
+    Toeplitz,
+}
+
+/// When frames arrived (`bpf_xdp_metadata_rx_timestamp`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TimestampState {
+    /// What the device tells.
+    #[default]
+    Off,
+    /// When the worker took them, in nanoseconds of `CLOCK_TAI`.
+    Software,
+}
+
+/// Outer VLAN tags (`bpf_xdp_metadata_rx_vlan_tag`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum VlanState {
+    /// They stay in the packet.
+    #[default]
+    Keep,
+    /// They are taken off and told, as a NIC with `rxvlan on` does.
+    Strip,
 }
 
 impl Default for FaultState {
@@ -140,12 +174,20 @@ fn check_shadow(port: &PortState) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Puts a port's layers around its device. Recordings are outermost: they show what the port's
-/// programs see.
+/// Puts a port's layers around its device. Hints are innermost, as if the device told them;
+/// recordings are outermost: they show what the port's programs see.
 pub(crate) fn wrap(
     port: &PortState,
     mut device: Box<dyn Device>,
 ) -> Result<Box<dyn Device>, String> {
+    let hint = Hint {
+        hash: port.rx_hash == Some(HashState::Toeplitz),
+        timestamp: port.timestamp == Some(TimestampState::Software),
+        vlan: port.rx_vlan == Some(VlanState::Strip),
+    };
+    if hint != Hint::default() {
+        device = Box::new(Wrapped::new(device, Arc::new(hint)));
+    }
     if let Some(fault) = &port.fault {
         device = Box::new(Wrapped::new(device, Arc::new(fault.layer())));
     }

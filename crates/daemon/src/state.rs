@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use utoipa::ToSchema;
 
-use crate::layers::{FaultState, LimitState};
+use crate::layers::{FaultState, HashState, LimitState, TimestampState, VlanState};
 use crate::tables::HostState;
 
 /// Everything that is wanted.
@@ -104,6 +104,15 @@ pub struct PortState {
     /// Frames a second that it takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<LimitState>,
+    /// The hash that programs are told of a frame, where its device tells none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rx_hash: Option<HashState>,
+    /// What becomes of a frame's outer VLAN tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rx_vlan: Option<VlanState>,
+    /// When programs are told that a frame arrived, where its device tells nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<TimestampState>,
     /// File that everything it receives and sends is captured in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<String>,

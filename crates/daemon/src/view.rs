@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use towpath_engine::counters::{DropReason, PortCounters};
+use towpath_engine::port::{Features, RxHints};
 use towpath_engine::{DEFAULT_ACTIONS, DEFAULT_PRIORITY, Port, Snapshot, Socket as _};
 use towpath_objects::{LinkInfo, MapInfo, ProgInfo, Selector, Session};
 
@@ -337,7 +338,7 @@ pub(crate) fn features(inner: &Inner, name: &str) -> Option<FeaturesView> {
         let not_here = "programs run in Towpath; no device runs them instead";
         let one_buffer = "what lies behind it does not take frames of several buffers: they are \
                           made linear, or cut into segments, on their way out";
-        let features = vec![
+        let mut features = vec![
             flag("BASIC", receives, "ABORTED, DROP, PASS, TX on what arrives", none_arrive),
             flag("REDIRECT", receives, "to ports, workers and sockets, by all maps", none_arrive),
             flag(
@@ -356,7 +357,33 @@ pub(crate) fn features(inner: &Inner, name: &str) -> Option<FeaturesView> {
             ),
             flag("NDO_XMIT_SG", has.tx_frags, "frames of several buffers leave", one_buffer),
         ];
+        features.extend(hint_features(&has));
         Some(FeaturesView { port: name.to_owned(), kind: device.kind().to_owned(), features })
+    })
+}
+
+/// What a port tells of frames (`NETDEV_XDP_RX_METADATA_*`), and what sockets may ask of it with
+/// TX metadata (`NETDEV_XSK_FLAGS_*`).
+fn hint_features(has: &Features) -> impl Iterator<Item = FeatureView> {
+    let RxHints { timestamp, hash, vlan_tag, checksum } = has.rx_hints;
+    let none = "the device tells none";
+    let in_software = "in software, where the device can't";
+    [
+        ("RX_METADATA_TIMESTAMP", timestamp, "when frames arrived", none),
+        ("RX_METADATA_HASH", hash, "a hash over their addresses", none),
+        ("RX_METADATA_VLAN_TAG", vlan_tag, "tags that were taken off", "tags stay in frames"),
+        ("RX_METADATA_CHECKSUM", checksum, "whether the checksum was right", none),
+    ]
+    .map(|(name, supported, yes, no)| (format!("NETDEV_XDP_{name}"), supported, yes, no))
+    .into_iter()
+    .chain([
+        ("NETDEV_XSK_FLAGS_TX_TIMESTAMP".to_owned(), true, "when the port has the frame", ""),
+        ("NETDEV_XSK_FLAGS_TX_CHECKSUM".to_owned(), true, in_software, ""),
+    ])
+    .map(|(name, supported, yes, no)| FeatureView {
+        name,
+        supported,
+        note: if supported { yes } else { no }.to_owned(),
     })
 }
 

@@ -189,6 +189,41 @@ pub struct Features {
     /// AF_XDP sockets get frames without a copy: it receives into frames of the pool it is given
     /// ([`Rx::receive`]), nothing but their bytes leave by it, and it looks at none.
     pub zero_copy: bool,
+    /// What it tells of frames that arrive.
+    pub rx_hints: RxHints,
+    /// What their senders left to do arrives with that said: checksums, large packets.
+    pub rx_offloads: bool,
+}
+
+/// What a port tells of frames that arrive (`NETDEV_XDP_RX_METADATA_*`): of some at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RxHints {
+    /// When they arrived.
+    pub timestamp: bool,
+    /// Their hash.
+    pub hash: bool,
+    /// The tag that was taken off.
+    pub vlan_tag: bool,
+    /// Whether their checksum was right.
+    pub checksum: bool,
+}
+
+impl RxHints {
+    /// Nothing.
+    pub const NONE: RxHints =
+        RxHints { timestamp: false, hash: false, vlan_tag: false, checksum: false };
+    /// Of a port that gets frames from another one in this process, with what that one told.
+    pub const PASSED_ON: RxHints =
+        RxHints { timestamp: true, hash: true, vlan_tag: true, checksum: true };
+
+    fn and(self, other: RxHints) -> RxHints {
+        RxHints {
+            timestamp: self.timestamp & other.timestamp,
+            hash: self.hash & other.hash,
+            vlan_tag: self.vlan_tag & other.vlan_tag,
+            checksum: self.checksum & other.checksum,
+        }
+    }
 }
 
 impl Features {
@@ -202,6 +237,8 @@ impl Features {
         tx_uso: true,
         rx_checksum: false,
         zero_copy: false,
+        rx_hints: RxHints::NONE,
+        rx_offloads: false,
     };
 
     /// What two ports can both do.
@@ -214,6 +251,8 @@ impl Features {
             tx_uso: self.tx_uso & other.tx_uso,
             rx_checksum: self.rx_checksum & other.rx_checksum,
             zero_copy: self.zero_copy & other.zero_copy,
+            rx_hints: self.rx_hints.and(other.rx_hints),
+            rx_offloads: self.rx_offloads & other.rx_offloads,
         }
     }
 }

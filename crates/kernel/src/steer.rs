@@ -8,11 +8,13 @@ use std::sync::Arc;
 use towpath_bpf::{Errno, Insn};
 
 use crate::attach::{AttachMode, XdpLink};
+use crate::hint_program;
 use crate::live::{self, LiveFrames};
 use crate::live_program;
 use crate::map::object_name;
 use crate::program::{F_XDP_HAS_FRAGS, PROG_TYPE_XDP};
 use crate::sys_unsafe::{MapFd, ProgramImage, number, prog_load};
+use crate::types::KernelTypes;
 use crate::uapi::{MapCreate, ProgLoad};
 
 /// A program that gives each frame to the socket of its queue. Frames of queues without a socket
@@ -49,6 +51,35 @@ impl Steering {
         Ok(Steering { sockets, program, live })
     }
 
+    /// The same, for one interface whose driver is asked what it knows of each frame: that is in
+    /// front of the packet ([`DriverHints`]). It can only be attached natively, and has no
+    /// [`Steering::live`]: the kernel makes no test runs of a program that is bound to a device.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` from a kernel without such kfuncs (before 6.8), or that does not publish its
+    /// types; `EOPNOTSUPP` and `EINVAL` for an interface whose driver knows nothing of frames.
+    pub fn with_hints(queues: u32, ifindex: u32) -> Result<Steering, Errno> {
+        let sockets = Steering::sockets(queues)?;
+        let types = KernelTypes::default();
+        let number = |name: &str| {
+            let name = format!("bpf_xdp_metadata_rx_{name}");
+            types.function(&name).ok_or(Errno::EOPNOTSUPP)
+        };
+        let (timestamp, hash, vlan_tag) =
+            (number("timestamp")?, number("hash")?, number("vlan_tag")?);
+        let steer = instructions(sockets.as_fd().as_raw_fd());
+        let kfuncs = hint_program::Kfuncs { timestamp, hash, vlan_tag };
+        let insns = hint_program::instructions(&steer, kfuncs);
+        let bound = ProgLoad {
+            prog_flags: F_XDP_HAS_FRAGS | F_XDP_DEV_BOUND_ONLY,
+            prog_ifindex: ifindex,
+            ..ProgLoad::default()
+        };
+        let program = Arc::new(load_with(&insns, bound)?);
+        Ok(Steering { sockets, program, live: None })
+    }
+
     fn sockets(queues: u32) -> Result<MapFd, Errno> {
         let numbers = MapCreate {
             map_type: MAP_TYPE_XSKMAP,
@@ -78,14 +109,17 @@ impl Steering {
 }
 
 fn load(insns: &[Insn]) -> Result<OwnedFd, Errno> {
+    load_with(insns, ProgLoad { prog_flags: F_XDP_HAS_FRAGS, ..ProgLoad::default() })
+}
+
+fn load_with(insns: &[Insn], numbers: ProgLoad) -> Result<OwnedFd, Errno> {
     let insns: Vec<u8> = insns.iter().flat_map(|insn| insn.to_le_bytes()).collect();
     let image = ProgramImage { insns: &insns, license: b"GPL\0", ..ProgramImage::default() };
     let numbers = ProgLoad {
         prog_type: PROG_TYPE_XDP,
         expected_attach_type: 37,
-        prog_flags: F_XDP_HAS_FRAGS,
         prog_name: object_name("towpath_steer"),
-        ..ProgLoad::default()
+        ..numbers
     };
     prog_load(&image, &numbers, &mut [])
 }
@@ -99,6 +133,8 @@ fn instructions(map: i32) -> [Insn; 6] {
     [rx_queue_index, map_low, map_high, miss, call, Insn::new(0x95, 0, 0, 0, 0)]
 }
 
+/// `BPF_F_XDP_DEV_BOUND_ONLY`
+const F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PSEUDO_MAP_FD: u8 = 1;
 const XDP_PASS: i32 = 2;

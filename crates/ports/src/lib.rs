@@ -1,8 +1,8 @@
 //! Port kinds: what frames arrive by and leave by.
 //!
 //! One folder each, with the same files in each: `mod.rs` has the device and its options, `rx.rs`
-//! the receive queue, `tx.rs` the transmitter. [`wrap`] puts faults, limits and recordings around
-//! any.
+//! the receive queue, `tx.rs` the transmitter. [`wrap`] puts faults, limits, hints and recordings
+//! around any.
 
 #![deny(unsafe_code)]
 
@@ -11,10 +11,12 @@ pub mod bond;
 mod error;
 pub mod generator;
 mod host;
+pub mod netdev;
 pub mod pace;
 pub mod packet;
 pub mod pair;
 pub mod pcap;
+pub mod rss;
 pub mod shadow;
 pub mod sink;
 mod stream;

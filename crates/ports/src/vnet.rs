@@ -69,6 +69,30 @@ pub fn rx_metadata(header: &[u8; BYTES]) -> RxMetadata {
     RxMetadata { checksum, ..RxMetadata::default() }
 }
 
+/// Says of a frame to be received that its checksum was right, where that is known and nothing is
+/// left to do (`VIRTIO_NET_HDR_F_DATA_VALID`). Taps of Linux 6.18 do not look at it.
+pub fn mark_valid(header: &mut [u8], checksum: RxChecksum) {
+    if let Some(flags) = header.first_mut().filter(|flags| **flags & NEEDS_CSUM == 0)
+        && checksum == RxChecksum::Unnecessary
+    {
+        *flags |= DATA_VALID;
+    }
+}
+
+/// Bytes were put in front of what a checksum is to be made of.
+pub fn move_checksum(header: &mut [u8; BYTES_WITH_BUFFERS], bytes: u16) {
+    let [flags, _, len_low, len_high, _, _, start_low, start_high, ..] = *header;
+    if flags & NEEDS_CSUM == 0 {
+        return;
+    }
+    let start = u16::from_ne_bytes([start_low, start_high]).saturating_add(bytes);
+    header[6..8].copy_from_slice(&start.to_ne_bytes());
+    let len = u16::from_ne_bytes([len_low, len_high]);
+    if len > 0 {
+        header[2..4].copy_from_slice(&len.saturating_add(bytes).to_ne_bytes());
+    }
+}
+
 /// Writes the header for a frame of `len` bytes.
 pub fn emit(offload: Option<&Offload>, len: usize) -> [u8; BYTES] {
     let mut header = [0; BYTES];
@@ -129,6 +153,32 @@ mod tests {
         assert_eq!(known(DATA_VALID), RxChecksum::Unnecessary);
         assert_eq!(known(0), RxChecksum::None);
         assert_eq!(known(NEEDS_CSUM), RxChecksum::None, "there is none yet");
+    }
+
+    #[test]
+    fn what_is_put_in_front_moves_the_checksum() {
+        let checksum = Some(Checksum { start: 34, offset: 16 });
+        let gso = Some(Gso { kind: GsoKind::Tcp4, size: 1448, header: 66, ecn: false });
+        for gso in [None, gso] {
+            let mut header = [0; BYTES_WITH_BUFFERS];
+            let known = emit(Some(&Offload { checksum, gso }), 9000);
+            header[..BYTES].copy_from_slice(&known);
+            mark_valid(&mut header, RxChecksum::Unnecessary);
+            move_checksum(&mut header, 4);
+            let moved = Offload {
+                checksum: Some(Checksum { start: 38, offset: 16 }),
+                gso: gso.map(|gso| Gso { header: 70, ..gso }),
+            };
+            let header = *header.first_chunk().expect("it is longer");
+            assert_eq!(parse(&header, 9004), Ok(Some(moved)), "and it is not valid yet");
+        }
+        let mut header = [0; BYTES_WITH_BUFFERS];
+        move_checksum(&mut header, 4);
+        mark_valid(&mut header, RxChecksum::Complete(1));
+        assert_eq!(header, [0; BYTES_WITH_BUFFERS]);
+        mark_valid(&mut header, RxChecksum::Unnecessary);
+        let header = *header.first_chunk().expect("it is longer");
+        assert_eq!(rx_metadata(&header).checksum, RxChecksum::Unnecessary);
     }
 
     #[test]

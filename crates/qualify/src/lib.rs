@@ -246,6 +246,8 @@ fn says(device: &dyn Device, feature: Feature) -> bool {
         Feature::Basic | Feature::Redirect | Feature::Xsk => receives,
         Feature::Headroom | Feature::Tailroom | Feature::Metadata => receives,
         Feature::NdoXmit | Feature::TxTimestamp | Feature::Mtu => true,
+        // The engine waits, whatever the port.
+        Feature::TxLaunchTime => true,
         Feature::RxSg | Feature::Linear => receives && rx_frags,
         Feature::NdoXmitSg => tx_frags,
         Feature::XskZerocopy => zero_copy,
@@ -254,7 +256,6 @@ fn says(device: &dyn Device, feature: Feature) -> bool {
         Feature::RxVlanTag => rx_hints.vlan_tag,
         Feature::RxChecksum => rx_hints.checksum,
         Feature::TxChecksum => tx_checksum,
-        Feature::TxLaunchTime => false,
         Feature::RxCsumPartial | Feature::RxTso => rx_offloads,
         Feature::TxTso => tx_tso,
         Feature::TxUso => tx_uso,

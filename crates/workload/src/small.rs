@@ -65,6 +65,47 @@ pub fn redirect_map_by_bytes(kind: MapType, entries: u32) -> Linked {
     linked("redirect_map_by_bytes", insns, vec![targets(kind, entries)])
 }
 
+/// `XDP_PASS` for frames whose hash and time of arrival are known, `XDP_DROP` for others.
+pub fn passes_with_hints() -> Linked {
+    let copy = |dst, src| Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, dst, src, 0, 0);
+    let add = |dst, imm| Insn::new(BPF_ALU64 | BPF_ADD, dst, 0, 0, imm);
+    let kfunc = |number| Insn::new(BPF_JMP | BPF_CALL, 0, PSEUDO_KFUNC_CALL, 0, number);
+    let fails = |skip| Insn::new(BPF_JMP | BPF_JNE, 0, 0, skip, 0);
+    let insns = vec![
+        copy(6, 1),
+        copy(2, 10),
+        add(2, -16),
+        kfunc(0),
+        fails(9),
+        copy(1, 6),
+        copy(2, 10),
+        add(2, -8),
+        copy(3, 10),
+        add(3, -4),
+        kfunc(1),
+        fails(2),
+        mov(0, 2),
+        EXIT,
+        mov(0, 1),
+        EXIT,
+    ];
+    let names = ["bpf_xdp_metadata_rx_timestamp", "bpf_xdp_metadata_rx_hash"];
+    let kfuncs = names.map(|name| KfuncRef { name: name.to_owned(), type_id: None, weak: false });
+    let linked = linked("passes_with_hints", insns, Vec::new());
+    Linked { kfuncs: kfuncs.into(), ..linked }
+}
+
+/// Moves an edge of the packet by so many bytes, by `bpf_xdp_adjust_*`, and back again; passes it
+/// if there was room for that.
+pub fn passes_if_moved(helper: u32, by: i32) -> Linked {
+    let copy = |dst, src| Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, dst, src, 0, 0);
+    let fails = |skip| Insn::new(BPF_JMP | BPF_JNE, 0, 0, skip, 0);
+    let mut insns = vec![copy(6, 1), mov(2, by), call(helper), fails(6)];
+    insns.extend([copy(1, 6), mov(2, -by), call(helper), fails(2)]);
+    insns.extend([mov(0, 2), EXIT, mov(0, 1), EXIT]);
+    linked("passes_if_moved", insns, Vec::new())
+}
+
 fn targets(kind: MapType, entries: u32) -> MapDef {
     let value_size = if kind == MapType::Xskmap { 4 } else { 8 };
     MapDef::new("targets", kind, 4, value_size, entries)

@@ -5,6 +5,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::time::{DynamicClockId, clock_gettime_dynamic};
+
+/// The time that software notes of frames, as devices' clocks have it: nanoseconds of `CLOCK_TAI`;
+/// 0 on a kernel without it.
+pub fn tai_now() -> u64 {
+    clock_gettime_dynamic(DynamicClockId::Tai)
+        .map_or(0, |now| now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
 /// The clock of all programs that share it.
 #[derive(Debug, Default)]
 pub struct Clock {

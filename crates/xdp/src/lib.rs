@@ -24,7 +24,7 @@ pub mod verdict;
 mod worker;
 
 pub use burst::Burst;
-pub use clock::Clock;
+pub use clock::{Clock, tai_now};
 pub use compiled::{CompileError, Exec, ExecStatus};
 pub use frame::arena::Arena;
 pub use frame::{Frame, FrameError, Pool, RxInfo};

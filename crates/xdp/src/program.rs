@@ -57,6 +57,8 @@ pub struct Program {
     /// Why it has no machine code, if it was to have some.
     refused: Option<Arc<str>>,
     verified: Option<Arc<Verified>>,
+    /// Some path may change what a packet says ([`Verified::changes_packet`]).
+    changes_packet: bool,
     attach: AttachType,
     has_frags: bool,
     maps: Arc<MapSet>,
@@ -239,6 +241,9 @@ impl Program {
         run.observer = Some(observer);
         let result = interp::run(&self.code, context, &mut run, &self.surroundings.limits);
         let kept = (!run.records.is_empty()).then_some("a ring buffer record");
+        if self.changes_packet {
+            run.frame.distrust_checksum();
+        }
         self.maps.domain().quiesce(number);
         match (result, kept) {
             (Ok(_), Some(what)) => Err(self.fault(Violation::Kept { what }.into())),
@@ -281,6 +286,9 @@ impl Program {
         };
         for (index, frame) in frames.iter_mut().enumerate().skip(judged) {
             self.interpret(worker, frame, index, burst);
+        }
+        if self.changes_packet {
+            frames.iter_mut().for_each(|frame| frame.distrust_checksum());
         }
         burst.conclude();
         burst.keep_maps(&self.maps);

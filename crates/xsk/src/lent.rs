@@ -64,6 +64,12 @@ impl Lent {
         self.chunks.number_of(frame).is_some_and(|number| self.ways[number] == Way::Rx)
     }
 
+    /// Where a frame's chunk begins.
+    #[inline]
+    pub(crate) fn start(&self, frame: &Frame) -> Option<u64> {
+        self.chunks.number_of(frame).map(|number| (number * CHUNK_BYTES) as u64)
+    }
+
     /// A frame with the packet of `len` bytes that is at an address already; `None` when it does
     /// not lie as frames do, or its chunk is on its way.
     pub(crate) fn frame_at(&mut self, data: u64, len: usize) -> Option<Frame> {

@@ -6,7 +6,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use rustix::io::Errno;
 use towpath_ring::Desc;
 
-use crate::abi::{UMEM_TX_METADATA_LEN, UMEM_TX_SW_CSUM, UMEM_UNALIGNED, UmemReg};
+use crate::abi::{
+    RxMetadata, UMEM_RX_METADATA, UMEM_TX_METADATA_LEN, UMEM_TX_SW_CSUM, UMEM_UNALIGNED, UmemReg,
+};
 use crate::lent::{self, Lent};
 use crate::memory_unsafe::Memory;
 
@@ -67,6 +69,12 @@ impl Umem {
     /// Whether we complete checksums of packets to send.
     pub(crate) fn completes_checksums(&self) -> bool {
         self.flags & UMEM_TX_SW_CSUM != 0
+    }
+
+    /// Whether what is known of received packets is told in front of them.
+    #[inline]
+    pub(crate) fn tells_rx_metadata(&self) -> bool {
+        self.flags & UMEM_RX_METADATA != 0
     }
 
     /// Bytes of a packet that one chunk holds (`xsk_pool_get_rx_frame_size`).
@@ -170,7 +178,8 @@ pub(crate) fn check(reg: &UmemReg) -> Result<(), Errno> {
     if !(CHUNK_BYTES_MIN..=PAGE_BYTES as u32).contains(&chunk_size) {
         return Err(Errno::INVAL);
     }
-    if flags & !(UMEM_UNALIGNED | UMEM_TX_SW_CSUM | UMEM_TX_METADATA_LEN) != 0 {
+    let known = UMEM_UNALIGNED | UMEM_TX_SW_CSUM | UMEM_TX_METADATA_LEN | UMEM_RX_METADATA;
+    if flags & !known != 0 {
         return Err(Errno::INVAL);
     }
     let is_unaligned = flags & UMEM_UNALIGNED != 0;
@@ -196,6 +205,10 @@ pub(crate) fn check(reg: &UmemReg) -> Result<(), Errno> {
     let is_metadata_good = (8..256).contains(&tx_metadata_len) && tx_metadata_len % 8 == 0;
     if flags & UMEM_TX_METADATA_LEN != 0 && !is_metadata_good {
         return Err(Errno::INVAL);
+    }
+    let has_room = flags & UMEM_TX_METADATA_LEN != 0 && tx_metadata_len as usize >= RxMetadata::END;
+    if flags & UMEM_RX_METADATA != 0 && !has_room {
+        return Err(Errno::NOSPC);
     }
     Ok(())
 }

@@ -263,6 +263,11 @@ kfunc_ids! {
     XdpMetadataRxTimestamp = "bpf_xdp_metadata_rx_timestamp";
     XdpMetadataRxHash = "bpf_xdp_metadata_rx_hash";
     XdpMetadataRxVlanTag = "bpf_xdp_metadata_rx_vlan_tag";
+    XdpMetadataRxChecksum = "bpf_xdp_metadata_rx_checksum";
+    XdpStoreRxTs = "bpf_xdp_store_rx_ts";
+    XdpStoreRxHash = "bpf_xdp_store_rx_hash";
+    XdpStoreRxVlan = "bpf_xdp_store_rx_vlan";
+    XdpStoreTxChecksum = "bpf_xdp_store_tx_checksum";
     XdpCtLookup = "bpf_xdp_ct_lookup";
     XdpCtAlloc = "bpf_xdp_ct_alloc";
     CtInsertEntry = "bpf_ct_insert_entry";

@@ -72,6 +72,7 @@ impl Verifier<'_> {
             Base::Stack => self.check_stack_write(m.regno, off, m.size, m.value_regno)?,
             Base::Packet | Base::PacketMeta => {
                 self.check_packet_access(m.regno, off, m.size, false)?;
+                self.changes_packet |= reg.is(Base::Packet) && m.access == Access::Write;
                 self.load_unknown(&m);
             }
             Base::Socket | Base::SockCommon | Base::TcpSock | Base::XdpSock => {
@@ -219,6 +220,7 @@ impl Verifier<'_> {
         if reg.has(Flags::RDONLY) && m.access == Access::Write {
             return Err(self.cannot_write(m.regno, reg));
         }
+        self.changes_packet |= reg.has(Flags::PACKET_SLICE) && m.access == Access::Write;
         // Untrusted memory is read by instructions that survive a fault.
         if !reg.has(Flags::UNTRUSTED) {
             self.check_region(m.regno, off, m.size, reg.mem_size(), false)?;
@@ -433,6 +435,7 @@ impl Verifier<'_> {
         match reg.base() {
             _ if reg.maybe_null() => {}
             Base::Packet | Base::PacketMeta => {
+                self.changes_packet |= reg.is(Base::Packet) && access == Access::Write;
                 return self.check_packet_access(regno, off, size, zero_size_allowed);
             }
             Base::MapKey => {
@@ -453,6 +456,7 @@ impl Verifier<'_> {
                 if reg.has(Flags::RDONLY) && access == Access::Write {
                     return Err(self.cannot_write(regno, &reg));
                 }
+                self.changes_packet |= reg.has(Flags::PACKET_SLICE) && access == Access::Write;
                 return self.check_region(regno, off, size, reg.mem_size(), zero_size_allowed);
             }
             Base::Stack => {

@@ -55,6 +55,8 @@ pub(crate) struct Verifier<'p> {
     pub(crate) exception_callback: Option<usize>,
     /// Special fields of maps and types.
     pub(crate) records: super::call::Records,
+    /// Some path may change what the packet says.
+    pub(crate) changes_packet: bool,
     last_id: u32,
 }
 
@@ -156,6 +158,7 @@ impl<'p> Verifier<'p> {
             jumps_processed: 0,
             exception_callback: None,
             records: super::call::Records::of(prog),
+            changes_packet: false,
             last_id: 0,
         }
     }

@@ -147,9 +147,10 @@ pub fn verify_with_log(linked: Linked, options: &Options) -> Report {
     let subprograms = verifier.subprogram_facts();
     let facts = verifier.facts();
     let of_arena = verifier.of_arena();
+    let changes_packet = verifier.changes_packet;
     let result = outcome.map(|()| {
         let linked = with_low_halves(linked, &of_arena);
-        Verified::new(linked, facts, subprograms, stats.clone())
+        Verified::new(linked, facts, subprograms, changes_packet, stats.clone())
     });
     Report { result, log, stats }
 }

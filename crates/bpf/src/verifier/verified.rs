@@ -12,6 +12,7 @@ pub struct Verified {
     linked: Linked,
     facts: Vec<InsnFacts>,
     subprograms: Vec<SubprogramFacts>,
+    changes_packet: bool,
     stats: Stats,
 }
 
@@ -60,9 +61,10 @@ impl Verified {
         linked: Linked,
         facts: Vec<InsnFacts>,
         subprograms: Vec<SubprogramFacts>,
+        changes_packet: bool,
         stats: Stats,
     ) -> Self {
-        Verified { linked, facts, subprograms, stats }
+        Verified { linked, facts, subprograms, changes_packet, stats }
     }
 
     /// The program.
@@ -85,6 +87,12 @@ impl Verified {
     /// The functions, by start; the first is the entry.
     pub fn subprograms(&self) -> &[SubprogramFacts] {
         &self.subprograms
+    }
+
+    /// Whether some path may change what the packet says, or where it begins and ends; metadata in
+    /// front of it is no part of it.
+    pub fn changes_packet(&self) -> bool {
+        self.changes_packet
     }
 
     /// What the proof took.

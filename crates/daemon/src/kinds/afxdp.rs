@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use towpath_ports::afxdp::{Afxdp, Attach, BusyPoll, Mode, Options, Transmit};
+use towpath_ports::afxdp::{Afxdp, Attach, BusyPoll, Mode, Options, RxHintsFrom, Transmit};
 
 use super::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, no_peer, options};
 use crate::problem::Problem;
@@ -27,6 +27,12 @@ pub(super) static KIND: Kind = Kind {
             key: "transmit",
             default: "auto",
             text: "auto (bursts without socket buffers where the driver can), or socket",
+        },
+        OptionDoc {
+            key: "rx_hints",
+            default: "off",
+            text: "off, or driver: hash, timestamp and VLAN tag of each frame are the driver's; \
+                   frames then leave by the socket",
         },
         OptionDoc {
             key: "busy_poll",
@@ -60,6 +66,7 @@ struct Keys {
     multi_buffer: Option<bool>,
     need_wakeup: Option<bool>,
     transmit: Option<TransmitKey>,
+    rx_hints: Option<RxHintsKey>,
     busy_poll: Option<u32>,
     busy_poll_budget: Option<u32>,
 }
@@ -85,6 +92,13 @@ enum AttachKey {
 enum TransmitKey {
     Auto,
     Socket,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RxHintsKey {
+    Off,
+    Driver,
 }
 
 fn check(port: &PortState) -> Result<(), Problem> {
@@ -135,6 +149,10 @@ fn open(ports: &[&PortState], patience: Duration) -> super::Opened {
         transmit: match keys.transmit {
             None | Some(TransmitKey::Auto) => Transmit::Auto,
             Some(TransmitKey::Socket) => Transmit::Socket,
+        },
+        rx_hints: match keys.rx_hints {
+            None | Some(RxHintsKey::Off) => RxHintsFrom::Off,
+            Some(RxHintsKey::Driver) => RxHintsFrom::Driver,
         },
         busy_poll,
         ..usual

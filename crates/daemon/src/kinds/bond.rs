@@ -179,6 +179,9 @@ fn check(port: &PortState) -> Result<(), Problem> {
     let layers = [
         ("fault", port.fault.is_some()),
         ("limit", port.limit.is_some()),
+        ("rx_hash", port.rx_hash.is_some()),
+        ("rx_vlan", port.rx_vlan.is_some()),
+        ("timestamp", port.timestamp.is_some()),
         ("record", port.record.is_some()),
         ("trace", port.trace.is_some()),
         ("workers", !port.workers.is_empty()),

@@ -170,7 +170,7 @@ fn no_peer(_port: &PortState) -> Option<&str> {
 }
 
 /// The keys that ports of every kind have.
-pub const COMMON_KEYS: [&str; 13] = [
+pub const COMMON_KEYS: [&str; 16] = [
     "name",
     "kind",
     "upper",
@@ -181,6 +181,9 @@ pub const COMMON_KEYS: [&str; 13] = [
     "workers",
     "fault",
     "limit",
+    "rx_hash",
+    "rx_vlan",
+    "timestamp",
     "record",
     "shadow",
     "trace",

@@ -332,6 +332,9 @@ fn is_same_device(one: &PortState, other: &PortState) -> bool {
         workers,
         fault,
         limit,
+        rx_hash,
+        rx_vlan,
+        timestamp,
         record,
         trace,
         shadow: _,
@@ -339,6 +342,8 @@ fn is_same_device(one: &PortState, other: &PortState) -> bool {
     } = one;
     *kind == other.kind
         && (fault, limit) == (&other.fault, &other.limit)
+        && (rx_hash, rx_vlan) == (&other.rx_hash, &other.rx_vlan)
+        && *timestamp == other.timestamp
         && (record, trace) == (&other.record, &other.trace)
         && *ifindex == other.ifindex
         && *workers == other.workers

@@ -177,6 +177,8 @@ const PLAIN: Features = Features {
     tx_uso: false,
     rx_checksum: false,
     zero_copy: false,
+    rx_hints: crate::port::RxHints::NONE,
+    rx_offloads: false,
 };
 
 fn pool() -> (Arc<Arena>, Pool) {

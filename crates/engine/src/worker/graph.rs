@@ -23,7 +23,7 @@ use crate::counters::DropReason;
 use crate::dequeue::Orphans;
 use crate::hook::HookSpec;
 use crate::offload;
-use crate::port::{Features, LINGER_ROUNDS};
+use crate::port::{Features, LINGER_ROUNDS, RxHints};
 use crate::snapshot::{Port, PortId, Snapshot};
 use crate::target::{Kind, Owner, Prepare, Side, Target, TargetId};
 
@@ -525,6 +525,8 @@ const AS_ON_A_WIRE: Features = Features {
     tx_uso: false,
     rx_checksum: false,
     zero_copy: false,
+    rx_hints: RxHints::NONE,
+    rx_offloads: false,
 };
 /// Targets of map entries that a worker remembers.
 const ENTRIES_MAX: usize = 256;

@@ -19,12 +19,12 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use towpath_engine::port::{Device, Features, Rx, Speed, Tx};
+use towpath_engine::port::{Device, Features, Rx, RxHints, Speed, Tx};
 use towpath_kernel::{AttachMode, Steering, XdpLink};
 use towpath_xdp::Arena;
 
 use self::live::WayOut;
-pub use self::options::{Attach, BusyPoll, Mode, Options, Transmit};
+pub use self::options::{Attach, BusyPoll, Mode, Options, RxHintsFrom, Transmit};
 use self::socket::Socket;
 use crate::Error;
 use crate::error::failed;
@@ -40,6 +40,8 @@ pub struct Afxdp {
     ifindex: Option<u32>,
     queues: u32,
     attached: Attached,
+    /// What the driver tells of frames.
+    rx_hints: RxHints,
     /// Goes before the sockets: then frames take the host's way again.
     _link: XdpLink,
     steering: Steering,
@@ -110,13 +112,17 @@ impl Afxdp {
             });
         }
         let from_kernel = |errno: towpath_bpf::Errno| io::Error::from_raw_os_error(errno.0);
+        let has_hints = options.rx_hints == RxHintsFrom::Driver;
         let steering = match options.transmit {
+            _ if has_hints => Steering::with_hints(queues, index),
             Transmit::Socket => Steering::new(queues),
             Transmit::Auto => Steering::with_way_out(queues, index),
         };
         let steering = steering.map_err(from_kernel);
         let steering = steering.map_err(failed("loading the program that steers frames to us"))?;
-        let (link, attached) = attach(&steering, index, options.attach)
+        let rx_hints = if has_hints { driver_hints(index) } else { RxHints::default() };
+        let wanted = if has_hints { Attach::Native } else { options.attach };
+        let (link, attached) = attach(&steering, index, wanted)
             .map_err(|(step, errno)| failed(step)(from_kernel(errno)))?;
         Ok(Afxdp {
             interface,
@@ -126,6 +132,7 @@ impl Afxdp {
             ifindex: (!is_foreign).then_some(index),
             queues,
             attached,
+            rx_hints,
             _link: link,
             way_out: WayOut::new(steering.live(), name, index).map(Arc::new),
             steering,
@@ -195,6 +202,7 @@ impl Device for Afxdp {
         Features {
             rx_frags: self.options.multi_buffer,
             tx_frags: self.options.multi_buffer,
+            rx_hints: self.rx_hints,
             ..Features::default()
         }
     }
@@ -257,6 +265,11 @@ impl Device for Afxdp {
             _ => "by the socket",
         };
         details.push(("transmit", transmit.to_owned()));
+        let hints = match self.options.rx_hints {
+            RxHintsFrom::Off => "off",
+            RxHintsFrom::Driver => "the driver's",
+        };
+        details.push(("rx_hints", hints.to_owned()));
         details.push(("refused_live_frames", self.counters.refused.value().to_string()));
         details.push(("statistics", self.statistics()));
         details.push(("invalid_descriptors", self.counters.invalid.value().to_string()));
@@ -268,6 +281,13 @@ impl fmt::Debug for Afxdp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Afxdp").field("options", &self.options).finish_non_exhaustive()
     }
+}
+
+/// What the driver says that it tells; all, where the kernel can't say.
+fn driver_hints(index: u32) -> RxHints {
+    let bits = host::XdpFeatures::new(index).and_then(|features| features.rx_metadata());
+    let has = |bit: u64| bits.as_ref().map_or(true, |bits| bits & bit != 0);
+    RxHints { timestamp: has(1), hash: has(2), vlan_tag: has(4), checksum: false }
 }
 
 type Refusal = (&'static str, towpath_bpf::Errno);

@@ -31,6 +31,8 @@ pub struct Options {
     pub need_wakeup: bool,
     /// How frames leave.
     pub transmit: Transmit,
+    /// Whether the driver is asked what it knows of each frame.
+    pub rx_hints: RxHintsFrom,
     /// Our system calls drive the interface's NAPI, on the worker's core.
     pub busy_poll: Option<BusyPoll>,
     /// How long a queue that another socket has is waited for: an old one of ours may be on its way
@@ -76,6 +78,17 @@ pub enum Transmit {
     Socket,
 }
 
+/// Who tells hash, timestamp and VLAN tag of frames that arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RxHintsFrom {
+    /// Nobody.
+    #[default]
+    Off,
+    /// The driver, by the kernel's `bpf_xdp_metadata_rx_*`. Then [`Transmit::Auto`] means the
+    /// socket: the kernel does not send live frames with a program that is bound to a device.
+    Driver,
+}
+
 /// Busy polling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BusyPoll {
@@ -108,6 +121,7 @@ impl Options {
             multi_buffer: true,
             need_wakeup: true,
             transmit: Transmit::Auto,
+            rx_hints: RxHintsFrom::Off,
             busy_poll: None,
             patience: Duration::from_secs(3),
         }
@@ -129,6 +143,10 @@ impl Options {
         }
         if self.mode == Mode::ZeroCopy && self.attach == Attach::Generic {
             let must = "be native or auto, for zero copy".to_owned();
+            return refused("attach", "generic".to_owned(), must);
+        }
+        if self.rx_hints == RxHintsFrom::Driver && self.attach == Attach::Generic {
+            let must = "be native or auto, for hints of the driver".to_owned();
             return refused("attach", "generic".to_owned(), must);
         }
         Ok(())

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use towpath_engine::port::{Rx, Wake};
+use towpath_kernel::DriverHints;
 use towpath_ring::{Consumer, Desc, Mapped, Producer};
+use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, VlanTag};
 use towpath_xdp::frame::{HEADROOM_BYTES, LINEAR_BYTES_MAX};
 use towpath_xdp::{Arena, Frame, Pool};
 
-use super::options::Options;
+use super::options::{Options, RxHintsFrom};
 use super::socket::{Socket, place};
 use super::{CONTINUES, Counters};
 
@@ -28,6 +30,8 @@ pub(super) struct Receiving {
     partial: Option<Frame>,
     /// The packet that is coming cannot be had.
     is_partial_bad: bool,
+    /// Our program writes what the driver knows in front of packets.
+    has_hints: bool,
     scratch: Vec<Frame>,
 }
 
@@ -47,6 +51,7 @@ impl Receiving {
             held_goal: options.fill_ring.min((arena.total() / SHARE).max(1) as u32),
             partial: None,
             is_partial_bad: false,
+            has_hints: options.rx_hints == RxHintsFrom::Driver,
             scratch: Vec::with_capacity(REFILL_BATCH as usize),
         }
     }
@@ -94,7 +99,13 @@ impl Receiving {
         while left > 0 && count < limit {
             left -= 1;
             let desc = self.rx.read();
-            let frame = self.take(&desc);
+            let mut frame = self.take(&desc);
+            if self.has_hints
+                && self.partial.is_none()
+                && let Some(frame) = &mut frame
+            {
+                note_hints(frame);
+            }
             if desc.options & CONTINUES == 0
                 && self.partial.is_none()
                 && !self.is_partial_bad
@@ -156,6 +167,22 @@ impl Receiving {
         }
         frame
     }
+}
+
+/// Moves what our program wrote in front of the packet to where hints are.
+fn note_hints(frame: &mut Frame) {
+    let mut bytes = [0; DriverHints::BYTES];
+    let mut front = frame.in_front_mut(DriverHints::BYTES);
+    front.as_shared().read(&mut bytes);
+    // The next packet in this buffer has its own, or none.
+    front.by_ref().part(0..4).clear();
+    let DriverHints { timestamp_ns, hash, vlan } = DriverHints::parse(&bytes).unwrap_or_default();
+    frame.set_rx_metadata(&RxMetadata {
+        hash: hash.map(|(value, kind)| RxHash { value, kind: kind as u16 }),
+        timestamp_ns,
+        vlan: vlan.map(|(protocol, tci)| VlanTag { protocol, tci }),
+        checksum: RxChecksum::None,
+    });
 }
 
 /// A receive queue.

@@ -37,11 +37,25 @@ impl XdpFeatures {
     }
 
     /// `enum netdev_xdp_act`
-    fn get(&self) -> io::Result<u64> {
+    pub(crate) fn get(&self) -> io::Result<u64> {
+        self.attribute(NETDEV_A_DEV_XDP_FEATURES)
+    }
+
+    /// What the driver tells of frames that arrive (`enum netdev_xdp_rx_metadata`).
+    pub(crate) fn rx_metadata(&self) -> io::Result<u64> {
+        self.attribute(NETDEV_A_DEV_XDP_RX_METADATA_FEATURES)
+    }
+
+    /// What AF_XDP sockets may ask of it (`enum netdev_xsk_flags`).
+    pub(crate) fn xsk(&self) -> io::Result<u64> {
+        self.attribute(NETDEV_A_DEV_XSK_FEATURES)
+    }
+
+    fn attribute(&self, number: u16) -> io::Result<u64> {
         let wanted = attribute(NETDEV_A_DEV_IFINDEX, &self.index.to_ne_bytes());
         let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = ask(&mut netlink, self.family, NETDEV_CMD_DEV_GET, &wanted)?;
-        let features = Attributes(&answer).value(NETDEV_A_DEV_XDP_FEATURES);
+        let features = Attributes(&answer).value(number);
         let features = features.and_then(|value| value.first_chunk()).ok_or_else(malformed)?;
         Ok(u64::from_ne_bytes(*features))
     }
@@ -66,6 +80,8 @@ const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
+const NETDEV_A_DEV_XDP_RX_METADATA_FEATURES: u16 = 5;
+const NETDEV_A_DEV_XSK_FEATURES: u16 = 6;
 const NETDEV_XDP_ACT_NDO_XMIT: u64 = 4;
 
 #[cfg(test)]

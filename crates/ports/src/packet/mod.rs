@@ -14,7 +14,7 @@ mod tx;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use towpath_engine::port::{Device, Features, Rx, Speed, Tx};
+use towpath_engine::port::{Device, Features, Rx, RxHints, Speed, Tx};
 use towpath_xdp::Arena;
 
 use crate::Error;
@@ -171,6 +171,8 @@ impl Device for Packet {
             tx_uso: !self.options.qdisc_bypass,
             rx_checksum: false,
             zero_copy: true,
+            rx_hints: RxHints { timestamp: true, ..RxHints::default() },
+            rx_offloads: true,
         }
     }
 

@@ -44,6 +44,16 @@ pub(super) struct Received<'a> {
     pub(super) header: &'a [u8; vnet::BYTES],
     /// A tag that was taken off: its protocol and its value.
     pub(super) tag: Option<[u16; 2]>,
+    pub(super) stamp: Stamp,
+}
+
+/// When a packet arrived.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Stamp {
+    /// In nanoseconds of the interface's clock.
+    Device(u64),
+    /// In nanoseconds of `CLOCK_REALTIME`.
+    Kernel(u64),
 }
 
 impl Ring {
@@ -51,6 +61,7 @@ impl Ring {
     pub(super) fn new(socket: Socket, block_bytes: u32, blocks: u32) -> io::Result<Ring> {
         socket.set(libc::SOL_PACKET, libc::PACKET_VERSION, &TPACKET_V3)?;
         socket.set_header()?;
+        socket.prefer_device_timestamps()?;
         let request = libc::tpacket_req3 {
             tp_block_size: block_bytes,
             tp_block_nr: blocks,
@@ -126,7 +137,11 @@ impl Ring {
             let protocol = if has_protocol { header.hv1.tp_vlan_tpid } else { ETH_P_8021Q };
             [protocol, header.hv1.tp_vlan_tci as u16]
         });
-        Some(Received { bytes, len: header.tp_len as usize, header: vnet.try_into().ok()?, tag })
+        let ns = u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec);
+        let is_device = header.tp_status & TP_STATUS_TS_RAW_HARDWARE != 0;
+        let stamp = if is_device { Stamp::Device(ns) } else { Stamp::Kernel(ns) };
+        let (len, header) = (header.tp_len as usize, vnet.try_into().ok()?);
+        Some(Received { bytes, len, header, tag, stamp })
     }
 
     fn packet_header(&self) -> Option<libc::tpacket3_hdr> {
@@ -178,4 +193,5 @@ const FRAME_BYTES: u32 = 2048;
 const RETIRE_MS: u32 = 1;
 const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
 const TP_STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
+const TP_STATUS_TS_RAW_HARDWARE: u32 = 1 << 31;
 const ETH_P_8021Q: u16 = 0x8100;

@@ -4,11 +4,13 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
+use rustix::time::{ClockId, clock_gettime};
 use towpath_engine::port::{Rx, Wake};
 use towpath_xdp::frame::ETH_HLEN;
-use towpath_xdp::{Frame, FrameError, Pool};
+use towpath_xdp::frame::metadata::RxMetadata;
+use towpath_xdp::{Frame, FrameError, Pool, tai_now};
 
-use super::ring_unsafe::{Received, Ring};
+use super::ring_unsafe::{Received, Ring, Stamp};
 use crate::host::Interface;
 use crate::vnet;
 
@@ -20,11 +22,20 @@ pub(super) struct Queue {
     malformed: u64,
     /// Polls that found nothing, since the last look at the interface.
     idle: u32,
+    /// Nanoseconds by which `CLOCK_TAI` is ahead of `CLOCK_REALTIME`.
+    tai_ahead_ns: u64,
 }
 
 impl Queue {
     pub(super) fn new(ring: Ring, interface: &Arc<Interface>, index: u32) -> Queue {
-        Queue { ring, interface: Arc::clone(interface), index, malformed: 0, idle: 0 }
+        Queue {
+            ring,
+            interface: Arc::clone(interface),
+            index,
+            malformed: 0,
+            idle: 0,
+            tai_ahead_ns: tai_ahead(),
+        }
     }
 
     /// Whether the interface is still there. While it is only down, nothing arrives.
@@ -51,7 +62,7 @@ impl Rx for Queue {
         let mut count = 0;
         while count < limit {
             let Some(received) = self.ring.peek()? else { break };
-            match frame_of(&received, pool) {
+            match frame_of(&received, pool, self.tai_ahead_ns) {
                 Ok(Some(frame)) => {
                     frames.push(frame);
                     count += 1;
@@ -87,7 +98,11 @@ impl Rx for Queue {
 struct Malformed;
 
 /// Copies a packet; `None` for lack of memory.
-fn frame_of(received: &Received<'_>, pool: &mut Pool) -> Result<Option<Frame>, Malformed> {
+fn frame_of(
+    received: &Received<'_>,
+    pool: &mut Pool,
+    tai_ahead_ns: u64,
+) -> Result<Option<Frame>, Malformed> {
     let bytes = received.bytes;
     if bytes.len() < received.len || bytes.len() < ETH_HLEN {
         return Err(Malformed);
@@ -96,12 +111,25 @@ fn frame_of(received: &Received<'_>, pool: &mut Pool) -> Result<Option<Frame>, M
     let too_long = |_: FrameError| Malformed;
     let Some(mut frame) = pool.frame(bytes).map_err(too_long)? else { return Ok(None) };
     frame.set_offload(offload);
-    frame.set_rx_metadata(&vnet::rx_metadata(received.header));
+    let timestamp_ns = Some(match received.stamp {
+        Stamp::Device(ns) => ns,
+        Stamp::Kernel(ns) => ns + tai_ahead_ns,
+    });
+    frame.set_rx_metadata(&RxMetadata { timestamp_ns, ..vnet::rx_metadata(received.header) });
     if let Some(tag) = received.tag {
         frame.adjust_head(-TAG_BYTES).map_err(|_no_room| Malformed)?;
         put_tag(&mut frame, tag);
     }
     Ok(Some(frame))
+}
+
+/// By how much `CLOCK_TAI` is ahead of `CLOCK_REALTIME`, in nanoseconds: whole seconds, 0 where
+/// nobody told the kernel.
+fn tai_ahead() -> u64 {
+    let now = clock_gettime(ClockId::Realtime);
+    let real = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    let ahead = tai_now().saturating_sub(real);
+    (ahead + 500_000_000) / 1_000_000_000 * 1_000_000_000
 }
 
 /// Puts a tag behind the addresses of a frame that has room for it in front.

@@ -27,6 +27,14 @@ impl Socket {
         self.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)
     }
 
+    /// Packets in the ring have the interface's timestamp, where somebody has it stamp packets
+    /// (`SIOCSHWTSTAMP`), and the kernel's else.
+    pub(super) fn prefer_device_timestamps(&self) -> io::Result<()> {
+        let wanted =
+            (libc::SOF_TIMESTAMPING_RAW_HARDWARE | libc::SOF_TIMESTAMPING_SOFTWARE) as c_int;
+        self.set(libc::SOL_PACKET, libc::PACKET_TIMESTAMP, &wanted)
+    }
+
     /// What the interface sends is not received.
     pub(super) fn ignore_outgoing(&self) -> io::Result<()> {
         self.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)

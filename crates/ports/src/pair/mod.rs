@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use towpath_engine::Waker;
-use towpath_engine::port::{Device, Features, Rx, Tx};
+use towpath_engine::port::{Device, Features, Rx, RxHints, Tx};
 use towpath_xdp::{Arena, Frame};
 
 /// One end of a pair.
@@ -72,7 +72,7 @@ impl Device for Pair {
     }
 
     fn features(&self) -> Features {
-        Features::IN_PROCESS
+        Features { rx_hints: RxHints::PASSED_ON, rx_offloads: true, ..Features::IN_PROCESS }
     }
 
     fn mac(&self) -> [u8; 6] {

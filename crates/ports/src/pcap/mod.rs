@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use towpath_capture::Reader;
-use towpath_engine::port::{Device, Features, Rx, Tx};
+use towpath_engine::port::{Device, Features, Rx, RxHints, Tx};
 use towpath_xdp::Arena;
 
 use crate::stream::{self, Opened};
@@ -77,7 +77,8 @@ impl Device for Pcap {
     }
 
     fn features(&self) -> Features {
-        Features { zero_copy: true, ..Features::IN_PROCESS }
+        let rx_hints = RxHints { timestamp: true, ..RxHints::default() };
+        Features { zero_copy: true, rx_hints, ..Features::IN_PROCESS }
     }
 
     /// Anything that a capture may hold.

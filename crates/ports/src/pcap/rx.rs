@@ -94,7 +94,10 @@ impl Replay {
             self.round += 1;
             let due = self.timing.due(stamp);
             match frame {
-                Some(frame) => return Ok(Some((frame, due))),
+                Some(mut frame) => {
+                    frame.store_rx_timestamp(stamp);
+                    return Ok(Some((frame, due)));
+                }
                 None => self.missed += 1,
             }
         }

@@ -137,6 +137,7 @@ impl Device for Tap {
             tx_checksum: true,
             tx_tso: true,
             tx_uso: self.offloads.uso,
+            rx_offloads: self.offloads.checksum,
             ..Features::default()
         }
     }

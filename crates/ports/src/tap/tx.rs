@@ -1,4 +1,6 @@
-//! Sending to the host's stack: one `writev` a frame, with what is left to do to it in front.
+//! Sending to the host's stack: one `writev` a frame, with what is left to do to it in front. A tag
+//! that was taken off, and is told as a hint, is in its place again: the stack has no other way to
+//! learn of it.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -7,6 +9,7 @@ use std::sync::Arc;
 use rustix::io::{Errno, writev};
 use towpath_engine::port::Tx;
 use towpath_xdp::frame::FRAGS_MAX;
+use towpath_xdp::frame::metadata::VlanTag;
 use towpath_xdp::{Frame, Pool};
 
 use crate::vnet;
@@ -27,16 +30,40 @@ impl Transmitter {
         if let Some(offload) = frame.offload() {
             header[..vnet::BYTES].copy_from_slice(&vnet::emit(Some(&offload), frame.len()));
         }
-        let mut slices = [IoSlice::new(&[]); 2 + FRAGS_MAX];
+        let known = frame.rx_metadata();
+        if let Some(known) = known {
+            vnet::mark_valid(&mut header, known.checksum);
+        }
+        let tag = known.and_then(|known| known.vlan).map(tag_bytes);
+        if tag.is_some() {
+            vnet::move_checksum(&mut header, TAG_BYTES as u16);
+        }
+        let mut slices = [IoSlice::new(&[]); 4 + FRAGS_MAX];
         slices[0] = IoSlice::new(&header);
         let mut count = 1;
-        for (slice, piece) in slices[1..].iter_mut().zip(frame.pieces()) {
-            *slice = IoSlice::new(piece);
-            count += 1;
+        for piece in frame.pieces() {
+            let (addresses, rest) = piece.split_at(if count == 1 { ADDRESSES_BYTES } else { 0 });
+            if let Some(tag) = tag.as_ref().filter(|_| count == 1) {
+                slices[1..4].copy_from_slice(&[addresses, tag, rest].map(IoSlice::new));
+                count += 3;
+            } else {
+                slices[count] = IoSlice::new(piece);
+                count += 1;
+            }
         }
         writev(&*self.fd, &slices[..count]).map(drop)
     }
 }
+
+/// A tag as it is in a packet.
+fn tag_bytes(VlanTag { protocol, tci }: VlanTag) -> [u8; TAG_BYTES] {
+    let ([a, b], [c, d]) = (protocol.to_be_bytes(), tci.to_be_bytes());
+    [a, b, c, d]
+}
+
+/// In front of which a tag is.
+const ADDRESSES_BYTES: usize = 12;
+const TAG_BYTES: usize = 4;
 
 impl Tx for Transmitter {
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {

@@ -143,6 +143,7 @@ impl Device for VhostUser {
             tx_tso: true,
             tx_uso: true,
             rx_checksum: true,
+            rx_offloads: true,
             ..Features::default()
         }
     }

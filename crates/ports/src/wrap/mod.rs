@@ -1,7 +1,9 @@
-//! Ports around ports: faults, limits, recordings. A wrapped port is a port of the same kind, with
-//! the same features; what is around it sees every frame on its way in and out.
+//! Ports around ports: faults, limits, hints, recordings. A wrapped port is a port of the same
+//! kind, with the same features unless a layer has more; what is around it sees every frame on its
+//! way in and out.
 
 pub mod fault;
+pub mod hint;
 pub mod limit;
 pub mod record;
 
@@ -19,6 +21,11 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
 
     /// The layer of a worker's transmitter.
     fn tx(&self, worker: u32) -> Box<dyn Stage>;
+
+    /// What a device with these features can do with the layer around it.
+    fn features(&self, inner: Features) -> Features {
+        inner
+    }
 
     /// What it says about itself.
     fn details(&self) -> (&'static str, String);
@@ -74,7 +81,7 @@ impl Device for Wrapped {
     }
 
     fn features(&self) -> Features {
-        self.inner.features()
+        self.layer.features(self.inner.features())
     }
 
     fn mac(&self) -> [u8; 6] {

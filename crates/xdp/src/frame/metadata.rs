@@ -2,11 +2,11 @@
 //! ([`super::offload`]): what the port that received it knows, and what its sender asks for.
 //!
 //! RX metadata is what a device knows of a packet that it received: programs read it with the
-//! kfuncs `bpf_xdp_metadata_rx_*`. As in the kernel it is the frame's as long as the frame is in
-//! the hands of the queue that it arrived at and of those it is redirected to, and helpers that
-//! move a frame's edges leave it alone; a copy has it, too. It ends where the frame arrives anew
-//! ([`Body::cross`]), as a frame that veth hands over has none there. Where a frame with RX
-//! metadata arrived first outlives that.
+//! kfuncs `bpf_xdp_metadata_rx_*`, and put it right with `bpf_xdp_store_rx_*`. It is the frame's
+//! wherever that is redirected to, over a [`Body::cross`] into another port of this process as
+//! well, which no kernel has yet; helpers that move a frame's edges leave it alone, and a copy has
+//! it, too. Only what is known of the checksum ends where a program may have changed what it is
+//! about ([`Body::distrust_checksum`]).
 
 use super::{Body, Frame};
 
@@ -93,6 +93,12 @@ pub struct RxMetadata {
     pub checksum: RxChecksum,
 }
 
+impl RxMetadata {
+    /// What a port that tells something of frames, but nothing of this one, says.
+    pub const NOTHING: RxMetadata =
+        RxMetadata { hash: None, timestamp_ns: None, vlan: None, checksum: RxChecksum::None };
+}
+
 /// A receive hash (`xdp_rss_hash_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RxHash {
@@ -170,9 +176,53 @@ impl Body {
             }
             RxChecksum::Unnecessary => flag::SUM_UNNECESSARY,
         };
+        self.flags &= !flag::RX_METADATA;
+        self.say(flags);
+    }
+
+    /// Says what the hash is, and nothing else anew.
+    #[inline]
+    pub fn store_rx_hash(&mut self, RxHash { value, kind }: RxHash) {
+        (self.metadata.hash, self.metadata.hash_kind) = (value, kind);
+        self.say(flag::RX | flag::HASH);
+    }
+
+    /// Says when the frame arrived, and nothing else anew.
+    #[inline]
+    pub fn store_rx_timestamp(&mut self, timestamp_ns: u64) {
+        self.metadata.timestamp_ns = timestamp_ns;
+        self.say(flag::RX | flag::TIMESTAMP);
+    }
+
+    /// Says which tag was taken off, and nothing else anew.
+    #[inline]
+    pub fn store_rx_vlan(&mut self, vlan: VlanTag) {
+        self.metadata.vlan = vlan;
+        self.say(flag::RX | flag::VLAN);
+    }
+
+    /// That the port that received the frame tells such things, whether of this one or not.
+    #[inline]
+    pub fn tells_rx_metadata(&mut self) {
+        self.say(flag::RX);
+    }
+
+    /// What was known of the checksum may not be true any more: bytes were changed.
+    #[inline]
+    pub fn distrust_checksum(&mut self) {
+        self.flags &= !(flag::SUM_COMPLETE | flag::SUM_UNNECESSARY);
+    }
+
+    #[inline]
+    fn say(&mut self, flags: u32) {
         let is_new = self.flags & flag::ORIGIN == 0;
-        flags |= if is_new { flag::NEW } else { 0 };
-        self.flags = self.flags & !flag::RX_METADATA | flags;
+        self.flags |= flags | if is_new { flag::NEW } else { 0 };
+    }
+
+    /// Whether there is no room in front of the packet for what the kernel would note there of a
+    /// frame on its way: its `struct xdp_frame`, and RX metadata behind that.
+    pub fn has_no_room_for_hints(&self) -> bool {
+        (self.data_meta as usize) < XDP_FRAME_BYTES + HINTS_BYTES
     }
 
     /// What the port that received the frame knows; `None` when it never knows anything.
@@ -246,13 +296,12 @@ impl Body {
         }
     }
 
-    /// The frame goes over to another port of this process, as over a wire: what the port that
-    /// received it knew, and what its sender was asked for, ends here. What is left to do to it
-    /// stays, as with veth, and so does where it arrived first. As veth the port could know more of
-    /// a frame, but doesn't of this.
+    /// The frame goes over to another port of this process: what its sender was asked for ends
+    /// here. What is left to do to it stays, as with veth, and so does what the port that received
+    /// it first knew, where that was.
     #[inline]
     pub fn cross(&mut self) {
-        self.flags &= !(flag::RX_METADATA | flag::TX_METADATA | flag::NEW);
+        self.flags &= !flag::TX_METADATA;
         self.flags |= flag::RX;
     }
 
@@ -272,9 +321,16 @@ impl Body {
         }
     }
 
-    /// Notes that the frame arrived here first.
+    /// Notes that the frame arrived here first, if nobody has yet and somebody will ask.
     #[inline]
-    pub(super) fn note_origin(&mut self) {
+    pub(crate) fn settle_origin(&mut self) {
+        if self.has(flag::NEW) {
+            self.note_origin();
+        }
+    }
+
+    #[inline]
+    fn note_origin(&mut self) {
         self.metadata.origin =
             Origin { ifindex: self.rx.ifindex, queue_index: self.rx.queue_index };
         self.flags = self.flags & !flag::NEW | flag::ORIGIN;
@@ -285,6 +341,11 @@ impl Body {
         self.flags & flag != 0
     }
 }
+
+/// `sizeof(struct xdp_frame)`
+const XDP_FRAME_BYTES: usize = 40;
+/// Bytes that hash, timestamp, tag and checksum take together.
+const HINTS_BYTES: usize = 32;
 
 #[cfg(test)]
 mod tests;

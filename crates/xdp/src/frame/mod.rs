@@ -300,6 +300,17 @@ impl Body {
         self.head.shared().part(self.data_meta as usize..self.data as usize)
     }
 
+    /// The last `len` bytes in front of the packet, where a device may have written something.
+    ///
+    /// # Panics
+    ///
+    /// When there are not so many.
+    #[inline]
+    pub fn in_front_mut(&mut self, len: usize) -> SharedBytesMut<'_> {
+        let data = self.data as usize;
+        self.head.shared_mut().part(data - len..data)
+    }
+
     /// The part of the packet between `data` and `data_end`.
     #[inline]
     pub fn linear(&self) -> &[u8] {
@@ -355,9 +366,7 @@ impl Body {
     pub fn arrive(&mut self, ifindex: u32, queue_index: u32) -> usize {
         self.rx.ifindex = ifindex;
         self.rx.queue_index = queue_index;
-        if self.flags & flag::NEW != 0 {
-            self.note_origin();
-        }
+        self.settle_origin();
         self.head.prefetch(self.data as usize);
         self.len()
     }

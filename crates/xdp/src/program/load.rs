@@ -316,6 +316,7 @@ fn ready(
         compiled,
         wanted,
         refused,
+        changes_packet: verified.as_ref().is_none_or(Verified::changes_packet),
         verified: verified.map(Arc::new),
         attach,
         has_frags,

@@ -47,6 +47,10 @@ pub const UMEM_TX_SW_CSUM: u32 = 2;
 /// `XDP_UMEM_TX_METADATA_LEN`
 pub const UMEM_TX_METADATA_LEN: u32 = 4;
 
+/// Ours: what is known of a received packet is in front of it ([`RxMetadata`]). Goes with
+/// [`UMEM_TX_METADATA_LEN`] of at least [`RxMetadata::END`] bytes.
+pub const UMEM_RX_METADATA: u32 = 1 << 31;
+
 /// `XDP_SHARED_UMEM`
 pub const SHARED_UMEM: u16 = 1;
 /// `XDP_COPY`
@@ -102,6 +106,82 @@ impl UmemReg {
         bytes
     }
 }
+
+/// What is known of a received packet, behind the `struct xsk_tx_metadata` that is in front of it
+/// with [`UMEM_RX_METADATA`] (`struct towpath_rx_metadata`). It is there when the rx descriptor has
+/// `XDP_TX_METADATA` among its options; the same descriptor sends the packet as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RxMetadata {
+    /// A hash over its addresses, and what it covers (`enum xdp_rss_hash_type`).
+    pub hash: Option<(u32, u32)>,
+    /// The VLAN tag that was taken off: protocol (`ETH_P_8021Q`) and value.
+    pub vlan: Option<(u16, u16)>,
+    /// When it arrived, in nanoseconds of the port's clock.
+    pub timestamp_ns: Option<u64>,
+    /// `XDP_CHECKSUM_NONE` (1), `_UNNECESSARY` (2: it was right) or `_COMPLETE` (4), and for the
+    /// last one the sum.
+    pub checksum: Option<(u32, u32)>,
+}
+
+impl RxMetadata {
+    /// Bytes of it.
+    pub const BYTES: usize = 32;
+    /// Where it begins, from `tx_metadata_len` bytes in front of the packet on: behind
+    /// `struct xsk_tx_metadata`.
+    pub const START: usize = 24;
+    /// Smallest `tx_metadata_len` that has room for it.
+    pub const END: usize = RxMetadata::START + RxMetadata::BYTES;
+
+    /// From the bytes in front of a packet.
+    pub fn from_bytes(bytes: &[u8; RxMetadata::BYTES]) -> RxMetadata {
+        let word = |at: usize| number(&bytes[at..at + 4]);
+        let half = |at: usize| [bytes[at], bytes[at + 1]];
+        let has = |flag: u32| word(0) & flag != 0;
+        RxMetadata {
+            timestamp_ns: has(RX_TIMESTAMP).then(|| long_number(&bytes[16..24])),
+            hash: has(RX_HASH).then(|| (word(4), word(8))),
+            vlan: has(RX_VLAN_TAG)
+                .then(|| (u16::from_be_bytes(half(12)), u16::from_ne_bytes(half(14)))),
+            checksum: has(RX_CHECKSUM).then(|| (word(24), word(28))),
+        }
+    }
+
+    /// As it is in front of a packet.
+    pub fn to_bytes(&self) -> [u8; RxMetadata::BYTES] {
+        let mut bytes = [0; RxMetadata::BYTES];
+        let mut flags = 0;
+        let mut put = |at: usize, value: &[u8]| {
+            bytes[at..at + value.len()].copy_from_slice(value);
+        };
+        if let Some((value, kind)) = self.hash {
+            flags |= RX_HASH;
+            put(4, &value.to_ne_bytes());
+            put(8, &kind.to_ne_bytes());
+        }
+        if let Some((protocol, tci)) = self.vlan {
+            flags |= RX_VLAN_TAG;
+            put(12, &protocol.to_be_bytes());
+            put(14, &tci.to_ne_bytes());
+        }
+        if let Some(timestamp_ns) = self.timestamp_ns {
+            flags |= RX_TIMESTAMP;
+            put(16, &timestamp_ns.to_ne_bytes());
+        }
+        if let Some((state, sum)) = self.checksum {
+            flags |= RX_CHECKSUM;
+            put(24, &state.to_ne_bytes());
+            put(28, &sum.to_ne_bytes());
+        }
+        put(0, &flags.to_ne_bytes());
+        bytes
+    }
+}
+
+/// `NETDEV_XDP_RX_METADATA_*`
+const RX_TIMESTAMP: u32 = 1;
+const RX_HASH: u32 = 2;
+const RX_VLAN_TAG: u32 = 4;
+const RX_CHECKSUM: u32 = 8;
 
 /// `struct sockaddr_xdp`; the descriptor of another socket comes beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

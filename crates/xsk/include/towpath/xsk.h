@@ -178,6 +178,23 @@ static inline __u64 xsk_umem__add_offset_to_addr(__u64 addr)
 
 int xsk_umem__fd(const struct xsk_umem *umem);
 
+// Ours: what is known of a received packet is told in front of it, if its descriptor has
+// XDP_TX_METADATA among its options. Goes with XDP_UMEM_TX_METADATA_LEN, and a tx_metadata_len of at
+// least 56: at addr - tx_metadata_len is an empty struct xsk_tx_metadata, and 24 bytes behind that
+// this.
+#define XDP_UMEM_RX_METADATA (1U << 31)
+
+struct towpath_rx_metadata {
+	__u32 flags; // what there is: 1 timestamp, 2 hash, 4 VLAN tag, 8 checksum
+	__u32 hash;
+	__u32 rss_type;    // enum xdp_rss_hash_type
+	__u16 vlan_proto;  // in network byte order
+	__u16 vlan_tci;
+	__u64 timestamp;   // nanoseconds
+	__u32 ip_summed;   // 1: nothing is known, 2: it was right, 4: the sum is cksum
+	__u32 cksum;
+};
+
 // A descriptor for poll(), and for sendto(fd, NULL, 0, MSG_DONTWAIT, NULL, 0) to wake the daemon.
 int xsk_socket__fd(const struct xsk_socket *xsk);
 

@@ -70,6 +70,12 @@ impl Rx {
     ) -> bool {
         let (offset, len) = (frame.data_offset() as u64, frame.len() as u32);
         let has_room = self.ring.free(1) > 0;
+        let options = match lent.start(&frame) {
+            Some(chunk) if pool.umem.tells_rx_metadata() => {
+                super::hints::tell(&frame, &pool.umem, chunk, chunk + offset)
+            }
+            _ => 0,
+        };
         let Ok(chunk) = lent.put(frame) else { return false };
         debug_assert!(chunk < pool.umem.size, "a chunk of this memory");
         if !has_room {
@@ -77,7 +83,7 @@ impl Rx {
             fill.returned.push(chunk);
             return false;
         }
-        self.ring.write(Desc { addr: chunk + offset, len, options: 0 });
+        self.ring.write(Desc { addr: chunk + offset, len, options });
         self.without_copy += 1;
         true
     }

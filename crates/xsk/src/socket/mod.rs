@@ -2,6 +2,7 @@
 
 mod bind;
 mod busy_poll;
+mod hints;
 mod lent;
 mod options;
 mod rx;

@@ -77,7 +77,8 @@ impl Rx {
             self.dropped += 1;
             return false;
         }
-        self.ring.write(Desc { addr: umem.handle(chunk), len: len as u32, options: 0 });
+        let options = super::hints::tell(frame, umem, chunk, data);
+        self.ring.write(Desc { addr: umem.handle(chunk), len: len as u32, options });
         true
     }
 
@@ -87,7 +88,7 @@ impl Rx {
     #[inline]
     fn receive_first(&mut self, frames: &[Frame], umem: &Umem, fill: &mut Fill) -> usize {
         let Some(memory) = umem.memory.mapping() else { return 0 };
-        if !fill.returned.is_empty() {
+        if !fill.returned.is_empty() || umem.tells_rx_metadata() {
             return 0;
         }
         let wanted = frames.len().min(BURST);
@@ -164,9 +165,12 @@ impl Rx {
             self.dropped += 1;
             false
         } else {
+            let first = chunks.first().copied().unwrap_or(0);
+            let mut told = super::hints::tell(frame, umem, first, umem.data_at(first));
             for (number, &chunk) in chunks.iter().enumerate() {
                 let part = size.min(len - number * size) as u32;
-                let options = if number + 1 < count { Desc::CONTINUES } else { 0 };
+                let more = if number + 1 < count { Desc::CONTINUES } else { 0 };
+                let options = std::mem::take(&mut told) | more;
                 self.ring.write(Desc { addr: umem.handle(chunk), len: part, options });
             }
             true

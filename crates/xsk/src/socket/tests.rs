@@ -57,7 +57,11 @@ fn bench(umem_flags: u32, bind_flags: u16) -> Bench {
         len: 64 * u64::from(CHUNK),
         chunk_size: CHUNK,
         flags: umem_flags,
-        tx_metadata_len: if umem_flags & UMEM_TX_METADATA_LEN != 0 { 24 } else { 0 },
+        tx_metadata_len: match umem_flags {
+            flags if flags & UMEM_RX_METADATA != 0 => RxMetadata::END as u32,
+            flags if flags & UMEM_TX_METADATA_LEN != 0 => 24,
+            _ => 0,
+        },
         ..UmemReg::default()
     };
     let file = memory.try_clone().unwrap();
@@ -276,6 +280,86 @@ fn metadata_asks_for_checksum_and_timestamp() {
         assert_eq!(bench.completed(), [4120, 8216, 12312, 12312, 20], "addresses as they were");
         assert_eq!(bench.socket.statistics().tx_invalid_descs, 3);
     }
+}
+
+#[test]
+fn launch_times_are_the_frames() {
+    let mut bench = bench(UMEM_TX_METADATA_LEN, COPY);
+    let mut metadata = [0; 24];
+    metadata[0] = 4;
+    metadata[16..].copy_from_slice(&1_234_567_u64.to_ne_bytes());
+    rustix::io::pwrite(&bench.memory, &metadata, 256 - 24).unwrap();
+    bench.send(&[desc(256, 64, Desc::METADATA), desc(2304, 64, 0)]);
+    let mut frames = Vec::new();
+    assert_eq!(bench.socket.collect(&mut bench.pool, &mut frames, 64), 2);
+    let times = frames.iter().map(|frame| frame.tx_metadata().launch_time_ns);
+    assert_eq!(times.collect::<Vec<_>>(), [Some(1_234_567), None]);
+    bench.pool.give_all(&mut frames);
+    bench.socket.sent(2);
+}
+
+/// What is known of a packet is in front of it, and the descriptor that it came with sends it.
+#[test]
+fn hints_are_told_in_front_of_packets() {
+    use towpath_xdp::frame::metadata::{RxChecksum, RxHash, VlanTag};
+    let mut bench = bench(UMEM_TX_METADATA_LEN | UMEM_RX_METADATA, COPY | USE_SG);
+    bench.give_chunks(&[0, 2048, 4096, 6144, 8192]);
+    let known = towpath_xdp::frame::metadata::RxMetadata {
+        hash: Some(RxHash { value: 0xdead_beef, kind: 25 }),
+        timestamp_ns: Some(77),
+        vlan: Some(VlanTag { protocol: 0x8100, tci: 5 }),
+        checksum: RxChecksum::Complete(99),
+    };
+    let frame = |pool: &mut Pool, len: usize, is_known: bool, metadata: i32| {
+        let mut frame = pool.frame(&vec![7; len]).unwrap().unwrap();
+        if is_known {
+            frame.set_rx_metadata(&known);
+        }
+        frame.adjust_meta(-metadata).unwrap();
+        frame
+    };
+    let mut frames = vec![
+        frame(&mut bench.pool, 60, true, 0),
+        frame(&mut bench.pool, 60, false, 0),
+        frame(&mut bench.pool, 60, true, 8),
+        frame(&mut bench.pool, 3000, true, 0),
+    ];
+    assert_eq!(bench.socket.deliver(HERE, &mut frames, &mut bench.pool), 4);
+    bench.socket.flush();
+    let descs = bench.received();
+    let options: Vec<u32> = descs.iter().map(|desc| desc.options).collect();
+    assert_eq!(options, [2, 0, 0, 2 | 1, 0], "not of unknown ones, nor beside what programs say");
+    let told = RxMetadata {
+        hash: Some((0xdead_beef, 25)),
+        vlan: Some((0x8100, 5)),
+        timestamp_ns: Some(77),
+        checksum: Some((4, 99)),
+    };
+    for desc in [&descs[0], &descs[3]] {
+        let area = bench.bytes(desc.addr - RxMetadata::END as u64, RxMetadata::END);
+        let (request, area) = area.split_first_chunk::<{ RxMetadata::START }>().unwrap();
+        assert_eq!(*request, [0; RxMetadata::START], "nothing is asked of a sender");
+        assert_eq!(RxMetadata::from_bytes(area.first_chunk().unwrap()), told);
+    }
+    bench.send(&descs[..1]);
+    assert_eq!(bench.socket.collect(&mut bench.pool, &mut frames, 64), 1);
+    assert_eq!(frames[0].to_vec(), [7; 60]);
+    bench.pool.give_all(&mut frames);
+    bench.socket.sent(1);
+    assert_eq!(bench.completed(), [256]);
+}
+
+#[test]
+fn hints_need_room() {
+    let register = |flags, tx_metadata_len| {
+        let reg =
+            UmemReg { len: 4096, chunk_size: 2048, flags, tx_metadata_len, addr: 0, headroom: 0 };
+        crate::umem::check(&reg)
+    };
+    let no_room = Err(Errno::NOSPC);
+    assert_eq!(register(UMEM_RX_METADATA, 0), no_room);
+    assert_eq!(register(UMEM_RX_METADATA | UMEM_TX_METADATA_LEN, 24), no_room);
+    assert_eq!(register(UMEM_RX_METADATA | UMEM_TX_METADATA_LEN, 56), Ok(()));
 }
 
 #[test]

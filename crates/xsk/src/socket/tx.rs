@@ -6,13 +6,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use rustix::time::{DynamicClockId, clock_gettime_dynamic};
 use towpath_engine::offload;
 use towpath_engine::port::{Features, Wake};
 use towpath_ring::{Consumer, Desc, Mapped};
+use towpath_xdp::frame::metadata::TxMetadata;
 use towpath_xdp::frame::offload::{Checksum, Offload};
 use towpath_xdp::frame::{ETH_HLEN, LINEAR_BYTES_MAX};
-use towpath_xdp::{Frame, FrameError, Pool};
+use towpath_xdp::{Frame, FrameError, Pool, tai_now};
 
 use super::Bound;
 use super::rx::lock;
@@ -63,6 +63,7 @@ enum Kind {
 struct Request {
     checksum: Option<Checksum>,
     timestamp: Option<u64>,
+    launch_time_ns: Option<u64>,
 }
 
 /// Why a packet is not sent.
@@ -231,6 +232,11 @@ impl Tx {
             }
         }
         packet.timestamp = request.timestamp;
+        if request.launch_time_ns.is_some() {
+            let Request { timestamp, launch_time_ns, .. } = request;
+            let wants_timestamp = timestamp.is_some();
+            frame.set_tx_metadata(&TxMetadata { wants_timestamp, launch_time_ns });
+        }
         Ok(frame)
     }
 
@@ -287,20 +293,23 @@ impl Tx {
 /// Reads what the metadata in front of a packet asks for (`xsk_skb_metadata`).
 fn read_request(umem: &Umem, data: u64, len: u32) -> Result<Request, Refusal> {
     let size = u64::from(umem.tx_metadata);
-    let mut bytes = [0; 16];
+    let mut bytes = [0; 24];
     let there = bytes.len().min(size as usize);
     if size == 0 || umem.memory.read(data - size, &mut bytes[..there]).is_err() {
         return Err(Refusal::Bad);
     }
-    let [f0, f1, f2, f3, f4, f5, f6, f7, s0, s1, o0, o1, ..] = bytes;
-    let flags = u64::from_ne_bytes([f0, f1, f2, f3, f4, f5, f6, f7]);
+    let (flags, rest) = bytes.split_first_chunk().ok_or(Refusal::Bad)?;
+    let ([s0, s1, o0, o1, ..], launch_time) = rest.split_first_chunk::<8>().ok_or(Refusal::Bad)?;
+    let flags = u64::from_ne_bytes(*flags);
     if flags & !(TIMESTAMP | CHECKSUM | LAUNCH_TIME) != 0 {
         return Err(Refusal::Bad);
     }
     let mut request = Request::default();
     if flags & CHECKSUM != 0 {
-        let checksum =
-            Checksum { start: u16::from_ne_bytes([s0, s1]), offset: u16::from_ne_bytes([o0, o1]) };
+        let checksum = Checksum {
+            start: u16::from_ne_bytes([*s0, *s1]),
+            offset: u16::from_ne_bytes([*o0, *o1]),
+        };
         if u32::from(checksum.start) + u32::from(checksum.offset) + 2 > len {
             return Err(Refusal::Bad);
         }
@@ -309,13 +318,11 @@ fn read_request(umem: &Umem, data: u64, len: u32) -> Result<Request, Refusal> {
     if flags & TIMESTAMP != 0 && size >= 16 {
         request.timestamp = Some(data - size + 8);
     }
+    if flags & LAUNCH_TIME != 0 {
+        let launch_time = launch_time.first_chunk().filter(|_| size >= 24).ok_or(Refusal::Bad)?;
+        request.launch_time_ns = Some(u64::from_ne_bytes(*launch_time));
+    }
     Ok(request)
-}
-
-/// `CLOCK_TAI` in nanoseconds; 0 on a kernel without it.
-fn tai_now() -> u64 {
-    clock_gettime_dynamic(DynamicClockId::Tai)
-        .map_or(0, |now| now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
 /// `skb_checksum_help`

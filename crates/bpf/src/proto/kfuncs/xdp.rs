@@ -41,6 +41,47 @@ pub(super) const TABLE: &[KfuncProto] = &[
     .flags(&[KfuncFlags::TRUSTED_ARGS, KfuncFlags::DEV_BOUND])
     .backed(RX_METADATA),
     kfunc(
+        KfuncId::XdpMetadataRxChecksum,
+        &[
+            p("ctx", KArg::Ctx),
+            p("ip_summed", KArg::Mem(4)),
+            p("cksum", KArg::Mem(4)),
+            p("cksum_level", KArg::Mem(1)),
+        ],
+        KRet::Scalar,
+        "What the device found out about the checksum.",
+    )
+    .flags(&[KfuncFlags::TRUSTED_ARGS, KfuncFlags::DEV_BOUND])
+    .backed(PROPOSED),
+    kfunc(
+        KfuncId::XdpStoreRxTs,
+        &[p("ctx", KArg::Ctx), p("ts", KArg::Scalar)],
+        KRet::Scalar,
+        "Says when the frame arrived, to those who get it next.",
+    )
+    .backed(PROPOSED),
+    kfunc(
+        KfuncId::XdpStoreRxHash,
+        &[p("ctx", KArg::Ctx), p("hash", KArg::Scalar), p("rss_type", KArg::Scalar)],
+        KRet::Scalar,
+        "Says what the frame's hash is, to those who get it next.",
+    )
+    .backed(PROPOSED),
+    kfunc(
+        KfuncId::XdpStoreRxVlan,
+        &[p("ctx", KArg::Ctx), p("vlan_proto", KArg::Scalar), p("vlan_tci", KArg::Scalar)],
+        KRet::Scalar,
+        "Says which VLAN tag was removed, to those who get the frame next.",
+    )
+    .backed(PROPOSED),
+    kfunc(
+        KfuncId::XdpStoreTxChecksum,
+        &[p("ctx", KArg::Ctx), p("csum_start", KArg::Scalar), p("csum_offset", KArg::Scalar)],
+        KRet::Scalar,
+        "Asks the sender to complete a checksum.",
+    )
+    .backed(OWN),
+    kfunc(
         KfuncId::XdpCtLookup,
         &[
             p("xdp_ctx", KArg::Ctx),
@@ -261,11 +302,17 @@ pub(super) const TABLE: &[KfuncProto] = &[
 ];
 
 const RX_METADATA: Backing = Backing::FullExcept(
-    "few port kinds know any: -EOPNOTSUPP on a port that does not, -ENODATA for a frame without",
+    "-EOPNOTSUPP on a port that tells nothing of frames ([features](features.md)), -ENODATA for a \
+     frame without",
 );
 const QUEUES: Backing =
     Backing::Tables("the queue or port; no kernel has it ([queueing](queueing.md))");
 const LAUNCH: Backing =
     Backing::Tables("the port's clock; no kernel has it ([queueing](queueing.md#launch-times))");
+const PROPOSED: Backing = Backing::Tables(
+    "the frame; proposed, and in no kernel yet ([differences](differences.md#hints))",
+);
+const OWN: Backing =
+    Backing::Tables("the frame; no kernel has it ([differences](differences.md#hints))");
 const CONNTRACK: Backing =
     Backing::Tables("a table that programs fill themselves: no traffic does");

@@ -216,6 +216,7 @@ impl Verifier<'_> {
             self.reg_mut(0).ref_id = meta.ref_id;
         }
         // Behind a tail call of this very function the packet is as before: the call failed.
+        self.changes_packet |= may_change_packet(helper.id);
         if helper.changes_packet && helper.id != id::TAIL_CALL {
             self.clear_all_packet_pointers();
         }
@@ -351,6 +352,18 @@ fn is_acquire(helper: u32) -> bool {
             | id::SKC_LOOKUP_TCP
             | id::RINGBUF_RESERVE
             | id::KPTR_XCHG
+    )
+}
+
+/// Helpers that write to the packet themselves, move its edges, or have another program do so.
+fn may_change_packet(helper: u32) -> bool {
+    matches!(
+        helper,
+        id::XDP_STORE_BYTES
+            | id::XDP_ADJUST_HEAD
+            | id::XDP_ADJUST_TAIL
+            | id::DYNPTR_WRITE
+            | id::TAIL_CALL
     )
 }
 

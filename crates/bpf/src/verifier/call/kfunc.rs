@@ -58,7 +58,10 @@ impl Verifier<'_> {
             let message = format!("program must be sleepable to call sleepable kfunc {name}");
             return Err(self.reject(Errno::EACCES, message));
         }
-        if kfunc.flags.has(KfuncFlags::DEV_BOUND) && !self.options.device_bound {
+        // Programs of map entries are bound to nothing; frames that come to them keep their hints.
+        let is_entry = matches!(self.prog.attach, AttachType::Devmap | AttachType::Cpumap);
+        let is_bound = self.options.device_bound || is_entry;
+        if kfunc.flags.has(KfuncFlags::DEV_BOUND) && !is_bound {
             return Err(self.reject_hint(
                 Errno::EINVAL,
                 "metadata kfuncs require device-bound program",
@@ -123,6 +126,7 @@ impl Verifier<'_> {
         }
         self.clobber_caller_saved();
         *self.reg_mut(0) = result;
+        self.changes_packet |= may_change_packet(kfunc);
         if kfunc.flags.has(KfuncFlags::CHANGES_PACKET) {
             self.clear_all_packet_pointers();
         }
@@ -293,6 +297,24 @@ fn is_scalar_struct(btf: &crate::btf::Btf, id: crate::btf::TypeId, depth: u32) -
             _ => false,
         }
     })
+}
+
+/// Kfuncs that write to a dynptr, which may be one over the packet. What is written to a slice of
+/// one is seen where it is written.
+fn may_change_packet(kfunc: &KfuncProto) -> bool {
+    use KfuncId::*;
+    let takes_dynptr = kfunc.params.iter().any(|param| param.kind == KArg::Dynptr);
+    let only_looks = matches!(
+        kfunc.id,
+        DynptrSlice
+            | DynptrSliceRdwr
+            | DynptrAdjust
+            | DynptrIsNull
+            | DynptrIsRdonly
+            | DynptrSize
+            | DynptrClone
+    );
+    takes_dynptr && !only_looks
 }
 
 fn calls_back(kfunc: KfuncId) -> bool {

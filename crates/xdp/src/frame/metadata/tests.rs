@@ -72,6 +72,28 @@ fn what_is_said_is_read() {
 }
 
 #[test]
+fn parts_are_said_one_by_one() {
+    let mut frame = Frame::new(&[1; 60]).expect("a good length");
+    frame.tells_rx_metadata();
+    assert_eq!(frame.rx_metadata(), Some(RxMetadata::NOTHING));
+    frame.store_rx_hash(KNOWN.hash.expect("known"));
+    frame.store_rx_timestamp(KNOWN.timestamp_ns.expect("known"));
+    frame.store_rx_vlan(KNOWN.vlan.expect("known"));
+    frame.arrive(3, 1);
+    let parts = RxMetadata { checksum: RxChecksum::None, ..KNOWN };
+    assert_eq!(frame.rx_metadata(), Some(parts));
+    assert_eq!(frame.origin(), Origin { ifindex: 3, queue_index: 1 });
+    frame.set_rx_metadata(&KNOWN);
+    frame.distrust_checksum();
+    assert_eq!(frame.rx_metadata(), Some(parts), "all but that stays");
+    assert!(!frame.has_no_room_for_hints());
+    frame.adjust_head(-184).expect("there is headroom");
+    assert!(!frame.has_no_room_for_hints());
+    frame.adjust_meta(-4).expect("there is headroom");
+    assert!(frame.has_no_room_for_hints());
+}
+
+#[test]
 fn plain_is_what_leaves_a_sender_no_work() {
     let mut frame = Frame::new(&[1; 60]).expect("a good length");
     frame.set_rx_metadata(&KNOWN);
@@ -158,12 +180,11 @@ fn moving_the_edges_changes_nothing_said() {
 }
 
 #[test]
-fn where_it_arrived_first_outlives_what_the_port_knew() {
+fn what_the_first_port_knew_crosses_over() {
     let mut frame = full(&[1; 60]);
     frame.cross();
     frame.arrive(8, 0);
-    let known = Some(RxMetadata::default());
-    assert_eq!((frame.rx_metadata(), frame.tx_metadata()), (known, TxMetadata::default()));
+    assert_eq!((frame.rx_metadata(), frame.tx_metadata()), (Some(KNOWN), TxMetadata::default()));
     assert_eq!(frame.offload(), Some(WORK), "nobody has done it yet");
     assert_eq!(frame.origin(), Origin { ifindex: 3, queue_index: 1 });
     frame.set_rx_metadata(&KNOWN);
