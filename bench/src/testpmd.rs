@@ -78,13 +78,21 @@ impl Testpmd {
         }
     }
 
-    /// Frames that its first port received so far.
-    pub fn received(&mut self) -> anyhow::Result<u64> {
+    /// Frames that its first port received and sent so far.
+    pub fn packets(&mut self) -> anyhow::Result<(u64, u64)> {
         self.take_output();
         self.say("show port stats 0")?;
-        let text = self.wait_for("RX-bytes", Duration::from_secs(5))?;
-        let number = text.split("RX-packets:").nth(1).and_then(|s| s.split_whitespace().next());
-        Ok(number.context("RX-packets of testpmd")?.parse()?)
+        let text = self.wait_for("Tx-pps", Duration::from_secs(5))?;
+        let number = |name: &str| -> anyhow::Result<u64> {
+            let number = text.split(name).nth(1).and_then(|s| s.split_whitespace().next());
+            Ok(number.with_context(|| format!("{name} of testpmd"))?.parse()?)
+        };
+        Ok((number("RX-packets:")?, number("TX-packets:")?))
+    }
+
+    /// Frames that its first port received so far.
+    pub fn received(&mut self) -> anyhow::Result<u64> {
+        Ok(self.packets()?.0)
     }
 
     /// Processor time of its forwarding thread, in nanoseconds.

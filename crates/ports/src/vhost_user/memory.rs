@@ -23,6 +23,8 @@ pub(super) struct Memory {
 struct Region {
     range: RegionRange,
     mapping: Arc<Mapping>,
+    /// How often it was passed: QEMU 7.2 does so once for each pair of queues.
+    times: u32,
 }
 
 /// Where a region is, to the guest and to the front end.
@@ -48,9 +50,14 @@ pub(super) struct Piece {
 }
 
 impl Memory {
-    /// With another region, which must not overlap those there are.
+    /// With another region, which must not overlap those there are, but may be one of them.
     pub(super) fn with(&self, range: RegionRange, file: OwnedFd) -> io::Result<Memory> {
         let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+        let mut regions = self.regions.clone();
+        if let Some(region) = regions.iter_mut().find(|region| region.range == range) {
+            region.times = region.times.saturating_add(1);
+            return Ok(Memory { regions });
+        }
         if self.regions.len() >= REGIONS_MAX {
             return Err(invalid("more memory regions than slots"));
         }
@@ -62,13 +69,13 @@ impl Memory {
             return Err(invalid("memory regions overlap"));
         }
         let mapping = Arc::new(Mapping::new(file, range.offset, range.len)?);
-        let mut regions = self.regions.clone();
-        regions.push(Region { range, mapping });
+        regions.push(Region { range, mapping, times: 1 });
         regions.sort_by_key(|region| region.range.guest);
         Ok(Memory { regions })
     }
 
-    /// Without the region that is there; `None` when there is no such one.
+    /// Without the region, as soon as it is taken away as often as it was passed; `None` when there
+    /// is no such one.
     pub(super) fn without(&self, range: &RegionRange) -> Option<Memory> {
         let is_it = |region: &Region| {
             let at = &region.range;
@@ -76,7 +83,10 @@ impl Memory {
         };
         let at = self.regions.iter().position(is_it)?;
         let mut regions = self.regions.clone();
-        regions.remove(at);
+        regions[at].times -= 1;
+        if regions[at].times == 0 {
+            regions.remove(at);
+        }
         Some(Memory { regions })
     }
 
@@ -290,7 +300,11 @@ mod tests {
         assert!(memory.with(range(u64::MAX - 100, 1, 0x90_0000), file(1)).is_err());
         assert!(memory.with(range(0x9000, 2, 0x90_0000), file(1)).is_err(), "a short file");
         assert!(memory.without(&range(0x1000, 1, 0x70_0000)).is_none());
-        assert_eq!(memory.without(&range(0x1000, 2, 0x70_0000)).unwrap().regions(), 0);
+        let again = memory.with(range(0x1000, 2, 0x70_0000), file(2)).unwrap();
+        assert_eq!(again.regions(), 1);
+        let once = again.without(&range(0x1000, 2, 0x70_0000)).unwrap();
+        assert_eq!(once.regions(), 1);
+        assert_eq!(once.without(&range(0x1000, 2, 0x70_0000)).unwrap().regions(), 0);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The Linux bonding driver as a partner: a Debian kernel in a guest, with two cables to us.
+//! A Debian kernel in a guest: its bonding driver as a partner, with two cables to us, and its
+//! virtio-net driver at a port of ours.
 //!
 //! Needs, beside what the other tests here need, QEMU, busybox and a kernel image
 //! (`scripts/install-deps.sh test`). A guest's processor is emulated where KVM doesn't work.
@@ -6,4 +7,5 @@
 mod bonds;
 mod scene;
 mod switch;
+mod vhost;
 mod vm;

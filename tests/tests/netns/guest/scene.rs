@@ -8,7 +8,7 @@ use towpath_engine::{Engine, Options, PortId, PortOptions};
 use towpath_ports::packet::{self, Packet};
 use towpath_ports::tap::{self, Tap};
 
-use super::vm::{self, Vm};
+use super::vm::{self, Card, Vm};
 use crate::namespace::Namespace;
 use crate::traffic::ping;
 use crate::{lab, programs};
@@ -63,7 +63,8 @@ impl Scene {
             wires.run(&format!("ip tuntap add {tap} mode tap vnet_hdr"));
             wires.run(&format!("ip link set {tap} up"));
         }
-        let vm = Vm::boot(&wires, &taps);
+        let cards: Vec<_> = taps.into_iter().map(Card::Tap).collect();
+        let vm = Vm::boot(&wires, &cards);
         let add = |index: usize| {
             let device = plug(wire, &wires, index);
             engine.add_port(PortOptions::new(&format!("m{index}")), device).unwrap()

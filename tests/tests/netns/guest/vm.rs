@@ -31,6 +31,24 @@ pub(crate) struct Vm {
     pub(crate) interfaces: Vec<String>,
 }
 
+/// A network card of a guest's.
+#[derive(Debug)]
+pub(crate) enum Card {
+    /// On a tap of this name.
+    Tap(String),
+    /// At a port of ours.
+    VhostUser {
+        /// The socket.
+        path: PathBuf,
+        /// QEMU listens there.
+        listens: bool,
+        /// Pairs of queues, and processors.
+        queues: u32,
+        /// With packed rings.
+        packed: bool,
+    },
+}
+
 /// The longest that any one command takes; emulated, and on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -43,8 +61,8 @@ pub(crate) fn unavailable() -> Option<String> {
 }
 
 impl Vm {
-    /// Boots one whose network devices are the taps `taps` of a namespace.
-    pub(crate) fn boot(namespace: &Namespace, taps: &[String]) -> Vm {
+    /// Boots one in a namespace, with these cards.
+    pub(crate) fn boot(namespace: &Namespace, cards: &[Card]) -> Vm {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("towpath-guest-{}-{number}", std::process::id());
@@ -56,15 +74,7 @@ impl Vm {
         command.arg("-serial").arg(format!("file:{}", console.display()));
         command.args(["-serial", "stdio", "-monitor", "chardev:monitor", "-chardev"]);
         command.arg(format!("socket,id=monitor,abstract=on,path={name},server=on,wait=off"));
-        for (index, tap) in taps.iter().enumerate() {
-            command.arg("-netdev");
-            command.arg(format!("tap,id=n{index},ifname={tap},script=no,downscript=no"));
-            // Bonds want a speed and a duplex; a bond's members have addresses of their own.
-            command.arg("-device").arg(format!(
-                "virtio-net-pci,netdev=n{index},mac=02:00:00:00:09:{index:02x},speed=10000,\
-                 duplex=full,vectors=0,romfile="
-            ));
-        }
+        cards.iter().enumerate().for_each(|(index, card)| card.plug(index, &mut command));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut qemu = command.spawn().unwrap();
         let lines = lines(qemu.stdout.take().unwrap());
@@ -72,11 +82,27 @@ impl Vm {
         let monitor = connect(namespace, &name);
         let interfaces = Vec::new();
         let mut vm = Vm { qemu, input, lines, monitor, console, interfaces };
-        let ready = vm.line("the guest boots");
-        let interfaces = ready.strip_prefix("=ready ").unwrap_or_else(|| panic!("{ready}"));
-        vm.interfaces = interfaces.split(' ').map(str::to_owned).collect();
-        assert_eq!(vm.interfaces.len(), taps.len(), "{ready}");
+        vm.wait_until_ready();
+        assert_eq!(vm.interfaces.len(), cards.len(), "{:?}", vm.interfaces);
         vm
+    }
+
+    fn wait_until_ready(&mut self) {
+        let ready = self.line("the guest boots");
+        let interfaces = ready.strip_prefix("=ready ").unwrap_or_else(|| panic!("{ready}"));
+        self.interfaces = interfaces.split(' ').map(str::to_owned).collect();
+    }
+
+    /// Ends QEMU, without warning.
+    pub(crate) fn kill(&mut self) {
+        self.qemu.kill().unwrap();
+        self.qemu.wait().unwrap();
+    }
+
+    /// Boots it again, without warning.
+    pub(crate) fn reboot(&mut self) {
+        self.input.write_all(b"reboot -f\n").unwrap();
+        self.wait_until_ready();
     }
 
     /// Runs a command of the guest's shell, or a function of `tests/guest/init`. It must succeed;
@@ -131,6 +157,40 @@ impl Drop for Vm {
         let _status = self.qemu.wait();
         let _closed = self.monitor.shutdown(Shutdown::Both);
         let _removed = std::fs::remove_file(&self.console);
+    }
+}
+
+impl Card {
+    fn plug(&self, index: usize, command: &mut Command) {
+        match self {
+            Card::Tap(tap) => {
+                let tap = format!("tap,id=n{index},ifname={tap},script=no,downscript=no");
+                command.args(["-netdev", &tap]);
+                // Bonds want a speed and a duplex; a bond's members have addresses of their own.
+                command.arg("-device").arg(format!(
+                    "virtio-net-pci,netdev=n{index},mac=02:00:00:00:09:{index:02x},speed=10000,\
+                     duplex=full,vectors=0,romfile="
+                ));
+            }
+            Card::VhostUser { path, listens, queues, packed } => {
+                // Memory that others may map, and a guest that may reboot.
+                command.args(["-object", "memory-backend-memfd,id=mem0,size=192M,share=on"]);
+                command.args(["-machine", "memory-backend=mem0", "-action", "reboot=reset"]);
+                command.args(["-smp", &queues.to_string()]);
+                let end = if *listens { "server=on,wait=off" } else { "reconnect=1" };
+                let socket = format!("socket,id=v{index},path={},{end}", path.display());
+                command.args(["-chardev", &socket]);
+                let backend = format!("vhost-user,id=n{index},chardev=v{index},queues={queues}");
+                command.args(["-netdev", &backend]);
+                let on = |is_on| if is_on { "on" } else { "off" };
+                command.arg("-device").arg(format!(
+                    "virtio-net-pci,netdev=n{index},mac=02:00:00:00:09:{index:02x},vectors=0,\
+                     romfile=,packed={},mq={}",
+                    on(*packed),
+                    on(*queues > 1)
+                ));
+            }
+        }
     }
 }
 
