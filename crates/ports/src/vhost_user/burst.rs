@@ -131,10 +131,11 @@ impl Burst {
 
     /// The chain is complete. Its first bytes are on their way into the cache then.
     #[inline]
-    pub(super) fn end(&mut self, mut chain: Chain, memory: &Memory) {
+    pub(super) fn end(&mut self, mut chain: Chain, memory: &Memory, direction: Direction) {
         chain.end = self.pieces.len() as u32;
-        if let Some(piece) = self.pieces.get(chain.first as usize) {
-            memory.prefetch(*piece);
+        // A header may have a piece of its own.
+        for &piece in self.pieces[chain.first as usize..].iter().take(2) {
+            memory.prefetch(piece, direction == Direction::ToGuest);
         }
         self.chains.push(chain);
     }

@@ -96,29 +96,67 @@ impl Mapping {
     /// As [`Mapping::read`], of bytes whose number is known.
     #[inline]
     pub(super) fn read_array<const N: usize>(&self, offset: usize) -> [u8; N] {
-        // SAFETY: inside the mapping, as `at` checks, and bytes need no alignment. Volatile: they
-        // are read here and never again.
-        unsafe { self.at(offset, N).cast::<[u8; N]>().as_ptr().read_volatile() }
+        // SAFETY: inside the mapping, as `at` checks.
+        unsafe { read_words(self.at(offset, N).as_ptr()) }
     }
 
     /// As [`Mapping::write`], of bytes whose number is known.
-    #[inline]
+    #[cfg(test)]
     pub(super) fn write_array<const N: usize>(&self, offset: usize, bytes: [u8; N]) {
-        // SAFETY: as in `read_array`.
-        unsafe { self.at(offset, N).cast::<[u8; N]>().as_ptr().write_volatile(bytes) }
+        let to = self.at(offset, N);
+        // SAFETY: inside the mapping, as `at` checks.
+        unsafe { to.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), N) };
     }
 
-    /// Has the cache line at `offset` fetched.
+    /// The first bytes from `offset` on, and those behind `skip` copied: a header and a packet.
     #[inline]
-    pub(super) fn prefetch(&self, offset: usize) {
+    pub(super) fn read_behind<const N: usize>(
+        &self,
+        offset: usize,
+        skip: usize,
+        mut to: SharedBytesMut<'_>,
+    ) -> [u8; N] {
+        assert!(N <= skip, "the header is in front");
+        let (len, from) = (to.len(), self.at(offset, skip + to.len()).as_ptr());
+        // SAFETY: inside the mapping, as `at` checks; `to` is ours, and as long.
+        unsafe {
+            copy(from.add(skip), to.as_mut_ptr(), len);
+            read_words(from)
+        }
+    }
+
+    /// A header at `offset`, and a packet behind it.
+    #[inline]
+    pub(super) fn write_behind<const N: usize>(
+        &self,
+        offset: usize,
+        header: [u8; N],
+        packet: SharedBytes<'_>,
+    ) {
+        let to = self.at(offset, N + packet.len()).as_ptr();
+        // SAFETY: inside the mapping, as `at` checks; frames are never in a guest's memory.
+        unsafe {
+            to.copy_from_nonoverlapping(header.as_ptr(), N);
+            copy(packet.as_ptr(), to.add(N), packet.len());
+        }
+    }
+
+    /// Has the cache line at `offset` fetched, for writing if so.
+    #[inline]
+    pub(super) fn prefetch(&self, offset: usize, to_write: bool) {
         let at = self.base.as_ptr().wrapping_add(offset);
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint, which may be about any address.
+        // SAFETY: hints, which may be about any address. The compiler has no name for the second
+        // one that it takes without knowing the processor; those that don't know it pass it over.
         unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+            if to_write {
+                std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
+            } else {
+                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _no_hint = at;
+        let _no_hint = (at, to_write);
     }
 
     #[inline]
@@ -177,6 +215,64 @@ impl Mapping {
         assert!(offset <= self.len && len <= self.len - offset, "inside of a region");
         // SAFETY: inside, checked above.
         unsafe { self.base.add(offset) }
+    }
+}
+
+/// A word at any address.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Unaligned<T>(T);
+
+/// Words of 8 bytes, and what is left. Volatile: what is read here is not read again.
+///
+/// # Safety
+///
+/// They can be read.
+#[inline]
+unsafe fn read_words<const N: usize>(from: *const u8) -> [u8; N] {
+    let mut bytes = [0; N];
+    for (word, to) in bytes.chunks_mut(8).enumerate() {
+        // SAFETY: as above; these need no alignment.
+        unsafe {
+            let from = from.add(8 * word);
+            match to.len() {
+                8 => to.copy_from_slice(&read::<Unaligned<u64>>(from).0.to_ne_bytes()),
+                4 => to.copy_from_slice(&read::<Unaligned<u32>>(from).0.to_ne_bytes()),
+                2 => to.copy_from_slice(&read::<Unaligned<u16>>(from).0.to_ne_bytes()),
+                _ => (0..to.len()).for_each(|at| to[at] = read(from.add(at))),
+            }
+        }
+    }
+    bytes
+}
+
+/// # Safety
+///
+/// It can be read, and needs no alignment.
+#[inline]
+unsafe fn read<T: Copy>(from: *const u8) -> T {
+    // SAFETY: as above.
+    unsafe { from.cast::<T>().read_volatile() }
+}
+
+/// Copies bytes: the lengths of most packets without a call.
+///
+/// # Safety
+///
+/// As many can be read and written, and they don't overlap.
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    type Half = Unaligned<[u64; 4]>;
+    // SAFETY: both halves, which may overlap each other, are inside.
+    unsafe {
+        if (size_of::<Half>()..=2 * size_of::<Half>()).contains(&len) {
+            let at = len - size_of::<Half>();
+            let (first, last) = (from.cast::<Half>().read(), from.add(at).cast::<Half>().read());
+            to.cast::<Half>().write(first);
+            to.add(at).cast::<Half>().write(last);
+        } else {
+            to.copy_from_nonoverlapping(from, len);
+        }
     }
 }
 

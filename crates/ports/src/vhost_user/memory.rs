@@ -181,15 +181,44 @@ impl Memory {
     }
 
     /// As [`Memory::write`].
-    #[inline]
+    #[cfg(test)]
     pub(super) fn write_array<const N: usize>(&self, piece: Piece, skip: usize, bytes: [u8; N]) {
         debug_assert!(skip + N <= piece.len as usize, "no more than was translated");
         self.of(piece).write_array(piece.offset as usize + skip, bytes);
     }
 
+    /// A header and the packet behind it, which is copied.
     #[inline]
-    pub(super) fn prefetch(&self, piece: Piece) {
-        self.of(piece).prefetch(piece.offset as usize);
+    pub(super) fn read_behind<const N: usize>(
+        &self,
+        piece: Piece,
+        header: usize,
+        to: SharedBytesMut<'_>,
+    ) -> [u8; N] {
+        debug_assert!(header + to.len() <= piece.len as usize, "no more than was translated");
+        self.of(piece).read_behind(piece.offset as usize, header, to)
+    }
+
+    /// The same the other way.
+    #[inline]
+    pub(super) fn write_behind<const N: usize>(
+        &self,
+        piece: Piece,
+        header: [u8; N],
+        packet: SharedBytes<'_>,
+    ) {
+        debug_assert!(N + packet.len() <= piece.len as usize, "no more than was translated");
+        self.of(piece).write_behind(piece.offset as usize, header, packet);
+    }
+
+    /// Has the lines fetched that a header and a short packet behind it are in.
+    #[inline]
+    pub(super) fn prefetch(&self, piece: Piece, to_write: bool) {
+        let (mapping, offset) = (self.of(piece), piece.offset as usize);
+        mapping.prefetch(offset, to_write);
+        if piece.len as usize > LINE_BYTES {
+            mapping.prefetch(offset + LINE_BYTES, to_write);
+        }
     }
 
     #[inline]
@@ -252,6 +281,7 @@ impl Area {
     }
 }
 
+const LINE_BYTES: usize = 64;
 /// Memory slots (`VHOST_USER_GET_MAX_MEM_SLOTS`): as many as libvhost-user and vhost-kernel have.
 pub(super) const REGIONS_MAX: usize = 509;
 

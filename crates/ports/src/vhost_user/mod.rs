@@ -223,13 +223,13 @@ impl Shared {
 
     /// What the guest receives by.
     #[inline]
-    fn to_guest(&self, pair: u32) -> &Vring {
+    fn guest_rx(&self, pair: u32) -> &Vring {
         &self.vrings[2 * pair as usize]
     }
 
     /// What it sends by.
     #[inline]
-    fn from_guest(&self, pair: u32) -> &Vring {
+    fn guest_tx(&self, pair: u32) -> &Vring {
         &self.vrings[2 * pair as usize + 1]
     }
 
@@ -244,7 +244,7 @@ impl Shared {
         while left != 0 {
             let pair = left.trailing_zeros();
             left &= left - 1;
-            if self.to_guest(pair).is_running() {
+            if self.guest_rx(pair).is_running() {
                 pairs[count] = pair;
                 count += 1;
             }
@@ -272,7 +272,7 @@ impl Shared {
     fn note_queues(&self) {
         let mut open = 0;
         for pair in 0..self.options.queues {
-            let vring = self.to_guest(pair);
+            let vring = self.guest_rx(pair);
             if vring.is_running() && vring.lock().setup.is_enabled {
                 open |= 1 << pair;
             }
@@ -302,7 +302,7 @@ impl Shared {
         }
         self.has_announcements.store(true, Ordering::Release);
         drop(waiting);
-        self.from_guest(0).wake();
+        self.guest_tx(0).wake();
     }
 
     /// Makes frames of announcements; gives their number.

@@ -163,7 +163,7 @@ impl Packed {
             }
             self.in_hand += chain.slots;
             self.ahead.advance(chain.slots, self.size);
-            burst.end(chain, memory);
+            burst.end(chain, memory, direction);
         }
     }
 

@@ -152,9 +152,9 @@ fn take(
     let known: [u8; vnet::BYTES] = match *pieces {
         // Header and packet in one piece.
         [piece] if len <= LINEAR_BYTES_MAX => {
-            memory.read(piece, header, frame.room().part(0..len));
+            let known = memory.read_behind(piece, header, frame.room().part(0..len));
             frame.set_linear(len);
-            memory.read_array(piece, 0)
+            known
         }
         _ => {
             let mut reader = Reader { memory, pieces, at: 0 };
@@ -250,7 +250,7 @@ impl Rx for Queue {
         limit: usize,
     ) -> io::Result<usize> {
         let shared = Arc::clone(&self.shared);
-        let vring = shared.from_guest(self.pair);
+        let vring = shared.guest_tx(self.pair);
         let mut count = shared.take_announcements(self.pair, pool, frames, limit);
         if vring.is_running() {
             let mut state = vring.lock();
@@ -261,7 +261,7 @@ impl Rx for Queue {
 
     fn arm(&mut self) -> Wake<'_> {
         let shared = Arc::clone(&self.shared);
-        let vring = shared.from_guest(self.pair);
+        let vring = shared.guest_tx(self.pair);
         if !vring.is_running() {
             return Wake::Waker;
         }
@@ -281,7 +281,7 @@ impl Rx for Queue {
     }
 
     fn set_waker(&mut self, waker: &Arc<Waker>) {
-        self.shared.from_guest(self.pair).set_waker(waker);
+        self.shared.guest_tx(self.pair).set_waker(waker);
     }
 
     fn take_missed(&mut self) -> u64 {

@@ -110,7 +110,7 @@ impl Split {
                 burst.violation = Some(violation);
                 break;
             }
-            burst.end(chain, memory);
+            burst.end(chain, memory, direction);
             self.ahead = self.ahead.wrapping_add(1);
         }
     }

@@ -36,7 +36,7 @@ impl Steering {
         let flow = flow(frame);
         let known = self.pairs[flow as usize % FLOWS].load(Ordering::Relaxed);
         let known = open.iter().position(|&pair| pair + 1 == u32::from(known));
-        let place = known.unwrap_or((u64::from(flow) * open.len() as u64 >> 32) as usize);
+        let place = known.unwrap_or(((u64::from(flow) * open.len() as u64) >> 32) as usize);
         place as u8
     }
 

@@ -56,7 +56,7 @@ impl Transmitter {
         pool: &mut Pool,
     ) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
-        let vring = shared.to_guest(pair);
+        let vring = shared.guest_rx(pair);
         let mut state = vring.lock();
         let Some(active) = state.active.as_mut().filter(|_| vring.is_running()) else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -133,7 +133,7 @@ impl Tx for Transmitter {
     fn flush(&mut self, _pool: &mut Pool) -> io::Result<()> {
         let mut left = std::mem::take(&mut self.unsignalled);
         while left != 0 {
-            self.shared.to_guest(left.trailing_zeros()).lock().signal();
+            self.shared.guest_rx(left.trailing_zeros()).lock().signal();
             left &= left - 1;
         }
         Ok(())
@@ -143,7 +143,7 @@ impl Tx for Transmitter {
 impl Transmitter {
     /// What one queue can take now.
     fn credit_of(&self, pair: u32) -> usize {
-        let mut state = self.shared.to_guest(pair).lock();
+        let mut state = self.shared.guest_rx(pair).lock();
         state.active.as_mut().map_or(0, |active| active.ring.pending())
     }
 }
@@ -188,11 +188,10 @@ impl<'a> Filler<'a> {
         {
             let Active { memory, .. } = &*self.active;
             if self.header == vnet::BYTES_WITH_BUFFERS {
-                memory.write_array(piece, 0, ONE_BUFFER);
+                memory.write_behind(piece, ONE_BUFFER, bytes.into());
             } else {
-                memory.write_array(piece, 0, [0; vnet::BYTES]);
+                memory.write_behind(piece, [0; vnet::BYTES], bytes.into());
             }
-            memory.write(piece, self.header, SharedBytes::from(bytes));
             self.burst.chains[self.used].written = len as u32;
             self.mark(self.used..self.used + 1);
             self.used += 1;

@@ -36,7 +36,6 @@ fn frames_cross_between_all_kinds_of_rings() {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "which ring it was")]
 fn exchange(options: GuestOptions, longest: usize) {
     let scene = Scene::with(1, |options| options.mtu = 9000);
     let mut a = scene.guest(0, GuestOptions { buffer: 16384, ..options });

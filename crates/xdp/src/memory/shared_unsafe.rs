@@ -115,6 +115,12 @@ impl<'a> SharedBytesMut<'a> {
         self.len == 0
     }
 
+    /// Address of the first byte, for system calls, and for who copies in a way of its own.
+    #[inline]
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
     /// The same, for a while.
     #[inline]
     pub fn by_ref(&mut self) -> SharedBytesMut<'_> {
