@@ -53,6 +53,9 @@ lint: ## formatting, clippy, documentation, licences of dependencies
 fuzz: ## every fuzz target for FUZZ_SECONDS
 	@BOLERO_RANDOM_TEST_TIME_MS=$$(($(FUZZ_SECONDS) * 1000)) \
 		$(CARGO) test --release -p towpath-fuzz -- --test-threads=1 --nocapture
+	@BOLERO_RANDOM_TEST_TIME_MS=$$(($(FUZZ_SECONDS) * 1000)) \
+		$(CARGO) test --release -p towpath-cli --bin towpath -- --nocapture \
+		cases::file::tests::whatever_is_in_a_file_is_read_or_refused
 
 # Of the long comparisons, without the five programs of a hundred that take nine tenths of the time.
 parity: SOON := --verified-max 10000

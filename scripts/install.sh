@@ -39,6 +39,7 @@ files=(
     "$share/zsh/site-functions/_towpath"
     "$share/fish/vendor_completions.d/towpath.fish"
     "$share/doc/towpath/towpath.toml"
+    "$share/doc/towpath/grafana.json"
     "$prefix/include/towpath/towpath.h"
     "$prefix/include/towpath/xsk.h"
 )
@@ -69,6 +70,7 @@ strip --strip-debug "$destdir$prefix/bin/towpath"
 sed "s|/usr/bin/towpath|$prefix/bin/towpath|; s|/etc/towpath/towpath.toml|$config|" \
     packaging/towpath.service | written "$unitdir/towpath.service"
 place 644 packaging/towpath.toml "$share/doc/towpath/towpath.toml"
+place 644 packaging/grafana/towpath.json "$share/doc/towpath/grafana.json"
 if [ ! -e "$destdir$config" ]; then place 644 packaging/towpath.toml "$config"; fi
 
 # NAME, what Cargo calls it, its header, what it is

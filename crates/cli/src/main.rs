@@ -23,6 +23,7 @@ mod program;
 mod qualify;
 mod run;
 mod session;
+mod top;
 mod verify;
 mod version;
 mod xsk;
@@ -47,6 +48,8 @@ fn main() -> ExitCode {
         output.flush()?;
         Ok(status)
     });
+    // A compilation in the background may be at it, and the end takes LLVM's library down.
+    let _too_slow = towpath_jit::stop_compiling();
     match result {
         Ok(status) => status.into(),
         Err(error) => {
@@ -111,6 +114,7 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
         Command::Bridge { command } => daemon::bridge(&command, output)?,
         Command::Features(args) => daemon::features(&args, output)?,
         Command::Stats(args) => daemon::stats(&args, output)?,
+        Command::Top(args) => top::top(&args, output)?,
         Command::Xsk { command } => xsk::xsk(&command, output)?,
         Command::Dump(args) => daemon::dump(&args, output)?,
         Command::Events(args) => daemon::events(&args, output)?,

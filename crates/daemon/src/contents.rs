@@ -2,6 +2,7 @@
 
 use serde_json::{Value as Json, json};
 use towpath_bpf::map::{Keys, Values};
+use towpath_bpf::program::MapType;
 use towpath_bpf::suggest;
 use towpath_bpf::{Errno, MapDef};
 use towpath_maps::mapfile::{self, Stored};
@@ -14,24 +15,38 @@ use crate::api::types::{EntryRequest, EntryView};
 use crate::reference;
 use crate::saved::Change;
 
-/// Everything in a map, in the map's order. What has no elements to list (ring buffers, arenas,
-/// queues, bloom filters) is empty.
-pub(crate) fn entries(session: &mut Session, map: &MapObject) -> Result<Vec<EntryView>, ApiError> {
+/// What is in a map, in the map's order, `most` elements at most. What has no elements to list (ring
+/// buffers, arenas, bloom filters) is empty; queues and stacks begin with what comes out next.
+pub(crate) fn entries(
+    session: &mut Session,
+    map: &MapObject,
+    most: usize,
+) -> Result<Vec<EntryView>, ApiError> {
     let (object, map) = (map, map.map());
     let dumped = |session: &mut Session| {
-        let dumped = session.dump(&Selector::Id(object.id()));
+        let dumped = session.dump(&Selector::Id(object.id()), most);
         dumped.map_err(|error| refused(map, &error))
     };
     Ok(match map.kind().values() {
-        Values::Queued
-        | Values::Ranked
+        Values::Queued => {
+            let mut values = map.user().queued().map_err(|errno| said(map, errno))?;
+            if map.kind() == MapType::Stack {
+                values.reverse();
+            }
+            values.iter().take(most).map(|value| entry(map.def(), &[], value)).collect()
+        }
+        Values::Ranked
         | Values::Packets
         | Values::Members
         | Values::Records
         | Values::Pages => Vec::new(),
         Values::Device | Values::Cpu | Values::Socket => {
             let targets = map.targets();
-            targets.into_iter().map(|(key, it)| target(map, key, it.number, it.id)).collect()
+            targets
+                .into_iter()
+                .take(most)
+                .map(|(key, it)| target(map, key, it.number, it.id))
+                .collect()
         }
         Values::Program => {
             let slots = dumped(session)?;
@@ -42,7 +57,7 @@ pub(crate) fn entries(session: &mut Session, map: &MapObject) -> Result<Vec<Entr
         // Inner maps of an object file are no objects of their own.
         Values::Map => {
             let user = map.user();
-            user.entries().map(|(key, value)| entry(map.def(), &key, &value)).collect()
+            user.entries().take(most).map(|(key, value)| entry(map.def(), &key, &value)).collect()
         }
         Values::Bytes | Values::PerCpu | Values::Events => {
             dumped(session)?.iter().map(|(key, value)| entry(map.def(), key, value)).collect()

@@ -5,6 +5,7 @@
 //! while, and is told then what takes so long.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -19,6 +20,7 @@ use crate::file::{self, Loaded, ObjectFiles, Settings};
 use crate::globals::hex;
 use crate::listen::{Hub, Readers};
 use crate::live::{Failure, Live, Report, Returning, Seen};
+use crate::metrics::maps::MapMetric;
 use crate::saved::{Keeper, Store};
 use crate::state::State;
 use crate::turn::{Turn, Turns};
@@ -34,8 +36,12 @@ pub struct Control {
     config: Option<PathBuf>,
     /// As the file had them when the daemon started.
     settings: Settings,
+    /// Metrics that are made of maps, as the file had them when it was read last.
+    map_metrics: RwLock<Arc<[MapMetric]>>,
     /// Where applications get AF_XDP sockets, once it listens there.
     xsk_socket: OnceLock<PathBuf>,
+    /// Where the page is, once it is served.
+    page: OnceLock<SocketAddr>,
     /// Programs of the process that had been stopped when it was last looked.
     stops: AtomicU64,
     /// There was news while somebody else was changing something.
@@ -70,7 +76,7 @@ pub(crate) struct Inner {
 impl Inner {
     /// What would be lost with the daemon, if anything.
     pub(crate) fn not_saved(&self) -> Option<String> {
-        self.keeper.not_saved(self.differs)
+        self.keeper.not_saved(self.differs, &self.live.registry().pins())
     }
 }
 
@@ -204,8 +210,10 @@ impl Control {
             objects,
             news,
             config: config.map(Path::to_owned),
+            map_metrics: RwLock::new(loaded.settings.map_metrics.as_slice().into()),
             settings: loaded.settings,
             xsk_socket: OnceLock::new(),
+            page: OnceLock::new(),
             stops: AtomicU64::new(0),
             has_missed: AtomicBool::new(false),
             places: Arc::new(Semaphore::new(PLACES)),
@@ -229,6 +237,21 @@ impl Control {
     /// Where applications get AF_XDP sockets; nowhere in a daemon that is not served.
     pub(crate) fn xsk_socket(&self) -> &Path {
         self.xsk_socket.get().map_or(Path::new(""), PathBuf::as_path)
+    }
+
+    /// Metrics that are made of maps.
+    pub(crate) fn map_metrics(&self) -> Arc<[MapMetric]> {
+        Arc::clone(&self.map_metrics.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The page is served at this address.
+    pub(crate) fn serve_page_at(&self, address: SocketAddr) {
+        let _already = self.page.set(address);
+    }
+
+    /// The page's address, if it is served.
+    pub(crate) fn page(&self) -> Option<String> {
+        self.page.get().map(|address| format!("http://{address}/"))
     }
 
     /// Reads what there is.
@@ -376,6 +399,8 @@ impl Control {
         }
         work.file = loaded.state;
         work.settings = self.settings.differences(&loaded.settings);
+        let metrics = loaded.settings.map_metrics.as_slice().into();
+        *self.map_metrics.write().unwrap_or_else(PoisonError::into_inner) = metrics;
         let mut report = self.apply(&mut work, Arc::new(next));
         report.restart.clone_from(&work.restart);
         Ok(report)

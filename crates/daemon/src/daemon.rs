@@ -2,12 +2,14 @@
 
 use std::convert::Infallible;
 use std::io::IsTerminal as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::net::UnixListener;
+use sd_notify::NotifyState;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use towpath_xdp::Arena;
 use towpath_xsk::Server;
@@ -15,10 +17,9 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::control::Control;
 use crate::file::{self, Loaded, ObjectFiles};
-use crate::notify::notify;
 use crate::serve::Limits;
 use crate::socket::{Reserved, Socket, give_to};
-use crate::{api, metrics, serve};
+use crate::{api, metrics, page, serve};
 
 /// How a daemon is started.
 #[derive(Debug, Clone, Default)]
@@ -72,13 +73,8 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
     let reserved = Reserved::new(&xsk_socket)?;
     let listener = socket.listener.try_clone().and_then(UnixListener::from_std);
     let listener = listener.map_err(|error| format!("{}: {error}", settings.socket.display()))?;
-    let scrapes = match settings.metrics {
-        Some(address) => {
-            let bound = tokio::net::TcpListener::bind(address).await;
-            Some(bound.map_err(|error| format!("metrics on {address}: {error}"))?)
-        }
-        None => None,
-    };
+    let scrapes = bind("metrics", settings.metrics).await?;
+    let http = bind("[api] http", settings.http.as_ref().map(|http| http.address)).await?;
     let config = options.config.as_deref();
     let descriptors = raise_descriptors();
     let control = Arc::new(Control::start(loaded, config.map(Path::new), objects)?);
@@ -88,20 +84,41 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
         let limits = METRICS_LIMITS.within(descriptors);
         tokio::spawn(serve::serve(scrapes, metrics::router(&control), limits));
     }
+    if let (Some(listener), Some(http)) = (http, settings.http) {
+        let address = listener.local_addr().unwrap_or(http.address);
+        control.serve_page_at(address);
+        tracing::info!("page on http://{address}/");
+        let limits = if http.token.is_some() { API_LIMITS } else { LOOK_LIMITS };
+        let router = page::router(&control, http);
+        tokio::spawn(serve::serve(listener, router, limits.within(descriptors)));
+    }
     let sockets = control.serve_sockets_at(&xsk_socket);
     let server = Server::start(&sockets, &xsk_socket, settings.xsk_mode)
         .map_err(|error| format!("{}: {error}", xsk_socket.display()))?;
     give_to(&xsk_socket, settings.xsk_group)?;
     tracing::info!("ready on {}", settings.socket.display());
-    notify("READY=1");
+    tell(&[NotifyState::Ready]);
     let end = live(&control, &mut signals, options.runs_for).await;
-    notify("STOPPING=1");
+    tell(&[NotifyState::Stopping]);
     tracing::info!("{}: stopping", end.as_deref().unwrap_or_else(|why| why));
     // Applications first: their sockets are the workers'.
     drop(server);
     control.stop();
     drop((socket, reserved));
     end.map(drop)
+}
+
+/// Tells systemd how we are, if it wants to know.
+fn tell(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!("systemd was not told {state:?}: {error}");
+    }
+}
+
+async fn bind(what: &str, address: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {
+    let Some(address) = address else { return Ok(None) };
+    let bound = TcpListener::bind(address).await;
+    bound.map(Some).map_err(|error| format!("{what} on {address}: {error}"))
 }
 
 /// Allows as many descriptors as the system does; gives their number.
@@ -159,7 +176,9 @@ async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
                 tokio::task::spawn_blocking(move || control.save_contents());
             }
             _ = hangup.recv() => {
-                notify("RELOADING=1");
+                // The time is that of `Type=notify-reload`.
+                let since = NotifyState::monotonic_usec_now();
+                tell(&[vec![NotifyState::Reloading], since.into_iter().collect()].concat());
                 let control = Arc::clone(control);
                 let reloaded = tokio::task::spawn_blocking(move || control.reload()).await;
                 if let Ok(Err(error)) = reloaded {
@@ -167,7 +186,7 @@ async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
                         tracing::error!("reload: {line}");
                     }
                 }
-                notify("READY=1");
+                tell(&[NotifyState::Ready]);
             }
             _ = look.tick() => {
                 let control = Arc::clone(control);
@@ -241,6 +260,15 @@ const API_LIMITS: Limits = Limits {
     bodies_bytes: 2 * api::BODY_BYTES_MAX,
     keep_alive: true,
     reserve: 8,
+};
+/// The page without a token: a browser has some connections, and requests have no bodies.
+const LOOK_LIMITS: Limits = Limits {
+    connections: 64,
+    body: Duration::from_secs(5),
+    body_bytes: 1 << 10,
+    bodies_bytes: 1 << 10,
+    reserve: 0,
+    ..API_LIMITS
 };
 /// A request for metrics has no body, and is one.
 const METRICS_LIMITS: Limits = Limits {

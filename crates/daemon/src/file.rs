@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use towpath_bpf::suggest;
 
 use crate::document::{Document, Place, typed};
 use crate::kinds;
+use crate::metrics::maps::{MapMetric, MapMetricKeys};
+use crate::page::{HttpSettings, Token};
 use crate::problem::Problem;
 use crate::state::{
     AttachState, ExecState, HookState, MigrateState, ProgramState, State, TrustState,
@@ -32,7 +35,7 @@ pub struct Loaded {
     pub state: State,
 }
 
-/// How the daemon itself runs. A reload does not change it.
+/// How the daemon itself runs. A reload does not change it, but for metrics of maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The socket of the API.
@@ -41,6 +44,8 @@ pub struct Settings {
     pub mode: u32,
     /// The group it belongs to, instead of the daemon's own.
     pub group: Option<u32>,
+    /// Where the page is served, if anywhere.
+    pub http: Option<HttpSettings>,
     /// Where applications get AF_XDP sockets, if not in the usual place.
     pub xsk: Option<PathBuf>,
     /// Its permissions.
@@ -49,6 +54,8 @@ pub struct Settings {
     pub xsk_group: Option<u32>,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<SocketAddr>,
+    /// Metrics that are made of maps; a reload changes these.
+    pub map_metrics: Vec<MapMetric>,
     /// Where what is changed while the daemon runs is saved, if anywhere.
     pub state: Option<StateSettings>,
 }
@@ -68,10 +75,12 @@ impl Default for Settings {
             socket: PathBuf::from(SOCKET),
             mode: SOCKET_MODE,
             group: None,
+            http: None,
             xsk: None,
             xsk_mode: SOCKET_MODE,
             xsk_group: None,
             metrics: None,
+            map_metrics: Vec::new(),
             state: None,
         }
     }
@@ -80,7 +89,7 @@ impl Default for Settings {
 impl Settings {
     /// The sections that say something else in `other`.
     pub(crate) fn differences(&self, other: &Settings) -> Vec<&'static str> {
-        let api = |it: &Settings| (it.socket.clone(), it.mode, it.group);
+        let api = |it: &Settings| (it.socket.clone(), it.mode, it.group, it.http.clone());
         let xsk = |it: &Settings| (it.xsk.clone(), it.xsk_mode, it.xsk_group);
         let sections = [
             ("[api]", api(self) != api(other)),
@@ -274,10 +283,47 @@ impl Reader<'_> {
             self.mode("api.mode", &mode, &mut settings.mode);
         }
         settings.group = keys.group.and_then(|group| self.group("api.group", &group));
+        let ApiKeys { http, token_file, http_names, .. } = keys;
+        match http {
+            Some(http) => settings.http = self.http(&http, token_file.as_deref(), http_names),
+            None if token_file.is_some() || http_names.is_some() => {
+                let message = "without http = ADDRESS:PORT there is nothing that it is for";
+                self.problems.push(Problem::new("api", message.to_owned()));
+            }
+            None => {}
+        }
+    }
+
+    fn http(
+        &mut self,
+        address: &str,
+        token_file: Option<&Path>,
+        names: Option<Vec<String>>,
+    ) -> Option<HttpSettings> {
+        let Ok(address) = address.parse::<SocketAddr>() else {
+            let message = format!("\"{address}\" is no address and port: like \"127.0.0.1:8480\"");
+            self.problems.push(Problem::new("api.http", message));
+            return None;
+        };
+        let token = token_file.map(|name| read_token(&self.dir.join(name))).transpose();
+        let token = match token {
+            Ok(token) => token,
+            Err(message) => {
+                self.problems.push(Problem::new("api.token_file", message));
+                return None;
+            }
+        };
+        if token.is_none() && !address.ip().is_loopback() {
+            let message = format!(
+                "{address} can be reached from other machines: that needs a token (token_file)"
+            );
+            self.problems.push(Problem::new("api.http", message));
+        }
+        Some(HttpSettings { address, token, names: names.unwrap_or_default() })
     }
 
     fn xsk(&mut self, value: &Json, settings: &mut Settings) {
-        let Some(keys) = self.section::<ApiKeys>("xsk", value) else { return };
+        let Some(keys) = self.section::<XskKeys>("xsk", value) else { return };
         settings.xsk = keys.socket;
         if let Some(mode) = keys.mode {
             self.mode("xsk.mode", &mode, &mut settings.xsk_mode);
@@ -331,6 +377,17 @@ impl Reader<'_> {
                 let text = keys.listen;
                 let message = format!("\"{text}\" is no address and port: like \"127.0.0.1:9464\"");
                 self.problems.push(Problem::new("metrics.listen", message));
+            }
+        }
+        for (index, keys) in keys.map.into_iter().enumerate() {
+            let here = format!("metrics.map[{index}]");
+            match MapMetric::new(keys) {
+                Ok(metric) if settings.map_metrics.iter().any(|it| it.name() == metric.name()) => {
+                    let message = format!("\"{}\" is another one's: give it a name", metric.name());
+                    self.problems.push(Problem::new(format!("{here}.name"), message));
+                }
+                Ok(metric) => settings.map_metrics.push(metric),
+                Err(problem) => self.problems.push(problem.inside(&here)),
             }
         }
     }
@@ -414,6 +471,18 @@ pub(crate) fn free_key(base: &str, programs: &[ProgramState]) -> String {
     keys.find(is_free).unwrap_or_default()
 }
 
+/// Whoever has the token may do everything: its file is nobody else's.
+fn read_token(path: &Path) -> Result<Token, String> {
+    let said = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let text = read(path, TOKEN_BYTES_MAX).map_err(|error| said(&error))?;
+    let text = String::from_utf8(text).map_err(|_not_text| said(&"this is no text"))?;
+    let meta = std::fs::metadata(path).map_err(|error| said(&error))?;
+    if meta.permissions().mode() & 0o004 != 0 {
+        return Err(said(&"every user can read it: chmod 600"));
+    }
+    Token::new(&text).map_err(|why| said(&why))
+}
+
 fn read_maps(path: &Path) -> Result<Map<String, Json>, String> {
     let bytes =
         read(path, MAPS_BYTES_MAX).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -435,10 +504,20 @@ struct EngineKeys {
     frames: Option<usize>,
 }
 
-/// Keys of `[api]` and of `[xsk]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ApiKeys {
+    socket: Option<PathBuf>,
+    mode: Option<String>,
+    group: Option<String>,
+    http: Option<String>,
+    token_file: Option<PathBuf>,
+    http_names: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct XskKeys {
     socket: Option<PathBuf>,
     mode: Option<String>,
     group: Option<String>,
@@ -448,6 +527,8 @@ struct ApiKeys {
 #[serde(deny_unknown_fields)]
 struct MetricsKeys {
     listen: String,
+    #[serde(default)]
+    map: Vec<MapMetricKeys>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -522,4 +603,5 @@ const STATE_INTERVAL_SECONDS: u64 = 60;
 /// Owner and group may use the API.
 const SOCKET_MODE: u32 = 0o660;
 const CONFIG_BYTES_MAX: u64 = 16 << 20;
+const TOKEN_BYTES_MAX: u64 = 4096;
 const MAPS_BYTES_MAX: u64 = 64 << 20;

@@ -232,6 +232,7 @@ pub(crate) fn status(inner: &Inner) -> StatusView {
         warnings: inner.warnings.iter().map(|it| it.text.clone()).collect(),
         restart: inner.restart.clone(),
         not_saved: inner.not_saved(),
+        page: None,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         workers: inner.live.engine().workers(),
@@ -421,7 +422,7 @@ pub(crate) fn sockets(inner: &Inner) -> Vec<XskView> {
     xsk.sockets().all().iter().map(view).collect()
 }
 
-fn counted(it: &towpath_xsk::Statistics) -> BTreeMap<String, u64> {
+pub(crate) fn counted(it: &towpath_xsk::Statistics) -> BTreeMap<String, u64> {
     let named = [
         ("rx_packets", it.rx_packets),
         ("tx_packets", it.tx_packets),

@@ -81,6 +81,7 @@ impl Engine {
             let (name, known) = (format!("worker-{}", mine.number), Arc::clone(mine));
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 pin(worker.cpu);
+                known.thread.get_or_init(rustix::thread::gettid);
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body.run())) {
                     known.note_panic(&*panic);
                 }
@@ -101,6 +102,11 @@ impl Engine {
     /// Number of workers: the CPUs that programs see.
     pub fn workers(&self) -> usize {
         self.workers.len()
+    }
+
+    /// The threads of its workers, as the system numbers them.
+    pub fn threads(&self) -> Vec<rustix::thread::Pid> {
+        self.workers.iter().filter_map(|worker| worker.thread.get().copied()).collect()
     }
 
     /// The memory of its frames.

@@ -41,6 +41,6 @@ pub use machine_unsafe::{Batch, Callee, Callees, Direct, Machine, Packet, Redire
 pub use program::{
     CodeCache, Options, Origin, Program, Tier, XIR_INSTS_MAX, clif_text, llvm_text, optimized,
 };
-pub use sample_unsafe::{Sample, Sampler};
-pub use tier2::Upgrade;
+pub use sample_unsafe::{SAMPLES_MAX, Sample, Sampler};
+pub use tier2::{Upgrade, stop_compiling};
 pub use trust::{GUEST_BUDGET, Trust};

@@ -1,5 +1,5 @@
-//! Where a thread's time goes, by sampling: a timer interrupts it, and a signal handler notes which
-//! instruction of compiled code it was at, or was called from.
+//! Where threads' time goes, by sampling: a timer interrupts a thread, and a signal handler notes
+//! which instruction of compiled code it was at, or was called from.
 //!
 //! `perf` can do that better where it may be used. This needs no right and no tool, and knows what
 //! compiled code was made of ([`crate::Program::origin_of`]).
@@ -14,10 +14,11 @@ use std::io;
 use std::mem::zeroed;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use libc::{itimerspec, sigaction, sigevent, siginfo_t, timer_t, ucontext_t};
+use rustix::thread::{Pid, gettid};
 
 use crate::code_unsafe::is_code;
 use crate::enter_unsafe::active;
@@ -33,42 +34,59 @@ pub struct Sample {
     pub is_in_runtime: bool,
 }
 
-/// Samples of the thread that made it, until it is asked for them. There is one at a time.
+/// Samples of some threads, until it is asked for them. There is one at a time.
 #[derive(Debug)]
 pub struct Sampler {
-    timer: timer_t,
+    timers: Vec<timer_t>,
     _only: MutexGuard<'static, ()>,
 }
 
 impl Sampler {
-    /// Starts sampling this thread.
+    /// Starts sampling this thread, when nobody else samples.
     ///
     /// # Errors
     ///
     /// The system has no timer left.
     pub fn start(period: Duration) -> io::Result<Sampler> {
-        static ONLY: Mutex<()> = Mutex::new(());
-        let _only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
+        Sampler::over(&[gettid()], period, lock())
+    }
+
+    /// Starts sampling threads of this process; `None` if somebody else samples. Of more than
+    /// [`SAMPLES_MAX`] samples the rest is lost.
+    ///
+    /// # Errors
+    ///
+    /// One of the threads is gone, or the system has no timer left.
+    pub fn of(threads: &[Pid], period: Duration) -> io::Result<Option<Sampler>> {
+        match ONLY.try_lock() {
+            Ok(only) => Sampler::over(threads, period, only).map(Some),
+            Err(TryLockError::Poisoned(only)) => {
+                Sampler::over(threads, period, only.into_inner()).map(Some)
+            }
+            Err(TryLockError::WouldBlock) => Ok(None),
+        }
+    }
+
+    fn over(
+        threads: &[Pid],
+        period: Duration,
+        only: MutexGuard<'static, ()>,
+    ) -> io::Result<Sampler> {
         COUNT.store(0, Ordering::Relaxed);
         handle();
-        // SAFETY: all zeroes is a valid event and a valid place for a timer.
-        let (mut event, mut timer): (sigevent, timer_t) = unsafe { (zeroed(), zeroed()) };
-        event.sigev_notify = libc::SIGEV_THREAD_ID;
-        event.sigev_signo = libc::SIGPROF;
-        // SAFETY: it takes nothing and cannot fail.
-        event.sigev_notify_thread_id = unsafe { libc::gettid() };
-        // SAFETY: a valid event, and a place to write to.
-        if unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) } != 0 {
-            return Err(io::Error::last_os_error());
+        // Dropped, and its timers with it, when one of them can't be made.
+        let mut sampler = Sampler { timers: Vec::new(), _only: only };
+        for thread in threads {
+            sampler.timers.push(timer_of(*thread)?);
         }
-        let sampler = Sampler { timer, _only };
-        sampler.set(period)?;
+        sampler.timers.iter().try_for_each(|timer| start_timer(*timer, period))?;
         Ok(sampler)
     }
 
     /// Ends; gives what was seen.
-    pub fn stop(self) -> Vec<Sample> {
-        drop(self);
+    pub fn stop(mut self) -> Vec<Sample> {
+        // Before anything is read, and while nobody else may sample.
+        self.end();
         let count = COUNT.load(Ordering::Relaxed).min(SAMPLES.len());
         let samples = SAMPLES[..count].iter().map(|sample| sample.load(Ordering::Relaxed));
         let sample = |word: u64| Sample {
@@ -78,30 +96,58 @@ impl Sampler {
         samples.map(sample).collect()
     }
 
-    fn set(&self, period: Duration) -> io::Result<()> {
-        // SAFETY: all zeroes is a valid time: never.
-        let mut times: itimerspec = unsafe { zeroed() };
-        times.it_interval.tv_nsec = i64::from(period.subsec_nanos());
-        times.it_value = times.it_interval;
-        // SAFETY: our own timer.
-        match unsafe { libc::timer_settime(self.timer, 0, &times, ptr::null_mut()) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
+    fn end(&mut self) {
+        for timer in self.timers.drain(..) {
+            // SAFETY: our own timer, which nobody uses any more. A signal of it that is on its way
+            // finds the handler, which stays.
+            unsafe { libc::timer_delete(timer) };
         }
     }
 }
 
 impl Drop for Sampler {
     fn drop(&mut self) {
-        // SAFETY: our own timer, which nobody uses any more. A signal of it that is on its way
-        // finds the handler, which stays.
-        unsafe { libc::timer_delete(self.timer) };
+        self.end();
+    }
+}
+
+static ONLY: Mutex<()> = Mutex::new(());
+
+fn lock() -> MutexGuard<'static, ()> {
+    ONLY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A timer that interrupts a thread of this process, not yet running.
+fn timer_of(thread: Pid) -> io::Result<timer_t> {
+    // SAFETY: all zeroes is a valid event and a valid place for a timer.
+    let (mut event, mut timer): (sigevent, timer_t) = unsafe { (zeroed(), zeroed()) };
+    event.sigev_notify = libc::SIGEV_THREAD_ID;
+    event.sigev_signo = libc::SIGPROF;
+    event.sigev_notify_thread_id = thread.as_raw_nonzero().get();
+    // SAFETY: a valid event, and a place to write to.
+    match unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) } {
+        0 => Ok(timer),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn start_timer(timer: timer_t, period: Duration) -> io::Result<()> {
+    // SAFETY: all zeroes is a valid time: never.
+    let mut times: itimerspec = unsafe { zeroed() };
+    times.it_interval.tv_nsec = i64::from(period.subsec_nanos());
+    times.it_value = times.it_interval;
+    // SAFETY: our own timer.
+    match unsafe { libc::timer_settime(timer, 0, &times, ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
 /// Samples that were taken; more than there is room for are dropped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-static SAMPLES: [AtomicU64; 1 << 14] = [const { AtomicU64::new(0) }; 1 << 14];
+static SAMPLES: [AtomicU64; SAMPLES_MAX] = [const { AtomicU64::new(0) }; SAMPLES_MAX];
+/// Samples there is room for.
+pub const SAMPLES_MAX: usize = 1 << 14;
 /// Of a sample: no instruction of a process has an address with this bit.
 const IN_RUNTIME: u64 = 1 << 63;
 /// Words of the stack in which a caller is looked for.

@@ -15,6 +15,8 @@ const STACK_BYTES: usize = 64 << 20;
 const NICE: i32 = 10;
 /// Threads whose compilation took too long and that may still be at it, at most.
 const LOST_MAX: usize = 4;
+/// How long the end of the process waits for a compilation. A large one takes half of that.
+const END_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A compilation that was asked for, and what became of it.
 #[derive(Debug)]
@@ -155,6 +157,8 @@ struct Queue {
     has_thread: bool,
     /// Threads that were given up and have not come back.
     lost: usize,
+    /// The process ends: nothing is begun any more, and until then somebody waits.
+    end: Option<Instant>,
 }
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue {
@@ -163,15 +167,55 @@ static QUEUE: Mutex<Queue> = Mutex::new(Queue {
     thread: 0,
     has_thread: false,
     lost: 0,
+    end: None,
 });
 static TASK_ADDED: Condvar = Condvar::new();
+/// A thread is back from LLVM, and the process ends.
+static CAME_BACK: Condvar = Condvar::new();
 
 /// Has a task done in the background.
 pub(crate) fn submit(task: Task) {
+    if rustix::thread::gettid() == rustix::process::getpid() {
+        // Without it the process has nobody who waits until the library is open.
+        let _ends = AT_END.try_with(|_| ());
+    }
     let mut queue = lock(&QUEUE);
     queue.tasks.push_back(task);
     queue.keep_going();
     TASK_ADDED.notify_one();
+}
+
+/// Waits until no thread is in LLVM any more, and has none go there again: for the end of a process,
+/// which takes LLVM's library down. Programs go on with the code that they have.
+///
+/// Gives false if a compilation takes more than a second.
+pub fn stop_compiling() -> bool {
+    let mut queue = lock(&QUEUE);
+    // Who asks again waits no longer.
+    let end = *queue.end.get_or_insert_with(|| Instant::now() + END_WAIT_MAX);
+    while queue.running.is_some() || queue.lost > 0 {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        let waited = CAME_BACK.wait_timeout(queue, left);
+        queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+    true
+}
+
+thread_local! {
+    /// Of the main thread, whose end is that of the process: exit(3) comes to it before it calls
+    /// what was registered, and so before LLVM's destructors, also while LLVM is being opened.
+    static AT_END: AtEnd = const { AtEnd };
+}
+
+struct AtEnd;
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        let _too_slow = stop_compiling();
+    }
 }
 
 impl Queue {
@@ -185,7 +229,7 @@ impl Queue {
             self.running = None;
             self.has_thread = false;
         }
-        if self.has_thread || self.tasks.is_empty() {
+        if self.has_thread || self.tasks.is_empty() || self.end.is_some() {
             return;
         }
         if let Err(error) = self.start_thread() {
@@ -218,9 +262,15 @@ fn work(number: usize) {
         let mut queue = lock(&QUEUE);
         if queue.thread != number {
             queue.lost -= 1;
+            CAME_BACK.notify_all();
             return;
         }
         queue.running = None;
+        if queue.end.is_some() {
+            CAME_BACK.notify_all();
+            drop(TASK_ADDED.wait(queue));
+            continue;
+        }
         let Some(task) = queue.tasks.pop_front() else {
             drop(TASK_ADDED.wait(queue));
             continue;

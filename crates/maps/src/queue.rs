@@ -119,6 +119,16 @@ impl Store for Queue {
         self.value(true)
     }
 
+    fn queued(&self) -> Vec<Value> {
+        let held = self.lock();
+        let read = |number: u64| {
+            let mut out = vec![0; self.value_size];
+            self.region.read(self.offset(number), &mut out);
+            Value::One(out)
+        };
+        (held.oldest..held.next).map(read).collect()
+    }
+
     fn count(&self) -> Option<u64> {
         let held = self.lock();
         Some(held.next - held.oldest)

@@ -96,6 +96,11 @@ pub(crate) trait Store: Send + Sync {
         Err(Errno::EOPNOTSUPP)
     }
 
+    /// All values of a kind without keys, the oldest first.
+    fn queued(&self) -> Vec<Value> {
+        Vec::new()
+    }
+
     /// Elements in the map now; `None` when the kind doesn't count.
     fn count(&self) -> Option<u64> {
         None

@@ -129,6 +129,12 @@ impl User<'_> {
         })
     }
 
+    /// What is in a queue or a stack, the oldest value first: what pushing in this order makes again.
+    pub fn queued(&self) -> Result<Vec<Value>, Errno> {
+        self.may_read()?;
+        Ok(self.map.store().queued())
+    }
+
     fn ops(&self) -> &UserOps {
         &self.map.kind().spec().user
     }

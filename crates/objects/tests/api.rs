@@ -30,7 +30,7 @@ fn programs_of_an_object_file_are_found_and_shown() {
     assert!(Arc::ptr_eq(&session.program(&tag).expect("the only one"), &registered));
 
     let results = Selector::Name("resm".to_owned());
-    let entries = session.dump(&results).expect("an array");
+    let entries = session.dump(&results, usize::MAX).expect("an array");
     assert!(!entries.is_empty());
     let (key, value) = &entries[0];
     let fives: Value = vec![5; value.bytes().len()].into();

@@ -445,6 +445,12 @@ impl Program {
         self.compiled.as_ref().map(|compiled| compiled.best())
     }
 
+    /// What the machine instruction at an address was made of, if it is in this program's code on
+    /// one of the tiers.
+    pub fn origin_of(&self, address: u64) -> Option<towpath_jit::Origin> {
+        self.compiled.as_ref()?.origin_of(address)
+    }
+
     /// How long it took to compile; `None` when it was not.
     pub fn compile_time(&self) -> Option<Duration> {
         self.compiled.as_ref().map(|compiled| compiled.compile_time())

@@ -150,6 +150,17 @@ pub(crate) struct UnloadArgs {
     pub daemon: SocketArgs,
 }
 
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Ask the daemon once in so many seconds
+    #[arg(short, long, value_name = "SEC", default_value = "1", value_parser = parse_seconds)]
+    pub interval: f64,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
 /// Arguments of `stats`.
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {

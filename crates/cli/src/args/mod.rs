@@ -19,7 +19,7 @@ pub(crate) use bond::{BondCommand, BondHashArgs};
 pub(crate) use daemon::{
     BridgeCommand, CheckArgs, ElementArgs, EventPipeArgs, EventsArgs, ExecCommand, HookArg,
     LinkCommand, LoadArgs, MapCommand, ObjectArgs, PinArgs, PlainArgs, PortArgs, PortCommand,
-    PortKeysArgs, SocketArgs, StatsArgs, StatusArgs, TracelogArgs, UnloadArgs, UnpinArgs, UpArgs,
+    PortKeysArgs, SocketArgs, StatsArgs, StatusArgs, TopArgs, TracelogArgs, UnloadArgs, UnpinArgs, UpArgs,
     parse_duration,
 };
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
@@ -169,6 +169,10 @@ pub(crate) enum Command {
     },
     /// Show the daemon's counters, or rates
     Stats(StatsArgs),
+    /// Show ports, programs, maps and drops of the daemon in a terminal, live
+    ///
+    /// Keys choose what is seen and its order; ? shows them.
+    Top(TopArgs),
     /// Show what the daemon does, as it does it
     Events(EventsArgs),
     /// Show or capture what arrives at a port of the daemon and leaves it, with verdicts

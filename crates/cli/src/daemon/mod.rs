@@ -23,7 +23,7 @@ pub(crate) use map::map;
 pub(crate) use pin::{program as pin_program, unpin};
 pub(crate) use port::{features, port};
 pub(crate) use program::{chosen as chosen_program, code, show as show_programs};
-pub(crate) use stats::{events, stats};
+pub(crate) use stats::{events, rates, stats};
 pub(crate) use status::status;
 pub(crate) use which::is_word;
 

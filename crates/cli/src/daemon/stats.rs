@@ -57,7 +57,7 @@ fn read(client: &Client, args: &StatsArgs) -> Result<StatsView, CliError> {
 }
 
 /// Counts of one second.
-fn rates(before: &StatsView, now: &StatsView, seconds: f64) -> StatsView {
+pub(crate) fn rates(before: &StatsView, now: &StatsView, seconds: f64) -> StatsView {
     let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds).round() as u64;
     let all = |now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>| {
         let each = now.iter();

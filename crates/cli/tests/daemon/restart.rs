@@ -13,14 +13,14 @@ use super::{CONFIG, Daemon, SOCKET};
 use crate::support::Bench;
 
 /// With a place for what is changed; nothing is attached.
-fn kept() -> String {
+pub(super) fn kept() -> String {
     let (ports, _) = CONFIG.split_once("[[attach]]").expect("it attaches a program");
     format!("[state]\ndir = \"saved\"\ninterval = 1\n{ports}")
 }
 
 impl<'a> Daemon<'a> {
     /// Kills it, and starts the next one.
-    fn killed(mut self, config: &str) -> Daemon<'a> {
+    pub(super) fn killed(mut self, config: &str) -> Daemon<'a> {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it is ours");
         Daemon::start(self.bench, config)

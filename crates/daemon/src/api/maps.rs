@@ -3,11 +3,12 @@
 use axum::Json;
 use axum::extract::State as Context;
 use axum::response::IntoResponse;
+use serde::Deserialize;
 use towpath_objects::{MapObject, Selector, Session};
 
 use super::error::{ApiError, ErrorBody};
 use super::types::{EntryRequest, EntryView, MapView};
-use super::{Answer, Body, Part, Shared, blocking, done};
+use super::{Answer, Asked, Body, Part, Shared, blocking, done};
 use crate::control::Control;
 use crate::{contents, view};
 
@@ -32,14 +33,28 @@ pub(super) async fn show(
     .map(Json)
 }
 
-/// Everything in a map.
-#[utoipa::path(get, path = "/v1/maps/{id}/entries", params(("id" = u32, Path)),
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EntriesQuery {
+    /// Elements at most; all when not given.
+    limit: Option<usize>,
+}
+
+/// What is in a map: everything, or its first `limit` elements.
+#[utoipa::path(get, path = "/v1/maps/{id}/entries",
+    params(("id" = u32, Path), ("limit" = Option<usize>, Query)),
     responses((status = 200, body = Vec<EntryView>), (status = 404, body = ErrorBody)))]
 pub(super) async fn entries(
     Context(control): Context<Shared>,
     Part(id): Part<u32>,
+    Asked(query): Asked<EntriesQuery>,
 ) -> Answer<Vec<EntryView>> {
-    blocking(&control, move |control| with(control, id, contents::entries)).await.map(Json)
+    let most = query.limit.unwrap_or(usize::MAX);
+    blocking(&control, move |control| {
+        with(control, id, |session, map| contents::entries(session, map, most))
+    })
+    .await
+    .map(Json)
 }
 
 /// Looks an element up.

@@ -76,6 +76,7 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(programs::show))
         .routes(routes!(programs::code))
         .routes(routes!(programs::run))
+        .routes(routes!(programs::profile))
         .routes(routes!(programs::upload))
         .routes(routes!(trace::trace))
         .routes(routes!(trace::stream))

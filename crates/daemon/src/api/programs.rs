@@ -12,6 +12,7 @@ use super::types::{ProgramView, RunRequest, RunView, UploadView};
 use super::{Answer, Asked, Body, Part, Shared, blocking, working};
 use crate::code::{CodeForm, CodeView};
 use crate::globals::{hex, parse_hex};
+use crate::profile::{self, ProfileView};
 use crate::view;
 
 /// All loaded programs.
@@ -60,6 +61,34 @@ pub(super) async fn code(
         // Outside of the lock: compiling takes its time.
         let code = CodeView::of(program, query.form.unwrap_or(CodeForm::Xlated));
         code.map_err(|error| ApiError::refused(format!("program {}: {error}", program.name())))
+    })
+    .await
+    .map(Json)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProfileQuery {
+    /// For so many seconds, 0.05 to 10; 1 when not given.
+    seconds: Option<f64>,
+}
+
+/// Where a program's time goes, by C line: samples of the workers, 2,000 a second of each. One at a
+/// time.
+#[utoipa::path(get, path = "/v1/programs/{id}/profile",
+    params(("id" = u32, Path), ("seconds" = Option<f64>, Query)),
+    responses((status = 200, body = ProfileView), (status = 404, body = ErrorBody),
+        (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
+pub(super) async fn profile(
+    Context(control): Context<Shared>,
+    Part(id): Part<u32>,
+    Asked(query): Asked<ProfileQuery>,
+) -> Answer<ProfileView> {
+    let seconds = query.seconds.unwrap_or(1.0);
+    working(&control, move |control| {
+        let session = control.read(|inner| Session::new(inner.live.registry(), 0));
+        let object = session.program(&Selector::Id(id)).map_err(|_none| no_program(id))?;
+        profile::profile(control, object.program(), seconds)
     })
     .await
     .map(Json)

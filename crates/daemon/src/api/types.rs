@@ -383,6 +383,9 @@ pub struct StatusView {
     /// What would be lost with the daemon, if anything.
     #[serde(default)]
     pub not_saved: Option<String>,
+    /// Where the page for people is, if it is served.
+    #[serde(default)]
+    pub page: Option<String>,
     /// Version of the daemon.
     pub version: String,
     /// Process id of the daemon.

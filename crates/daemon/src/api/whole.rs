@@ -6,6 +6,7 @@ use axum::extract::State as Context;
 use super::error::ErrorBody;
 use super::types::{ReportView, StatusView};
 use super::{Answer, Body, Shared, blocking, working};
+use crate::control::Control;
 use crate::live::{Failure, Report};
 use crate::state::State;
 use crate::view;
@@ -13,7 +14,9 @@ use crate::view;
 /// Ports, bridges, links, and what is wanted and is not there.
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = StatusView)))]
 pub(super) async fn status(Context(control): Context<Shared>) -> Answer<StatusView> {
-    blocking(&control, |control| Ok(control.read(view::status))).await.map(Json)
+    let status =
+        |control: &Control| StatusView { page: control.page(), ..control.read(view::status) };
+    blocking(&control, move |control| Ok(status(control))).await.map(Json)
 }
 
 /// What is wanted, with the object files of its programs: a document for PUT, here or elsewhere.

@@ -6,7 +6,8 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
-use towpath_bpf::map::Values;
+use towpath_bpf::map::{Keys, Values};
+use towpath_maps::fields::{Field, FieldKind};
 use towpath_maps::{Map, Value};
 
 /// Why contents can't be taken.
@@ -29,11 +30,31 @@ pub enum ContentsError {
     TooMany(usize, usize, towpath_bpf::Errno),
 }
 
-/// Whether contents of such a map can be saved: bytes can, references have no meaning in a file.
+/// Whether contents of such a map are saved as they are.
 pub(crate) fn can_be_saved(map: &Map) -> bool {
-    matches!(map.kind().values(), Values::Bytes | Values::PerCpu)
+    matches!(map.kind().values(), Values::Bytes | Values::PerCpu | Values::Queued)
         && !map.def().is_constant()
-        && map.fields().is_empty()
+        && why_not_saved(map).is_none()
+}
+
+/// Why contents of such a map are not saved, if they are not: bytes are, references and timers have no
+/// meaning in a file. Locks are open when a map is made, and constants come with their object.
+pub(crate) fn why_not_saved(map: &Map) -> Option<&'static str> {
+    let is_lock =
+        |field: &Field| matches!(field.kind, FieldKind::SpinLock | FieldKind::ResSpinLock);
+    match map.kind().values() {
+        Values::Bytes | Values::PerCpu | Values::Queued => {
+            let others = !map.fields().iter().all(is_lock);
+            others.then_some("its values have timers, work queues or pointers")
+        }
+        Values::Ranked | Values::Packets => Some("its packets are not saved"),
+        Values::Records | Values::Events => Some("its records are not saved"),
+        Values::Members => Some("what it was told is not saved"),
+        Values::Pages => Some("its memory is not saved"),
+        Values::Socket | Values::Host(_) => Some("what it holds ends with the daemon"),
+        // Saved element by element, as they are stored.
+        Values::Program | Values::Map | Values::Device | Values::Cpu => None,
+    }
 }
 
 /// Writes what is in a map while programs go on changing it: each element is as it was at some
@@ -45,7 +66,13 @@ pub(super) fn save(map: &Map, path: &Path) -> io::Result<usize> {
     for number in [VERSION, map.key_size(), map.value_size(), cpus as u32] {
         out.write_all(&number.to_le_bytes())?;
     }
-    let (mut count, mut last, mut is_more) = (0, None, true);
+    let (mut count, mut last, mut is_more) = (0, None, map.kind().keys() != Keys::None);
+    // Of a kind without keys all at once: another look would show other values.
+    for value in map.user().queued().unwrap_or_default() {
+        out.write_all(&[MORE])?;
+        out.write_all(value.bytes())?;
+        count += 1;
+    }
     while is_more {
         // Whoever looks keeps removed elements from being used again: pieces are short.
         let piece = piece(map, &mut last);

@@ -5,7 +5,7 @@
 //! {"serial": 7, "file": ..., "wanted": ..., "maps": ...}
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -137,6 +137,12 @@ impl Document {
             }
         }
         Ok(document)
+    }
+
+    /// Paths of all pins that it brings back.
+    pub(super) fn pins(&self) -> BTreeSet<String> {
+        let maps = self.maps.iter().flat_map(|map| &map.pins);
+        maps.chain(self.program_pins.keys()).chain(self.link_pins.keys()).cloned().collect()
     }
 
     /// Programs that need their objects.

@@ -1,6 +1,6 @@
 //! What there is, as a document; and what users change in maps, before they hear that it is done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use towpath_objects::{MapObject, Object};
 
 use super::document::{Change, Document, LinkPin, SavedMap};
 use super::journal::Line;
-use super::{Store, can_be_saved};
+use super::{Store, can_be_saved, why_not_saved};
 use crate::api::error::ApiError;
 use crate::file::{ObjectFiles, free_key};
 use crate::live::{Live, Restored, RestoredMap};
@@ -26,6 +26,8 @@ pub(crate) struct Keeper {
     was_changed: AtomicBool,
     /// Contents are written by one at a time.
     writing: Mutex<()>,
+    /// Paths of pins that the last document has; apart from what is locked while it is written.
+    pinned: Mutex<BTreeSet<String>>,
 }
 
 #[derive(Debug)]
@@ -75,13 +77,35 @@ impl Keeper {
     }
 
     /// What would be lost with the daemon, if anything; `differs` from the configuration file.
-    pub(crate) fn not_saved(&self, differs: bool) -> Option<String> {
+    pub(crate) fn not_saved(&self, differs: bool, pins: &[(String, Object)]) -> Option<String> {
+        if self.kept.is_some() {
+            return self.lost_pins(pins);
+        }
         let would_be = differs || self.was_changed.load(Ordering::Relaxed);
-        (self.kept.is_none() && would_be).then(|| {
+        would_be.then(|| {
             "what was changed since the configuration was read ends with the daemon: \
              a section [state] in it would keep that"
                 .to_owned()
         })
+    }
+
+    /// What is pinned and does not come back, or comes back without its contents.
+    fn lost_pins(&self, pins: &[(String, Object)]) -> Option<String> {
+        let pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = |path: &String, object: &Object| match object {
+            _ if !pinned.contains(path) => Some("it came through bpf(2)"),
+            Object::Map(map) => why_not_saved(map.object().map()),
+            _ => None,
+        };
+        let lost =
+            pins.iter().filter_map(|(path, it)| Some(format!("{path} ({})", why(path, it)?)));
+        let lost: Vec<String> = lost.collect();
+        let more = match lost.len().saturating_sub(LOST_SHOWN) {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        let shown = lost[..lost.len().min(LOST_SHOWN)].join(", ");
+        (!lost.is_empty()).then(|| format!("what is pinned as {shown}{more}"))
     }
 
     /// Notes that something was changed which is no part of what is wanted.
@@ -152,6 +176,7 @@ impl Keeper {
             return Ok(());
         }
         let saved = kept.store.save(document.clone(), objects);
+        *self.pinned.lock().unwrap_or_else(PoisonError::into_inner) = document.pins();
         kept.last = saved.is_ok().then_some(document);
         saved.map_err(|error| error.to_string())
     }
@@ -347,3 +372,6 @@ impl Kept {
         self.contents.retain(|id, _| maps.contains_key(id));
     }
 }
+
+/// Names in a message.
+const LOST_SHOWN: usize = 5;

@@ -28,8 +28,8 @@ use towpath_maps::Map;
 use self::journal::{Journal, Line};
 use crate::file::{ObjectFiles, read, sha256};
 
-pub(crate) use contents::can_be_saved;
 pub use contents::{ContentsError, load as load_contents};
+pub(crate) use contents::{can_be_saved, why_not_saved};
 pub use document::{Change, Document, DocumentError, LinkPin, SavedMap};
 pub(crate) use keeper::Keeper;
 

@@ -77,6 +77,8 @@ pub(crate) struct WorkerShared {
     adopted: Mutex<u64>,
     adopts: Condvar,
     stop: AtomicBool,
+    /// The system's number of its thread, from when that runs.
+    pub(crate) thread: OnceLock<rustix::thread::Pid>,
     /// What it said when it panicked.
     pub(crate) panic: OnceLock<String>,
 }
@@ -94,6 +96,7 @@ impl WorkerShared {
             adopted: Mutex::new(0),
             adopts: Condvar::new(),
             stop: AtomicBool::new(false),
+            thread: OnceLock::new(),
             panic: OnceLock::new(),
         })
     }

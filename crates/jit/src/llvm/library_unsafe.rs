@@ -9,6 +9,8 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
+use super::exit_unsafe::wait_at_exit;
+
 /// Any of LLVM's opaque references.
 pub(super) type Ref = *mut c_void;
 type Handler = unsafe extern "C" fn(Ref, *mut c_void);
@@ -155,6 +157,7 @@ impl Library {
         let (file, handle) = found.ok_or_else(|| {
             format!("no {} on this machine (package libllvm19)", files.join(" or "))
         })?;
+        wait_at_exit();
         let library = Library::find(handle)?;
         let [mut major, mut minor, mut patch] = [0; 3];
         // SAFETY: three valid places to write to.

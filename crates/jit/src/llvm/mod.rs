@@ -8,6 +8,7 @@ mod alias;
 mod cache;
 mod code_unsafe;
 mod compiler_unsafe;
+mod exit_unsafe;
 mod function;
 mod insts;
 mod library_unsafe;

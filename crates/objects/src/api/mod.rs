@@ -99,7 +99,7 @@ pub type Entry = (Vec<u8>, Value);
 /// let mut session = Session::new(&objects, 0);
 /// let id = session.create_map("hits", "hash", 4, 8, 16, 0)?;
 /// session.update(&Selector::Id(id), &[1, 0, 0, 0], &7u64.to_ne_bytes()[..].into(), 0)?;
-/// let entries = session.dump(&Selector::Name("hits".into()))?;
+/// let entries = session.dump(&Selector::Name("hits".into()), usize::MAX)?;
 /// assert_eq!(entries, [(vec![1, 0, 0, 0], 7u64.to_ne_bytes()[..].into())]);
 /// session.pin(&Selector::Id(id), "/sys/fs/bpf/hits")?;
 /// assert_eq!(session.maps()[0].pinned, ["/sys/fs/bpf/hits"]);
@@ -192,14 +192,16 @@ impl Session {
         deleted.map_err(|errno| refused("the element can't be removed", errno))
     }
 
-    /// All elements, in the order of keys; those without a value (empty slots) are left out.
+    /// Elements in the order of keys, `most` of them at most; those without a value (empty slots) are
+    /// left out.
     ///
     /// # Errors
     ///
     /// The answer of `BPF_MAP_GET_NEXT_KEY` for kinds without keys.
-    pub fn dump(&self, map: &Selector) -> Result<Vec<Entry>, ApiError> {
+    pub fn dump(&self, map: &Selector, most: usize) -> Result<Vec<Entry>, ApiError> {
         let handle = self.open_map(map)?;
-        let most = self.map(map)?.map().max_entries();
+        // Somebody who stores meanwhile makes no end of it.
+        let most = most.min(self.map(map)?.map().max_entries() as usize);
         let mut entries = Vec::new();
         let mut last: Option<Vec<u8>> = None;
         for _ in 0..most {

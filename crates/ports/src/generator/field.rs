@@ -1,5 +1,6 @@
 //! Parts of a generated frame that differ from frame to frame.
 
+use fastrand::Rng;
 use towpath_xdp::SharedBytesMut;
 
 use super::OptionsError;
@@ -36,7 +37,7 @@ pub enum Change {
 pub(super) struct Varying {
     field: Field,
     next: u64,
-    random: u64,
+    random: Rng,
 }
 
 impl Field {
@@ -63,7 +64,7 @@ impl Varying {
     /// Queues start at different places, so that they don't make the same frames.
     pub(super) fn new(field: Field, queue: u32) -> Varying {
         let seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(queue) + 1);
-        Varying { field, next: field.min, random: seed | 1 }
+        Varying { field, next: field.min, random: Rng::with_seed(seed) }
     }
 
     /// Writes the next value into the linear part of a frame.
@@ -97,16 +98,7 @@ impl Varying {
                 self.next = if value >= max { min } else { value + 1 };
                 value
             }
-            Change::Random => {
-                // xorshift64
-                self.random ^= self.random << 13;
-                self.random ^= self.random >> 7;
-                self.random ^= self.random << 17;
-                match (max - min).checked_add(1) {
-                    Some(count) => min + self.random % count,
-                    None => self.random,
-                }
-            }
+            Change::Random => self.random.u64(min..=max),
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use towpath_xdp::{Frame, Pool};
 
 use super::{Layer, Stage};
@@ -69,7 +70,7 @@ impl Layer for Fault {
 impl Fault {
     fn stage(&self, is_bad: bool, number: u64) -> Box<dyn Stage> {
         let fault = if is_bad { self.clone() } else { Fault::default() };
-        let random = self.seed.wrapping_add(number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let random = Rng::with_seed(self.seed.wrapping_add(number));
         Box::new(Wire { fault, random, under_way: VecDeque::new(), removed: 0 })
     }
 
@@ -81,28 +82,20 @@ impl Fault {
 /// One direction of one queue.
 struct Wire {
     fault: Fault,
-    random: u64,
+    random: Rng,
     /// By the time they arrive.
     under_way: VecDeque<(Instant, Frame)>,
     removed: u64,
 }
 
 impl Wire {
-    fn next(&mut self) -> u64 {
-        // xorshift64*
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
     /// Whether something that happens to a share of frames happens to this one.
     fn happens(&mut self, share: f64) -> bool {
-        share > 0.0 && (self.next() >> 11) as f64 / (1u64 << 53) as f64 <= share
+        self.random.f64() < share
     }
 
     fn invert_a_bit(&mut self, frame: &mut Frame) {
-        let bit = self.next() as usize % (frame.len() * 8);
+        let bit = self.random.usize(..frame.len() * 8);
         let mut byte = [0];
         frame.copy_from(bit / 8, &mut byte);
         frame.copy_to(bit / 8, &[byte[0] ^ 1 << (bit % 8)]);
@@ -121,7 +114,7 @@ impl Wire {
         }
         let jitter = match self.fault.jitter.as_nanos() as u64 {
             0 => 0,
-            most => self.next() % most,
+            most => self.random.u64(..most),
         };
         let early = self.happens(self.fault.reorder);
         let delay = if early { Duration::ZERO } else { self.fault.delay };

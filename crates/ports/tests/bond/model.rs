@@ -83,7 +83,7 @@ struct Rig {
     ends: [Ends; PORTS],
     programs: [Program; 3],
     model: Model,
-    random: u32,
+    random: fastrand::Rng,
 }
 
 fn wired(engine: &Engine, number: usize, reflect: &Program) -> Ends {
@@ -110,15 +110,18 @@ impl Rig {
         let source = engine.add_port(PortOptions::new("source"), Box::new(source)).unwrap();
         let upper = UpperName::Named("bond0".to_owned());
         engine.change(|config| config.set_upper(source, upper)).unwrap();
-        Rig { engine, bond, ends, programs, model: Model::default(), random: 1 }
+        Rig {
+            engine,
+            bond,
+            ends,
+            programs,
+            model: Model::default(),
+            random: fastrand::Rng::with_seed(1),
+        }
     }
 
     fn random(&mut self, below: usize) -> usize {
-        // xorshift32 (Marsaglia, "Xorshift RNGs", 2003).
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 17;
-        self.random ^= self.random << 5;
-        self.random as usize % below
+        self.random.usize(..below)
     }
 
     /// Sets or takes away the program of a port or the bond.

@@ -81,18 +81,6 @@ impl Model {
     }
 }
 
-struct Random(u32);
-
-impl Random {
-    fn below(&mut self, count: usize) -> usize {
-        // xorshift32 (Marsaglia, "Xorshift RNGs", 2003).
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 17;
-        self.0 ^= self.0 << 5;
-        self.0 as usize % count
-    }
-}
-
 /// Waits until the controller looked at what changed before this call.
 fn seen(controller: &Controller) {
     let (before, start) = (controller.status().looks, Instant::now());
@@ -110,7 +98,7 @@ struct Rig {
     ports: Vec<PortId>,
     controller: Controller,
     model: Model,
-    random: Random,
+    random: fastrand::Rng,
 }
 
 impl Rig {
@@ -127,15 +115,15 @@ impl Rig {
         let ports = (0..PORTS).map(port).collect();
         let tell = Box::new(|_| {});
         let controller = Controller::start(&engine, bond, model.settings(), tell).unwrap();
-        Rig { engine, bond, ports, controller, model, random: Random(7) }
+        Rig { engine, bond, ports, controller, model, random: fastrand::Rng::with_seed(7) }
     }
 
     /// One random change.
     fn step(&mut self) -> String {
-        let (what, port) = (self.random.below(7), self.random.below(PORTS));
+        let (what, port) = (self.random.usize(..7), self.random.usize(..PORTS));
         match what {
             0 | 1 => {
-                let up = self.random.below(2) > 0;
+                let up = self.random.usize(..2) > 0;
                 self.engine.change(|config| config.set_up(self.ports[port], up)).unwrap();
                 self.model.link(port, up);
             }
@@ -164,8 +152,8 @@ impl Rig {
 
     /// What an operator says.
     fn prefer(&mut self, what: usize, port: usize) {
-        let some = (self.random.below(3) > 0).then_some(port);
-        let (number, model) = (self.random.below(3), &mut self.model);
+        let some = (self.random.usize(..3) > 0).then_some(port);
+        let (number, model) = (self.random.usize(..3), &mut self.model);
         let before = (model.primary, model.reselect, model.prio);
         match what {
             3 => model.primary = some,

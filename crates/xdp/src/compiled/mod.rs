@@ -133,7 +133,7 @@ impl Compiled {
     }
 
     /// What the machine instruction at an address was made of, if it is in this code.
-    fn origin_of(&self, address: u64) -> Option<Origin> {
+    pub(crate) fn origin_of(&self, address: u64) -> Option<Origin> {
         let upgraded = self.upgrade.as_deref().and_then(Upgrade::program);
         let tiers = [Some(&*self.program), upgraded].into_iter().flatten();
         tiers.into_iter().find_map(|tier| tier.origin_of(address))

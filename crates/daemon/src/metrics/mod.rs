@@ -1,5 +1,9 @@
 //! Metrics for Prometheus, read from the workers' counters when somebody asks.
 
+pub mod maps;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use axum::extract::State as Context;
@@ -17,6 +21,7 @@ use crate::bonds::{self, BondView, MemberView};
 use crate::control::Control;
 use crate::queues;
 use crate::view;
+use maps::MapReading;
 
 /// `/metrics`
 pub(crate) fn router(control: &Arc<Control>) -> axum::Router {
@@ -25,18 +30,20 @@ pub(crate) fn router(control: &Arc<Control>) -> axum::Router {
 }
 
 async fn metrics(Context(control): Context<Arc<Control>>) -> Response {
-    let text = tokio::task::spawn_blocking(move || {
-        let read = |inner: &crate::control::Inner| Reading {
-            stats: view::stats(inner),
-            links: view::links(inner),
-            bonds: bonds::all(inner),
-            sockets: view::sockets(inner),
-        };
-        text(control.read(read))
-    });
+    let text = tokio::task::spawn_blocking(move || text(read(&control)));
     let text = text.await.unwrap_or_default();
     ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
         .into_response()
+}
+
+fn read(control: &Control) -> Reading {
+    control.read(|inner| Reading {
+        stats: view::stats(inner),
+        links: view::links(inner),
+        bonds: bonds::all(inner),
+        sockets: view::sockets(inner),
+        maps: MapReading::all(&control.map_metrics(), inner.live.registry()),
+    })
 }
 
 /// Everything, in the OpenMetrics format.
@@ -55,6 +62,7 @@ struct Reading {
     links: Vec<LinkView>,
     bonds: Vec<BondView>,
     sockets: Vec<XskView>,
+    maps: Vec<MapReading>,
 }
 
 type Encoded = Result<(), std::fmt::Error>;
@@ -82,7 +90,9 @@ impl Collector for Reading {
         self.programs(&mut encoder)?;
         self.bond_members(&mut encoder)?;
         queues::encode(&self.stats.queues, &self.stats.dequeues, &mut encoder)?;
-        self.sockets(&mut encoder)
+        self.sockets(&mut encoder)?;
+        self.maps.iter().try_for_each(|map| map.encode(&mut encoder))?;
+        maps::encode_state(&self.maps, &mut encoder)
     }
 }
 

@@ -1,0 +1,88 @@
+//! What the daemon says at one moment, and what changed since the moment before.
+
+use std::collections::BTreeMap;
+
+use towpath_daemon::api::types::{MapView, ProgramView, StatsView, StatusView};
+use towpath_daemon::client::{Client, ClientError};
+
+use crate::daemon::rates;
+
+/// What the daemon says.
+#[derive(Debug, Clone)]
+pub(super) struct Reading {
+    pub(super) status: StatusView,
+    pub(super) stats: StatsView,
+    pub(super) programs: Vec<ProgramView>,
+    pub(super) maps: Vec<MapView>,
+}
+
+impl Reading {
+    /// Asks for all of it.
+    pub(super) fn take(client: &Client) -> Result<Reading, ClientError> {
+        Ok(Reading {
+            status: client.get("/v1/status")?,
+            stats: client.get("/v1/stats")?,
+            programs: client.get("/v1/programs")?,
+            maps: client.get("/v1/maps")?,
+        })
+    }
+}
+
+/// Counts of one second.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rates {
+    /// Of ports.
+    pub(super) stats: StatsView,
+    /// Frames that programs judged, by link.
+    pub(super) runs: BTreeMap<u32, f64>,
+    /// Elements that came to maps or went, by map.
+    pub(super) entries: BTreeMap<u32, f64>,
+}
+
+impl Rates {
+    /// What changed between two readings.
+    pub(super) fn between(before: &Reading, now: &Reading) -> Rates {
+        let seconds = (now.stats.time - before.stats.time).max(1e-3);
+        if before.status.pid != now.status.pid {
+            // Another daemon, that counts from 0.
+            return Rates::default();
+        }
+        let links = now.status.links.iter().filter_map(|link| {
+            let old = before.status.links.iter().find(|it| it.id == link.id)?;
+            Some((link.id, link.runs.saturating_sub(old.runs) as f64 / seconds))
+        });
+        let maps = now.maps.iter().filter_map(|map| {
+            let old = before.maps.iter().find(|it| it.id == map.id)?;
+            Some((map.id, (map.entries? as f64 - old.entries? as f64) / seconds))
+        });
+        Rates {
+            stats: rates(&before.stats, &now.stats, seconds),
+            runs: links.collect(),
+            entries: maps.collect(),
+        }
+    }
+
+    /// Frames received, sent and dropped by all ports.
+    pub(super) fn total(&self) -> Total {
+        let mut total = Total::default();
+        for port in self.stats.ports.values() {
+            total.rx += port.rx_packets;
+            total.rx_bits += port.rx_bytes * 8;
+            total.tx += port.tx_packets;
+            total.tx_bits += port.tx_bytes * 8;
+            let drops = port.drops.values().chain(port.tx_drops.values());
+            total.drops += drops.sum::<u64>() + port.rx_missed;
+        }
+        total
+    }
+}
+
+/// What all ports do in a second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Total {
+    pub(super) rx: u64,
+    pub(super) rx_bits: u64,
+    pub(super) tx: u64,
+    pub(super) tx_bits: u64,
+    pub(super) drops: u64,
+}

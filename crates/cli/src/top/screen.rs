@@ -1,0 +1,167 @@
+//! What is on the screen, and what keys do to it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::widgets::TableState;
+
+use super::News;
+use super::reading::{Rates, Reading, Total};
+use super::sheet::Sheet;
+use super::views::View;
+
+/// Everything that is on the screen.
+#[derive(Debug)]
+pub(super) struct Screen {
+    pub(super) now: Reading,
+    pub(super) rates: Rates,
+    /// What all ports did in each period, the last one at the back.
+    pub(super) past: VecDeque<Total>,
+    pub(super) period: Duration,
+    pub(super) view: View,
+    /// What nobody updates while it is looked at.
+    pub(super) is_paused: bool,
+    pub(super) shows_help: bool,
+    /// Why there is nothing newer.
+    pub(super) trouble: Option<String>,
+    places: [Place; View::ALL.len()],
+}
+
+/// Where somebody is in a view.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// The column that rows are ordered by.
+    pub(super) column: usize,
+    pub(super) is_descending: bool,
+    pub(super) rows: TableState,
+}
+
+/// What somebody wants of whoever runs the screen.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    Nothing,
+    /// News is wanted so often.
+    Pace(Duration),
+    End,
+}
+
+impl Screen {
+    pub(super) fn new(now: Reading, period: Duration) -> Screen {
+        let place = |view: View| {
+            let (column, is_descending) = view.first_order();
+            Place { column, is_descending, rows: TableState::new().with_selected(0) }
+        };
+        Screen {
+            now,
+            rates: Rates::default(),
+            past: VecDeque::new(),
+            period,
+            view: View::Ports,
+            is_paused: false,
+            shows_help: false,
+            trouble: None,
+            places: View::ALL.map(place),
+        }
+    }
+
+    /// What the daemon said, or why it said nothing.
+    pub(super) fn take(&mut self, news: News) {
+        match news {
+            Err(why) => self.trouble = Some(why.to_string()),
+            Ok(_) if self.is_paused => self.trouble = None,
+            Ok(now) => {
+                self.trouble = None;
+                self.rates = Rates::between(&self.now, &now);
+                self.past.push_back(self.rates.total());
+                if self.past.len() > PAST_MAX {
+                    self.past.pop_front();
+                }
+                self.now = now;
+            }
+        }
+    }
+
+    /// What is looked at, in its order.
+    pub(super) fn sheet(&self) -> Sheet {
+        let place = self.place();
+        let mut sheet = self.view.sheet(&self.now, &self.rates);
+        sheet.order(place.column, place.is_descending);
+        sheet
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.places[self.view as usize]
+    }
+
+    pub(super) fn place_mut(&mut self) -> &mut Place {
+        &mut self.places[self.view as usize]
+    }
+
+    /// Does what a key is for.
+    pub(super) fn press(&mut self, key: KeyEvent) -> Told {
+        if self.shows_help {
+            self.shows_help = false;
+            return Told::Nothing;
+        }
+        match key.code {
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                return Told::End;
+            }
+            KeyCode::Char('q') | KeyCode::Esc => return Told::End,
+            KeyCode::Char('?' | 'h') => self.shows_help = true,
+            KeyCode::Char(' ' | 'p') => self.is_paused = !self.is_paused,
+            KeyCode::Char(digit @ '1'..='4') => {
+                self.view = View::ALL[digit as usize - '1' as usize];
+            }
+            KeyCode::Tab | KeyCode::Right => self.turn(1),
+            KeyCode::BackTab | KeyCode::Left => self.turn(View::ALL.len() - 1),
+            KeyCode::Char('s' | '>') => self.order_by(1),
+            KeyCode::Char('S' | '<') => self.order_by(self.view.columns().len() - 1),
+            KeyCode::Char('r') => {
+                let place = self.place_mut();
+                place.is_descending = !place.is_descending;
+            }
+            KeyCode::Char('+') => return self.pace(self.period / 2),
+            KeyCode::Char('-') => return self.pace(self.period * 2),
+            _ => self.walk(key.code),
+        }
+        Told::Nothing
+    }
+
+    fn turn(&mut self, by: usize) {
+        self.view = View::ALL[(self.view as usize + by) % View::ALL.len()];
+    }
+
+    /// Numbers are ordered with the largest first, words by the alphabet.
+    fn order_by(&mut self, by: usize) {
+        let columns = self.view.columns();
+        let place = self.place_mut();
+        place.column = (place.column + by) % columns.len();
+        place.is_descending = columns[place.column].align == crate::output::Align::Right;
+    }
+
+    fn pace(&mut self, period: Duration) -> Told {
+        self.period = period.clamp(PERIOD_MIN, PERIOD_MAX);
+        Told::Pace(self.period)
+    }
+
+    fn walk(&mut self, key: KeyCode) {
+        let rows = &mut self.place_mut().rows;
+        match key {
+            KeyCode::Down | KeyCode::Char('j') => rows.select_next(),
+            KeyCode::Up | KeyCode::Char('k') => rows.select_previous(),
+            KeyCode::PageDown => rows.scroll_down_by(PAGE),
+            KeyCode::PageUp => rows.scroll_up_by(PAGE),
+            KeyCode::Home | KeyCode::Char('g') => rows.select_first(),
+            KeyCode::End | KeyCode::Char('G') => rows.select_last(),
+            _ => {}
+        }
+    }
+}
+
+/// As many as a wide terminal has columns.
+const PAST_MAX: usize = 512;
+const PAGE: u16 = 10;
+const PERIOD_MIN: Duration = Duration::from_millis(250);
+const PERIOD_MAX: Duration = Duration::from_secs(60);

@@ -1,0 +1,180 @@
+//! The page: what it shows in a browser, and whom it keeps out.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{CONFIG, Daemon};
+use crate::support::Bench;
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// Where the page of a daemon is: `127.0.0.1:PORT`.
+fn address(daemon: &Daemon<'_>) -> String {
+    let status = daemon.json(&["status"]);
+    let page = status["page"].as_str().expect("it is served");
+    page.trim_start_matches("http://").trim_end_matches('/').to_owned()
+}
+
+/// Sends bytes and reads what comes until the other end closes.
+fn send(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("it is a socket");
+    // It may be refused before all of it is there.
+    let _refused = stream.write_all(request.as_bytes());
+    let mut answer = Vec::new();
+    let _reset = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// The answer to a request with these headers, whose first line is `METHOD PATH`.
+fn ask(address: &str, line: &str, headers: &[&str], body: &str) -> String {
+    let mut request = format!("{line} HTTP/1.1\r\nConnection: close\r\n");
+    for header in headers {
+        request.push_str(&format!("{header}\r\n"));
+    }
+    send(address, &format!("{request}Content-Length: {}\r\n\r\n{body}", body.len()))
+}
+
+fn status(answer: &str) -> u16 {
+    let word = answer.split(' ').nth(1);
+    word.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no status: {answer:?}"))
+}
+
+#[test]
+fn the_page_keeps_others_out() {
+    let bench = Bench::new("daemon_page_guard");
+    let daemon = Daemon::start(&bench, &format!("[api]\nhttp = \"127.0.0.1:0\"\n{CONFIG}"));
+    let at = address(&daemon);
+    let host = format!("Host: {at}");
+    let page = ask(&at, "GET /", &[&host], "");
+    assert_eq!(status(&page), 200, "{page}");
+    let lower = page.to_lowercase();
+    let (head, _) = lower.split_once("\r\n\r\n").expect("a head");
+    assert!(head.contains("content-security-policy: default-src 'none'"), "{head}");
+    assert!(head.contains("x-content-type-options: nosniff"), "{head}");
+    assert!(!head.contains("access-control-allow"), "{head}");
+    assert!(page.contains("<script type=\"module\" src=\"main.js\">"), "{page}");
+    assert_eq!(status(&ask(&at, "GET /v1/status", &[&host], "")), 200);
+
+    let evil = "Host: evil.example";
+    assert_eq!(status(&ask(&at, "GET /v1/status", &[evil], "")), 403);
+    assert_eq!(status(&ask(&at, "GET /", &[evil], "")), 403);
+    assert_eq!(status(&ask(&at, "GET /v1/status", &[], "")), 400);
+    let origin = "Origin: http://evil.example";
+    assert_eq!(status(&ask(&at, "GET /v1/status", &[&host, origin], "")), 403);
+    assert_eq!(status(&ask(&at, "OPTIONS /v1/status", &[&host, origin], "")), 403);
+    let paths = ["/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd", "/main.js/../x"];
+    for path in paths {
+        let answer = ask(&at, &format!("GET {path}"), &[&host], "");
+        assert_eq!(status(&answer), 404, "{path}: {answer}");
+        assert!(!answer.contains("root:"), "{path}: {answer}");
+    }
+    let change = json!({"name": "x", "kind": "sink"}).to_string();
+    let refused = ask(&at, "POST /v1/ports", &[&host, "Content-Type: application/json"], &change);
+    assert_eq!(status(&refused), 403, "{refused}");
+    assert!(refused.contains("token_file"), "it says what to do: {refused}");
+    assert_eq!(status(&ask(&at, "DELETE /v1/ports/gen", &[&host], "")), 403);
+    assert_eq!(status(&ask(&at, "GET /v1/ports/gen/dump", &[&host], "")), 403);
+    let huge = format!("X-Huge: {}", "x".repeat(200_000));
+    assert_eq!(status(&ask(&at, "GET /", &[&host, &huge], "")), 431);
+    let many: Vec<String> = (0..500).map(|number| format!("X-{number}: 1")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).chain([host.as_str()]).collect();
+    assert_eq!(status(&ask(&at, "GET /", &many, "")), 431);
+    assert_eq!(status(&ask(&at, "POST /", &[&host], &"x".repeat(100_000))), 413);
+    assert!(send(&at, "\x16\x03\x01\x02\x00\x01").is_empty() || daemon.rx("gen") > 0);
+    assert_eq!(status(&ask(&at, "GET /", &[&host], "")), 200, "it is still there");
+    daemon.end();
+}
+
+#[test]
+fn with_a_token_the_page_is_for_those_who_know_it() {
+    let bench = Bench::new("daemon_page_token");
+    bench.file("token", format!("{TOKEN}\n"));
+    let open = |mode: u32| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(bench.path("token"), mode).expect("it is ours");
+    };
+    let config = format!("[api]\nhttp = \"127.0.0.1:0\"\ntoken_file = \"token\"\n{CONFIG}");
+    open(0o644);
+    bench.file("t.toml", &config);
+    let refusal = bench.refusal(2, &["check", "-c", "t.toml"]);
+    assert!(refusal.contains("t.toml:3:1: api.token_file: ") && refusal.contains("chmod 600"));
+    open(0o600);
+    bench.file("u.toml", "[api]\nhttp = \"0.0.0.0:8480\"\n");
+    let refusal = bench.refusal(2, &["check", "-c", "u.toml"]);
+    assert!(refusal.contains("u.toml:2:1: api.http: ") && refusal.contains("token_file"));
+
+    let daemon = Daemon::start(&bench, &config);
+    let at = address(&daemon);
+    let (host, right) = (format!("Host: {at}"), format!("Authorization: Bearer {TOKEN}"));
+    assert_eq!(status(&ask(&at, "GET /", &[&host], "")), 200, "the page asks for it");
+    assert_eq!(status(&ask(&at, "GET /v1/status", &[&host], "")), 401);
+    let wrong = "Authorization: Bearer 0123456789abcdef0123456789abcdee";
+    assert_eq!(status(&ask(&at, "GET /v1/status", &[&host, wrong], "")), 401);
+    assert_eq!(status(&ask(&at, "GET /v1/status", &[&host, &right], "")), 200);
+    let change = json!({"name": "x", "kind": "sink"}).to_string();
+    let json = "Content-Type: application/json";
+    assert_eq!(status(&ask(&at, "POST /v1/ports", &[&host, json], &change)), 401);
+    let origin = "Origin: http://evil.example";
+    assert_eq!(status(&ask(&at, "POST /v1/ports", &[&host, json, &right, origin], &change)), 403);
+    assert_eq!(status(&ask(&at, "POST /v1/ports", &[&host, json, &right], &change)), 200);
+    assert_eq!(daemon.json(&["port", "show", "x"])[0]["kind"], "sink");
+    daemon.end();
+}
+
+/// What a browser makes of a page, or nothing without one.
+fn browse(bench: &Bench, arguments: &[&str], url: &str) -> Option<String> {
+    let profile = format!("--user-data-dir={}", bench.path("chromium").display());
+    let output = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .args(["--hide-scrollbars", "--virtual-time-budget=6000", &profile])
+        .args(arguments)
+        .arg(url)
+        .stdin(Stdio::null())
+        .output();
+    let output = output.ok()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn a_browser_shows_what_there_is() {
+    let bench = Bench::new("daemon_page_browser");
+    let daemon = Daemon::start(&bench, &format!("[api]\nhttp = \"127.0.0.1:0\"\n{CONFIG}"));
+    daemon.wait_for("traffic", || daemon.rx("gen") > 1000);
+    let url = format!("http://{}/", address(&daemon));
+    let Some(page) = browse(&bench, &["--dump-dom"], &url) else {
+        return println!("skipped: no chromium");
+    };
+    for port in ["gen", "out", "p0", "p1"] {
+        assert!(page.contains(&format!("data-key=\"{port}\"")), "{port}: {page}");
+    }
+    assert!(page.contains(">every_verdict</a>"), "its program: {page}");
+    assert!(page.contains("<polyline points=\""), "its rates: {page}");
+    assert!(!page.contains("does not answer"), "{page}");
+
+    let programs = daemon.json(&["prog", "show"]);
+    let id = &programs[0]["id"];
+    let page = browse(&bench, &["--dump-dom"], &format!("{url}#programs/{id}/sample"));
+    let page = page.expect("it was there just now");
+    assert!(page.contains("samples in it"), "{page}");
+    assert!(page.contains("every_verdict.c"), "its source: {page}");
+    let page = browse(&bench, &["--dump-dom"], &format!("{url}#drops")).expect("it was there");
+    assert!(
+        page.contains("<code>verdict</code>") || page.contains("Nothing was dropped"),
+        "{page}"
+    );
+
+    let picture = bench.path("page.png");
+    let shot = format!("--screenshot={}", picture.display());
+    browse(&bench, &[&shot, "--window-size=1280,720"], &url).expect("it was there");
+    let png = std::fs::read(picture).expect("it was taken");
+    assert!(png.starts_with(b"\x89PNG") && png.len() > 10_000, "{} bytes", png.len());
+    daemon.end();
+}

@@ -1,0 +1,349 @@
+//! What maps hold as metrics: a configuration says which map, which part of its values, and which
+//! parts of its keys tell series apart (`[[metrics.map]]`).
+
+use std::collections::BTreeMap;
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use serde::Deserialize;
+use serde_json::Value as Json;
+use towpath_objects::{MapInfo, Objects, Selector, Session};
+
+use super::Encoded;
+use crate::api::types::EntryView;
+use crate::contents;
+use crate::problem::Problem;
+
+/// A metric that is made of a map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapMetric {
+    /// The map: its name, its id, or the path of a pin.
+    map: String,
+    /// Behind `towpath_map_`.
+    name: String,
+    kind: Kind,
+    help: String,
+    /// Path of the member of values that is read; empty for the value itself.
+    value: String,
+    /// Names of labels and the paths of members of keys; all members when nothing is said.
+    labels: Option<Vec<(String, String)>>,
+    /// Elements that are read at most.
+    limit: usize,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Counter,
+    #[default]
+    Gauge,
+}
+
+/// Keys of `[[metrics.map]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MapMetricKeys {
+    map: String,
+    name: Option<String>,
+    #[serde(default, rename = "type")]
+    kind: Kind,
+    help: Option<String>,
+    #[serde(default)]
+    value: String,
+    labels: Option<LabelKeys>,
+    #[serde(default = "limit")]
+    limit: usize,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected members of the key, or a table LABEL = MEMBER")]
+enum LabelKeys {
+    Members(Vec<String>),
+    Named(BTreeMap<String, String>),
+}
+
+fn limit() -> usize {
+    ELEMENTS
+}
+
+impl MapMetric {
+    /// Of what a file says.
+    ///
+    /// # Errors
+    ///
+    /// A name that no metric or label can have.
+    pub(crate) fn new(keys: MapMetricKeys) -> Result<MapMetric, Problem> {
+        let MapMetricKeys { map, name, kind, help, value, labels, limit } = keys;
+        let short = map.rsplit('/').next().unwrap_or_default();
+        let made = [short, value.as_str()].into_iter().filter(|part| !part.is_empty());
+        let made = label(&made.collect::<Vec<_>>().join("_"));
+        let name = name.unwrap_or(made);
+        if !is_name(&name) {
+            let message = format!("\"{name}\" is no metric's name: letters, digits and _");
+            return Err(Problem::new("name", message));
+        }
+        let labels = match labels {
+            None => None,
+            Some(LabelKeys::Members(paths)) => {
+                Some(paths.into_iter().map(|path| (label(&path), path)).collect())
+            }
+            Some(LabelKeys::Named(names)) => Some(names.into_iter().collect::<Vec<_>>()),
+        };
+        let bad = labels.iter().flatten().find(|(name, _)| !is_name(name) || name == MAP_LABEL);
+        if let Some((name, _)) = bad {
+            let message = format!("\"{name}\" is no label's name: letters, digits and _");
+            return Err(Problem::new("labels", message));
+        }
+        let help = help.unwrap_or_else(|| match value.is_empty() {
+            true => format!("Values of the map {map}"),
+            false => format!("{value} of the map {map}"),
+        });
+        Ok(MapMetric { map, name, kind, help, value, labels, limit })
+    }
+
+    /// Its name, behind `towpath_map_`.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn is_of(&self, map: &MapInfo) -> bool {
+        map.name == self.map || map.id.to_string() == self.map || map.pinned.contains(&self.map)
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with(|first: char| first.is_ascii_digit())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// A path as a label's name: `ports.dst` is `ports_dst`.
+fn label(path: &str) -> String {
+    let replaced = path.chars().map(|it| if it.is_ascii_alphanumeric() { it } else { '_' });
+    let text: String = replaced.collect();
+    let text = text.trim_start_matches('_');
+    if text.starts_with(|first: char| first.is_ascii_digit()) {
+        return format!("_{text}");
+    }
+    text.to_owned()
+}
+
+/// What a metric was when somebody asked.
+#[derive(Debug)]
+pub(super) struct MapReading {
+    metric: MapMetric,
+    /// Maps of that name.
+    maps: usize,
+    series: BTreeMap<Vec<(String, String)>, f64>,
+    /// Elements beyond the limit, or without such a number.
+    left_out: usize,
+}
+
+impl MapReading {
+    /// Reads all maps that metrics are made of.
+    pub(super) fn all(
+        metrics: &[MapMetric],
+        registry: &std::sync::Arc<Objects>,
+    ) -> Vec<MapReading> {
+        if metrics.is_empty() {
+            return Vec::new();
+        }
+        let mut session = Session::new(registry, 0);
+        let maps = session.maps();
+        metrics.iter().map(|metric| MapReading::of(metric, &mut session, &maps)).collect()
+    }
+
+    fn of(metric: &MapMetric, session: &mut Session, maps: &[MapInfo]) -> MapReading {
+        let found: Vec<&MapInfo> = maps.iter().filter(|map| metric.is_of(map)).collect();
+        let mut reading = MapReading {
+            metric: metric.clone(),
+            maps: found.len(),
+            series: BTreeMap::new(),
+            left_out: 0,
+        };
+        for map in &found {
+            let Ok(object) = session.map(&Selector::Id(map.id)) else { continue };
+            let most = metric.limit.saturating_add(1);
+            let Ok(entries) = contents::entries(session, &object, most) else { continue };
+            // Series of maps of one name are told apart by what differs.
+            let id = (found.len() > 1).then(|| (MAP_LABEL.to_owned(), map.id.to_string()));
+            for (index, entry) in entries.iter().enumerate() {
+                match number(entry, &metric.value).filter(|_| index < metric.limit) {
+                    Some(number) => {
+                        let labels = id.iter().cloned().chain(labels(metric, &entry.key));
+                        *reading.series.entry(labels.collect()).or_default() += number;
+                    }
+                    None => reading.left_out += 1,
+                }
+            }
+        }
+        reading
+    }
+
+    pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let MapMetric { name, help, kind, .. } = &self.metric;
+        let name = format!("map_{name}");
+        let kind = match kind {
+            Kind::Counter => MetricType::Counter,
+            Kind::Gauge => MetricType::Gauge,
+        };
+        let mut family = encoder.encode_descriptor(&name, help, None, kind)?;
+        let encode = |number: &f64, metric: MetricEncoder<'_>| match self.metric.kind {
+            Kind::Counter => ConstCounter::new(*number).encode(metric),
+            Kind::Gauge => ConstGauge::new(*number).encode(metric),
+        };
+        // Without labels there is one.
+        if let Some(number) = self.series.get(&Vec::new()) {
+            return encode(number, family);
+        }
+        for (labels, number) in &self.series {
+            encode(number, family.encode_family(labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// How well the metrics themselves are.
+pub(super) fn encode_state(
+    readings: &[MapReading],
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Encoded {
+    type Read = fn(&MapReading) -> usize;
+    let gauges: [(&str, &str, Read); 2] = [
+        ("map_metric_maps", "Maps that a metric is made of", |it| it.maps),
+        ("map_metric_left_out", "Elements beyond the limit, or without such a number", |it| {
+            it.left_out
+        }),
+    ];
+    for (name, help, read) in gauges {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for reading in readings {
+            let labels = [("metric", format!("towpath_map_{}", reading.metric.name))];
+            ConstGauge::new(read(reading) as f64).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// What tells an element's series apart.
+fn labels(metric: &MapMetric, key: &Json) -> Vec<(String, String)> {
+    let text = |json: &Json| json.as_str().map_or_else(|| json.to_string(), str::to_owned);
+    match &metric.labels {
+        Some(wanted) => {
+            let of = |(name, path): &(String, String)| {
+                // A key without members has one label, whatever it is called.
+                let part = if key.is_object() { member(key, path) } else { Some(key) };
+                (name.clone(), part.map(text).unwrap_or_default())
+            };
+            wanted.iter().map(of).collect()
+        }
+        None => {
+            let mut all = Vec::new();
+            members(key, "", &mut |path, json| {
+                let name = if path.is_empty() { "key".to_owned() } else { label(path) };
+                all.push((name, text(json)));
+            });
+            all
+        }
+    }
+}
+
+/// Each member that has no members, with its path.
+fn members(json: &Json, path: &str, each: &mut impl FnMut(&str, &Json)) {
+    match json {
+        Json::Object(table) => {
+            for (name, value) in table {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                members(value, &path, each);
+            }
+        }
+        Json::Null => {}
+        _ => each(path, json),
+    }
+}
+
+fn member<'a>(json: &'a Json, path: &str) -> Option<&'a Json> {
+    let mut parts = path.split('.').filter(|part| !part.is_empty());
+    parts.try_fold(json, |json, part| match json {
+        Json::Array(items) => items.get(part.parse::<usize>().ok()?),
+        json => json.get(part),
+    })
+}
+
+/// The number in an element, summed over CPUs.
+fn number(entry: &EntryView, path: &str) -> Option<f64> {
+    let of = |json: &Json| match member(json, path)? {
+        Json::Bool(is) => Some(f64::from(u8::from(*is))),
+        json => json.as_f64(),
+    };
+    match (&entry.value, &entry.values) {
+        (Some(value), _) => of(value),
+        (None, Some(values)) => values.iter().map(of).sum(),
+        (None, None) => None,
+    }
+}
+
+/// Elements that are read when nothing is said.
+const ELEMENTS: usize = 10_000;
+/// Of a map, where several have one name.
+const MAP_LABEL: &str = "map_id";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn metric(keys: Json) -> Result<MapMetric, String> {
+        let keys = crate::document::typed(keys).map_err(|problem| problem.to_string())?;
+        MapMetric::new(keys).map_err(|problem| problem.to_string())
+    }
+
+    #[test]
+    fn names_are_made_of_paths_and_checked() {
+        let made = metric(json!({ "map": "flow_table", "value": "stats.packets" })).unwrap();
+        assert_eq!(made.name, "flow_table_stats_packets");
+        let made = metric(json!({ "map": "/sys/fs/bpf/7seas" })).unwrap();
+        assert_eq!(made.name, "_7seas");
+        let refused = metric(json!({ "map": "m", "name": "a-b" })).unwrap_err();
+        assert!(refused.starts_with("name: \"a-b\" is no metric's name"), "{refused}");
+        let refused = metric(json!({ "map": "m", "labels": { "map_id": "x" } })).unwrap_err();
+        assert!(refused.starts_with("labels: "), "{refused}");
+        assert!(metric(json!({ "map": "m", "tpye": "counter" })).is_err());
+    }
+
+    #[test]
+    fn labels_are_members_of_keys() {
+        let key = json!({ "saddr": "10.0.0.1", "ports": { "src": 1, "dst": 80 } });
+        let of = |keys: Json, key: &Json| {
+            let labels = labels(&metric(keys).unwrap(), key);
+            labels.into_iter().map(|(name, text)| format!("{name}={text}")).collect::<Vec<_>>()
+        };
+        let all = ["saddr=10.0.0.1", "ports_src=1", "ports_dst=80"];
+        assert_eq!(of(json!({ "map": "m" }), &key), all);
+        assert_eq!(of(json!({ "map": "m", "labels": ["ports.dst"] }), &key), ["ports_dst=80"]);
+        let named = json!({ "map": "m", "labels": { "source": "saddr" } });
+        assert_eq!(of(named, &key), ["source=10.0.0.1"]);
+        assert_eq!(of(json!({ "map": "m" }), &json!(7)), ["key=7"]);
+        assert_eq!(of(json!({ "map": "m", "labels": ["cpu"] }), &json!(7)), ["cpu=7"]);
+        assert_eq!(of(json!({ "map": "m", "labels": [] }), &key), [""; 0]);
+    }
+
+    #[test]
+    fn numbers_are_read_by_path_and_summed_over_cpus() {
+        let entry = |value: Option<Json>, values: Option<Vec<Json>>| EntryView {
+            key: json!(0),
+            value,
+            values,
+        };
+        assert_eq!(number(&entry(Some(json!(5)), None), ""), Some(5.0));
+        assert_eq!(number(&entry(Some(json!({ "a": [1, 2] })), None), "a.1"), Some(2.0));
+        assert_eq!(number(&entry(Some(json!({ "a": true })), None), "a"), Some(1.0));
+        assert_eq!(number(&entry(Some(json!({ "a": "x" })), None), "a"), None);
+        assert_eq!(number(&entry(Some(json!({})), None), "b"), None);
+        let each = vec![json!({ "a": 1 }), json!({ "a": 2 })];
+        assert_eq!(number(&entry(None, Some(each)), "a"), Some(3.0));
+    }
+}

@@ -1,0 +1,142 @@
+//! What is exported: numbers in maps, and all that the dashboard asks for.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+use towpath_objects::{Selector, Session};
+
+use super::*;
+use crate::api::types::EntryRequest;
+use crate::contents;
+use crate::file::{ObjectFiles, parse};
+
+const CONFIG: &str = r#"
+[metrics]
+listen = "127.0.0.1:9464"
+
+[[metrics.map]]
+map = "flows"
+value = "packets"
+labels = ["flow"]
+type = "counter"
+
+[[metrics.map]]
+map = "flows"
+name = "all_bytes"
+value = "bytes"
+labels = []
+
+[[metrics.map]]
+map = "flwos"
+
+[[port]]
+name = "p0"
+kind = "pair"
+peer = "p1"
+
+[[port]]
+name = "p1"
+kind = "pair"
+peer = "p0"
+
+[[port]]
+name = "bond0"
+kind = "bond"
+members = ["p1"]
+
+[[attach]]
+port = "p0"
+object = "keeper_1.o"
+program = "keeper"
+"#;
+
+/// A daemon of which nobody but the test knows.
+fn start() -> Arc<Control> {
+    let here = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/fixtures"));
+    let objects = Arc::new(ObjectFiles::default());
+    let loaded = parse(CONFIG, Path::new("t.toml"), here, &objects).expect("it is fine");
+    Arc::new(Control::start(loaded, None, objects).expect("there is memory"))
+}
+
+fn store(control: &Control, key: u32, packets: u64, bytes: u64) {
+    let mut session = control.read(|inner| Session::new(inner.live.registry(), 0));
+    let map = session.map(&Selector::Name("flows".into())).expect("the program has it");
+    let value = Some(json!({ "packets": packets, "bytes": bytes }));
+    let request = EntryRequest { key: json!(key), value, flags: None };
+    contents::update(&mut session, &map, &request).expect("there is room");
+}
+
+#[test]
+fn numbers_in_maps_are_metrics() {
+    let control = start();
+    store(&control, 7, 3, 100);
+    store(&control, 9, 4, 200);
+    let text = text(read(&control));
+    for line in [
+        "# TYPE towpath_map_flows_packets counter",
+        "towpath_map_flows_packets_total{flow=\"7\"} 3.0",
+        "towpath_map_flows_packets_total{flow=\"9\"} 4.0",
+        "towpath_map_all_bytes 300.0",
+        "towpath_map_metric_maps{metric=\"towpath_map_flows_packets\"} 1.0",
+        "towpath_map_metric_maps{metric=\"towpath_map_flwos\"} 0.0",
+        "towpath_map_metric_left_out{metric=\"towpath_map_flows_packets\"} 0.0",
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}: {text}");
+    }
+    control.stop();
+}
+
+#[test]
+fn the_dashboard_asks_for_what_is_exported() {
+    let control = start();
+    let mut reading = read(&control);
+    let statistics = view::counted(&towpath_xsk::Statistics::default());
+    reading.sockets = vec![XskView {
+        id: 1,
+        port: None,
+        queue: None,
+        zero_copy: false,
+        rx: None,
+        tx: None,
+        fill: None,
+        completion: None,
+        maps: Vec::new(),
+        statistics,
+    }];
+    let text = text(reading);
+    control.stop();
+    let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let exported: BTreeSet<String> = families
+        .map(|(name, kind)| match kind {
+            "counter" => format!("{name}_total"),
+            _ => name.to_owned(),
+        })
+        .collect();
+    let dashboard = include_str!("../../../../packaging/grafana/towpath.json");
+    let dashboard: Json = serde_json::from_str(dashboard).expect("it is JSON");
+    let mut asked = BTreeSet::new();
+    collect(&dashboard, &mut asked);
+    assert!(asked.len() > 20, "{asked:?}");
+    let missing: Vec<&String> = asked.difference(&exported).collect();
+    assert!(missing.is_empty(), "{missing:?} of {exported:?}");
+}
+
+/// Names of metrics in all queries.
+fn collect(json: &Json, names: &mut BTreeSet<String>) {
+    match json {
+        Json::Object(table) => {
+            for (key, value) in table {
+                if let (true, Some(query)) = (["expr", "query"].contains(&&**key), value.as_str()) {
+                    let is_end = |it: char| !it.is_ascii_alphanumeric() && it != '_';
+                    let words = query.split(is_end).filter(|word| word.starts_with("towpath_"));
+                    names.extend(words.map(str::to_owned));
+                }
+                collect(value, names);
+            }
+        }
+        Json::Array(items) => items.iter().for_each(|item| collect(item, names)),
+        _ => {}
+    }
+}

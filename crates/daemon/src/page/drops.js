@@ -1,0 +1,23 @@
+// What was dropped, where, and why.
+
+import { drops, now, rate } from "./daemon.js";
+import { bar, el, short } from "./element.js";
+
+export function dropsView() {
+  const rows = now.status.ports.flatMap(({ name }) => drops(name)
+    .filter((it) => it.count > 0)
+    .map((it) => ({ ...it, name, speed: rate(`drop ${name} ${it.way} ${it.reason}`) })));
+  if (rows.length === 0) return el("p", { class: "empty" }, "Nothing was dropped.");
+  rows.sort((a, b) => b.speed - a.speed || b.count - a.count);
+  const most = Math.max(...rows.map((it) => it.count));
+  return el("table", { class: "wide" },
+    el("thead", {}, el("tr", {}, ["Port", "Way", "Reason"].map((it) => el("th", {}, it)),
+      ["Now", "So far"].map((it) => el("th", { class: "number" }, it)), el("th", {}))),
+    el("tbody", {}, rows.map((it) => el("tr", {
+      "data-key": `${it.name} ${it.way} ${it.reason}` },
+    el("td", {}, it.name), el("td", {}, it.way === "rx" ? "arrived" : "leaving"),
+    el("td", {}, el("code", {}, it.reason)),
+    el("td", { class: it.speed ? "number bad" : "number faint" }, `${short(it.speed)}/s`),
+    el("td", { class: "number" }, short(it.count)),
+    el("td", { class: "chart" }, bar(it.count, most, "bad"))))));
+}

@@ -1,0 +1,103 @@
+// Elements of the page. Names, types and values come from programs and configurations of others:
+// they become text, never markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+// An element with attributes and children: elements, texts, lists of these, or nothing.
+export function el(name, attributes = {}, ...children) {
+  return fill(document.createElement(name), attributes, children);
+}
+
+export function svg(name, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, name), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element[name] = value;
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value != null) element.setAttribute(name, value);
+  }
+  const real = children.flat(Infinity).filter((child) => child != null && child !== false);
+  element.append(...real);
+  return element;
+}
+
+// Makes what is there like what is wanted and leaves alone what is so already: what somebody has
+// selected, opened or is typing into stays.
+export function morph(there, wanted) {
+  const old = [...there.childNodes];
+  const next = [...wanted.childNodes];
+  next.forEach((node, index) => {
+    const before = old[index];
+    if (!before) there.append(node);
+    else if (!isLike(before, node)) before.replaceWith(node);
+    else if (node.nodeType === Node.TEXT_NODE) {
+      if (before.data !== node.data) before.data = node.data;
+    } else {
+      takeAttributes(before, node);
+      morph(before, node);
+    }
+  });
+  old.slice(next.length).forEach((node) => node.remove());
+}
+
+function isLike(before, node) {
+  return before.nodeName === node.nodeName && before.dataset?.key === node.dataset?.key;
+}
+
+function takeAttributes(before, node) {
+  // What `details` shows is its reader's affair, and so is a field that is being filled in.
+  const kept = (name) => before.nodeName === "DETAILS" && name === "open";
+  for (const { name } of [...before.attributes]) {
+    if (!node.hasAttribute(name) && !kept(name)) before.removeAttribute(name);
+  }
+  for (const { name, value } of [...node.attributes]) {
+    if (before.getAttribute(name) !== value && !kept(name)) before.setAttribute(name, value);
+  }
+  for (const event of ["onclick", "onsubmit", "oninput"]) before[event] = node[event];
+}
+
+// 985, 12.3k, 1.23M
+export function short(number) {
+  const units = ["", "k", "M", "G", "T"];
+  let [value, unit] = [Math.abs(number), 0];
+  while (value >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  let digits = 0;
+  if (unit > 0 && value < 9.995) digits = 2;
+  else if (unit > 0 && value < 99.95) digits = 1;
+  return (number < 0 && value > 0.5 ? "-" : "") + value.toFixed(digits) + units[unit];
+}
+
+// Per cent of a whole.
+export function percent(part, whole) {
+  return whole > 0 ? Math.round((part * 100) / whole) : 0;
+}
+
+// A small chart of what was in the past, its last value at the right edge.
+export function chart(values, kind, label) {
+  const [width, height] = [120, 26];
+  const most = Math.max(1, ...values);
+  const x = (index) => width - (values.length - 1 - index) * (width / (PAST - 1));
+  const y = (value) => height - 1 - (value / most) * (height - 3);
+  const points = values.map((value, index) => `${x(index).toFixed(1)},${y(value).toFixed(1)}`);
+  const first = values.length ? x(0).toFixed(1) : width;
+  return svg("svg", { class: `chart ${kind}`, viewBox: `0 0 ${width} ${height}`, role: "img",
+    "aria-label": label, preserveAspectRatio: "none" },
+  svg("polygon", { points: `${first},${height} ${points.join(" ")} ${width},${height}` }),
+  svg("polyline", { points: points.join(" ") }));
+}
+
+// How full something is.
+export function bar(part, whole, kind = "") {
+  const width = Math.min(100, whole > 0 ? (part * 100) / whole : 0);
+  return svg("svg", { class: `bar ${kind}`, viewBox: "0 0 100 6", preserveAspectRatio: "none" },
+    svg("rect", { class: "all", width: 100, height: 6 }),
+    svg("rect", { class: "part", width: width.toFixed(2), height: 6 }));
+}
+
+// Values of a chart.
+export const PAST = 60;

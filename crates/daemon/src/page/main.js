@@ -1,0 +1,91 @@
+// The page: which view, how the daemon is, and once a second what it says.
+
+import { now, rate, refresh, token } from "./daemon.js";
+import { dropsView } from "./drops.js";
+import { el, morph, short } from "./element.js";
+import { mapsView } from "./maps.js";
+import { portsView } from "./ports.js";
+import { programsView } from "./programs.js";
+
+const VIEWS = {
+  ports: ["Ports", portsView],
+  programs: ["Programs", programsView],
+  maps: ["Maps", mapsView],
+  drops: ["Drops", dropsView],
+};
+const PERIOD_MS = 1000;
+
+// `#maps/7` is the view "maps" with ["7"].
+function place() {
+  const [name, ...rest] = location.hash.slice(1).split("/").map(decodeURIComponent);
+  return Object.hasOwn(VIEWS, name) ? [name, rest] : ["ports", []];
+}
+
+function show(id, ...children) {
+  morph(document.getElementById(id), el("div", {}, ...children));
+}
+
+async function draw() {
+  const [name, rest] = place();
+  show("views", Object.entries(VIEWS).map(([key, [title]]) =>
+    el("a", { href: `#${key}`, "aria-current": key === name ? "page" : null }, title)));
+  if (!now.status) return;
+  show("daemon", daemon());
+  const children = await VIEWS[name][1](rest, draw);
+  // Somebody may have gone on meanwhile.
+  if (place()[0] === name) show("view", children);
+}
+
+function daemon() {
+  const { status, stats } = now;
+  const sum = (what) => short(status.ports.reduce((sum, it) =>
+    sum + rate(`${what} ${it.name}`), 0));
+  const missing = stats.frames.missing;
+  return [
+    el("span", {}, el("b", {}, `${sum("rx")}/s`), " in"),
+    el("span", {}, el("b", {}, `${sum("tx")}/s`), " out"),
+    el("span", { class: missing ? "bad" : "faint" }, `${missing} missing`),
+    el("span", { class: "faint" }, `${status.version}, pid ${status.pid}, `
+      + `${status.workers} worker${status.workers === 1 ? "" : "s"}`),
+  ];
+}
+
+function alarms(trouble) {
+  const { failures = [], warnings = [], restart = [], not_saved: lost } = now.status ?? {};
+  const line = (kind, text) => el("p", { class: kind }, text);
+  show("alarms",
+    trouble && line("bad", trouble),
+    failures.map((text) => line("bad", text)),
+    warnings.map((text) => line("warning", text)),
+    restart.map((text) => line("warning", `Needs a restart: ${text}`)),
+    lost && line("warning", `Not saved: ${lost}`));
+}
+
+function askForToken() {
+  const field = el("input", { type: "password", autocomplete: "off", "aria-label": "Token" });
+  const onsubmit = (event) => {
+    event.preventDefault();
+    token.set(field.value.trim());
+    tick();
+  };
+  document.getElementById("view").replaceChildren(el("form", { class: "token", onsubmit },
+    el("p", {}, "This daemon wants its token ([api] token_file)."), field,
+    el("button", {}, "Go on")));
+}
+
+async function tick() {
+  try {
+    await refresh();
+    document.title = `Towpath, ${now.status.ports.length} ports`;
+    alarms(null);
+    await draw();
+  } catch (error) {
+    if (error.status === 401) return askForToken();
+    // What was seen last stays; the daemon may be on its way back.
+    alarms(`The daemon does not answer: ${error.message}`);
+  }
+  setTimeout(tick, PERIOD_MS);
+}
+
+addEventListener("hashchange", draw);
+tick();

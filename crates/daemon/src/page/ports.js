@@ -1,0 +1,117 @@
+// Ports, bonds and bridges, and the way of frames through them: what arrives meets the programs of
+// the rx hook in their order, what they pass goes to the upper, what leaves meets the tx hook's.
+
+import { drops, history, now, rate } from "./daemon.js";
+import { chart, el, percent, short } from "./element.js";
+
+let wanted = "";
+
+export function portsView(_rest, draw) {
+  const { ports } = now.status;
+  if (ports.length === 0) {
+    return el("p", { class: "empty" }, "No ports yet. ", el("code", {}, "towpath port add"),
+      " makes one, or ", el("code", {}, "[[port]]"), " in the configuration.");
+  }
+  const fits = (port) => `${port.name} ${port.kind}`.includes(wanted)
+    || membersOf(port).some((it) => it.name.includes(wanted));
+  const oninput = (event) => {
+    wanted = event.target.value;
+    draw();
+  };
+  // Members are shown inside their bond.
+  const alone = ports.filter((port) => !port.master && fits(port));
+  return [
+    ports.length > 8 && el("p", { class: "tools" }, el("input", { type: "search", oninput,
+      placeholder: `Search ${ports.length} ports`, "aria-label": "Search ports" })),
+    now.status.bridges.map(bridge),
+    alone.map((port) => (port.kind === "bond" ? bond(port) : lane(port))),
+  ];
+}
+
+const membersOf = (bond) => now.status.ports.filter((port) => port.master === bond.name);
+
+function bridge({ name }) {
+  const ports = now.status.ports.filter((port) => port.upper === name).map((port) => port.name);
+  return el("section", { class: "bridge", "data-key": `bridge ${name}` },
+    el("h2", {}, name, el("span", { class: "kind" }, "bridge")),
+    el("p", {}, ports.length ? `joins ${ports.join(", ")}` : "joins nothing yet"));
+}
+
+function bond(port) {
+  const view = now.bonds.find((bond) => bond.name === port.name);
+  const role = (member) => {
+    const it = view?.members.find((other) => other.name === member.name);
+    if (!it) return null;
+    return it.name === view.active ? "active" : `link ${it.mii_status}`;
+  };
+  return el("section", { class: "bond", "data-key": port.name },
+    lane(port, view && `${view.mode}, ${view.members.length} members`),
+    membersOf(port).map((member) => lane(member, role(member))));
+}
+
+// One port, from left to right.
+function lane(port, note) {
+  const ways = ["rx", "tx", "dequeue"].map((hook) => way(port, hook));
+  return el("section", { class: "lane", "data-key": port.name },
+    el("div", { class: "port" },
+      el("h2", {}, port.name, el("span", { class: "kind" }, port.kind)),
+      el("p", {}, state(port), note && ` · ${note}`)),
+    el("div", { class: "ways" }, ways),
+    el("div", { class: "rates" }, traffic(port, "rx"), traffic(port, "tx"), lost(port)));
+}
+
+function state(port) {
+  const is = (text, kind) => el("span", { class: `state ${kind}`, title: port.failure }, text);
+  if (port.failure) return is("failed", "bad");
+  if (port.finished) return is("finished", "faint");
+  if (!port.up) return is("down", "faint");
+  return port.link ? is("up", "good") : is("no link", "bad");
+}
+
+// The programs of a hook, in order.
+function way(port, hook) {
+  const links = now.status.links.filter((it) => it.port === port.name && it.hook === hook);
+  const lent = hook === "rx" && port.delegated_by;
+  if (hook !== "rx" && links.length === 0) return null;
+  const ends = {
+    rx: [step("from", "in"), step("to", port.upper ?? (port.master || "stops here"))],
+    tx: [step("from", "leaves"), step("to", "out")],
+    dequeue: [step("from", "queued"), step("to", "out")],
+  }[hook];
+  return el("ol", { class: "way" }, ends[0], links.map(program),
+    lent && step("lent", `programs of ${lent}`), ends[1]);
+}
+
+const step = (kind, text) => el("li", { class: kind }, text);
+
+function program(link) {
+  const all = Object.values(link.verdicts).reduce((sum, count) => sum + count, 0);
+  const [most, count] = Object.entries(link.verdicts).sort((a, b) => b[1] - a[1])[0] ?? ["", 0];
+  const said = all ? ` · ${most.replace("XDP_", "")} ${percent(count, all)}%` : "";
+  const title = `priority ${link.prio}, goes on after ${link.actions.join(", ")}`
+    + (link.fallback ? `; ${link.fallback}` : "");
+  return el("li", { class: "program", title },
+    el("a", { href: `#programs/${link.prog_id}` }, link.name),
+    el("small", { class: link.fallback ? "bad" : null },
+      `${link.exec} · ${short(rate(`link ${link.id}`))}/s${said}`));
+}
+
+function traffic(port, way) {
+  const frames = rate(`${way} ${port.name}`);
+  const bits = rate(`${way} bytes ${port.name}`) * 8;
+  return el("div", { class: "rate" },
+    chart(history(`${way} ${port.name}`), way, `${way} of ${port.name}: ${short(frames)}/s`),
+    el("p", {}, el("span", { class: "faint" }, way), el("b", {}, `${short(frames)}/s`),
+      el("span", { class: "faint" }, `${short(bits)}bit/s`)));
+}
+
+// What is dropped now, else what was.
+function lost(port) {
+  const all = drops(port.name).filter((it) => it.count > 0);
+  const speed = (it) => rate(`drop ${port.name} ${it.way} ${it.reason}`);
+  const most = all.sort((a, b) => speed(b) - speed(a) || b.count - a.count)[0];
+  const sum = all.reduce((sum, it) => sum + speed(it), 0);
+  return el("p", { class: sum ? "lost bad" : "lost faint" },
+    most ? el("a", { href: "#drops" }, `${short(sum)}/s dropped`) : "none dropped",
+    most && el("small", {}, most.reason));
+}
