@@ -30,6 +30,7 @@ status=0
 said=$("$towpath" test "${cases[@]}" "${arguments[@]}" 2>&1) || status=$?
 printf '%s\n' "$said"
 if [ -n "${GITHUB_STEP_SUMMARY-}" ]; then
-    { echo '```'; printf '%s\n' "$said" | grep -v '^  ok ' || true; echo '```'; } >>"$GITHUB_STEP_SUMMARY"
+    shown=$(grep -v '^  ok ' <<<"$said" || true)
+    printf '```\n%s\n```\n' "$shown" >>"$GITHUB_STEP_SUMMARY"
 fi
 exit "$status"

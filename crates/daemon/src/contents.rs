@@ -15,8 +15,8 @@ use crate::api::types::{EntryRequest, EntryView};
 use crate::reference;
 use crate::saved::Change;
 
-/// What is in a map, in the map's order, `most` elements at most. What has no elements to list (ring
-/// buffers, arenas, bloom filters) is empty; queues and stacks begin with what comes out next.
+/// What is in a map, in the map's order, `most` elements at most. What has no elements to list
+/// (ring buffers, arenas, bloom filters) is empty; queues and stacks begin with what comes out next.
 pub(crate) fn entries(
     session: &mut Session,
     map: &MapObject,

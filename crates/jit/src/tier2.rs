@@ -185,8 +185,8 @@ pub(crate) fn submit(task: Task) {
     TASK_ADDED.notify_one();
 }
 
-/// Waits until no thread is in LLVM any more, and has none go there again: for the end of a process,
-/// which takes LLVM's library down. Programs go on with the code that they have.
+/// Waits until no thread is in LLVM any more, and has none go there again: for the end of a
+/// process, which takes LLVM's library down. Programs go on with the code that they have.
 ///
 /// Gives false if a compilation takes more than a second.
 pub fn stop_compiling() -> bool {

@@ -129,7 +129,7 @@ impl User<'_> {
         })
     }
 
-    /// What is in a queue or a stack, the oldest value first: what pushing in this order makes again.
+    /// What is in a queue or a stack, the oldest value first: pushing in this order makes it again.
     pub fn queued(&self) -> Result<Vec<Value>, Errno> {
         self.may_read()?;
         Ok(self.map.store().queued())

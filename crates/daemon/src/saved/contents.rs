@@ -37,8 +37,8 @@ pub(crate) fn can_be_saved(map: &Map) -> bool {
         && why_not_saved(map).is_none()
 }
 
-/// Why contents of such a map are not saved, if they are not: bytes are, references and timers have no
-/// meaning in a file. Locks are open when a map is made, and constants come with their object.
+/// Why contents of such a map are not saved, if they are not: bytes are, references and timers have
+/// no meaning in a file. Locks are open when a map is made, and constants come with their object.
 pub(crate) fn why_not_saved(map: &Map) -> Option<&'static str> {
     let is_lock =
         |field: &Field| matches!(field.kind, FieldKind::SpinLock | FieldKind::ResSpinLock);

@@ -2,8 +2,8 @@
 //! the feet of the thread that compiles.
 //!
 //! What is registered last is called first, so that this comes before the destructors of what was
-//! there when the library was opened. While it is being opened, and for statics that LLVM makes when
-//! it is first used, this comes too late: the main thread waits before, if it asked for a
+//! there when the library was opened. While it is being opened, and for statics that LLVM makes
+//! when it is first used, this comes too late: the main thread waits before, if it asked for a
 //! compilation, and so does whoever calls [`crate::stop_compiling`] itself.
 
 #![expect(unsafe_code, reason = "a function that exit(3) calls")]

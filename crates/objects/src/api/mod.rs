@@ -192,8 +192,8 @@ impl Session {
         deleted.map_err(|errno| refused("the element can't be removed", errno))
     }
 
-    /// Elements in the order of keys, `most` of them at most; those without a value (empty slots) are
-    /// left out.
+    /// Elements in the order of keys, `most` of them at most; those without a value (empty slots)
+    /// are left out.
     ///
     /// # Errors
     ///
