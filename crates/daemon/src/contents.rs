@@ -35,11 +35,9 @@ pub(crate) fn entries(
             }
             values.iter().take(most).map(|value| entry(map.def(), &[], value)).collect()
         }
-        Values::Ranked
-        | Values::Packets
-        | Values::Members
-        | Values::Records
-        | Values::Pages => Vec::new(),
+        Values::Ranked | Values::Packets | Values::Members | Values::Records | Values::Pages => {
+            Vec::new()
+        }
         Values::Device | Values::Cpu | Values::Socket => {
             let targets = map.targets();
             targets

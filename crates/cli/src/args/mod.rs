@@ -19,8 +19,8 @@ pub(crate) use bond::{BondCommand, BondHashArgs};
 pub(crate) use daemon::{
     BridgeCommand, CheckArgs, ElementArgs, EventPipeArgs, EventsArgs, ExecCommand, HookArg,
     LinkCommand, LoadArgs, MapCommand, ObjectArgs, PinArgs, PlainArgs, PortArgs, PortCommand,
-    PortKeysArgs, SocketArgs, StatsArgs, StatusArgs, TopArgs, TracelogArgs, UnloadArgs, UnpinArgs, UpArgs,
-    parse_duration,
+    PortKeysArgs, SocketArgs, StatsArgs, StatusArgs, TopArgs, TracelogArgs, UnloadArgs, UnpinArgs,
+    UpArgs, parse_duration,
 };
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use dump::PortDumpArgs;
