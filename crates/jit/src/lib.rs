@@ -20,7 +20,7 @@ mod icache_unsafe;
 mod llvm;
 mod machine_unsafe;
 pub mod passes;
-mod perf_map;
+mod perf;
 mod program;
 mod ranges;
 mod redirects;

@@ -168,4 +168,7 @@ pub struct Direct {
     pub load_bytes: unsafe extern "C" fn(*mut Machine, u64, u64, u64) -> u64,
     pub store_bytes: unsafe extern "C" fn(*mut Machine, u64, u64, u64) -> u64,
     pub check_mtu: unsafe extern "C" fn(*mut Machine, u64, u64, u64, u64) -> u64,
+    pub ring_reserve: unsafe extern "C" fn(*mut Machine, u64, u64) -> u64,
+    pub ring_submit: unsafe extern "C" fn(*mut Machine, u64) -> u64,
+    pub ring_discard: unsafe extern "C" fn(*mut Machine, u64) -> u64,
 }

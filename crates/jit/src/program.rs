@@ -16,7 +16,7 @@ use crate::llvm::{self, Job, LLVM_INSTS_MAX, LlvmForm};
 use crate::tier2::{self, Task, Upgrade};
 use crate::trust::Trust;
 use crate::xir::{self, Module};
-use crate::{passes, perf_map};
+use crate::{passes, perf};
 
 /// Intermediate instructions of a program, over all its functions; Cranelift's time and memory grow
 /// with them. A million verified BPF instructions make about this many.
@@ -180,7 +180,7 @@ impl Program {
         started: Instant,
     ) -> Result<Program, CompileError> {
         let layout = clif::load(&clif::compile(module, environment)?, options.code_bytes_max)?;
-        perf_map::note("jit", module, layout.code(), layout.offsets());
+        perf::note("jit", module, layout.code(), layout.offsets());
         let context = context(verified, environment, options);
         // Looking ahead reads packets without checks.
         let no_look = options.trust == Trust::Guest;

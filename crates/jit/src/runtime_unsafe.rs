@@ -27,7 +27,6 @@ impl RuntimeFunction {
             RuntimeFunction::MapPush => map_push as *const (),
             RuntimeFunction::MapPop => map_pop as *const (),
             RuntimeFunction::MapPeek => map_peek as *const (),
-            RuntimeFunction::ArrayLookup => array_lookup as *const (),
             RuntimeFunction::HandleLookup { words } => handle_lookup(words),
             RuntimeFunction::InnerHashLookup { words, marks: false } => {
                 inner_lookup::<false>(words)
@@ -45,6 +44,9 @@ impl RuntimeFunction {
             RuntimeFunction::LoadBytes => direct.load_bytes as *const (),
             RuntimeFunction::StoreBytes => direct.store_bytes as *const (),
             RuntimeFunction::CheckMtu => direct.check_mtu as *const (),
+            RuntimeFunction::RingReserve => direct.ring_reserve as *const (),
+            RuntimeFunction::RingSubmit => direct.ring_submit as *const (),
+            RuntimeFunction::RingDiscard => direct.ring_discard as *const (),
             RuntimeFunction::SpinLock => lock as *const (),
             RuntimeFunction::SpinUnlock => unlock as *const (),
             RuntimeFunction::HashLookup { words, marks: false } => hash::<LOOKUP>(words),
@@ -283,12 +285,6 @@ unsafe extern "C" fn hash_6<const WHAT: u8>(
 ) -> u64 {
     // SAFETY: called by compiled code.
     of_table::<6, WHAT>(unsafe { view(table) }, [a, b, c, d, e, f])
-}
-
-unsafe extern "C" fn array_lookup(map_address: u64, index: u64, worker: u64) -> u64 {
-    // SAFETY: called by compiled code with what the verifier proved.
-    let map = unsafe { map(map_address) };
-    map.array_value(worker as usize, index as u32).map_or(0, |value| value.as_ptr() as u64)
 }
 
 unsafe extern "C" fn target_lookup(map_address: u64, key: u64) -> u64 {

@@ -770,31 +770,27 @@ extern "C" fn never(_: *mut Machine, _: u64, _: u64, _: u64, _: u64, _: u64) -> 
     0
 }
 
-const DIRECT: Direct = {
-    extern "C" fn sums(_: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-        0
-    }
-    extern "C" fn takes_none(_: *mut Machine) -> u64 {
-        0
-    }
-    extern "C" fn takes_two(_: *mut Machine, _: u64, _: u64) -> u64 {
-        0
-    }
-    extern "C" fn takes_three(_: *mut Machine, _: u64, _: u64, _: u64) -> u64 {
-        0
-    }
-    extern "C" fn takes_four(_: *mut Machine, _: u64, _: u64, _: u64, _: u64) -> u64 {
-        0
-    }
-    Direct {
-        csum_diff: sums,
-        ktime: takes_none,
-        jiffies: takes_none,
-        random: takes_none,
-        redirect: takes_two,
-        redirect_map: takes_three,
-        load_bytes: takes_three,
-        store_bytes: takes_three,
-        check_mtu: takes_four,
-    }
+/// A function of so many arguments that does nothing.
+macro_rules! none {
+    ($($arg:ty),*) => {{
+        extern "C" fn none($(_: $arg),*) -> u64 {
+            0
+        }
+        none
+    }};
+}
+
+const DIRECT: Direct = Direct {
+    csum_diff: none!(u64, u64, u64, u64, u64),
+    ktime: none!(*mut Machine),
+    jiffies: none!(*mut Machine),
+    random: none!(*mut Machine),
+    redirect: none!(*mut Machine, u64, u64),
+    redirect_map: none!(*mut Machine, u64, u64, u64),
+    load_bytes: none!(*mut Machine, u64, u64, u64),
+    store_bytes: none!(*mut Machine, u64, u64, u64),
+    check_mtu: none!(*mut Machine, u64, u64, u64, u64),
+    ring_reserve: none!(*mut Machine, u64, u64),
+    ring_submit: none!(*mut Machine, u64),
+    ring_discard: none!(*mut Machine, u64),
 };

@@ -73,13 +73,6 @@ impl Array {
         self.region.write(0, &bytes[..bytes.len().min(self.value_size)]);
     }
 
-    /// The value of a worker at an index.
-    #[inline]
-    pub(crate) fn value(&self, worker: usize, index: u32) -> Option<NonNull<u8>> {
-        let offset = self.offset(self.row_of(worker), index as usize);
-        (index < self.entries).then(|| self.region.at(offset))
-    }
-
     fn index(&self, key: &[u8]) -> Option<usize> {
         let index = u32::from_ne_bytes(key.try_into().ok()?);
         (index < self.entries).then_some(index as usize)

@@ -3,6 +3,31 @@
 //! Maps never move, so an array access becomes an addition and a hash look-up a loop over known
 //! addresses. Whoever uses these numbers must hold the map and keep the rules of [`crate::qsbr`].
 
+/// Where the values of an array are that is not known when code is made: an inner map. It lies in
+/// the [`Map`](crate::Map), [`ArrayView::OFFSET`] bytes from what a program holds for it.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct ArrayView {
+    /// Address of the first value.
+    pub base: u64,
+    /// Bytes from CPU to CPU; 0 when all share the values.
+    pub cpu_stride: u64,
+    /// Number of values of a CPU; 0 for other kinds of maps.
+    pub entries: u32,
+}
+
+impl ArrayView {
+    /// What is to be read of a map of this layout.
+    pub(crate) fn of(layout: Option<Layout>) -> ArrayView {
+        match layout {
+            Some(Layout::Array { base, entries, stride: _, cpu_stride }) => {
+                ArrayView { base, cpu_stride, entries }
+            }
+            _ => ArrayView::default(),
+        }
+    }
+}
+
 /// The layout of one map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

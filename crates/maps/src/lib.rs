@@ -80,7 +80,7 @@ pub use environment::{AnyEnvironment, Environment};
 pub use error::MapError;
 #[cfg(not(loom))]
 pub use hash::view_unsafe::{HashView, KEY_WORDS_MAX};
-pub use layout::Layout;
+pub use layout::{ArrayView, Layout};
 pub use lpm::PREFIX_BYTES_MAX;
 pub use map::{CreateOptions, Map};
 pub use qsbr::Domain;

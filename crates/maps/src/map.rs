@@ -22,7 +22,7 @@ use crate::hash::HashTable;
 #[cfg(not(loom))]
 use crate::hash::view_unsafe::{HashView, KEY_WORDS_MAX};
 use crate::inner::MapOfMaps;
-use crate::layout::Layout;
+use crate::layout::{ArrayView, Layout};
 use crate::lpm::LpmTrie;
 use crate::memory::REGION_BYTES_MAX;
 use crate::perf::PerfEventArray;
@@ -77,7 +77,13 @@ pub struct Map {
     fields: Fields,
     frozen: AtomicBool,
     spans: Box<[Span]>,
+    array: ArrayView,
     storage: Storage,
+}
+
+impl ArrayView {
+    /// Where in a map it is.
+    pub const OFFSET: usize = std::mem::offset_of!(Map, array);
 }
 
 /// The storage of each kind.
@@ -132,6 +138,7 @@ impl Map {
             fields,
             frozen: AtomicBool::new(is_constant),
             spans: storage.as_store().spans().into_boxed_slice(),
+            array: ArrayView::of(storage.layout()),
             storage,
         };
         map.fill_initial()?;
@@ -346,23 +353,7 @@ impl Map {
 
     /// Where the map's memory is, for kinds whose operations a compiler may inline.
     pub fn layout(&self) -> Option<Layout> {
-        match &self.storage {
-            Storage::Array(array) => Some(array.layout()),
-            Storage::Hash(table) => Some(table.layout()),
-            Storage::Programs(programs) => Some(programs.layout()),
-            Storage::Inner(maps) => maps.layout(),
-            Storage::Targets(targets) => Some(targets.layout()),
-            _ => None,
-        }
-    }
-
-    /// The value at an index of an ARRAY or PERCPU_ARRAY; `None` also for other kinds.
-    #[inline]
-    pub fn array_value(&self, worker: usize, index: u32) -> Option<NonNull<u8>> {
-        match &self.storage {
-            Storage::Array(array) => array.value(worker, index),
-            _ => None,
-        }
+        self.storage.layout()
     }
 
     /// The value of the longest prefix in an LPM_TRIE, for a key given by the words it has in
@@ -587,6 +578,17 @@ impl Storage {
             | MapType::InsnArray
             | MapType::StructOps => Storage::Absent(Absent::new(def)),
         })
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        match self {
+            Storage::Array(array) => Some(array.layout()),
+            Storage::Hash(table) => Some(table.layout()),
+            Storage::Programs(programs) => Some(programs.layout()),
+            Storage::Inner(maps) => maps.layout(),
+            Storage::Targets(targets) => Some(targets.layout()),
+            _ => None,
+        }
     }
 
     fn as_store(&self) -> &dyn Store {

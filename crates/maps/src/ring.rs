@@ -7,7 +7,9 @@
 //! No lock is taken where the kernel takes one. A producer claims room by moving a third position,
 //! writes the header of what it claimed, marked busy, and moves the producer's position over it
 //! when all claims before it have been moved over. So the consumer never sees room without a
-//! header, and producers wait for each other for no longer than it takes to write one.
+//! header, and producers wait for each other for no longer than it takes to write one. Nor is the
+//! consumer woken: it looks, so that claiming room is all that a record's producer does with a
+//! locked instruction.
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -16,7 +18,7 @@ use towpath_bpf::Errno;
 
 use crate::access::{Access, Span};
 use crate::memory::{PAGE_BYTES, Region};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, spin_loop, yield_now};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, spin_loop, yield_now};
 
 /// In a record's length: not committed yet (`BPF_RINGBUF_BUSY_BIT`).
 pub(crate) const BUSY: u32 = 1 << 31;
@@ -99,19 +101,17 @@ impl Ring {
         }
     }
 
-    /// Gives a reserved record to the consumer; `EINVAL` when it isn't one. Tells whether the
-    /// consumer had seen all before it: it may have gone to sleep.
+    /// Gives a reserved record to the consumer; `EINVAL` when it isn't one.
     #[inline]
-    pub(crate) fn commit(&self, position: u64, discard: u32) -> Result<bool, Errno> {
+    pub(crate) fn commit(&self, position: u64, discard: u32) -> Result<(), Errno> {
         let length = self.length(position);
+        // Only whoever reserved the record writes it.
         let old = length.load(Ordering::Relaxed);
         if old & BUSY == 0 {
             return Err(Errno::EINVAL);
         }
-        // Before the consumer's position is read: it looks for records after it has written it.
-        length.swap((old ^ BUSY) | discard, Ordering::SeqCst);
-        let consumed = self.consumer().load(Ordering::SeqCst);
-        Ok((consumed ^ position) & (self.size() - 1) == 0)
+        length.store((old ^ BUSY) | discard, Ordering::Release);
+        Ok(())
     }
 
     /// Shows committed records to `visit`, oldest first, until it breaks, the ring is empty or a
@@ -120,18 +120,7 @@ impl Ring {
         let mut record = Vec::new();
         let mut shown = 0;
         let mut position = self.consumer().load(Ordering::Relaxed);
-        let mut looked_again = false;
-        loop {
-            let Some(length) = self.committed(position) else {
-                if looked_again {
-                    break;
-                }
-                // A producer that commits now sees how far we are, or we see what it committed.
-                fence(Ordering::SeqCst);
-                looked_again = true;
-                continue;
-            };
-            looked_again = false;
+        while let Some(length) = self.committed(position) {
             let size = length & !DISCARD;
             let mut flow = ControlFlow::Continue(());
             if length & DISCARD == 0 {

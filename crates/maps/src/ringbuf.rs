@@ -1,7 +1,8 @@
 //! RINGBUF: records from programs to one consumer, in the order of reservation.
 //!
 //! Kernel counterpart: `kernel/bpf/ringbuf.c`; the memory and how records get into it are
-//! `ring.rs`.
+//! `ring.rs`. Whoever reads the records looks for them: nobody sleeps until one is there, so what
+//! the flags say of waking the consumer changes nothing.
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -21,27 +22,21 @@ const BPF_RB_RING_SIZE: u64 = 1;
 const BPF_RB_CONS_POS: u64 = 2;
 const BPF_RB_PROD_POS: u64 = 3;
 
-/// A ring and how its consumer is called.
+/// A ring.
 #[derive(Debug)]
 #[doc(alias = "BPF_MAP_TYPE_RINGBUF")]
 pub struct Ringbuf {
     ring: Ring,
     /// Held by the consumer.
     consumer: Mutex<()>,
-    /// How often a commit asked to wake the consumer.
-    wakeups: AtomicU64,
     /// Records that there was no room for.
     lost: AtomicU64,
 }
 
 impl Ringbuf {
     pub(crate) fn new(def: &MapDef) -> Result<Self, Errno> {
-        Ok(Ringbuf {
-            ring: Ring::new(def.max_entries as usize)?,
-            consumer: Mutex::default(),
-            wakeups: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-        })
+        let ring = Ring::new(def.max_entries as usize)?;
+        Ok(Ringbuf { ring, consumer: Mutex::default(), lost: AtomicU64::new(0) })
     }
 
     /// `bpf_ringbuf_reserve` (its flags are 0): where the record's data go; `None` when there is no
@@ -60,14 +55,14 @@ impl Ringbuf {
     /// `bpf_ringbuf_submit`: hands the record to the consumer. `sample` is what `reserve` gave;
     /// anything else is refused.
     #[inline]
-    pub fn submit(&self, sample: NonNull<u8>, flags: u64) -> Result<(), Errno> {
-        self.commit(self.ring.position_of(sample).ok_or(Errno::EINVAL)?, flags, 0)
+    pub fn submit(&self, sample: NonNull<u8>) -> Result<(), Errno> {
+        self.ring.commit(self.ring.position_of(sample).ok_or(Errno::EINVAL)?, 0)
     }
 
     /// `bpf_ringbuf_discard`: the consumer will skip the record.
     #[inline]
-    pub fn discard(&self, sample: NonNull<u8>, flags: u64) -> Result<(), Errno> {
-        self.commit(self.ring.position_of(sample).ok_or(Errno::EINVAL)?, flags, DISCARD)
+    pub fn discard(&self, sample: NonNull<u8>) -> Result<(), Errno> {
+        self.ring.commit(self.ring.position_of(sample).ok_or(Errno::EINVAL)?, DISCARD)
     }
 
     /// `bpf_ringbuf_output`: reserves, copies and submits.
@@ -81,7 +76,7 @@ impl Ringbuf {
             Errno::EAGAIN
         })?;
         self.ring.write(position, 0, data);
-        self.commit(position, flags, 0)
+        self.ring.commit(position, 0)
     }
 
     /// `bpf_ringbuf_query`
@@ -130,25 +125,9 @@ impl Ringbuf {
         self.query(BPF_RB_AVAIL_DATA)
     }
 
-    /// How often a commit asked to wake the consumer: a changed number is what epoll would tell.
-    pub fn wakeups(&self) -> u64 {
-        self.wakeups.load(Ordering::Acquire)
-    }
-
     #[cold]
     fn note_lost(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);
-    }
-
-    #[inline]
-    fn commit(&self, position: u64, flags: u64, discard: u32) -> Result<(), Errno> {
-        let is_last_unseen = self.ring.commit(position, discard)?;
-        let wake =
-            flags & BPF_RB_FORCE_WAKEUP != 0 || (is_last_unseen && flags & BPF_RB_NO_WAKEUP == 0);
-        if wake {
-            self.wakeups.fetch_add(1, Ordering::AcqRel);
-        }
-        Ok(())
     }
 }
 
@@ -186,9 +165,9 @@ mod tests {
         ring.output(b"second", 0).unwrap();
         let third = ring.reserve(8).unwrap();
         assert!(drain(&ring).is_empty(), "the first is still busy");
-        ring.discard(third, 0).unwrap();
-        ring.submit(first, 0).unwrap();
-        assert_eq!(ring.submit(first, 0), Err(Errno::EINVAL), "submitted twice");
+        ring.discard(third).unwrap();
+        ring.submit(first).unwrap();
+        assert_eq!(ring.submit(first), Err(Errno::EINVAL), "submitted twice");
         assert_eq!(drain(&ring), [vec![0; 4], b"second".to_vec()]);
         assert_eq!(ring.query(BPF_RB_AVAIL_DATA), 0);
         assert_eq!(ring.query(BPF_RB_PROD_POS), 16 + 16 + 16);
@@ -202,7 +181,7 @@ mod tests {
         let all_but_one = ring.reserve(4096 - 16).unwrap();
         assert_eq!(ring.output(b"x", 0), Err(Errno::EAGAIN));
         assert_eq!(ring.output(b"x", 4), Err(Errno::EINVAL));
-        ring.submit(all_but_one, 0).unwrap();
+        ring.submit(all_but_one).unwrap();
         assert_eq!(ring.output(b"x", 0), Err(Errno::EAGAIN), "submitted is not consumed");
         drain(&ring);
         assert_eq!(ring.output(b"x", 0), Ok(()));
@@ -217,11 +196,9 @@ mod tests {
             ring.output(&data, 0).unwrap();
             assert_eq!(drain(&ring), [data]);
         }
-        assert!(ring.wakeups() == 1000);
         ring.output(b"quiet", BPF_RB_NO_WAKEUP).unwrap();
-        assert!(ring.wakeups() == 1000);
         ring.output(b"loud", BPF_RB_FORCE_WAKEUP).unwrap();
-        assert!(ring.wakeups() == 1001);
+        assert_eq!(drain(&ring), [b"quiet".to_vec(), b"loud".to_vec()]);
     }
 
     #[test]

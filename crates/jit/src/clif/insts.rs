@@ -18,15 +18,10 @@ use crate::xir::{
 
 impl Lowering<'_, '_> {
     pub(super) fn inst(&mut self, data: &InstData) {
+        if let (Some(result), Some(number)) = (data.result, self.number_of(&data.op)) {
+            return self.set_number(result, number);
+        }
         let value = match &data.op {
-            Op::Const(value) => {
-                let ty = data.result.map_or(Type::I64, |result| self.function.ty(result));
-                let value = match ty {
-                    Type::I32 => i64::from(*value as u32),
-                    Type::I64 => *value as i64,
-                };
-                Some(self.builder.ins().iconst(clif_type(ty), value))
-            }
             Op::Unary(UnaryOp::Bswap16, a) if clif_type(self.function.ty(*a)) == types::I32 => {
                 Some(self.bswap16(data.result, *a))
             }
@@ -48,10 +43,6 @@ impl Lowering<'_, '_> {
                 }
                 Some(self.builder.ins().ireduce(types::I32, wide))
             }
-            Op::MapRef(_)
-            | Op::MapValueAddr { .. }
-            | Op::MapMetaAddr { .. }
-            | Op::FunctionRef(_) => self.address(&data.op),
             Op::MapLookup { .. }
             | Op::CallHelper { .. }
             | Op::CallKfunc { .. }
@@ -131,7 +122,7 @@ impl Lowering<'_, '_> {
             BinaryOp::Add => ins.iadd(a, b),
             BinaryOp::Sub => ins.isub(a, b),
             BinaryOp::Mul => self.product(a, b),
-            BinaryOp::And => ins.band(a, b),
+            BinaryOp::And => self.conjunction(ty, a, b),
             BinaryOp::Or => ins.bor(a, b),
             BinaryOp::Xor => ins.bxor(a, b),
             BinaryOp::Shl => ins.ishl(a, b),
@@ -142,6 +133,15 @@ impl Lowering<'_, '_> {
                 self.division(op, ty, a, b)
             }
         }
+    }
+
+    /// The lower half is kept by a move, and needs no mask in a register.
+    fn conjunction(&mut self, ty: ir::Type, a: ir::Value, b: ir::Value) -> ir::Value {
+        if ty == types::I64 && self.number(b) == Some(u32::MAX.into()) {
+            let low = self.builder.ins().ireduce(types::I32, a);
+            return self.builder.ins().uextend(types::I64, low);
+        }
+        self.builder.ins().band(a, b)
     }
 
     /// Division that traps nowhere: a zero divisor is replaced by 1 and the result chosen after,
@@ -236,20 +236,20 @@ impl Lowering<'_, '_> {
         self.builder.ins().iadd(buffer, value)
     }
 
-    fn address(&mut self, op: &Op) -> Option<ir::Value> {
+    /// What an instruction gives, where that is known by now.
+    fn number_of(&self, op: &Op) -> Option<u64> {
         match op {
-            Op::MapRef(map) => Some(self.iconst(self.environment.map_handle(*map))),
+            Op::Const(number) => Some(*number),
+            Op::MapRef(map) => Some(self.environment.map_handle(*map)),
             Op::MapValueAddr { map, offset } => {
                 let base = self.environment.map_value(*map);
-                Some(self.iconst(base.wrapping_add(u64::from(*offset))))
+                Some(base.wrapping_add(u64::from(*offset)))
             }
-            Op::MapMetaAddr { map, what } => {
-                Some(self.iconst(self.environment.map_meta(*map, *what)))
-            }
+            Op::MapMetaAddr { map, what } => Some(self.environment.map_meta(*map, *what)),
             // Programs only hand it to helpers, which know it by the interpreter's name for it.
             Op::FunctionRef(function) => {
                 let start = self.module.functions.get(*function as usize).map_or(0, |f| f.start);
-                Some(self.iconst(function_address(start as usize)))
+                Some(function_address(start as usize))
             }
             _ => None,
         }
@@ -306,9 +306,8 @@ impl Lowering<'_, '_> {
     fn guard(&mut self, address: Value, bytes: u32, need: Need) {
         let address = self.value(address);
         let (bytes, need) = (self.iconst(bytes.into()), self.iconst(need as u64));
-        let zero = self.iconst(0);
         let target = self.environment.callees.guard as usize as u64;
-        self.call_runtime(target, &[address, bytes, need, zero, zero]);
+        self.call_runtime(target, &[address, bytes, need]);
     }
 
     fn set_budget(&mut self, budget: ir::Value) {
@@ -326,9 +325,9 @@ impl Lowering<'_, '_> {
 
     fn probe(&mut self, place: Place) -> ir::Value {
         let address = self.place_addr(place);
-        let (bytes, zero) = (self.iconst(place.width.bytes().into()), self.iconst(0));
+        let bytes = self.iconst(place.width.bytes().into());
         let target = self.environment.callees.probe as usize as u64;
-        let value = self.call_runtime(target, &[address, bytes, zero, zero, zero]);
+        let value = self.call_runtime(target, &[address, bytes]);
         match place.width {
             Width::W64 => value,
             _ => self.builder.ins().ireduce(types::I32, value),
@@ -420,12 +419,12 @@ impl Lowering<'_, '_> {
                 self.call_direct(*function, &args)
             }
             Op::CallHelper { id, args } => {
-                let args = self.args(args);
+                let args: Vec<_> = args.iter().map(|arg| self.arg(arg)).collect();
                 let helper = (self.environment.callees.helper)(*id);
                 self.call_runtime(helper as usize as u64, &args)
             }
             Op::CallKfunc { kfunc, args } => {
-                let args = self.args(args);
+                let args: Vec<_> = args.iter().map(|arg| self.arg(arg)).collect();
                 let number = self.environment.kfunc_number(*kfunc);
                 let kfunc = (self.environment.callees.kfunc)(number);
                 self.call_runtime(kfunc as usize as u64, &args)
@@ -467,14 +466,6 @@ impl Lowering<'_, '_> {
         let result = self.builder.inst_results(call)[0];
         self.leave_if_stopped();
         result
-    }
-
-    fn args(&mut self, args: &[Arg]) -> [ir::Value; 5] {
-        let mut all = [self.iconst(0); 5];
-        for (slot, arg) in all.iter_mut().zip(args) {
-            *slot = self.arg(arg);
-        }
-        all
     }
 
     fn arg(&mut self, arg: &Arg) -> ir::Value {

@@ -120,6 +120,8 @@ pub(super) struct Lowering<'a, 'b> {
     pub(super) environment: &'a Environment<'a>,
     /// Cranelift's value for each of ours.
     values: Vec<Option<ir::Value>>,
+    /// Values that are numbers known by now.
+    numbers: Numbers,
     /// The same extended with zeros to 64 bits, where that cost nothing.
     pub(super) wide: Vec<Option<ir::Value>>,
     blocks: Vec<Option<ir::Block>>,
@@ -140,7 +142,6 @@ pub(super) struct Lowering<'a, 'b> {
     asks_runtime: bool,
     /// Loads of 32 bits that are wanted both as they are and extended.
     pub(super) is_extended: Vec<bool>,
-    pub(super) callee_sig: SigRef,
     /// By number of parameters.
     direct_sigs: [Option<SigRef>; NATIVE_PARAMS_MAX + 1],
     native_call_conv: CallConv,
@@ -152,13 +153,14 @@ impl<'a, 'b> Lowering<'a, 'b> {
         (module, function): (&'a Module, &'a Function),
         isa: &OwnedTargetIsa,
         environment: &'a Environment<'a>,
-        mut builder: FunctionBuilder<'b>,
+        builder: FunctionBuilder<'b>,
     ) -> Self {
         Lowering {
             module,
             function,
             environment,
             values: vec![None; function.values.len()],
+            numbers: Numbers::new(function),
             wide: vec![None; function.values.len()],
             blocks: vec![None; function.blocks.len()],
             positions: vec![0; function.blocks.len()],
@@ -170,11 +172,35 @@ impl<'a, 'b> Lowering<'a, 'b> {
             stopped: None,
             asks_runtime: false,
             is_extended: extended(function),
-            callee_sig: builder.import_signature(callee_signature(isa)),
             direct_sigs: [None; NATIVE_PARAMS_MAX + 1],
             native_call_conv: isa.default_call_conv(),
             builder,
         }
+    }
+}
+
+/// Numbers are written where they are used, once in each block: kept from where they are defined,
+/// they would take registers from what has to be kept, or be kept on the stack.
+struct Numbers {
+    known: Vec<Option<u64>>,
+    block: Option<ir::Block>,
+    /// Those written in that block.
+    in_block: HashMap<Value, ir::Value>,
+}
+
+impl Numbers {
+    fn new(function: &Function) -> Numbers {
+        let known = vec![None; function.values.len()];
+        Numbers { known, block: None, in_block: HashMap::new() }
+    }
+
+    /// A number that was written in the block before.
+    fn written(&mut self, block: Option<ir::Block>, value: Value) -> Option<ir::Value> {
+        if self.block != block {
+            self.block = block;
+            self.in_block.clear();
+        }
+        self.in_block.get(&value).copied()
     }
 }
 
@@ -279,13 +305,15 @@ impl Lowering<'_, '_> {
         };
     }
 
-    /// Calls a function of the runtime; goes to the function's end when that stops the run.
-    pub(super) fn call_runtime(&mut self, target: u64, args: &[ir::Value; 5]) -> ir::Value {
+    /// Calls a function of the runtime; goes to the function's end when that stops the run. What
+    /// is in the registers of arguments that it isn't given, it does not look at.
+    pub(super) fn call_runtime(&mut self, target: u64, args: &[ir::Value]) -> ir::Value {
         let target = self.builder.ins().iconst(types::I64, target as i64);
         let mut all = vec![self.machine];
         all.extend_from_slice(args);
         self.asks_runtime = true;
-        let call = self.builder.ins().call_indirect(self.callee_sig, target, &all);
+        let signature = self.direct_signature(all.len());
+        let call = self.builder.ins().call_indirect(signature, target, &all);
         let result = self.builder.inst_results(call)[0];
         self.leave_if_stopped();
         result
@@ -399,11 +427,27 @@ impl Lowering<'_, '_> {
     }
 
     pub(super) fn value(&mut self, value: Value) -> ir::Value {
-        match self.values[value.0 as usize] {
-            Some(clif) => clif,
-            // Defined nowhere: the checker refuses that, so this only keeps the function total.
-            None => self.builder.ins().iconst(clif_type(self.function.ty(value)), 0),
+        if let Some(clif) = self.values[value.0 as usize] {
+            return clif;
         }
+        let here = self.builder.current_block();
+        if let Some(clif) = self.numbers.written(here, value) {
+            return clif;
+        }
+        // What is defined nowhere the checker refuses, so 0 only keeps the function total.
+        let number = self.numbers.known[value.0 as usize].unwrap_or(0);
+        let number = match self.function.ty(value) {
+            Type::I32 => i64::from(number as u32),
+            Type::I64 => number as i64,
+        };
+        let clif = self.builder.ins().iconst(clif_type(self.function.ty(value)), number);
+        self.numbers.in_block.insert(value, clif);
+        clif
+    }
+
+    /// Notes that a value is a number.
+    pub(super) fn set_number(&mut self, value: Value, number: u64) {
+        self.numbers.known[value.0 as usize] = Some(number);
     }
 
     pub(super) fn set(&mut self, value: Value, clif: ir::Value) {

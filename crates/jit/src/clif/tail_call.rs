@@ -77,8 +77,9 @@ impl Lowering<'_, '_> {
 
         self.builder.switch_to_block(check);
         let (machine, place) = (self.machine, offset_of!(Machine, target_count) as i32);
-        let count = self.builder.ins().uload32(MemFlagsData::trusted(), machine, place);
-        let is_known = self.builder.ins().icmp(IntCC::UnsignedLessThan, id, count);
+        let count = self.builder.ins().load(types::I32, MemFlagsData::trusted(), machine, place);
+        let number = self.builder.ins().ireduce(types::I32, id);
+        let is_known = self.builder.ins().icmp(IntCC::UnsignedLessThan, number, count);
         self.builder.ins().brif(is_known, read, &[], miss, &[]);
 
         self.builder.switch_to_block(read);
@@ -91,9 +92,8 @@ impl Lowering<'_, '_> {
     fn ask_for_target(&mut self, (map, index): (Value, Value), found: ir::Block, miss: ir::Block) {
         let (map, index) = (self.value(map), self.value(index));
         let index = self.builder.ins().uextend(types::I64, index);
-        let zero = self.iconst(0);
-        let args = [map, index, zero, zero, zero];
-        let target = self.call_runtime(self.environment.callees.tail_call as usize as u64, &args);
+        let target = self.environment.callees.tail_call as usize as u64;
+        let target = self.call_runtime(target, &[map, index]);
         self.builder.ins().brif(target, found, &[target.into()], miss, &[]);
     }
 
@@ -132,8 +132,7 @@ impl Lowering<'_, '_> {
         self.builder.ins().brif(stop, stopped, &[], returned, &[]);
 
         self.builder.switch_to_block(stopped);
-        let zero = self.iconst(0);
-        let args = [self.frame, zero, zero, zero, zero];
+        let args = [self.frame];
         let caught = self.call_runtime(self.environment.callees.catch as usize as u64, &args);
         self.set_machine_field(before, TARGET);
         self.leave(caught);

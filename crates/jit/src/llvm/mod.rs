@@ -25,7 +25,7 @@ use std::path::PathBuf;
 
 use crate::environment::Environment;
 use crate::error::CompileError;
-use crate::perf_map;
+use crate::perf;
 use crate::redirects::Targets;
 use crate::xir::Module;
 use cache::Cache;
@@ -88,7 +88,7 @@ impl Job {
     }
 
     fn note(&self, layout: &Layout) {
-        perf_map::note("llvm", &self.module, layout.code(), &layout.offsets());
+        perf::note("llvm", &self.module, layout.code(), &layout.offsets());
     }
 
     fn place(&self, object: &[u8], symbols: &[Symbol]) -> Result<Layout, CompileError> {

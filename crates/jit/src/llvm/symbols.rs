@@ -79,8 +79,7 @@ impl Symbol {
                 | RuntimeFunction::InnerHashLookup { marks: false, .. }
                 | RuntimeFunction::HandleLookup { .. }
                 | RuntimeFunction::TrieLookup { .. }
-                | RuntimeFunction::TargetLookup
-                | RuntimeFunction::ArrayLookup,
+                | RuntimeFunction::TargetLookup,
             ) => 2,
             Symbol::Runtime(
                 RuntimeFunction::HashLookup { marks: true, .. }

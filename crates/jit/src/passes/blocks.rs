@@ -2,7 +2,7 @@
 
 use super::Context;
 use super::replace::Replacements;
-use crate::xir::{Block, Dominators, Function, Jump, Terminator};
+use crate::xir::{Block, Dominators, Function, Jump, Terminator, Value};
 
 pub(super) fn simplify(function: &mut Function, _: Context<'_>) {
     skip_empty_blocks(function);
@@ -18,31 +18,59 @@ pub(super) fn simplify(function: &mut Function, _: Context<'_>) {
     merge_chains(function, &dominators);
 }
 
-/// A jump to a block that only jumps on goes there directly. Blocks with parameters stay: their
-/// arguments would have to be rewritten.
+/// A jump to a block that only jumps on goes there directly. What such a block is given and used
+/// behind it, too, is a reason for it to stay.
 fn skip_empty_blocks(function: &mut Function) {
-    let forward: Vec<Option<Jump>> = function
-        .block_ids()
-        .map(|block| {
-            let data = function.block(block);
-            match &data.end {
-                Terminator::Jump(jump)
-                    if data.insts.is_empty() && data.params.is_empty() && jump.target != block =>
-                {
-                    Some(jump.clone())
-                }
-                _ => None,
-            }
-        })
-        .collect();
+    let used = used_elsewhere(function);
+    let is_skipped = |block: Block| {
+        let data = function.block(block);
+        let next = onwards(function, block).filter(|next| next.target != block)?;
+        let is_passed_on = data.params.iter().all(|param| !used[param.0 as usize]);
+        is_passed_on.then(|| (data.params.clone(), next.clone()))
+    };
+    let forward: Vec<Option<(Vec<Value>, Jump)>> = function.block_ids().map(is_skipped).collect();
     for block in function.block_ids() {
         for jump in function.block_mut(block).end.jumps_mut() {
             // One step only: chains collapse over the runs of this pass, and cycles can't trap us.
-            if let Some(next) = &forward[jump.target.0 as usize] {
-                *jump = next.clone();
+            let Some((params, next)) = &forward[jump.target.0 as usize] else { continue };
+            // What is never reached may give other arguments than are wanted.
+            if jump.args.len() == params.len() {
+                let given = |arg: &Value| {
+                    let index = params.iter().position(|param| param == arg);
+                    index.map_or(*arg, |index| jump.args[index])
+                };
+                let args = next.args.iter().map(given).collect();
+                *jump = Jump { target: next.target, args };
             }
         }
     }
+}
+
+/// Where a block goes that does nothing else.
+fn onwards(function: &Function, block: Block) -> Option<&Jump> {
+    let data = function.block(block);
+    match &data.end {
+        Terminator::Jump(jump) if data.insts.is_empty() => Some(jump),
+        _ => None,
+    }
+}
+
+/// Values that are used, but for parameters of blocks that only pass them on.
+fn used_elsewhere(function: &Function) -> Vec<bool> {
+    let mut used = vec![false; function.values.len()];
+    for block in function.block_ids() {
+        let data = function.block(block);
+        for &inst in &data.insts {
+            function.inst(inst).op.for_each_operand(|value| used[value.0 as usize] = true);
+        }
+        let passes_on = onwards(function, block).is_some();
+        data.end.for_each_operand(|value| {
+            if !passes_on || !data.params.contains(&value) {
+                used[value.0 as usize] = true;
+            }
+        });
+    }
+    used
 }
 
 fn merge_chains(function: &mut Function, dominators: &Dominators) {
@@ -73,7 +101,7 @@ fn only_successor(
     function: &Function,
     dominators: &Dominators,
     block: Block,
-) -> Option<(Block, Vec<crate::xir::Value>)> {
+) -> Option<(Block, Vec<Value>)> {
     match &function.block(block).end {
         Terminator::Jump(jump)
             if jump.target != Function::ENTRY

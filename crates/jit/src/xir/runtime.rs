@@ -23,8 +23,6 @@ pub enum RuntimeFunction {
     MapPop,
     /// `(map, value address)`: `bpf_map_peek_elem`.
     MapPeek,
-    /// `(map, index, worker)`: the address of a value in an array or 0.
-    ArrayLookup,
     /// `(view, words of the key)`: the inner map in a hash table of them or 0.
     HandleLookup {
         /// Words of a key.
@@ -69,6 +67,12 @@ pub enum RuntimeFunction {
     StoreBytes,
     /// `(ifindex, address of a length, change, flags)`: `bpf_check_mtu`.
     CheckMtu,
+    /// `(map, size)`: `bpf_ringbuf_reserve`, the record's address or 0.
+    RingReserve,
+    /// `(record address)`: `bpf_ringbuf_submit`; gives 0.
+    RingSubmit,
+    /// `(record address)`: `bpf_ringbuf_discard`; gives 0.
+    RingDiscard,
     /// `(lock address)`: `bpf_spin_lock`.
     SpinLock,
     /// `(lock address)`: `bpf_spin_unlock`.
@@ -157,7 +161,7 @@ impl RuntimeFunction {
         match self {
             // Lookups mark elements of LRU maps as used.
             F::MapLookup | F::MapLookupPercpu => Effects { removable: false, ..reading },
-            F::ArrayLookup | F::HandleLookup { .. } | F::TrieLookup { .. } | F::TargetLookup => {
+            F::HandleLookup { .. } | F::TrieLookup { .. } | F::TargetLookup => {
                 Effects { removable: true, ..acting }
             }
             F::HashLookup { words: _, marks } | F::InnerHashLookup { words: _, marks } => {
@@ -173,7 +177,11 @@ impl RuntimeFunction {
                 Effects { writes: Reach::Arguments, removable: false, ..reading }
             }
             F::CsumDiff | F::Sum { .. } => reading,
-            F::Ktime | F::Jiffies | F::Random | F::Redirect | F::RedirectMap => machine,
+            F::Ktime | F::Jiffies | F::Random | F::Redirect | F::RedirectMap | F::RingReserve => {
+                machine
+            }
+            // Others read the record from then on.
+            F::RingSubmit | F::RingDiscard => Effects { reads: Reach::Arguments, ..machine },
             F::LoadBytes | F::StoreBytes | F::CheckMtu => {
                 Effects { reads: Reach::Arguments, writes: Reach::Arguments, ..machine }
             }
@@ -214,7 +222,8 @@ impl RuntimeFunction {
             | F::TrieLookup { .. }
             | F::HashAhead { .. } => return None,
             // Never made of what is not trusted.
-            F::ArrayLookup | F::InnerHashLookup { .. } | F::Sum { .. } => return None,
+            F::InnerHashLookup { .. } | F::Sum { .. } => return None,
+            F::RingReserve | F::RingSubmit | F::RingDiscard => return None,
             // No instruction: redirects by a table are made of it.
             F::TargetLookup => return None,
         })
@@ -230,7 +239,6 @@ impl RuntimeFunction {
             RuntimeFunction::MapPush => "map_push",
             RuntimeFunction::MapPop => "map_pop",
             RuntimeFunction::MapPeek => "map_peek",
-            RuntimeFunction::ArrayLookup => "array_lookup",
             RuntimeFunction::HandleLookup { words } => return format!("handle_lookup_{words}"),
             RuntimeFunction::InnerHashLookup { words, marks } => {
                 return format!("inner_{}_lookup_{words}", if marks { "lru" } else { "hash" });
@@ -250,6 +258,9 @@ impl RuntimeFunction {
             RuntimeFunction::LoadBytes => "load_bytes",
             RuntimeFunction::StoreBytes => "store_bytes",
             RuntimeFunction::CheckMtu => "check_mtu",
+            RuntimeFunction::RingReserve => "ring_reserve",
+            RuntimeFunction::RingSubmit => "ring_submit",
+            RuntimeFunction::RingDiscard => "ring_discard",
             RuntimeFunction::SpinLock => "spin_lock",
             RuntimeFunction::SpinUnlock => "spin_unlock",
             RuntimeFunction::HashLookup { words, marks } => {
@@ -280,13 +291,13 @@ impl RuntimeFunction {
         use RuntimeFunction as F;
         match self {
             F::Ktime | F::Jiffies | F::Random => 0,
-            F::SpinLock | F::SpinUnlock => 1,
+            F::SpinLock | F::SpinUnlock | F::RingSubmit | F::RingDiscard => 1,
             F::MapPop | F::MapPeek | F::Redirect | F::TargetLookup | F::Sum { .. } => 2,
+            F::RingReserve => 2,
             F::MapLookup | F::MapLookupPercpu | F::MapDelete | F::MapPush => 3,
             F::RedirectMap | F::LoadBytes | F::StoreBytes => 3,
             F::CheckMtu => 4,
             F::MapUpdate | F::CsumDiff => 5,
-            F::ArrayLookup => 3,
             F::HandleLookup { words }
             | F::InnerHashLookup { words, .. }
             | F::TrieLookup { words }

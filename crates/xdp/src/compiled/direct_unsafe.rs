@@ -5,10 +5,13 @@
 
 use rustix::time::ClockId;
 use towpath_bpf::Errno;
-use towpath_jit::{Direct, Machine};
+use towpath_bpf::proto::id;
+use towpath_jit::{Callee, Direct, Machine};
 use towpath_maps::Map;
+use towpath_maps::ringbuf::Ringbuf;
 
 use super::live_unsafe::{run_of, run_of_frame, run_of_index};
+use crate::frame::Body;
 use crate::helpers::direct;
 
 /// The functions.
@@ -22,7 +25,45 @@ pub(super) const DIRECT: Direct = Direct {
     load_bytes,
     store_bytes,
     check_mtu,
+    ring_reserve,
+    ring_submit,
+    ring_discard,
 };
+
+/// What compiled code calls for helpers of which it wants no more than what they do to the running
+/// frame: they stop no run, and need not know which run it is.
+pub(super) fn of_frame(helper: u32) -> Option<Callee> {
+    Some(match helper {
+        id::XDP_ADJUST_HEAD => adjust_head,
+        id::XDP_ADJUST_META => adjust_meta,
+        id::XDP_ADJUST_TAIL => adjust_tail,
+        _ => return None,
+    })
+}
+
+/// Helpers `(ctx, delta)` that move an end of the running frame.
+macro_rules! moving {
+    ($($name:ident),*) => {
+        $(
+            unsafe extern "C" fn $name(
+                machine: *mut Machine,
+                _ctx: u64,
+                delta: u64,
+                _: u64,
+                _: u64,
+                _: u64,
+            ) -> u64 {
+                // SAFETY: called by compiled code, with the machine it was entered with, which has
+                // the record of the running frame: its body. No reference to it is in use: the run
+                // has one to the pointer that owns it.
+                let frame = unsafe { &mut *(*machine).packet.cast_mut().cast::<Body>() };
+                frame.$name(delta as i32).map_or_else(Errno::to_reg, |()| 0)
+            }
+        )*
+    };
+}
+
+moving!(adjust_head, adjust_meta, adjust_tail);
 
 /// The bytes a program passes.
 ///
@@ -103,6 +144,25 @@ unsafe extern "C" fn check_mtu(
             result
         }
     }
+}
+
+unsafe extern "C" fn ring_reserve(machine: *mut Machine, map: u64, size: u64) -> u64 {
+    // SAFETY: as in `redirect_map`. A record is noted for the run, whichever frame that is about:
+    // it is given back before the frame's program ends, or when it is ended.
+    let (run, map) = unsafe { (run_of(machine), &*(map as *const Map)) };
+    map.ringbuf().and_then(|ring| direct::ring_reserve(run, ring, size)).unwrap_or(0)
+}
+
+unsafe extern "C" fn ring_submit(machine: *mut Machine, record: u64) -> u64 {
+    // SAFETY: called by compiled code, with the machine it was entered with.
+    direct::ring_commit(unsafe { run_of(machine) }, record, Ringbuf::submit);
+    0
+}
+
+unsafe extern "C" fn ring_discard(machine: *mut Machine, record: u64) -> u64 {
+    // SAFETY: called by compiled code, with the machine it was entered with.
+    direct::ring_commit(unsafe { run_of(machine) }, record, Ringbuf::discard);
+    0
 }
 
 unsafe extern "C" fn load_bytes(machine: *mut Machine, offset: u64, buf: u64, len: u64) -> u64 {

@@ -11,7 +11,7 @@ use towpath_jit::CodeCache;
 use towpath_maps::Value;
 
 use crate::program::testing::{linked, map_def};
-use crate::{Action, Exec, Frame, LoadOptions, Program, Target, Trust, Verdict};
+use crate::{Action, Burst, Exec, Frame, LoadOptions, Program, Target, Trust, Verdict};
 
 const MOV_X: u8 = BPF_ALU64 | BPF_MOV | BPF_X;
 const EXIT: Insn = Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
@@ -160,5 +160,40 @@ fn ticks_are_those_of_the_burst() {
             let since = run(&program).returned.wrapping_add(300 * 250);
             assert_eq!(since, ticks, "{:?}", program.exec());
         }
+    }
+}
+
+/// A record is reserved without asking which frame it is for; the helper that follows turns to the
+/// frame, and must not take the record away.
+#[test]
+fn records_outlast_what_turns_to_their_frame() {
+    let insns = [
+        Insn::new(MOV_X, 6, 1, 0, 0),
+        Insn::new(BPF_LD | BPF_IMM | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0),
+        Insn::default(),
+        mov(2, 8),
+        mov(3, 0),
+        call(id::RINGBUF_RESERVE),
+        Insn::new(BPF_JMP | BPF_JEQ, 0, 0, 9, 0),
+        Insn::new(MOV_X, 7, 0, 0, 0),
+        Insn::new(MOV_X, 1, 6, 0, 0),
+        mov(2, 0),
+        Insn::new(MOV_X, 3, 7, 0, 0),
+        mov(4, 8),
+        call(id::XDP_LOAD_BYTES),
+        Insn::new(MOV_X, 1, 7, 0, 0),
+        mov(2, 0),
+        call(id::RINGBUF_SUBMIT),
+        mov(0, 2),
+        EXIT,
+    ];
+    for program in in_all_ways(&insns, &[map_def(MapType::Ringbuf, 0, 0, 4096)]) {
+        let mut frames: Vec<Frame> =
+            (1..=3u8).map(|byte| Frame::new(&[byte; 64]).unwrap()).collect();
+        let mut burst = Burst::default();
+        program.run_burst(&mut program.worker(0), &mut frames, &mut burst).unwrap();
+        let mut seen = Vec::new();
+        program.maps().maps()[0].take_records(|record| seen.push(record[7]));
+        assert_eq!(seen, [1, 2, 3], "{:?}", program.exec());
     }
 }

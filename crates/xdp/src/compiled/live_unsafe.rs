@@ -18,6 +18,7 @@ use towpath_jit::{Batch, Callee, Callees, CodeFault, Machine, Packet, Target, Tr
 use towpath_maps::MapSet;
 
 use super::Compiled;
+use super::direct_unsafe::of_frame;
 use super::tail_unsafe::{catch, tail_call};
 use crate::burst::Burst;
 use crate::frame::Frame;
@@ -243,10 +244,12 @@ impl Live<'_> {
         run.proved = self.program().trust == Trust::Verified;
     }
 
-    /// Ends the run that the current frame's calls made.
+    /// Ends the run that the current frame's calls made. Ring buffer records stay noted: the frame
+    /// that is turned to may have reserved one already, and none is left of another, but by a run
+    /// that was ended.
     #[inline(always)]
     fn leave_frame(&mut self, run: &mut Run<'_>) {
-        if !run.extras.is_empty() || !run.records.is_empty() {
+        if !run.extras.is_empty() {
             forget(run);
         }
     }
@@ -256,7 +259,6 @@ impl Live<'_> {
 #[inline(never)]
 fn forget(run: &mut Run<'_>) {
     run.extras.clear();
-    run.records.clear();
 }
 
 /// Makes the run about the frame that compiled code is at, and about the program; gives the run.
@@ -356,7 +358,8 @@ fn machine(run: &mut Run<'_>) -> Machine {
 
 /// What compiled code calls for a helper.
 fn helper(id: u32) -> Callee {
-    helpers::helper(id).map_or(unknown, |helper| helper.native)
+    let native = || helpers::helper(id).map(|helper| helper.native);
+    of_frame(id).or_else(native).unwrap_or(unknown)
 }
 
 /// What compiled code calls for a kfunc.

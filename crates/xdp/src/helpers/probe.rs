@@ -53,9 +53,18 @@ fn kernel(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 fn kernel_str(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [dst, size, src, ..] = args;
     let size = size as u32 as usize;
-    let Some(text) = text_at(call, src, size) else { return refuse(call, dst, size) };
-    call.write(dst, &text)?;
-    Ok(text.len() as u64)
+    let Some(most) = size.checked_sub(1) else { return Ok(0) };
+    let Some(text) = text_at(call, src, most) else { return refuse(call, dst, size) };
+    let len = text.len() as u64;
+    if len > 0 {
+        match call.run.grant_reading(src, len) {
+            // They may overlap.
+            Some(from) => memory::transfer(from, call.run.grant(dst, len, true)?),
+            None => call.write(dst, &text.to_vec())?,
+        }
+    }
+    call.write(dst + len, &[0])?;
+    Ok(len + 1)
 }
 
 /// Any read of user memory.
@@ -74,10 +83,14 @@ fn kernel_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 /// `bpf_probe_read_kernel_str_dynptr(dptr, off, size, unsafe_ptr)`
 fn kernel_str_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [dynptr, offset, size, src, _] = args;
-    match text_at(call, src, size as u32 as usize) {
-        Some(text) => put(call, dynptr, offset as u32, &text, text.len() as u64),
-        None => Ok(Errno::EFAULT.to_reg()),
-    }
+    let Some(most) = (size as u32 as usize).checked_sub(1) else {
+        return put(call, dynptr, offset as u32, &[], 0);
+    };
+    let Some(mut text) = text_at(call, src, most).map(<[u8]>::to_vec) else {
+        return Ok(Errno::EFAULT.to_reg());
+    };
+    text.push(0);
+    put(call, dynptr, offset as u32, &text, text.len() as u64)
 }
 
 fn no_user_memory(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
@@ -101,24 +114,17 @@ fn put(
     }
 }
 
-/// Text of at most `size` bytes, always with a NUL at its end.
-fn text_at(call: &Call<'_, '_>, addr: u64, size: usize) -> Option<Vec<u8>> {
-    let Some(most) = size.checked_sub(1) else { return Some(Vec::new()) };
+/// Text of at most `most` bytes, without the NUL at its end.
+fn text_at<'c>(call: &'c Call<'_, '_>, addr: u64, most: usize) -> Option<&'c [u8]> {
     let mut known: &[u8] = &[];
-    let len = loop {
+    while known.len() < most {
         let looked_at = known.len();
-        if looked_at == most {
-            break most;
-        }
         known = call.run.extend_view(addr, known, most - looked_at)?;
         if let Some(end) = memchr(0, &known[looked_at..]) {
-            break looked_at + end;
+            return Some(&known[..looked_at + end]);
         }
-    };
-    let mut text = Vec::with_capacity(len + 1);
-    text.extend_from_slice(&known[..len]);
-    text.push(0);
-    Some(text)
+    }
+    Some(known)
 }
 
 fn refuse(call: &Call<'_, '_>, dst: u64, size: usize) -> Result<u64, Stop> {

@@ -11,7 +11,7 @@ use towpath_maps::ringbuf::Ringbuf;
 use super::call::{Bytes, status};
 use super::dynptr::{DYNPTR_BYTES, DYNPTR_SIZE_MAX, Dynptr, DynptrKind};
 use super::{Call, Table, entry};
-use crate::run::{Extra, Record};
+use crate::run::{Extra, Record, Run};
 
 pub(super) const TABLE: Table = &[
     (id::RINGBUF_OUTPUT, entry(output)),
@@ -41,45 +41,57 @@ fn reserve(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     if args[2] != 0 {
         return Ok(0);
     }
-    Ok(reserve_record(call, ring, args[1]).unwrap_or(0))
+    Ok(reserve_record(call.run, ring, args[1]).unwrap_or(0))
 }
 
-#[inline]
-fn reserve_record<'r>(call: &mut Call<'_, 'r>, ring: &'r Ringbuf, size: u64) -> Option<u64> {
+/// A record's address, if there is room.
+#[inline(always)]
+pub(crate) fn reserve_record<'r>(run: &mut Run<'r>, ring: &'r Ringbuf, size: u64) -> Option<u64> {
     let addr = ring.reserve(size)?.as_ptr() as u64;
-    call.run.records.push(Record { addr, len: size, ring });
+    run.records.push(Record { addr, len: size, ring });
     Some(addr)
 }
 
 /// `bpf_ringbuf_submit(data, flags)`
 #[inline(always)]
 fn submit(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    commit("bpf_ringbuf_submit", call, args[0], |ring, sample| ring.submit(sample, args[1]))
+    give_back("bpf_ringbuf_submit", call, args[0], Ringbuf::submit)
 }
 
 /// `bpf_ringbuf_discard(data, flags)`
 #[inline(always)]
 fn discard(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    commit("bpf_ringbuf_discard", call, args[0], |ring, sample| ring.discard(sample, args[1]))
+    give_back("bpf_ringbuf_discard", call, args[0], Ringbuf::discard)
 }
 
-/// Takes a reserved record away from the program and gives it to `finish`.
 #[inline]
-fn commit(
+fn give_back(
     function: &'static str,
     call: &mut Call<'_, '_>,
     addr: u64,
-    finish: impl FnOnce(&Ringbuf, NonNull<u8>) -> Result<(), Errno>,
+    finish: fn(&Ringbuf, NonNull<u8>) -> Result<(), Errno>,
 ) -> Result<u64, Stop> {
-    let found = call.run.records.iter().position(|record| record.addr == addr);
-    let (Some(at), Some(sample)) = (found, NonNull::new(addr as *mut u8)) else {
-        let why = "a record this program has reserved";
-        return Err(Violation::Argument { function, argument: 1, value: addr, why }.into());
-    };
-    let record = call.run.records.swap_remove(at);
+    if commit(call.run, addr, finish) {
+        return Ok(0);
+    }
+    let why = "a record this program has reserved";
+    Err(Violation::Argument { function, argument: 1, value: addr, why }.into())
+}
+
+/// Takes a reserved record away from the program and gives it to `finish`; false when the program
+/// has none there.
+#[inline(always)]
+pub(crate) fn commit(
+    run: &mut Run<'_>,
+    addr: u64,
+    finish: fn(&Ringbuf, NonNull<u8>) -> Result<(), Errno>,
+) -> bool {
+    let found = run.records.iter().rposition(|record| record.addr == addr);
+    let (Some(at), Some(sample)) = (found, NonNull::new(addr as *mut u8)) else { return false };
+    let record = run.records.swap_remove(at);
     // Both return nothing to the program; the ring refuses only what it did not reserve.
     let _refused = finish(record.ring, sample);
-    Ok(0)
+    true
 }
 
 /// `bpf_ringbuf_query(ringbuf, what)`
@@ -105,7 +117,7 @@ fn reserve_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> 
         Dynptr::NULL.store(call, ptr)?;
         return Ok(errno.to_reg());
     }
-    match reserve_record(call, ring, u64::from(size)) {
+    match reserve_record(call.run, ring, u64::from(size)) {
         Some(addr) => {
             Dynptr::new(DynptrKind::Ringbuf, addr, size).store(call, ptr)?;
             Ok(0)

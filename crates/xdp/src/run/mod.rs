@@ -139,7 +139,7 @@ impl<'a> Run<'a> {
         for Record { addr, ring, .. } in self.records.drain(..) {
             if let Some(sample) = NonNull::new(addr as *mut u8) {
                 // It refuses only what it did not reserve.
-                let _refused = ring.discard(sample, 0);
+                let _refused = ring.discard(sample);
             }
         }
         self.extras.clear();

@@ -52,12 +52,21 @@ impl Emitter<'_> {
             (id::CHECK_MTU, [_, args @ ..]) if self.is_buffer(args.get(1)) => {
                 direct(RuntimeFunction::CheckMtu, args)
             }
-            (id::KPTR_XCHG, [Arg::Value(place), Arg::Value(new)])
-                if self.context.trust == Trust::Verified =>
-            {
+            (id::KPTR_XCHG, [Arg::Value(place), Arg::Value(new)]) if self.is_believed() => {
                 let place =
                     Place { base: *place, offset: 0, width: Width::W64, alias: Alias::Other };
                 Some(Op::AtomicRmw { place, op: AtomicOp::Exchange, value: *new })
+            }
+            (id::RINGBUF_RESERVE, [map, size, flags])
+                if self.is_believed() && self.constant_of(flags) == Some(0) =>
+            {
+                direct(RuntimeFunction::RingReserve, &[map.clone(), size.clone()])
+            }
+            (id::RINGBUF_SUBMIT, [record, _flags]) if self.is_believed() => {
+                direct(RuntimeFunction::RingSubmit, std::slice::from_ref(record))
+            }
+            (id::RINGBUF_DISCARD, [record, _flags]) if self.is_believed() => {
+                direct(RuntimeFunction::RingDiscard, std::slice::from_ref(record))
             }
             (id::SPIN_LOCK, _) => direct(RuntimeFunction::SpinLock, args),
             (id::SPIN_UNLOCK, _) => direct(RuntimeFunction::SpinUnlock, args),
@@ -68,7 +77,12 @@ impl Emitter<'_> {
     /// Whether a buffer needs no check: it is named stack bytes, or the verifier is believed.
     fn is_buffer(&self, arg: Option<&Arg>) -> bool {
         let is_stack = matches!(arg, Some(Arg::StackRead(_) | Arg::StackReadWrite(_)));
-        is_stack || (arg.is_some() && self.context.trust == Trust::Verified)
+        is_stack || (arg.is_some() && self.is_believed())
+    }
+
+    /// Whether what the verifier proved needs no check.
+    fn is_believed(&self) -> bool {
+        self.context.trust == Trust::Verified
     }
 
     /// `data_end - data`, and what lies in frags.

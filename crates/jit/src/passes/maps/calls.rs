@@ -23,8 +23,9 @@ impl<'a> Emitter<'a> {
             id::MAP_PEEK_ELEM => RuntimeFunction::MapPeek,
             _ => return None,
         };
-        if let (id::MAP_LOOKUP_ELEM, [inner, key], Some(template)) = (helper, args, self.template())
-            && let Some(op) = self.lookup_in_any(template, inner, key)
+        if let (id::MAP_LOOKUP_ELEM, [inner, key], Some((known, template))) =
+            (helper, args, self.template())
+            && let Some(op) = self.lookup_in_any(known, template, inner, key)
         {
             return Some(op);
         }
@@ -35,8 +36,9 @@ impl<'a> Emitter<'a> {
         (args.len() == function.arg_count()).then(|| call(function, args))
     }
 
-    /// What the map is like that the running call works on: an inner map, or one of several.
-    fn template(&self) -> Option<&'a MapDef> {
+    /// What the map is like that the running call works on: an inner map, or one of several; with
+    /// the number of the map that it is in, or of one of these.
+    fn template(&self) -> Option<(u32, &'a MapDef)> {
         if self.context.trust == Trust::Guest {
             // The helper asks whether it is one.
             return None;
@@ -45,6 +47,6 @@ impl<'a> Emitter<'a> {
         let fact = program.facts().get(self.origin as usize)?.map?;
         let (map, inner) = fact.example()?;
         let def = program.linked().maps.get(map as usize)?;
-        if inner { def.inner.as_deref() } else { Some(def) }
+        Some((map, if inner { def.inner.as_deref()? } else { def }))
     }
 }

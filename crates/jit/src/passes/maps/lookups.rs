@@ -1,9 +1,11 @@
-//! `bpf_map_lookup_elem` on maps known at compile time.
+//! `bpf_map_lookup_elem` on maps known at compile time, and on those of which the kind is known.
+
+use std::mem::offset_of;
 
 use towpath_bpf::MapDef;
 use towpath_bpf::map::flags::BPF_F_ZERO_SEED;
 use towpath_bpf::map::{Shape, Values};
-use towpath_maps::{KEY_WORDS_MAX, Layout, PREFIX_BYTES_MAX};
+use towpath_maps::{ArrayView, KEY_WORDS_MAX, Layout, PREFIX_BYTES_MAX};
 
 use super::{Emitter, call};
 use crate::xir::{
@@ -46,17 +48,21 @@ impl Emitter<'_> {
     }
 
     /// A lookup in a map of which only what it is like is known, its kind and the size of its keys,
-    /// not which one it is.
-    pub(super) fn lookup_in_any(&mut self, template: &MapDef, map: &Arg, key: &Arg) -> Option<Op> {
+    /// not which one it is: `known`, or one in that.
+    pub(super) fn lookup_in_any(
+        &mut self,
+        known: u32,
+        template: &MapDef,
+        map: &Arg,
+        key: &Arg,
+    ) -> Option<Op> {
         let is_seeded = template.flags & BPF_F_ZERO_SEED == 0;
         let spec = template.kind.spec();
         let marks = spec.lru;
         match spec.shape {
-            Shape::Array if template.key_size == 4 => {
-                let index = self.load_part(key, 0, Width::W32);
-                let index = Arg::Value(self.zext(index));
-                let args = vec![map.clone(), index, self.worker()];
-                Some(call(RuntimeFunction::ArrayLookup, args))
+            Shape::Array if matches!(spec.values, Values::Bytes | Values::PerCpu) => {
+                let Arg::Value(map) = *map else { return None };
+                Some(self.any_array(known, template, map, key))
             }
             Shape::Table
                 if spec.values == Values::Bytes
@@ -91,6 +97,35 @@ impl Emitter<'_> {
         }
         let null = self.constant(Type::I64, 0);
         Op::Select(inside, address, null)
+    }
+
+    /// The same for an array whose memory and size are to be read. `known` is the map that it is
+    /// in, or is like.
+    fn any_array(&mut self, known: u32, template: &MapDef, map: Value, key: &Arg) -> Op {
+        let entries = offset_of!(ArrayView, entries);
+        let entries = self.view_field(known, map, entries, Width::W32);
+        let first = self.view_field(known, map, offset_of!(ArrayView, base), Width::W64);
+        let index = self.load_part(key, 0, Width::W32);
+        let inside = self.value(Type::I32, Op::Compare(Cond::Ult, index, entries));
+        let stride = u64::from(template.value_size).next_multiple_of(8);
+        let mut address = self.scaled(index, stride, first);
+        if template.kind.is_percpu() {
+            let cpu_stride = offset_of!(ArrayView, cpu_stride);
+            let cpu_stride = self.view_field(known, map, cpu_stride, Width::W64);
+            let worker = self.value(Type::I32, Op::WorkerId);
+            let worker = self.zext(worker);
+            let row = self.binary(BinaryOp::Mul, worker, cpu_stride);
+            address = self.binary(BinaryOp::Add, address, row);
+        }
+        let null = self.constant(Type::I64, 0);
+        Op::Select(inside, address, null)
+    }
+
+    /// A field of the view in a map. Nobody writes it.
+    fn view_field(&mut self, known: u32, map: Value, offset: usize, width: Width) -> Value {
+        let (offset, alias) = ((ArrayView::OFFSET + offset) as i32, Alias::MapMeta(known));
+        let place = Place { base: map, offset, width, alias };
+        self.value(width.value_type(), Op::Load { place, probe: false })
     }
 
     /// `index < entries ? *(base + index * 8) : 0`: the inner map at an index. Outside, slot 0 is
