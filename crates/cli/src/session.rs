@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use towpath_bpf::program::AttachType;
 use towpath_daemon::tables;
 use towpath_xdp::host::Host;
 use towpath_xdp::program::{LoadOptions, Loader, Select};
@@ -34,6 +35,11 @@ impl Session {
     ) -> Result<Self, CliError> {
         let opened = Opened::new(object, linking)?;
         let index = opened.select(selection)?;
+        if opened.object.programs()[index].attach == AttachType::Dequeue {
+            let message = "a dequeue program is given no frames: it runs on a port (towpath load \
+                           PORT OBJ --hook dequeue), or in a case of towpath test";
+            return Err(CliError::Text { path: object.to_owned(), message: message.to_owned() });
+        }
         let shown = surroundings.dump_maps.as_deref().unwrap_or_default();
         mapfile::check_names(shown, opened.object.maps())?;
         let name = opened.program_name(index);

@@ -2,7 +2,7 @@
 
 use towpath_bpf::insn::*;
 use towpath_bpf::object::Env;
-use towpath_bpf::program::{KfuncRef, Linked, MapType};
+use towpath_bpf::program::{AttachType, KfuncRef, Linked, MapType};
 use towpath_bpf::proto::id;
 use towpath_bpf::{Insn, MapDef};
 
@@ -104,6 +104,32 @@ pub fn passes_if_moved(helper: u32, by: i32) -> Linked {
     insns.extend([copy(1, 6), mov(2, -by), call(helper), fails(2)]);
     insns.extend([mov(0, 2), EXIT, mov(0, 1), EXIT]);
     linked("passes_if_moved", insns, Vec::new())
+}
+
+/// `return bpf_redirect_map(&queue, 0, 0);` with a PIFO_XDP map `queue` for so many packets.
+pub fn enqueue(entries: u32) -> Linked {
+    let mut insns = Vec::from(TARGETS);
+    insns.extend([mov(2, 0), mov(3, 0), call(id::REDIRECT_MAP), EXIT]);
+    linked("enqueue", insns, vec![queue(entries)])
+}
+
+/// `return bpf_packet_dequeue(ctx, &queue, 0, &rank);` of such a map.
+pub fn dequeue(entries: u32) -> Linked {
+    let [mut map, rest] = TARGETS;
+    map.dst = 2;
+    let call = Insn::new(BPF_JMP | BPF_CALL, 0, PSEUDO_KFUNC_CALL, 0, 0);
+    let rank = Insn::new(BPF_ST | BPF_MEM | BPF_DW, 10, 0, -8, 0);
+    let address = Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 4, 10, 0, 0);
+    let place = Insn::new(BPF_ALU64 | BPF_ADD, 4, 0, 0, -8);
+    let insns = vec![rank, map, rest, mov(3, 0), address, place, call, EXIT];
+    let kfunc = KfuncRef { name: "bpf_packet_dequeue".to_owned(), type_id: None, weak: false };
+    let linked = linked("dequeue", insns, vec![queue(entries)]);
+    let (section, attach) = ("dequeue".to_owned(), AttachType::Dequeue);
+    Linked { kfuncs: vec![kfunc], section, attach, ..linked }
+}
+
+fn queue(entries: u32) -> MapDef {
+    MapDef { map_extra: 1, ..MapDef::new("queue", MapType::PifoXdp, 4, 4, entries) }
 }
 
 fn targets(kind: MapType, entries: u32) -> MapDef {

@@ -152,6 +152,10 @@ impl Court<'_> {
                 return;
             }
         };
+        if object.maps().iter().any(|map| map.kind.is_ours()) {
+            report.skipped.push(format!("{name}: no kernel has its maps"));
+            return;
+        }
         for (index, program) in object.programs().iter().enumerate() {
             if matches!(program.kind, ProgramKind::Other(_)) {
                 continue;

@@ -22,7 +22,7 @@ use towpath_xdp::{Exec, FrameQueue, LoadOptions, Loader, Program, Select};
 
 #[test]
 fn packets_leave_by_rank_when_there_is_room() {
-    for (exec, workers) in [(Exec::Interp, 1), (Exec::Jit, 1), (Exec::Jit, 2)] {
+    for (exec, workers) in [(Exec::Interp, 1), (Exec::Jit, 1), (Exec::Jit, 2), (Exec::Llvm, 1)] {
         let Some(lab) = Lab::new("misbehaving", exec, workers, &[]) else { return };
         lab.attach("put", "sends");
         lab.input.receive([5, 3, 9, 3].map(packet));
@@ -210,6 +210,13 @@ impl Lab {
             loader.program(Select::Name(&program.name)).unwrap_or_else(|error| panic!("{error}"))
         };
         let programs: Vec<Program> = object.programs().iter().map(load).collect();
+        if exec == Exec::Llvm {
+            if let Err(why) = towpath_jit::llvm_library() {
+                println!("skipped: {why}");
+                return None;
+            }
+            programs.iter().for_each(|it| _ = it.wait_for_tier2(Duration::from_secs(60)));
+        }
         assert!(programs.iter().all(|program| program.exec() == exec), "it can be compiled");
         let engine = Engine::start(&Options {
             workers: vec![WorkerOptions::default(); workers],

@@ -40,7 +40,7 @@ fn number(packet: &[u8]) -> u16 {
     u16::from_be_bytes([packet[42], packet[43]])
 }
 
-const EXECS: [Exec; 2] = [Exec::Interp, Exec::Jit];
+const EXECS: [Exec; 3] = [Exec::Interp, Exec::Jit, Exec::Llvm];
 
 #[test]
 fn priority_is_strict() {

@@ -32,6 +32,8 @@ pub(super) struct DequeueSource {
     opened: Arc<Opened>,
     schedule: Arc<Schedule>,
     limit: ByteLimit,
+    /// Bytes of a packet, as they were lately.
+    usual_bytes: usize,
     /// What the program gave: packets that the port had no room for yet stay in it.
     dequeued: Dequeued,
 }
@@ -169,6 +171,7 @@ impl DequeueSource {
             opened: Arc::clone(&port.opened),
             schedule: Arc::clone(schedule),
             limit: ByteLimit::default(),
+            usual_bytes: BYTES_FIRST,
             dequeued: Dequeued::default(),
         }
     }
@@ -193,7 +196,7 @@ impl DequeueSource {
                 break;
             }
             if self.dequeued.frames.is_empty() {
-                let runs = RUNS.min(credit).min(room.div_ceil(BYTES_MIN));
+                let runs = RUNS.min(credit).min(room / self.usual_bytes).max(1);
                 done += self.run(port, (runs, now_ns), snapshot, graph, runner);
             }
             let sent = self.send(snapshot, graph, runner);
@@ -241,7 +244,10 @@ impl DequeueSource {
         let lengths: Lengths = std::array::from_fn(|at| frames.get(at).map_or(0, |it| it.len()));
         let done = graph.offer_dequeued(snapshot, self.port, frames);
         graph.flush(snapshot, runner);
-        lengths.iter().take(done).for_each(|&length| self.limit.sent(length));
+        for &length in lengths.iter().take(done) {
+            self.limit.sent(length);
+            self.usual_bytes = (self.usual_bytes * 7 + length).div_ceil(8);
+        }
         done
     }
 
@@ -257,5 +263,5 @@ impl DequeueSource {
 /// Runs of a dequeue program at a time, as proposed (`DEV_MAP_BULK_SIZE`).
 const RUNS: usize = 16;
 type Lengths = [usize; RUNS];
-/// Bytes of the shortest frame: with this much room at least one may go.
-const BYTES_MIN: usize = 64;
+/// Packets are taken for as long as the usual largest ones, until some were seen.
+const BYTES_FIRST: usize = 1514;
