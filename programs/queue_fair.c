@@ -3,14 +3,14 @@
 // queue_fair: every flow gets the same share, and a flow whose packets wait too long loses some.
 //
 // Deficit round robin (Shreedhar and Varghese, 1995) over flows by hash: in each round a flow may
-// send a quantum of bytes, and what it did not use it has in the next. The queue's rank is the number
-// of the round: a flow that was idle joins the round that is under way, in front of all that others
-// have queued for later rounds. Each flow has the state of CoDel (RFC 8289): when its packets waited
-// for longer than `target_ns` during all of `interval_ns`, one is dropped, and then more and more
-// often until they don't.
+// send a quantum of bytes, and what it did not use it has in the next. The queue's rank is the
+// number of the round: a flow that was idle joins the round that is under way, in front of all
+// that others have queued for later rounds. Each flow has the state of CoDel (RFC 8289): when its
+// packets waited for longer than `target_ns` during all of `interval_ns`, one is dropped, and then
+// more and more often until they don't.
 //
-// Flows that are judged on several workers share their state without a lock: now and then one gets a
-// round too early or too late.
+// Flows that are judged on several workers share their state without a lock: now and then one gets
+// a round too early or too late.
 //
 // Maps
 //   fair_queue  PIFO_XDP  the packets; in front of each a `struct mark`

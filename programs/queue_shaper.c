@@ -2,17 +2,17 @@
 //
 // queue_shaper: a token bucket that says for each packet the earliest time at which it may leave.
 //
-// The bucket is one number, the time at which it is empty: each packet moves it on by the time that
-// its bytes take at the rate, and it is never further in the past than the burst. A packet gets that
-// time as its launch time, to which the port keeps to the microsecond. What is not due soon stays
-// in the queue, and a timer has the program run again.
+// The bucket is one number, the time at which it is empty: each packet moves it on by the time
+// that its bytes take at the rate, and it is never further in the past than the burst. A packet
+// gets that time as its launch time, to which the port keeps to the microsecond. What is not due
+// soon stays in the queue, and a timer has the program run again.
 //
 // Maps
 //   shaper_queue  PIFO_XDP  the packets, first in, first out
 //   shaper_state  ARRAY     the bucket, the timer, and what was sent
 //
-// Configure  bytes_per_second, burst_bytes, ahead_ns: how long before its time a packet is handed to
-//            the port
+// Configure  bytes_per_second, burst_bytes, ahead_ns: how long before its time a packet is handed
+//            to the port
 // Use        towpath load IN queue_shaper.o
 //            towpath load OUT queue_shaper.o --hook dequeue --set bytes_per_second=1250000
 // Verdicts   XDP_REDIRECT into the queue.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 //
-// Queues of packets, and programs that say which packet leaves next: what only Towpath has, with the
-// names of "xdp: Add packet queueing and scheduling capabilities" (T. Høiland-Jørgensen, July 2022).
-// docs/queueing.md says how to use it.
+// Queues of packets, and programs that say which packet leaves next: what only Towpath has, with
+// the names of "xdp: Add packet queueing and scheduling capabilities" (T. Høiland-Jørgensen,
+// July 2022). docs/queueing.md says how to use it.
 //
 //     struct {
 //         __uint(type, BPF_MAP_TYPE_PIFO_XDP);

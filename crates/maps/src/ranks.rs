@@ -33,8 +33,8 @@ pub struct Ranks {
 #[derive(Debug)]
 struct Window {
     buckets: Box<[Bucket]>,
-    /// A bit for each bucket in use, then a bit for each word of those that is not 0, and so on; the
-    /// last is one word.
+    /// A bit for each bucket in use, then a bit for each word of those that is not 0, and so on;
+    /// the last is one word.
     levels: Vec<Box<[u64]>>,
     count: u32,
 }

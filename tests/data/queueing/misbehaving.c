@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 //
-// Dequeue programs that are no good, and what puts packets into their queue: by the rank in byte 14.
+// Dequeue programs that are no good, and what puts packets into their queue, by the rank in byte
+// 14.
 #include "queueing.h"
 
 struct {

@@ -1,5 +1,5 @@
-//! The ports of these tests: one that receives what it is given, and one that sends as fast as it is
-//! told, and says how much room it has.
+//! The ports of these tests: one that receives what it is given, and one that sends as fast as it
+//! is told, and says how much room it has.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,13 +1,15 @@
 //! `bench/queueing`: what a queue costs, and what schedulers do for traffic.
 //!
-//! - A frame through a PIFO_XDP map and a dequeue program, beside the same frame redirected at once;
-//!   and the queue alone.
-//! - Two elephants that send more than a link carries, and fifty mice that don't: how long mice wait
-//!   behind the fair queue, and in a FIFO of the same depth; how fairly the link is shared.
+//! - A frame through a PIFO_XDP map and a dequeue program, beside the same frame redirected at
+//!   once; and the queue alone.
+//! - Two elephants that send more than a link carries, and fifty mice that don't: how long mice
+//!   wait behind the fair queue, and in a FIFO of the same depth; how fairly the link is shared.
 //! - The rate of the shaper, and how punctual launch times are.
 //!
-//! The kernel's `htb` on a veth is beside the shaper, with root, and whether it has `fq_codel` is said.
+//! The kernel's `htb` on a veth is beside the shaper, with root, and whether it has `fq_codel` is
+//! said.
 
+#![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 mod peer;
