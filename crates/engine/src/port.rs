@@ -139,11 +139,12 @@ pub trait Tx: Send {
         self.flush(pool).map(|()| false)
     }
 
-    /// How many frames it can take now, as far as it knows without a system call: who could wait
-    /// gives it no more.
-    fn credit(&mut self) -> usize {
-        usize::MAX
-    }
+    /// Credit: how many frames of one buffer, as long as its MTU allows, [`Tx::transmit`] takes now
+    /// without leaving one. Sources that can wait ask for it, and give no more. It holds until the
+    /// next call of either, unless another worker's transmitter sends into the same queue; a device
+    /// that takes frames only to say that each failed still takes them. Most of the time the answer
+    /// must be known without a system call: idle sources ask, too.
+    fn credit(&mut self) -> usize;
 
     /// Takes back the memory of what was sent in the meantime, for a worker that is about to sleep.
     /// Gives whether there is more to come.

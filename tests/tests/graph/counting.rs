@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use towpath_engine::port::{Device, Features, Rx, Tx};
 use towpath_xdp::{Arena, Frame, Pool};
@@ -16,8 +16,6 @@ struct State {
     count: AtomicU64,
     /// Frames it takes before it is full.
     room: AtomicUsize,
-    /// Whether it says so when it is asked.
-    tells: AtomicBool,
     /// Frames that it was given and had no room for.
     refused: AtomicU64,
 }
@@ -31,11 +29,6 @@ impl Counting {
 
     pub(crate) fn set_room(&self, room: usize) {
         self.0.room.store(room, Ordering::SeqCst);
-    }
-
-    /// From now on who asks learns how much room there is.
-    pub(crate) fn tell(&self) {
-        self.0.tells.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -80,7 +73,6 @@ impl Tx for Counting {
     }
 
     fn credit(&mut self) -> usize {
-        let tells = self.0.tells.load(Ordering::SeqCst);
-        if tells { self.0.room.load(Ordering::SeqCst) } else { usize::MAX }
+        self.0.room.load(Ordering::SeqCst)
     }
 }

@@ -4,9 +4,11 @@
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::print_stderr, reason = "what was skipped")]
 
 mod asking;
 mod counting;
+mod credit;
 mod repeating;
 
 use std::sync::Arc;
@@ -55,7 +57,6 @@ fn what_a_target_has_no_room_for_is_dropped_with_the_reason() {
 fn a_source_that_can_wait_waits_for_credit() {
     let lab = Lab::new();
     let target = Counting::with_room(0);
-    target.tell();
     let to = lab.add("to", 12, Box::new(target.clone()));
     let place = Place { ifindex: 12, queue: 0 };
     let socket = Arc::new(Asking { place, left: AtomicUsize::new(1000), packet: packet() });

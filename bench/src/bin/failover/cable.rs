@@ -127,6 +127,10 @@ impl Tx for Cable {
         }
         Ok(())
     }
+
+    fn credit(&mut self) -> usize {
+        RING_FRAMES.saturating_sub(self.wire().ring.len())
+    }
 }
 
 /// Frames that a port keeps until they are on the wire.

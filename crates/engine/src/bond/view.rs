@@ -50,6 +50,19 @@ pub(crate) enum Choice {
     All(Box<[PortId]>),
 }
 
+impl Choice {
+    /// Those that a frame may leave by.
+    pub(crate) fn members(&self) -> &[PortId] {
+        match self {
+            Choice::Nobody => &[],
+            Choice::Always(member) => std::slice::from_ref(member),
+            Choice::InTurn { members, .. } | Choice::ByHash(_, members) | Choice::All(members) => {
+                members
+            }
+        }
+    }
+}
+
 /// Whose turn it is, for one worker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Turn {

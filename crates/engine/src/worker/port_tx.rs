@@ -41,7 +41,7 @@ impl PortTx {
         }
     }
 
-    /// How many frames there is room for, as far as the transmitter knows.
+    /// How many frames there is room for.
     fn credit(&mut self) -> usize {
         self.tx.as_mut().map_or(0, |tx| tx.credit())
     }
@@ -107,7 +107,7 @@ impl Graph {
         let before = frames.len();
         let lost = &mut self.scratch;
         debug_assert!(lost.is_empty(), "nobody else is at it");
-        let mut why = DropReason::Unsupported;
+        let mut why = DropReason::Removed;
         if let Some(Some(to)) = self.ports.get_mut(port.0 as usize) {
             why = to.transmit(frames, lost, &mut self.pool);
         }
@@ -131,13 +131,19 @@ impl Graph {
         }
     }
 
-    /// How many frames a port can take now, as far as its transmitter knows; what is on its way to
-    /// somebody else waits there.
-    pub(super) fn credit(&mut self, to: PortId) -> usize {
-        if self.targets[Door::Forward.at(to).index()].kind != Kind::Wire {
-            return usize::MAX;
+    /// How many frames a port can take now ([`Tx::credit`]); of a bond, what whichever member is
+    /// chosen can. Programs of its `tx` hook only make them fewer. What nobody would send is taken,
+    /// to be dropped with its reason.
+    pub(super) fn credit(&mut self, snapshot: &Snapshot, to: PortId) -> usize {
+        match self.targets[Door::Xmit.at(to).index()].kind {
+            Kind::Wire => self.wire_credit(to),
+            Kind::Bond => {
+                let view = snapshot.port(to).and_then(|bond| bond.bond.as_ref());
+                let members = view.map_or(&[][..], |view| view.choice.members());
+                members.iter().map(|&it| self.credit(snapshot, it)).min().unwrap_or(usize::MAX)
+            }
+            _ => usize::MAX,
         }
-        self.wire_credit(to)
     }
 
     /// How many frames its transmitter can take, whatever is before it.
@@ -147,19 +153,22 @@ impl Graph {
     }
 
     /// Sends new frames out of a port at once, for a source that keeps what there is no room for:
-    /// that stays. Gives how many are done with, sent or lost.
+    /// that stays. It has asked for [`Graph::credit`], and nothing was sent since. Gives how many
+    /// are done with, sent or lost, and why the others stay.
     pub(super) fn offer(
         &mut self,
         snapshot: &Snapshot,
         to: PortId,
         frames: &mut Vec<Frame>,
-    ) -> usize {
+        credit: usize,
+    ) -> (usize, DropReason) {
+        debug_assert!(frames.len() <= credit, "credit is never exceeded");
         if !self.are_sendable(Door::Forward.at(to), frames) {
             frames.iter_mut().for_each(|frame| self.pool.own(frame));
             let count = frames.len();
             self.shared.counters.created.add(count as u64);
             self.push_all(snapshot, Door::Forward.at(to), frames);
-            return count;
+            return (count, DropReason::RingFull);
         }
         self.send_first(snapshot, to, frames, |counters| &counters.created)
     }
@@ -173,7 +182,9 @@ impl Graph {
     ) -> usize {
         let door = Door::Redirect.at(to);
         if self.are_sendable(door, frames) {
-            return self.send_first(snapshot, to, frames, |counters| &counters.taken_over);
+            let (done, _why) =
+                self.send_first(snapshot, to, frames, |counters| &counters.taken_over);
+            return done;
         }
         // As far as the transmitter says that it has room.
         let count = frames.len().min(self.wire_credit(to));
@@ -198,11 +209,11 @@ impl Graph {
         to: PortId,
         frames: &mut Vec<Frame>,
         from: impl Fn(&FrameCounters) -> &Counter,
-    ) -> usize {
+    ) -> (usize, DropReason) {
         let (count, queue) = (frames.len(), Door::Xmit.at(to));
         debug_assert!(self.queues[queue.index()].frames.is_empty(), "nothing goes before");
         let bytes = frames.iter().map(|frame| frame.len()).sum();
-        let (sent, _full) = self.send(to, frames, bytes);
+        let (sent, why) = self.send(to, frames, bytes);
         let done = sent.count as usize + sent.lost;
         debug_assert_eq!(done + frames.len(), count, "no frame is lost track of");
         // What comes is counted before what goes.
@@ -211,6 +222,6 @@ impl Graph {
         if let Some(Some(to)) = self.ports.get_mut(to.0 as usize) {
             to.flush(&mut self.pool);
         }
-        done
+        (done, why)
     }
 }

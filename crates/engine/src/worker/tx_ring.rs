@@ -81,14 +81,22 @@ impl Worker {
         if snapshot.port(*port).is_none() || !served.claim() {
             return 0;
         }
-        let limit = graph.credit(*port).min(BURST);
+        let credit = graph.credit(snapshot, *port);
+        let limit = credit.min(BURST);
         let count = served.socket.collect(&mut graph.pool, frames, limit);
         let mut done = 0;
         if count > 0 {
             // They arrived nowhere.
             let nowhere = |rx: RxInfo| RxInfo { ifindex: 0, queue_index: 0, ..rx };
             frames.iter_mut().for_each(|frame| frame.rx = nowhere(frame.rx));
-            done = graph.offer(snapshot, *port, frames);
+            let (taken, why) = graph.offer(snapshot, *port, frames, credit);
+            done = taken;
+            if why != DropReason::RingFull {
+                // There will never be room.
+                done += frames.len();
+                graph.shared.counters.created.add(frames.len() as u64);
+                graph.drop_all(snapshot, Owner::of(*port), Side::Tx, why, frames);
+            }
             graph.flush(snapshot, runner);
             served.socket.sent(done);
             graph.pool.give_all(frames);

@@ -68,6 +68,11 @@ impl LiveSender {
         self.held.is_empty()
     }
 
+    /// Frames it has accepted and not sent.
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
+    }
+
     /// Whether there is so much that waiting for more brings nothing.
     pub(super) fn is_full(&self) -> bool {
         self.held.len() >= HELD_MAX

@@ -91,10 +91,23 @@ impl Sending {
         Ok(if first.left == 0 { first.frame.take() } else { None })
     }
 
+    /// Descriptors that there is room for, if that is less than so many.
+    #[inline]
+    fn room(&mut self, wanted: u32) -> u32 {
+        debug_assert!(self.outstanding <= self.size, "the completion ring holds all of them");
+        self.tx.free(wanted).min(self.size - self.outstanding)
+    }
+
+    /// Frames of one descriptor that there is room for, once what is complete is taken back.
+    fn credit(&mut self) -> usize {
+        let done = self.completion.available(self.size).min(self.outstanding);
+        let free = self.tx.free(self.size).min(self.size - (self.outstanding - done));
+        free as usize
+    }
+
     /// Moves frames from the front into the tx ring, as far as there is room.
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
-        let wanted = frames.len() as u32;
-        let mut room = self.tx.free(wanted).min(self.size - self.outstanding);
+        let mut room = self.room(frames.len() as u32);
         let mut fits = 0;
         let mut failure = Ok(());
         for frame in frames.iter_mut() {
@@ -322,6 +335,20 @@ impl Tx for Transmitter {
         self.kick()?;
         self.socket.sending().reclaim(pool, &self.counters);
         result
+    }
+
+    /// What the other way holds may have to go by the socket. A ring that is full is shown to the
+    /// kernel once more.
+    fn credit(&mut self) -> usize {
+        if self.socket.is_gone() {
+            return usize::MAX;
+        }
+        let mut credit = self.socket.sending().credit();
+        if credit == 0 && self.kick().is_ok() {
+            credit = self.socket.sending().credit();
+        }
+        let held = self.live.as_ref().map_or(0, LiveSender::held);
+        credit.saturating_sub(held)
     }
 
     fn flush_some(&mut self, pool: &mut Pool) -> io::Result<bool> {

@@ -101,6 +101,20 @@ impl Socket {
         Ok((errno != 0).then(|| io::Error::from_raw_os_error(errno)))
     }
 
+    /// Bytes of its send buffer, as the kernel counts them: each frame with what it costs.
+    pub(super) fn send_buffer(&self) -> io::Result<usize> {
+        let bytes: c_int = self.get(libc::SOL_SOCKET, libc::SO_SNDBUF)?;
+        Ok(bytes.max(0) as usize)
+    }
+
+    /// Bytes of it in use (`SIOCOUTQ`).
+    pub(super) fn unsent(&self) -> io::Result<usize> {
+        let mut bytes: c_int = 0;
+        // SAFETY: the kernel writes an integer there.
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) })?;
+        Ok(bytes.max(0) as usize)
+    }
+
     /// Frames that found no room since the last question.
     pub(super) fn take_drops(&self) -> io::Result<u64> {
         // The kernel gives three numbers for TPACKET_V3: frames, drops, freezes.

@@ -13,11 +13,16 @@ pub(super) struct Transmitter {
     batch: Batch,
     /// Frames the kernel has copied.
     sent: Vec<Frame>,
+    /// How many the send buffer takes when it is empty, and as far as is known now.
+    most: usize,
+    credit: usize,
 }
 
 impl Transmitter {
     pub(super) fn new(socket: Socket) -> Transmitter {
-        Transmitter { socket, batch: Batch::default(), sent: Vec::new() }
+        // A socket that does not say takes what comes.
+        let most = socket.send_buffer().map_or(usize::MAX, |bytes| bytes.div_ceil(FRAME_COST));
+        Transmitter { socket, batch: Batch::default(), sent: Vec::new(), most, credit: most }
     }
 }
 
@@ -33,14 +38,31 @@ impl Tx for Transmitter {
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => {}
                     // The driver or the socket is full: what is left is dropped.
-                    Some(libc::EAGAIN | libc::ENOBUFS) => break Ok(()),
+                    Some(libc::EAGAIN | libc::ENOBUFS) => {
+                        self.credit = 0;
+                        break Ok(());
+                    }
                     // The interface is down or gone, or does not take this frame.
                     _ => break Err(error),
                 },
             }
         };
+        self.credit = self.credit.saturating_sub(sent);
         self.sent.extend(frames.drain(..sent));
         pool.give_all(&mut self.sent);
         result
     }
+
+    /// What the send buffer has room for. While nothing is on its way the kernel is not asked.
+    fn credit(&mut self) -> usize {
+        if self.credit < self.most {
+            let unsent = self.socket.unsent().unwrap_or(0);
+            self.credit = self.most.saturating_sub(unsent.div_ceil(FRAME_COST));
+        }
+        self.credit
+    }
 }
+
+/// Most that a frame of one buffer takes of the send buffer (`skb->truesize`): its bytes, headroom
+/// and `skb_shared_info` in a power of two, and the `sk_buff`.
+const FRAME_COST: usize = 8192 + 256;

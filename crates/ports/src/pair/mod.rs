@@ -130,6 +130,11 @@ impl Ring {
         }
     }
 
+    /// How many frames fit.
+    fn room(&self) -> usize {
+        self.capacity.saturating_sub(self.len.load(Ordering::Acquire))
+    }
+
     /// Takes what fits, from the front.
     fn push(&self, frames: &mut Vec<Frame>) {
         let mut ring = self.frames.lock().unwrap_or_else(PoisonError::into_inner);

@@ -24,4 +24,8 @@ impl Tx for Transmitter {
         self.rings[self.queue].push(frames);
         Ok(())
     }
+
+    fn credit(&mut self) -> usize {
+        self.rings[self.queue].room()
+    }
 }

@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use towpath_capture::pcapng::{Direction, Section, Writer as Pcapng};
 use towpath_capture::{Error, Interface, Packet, PacketOptions};
 use towpath_engine::port::Tx;
+use towpath_xdp::frame::BUFFER_BYTES;
 use towpath_xdp::{Frame, Pool};
 
 use crate::stream::writer::Outlet;
@@ -49,6 +50,15 @@ impl Capture {
             Err(error) => self.end.come(&error),
         }
         written
+    }
+
+    /// How many frames of one buffer it takes now. One that has ended takes all, to say so.
+    fn credit(&self) -> usize {
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        match output.room() {
+            Ok(room) if room < usize::MAX => room.div_ceil(RECORD_BYTES_MAX),
+            _ => usize::MAX,
+        }
     }
 }
 
@@ -119,9 +129,9 @@ impl Output {
         let now = now_ns();
         let mut written = 0;
         for frame in frames {
-            match self.is_full() {
-                Ok(false) => {}
-                Ok(true) => break,
+            match self.room() {
+                Ok(0) => break,
+                Ok(_) => {}
                 Err(source) => return (written, Err(Error::Io { offset: 0, source })),
             }
             if let Err(error) = self.write(frame, now, direction) {
@@ -137,8 +147,8 @@ impl Output {
         (written, Ok(()))
     }
 
-    fn is_full(&mut self) -> io::Result<bool> {
-        self.writer.output_mut().get_ref().is_full()
+    fn room(&mut self) -> io::Result<usize> {
+        self.writer.output_mut().get_ref().room()
     }
 
     fn write(
@@ -175,6 +185,9 @@ impl Output {
     }
 }
 
+/// Most that a frame of one buffer takes in a file: the buffer, the block around it, its options.
+const RECORD_BYTES_MAX: usize = BUFFER_BYTES + 256;
+
 /// The time, in nanoseconds since 1970.
 pub(crate) fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
@@ -210,5 +223,9 @@ impl Tx for Writer {
                 Ok(())
             }
         }
+    }
+
+    fn credit(&mut self) -> usize {
+        self.capture.as_ref().map_or(usize::MAX, |capture| capture.credit())
     }
 }

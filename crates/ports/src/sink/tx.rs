@@ -12,4 +12,8 @@ impl Tx for Transmitter {
         pool.give_all(frames);
         Ok(())
     }
+
+    fn credit(&mut self) -> usize {
+        usize::MAX
+    }
 }

@@ -34,15 +34,17 @@ impl Outlet {
         matches!(self, Outlet::Stream(_))
     }
 
-    /// Whether so much waits to be written that nothing should be added.
+    /// How many bytes may be added before so much waits to be written that nothing should be.
     ///
     /// # Errors
     ///
     /// Why nothing is written any more.
-    pub(crate) fn is_full(&self) -> io::Result<bool> {
+    pub(crate) fn room(&self) -> io::Result<usize> {
         match self {
-            Outlet::File(_) => Ok(false),
-            Outlet::Stream(stream) => stream.shared.waiting().map(|it| it.bytes.len() > FULL_BYTES),
+            Outlet::File(_) => Ok(usize::MAX),
+            Outlet::Stream(stream) => {
+                stream.shared.waiting().map(|it| FULL_BYTES.saturating_sub(it.bytes.len()))
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, writev};
 use towpath_engine::port::Tx;
 use towpath_xdp::frame::FRAGS_MAX;
@@ -18,11 +19,13 @@ pub(super) struct Transmitter {
     fd: Arc<OwnedFd>,
     /// Frames the kernel has copied.
     sent: Vec<Frame>,
+    /// It took no more, the last time.
+    is_full: bool,
 }
 
 impl Transmitter {
     pub(super) fn new(fd: &Arc<OwnedFd>) -> Transmitter {
-        Transmitter { fd: Arc::clone(fd), sent: Vec::new() }
+        Transmitter { fd: Arc::clone(fd), sent: Vec::new(), is_full: false }
     }
 
     fn write(&self, frame: &Frame) -> Result<(), Errno> {
@@ -68,13 +71,16 @@ const TAG_BYTES: usize = 4;
 impl Tx for Transmitter {
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
         let mut sent = 0;
+        self.is_full = false;
         let result = loop {
             let Some(frame) = frames.get(sent) else { break Ok(()) };
             match self.write(frame) {
                 Ok(()) => sent += 1,
                 Err(Errno::INTR) => {}
-                // It is full: what is left is dropped.
-                Err(Errno::AGAIN) => break Ok(()),
+                Err(Errno::AGAIN) => {
+                    self.is_full = true;
+                    break Ok(());
+                }
                 // Deleted, set down, or a frame that the kernel does not believe.
                 Err(errno) => break Err(errno.into()),
             }
@@ -82,5 +88,16 @@ impl Tx for Transmitter {
         self.sent.extend(frames.drain(..sent));
         pool.give_all(&mut self.sent);
         result
+    }
+
+    /// The kernel's stack takes what comes, and counts what it drops. Only a send buffer that
+    /// somebody made small (`TUNSETSNDBUF`) says no, until it can be written to again.
+    fn credit(&mut self) -> usize {
+        if self.is_full {
+            let mut fds = [PollFd::new(&*self.fd, PollFlags::OUT)];
+            let ready = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+            self.is_full = ready == Ok(0);
+        }
+        if self.is_full { 0 } else { usize::MAX }
     }
 }

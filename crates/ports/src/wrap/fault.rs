@@ -151,6 +151,10 @@ impl Stage for Wire {
         }
     }
 
+    fn holds(&self) -> bool {
+        self.fault.has_delay() || self.fault.duplicate > 0.0
+    }
+
     fn due(&self) -> Option<Instant> {
         self.under_way.front().map(|(due, _)| *due)
     }

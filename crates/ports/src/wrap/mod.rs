@@ -51,6 +51,11 @@ pub trait Stage: Send {
         None
     }
 
+    /// Whether it lets other frames through than those that came, as a wire does.
+    fn holds(&self) -> bool {
+        false
+    }
+
     /// Frames it removed since the last call.
     fn take_removed(&mut self) -> u64 {
         0
@@ -178,15 +183,25 @@ struct Transmitter {
 }
 
 impl Tx for Transmitter {
-    /// What the stage removes counts as sent: it is lost on the wire.
+    /// What the stage removes counts as sent: it is lost on the wire. So is what comes out of one
+    /// that holds frames back and finds no room.
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
         let room = self.stage.room(frames.len());
         self.passed.extend(frames.drain(..room));
         self.stage.pass(&mut self.passed, 0, pool);
         let result = self.inner.transmit(&mut self.passed, pool);
+        if self.stage.holds() {
+            pool.give_all(&mut self.passed);
+            return Ok(());
+        }
         // What does not fit goes back in front, to be dropped by whoever sent it.
         frames.splice(0..0, self.passed.drain(..));
         result
+    }
+
+    fn credit(&mut self) -> usize {
+        let credit = self.inner.credit();
+        self.stage.room(credit)
     }
 
     fn flush(&mut self, pool: &mut Pool) -> io::Result<()> {

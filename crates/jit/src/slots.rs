@@ -1,0 +1,49 @@
+//! Slots of program arrays that tail calls read without the runtime, for both tiers.
+
+use towpath_maps::Layout;
+
+use crate::environment::Environment;
+use crate::xir::{Function, Op, Value};
+
+/// The slot of a tail call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slot {
+    /// The program array.
+    pub(crate) map: u32,
+    /// How many slots it has.
+    pub(crate) entries: u32,
+    /// Whether the index is known, and below that.
+    pub(crate) is_inside: bool,
+}
+
+/// By map of the program: the slots it has, if it is a program array.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Slots(Vec<Option<u32>>);
+
+impl Slots {
+    pub(crate) fn of(environment: &Environment<'_>) -> Self {
+        let maps = environment.maps.iter().map(|map| match map.layout() {
+            Some(Layout::Programs { entries, .. }) => Some(entries),
+            _ => None,
+        });
+        Slots(maps.collect())
+    }
+
+    /// What a tail call through `map` looks at, when the map is known.
+    pub(crate) fn slot(&self, function: &Function, map: Value, index: Value) -> Option<Slot> {
+        let Op::MapRef(map) = *op_of(function, map)? else { return None };
+        let entries = (*self.0.get(map as usize)?)?;
+        let is_inside = match op_of(function, index) {
+            Some(Op::Const(index)) => *index < u64::from(entries),
+            _ => false,
+        };
+        Some(Slot { map, entries, is_inside })
+    }
+}
+
+/// What makes a value; tail calls are too few for a table.
+fn op_of(function: &Function, value: Value) -> Option<&Op> {
+    let mut insts = function.blocks.iter().flat_map(|block| &block.insts);
+    let inst = insts.find(|&&inst| function.inst(inst).result == Some(value))?;
+    Some(&function.inst(*inst).op)
+}
