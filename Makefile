@@ -5,11 +5,13 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOWPATH := $(TARGET)/release/towpath
 # How long each fuzz target runs under `make fuzz`.
 FUZZ_SECONDS ?= 60
+# A toolchain that has Miri (`rustup component add miri --toolchain nightly`), for `make miri`.
+MIRI_TOOLCHAIN ?= nightly
 # How many random programs `make test-aarch64` generates.
 AARCH64_PROGRAMS ?= 100
 
-.PHONY: help demo test test-aarch64 bench wheel lint fuzz parity docs release libraries install \
-	uninstall deb check-install programs programs-all clean
+.PHONY: help demo test test-aarch64 bench wheel lint fuzz miri parity docs release libraries \
+	install uninstall deb check-install programs programs-all clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -56,6 +58,10 @@ fuzz: ## every fuzz target for FUZZ_SECONDS
 	@BOLERO_RANDOM_TEST_TIME_MS=$$(($(FUZZ_SECONDS) * 1000)) \
 		$(CARGO) test --release -p towpath-cli --bin towpath -- --nocapture \
 		cases::file::tests::whatever_is_in_a_file_is_read_or_refused
+
+miri: export CARGO_TARGET_DIR := $(abspath $(TARGET))/miri
+miri: ## raw access to memory that others write, under Miri (a nightly toolchain)
+	@cd tests/miri && $(CARGO) +$(MIRI_TOOLCHAIN) miri test --quiet
 
 # Of the long comparisons, without the five programs of a hundred that take nine tenths of the time.
 parity: SOON := --verified-max 10000

@@ -190,6 +190,10 @@ impl Tx for Transmitter {
         }
         self.inner.transmit(frames, pool)
     }
+
+    fn credit(&mut self) -> usize {
+        self.inner.credit()
+    }
 }
 
 /// What an honest pair cannot do either, and this test's port says all the same.
