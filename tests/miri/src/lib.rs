@@ -1,4 +1,4 @@
-//! What Miri can run of raw access to memory that others write (`make miri`): the module itself, and
+//! What Miri can run of raw access to memory that others write (`make miri`): the module itself and
 //! its tests, over memory of the heap. Miri knows no mapping that is shared with another process.
 
 mod heap_unsafe;
