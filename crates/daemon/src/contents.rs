@@ -16,7 +16,8 @@ use crate::reference;
 use crate::saved::Change;
 
 /// What is in a map, in the map's order, `most` elements at most. What has no elements to list
-/// (ring buffers, arenas, bloom filters) is empty; queues and stacks begin with what comes out next.
+/// (ring buffers, arenas, bloom filters) is empty; queues and stacks begin with what comes out
+/// next.
 pub(crate) fn entries(
     session: &mut Session,
     map: &MapObject,
