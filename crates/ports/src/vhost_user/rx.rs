@@ -266,7 +266,9 @@ impl Rx for Queue {
             return Wake::Waker;
         }
         let mut state = vring.lock();
-        let Some(active) = &mut state.active else { return Wake::Waker };
+        // What waits until the queue is enabled for the first time is nothing to stay awake for.
+        let waits = !state.setup.is_enabled && !state.setup.was_enabled;
+        let Some(active) = state.active.as_mut().filter(|_| !waits) else { return Wake::Waker };
         self.is_armed = true;
         if active.ring.ask_for_kicks() {
             return Wake::Now;

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
 use towpath_ports::vhost_user::Mode;
-use towpath_workload::virtio::{Guest, GuestOptions, Layout, state};
+use towpath_workload::virtio::{Guest, GuestMemory, GuestOptions, Layout, guest_address, state};
 
 use crate::scene::{Scene, packet, until};
 use crate::{EVENT_IDX, PLAIN};
@@ -179,7 +179,7 @@ fn a_guest_has_more_memory_than_a_table_holds() {
     let mut a = scene.guest(0, GuestOptions::default());
     let mut b = scene.guest(1, GuestOptions::default());
     assert_eq!(a.front.ask(36).unwrap(), 509);
-    let more = towpath_workload::virtio::GuestMemory::new(1 << 16).unwrap();
+    let more = GuestMemory::new(1 << 16).unwrap();
     let region = |number: u64| {
         let words = [0, 0x9000_0000 + (number << 16), 1 << 16, 0x10_0000_0000 + (number << 16), 0];
         words.map(u64::to_ne_bytes).concat()
@@ -195,4 +195,31 @@ fn a_guest_has_more_memory_than_a_table_holds() {
     }
     assert!(a.send(0, &PLAIN, &packet(60, 7)));
     assert_eq!(b.wait_for(0).unwrap().1, packet(60, 7));
+}
+
+#[test]
+fn pages_that_are_written_are_noted_for_a_migration() {
+    const LOG_ALL: u64 = 1 << 26;
+    for packed in [false, true] {
+        let scene = Scene::new();
+        let mut a = scene.guest(0, GuestOptions::default());
+        let features = GuestOptions::default().features | LOG_ALL;
+        let mut b = scene.guest(1, GuestOptions { features, packed, ..GuestOptions::default() });
+        let log = GuestMemory::new(1 << 16).unwrap();
+        let payload = [1u64 << 16, 0].map(u64::to_ne_bytes).concat();
+        b.front.say(6, &payload, &[log.file()]).unwrap();
+        let is_noted = |at: usize| {
+            let page = guest_address(at) as usize / 4096;
+            let mut byte = [0];
+            log.read(page / 8, &mut byte);
+            byte[0] & 1 << (page % 8) != 0
+        };
+        let (buffer, [ring, _, used]) = (b.rx[0].buffer(0), b.rx[0].places());
+        let marks = if packed { ring } else { used };
+        assert!(!is_noted(buffer) && !is_noted(marks));
+        assert!(a.send(0, &PLAIN, &packet(60, 1)));
+        assert!(b.wait_for(0).is_some());
+        assert!(is_noted(buffer) && is_noted(marks), "packed {packed}");
+        assert!(!is_noted(b.tx[0].buffer(0)), "what is only read");
+    }
 }
