@@ -4,15 +4,23 @@ use std::path::Path;
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;
+use clap_complete::env::Shells;
 
 use crate::args::Cli;
 use crate::error::CliError;
 use crate::output::Output;
 
-/// Prints a completion script.
+/// Prints a completion script: it asks `towpath` itself, which asks the daemon for names.
 pub(crate) fn completions(shell: Shell, output: &mut Output) -> Result<(), CliError> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "towpath", &mut script);
+    let shells = Shells::builtins();
+    let name = shell.to_string();
+    match shells.completer(&name) {
+        Some(shell) => shell
+            .write_registration("COMPLETE", "towpath", "towpath", "towpath", &mut script)
+            .map_err(CliError::Stdout)?,
+        None => return Err(CliError::Usage(format!("{name}: no completion for this shell"))),
+    }
     output.bytes(&script)
 }
 

@@ -5,7 +5,9 @@
 mod args;
 mod bench;
 mod bond;
+mod btf;
 mod cases;
+mod complete;
 mod daemon;
 mod demo;
 mod error;
@@ -30,14 +32,17 @@ mod xsk;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
+use clap_complete::CompleteEnv;
 
 use args::{Cli, Command, ExecCommand, ProgCommand};
 use error::{CliError, Status};
 use output::Output;
 
 fn main() -> ExitCode {
+    // What the shell asks while somebody is typing.
+    CompleteEnv::with_factory(Cli::command).complete();
     let Cli { output, command } = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(stop) if stop.kind() == ErrorKind::DisplayVersion => return version::tell(),
@@ -93,6 +98,9 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
         Command::Test(args) => return cases::test(&args, output),
         Command::Qualify(args) => return qualify::qualify(&args, output),
         Command::Prog { command: ProgCommand::Run(args) } => prog::run(&args, output)?,
+        Command::Prog { command: ProgCommand::Load(args) } => daemon::load_pinned(&args, output)?,
+        Command::Btf { command } => btf::btf(&command, output)?,
+        Command::Net { command } => daemon::net(&command, output)?,
         Command::Prog { command: ProgCommand::Pin(args) } => daemon::pin_program(&args, output)?,
         Command::Prog { command: ProgCommand::Unpin(args) } => daemon::unpin(&args, output)?,
         Command::Prog { command: ProgCommand::Tracelog(args) } => daemon::tracelog(&args, output)?,

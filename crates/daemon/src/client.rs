@@ -129,6 +129,19 @@ impl Client {
         serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))
     }
 
+    /// Reads bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::get`].
+    pub fn bytes(&self, path: &str) -> Result<Vec<u8>, ClientError> {
+        self.runtime.block_on(async {
+            let response = self.request("GET", path, Bytes::new()).await?;
+            let collected = response.into_body().collect().await;
+            collected.map(|it| it.to_bytes().to_vec()).map_err(|error| self.broken(&error))
+        })
+    }
+
     /// Listens to server-sent events of a path, by kind, until the daemon ends them, `heard` gives
     /// false, or somebody interrupts us (SIGINT).
     ///

@@ -1,6 +1,9 @@
 //! What is in a map, through its types, from any thread while programs run.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value as Json, json};
+use towpath_bpf::btf::Kind;
 use towpath_bpf::map::{Keys, Values};
 use towpath_bpf::program::MapType;
 use towpath_bpf::suggest;
@@ -11,7 +14,8 @@ use towpath_maps::{Map, Value, flags};
 use towpath_objects::{MapObject, Reference, Selector, Session};
 
 use crate::api::error::ApiError;
-use crate::api::types::{EntryRequest, EntryView};
+use crate::api::types::{BytesView, EntryRequest, EntryView, NextView};
+use crate::globals::hex;
 use crate::reference;
 use crate::saved::Change;
 
@@ -19,6 +23,30 @@ use crate::saved::Change;
 /// (ring buffers, arenas, bloom filters) is empty; queues and stacks begin with what comes out
 /// next.
 pub(crate) fn entries(
+    session: &mut Session,
+    map: &MapObject,
+    most: usize,
+    with_bytes: bool,
+) -> Result<Vec<EntryView>, ApiError> {
+    let mut entries = typed_entries(session, map, most)?;
+    if with_bytes {
+        let dumped = session.dump(&Selector::Id(map.id()), most).unwrap_or_default();
+        let mut bytes: BTreeMap<String, BytesView> = BTreeMap::new();
+        for (key, value) in &dumped {
+            bytes.insert(
+                typed_key(map.map(), key).to_string(),
+                bytes_of_entry(map.map().def(), key, value),
+            );
+        }
+        for entry in &mut entries {
+            entry.bytes = bytes.remove(&entry.key.to_string());
+            name_target(map.map(), entry);
+        }
+    }
+    Ok(entries)
+}
+
+fn typed_entries(
     session: &mut Session,
     map: &MapObject,
     most: usize,
@@ -66,6 +94,56 @@ pub(crate) fn entries(
 
 /// One element; of queues and stacks the next one.
 pub(crate) fn lookup(
+    session: &mut Session,
+    map: &MapObject,
+    request: &EntryRequest,
+) -> Result<EntryView, ApiError> {
+    let mut found = typed_lookup(session, map, request)?;
+    if request.bytes {
+        let (key, _) = parse(map.map(), &without_value(request))?;
+        let key = key.unwrap_or_default();
+        let value = session.lookup(&Selector::Id(map.id()), &key).ok();
+        found.bytes = value.map(|value| bytes_of_entry(map.map().def(), &key, &value));
+        name_target(map.map(), &mut found);
+    }
+    Ok(found)
+}
+
+/// The key behind one, or the first.
+pub(crate) fn next(
+    session: &mut Session,
+    map: &MapObject,
+    request: &EntryRequest,
+) -> Result<NextView, ApiError> {
+    let after = match request.key.is_null() {
+        true => None,
+        false => parse(map.map(), &without_value(request))?.0,
+    };
+    let next = session.next_key(&Selector::Id(map.id()), after.as_deref());
+    let next = next.map_err(|error| refused(map.map(), &error))?;
+    Ok(NextView {
+        key: typed_key(map.map(), &next),
+        bytes: hex(&next),
+        after: after.as_deref().map(hex),
+    })
+}
+
+/// Takes the next value out of a queue or stack.
+pub(crate) fn pop(
+    session: &mut Session,
+    map: &MapObject,
+    request: &EntryRequest,
+) -> Result<EntryView, ApiError> {
+    let (key, _) = parse(map.map(), &without_value(request))?;
+    let key = key.unwrap_or_default();
+    let taken = session.lookup_and_delete(&Selector::Id(map.id()), &key);
+    let taken = taken.map_err(|error| refused(map.map(), &error))?;
+    let mut view = entry(map.map().def(), &key, &taken);
+    view.bytes = request.bytes.then(|| bytes_of_entry(map.map().def(), &key, &taken));
+    Ok(view)
+}
+
+fn typed_lookup(
     session: &mut Session,
     map: &MapObject,
     request: &EntryRequest,
@@ -208,18 +286,70 @@ fn parse(map: &Map, request: &EntryRequest) -> Result<(Option<Vec<u8>>, Option<S
         .map_err(ApiError::bad)
 }
 
+/// A key as JSON; that of a target is its number.
+fn typed_key(map: &Map, key: &[u8]) -> Json {
+    match map.kind().values() {
+        Values::Device | Values::Cpu | Values::Socket | Values::Program => number(key).into(),
+        _ => typed::key_to_json(map.def(), key),
+    }
+}
+
+/// An element's bytes, and what bpftool makes of them: members of sections are a list there.
+fn bytes_of_entry(def: &MapDef, key: &[u8], value: &Value) -> BytesView {
+    let values: Vec<String> = value.cpus().into_iter().map(hex).collect();
+    let typed: Vec<Json> = value.cpus().iter().map(|bytes| bpftool_value(def, bytes)).collect();
+    let has_types = def.btf.is_some() && def.value_type != 0;
+    let mut formatted = json!({});
+    if def.key_type != 0 {
+        formatted["key"] = typed::key_to_json(def, key);
+    }
+    let mut view = BytesView { key: hex(key), ..BytesView::default() };
+    if def.kind.is_percpu() {
+        let each = typed.into_iter().enumerate();
+        let each = each.map(|(cpu, value)| json!({ "cpu": cpu, "value": value }));
+        formatted["values"] = each.collect();
+        view.values = Some(values);
+    } else {
+        formatted["value"] = typed.into_iter().next().unwrap_or_default();
+        view.value = values.into_iter().next();
+    }
+    view.formatted = has_types.then_some(formatted);
+    view
+}
+
+/// What an entry of a device map, cpumap or xskmap means is better known than its types are.
+fn name_target(map: &Map, entry: &mut EntryView) {
+    let is_target = matches!(map.kind().values(), Values::Device | Values::Cpu | Values::Socket);
+    if let Some(bytes) = entry.bytes.as_mut().filter(|_| is_target) {
+        bytes.formatted = Some(json!({ "key": entry.key, "value": entry.value }));
+    }
+}
+
+fn bpftool_value(def: &MapDef, bytes: &[u8]) -> Json {
+    let value = typed::value_to_json(def, bytes);
+    let section =
+        def.btf.as_deref().filter(|btf| matches!(btf.kind(def.value_type), Kind::Datasec { .. }));
+    match (section, value) {
+        (Some(btf), Json::Object(variables)) => {
+            let each = variables.into_iter().map(|(name, value)| json!({ name: value }));
+            json!({ btf.name(def.value_type): each.collect::<Vec<_>>() })
+        }
+        (_, value) => value,
+    }
+}
+
 fn entry(def: &MapDef, key: &[u8], value: &Value) -> EntryView {
     let key = if key.is_empty() { Json::Null } else { typed::key_to_json(def, key) };
     let mut values: Vec<Json> =
         value.cpus().iter().map(|bytes| typed::value_to_json(def, bytes)).collect();
     if def.kind.is_percpu() {
-        return EntryView { key, value: None, values: Some(values) };
+        return EntryView { key, value: None, values: Some(values), bytes: None };
     }
-    EntryView { key, value: values.pop(), values: None }
+    EntryView { key, value: values.pop(), values: None, bytes: None }
 }
 
 fn one(key: Json, value: Json) -> EntryView {
-    EntryView { key, value: Some(value), values: None }
+    EntryView { key, value: Some(value), values: None, bytes: None }
 }
 
 fn target(map: &Map, key: u32, number: u32, program: u32) -> EntryView {

@@ -12,15 +12,19 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
+use towpath_objects::Object;
 
 use crate::api::error::ApiError;
-use crate::api::types::Event;
+use crate::api::links::program_state;
+use crate::api::pins::{make_parents, refused};
+use crate::api::types::{Event, LoadRequest};
 use crate::dry_run::{DryRun, Warning};
 use crate::file::{self, Loaded, ObjectFiles, Settings};
 use crate::globals::hex;
 use crate::listen::{Hub, Readers};
 use crate::live::{Failure, Live, Report, Returning, Seen};
 use crate::metrics::maps::MapMetric;
+use crate::reference::absolute;
 use crate::saved::{Keeper, Store};
 use crate::state::State;
 use crate::turn::{Turn, Turns};
@@ -318,6 +322,38 @@ impl Control {
             return Err(ApiError { status: 500, message });
         }
         Ok(result)
+    }
+
+    /// Loads a program that nothing keeps but a pin; gives its id.
+    pub(crate) fn load_pinned(&self, request: &LoadRequest) -> Result<u32, ApiError> {
+        let LoadRequest { program, path } = request;
+        if path.is_empty() {
+            return Err(ApiError::bad("path: it is missing: a program lives as long as its pin"));
+        }
+        let path = absolute(path);
+        let what = format!("loading {path}");
+        let work = self.turn(&what, WAIT_MAX)?;
+        let key = file::free_key(&path, &work.wanted.programs);
+        let state = program_state(program, key);
+        let mut report = Report::default();
+        let loaded = work.live.load(&state, None, &mut report);
+        let loaded = loaded.map_err(|why| {
+            ApiError::refused(format!("program {}: {why}", state.file_and_program()))
+        })?;
+        let registry = work.live.registry();
+        let object = Object::Program(Arc::clone(&loaded.object));
+        let pinned = make_parents(registry, &path).and_then(|()| registry.pin(&path, object));
+        pinned.map_err(|errno| refused(&path, errno))?;
+        self.keeper.note_program(loaded.id(), state);
+        let id = loaded.id();
+        self.show(&work);
+        self.keeper.note_change();
+        if let Err(why) = self.save(&work) {
+            let _gone = registry.unlink(&path);
+            let message = format!("{what}: it can't be saved, and was undone: {why}");
+            return Err(ApiError { status: 500, message });
+        }
+        Ok(id)
     }
 
     /// Saves pins that were made or ended.

@@ -193,6 +193,18 @@ pub struct ProgramState {
     pub generation: u64,
 }
 
+impl ProgramState {
+    /// What was asked for, for messages: `firewall.o:firewall`. The key may be of what it replaces.
+    pub(crate) fn file_and_program(&self) -> String {
+        let file = self.object.rsplit('/').next().unwrap_or_default();
+        match self.program.as_ref().or(self.section.as_ref()) {
+            Some(program) => format!("{file}:{program}"),
+            None if file.is_empty() => self.key.clone(),
+            None => file.to_owned(),
+        }
+    }
+}
+
 /// What becomes of a map's entries when its shape changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]

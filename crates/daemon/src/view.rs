@@ -80,6 +80,7 @@ fn program(inner: &Inner, session: &Session, info: ProgInfo) -> Option<ProgramVi
         bytes_xlated: info.bytes_xlated,
         jited: info.jited,
         bytes_jited: info.bytes_jited,
+        bytes_memlock: info.bytes_xlated.next_multiple_of(PAGE_BYTES),
         map_ids: info.map_ids,
         btf_id: info.btf_id,
         pinned: info.pinned,
@@ -202,6 +203,12 @@ pub(crate) fn maps(inner: &Inner) -> Vec<MapView> {
         bytes_key: info.bytes_key,
         bytes_value: info.bytes_value,
         max_entries: info.max_entries,
+        bytes_memlock: match info.bytes_memlock {
+            // What programs have no direct way to.
+            0 => u64::from(info.bytes_key + info.bytes_value) * u64::from(info.max_entries),
+            bytes => bytes,
+        },
+        owner_jited: info.owner_jited,
         entries: info.entries,
         frozen: info.frozen,
         btf_id: info.btf_id,
@@ -210,6 +217,9 @@ pub(crate) fn maps(inner: &Inner) -> Vec<MapView> {
     };
     session.maps().into_iter().map(view).collect()
 }
+
+/// What programs are charged for in the kernel.
+const PAGE_BYTES: usize = 4096;
 
 /// How full a ring buffer is; nothing of other maps.
 fn ring(session: &Session, id: u32) -> Option<RingView> {
@@ -229,7 +239,7 @@ pub(crate) fn status(inner: &Inner) -> StatusView {
         queues: queues::all(inner),
         dequeues: queues::dequeues(inner),
         failures: failures.chain(panicked).collect(),
-        warnings: inner.warnings.iter().map(|it| it.text.clone()).collect(),
+        warnings: warnings(inner),
         restart: inner.restart.clone(),
         not_saved: inner.not_saved(),
         page: None,
@@ -239,6 +249,17 @@ pub(crate) fn status(inner: &Inner) -> StatusView {
         frames: inner.live.engine().arena().total(),
         huge_pages: inner.live.engine().arena().has_huge_pages(),
     }
+}
+
+/// What is there and probably not what was meant: by programs, and by devices.
+fn warnings(inner: &Inner) -> Vec<String> {
+    let mut warnings: Vec<String> = inner.warnings.iter().map(|it| it.text.clone()).collect();
+    for (name, port) in inner.live.ports() {
+        let slot = inner.live.engine().read(|_, snapshot| snapshot.port(port.id).cloned());
+        let said = slot.map(|slot| slot.opened.device.warnings()).unwrap_or_default();
+        warnings.extend(said.into_iter().map(|said| format!("port {name}: {said}")));
+    }
+    warnings
 }
 
 /// Counters of everything.

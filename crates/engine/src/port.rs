@@ -66,6 +66,11 @@ pub trait Device: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// What of it is probably not what was meant, for people.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What else there is to say about it, for people: names and values.
     fn details(&self) -> Vec<(&'static str, String)> {
         Vec::new()

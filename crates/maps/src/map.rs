@@ -211,6 +211,15 @@ impl Map {
         std::ptr::from_ref(self).expose_provenance() as u64
     }
 
+    /// Bytes of memory that its elements take, those that are free as well.
+    pub fn memory_bytes(&self) -> u64 {
+        let elements = self.spans.iter().map(|span| span.bytes).sum();
+        match &self.storage {
+            Storage::Arena(arena) => arena.reach().1 - arena.reach().0,
+            _ => elements,
+        }
+    }
+
     /// Elements in the map; `None` for kinds that don't count.
     pub fn count(&self) -> Option<u64> {
         self.store().count()

@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use clap_complete::ArgValueCompleter;
 
 use super::Selection;
+use crate::complete;
+use crate::daemon::AsType;
 
 /// Which daemon.
 #[derive(Debug, Clone, Args)]
@@ -49,7 +52,7 @@ pub(crate) struct PlainArgs {
 #[derive(Debug, Args)]
 pub(crate) struct PortArgs {
     /// Port; all when not given
-    #[arg(value_name = "PORT")]
+    #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
     pub port: Option<String>,
     /// Which daemon.
     #[command(flatten)]
@@ -71,7 +74,7 @@ pub(crate) struct StatusArgs {
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
     /// Port
-    #[arg(value_name = "PORT")]
+    #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
     pub port: String,
     /// Object files; one program of each is attached
     #[arg(value_name = "OBJ", required = true)]
@@ -96,6 +99,9 @@ pub(crate) struct LoadArgs {
     /// Only if nothing is attached yet
     #[arg(long, conflicts_with = "replace")]
     pub exclusive: bool,
+    /// As xdp-loader has it. Programs run natively here, always
+    #[arg(short, long, value_enum, value_name = "MODE")]
+    pub mode: Option<ModeArg>,
     /// Set a global variable: an integer, true, false, or hex:BYTES
     #[arg(long = "set", value_name = "VAR=VALUE")]
     pub set: Vec<super::Assignment>,
@@ -133,11 +139,82 @@ pub(crate) enum HookArg {
     Dequeue,
 }
 
+/// Where an XDP program runs, in xdp-loader's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ModeArg {
+    /// In the driver: what programs do here.
+    Native,
+    /// The best there is, which is that.
+    Unspecified,
+    /// Behind the driver, on socket buffers.
+    #[value(alias = "generic")]
+    Skb,
+    /// In the device.
+    Hw,
+}
+
+/// Arguments of `net`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum NetCommand {
+    /// List programs on what arrives at ports
+    #[command(visible_alias = "list")]
+    Show(PortArgs),
+    /// Tells how programs are attached here: `load`
+    #[command(hide = true)]
+    Attach(ElementArgs),
+    /// Detach all programs of a port: xdp dev PORT
+    Detach(ElementArgs),
+}
+
+/// The commands under `btf`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BtfCommand {
+    /// Show all types: of `file OBJ`, or of a daemon's `prog WHICH` or `map WHICH`
+    Dump(BtfDumpArgs),
+}
+
+/// Arguments of `btf dump`.
+#[derive(Debug, Args)]
+pub(crate) struct BtfDumpArgs {
+    /// e.g. file firewall.o, prog id 7, map name flows; `format raw` may follow
+    #[arg(value_name = "WORDS", required = true, num_args = 1..)]
+    pub words: Vec<String>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// Arguments of `prog load`.
+#[derive(Debug, Args)]
+pub(crate) struct ProgLoadArgs {
+    /// Object file
+    #[arg(value_name = "OBJ")]
+    pub object: PathBuf,
+    /// Where the program is pinned
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// In bpftool's words: `type xdp`, `map name NAME WHICH` for a map that is there already
+    #[arg(value_name = "WORDS", num_args = 0..)]
+    pub words: Vec<String>,
+    /// Which program of the object.
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Set a global variable: an integer, true, false, or hex:BYTES
+    #[arg(long = "set", value_name = "VAR=VALUE")]
+    pub set: Vec<super::Assignment>,
+    /// Give a map whose size the object leaves to its loader (max_entries 0) room for N elements
+    #[arg(long = "map-size", value_name = "NAME=N")]
+    pub map_sizes: Vec<super::MapSize>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
 /// Arguments of `unload`.
 #[derive(Debug, Args)]
 pub(crate) struct UnloadArgs {
     /// Port
-    #[arg(value_name = "PORT")]
+    #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
     pub port: String,
     /// The program with this id
     #[arg(short, long, value_name = "ID", required_unless_present = "all")]
@@ -165,7 +242,7 @@ pub(crate) struct TopArgs {
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
     /// Port; all when not given
-    #[arg(value_name = "PORT")]
+    #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
     pub port: Option<String>,
     /// Show rates of each of these many seconds until interrupted; with --json a line each
     #[arg(short, long, value_name = "SEC", value_parser = parse_seconds)]
@@ -210,7 +287,7 @@ pub(crate) enum PortCommand {
 #[derive(Debug, Args)]
 pub(crate) struct PortKeysArgs {
     /// Port
-    #[arg(value_name = "PORT")]
+    #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
     pub port: String,
     /// Keys, as in the configuration
     #[arg(value_name = "KEY=VALUE", required = true)]
@@ -224,7 +301,7 @@ pub(crate) struct PortKeysArgs {
 #[derive(Debug, Args)]
 pub(crate) struct PortNameArgs {
     /// Port
-    #[arg(value_name = "PORT")]
+    #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
     pub port: String,
     /// Which daemon.
     #[command(flatten)]
@@ -237,6 +314,7 @@ pub(crate) struct ObjectArgs {
     /// Which one: id N, name NAME, tag TAG, pinned PATH, or the id or name itself; all when not
     /// given
     #[arg(value_name = "WHICH", num_args = 0..=2)]
+    #[arg(add = ArgValueCompleter::new(complete::objects))]
     pub which: Vec<String>,
     /// Which daemon.
     #[command(flatten)]
@@ -314,9 +392,23 @@ pub(crate) enum MapCommand {
     #[command(visible_alias = "list")]
     Show(ObjectArgs),
     /// Show everything in a map
-    Dump(ObjectArgs),
+    Dump(MapDumpArgs),
+    /// Create a map and pin it: PATH type KIND key BYTES value BYTES entries N name NAME [flags F]
+    ///
+    /// It lives as long as its pin, and ends with the daemon.
+    Create(ElementArgs),
     /// Look an element up: MAP key KEY
     Lookup(ElementArgs),
+    /// Show the key behind a key, or the first: MAP [key KEY]
+    Getnext(ElementArgs),
+    /// Show the next value of a queue or stack: MAP
+    Peek(ElementArgs),
+    /// Take the next value out of a queue or stack: MAP
+    #[command(visible_alias = "dequeue")]
+    Pop(ElementArgs),
+    /// Put a value into a queue or stack: MAP value VALUE
+    #[command(visible_alias = "enqueue")]
+    Push(ElementArgs),
     /// Put an element: MAP key KEY value VALUE [any|exist|noexist]
     Update(ElementArgs),
     /// Delete an element: MAP key KEY
@@ -333,12 +425,25 @@ pub(crate) enum MapCommand {
     EventPipe(EventPipeArgs),
 }
 
+/// Arguments of `map dump`.
+#[derive(Debug, Args)]
+pub(crate) struct MapDumpArgs {
+    /// Which map, and which daemon.
+    #[command(flatten)]
+    pub object: ObjectArgs,
+    /// Show the key, or FIELD (key.source, value.address), as an IPv4 address, or a number in
+    /// network order: ipv4, be16, be32
+    #[arg(long = "as", value_name = "[FIELD=]TYPE")]
+    pub as_types: Vec<AsType>,
+}
+
 /// Arguments of `map event_pipe`.
 #[derive(Debug, Args)]
 pub(crate) struct EventPipeArgs {
     /// Which map: id N, name NAME, pinned PATH, or the id or name itself; then `cpu N` for one slot
     /// of a perf event array
     #[arg(value_name = "MAP", required = true, num_args = 1..)]
+    #[arg(add = ArgValueCompleter::new(complete::objects))]
     pub words: Vec<String>,
     /// Show records through this structure of the object's types (BTF), not in hex
     #[arg(long, value_name = "STRUCT")]
@@ -378,7 +483,12 @@ pub(crate) struct TracelogArgs {
 pub(crate) struct ElementArgs {
     /// e.g. id 7 key 10.0.0.1 value 5, or name limits key hex 01 00 00 00
     #[arg(value_name = "WORDS", required = true, num_args = 1.., allow_negative_numbers = true)]
+    #[arg(add = ArgValueCompleter::new(complete::objects))]
     pub words: Vec<String>,
+    /// Show the key, or FIELD (key.source, value.address), as an IPv4 address, or a number in
+    /// network order: ipv4, be16, be32
+    #[arg(long = "as", value_name = "[FIELD=]TYPE")]
+    pub as_types: Vec<AsType>,
     /// Which daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,

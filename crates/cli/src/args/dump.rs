@@ -3,15 +3,25 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap_complete::ArgValueCompleter;
 
 use super::daemon::SocketArgs;
+use crate::complete;
 
 /// Arguments of `dump`.
 #[derive(Debug, Args)]
 pub(crate) struct PortDumpArgs {
     /// Port
-    #[arg(value_name = "PORT")]
-    pub port: String,
+    #[arg(value_name = "PORT", required_unless_present_any = ["interface", "list_interfaces"])]
+    #[arg(add = ArgValueCompleter::new(complete::ports))]
+    pub port: Option<String>,
+    /// The same, as xdpdump has it
+    #[arg(short, long, value_name = "PORT", conflicts_with = "port")]
+    #[arg(add = ArgValueCompleter::new(complete::ports))]
+    pub interface: Option<String>,
+    /// List ports and the programs on them, as xdpdump does with interfaces
+    #[arg(short = 'D', long, conflicts_with_all = ["port", "interface"])]
+    pub list_interfaces: bool,
     /// Frames as they arrive (entry), as they were judged, with the verdict (exit), or both
     /// [default: entry, without --tx-capture]
     #[arg(long, value_name = "WHERE", value_delimiter = ',', value_parser = ["entry", "exit"])]

@@ -17,10 +17,10 @@ mod xsk;
 pub(crate) use bench::{BenchArgs, Peer};
 pub(crate) use bond::{BondCommand, BondHashArgs};
 pub(crate) use daemon::{
-    BridgeCommand, CheckArgs, ElementArgs, EventPipeArgs, EventsArgs, ExecCommand, HookArg,
-    LinkCommand, LoadArgs, MapCommand, ObjectArgs, PinArgs, PlainArgs, PortArgs, PortCommand,
-    PortKeysArgs, SocketArgs, StatsArgs, StatusArgs, TopArgs, TracelogArgs, UnloadArgs, UnpinArgs,
-    UpArgs, parse_duration,
+    BridgeCommand, BtfCommand, BtfDumpArgs, CheckArgs, ElementArgs, EventPipeArgs, EventsArgs,
+    ExecCommand, HookArg, LinkCommand, LoadArgs, MapCommand, MapDumpArgs, ModeArg, NetCommand,
+    ObjectArgs, PinArgs, PlainArgs, PortArgs, PortCommand, PortKeysArgs, ProgLoadArgs, SocketArgs,
+    StatsArgs, StatusArgs, TopArgs, TracelogArgs, UnloadArgs, UnpinArgs, UpArgs, parse_duration,
 };
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use dump::PortDumpArgs;
@@ -151,6 +151,20 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: LinkCommand,
     },
+    /// Show types (BTF)
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Btf {
+        /// What to do.
+        #[command(subcommand)]
+        command: BtfCommand,
+    },
+    /// See what runs on the daemon's ports, in bpftool's words
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Net {
+        /// What to do.
+        #[command(subcommand)]
+        command: NetCommand,
+    },
     /// See where bonds send frames
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Bond {
@@ -233,6 +247,8 @@ pub(crate) enum ProgCommand {
     /// List programs that the daemon has loaded
     #[command(visible_alias = "list")]
     Show(ObjectArgs),
+    /// Load a program into the daemon and pin it, on no port yet
+    Load(ProgLoadArgs),
     /// Keep a program of the daemon alive, under a name: PROG PATH
     Pin(PinArgs),
     /// End a pin

@@ -65,8 +65,8 @@ pub(super) fn link(link: &LinkView) -> Json {
     let mut json = json!({ "id": it.id, "type": it.r#type, "prog_id": it.prog_id });
     if it.ifindex != 0 {
         json["devname"] = json!(it.port);
-        json["ifindex"] = json!(it.ifindex);
     }
+    json["ifindex"] = json!(it.ifindex);
     common(&mut json, 0, &it.pinned);
     json["towpath"] = json!({
         "hook": it.hook, "name": it.name, "tag": it.tag, "prio": it.prio, "actions": it.actions,

@@ -13,14 +13,18 @@ use towpath_daemon::client::{Stream, encoded};
 use towpath_daemon::run_config::ACTIONS;
 
 use super::client;
-use crate::args::PortDumpArgs;
+use crate::args::{PortArgs, PortDumpArgs, StatusArgs};
 use crate::error::CliError;
 use crate::output::Output;
 
 /// Shows or captures frames until interrupted.
 pub(crate) fn dump(args: &PortDumpArgs, output: &mut Output) -> Result<(), CliError> {
+    let Some(port) = args.port.as_ref().or(args.interface.as_ref()) else {
+        let port = PortArgs { port: None, daemon: args.daemon.clone() };
+        return super::status(&StatusArgs { port, exit_status: false }, output);
+    };
     let client = client(&args.daemon)?;
-    let stream = client.stream(&path(args))?;
+    let stream = client.stream(&path(port, args))?;
     let target = match &args.write {
         Some(path) => Target::open(path, args.use_pcap)?,
         None => Target::Text { hex: args.hex },
@@ -32,7 +36,7 @@ pub(crate) fn dump(args: &PortDumpArgs, output: &mut Output) -> Result<(), CliEr
     Ok(())
 }
 
-fn path(args: &PortDumpArgs) -> String {
+fn path(port: &str, args: &PortDumpArgs) -> String {
     let lists = [
         ("capture", &args.rx_capture),
         ("tx_capture", &args.tx_capture),
@@ -44,7 +48,7 @@ fn path(args: &PortDumpArgs) -> String {
         given.map(|(key, words)| format!("{key}={}", encoded(&words.join(",")))).collect();
     asked.extend(args.snapshot_length.map(|bytes| format!("snaplen={bytes}")));
     asked.extend(args.count.map(|count| format!("count={count}")));
-    format!("/v1/ports/{}/dump?{}", encoded(&args.port), asked.join("&"))
+    format!("/v1/ports/{}/dump?{}", encoded(port), asked.join("&"))
 }
 
 /// Where frames go.

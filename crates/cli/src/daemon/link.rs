@@ -6,7 +6,7 @@ use towpath_daemon::client::Client;
 
 use super::program::pins;
 use super::which::{Which, only};
-use super::{client, pin};
+use super::{bpftool, client, pin};
 use crate::args::LinkCommand;
 use crate::error::CliError;
 use crate::output::{Output, grouped};
@@ -36,7 +36,8 @@ pub(crate) fn link(command: &LinkCommand, output: &mut Output) -> Result<(), Cli
         return Err(CliError::Usage(format!("no link with {}", which.text())));
     }
     if output.json {
-        return output.json(&links);
+        let all = links.iter().map(bpftool::link).collect();
+        return output.json(&bpftool::shown(all, which != Which::All));
     }
     links.iter().try_for_each(|link| print(link, output))
 }

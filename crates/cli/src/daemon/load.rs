@@ -1,22 +1,25 @@
 //! `load` and `unload`, as xdp-loader has them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value as Json};
 use towpath_daemon::api::types::{
-    AttachMode, AttachedView, LinkRequest, LinkView, ProgramRequest, UploadView,
+    AttachMode, AttachedView, LinkRequest, LinkView, LoadRequest, ProgramRequest, ProgramView,
+    UploadView,
 };
 use towpath_daemon::client::{Client, encoded};
 use towpath_daemon::state::HookState;
 
 use super::client;
-use crate::args::{HookArg, LoadArgs, UnloadArgs};
+use crate::args::{HookArg, LoadArgs, ModeArg, ProgLoadArgs, UnloadArgs};
 use crate::error::CliError;
 use crate::files;
 use crate::output::Output;
 
 /// Sends the objects and attaches a program of each, all at once.
 pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError> {
+    check_mode(args.mode)?;
     let client = client(&args.daemon)?;
     let maps = args.map_init.as_deref().map(read_maps).transpose()?;
     let mut programs = Vec::new();
@@ -72,6 +75,68 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError>
         ))?;
     }
     Ok(())
+}
+
+/// Loads a program that a pin keeps.
+pub(crate) fn load_pinned(args: &ProgLoadArgs, output: &mut Output) -> Result<(), CliError> {
+    let shared_maps = load_words(&args.words)?;
+    let client = client(&args.daemon)?;
+    let object = &args.object;
+    let program = ProgramRequest {
+        sha256: upload(&client, object)?.sha256,
+        object: std::path::absolute(object).unwrap_or(object.clone()).display().to_string(),
+        program: args.selection.name.clone(),
+        section: args.selection.section.clone(),
+        set: args.set.iter().map(|it| (it.name.clone(), it.value.clone())).collect(),
+        map_sizes: args.map_sizes.iter().map(|it| (it.name.clone(), it.entries)).collect(),
+        shared_maps,
+        ..ProgramRequest::default()
+    };
+    let request = LoadRequest { program, path: args.path.clone() };
+    let loaded: ProgramView = client.json("POST", "/v1/programs", &request)?;
+    if output.json {
+        return output.json(&Json::Null);
+    }
+    let ProgramView { id, name, exec, pinned, .. } = loaded;
+    output.line(&format!("{name}: program {id}, {exec}, pinned {}", pinned.join(", ")))
+}
+
+/// `type xdp`, `map name NAME id N|pinned PATH|PATH`, in bpftool's words.
+fn load_words(words: &[String]) -> Result<BTreeMap<String, String>, CliError> {
+    let (mut shared, mut rest) = (BTreeMap::new(), words);
+    while let [word, tail @ ..] = rest {
+        let tail: Vec<&str> = tail.iter().map(String::as_str).collect();
+        let used = match (word.as_str(), &tail[..]) {
+            ("type", ["xdp", ..]) => 2,
+            ("map", ["name", name, "id" | "pinned", place, ..]) => {
+                shared.insert((*name).to_owned(), (*place).to_owned());
+                5
+            }
+            ("map", ["name", name, place, ..]) => {
+                shared.insert((*name).to_owned(), (*place).to_owned());
+                4
+            }
+            _ => {
+                let message =
+                    format!("{word}: expected type xdp, or map name NAME id N|pinned PATH");
+                return Err(CliError::Usage(message));
+            }
+        };
+        rest = &rest[used..];
+    }
+    Ok(shared)
+}
+
+/// Programs run in one way here.
+fn check_mode(mode: Option<ModeArg>) -> Result<(), CliError> {
+    let (word, why) = match mode {
+        None | Some(ModeArg::Native | ModeArg::Unspecified) => return Ok(()),
+        Some(ModeArg::Skb) => ("skb", "there are no socket buffers that it could run on"),
+        Some(ModeArg::Hw) => ("hw", "no device runs programs for Towpath"),
+    };
+    Err(CliError::Usage(format!(
+        "--mode {word}: {why}: leave it out, or say native, which is how every port runs programs"
+    )))
 }
 
 /// Detaches programs of a port.

@@ -1,13 +1,15 @@
 //! `map show|dump|lookup|update|delete`, in bpftool's words.
 
 use serde_json::{Value as Json, json};
-use towpath_daemon::api::types::{EntryRequest, EntryView, MapView, RingView};
+use towpath_daemon::api::types::{
+    EntryRequest, EntryView, MapRequest, MapView, NextView, RingView,
+};
 use towpath_daemon::client::Client;
 
 use super::program::pins;
 use super::which::{Which, only};
-use super::{client, listen, pin};
-use crate::args::{ElementArgs, MapCommand, ObjectArgs};
+use super::{AsType, bpftool, client, listen, pin};
+use crate::args::{ElementArgs, MapCommand, MapDumpArgs, ObjectArgs};
 use crate::error::CliError;
 use crate::output::Output;
 
@@ -16,12 +18,11 @@ pub(crate) fn map(command: &MapCommand, output: &mut Output) -> Result<(), CliEr
     match command {
         MapCommand::Show(args) => show(args, output),
         MapCommand::Dump(args) => dump(args, output),
-        MapCommand::Lookup(args) => {
-            let (client, map, request) = element(args)?;
-            let path = format!("/v1/maps/{}/lookup", map.id);
-            let entry: EntryView = client.json("POST", &path, &request)?;
-            if output.json { output.json(&entry) } else { output.line(&text(&entry)) }
-        }
+        MapCommand::Lookup(args) | MapCommand::Peek(args) => one(args, "lookup", output),
+        MapCommand::Pop(args) => one(args, "pop", output),
+        MapCommand::Push(args) => change(args, "update", output),
+        MapCommand::Getnext(args) => next(args, output),
+        MapCommand::Create(args) => create(args, output),
         MapCommand::Pin(args) => {
             let (which, path) = pin::split(args)?;
             let client = client(&args.daemon)?;
@@ -37,8 +38,75 @@ pub(crate) fn map(command: &MapCommand, output: &mut Output) -> Result<(), CliEr
 
 fn change(args: &ElementArgs, verb: &str, output: &mut Output) -> Result<(), CliError> {
     let (client, map, request) = element(args)?;
-    let done: Json = client.json("POST", &format!("/v1/maps/{}/{verb}", map.id), &request)?;
-    if output.json { output.json(&done) } else { Ok(()) }
+    let _done: Json = client.json("POST", &format!("/v1/maps/{}/{verb}", map.id), &request)?;
+    // As bpftool says that all went well.
+    if output.json { output.json(&Json::Null) } else { Ok(()) }
+}
+
+/// An element that is looked up or taken out.
+fn one(args: &ElementArgs, verb: &str, output: &mut Output) -> Result<(), CliError> {
+    let (client, map, request) = element(args)?;
+    let request = EntryRequest { bytes: output.json, ..request };
+    let path = format!("/v1/maps/{}/{verb}", map.id);
+    let mut entry: EntryView = client.json("POST", &path, &request)?;
+    AsType::apply(&args.as_types, &mut entry);
+    if !output.json {
+        return output.line(&text(&entry));
+    }
+    let mut json = bpftool::element(&entry);
+    if map.bytes_key == 0 {
+        json["key"] = json!([]);
+    }
+    output.json(&json)
+}
+
+/// The key behind one.
+fn next(args: &ElementArgs, output: &mut Output) -> Result<(), CliError> {
+    let (client, map, request) = element(args)?;
+    let path = format!("/v1/maps/{}/next", map.id);
+    let NextView { key, bytes, after } = client.json("POST", &path, &request)?;
+    if output.json {
+        let after = after.as_deref().map(bpftool::bytes);
+        return output.json(&json!({ "key": after, "next_key": bpftool::bytes(&bytes) }));
+    }
+    output.line(&format!("next_key {key}"))
+}
+
+/// `PATH type KIND key BYTES value BYTES entries N name NAME [flags F]`
+fn create(args: &ElementArgs, output: &mut Output) -> Result<(), CliError> {
+    let request = map_request(&args.words)?;
+    let map: MapView = client(&args.daemon)?.json("POST", "/v1/maps", &request)?;
+    if output.json { output.json(&Json::Null) } else { print(&map, output) }
+}
+
+fn map_request(words: &[String]) -> Result<MapRequest, CliError> {
+    let Some((path, pairs)) = words.split_first() else {
+        return Err(CliError::Usage("expected a path first, where it is pinned".to_owned()));
+    };
+    let mut request = MapRequest { path: path.clone(), ..MapRequest::default() };
+    for pair in pairs.chunks(2) {
+        let [word, said] = pair else {
+            return Err(CliError::Usage(format!("{}: what is it?", pair[0])));
+        };
+        let number = || {
+            let digits = said.strip_prefix("0x").map(|hex| u32::from_str_radix(hex, 16));
+            let number = digits.unwrap_or_else(|| said.parse());
+            number.map_err(|_none| CliError::Usage(format!("{word} {said}: expected a number")))
+        };
+        match word.as_str() {
+            "type" => request.r#type.clone_from(said),
+            "name" => request.name.clone_from(said),
+            "key" => request.key = number()?,
+            "value" => request.value = number()?,
+            "entries" => request.entries = number()?,
+            "flags" => request.flags = number()?,
+            _ => {
+                let known = "type, key, value, entries, name or flags";
+                return Err(CliError::Usage(format!("{word}: expected {known}")));
+            }
+        }
+    }
+    Ok(request)
 }
 
 fn show(args: &ObjectArgs, output: &mut Output) -> Result<(), CliError> {
@@ -48,7 +116,8 @@ fn show(args: &ObjectArgs, output: &mut Output) -> Result<(), CliError> {
         return Err(CliError::Usage(format!("no map with {}", which.text())));
     }
     if output.json {
-        return output.json(&maps);
+        let all = maps.iter().map(bpftool::map).collect();
+        return output.json(&bpftool::shown(all, which != Which::All));
     }
     maps.iter().try_for_each(|map| print(map, output))
 }
@@ -73,13 +142,16 @@ fn print(map: &MapView, output: &mut Output) -> Result<(), CliError> {
     pins(&map.pinned, output)
 }
 
-fn dump(args: &ObjectArgs, output: &mut Output) -> Result<(), CliError> {
+fn dump(args: &MapDumpArgs, output: &mut Output) -> Result<(), CliError> {
+    let MapDumpArgs { object: args, as_types } = args;
     let which = Which::parse(&args.which)?;
     let client = client(&args.daemon)?;
     let map = only(chosen(&client, &which)?, "map", &which)?;
-    let entries: Vec<EntryView> = client.get(&format!("/v1/maps/{}/entries", map.id))?;
+    let path = format!("/v1/maps/{}/entries?bytes={}", map.id, output.json);
+    let mut entries: Vec<EntryView> = client.get(&path)?;
+    entries.iter_mut().for_each(|entry| AsType::apply(as_types, entry));
     if output.json {
-        return output.json(&entries);
+        return output.json(&entries.iter().map(bpftool::element).collect::<Vec<_>>());
     }
     entries.iter().try_for_each(|entry| output.line(&text(entry)))?;
     output.line(&format!("{} of {} entries", entries.len(), map.max_entries))
@@ -120,7 +192,7 @@ fn element(args: &ElementArgs) -> Result<(Client, MapView, EntryRequest), CliErr
 
 /// What is said of an element of a map of this kind.
 fn request(words: &[String], kind: &str) -> Result<EntryRequest, CliError> {
-    let mut request = EntryRequest { key: Json::Null, value: None, flags: None };
+    let mut request = EntryRequest::default();
     let mut rest = words;
     while let [word, tail @ ..] = rest {
         let is_word =
@@ -180,10 +252,23 @@ fn json_of(words: &[String], what: &str) -> Result<Json, CliError> {
             let digits: String = bytes.iter().map(|byte| format!("{byte:0>2}")).collect();
             Ok(json!(format!("hex:{digits}")))
         }
+        // As bpftool has them: several numbers are bytes.
+        words if words.len() > 1 && words.iter().all(|word| byte(word).is_some()) => {
+            let bytes = words.iter().filter_map(|word| byte(word));
+            let digits: String = bytes.map(|byte| format!("{byte:02x}")).collect();
+            Ok(json!(format!("hex:{digits}")))
+        }
         words => {
             let text = words.join(" ");
             Ok(serde_json::from_str(&text).unwrap_or(Json::String(text)))
         }
+    }
+}
+
+fn byte(word: &str) -> Option<u8> {
+    match word.strip_prefix("0x") {
+        Some(digits) => u8::from_str_radix(digits, 16).ok(),
+        None => word.parse().ok(),
     }
 }
 
@@ -205,7 +290,18 @@ mod tests {
         let parsed = request("key 10.0.0.1 value {\"a\": 1}", "hash").expect("it is well formed");
         assert_eq!(parsed.key, json!("10.0.0.1"));
         assert_eq!(parsed.value, Some(json!({"a": 1})));
+        let parsed = request("key 7 0 0 0x10 value 1 2", "hash").expect("it is well formed");
+        assert_eq!((parsed.key, parsed.value), (json!("hex:07000010"), Some(json!("hex:0102"))));
         assert!(request("key", "hash").is_err());
+    }
+
+    #[test]
+    fn maps_are_made_in_bpftools_words() {
+        let text = "fw/q type queue key 0 value 4 entries 0x10 name q";
+        let MapRequest { path, r#type, value, entries, .. } = map_request(&words(text)).unwrap();
+        assert_eq!((&*path, &*r#type, value, entries), ("fw/q", "queue", 4, 16));
+        assert!(map_request(&words("fw/q type")).is_err());
+        assert!(map_request(&words("fw/q size 4")).is_err());
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! The daemon, and the verbs that ask it.
 
+mod as_type;
+pub(crate) mod bpftool;
 mod bridge;
 mod dump;
 mod link;
 mod listen;
 mod load;
 mod map;
+mod net;
 mod pin;
 mod port;
 mod program;
@@ -14,12 +17,14 @@ mod stats;
 mod status;
 mod which;
 
+pub(crate) use as_type::AsType;
 pub(crate) use bridge::bridge;
 pub(crate) use dump::dump;
 pub(crate) use link::link;
 pub(crate) use listen::tracelog;
-pub(crate) use load::{load, unload, upload};
+pub(crate) use load::{load, load_pinned, unload, upload};
 pub(crate) use map::map;
+pub(crate) use net::net;
 pub(crate) use pin::{program as pin_program, unpin};
 pub(crate) use port::{features, port};
 pub(crate) use program::{chosen as chosen_program, code, show as show_programs};
@@ -110,6 +115,20 @@ pub(crate) fn reload(args: &PlainArgs, output: &mut Output) -> Result<(), CliErr
         false if output.json => Err(CliError::Told),
         false => Err(CliError::Daemon(report.failures.join("\n"))),
     }
+}
+
+/// The types of a program or map, as they were loaded.
+pub(crate) fn btf(what: &str, which: &[String], daemon: &SocketArgs) -> Result<Vec<u8>, CliError> {
+    let client = client(daemon)?;
+    let which = which::Which::parse(which)?;
+    let path = match what {
+        "map" => {
+            let map = which::only(map::chosen(&client, &which)?, "map", &which)?;
+            format!("/v1/maps/{}/btf", map.id)
+        }
+        _ => format!("/v1/programs/{}/btf", program::meant(&client, &which)?.id),
+    };
+    Ok(client.bytes(&path)?)
 }
 
 /// A client of the daemon that was chosen.

@@ -4,8 +4,8 @@ use towpath_daemon::api::types::ProgramView;
 use towpath_daemon::client::Client;
 use towpath_daemon::code::{CodeForm, CodeView};
 
-use super::client;
 use super::which::{Which, only};
+use super::{bpftool, client};
 use crate::args::{ObjectArgs, SocketArgs};
 use crate::error::CliError;
 use crate::output::Output;
@@ -20,7 +20,8 @@ pub(crate) fn show(args: &ObjectArgs, output: &mut Output) -> Result<(), CliErro
         return Err(CliError::Usage(format!("no program with {}", which.text())));
     }
     if output.json {
-        return output.json(&programs);
+        let all = programs.iter().map(bpftool::program).collect();
+        return output.json(&bpftool::shown(all, which != Which::All));
     }
     programs.iter().try_for_each(|program| print(program, output))
 }

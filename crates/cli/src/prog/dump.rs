@@ -5,7 +5,7 @@ use clap::ValueEnum as _;
 use towpath_daemon::code::{CodeForm, CodeView, InsnView, InsnsView, SourceView};
 
 use crate::args::{DumpArgs, DumpForm, RunExec, RunTrust};
-use crate::daemon;
+use crate::daemon::{self, bpftool};
 use crate::error::CliError;
 use crate::output::Output;
 use crate::program::Opened;
@@ -14,7 +14,8 @@ use super::{compiled, machine};
 
 /// Prints a program's instructions.
 pub(crate) fn dump(args: &DumpArgs, output: &mut Output) -> Result<(), CliError> {
-    let Wanted { which, form, lines } = split(&args.words)?;
+    let words = in_order(&args.words);
+    let Wanted { which, form, lines } = split(&words, output.json)?;
     let view = match which {
         [object] => {
             let opened = Opened::new(object.as_ref(), &args.program)?;
@@ -50,7 +51,24 @@ struct Wanted<'a> {
     lines: bool,
 }
 
-fn split(words: &[String]) -> Result<Wanted<'_>, CliError> {
+/// bpftool has the form in front: `xlated id 7`.
+fn in_order(words: &[String]) -> Vec<String> {
+    match words {
+        [form, which @ .., last] if !which.is_empty() && last == "linum" && is_form(form) => {
+            [which, &[form.clone(), last.clone()]].concat()
+        }
+        [form, which @ ..] if !which.is_empty() && is_form(form) => {
+            [which, std::slice::from_ref(form)].concat()
+        }
+        words => words.to_vec(),
+    }
+}
+
+fn is_form(word: &str) -> bool {
+    DumpForm::from_str(word, true).is_ok()
+}
+
+fn split(words: &[String], wants_json: bool) -> Result<Wanted<'_>, CliError> {
     let names_running = daemon::is_word(&words[0]);
     let (which, rest) = words.split_at(if names_running { 2.min(words.len()) } else { 1 });
     let (rest, lines) = match rest {
@@ -68,7 +86,8 @@ fn split(words: &[String]) -> Result<Wanted<'_>, CliError> {
         CliError::Usage(format!("{}: expected one of {}", rest.join(" "), known.join(", ")))
     })?;
     let form = match (CodeForm::from(form), lines) {
-        (CodeForm::Xlated, true) => CodeForm::Source,
+        // bpftool's JSON has C lines always.
+        (CodeForm::Xlated, lines) if lines || wants_json => CodeForm::Source,
         (form @ (CodeForm::Xir | CodeForm::Clif | CodeForm::Llvm), true) => {
             let message =
                 format!("linum: line numbers go with xlated and jited, not with {form:?}");
@@ -90,6 +109,7 @@ fn is_about_file(args: &DumpArgs) -> bool {
 fn print(view: &CodeView, lines: bool, output: &mut Output) -> Result<(), CliError> {
     match view {
         CodeView::Machine(code) => machine::print(code, lines, output),
+        CodeView::Insns(insns) if output.json => output.json(&bpftool::insns(insns, lines)),
         view if output.json => output.json(view),
         CodeView::Text(text) => output.line(text.text.trim_end()),
         CodeView::Insns(insns) => insns.insns.iter().try_for_each(|it| print_insn(it, output)),

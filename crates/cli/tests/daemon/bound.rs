@@ -13,7 +13,7 @@ fn a_bound_program_asks_for_hints_and_stays_where_it_is() {
     assert!(unbound.contains("bpf_xdp_metadata_rx_timestamp"), "{unbound}");
     let loaded = daemon.json(&["load", "p0", "bound.o", "--dev-bound"]);
     let id = loaded["links"][0]["prog_id"].to_string();
-    assert_eq!(daemon.json(&["prog", "show", "id", &id])[0]["bound_to"], json!("p0"));
+    assert_eq!(daemon.json(&["prog", "show", "id", &id])["towpath"]["bound_to"], json!("p0"));
 
     // A frame that the other end sends is judged by it: there is no hint.
     bench.file("tx", frame(3));
@@ -38,7 +38,7 @@ fn a_bound_program_asks_for_hints_and_stays_where_it_is() {
     daemon.json(&["prog", "pin", "id", &id, "bound"]);
     daemon.json(&["port", "del", "p0"]);
     let pinned = daemon.json(&["prog", "show", "pinned", "bound"]);
-    assert_eq!(pinned[0]["bound_to"], json!(""), "its port is gone");
+    assert_eq!(pinned["towpath"]["bound_to"], json!(""), "its port is gone");
     daemon.end();
 }
 
@@ -52,11 +52,11 @@ fn a_bound_program_is_on_one_port() {
     let refused = bench.refusal(2, &["check", "-c", "two.toml"]);
     assert!(refused.contains("it is bound to port p0 (EINVAL)"), "{refused}");
     let daemon = Daemon::start(&bench, &format!("{CONFIG}{attach}port = \"p0\"\n"));
-    assert_eq!(daemon.json(&["prog", "show", "bound"])[0]["bound_to"], json!("p0"));
+    assert_eq!(daemon.json(&["prog", "show", "bound"])["towpath"]["bound_to"], json!("p0"));
     // The port is made anew, and the program with it.
     bench.file("t.toml", format!("{}{attach}port = \"p0\"\n", CONFIG.replace("p1", "p2")));
     daemon.json(&["reload"]);
-    assert_eq!(daemon.json(&["prog", "show", "bound"])[0]["bound_to"], json!("p0"));
+    assert_eq!(daemon.json(&["prog", "show", "bound"])["towpath"]["bound_to"], json!("p0"));
     assert_eq!(daemon.json(&["status", "p0"])["links"][0]["name"], json!("bound"));
     daemon.end();
 }

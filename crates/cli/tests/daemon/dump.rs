@@ -119,7 +119,7 @@ fn frames_are_dumped_as_they_leave() {
     let words = ["--tx-capture", "exit", "-p", &id];
     let seen = dump(&words, "b.pcapng");
     assert!(seen.iter().all(|it| it.interface == "out:every_verdict()@fexit"), "{seen:?}");
-    let maps = daemon.json(&["prog", "show", "id", &id])[0]["map_ids"].clone();
+    let maps = daemon.json(&["prog", "show", "id", &id])["map_ids"].clone();
     let overrides =
         daemon.json(&["map", "show"]).as_array().expect("a list").iter().find_map(|map| {
             let is_ours = maps.as_array().is_some_and(|maps| maps.contains(&map["id"]));

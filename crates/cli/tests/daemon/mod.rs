@@ -2,9 +2,11 @@
 
 mod bond;
 mod bound;
+mod bpftool;
 mod bridge;
 mod doors;
 mod dump;
+mod front;
 mod listen;
 mod page;
 mod pin;
@@ -85,6 +87,14 @@ impl<'a> Daemon<'a> {
 
     fn json(&self, arguments: &[&str]) -> Value {
         self.bench.json(&[arguments, &["--socket", SOCKET]].concat())
+    }
+
+    /// Elements that a command shows in bpftool's JSON, through their types.
+    fn formatted(&self, arguments: &[&str]) -> Value {
+        match self.json(arguments) {
+            Value::Array(all) => all.iter().map(|it| it["formatted"].clone()).collect(),
+            one => one["formatted"].clone(),
+        }
     }
 
     fn refusal(&self, status: i32, arguments: &[&str]) -> String {
@@ -170,8 +180,8 @@ fn maps_are_read_and_changed_while_traffic_flows() {
     daemon.wait_for("traffic", || daemon.rx("gen") > 0);
     let maps = daemon.json(&["map", "show"]);
     assert!(maps.as_array().is_some_and(|maps| maps.len() >= 6), "{maps}");
-    let counted = daemon.json(&["map", "lookup", "counts", "key", "2"]);
-    assert!(counted["values"][0]["frames"].as_u64() > Some(0), "{counted}");
+    let counted = daemon.formatted(&["map", "lookup", "counts", "key", "2"]);
+    assert!(counted["values"][0]["value"]["frames"].as_u64() > Some(0), "{counted}");
     // The fixture does with frames to address 2 what overrides[2] says: 1 is XDP_DROP.
     daemon.json(&["map", "update", "name", "overrides", "key", "2", "value", "1", "noexist"]);
     daemon.wait_for("drops", || {
@@ -180,7 +190,7 @@ fn maps_are_read_and_changed_while_traffic_flows() {
     let error =
         daemon.refusal(1, &["map", "update", "overrides", "key", "2", "value", "1", "noexist"]);
     assert!(error.contains("exists"), "{error}");
-    let dumped = daemon.json(&["map", "dump", "overrides"]);
+    let dumped = daemon.formatted(&["map", "dump", "overrides"]);
     assert_eq!(dumped, serde_json::json!([{"key": 2, "value": 1}]));
     let hex = ["map", "delete", "overrides", "key", "hex", "02", "00", "00", "00"];
     daemon.json(&hex);

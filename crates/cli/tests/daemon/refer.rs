@@ -7,9 +7,10 @@ use crate::support::Bench;
 
 /// The id of the map of that name that the program of that id uses.
 fn map_of(daemon: &Daemon<'_>, program: &Value, name: &str) -> String {
-    let maps = daemon.json(&["map", "show", "name", name]);
+    let maps = daemon.json(&["map", "show"]);
     let is_used = |map: &&Value| {
-        map["prog_ids"].as_array().is_some_and(|programs| programs.contains(program))
+        let programs = map["towpath"]["prog_ids"].as_array();
+        map["name"] == name && programs.is_some_and(|programs| programs.contains(program))
     };
     let found = maps.as_array().expect("a list").iter().find(is_used);
     found.expect("it has one")["id"].to_string()
@@ -25,16 +26,20 @@ fn program_arrays_hold_programs_of_other_objects() {
         daemon.json(&["stats"])["ports"]["gen"]["verdicts"][verdict].as_u64().expect("a number")
     };
     daemon.wait_for("an aborted frame", || count("XDP_ABORTED") > 0);
-    let main = daemon.json(&["prog", "show", "name", "every_verdict"])[0]["id"].clone();
+    let main = daemon.json(&["prog", "show", "name", "every_verdict"])["id"].clone();
     let jumps = map_of(&daemon, &main, "jumps");
     let loaded = daemon.json(&["load", "p0", "every_verdict.o", "-n", "tail"]);
     let tail = loaded["links"][0]["prog_id"].clone();
     let slot = ["map", "update", "id", &jumps, "key", "1", "value"];
     daemon.json(&[&slot[..], &["name", "tail"]].concat());
     daemon.wait_for("a frame behind the tail call", || count("XDP_TX") > 0);
-    assert_eq!(daemon.json(&["map", "dump", "id", &jumps]), json!([{"key": 1, "value": tail}]));
-    let found = daemon.json(&["map", "lookup", "id", &jumps, "key", "1"]);
-    assert_eq!(found, json!({"key": 1, "value": tail}));
+    let id = tail.as_u64().expect("a number") as u32;
+    let bytes = |number: u32| -> Value {
+        number.to_le_bytes().iter().map(|byte| format!("{byte:#04x}")).collect()
+    };
+    let element = json!({"key": bytes(1), "value": bytes(id)});
+    assert_eq!(daemon.json(&["map", "dump", "id", &jumps]), json!([element]));
+    assert_eq!(daemon.json(&["map", "lookup", "id", &jumps, "key", "1"]), element);
 
     // The slot keeps what nothing else has any more.
     daemon.json(&["unload", "p0", "-a"]);
@@ -62,12 +67,13 @@ fn entries_of_device_maps_get_programs_of_their_kind() {
     let words = ["load", "p0", "redirector.o", "-n", "redirector", "--map-init", "maps.json"];
     let program = daemon.json(&words)["links"][0]["prog_id"].clone();
     let tx_ports = map_of(&daemon, &program, "tx_ports");
-    let egress = daemon.json(&["prog", "show", "egress"])[0]["id"].clone();
+    let egress = daemon.json(&["prog", "show", "egress"])["id"].clone();
 
     let out = port.to_string();
     let entry = ["map", "update", "id", &tx_ports, "key", "1", "value", &out];
     daemon.json(&[&entry[..], &["prog", "id", &egress.to_string()]].concat());
-    let lookup = || daemon.json(&["map", "lookup", "id", &tx_ports, "key", "1"])["value"].clone();
+    let lookup =
+        || daemon.formatted(&["map", "lookup", "id", &tx_ports, "key", "1"])["value"].clone();
     assert_eq!(lookup(), json!({"ifindex": port, "prog_id": egress}));
     daemon.json(&["prog", "pin", "name", "egress", "fw/egress"]);
     daemon.json(&[&entry[..], &["prog", "pinned", "fw/egress", "exist"]].concat());
@@ -87,7 +93,7 @@ fn entries_of_device_maps_get_programs_of_their_kind() {
 fn maps_of_maps_get_maps() {
     let bench = Bench::new("refer_maps");
     let daemon = Daemon::start(&bench, CONFIG);
-    let program = daemon.json(&["prog", "show", "every_verdict"])[0]["id"].clone();
+    let program = daemon.json(&["prog", "show", "every_verdict"])["id"].clone();
     let tenants = map_of(&daemon, &program, "tenants");
     let slot = ["map", "update", "id", &tenants, "key", "0", "value"];
     // Its inner maps have values of 8 bytes.

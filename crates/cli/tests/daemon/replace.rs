@@ -1,11 +1,14 @@
 //! Programs that take the place of others, by verbs: what was learnt stays.
 
+use serde_json::{Value, json};
+use towpath_daemon::client::Client;
+
 use super::{CONFIG, Daemon, SOCKET};
 use crate::support::Bench;
 
 /// What the program counted for its only flow.
 fn packets(daemon: &Daemon<'_>) -> u64 {
-    let found = daemon.json(&["map", "lookup", "flows", "key", "7"]);
+    let found = daemon.formatted(&["map", "lookup", "flows", "key", "7"]);
     found["value"]["packets"].as_u64().expect("a number")
 }
 
@@ -36,9 +39,79 @@ fn a_replacement_keeps_maps_and_says_what_it_cannot_keep() {
     // From here on nothing but this test writes to the map.
     daemon.json(&["port", "set", "gen", "up=false"]);
     daemon.json(&[&wide[..], &["--fresh-maps"]].concat());
-    let entries = daemon.json(&["map", "dump", "flows"]);
+    let entries = daemon.formatted(&["map", "dump", "flows"]);
     assert_eq!(entries, serde_json::json!([]));
     let shown = daemon.json(&["map", "show", "name", "pinned_totals"]);
-    assert_eq!(shown[0]["pinned"], serde_json::json!(["/sys/fs/bpf/pinned_totals"]), "{shown}");
+    assert_eq!(shown["pinned"], serde_json::json!(["/sys/fs/bpf/pinned_totals"]), "{shown}");
+    daemon.end();
+}
+
+/// How often, and over how many connections: 1 000 over a million when the environment says so.
+fn extent() -> (u32, u64) {
+    let replacements = std::env::var("TOWPATH_REPLACEMENTS").ok().and_then(|it| it.parse().ok());
+    match replacements {
+        Some(many) => (many, 1_000_000),
+        None => (20, 20_000),
+    }
+}
+
+#[test]
+fn under_load_no_entry_is_lost_and_no_frame_is_without_a_program() {
+    let (replacements, connections) = extent();
+    let bench = Bench::new("replace_under_load");
+    let (ports, _) = CONFIG.split_once("[[attach]]").expect("it attaches a program");
+    // It begins when it has its program.
+    let ports = ports.replace("rate = 20000\n", "up = false\n");
+    let daemon = Daemon::start(&bench, &format!("{ports}\n[[worker]]\n"));
+    let client = Client::new(&bench.path(SOCKET)).expect("there are descriptors");
+    let uploaded = ["connections_1.o", "connections_2.o"].map(|name| {
+        let bytes = std::fs::read(bench.path(name)).expect("a fixture");
+        let path = format!("/v1/objects?name={name}");
+        let uploaded: Value = client.send("PUT", &path, bytes.into()).expect("it is one");
+        uploaded["sha256"].clone()
+    });
+    let replace = |version: usize| -> Value {
+        let program = json!({
+            "sha256": uploaded[version], "object": "connections.o", "program": "track",
+            "set": {"count": connections.to_string()}, "map_sizes": {"connections": connections},
+        });
+        let request = json!({"port": "gen", "mode": "replace", "programs": [program]});
+        client.json("POST", "/v1/links", &request).expect("it replaces the one before")
+    };
+    let value = |map: &str| daemon.json(&["map", "lookup", map, "key", "0"])["formatted"].clone();
+    replace(0);
+    daemon.json(&["port", "set", "gen", "up=true"]);
+    let frames = || value("progress")["value"]["frames"].as_u64().expect("a number");
+    daemon.wait_for("a full table", || frames() >= connections);
+
+    let pause = daemon.json(&["map", "show", "name", "pause"])["id"].as_u64().expect("a number");
+    let mut pauses = Vec::new();
+    for turn in 1..=replacements as usize {
+        let zero = json!({"key": 0, "value": 0});
+        let _: Value = client.json("POST", &format!("/v1/maps/{pause}/update"), &zero).unwrap();
+        replace(turn % 2);
+        let key = json!({"key": 0});
+        let path = format!("/v1/maps/{pause}/lookup");
+        let longest: Value = client.json("POST", &path, &key).expect("it is there");
+        pauses.push(longest["value"].as_u64().expect("a number"));
+    }
+    daemon.json(&["port", "set", "gen", "up=false"]);
+    pauses.sort_unstable();
+    let at = |share: f64| pauses[((pauses.len() - 1) as f64 * share) as usize] as f64 / 1e6;
+    println!(
+        "{replacements} replacements over {connections} connections and {} frames: longest pause \
+         of each p50 {:.3} ms, p99 {:.3} ms, max {:.3} ms",
+        frames(),
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
+    let progress = value("progress")["value"].clone();
+    assert_eq!((&progress["lost"], &progress["wrong"]), (&json!(0), &json!(0)), "{progress}");
+    let shown = daemon.json(&["map", "show", "name", "connections"]);
+    assert_eq!(shown["towpath"]["entries"], json!(connections), "{shown}");
+    let stats = daemon.json(&["stats"]);
+    assert_eq!(stats["ports"]["out"]["tx_packets"], 0, "a frame passed without a program");
+    assert_eq!(progress["frames"], stats["ports"]["gen"]["rx_packets"], "{stats}");
     daemon.end();
 }

@@ -35,10 +35,10 @@ fn what_was_changed_is_there_after_a_kill() {
     daemon.json(&["port", "set", "gen", "up=false"]);
     let loaded = daemon.json(&["load", "gen", "keeper_1.o", "-n", "keeper"]);
     let program = loaded["links"][0]["prog_id"].to_string();
-    let shared = format!("flows={}", daemon.json(&["map", "show", "name", "flows"])[0]["id"]);
+    let shared = format!("flows={}", daemon.json(&["map", "show", "name", "flows"])["id"]);
     daemon.json(&["load", "out", "keeper_1.o", "-n", "keeper", "--map", &shared]);
-    let flows = daemon.json(&["map", "show", "name", "flows"])[0].clone();
-    let users = |flows: &Value| flows["prog_ids"].as_array().map(Vec::len);
+    let flows = daemon.json(&["map", "show", "name", "flows"]);
+    let users = |flows: &Value| flows["towpath"]["prog_ids"].as_array().map(Vec::len);
     assert_eq!(users(&flows), Some(4), "two objects of two programs: {flows}");
     daemon.json(&["port", "add", "more", "kind=sink"]);
     daemon.json(&["port", "del", "p1"]);
@@ -63,11 +63,11 @@ fn what_was_changed_is_there_after_a_kill() {
         assert_eq!(names(&again, what, key), names(&status, what, key), "{again}");
     }
     let flows = daemon.json(&["map", "show", "name", "flows"]);
-    assert_eq!(users(&flows[0]), Some(4), "it is one map again: {flows}");
-    let entries = daemon.json(&["map", "dump", "flows"]);
+    assert_eq!(users(&flows), Some(4), "it is one map again: {flows}");
+    let entries = daemon.formatted(&["map", "dump", "flows"]);
     assert_eq!(entries, json!([{"key": 3, "value": {"packets": 5, "bytes": 6}}]));
     let shown = daemon.json(&["prog", "show", "pinned", "fw/keeper"]);
-    assert_eq!(shown[0]["name"], json!("keeper"), "{shown}");
+    assert_eq!(shown["name"], json!("keeper"), "{shown}");
 
     // What the file says differently comes, and nothing else changes.
     let more = format!("{config}\n[[port]]\nname = \"late\"\nkind = \"sink\"\n");
@@ -95,25 +95,25 @@ fn pinned_maps_keep_what_programs_learnt() {
     daemon.json(&["map", "pin", "totals", "fw/totals"]);
     daemon.wait_for("traffic", || daemon.rx("gen") > 1000);
     daemon.json(&["unload", "gen", "-a"]);
-    let before = sorted(daemon.json(&["map", "dump", "pinned", "fw/flows"]));
+    let before = sorted(daemon.formatted(&["map", "dump", "pinned", "fw/flows"]));
     daemon.end();
 
     // Nothing has them but their pins.
     let daemon = Daemon::start(&bench, &config);
-    assert_eq!(sorted(daemon.json(&["map", "dump", "pinned", "fw/flows"])), before);
+    assert_eq!(sorted(daemon.formatted(&["map", "dump", "pinned", "fw/flows"])), before);
     let shown = daemon.json(&["map", "show", "pinned", "fw/totals"]);
-    assert_eq!(shown[0]["type"], json!("percpu_array"), "{shown}");
+    assert_eq!(shown["type"], json!("percpu_array"), "{shown}");
     // Once saved, they outlive a kill, too.
     daemon.json(&["map", "update", "pinned", "fw/flows", "key", "8", "value", "{}"]);
     std::thread::sleep(Duration::from_millis(1500));
-    let before = sorted(daemon.json(&["map", "dump", "pinned", "fw/flows"]));
+    let before = sorted(daemon.formatted(&["map", "dump", "pinned", "fw/flows"]));
     let daemon = daemon.killed(&config);
-    assert_eq!(sorted(daemon.json(&["map", "dump", "pinned", "fw/flows"])), before);
+    assert_eq!(sorted(daemon.formatted(&["map", "dump", "pinned", "fw/flows"])), before);
     // A program that shares one finds it.
     daemon.json(&["load", "gen", "keeper_2.o", "-n", "keeper", "--map", "flows=fw/flows"]);
     let daemon = daemon.killed(&config);
     let shown = daemon.json(&["map", "show", "pinned", "fw/flows"]);
-    assert_eq!(shown[0]["prog_ids"].as_array().map(Vec::len), Some(2), "{shown}");
+    assert_eq!(shown["towpath"]["prog_ids"].as_array().map(Vec::len), Some(2), "{shown}");
     daemon.end();
 }
 
@@ -158,7 +158,7 @@ fn a_saved_state_that_makes_no_sense_is_kept_aside() {
     daemon.end();
     std::fs::write(&object, bytes).expect("there is room");
     let daemon = Daemon::start(&bench, &config);
-    assert_eq!(daemon.json(&["map", "dump", "flows"])[0]["key"], json!(3));
+    assert_eq!(daemon.formatted(&["map", "dump", "flows"])[0]["key"], json!(3));
     // Without a place for it, it is told what would be lost.
     let (_, without) = config.split_once("interval = 1\n").expect("it has one");
     let daemon = daemon.killed(without);
@@ -220,7 +220,7 @@ fn what_was_acknowledged_outlives_kills_at_any_moment() {
     let told = Mutex::new(Told::default());
     let mut number = 0;
     for round in 0_u64..kills {
-        let id = daemon.json(&["map", "show", "pinned", "fw/flows"])[0]["id"].to_string();
+        let id = daemon.json(&["map", "show", "pinned", "fw/flows"])["id"].to_string();
         std::thread::scope(|scope| {
             let changes = scope.spawn(|| change_on(&bench, &id, &mut number, &told));
             // Anywhere between two changes and some hundred of them.
@@ -304,7 +304,7 @@ fn compare(daemon: &Daemon<'_>, told: &mut Told) {
     if let Some(Asked::Port(name)) = &asked {
         told.ports.insert(name.clone(), names.contains(&name.as_str()));
     }
-    let entries = daemon.json(&["map", "dump", "pinned", "fw/flows"]);
+    let entries = daemon.formatted(&["map", "dump", "pinned", "fw/flows"]);
     let entries = entries.as_array().expect("a list").iter();
     let entries: BTreeMap<u32, u64> = entries
         .map(|it| {

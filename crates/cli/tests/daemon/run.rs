@@ -15,9 +15,9 @@ fn a_running_program_judges_a_packet_beside_the_traffic() {
     assert_eq!((&done["retval"], &done["data_size_out"]), (&json!(1), &json!(60)), "{done}");
     assert_eq!(std::fs::read(bench.path("out")).expect("it was written"), frame(1));
     // The maps are those of the traffic.
-    let counted = daemon.json(&["map", "lookup", "counts", "key", "1"]);
+    let counted = daemon.formatted(&["map", "lookup", "counts", "key", "1"]);
     let frames = counted["values"].as_array().expect("one a worker").iter();
-    let frames: u64 = frames.filter_map(|value| value["frames"].as_u64()).sum();
+    let frames: u64 = frames.filter_map(|it| it["value"]["frames"].as_u64()).sum();
     assert_eq!(frames, 3, "{counted}");
 
     let index = daemon.json(&["port", "show", "p0"])[0]["index"].as_u64().expect("a number") as u32;

@@ -198,12 +198,19 @@ fn exchange(state: &mut State, link: &LiveLink, request: &LinkRequest) -> String
 }
 
 fn wanted(request: &LinkRequest, program: &ProgramRequest, key: String) -> ProgramState {
+    let bound_to = program.dev_bound.then(|| request.port.clone());
+    let section = section(request, program);
+    ProgramState { bound_to, section, ..program_state(program, key) }
+}
+
+/// A program as it is asked for, bound to nothing.
+pub(crate) fn program_state(program: &ProgramRequest, key: String) -> ProgramState {
     ProgramState {
         key,
         object: program.object.clone(),
         sha256: program.sha256.clone(),
         program: program.program.clone(),
-        section: section(request, program),
+        section: program.section.clone(),
         set: program.set.clone(),
         map_sizes: program.map_sizes.clone(),
         maps: program.maps.clone(),
@@ -213,7 +220,7 @@ fn wanted(request: &LinkRequest, program: &ProgramRequest, key: String) -> Progr
         maps_of: None,
         exec: None,
         trust: TrustState::default(),
-        bound_to: program.dev_bound.then(|| request.port.clone()),
+        bound_to: None,
         generation: 0,
     }
 }

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use towpath_objects::{MapObject, Selector, Session};
 
 use super::error::{ApiError, ErrorBody};
-use super::types::{EntryRequest, EntryView, MapView};
-use super::{Answer, Asked, Body, Part, Shared, blocking, done};
+use super::types::{EntryRequest, EntryView, MapRequest, MapView, NextView};
+use super::{Answer, Asked, Body, Part, Shared, blocking, done, pins};
 use crate::control::Control;
 use crate::{contents, view};
 
@@ -33,25 +33,91 @@ pub(super) async fn show(
     .map(Json)
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// Creates a map, which a pin keeps alive. It ends with the daemon: what comes back when that is
+/// started again are maps of programs.
+#[utoipa::path(post, path = "/v1/maps", request_body = MapRequest,
+    responses((status = 200, body = MapView), (status = 409, body = ErrorBody),
+        (status = 422, body = ErrorBody)))]
+pub(super) async fn create(
+    Context(control): Context<Shared>,
+    Body(request): Body<MapRequest>,
+) -> Answer<MapView> {
+    blocking(&control, move |control| {
+        let id = pins::create_map(control, &request)?;
+        let found = control.read(view::maps).into_iter().find(|map| map.id == id);
+        found.ok_or_else(|| no_map(id))
+    })
+    .await
+    .map(Json)
+}
+
+/// How elements are shown.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(super) struct EntriesQuery {
     /// Elements at most; all when not given.
     limit: Option<usize>,
+    bytes: bool,
 }
 
-/// What is in a map: everything, or its first `limit` elements.
+/// What is in a map: everything, or its first `limit` elements; with `bytes` also in hex, and as bpftool formats it.
 #[utoipa::path(get, path = "/v1/maps/{id}/entries",
-    params(("id" = u32, Path), ("limit" = Option<usize>, Query)),
+    params(("id" = u32, Path), ("limit" = Option<usize>, Query), ("bytes" = Option<bool>, Query)),
     responses((status = 200, body = Vec<EntryView>), (status = 404, body = ErrorBody)))]
 pub(super) async fn entries(
     Context(control): Context<Shared>,
     Part(id): Part<u32>,
-    Asked(query): Asked<EntriesQuery>,
+    Asked(EntriesQuery { limit, bytes }): Asked<EntriesQuery>,
 ) -> Answer<Vec<EntryView>> {
-    let most = query.limit.unwrap_or(usize::MAX);
+    let most = limit.unwrap_or(usize::MAX);
+    let entries =
+        move |session: &mut Session, map: &MapObject| contents::entries(session, map, most, bytes);
+    blocking(&control, move |control| with(control, id, entries)).await.map(Json)
+}
+
+/// A map's types (BTF), as they were loaded.
+#[utoipa::path(get, path = "/v1/maps/{id}/btf", params(("id" = u32, Path)),
+    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
+        (status = 404, body = ErrorBody)))]
+pub(super) async fn btf(
+    Context(control): Context<Shared>,
+    Part(id): Part<u32>,
+) -> Result<Vec<u8>, ApiError> {
+    let session = control.read(|inner| Session::new(inner.live.registry(), 0));
+    let map = session.map(&Selector::Id(id)).map_err(|_none| no_map(id))?;
+    let btf = map.btf().map(|btf| btf.bytes().to_vec());
+    btf.ok_or_else(|| ApiError::missing(format!("map {}: it has no types", map.name())))
+}
+
+/// The key behind a key, or the first one without a key (`BPF_MAP_GET_NEXT_KEY`).
+#[utoipa::path(post, path = "/v1/maps/{id}/next", params(("id" = u32, Path)),
+    request_body = EntryRequest,
+    responses((status = 200, body = NextView), (status = 404, body = ErrorBody)))]
+pub(super) async fn next(
+    Context(control): Context<Shared>,
+    Part(id): Part<u32>,
+    Body(request): Body<EntryRequest>,
+) -> Answer<NextView> {
     blocking(&control, move |control| {
-        with(control, id, |session, map| contents::entries(session, map, most))
+        with(control, id, |session, map| contents::next(session, map, &request))
+    })
+    .await
+    .map(Json)
+}
+
+/// Takes the next value out of a queue or stack, or an element out of a hash table
+/// (`BPF_MAP_LOOKUP_AND_DELETE_ELEM`).
+#[utoipa::path(post, path = "/v1/maps/{id}/pop", params(("id" = u32, Path)),
+    request_body = EntryRequest,
+    responses((status = 200, body = EntryView), (status = 404, body = ErrorBody),
+        (status = 422, body = ErrorBody)))]
+pub(super) async fn pop(
+    Context(control): Context<Shared>,
+    Part(id): Part<u32>,
+    Body(request): Body<EntryRequest>,
+) -> Answer<EntryView> {
+    blocking(&control, move |control| {
+        with(control, id, |session, map| contents::pop(session, map, &request))
     })
     .await
     .map(Json)

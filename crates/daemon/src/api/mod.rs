@@ -5,7 +5,7 @@ mod bridges;
 mod dump;
 pub mod error;
 mod events;
-mod links;
+pub(crate) mod links;
 mod maps;
 pub(crate) mod pins;
 mod ports;
@@ -72,9 +72,10 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(bridges::list, bridges::add))
         .routes(routes!(bridges::set, bridges::remove))
         .routes(routes!(bridges::fdb))
-        .routes(routes!(programs::list))
+        .routes(routes!(programs::list, programs::load))
         .routes(routes!(programs::show))
         .routes(routes!(programs::code))
+        .routes(routes!(programs::btf))
         .routes(routes!(programs::run))
         .routes(routes!(programs::profile))
         .routes(routes!(programs::upload))
@@ -82,13 +83,16 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(trace::stream))
         .routes(routes!(links::list, links::attach))
         .routes(routes!(links::show, links::detach))
-        .routes(routes!(maps::list))
+        .routes(routes!(maps::list, maps::create))
         .routes(routes!(maps::show))
         .routes(routes!(maps::entries))
         .routes(routes!(records::records))
         .routes(routes!(maps::lookup))
         .routes(routes!(maps::update))
         .routes(routes!(maps::delete))
+        .routes(routes!(maps::btf))
+        .routes(routes!(maps::next))
+        .routes(routes!(maps::pop))
         .routes(routes!(pins::list, pins::pin, pins::unpin))
         .routes(routes!(stats::stats))
         .routes(routes!(xsk::sockets))

@@ -5,12 +5,14 @@ use axum::Json;
 use axum::extract::State as Context;
 use axum::response::IntoResponse;
 use serde::Deserialize;
-use towpath_bpf::Errno;
+use towpath_bpf::map::MapType;
+use towpath_bpf::{Errno, suggest};
 use towpath_objects::{BPFFS_ROOT, MapUse, Object, Objects, Selector, Session};
 
 use super::error::{ApiError, ErrorBody};
-use super::types::{PinRequest, PinView};
+use super::types::{MapRequest, PinRequest, PinView};
 use super::{Answer, Asked, Body, Shared, blocking, done};
+use crate::control::Control;
 use crate::reference::absolute;
 
 /// All pins, by path.
@@ -97,6 +99,31 @@ fn view(path: String, object: &Object) -> Option<PinView> {
     Some(PinView { path, kind: kind.to_owned(), id })
 }
 
+/// Creates a map and pins it; gives its id.
+pub(super) fn create_map(control: &Control, request: &MapRequest) -> Result<u32, ApiError> {
+    let MapRequest { r#type, name, key, value, entries, flags, path } = request;
+    if path.is_empty() {
+        return Err(ApiError::bad("path: it is missing: a map lives as long as its pin"));
+    }
+    if MapType::from_name(r#type).is_none() {
+        let known = MapType::ALL.iter().map(|kind| kind.name());
+        let hint = suggest::among(r#type, known);
+        return Err(ApiError::bad(format!("type: no kind of map {type:?}{hint} (EINVAL)")));
+    }
+    let registry = control.read(|inner| inner.live.registry().clone());
+    // It is the session's until it is pinned.
+    let mut session = Session::new(&registry, 0);
+    let made = session.create_map(name, r#type, *key, *value, *entries, *flags);
+    let id = made.map_err(|error| ApiError::refused(format!("map {name}: {error}")))?;
+    let path = absolute(path);
+    let map =
+        session.map(&Selector::Id(id)).map_err(|error| ApiError::missing(error.to_string()))?;
+    let object = Object::Map(MapUse::new(map));
+    let pinned = make_parents(&registry, &path).and_then(|()| registry.pin(&path, object));
+    pinned.map_err(|errno| refused(&path, errno))?;
+    Ok(id)
+}
+
 /// Makes the directories that a pin is in.
 pub(crate) fn make_parents(registry: &Objects, path: &str) -> Result<(), Errno> {
     let below = path.strip_prefix(BPFFS_ROOT).unwrap_or_default();
@@ -110,7 +137,7 @@ pub(crate) fn make_parents(registry: &Objects, path: &str) -> Result<(), Errno> 
     Ok(())
 }
 
-fn refused(path: &str, errno: Errno) -> ApiError {
+pub(crate) fn refused(path: &str, errno: Errno) -> ApiError {
     match errno {
         Errno::ENOENT => ApiError::missing(format!("{path}: there is no such pin (ENOENT)")),
         Errno::EEXIST => ApiError::conflict(format!("{path}: there is one already (EEXIST)")),

@@ -8,7 +8,7 @@ use towpath_objects::{Run, Selector, Session};
 
 use super::error::{ApiError, ErrorBody};
 use super::ports::no_port;
-use super::types::{ProgramView, RunRequest, RunView, UploadView};
+use super::types::{LoadRequest, ProgramView, RunRequest, RunView, UploadView};
 use super::{Answer, Asked, Body, Part, Shared, blocking, working};
 use crate::code::{CodeForm, CodeView};
 use crate::globals::{hex, parse_hex};
@@ -145,6 +145,37 @@ pub(super) fn no_program(id: u32) -> ApiError {
 pub(super) struct UploadQuery {
     /// What the file is called in messages.
     name: Option<String>,
+}
+
+/// Loads a program and pins it, without a port to run on: into maps, or to be attached later.
+#[utoipa::path(post, path = "/v1/programs", request_body = LoadRequest,
+    responses((status = 200, body = ProgramView), (status = 409, body = ErrorBody),
+        (status = 422, body = ErrorBody), (status = 503, body = ErrorBody)))]
+pub(super) async fn load(
+    Context(control): Context<Shared>,
+    Body(request): Body<LoadRequest>,
+) -> Answer<ProgramView> {
+    working(&control, move |control| {
+        let id = control.load_pinned(&request)?;
+        let found = control.read(view::programs).into_iter().find(|program| program.id == id);
+        found.ok_or_else(|| no_program(id))
+    })
+    .await
+    .map(Json)
+}
+
+/// A program's types (BTF), as they were loaded.
+#[utoipa::path(get, path = "/v1/programs/{id}/btf", params(("id" = u32, Path)),
+    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
+        (status = 404, body = ErrorBody)))]
+pub(super) async fn btf(
+    Context(control): Context<Shared>,
+    Part(id): Part<u32>,
+) -> Result<Vec<u8>, ApiError> {
+    let session = control.read(|inner| Session::new(inner.live.registry(), 0));
+    let program = session.program(&Selector::Id(id)).map_err(|_none| no_program(id))?;
+    let btf = program.btf().map(|btf| btf.bytes().to_vec());
+    btf.ok_or_else(|| ApiError::missing(format!("program {}: it has no types", program.name())))
 }
 
 /// Sends an object file, to be named by its hash in what follows. What is not used is forgotten

@@ -65,6 +65,9 @@ pub struct ProgramView {
     pub jited: bool,
     /// Bytes of machine code.
     pub bytes_jited: usize,
+    /// Bytes of memory its instructions take, in whole pages.
+    #[serde(default)]
+    pub bytes_memlock: usize,
     /// Ids of its maps.
     pub map_ids: Vec<u32>,
     /// The id of its types, 0 for none.
@@ -188,6 +191,12 @@ pub struct MapView {
     pub bytes_value: u32,
     /// Capacity.
     pub max_entries: u32,
+    /// Bytes of memory it takes.
+    #[serde(default)]
+    pub bytes_memlock: u64,
+    /// Of maps of programs that have one: whether all of them are machine code.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub owner_jited: Option<bool>,
     /// Elements now, for kinds that count.
     pub entries: Option<u64>,
     /// Whether users may not write any more.
@@ -266,10 +275,72 @@ pub struct EntryView {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     #[schema(value_type = Vec<Object>)]
     pub values: Option<Vec<Json>>,
+    /// Its bytes, when they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bytes: Option<BytesView>,
+}
+
+/// An element's bytes, in hex.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct BytesView {
+    /// Of its key; nothing for queues and stacks.
+    pub key: String,
+    /// Of its value.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub value: Option<String>,
+    /// Of its values, by CPU.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub values: Option<Vec<String>>,
+    /// Key and value through their types, as bpftool shows them; nothing without types.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schema(value_type = Object)]
+    pub formatted: Option<Json>,
+}
+
+/// The key behind another one.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct NextView {
+    /// The key, through its type.
+    #[schema(value_type = Object)]
+    pub key: Json,
+    /// Its bytes, in hex.
+    pub bytes: String,
+    /// Those of the key that was asked for; nothing without one.
+    pub after: Option<String>,
+}
+
+/// A map to be created.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MapRequest {
+    /// Its kind, as bpftool names it.
+    pub r#type: String,
+    /// Its name.
+    pub name: String,
+    /// Bytes of a key.
+    pub key: u32,
+    /// Bytes of a value.
+    pub value: u32,
+    /// Its capacity.
+    pub entries: u32,
+    /// `BPF_F_*`
+    pub flags: u32,
+    /// Where it is pinned: that keeps it alive.
+    pub path: String,
+}
+
+/// A program to be loaded and pinned, on no port yet.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LoadRequest {
+    /// The program; what is about attaching is left out.
+    pub program: ProgramRequest,
+    /// Where it is pinned: that keeps it alive.
+    pub path: String,
 }
 
 /// An element to be looked up, put or deleted.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EntryRequest {
     /// Its key, as in map files; nothing for queues and stacks.
@@ -283,6 +354,9 @@ pub struct EntryRequest {
     /// `any`, `noexist` or `exist`.
     #[serde(default)]
     pub flags: Option<String>,
+    /// Asks for the bytes, too.
+    #[serde(default)]
+    pub bytes: bool,
 }
 
 /// Programs to attach.

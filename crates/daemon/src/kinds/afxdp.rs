@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use towpath_ports::afxdp::{Afxdp, Attach, BusyPoll, Mode, Options, RxHintsFrom, Transmit};
+use towpath_ports::afxdp::{
+    Afxdp, Attach, BusyPoll, Mode, Options, PeerOffloads, RxHintsFrom, Transmit,
+};
 
 use super::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, no_peer, options};
 use crate::problem::Problem;
@@ -33,6 +35,11 @@ pub(super) static KIND: Kind = Kind {
             default: "off",
             text: "off, or driver: hash, timestamp and VLAN tag of each frame are the driver's; \
                    frames then leave by the socket",
+        },
+        OptionDoc {
+            key: "peer_offloads",
+            default: "leave",
+            text: "off: the other end of a veth makes checksums itself while the port is open",
         },
         OptionDoc {
             key: "busy_poll",
@@ -67,6 +74,7 @@ struct Keys {
     need_wakeup: Option<bool>,
     transmit: Option<TransmitKey>,
     rx_hints: Option<RxHintsKey>,
+    peer_offloads: Option<PeerOffloadsKey>,
     busy_poll: Option<u32>,
     busy_poll_budget: Option<u32>,
 }
@@ -99,6 +107,13 @@ enum TransmitKey {
 enum RxHintsKey {
     Off,
     Driver,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PeerOffloadsKey {
+    Leave,
+    Off,
 }
 
 fn check(port: &PortState) -> Result<(), Problem> {
@@ -153,6 +168,10 @@ fn open(ports: &[&PortState], patience: Duration) -> super::Opened {
         rx_hints: match keys.rx_hints {
             None | Some(RxHintsKey::Off) => RxHintsFrom::Off,
             Some(RxHintsKey::Driver) => RxHintsFrom::Driver,
+        },
+        peer_offloads: match keys.peer_offloads {
+            None | Some(PeerOffloadsKey::Leave) => PeerOffloads::Leave,
+            Some(PeerOffloadsKey::Off) => PeerOffloads::Off,
         },
         busy_poll,
         ..usual

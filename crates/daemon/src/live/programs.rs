@@ -65,7 +65,7 @@ impl Live {
                         self.replaced.push(old);
                     }
                 }
-                Err(why) => report.fail(format!("program {}", state.key), why),
+                Err(why) => report.fail(format!("program {}", state.file_and_program()), why),
             }
         }
     }
@@ -77,7 +77,7 @@ impl Live {
     }
 
     /// Loads a program that takes the place of `before`.
-    pub(super) fn load(
+    pub(crate) fn load(
         &self,
         state: &ProgramState,
         before: Option<&LiveProgram>,

@@ -221,7 +221,8 @@ impl Live {
     fn change_again(&self, map: &Arc<MapObject>, change: &Change) -> Result<(), String> {
         let mut session = Session::new(&self.registry, 0);
         let Change { key, value, port } = change;
-        let mut request = EntryRequest { key: key.clone(), value: value.clone(), flags: None };
+        let mut request =
+            EntryRequest { key: key.clone(), value: value.clone(), ..EntryRequest::default() };
         if let Some(port) = port {
             let found = self.ports.get(port).ok_or_else(|| format!("no port {port}"))?;
             match &mut request.value {

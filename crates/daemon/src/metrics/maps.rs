@@ -166,7 +166,8 @@ impl MapReading {
         for map in &found {
             let Ok(object) = session.map(&Selector::Id(map.id)) else { continue };
             let most = metric.limit.saturating_add(1);
-            let Ok(entries) = contents::entries(session, &object, most) else { continue };
+            let listed = contents::entries(session, &object, most, false);
+            let Ok(entries) = listed else { continue };
             // Series of maps of one name are told apart by what differs.
             let id = (found.len() > 1).then(|| (MAP_LABEL.to_owned(), map.id.to_string()));
             for (index, entry) in entries.iter().enumerate() {

@@ -113,6 +113,13 @@ impl Keeper {
         self.was_changed.store(true, Ordering::Relaxed);
     }
 
+    /// Notes what a program was made of that nothing keeps but pins.
+    pub(crate) fn note_program(&self, id: u32, state: ProgramState) {
+        if let Some(mut kept) = self.lock() {
+            kept.programs.insert(id, state);
+        }
+    }
+
     /// Changes an element and saves that: it is there after whatever happens next.
     pub(crate) fn edit(
         &self,

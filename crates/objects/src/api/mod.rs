@@ -192,6 +192,30 @@ impl Session {
         deleted.map_err(|errno| refused("the element can't be removed", errno))
     }
 
+    /// The key behind a key, or the first.
+    ///
+    /// # Errors
+    ///
+    /// The answer of `BPF_MAP_GET_NEXT_KEY`; `ENOENT` behind the last.
+    pub fn next_key(&self, map: &Selector, key: Option<&[u8]>) -> Result<Vec<u8>, ApiError> {
+        let handle = self.open_map(map)?;
+        let next = match key {
+            None => handle.next_key(None),
+            Some(key) => handle.next_key(Some(&exactly(key))),
+        };
+        next.map_err(|errno| refused("there is no next key", errno))
+    }
+
+    /// Takes an element out: of queues and stacks the next one, for an empty key.
+    ///
+    /// # Errors
+    ///
+    /// The answer of `BPF_MAP_LOOKUP_AND_DELETE_ELEM`.
+    pub fn lookup_and_delete(&self, map: &Selector, key: &[u8]) -> Result<Value, ApiError> {
+        let taken = self.open_map(map)?.lookup_and_delete(&exactly(key), 0);
+        taken.map_err(|errno| refused("the element can't be taken out", errno))
+    }
+
     /// Elements in the order of keys, `most` of them at most; those without a value (empty slots)
     /// are left out.
     ///

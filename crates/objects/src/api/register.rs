@@ -3,12 +3,16 @@
 
 use std::sync::Arc;
 
+use towpath_bpf::btf::Btf;
+use towpath_bpf::btf::emit::Emitter;
 use towpath_bpf::insn::{PSEUDO_MAP_FD, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE};
+use towpath_bpf::map::Values;
 use towpath_bpf::program::AttachType;
 use towpath_bpf::{Errno, Insn};
 use towpath_maps::Map;
 use towpath_xdp::Program;
 
+use crate::object::btf::BtfObject;
 use crate::object::link::LinkObject;
 use crate::object::map::{About as MapAbout, MapObject};
 use crate::object::program::{
@@ -26,10 +30,26 @@ impl Objects {
         {
             return Ok(known);
         }
-        let about = MapAbout { name: Name::cut(map.name()), exclusive: None, btf: None };
+        let def = map.def();
+        // Those that libbpf gives types to.
+        let is_typed = matches!(def.kind.values(), Values::Bytes | Values::PerCpu)
+            && (def.key_type, def.value_type) != (0, 0);
+        let btf = self.register_btf(def.btf.as_ref().filter(|_| is_typed))?;
+        let about = MapAbout { name: Name::cut(map.name()), exclusive: None, btf };
         let world = Arc::clone(&self.world);
         let family = program.surroundings();
         self.maps.create(|lease| MapObject::new(lease, Arc::clone(map), about, world, family))
+    }
+
+    /// Makes the types of an object known, once.
+    fn register_btf(&self, btf: Option<&Arc<Btf>>) -> Result<Option<Arc<BtfObject>>, Errno> {
+        let Some(btf) = btf else { return Ok(None) };
+        let known = self.btfs.all().into_iter().find(|known| Arc::ptr_eq(known.types(), btf));
+        if known.is_some() {
+            return Ok(known);
+        }
+        let (types, bytes) = (Arc::clone(btf), Emitter::new(btf).finish());
+        self.btfs.create(|lease| BtfObject::new(lease, types, bytes)).map(Some)
     }
 
     /// Makes a program known that was loaded elsewhere, and its maps. One that is `bound_to` a
@@ -79,7 +99,7 @@ impl Objects {
             uid,
             load_time: now(),
             is_gpl: linked.is_some_and(|linked| linked.is_gpl_compatible()),
-            btf: None,
+            btf: self.register_btf(linked.and_then(|linked| linked.btf.as_ref()))?,
             functions: Vec::new(),
             lines: Vec::new(),
             insns,

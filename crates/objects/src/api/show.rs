@@ -62,6 +62,10 @@ pub struct MapInfo {
     pub bytes_value: u32,
     /// Capacity.
     pub max_entries: u32,
+    /// Bytes of memory it takes.
+    pub bytes_memlock: u64,
+    /// Of maps of programs that have one: whether all of them are machine code.
+    pub owner_jited: Option<bool>,
     /// Elements now, for kinds that count.
     pub entries: Option<u64>,
     /// Whether users may not write any more.
@@ -206,6 +210,8 @@ impl Session {
             bytes_key: def.key_size,
             bytes_value: def.value_size,
             max_entries: def.max_entries,
+            bytes_memlock: map.map().memory_bytes(),
+            owner_jited: map.owner_is_compiled(),
             entries: map.map().count(),
             frozen: map.map().is_frozen(),
             btf_id: map.btf().map_or(0, |btf| btf.id()),

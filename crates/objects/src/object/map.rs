@@ -109,6 +109,12 @@ impl MapObject {
         self.about.exclusive
     }
 
+    /// Whether the programs around it are machine code, once there are any (`owner_jited`).
+    pub fn owner_is_compiled(&self) -> Option<bool> {
+        let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        owner.filter(|_| self.map.kind().values() == Values::Program).map(|owner| owner.compiled)
+    }
+
     /// The types of its keys and values, when it was made with some.
     pub fn btf(&self) -> Option<&Arc<BtfObject>> {
         self.about.btf.as_ref()

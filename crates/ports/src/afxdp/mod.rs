@@ -24,11 +24,11 @@ use towpath_kernel::{AttachMode, Steering, XdpLink};
 use towpath_xdp::Arena;
 
 use self::live::WayOut;
-pub use self::options::{Attach, BusyPoll, Mode, Options, RxHintsFrom, Transmit};
+pub use self::options::{Attach, BusyPoll, Mode, Options, PeerOffloads, RxHintsFrom, Transmit};
 use self::socket::Socket;
 use crate::Error;
 use crate::error::failed;
-use crate::host::{self, Interface, XdpAttached};
+use crate::host::{self, Interface, Peer, XdpAttached};
 
 /// An interface of the host.
 pub struct Afxdp {
@@ -49,6 +49,10 @@ pub struct Afxdp {
     /// By queue.
     sockets: Mutex<Vec<Option<Arc<Socket>>>>,
     counters: Arc<Counters>,
+    /// The other end of a veth.
+    peer: Option<Peer>,
+    /// Whether it is to leave checksums to the device again when the port is closed.
+    restores_peer: bool,
 }
 
 /// How our program is attached.
@@ -124,7 +128,15 @@ impl Afxdp {
         let wanted = if has_hints { Attach::Native } else { options.attach };
         let (link, attached) = attach(&steering, index, wanted)
             .map_err(|(step, errno)| failed(step)(from_kernel(errno)))?;
+        let peer = Peer::of(index);
+        let is_switched = options.peer_offloads == PeerOffloads::Off;
+        let restores_peer = is_switched && peer.as_ref().is_some_and(Peer::leaves_checksums);
+        if let Some(peer) = peer.as_ref().filter(|_| restores_peer) {
+            peer.leave_checksums(false).map_err(failed("peer_offloads"))?;
+        }
         Ok(Afxdp {
+            peer,
+            restores_peer,
             interface,
             options: options.clone(),
             index,
@@ -243,6 +255,18 @@ impl Device for Afxdp {
         Ok(Box::new(tx::Transmitter::new(&socket, &self.counters, &self.options, way_out)))
     }
 
+    fn warnings(&self) -> Vec<String> {
+        let Some(peer) = self.peer.as_ref().filter(|peer| peer.leaves_checksums()) else {
+            return Vec::new();
+        };
+        let name = peer.name();
+        vec![format!(
+            "{name}, the other end of this veth, leaves checksums to the device, and nobody makes \
+             them: who gets its packets drops them (TCP hangs). peer_offloads = \"off\" switches \
+             that off while the port is open; so does `ethtool -K {name} tx off` where it is"
+        )]
+    }
+
     fn details(&self) -> Vec<(&'static str, String)> {
         let attach = match self.attached.mode {
             AttachMode::Native => "native",
@@ -274,6 +298,15 @@ impl Device for Afxdp {
         details.push(("statistics", self.statistics()));
         details.push(("invalid_descriptors", self.counters.invalid.value().to_string()));
         details
+    }
+}
+
+impl Drop for Afxdp {
+    fn drop(&mut self) {
+        if let Some(peer) = self.peer.as_ref().filter(|_| self.restores_peer) {
+            // It may have gone with its namespace.
+            let _gone = peer.leave_checksums(true);
+        }
     }
 }
 

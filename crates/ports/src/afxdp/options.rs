@@ -33,6 +33,9 @@ pub struct Options {
     pub transmit: Transmit,
     /// Whether the driver is asked what it knows of each frame.
     pub rx_hints: RxHintsFrom,
+    /// Where the interface is an end of a veth: whether the stack at its other end may leave
+    /// checksums to the device, which nobody makes then.
+    pub peer_offloads: PeerOffloads,
     /// Our system calls drive the interface's NAPI, on the worker's core.
     pub busy_poll: Option<BusyPoll>,
     /// How long a queue that another socket has is waited for: an old one of ours may be on its way
@@ -89,6 +92,16 @@ pub enum RxHintsFrom {
     Driver,
 }
 
+/// What the stack at the other end of a veth leaves to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PeerOffloads {
+    /// As it is: there is a warning when it leaves checksums.
+    #[default]
+    Leave,
+    /// Nothing, as long as the port is open: then as it was.
+    Off,
+}
+
 /// Busy polling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BusyPoll {
@@ -122,6 +135,7 @@ impl Options {
             need_wakeup: true,
             transmit: Transmit::Auto,
             rx_hints: RxHintsFrom::Off,
+            peer_offloads: PeerOffloads::Leave,
             busy_poll: None,
             patience: Duration::from_secs(3),
         }

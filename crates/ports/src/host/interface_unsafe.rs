@@ -104,6 +104,14 @@ impl Interface {
         Ok(value.data != 0)
     }
 
+    /// Switches one on or off, by its `ETHTOOL_S*` number.
+    pub(crate) fn set_ethtool(&self, command: u32, on: bool) -> io::Result<()> {
+        let mut value = EthtoolValue { command, data: u32::from(on) };
+        let mut request = self.empty();
+        request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut value).cast();
+        self.request(SIOCETHTOOL, request).map(drop)
+    }
+
     /// Receive queues in use; 1 when the driver does not say.
     pub(crate) fn rx_queues(&self) -> u32 {
         let mut channels = EthtoolChannels { command: ETHTOOL_GCHANNELS, ..Default::default() };

@@ -4,11 +4,13 @@ mod carrier;
 mod features;
 mod interface_unsafe;
 mod namespace;
+mod peer;
 mod xdp;
 
 pub(crate) use features::XdpFeatures;
 pub(crate) use interface_unsafe::{ETHTOOL_GTSO, Interface};
 pub(crate) use namespace::{is_foreign, within};
+pub(crate) use peer::Peer;
 pub(crate) use xdp::{XdpAttached, xdp_attached};
 
 use crate::Error;

@@ -113,6 +113,10 @@ impl Device for Wrapped {
         self.inner.speed()
     }
 
+    fn warnings(&self) -> Vec<String> {
+        self.inner.warnings()
+    }
+
     fn failures(&self) -> Vec<String> {
         let mut failures = self.inner.failures();
         failures.extend(self.layer.failure());

@@ -109,8 +109,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::Scalar,
         "Prints to a stream of the program.",
     )
-    .flags(&[KfuncFlags::TRUSTED_ARGS])
-    .backed(Backing::FullExcept("the text goes to the program's log")),
+    .flags(&[KfuncFlags::TRUSTED_ARGS]),
     kfunc(
         KfuncId::ArenaAllocPages,
         &[
