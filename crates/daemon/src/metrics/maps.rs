@@ -338,6 +338,7 @@ mod tests {
             key: json!(0),
             value,
             values,
+            bytes: None,
         };
         assert_eq!(number(&entry(Some(json!(5)), None), ""), Some(5.0));
         assert_eq!(number(&entry(Some(json!({ "a": [1, 2] })), None), "a.1"), Some(2.0));

@@ -64,7 +64,7 @@ fn store(control: &Control, key: u32, packets: u64, bytes: u64) {
     let mut session = control.read(|inner| Session::new(inner.live.registry(), 0));
     let map = session.map(&Selector::Name("flows".into())).expect("the program has it");
     let value = Some(json!({ "packets": packets, "bytes": bytes }));
-    let request = EntryRequest { key: json!(key), value, flags: None };
+    let request = EntryRequest { key: json!(key), value, ..EntryRequest::default() };
     contents::update(&mut session, &map, &request).expect("there is room");
 }
 
