@@ -6,7 +6,7 @@
 #   demo    a C compiler for BPF (clang 14 or later), libbpf's and the kernel's headers, python3
 #   test    the same, clang 14 and 19 side by side, LLVM 19's library, libxdp's headers, and what
 #           `net` has;
-#           what the tests with a guest run: QEMU, busybox, a kernel image with its modules;
+#           what the tests with a guest run: QEMU, busybox, a kernel image with its modules; DPDK;
 #           pytest, numpy and Scapy for those of the Python package
 #   net     what the tests in network namespaces and `demo live` run: ping, iperf3, ip, nsenter
 #   parity  `test`'s, and what it takes to ask the running kernel: bpftool, xdp-tools, its source
@@ -55,6 +55,8 @@ test | parity)
         has_module $module || missing+=("python3-$module")
     done
     if [ "$(uname -m)" = x86_64 ]; then
+        # Another driver of virtual machines' ports.
+        need_command dpdk-testpmd dpdk-dev
         need_command qemu-system-x86_64 qemu-system-x86
         need_command busybox busybox-static
         need_command xz xz-utils
