@@ -30,6 +30,8 @@ pub struct Wire {
     pool: Pool,
     /// Who puts tags on packets that the stack sends, as a stack does.
     tagging: Option<(Box<dyn Tx>, Box<dyn Device>)>,
+    /// A stack would put tags beside packets, and there is none that does.
+    lacks_tags: bool,
     _device: Box<dyn Device>,
 }
 
@@ -56,7 +58,7 @@ impl Far {
     fn over(device: Box<dyn Device>, arena: &Arc<Arena>) -> io::Result<Far> {
         let (rx, tx) = (device.open_rx(0, arena)?, device.open_tx(0, arena)?);
         let pool = Pool::new(arena);
-        Ok(Far::Port(Wire { rx, tx, pool, tagging: None, _device: device }))
+        Ok(Far::Port(Wire { rx, tx, pool, tagging: None, lacks_tags: false, _device: device }))
     }
 
     /// From now on packets with a tag leave without by this port, which puts it on.
@@ -66,6 +68,18 @@ impl Far {
             wire.tagging = Some((tx, device));
         }
         Ok(())
+    }
+
+    /// Tags are in packets only, where a driver sees none to take off.
+    pub(crate) fn lack_tags(&mut self) {
+        if let Far::Port(wire) = self {
+            wire.lacks_tags = true;
+        }
+    }
+
+    /// Whether that is so.
+    pub(crate) fn lacks_tags(&self) -> bool {
+        matches!(self, Far::Port(wire) if wire.lacks_tags)
     }
 
     /// Sends a packet; `known` is for ports that pass on what is known.

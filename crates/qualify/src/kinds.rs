@@ -162,8 +162,11 @@ impl Port {
     /// The other end of a wire that was made for this; tags are put on packets by the stack.
     fn tagging(&self, name: &str) -> io::Result<Far> {
         let mut far = listener(name)?;
-        if self.interfaces.is_none() {
-            far.tag_by(packet_port(&self.lab.vlan(name)?)?)?;
+        // Kernels may have no VLANs, and interfaces that are somebody's get none of ours.
+        let vlan = self.interfaces.is_none().then(|| self.lab.vlan(name));
+        match vlan {
+            Some(Ok(vlan)) => far.tag_by(packet_port(&vlan)?)?,
+            _ => far.lack_tags(),
         }
         Ok(far)
     }

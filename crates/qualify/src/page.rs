@@ -31,9 +31,9 @@ const INTRODUCTION: &str = "\
 # Features of port kinds
 
 Made by `towpath qualify --markdown`, which sends, receives and checks: *works* is advertised and
-does, **FAILS** is advertised and does not, *works, not said* is not advertised, *no* is neither, and
-- could not be tried. Interfaces are veths; `kernel veth` is what Linux 6.18 makes of one with XDP
-of its own. `+software` are hints in software (`rx_hash`, `rx_vlan`, `timestamp`), `+driver` is
-`rx_hints = \"driver\"`.
+does, **FAILS** is advertised and does not, *works, not said* is not advertised, *no* is neither,
+and `-` could not be tried. Interfaces are veths; `kernel veth` is what Linux 6.18 makes of one
+with XDP of its own. `+software` are hints in software (`rx_hash`, `rx_vlan`, `timestamp`),
+`+driver` is `rx_hints = \"driver\"`.
 
 ";

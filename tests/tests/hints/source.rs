@@ -71,8 +71,11 @@ impl Far {
 
     /// Sends packets; gives the number of the first that there was no room for.
     pub(crate) fn send(&mut self, packets: &Packets, numbers: Range<usize>) -> usize {
-        let frames =
-            packets.range(numbers.clone()).map_while(|packet| self.pool.frame(&packet).unwrap());
+        // Frames that cross over to the engine are the engine's.
+        let frames = packets.range(numbers.clone()).map(|packet| {
+            let pooled = self.pool.frame(&packet).unwrap();
+            pooled.unwrap_or_else(|| Frame::new(&packet).unwrap())
+        });
         self.frames.extend(frames.take(64));
         let count = self.frames.len();
         self.tx.transmit(&mut self.frames, &mut self.pool).unwrap();

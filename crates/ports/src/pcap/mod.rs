@@ -77,8 +77,14 @@ impl Device for Pcap {
     }
 
     fn features(&self) -> Features {
-        let rx_hints = RxHints { timestamp: true, ..RxHints::default() };
-        Features { zero_copy: true, rx_hints, ..Features::IN_PROCESS }
+        // What is in a capture is to be as it would be on a wire.
+        Features {
+            rx_frags: true,
+            tx_frags: true,
+            zero_copy: true,
+            rx_hints: RxHints { timestamp: true, ..RxHints::default() },
+            ..Features::default()
+        }
     }
 
     /// Anything that a capture may hold.

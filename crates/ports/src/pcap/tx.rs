@@ -60,6 +60,14 @@ impl Capture {
             _ => usize::MAX,
         }
     }
+
+    /// Has what was written so far be in the file, for whoever looks into it.
+    fn flush(&self) {
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = output.writer.output_mut().flush() {
+            self.end.come(&error);
+        }
+    }
 }
 
 impl End {
@@ -195,11 +203,13 @@ pub(crate) fn now_ns() -> u64 {
 
 pub(super) struct Writer {
     capture: Option<Arc<Capture>>,
+    /// Something was written that may not be in the file yet.
+    is_dirty: bool,
 }
 
 impl Writer {
     pub(super) fn new(capture: Option<Arc<Capture>>) -> Writer {
-        Writer { capture }
+        Writer { capture, is_dirty: false }
     }
 }
 
@@ -211,6 +221,7 @@ impl Tx for Writer {
             return Ok(());
         };
         let written = capture.write_all(frames, Direction::Outbound);
+        self.is_dirty |= written > 0;
         frames.drain(..written).for_each(|frame| pool.give(frame));
         match capture.end.why() {
             Some(why) if !frames.is_empty() => {
@@ -227,5 +238,14 @@ impl Tx for Writer {
 
     fn credit(&mut self) -> usize {
         self.capture.as_ref().map_or(usize::MAX, |capture| capture.credit())
+    }
+
+    /// A worker that has nothing to do leaves the capture as it is to be read.
+    fn reap(&mut self, _pool: &mut Pool) -> bool {
+        if let Some(capture) = self.capture.as_ref().filter(|_| self.is_dirty) {
+            capture.flush();
+            self.is_dirty = false;
+        }
+        false
     }
 }

@@ -179,9 +179,9 @@ static inline __u64 xsk_umem__add_offset_to_addr(__u64 addr)
 int xsk_umem__fd(const struct xsk_umem *umem);
 
 // Ours: what is known of a received packet is told in front of it, if its descriptor has
-// XDP_TX_METADATA among its options. Goes with XDP_UMEM_TX_METADATA_LEN, and a tx_metadata_len of at
-// least 56: at addr - tx_metadata_len is an empty struct xsk_tx_metadata, and 24 bytes behind that
-// this.
+// XDP_TX_METADATA among its options. Goes with XDP_UMEM_TX_METADATA_LEN, and a tx_metadata_len
+// of at least 56: at addr - tx_metadata_len is an empty struct xsk_tx_metadata, and 24 bytes
+// behind that this.
 #define XDP_UMEM_RX_METADATA (1U << 31)
 
 struct towpath_rx_metadata {
