@@ -183,7 +183,7 @@ fn bonds_take_what_their_members_do() {
     let bond = lab.engine.change(add).unwrap();
     for (number, member) in members.iter().enumerate() {
         let port = lab.add(&format!("m{number}"), 20 + number as u32, Box::new(member.clone()));
-        lab.engine.change(|config| config.enslave(port, bond)).unwrap();
+        lab.engine.change(|config| config.enslave(bond, port)).unwrap();
     }
     let links = vec![link(&load(small::returns(2)))];
     lab.engine.change(|config| config.set_links(bond, Hook::Tx, links)).unwrap();

@@ -60,7 +60,8 @@ pub(super) struct EntriesQuery {
     bytes: bool,
 }
 
-/// What is in a map: everything, or its first `limit` elements; with `bytes` also in hex, and as bpftool formats it.
+/// What is in a map: everything, or its first `limit` elements; with `bytes` also in hex, and as
+/// bpftool formats it.
 #[utoipa::path(get, path = "/v1/maps/{id}/entries",
     params(("id" = u32, Path), ("limit" = Option<usize>, Query), ("bytes" = Option<bool>, Query)),
     responses((status = 200, body = Vec<EntryView>), (status = 404, body = ErrorBody)))]

@@ -96,6 +96,8 @@ struct Rig {
     engine: Arc<Engine>,
     bond: PortId,
     ports: Vec<PortId>,
+    /// While they are there the ports have a carrier.
+    _far: Vec<Pair>,
     controller: Controller,
     model: Model,
     random: fastrand::Rng,
@@ -109,13 +111,22 @@ impl Rig {
         let bond = PortOptions::new("bond0");
         let bond = engine.change(|config| config.add_bond(bond, options, None)).unwrap();
         let port = |number: usize| {
-            let (near, _) = Pair::new(pair::Options::default());
-            engine.add_port(PortOptions::new(&format!("m{number}")), Box::new(near)).unwrap()
+            let (near, far) = Pair::new(pair::Options::default());
+            let name = format!("m{number}");
+            (engine.add_port(PortOptions::new(&name), Box::new(near)).unwrap(), far)
         };
-        let ports = (0..PORTS).map(port).collect();
+        let (ports, far): (Vec<_>, Vec<_>) = (0..PORTS).map(port).unzip();
         let tell = Box::new(|_| {});
         let controller = Controller::start(&engine, bond, model.settings(), tell).unwrap();
-        Rig { engine, bond, ports, controller, model, random: fastrand::Rng::with_seed(7) }
+        Rig {
+            engine,
+            bond,
+            ports,
+            _far: far,
+            controller,
+            model,
+            random: fastrand::Rng::with_seed(7),
+        }
     }
 
     /// One random change.

@@ -14,6 +14,8 @@ use towpath_xdp::{Exec, Frame, LoadOptions, Pool, Program};
 /// The far end of a port.
 pub(crate) struct Wire {
     pub(crate) port: PortId,
+    /// While it is there the port has a carrier.
+    _far: Pair,
     tx: Box<dyn Tx>,
     rx: Box<dyn Rx>,
     pool: Pool,
@@ -40,6 +42,7 @@ impl Wire {
             tx: far.open_tx(0, engine.arena()).unwrap(),
             rx: far.open_rx(0, engine.arena()).unwrap(),
             pool: Pool::new(engine.arena()),
+            _far: far,
         }
     }
 
