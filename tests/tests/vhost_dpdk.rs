@@ -4,7 +4,6 @@
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(clippy::print_stderr, reason = "what was skipped, and figures")]
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -44,7 +44,8 @@ fn of_path(
 
 /// The daemon's answer; none when there is none, or when it takes its time: somebody is typing.
 fn ask(path: &'static str) -> Option<Vec<Json>> {
-    let socket = socket(std::env::args_os().collect());
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let socket = socket(&words);
     let (tell, told) = channel();
     let ask = move || {
         let answer = Client::new(&socket).ok().and_then(|client| client.get(path).ok());
@@ -56,7 +57,7 @@ fn ask(path: &'static str) -> Option<Vec<Json>> {
 }
 
 /// The socket that the words typed so far, the environment, or nobody names.
-fn socket(words: Vec<OsString>) -> PathBuf {
+fn socket(words: &[OsString]) -> PathBuf {
     let named = words.iter().position(|word| word == "--socket").and_then(|at| words.get(at + 1));
     let named = named.cloned().or_else(|| std::env::var_os("TOWPATH_SOCKET"));
     named.map_or_else(|| PathBuf::from(towpath_daemon::file::SOCKET), PathBuf::from)
@@ -71,7 +72,7 @@ mod tests {
     #[test]
     fn the_socket_is_the_one_that_was_named() {
         let words = ["towpath", "--", "load", "--socket", "s.sock", "p"];
-        let named = socket(words.iter().map(OsString::from).collect());
+        let named = socket(&words.map(OsString::from));
         assert_eq!(named, PathBuf::from("s.sock"));
     }
 }

@@ -64,8 +64,8 @@ impl Subject for Netdev {
             Feature::Redirect => self.crosses(1500, 100, Way::Out),
             Feature::NdoXmit => self.crosses(1500, 100, Way::In),
             Feature::NdoXmitSg => self.crosses(9000, JUMBO, Way::In),
-            Feature::RxSg => self.passes(9000, packets::udp(1, 2, JUMBO)),
-            Feature::Mtu => self.passes(1500, packets::udp(1, 2, 1514)),
+            Feature::RxSg => self.passes(9000, &packets::udp(1, 2, JUMBO)),
+            Feature::Mtu => self.passes(1500, &packets::udp(1, 2, 1514)),
             Feature::Headroom => self.moves(id::XDP_ADJUST_HEAD, -ROOM),
             Feature::Metadata => self.moves(id::XDP_ADJUST_META, -ROOM),
             Feature::Tailroom => self.moves(id::XDP_ADJUST_TAIL, TAIL),
@@ -154,14 +154,14 @@ impl Netdev {
     }
 
     /// A packet comes through a program that passes what says so.
-    fn passes(&self, mtu: u32, packet: Vec<u8>) -> io::Result<Outcome> {
+    fn passes(&self, mtu: u32, packet: &[u8]) -> io::Result<Outcome> {
         let mut rig = Rig::new(self, mtu)?;
         let near = rig.near.clone();
         if let Err(error) = rig.attach(&near, &small::returns_byte(VERDICT as i32)) {
             return fails(format!("it takes no program: {error}"));
         }
         let (mut here, mut there) = (listener(&rig.near)?, listener(&rig.far)?);
-        let passed = exchange(&mut there, std::slice::from_ref(&packet), &mut here, 1)?;
+        let passed = exchange(&mut there, &[packet.to_vec()], &mut here, 1)?;
         match passed.iter().any(|got| got.packet.bytes == packet) {
             true => Ok(Outcome::Works),
             false => fails("it did not pass"),

@@ -175,7 +175,7 @@ impl Tx for Transmitter {
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
         match self.lie {
             Some(Feature::NdoXmit | Feature::TxLaunchTime) => {
-                frames.drain(..).for_each(|frame| pool.give(frame))
+                frames.drain(..).for_each(|frame| pool.give(frame));
             }
             Some(Feature::NdoXmitSg) if frames.iter().any(|frame| frame.has_frags()) => {
                 frames.drain(..).for_each(|frame| pool.give(frame));

@@ -3,8 +3,6 @@
 //! It needs root, `ip` and `nsenter`, and Linux 6.18, whose devices are in it.
 
 #![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(clippy::print_stderr, reason = "what was skipped")]
 
 use std::path::Path;
 

@@ -63,7 +63,7 @@ pub(crate) struct Far {
 }
 
 impl Far {
-    fn new(device: Box<dyn Device>) -> Feed {
+    fn feed(device: Box<dyn Device>) -> Feed {
         let arena = Arena::new(4096).unwrap();
         let tx = device.open_tx(0, &arena).unwrap();
         Feed::Far(Far { tx, pool: Pool::new(&arena), frames: Vec::new(), _device: device })
@@ -95,7 +95,7 @@ impl Source {
     pub(crate) fn pair(_packets: &Packets) -> Source {
         let (near, far) = Pair::new(pair::Options::default());
         let hints = Expected { tags: true, toeplitz: true };
-        Source { device: hinting(near), feed: Far::new(Box::new(far)), hints }
+        Source { device: hinting(near), feed: Far::feed(Box::new(far)), hints }
     }
 
     pub(crate) fn generator(packets: &Packets) -> Source {
@@ -123,7 +123,7 @@ impl Source {
             std::env::temp_dir().join(format!("towpath-hints-{}.pcapng", std::process::id()));
         let output = Some(path.clone());
         let written = Pcap::new(pcap::Options { output, ..pcap::Options::default() }).unwrap();
-        let mut feed = Far::new(Box::new(written));
+        let mut feed = Far::feed(Box::new(written));
         let Feed::Far(far) = &mut feed else { unreachable!("it is fed") };
         let mut sent = 0;
         while sent < packets.count {
@@ -165,7 +165,7 @@ impl Source {
     }
 
     fn packet_far(name: &str) -> Feed {
-        Far::new(Box::new(Packet::new(&packet::Options::new(name)).unwrap()))
+        Far::feed(Box::new(Packet::new(&packet::Options::new(name)).unwrap()))
     }
 
     /// A host of its own, where nothing is sent that nobody asked for.

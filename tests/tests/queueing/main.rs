@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::print_stderr, reason = "what was skipped")]
 
 mod ports;
 mod schedulers;
@@ -194,7 +195,7 @@ impl Lab {
         globals: &[(&str, u64)],
     ) -> Option<Lab> {
         let Some(folder) = &*OBJECTS else {
-            println!("skipped: no clang (scripts/install-deps.sh)");
+            eprintln!("skipped: no clang (scripts/install-deps.sh)");
             return None;
         };
         let bytes = std::fs::read(folder.join(object).with_extension("o")).unwrap();
@@ -212,7 +213,7 @@ impl Lab {
         let programs: Vec<Program> = object.programs().iter().map(load).collect();
         if exec == Exec::Llvm {
             if let Err(why) = towpath_jit::llvm_library() {
-                println!("skipped: {why}");
+                eprintln!("skipped: {why}");
                 return None;
             }
             programs.iter().for_each(|it| _ = it.wait_for_tier2(Duration::from_secs(60)));

@@ -144,7 +144,7 @@ fn find_type(
             .map(|(id, _)| btf.name(id))
     });
     let structs: BTreeSet<&str> = structs.filter(|name| !name.is_empty()).collect();
-    let hint = suggest::among(name, structs.into_iter());
+    let hint = suggest::among(name, structs);
     Err(ApiError::missing(format!(
         "type: the object has no struct {name}{hint}. Types of local variables are not in it: a \
          global `struct {name} *unused;` puts one there"

@@ -60,7 +60,7 @@ fn kernel_str(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
         match call.run.grant_reading(src, len) {
             // They may overlap.
             Some(from) => memory::transfer(from, call.run.grant(dst, len, true)?),
-            None => call.write(dst, &text.to_vec())?,
+            None => call.write(dst, text)?,
         }
     }
     call.write(dst + len, &[0])?;

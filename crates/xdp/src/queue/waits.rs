@@ -61,7 +61,8 @@ fn end_of(bucket: usize) -> u64 {
         return step;
     }
     let shift = doublings as u32 - 1;
-    ((8 + step + 1) << shift) - 1
+    // The last one ends where 64 bits do.
+    ((8 + step) << shift) + ((1 << shift) - 1)
 }
 
 /// Eight for each doubling from 8 ns to all 64 bits, and those below.

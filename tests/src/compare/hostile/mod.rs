@@ -468,8 +468,8 @@ impl Counts {
 /// What is refused on one path and need not be on a path that is pruned to it: a state in which
 /// less is known passes these tests, and no access depends on them. A part of a spilled pointer is
 /// read as a number, or the bytes of a dynptr, of an iterator, of saved interrupt flags: the state
-/// before had nothing there, and privileged programs read what nobody wrote. A whole pointer is read
-/// as a number in the same way, and calculated with: it was proved for any number. A part of a
+/// before had nothing there, and privileged programs read what nobody wrote. A whole pointer is
+/// read as a number in the same way, and calculated with: it was proved for any number. A part of a
 /// pointer is stored: at an offset that isn't known it is data like any other. A pointer is moved
 /// far away and not used.
 const HARMLESS: [&str; 6] = [

@@ -223,7 +223,6 @@ impl Drop for BackEnd {
 
 /// What [`BackEnd`] runs; nothing when it is run like a test.
 #[test]
-#[expect(clippy::print_stdout, reason = "it tells who started it that it is ready")]
 fn back_end() {
     let Ok(socket) = std::env::var(SOCKET) else { return };
     let variable = |name: &str| std::env::var(name).unwrap();

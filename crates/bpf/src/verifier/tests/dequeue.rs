@@ -31,9 +31,9 @@ fn dequeue_program(insns: Vec<Insn>, kind: MapType) -> Linked {
     Linked { attach, maps, kfuncs: kfuncs.into(), ..program(insns) }
 }
 
-fn outcome(parts: Vec<Vec<Insn>>) -> Result<Verified, Rejection> {
+fn outcome(parts: Vec<Vec<Insn>>) -> Result<Verified, Box<Rejection>> {
     let program = dequeue_program(concat(parts), MapType::PifoXdp);
-    verify(program, &Options::default()).map_err(|rejection| *rejection)
+    verify(program, &Options::default())
 }
 
 #[track_caller]
