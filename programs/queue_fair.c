@@ -40,8 +40,8 @@ struct {
 } fair_queue SEC(".maps");
 
 struct flow_state {
-    __u32 round;   // of the flow's last packet
-    __s32 deficit; // bytes that it may still send in that round
+    __u32 round; // of the flow's last packet
+    __u32 used;  // bytes of that round's quantum that it has used
     __u64 above_ns; // when its packets will have waited too long for an interval; 0: they don't
     __u64 drop_ns;  // when the next is dropped
     __u32 drops;    // since its packets began to wait too long
@@ -113,23 +113,19 @@ static __always_inline __u32 flow_of(struct xdp_md *ctx)
 static __always_inline __s64 round_of(struct flow_state *flow, __u32 now, __u32 bytes)
 {
     __u32 share = quantum ? quantum : 1;
-    __u32 round = flow->round;
-    __s32 deficit = flow->deficit;
+    __u32 round = flow->round, used = flow->used, rounds;
 
     if ((__s32)(round - now) < 0) {
         round = now;
-        deficit = share;
+        used = 0;
     }
-    if (deficit < (__s32)bytes) {
-        __u32 rounds = (bytes - deficit + share - 1) / share;
-
-        round += rounds;
-        deficit += rounds * share;
-    }
-    if (round - now > ROUNDS_MAX)
+    used += bytes;
+    rounds = (used - 1) / share; // full ones: a packet is never empty
+    round += rounds;
+    if (round - now >= ROUNDS_MAX)
         return -1;
     flow->round = round;
-    flow->deficit = deficit - bytes;
+    flow->used = used - rounds * share;
     return round;
 }
 

@@ -515,7 +515,7 @@ pub(crate) enum ExecCommand {
     Up(UpArgs),
 }
 
-/// `10s`, `500ms`, `2m`, `10`.
+/// `10s`, `500ms`, `600us`, `2m`, `10`.
 pub(crate) fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
     let wrong = || format!("{text:?}: expected a time, like 10s, 500ms or 2m");
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -524,6 +524,8 @@ pub(crate) fn parse_duration(text: &str) -> Result<std::time::Duration, String> 
     let seconds = match unit {
         "" | "s" => number,
         "ms" => number / 1e3,
+        "us" => number / 1e6,
+        "ns" => number / 1e9,
         "m" => number * 60.0,
         "h" => number * 3600.0,
         _ => return Err(wrong()),
