@@ -31,6 +31,8 @@ pub struct Trace {
     workers: Box<[Mutex<VecDeque<Line>>]>,
     /// Lines are kept: nobody needs them while nobody listens.
     is_kept: AtomicBool,
+    /// So is what goes into streams: nobody else reads those.
+    has_streams: AtomicBool,
     lost: AtomicU64,
 }
 
@@ -41,17 +43,21 @@ impl Default for Trace {
 }
 
 impl Trace {
-    /// A trace of so many workers that keeps all lines, for whoever takes them later.
+    /// A trace of so many workers that keeps all lines and what goes into streams, for whoever takes
+    /// them later.
     pub fn new(workers: usize) -> Trace {
         Trace {
             workers: (0..workers.max(1)).map(|_| Mutex::default()).collect(),
             is_kept: AtomicBool::new(true),
+            has_streams: AtomicBool::new(true),
             lost: AtomicU64::new(0),
         }
     }
 
-    /// Keeps lines from now on, or does not: printing costs a program next to nothing then.
+    /// Keeps lines from now on, or does not: printing costs a program next to nothing then. Either
+    /// way what goes into streams is only there from now on, as in the kernel.
     pub fn keep(&self, is_kept: bool) {
+        self.has_streams.store(false, Ordering::Relaxed);
         self.is_kept.store(is_kept, Ordering::Relaxed);
     }
 
@@ -83,6 +89,12 @@ impl Trace {
     #[inline]
     pub(crate) fn is_kept(&self) -> bool {
         self.is_kept.load(Ordering::Relaxed)
+    }
+
+    /// Whether what goes into streams is kept here, too.
+    #[inline]
+    pub(crate) fn has_streams(&self) -> bool {
+        self.has_streams.load(Ordering::Relaxed)
     }
 
     pub(crate) fn push(&self, line: Line) {

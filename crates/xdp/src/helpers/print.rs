@@ -43,7 +43,9 @@ fn stream(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let Some(values) = words(call, data, len)? else { return Ok(Errno::EINVAL.to_reg()) };
     let len = constant_text(call, fmt)?.len() as u64;
     print(call, (fmt, len), values.as_ref(), |call, text| {
-        call.trace(text);
+        if call.run.surroundings.trace.has_streams() {
+            call.trace(text);
+        }
         let code = call.callbacks.code();
         let program = call.run.surroundings.programs.of_code(&code).ok_or(Errno::ENOENT)?;
         program.streams.push(stream, text).map(|()| 0)
