@@ -28,6 +28,9 @@ pub(crate) fn entries(
     most: usize,
     with_bytes: bool,
 ) -> Result<Vec<EntryView>, ApiError> {
+    if map.map().kind().values() == Values::Queued {
+        return queued(map.map(), most, with_bytes);
+    }
     let mut entries = typed_entries(session, map, most)?;
     if with_bytes {
         let dumped = session.dump(&Selector::Id(map.id()), most).unwrap_or_default();
@@ -57,13 +60,7 @@ fn typed_entries(
         dumped.map_err(|error| refused(map, &error))
     };
     Ok(match map.kind().values() {
-        Values::Queued => {
-            let mut values = map.user().queued().map_err(|errno| said(map, errno))?;
-            if map.kind() == MapType::Stack {
-                values.reverse();
-            }
-            values.iter().take(most).map(|value| entry(map.def(), &[], value)).collect()
-        }
+        Values::Queued => queued(map, most, false)?,
         Values::Ranked | Values::Packets | Values::Members | Values::Records | Values::Pages => {
             Vec::new()
         }
@@ -90,6 +87,20 @@ fn typed_entries(
             dumped(session)?.iter().map(|(key, value)| entry(map.def(), key, value)).collect()
         }
     })
+}
+
+/// What waits in a queue or stack, the next one first. Programs go on taking values out, so that
+/// values and their bytes are of one look.
+fn queued(map: &Map, most: usize, with_bytes: bool) -> Result<Vec<EntryView>, ApiError> {
+    let mut values = map.user().queued().map_err(|errno| said(map, errno))?;
+    if map.kind() == MapType::Stack {
+        values.reverse();
+    }
+    let view = |value: &Value| EntryView {
+        bytes: with_bytes.then(|| bytes_of_entry(map.def(), &[], value)),
+        ..entry(map.def(), &[], value)
+    };
+    Ok(values.iter().take(most).map(view).collect())
 }
 
 /// One element; of queues and stacks the next one.
