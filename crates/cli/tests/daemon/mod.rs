@@ -164,7 +164,14 @@ fn traffic_flows_and_verbs_tell_of_it() {
 
     let features = daemon.json(&["features", "gen"]);
     let features = features[0]["features"].as_array().expect("a list").clone();
-    assert_eq!(features.len(), 7, "the kernel's flags");
+    let flags = |prefix: &str| {
+        let names = features.iter().filter_map(|feature| feature["name"].as_str());
+        names.filter(|name| name.starts_with(prefix)).count()
+    };
+    assert_eq!(flags("NETDEV_XDP_ACT_"), 7, "the kernel's flags");
+    assert_eq!(flags("NETDEV_XDP_RX_METADATA_"), 4, "the kernel's, and checksums");
+    assert_eq!(flags("NETDEV_XSK_FLAGS_"), 2, "times and checksums");
+    assert_eq!(features.len(), 13, "{features:?}");
     for feature in &features {
         assert_ne!(feature["note"], "", "explained: {feature}");
     }
