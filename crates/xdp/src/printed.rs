@@ -43,8 +43,8 @@ impl Default for Trace {
 }
 
 impl Trace {
-    /// A trace of so many workers that keeps all lines and what goes into streams, for whoever takes
-    /// them later.
+    /// A trace of so many workers that keeps all lines and what goes into streams, for whoever
+    /// takes them later.
     pub fn new(workers: usize) -> Trace {
         Trace {
             workers: (0..workers.max(1)).map(|_| Mutex::default()).collect(),
