@@ -35,7 +35,7 @@ fn reading(seconds: u64) -> Reading {
     let stats_of =
         |index: u64| (format!("port-{index:02}"), if index == 0 { &busy } else { &idle });
     let stats: serde_json::Map<_, _> =
-        (0..30).map(|index| stats_of(index)).map(|(name, it)| (name, it.clone())).collect();
+        (0..30).map(stats_of).map(|(name, it)| (name, it.clone())).collect();
     let link = json!({
         "id": 4, "type": "xdp", "port": "port-00", "ifindex": 1, "hook": "rx", "prog_id": 7,
         "name": "firewall", "tag": "0011223344556677", "prio": 50, "actions": ["XDP_PASS"],
