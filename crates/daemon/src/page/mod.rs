@@ -2,7 +2,7 @@
 //!
 //! Its files are part of the binary and need nothing from elsewhere. A socket in the file system is
 //! guarded by the system; an address can be reached by every user of the machine, and by every web
-//! page that somebody there looks at: [`guard`] keeps those out.
+//! page that somebody there looks at: `guard.rs` keeps those out.
 
 mod guard;
 
