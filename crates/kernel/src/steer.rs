@@ -52,7 +52,7 @@ impl Steering {
     }
 
     /// The same, for one interface whose driver is asked what it knows of each frame: that is in
-    /// front of the packet ([`DriverHints`]). It can only be attached natively, and has no
+    /// front of the packet ([`crate::DriverHints`]). It can only be attached natively, and has no
     /// [`Steering::live`]: the kernel makes no test runs of a program that is bound to a device.
     ///
     /// # Errors
