@@ -16,7 +16,7 @@
 // Use        towpath load IN queue_classes.o
 //            towpath load OUT queue_classes.o --hook dequeue --map-init rates.json
 // Verdicts   XDP_REDIRECT into the class's queue.
-#include "parse.h"
+#include "precedence.h"
 #include "queueing.h"
 
 #define CLASSES 4
@@ -81,30 +81,10 @@ struct {
     __type(value, struct class_state);
 } class_state SEC(".maps");
 
-static __always_inline __u32 class_of(struct xdp_md *ctx)
-{
-    struct cursor cursor = cursor_at_start(ctx);
-    __u16 ethertype;
-
-    if (!parse_ethernet(&cursor, &ethertype))
-        return 0;
-    if (ethertype == ETH_P_IP) {
-        struct iphdr *ip = TAKE(&cursor, struct iphdr);
-
-        return ip ? ip->tos >> 6 : 0;
-    }
-    if (ethertype == ETH_P_IPV6) {
-        struct ipv6hdr *ip = TAKE(&cursor, struct ipv6hdr);
-
-        return ip ? ip->priority >> 2 : 0;
-    }
-    return 0;
-}
-
 SEC("xdp.frags")
 int queue_classes(struct xdp_md *ctx)
 {
-    switch (class_of(ctx)) {
+    switch (precedence_of(ctx) >> 1) {
     case 1:
         return bpf_redirect_map(&class_queue_1, 0, 0);
     case 2:

@@ -12,7 +12,7 @@
 //
 // Use        towpath load IN queue_priority.o; towpath load OUT queue_priority.o --hook dequeue
 // Verdicts   XDP_REDIRECT into the queue.
-#include "parse.h"
+#include "precedence.h"
 #include "queueing.h"
 
 #define CLASSES 8
@@ -34,30 +34,10 @@ struct {
     __type(value, struct counter);
 } classes SEC(".maps");
 
-static __always_inline __u32 class_of(struct xdp_md *ctx)
-{
-    struct cursor cursor = cursor_at_start(ctx);
-    __u16 ethertype;
-
-    if (!parse_ethernet(&cursor, &ethertype))
-        return 0;
-    if (ethertype == ETH_P_IP) {
-        struct iphdr *ip = TAKE(&cursor, struct iphdr);
-
-        return ip ? ip->tos >> 5 : 0;
-    }
-    if (ethertype == ETH_P_IPV6) {
-        struct ipv6hdr *ip = TAKE(&cursor, struct ipv6hdr);
-
-        return ip ? ip->priority >> 1 : 0;
-    }
-    return 0;
-}
-
 SEC("xdp.frags")
 int queue_priority(struct xdp_md *ctx)
 {
-    __u32 class = class_of(ctx) & (CLASSES - 1);
+    __u32 class = precedence_of(ctx) & (CLASSES - 1);
     struct counter *counter = bpf_map_lookup_elem(&classes, &class);
 
     if (counter) {
