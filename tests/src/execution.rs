@@ -156,7 +156,7 @@ impl<'k> Pair<'k> {
 
     /// One packet in the interpreter.
     pub fn run_ours(&mut self, packet: &[u8]) -> Result<Outcome, String> {
-        run_frame(&self.program, &mut self.worker, packet)
+        run_packet(&self.program, &mut self.worker, packet)
     }
 
     fn compare_maps(&self, packet: usize) -> Option<Mismatch> {
@@ -179,9 +179,13 @@ impl<'k> Pair<'k> {
     }
 }
 
-fn run_frame(program: &Program, worker: &mut Worker, packet: &[u8]) -> Result<Outcome, String> {
+fn run_packet(program: &Program, worker: &mut Worker, packet: &[u8]) -> Result<Outcome, String> {
     let mut frame = Frame::new(packet).map_err(|error| error.to_string())?;
-    let verdict = program.run(worker, &mut frame).map_err(|fault| fault.to_string())?;
+    run_frame(program, worker, &mut frame)
+}
+
+fn run_frame(program: &Program, worker: &mut Worker, frame: &mut Frame) -> Result<Outcome, String> {
+    let verdict = program.run(worker, frame).map_err(|fault| fault.to_string())?;
     let metadata = frame.metadata().to_vec();
     let (meta_bytes, linear_end) = (metadata.len(), metadata.len() + frame.linear_len());
     let data = [metadata, frame.to_vec()].concat();

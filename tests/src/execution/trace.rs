@@ -7,7 +7,7 @@ use towpath_bpf::program::SlotInit;
 use towpath_bpf::proto::id;
 use towpath_bpf::verifier::Verified;
 use towpath_kernel::{KernelProgram, MapSet, TestRun};
-use towpath_xdp::{Exec, Frame, LoadOptions, Program};
+use towpath_xdp::{Exec, Frame, LoadOptions, Program, Worker};
 
 use super::contents::{self, Contents, contents, kernel_contents};
 use super::pinned::Pinned;
@@ -28,12 +28,12 @@ pub struct Trace {
 impl Trace {
     /// Runs a program of ours on all packets.
     pub fn of(program: &Program, packets: &[Vec<u8>]) -> Trace {
-        over(program, packets, 0, |_| true)
+        over(program, packets, 0, |_| true).0
     }
 
     /// Runs a program of ours on the packets that this trace's program was run on.
     pub fn again(&self, program: &Program, packets: &[Vec<u8>]) -> Trace {
-        over(program, packets, 0, |packet| self.outcomes[packet].is_some())
+        over(program, packets, 0, |packet| self.outcomes[packet].is_some()).0
     }
 
     /// Runs a program in the kernel.
@@ -117,28 +117,33 @@ impl Trace {
     }
 }
 
-/// Runs a program with a stack that holds `filling` before each packet.
+/// Runs a program with a stack that holds `filling` before each packet. The worker and the frames
+/// it used come back with what they left, for those who want their addresses not used again.
 fn over(
     program: &Program,
     packets: &[Vec<u8>],
     filling: u8,
     wanted: impl Fn(usize) -> bool,
-) -> Trace {
+) -> (Trace, (Worker, Vec<Frame>)) {
     fill_slots(program);
     program.maps().maps().iter().for_each(|map| arena::touch(map));
     program.wait_for_tier2(TIER2_TIMEOUT);
     let mut worker = program.worker(0);
+    let mut frames = Vec::new();
     let mut run = |(index, packet): (usize, &Vec<u8>)| {
         wanted(index).then(|| {
             worker.fill_stack(filling);
-            run_frame(program, &mut worker, packet)
+            let mut frame = Frame::new(packet).map_err(|error| error.to_string())?;
+            let outcome = run_frame(program, &mut worker, &mut frame);
+            frames.push(frame);
+            outcome
         })
     };
     let outcomes = packets.iter().enumerate().map(&mut run).collect();
     let maps = program.maps().maps().iter();
     let maps = maps.map(|map| (map.name().to_owned(), contents(map))).collect();
     let printed = Some(program.surroundings().trace.take());
-    Trace { outcomes, maps, printed }
+    (Trace { outcomes, maps, printed }, (worker, frames))
 }
 
 /// What differs between two outcomes: its name, the reference's side, the other's.
@@ -182,11 +187,9 @@ pub fn depends_on_surroundings(
     let mut kept = Vec::new();
     let mut run = |filling: u8| {
         let program = Program::from_verified(verified.clone(), options).ok()?;
-        // Where the other run had its stack and packets, something else is now.
-        let elsewhere = [(); 3].map(|()| (program.worker(0), Frame::default()));
-        let trace = over(&program, packets, filling, |_| true);
-        // Alive until the other has run, so that it can't get the same addresses.
-        kept.push((program, elsewhere));
+        let (trace, used) = over(&program, packets, filling, |_| true);
+        // Maps, stack, context and frames stay until the other has run: it gets other addresses.
+        kept.push((program, used));
         Some(trace)
     };
     run(0) != run(0xa5)
