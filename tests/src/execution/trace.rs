@@ -234,3 +234,27 @@ pub fn fill_slots(program: &Program) {
 
 /// More instructions than a generated program has in one run, all loops that count included.
 const INSNS_MAX: u64 = 1 << 18;
+
+#[cfg(test)]
+mod tests {
+    use towpath_bpf::Env;
+
+    use super::*;
+    use crate::packets::packets;
+    use crate::programs;
+    use crate::verdict::{self, Verdict};
+
+    /// It stores its context into a map.
+    const WITH_ADDRESS: u64 = 1_000_523;
+
+    #[test]
+    fn an_address_is_never_met_again() {
+        let insns = programs::program(WITH_ADDRESS, true);
+        let linked = programs::linked(insns, &programs::maps(), &Env::builtin().kernel_btf);
+        let Verdict::Accepted(verified) = verdict::ours(&linked) else { panic!("refused") };
+        let packets = packets(1_000_000, 6, false);
+        let options = LoadOptions::default();
+        let depends = |_| depends_on_surroundings(&verified, &options, &packets);
+        assert!((0..100).all(depends));
+    }
+}
