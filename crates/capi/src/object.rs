@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use towpath::{
-    Errno, Exec, Frame, GlobalValue, LoadOptions, Loader, RxInfo, Select, Target, Verdict, Worker,
+    Errno, Exec, Frame, GlobalValue, LoadOptions, Loader, RedirectTarget, RxInfo, Select, Verdict,
+    Worker,
 };
 
 use crate::error::Error;
@@ -170,8 +171,8 @@ impl Program {
 /// The device that a verdict leads to, or 0.
 pub(crate) fn ifindex(verdict: &Verdict) -> u32 {
     match &verdict.target {
-        Some(Target::Interface { ifindex }) => *ifindex,
-        Some(Target::Entry { entry, .. }) => entry.number,
+        Some(RedirectTarget::Interface { ifindex }) => *ifindex,
+        Some(RedirectTarget::Entry { entry, .. }) => entry.number,
         _ => 0,
     }
 }

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use towpath_xdp::verdict::Target;
+use towpath_xdp::RedirectTarget;
 
 use crate::config::Hook;
 
@@ -131,7 +131,7 @@ pub struct TappedVerdict {
     /// What was returned; `XDP_PASS` when no program is there.
     pub returned: u32,
     /// Where a redirected frame goes.
-    pub target: Option<Target>,
+    pub target: Option<RedirectTarget>,
 }
 
 impl Tap {

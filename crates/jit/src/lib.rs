@@ -23,10 +23,10 @@ pub mod passes;
 mod perf;
 mod program;
 mod ranges;
-mod redirects;
 mod run_unsafe;
 mod runtime_unsafe;
 mod sample_unsafe;
+mod slots;
 mod sums_unsafe;
 mod tier2;
 mod trust;
@@ -37,7 +37,9 @@ pub use environment::Environment;
 pub use error::CompileError;
 pub use fault_unsafe::CodeFault;
 pub use llvm::{LLVM_INSTS_MAX, LlvmForm, LlvmLibrary, llvm_library};
-pub use machine_unsafe::{Batch, Callee, Callees, Direct, Machine, Packet, RedirectCell, Target};
+pub use machine_unsafe::{
+    Batch, Callee, Callees, Direct, Machine, Packet, RedirectCell, TailCallTarget,
+};
 pub use program::{
     CodeCache, Options, Origin, Program, Tier, XIR_INSTS_MAX, clif_text, llvm_text, optimized,
 };

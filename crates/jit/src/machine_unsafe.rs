@@ -34,13 +34,13 @@ pub struct Machine {
     pub budget: i64,
     /// Where tail calls may lead: a target by each id below `target_count`, null where there is
     /// none.
-    pub targets: *const *const Target,
+    pub targets: *const *const TailCallTarget,
     /// See there.
     pub target_count: u32,
     /// Tail calls that the frame's run has made.
     pub tail_calls: u32,
     /// The program that runs, when a tail call led to it; null while it is the burst's own.
-    pub target: *const Target,
+    pub target: *const TailCallTarget,
     /// What `bpf_jiffies64` shows, once somebody has asked; 0 before.
     pub jiffies: u64,
     /// The runtime's own state.
@@ -51,7 +51,7 @@ pub struct Machine {
 /// record of it. A target that was found may be used until the frame's run is over.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Target {
+pub struct TailCallTarget {
     /// Address to jump to: [`crate::Program::entry`], or that of a [`crate::Bridge`].
     pub entry: AtomicU64,
 }
@@ -97,6 +97,8 @@ pub struct RedirectCell {
 }
 
 impl RedirectCell {
+    /// No burst has this number: the frame goes nowhere.
+    pub const NO_BURST: u32 = 0;
     /// To an interface; the first word is its number, the others are 0.
     pub const INTERFACE: u32 = 0;
     /// To an entry of a map: the map's number in the program, the key, both words of the entry.
@@ -104,6 +106,17 @@ impl RedirectCell {
     /// To all entries of a map: its number, and 1 when where the frame came from is left out; the
     /// others are 0.
     pub const BROADCAST: u32 = 2;
+}
+
+impl RedirectCell {
+    /// What the text form of XIR calls a kind.
+    pub(crate) fn kind_name(kind: u32) -> &'static str {
+        match kind {
+            RedirectCell::INTERFACE => "interface",
+            RedirectCell::ENTRY => "entry",
+            _ => "broadcast",
+        }
+    }
 }
 
 impl Packet {
@@ -140,8 +153,8 @@ pub struct Callees {
     pub helper: fn(u32) -> Callee,
     /// Tells what to call for the kfunc that the runtime knows by a number.
     pub kfunc: fn(u32) -> Callee,
-    /// `(map, index)`: address of the [`Target`] in a slot of a program array, or 0 when it is
-    /// empty. Asked where code does not know the map.
+    /// `(map, index)`: address of the [`TailCallTarget`] in a slot of a program array, or 0 when it
+    /// is empty. Asked where code does not know the map.
     pub tail_call: Callee,
     /// `(frame pointer)`: behind a tail call that stopped, with the frame pointer that its target
     /// was given: what the target returns if it stopped because it threw. Anything else stops on.

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A set of ranges of addresses.
 pub(crate) struct Ranges {
-    places: [Place; PLACES],
+    places: [RangeSlot; PLACES],
     /// The next block, once there was need of one.
     more: OnceLock<Box<Ranges>>,
 }
 
-struct Place {
+struct RangeSlot {
     /// 0 where nothing is; 1 while somebody writes.
     start: AtomicU64,
     end: AtomicU64,
@@ -28,13 +28,13 @@ const TAKEN: u64 = 1;
 impl Ranges {
     pub(crate) const fn new() -> Ranges {
         let places =
-            [const { Place { start: AtomicU64::new(FREE), end: AtomicU64::new(0) } }; PLACES];
+            [const { RangeSlot { start: AtomicU64::new(FREE), end: AtomicU64::new(0) } }; PLACES];
         Ranges { places, more: OnceLock::new() }
     }
 
     /// Adds `start..end`.
     pub(crate) fn add(&self, start: u64, end: u64) {
-        let take = |place: &&Place| {
+        let take = |place: &&RangeSlot| {
             let taken = Ordering::AcqRel;
             place.start.compare_exchange(FREE, TAKEN, taken, Ordering::Relaxed).is_ok()
         };
@@ -61,7 +61,7 @@ impl Ranges {
 
     /// Whether an address is in one of them. Good for signal handlers.
     pub(crate) fn contain(&self, address: u64) -> bool {
-        let has = |place: &Place| {
+        let has = |place: &RangeSlot| {
             let start = place.start.load(Ordering::Acquire);
             start > TAKEN && start <= address && address < place.end.load(Ordering::Acquire)
         };

@@ -42,8 +42,8 @@ pub use towpath_bpf::{Env, Errno, Linked, MapDef, Object, interp, verifier};
 pub use towpath_jit::llvm_library;
 pub use towpath_xdp::{
     Action, Arena, Burst, Clock, CompileError, Exec, ExecStatus, Frame, FrameError, LoadError,
-    LoadOptions, Loader, Pool, Program, RxInfo, Select, Target, Trace, Trust, Verdict, Worker,
-    frame, host, program,
+    LoadOptions, Loader, Pool, Program, RedirectTarget, RxInfo, Select, Trace, Trust, Verdict,
+    Worker, frame, host, program,
 };
 
 /// Maps: what programs and users keep in them.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use towpath_bpf::interp::Fault;
-use towpath_maps::MapSet;
+use towpath_maps::{Map, MapSet};
 
 use crate::targets::Targets;
-use crate::verdict::{Action, Destination, Target, Verdict};
+use crate::verdict::{Action, RedirectTarget, Verdict};
 
 /// The verdicts of a burst. Kept and used again, it allocates only to grow.
 #[derive(Debug, Default)]
@@ -82,36 +82,36 @@ impl Burst {
     /// # Panics
     ///
     /// When there is no such frame.
-    pub fn target(&self, frame: usize) -> Option<Target> {
+    pub fn target(&self, frame: usize) -> Option<RedirectTarget> {
         if self.action(frame) != Action::Redirect {
             return None;
         }
-        self.targets.target(frame, self.maps.as_deref()?)
+        self.targets.target(frame, self.maps.as_deref())?.with_map(|map| Some(Arc::clone(map)))
     }
 
     /// Where a frame's last successful redirect call led, whatever its action.
     #[inline]
-    pub fn destination(&self, frame: usize) -> Option<Destination<'_>> {
-        self.targets.destination(frame, self.maps.as_deref())
+    pub fn last_redirect(&self, frame: usize) -> Option<RedirectTarget<&Map>> {
+        self.targets.target(frame, self.maps.as_deref())?.with_map(|map| Some(&**map))
     }
 
     /// By which rank a frame goes into the queue that it is redirected to: the key of its last
     /// successful redirect call.
     #[inline]
     pub fn rank(&self, frame: usize) -> u32 {
-        match self.destination(frame) {
-            Some(Destination::Entry { key, .. }) => key,
+        match self.last_redirect(frame) {
+            Some(RedirectTarget::Entry { key, .. }) => key,
             _ => 0,
         }
     }
 
-    /// Whether all frames have the same [`Burst::destination`].
+    /// Whether all frames have the same [`Burst::last_redirect`].
     #[inline]
     pub fn lead_to_one(&self) -> bool {
         self.targets.are_one(self.len())
     }
 
-    /// Whether [`Burst::destination`] is the same for two frames.
+    /// Whether [`Burst::last_redirect`] is the same for two frames.
     #[inline]
     pub fn lead_alike(&self, a: usize, b: usize) -> bool {
         self.targets.are_alike(a, b)

@@ -34,5 +34,5 @@ pub use printed::{Line, StreamId, Streams, Trace};
 pub use program::{LoadError, LoadOptions, Loader, Program, Select};
 pub use queue::FrameQueue;
 pub use towpath_jit::Trust;
-pub use verdict::{Action, Destination, Target, Verdict};
+pub use verdict::{Action, RedirectTarget, Verdict};
 pub use worker::Worker;

@@ -32,14 +32,14 @@ pub trait Keeper: Send + Sync {
 struct Held {
     ranks: Ranks,
     /// By element.
-    places: Vec<Place>,
+    places: Vec<QueuedFrame>,
     counts: QueueCounts,
     waits: Waits,
 }
 
 /// Where a frame waits, and since when.
 #[derive(Default)]
-struct Place {
+struct QueuedFrame {
     frame: Option<Frame>,
     since_ns: u64,
 }
@@ -164,7 +164,7 @@ impl Held {
         self.counts.depth += 1;
         self.counts.bytes += frame.len() as u64;
         self.counts.enqueued += 1;
-        let place = Place { frame: Some(frame), since_ns };
+        let place = QueuedFrame { frame: Some(frame), since_ns };
         match self.places.get_mut(element) {
             Some(unused) => {
                 debug_assert!(unused.frame.is_none(), "the element is new");

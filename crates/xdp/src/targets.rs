@@ -1,9 +1,11 @@
 //! Where the frames of a burst are redirected to: a cell for each frame.
 
-use towpath_jit::RedirectCell;
-use towpath_maps::{MapSet, TargetEntry as Entry};
+use std::sync::Arc;
 
-use crate::verdict::{Destination, Redirect, Target};
+use towpath_jit::RedirectCell;
+use towpath_maps::{Map, MapSet, TargetEntry};
+
+use crate::verdict::RedirectTarget;
 
 /// The last redirect call of each frame of a burst. The program may have returned something else
 /// afterwards. Kept and used again, it allocates only to grow.
@@ -14,36 +16,38 @@ pub(crate) struct Targets {
     cells: Vec<RedirectCell>,
     /// Number of the burst, from 1 on.
     burst: u32,
-    /// Targets over maps that were found in maps of maps.
-    inner: Vec<Target>,
+    /// Maps that are not the program's own: found in maps of maps, or those of a program that a
+    /// tail call led to.
+    kept: Vec<Arc<Map>>,
 }
 
-/// The kind of [`Redirect`] that compiled code leaves to the runtime.
-const INNER: u32 = 3;
+/// The number of the first kept map; those below are the program's. References to these, kept for
+/// each frame, would cost more than the redirect.
+const KEPT: u32 = 1 << 31;
 
 #[inline]
-fn cell(burst: u32, to: Redirect) -> RedirectCell {
+fn cell(burst: u32, to: RedirectTarget<u32>) -> RedirectCell {
     let (kind, words) = match to {
-        Redirect::Interface { ifindex } => (RedirectCell::INTERFACE, [ifindex, 0, 0, 0]),
-        Redirect::Entry { map, key, entry } => {
+        RedirectTarget::Interface { ifindex } => (RedirectCell::INTERFACE, [ifindex, 0, 0, 0]),
+        RedirectTarget::Entry { map, key, entry } => {
             (RedirectCell::ENTRY, [map, key, entry.number, entry.id])
         }
-        Redirect::Broadcast { map, exclude_ingress } => {
+        RedirectTarget::Broadcast { map, exclude_ingress } => {
             (RedirectCell::BROADCAST, [map, exclude_ingress.into(), 0, 0])
         }
-        Redirect::Inner(number) => (INNER, [number, 0, 0, 0]),
     };
     RedirectCell { burst, kind, words }
 }
 
 #[inline]
-fn redirect(cell: &RedirectCell) -> Redirect {
+fn target(cell: &RedirectCell) -> RedirectTarget<u32> {
     let [a, b, number, id] = cell.words;
     match cell.kind {
-        RedirectCell::INTERFACE => Redirect::Interface { ifindex: a },
-        RedirectCell::ENTRY => Redirect::Entry { map: a, key: b, entry: Entry { number, id } },
-        RedirectCell::BROADCAST => Redirect::Broadcast { map: a, exclude_ingress: b != 0 },
-        _ => Redirect::Inner(a),
+        RedirectCell::INTERFACE => RedirectTarget::Interface { ifindex: a },
+        RedirectCell::ENTRY => {
+            RedirectTarget::Entry { map: a, key: b, entry: TargetEntry { number, id } }
+        }
+        _ => RedirectTarget::Broadcast { map: a, exclude_ingress: b != 0 },
     }
 }
 
@@ -59,19 +63,19 @@ impl Targets {
     #[inline]
     pub(crate) fn begin(&mut self, frames: usize) {
         self.burst = self.burst.wrapping_add(1);
-        if self.burst == 0 || self.cells.len() < frames || !self.inner.is_empty() {
+        if self.burst == 0 || self.cells.len() < frames || !self.kept.is_empty() {
             self.make_room(frames);
         }
     }
 
     #[cold]
     fn make_room(&mut self, frames: usize) {
-        self.inner.clear();
+        self.kept.clear();
         if self.burst == 0 {
             self.cells.clear();
             self.burst = 1;
         }
-        let cell = cell(0, Redirect::Interface { ifindex: 0 });
+        let cell = cell(0, RedirectTarget::Interface { ifindex: 0 });
         self.cells.resize(self.cells.len().max(frames), cell);
     }
 
@@ -82,17 +86,16 @@ impl Targets {
 
     /// The frame goes there, unless another call says otherwise.
     #[inline]
-    pub(crate) fn set(&mut self, frame: u32, to: Redirect) {
+    pub(crate) fn set(&mut self, frame: u32, to: RedirectTarget<u32>) {
         if let Some(place) = self.cells.get_mut(frame as usize) {
             *place = cell(self.burst, to);
         }
     }
 
-    /// As [`Targets::set`], for a target that owns its map.
-    pub(crate) fn set_inner(&mut self, frame: u32, to: Target) {
-        let number = self.inner.len() as u32;
-        self.inner.push(to);
-        self.set(frame, Redirect::Inner(number));
+    /// Keeps a map for targets of the burst; gives its number.
+    pub(crate) fn keep(&mut self, map: Arc<Map>) -> u32 {
+        self.kept.push(map);
+        KEPT + (self.kept.len() as u32 - 1)
     }
 
     /// The frame goes nowhere.
@@ -104,9 +107,9 @@ impl Targets {
     }
 
     #[inline]
-    fn get(&self, frame: usize) -> Option<Redirect> {
+    fn get(&self, frame: usize) -> Option<RedirectTarget<u32>> {
         let cell = self.cells.get(frame)?;
-        (cell.burst == self.burst).then(|| redirect(cell))
+        (cell.burst == self.burst).then(|| target(cell))
     }
 
     /// Whether two frames go to the same place, or both nowhere.
@@ -125,36 +128,14 @@ impl Targets {
 
     /// Where a frame goes, given the program's maps.
     #[inline]
-    pub(crate) fn destination<'a>(
+    pub(crate) fn target<'a>(
         &'a self,
         frame: usize,
         maps: Option<&'a MapSet>,
-    ) -> Option<Destination<'a>> {
-        let map = |index: u32| maps?.map(index as usize).map(|map| &**map);
-        Some(match self.get(frame)? {
-            Redirect::Interface { ifindex } => Destination::Interface { ifindex },
-            Redirect::Entry { map: index, key, entry } => {
-                Destination::Entry { map: map(index)?, key, entry }
-            }
-            Redirect::Broadcast { map: index, exclude_ingress } => {
-                Destination::Broadcast { map: map(index)?, exclude_ingress }
-            }
-            Redirect::Inner(number) => self.inner.get(number as usize)?.borrowed(),
-        })
-    }
-
-    /// As [`Targets::destination`], to keep.
-    pub(crate) fn target(&self, frame: usize, maps: &MapSet) -> Option<Target> {
-        let map = |index: u32| maps.map(index as usize).cloned();
-        Some(match self.get(frame)? {
-            Redirect::Interface { ifindex } => Target::Interface { ifindex },
-            Redirect::Entry { map: index, key, entry } => {
-                Target::Entry { map: map(index)?, key, entry }
-            }
-            Redirect::Broadcast { map: index, exclude_ingress } => {
-                Target::Broadcast { map: map(index)?, exclude_ingress }
-            }
-            Redirect::Inner(number) => self.inner.get(number as usize)?.clone(),
+    ) -> Option<RedirectTarget<&'a Arc<Map>>> {
+        self.get(frame)?.with_map(|number| match number.checked_sub(KEPT) {
+            Some(kept) => self.kept.get(kept as usize),
+            None => maps?.map(number as usize),
         })
     }
 }
@@ -163,11 +144,11 @@ impl Targets {
 mod tests {
     use super::*;
 
-    const HERE: Redirect = Redirect::Interface { ifindex: 5 };
+    const HERE: RedirectTarget<u32> = RedirectTarget::Interface { ifindex: 5 };
 
     fn ifindex(targets: &Targets, frame: usize) -> Option<u32> {
-        match targets.destination(frame, None)? {
-            Destination::Interface { ifindex } => Some(ifindex),
+        match targets.target(frame, None)? {
+            RedirectTarget::Interface { ifindex } => Some(ifindex),
             _ => None,
         }
     }
@@ -193,21 +174,20 @@ mod tests {
         targets.burst = u32::MAX;
         targets.begin(1);
         assert_eq!(ifindex(&targets, 0), None);
-        targets.set_inner(0, Target::Interface { ifindex: 7 });
-        assert_eq!(ifindex(&targets, 0), Some(7));
+        assert_eq!(targets.burst, 1);
     }
 
     #[test]
     fn a_target_is_what_was_set() {
         let mut targets = Targets::default();
         targets.begin(1);
-        let entry = Entry { number: 3, id: 4 };
+        let entry = TargetEntry { number: 3, id: 4 };
         for to in [
             HERE,
-            Redirect::Entry { map: 1, key: 2, entry },
-            Redirect::Broadcast { map: 1, exclude_ingress: true },
-            Redirect::Broadcast { map: 1, exclude_ingress: false },
-            Redirect::Inner(7),
+            RedirectTarget::Entry { map: 1, key: 2, entry },
+            RedirectTarget::Broadcast { map: 1, exclude_ingress: true },
+            RedirectTarget::Broadcast { map: 1, exclude_ingress: false },
+            RedirectTarget::Entry { map: KEPT + 1, key: 2, entry },
         ] {
             targets.set(0, to);
             assert_eq!(targets.get(0), Some(to));
@@ -220,7 +200,7 @@ mod tests {
         targets.begin(4);
         targets.set(0, HERE);
         targets.set(1, HERE);
-        targets.set(2, Redirect::Interface { ifindex: 6 });
+        targets.set(2, RedirectTarget::Interface { ifindex: 6 });
         assert!(targets.are_alike(0, 1));
         assert!(!targets.are_alike(1, 2) && !targets.are_alike(2, 3));
         assert!(targets.are_one(2) && !targets.are_one(3));

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use towpath_bpf::map::Values;
-use towpath_maps::Map;
+use towpath_maps::{Map, TargetEntry};
 
 /// The outcome of one run.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub struct Verdict {
     pub returned: u32,
     /// Where a redirected frame goes; `None` when the action is another, or when the program
     /// returned `XDP_REDIRECT` without a successful redirect call (the kernel drops the frame).
-    pub target: Option<Target>,
+    pub target: Option<RedirectTarget>,
 }
 
 /// `enum xdp_action`
@@ -37,84 +37,49 @@ pub enum Action {
     Redirect,
 }
 
-/// Where a frame is redirected to.
-#[derive(Debug, Clone)]
-pub enum Target {
+/// Where a frame is redirected to. `M` is how its map is known: kept, borrowed, or by a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RedirectTarget<M = Arc<Map>> {
     /// `bpf_redirect`: an interface by number.
     Interface {
         /// Its number; whether it exists is found out on delivery.
         ifindex: u32,
     },
-    /// `bpf_redirect_map`: the entry of a devmap, cpumap or xskmap that was there at the call.
+    /// `bpf_redirect_map`: the entry of a devmap, cpumap or xskmap that was there at the call, or a
+    /// queue.
     Entry {
         /// The map.
-        map: Arc<Map>,
-        /// The key, cut to 32 bits.
+        map: M,
+        /// The key, cut to 32 bits; for a queue the rank.
         key: u32,
         /// The entry at the time of the call.
-        entry: towpath_maps::TargetEntry,
+        entry: TargetEntry,
     },
     /// `bpf_redirect_map` with `BPF_F_BROADCAST`: every entry of a devmap.
     Broadcast {
         /// The map.
-        map: Arc<Map>,
+        map: M,
         /// Not to the interface the frame came from (`BPF_F_EXCLUDE_INGRESS`).
         exclude_ingress: bool,
     },
 }
 
-/// A [`Target`] as it is used once and at once: borrowed from a burst.
-#[derive(Debug, Clone, Copy)]
-pub enum Destination<'a> {
-    /// [`Target::Interface`]
-    Interface {
-        /// Its number; whether it exists is found out on delivery.
-        ifindex: u32,
-    },
-    /// [`Target::Entry`]
-    Entry {
-        /// The map.
-        map: &'a Map,
-        /// The key, cut to 32 bits.
-        key: u32,
-        /// The entry at the time of the call.
-        entry: towpath_maps::TargetEntry,
-    },
-    /// [`Target::Broadcast`]
-    Broadcast {
-        /// The map.
-        map: &'a Map,
-        /// Not to the interface the frame came from.
-        exclude_ingress: bool,
-    },
-}
-
-/// A [`Target`] inside a burst: without references of its own to maps, which cost more than the
-/// redirect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Redirect {
-    /// [`Target::Interface`]
-    Interface { ifindex: u32 },
-    /// [`Target::Entry`] of the program's map of this index.
-    Entry { map: u32, key: u32, entry: towpath_maps::TargetEntry },
-    /// [`Target::Broadcast`] over the program's map of this index.
-    Broadcast { map: u32, exclude_ingress: bool },
-    /// Over a map that was found in a map of maps: the burst keeps it under this number.
-    Inner(u32),
-}
-
-impl Target {
-    /// The same, to be used at once.
-    pub(crate) fn borrowed(&self) -> Destination<'_> {
-        match self {
-            Target::Interface { ifindex } => Destination::Interface { ifindex: *ifindex },
-            Target::Entry { map, key, entry } => {
-                Destination::Entry { map, key: *key, entry: *entry }
+impl<M> RedirectTarget<M> {
+    /// The same with the map known in another way, if it is known in that way.
+    #[inline]
+    pub(crate) fn with_map<N>(
+        self,
+        find: impl FnOnce(M) -> Option<N>,
+    ) -> Option<RedirectTarget<N>> {
+        Some(match self {
+            RedirectTarget::Interface { ifindex } => RedirectTarget::Interface { ifindex },
+            RedirectTarget::Entry { map, key, entry } => {
+                RedirectTarget::Entry { map: find(map)?, key, entry }
             }
-            Target::Broadcast { map, exclude_ingress } => {
-                Destination::Broadcast { map, exclude_ingress: *exclude_ingress }
+            RedirectTarget::Broadcast { map, exclude_ingress } => {
+                RedirectTarget::Broadcast { map: find(map)?, exclude_ingress }
             }
-        }
+        })
     }
 }
 
@@ -149,17 +114,17 @@ impl fmt::Display for Action {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for RedirectTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Target::Interface { ifindex } => write!(f, "ifindex {ifindex}"),
-            Target::Entry { map, key, entry } => match map.kind().values() {
+            RedirectTarget::Interface { ifindex } => write!(f, "ifindex {ifindex}"),
+            RedirectTarget::Entry { map, key, entry } => match map.kind().values() {
                 Values::Cpu => write!(f, "{}[{key}] (CPU {key})", map.name()),
                 Values::Socket => write!(f, "{}[{key}] (socket {})", map.name(), entry.id),
                 Values::Packets => write!(f, "{} at rank {key}", map.name()),
                 _ => write!(f, "{}[{key}] (ifindex {})", map.name(), entry.number),
             },
-            Target::Broadcast { map, .. } => write!(f, "all of {}", map.name()),
+            RedirectTarget::Broadcast { map, .. } => write!(f, "all of {}", map.name()),
         }
     }
 }

@@ -13,7 +13,7 @@ use towpath_maps::MapSet;
 use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, VlanTag};
 use towpath_xdp::host::Live;
 use towpath_xdp::program::{LoadOptions, Select};
-use towpath_xdp::{Dequeued, Exec, Frame, FrameQueue, Program, RxInfo, Target};
+use towpath_xdp::{Dequeued, Exec, Frame, FrameQueue, Program, RedirectTarget, RxInfo};
 
 use super::Ran;
 use super::compare::{Seen, differences, shown};
@@ -181,8 +181,8 @@ fn left(mut out: Dequeued, frame: &mut Frame) -> Result<(bool, u64), Fault> {
 }
 
 /// A packet that is redirected into a queue waits there for a dequeue program.
-fn put_into_queue(target: Option<&Target>, frame: &mut Frame) {
-    if let Some(Target::Entry { map, key, .. }) = target
+fn put_into_queue(target: Option<&RedirectTarget>, frame: &mut Frame) {
+    if let Some(RedirectTarget::Entry { map, key, .. }) = target
         && let Some(queue) = FrameQueue::of(map)
     {
         let mut frame = std::mem::take(frame);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use towpath_bpf::program::MapType;
 use towpath_maps::Map;
-use towpath_xdp::{Action, Burst, Destination, Frame};
+use towpath_xdp::{Action, Burst, Frame, RedirectTarget};
 
 use super::cpu::CpuEntry;
 use super::graph::{EntryHook, Graph};
@@ -42,7 +42,7 @@ impl<'a> Resolved<'a> {
         match self.last {
             Some((last, to)) if burst.lead_alike(last, index) => to,
             _ => {
-                let to = graph.resolve(snapshot, self.hook, burst.destination(index));
+                let to = graph.resolve(snapshot, self.hook, burst.last_redirect(index));
                 self.last = Some((index, to));
                 to
             }
@@ -71,16 +71,16 @@ impl Graph {
         &mut self,
         snapshot: &Snapshot,
         hook: &HookSpec,
-        destination: Option<Destination<'_>>,
+        named: Option<RedirectTarget<&Map>>,
     ) -> TargetId {
         let drops = |why| hook.owner.drops(why);
         let port = |ifindex| snapshot.by_ifindex.get(ifindex).ok_or(drops(DropReason::BadTarget));
-        let resolved = match destination {
+        let resolved = match named {
             None => Err(drops(DropReason::NoTarget)),
-            Some(Destination::Interface { ifindex }) => {
+            Some(RedirectTarget::Interface { ifindex }) => {
                 port(ifindex).map(|to| Door::Redirect.at(to))
             }
-            Some(Destination::Entry { map, key, entry }) => match map.kind() {
+            Some(RedirectTarget::Entry { map, key, entry }) => match map.kind() {
                 MapType::Cpumap => {
                     self.cpu(CpuEntry::new(map, key, entry)).ok_or(drops(DropReason::BadTarget))
                 }
@@ -90,7 +90,7 @@ impl Graph {
                 }
                 _ => port(entry.number).map(|to| self.device(snapshot, to, entry.id)),
             },
-            Some(Destination::Broadcast { map, exclude_ingress }) => {
+            Some(RedirectTarget::Broadcast { map, exclude_ingress }) => {
                 let without = if exclude_ingress { hook.owner.port() } else { None };
                 self.fan_out(snapshot, hook.owner, map, without);
                 Ok(TargetId::BROADCAST)

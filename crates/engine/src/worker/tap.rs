@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use towpath_xdp::verdict::Target;
 use towpath_xdp::{Action, Burst, Frame};
 
 use super::hook::HookRunner;
@@ -170,7 +169,7 @@ impl Pending {
                 Some((burst, index)) => {
                     TappedVerdict { returned: burst.returned(index), target: burst.target(index) }
                 }
-                None => TappedVerdict { returned: Action::Pass as u32, target: None::<Target> },
+                None => TappedVerdict { returned: Action::Pass as u32, target: None },
             };
             let record = self.copy(tap, index, frame, place, now);
             self.exits.push(Record { verdict: Some(verdict), ..record });

@@ -31,7 +31,7 @@ pub(super) fn entry(
     let mut context = FunctionBuilderContext::new();
     let mut builder = FunctionBuilder::new(&mut clif, &mut context);
     let Some(around) = open(&mut builder, module.has_tail_calls()) else { return clif };
-    match module.functions.first().filter(|function| is_small(function)) {
+    match module.own_entry().filter(|function| is_small(function)) {
         Some(function) => {
             let function = (module, function);
             builder = lower::inside(function, isa, environment, builder, &around);

@@ -10,7 +10,7 @@ use cranelift_codegen::ir::{
 use towpath_bpf::interp::function_address;
 
 use super::lower::{Lowering, clif_type};
-use crate::machine_unsafe::{Machine, Packet};
+use crate::machine_unsafe::{Machine, Packet, RedirectCell};
 use crate::xir::{
     Arg, AtomicOp, BinaryOp, Cond, CtxField, InstData, Need, Op, Place, RuntimeFunction,
     StackRange, Type, UnaryOp, Value, Width,
@@ -268,6 +268,10 @@ impl Lowering<'_, '_> {
                 None
             }
             Op::BudgetSpend(cost) => Some(self.spend(*cost)),
+            Op::SetRedirect { kind, words, found } => {
+                self.set_redirect(*kind, *words, *found);
+                None
+            }
             Op::Store { place, value } => {
                 let value = self.value(*value);
                 let base = self.value(place.base);
@@ -321,6 +325,37 @@ impl Lowering<'_, '_> {
         self.set_budget(left);
         let zero = self.iconst(0);
         self.compare(IntCC::SignedLessThan, left, zero)
+    }
+
+    /// Writes the running frame's cell; of no burst where nothing was found.
+    fn set_redirect(&mut self, kind: u32, words: [Value; 2], found: Option<Value>) {
+        let cells = self.machine_field(types::I64, offset_of!(Machine, redirects));
+        let index = match self.around {
+            Some(around) => around.index,
+            None => {
+                let index = self.machine_field(types::I32, offset_of!(Machine, index));
+                self.builder.ins().uextend(types::I64, index)
+            }
+        };
+        let offset = self.builder.ins().imul_imm_s(index, size_of::<RedirectCell>() as i64);
+        let cell = self.builder.ins().iadd(cells, offset);
+        let mut burst = self.machine_field(types::I32, offset_of!(Machine, burst));
+        if let Some(found) = found {
+            let found = self.value(found);
+            let none = self.builder.ins().iconst(types::I32, i64::from(RedirectCell::NO_BURST));
+            burst = self.builder.ins().select(found, burst, none);
+        }
+        let kind = self.builder.ins().iconst(types::I32, i64::from(kind));
+        let [first, second] = words.map(|word| self.value(word));
+        let at = offset_of!(RedirectCell, words);
+        for (value, offset) in [
+            (burst, offset_of!(RedirectCell, burst)),
+            (kind, offset_of!(RedirectCell, kind)),
+            (first, at),
+            (second, at + size_of::<u64>()),
+        ] {
+            self.builder.ins().store(MemFlagsData::trusted(), value, cell, offset as i32);
+        }
     }
 
     fn probe(&mut self, place: Place) -> ir::Value {
@@ -412,9 +447,6 @@ impl Lowering<'_, '_> {
             }
             Op::CallRuntime { function: RuntimeFunction::Jiffies, .. } => self.jiffies(),
             Op::CallRuntime { function, args } => {
-                if let Some(result) = self.redirect(*function, args) {
-                    return result;
-                }
                 let args: Vec<_> = args.iter().map(|arg| self.arg(arg)).collect();
                 self.call_direct(*function, &args)
             }

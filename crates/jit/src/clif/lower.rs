@@ -217,7 +217,8 @@ impl Lowering<'_, '_> {
     /// Whether this is the program's first function: callers of others go on with the program when
     /// they return.
     pub(super) fn is_entry(&self) -> bool {
-        self.module.functions.first().is_some_and(|first| std::ptr::eq(first, self.function))
+        let forms = self.module.functions.first().into_iter().chain(&self.module.own);
+        forms.into_iter().any(|entry| std::ptr::eq(entry, self.function))
     }
 
     fn run(&mut self) {

@@ -11,7 +11,6 @@ mod insts;
 mod layout_unsafe;
 mod lower;
 mod optimize;
-mod redirect;
 mod tail_call;
 
 use cranelift_codegen::binemit::Reloc;
@@ -74,7 +73,8 @@ pub(crate) fn compile(
 pub(crate) fn text(module: &Module, environment: &Environment<'_>) -> Result<String, CompileError> {
     let isa = host_isa()?;
     let mut text = String::new();
-    for (index, function) in module.functions.iter().enumerate() {
+    let own = module.own.iter().map(|own| (0, own));
+    for (index, function) in module.functions.iter().enumerate().chain(own) {
         let clif = lower::function(module, index, function, &isa, environment)?;
         text.push_str(&format!("; {}\n{}\n", function.name, clif.display()));
     }

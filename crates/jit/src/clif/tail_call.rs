@@ -7,14 +7,14 @@ use towpath_bpf::interp::MAX_TAIL_CALLS;
 
 use super::lower::Lowering;
 use super::{ENTRY_PARAMS, bpf_signature};
-use crate::machine_unsafe::{Machine, Target};
-use crate::redirects::{Slot, Targets};
+use crate::machine_unsafe::{Machine, TailCallTarget};
+use crate::slots::{Slot, Slots};
 use crate::xir::{Function, Jump, MapMeta, Value};
 
 impl Lowering<'_, '_> {
     /// Jumps to the program in a slot, if there is one and the run may go on.
     pub(super) fn tail_call(&mut self, map: Value, index: Value, otherwise: &Jump) {
-        let slot = Targets::of(self.environment).slot(self.function, map, index);
+        let slot = Slots::of(self.environment).slot(self.function, map, index);
         let [found, go, miss] = std::array::from_fn(|_| self.builder.create_block());
         let target = self.builder.append_block_param(found, types::I64);
         match slot {
@@ -155,4 +155,4 @@ impl Lowering<'_, '_> {
 }
 
 const TARGET: usize = offset_of!(Machine, target);
-const ENTRY: i32 = offset_of!(Target, entry) as i32;
+const ENTRY: i32 = offset_of!(TailCallTarget, entry) as i32;

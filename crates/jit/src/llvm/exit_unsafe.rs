@@ -13,7 +13,7 @@
 pub(super) fn wait_at_exit() {
     // SAFETY: the function is valid for ever, and takes what it is called with. Without memory for
     // it the process ends as it does without us.
-    unsafe { on_exit(settle, std::ptr::null_mut()) };
+    unsafe { on_exit(before_exit, std::ptr::null_mut()) };
 }
 
 /// Other C libraries don't tell their functions how the process ends.
@@ -29,7 +29,7 @@ unsafe extern "C" {
 }
 
 #[cfg(target_env = "gnu")]
-extern "C" fn settle(status: libc::c_int, _argument: *mut libc::c_void) {
+extern "C" fn before_exit(status: libc::c_int, _argument: *mut libc::c_void) {
     if crate::stop_compiling() {
         return;
     }

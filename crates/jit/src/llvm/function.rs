@@ -8,24 +8,25 @@ use super::module::Shared;
 use super::pointers::{Form, Pointers};
 use super::symbols::Symbol;
 use crate::machine_unsafe::Machine;
-use crate::redirects::Targets;
+use crate::slots::Slots;
 use crate::xir::{
     Alias, Block, Dominators, Function, Jump, Module, RuntimeFunction, Terminator, Type, Value,
 };
 
 /// Translates function `index` of a module.
 pub(super) fn translate(
-    (module, targets): (&Module, &Targets),
+    (module, slots): (&Module, &Slots),
     index: usize,
     shared: &mut Shared,
     out: &mut String,
 ) {
-    let function = &module.functions[index];
+    let own = module.own.as_ref().filter(|_| index == 0);
+    let function = own.unwrap_or(&module.functions[index]);
     let dominators = Dominators::new(function);
     let mut lowering = Lowering {
         module,
         function,
-        targets,
+        slots,
         is_burst: index == 0,
         shared,
         pointers: Pointers::find(function, &dominators),
@@ -50,7 +51,7 @@ pub(super) fn params(function: &Function) -> &[Value] {
 pub(super) struct Lowering<'a> {
     pub(super) module: &'a Module,
     pub(super) function: &'a Function,
-    pub(super) targets: &'a Targets,
+    pub(super) slots: &'a Slots,
     /// It runs for frames of the program's own bursts only; callbacks may run for others', where
     /// maps have other numbers.
     pub(super) is_burst: bool,

@@ -7,7 +7,7 @@ use towpath_bpf::interp::function_address;
 use super::function::{Lowering, llvm_type, zero};
 use super::module::LIKELY;
 use super::symbols::Symbol;
-use crate::machine_unsafe::{Machine, Packet};
+use crate::machine_unsafe::{Machine, Packet, RedirectCell};
 use crate::xir::{
     Alias, Arg, AtomicOp, BinaryOp, Cond, CtxField, InstData, Op, Place, RuntimeFunction,
     StackRange, Type, UnaryOp, Value, Width,
@@ -63,6 +63,10 @@ impl Lowering<'_> {
                 self.set_budget(&left);
                 let flag = self.temporary(format_args!("icmp slt i64 {left}, 0"));
                 Some(self.temporary(format_args!("zext i1 {flag} to i32")))
+            }
+            Op::SetRedirect { kind, words, found } => {
+                self.set_redirect(*kind, *words, *found);
+                None
             }
             Op::Load { .. }
             | Op::Store { .. }
@@ -353,9 +357,6 @@ impl Lowering<'_> {
             }
             Op::CallRuntime { function: RuntimeFunction::Jiffies, .. } => self.jiffies(),
             Op::CallRuntime { function, args } => {
-                if let Some(result) = self.redirect(*function, args) {
-                    return result;
-                }
                 let args: Vec<String> = args.iter().map(|arg| self.arg(arg)).collect();
                 self.call_direct(*function, &args)
             }
@@ -397,6 +398,35 @@ impl Lowering<'_> {
         ));
         self.leave_if_stopped();
         result
+    }
+
+    /// Writes the running frame's cell; of no burst where nothing was found.
+    fn set_redirect(&mut self, kind: u32, words: [Value; 2], found: Option<Value>) {
+        let cells = self.machine_field("ptr", offset_of!(Machine, redirects));
+        let index = self.machine_field("i32", offset_of!(Machine, index));
+        let index = self.temporary(format_args!("zext i32 {index} to i64"));
+        let bytes = size_of::<RedirectCell>();
+        let offset = self.temporary(format_args!("mul nuw i64 {index}, {bytes}"));
+        let cell =
+            self.temporary(format_args!("getelementptr inbounds i8, ptr {cells}, i64 {offset}"));
+        let mut burst = self.machine_field("i32", offset_of!(Machine, burst));
+        if let Some(found) = found {
+            let (found, none) = (self.is_not_zero(found), RedirectCell::NO_BURST);
+            burst = self.temporary(format_args!("select i1 {found}, i32 {burst}, i32 {none}"));
+        }
+        let [first, second] = words.map(|word| self.text(word));
+        let at = offset_of!(RedirectCell, words);
+        for (value, offset) in [
+            (format!("i32 {burst}"), offset_of!(RedirectCell, burst)),
+            (format!("i32 {kind}"), offset_of!(RedirectCell, kind)),
+            (format!("i64 {first}"), at),
+            (format!("i64 {second}"), at + size_of::<u64>()),
+        ] {
+            let place =
+                self.temporary(format_args!("getelementptr inbounds i8, ptr {cell}, i64 {offset}"));
+            let scope = self.shared.scopes.suffix(Alias::Ctx);
+            self.line(format_args!("store {value}, ptr {place}, align 4{scope}"));
+        }
     }
 
     fn set_budget(&mut self, budget: &str) {

@@ -16,7 +16,6 @@ mod lines;
 mod link;
 mod module;
 mod pointers;
-mod redirect;
 mod relocate;
 mod symbols;
 mod tail_call;
@@ -26,7 +25,7 @@ use std::path::PathBuf;
 use crate::environment::Environment;
 use crate::error::CompileError;
 use crate::perf;
-use crate::redirects::Targets;
+use crate::slots::Slots;
 use crate::xir::Module;
 use cache::Cache;
 pub(crate) use code_unsafe::Layout;
@@ -44,7 +43,7 @@ pub const LLVM_INSTS_MAX: usize = 150_000;
 #[derive(Debug)]
 pub(crate) struct Job {
     module: Module,
-    targets: Targets,
+    slots: Slots,
     addresses: Addresses,
     cache: Option<PathBuf>,
     code_bytes_max: usize,
@@ -60,14 +59,14 @@ impl Job {
         code_bytes_max: usize,
     ) -> Job {
         let addresses = Addresses::new(&module, environment, enter);
-        let targets = Targets::of(environment);
-        Job { module, targets, addresses, cache, code_bytes_max }
+        let slots = Slots::of(environment);
+        Job { module, slots, addresses, cache, code_bytes_max }
     }
 
     /// Compiles, or takes from the cache what was compiled before, and places the code.
     pub(crate) fn run(&self) -> Result<Layout, CompileError> {
         let library = Library::get().map_err(CompileError::Llvm)?;
-        let text = module::translate(&self.module, &self.targets);
+        let text = module::translate(&self.module, &self.slots);
         let host = library.host();
         let key = cache::key(&text.ir, &host, compiler_unsafe::PASSES);
         let cache = self.cache.as_deref().and_then(Cache::open);
@@ -130,7 +129,7 @@ pub(crate) fn text(
     environment: &Environment<'_>,
     form: LlvmForm,
 ) -> Result<String, CompileError> {
-    let text = module::translate(module, &Targets::of(environment));
+    let text = module::translate(module, &Slots::of(environment));
     let product = match form {
         LlvmForm::Given => return Ok(text.ir),
         LlvmForm::Optimized => Product::Text,

@@ -10,7 +10,7 @@ use super::function::{self, line};
 use super::lines::{self, Lines};
 use super::symbols::{ATTRIBUTES, Symbol};
 use crate::machine_unsafe::Machine;
-use crate::redirects::Targets;
+use crate::slots::Slots;
 use crate::xir::{Alias, Function, Module, Op};
 
 /// What the functions of a module share.
@@ -67,11 +67,11 @@ pub(super) struct Text {
 }
 
 /// Translates a module.
-pub(super) fn translate(module: &Module, targets: &Targets) -> Text {
+pub(super) fn translate(module: &Module, slots: &Slots) -> Text {
     let mut shared = Shared::default();
     let mut ir = String::new();
     for index in 0..module.functions.len() {
-        function::translate((module, targets), index, &mut shared, &mut ir);
+        function::translate((module, slots), index, &mut shared, &mut ir);
     }
     let mut functions = module.functions.len();
     batch(functions, module.has_tail_calls(), &mut shared, &mut ir);

@@ -121,13 +121,11 @@ impl Addresses {
     pub(super) fn new(module: &Module, environment: &Environment<'_>, enter: u64) -> Self {
         let kfuncs = 0..environment.linked.kfuncs.len() as u32;
         let mut maps = HashMap::new();
-        for op in module.functions.iter().flat_map(|function| &function.insts).map(|inst| &inst.op)
-        {
+        for op in module.all().flat_map(|function| &function.insts).map(|inst| &inst.op) {
             let (symbol, address) = match *op {
                 Op::MapRef(map) | Op::MapLookup { map, .. } => {
-                    for what in [MapMeta::Targets, MapMeta::Programs] {
-                        maps.insert(Symbol::MapMeta(map, what), environment.map_meta(map, what));
-                    }
+                    let what = MapMeta::Programs;
+                    maps.insert(Symbol::MapMeta(map, what), environment.map_meta(map, what));
                     (Symbol::Map(map), environment.map_handle(map))
                 }
                 Op::MapValueAddr { map, .. } => (Symbol::MapValue(map), environment.map_value(map)),

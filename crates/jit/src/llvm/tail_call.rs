@@ -7,8 +7,8 @@ use towpath_bpf::interp::MAX_TAIL_CALLS;
 use super::function::{Lowering, zero};
 use super::module::LIKELY;
 use super::symbols::Symbol;
-use crate::machine_unsafe::{Machine, Target};
-use crate::redirects::Slot;
+use crate::machine_unsafe::{Machine, TailCallTarget};
+use crate::slots::Slot;
 use crate::xir::{Alias, Jump, MapMeta, Value};
 
 impl Lowering<'_> {
@@ -16,7 +16,7 @@ impl Lowering<'_> {
     /// runs on tier 1 and leaves no frame behind, so the one here is the only one.
     pub(super) fn tail_call(&mut self, map: Value, index: Value, otherwise: &Jump) {
         let (found, miss) = (self.new_label(), self.new_label());
-        let target = match self.targets.slot(self.function, map, index) {
+        let target = match self.slots.slot(self.function, map, index) {
             Some(slot) => self.look_up(slot, index, &found, &miss),
             None => self.ask_for_target((map, index), &found, &miss),
         };
@@ -84,7 +84,7 @@ impl Lowering<'_> {
         let before = (!self.is_burst).then(|| self.machine_field("i64", running));
         self.set_machine_field(&format!("i64 {target}"), running);
         let place = self.temporary(format_args!("inttoptr i64 {target} to ptr"));
-        let entry = self.private_field("i64", &place, offset_of!(Target, entry));
+        let entry = self.private_field("i64", &place, offset_of!(TailCallTarget, entry));
         let ctx = self.machine_field("i64", offset_of!(Machine, ctx));
         let frame = self.temporary("ptrtoint ptr %frame to i64");
         let result = if SHARES_CONVENTION {

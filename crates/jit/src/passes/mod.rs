@@ -24,6 +24,7 @@ mod merge;
 mod narrow;
 mod params;
 mod predict;
+mod redirects;
 mod replace;
 mod selects;
 mod stack;
@@ -176,6 +177,11 @@ pub const PASSES: &[Pass] = &[
         "neighbouring stores become wide ones, overwritten ones go",
         stores::merge_stores,
     ),
+    Pass {
+        name: "redirects",
+        summary: "redirects of known effect only write where the frame goes",
+        run: Work::Module(redirects::lower),
+    },
     PARAMS,
     FOLD,
     Pass::new(
@@ -229,7 +235,8 @@ pub fn run(module: &mut Module, context: Context<'_>, choice: &Choice) {
         match pass.run {
             Work::Module(run) => run(module, context),
             Work::Function(run) => {
-                module.functions.iter_mut().for_each(|function| run(function, context));
+                let all = module.functions.iter_mut().chain(&mut module.own);
+                all.for_each(|function| run(function, context));
             }
         }
         if check {

@@ -27,7 +27,7 @@ pub struct CheckError {
 /// wrong type; a jump with the wrong arguments; a stack access outside the stack; a call out of
 /// range.
 pub fn check(module: &Module) -> Result<(), CheckError> {
-    module.functions.iter().try_for_each(|function| Checker::new(module, function).run())
+    module.all().try_for_each(|function| Checker::new(module, function).run())
 }
 
 struct Checker<'a> {
@@ -177,6 +177,9 @@ impl<'a> Checker<'a> {
             | Op::FunctionRef(_)
             | Op::StackAddr(_) => same(result, Type::I64),
             Op::WorkerId | Op::BudgetSpend(_) => same(result, Type::I32),
+            Op::SetRedirect { kind: _, words, found } => {
+                self.all(Some(Type::I64), words).and(self.all(Some(Type::I32), found.as_slice()))
+            }
             Op::Guard { address, .. } => self.all(Some(Type::I64), &[*address]),
             Op::BudgetSet(_) => Ok(()),
             Op::Const(value) => match result {

@@ -51,9 +51,22 @@ pub struct Inlined {
 pub struct Module {
     /// Functions, in the order of the linked program's.
     pub functions: Vec<Function>,
+    /// The entry function as it is run for the program's own bursts, where that differs: what tail
+    /// calls lead to runs for those of another program, in which maps have other numbers.
+    pub own: Option<Function>,
 }
 
 impl Module {
+    /// All functions, in either form.
+    pub fn all(&self) -> impl Iterator<Item = &Function> {
+        self.functions.iter().chain(&self.own)
+    }
+
+    /// The entry function for the program's own bursts.
+    pub fn own_entry(&self) -> Option<&Function> {
+        self.own.as_ref().or(self.functions.first())
+    }
+
     /// Whether there is a tail call in it.
     pub fn has_tail_calls(&self) -> bool {
         self.functions.iter().any(Function::has_tail_calls)

@@ -439,6 +439,16 @@ pub enum Op {
     FunctionRef(u32),
     /// The running worker's number.
     WorkerId,
+    /// Says where the running frame goes if the program returns `XDP_REDIRECT`: writes its
+    /// [`crate::RedirectCell`].
+    SetRedirect {
+        /// What the words are ([`crate::RedirectCell::kind`]).
+        kind: u32,
+        /// Both of 64 bits.
+        words: [Value; 2],
+        /// 0 when there is nothing, and the frame goes nowhere.
+        found: Option<Value>,
+    },
     /// Asks the runtime whether the program may do something; ends the run when it may not.
     Guard {
         /// First byte.
@@ -509,6 +519,7 @@ impl Op {
             | Op::BudgetSet(_)
             | Op::BudgetSpend(_) => {}
             Op::Guard { address, .. } => f(address),
+            Op::SetRedirect { kind: _, words, found } => words.iter_mut().chain(found).for_each(f),
             Op::Unary(_, a) | Op::StackStore(_, a) => f(a),
             Op::Binary(_, a, b) | Op::Compare(_, a, b) => {
                 f(a);

@@ -4,10 +4,11 @@ use std::fmt;
 
 use super::function::{Function, Module};
 use super::ir::{Arg, Block, InstData, Jump, Op, Place, StackRange, Terminator, Type, Value};
+use crate::machine_unsafe::RedirectCell;
 
 impl fmt::Display for Module {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, function) in self.functions.iter().enumerate() {
+        for (index, function) in self.functions.iter().chain(&self.own).enumerate() {
             if index > 0 {
                 writeln!(f)?;
             }
@@ -97,6 +98,10 @@ impl fmt::Display for Op {
             Op::WorkerId => write!(f, "worker"),
             Op::Guard { address, bytes, need } => {
                 write!(f, "guard.{} {address}, {bytes}", lower(need))
+            }
+            Op::SetRedirect { kind, words: [first, second], found } => {
+                write!(f, "redirect.{} {first}, {second}", RedirectCell::kind_name(*kind))?;
+                found.map_or(Ok(()), |found| write!(f, ", if {found}"))
             }
             Op::BudgetSet(budget) => write!(f, "budget {budget}"),
             Op::BudgetSpend(cost) => write!(f, "spend {cost}"),

@@ -9,7 +9,7 @@ use towpath_bpf::proto::id;
 use towpath_maps::Value;
 
 use crate::program::testing::{linked, map_def};
-use crate::{Burst, Exec, Frame, LoadOptions, Program, Target};
+use crate::{Burst, Exec, Frame, LoadOptions, Program, RedirectTarget};
 
 fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Insn {
     Insn::new(code, dst, src, off, imm)
@@ -83,7 +83,7 @@ fn frames_of_a_burst_are_judged_as_if_alone() {
             }
             let wanted: Vec<bool> = (0..8).map(|i| burst.target(i).is_some()).collect();
             assert_eq!(wanted, [false, true, false, false, false, false, true, true]);
-            assert!(matches!(burst.target(6), Some(Target::Interface { ifindex: 5 })));
+            assert!(matches!(burst.target(6), Some(RedirectTarget::Interface { ifindex: 5 })));
             (together, alone) = (frames(), frames());
         }
     }
@@ -204,13 +204,13 @@ fn a_map_without_the_entry_forgets_the_redirect_before() {
             assert_eq!(returned, [4, 2, 2, 2, 4], "{exec:?}");
             for hit in [0, 4] {
                 let target = burst.target(hit);
-                let Some(Target::Entry { map, key: 1, entry }) = target else {
+                let Some(RedirectTarget::Entry { map, key: 1, entry }) = target else {
                     panic!("{exec:?}: {target:?}")
                 };
                 assert!(Arc::ptr_eq(&map, program.maps().map(0).unwrap()));
                 assert_eq!((entry.number, entry.id), (7, 0));
             }
-            assert!((1..4).all(|miss| burst.destination(miss).is_none()), "{exec:?}");
+            assert!((1..4).all(|miss| burst.last_redirect(miss).is_none()), "{exec:?}");
         }
     }
 }
@@ -229,7 +229,7 @@ fn a_broadcast_is_to_the_whole_map() {
             for index in 0..2 {
                 assert_eq!(burst.returned(index), 4, "{exec:?}");
                 let target = burst.target(index);
-                let Some(Target::Broadcast { map, exclude_ingress }) = target else {
+                let Some(RedirectTarget::Broadcast { map, exclude_ingress }) = target else {
                     panic!("{exec:?}: {target:?}")
                 };
                 assert!(Arc::ptr_eq(&map, program.maps().map(0).unwrap()));

@@ -11,7 +11,7 @@ use towpath_jit::CodeCache;
 use towpath_maps::Value;
 
 use crate::program::testing::{linked, map_def};
-use crate::{Action, Burst, Exec, Frame, LoadOptions, Program, Target, Trust, Verdict};
+use crate::{Action, Burst, Exec, Frame, LoadOptions, Program, RedirectTarget, Trust, Verdict};
 
 const MOV_X: u8 = BPF_ALU64 | BPF_MOV | BPF_X;
 const EXIT: Insn = Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
@@ -138,7 +138,7 @@ fn redirects_by_a_table_lead_where_it_says() {
             }
             let verdict = run(&program);
             let found = match &verdict.target {
-                Some(Target::Entry { key: by, entry, .. }) => {
+                Some(RedirectTarget::Entry { key: by, entry, .. }) => {
                     assert_eq!(*by, key as u32);
                     Some(entry.number)
                 }

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use towpath_bpf::interp::{Callbacks, Code, Fault, MAX_CALL_FRAMES, Runtime, Stop, Violation};
 use towpath_jit::xir::Need;
-use towpath_jit::{Batch, Callee, Callees, CodeFault, Machine, Packet, Target, Trust};
+use towpath_jit::{Batch, Callee, Callees, CodeFault, Machine, Packet, TailCallTarget, Trust};
 use towpath_maps::MapSet;
 
 use super::Compiled;
@@ -44,7 +44,7 @@ pub(super) struct Live<'a> {
     /// Its interpreted form, for callbacks that outlive the run.
     code: &'a Arc<Code>,
     /// The program that the run was told of last: `machine.target` of that moment.
-    target: *const Target,
+    target: *const TailCallTarget,
     /// Why `machine.stop` is set.
     stop: Option<Stop>,
     /// What the machine did not allow, and whose code that was: no more compiled code is to run.

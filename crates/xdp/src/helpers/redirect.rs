@@ -9,7 +9,7 @@ use towpath_maps::Map;
 use super::{Call, KfuncTable, Table, entry};
 use crate::frame::ETH_HLEN;
 use crate::run::{Run, share};
-use crate::verdict::{Action, Redirect, Target};
+use crate::verdict::{Action, RedirectTarget};
 
 pub(super) const TABLE: Table = &[
     (id::REDIRECT, entry(redirect)),
@@ -29,7 +29,7 @@ pub(crate) fn to_interface(run: &mut Run<'_>, ifindex: u64, flags: u64) -> u64 {
     if flags != 0 {
         return Action::Aborted as u64;
     }
-    run.targets.set(run.index, Redirect::Interface { ifindex: ifindex as u32 });
+    run.targets.set(run.index, RedirectTarget::Interface { ifindex: ifindex as u32 });
     Action::Redirect as u64
 }
 
@@ -60,26 +60,26 @@ pub(crate) fn to_map(run: &mut Run<'_>, map: &Map, key: u32, flags: u64) -> u64 
     }
     if flags & BPF_F_BROADCAST != 0 {
         let exclude_ingress = flags & BPF_F_EXCLUDE_INGRESS != 0;
-        match run.index_of(map) {
-            Some(map) => {
-                run.targets.set(run.index, Redirect::Broadcast { map, exclude_ingress });
-            }
-            None => {
-                let target = Target::Broadcast { map: share(map), exclude_ingress };
-                run.targets.set_inner(run.index, target);
-            }
-        }
+        let map = number_of(run, map);
+        run.targets.set(run.index, RedirectTarget::Broadcast { map, exclude_ingress });
         return Action::Redirect as u64;
     }
     let Some(entry) = map.target(key) else {
         run.targets.forget(run.index);
         return flags & BPF_F_ACTION_MASK;
     };
-    match run.index_of(map) {
-        Some(map) => run.targets.set(run.index, Redirect::Entry { map, key, entry }),
-        None => run.targets.set_inner(run.index, Target::Entry { map: share(map), key, entry }),
-    }
+    let map = number_of(run, map);
+    run.targets.set(run.index, RedirectTarget::Entry { map, key, entry });
     Action::Redirect as u64
+}
+
+/// What stands for a map among the targets of the running burst.
+#[inline]
+fn number_of(run: &mut Run<'_>, map: &Map) -> u32 {
+    match run.index_of(map) {
+        Some(index) => index,
+        None => run.targets.keep(share(map)),
+    }
 }
 
 /// `bpf_check_mtu(ctx, ifindex, mtu_len, len_diff, flags)` (`bpf_xdp_check_mtu`): 0 when the linear

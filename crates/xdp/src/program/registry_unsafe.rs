@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use towpath_bpf::interp::Code;
-use towpath_jit::Target;
+use towpath_jit::TailCallTarget;
 use towpath_maps::{Domain, MapSet};
 
 use crate::compiled::{self, Compiled};
@@ -34,7 +34,7 @@ pub struct Programs {
 #[repr(C)]
 pub(crate) struct Landing {
     /// What compiled code reads: it takes a landing's address for this one's.
-    target: Target,
+    target: TailCallTarget,
     pub(crate) code: Arc<Code>,
     pub(crate) compiled: Option<Arc<Compiled>>,
     pub(crate) maps: Arc<MapSet>,
@@ -135,7 +135,7 @@ impl Programs {
     /// The table for compiled code, and how many ids are in it. Worker and table must belong
     /// together: what is in it may be used until the worker is quiescent.
     #[inline]
-    pub(crate) fn targets(&self) -> (*const *const Target, u32) {
+    pub(crate) fn targets(&self) -> (*const *const TailCallTarget, u32) {
         let Table(landings) = self.table();
         // A landing starts with its target, and an atomic pointer is a pointer.
         (landings.as_ptr().cast(), landings.len() as u32)
@@ -183,7 +183,7 @@ impl Landing {
         streams: Arc<Streams>,
     ) -> Landing {
         let entry = compiled.as_deref().map_or_else(compiled::bridge, Compiled::entry);
-        let target = Target { entry: AtomicU64::new(entry) };
+        let target = TailCallTarget { entry: AtomicU64::new(entry) };
         Landing { target, code, compiled, maps, streams }
     }
 
@@ -194,14 +194,14 @@ impl Landing {
     ///
     /// `target` is null or from [`Programs::targets`], and the worker was not quiescent since.
     #[inline]
-    pub(crate) unsafe fn of<'a>(target: *const Target) -> Option<&'a Landing> {
+    pub(crate) unsafe fn of<'a>(target: *const TailCallTarget) -> Option<&'a Landing> {
         // SAFETY: the caller's promise; a target is the first field of its landing.
         unsafe { target.cast::<Landing>().as_ref() }
     }
 
     /// Its address for compiled code. A program that a worker found lives until the worker is
     /// quiescent.
-    pub(crate) fn target(&self) -> *const Target {
+    pub(crate) fn target(&self) -> *const TailCallTarget {
         std::ptr::from_ref(self).cast()
     }
 }
@@ -223,4 +223,4 @@ const BURST_TIME_MAX: Duration = Duration::from_millis(10);
 const TABLE_ENTRIES: usize = 64;
 
 const _: () = assert!(std::mem::offset_of!(Landing, target) == 0);
-const _: () = assert!(size_of::<AtomicPtr<Landing>>() == size_of::<*const Target>());
+const _: () = assert!(size_of::<AtomicPtr<Landing>>() == size_of::<*const TailCallTarget>());

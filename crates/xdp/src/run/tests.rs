@@ -11,7 +11,7 @@ use towpath_maps::{AnyEnvironment, Value};
 
 use crate::program::Shared;
 use crate::program::testing::{self, map_def};
-use crate::{Action, Frame, LoadOptions, Program, Target, Verdict};
+use crate::{Action, Frame, LoadOptions, Program, RedirectTarget, Verdict};
 
 const MOV_K: u8 = BPF_ALU64 | BPF_MOV;
 const MOV_X: u8 = BPF_ALU64 | BPF_MOV | BPF_X;
@@ -81,7 +81,7 @@ fn redirects_are_part_of_the_verdict() {
     let insns = [mov(1, 7), mov(2, 0), call(id::REDIRECT), EXIT];
     let verdict = run(&testing::program(&insns, &[]), &[0; 64]).unwrap();
     assert_eq!(verdict.action, Action::Redirect);
-    assert!(matches!(verdict.target, Some(Target::Interface { ifindex: 7 })));
+    assert!(matches!(verdict.target, Some(RedirectTarget::Interface { ifindex: 7 })));
 
     let def = map_def(MapType::Devmap, 4, 4, 4);
     let mut insns = map_pointer(1, 0).to_vec();
@@ -91,7 +91,9 @@ fn redirects_are_part_of_the_verdict() {
     let map = program.maps().map(0).unwrap();
     map.user().update(&3u32.to_ne_bytes(), &Value::One(vec![5, 0, 0, 0]), 0).unwrap();
     let verdict = run(&program, &[0; 64]).unwrap();
-    let Some(Target::Entry { key: 3, entry, .. }) = verdict.target else { panic!("{verdict:?}") };
+    let Some(RedirectTarget::Entry { key: 3, entry, .. }) = verdict.target else {
+        panic!("{verdict:?}")
+    };
     assert_eq!(entry.number, 5);
 }
 

@@ -20,10 +20,12 @@ use crate::xir::{
 };
 
 pub(super) fn insert(module: &mut Module, context: Context<'_>, budget: u32) {
-    for (index, function) in module.functions.iter_mut().enumerate() {
+    let functions = module.functions.iter_mut().enumerate();
+    let all = functions.map(|(index, function)| (index == 0, function));
+    for (is_entry, function) in all.chain(module.own.as_mut().map(|own| (true, own))) {
         calls::check_arguments(function);
         accesses::check(function, context);
-        budget::limit(function, index == 0, budget);
+        budget::limit(function, is_entry, budget);
     }
 }
 

@@ -37,7 +37,7 @@ fn is_store(op: &Op) -> bool {
 
 /// Where a store goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Target {
+struct StoreBase {
     alias: Alias,
     /// `None`: the frame pointer.
     base: Option<Value>,
@@ -66,7 +66,7 @@ impl Pending {
 /// Stores that nothing came between.
 #[derive(Debug)]
 struct Group {
-    target: Target,
+    target: StoreBase,
     stores: Vec<Pending>,
 }
 
@@ -126,16 +126,16 @@ fn merge_in_block(function: &mut Function, block: Block, definitions: &[Option<I
 }
 
 /// The store an instruction is, if it is one that can be merged.
-fn pending(op: &Op, position: usize) -> Option<(Target, Pending)> {
+fn pending(op: &Op, position: usize) -> Option<(StoreBase, Pending)> {
     match op {
         Op::Store { place, value } if matches!(place.alias, Alias::Packet | Alias::Map(_)) => {
-            let target = Target { alias: place.alias, base: Some(place.base) };
+            let target = StoreBase { alias: place.alias, base: Some(place.base) };
             let (offset, width) = (place.offset.into(), place.width);
             Some((target, Pending { position, offset, width, value: *value }))
         }
         Op::StackStore(range, value) => {
             let width = Width::from_bytes(range.len.into())?;
-            let target = Target { alias: Alias::Stack, base: None };
+            let target = StoreBase { alias: Alias::Stack, base: None };
             let offset = range.offset.into();
             Some((target, Pending { position, offset, width, value: *value }))
         }
