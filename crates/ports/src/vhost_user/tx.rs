@@ -78,7 +78,7 @@ impl Transmitter {
                 Err(Refused::Never(why)) => break Err(why),
             }
         };
-        filler.complete();
+        vring.take_room(filler.complete());
         let violation = self.burst.violation;
         if let Some(violation) = violation {
             vring.break_down(&mut state, violation);
@@ -126,7 +126,10 @@ impl Tx for Transmitter {
         match self.shared.open_to_guest(&mut open) {
             [] => usize::MAX,
             // Nobody knows yet which frame goes where.
-            open => open.iter().map(|&pair| self.credit_of(pair)).min().unwrap_or(0),
+            open => {
+                let rooms = open.iter().map(|&pair| self.shared.guest_rx(pair).room());
+                rooms.min().unwrap_or(0)
+            }
         }
     }
 
@@ -137,14 +140,6 @@ impl Tx for Transmitter {
             left &= left - 1;
         }
         Ok(())
-    }
-}
-
-impl Transmitter {
-    /// What one queue can take now.
-    fn credit_of(&self, pair: u32) -> usize {
-        let mut state = self.shared.guest_rx(pair).lock();
-        state.active.as_mut().map_or(0, |active| active.ring.pending())
     }
 }
 
@@ -171,11 +166,14 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Gives back what is filled; the rest stays with the driver's other buffers.
-    fn complete(self) {
+    /// Gives back what is filled; the rest stays with the driver's other buffers. Gives how many
+    /// places of the ring that was.
+    fn complete(self) -> u32 {
+        let filled = &self.burst.chains[..self.used];
         if !self.burst.chains.is_empty() {
-            self.active.complete(&self.burst.chains[..self.used]);
+            self.active.complete(filled);
         }
+        filled.iter().map(|chain| u32::from(chain.slots)).sum()
     }
 
     /// A packet that nothing is left to do to.

@@ -5,8 +5,8 @@
 //! waits for that.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use towpath_engine::Waker;
 
@@ -22,6 +22,9 @@ pub(super) struct Vring {
     /// There may be something to do, as far as one sees without the lock.
     is_running: AtomicBool,
     state: Mutex<State>,
+    /// Places with buffers that were there when somebody last looked, without those used since:
+    /// the driver only adds to them. Written under the lock.
+    room: AtomicU32,
     /// Who polls it.
     waker: Mutex<Option<Arc<Waker>>>,
     pub(super) counters: Counters,
@@ -115,6 +118,27 @@ impl Vring {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many buffers are available, as far as that can be seen at a glance. Sources ask in each
+    /// round, idle ones too, and of a bond for every queue of every member: they must not wait for
+    /// whoever fills buffers. Meanwhile at least those are there that nobody has used yet.
+    pub(super) fn room(&self) -> usize {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return self.room.load(Ordering::Relaxed) as usize,
+        };
+        let room = state.active.as_mut().map_or(0, |active| active.ring.pending());
+        self.room.store(room as u32, Ordering::Relaxed);
+        room
+    }
+
+    /// So many places were used, by whoever has the lock.
+    #[inline]
+    pub(super) fn take_room(&self, places: u32) {
+        let room = self.room.load(Ordering::Relaxed);
+        self.room.store(room.saturating_sub(places), Ordering::Relaxed);
+    }
+
     /// Starts the ring that the front end described.
     pub(super) fn start(
         &self,
@@ -138,12 +162,18 @@ impl Vring {
     /// Stops it; gives where it was left.
     pub(super) fn stop(&self) -> u32 {
         let mut state = self.lock();
+        self.take_down(&mut state);
+        state.setup.base
+    }
+
+    /// Nothing comes of it any more.
+    fn take_down(&self, state: &mut State) {
         self.is_running.store(false, Ordering::Release);
+        self.room.store(0, Ordering::Relaxed);
         if let Some(mut active) = state.active.take() {
             active.ring.ignore_kicks();
             state.setup.base = active.ring.base();
         }
-        state.setup.base
     }
 
     /// Stops it and forgets all that was said about it.
@@ -157,6 +187,7 @@ impl Vring {
     pub(super) fn remap(&self, memory: &Arc<Memory>, log: Option<&Arc<Log>>, features: Negotiated) {
         let mut state = self.lock();
         let Some(before) = state.active.take() else { return };
+        self.room.store(0, Ordering::Relaxed);
         let (size, base) = (u32::from(before.ring.size()), before.ring.base());
         let addresses = state.setup.addresses;
         let ring = addresses.ok_or(SetupError::Incomplete);
@@ -176,12 +207,8 @@ impl Vring {
     /// The driver did what it must not: nothing comes of this queue until it is set up anew.
     #[cold]
     pub(super) fn break_down(&self, state: &mut State, violation: Violation) {
-        self.is_running.store(false, Ordering::Release);
+        self.take_down(state);
         state.broken = Some(violation);
-        if let Some(mut active) = state.active.take() {
-            active.ring.ignore_kicks();
-            state.setup.base = active.ring.base();
-        }
         self.counters.broken.fetch_add(1, Ordering::Relaxed);
         ring_bell(state.setup.error.as_ref());
     }
