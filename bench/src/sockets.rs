@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use towpath_engine::{Engine, Error, Place, PortId, Socket as _, port::Wake};
+use towpath_engine::{Engine, Error, PortId, QueueId, Socket as _, port::Wake};
 use towpath_maps::{Map, Value};
 use towpath_xdp::{Frame, Pool};
 use towpath_xsk::{Device, Errno, Host, Server, Socket, Sockets};
@@ -46,8 +46,8 @@ impl towpath_engine::Socket for OneByOne {
         self.0.id()
     }
 
-    fn place(&self) -> Option<Place> {
-        self.0.place()
+    fn bound_to(&self) -> Option<QueueId> {
+        self.0.bound_to()
     }
 
     fn receives(&self) -> bool {
@@ -58,7 +58,7 @@ impl towpath_engine::Socket for OneByOne {
         self.0.transmits()
     }
 
-    fn deliver(&self, from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
+    fn deliver(&self, from: QueueId, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
         let mut single = Vec::with_capacity(1);
         let mut delivered = 0;
         for frame in frames.drain(..) {
@@ -156,7 +156,7 @@ impl Host for EngineHost {
 
     /// The key of the socket's queue leads to it.
     fn steer(&self, socket: &Arc<Socket>) -> Result<(), Errno> {
-        let place = socket.place().ok_or(Errno::NXIO)?;
+        let place = socket.bound_to().ok_or(Errno::NXIO)?;
         self.insert(socket, self.map.name(), place.queue)
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use towpath_engine::{Place, Socket as _};
+use towpath_engine::{QueueId, Socket as _};
 use towpath_ring::{Desc, Mapped, Memory, OFFSETS, Shared as _};
 use towpath_xdp::{Arena, Frame, Pool};
 use towpath_xsk::abi::{
@@ -33,7 +33,7 @@ fn memory() -> OwnedFd {
 
 /// Delivers, collects and gives everything back.
 fn work(socket: &Socket, pool: &mut Pool) {
-    let place = Place { ifindex: 1, queue: 0 };
+    let place = QueueId { ifindex: 1, queue: 0 };
     let lens = [60, 5000];
     let mut frames: Vec<Frame> =
         lens.iter().filter_map(|&len| pool.frame(&vec![1; len]).ok()?).collect();

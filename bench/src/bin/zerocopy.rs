@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use clap::Parser;
-use towpath_engine::{Place, Socket as _};
+use towpath_engine::{QueueId, Socket as _};
 use towpath_ring::{Consumer, Desc, Entry, Mapped, Memory, OFFSETS, Producer};
 use towpath_xdp::{Arena, Frame, Pool};
 use towpath_xsk::abi::*;
@@ -139,7 +139,7 @@ impl Side {
             frame.rx.ifindex = 1;
             frame.rx.queue_index = 0;
         }
-        socket.deliver(Place { ifindex: 1, queue: 0 }, frames, pool);
+        socket.deliver(QueueId { ifindex: 1, queue: 0 }, frames, pool);
         socket.flush();
     }
 

@@ -486,7 +486,7 @@ impl Control {
     fn apply_again(&self, work: &mut Work) {
         let wanted = Arc::clone(&work.wanted);
         let report = work.live.reconcile_within(&wanted, RETRY_PAUSE_MIN);
-        self.settle(work, wanted, report);
+        self.conclude_and_save(work, wanted, report);
     }
 
     /// Detaches programs that had to be stopped since the last time. Without any it costs a load.
@@ -541,11 +541,11 @@ impl Control {
 
     fn apply(&self, work: &mut Work, wanted: Arc<State>) -> Report {
         let report = work.live.reconcile(&wanted);
-        self.settle(work, wanted, report)
+        self.conclude_and_save(work, wanted, report)
     }
 
     /// Concludes and saves.
-    fn settle(&self, work: &mut Work, wanted: Arc<State>, mut report: Report) -> Report {
+    fn conclude_and_save(&self, work: &mut Work, wanted: Arc<State>, mut report: Report) -> Report {
         self.conclude(work, wanted, &report);
         if let Err(why) = self.save(work) {
             let failure = Failure { what: "saving the state".to_owned(), why };

@@ -18,12 +18,12 @@ use crate::problem::Problem;
 pub struct Document {
     /// What it says.
     pub json: Map<String, Json>,
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, Position>,
 }
 
 /// Line and column, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     /// Line.
     pub line: usize,
     /// Column, in characters.
@@ -36,7 +36,7 @@ impl Document {
     /// # Errors
     ///
     /// What is no TOML, and where.
-    pub fn parse(text: &str) -> Result<Document, (Option<Place>, String)> {
+    pub fn parse(text: &str) -> Result<Document, (Option<Position>, String)> {
         let failed = |error: &toml::de::Error| {
             let place = error.span().map(|span| place(text, span.start));
             (place, error.message().replace('\n', ", "))
@@ -48,7 +48,7 @@ impl Document {
     }
 
     /// Where something stands, or else what it is in.
-    pub fn place(&self, path: &str) -> Option<Place> {
+    pub fn place(&self, path: &str) -> Option<Position> {
         let mut path = path;
         loop {
             if let Some(&place) = self.places.get(path) {
@@ -61,10 +61,10 @@ impl Document {
 
 struct Reader<'a> {
     text: &'a str,
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, Position>,
 }
 
-type Failed = (Option<Place>, String);
+type Failed = (Option<Position>, String);
 
 impl Reader<'_> {
     fn table(&mut self, path: &str, table: &DeTable<'_>) -> Result<Map<String, Json>, Failed> {
@@ -108,11 +108,11 @@ impl Reader<'_> {
     }
 }
 
-fn place(text: &str, offset: usize) -> Place {
+fn place(text: &str, offset: usize) -> Position {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
     let start = before.rfind('\n').map_or(0, |at| at + 1);
-    Place { line, column: before[start..].chars().count() + 1 }
+    Position { line, column: before[start..].chars().count() + 1 }
 }
 
 /// JSON as a type; what does not fit is named by its path.
@@ -155,7 +155,7 @@ mod tests {
         let text = "a = 1\n[b]\nc = [1,\n  2]\n[[d]]\ne = 0x10\n";
         let document = Document::parse(text).expect("it is TOML");
         assert_eq!(document.json["d"][0]["e"], 16);
-        assert_eq!(document.place("b.c[1]"), Some(Place { line: 4, column: 3 }));
+        assert_eq!(document.place("b.c[1]"), Some(Position { line: 4, column: 3 }));
         assert_eq!(document.place("d[0].e.f").map(|place| place.line), Some(6));
         assert_eq!(document.place("nowhere"), None);
     }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 use towpath_bpf::suggest;
 
-use crate::document::{Document, Place, typed};
+use crate::document::{Document, Position, typed};
 use crate::kinds;
 use crate::metrics::maps::{MapMetric, MapMetricKeys};
 use crate::page::{HttpSettings, Token};
@@ -175,9 +175,9 @@ pub fn parse(
     Err(FileError { lines: placed.into_iter().map(|(_, line)| line).collect() })
 }
 
-fn line(path: &Path, place: Option<Place>, message: &str) -> String {
+fn line(path: &Path, place: Option<Position>, message: &str) -> String {
     match place {
-        Some(Place { line, column }) => format!("{}:{line}:{column}: {message}", path.display()),
+        Some(Position { line, column }) => format!("{}:{line}:{column}: {message}", path.display()),
         None => format!("{}: {message}", path.display()),
     }
 }

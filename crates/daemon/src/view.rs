@@ -418,7 +418,7 @@ pub(crate) fn sockets(inner: &Inner) -> Vec<XskView> {
         found.map(|(name, _)| name.clone())
     };
     let view = |socket: &Arc<towpath_xsk::Socket>| {
-        let (id, place) = (socket.id(), socket.place());
+        let (id, place) = (socket.id(), socket.bound_to());
         let statistics = socket.statistics();
         let rings = socket.sizes();
         let ring = |at: usize| {

@@ -33,7 +33,7 @@ pub use engine::{Engine, Options, WorkerOptions};
 pub use error::Error;
 pub use hook::{Chain, DEFAULT_ACTIONS, DEFAULT_PRIORITY, Link};
 pub use snapshot::{BridgeView, Membership, Opened, Port, PortId, Snapshot, Upper};
-pub use socket::{Place, Socket};
+pub use socket::{QueueId, Socket};
 pub use sockets::{Collect, Served, Sockets};
 pub use waker::Waker;
 pub use worker::{BURST, ControlTask, LAUNCH_HORIZON, LiveError, LiveRun, Mode, TaskContext};

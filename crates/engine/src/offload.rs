@@ -125,7 +125,7 @@ fn segment(
     for index in 0..count {
         let start = index * size;
         let part = size.min(payload_bytes - start);
-        let place = Place { index, offset: start, is_last: index + 1 == count };
+        let place = Segment { index, offset: start, is_last: index + 1 == count };
         let mut piece = cut(frame, &layout, gso.kind, &place, part, pool)?;
         piece.descend_from(frame);
         out.push(piece);
@@ -138,7 +138,7 @@ fn cut(
     frame: &Frame,
     layout: &Layout,
     kind: GsoKind,
-    place: &Place,
+    place: &Segment,
     part: usize,
     pool: &mut Pool,
 ) -> Result<Frame, DropReason> {
@@ -164,7 +164,7 @@ fn cut(
 }
 
 /// Which segment it is.
-struct Place {
+struct Segment {
     index: usize,
     /// Bytes of payload before it.
     offset: usize,
@@ -202,7 +202,7 @@ impl Layout {
     }
 
     /// Gives a segment its own lengths, numbers, flags and checksums.
-    fn adapt(&self, packet: &mut [u8], kind: GsoKind, place: &Place) {
+    fn adapt(&self, packet: &mut [u8], kind: GsoKind, place: &Segment) {
         let (network, transport, len) = (self.network, self.transport, packet.len());
         if self.is_v6 {
             put16(packet, network + 4, (len - network - 40) as u16);
@@ -239,7 +239,7 @@ impl Layout {
 }
 
 /// Sequence number and flags of a segment: FIN and PSH belong to the last one, CWR to the first.
-fn adapt_tcp(tcp: &mut [u8], place: &Place) {
+fn adapt_tcp(tcp: &mut [u8], place: &Segment) {
     let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
     tcp[4..8].copy_from_slice(&sequence.wrapping_add(place.offset as u32).to_be_bytes());
     if !place.is_last {

@@ -11,7 +11,7 @@ use crate::port::Wake;
 
 /// A queue of a port, by the numbers that programs see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct QueueId {
     /// The port's ifindex.
     pub ifindex: u32,
     /// Its queue.
@@ -25,7 +25,7 @@ pub trait Socket: fmt::Debug + Send + Sync {
     fn id(&self) -> u32;
 
     /// Where it is bound; `None` before that, and when its port is gone.
-    fn place(&self) -> Option<Place>;
+    fn bound_to(&self) -> Option<QueueId>;
 
     /// Whether frames can be delivered to it: it has an rx ring.
     fn receives(&self) -> bool;
@@ -50,14 +50,14 @@ pub trait Socket: fmt::Debug + Send + Sync {
     /// Delivers frames that arrived at `from`, in order and each whole or not at all (`xsk_rcv`);
     /// gives how many. The others are dropped, and counted by the socket. Either way the frames
     /// are gone from `frames`. The application sees them after [`Socket::flush`].
-    fn deliver(&self, from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize;
+    fn deliver(&self, from: QueueId, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize;
 
     /// Shows the application what was delivered and wakes it (`xsk_flush`). Called at the end of
     /// each burst that had frames for it.
     fn flush(&self);
 
     /// [`Socket::deliver`] and [`Socket::flush`], for a burst that is all there is.
-    fn deliver_all(&self, from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
+    fn deliver_all(&self, from: QueueId, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
         let delivered = self.deliver(from, frames, pool);
         self.flush();
         delivered

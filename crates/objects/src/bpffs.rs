@@ -21,7 +21,7 @@ pub(crate) struct Bpffs {
 }
 
 /// What a path leads to.
-enum Place {
+enum PinPath {
     /// The root, or a place below it.
     Inside(String),
     /// Another file system.
@@ -40,7 +40,7 @@ impl Bpffs {
     /// `ENOENT`: no such directory. `ENOTDIR`: a pin is used as one. `EEXIST`: the name is taken.
     /// `EPERM`: outside of this file system, or a name with a dot.
     pub(crate) fn pin(&self, path: &str, object: Object) -> Result<(), Errno> {
-        let Place::Inside(name) = locate(path)? else { return Err(Errno::EPERM) };
+        let PinPath::Inside(name) = locate(path)? else { return Err(Errno::EPERM) };
         let mut nodes = self.lock();
         self.check_new(&nodes, &name)?;
         if path.ends_with('/') {
@@ -56,7 +56,7 @@ impl Bpffs {
     ///
     /// `ENOENT`; `EACCES`: the path leads to a directory, or out of this file system.
     pub(crate) fn open(&self, path: &str) -> Result<Object, Errno> {
-        let Place::Inside(name) = locate(path)? else { return Err(Errno::EACCES) };
+        let PinPath::Inside(name) = locate(path)? else { return Err(Errno::EACCES) };
         let nodes = self.lock();
         if name.is_empty() {
             return Err(Errno::EACCES);
@@ -73,7 +73,7 @@ impl Bpffs {
 
     /// `mkdir(2)`
     pub(crate) fn create_directory(&self, path: &str) -> Result<(), Errno> {
-        let Place::Inside(name) = locate(path)? else { return Err(Errno::EPERM) };
+        let PinPath::Inside(name) = locate(path)? else { return Err(Errno::EPERM) };
         let mut nodes = self.lock();
         self.check_new(&nodes, &name)?;
         nodes.insert(name, None);
@@ -82,7 +82,7 @@ impl Bpffs {
 
     /// `unlink(2)`: an object without other references goes.
     pub(crate) fn unlink(&self, path: &str) -> Result<(), Errno> {
-        let Place::Inside(name) = locate(path)? else { return Err(Errno::EPERM) };
+        let PinPath::Inside(name) = locate(path)? else { return Err(Errno::EPERM) };
         let gone = {
             let mut nodes = self.lock();
             check_parent(&nodes, &name)?;
@@ -100,7 +100,7 @@ impl Bpffs {
 
     /// `rmdir(2)`
     pub(crate) fn remove_directory(&self, path: &str) -> Result<(), Errno> {
-        let Place::Inside(name) = locate(path)? else { return Err(Errno::EPERM) };
+        let PinPath::Inside(name) = locate(path)? else { return Err(Errno::EPERM) };
         let mut nodes = self.lock();
         check_parent(&nodes, &name)?;
         let below = format!("{name}/");
@@ -157,7 +157,7 @@ fn has_dot(name: &str) -> bool {
 }
 
 /// Takes a path apart: `.`, `..` and repeated slashes mean nothing here.
-fn locate(path: &str) -> Result<Place, Errno> {
+fn locate(path: &str) -> Result<PinPath, Errno> {
     if path.is_empty() {
         return Err(Errno::ENOENT);
     }
@@ -173,9 +173,9 @@ fn locate(path: &str) -> Result<Place, Errno> {
     let mut root = BPFFS_ROOT[1..].split('/');
     let mut parts = parts.into_iter();
     if root.any(|part| parts.next() != Some(part)) {
-        return Ok(Place::Outside);
+        return Ok(PinPath::Outside);
     }
-    Ok(Place::Inside(parts.collect::<Vec<_>>().join("/")))
+    Ok(PinPath::Inside(parts.collect::<Vec<_>>().join("/")))
 }
 
 /// Longest name in a directory (`NAME_MAX`).

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
-use towpath_engine::{Place, Socket as _, offload};
+use towpath_engine::{QueueId, Socket as _, offload};
 use towpath_ring::{Consumer, Desc, Entry, Mapped, Memory, OFFSETS, Producer};
 use towpath_xdp::{Frame, Pool, tai_now};
 use towpath_xsk::abi::{
@@ -98,7 +98,7 @@ impl App {
         for name in [RX_RING, TX_RING, UMEM_FILL_RING, UMEM_COMPLETION_RING] {
             socket.set_option(name, &ENTRIES.to_ne_bytes(), None)?;
         }
-        let Place { ifindex, queue } = PLACE;
+        let QueueId { ifindex, queue } = PLACE;
         let address = Address { family: AF_XDP, flags: COPY, ifindex, queue, shared_umem_fd: 0 };
         socket.bind(&address.to_bytes(), &Shared::NoSocket)?;
         Ok(App {
@@ -180,7 +180,7 @@ fn ring<T: Entry>(socket: &Socket, which: Which) -> io::Result<Mapped<T>> {
     Mapped::new(&memory, &OFFSETS, ENTRIES)
 }
 
-const PLACE: Place = Place { ifindex: programs::DUT, queue: 0 };
+const PLACE: QueueId = QueueId { ifindex: programs::DUT, queue: 0 };
 const ENTRIES: u32 = 8;
 const CHUNK: u64 = 2048;
 const METADATA: usize = 24;

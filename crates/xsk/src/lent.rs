@@ -107,7 +107,7 @@ impl Lent {
 
     /// Learns which frames are gone: chunks to receive into are free again, packets that were sent
     /// are completed.
-    pub(crate) fn settle(&mut self, fill: &mut Fill, completion: &mut Completion) {
+    pub(crate) fn reclaim(&mut self, fill: &mut Fill, completion: &mut Completion) {
         self.chunks.take_dropped(&mut self.dropped);
         if self.dropped.is_empty() {
             return;

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use towpath_engine::Place;
+use towpath_engine::QueueId;
 use towpath_ring::{Consumer, Mapped, Producer};
 use towpath_xdp::Frame;
 
@@ -16,7 +16,7 @@ use crate::umem::Umem;
 #[derive(Debug)]
 pub(crate) struct BufferPool {
     pub(crate) umem: Arc<Umem>,
-    pub(crate) place: Place,
+    pub(crate) queue: QueueId,
     /// Frames may have several buffers (`XDP_USE_SG`).
     pub(crate) is_multi_buffer: bool,
     pub(crate) uses_wakeup: bool,
@@ -28,13 +28,13 @@ pub(crate) struct BufferPool {
 impl BufferPool {
     pub(crate) fn new(
         umem: &Arc<Umem>,
-        place: Place,
+        queue: QueueId,
         fill: &RingMemory,
         completion: &RingMemory,
     ) -> Result<BufferPool, Errno> {
         Ok(BufferPool {
             umem: Arc::clone(umem),
-            place,
+            queue,
             is_multi_buffer: false,
             uses_wakeup: false,
             is_zero_copy: false,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use towpath_engine::Place;
+use towpath_engine::QueueId;
 
 use crate::pool::BufferPool;
 use crate::socket::{Shared, Socket};
@@ -61,7 +61,7 @@ pub struct Sockets {
 struct Known {
     sockets: HashMap<u32, Arc<Socket>>,
     /// The pool of each queue and how many sockets use it.
-    pools: HashMap<Place, (Arc<BufferPool>, usize)>,
+    pools: HashMap<QueueId, (Arc<BufferPool>, usize)>,
     last_id: u32,
 }
 
@@ -162,7 +162,7 @@ impl Sockets {
     /// The first pool on a queue; a second is refused (`xsk_get_pool_from_qid`).
     pub(crate) fn add_pool(&self, pool: &Arc<BufferPool>) -> Result<(), Errno> {
         use std::collections::hash_map::Entry;
-        match self.known().pools.entry(pool.place) {
+        match self.known().pools.entry(pool.queue) {
             Entry::Occupied(_) => Err(Errno::BUSY),
             Entry::Vacant(place) => {
                 place.insert((Arc::clone(pool), 1));
@@ -172,13 +172,13 @@ impl Sockets {
     }
 
     /// Whether a queue has a pool.
-    pub(crate) fn has_pool(&self, place: Place) -> bool {
-        self.known().pools.contains_key(&place)
+    pub(crate) fn has_pool(&self, queue: QueueId) -> bool {
+        self.known().pools.contains_key(&queue)
     }
 
     /// One more socket uses the pool.
     pub(crate) fn share_pool(&self, pool: &BufferPool) {
-        if let Some((_, users)) = self.known().pools.get_mut(&pool.place) {
+        if let Some((_, users)) = self.known().pools.get_mut(&pool.queue) {
             *users += 1;
         }
     }
@@ -186,13 +186,13 @@ impl Sockets {
     /// One socket less; the last one frees the queue.
     pub(crate) fn leave_pool(&self, pool: &Arc<BufferPool>) {
         let mut known = self.known();
-        let Some((registered, users)) = known.pools.get_mut(&pool.place) else { return };
+        let Some((registered, users)) = known.pools.get_mut(&pool.queue) else { return };
         if !Arc::ptr_eq(registered, pool) {
             return;
         }
         *users -= 1;
         if *users == 0 {
-            known.pools.remove(&pool.place);
+            known.pools.remove(&pool.queue);
         }
     }
 

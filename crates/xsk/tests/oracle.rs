@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use towpath_bpf::MapDef;
 use towpath_bpf::program::MapType;
-use towpath_engine::{Place, Socket as _};
+use towpath_engine::{QueueId, Socket as _};
 use towpath_maps::{CreateOptions, Domain, Environment, Map, Value};
 use towpath_ring::{Consumer, Desc, Entry, Mapped, Memory, OFFSETS, Producer, Shared as _};
 use towpath_xdp::{Arena, Frame, Pool};
@@ -242,7 +242,7 @@ impl Run {
             let mut bytes = METADATA.to_ne_bytes().to_vec();
             bytes.resize(8 + len, 0xff);
             let mut frames = vec![Frame::with_metadata(&bytes, 8).unwrap()];
-            s.deliver(Place { ifindex: VB, queue: 0 }, &mut frames, &mut pool);
+            s.deliver(QueueId { ifindex: VB, queue: 0 }, &mut frames, &mut pool);
             s.flush();
             for _ in 0..rx.available(64) {
                 let Desc { addr, len, options } = rx.read();

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use towpath_engine::{Place, Socket as _};
+use towpath_engine::{QueueId, Socket as _};
 use towpath_ring::{Consumer, Desc, Entry, Mapped, Memory, OFFSETS, Producer, Shared as _};
 use towpath_xdp::{Arena, Frame, Pool};
 use towpath_xsk::abi::*;
@@ -27,7 +27,7 @@ impl Host for Ports {
 const ENTRIES: u32 = 64;
 const CHUNKS: u64 = 64;
 const PAGE: u64 = 4096;
-const HERE: Place = Place { ifindex: 1, queue: 0 };
+const HERE: QueueId = QueueId { ifindex: 1, queue: 0 };
 
 /// The application's side, and a worker's pool.
 struct App {

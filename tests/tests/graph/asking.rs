@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use towpath_engine::port::Wake;
-use towpath_engine::{Place, Socket};
+use towpath_engine::{QueueId, Socket};
 use towpath_xdp::{Frame, Pool};
 
 #[derive(Debug)]
 pub(crate) struct Asking {
-    pub(crate) place: Place,
+    pub(crate) place: QueueId,
     pub(crate) left: AtomicUsize,
     pub(crate) packet: Vec<u8>,
 }
@@ -19,7 +19,7 @@ impl Socket for Asking {
         7
     }
 
-    fn place(&self) -> Option<Place> {
+    fn bound_to(&self) -> Option<QueueId> {
         Some(self.place)
     }
 
@@ -31,7 +31,7 @@ impl Socket for Asking {
         true
     }
 
-    fn deliver(&self, _from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
+    fn deliver(&self, _from: QueueId, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
         pool.give_all(frames);
         0
     }

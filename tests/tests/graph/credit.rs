@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use towpath_engine::bond::{BondMode, BondOptions};
 use towpath_engine::port::{Device, Tx};
-use towpath_engine::{BURST, Config, Hook, Place};
+use towpath_engine::{BURST, Config, Hook, QueueId};
 use towpath_ports::afxdp::{self, Afxdp, Attach, Transmit};
 use towpath_ports::packet::{self, Packet};
 use towpath_ports::pair::{self, Pair};
@@ -187,7 +187,7 @@ fn bonds_take_what_their_members_do() {
     }
     let links = vec![link(&load(small::returns(2)))];
     lab.engine.change(|config| config.set_links(bond, Hook::Tx, links)).unwrap();
-    let place = Place { ifindex: 12, queue: 0 };
+    let place = QueueId { ifindex: 12, queue: 0 };
     let socket = Arc::new(Asking { place, left: AtomicUsize::new(300), packet: packet() });
     lab.engine.change(|config| config.add_socket(Arc::clone(&socket) as _)).unwrap();
     members[0].set_room(1000);

@@ -21,7 +21,7 @@ use repeating::Repeating;
 use towpath_bpf::program::{AttachType, Linked, MapType};
 use towpath_engine::counters::{DropReason, PortCounters};
 use towpath_engine::port::Device;
-use towpath_engine::{Engine, Hook, Link, Mode, Options, Place, PortId, PortOptions, UpperName};
+use towpath_engine::{Engine, Hook, Link, Mode, Options, PortId, PortOptions, QueueId, UpperName};
 use towpath_engine::{Error, WorkerOptions};
 use towpath_maps::Value;
 use towpath_workload::small;
@@ -58,7 +58,7 @@ fn a_source_that_can_wait_waits_for_credit() {
     let lab = Lab::new();
     let target = Counting::with_room(0);
     let to = lab.add("to", 12, Box::new(target.clone()));
-    let place = Place { ifindex: 12, queue: 0 };
+    let place = QueueId { ifindex: 12, queue: 0 };
     let socket = Arc::new(Asking { place, left: AtomicUsize::new(1000), packet: packet() });
     lab.engine.change(|config| config.add_socket(Arc::clone(&socket) as _)).unwrap();
     for round in 0..20 {

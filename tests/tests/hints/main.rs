@@ -21,7 +21,7 @@ use packets::Packets;
 use socket::Collecting;
 use source::{Feed, Source};
 use towpath_bpf::program::{AttachType, Linked, MapType};
-use towpath_engine::{Engine, Hook, Link, Mode, Options, Place, PortId, PortOptions, UpperName};
+use towpath_engine::{Engine, Hook, Link, Mode, Options, PortId, PortOptions, QueueId, UpperName};
 use towpath_engine::{WorkerOptions, port::Device};
 use towpath_maps::Value;
 use towpath_ports::pair::{self, Pair};
@@ -72,7 +72,7 @@ fn check(make: fn(&Packets) -> Source) {
     let packets = Packets::new(frames.unwrap_or(2000));
     // Before the engine: its threads are where the source's interfaces are.
     let Source { device, mut feed, hints } = make(&packets);
-    let socket = Collecting::new(Place { ifindex: 1015, queue: 0 });
+    let socket = Collecting::new(QueueId { ifindex: 1015, queue: 0 });
     let watch = Watch::new(packets.count, &socket);
     let lab = Lab::new(watch.around(device), socket);
     let start = Instant::now();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use towpath_engine::port::Wake;
-use towpath_engine::{Place, Socket};
+use towpath_engine::{QueueId, Socket};
 use towpath_xdp::{Frame, Pool};
 
 use crate::packets::number_of;
@@ -12,13 +12,13 @@ use crate::watch::Seen;
 
 #[derive(Debug)]
 pub(crate) struct Collecting {
-    place: Place,
+    place: QueueId,
     got: Mutex<Vec<Option<Seen>>>,
     count: AtomicUsize,
 }
 
 impl Collecting {
-    pub(crate) fn new(place: Place) -> Arc<Collecting> {
+    pub(crate) fn new(place: QueueId) -> Arc<Collecting> {
         Arc::new(Collecting { place, got: Mutex::default(), count: AtomicUsize::new(0) })
     }
 
@@ -37,7 +37,7 @@ impl Socket for Collecting {
         7
     }
 
-    fn place(&self) -> Option<Place> {
+    fn bound_to(&self) -> Option<QueueId> {
         Some(self.place)
     }
 
@@ -49,7 +49,7 @@ impl Socket for Collecting {
         false
     }
 
-    fn deliver(&self, from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
+    fn deliver(&self, from: QueueId, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
         assert_eq!(from, self.place);
         let mut got = self.got.lock().unwrap();
         for frame in &*frames {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::os::fd::AsFd as _;
 use towpath_engine::port::Wake;
-use towpath_engine::{Place, Socket};
+use towpath_engine::{QueueId, Socket};
 use towpath_ring::{Consumer, Desc, Mapped, Memory, OFFSETS, Producer};
 use towpath_xdp::frame::HEADROOM_BYTES;
 use towpath_xdp::{Frame, Pool};
@@ -17,7 +17,7 @@ type Descs = Mapped<Desc>;
 /// A socket that is one ring: frames leave a descriptor there.
 #[derive(Debug)]
 pub(crate) struct BareRing {
-    place: Place,
+    place: QueueId,
     ends: Mutex<Ends>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn drain(ring: &mut Consumer<Descs>) -> usize {
 
 impl BareRing {
     pub(crate) fn new(
-        place: Place,
+        place: QueueId,
         ring: Producer<Descs>,
         copies: Option<(Area, u64)>,
     ) -> BareRing {
@@ -77,7 +77,7 @@ impl Socket for BareRing {
         1
     }
 
-    fn place(&self) -> Option<Place> {
+    fn bound_to(&self) -> Option<QueueId> {
         Some(self.place)
     }
 
@@ -89,7 +89,7 @@ impl Socket for BareRing {
         false
     }
 
-    fn deliver(&self, _from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
+    fn deliver(&self, _from: QueueId, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
         let mut ends = self.ends();
         let Ends { ring, copies, next } = &mut *ends;
         if let Some((area, stride)) = copies {

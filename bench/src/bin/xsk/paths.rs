@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use towpath_bench::sockets::{Delivery, Serving, dropped};
 use towpath_bench::{attach, load, median};
 use towpath_bpf::program::{Linked, MapType};
-use towpath_engine::{Engine, Mode, Options, Place, PortId, PortOptions, WorkerOptions};
+use towpath_engine::{Engine, Mode, Options, PortId, PortOptions, QueueId, WorkerOptions};
 use towpath_maps::{Map, Value};
 use towpath_ports::generator::{self, Generator};
 use towpath_workload::small;
@@ -179,6 +179,6 @@ fn ring_alone(window: Duration, entries: u32) -> anyhow::Result<f64> {
 
 /// The port's name, and where its frames arrive.
 pub(crate) const PORT: &str = "gen";
-pub(crate) const HERE: Place = Place { ifindex: 7, queue: 0 };
+pub(crate) const HERE: QueueId = QueueId { ifindex: 7, queue: 0 };
 /// Before the first look at the clock.
 const SETTLE: Duration = Duration::from_millis(20);

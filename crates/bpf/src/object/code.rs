@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::ObjectError;
-use super::elf::{Elf, Place, Section, Symbol, limit};
+use super::elf::{Elf, Section, Symbol, SymbolSection, limit};
 use super::ext::{BtfExt, CoreRelocation, part};
 use super::externs::Externs;
 use super::maps::Maps;
@@ -50,14 +50,14 @@ pub(super) struct Function {
 pub(super) struct Reference {
     /// Slot in the function.
     pub(super) insn: usize,
-    pub(super) target: Target,
+    pub(super) target: Referent,
     /// For messages.
     pub(super) symbol: String,
 }
 
 /// Where a reference leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum Referent {
     Map(usize),
     /// A place in the value of a data section's map.
     Data {
@@ -255,39 +255,41 @@ impl Resolver<'_> {
     }
 
     /// The target of a 64-bit load; the immediate is added to the symbol's value.
-    fn load_target(&self, index: usize, symbol: &Symbol<'_>, insn: &Insn) -> Target {
+    fn load_target(&self, index: usize, symbol: &Symbol<'_>, insn: &Insn) -> Referent {
         let section = match symbol.place {
-            Place::Section(section) => section,
-            Place::Undefined => return self.extern_target(index),
-            Place::Reserved => return Target::Broken("an absolute symbol has no place in memory"),
+            SymbolSection::Section(section) => section,
+            SymbolSection::Undefined => return self.extern_target(index),
+            SymbolSection::Reserved => {
+                return Referent::Broken("an absolute symbol has no place in memory");
+            }
         };
         let offset = symbol.value.wrapping_add(insn.imm as u64);
         if let Some(&map) = self.maps.by_section.get(&section) {
             return match u32::try_from(offset) {
                 Ok(at) if offset <= self.elf.sections[section].size => {
-                    Target::Data { map, offset: at }
+                    Referent::Data { map, offset: at }
                 }
-                _ => Target::Broken("the place lies outside the data section"),
+                _ => Referent::Broken("the place lies outside the data section"),
             };
         }
         if let Some(&map) = self.maps.by_place.get(&(section, offset)) {
-            return Target::Map(map);
+            return Referent::Map(map);
         }
         if self.elf.sections[section].executable {
             return self.function_at(section, offset / INSN_SIZE as u64, offset);
         }
-        Target::Broken("its section holds no map, variable or function")
+        Referent::Broken("its section holds no map, variable or function")
     }
 
     /// The target of a call: the immediate counts slots from the symbol, less one.
-    fn call_target(&self, index: usize, symbol: &Symbol<'_>, insn: &Insn) -> Target {
+    fn call_target(&self, index: usize, symbol: &Symbol<'_>, insn: &Insn) -> Referent {
         if !insn.is_pseudo_call() {
-            return Target::Broken("only calls and 64-bit loads can refer to a symbol");
+            return Referent::Broken("only calls and 64-bit loads can refer to a symbol");
         }
         match symbol.place {
-            Place::Undefined => self.extern_target(index),
-            Place::Reserved => Target::Broken("an absolute symbol can't be called"),
-            Place::Section(section) => {
+            SymbolSection::Undefined => self.extern_target(index),
+            SymbolSection::Reserved => Referent::Broken("an absolute symbol can't be called"),
+            SymbolSection::Section(section) => {
                 let slot = (symbol.value / INSN_SIZE as u64)
                     .wrapping_add_signed(i64::from(insn.imm))
                     .wrapping_add(1);
@@ -297,30 +299,30 @@ impl Resolver<'_> {
     }
 
     /// Within a section clang leaves no relocation for calls; everything else needs one.
-    fn local_target(&self, function: &Function, at: usize, insn: &Insn) -> Option<Target> {
+    fn local_target(&self, function: &Function, at: usize, insn: &Insn) -> Option<Referent> {
         if insn.is_pseudo_call() {
             let slot = (function.start + at as u64 + 1).wrapping_add_signed(i64::from(insn.imm));
             return Some(self.function_at(function.section_index, slot, 0));
         }
         if insn.is_kfunc_call() {
-            return Some(Target::Broken("a kfunc call without a relocation names no kfunc"));
+            return Some(Referent::Broken("a kfunc call without a relocation names no kfunc"));
         }
         (insn.is_ld_imm64() && insn.src != 0)
-            .then_some(Target::Broken("a load of a map or address without a relocation"))
+            .then_some(Referent::Broken("a load of a map or address without a relocation"))
     }
 
-    fn extern_target(&self, symbol: usize) -> Target {
+    fn extern_target(&self, symbol: usize) -> Referent {
         let index = self.externs.of_symbol(symbol);
-        index.map_or(Target::Broken("the symbol isn't defined"), Target::Extern)
+        index.map_or(Referent::Broken("the symbol isn't defined"), Referent::Extern)
     }
 
-    fn function_at(&self, section: usize, slot: u64, offset: u64) -> Target {
+    fn function_at(&self, section: usize, slot: u64, offset: u64) -> Referent {
         if !offset.is_multiple_of(INSN_SIZE as u64) {
-            return Target::Broken("the target isn't at a whole instruction");
+            return Referent::Broken("the target isn't at a whole instruction");
         }
         match self.by_place.get(&(section, slot)) {
-            Some(&function) => Target::Function(function),
-            None => Target::Broken("no function starts at the target"),
+            Some(&function) => Referent::Function(function),
+            None => Referent::Broken("no function starts at the target"),
         }
     }
 }

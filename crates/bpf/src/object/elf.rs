@@ -56,7 +56,7 @@ pub(super) struct Relocation {
 pub(super) struct Symbol<'a> {
     /// Empty for section symbols.
     pub(super) name: &'a str,
-    pub(super) place: Place,
+    pub(super) place: SymbolSection,
     /// Bytes from the start of its section.
     pub(super) value: u64,
     pub(super) size: u64,
@@ -68,7 +68,7 @@ pub(super) struct Symbol<'a> {
 
 /// Where a symbol lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SymbolSection {
     /// In a section that exists.
     Section(usize),
     /// Elsewhere: an extern.
@@ -94,7 +94,7 @@ impl Symbol<'_> {
     /// What error messages call it.
     pub(super) fn label(&self, elf: &Elf<'_>) -> String {
         let name = match self.place {
-            Place::Section(index) if self.name.is_empty() => elf.sections[index].name,
+            SymbolSection::Section(index) if self.name.is_empty() => elf.sections[index].name,
             _ => self.name,
         };
         name.chars().take(LABEL_CHARS_MAX).collect()
@@ -124,7 +124,7 @@ impl<'a> Elf<'a> {
         for (index, raw) in symbols.enumerate() {
             let symbol = read_symbol(index.0, raw, symbols.strings(), parsed.sections.len());
             let symbol = symbol.map_err(refuse)?;
-            if let Place::Section(section) = symbol.place {
+            if let SymbolSection::Section(section) = symbol.place {
                 parsed.members[section].push(parsed.symbols.len());
             }
             parsed.symbols.push(symbol);
@@ -298,9 +298,9 @@ fn read_symbol<'a>(
         .map_err(|cause| format!("symbol {index}: no name: {cause}"))?;
     let name = checked_name(name).map_err(|what| format!("symbol {index}: {what}"))?;
     let place = match raw.st_shndx(LittleEndian).0 {
-        0 => Place::Undefined,
-        reserved if reserved >= elf::SHN_LORESERVE => Place::Reserved,
-        section if usize::from(section) < section_count => Place::Section(section.into()),
+        0 => SymbolSection::Undefined,
+        reserved if reserved >= elf::SHN_LORESERVE => SymbolSection::Reserved,
+        section if usize::from(section) < section_count => SymbolSection::Section(section.into()),
         section => {
             return Err(format!("symbol {name}: in section {section} of {section_count}"));
         }

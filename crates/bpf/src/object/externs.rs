@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::elf::{Elf, Place, limit};
+use super::elf::{Elf, SymbolSection, limit};
 use super::{Env, ObjectError};
 use crate::btf::{Btf, Kind, Linkage, TypeId};
 
@@ -57,7 +57,10 @@ impl Externs {
         let mut externs = Externs::default();
         let by_var = btf.map(sections_of_externs).unwrap_or_default();
         for (index, symbol) in elf.symbols.iter().enumerate() {
-            if symbol.place != Place::Undefined || symbol.name.is_empty() || !symbol.is_global() {
+            if symbol.place != SymbolSection::Undefined
+                || symbol.name.is_empty()
+                || !symbol.is_global()
+            {
                 continue;
             }
             let kind = match btf {

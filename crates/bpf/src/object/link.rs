@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::code::{Function, Reference, Target};
+use super::code::{Function, Reference, Referent};
 use super::core::{Relocator, types_are_compatible};
 use super::elf::limit;
 use super::externs::{ExternKind, config_bytes};
@@ -97,7 +97,7 @@ impl<'a> Linker<'a> {
                 open.pop();
                 continue;
             };
-            if let Target::Function(callee) = reference.target
+            if let Referent::Function(callee) = reference.target
                 && self.placed[callee].is_none()
             {
                 self.place(callee)?;
@@ -157,12 +157,12 @@ impl<'a> Linker<'a> {
             what,
         };
         match reference.target {
-            Target::Broken(what) => return Err(refuse(what.to_owned())),
-            Target::Map(map) => self.write_load(at, PSEUDO_MAP_FD, map as i32, 0),
-            Target::Data { map, offset } => {
+            Referent::Broken(what) => return Err(refuse(what.to_owned())),
+            Referent::Map(map) => self.write_load(at, PSEUDO_MAP_FD, map as i32, 0),
+            Referent::Data { map, offset } => {
                 self.write_load(at, PSEUDO_MAP_VALUE, map as i32, offset as i32);
             }
-            Target::Function(callee) => {
+            Referent::Function(callee) => {
                 let callee = self.placed[callee].unwrap_or(start);
                 let distance = i64::from(callee) - at as i64 - 1;
                 let insn = &mut self.insns[at];
@@ -171,7 +171,7 @@ impl<'a> Linker<'a> {
                 }
                 insn.imm = distance as i32;
             }
-            Target::Extern(index) => self.resolve_extern(at, index).map_err(refuse)?,
+            Referent::Extern(index) => self.resolve_extern(at, index).map_err(refuse)?,
         }
         Ok(())
     }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::ObjectError;
-use super::elf::{Elf, Place, limit};
+use super::elf::{Elf, SymbolSection, limit};
 use crate::btf::{Btf, Kind, Linkage, Member, TypeId};
 use crate::map::Values;
 use crate::program::{MapDef, MapType, SlotInit};
@@ -103,7 +103,7 @@ impl Maps {
             let slot = u32::try_from(distance / 8).map_err(|_cause| refuse("too far"))?;
             let def = &self.defs[map];
             let init = if def.kind.values() == Values::Program {
-                if !symbol.is_function() || symbol.place == Place::Undefined {
+                if !symbol.is_function() || symbol.place == SymbolSection::Undefined {
                     return Err(refuse("a slot of a program array needs a program"));
                 }
                 SlotInit::Program(symbol.name.to_owned())
@@ -113,7 +113,7 @@ impl Maps {
                 let offset =
                     symbol.value.wrapping_add(u64::from_le_bytes(addend.unwrap_or([0; 8])));
                 match symbol.place {
-                    Place::Section(at) => self.by_place.get(&(at, offset)).copied(),
+                    SymbolSection::Section(at) => self.by_place.get(&(at, offset)).copied(),
                     _ => None,
                 }
                 .map(SlotInit::Map)

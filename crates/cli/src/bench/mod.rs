@@ -22,7 +22,7 @@ use crate::verify::xdp_programs;
 use measure::measure;
 use result::{Class, Entry, Method, Results, Skipped};
 use subject::Subject;
-use targets::{Target, candidates, targets};
+use targets::{BenchObject, candidates, targets};
 
 /// Measures every program asked for.
 pub(crate) fn bench(args: &BenchArgs, output: &mut Output) -> Result<Status, CliError> {
@@ -66,7 +66,7 @@ pub(crate) fn bench(args: &BenchArgs, output: &mut Output) -> Result<Status, Cli
 
 fn bench_object(
     args: &BenchArgs,
-    target: &Target,
+    target: &BenchObject,
     opened: &Opened,
     packets: &[Vec<u8>],
     results: &mut Results,

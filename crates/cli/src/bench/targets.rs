@@ -10,30 +10,30 @@ use crate::error::CliError;
 
 /// One object file.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct BenchObject {
     pub(super) path: PathBuf,
     /// First contents of its maps.
     pub(super) map_init: Option<PathBuf>,
 }
 
 /// The objects that the arguments name, or those of this repository.
-pub(super) fn targets(args: &BenchArgs) -> Result<Vec<Target>, CliError> {
+pub(super) fn targets(args: &BenchArgs) -> Result<Vec<BenchObject>, CliError> {
     if !args.objects.is_empty() {
         let files = args.objects.iter().map(|path| object_files(path));
         let files: Vec<Vec<PathBuf>> = files.collect::<Result<_, _>>()?;
-        let target = |path| Target { path, map_init: args.map_init.clone() };
+        let target = |path| BenchObject { path, map_init: args.map_init.clone() };
         return Ok(files.into_iter().flatten().map(target).collect());
     }
     let with_maps = |path: PathBuf| {
         let map_init = args.map_init.clone().or_else(|| own_maps(&path));
-        Target { path, map_init }
+        BenchObject { path, map_init }
     };
     Ok(own_objects(OWN_OBJECTS)?.into_iter().map(with_maps).collect())
 }
 
 /// The objects whose programs do one thing many times: those that the arguments name, or those of
 /// this repository.
-pub(super) fn price_targets(args: &BenchArgs) -> Result<Vec<Target>, CliError> {
+pub(super) fn price_targets(args: &BenchArgs) -> Result<Vec<BenchObject>, CliError> {
     let files = if args.objects.is_empty() {
         own_objects(PRICE_OBJECTS)?
     } else {
@@ -43,7 +43,7 @@ pub(super) fn price_targets(args: &BenchArgs) -> Result<Vec<Target>, CliError> {
     };
     let target = |path: PathBuf| {
         let map_init = beside(&path, PRICE_SOURCES);
-        Target { path, map_init }
+        BenchObject { path, map_init }
     };
     Ok(files.into_iter().map(target).collect())
 }

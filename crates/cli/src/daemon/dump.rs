@@ -26,8 +26,8 @@ pub(crate) fn dump(args: &PortDumpArgs, output: &mut Output) -> Result<(), CliEr
     let client = client(&args.daemon)?;
     let stream = client.stream(&path(port, args))?;
     let target = match &args.write {
-        Some(path) => Target::open(path, args.use_pcap)?,
-        None => Target::Text { hex: args.hex },
+        Some(path) => Sink::open(path, args.use_pcap)?,
+        None => Sink::Text { hex: args.hex },
     };
     let mut dump = Dump { target, frames: 0, output };
     let lost = dump.run(stream, &args.daemon.socket)?;
@@ -52,7 +52,7 @@ fn path(port: &str, args: &PortDumpArgs) -> String {
 }
 
 /// Where frames go.
-enum Target {
+enum Sink {
     /// A line each.
     Text { hex: bool },
     /// The stream as it comes.
@@ -62,7 +62,7 @@ enum Target {
 }
 
 struct Dump<'a> {
-    target: Target,
+    target: Sink,
     frames: u64,
     output: &'a mut Output,
 }
@@ -84,8 +84,8 @@ impl Read for Tee<'_> {
     }
 }
 
-impl Target {
-    fn open(path: &Path, use_pcap: bool) -> Result<Target, CliError> {
+impl Sink {
+    fn open(path: &Path, use_pcap: bool) -> Result<Sink, CliError> {
         let path = path.to_owned();
         let file: Box<dyn Write> = if path == Path::new("-") {
             Box::new(io::stdout())
@@ -95,19 +95,19 @@ impl Target {
         };
         let file: Box<dyn Write> = Box::new(BufWriter::with_capacity(1 << 18, file));
         if !use_pcap {
-            return Ok(Target::Blocks { path, file });
+            return Ok(Sink::Blocks { path, file });
         }
         match pcap::Writer::new(file) {
-            Ok(writer) => Ok(Target::Pcap { path, writer }),
+            Ok(writer) => Ok(Sink::Pcap { path, writer }),
             Err(source) => Err(CliError::Capture { path, source }),
         }
     }
 
     fn flush(&mut self) -> Result<(), CliError> {
         match self {
-            Target::Text { .. } => Ok(()),
-            Target::Blocks { path, file } => file.flush().map_err(|error| written(path, error)),
-            Target::Pcap { path, writer } => {
+            Sink::Text { .. } => Ok(()),
+            Sink::Blocks { path, file } => file.flush().map_err(|error| written(path, error)),
+            Sink::Pcap { path, writer } => {
                 writer.flush().map_err(|source| CliError::Capture { path: path.clone(), source })
             }
         }
@@ -160,7 +160,7 @@ impl Dump<'_> {
     }
 
     fn blocks(&mut self, bytes: &[u8]) -> Result<(), CliError> {
-        let Target::Blocks { path, file } = &mut self.target else { return Ok(()) };
+        let Sink::Blocks { path, file } = &mut self.target else { return Ok(()) };
         file.write_all(bytes).map_err(|error| written(path, error))
     }
 
@@ -174,9 +174,9 @@ impl Dump<'_> {
     fn frame(&mut self, packet: &Packet<'_>) -> Result<Option<Shown>, CliError> {
         self.frames += 1;
         match &mut self.target {
-            Target::Text { hex } => return Ok(Some(Shown::new(packet, *hex))),
-            Target::Blocks { .. } => {}
-            Target::Pcap { path, writer } => {
+            Sink::Text { hex } => return Ok(Some(Shown::new(packet, *hex))),
+            Sink::Blocks { .. } => {}
+            Sink::Pcap { path, writer } => {
                 let done = writer.write(packet.data, packet.original_len, packet.timestamp_ns);
                 done.map_err(|source| CliError::Capture { path: path.clone(), source })?;
             }

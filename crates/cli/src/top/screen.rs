@@ -25,12 +25,12 @@ pub(super) struct Screen {
     pub(super) shows_help: bool,
     /// Why there is nothing newer.
     pub(super) trouble: Option<String>,
-    places: [Place; View::ALL.len()],
+    places: [ViewState; View::ALL.len()],
 }
 
 /// Where somebody is in a view.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ViewState {
     /// The column that rows are ordered by.
     pub(super) column: usize,
     pub(super) is_descending: bool,
@@ -50,7 +50,7 @@ impl Screen {
     pub(super) fn new(now: Reading, period: Duration) -> Screen {
         let place = |view: View| {
             let (column, is_descending) = view.first_order();
-            Place { column, is_descending, rows: TableState::new().with_selected(0) }
+            ViewState { column, is_descending, rows: TableState::new().with_selected(0) }
         };
         Screen {
             now,
@@ -90,11 +90,11 @@ impl Screen {
         sheet
     }
 
-    pub(super) fn place(&self) -> &Place {
+    pub(super) fn place(&self) -> &ViewState {
         &self.places[self.view as usize]
     }
 
-    pub(super) fn place_mut(&mut self) -> &mut Place {
+    pub(super) fn place_mut(&mut self) -> &mut ViewState {
         &mut self.places[self.view as usize]
     }
 

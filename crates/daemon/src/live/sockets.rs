@@ -93,7 +93,7 @@ impl Host for EngineHost {
     }
 
     fn attach(&self, socket: &Arc<Socket>) -> Result<(), Errno> {
-        let place = socket.place().ok_or(Errno::NXIO)?;
+        let place = socket.bound_to().ok_or(Errno::NXIO)?;
         // Only now is it sure that the port stays until workers know.
         let added = self.engine.change(|config| {
             port_with(config, place.ifindex)?;
@@ -120,7 +120,7 @@ impl Host for EngineHost {
     }
 
     fn steer(&self, socket: &Arc<Socket>) -> Result<(), Errno> {
-        let place = socket.place().ok_or(Errno::NXIO)?;
+        let place = socket.bound_to().ok_or(Errno::NXIO)?;
         let map = match self.map_on(place.ifindex, DEFAULT_MAP) {
             Some(map) => map,
             None => self.attach_default(place.ifindex)?,
@@ -129,7 +129,7 @@ impl Host for EngineHost {
     }
 
     fn insert(&self, socket: &Arc<Socket>, map: &str, key: u32) -> Result<(), Errno> {
-        let place = socket.place().ok_or(Errno::NXIO)?;
+        let place = socket.bound_to().ok_or(Errno::NXIO)?;
         let map = self.map_on(place.ifindex, map).ok_or(Errno::NOENT)?;
         put(&map, key, socket.id())
     }

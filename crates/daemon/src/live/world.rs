@@ -80,6 +80,6 @@ impl Environment for Known {
         let sockets = self.sockets.get().and_then(Weak::upgrade).ok_or(Errno::EBADF)?;
         let socket = sockets.get(number).filter(|socket| socket.is_open()).ok_or(Errno::EBADF)?;
         // One that is not bound yet may be there already.
-        Ok((number, socket.place().map_or(0, |place| place.queue)))
+        Ok((number, socket.bound_to().map_or(0, |place| place.queue)))
     }
 }

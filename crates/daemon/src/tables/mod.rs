@@ -19,7 +19,7 @@ pub use state::{
 };
 use towpath_bpf::suggest;
 
-use crate::document::{Document, Place, typed};
+use crate::document::{Document, Position, typed};
 use crate::problem::Problem;
 
 /// Understands a file of tables, TOML or JSON.
@@ -28,8 +28,8 @@ use crate::problem::Problem;
 ///
 /// What is wrong, and if known the line.
 pub fn parse(text: &str) -> Result<HostState, String> {
-    let told = |place: Option<Place>, message: String| match place {
-        Some(Place { line, column }) => format!("line {line}, column {column}: {message}"),
+    let told = |place: Option<Position>, message: String| match place {
+        Some(Position { line, column }) => format!("line {line}, column {column}: {message}"),
         None => message,
     };
     if text.trim_start().starts_with('{') {

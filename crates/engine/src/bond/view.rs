@@ -130,7 +130,7 @@ impl View {
     /// Chooses a member for each frame of a burst, and moves it to the lane at the member's place
     /// among those that are given. Frames stay where there is nothing to choose.
     #[inline]
-    pub(crate) fn deal(
+    pub(crate) fn spread(
         &self,
         frames: &mut Vec<Frame>,
         turn: &mut Turn,
@@ -143,7 +143,7 @@ impl View {
         let lanes = &mut lanes[..members.len()];
         match &self.choice {
             Choice::InTurn { turns, igmp, packets: 1, .. } => {
-                turn.deal(turns, *igmp, frames, lanes);
+                turn.spread(turns, *igmp, frames, lanes);
             }
             Choice::InTurn { turns, igmp, packets, .. } => {
                 let next = |frame: &Frame| match is_igmp(frame.linear()) {
@@ -224,7 +224,13 @@ impl Turn {
 
     /// Gives one frame to each in turn, IGMP to one.
     #[inline]
-    fn deal(&mut self, turns: &[u8], igmp: u8, frames: &mut Vec<Frame>, lanes: &mut [Vec<Frame>]) {
+    fn spread(
+        &mut self,
+        turns: &[u8],
+        igmp: u8,
+        frames: &mut Vec<Frame>,
+        lanes: &mut [Vec<Frame>],
+    ) {
         let (mut at, mut taken) = (remainder(self.counter.wrapping_add(1), turns.len()), 0);
         // Where the counter starts again so do the turns.
         let wraps_at = u32::MAX - self.counter;

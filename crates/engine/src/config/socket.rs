@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Config, PortConfig};
 use crate::error::Error;
 use crate::snapshot::PortId;
-use crate::socket::{Place, Socket};
+use crate::socket::{QueueId, Socket};
 use crate::sockets::{Collect, Served};
 
 impl Config {
@@ -34,19 +34,19 @@ impl Config {
     /// application's memory. Empty where they are not.
     pub(super) fn lenders(&self, id: PortId, port: &PortConfig) -> Vec<Option<Arc<Served>>> {
         let is_here = |served: &Arc<Served>, queue: Option<u32>| {
-            let place = served.socket.place().filter(|place| place.ifindex == port.ifindex);
+            let place = served.socket.bound_to().filter(|place| place.ifindex == port.ifindex);
             place.is_some_and(|place| queue.is_none_or(|queue| place.queue == queue))
         };
         let lends = |served: &Arc<Served>| is_here(served, None) && served.socket.lends();
         if port.rx_hook.is_none() || !self.sockets.iter().any(lends) || !self.can_borrow(id) {
             return Vec::new();
         }
-        let lender = |queue| {
+        let zero_copy_socket = |queue| {
             let receives = |it: &&Arc<Served>| it.socket.receives() && is_here(it, Some(queue));
             let mut there = self.sockets.iter().filter(receives);
             there.next().filter(|only| there.next().is_none() && only.socket.lends()).cloned()
         };
-        (0..port.opened.device.queues()).map(lender).collect()
+        (0..port.opened.device.queues()).map(zero_copy_socket).collect()
     }
 
     /// Whether frames may be received into applications' memory (`XDP_ZEROCOPY`): the port receives
@@ -65,7 +65,7 @@ impl Config {
     pub(super) fn collects(&self) -> Vec<Vec<Collect>> {
         let mut collects = vec![Vec::new(); self.workers];
         for served in self.sockets.iter().filter(|served| served.socket.transmits()) {
-            let Some(Place { ifindex, queue }) = served.socket.place() else { continue };
+            let Some(QueueId { ifindex, queue }) = served.socket.bound_to() else { continue };
             if let Some((port, config)) = self.port_with(ifindex)
                 && config.is_up()
             {

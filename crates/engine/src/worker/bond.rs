@@ -122,7 +122,7 @@ impl Graph {
             return self.push_all(snapshot, door(only), frames);
         }
         let mut lanes = std::mem::take(&mut self.lanes);
-        let members = view.deal(frames, turn, &mut lanes);
+        let members = view.spread(frames, turn, &mut lanes);
         for (&member, lane) in members.iter().zip(&mut lanes) {
             self.push_all(snapshot, door(member), lane);
         }

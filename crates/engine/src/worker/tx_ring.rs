@@ -12,7 +12,7 @@ use super::{BURST, Worker};
 use crate::counters::DropReason;
 use crate::port::Wake;
 use crate::snapshot::Snapshot;
-use crate::socket::Place;
+use crate::socket::QueueId;
 use crate::sockets::{Collect, Served};
 use crate::target::{Owner, Side};
 
@@ -136,12 +136,12 @@ pub(super) fn arrived_at(snapshot: &Snapshot, ifindex: u32) -> Owner {
 
 /// Why a socket did not take a frame.
 #[cold]
-fn refusal(served: &Served, from: Place) -> DropReason {
-    let is_here = served.socket.receives() && served.socket.place() == Some(from);
+fn refusal(served: &Served, from: QueueId) -> DropReason {
+    let is_here = served.socket.receives() && served.socket.bound_to() == Some(from);
     if is_here { DropReason::SocketFull } else { DropReason::NoSocket }
 }
 
 #[inline]
-fn arrival(frame: &Frame) -> Place {
-    Place { ifindex: frame.rx.ifindex, queue: frame.rx.queue_index }
+fn arrival(frame: &Frame) -> QueueId {
+    QueueId { ifindex: frame.rx.ifindex, queue: frame.rx.queue_index }
 }

@@ -87,7 +87,7 @@ pub(crate) struct Trie {
 }
 
 /// Where a prefix belongs: what is found by walking down as far as it agrees.
-pub(crate) struct Place<'a> {
+pub(crate) struct TriePosition<'a> {
     /// The link that leads to `node`.
     slot: &'a AtomicU64,
     /// The node there, or [`NIL`].
@@ -162,19 +162,19 @@ impl Trie {
     // --- Writers hold the map's lock ---
 
     /// Where a prefix is, or belongs.
-    pub(crate) fn place_of(&self, key: Prefix<'_>) -> Place<'_> {
+    pub(crate) fn place_of(&self, key: Prefix<'_>) -> TriePosition<'_> {
         let mut slot = &self.root;
         loop {
             let node = follow(slot);
             if node == NIL {
-                return Place { slot, node, shared: 0, is_exact: false };
+                return TriePosition { slot, node, shared: 0, is_exact: false };
             }
             let length = self.length(node);
             let bits = length & !INTERMEDIATE;
             let shared = self.shared(node, bits, key);
             if shared < bits || bits == key.length {
                 let is_exact = shared == bits && length == key.length;
-                return Place { slot, node, shared, is_exact };
+                return TriePosition { slot, node, shared, is_exact };
             }
             slot = self.child(node, key.bit(bits));
         }
@@ -186,11 +186,11 @@ impl Trie {
         worker: usize,
         key: Prefix<'_>,
         value: &[u8],
-        place: &Place<'_>,
+        place: &TriePosition<'_>,
     ) -> Result<(), Errno> {
         let new = self.new_node(worker, key.length, key.data)?;
         self.pool.region.write_padded(self.value_offset(new), value);
-        let Place { slot, node: old, shared, .. } = *place;
+        let TriePosition { slot, node: old, shared, .. } = *place;
         if old == NIL {
             lead(slot, self.link_to(new));
             return Ok(());

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use towpath_engine::port::Wake;
-use towpath_engine::{Place, Socket};
+use towpath_engine::{QueueId, Socket};
 use towpath_xdp::{Frame, Pool};
 
 /// The socket.
@@ -18,7 +18,7 @@ pub(crate) struct Fake {
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<QueueId>,
     /// Packets it takes until somebody makes room.
     pub(crate) room: usize,
     /// Delivered, and not shown yet.
@@ -33,7 +33,7 @@ pub(crate) struct State {
 }
 
 impl Fake {
-    pub(crate) fn new(id: u32, place: Place, room: usize) -> Arc<Fake> {
+    pub(crate) fn new(id: u32, place: QueueId, room: usize) -> Arc<Fake> {
         let state = State { place: Some(place), room, armed: true, ..State::default() };
         Arc::new(Fake { id, state: Mutex::new(state) })
     }
@@ -48,7 +48,7 @@ impl Socket for Fake {
         self.id
     }
 
-    fn place(&self) -> Option<Place> {
+    fn bound_to(&self) -> Option<QueueId> {
         self.state().place
     }
 
@@ -60,7 +60,7 @@ impl Socket for Fake {
         true
     }
 
-    fn deliver(&self, from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
+    fn deliver(&self, from: QueueId, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
         let mut state = self.state();
         state.calls += 1;
         let room = if state.place == Some(from) { state.room } else { 0 };

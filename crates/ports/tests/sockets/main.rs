@@ -12,14 +12,14 @@ use std::sync::Arc;
 use fake::Fake;
 use towpath_bpf::program::{Linked, MapType};
 use towpath_engine::counters::DropReason;
-use towpath_engine::{Engine, Hook, Place, UpperName};
+use towpath_engine::{Engine, Hook, QueueId, UpperName};
 use towpath_workload::{random::Random, small};
 use towpath_xdp::Program;
 use wire::{Wire, attach, engine, load, packet, set_target, settled, wait_for};
 
 const PASS: u32 = 1 << 2;
-const HERE: Place = Place { ifindex: 11, queue: 0 };
-const ELSEWHERE: Place = Place { ifindex: 12, queue: 0 };
+const HERE: QueueId = QueueId { ifindex: 11, queue: 0 };
+const ELSEWHERE: QueueId = QueueId { ifindex: 12, queue: 0 };
 
 /// An engine with a port `a` whose program redirects by key and flags in the packet, and with a
 /// port `b` above it.
@@ -46,7 +46,7 @@ impl Lab {
         Lab { engine, a, b, program }
     }
 
-    fn socket(&self, id: u32, place: Place, room: usize) -> Arc<Fake> {
+    fn socket(&self, id: u32, place: QueueId, room: usize) -> Arc<Fake> {
         let fake = Fake::new(id, place, room);
         self.engine.change(|config| config.add_socket(Arc::clone(&fake) as _)).unwrap();
         fake
@@ -218,7 +218,7 @@ enum Step {
     Entry(u32, u32),
     Room(usize, usize),
     /// Binds a socket to a place, or unbinds it. Workers learn of it.
-    Bind(usize, Option<Place>),
+    Bind(usize, Option<QueueId>),
 }
 
 const SOCKETS: usize = 3;

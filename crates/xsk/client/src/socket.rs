@@ -150,7 +150,7 @@ impl Socket {
             self.pieces.push(desc);
             if !continues {
                 count += 1;
-                self.settle(action);
+                self.send_or_free(action);
             }
         }
         self.rx.release();
@@ -243,7 +243,7 @@ impl Socket {
     }
 
     /// Sends or frees the packet whose pieces were collected.
-    fn settle(&mut self, action: Action) {
+    fn send_or_free(&mut self, action: Action) {
         let pieces = std::mem::take(&mut self.pieces);
         if action == Action::Send && self.tx.free(pieces.len() as u32) as usize >= pieces.len() {
             pieces.iter().for_each(|&piece| self.tx.write(piece));

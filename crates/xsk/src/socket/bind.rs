@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
-use towpath_engine::Place;
+use towpath_engine::QueueId;
 
 use super::rx::Rx;
 use super::tx::Tx;
@@ -75,13 +75,13 @@ impl Setup {
         if wants(COPY) && wants(ZEROCOPY) {
             return Err(Errno::INVAL);
         }
-        let place = Place { ifindex: address.ifindex, queue: address.queue };
-        check_place(sockets, place, device)?;
+        let queue = QueueId { ifindex: address.ifindex, queue: address.queue };
+        check_queue(sockets, queue, device)?;
         let is_zero_copy = device.zero_copy && !wants(COPY) && umem.lend();
         if wants(ZEROCOPY) && !is_zero_copy {
             return Err(Errno::OPNOTSUPP);
         }
-        let mut pool = BufferPool::new(umem, place, fill, completion)?;
+        let mut pool = BufferPool::new(umem, queue, fill, completion)?;
         pool.is_multi_buffer = wants(USE_SG);
         pool.uses_wakeup = wants(USE_NEED_WAKEUP);
         pool.is_zero_copy = is_zero_copy;
@@ -110,8 +110,8 @@ impl Setup {
             Shared::Socket(other) => other.active().ok_or(Errno::BADF)?,
         };
         let first = &other.pool;
-        let place = Place { ifindex: address.ifindex, queue: address.queue };
-        if place == first.place {
+        let queue = QueueId { ifindex: address.ifindex, queue: address.queue };
+        if queue == first.queue {
             if self.fill.is_some() || self.completion.is_some() {
                 return Err(Errno::INVAL);
             }
@@ -121,8 +121,8 @@ impl Setup {
         let (Some(fill), Some(completion)) = (&self.fill, &self.completion) else {
             return Err(Errno::INVAL);
         };
-        check_place(sockets, place, device)?;
-        let mut pool = BufferPool::new(&first.umem, place, fill, completion)?;
+        check_queue(sockets, queue, device)?;
+        let mut pool = BufferPool::new(&first.umem, queue, fill, completion)?;
         pool.is_multi_buffer = first.is_multi_buffer;
         pool.uses_wakeup = first.uses_wakeup;
         // Its chunks are frames for the first pool; here they are copied from and to.
@@ -144,9 +144,9 @@ impl Setup {
 }
 
 /// What `xp_assign_dev` finds out about the queue.
-fn check_place(sockets: &Sockets, place: Place, device: Device) -> Result<(), Errno> {
-    if sockets.has_pool(place) {
+fn check_queue(sockets: &Sockets, queue: QueueId, device: Device) -> Result<(), Errno> {
+    if sockets.has_pool(queue) {
         return Err(Errno::BUSY);
     }
-    if place.queue >= device.queues { Err(Errno::INVAL) } else { Ok(()) }
+    if queue.queue >= device.queues { Err(Errno::INVAL) } else { Ok(()) }
 }

@@ -1,6 +1,6 @@
 //! Packets that are received where their application has them (zero copy).
 
-use towpath_engine::Place;
+use towpath_engine::QueueId;
 use towpath_ring::Desc;
 use towpath_xdp::{Frame, Pool};
 
@@ -16,7 +16,7 @@ impl Bound {
         let mut fill = self.pool.fill();
         let mut completion = self.pool.completion();
         let Some(mut lent) = umem.lent() else { return };
-        lent.settle(&mut fill, &mut completion);
+        lent.reclaim(&mut fill, &mut completion);
         fill.lend(umem, &mut lent, frames, count);
     }
 
@@ -31,11 +31,11 @@ impl Bound {
     /// Delivers what can be; gives how many. What is not in this memory is copied.
     pub(super) fn deliver_lent(
         &self,
-        from: Place,
+        from: QueueId,
         frames: &mut Vec<Frame>,
         pool: &mut Pool,
     ) -> usize {
-        let (Some(rx), true) = (&self.rx, from == self.pool.place) else {
+        let (Some(rx), true) = (&self.rx, from == self.pool.queue) else {
             pool.give_all(frames);
             return 0;
         };

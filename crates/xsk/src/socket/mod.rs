@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recv, send, socketpair};
-use towpath_engine::Place;
+use towpath_engine::QueueId;
 use towpath_engine::port::Wake;
 use towpath_xdp::{Frame, Pool};
 
@@ -157,7 +157,7 @@ impl Socket {
 
     /// Whether it was bound to a queue of that port.
     pub(crate) fn is_on(&self, ifindex: u32) -> bool {
-        self.pool().is_some_and(|pool| pool.place.ifindex == ifindex)
+        self.pool().is_some_and(|pool| pool.queue.ifindex == ifindex)
     }
 
     pub(crate) fn pool(&self) -> Option<&Arc<BufferPool>> {
@@ -193,8 +193,8 @@ impl towpath_engine::Socket for Socket {
         self.id
     }
 
-    fn place(&self) -> Option<Place> {
-        self.active().map(|bound| bound.pool.place)
+    fn bound_to(&self) -> Option<QueueId> {
+        self.active().map(|bound| bound.pool.queue)
     }
 
     fn receives(&self) -> bool {
@@ -223,7 +223,7 @@ impl towpath_engine::Socket for Socket {
     }
 
     #[inline]
-    fn deliver(&self, from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
+    fn deliver(&self, from: QueueId, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
         let Some(bound) = self.active() else {
             pool.give_all(frames);
             return 0;
@@ -237,7 +237,7 @@ impl towpath_engine::Socket for Socket {
     }
 
     #[inline]
-    fn deliver_all(&self, from: Place, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
+    fn deliver_all(&self, from: QueueId, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
         let (delivered, is_asleep) = match self.active() {
             None => (0, false),
             Some(bound) if bound.pool.is_zero_copy => {

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use towpath_engine::Place;
+use towpath_engine::QueueId;
 use towpath_ring::{Desc, Mapped, Producer};
 use towpath_xdp::Frame;
 
@@ -203,9 +203,9 @@ fn copy_pieces(frame: &Frame, umem: &Umem, chunks: &[u64]) -> std::io::Result<()
 impl Bound {
     /// Delivers what can be; gives how many.
     #[inline]
-    pub(super) fn deliver(&self, from: Place, frames: &[Frame]) -> usize {
+    pub(super) fn deliver(&self, from: QueueId, frames: &[Frame]) -> usize {
         let Some((mut fill, mut rx)) = self.receiving() else { return 0 };
-        if from != self.pool.place {
+        if from != self.pool.queue {
             return 0;
         }
         rx.receive_all(frames, &self.pool, &mut fill)
@@ -219,9 +219,9 @@ impl Bound {
 
     /// Both at once: taking locks costs as much as several packets.
     #[inline]
-    pub(super) fn deliver_all(&self, from: Place, frames: &[Frame]) -> (usize, bool) {
+    pub(super) fn deliver_all(&self, from: QueueId, frames: &[Frame]) -> (usize, bool) {
         let Some((mut fill, mut rx)) = self.receiving() else { return (0, false) };
-        if from != self.pool.place {
+        if from != self.pool.queue {
             return (0, rx.show(&mut fill));
         }
         let count = rx.receive_all(frames, &self.pool, &mut fill);

@@ -24,7 +24,7 @@ impl Host for TwoPorts {
 
 const ENTRIES: u32 = 8;
 const CHUNK: u32 = 2048;
-const HERE: Place = Place { ifindex: 1, queue: 0 };
+const HERE: QueueId = QueueId { ifindex: 1, queue: 0 };
 /// Frames of that length come with metadata.
 const WITH_METADATA: usize = 128;
 
@@ -404,14 +404,14 @@ fn sockets_share_memory() {
     frames.push(bench.pool.frame(&[8; 60]).unwrap().unwrap());
     assert_eq!(other.deliver(HERE, &mut frames, &mut bench.pool), 0, "another queue's");
     frames.push(bench.pool.frame(&[8; 60]).unwrap().unwrap());
-    let there = Place { queue: 1, ..HERE };
+    let there = QueueId { queue: 1, ..HERE };
     assert_eq!(other.deliver(there, &mut frames, &mut bench.pool), 1, "from a ring of its own");
     assert_eq!((bench.bytes(2304, 60), bench.bytes(4352, 60)), (vec![9; 60], vec![8; 60]));
     let mut fill = Producer::new(ring::<u64>(&far, Which::Fill));
     fill.write(8192);
     fill.submit();
     frames.push(bench.pool.frame(&[6; 60]).unwrap().unwrap());
-    let other_port = Place { ifindex: 2, queue: 1 };
+    let other_port = QueueId { ifindex: 2, queue: 1 };
     assert_eq!(far.deliver(other_port, &mut frames, &mut bench.pool), 1, "another port's queue");
     assert_eq!(bench.bytes(8448, 60), [6; 60]);
     far.close();

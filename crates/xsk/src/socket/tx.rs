@@ -339,7 +339,7 @@ fn complete_checksum(frame: Frame, pool: &mut Pool) -> Result<Frame, Refusal> {
 impl Bound {
     pub(super) fn collect(&self, pool: &mut Pool, frames: &mut Vec<Frame>, limit: usize) -> usize {
         let Some(tx) = &self.tx else { return 0 };
-        self.settle();
+        self.reclaim();
         let mut tx = lock(tx);
         // Usually there is nothing.
         if tx.ring.available(1) == 0 {
@@ -354,16 +354,16 @@ impl Bound {
         tx.finish(&self.pool, count);
         tx.rewind(&mut self.pool.completion(), &self.pool.umem);
         drop(tx);
-        self.settle();
+        self.reclaim();
     }
 
     /// Learns which frames in the application's memory are gone.
-    fn settle(&self) {
+    fn reclaim(&self) {
         if self.pool.is_zero_copy {
             let mut fill = self.pool.fill();
             let mut completion = self.pool.completion();
             if let Some(mut lent) = self.pool.umem.lent() {
-                lent.settle(&mut fill, &mut completion);
+                lent.reclaim(&mut fill, &mut completion);
             }
         }
     }

@@ -101,7 +101,7 @@ impl Drop for Daemon {
 
 /// What was sent is received.
 fn turn(socket: &Socket, pool: &mut Pool) {
-    let Some(place) = socket.place() else { return };
+    let Some(place) = socket.bound_to() else { return };
     socket.disarm();
     let mut frames = Vec::new();
     let count = socket.collect(pool, &mut frames, 32);

@@ -9,7 +9,7 @@ use super::writer::{Limits, SPILLS, Writer, spill};
 
 /// Where in so many bytes an access goes, and how far an index may move it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct AccessSpan {
     size: u8,
     offset: i16,
     /// The largest index.
@@ -32,15 +32,15 @@ impl Writer<'_> {
     }
 
     /// A place in so many bytes.
-    pub(super) fn place(&mut self, bytes: i32) -> Place {
+    pub(super) fn place(&mut self, bytes: i32) -> AccessSpan {
         if self.random.one_in(6) {
-            return Place { size: BPF_DW, offset: 0, max: bytes / 8 - 1, by_words: true };
+            return AccessSpan { size: BPF_DW, offset: 0, max: bytes / 8 - 1, by_words: true };
         }
         let (size, width) = self.width();
         let room = bytes - width as i32;
         let offset = if self.random.one_in(3) { self.random.below(room as usize + 1) } else { 0 };
         let max = room - offset as i32;
-        Place { size, offset: offset as i16, max, by_words: false }
+        AccessSpan { size, offset: offset as i16, max, by_words: false }
     }
 
     /// A kept register with a number of at most `max`.
@@ -73,8 +73,8 @@ impl Writer<'_> {
     }
 
     /// The access: `base` is moved by the index, and gone.
-    pub(super) fn touch(&mut self, base: u8, index: u8, place: Place, feature: Feature) {
-        let Place { offset, by_words, .. } = place;
+    pub(super) fn touch(&mut self, base: u8, index: u8, place: AccessSpan, feature: Feature) {
+        let AccessSpan { offset, by_words, .. } = place;
         if by_words {
             self.asm.mov(5, index);
             self.asm.alu_imm(BPF_LSH, 5, 3);
@@ -88,8 +88,8 @@ impl Writer<'_> {
     }
 
     /// The access, where the index has moved its base already.
-    fn reach(&mut self, base: u8, index: u8, place: Place, feature: Feature) {
-        let Place { size, offset, .. } = place;
+    fn reach(&mut self, base: u8, index: u8, place: AccessSpan, feature: Feature) {
+        let AccessSpan { size, offset, .. } = place;
         match self.random.below(4) {
             0 => {
                 let imm = self.immediate();

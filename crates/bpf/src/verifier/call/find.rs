@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::btf::{Btf, Kind, TypeId};
 
 use super::super::reg::{BtfRef, BtfSource};
-use super::record::{Field, FieldKind, Record, Target};
+use super::record::{Field, FieldKind, FieldType, Record};
 
 /// The records of all structures of an object file (`btf_parse_struct_metas`). `None` when one of
 /// them breaks a rule: the kernel then refuses the whole of the file's type information, and
@@ -29,7 +29,7 @@ pub(super) fn types_of(btf: &Btf, kernel: &Btf) -> Option<HashMap<TypeId, Rc<Rec
         let is_node = record.has(|kind| matches!(kind, FieldKind::ListNode | FieldKind::RbNode));
         record.fields.iter().all(|field| match field.target {
             // Objects that can be in a list may not own lists of objects that own lists.
-            Target::Graph { value, .. } => found
+            FieldType::Graph { value, .. } => found
                 .get(&value)
                 .is_some_and(|element| !(is_node && element.has(FieldKind::is_root))),
             _ => true,
@@ -189,7 +189,7 @@ impl Finder<'_> {
         let target = match kind {
             FieldKind::ListHead => self.contains(place, FieldKind::ListNode)?,
             FieldKind::RbRoot => self.contains(place, FieldKind::RbNode)?,
-            _ => Target::None,
+            _ => FieldType::None,
         };
         for index in 0..count {
             record.fields.push(Field { offset: offset + index * size, size, kind, target });
@@ -198,7 +198,7 @@ impl Finder<'_> {
     }
 
     /// What a list or tree holds: the `contains:TYPE:MEMBER` tag (`btf_find_graph_root`).
-    fn contains(&self, place: (TypeId, i32), node: FieldKind) -> Option<Target> {
+    fn contains(&self, place: (TypeId, i32), node: FieldKind) -> Option<FieldType> {
         let tag = self.tags.0.get(&place)?.strip_prefix("contains:")?;
         let (type_name, member_name) = tag.split_once(':')?;
         let value = self
@@ -207,7 +207,7 @@ impl Finder<'_> {
         let member = self.btf.members(value).iter().find(|member| &*member.name == member_name)?;
         let kind = FieldKind::of_struct(self.btf.name(self.btf.resolve(member.ty)))?.0;
         let node_offset = member.bit_offset / 8;
-        (kind == node).then_some(Target::Graph { value, node_offset })
+        (kind == node).then_some(FieldType::Graph { value, node_offset })
     }
 
     /// A pointer, when its tag says that it is special (`btf_find_kptr`).
@@ -233,7 +233,7 @@ impl Finder<'_> {
         {
             return None;
         }
-        let target = Target::Kptr(self.kptr_target(kind, id)?);
+        let target = FieldType::Kptr(self.kptr_target(kind, id)?);
         for index in 0..count {
             record.fields.push(Field { offset: offset + index * 8, size: 8, kind, target });
         }

@@ -6,7 +6,7 @@ use crate::proto::KfuncId;
 use super::super::env::{Result, Verifier};
 use super::super::reg::{Base, BtfRef, BtfSource, Flags, Payload, Reg};
 use super::meta::CallMeta;
-use super::record::{Field, FieldKind, Target};
+use super::record::{Field, FieldKind, FieldType};
 use super::refs::is_alloc_object;
 
 impl Verifier<'_> {
@@ -118,7 +118,7 @@ impl Verifier<'_> {
             return Err(self.reject(Errno::EINVAL, format!("{name} not found at offset={off}")));
         }
         let root = meta.root.map(|root| (root.kind.name(), root.target));
-        let Some((root_name, Target::Graph { value, node_offset })) = root else {
+        let Some((root_name, FieldType::Graph { value, node_offset })) = root else {
             return Err(self.internal("a node without a list or tree"));
         };
         let wanted = BtfRef { source: BtfSource::Object, id: value };
@@ -164,7 +164,7 @@ impl Verifier<'_> {
 
 /// A pointer to the node of an element of a list or tree (`mark_reg_graph_node`).
 pub(super) fn element(root: &Field) -> Option<Reg> {
-    let Target::Graph { value, node_offset } = root.target else { return None };
+    let FieldType::Graph { value, node_offset } = root.target else { return None };
     let ty = BtfRef { source: BtfSource::Object, id: value };
     let mut reg = Reg::pointer(Base::BtfId, Flags::ALLOC, Payload::Btf(ty));
     reg.off = i32::try_from(node_offset).ok()?;

@@ -12,7 +12,7 @@ use super::super::reg::{Base, BtfRef, BtfSource, DynptrKind, Flags, MapRef, Payl
 use super::super::scalar::Scalar;
 use super::super::show::type_name;
 use super::meta::CallMeta;
-use super::record::{FieldKind, Target};
+use super::record::{FieldKind, FieldType};
 use crate::btf::Kind;
 
 impl Verifier<'_> {
@@ -319,7 +319,7 @@ impl Verifier<'_> {
         let mut flags = if trusted { flags | Flags::TRUSTED } else { flags };
         let ty = match meta.kptr.filter(|_| helper.id == id::KPTR_XCHG) {
             Some(field) => {
-                let Target::Kptr(ty) = field.target else {
+                let FieldType::Kptr(ty) = field.target else {
                     return Err(self.internal("a kptr field without a type"));
                 };
                 if ty.source == BtfSource::Object {

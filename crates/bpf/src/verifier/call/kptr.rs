@@ -7,7 +7,7 @@ use super::super::env::{Result, Verifier};
 use super::super::reg::{Base, BtfRef, BtfSource, Flags, Reg};
 use super::super::show::type_name;
 use super::meta::CallMeta;
-use super::record::{Field, FieldKind, Target};
+use super::record::{Field, FieldKind, FieldType};
 use super::walk::Loaded;
 
 impl Verifier<'_> {
@@ -81,7 +81,7 @@ impl Verifier<'_> {
 
     /// A pointer may be stored in a kptr field (`map_kptr_match_type`).
     pub(super) fn check_kptr_match(&self, field: &Field, reg: &Reg, regno: u8) -> Result<()> {
-        let Target::Kptr(wanted) = field.target else {
+        let FieldType::Kptr(wanted) = field.target else {
             return Err(self.internal("a kptr field without a type"));
         };
         let mut allowed = Flags::MAYBE_NULL;
@@ -189,7 +189,7 @@ impl Verifier<'_> {
         }
         match (class, value_regno) {
             (BPF_LDX, Some(value_regno)) => {
-                let Target::Kptr(ty) = field.target else {
+                let FieldType::Kptr(ty) = field.target else {
                     return Err(self.internal("a kptr field without a type"));
                 };
                 let flags = self.loaded_kptr_flags(field, ty);

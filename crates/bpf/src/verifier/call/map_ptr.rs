@@ -4,7 +4,7 @@ use crate::errno::Errno;
 
 use super::super::env::{Access, Result, Verifier};
 use super::super::reg::Flags;
-use super::walk::{Loaded, Place, struct_walk};
+use super::walk::{Loaded, MemberKind, struct_walk};
 
 impl Verifier<'_> {
     /// A load from, or store to, a map pointer: its structure is the kernel's `struct bpf_array`
@@ -38,10 +38,10 @@ impl Verifier<'_> {
             let place = struct_walk(btf, id, at, size, &mut flags)
                 .map_err(|(errno, message)| self.reject(errno, message))?;
             match place {
-                Place::Struct(inner) => (id, at) = (inner, 0),
-                Place::Scalar => break Loaded::Scalar,
-                Place::OtherPointer => break Loaded::Untrusted,
-                Place::Pointer { to, .. } => {
+                MemberKind::Struct(inner) => (id, at) = (inner, 0),
+                MemberKind::Scalar => break Loaded::Scalar,
+                MemberKind::OtherPointer => break Loaded::Untrusted,
+                MemberKind::Pointer { to, .. } => {
                     let to = super::super::reg::BtfRef { id: btf.resolve(to), ..ty };
                     break Loaded::Object(to, flags.with(Flags::UNTRUSTED));
                 }

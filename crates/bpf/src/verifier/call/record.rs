@@ -145,7 +145,7 @@ impl FieldKind {
 
 /// What a field refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Target {
+pub(crate) enum FieldType {
     None,
     /// Of kptrs: the type pointed to.
     Kptr(BtfRef),
@@ -162,7 +162,7 @@ pub(crate) struct Field {
     pub(crate) offset: u32,
     pub(crate) size: u32,
     pub(crate) kind: FieldKind,
-    pub(crate) target: Target,
+    pub(crate) target: FieldType,
 }
 
 /// The special fields of one type, by offset.
@@ -253,7 +253,7 @@ impl Records {
             return;
         }
         let roots_known = record.fields.iter().all(|field| match field.target {
-            Target::Graph { value, .. } => self.types.contains_key(&value),
+            FieldType::Graph { value, .. } => self.types.contains_key(&value),
             _ => true,
         });
         if roots_known && kinds_allow(def, &record) {

@@ -10,7 +10,7 @@ use super::trust::{Trust, field_trust};
 
 /// What is at an offset of a structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum MemberKind {
     Scalar,
     /// A structure starts here.
     Struct(TypeId),
@@ -35,7 +35,7 @@ struct Walk<'b> {
 
 /// One step's result: done, or go on inside.
 enum Step {
-    Found(Place),
+    Found(MemberKind),
     Into(TypeId, u32),
     Wrong(Errno, String),
 }
@@ -48,7 +48,7 @@ pub(super) fn struct_walk(
     off: u32,
     size: u32,
     flags: &mut Flags,
-) -> Result<Place, (Errno, String)> {
+) -> Result<MemberKind, (Errno, String)> {
     let mut walk = Walk { btf, ty, off, size, flags: *flags };
     // Each step goes one structure deeper, and BTF nesting is bounded when parsed.
     loop {
@@ -107,7 +107,7 @@ impl Walk<'_> {
         }
         let elem = self.btf.resolve(elem);
         match self.btf.kind(elem) {
-            Kind::Int { .. } => Step::Found(Place::Scalar),
+            Kind::Int { .. } => Step::Found(MemberKind::Scalar),
             Kind::Composite { size, .. } if *size > 0 => {
                 Step::Into(elem, (self.off - start) % *size)
             }
@@ -122,7 +122,7 @@ impl Walk<'_> {
             let end = (member.bit_offset + member.bit_size).div_ceil(8);
             // The compiler reads the whole unit around a bit-field.
             let covers = self.off <= start && end <= self.off + self.size;
-            return covers.then_some(Step::Found(Place::Scalar));
+            return covers.then_some(Step::Found(MemberKind::Scalar));
         }
         if self.off < start {
             let message = format!("struct {name} doesn't have field at offset {}", self.off);
@@ -137,7 +137,7 @@ impl Walk<'_> {
         let start = start + (self.off - start).checked_div(elem_bytes)? * elem_bytes;
         match self.btf.resolved(elem) {
             Kind::Composite { .. } if self.off == start => {
-                Some(Step::Found(Place::Struct(self.btf.resolve(elem))))
+                Some(Step::Found(MemberKind::Struct(self.btf.resolve(elem))))
             }
             Kind::Composite { .. } => Some(Step::Into(elem, self.off - start)),
             Kind::Ptr(to) => {
@@ -159,7 +159,7 @@ impl Walk<'_> {
                 );
                 Some(Step::Wrong(Errno::EACCES, message))
             }
-            _ => Some(Step::Found(Place::Scalar)),
+            _ => Some(Step::Found(MemberKind::Scalar)),
         }
     }
 
@@ -174,12 +174,12 @@ impl Walk<'_> {
         (ty, bytes / count.max(1))
     }
 
-    fn pointer(&self, to: TypeId, within: TypeId, member: &Member) -> Place {
+    fn pointer(&self, to: TypeId, within: TypeId, member: &Member) -> MemberKind {
         match self.btf.resolved(to) {
             Kind::Composite { .. } => {
-                Place::Pointer { to, member: member.name.to_string(), within }
+                MemberKind::Pointer { to, member: member.name.to_string(), within }
             }
-            _ => Place::OtherPointer,
+            _ => MemberKind::OtherPointer,
         }
     }
 }
@@ -342,15 +342,15 @@ impl Verifier<'_> {
             let place = struct_walk(btf, id, off, size, &mut flags)
                 .map_err(|(errno, message)| self.reject(errno, message))?;
             match place {
-                Place::Struct(inner) => {
+                MemberKind::Struct(inner) => {
                     id = inner;
                     off = 0;
                 }
-                Place::Scalar => return Ok(Loaded::Scalar),
+                MemberKind::Scalar => return Ok(Loaded::Scalar),
                 // The program wrote it there: just bits.
                 _ if reg.has(Flags::ALLOC) => return Ok(Loaded::Scalar),
-                Place::OtherPointer => return Ok(Loaded::Untrusted),
-                Place::Pointer { to, member, within } => {
+                MemberKind::OtherPointer => return Ok(Loaded::Untrusted),
+                MemberKind::Pointer { to, member, within } => {
                     flags = flags.with(tag_flags(btf, to));
                     let to = btf.resolve(to);
                     let flags = self.loaded_flags(reg, flags, btf.name(within), &member);
@@ -437,7 +437,7 @@ impl Verifier<'_> {
         }
         let mut flags = Flags::NONE;
         // Each turn goes into a nested structure; BTF nesting is bounded.
-        while let Ok(Place::Struct(inner)) = struct_walk(btf, id, off, 1, &mut flags) {
+        while let Ok(MemberKind::Struct(inner)) = struct_walk(btf, id, off, 1, &mut flags) {
             if matches(btf, inner) {
                 return true;
             }
