@@ -16,10 +16,10 @@ fn the_running_kernels_types_parse() {
     let start = Instant::now();
     let task = btf.find_composite("task_struct").unwrap();
     println!("first search {:?}", start.elapsed());
-    let (comm, _) = btf.member(task, "comm").unwrap();
+    let comm = btf.member(task, "comm").unwrap().member;
     assert_eq!(btf.size_of(comm.ty), Some(16));
     assert_eq!(btf.c_declaration(comm.ty, "comm"), "char comm[16]");
-    let (cwd, _) = btf.member(task, "real_parent").unwrap();
+    let cwd = btf.member(task, "real_parent").unwrap().member;
     assert_eq!(btf.c_name(cwd.ty), "struct task_struct *");
     let func = btf.find_func("bpf_prog_run_xdp").or_else(|| btf.find_func("schedule")).unwrap();
     assert!(matches!(btf.kind(func), Kind::Func { .. }));

@@ -17,8 +17,8 @@ use std::sync::{Arc, OnceLock};
 
 pub use emit::Emitter;
 pub use error::BtfError;
-use query::NameIndex;
-pub use query::essential_name;
+pub use query::{FoundMember, essential_name};
+use query::{NameIndex, TagIndex};
 pub(crate) use strings::Strings;
 
 /// Index of a type in one [`Btf`]; 0 is `void`.
@@ -36,6 +36,8 @@ pub struct Btf {
     types: Vec<Type>,
     /// Ids by name, built at the first search.
     index: OnceLock<NameIndex>,
+    /// Declaration tags by what they are attached to, found at the first search.
+    tags: OnceLock<TagIndex>,
 }
 
 /// One type: its name (empty when anonymous) and what it is.

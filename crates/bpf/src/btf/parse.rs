@@ -3,7 +3,7 @@
 //! The kernel (`btf_parse` in kernel/bpf/btf.c) refuses what it doesn't understand; so do we, with
 //! the type and offset in the message, because a wrong size here would shift everything after it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::check::{check_nesting, check_references};
 use super::{Btf, BtfError, Kind, Linkage, Member, Name, SecVar, Strings, Type, TypeId};
@@ -93,7 +93,7 @@ impl<'a> Parser<'a> {
             let parsed = self.one()?;
             self.types.push(parsed);
         }
-        let btf = Btf { base: self.base, types: self.types, index: OnceLock::new() };
+        let btf = Btf { base: self.base, types: self.types, ..Btf::default() };
         check_references(&btf)?;
         check_nesting(&btf)?;
         Ok(btf)

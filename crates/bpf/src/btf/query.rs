@@ -66,6 +66,7 @@ impl Btf {
         }
         self.types.push(ty);
         self.index = OnceLock::new();
+        self.tags = OnceLock::new();
         (self.len() - 1) as TypeId
     }
 
@@ -135,9 +136,8 @@ impl Btf {
         }
     }
 
-    /// A member by name, also inside anonymous structs and unions: it and its offset in bits from
-    /// the start of `id`.
-    pub fn member(&self, id: TypeId, name: &str) -> Option<(&Member, u32)> {
+    /// A member by name, also inside anonymous structs and unions.
+    pub fn member(&self, id: TypeId, name: &str) -> Option<FoundMember<'_>> {
         self.member_within(id, name, &mut HashSet::new())
     }
 
@@ -147,14 +147,17 @@ impl Btf {
         id: TypeId,
         name: &str,
         seen: &mut HashSet<TypeId>,
-    ) -> Option<(&Member, u32)> {
-        for member in self.members(id) {
+    ) -> Option<FoundMember<'_>> {
+        for (index, member) in self.members(id).iter().enumerate() {
+            let bit_offset = member.bit_offset;
             if &*member.name == name {
-                return Some((member, member.bit_offset));
+                let (owner, index) = (self.resolve(id), index as i32);
+                return Some(FoundMember { member, bit_offset, owner, index });
             }
             if member.name.is_empty() && !seen.contains(&member.ty) {
-                if let Some((inner, offset)) = self.member_within(member.ty, name, seen) {
-                    return Some((inner, member.bit_offset.checked_add(offset)?));
+                if let Some(inner) = self.member_within(member.ty, name, seen) {
+                    let bit_offset = bit_offset.checked_add(inner.bit_offset)?;
+                    return Some(FoundMember { bit_offset, ..inner });
                 }
                 seen.insert(member.ty);
             }
@@ -202,10 +205,33 @@ impl Btf {
         in_base.into_iter().chain(own.ids(essential, self.base_len()))
     }
 
+    /// The texts of the declaration tags (`btf_decl_tag`) of a type, in the blob's order; those of one
+    /// of its members or parameters, when `component` isn't -1.
+    pub fn decl_tags(&self, of: TypeId, component: i32) -> impl Iterator<Item = &str> {
+        let place = (of, component);
+        let TagIndex(all) = self.tags.get_or_init(|| TagIndex::of(self));
+        let from = all.partition_point(|(at, _)| *at < place);
+        let tags = all[from..].iter().take_while(move |(at, _)| *at == place);
+        tags.map(|&(_, tag)| self.name(tag))
+    }
+
     /// Number of types in the base: the first own id.
     pub(crate) fn base_len(&self) -> usize {
         self.base.as_ref().map_or(0, |base| base.len())
     }
+}
+
+/// Where a member was found.
+#[derive(Debug, Clone, Copy)]
+pub struct FoundMember<'a> {
+    /// The member.
+    pub member: &'a Member,
+    /// From the start of the type that was searched.
+    pub bit_offset: u32,
+    /// The struct or union that has it: an anonymous one, perhaps.
+    pub owner: TypeId,
+    /// Its place among the owner's members.
+    pub index: i32,
 }
 
 /// A name without its flavour: `task_struct` of `task_struct___v6` (`bpf_core_essential_name_len`).
@@ -248,6 +274,22 @@ impl NameIndex {
             self.next.get(id as usize - base_len).copied()
         })
         .take_while(|&id| id != 0)
+    }
+}
+
+/// Declaration tags: what each is attached to, and its id. Sorted.
+#[derive(Debug, Clone)]
+pub(super) struct TagIndex(Vec<((TypeId, i32), TypeId)>);
+
+impl TagIndex {
+    fn of(btf: &Btf) -> Self {
+        let tags = btf.iter().filter_map(|(id, tag)| match tag.kind {
+            Kind::DeclTag { ty, component } => Some(((ty, component), id)),
+            _ => None,
+        });
+        let mut tags: Vec<_> = tags.collect();
+        tags.sort_unstable();
+        TagIndex(tags)
     }
 }
 

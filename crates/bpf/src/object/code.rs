@@ -143,12 +143,8 @@ impl Code {
     /// (`__exception_cb(name)`), referred to by no instruction.
     pub(super) fn exception_callback(&self, entry: usize, btf: &Btf) -> Option<usize> {
         let type_id = self.functions[entry].type_id?;
-        let name = btf.iter().find_map(|(_, ty)| match ty.kind {
-            Kind::DeclTag { ty: of, component: -1 } if of == type_id => {
-                ty.name.strip_prefix("exception_callback:")
-            }
-            _ => None,
-        })?;
+        let mut tags = btf.decl_tags(type_id, -1);
+        let name = tags.find_map(|tag| tag.strip_prefix("exception_callback:"))?;
         let is_callback = |function: &Function| function.is_global && function.name == name;
         self.functions.iter().position(is_callback)
     }

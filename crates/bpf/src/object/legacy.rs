@@ -138,7 +138,7 @@ fn read(name: &str, bytes: &[u8]) -> Result<(MapDef, u32, Inner), ObjectError> {
 fn annotate(def: &mut MapDef, btf: &Btf) {
     let Some(pair) = btf.find_composite(&format!("____btf_map_{}", def.name)) else { return };
     let typed = |member: &str, size: u32| {
-        let (member, _) = btf.member(pair, member)?;
+        let member = btf.member(pair, member)?.member;
         (btf.size_of(member.ty) == Some(size.into())).then_some(member.ty)
     };
     if let (Some(key), Some(value)) = (typed("key", def.key_size), typed("value", def.value_size)) {

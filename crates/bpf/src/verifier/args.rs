@@ -342,12 +342,8 @@ fn is_primitive(kind: &Kind) -> bool {
 /// The declaration tags of one parameter; `None`: one of them has no meaning.
 fn arg_tags(btf: &Btf, func: TypeId, index: usize) -> Option<Tags> {
     let mut tags = Tags::default();
-    for (_, ty) in btf.iter() {
-        let Kind::DeclTag { ty: owner, component } = ty.kind else { continue };
-        if owner != func || component != index as i32 {
-            continue;
-        }
-        tags.0 |= match ty.name.strip_prefix("arg:") {
+    for tag in btf.decl_tags(func, index as i32) {
+        tags.0 |= match tag.strip_prefix("arg:") {
             None => 0,
             Some("ctx") => Tags::CTX,
             Some("nonnull") => Tags::NONNULL,

@@ -1,7 +1,7 @@
 //! The function that runs when the program throws (`__exception_cb(name)`): named by a tag of the
 //! entry function, called by no instruction, verified on its own (`btf_find_exception_cb`).
 
-use crate::btf::{Kind, Linkage};
+use crate::btf::Linkage;
 use crate::errno::Errno;
 
 use super::env::{Result, Verifier};
@@ -43,12 +43,7 @@ impl Verifier<'_> {
         let Some(btf) = self.prog.btf.as_deref() else { return Vec::new() };
         let entry = self.prog.functions.iter().find(|function| function.start == 0);
         let Some(entry) = entry.and_then(|entry| entry.type_id) else { return Vec::new() };
-        let names = btf.iter().filter_map(|(_, ty)| match ty.kind {
-            Kind::DeclTag { ty: owner, component: -1 } if owner == entry => {
-                ty.name.strip_prefix(TAG)
-            }
-            _ => None,
-        });
+        let names = btf.decl_tags(entry, -1).filter_map(|tag| tag.strip_prefix(TAG));
         names.map(str::to_owned).collect()
     }
 }

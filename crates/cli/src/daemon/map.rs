@@ -1,10 +1,12 @@
 //! `map show|dump|lookup|update|delete`, in bpftool's words.
 
 use serde_json::{Value as Json, json};
+use towpath_bpf::program::MapType;
 use towpath_daemon::api::types::{
     EntryRequest, EntryView, MapRequest, MapView, NextView, RingView,
 };
 use towpath_daemon::client::Client;
+use towpath_maps::typed;
 
 use super::program::pins;
 use super::which::{Which, only};
@@ -46,12 +48,12 @@ fn change(args: &ElementArgs, verb: &str, output: &mut Output) -> Result<(), Cli
 /// An element that is looked up or taken out.
 fn one(args: &ElementArgs, verb: &str, output: &mut Output) -> Result<(), CliError> {
     let (client, map, request) = element(args)?;
-    let request = EntryRequest { bytes: output.json, ..request };
+    let request = EntryRequest { bytes: output.json || is_trie(&map), ..request };
     let path = format!("/v1/maps/{}/{verb}", map.id);
     let mut entry: EntryView = client.json("POST", &path, &request)?;
     AsType::apply(&args.as_types, &mut entry);
     if !output.json {
-        return output.line(&text(&entry));
+        return output.line(&text(&map, &entry));
     }
     let mut json = bpftool::element(&entry);
     if map.bytes_key == 0 {
@@ -147,13 +149,14 @@ fn dump(args: &MapDumpArgs, output: &mut Output) -> Result<(), CliError> {
     let which = Which::parse(&args.which)?;
     let client = client(&args.daemon)?;
     let map = only(chosen(&client, &which)?, "map", &which)?;
-    let path = format!("/v1/maps/{}/entries?bytes={}", map.id, output.json);
+    let bytes = output.json || is_trie(&map);
+    let path = format!("/v1/maps/{}/entries?bytes={bytes}", map.id);
     let mut entries: Vec<EntryView> = client.get(&path)?;
     entries.iter_mut().for_each(|entry| AsType::apply(as_types, entry));
     if output.json {
         return output.json(&entries.iter().map(bpftool::element).collect::<Vec<_>>());
     }
-    entries.iter().try_for_each(|entry| output.line(&text(entry)))?;
+    entries.iter().try_for_each(|entry| output.line(&text(&map, entry)))?;
     output.line(&format!("{} of {} entries", entries.len(), map.max_entries))
 }
 
@@ -162,7 +165,12 @@ pub(super) fn chosen(client: &Client, which: &Which) -> Result<Vec<MapView>, Cli
     Ok(maps.into_iter().filter(|map| which.fits(map.id, &map.name, "", &map.pinned)).collect())
 }
 
-fn text(entry: &EntryView) -> String {
+/// Whose keys are prefixes: their bytes tell of which address, whatever the types call it.
+fn is_trie(map: &MapView) -> bool {
+    map.r#type == MapType::LpmTrie.name()
+}
+
+fn text(map: &MapView, entry: &EntryView) -> String {
     let values = match (&entry.value, &entry.values) {
         (Some(value), _) => vec![format!("value {value}")],
         (None, Some(values)) => {
@@ -171,7 +179,10 @@ fn text(entry: &EntryView) -> String {
         }
         (None, None) => Vec::new(),
     };
-    format!("key {}  {}", entry.key, values.join("  "))
+    let prefix = entry.bytes.as_ref().filter(|_| is_trie(map));
+    let prefix = prefix.and_then(|bytes| typed::prefix_to_text(&typed::from_hex(&bytes.key)?));
+    let key = prefix.unwrap_or_else(|| entry.key.to_string());
+    format!("key {key}  {}", values.join("  "))
 }
 
 /// `id N|name NAME|NAME key KEY [value VALUE] [FLAG]`

@@ -1,7 +1,6 @@
 //! What is in maps, ours or the running kernel's, element by element: a full map of a million
 //! elements is never in memory a second time.
 
-use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -174,7 +173,7 @@ fn plain(def: &MapDef, key: &[u8], value: &Value, visit: Visit<'_>) -> ControlFl
             value.cpus().iter().map(|bytes| typed::value_to_json(def, bytes)).collect();
         Entry {
             key: Some(typed::key_to_json(def, key)),
-            label: if def.kind.keys() == Keys::Prefix { prefix(key) } else { None },
+            label: typed::prefix_to_text(key).filter(|_| def.kind.keys() == Keys::Prefix),
             held: match def.kind.is_percpu() {
                 true => Held::PerCpu(values),
                 false => Held::One(values.pop().unwrap_or(Json::Null)),
@@ -183,17 +182,6 @@ fn plain(def: &MapDef, key: &[u8], value: &Value, visit: Visit<'_>) -> ControlFl
     };
     let is_zero = value.cpus().iter().all(|bytes| bytes.iter().all(|byte| *byte == 0));
     visit(Element { is_zero, read: &read })
-}
-
-/// A key of a longest-prefix trie: `10.0.0.0/8`, when it has the size of an address.
-fn prefix(key: &[u8]) -> Option<String> {
-    let (length, address) = key.split_first_chunk::<4>()?;
-    let address = match address.len() {
-        4 => IpAddr::from(<[u8; 4]>::try_from(address).ok()?),
-        16 => IpAddr::from(<[u8; 16]>::try_from(address).ok()?),
-        _ => return None,
-    };
-    Some(format!("{address}/{}", u32::from_le_bytes(*length)))
 }
 
 fn special(visit: Visit<'_>, read: &dyn Fn() -> Entry) -> ControlFlow<()> {

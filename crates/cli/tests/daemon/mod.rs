@@ -1,11 +1,13 @@
 //! The daemon as people run it: started from a file, asked by verbs, changed under traffic, ended.
 
+mod addresses;
 mod bond;
 mod bound;
 mod bpftool;
 mod bridge;
 mod doors;
 mod dump;
+mod ending;
 mod front;
 mod listen;
 mod page;

@@ -3,7 +3,7 @@
 use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::btf::{Btf, Kind, TypeId};
 
-use super::network::Network;
+use super::network::{Network, Tag};
 use super::{HEX_PREFIX, bits, hex, is_char};
 
 /// A value of a type. `bytes` has the type's size.
@@ -12,7 +12,7 @@ pub(super) fn format(btf: &Btf, id: TypeId, bytes: &[u8]) -> Json {
     // make that endless.
     let fuel = FUEL + bytes.len().saturating_mul(FUEL_PER_BYTE);
     let mut formatter = Formatter { btf, fuel };
-    let json = formatter.value(id, bytes);
+    let json = formatter.value(id, None, bytes);
     if formatter.fuel == 0 { hex(bytes) } else { json }
 }
 
@@ -27,13 +27,15 @@ struct Formatter<'a> {
 }
 
 impl Formatter<'_> {
-    fn value(&mut self, id: TypeId, bytes: &[u8]) -> Json {
+    /// `said` is what a tag says of this place.
+    fn value(&mut self, id: TypeId, said: Option<Tag>, bytes: &[u8]) -> Json {
         if self.fuel == 0 {
             return Json::Null;
         }
         self.fuel -= 1;
         let btf = self.btf;
-        if let Some(json) = Network::of(btf, id).and_then(|network| network.to_json(bytes)) {
+        let tag = Tag::of(btf, id, said);
+        if let Some(json) = Network::of(btf, id, tag).and_then(|it| it.to_json(bytes)) {
             return json;
         }
         match btf.resolved(id) {
@@ -47,7 +49,7 @@ impl Formatter<'_> {
             Kind::Ptr(_) => Json::from(bits::read(bytes, 0, 64)),
             Kind::Float(4) => float(bytes.first_chunk().map(|b| f64::from(f32::from_le_bytes(*b)))),
             Kind::Float(8) => float(bytes.first_chunk().map(|b| f64::from_le_bytes(*b))),
-            Kind::Array { elem, count, .. } => self.array(*elem, *count, bytes),
+            Kind::Array { elem, count, .. } => self.array(*elem, *count, tag, bytes),
             Kind::Composite { .. } => {
                 let mut object = Object::new();
                 self.members(id, bytes, &mut object);
@@ -57,11 +59,11 @@ impl Formatter<'_> {
                 let shown = vars.iter().map(|var| {
                     let from = var.offset as usize;
                     let part = bytes.get(from..from + var.size as usize).unwrap_or(&[]);
-                    (btf.name(var.ty).to_owned(), self.value(var.ty, part))
+                    (btf.name(var.ty).to_owned(), self.value(var.ty, None, part))
                 });
                 Json::Object(shown.collect())
             }
-            Kind::Var { ty, .. } => self.value(*ty, bytes),
+            Kind::Var { ty, .. } => self.value(*ty, tag, bytes),
             _ => hex(bytes),
         }
     }
@@ -69,7 +71,8 @@ impl Formatter<'_> {
     /// Members of a struct or union; those of anonymous ones become its own.
     fn members(&mut self, id: TypeId, bytes: &[u8], object: &mut Object<String, Json>) {
         let btf = self.btf;
-        for member in btf.members(id) {
+        let owner = btf.resolve(id);
+        for (index, member) in btf.members(id).iter().enumerate() {
             if self.fuel == 0 {
                 return;
             }
@@ -86,12 +89,13 @@ impl Formatter<'_> {
                     bit_field(btf, member.ty, value, member.bit_size),
                 );
             } else {
-                object.insert(member.name.to_string(), self.value(member.ty, part));
+                let tag = Tag::of_member(btf, owner, index as i32);
+                object.insert(member.name.to_string(), self.value(member.ty, tag, part));
             }
         }
     }
 
-    fn array(&mut self, elem: TypeId, count: u32, bytes: &[u8]) -> Json {
+    fn array(&mut self, elem: TypeId, count: u32, tag: Option<Tag>, bytes: &[u8]) -> Json {
         if is_char(self.btf, elem)
             && let Some(text) = text_of(bytes)
         {
@@ -101,7 +105,8 @@ impl Formatter<'_> {
         if size == 0 {
             return hex(bytes);
         }
-        bytes.chunks_exact(size).take(count as usize).map(|part| self.value(elem, part)).collect()
+        let parts = bytes.chunks_exact(size).take(count as usize);
+        parts.map(|part| self.value(elem, tag, part)).collect()
     }
 }
 

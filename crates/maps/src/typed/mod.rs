@@ -11,6 +11,8 @@
 //! __be32, in_addr         "10.0.0.1"; or a number
 //! in6_addr                "2001:db8::1"; an IPv4-mapped address as "10.0.0.1"
 //! unsigned char[6]        "02:00:00:00:00:01"
+//! __u32 and others         as the four above, where a tag says "ipv4", "ipv6", "mac", "be16",
+//!                         "be32" or "be64": btf_decl_tag("ipv4"); elements of arrays, too
 //! addresses               the three forms are accepted where anything has 4, 16 or 6 bytes
 //! anything                "hex:0a0b": the bytes themselves
 //! ```
@@ -26,6 +28,7 @@ mod parse;
 
 use std::net::IpAddr;
 
+pub use parse::from_hex;
 use serde_json::Value as Json;
 use towpath_bpf::MapDef;
 use towpath_bpf::btf::{Btf, TypeId};
@@ -77,6 +80,18 @@ pub fn key_from_json(def: &MapDef, json: &Json) -> Result<Vec<u8>, TypedError> {
     }
     let (key, _value) = sides(def);
     from_json(def, key, "key", json)
+}
+
+/// A key of a longest-prefix trie as people write it, when it has the size of an address:
+/// `10.0.0.0/8`.
+pub fn prefix_to_text(key: &[u8]) -> Option<String> {
+    let (length, address) = key.split_first_chunk::<4>()?;
+    let address = match address.len() {
+        4 => IpAddr::from(<[u8; 4]>::try_from(address).ok()?),
+        16 => IpAddr::from(<[u8; 16]>::try_from(address).ok()?),
+        _ => return None,
+    };
+    Some(format!("{address}/{}", u32::from_le_bytes(*length)))
 }
 
 /// `struct bpf_lpm_trie_key_u8` with an address behind the length.

@@ -1,7 +1,9 @@
-//! Types whose names say that their bytes are in network order: shown as people write them.
+//! Types that say that their bytes are in network order: shown as people write them.
 //!
 //! The kernel's headers mark such fields by name only (`__be16`, `struct in6_addr`); to BTF they
-//! are plain integers. Without this a port 80 would be shown as 20480.
+//! are plain integers. Without this a port 80 would be shown as 20480. Where a source has `__u32`
+//! for an address, a tag says so: `__attribute__((btf_decl_tag("ipv4")))` of a typedef, a member or a
+//! variable; or `btf_type_tag`, which compilers keep only behind a pointer.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -21,28 +23,71 @@ pub(super) enum Network {
     Mac,
 }
 
+/// What a tag says: of a value of so many bytes, or of the elements of an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tag {
+    network: Network,
+    bytes: u64,
+}
+
+impl Tag {
+    /// The tag of a member, `index` of `owner`.
+    pub(super) fn of_member(btf: &Btf, owner: TypeId, index: i32) -> Option<Tag> {
+        btf.decl_tags(owner, index).find_map(Tag::named)
+    }
+
+    /// What was said of the place of a value; else what one of its type's names says.
+    pub(super) fn of(btf: &Btf, id: TypeId, said: Option<Tag>) -> Option<Tag> {
+        said.or_else(|| {
+            names(btf, id).find_map(|id| match btf.kind(id) {
+                Kind::TypeTag(_) => Tag::named(btf.name(id)),
+                _ => btf.decl_tags(id, -1).find_map(Tag::named),
+            })
+        })
+    }
+
+    fn named(text: &str) -> Option<Tag> {
+        let (network, bytes) = match text {
+            "ipv4" => (Network::Ipv4, 4),
+            "ipv6" => (Network::Ipv6, 16),
+            "mac" => (Network::Mac, 6),
+            "be16" => (Network::Number, 2),
+            "be32" => (Network::Number, 4),
+            "be64" => (Network::Number, 8),
+            _ => return None,
+        };
+        Some(Tag { network, bytes })
+    }
+}
+
+/// A type and those that it is another name for.
+fn names(btf: &Btf, id: TypeId) -> impl Iterator<Item = TypeId> {
+    let next = |&id: &TypeId| match *btf.kind(id) {
+        Kind::Typedef(to)
+        | Kind::Volatile(to)
+        | Kind::Const(to)
+        | Kind::Restrict(to)
+        | Kind::TypeTag(to) => Some(to),
+        _ => None,
+    };
+    // Bounded like every walk over types that came from outside.
+    std::iter::successors(Some(id), next).take(NAMES_MAX)
+}
+
 impl Network {
-    /// What a type's name, or that of a type it is another name for, says.
-    pub(super) fn of(btf: &Btf, id: TypeId) -> Option<Network> {
-        let mut id = btf.strip_qualifiers(id);
-        // Bounded like every walk over types that came from outside.
-        for _ in 0..TYPEDEFS_MAX {
-            let size = btf.size_of(id);
-            match (btf.name(id), size) {
-                ("__be16", Some(2)) | ("__be64", Some(8)) => return Some(Network::Number),
-                ("__be32" | "in_addr", Some(4)) => return Some(Network::Ipv4),
-                ("in6_addr", Some(16)) => return Some(Network::Ipv6),
-                _ => {}
-            }
-            match btf.kind(id) {
-                Kind::Typedef(of) => id = btf.strip_qualifiers(*of),
-                Kind::Array { elem, count: 6, .. } => {
-                    return is_byte(btf, *elem).then_some(Self::Mac);
-                }
-                _ => return None,
-            }
+    /// What its tag says, or a type's name, or that of a type it is another name for.
+    pub(super) fn of(btf: &Btf, id: TypeId, tag: Option<Tag>) -> Option<Network> {
+        let size = btf.size_of(id)?;
+        if let Some(tag) = tag.filter(|tag| tag.bytes == size) {
+            return Some(tag.network);
         }
-        None
+        names(btf, id).find_map(|id| match (btf.name(id), size, btf.kind(id)) {
+            ("__be16", 2, _) | ("__be64", 8, _) => Some(Network::Number),
+            ("__be32" | "in_addr", 4, _) => Some(Network::Ipv4),
+            ("in6_addr", 16, _) => Some(Network::Ipv6),
+            (_, _, Kind::Array { elem, count: 6, .. }) if is_byte(btf, *elem) => Some(Self::Mac),
+            _ => None,
+        })
     }
 
     /// The bytes as JSON; `None` if there are too few.
@@ -79,4 +124,4 @@ fn is_byte(btf: &Btf, elem: TypeId) -> bool {
 }
 
 /// Names a type may have on top of each other.
-const TYPEDEFS_MAX: usize = 32;
+const NAMES_MAX: usize = 32;

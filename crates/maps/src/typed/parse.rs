@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Map as Object, Value as Json};
-use towpath_bpf::btf::{Btf, Kind, Member, TypeId};
+use towpath_bpf::btf::{Btf, FoundMember, Kind, TypeId};
 
-use super::network::Network;
+use super::network::{Network, Tag};
 use super::{HEX_PREFIX, bits, is_char};
 
 /// What is wrong, and where below the root.
@@ -19,13 +19,19 @@ type Parsed = Result<(), Problem>;
 
 /// Writes a value of a type. `out` has the type's size and is zero.
 pub(super) fn parse(btf: &Btf, id: TypeId, json: &Json, out: &mut [u8]) -> Parsed {
+    parse_tagged(btf, id, None, json, out)
+}
+
+/// `said` is what a tag says of this place.
+fn parse_tagged(btf: &Btf, id: TypeId, said: Option<Tag>, json: &Json, out: &mut [u8]) -> Parsed {
+    let tag = Tag::of(btf, id, said);
     if let Json::String(text) = json
         && raw(text, is_char(btf, elem_of(btf, id)), out)?
     {
         return Ok(());
     }
     match btf.resolved(id) {
-        Kind::Int { size, .. } if *size <= 8 && Network::of(btf, id).is_some() => {
+        Kind::Int { size, .. } if *size <= 8 && Network::of(btf, id, tag).is_some() => {
             Network::write_number(integer(json, size * 8, false, false)?, out);
             Ok(())
         }
@@ -44,7 +50,7 @@ pub(super) fn parse(btf: &Btf, id: TypeId, json: &Json, out: &mut [u8]) -> Parse
             Ok(())
         }
         Kind::Float(size) => float(json, *size, out),
-        Kind::Array { elem, count, .. } => array(btf, *elem, *count, json, out),
+        Kind::Array { elem, count, .. } => array(btf, (*elem, *count, tag), json, out),
         Kind::Composite { .. } => composite(btf, id, json, out),
         Kind::Datasec { vars, .. } => {
             let object = object(json)?;
@@ -59,7 +65,7 @@ pub(super) fn parse(btf: &Btf, id: TypeId, json: &Json, out: &mut [u8]) -> Parse
             }
             Ok(())
         }
-        Kind::Var { ty, .. } => parse(btf, *ty, json, out),
+        Kind::Var { ty, .. } => parse_tagged(btf, *ty, tag, json, out),
         _ => untyped(json, out),
     }
 }
@@ -113,7 +119,8 @@ fn raw(text: &str, is_text: bool, out: &mut [u8]) -> Result<bool, Problem> {
     Ok(address.is_some())
 }
 
-fn from_hex(digits: &str) -> Option<Vec<u8>> {
+/// The bytes that pairs of digits stand for.
+pub fn from_hex(digits: &str) -> Option<Vec<u8>> {
     let pairs = digits.as_bytes().chunks(2);
     pairs
         .map(|pair| {
@@ -195,7 +202,12 @@ fn float(json: &Json, size: u32, out: &mut [u8]) -> Parsed {
     Ok(())
 }
 
-fn array(btf: &Btf, elem: TypeId, count: u32, json: &Json, out: &mut [u8]) -> Parsed {
+fn array(
+    btf: &Btf,
+    (elem, count, tag): (TypeId, u32, Option<Tag>),
+    json: &Json,
+    out: &mut [u8],
+) -> Parsed {
     if let Json::String(text) = json
         && is_char(btf, elem)
     {
@@ -218,7 +230,8 @@ fn array(btf: &Btf, elem: TypeId, count: u32, json: &Json, out: &mut [u8]) -> Pa
         let from = index.saturating_mul(size);
         let part = out.get_mut(from..from.saturating_add(size));
         let part = part.ok_or_else(|| problem("it lies outside its array"))?;
-        parse(btf, elem, json, part).map_err(|inner| inner.below(&format!("[{index}]")))?;
+        let parsed = parse_tagged(btf, elem, tag, json, part);
+        parsed.map_err(|inner| inner.below(&format!("[{index}]")))?;
     }
     Ok(())
 }
@@ -226,18 +239,18 @@ fn array(btf: &Btf, elem: TypeId, count: u32, json: &Json, out: &mut [u8]) -> Pa
 fn composite(btf: &Btf, id: TypeId, json: &Json, out: &mut [u8]) -> Parsed {
     for (name, json) in object(json)? {
         let found = btf.member(id, name);
-        let (member, bit_offset) = found.ok_or_else(|| {
+        let found = found.ok_or_else(|| {
             let mut names = Vec::new();
             names_of(btf, id, &mut names, &mut Vec::new());
             unknown(name, &mut names.into_iter())
         })?;
-        member_from(btf, member, bit_offset, json, out)
-            .map_err(|inner| inner.below(&format!(".{name}")))?;
+        member_from(btf, found, json, out).map_err(|inner| inner.below(&format!(".{name}")))?;
     }
     Ok(())
 }
 
-fn member_from(btf: &Btf, member: &Member, bit_offset: u32, json: &Json, out: &mut [u8]) -> Parsed {
+fn member_from(btf: &Btf, found: FoundMember<'_>, json: &Json, out: &mut [u8]) -> Parsed {
+    let FoundMember { member, bit_offset, owner, index } = found;
     let width = member.bit_size;
     if width > 0 {
         let value = match btf.resolved(member.ty) {
@@ -251,7 +264,8 @@ fn member_from(btf: &Btf, member: &Member, bit_offset: u32, json: &Json, out: &m
     let from = bit_offset as usize / 8;
     let size = btf.size_of(member.ty).unwrap_or(0) as usize;
     let part = out.get_mut(from..from.saturating_add(size));
-    parse(btf, member.ty, json, part.ok_or_else(|| problem("it lies outside its struct"))?)
+    let part = part.ok_or_else(|| problem("it lies outside its struct"))?;
+    parse_tagged(btf, member.ty, Tag::of_member(btf, owner, index), json, part)
 }
 
 /// Names of members, those of anonymous ones included; each type in `seen` only once.

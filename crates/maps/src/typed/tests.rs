@@ -183,6 +183,68 @@ fn network_order_is_shown_as_people_write_it() {
     assert!(error.contains("key.port: 65536 does not fit 16"), "{error}");
 }
 
+/// A value `struct { __u32 gateway; __u32 servers[2]; __u16 port; struct { __u32 inner; }; }`, all
+/// of them tagged, in a map with a key `typedef __u32 address`, which is tagged itself.
+fn tagged_map() -> MapDef {
+    const DECL_TAG: u32 = 17 << 24;
+    let mut blob = Blob::default();
+    let word = blob.int("unsigned int", 4, 0);
+    let short = blob.int("unsigned short", 2, 0);
+    let key_type = blob.add("address", 8 << 24, word, &[]);
+    let servers = blob.array(word, word, 2);
+    let inner = blob.composite("", false, 4, &[("inner", word, 0, 0)]);
+    let members = [
+        ("gateway", word, 0, 0),
+        ("servers", servers, 32, 0),
+        ("port", short, 96, 0),
+        ("", inner, 128, 0),
+    ];
+    let value_type = blob.composite("value", false, 20, &members);
+    for (tag, of, component) in [
+        ("bpf_fastcall", key_type, u32::MAX),
+        ("ipv4", key_type, u32::MAX),
+        ("ipv4", inner, 0),
+        ("ipv4", value_type, 0),
+        ("ipv4", value_type, 1),
+        ("be16", value_type, 2),
+    ] {
+        blob.add(tag, DECL_TAG, of, &[component]);
+    }
+    let btf = Some(blob.finish());
+    MapDef { key_type, value_type, btf, ..def(MapType::Hash, 4, 20, 8, 0) }
+}
+
+#[test]
+fn tags_say_what_numbers_mean() {
+    let def = tagged_map();
+    let json = json!({
+        "gateway": "10.0.0.1", "servers": ["10.0.0.2", "10.0.0.3"], "port": 80,
+        "inner": "10.0.0.4"
+    });
+    let bytes = value_from_json(&def, &json).unwrap();
+    let wanted = [10, 0, 0, 1, 10, 0, 0, 2, 10, 0, 0, 3, 0, 80, 0, 0, 10, 0, 0, 4];
+    assert_eq!(bytes, wanted);
+    assert_eq!(value_to_json(&def, &bytes), json);
+    assert_eq!(key_to_json(&def, &[192, 0, 2, 1]), json!("192.0.2.1"));
+    // A number is one in network order, as of a `__be32`.
+    let bytes = value_from_json(&def, &json!({"inner": 7, "servers": [0x0a00_0001]})).unwrap();
+    assert_eq!(bytes[4..8], [10, 0, 0, 1]);
+    assert_eq!(bytes[16..], [0, 0, 0, 7]);
+    let error = value_from_json(&def, &json!({"servers": ["10.0.0.256"]})).unwrap_err();
+    assert_eq!(error.path, "value.servers[0]");
+}
+
+#[test]
+fn keys_of_tries_are_prefixes() {
+    let def = def(MapType::LpmTrie, 8, 4, 8, 1);
+    let key = key_from_json(&def, &json!("10.0.0.0/8")).unwrap();
+    assert_eq!(key, [8, 0, 0, 0, 10, 0, 0, 0]);
+    assert_eq!(prefix_to_text(&key).as_deref(), Some("10.0.0.0/8"));
+    let wrong = ["10.0.0.0/33", "10.0.0.0", "2001:db8::/32", "10.0.0.0/8/8", "/8"];
+    assert!(wrong.iter().all(|text| key_from_json(&def, &json!(text)).is_err()));
+    assert_eq!(prefix_to_text(&[8, 0, 0, 0, 1]), None, "no address has a byte");
+}
+
 #[test]
 fn problems_say_where_and_what_was_expected() {
     let def = map();

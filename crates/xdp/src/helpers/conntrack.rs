@@ -212,7 +212,7 @@ fn ask(callbacks: &dyn Callbacks<Run<'_>>) -> (Shape, Option<u64>) {
     let status = conn.and_then(|(btf, id)| btf.member(id, "status"));
     let hidden_bytes = size_of::<Hidden>();
     let shape = Shape { bytes, hidden_bytes, is_counted: true, ..Shape::default() };
-    (shape, status.map(|(_, bits)| u64::from(bits) / 8))
+    (shape, status.map(|status| u64::from(status.bit_offset) / 8))
 }
 
 const OPTS_ERROR: u64 = 4;

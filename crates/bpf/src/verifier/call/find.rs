@@ -12,8 +12,7 @@ use super::record::{Field, FieldKind, FieldType, Record};
 /// them breaks a rule: the kernel then refuses the whole of the file's type information, and
 /// loaders go on without it.
 pub(super) fn types_of(btf: &Btf, kernel: &Btf) -> Option<HashMap<TypeId, Rc<Record>>> {
-    let tags = Tags::of(btf);
-    let finder = Finder { btf, kernel, tags: &tags, in_map: false };
+    let finder = Finder { btf, kernel, in_map: false };
     let structs = btf.iter().filter(|(_, ty)| {
         matches!(ty.kind, Kind::Composite { union: false, .. })
             && FieldKind::of_struct(&ty.name).is_none()
@@ -40,28 +39,13 @@ pub(super) fn types_of(btf: &Btf, kernel: &Btf) -> Option<HashMap<TypeId, Rc<Rec
 
 /// The record of a map's values; `None` when it breaks a rule.
 pub(super) fn value_record(btf: &Btf, kernel: &Btf, value: TypeId) -> Option<Record> {
-    let tags = Tags::of(btf);
-    Finder { btf, kernel, tags: &tags, in_map: true }.record(value)
-}
-
-/// Declaration tags by what they are attached to.
-struct Tags<'b>(HashMap<(TypeId, i32), &'b str>);
-
-impl<'b> Tags<'b> {
-    fn of(btf: &'b Btf) -> Self {
-        let tags = btf.iter().filter_map(|(_, tag)| match tag.kind {
-            Kind::DeclTag { ty, component } => Some(((ty, component), &*tag.name)),
-            _ => None,
-        });
-        Tags(tags.collect())
-    }
+    Finder { btf, kernel, in_map: true }.record(value)
 }
 
 /// Looks for special fields inside one type.
 struct Finder<'b> {
     btf: &'b Btf,
     kernel: &'b Btf,
-    tags: &'b Tags<'b>,
     in_map: bool,
 }
 
@@ -199,7 +183,7 @@ impl Finder<'_> {
 
     /// What a list or tree holds: the `contains:TYPE:MEMBER` tag (`btf_find_graph_root`).
     fn contains(&self, place: (TypeId, i32), node: FieldKind) -> Option<FieldType> {
-        let tag = self.tags.0.get(&place)?.strip_prefix("contains:")?;
+        let tag = self.btf.decl_tags(place.0, place.1).last()?.strip_prefix("contains:")?;
         let (type_name, member_name) = tag.split_once(':')?;
         let value = self
             .btf

@@ -311,7 +311,7 @@ impl Verifier<'_> {
         let mark = btf
             .find_composite("nf_conn")
             .and_then(|ty| btf.member(ty, "mark"))
-            .map(|(_, bits)| i64::from(bits / 8));
+            .map(|mark| i64::from(mark.bit_offset / 8));
         match mark {
             Some(mark) if start == mark && size <= 4 => Ok(()),
             Some(mark) if start == mark => {
