@@ -145,4 +145,5 @@ fields!(test_run, end 76: PROG_FD = 0, RETVAL = 4, DATA_SIZE_IN = 8, DATA_SIZE_O
 fields!(link_create, end 60: PROG_FD = 0, TARGET_IFINDEX = 4, ATTACH_TYPE = 8, FLAGS = 12);
 fields!(link_update, end 16: LINK_FD = 0, NEW_PROG_FD = 4, FLAGS = 8, OLD_PROG_FD = 12);
 fields!(link_detach, end 4: LINK_FD = 0);
+fields!(stream_read, end 20: BUF = 0, BUF_LEN = 8, STREAM_ID = 12, PROG_FD = 16);
 fields!(info, end 16: BPF_FD = 0, INFO_LEN = 4, INFO = 8);

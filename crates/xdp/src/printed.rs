@@ -151,6 +151,25 @@ impl Streams {
         text.drain(..count).collect()
     }
 
+    /// Hands over at most so many bytes of a stream, and takes them out if all went well; their
+    /// number.
+    ///
+    /// # Errors
+    ///
+    /// Those of `hand_over`: the text is still there.
+    pub fn hand_over<E>(
+        &self,
+        stream: StreamId,
+        bytes_max: usize,
+        hand_over: impl FnOnce(&[u8]) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        let mut text = lock(&self.stream(stream).text);
+        let count = text.len().min(bytes_max);
+        hand_over(&text.make_contiguous()[..count])?;
+        text.drain(..count);
+        Ok(count)
+    }
+
     /// Prints that a stream had no room for, or that came while it was being read.
     pub fn lost(&self, stream: StreamId) -> u64 {
         self.stream(stream).lost.load(Ordering::Relaxed)
@@ -236,6 +255,8 @@ mod tests {
         assert_eq!(streams.push(StreamId::Stdout, &text[..999]), Ok(()), "less than 100 000 bytes");
         assert_eq!(streams.push(StreamId::Stdout, b"x"), Err(Errno::ENOSPC));
         assert_eq!(streams.read(StreamId::Stdout, 10), [b'x'; 10]);
+        let refused = streams.hand_over(StreamId::Stdout, 10, |_| Err(Errno::EFAULT));
+        assert_eq!(refused, Err(Errno::EFAULT), "nothing is lost by that");
         assert_eq!(streams.read(StreamId::Stdout, usize::MAX).len(), 99_989);
         assert!(streams.read(StreamId::Stdout, 1).is_empty());
     }

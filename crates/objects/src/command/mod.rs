@@ -16,6 +16,7 @@ pub(crate) mod map;
 mod map_btf;
 mod pin;
 mod program;
+mod stream;
 pub(crate) mod test_run;
 
 use towpath_bpf::Errno;
@@ -88,11 +89,14 @@ pub enum Command {
     LinkDetach = 34,
     /// `BPF_PROG_BIND_MAP`
     ProgBindMap = 35,
+    /// `BPF_PROG_STREAM_READ_BY_FD`
+    ProgStreamReadByFd = 37,
 }
 
 impl Objects {
     /// What `bpf(2)` does: executes a command whose attribute of `size` bytes lies at `attr` in the
-    /// caller's memory. Returns a descriptor, or 0.
+    /// caller's memory. Returns a descriptor, a number of bytes ([`Command::ProgStreamReadByFd`]),
+    /// or 0.
     ///
     /// # Errors
     ///
@@ -148,6 +152,7 @@ impl Call<'_> {
             Command::LinkGetNextId => self.next_id(|objects, id| objects.links.next_after(id)),
             Command::EnableStats => self.enable_stats(),
             Command::ProgBindMap => self.bind_map(),
+            Command::ProgStreamReadByFd => self.read_stream(),
             Command::MapGetFdById => self.map_by_id(),
             Command::ObjGetInfoByFd => self.info(),
         }
@@ -171,7 +176,7 @@ impl Command {
     }
 
     /// All commands.
-    pub const ALL: [Command; 30] = [
+    pub const ALL: [Command; 31] = [
         Command::ProgTestRun,
         Command::MapLookupBatch,
         Command::MapLookupAndDeleteBatch,
@@ -190,6 +195,7 @@ impl Command {
         Command::BtfGetNextId,
         Command::EnableStats,
         Command::ProgBindMap,
+        Command::ProgStreamReadByFd,
         Command::MapCreate,
         Command::MapLookupElem,
         Command::MapUpdateElem,

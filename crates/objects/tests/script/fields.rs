@@ -148,6 +148,12 @@ const LINK_UPDATE: Fields = &[
     ("old_prog_fd", 12, Half),
 ];
 const INFO: Fields = &[("bpf_fd", 0, Half), ("info_len", 4, Half), ("info", 8, Word)];
+const STREAM_READ: Fields = &[
+    ("stream_buf", 0, Word),
+    ("stream_buf_len", 8, Half),
+    ("stream_id", 12, Half),
+    ("prog_fd", 16, Half),
+];
 const BIND_MAP: Fields = &[("prog_fd", 0, Half), ("map_fd", 4, Half), ("flags", 8, Half)];
 
 const COMMANDS: &[(&str, u32, Fields)] = &[
@@ -181,4 +187,5 @@ const COMMANDS: &[(&str, u32, Fields)] = &[
     ("enable_stats", 32, &[("type", 0, Half)]),
     ("link_detach", 34, &[("link_fd", 0, Half)]),
     ("prog_bind_map", 35, BIND_MAP),
+    ("prog_stream_read_by_fd", 37, STREAM_READ),
 ];

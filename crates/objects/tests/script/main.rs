@@ -82,6 +82,12 @@ fn live_frames() {
 }
 
 #[test]
+fn streams() {
+    compare("streams.txt");
+    check_ours("printed.txt");
+}
+
+#[test]
 fn devices() {
     compare("devices.txt");
 }
@@ -99,7 +105,13 @@ fn compare(name: &str) {
         Ok(mut kernel) => check(&path, &script, &mut kernel, "the kernel"),
         Err(why) => println!("skipped: the kernel's side of {name}: {why}"),
     }
-    let text = fs::read_to_string(&path).expect("as before");
+    check_ours(name);
+}
+
+/// Runs one script on our side.
+fn check_ours(name: &str) {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/scripts", name].iter().collect();
+    let text = fs::read_to_string(&path).expect("the script is part of the repository");
     let script = Script::parse(&text).unwrap_or_else(|problem| panic!("{name}: {problem}"));
     check(&path, &script, &mut ours::Ours::new(), "our core");
 }
