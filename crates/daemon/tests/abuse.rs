@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use fastrand::Rng;
 use towpath_daemon::client::Client;
 
 use namespaces::{Namespaces, ip};
@@ -56,19 +57,6 @@ const VICTIMS: [Victim; 8] = [
     Victim { name: "k0", is_tap: true, bond: Some("bond1") },
     Victim { name: "k1", is_tap: false, bond: Some("bond1") },
 ];
-
-/// The same numbers each time.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, count: usize) -> usize {
-        // xorshift64*
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % count
-    }
-}
 
 struct Lab {
     served: Served,
@@ -196,11 +184,11 @@ impl Lab {
     }
 
     /// Some interfaces go, and come back.
-    fn round(&mut self, dice: &mut Dice) {
-        let count = 1 + dice.below(3);
+    fn round(&mut self, dice: &mut Rng) {
+        let count = 1 + dice.usize(..3);
         let mut away: Vec<(Victim, Way)> = Vec::new();
         for _ in 0..count {
-            let victim = VICTIMS[dice.below(VICTIMS.len())];
+            let victim = VICTIMS[dice.usize(..VICTIMS.len())];
             if away.iter().any(|(known, _)| known.name == victim.name) {
                 continue;
             }
@@ -209,11 +197,11 @@ impl Lab {
                 true => &[Way::Deleted, Way::Down, Way::Carrier],
                 false => &[Way::Deleted, Way::Moved, Way::Renamed, Way::Down],
             };
-            let way = ways[dice.below(ways.len())];
+            let way = ways[dice.usize(..ways.len())];
             self.go(victim, way);
             away.push((victim, way));
         }
-        std::thread::sleep(Duration::from_millis(dice.below(300) as u64));
+        std::thread::sleep(Duration::from_millis(dice.usize(..300) as u64));
         for &(victim, way) in &away {
             self.come_back(victim, way);
         }
@@ -292,7 +280,7 @@ fn interfaces_go_and_come_back_at_random() {
     let seed = number("TOWPATH_ABUSE_SEED").unwrap_or(1);
     let mut lab = Lab::new(namespaces);
     lab.settle();
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut dice = Rng::with_seed(seed);
     // What is made once, and kept, is made by then.
     (0..10).for_each(|_| lab.round(&mut dice));
     lab.settle();

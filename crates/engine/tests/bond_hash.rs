@@ -4,6 +4,7 @@
 #[path = "bond/reference.rs"]
 mod reference;
 
+use fastrand::Rng;
 use towpath_engine::bond::{XmitPolicy, hash};
 
 /// `POLICY FRAME HASH` a line, made with the kernel's own functions; `-` is the empty frame.
@@ -55,16 +56,16 @@ fn every_truncation_agrees_with_the_reference() {
 
 #[test]
 fn headers_in_any_order_agree_with_the_reference() {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Rng::with_seed(1);
     let mut looked_through = 0;
     for _ in 0..60_000 {
         let mut frame = stack_of_headers(&mut random);
-        if random.below(4) == 0 {
-            frame.truncate(random.below(frame.len() + 1));
+        if random.usize(..4) == 0 {
+            frame.truncate(random.usize(..frame.len() + 1));
         }
-        if random.below(4) == 0 && !frame.is_empty() {
-            let at = random.below(frame.len());
-            frame[at] = random.byte();
+        if random.usize(..4) == 0 && !frame.is_empty() {
+            let at = random.usize(..frame.len());
+            frame[at] = random.u8(..);
         }
         for policy in XmitPolicy::ALL {
             agree(policy, &frame);
@@ -91,12 +92,12 @@ fn a_frame_of_nothing_but_headers_ends() {
 }
 
 /// A frame of headers on headers, each with the type of the next one.
-fn stack_of_headers(random: &mut Random) -> Vec<u8> {
-    let mut frame = random.bytes(12);
-    let mut kind = random.among(&LINK_TYPES);
+fn stack_of_headers(random: &mut Rng) -> Vec<u8> {
+    let mut frame = some(random, 12);
+    let mut kind = among(random, &LINK_TYPES);
     frame.extend(kind.to_be_bytes());
-    for _ in 0..random.below(20) {
-        let next = random.among(&LINK_TYPES);
+    for _ in 0..random.usize(..20) {
+        let next = among(random, &LINK_TYPES);
         let Some(protocol) = link_header(&mut frame, kind, next, random) else { break };
         kind = next;
         if let Some(protocol) = protocol {
@@ -106,39 +107,34 @@ fn stack_of_headers(random: &mut Random) -> Vec<u8> {
             }
         }
     }
-    let rest = random.below(24);
-    frame.extend(random.bytes(rest));
+    let rest = random.usize(..24);
+    frame.extend(some(random, rest));
     frame
 }
 
 /// Appends a header; the protocol it carries when it is IP's, `None` when nothing follows.
-fn link_header(
-    frame: &mut Vec<u8>,
-    kind: u16,
-    next: u16,
-    random: &mut Random,
-) -> Option<Option<u8>> {
+fn link_header(frame: &mut Vec<u8>, kind: u16, next: u16, random: &mut Rng) -> Option<Option<u8>> {
     let at = frame.len();
     match kind {
         0x0800 => {
-            let words = [5, 5, 5, 6, 15, 4][random.below(6)];
-            frame.extend(random.bytes(usize::max(words, 5) * 4));
+            let words = [5, 5, 5, 6, 15, 4][random.usize(..6)];
+            frame.extend(some(random, usize::max(words, 5) * 4));
             frame[at] = 0x40 | words as u8;
-            let fragment = [0, 0, 0, 0, 0x4000, 0x2000, 0x0001][random.below(7)];
+            let fragment = [0, 0, 0, 0, 0x4000, 0x2000, 0x0001][random.usize(..7)];
             frame[at + 6..at + 8].copy_from_slice(&u16::to_be_bytes(fragment));
-            frame[at + 9] = random.among(&PROTOCOLS);
+            frame[at + 9] = among(random, &PROTOCOLS);
             Some(Some(frame[at + 9]))
         }
         0x86dd => {
-            frame.extend(random.bytes(40));
-            frame[at + 6] = random.among(&PROTOCOLS);
+            frame.extend(some(random, 40));
+            frame[at + 6] = among(random, &PROTOCOLS);
             Some(Some(frame[at + 6]))
         }
-        0x8100 | 0x88a8 => tagged(frame, next, random.bytes(2)),
-        0x88fb | 0x892f => tagged(frame, next, random.bytes(4)),
+        0x8100 | 0x88a8 => tagged(frame, next, some(random, 2)),
+        0x88fb | 0x892f => tagged(frame, next, some(random, 4)),
         0x4305 => {
-            let mut header = random.bytes(22);
-            header[..2].copy_from_slice(&[0x40, [15, 15, 15, 14][random.below(4)]]);
+            let mut header = some(random, 22);
+            header[..2].copy_from_slice(&[0x40, [15, 15, 15, 14][random.usize(..4)]]);
             tagged(frame, next, header)
         }
         0x8864 => {
@@ -146,9 +142,9 @@ fn link_header(
                 0x0800 => 0x0021,
                 0x86dd => 0x0057,
                 0x8847 => 0x0281,
-                _ => random.among(&[0x0283, 0x8021, 0xc223, 0x2145]),
+                _ => among(random, &[0x0283, 0x8021, 0xc223, 0x2145]),
             };
-            frame.extend([0x11, [0, 0, 0, 9][random.below(4)], 0, 7, 0, 30]);
+            frame.extend([0x11, [0, 0, 0, 9][random.usize(..4)], 0, 7, 0, 30]);
             frame.extend(u16::to_be_bytes(ppp));
             Some(None)
         }
@@ -163,13 +159,13 @@ fn tagged(frame: &mut Vec<u8>, next: u16, header: Vec<u8>) -> Option<Option<u8>>
 }
 
 /// Appends extension headers and tunnels; the type of the header inside, if there is one.
-fn transport_headers(frame: &mut Vec<u8>, protocol: u8, random: &mut Random) -> Option<u16> {
+fn transport_headers(frame: &mut Vec<u8>, protocol: u8, random: &mut Rng) -> Option<u16> {
     let mut protocol = protocol;
     while let 0 | 43 | 44 | 60 = protocol {
-        let next = random.among(&PROTOCOLS);
-        let units = if protocol == 44 { 0 } else { random.below(3) };
+        let next = among(random, &PROTOCOLS);
+        let units = if protocol == 44 { 0 } else { random.usize(..3) };
         frame.extend([next, units as u8]);
-        frame.extend(random.bytes(6 + 8 * units));
+        frame.extend(some(random, 6 + 8 * units));
         protocol = next;
     }
     match protocol {
@@ -177,16 +173,16 @@ fn transport_headers(frame: &mut Vec<u8>, protocol: u8, random: &mut Random) -> 
         41 => Some(0x86dd),
         47 => {
             let flags: u16 =
-                random.among(&[0, 0x2000, 0xb000, 0x2001, 0x3081, 0x4000, 0x0002, 0x8000]);
-            let kind: u16 = random.among(&[0x0800, 0x86dd, 0x6558, 0x880b, 0x8100]);
+                among(random, &[0, 0x2000, 0xb000, 0x2001, 0x3081, 0x4000, 0x0002, 0x8000]);
+            let kind: u16 = among(random, &[0x0800, 0x86dd, 0x6558, 0x880b, 0x8100]);
             frame.extend(flags.to_be_bytes());
             frame.extend(kind.to_be_bytes());
             let words = [0x8000, 0x2000, 0x1000, 0x0080].map(|flag| usize::from(flags & flag != 0));
-            frame.extend(random.bytes(4 * words.iter().sum::<usize>()));
-            let inner: u16 = random.among(&[0x0800, 0x86dd]);
+            frame.extend(some(random, 4 * words.iter().sum::<usize>()));
+            let inner: u16 = among(random, &[0x0800, 0x86dd]);
             match kind {
                 0x6558 => {
-                    frame.extend(random.bytes(12));
+                    frame.extend(some(random, 12));
                     frame.extend(inner.to_be_bytes());
                     Some(inner)
                 }
@@ -198,9 +194,9 @@ fn transport_headers(frame: &mut Vec<u8>, protocol: u8, random: &mut Random) -> 
             }
         }
         1 | 58 => {
-            let kind = random.among(&[0, 3, 4, 8, 11, 12, 13, 1, 2, 128, 129, 135]);
-            frame.extend([kind, 0, 1, 2, random.byte() & 1, random.byte() & 1, 0, 1]);
-            Some(random.among(&[0x0800, 0x86dd]))
+            let kind = among(random, &[0, 3, 4, 8, 11, 12, 13, 1, 2, 128, 129, 135]);
+            frame.extend([kind, 0, 1, 2, random.u8(..) & 1, random.u8(..) & 1, 0, 1]);
+            Some(among(random, &[0x0800, 0x86dd]))
         }
         _ => None,
     }
@@ -214,30 +210,10 @@ const LINK_TYPES: [u16; 24] = [
 const PROTOCOLS: [u8; 24] =
     [6, 17, 6, 17, 4, 4, 41, 41, 47, 47, 47, 0, 43, 60, 44, 1, 58, 33, 50, 51, 132, 136, 137, 89];
 
-/// Xorshift64*: the same frames in every run.
-struct Random(u64);
+fn some(random: &mut Rng, count: usize) -> Vec<u8> {
+    (0..count).map(|_| random.u8(..)).collect()
+}
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() >> 33) as usize % limit
-    }
-
-    fn byte(&mut self) -> u8 {
-        (self.next() >> 40) as u8
-    }
-
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.byte()).collect()
-    }
-
-    fn among<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len())]
-    }
+fn among<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
+    choices[random.usize(..choices.len())]
 }

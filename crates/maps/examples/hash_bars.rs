@@ -82,15 +82,14 @@ fn lookups_per_second(map: &Map, threads: usize) -> f64 {
 }
 
 fn one_thread(map: &Map, worker: usize, start: &Barrier) -> f64 {
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64 ^ worker as u64;
+    let mut random = fastrand::Rng::with_seed(worker as u64);
     start.wait();
     let began = Instant::now();
     let began_on_core = time_on_core();
     let mut done = 0;
     while began.elapsed() < ROUND {
         for _ in 0..BATCH {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let number = ((random >> 33) * u64::from(ENTRIES)) >> 31;
+            let number = random.u64(..u64::from(ENTRIES));
             black_box(map.lookup(worker, &key(number)).expect("every key is there"));
         }
         map.domain().quiesce(worker);

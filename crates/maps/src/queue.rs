@@ -139,8 +139,10 @@ impl Store for Queue {
 mod tests {
     use std::collections::VecDeque;
 
+    use fastrand::Rng;
+
     use crate::flags::BPF_ANY;
-    use crate::testing::{Random, def};
+    use crate::testing::def;
 
     use super::*;
 
@@ -149,12 +151,12 @@ mod tests {
         for kind in [MapType::Queue, MapType::Stack] {
             let queue = Queue::new(&def(kind, 0, 4, 5, 0)).unwrap();
             let mut model = VecDeque::new();
-            let mut random = Random::new(3);
+            let mut random = Rng::with_seed(3);
             for step in 0u32..5000 {
                 let mut out = [1; 4];
                 let top = if kind == MapType::Stack { model.back() } else { model.front() };
                 let top = top.copied().ok_or(Errno::ENOENT);
-                match random.below(5) {
+                match random.u64(..5) {
                     0 | 1 => {
                         let full = model.len() == 5;
                         let expected = if full { Err(Errno::E2BIG) } else { Ok(()) };

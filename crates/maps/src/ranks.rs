@@ -221,7 +221,7 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::Random;
+    use fastrand::Rng;
 
     use super::*;
 
@@ -261,10 +261,10 @@ mod tests {
             let mut ranks = Ranks::new(capacity, range);
             let (range, capacity) = (u64::from(range), capacity as usize);
             let mut model = Model { lowest: 0, range, capacity, elements: Vec::new() };
-            let mut random = Random::new(range);
+            let mut random = Rng::with_seed(range);
             for step in 0..20_000 {
-                if random.below(16) < 8 {
-                    let rank = model.lowest.saturating_sub(1) + random.below(3 * range);
+                if random.u64(..16) < 8 {
+                    let rank = model.lowest.saturating_sub(1) + random.u64(..3 * range);
                     let (counted, pushed) = (model.counted(rank), ranks.push(rank));
                     assert_eq!(counted.err(), pushed.err(), "{range} {step}");
                     if let (Ok(counted), Ok(element)) = (counted, pushed) {

@@ -1,4 +1,7 @@
 //! Numbers that look random and are the same in every run: SplitMix64 (Steele, Lea and Flood 2014).
+//!
+//! Written out here, as a seed names a program for good: of `parity`, in notes and in tests. What a
+//! library gives for a seed may change with its next version.
 
 /// A seeded sequence.
 #[derive(Debug, Clone)]

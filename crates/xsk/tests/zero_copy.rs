@@ -6,6 +6,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use fastrand::Rng;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use towpath_engine::{QueueId, Socket as _};
 use towpath_ring::{Consumer, Desc, Entry, Mapped, Memory, OFFSETS, Producer, Shared as _};
@@ -323,24 +324,16 @@ fn frames_on_their_way_outlive_the_socket() {
     }
 }
 
-/// xorshift64
-fn next(seed: &mut u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed
-}
-
 /// An application that does what it likes, and ports that keep frames as long as they like: no
 /// chunk is lost, none is two frames, and what was sent is completed once.
 #[test]
 fn whatever_an_application_does() {
     for round in 1..=15u64 {
-        let mut seed = round.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut random = Rng::with_seed(round);
         let mut app = app();
         let mut held: Vec<Frame> = Vec::new();
         for _ in 0..3000 {
-            step(&mut app, &mut held, &mut seed);
+            step(&mut app, &mut held, &mut random);
             let mut places: Vec<_> = held
                 .iter()
                 .filter(|frame| frame.is_external())
@@ -365,8 +358,8 @@ fn whatever_an_application_does() {
 use towpath_xsk::Statistics;
 
 /// One thing that an application, a worker or another port may do.
-fn step(app: &mut App, held: &mut Vec<Frame>, seed: &mut u64) {
-    let random = next(seed);
+fn step(app: &mut App, held: &mut Vec<Frame>, random: &mut Rng) {
+    let random = random.u64(..);
     let (what, number) = (random % 12, random >> 8);
     match what {
         0 | 1 if app.fill.free(1) > 0 => {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fastrand::Rng;
 use towpath_xdp::Frame;
 use towpath_xdp::frame::scatter;
 
@@ -64,10 +65,10 @@ impl Choice {
 }
 
 /// Whose turn it is, for one worker.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Turn {
     counter: u32,
-    random: u32,
+    random: Rng,
 }
 
 impl View {
@@ -219,7 +220,7 @@ impl Choice {
 impl Turn {
     /// For a worker: workers that choose at random don't choose the same.
     pub(crate) fn new(worker: usize) -> Turn {
-        Turn { counter: 0, random: (worker as u32).wrapping_mul(0x9e37_79b9) | 1 }
+        Turn { counter: 0, random: Rng::with_seed(worker as u64) }
     }
 
     /// Gives one frame to each in turn, IGMP to one.
@@ -253,11 +254,7 @@ impl Turn {
     #[inline]
     fn next(&mut self, packets: u32) -> u32 {
         if packets == 0 {
-            // xorshift32 (Marsaglia, "Xorshift RNGs", 2003).
-            self.random ^= self.random << 13;
-            self.random ^= self.random >> 17;
-            self.random ^= self.random << 5;
-            return self.random;
+            return self.random.u32(..);
         }
         self.counter = self.counter.wrapping_add(1);
         if packets == 1 { self.counter } else { self.counter / packets }

@@ -1,21 +1,12 @@
 use std::sync::Arc;
 
+use fastrand::Rng;
 use towpath_xdp::Arena;
 
 use super::*;
 
-/// Numbers that look random and are the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % below
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next(256) as u8).collect()
-    }
+fn some(random: &mut Rng, len: usize) -> Vec<u8> {
+    (0..len).map(|_| random.u8(..)).collect()
 }
 
 /// RFC 1071, word by word: 0 says that a packet's own checksum is right.
@@ -45,14 +36,14 @@ struct Shape {
 }
 
 impl Shape {
-    fn random(random: &mut Random) -> Shape {
-        let protocol = [IPPROTO_TCP, IPPROTO_UDP][random.next(2)];
+    fn random(random: &mut Rng) -> Shape {
+        let protocol = [IPPROTO_TCP, IPPROTO_UDP][random.usize(..2)];
         Shape {
-            is_v6: random.next(2) == 1,
+            is_v6: random.usize(..2) == 1,
             protocol,
-            tags: random.next(3),
-            options: random.next(4) * 8,
-            tcp_options: random.next(4) * 4,
+            tags: random.usize(..3),
+            options: random.usize(..4) * 8,
+            tcp_options: random.usize(..4) * 4,
         }
     }
 
@@ -189,14 +180,14 @@ fn pool() -> (Arc<Arena>, Pool) {
 
 #[test]
 fn sums_do_not_depend_on_pieces() {
-    let mut random = Random(1);
+    let mut random = Rng::with_seed(1);
     for _ in 0..500 {
-        let len = random.next(3000);
-        let bytes = random.bytes(len);
+        let len = random.usize(..3000);
+        let bytes = some(&mut random, len);
         let mut sum = Sum::default();
         let mut left = &bytes[..];
         while !left.is_empty() {
-            let (piece, others) = left.split_at((1 + random.next(300)).min(left.len()));
+            let (piece, others) = left.split_at((1 + random.usize(..300)).min(left.len()));
             sum.add(piece);
             left = others;
         }
@@ -209,19 +200,19 @@ fn sums_do_not_depend_on_pieces() {
 
 #[test]
 fn segments_are_packets_that_add_up() {
-    let mut random = Random(2);
+    let mut random = Rng::with_seed(2);
     let (_arena, mut pool) = pool();
     for _ in 0..300 {
         let shape = Shape::random(&mut random);
-        let (size, len) = (1 + random.next(4000), 1 + random.next(60_000));
+        let (size, len) = (1 + random.usize(..4000), 1 + random.usize(..60_000));
         // More segments than the arena has frames for are another test's.
         let size = size.max(len / 100);
-        let payload = random.bytes(len);
+        let payload = some(&mut random, len);
         let mut frame = pool.frame(&shape.packet(&payload)).unwrap().unwrap();
         frame.set_offload(Some(shape.offload(size as u16)));
         frame.rx.ifindex = 7;
         let mut out = Vec::new();
-        let has_frags = random.next(2) == 1;
+        let has_frags = random.usize(..2) == 1;
         let features = Features { tx_frags: has_frags, ..PLAIN };
         assert!(prepare_xmit(frame, &features, &mut pool, &mut out).unwrap(), "it was cut");
         assert_eq!(out.len(), len.div_ceil(size));
@@ -256,15 +247,15 @@ fn check_numbers(shape: Shape, bytes: &[u8], index: usize, offset: usize, is_las
 
 #[test]
 fn checksums_are_completed_across_buffers() {
-    let mut random = Random(3);
+    let mut random = Rng::with_seed(3);
     let (_arena, mut pool) = pool();
     for _ in 0..300 {
         let shape = Shape::random(&mut random);
-        let len = random.next(9000);
-        let mut frame = pool.frame(&shape.packet(&random.bytes(len))).unwrap().unwrap();
+        let len = random.usize(..9000);
+        let mut frame = pool.frame(&shape.packet(&some(&mut random, len))).unwrap().unwrap();
         frame.set_offload(Some(Offload { gso: None, ..shape.offload(1) }));
         let mut out = Vec::new();
-        let features = Features { tx_frags: random.next(2) == 1, ..PLAIN };
+        let features = Features { tx_frags: random.usize(..2) == 1, ..PLAIN };
         assert!(!prepare_xmit(frame, &features, &mut pool, &mut out).unwrap(), "nothing was cut");
         if !shape.is_v6 {
             // The IP header's checksum is not left to do: no stack does.
@@ -307,24 +298,24 @@ fn what_a_port_does_itself_is_left_alone() {
 
 #[test]
 fn contradictions_give_the_frame_back() {
-    let mut random = Random(4);
+    let mut random = Rng::with_seed(4);
     let (arena, mut pool) = pool();
     for _ in 0..3000 {
         let shape = Shape::random(&mut random);
-        let len = 1 + random.next(400);
-        let mut packet = shape.packet(&random.bytes(len));
+        let len = 1 + random.usize(..400);
+        let mut packet = shape.packet(&some(&mut random, len));
         // Cut, or with some bytes of the headers replaced.
-        packet.truncate(14 + random.next(packet.len() - 13));
-        for _ in 0..random.next(4) {
-            let at = random.next(packet.len().min(120));
-            packet[at] = random.next(256) as u8;
+        packet.truncate(14 + random.usize(..packet.len() - 13));
+        for _ in 0..random.usize(..4) {
+            let at = random.usize(..packet.len().min(120));
+            packet[at] = random.usize(..256) as u8;
         }
-        let mut offload = shape.offload(random.next(300) as u16);
-        if random.next(4) == 0 {
-            let (start, offset) = (random.next(70_000) as u16, random.next(70_000) as u16);
+        let mut offload = shape.offload(random.usize(..300) as u16);
+        if random.usize(..4) == 0 {
+            let (start, offset) = (random.usize(..70_000) as u16, random.usize(..70_000) as u16);
             offload.checksum = Some(Checksum { start, offset });
         }
-        if random.next(2) == 0 {
+        if random.usize(..2) == 0 {
             offload.gso = None;
         }
         let mut frame = pool.frame(&packet).unwrap().unwrap();

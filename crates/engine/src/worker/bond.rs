@@ -172,7 +172,7 @@ impl Graph {
 
     fn turn(&self, bond: PortId) -> Turn {
         let known = self.ports.get(bond.0 as usize).and_then(Option::as_ref);
-        known.map_or(Turn::new(self.number()), |bond| bond.turn)
+        known.map_or(Turn::new(self.number()), |bond| bond.turn.clone())
     }
 
     fn set_turn(&mut self, bond: PortId, turn: Turn) {

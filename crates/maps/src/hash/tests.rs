@@ -1,12 +1,13 @@
 use std::collections::HashMap;
 
+use fastrand::Rng;
 use towpath_bpf::program::MapType;
 
 use super::*;
 use crate::fields::{Field, FieldKind};
 use crate::flags::{BPF_ANY, BPF_F_NO_PREALLOC};
 use crate::map::{CreateOptions, Map};
-use crate::testing::{Random, def};
+use crate::testing::def;
 
 fn create(kind: MapType, sizes: (u32, u32), entries: u32, workers: usize) -> Arc<Map> {
     let def = def(kind, sizes.0, sizes.1, entries, 0);
@@ -49,13 +50,13 @@ fn random_operations_agree_with_a_standard_map() {
     for kind in [MapType::Hash, MapType::PercpuHash] {
         let map = create(kind, (6, 12), 40, 2);
         let mut model: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
-        let mut random = Random::new(7);
+        let mut random = Rng::with_seed(7);
         for step in 0..20_000u32 {
-            let key = vec![random.below(64) as u8; 6];
+            let key = vec![random.u64(..64) as u8; 6];
             let value = [[step as u8; 6], [(step >> 8) as u8; 6]].concat();
-            let flags = random.below(4);
+            let flags = random.u64(..4);
             let (exists, full) = (model.contains_key(&key), model.len() == 40);
-            if random.below(3) == 0 {
+            if random.u64(..3) == 0 {
                 let removed = model.remove(&key).map(|_| ()).ok_or(Errno::ENOENT);
                 assert_eq!(map.delete(0, &key), removed);
             } else {
@@ -136,11 +137,11 @@ fn workers_and_users_at_once() {
         for worker in 0..workers {
             let map = &map;
             scope.spawn(move || {
-                let mut random = Random::new(worker as u64 + 1);
+                let mut random = Rng::with_seed(worker as u64 + 1);
                 for step in 0..60_000u64 {
-                    let key = random.below(keys);
+                    let key = random.u64(..keys);
                     let value = [key, !key].map(u64::to_ne_bytes).concat();
-                    match random.below(4) {
+                    match random.u64(..4) {
                         0 => _ = map.delete(worker, &key.to_ne_bytes()),
                         1 => _ = map.update(worker, &key.to_ne_bytes(), &value, BPF_ANY),
                         _ => _ = map.lookup(worker, &key.to_ne_bytes()),
@@ -152,9 +153,9 @@ fn workers_and_users_at_once() {
                 map.domain().offline(worker);
             });
         }
-        let mut random = Random::new(99);
+        let mut random = Rng::with_seed(99);
         for _ in 0..20_000 {
-            let key = random.below(keys).to_ne_bytes();
+            let key = random.u64(..keys).to_ne_bytes();
             if let Ok(value) = map.user().lookup(&key, 0) {
                 let expected = u64::from_ne_bytes(key);
                 assert_eq!(value.bytes()[..8], expected.to_ne_bytes());
@@ -206,13 +207,13 @@ fn workers_share_a_full_lru_table() {
         for worker in 0..2 {
             let map = &map;
             scope.spawn(move || {
-                let mut random = Random::new(worker as u64 + 20);
+                let mut random = Rng::with_seed(worker as u64 + 20);
                 for step in 0..40_000u64 {
-                    let key = random.below(256).to_ne_bytes();
+                    let key = random.u64(..256).to_ne_bytes();
                     if map.lookup(worker, &key).is_none() {
                         map.update(worker, &key, &key, BPF_ANY).unwrap();
                     }
-                    if random.below(16) == 0 {
+                    if random.u64(..16) == 0 {
                         let _ = map.delete(worker, &key);
                     }
                     if step % 32 == 0 {

@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
 
+use fastrand::Rng;
 use towpath_bpf::program::MapType;
 
 use super::*;
 use crate::flags::{BPF_ANY, BPF_F_NO_PREALLOC};
 use crate::map::{CreateOptions, Map};
-use crate::testing::{Random, def};
+use crate::testing::def;
 
 fn create(data: u32, entries: u32) -> Arc<Map> {
     let def = def(MapType::LpmTrie, 4 + data, 4, entries, BPF_F_NO_PREALLOC);
@@ -90,11 +91,11 @@ fn by_words(map: &Map, key: &[u8]) -> Option<NonNull<u8>> {
 fn lookups_by_words_find_what_lookups_by_bytes_find() {
     for data in [1, 2, 3, 4, 5, 8, 9, 11, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29, 32, 33, 36] {
         let map = create(data, 300);
-        let mut random = Random::new(data.into());
+        let mut random = Rng::with_seed(data.into());
         let mut next = || {
-            let mut bytes: Vec<u8> = (0..data).map(|_| random.below(256) as u8).collect();
-            bytes[0] = random.below(4) as u8;
-            key(random.below(u64::from(data) * 8 + 2) as u32, &bytes)
+            let mut bytes: Vec<u8> = (0..data).map(|_| random.u64(..256) as u8).collect();
+            bytes[0] = random.u64(..4) as u8;
+            key(random.u64(..u64::from(data) * 8 + 2) as u32, &bytes)
         };
         let mut found = 0;
         for _ in 0..300 {
@@ -121,14 +122,14 @@ fn masked(length: u32, data: u16) -> u16 {
 fn random_operations_agree_with_a_scan() {
     let map = create(2, 60);
     let mut model: BTreeMap<(u32, u16), u32> = BTreeMap::new();
-    let mut random = Random::new(11);
+    let mut random = Rng::with_seed(11);
     for step in 0u32..20_000 {
-        let length = random.below(17) as u32;
+        let length = random.u64(..17) as u32;
         // Few distinct values, so that prefixes nest and repeat.
-        let data = (random.below(8) << 13 | random.below(4) << 6 | random.below(4)) as u16;
+        let data = (random.u64(..8) << 13 | random.u64(..4) << 6 | random.u64(..4)) as u16;
         let bytes = key(length, &data.to_be_bytes());
         let place = (length, masked(length, data));
-        match random.below(3) {
+        match random.u64(..3) {
             0 => {
                 let removed = model.remove(&place).map(|_| ()).ok_or(Errno::ENOENT);
                 assert_eq!(map.delete(0, &bytes), removed);
@@ -161,11 +162,11 @@ fn random_operations_agree_with_a_scan() {
 #[test]
 fn programs_find_the_prefix_that_users_find() {
     let map = create(20, 400);
-    let mut random = Random::new(3);
+    let mut random = Rng::with_seed(3);
     let mut next = || {
         // Few distinct bytes, so that prefixes nest, and long ones end in the third word.
-        let bytes: Vec<u8> = (0..20).map(|_| (random.below(2) * 0x81) as u8).collect();
-        let length = [random.below(20), random.below(161)][random.below(2) as usize];
+        let bytes: Vec<u8> = (0..20).map(|_| (random.u64(..2) * 0x81) as u8).collect();
+        let length = [random.u64(..20), random.u64(..161)][random.u64(..2) as usize];
         key(length as u32, &bytes)
     };
     let mut places = BTreeMap::new();
@@ -190,20 +191,20 @@ fn readers_beside_a_writer_always_find_what_stays() {
     std::thread::scope(|scope| {
         let map = &map;
         let writer = scope.spawn(move || {
-            let mut random = Random::new(5);
+            let mut random = Rng::with_seed(5);
             for _ in 0..60_000 {
-                let data = [10, random.below(4) as u8, random.below(4) as u8, 0];
-                let prefix = key(9 + random.below(16) as u32, &data);
-                match random.below(2) {
+                let data = [10, random.u64(..4) as u8, random.u64(..4) as u8, 0];
+                let prefix = key(9 + random.u64(..16) as u32, &data);
+                match random.u64(..2) {
                     0 => _ = map.update(0, &prefix, &[7; 4], BPF_ANY),
                     _ => _ = map.delete(0, &prefix),
                 }
             }
             // Never quiescent: nodes are reused under the reader, who has to notice.
         });
-        let mut random = Random::new(6);
+        let mut random = Rng::with_seed(6);
         while !writer.is_finished() {
-            let data = [10, random.below(4) as u8, random.below(4) as u8, 1];
+            let data = [10, random.u64(..4) as u8, random.u64(..4) as u8, 1];
             let value = map.user().lookup(&key(32, &data), 0).unwrap();
             assert_eq!(value.bytes(), [7; 4]);
         }

@@ -1,11 +1,12 @@
 //! Which definitions are refused, and with what error.
 
+use fastrand::Rng;
 use towpath_bpf::program::MapType;
 use towpath_bpf::{Errno, MapDef};
 use towpath_kernel::Kernel;
 use towpath_maps::{CreateOptions, Domain, Map};
 
-use crate::{Random, def, kernel};
+use crate::{def, kernel, pick};
 
 /// A definition of each kind that works.
 fn accepted() -> Vec<MapDef> {
@@ -70,7 +71,7 @@ fn ask_us(def: &MapDef) -> Result<(), Errno> {
 #[test]
 fn the_same_definitions_are_refused() {
     let Some(kernel) = kernel() else { return };
-    let mut random = Random(77);
+    let mut random = Rng::with_seed(77);
     let mut asked = 0;
     let mut different = Vec::new();
     for base in accepted() {
@@ -108,16 +109,16 @@ fn the_same_definitions_are_refused() {
 }
 
 /// Changes one thing, usually for the worse.
-fn change(def: &mut MapDef, random: &mut Random) {
+fn change(def: &mut MapDef, random: &mut Rng) {
     const KEYS: &[u32] = &[0, 1, 4, 5, 8, 16, 260, 261, 512, 513, 1 << 22];
     const VALUES: &[u32] = &[0, 1, 4, 8, 12, 16, 1016, 1024, 32760, 32768, 32769, 1 << 22];
     const ENTRIES: &[u32] = &[0, 1, 2, 4096, 5000, 8192];
-    match random.below(9) {
-        0 | 1 => def.key_size = random.pick(KEYS),
-        2 | 3 => def.value_size = random.pick(VALUES),
-        4 => def.max_entries = random.pick(ENTRIES),
-        5 => def.map_extra = random.pick(&[1, 15, 16, 4096, 4097, 1 << 32]),
-        _ => def.flags ^= 1 << random.pick(&FLAG_BITS),
+    match random.u64(..9) {
+        0 | 1 => def.key_size = pick(random, KEYS),
+        2 | 3 => def.value_size = pick(random, VALUES),
+        4 => def.max_entries = pick(random, ENTRIES),
+        5 => def.map_extra = pick(random, &[1, 15, 16, 4096, 4097, 1 << 32]),
+        _ => def.flags ^= 1 << pick(random, &FLAG_BITS),
     }
 }
 

@@ -8,6 +8,7 @@
 mod create;
 mod operations;
 
+use fastrand::Rng;
 use towpath_bpf::MapDef;
 use towpath_bpf::program::MapType;
 use towpath_kernel::Kernel;
@@ -27,18 +28,6 @@ fn def(kind: MapType, key: u32, value: u32, entries: u32, flags: u32) -> MapDef 
     MapDef { flags, ..MapDef::new("m", kind, key, value, entries) }
 }
 
-/// xorshift64*, so that a failure repeats.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
+fn pick<T: Copy>(random: &mut Rng, from: &[T]) -> T {
+    from[random.usize(..from.len())]
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use fastrand::Rng;
 use towpath_bpf::program::MapType;
 use towpath_bpf::{Errno, MapDef};
 use towpath_kernel::KernelMap;
 use towpath_maps::{CreateOptions, Domain, Environment, Map, Value};
 
-use crate::{Random, def, kernel};
+use crate::{def, kernel, pick};
 
 const ZERO_SEED: u32 = 1 << 6;
 const NO_PREALLOC: u32 = 1;
@@ -108,27 +109,27 @@ fn same<T: PartialEq + std::fmt::Debug>([ours, kernels]: [T; 2], what: &str) {
 }
 
 /// Runs random commands with keys from `key`; `order` compares iteration too.
-fn compare(def: &MapDef, order: bool, key: impl Fn(&mut Random) -> Vec<u8>) {
+fn compare(def: &MapDef, order: bool, key: impl Fn(&mut Rng) -> Vec<u8>) {
     compare_values(def, order, key, |random, size| {
-        (0..size).map(|_| random.below(256) as u8).collect()
+        (0..size).map(|_| random.u64(..256) as u8).collect()
     });
 }
 
 fn compare_values(
     def: &MapDef,
     order: bool,
-    key: impl Fn(&mut Random) -> Vec<u8>,
-    value: impl Fn(&mut Random, usize) -> Vec<u8>,
+    key: impl Fn(&mut Rng) -> Vec<u8>,
+    value: impl Fn(&mut Rng, usize) -> Vec<u8>,
 ) {
     let Some(pair) = Pair::new(def) else { return };
-    let mut random = Random(u64::from(def.max_entries) * 31 + 5);
+    let mut random = Rng::with_seed(u64::from(def.max_entries) * 31 + 5);
     for step in 0..3000 {
         let key = key(&mut random);
         let what = format!("{:?} step {step}, key {key:?}", def.kind);
-        match random.below(6) {
+        match random.u64(..6) {
             0 | 1 => {
                 let value = value(&mut random, def.value_size as usize);
-                let flags = random.pick(&[0, 0, 0, 1, 2, 3, 4, 8]);
+                let flags = pick(&mut random, &[0, 0, 0, 1, 2, 3, 4, 8]);
                 let what = format!("update {what}, value {value:?}, flags {flags}");
                 same(pair.update(&key, &value, flags), &what);
             }
@@ -140,8 +141,8 @@ fn compare_values(
     }
 }
 
-fn number(limit: u64) -> impl Fn(&mut Random) -> Vec<u8> {
-    move |random| (random.below(limit) as u32).to_ne_bytes().to_vec()
+fn number(limit: u64) -> impl Fn(&mut Rng) -> Vec<u8> {
+    move |random| (random.u64(..limit) as u32).to_ne_bytes().to_vec()
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn hash_tables() {
             compare(&def(kind, 4, 12, 20, prealloc | ZERO_SEED), true, number(32));
         }
     }
-    let odd = |random: &mut Random| vec![random.below(4) as u8; 17];
+    let odd = |random: &mut Rng| vec![random.u64(..4) as u8; 17];
     compare(&def(MapType::Hash, 17, 3, 3, ZERO_SEED), true, odd);
 }
 
@@ -173,10 +174,10 @@ fn lru_tables_with_room() {
 #[test]
 fn tries() {
     for data in [1usize, 4, 9] {
-        let key = move |random: &mut Random| {
-            let length = random.below(data as u64 * 8 + 2) as u32;
+        let key = move |random: &mut Rng| {
+            let length = random.u64(..data as u64 * 8 + 2) as u32;
             let mut key = length.to_ne_bytes().to_vec();
-            key.extend((0..data).map(|_| random.pick(&[0u8, 1, 0x80, 0xff])));
+            key.extend((0..data).map(|_| pick(random, &[0u8, 1, 0x80, 0xff])));
             key
         };
         compare(&def(MapType::LpmTrie, 4 + data as u32, 4, 24, NO_PREALLOC), true, key);
@@ -186,8 +187,8 @@ fn tries() {
 #[test]
 fn maps_of_targets() {
     let words = |choices: &'static [u32]| {
-        move |random: &mut Random, size: usize| {
-            (0..size / 4).flat_map(|_| random.pick(choices).to_ne_bytes()).collect()
+        move |random: &mut Rng, size: usize| {
+            (0..size / 4).flat_map(|_| pick(random, choices).to_ne_bytes()).collect()
         }
     };
     for size in [4, 8] {
@@ -204,7 +205,7 @@ fn maps_of_targets() {
 
 #[test]
 fn slots_of_objects() {
-    let bad = |_: &mut Random, _: usize| 0x7fff_fff0u32.to_ne_bytes().to_vec();
+    let bad = |_: &mut Rng, _: usize| 0x7fff_fff0u32.to_ne_bytes().to_vec();
     compare_values(&def(MapType::ProgArray, 4, 4, 5, 0), true, number(7), bad);
     compare_values(&def(MapType::PerfEventArray, 4, 4, 5, 0), true, number(7), bad);
     compare_values(&def(MapType::CgroupArray, 4, 4, 5, 0), true, number(7), bad);
@@ -217,7 +218,7 @@ fn slots_of_objects() {
 
 #[test]
 fn without_keys() {
-    let none = |_: &mut Random| Vec::new();
+    let none = |_: &mut Rng| Vec::new();
     for kind in [MapType::Queue, MapType::Stack] {
         compare(&def(kind, 0, 6, 4, 0), true, none);
     }
@@ -225,7 +226,7 @@ fn without_keys() {
 
 #[test]
 fn rings_and_the_rest() {
-    let none = |_: &mut Random| Vec::new();
+    let none = |_: &mut Rng| Vec::new();
     for kind in [MapType::Ringbuf, MapType::UserRingbuf] {
         compare(&def(kind, 0, 0, 4096, 0), true, none);
     }

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use towpath_xsk::abi::*;
 use towpath_xsk_client::{Action, Area, Connection, Options};
@@ -132,9 +133,8 @@ fn producer<T: towpath_ring::Entry>(
 fn a_killed_application_leaves_nothing() {
     let daemon = Daemon::start("kill");
     let mut neighbour = towpath_xsk_client::Socket::open(&daemon.options(0)).unwrap();
-    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = Rng::with_seed(1);
     for round in 0..200 {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "the_one_that_is_killed", "--nocapture"])
             .env("XSK_TEST_VICTIM", &daemon.path)
@@ -142,7 +142,7 @@ fn a_killed_application_leaves_nothing() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        std::thread::sleep(Duration::from_micros(500 + (seed >> 40) % 12_000));
+        std::thread::sleep(Duration::from_micros(random.u64(500..12_500)));
         child.kill().unwrap();
         child.wait().unwrap();
         if round % 10 == 0 {
