@@ -1,14 +1,17 @@
 //! Port kinds under test: how each gets at a host's stack.
 
-use std::sync::Arc;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use towpath_engine::port::{Device, Features, Rx, Tx};
-use towpath_ports::afxdp::{self, Afxdp, Attach};
+use towpath_ports::afxdp::{self, Afxdp, Attach, PeerOffloads};
 use towpath_ports::packet::{self, Packet};
 use towpath_ports::tap::{self, Tap};
 use towpath_xdp::Arena;
 
-use crate::namespace::Namespace;
+use crate::namespace::{Background, Namespace};
 
 /// How a host is plugged in.
 #[derive(Debug, Clone)]
@@ -133,6 +136,53 @@ impl Kind for AfxdpKind {
             ..afxdp::Options::new(&name)
         };
         Box::new(Afxdp::new(&options).unwrap())
+    }
+}
+
+/// The same over a veth as it comes: its other end leaves checksums to the device, unless the port
+/// sees to it. It finds that end where a process is, as in a container.
+pub(crate) struct PlainVeth {
+    offloads: PeerOffloads,
+    processes: Mutex<Vec<Background>>,
+}
+
+impl PlainVeth {
+    pub(crate) fn new(offloads: PeerOffloads) -> PlainVeth {
+        PlainVeth { offloads, processes: Mutex::default() }
+    }
+
+    fn populate(&self, host: &Namespace) {
+        self.processes.lock().unwrap().push(host.start("sleep 60"));
+        let inode = |path: PathBuf| std::fs::metadata(path).ok().map(|it| it.ino());
+        let wanted = inode(host.path().into());
+        let is_there = || {
+            let mut processes = std::fs::read_dir("/proc").unwrap().flatten();
+            processes.any(|entry| inode(entry.path().join("ns/net")) == wanted)
+        };
+        let end = Instant::now() + Duration::from_secs(5);
+        while !is_there() {
+            assert!(Instant::now() < end, "no process is in it");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Kind for PlainVeth {
+    fn name(&self) -> &'static str {
+        "afxdp on a plain veth"
+    }
+
+    fn plug(&self, host: &Namespace, wires: &Namespace, plug: &Plug) -> Box<dyn Device> {
+        self.populate(host);
+        let name = veth(host, wires, plug);
+        let options = afxdp::Options {
+            netns: Some(wires.path()),
+            peer_offloads: self.offloads,
+            ..afxdp::Options::new(&name)
+        };
+        let port = Afxdp::new(&options).unwrap();
+        assert_eq!(port.warnings().is_empty(), self.offloads == PeerOffloads::Off, "it says so");
+        Box::new(port)
     }
 }
 

@@ -1,6 +1,11 @@
 //! Real stacks talk through a program, for each port kind.
 
-use crate::kinds::{self, Kind};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use towpath_ports::afxdp::PeerOffloads;
+
+use crate::kinds::{self, Kind, PlainVeth};
 use crate::lab::{self, Lab, Plan};
 use crate::programs::{self, Seen, live, seen, set};
 use crate::traffic::{must_ping, ping, serve, stack_counter, tcp, udp};
@@ -241,5 +246,41 @@ fn what_is_cut_and_summed_here_is_believed_by_a_stack() {
         }
         assert_eq!(lab.drops(1), []);
         lab.check();
+    }
+}
+
+#[test]
+fn tcp_passes_a_plain_veth_when_its_other_end_makes_checksums_itself() {
+    if let Some(why) = lab::unavailable().or_else(programs::unavailable) {
+        return eprintln!("skipped: {why}");
+    }
+    let left = Lab::new(&PlainVeth::new(PeerOffloads::Leave), Plan::default());
+    let [a, b] = [&left.hosts[0].namespace, &left.hosts[1].namespace];
+    must_ping(a, "10.0.0.2", 56);
+    let address = SocketAddr::from(([10, 0, 0, 2], 7));
+    let _listener = b.within(|| TcpListener::bind(address).unwrap());
+    let connected = a.within(|| TcpStream::connect_timeout(&address, Duration::from_secs(2)));
+    assert_eq!(connected.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    assert!(stack_counter(b, "Tcp.InCsumErrors") > 0, "nobody made them");
+    drop(left);
+
+    let switched = Lab::new(&PlainVeth::new(PeerOffloads::Off), Plan::default());
+    let [a, b] = [&switched.hosts[0].namespace, &switched.hosts[1].namespace];
+    let server = serve(b);
+    for options in ["-t 1", "-t 1 -R"] {
+        let rate = tcp(a, "10.0.0.2", options);
+        eprintln!("{:.2} Gbit/s", rate / 1e9);
+        assert!(rate > 50e6, "{rate}");
+    }
+    for host in [a, b] {
+        assert_eq!(stack_counter(host, "Tcp.InCsumErrors"), 0);
+    }
+    switched.check();
+    drop(server);
+    let Lab { engine, hosts } = switched;
+    drop(engine);
+    for host in hosts {
+        let features = host.namespace.run(&format!("ethtool -k h{}", host.number));
+        assert!(features.contains("tx-checksumming: on"), "as it was before: {features}");
     }
 }

@@ -78,6 +78,37 @@ fn bond_show_is_the_table_of_proc_net_bonding() {
 }
 
 #[test]
+fn a_bond_fails_over_when_the_far_end_of_a_pair_goes_down() {
+    let bench = Bench::new("daemon_bond_carrier");
+    let ends = config("mode = \"active-backup\"\nmiimon = 10\n{upper}", "");
+    let ends = ends.replacen("{upper}", "", 1).replacen("{upper}", "upper = \"out\"", 1);
+    let traffic = "[[port]]\nname = \"out\"\nkind = \"sink\"\n\
+                   [[port]]\nname = \"gen\"\nkind = \"generator\"\nrate = 20000\nupper = \"bonda\"\n";
+    let daemon = Daemon::start(&bench, &(ends + traffic));
+    let sent = || daemon.json(&["stats"])["ports"]["out"]["tx_packets"].as_u64().expect("a number");
+    let carries = |member: &str| {
+        let is_active = |bond: &str| daemon.json(&["bond", "show", bond])[0]["active"] == member;
+        daemon.wait_for("fail-over", || is_active(&format!("bond{}", &member[..1])));
+        let before = sent();
+        daemon.wait_for("traffic", || sent() > before + 1000);
+    };
+    carries("a0");
+    // Nobody touches a0 itself.
+    daemon.json(&["port", "set", "b0", "up=false"]);
+    carries("a1");
+    let bond = daemon.json(&["bond", "show", "bonda"]);
+    let members = bond[0]["members"].as_array().expect("a list");
+    assert_eq!(
+        (&members[0]["mii_status"], &members[0]["link_failure_count"]),
+        (&json!("down"), &json!(1))
+    );
+    daemon.json(&["port", "set", "b0", "up=true"]);
+    daemon.json(&["port", "set", "b1", "up=false"]);
+    carries("a0");
+    daemon.end();
+}
+
+#[test]
 fn bond_show_tells_of_lacp() {
     let bench = Bench::new("daemon_bond_lacp");
     let daemon = Daemon::start(&bench, &config("mode = \"802.3ad\"\nlacp_rate = \"fast\"", PASSES));

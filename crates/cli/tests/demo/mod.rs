@@ -50,6 +50,32 @@ fn two_hosts_talk_through_a_program_that_is_replaced() {
 }
 
 #[test]
+fn hosts_without_ping_and_iperf3_exchange_datagrams() {
+    let bench = bench("demo_bare");
+    if let Some(why) = unavailable() {
+        println!("skipped: {why}");
+        return;
+    }
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    std::fs::create_dir(bench.path("tools")).expect("the directory is there");
+    for tool in ["ip", "nsenter", "setpriv"] {
+        let mut places = std::env::split_paths(&paths).map(|path| path.join(tool));
+        let place = places.find(|place| place.exists()).expect("it was looked for");
+        let link = bench.path(&format!("tools/{tool}"));
+        std::os::unix::fs::symlink(place, link).expect("the directory is there");
+    }
+    let done = bench.command(&LIVE).env("PATH", bench.path("tools")).output();
+    let done = done.expect("it was built");
+    let (told, said) =
+        (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{told}{said}");
+    let exchanged = "UDP (there is no ping) 10.77.0.1 -> 10.77.0.2: 10 of 10 answered";
+    assert_eq!(told.matches(exchanged).count(), 2, "{told}");
+    assert!(told.contains("iperf3 is missing"), "{told}");
+    assert!(told.contains("; 0 lost"), "{told}");
+}
+
+#[test]
 fn an_interrupted_demo_leaves_nothing_behind() {
     let bench = bench("demo_interrupted");
     if let Some(why) = unavailable() {
