@@ -66,6 +66,8 @@ errnos! {
     ENOBUFS = 105, "no buffer space";
     ENOTCONN = 107, "not connected";
     ETIMEDOUT = 110, "timed out";
+    ESTALE = 116, "stale handle";
+    EDQUOT = 122, "quota exceeded";
     ENONET = 64, "no such network namespace";
     ENOTSUPP = 524, "operation not supported (kernel internal)";
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd as _;
 
-use towpath_bpf::btf::emit::Emitter;
+use towpath_bpf::btf::emit::{Emitter, func_info, line_info};
 use towpath_bpf::insn::{
     PSEUDO_BTF_ID, PSEUDO_MAP_FD, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE,
 };
@@ -10,7 +10,7 @@ use towpath_bpf::{Insn, Linked};
 
 use crate::map::MapSet;
 use crate::program::LoadError;
-use crate::sys_unsafe::{FUNC_INFO_BYTES, LINE_INFO_BYTES, number};
+use crate::sys_unsafe::number;
 use crate::types::KernelTypes;
 
 /// Everything of a program that the kernel reads through a pointer.
@@ -99,38 +99,4 @@ fn translate(
         };
     }
     Ok(insn)
-}
-
-/// One record a function, or none at all: the kernel wants every function's type or no types.
-fn func_info(linked: &Linked) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(linked.functions.len() * FUNC_INFO_BYTES);
-    for function in &linked.functions {
-        let Some(type_id) = function.type_id else {
-            return Vec::new();
-        };
-        for word in [function.start, type_id] {
-            bytes.extend_from_slice(&word.to_le_bytes());
-        }
-    }
-    bytes
-}
-
-/// Line records, or none when a function's first line is missing (`check_btf_line` insists).
-fn line_info(linked: &Linked, strings: &mut Emitter<'_>) -> Vec<u8> {
-    let starts_known = linked
-        .functions
-        .iter()
-        .all(|f| linked.lines.binary_search_by_key(&f.start, |line| line.insn).is_ok());
-    if !starts_known {
-        return Vec::new();
-    }
-    let mut bytes = Vec::with_capacity(linked.lines.len() * LINE_INFO_BYTES);
-    for line in &linked.lines {
-        let (file, text) = (strings.string(&line.file), strings.string(&line.text));
-        let place = line.line << 10 | line.column.min(0x3ff);
-        for word in [line.insn, file, text, place] {
-            bytes.extend_from_slice(&word.to_le_bytes());
-        }
-    }
-    bytes
 }

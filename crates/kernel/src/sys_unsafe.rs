@@ -8,6 +8,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use towpath_bpf::Errno;
+use towpath_bpf::btf::emit::{FUNC_INFO_BYTES, LINE_INFO_BYTES};
 
 use crate::uapi::{
     BtfLoad, Command, LinkCreate, MapCreate, MapElement, ObjInfo, ProgInfo, ProgLoad, ProgTestRun,
@@ -135,11 +136,6 @@ pub(crate) struct ProgramImage<'a> {
     /// `struct bpf_line_info` records.
     pub(crate) line_info: &'a [u8],
 }
-
-/// Bytes of `struct bpf_func_info`.
-pub(crate) const FUNC_INFO_BYTES: usize = 8;
-/// Bytes of `struct bpf_line_info`.
-pub(crate) const LINE_INFO_BYTES: usize = 16;
 
 /// `BPF_PROG_LOAD`; the verifier's log goes to `log`.
 pub(crate) fn prog_load(

@@ -114,6 +114,17 @@ macro_rules! fields {
             pub(crate) const END: usize = $end;
         }
     };
+    // The same for those who make attributes themselves.
+    (pub $command:ident, end $end:literal: $($name:ident = $offset:literal),+) => {
+        #[doc = concat!("Where the fields of `", stringify!($command), "` are.")]
+        pub mod $command {
+            $(
+                #[doc = concat!("Bytes in front of `", stringify!($name), "`.")]
+                pub const $name: usize = $offset;
+            )+
+            pub(crate) const END: usize = $end;
+        }
+    };
 }
 
 fields!(map_create, end 92: MAP_TYPE = 0, KEY_SIZE = 4, VALUE_SIZE = 8, MAX_ENTRIES = 12,
@@ -127,13 +138,13 @@ fields!(obj, end 20: PATHNAME = 0, BPF_FD = 8, FILE_FLAGS = 12, PATH_FD = 16);
 fields!(
     /// `*_GET_NEXT_ID` and `*_GET_FD_BY_ID`.
     id, end 12: START_ID = 0, NEXT_ID = 4, OPEN_FLAGS = 8, TOKEN_FD = 12);
-fields!(prog_load, end 168: PROG_TYPE = 0, INSN_CNT = 4, INSNS = 8, LICENSE = 16, LOG_LEVEL = 24,
-    LOG_SIZE = 28, LOG_BUF = 32, PROG_FLAGS = 44, PROG_NAME = 48, PROG_IFINDEX = 64,
+fields!(pub prog_load, end 168: PROG_TYPE = 0, INSN_CNT = 4, INSNS = 8, LICENSE = 16,
+    LOG_LEVEL = 24, LOG_SIZE = 28, LOG_BUF = 32, PROG_FLAGS = 44, PROG_NAME = 48, PROG_IFINDEX = 64,
     EXPECTED_ATTACH_TYPE = 68, PROG_BTF_FD = 72, FUNC_INFO_REC_SIZE = 76, FUNC_INFO = 80,
     FUNC_INFO_CNT = 88, LINE_INFO_REC_SIZE = 92, LINE_INFO = 96, LINE_INFO_CNT = 104,
     ATTACH_BTF_ID = 108, ATTACH_PROG_FD = 112, FD_ARRAY = 120, LOG_TRUE_SIZE = 140,
     PROG_TOKEN_FD = 144, FD_ARRAY_CNT = 148, SIGNATURE = 152);
-fields!(btf_load, end 40: BTF = 0, BTF_LOG_BUF = 8, BTF_SIZE = 16, BTF_LOG_SIZE = 20,
+fields!(pub btf_load, end 40: BTF = 0, BTF_LOG_BUF = 8, BTF_SIZE = 16, BTF_LOG_SIZE = 20,
     BTF_LOG_LEVEL = 24, BTF_LOG_TRUE_SIZE = 28, BTF_FLAGS = 32, BTF_TOKEN_FD = 36);
 fields!(bind_map, end 12: PROG_FD = 0, MAP_FD = 4, FLAGS = 8);
 fields!(enable_stats, end 4: TYPE = 0);

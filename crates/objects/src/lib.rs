@@ -23,13 +23,16 @@ mod test_run;
 mod world;
 
 pub use api::{
-    ApiError, LinkInfo, MapInfo, ProgInfo, Reference, Run, RunResult, Selector, Session,
+    ApiError, LinkInfo, MapInfo, ProgInfo, Reference, Run, RunResult, Selector, Session, exactly,
 };
 pub use attach::{AttachError, Device, Devices, NoDevices, XdpMode, XdpRequest, XdpState};
-pub use attr::ATTR_BYTES;
+pub use attr::{ATTR_BYTES, btf_load, prog_load};
 pub use bpffs::BPFFS_ROOT;
 pub use caller::{Caller, Process};
 pub use command::Command;
+pub use command::map::MapRequest;
+pub use object::contents::Bytes;
+pub use object::map::flatten;
 pub use object::{
     BtfObject, Handle, LinkObject, MapObject, MapUse, Mode, Name, Object, ProgramObject,
     StatsSwitch, Tag,

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use super::{Btf, Kind, Linkage, Member, SecVar, Type};
+use crate::program::Linked;
 
 /// Writes one blob. Strings may be added before [`Emitter::finish`], for line information.
 #[derive(Debug)]
@@ -252,6 +253,47 @@ const KIND_FLOAT: u32 = 16;
 const KIND_DECL_TAG: u32 = 17;
 const KIND_TYPE_TAG: u32 = 18;
 const KIND_ENUM64: u32 = 19;
+
+/// `struct bpf_func_info` records of a linked program: one a function, or none at all, as the
+/// kernel wants every function's type or no types.
+pub fn func_info(linked: &Linked) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(linked.functions.len() * FUNC_INFO_BYTES);
+    for function in &linked.functions {
+        let Some(type_id) = function.type_id else {
+            return Vec::new();
+        };
+        for word in [function.start, type_id] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+/// `struct bpf_line_info` records, whose strings are added to the blob; none when a function's
+/// first line is missing (`check_btf_line` insists).
+pub fn line_info(linked: &Linked, strings: &mut Emitter<'_>) -> Vec<u8> {
+    let starts_known = linked
+        .functions
+        .iter()
+        .all(|f| linked.lines.binary_search_by_key(&f.start, |line| line.insn).is_ok());
+    if !starts_known {
+        return Vec::new();
+    }
+    let mut bytes = Vec::with_capacity(linked.lines.len() * LINE_INFO_BYTES);
+    for line in &linked.lines {
+        let (file, text) = (strings.string(&line.file), strings.string(&line.text));
+        let place = line.line << 10 | line.column.min(0x3ff);
+        for word in [line.insn, file, text, place] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+/// Bytes of `struct bpf_func_info`.
+pub const FUNC_INFO_BYTES: usize = 8;
+/// Bytes of `struct bpf_line_info`.
+pub const LINE_INFO_BYTES: usize = 16;
 
 #[cfg(test)]
 mod tests {

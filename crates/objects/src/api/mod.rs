@@ -320,8 +320,8 @@ impl Session {
     }
 }
 
-/// Bytes that are there, when as many are asked for.
-fn exactly(bytes: &[u8]) -> impl Fn(usize) -> Result<Vec<u8>, Errno> {
+/// Bytes that are there, when as many are asked for; else `EINVAL`.
+pub fn exactly(bytes: &[u8]) -> impl Fn(usize) -> Result<Vec<u8>, Errno> {
     move |size| if bytes.len() == size { Ok(bytes.to_vec()) } else { Err(Errno::EINVAL) }
 }
 

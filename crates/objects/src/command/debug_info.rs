@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use towpath_bpf::Errno;
+use towpath_bpf::btf::emit::{FUNC_INFO_BYTES, LINE_INFO_BYTES};
 use towpath_bpf::btf::{Btf, Kind};
 use towpath_bpf::program::{Function, Line};
 
@@ -170,10 +171,6 @@ fn words<const N: usize>(record: &[u8]) -> [u32; N] {
     words
 }
 
-/// Bytes of `struct bpf_func_info`.
-pub(super) const FUNC_INFO_BYTES: usize = 8;
-/// Bytes of `struct bpf_line_info`.
-pub(super) const LINE_INFO_BYTES: usize = 16;
 /// Largest record of a caller (`MAX_FUNCINFO_REC_SIZE`).
 const RECORD_BYTES_MAX: usize = 252;
 /// No program has more instructions.

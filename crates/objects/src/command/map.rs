@@ -19,20 +19,31 @@ use crate::objects::Objects;
 
 /// What a map is to be made like: the fields of `BPF_MAP_CREATE`.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct MapRequest {
-    pub(crate) kind: u32,
-    pub(crate) key_size: u32,
-    pub(crate) value_size: u32,
-    pub(crate) max_entries: u32,
-    pub(crate) flags: u32,
-    pub(crate) name: [u8; NAME_BYTES],
-    pub(crate) extra: u64,
-    pub(crate) inner_map: u32,
+pub struct MapRequest {
+    /// `map_type`
+    pub kind: u32,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Capacity.
+    pub max_entries: u32,
+    /// `BPF_F_*`
+    pub flags: u32,
+    /// Its name, a zero behind.
+    pub name: [u8; NAME_BYTES],
+    /// `map_extra`
+    pub extra: u64,
+    /// Descriptor of the template of a map of maps.
+    pub inner_map: u32,
     pub(crate) numa_node: u32,
     pub(crate) ifindex: u32,
-    pub(crate) btf: u32,
-    pub(crate) key_type: u32,
-    pub(crate) value_type: u32,
+    /// Descriptor of the types.
+    pub btf: u32,
+    /// The type of a key in those, 0 for none.
+    pub key_type: u32,
+    /// The type of a value.
+    pub value_type: u32,
     pub(crate) kernel_value_type: u32,
     pub(crate) token: u32,
     /// Where the hash of the only program that may use it is, and its size.
@@ -73,12 +84,12 @@ impl Call<'_> {
 }
 
 impl Objects {
-    /// Makes a map, with the checks of `map_create` in the kernel's order.
-    pub(crate) fn make_map(
-        &self,
-        caller: &dyn Caller,
-        request: &MapRequest,
-    ) -> Result<Handle, Errno> {
+    /// Makes a map: `BPF_MAP_CREATE`, typed.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command, in its order.
+    pub fn make_map(&self, caller: &dyn Caller, request: &MapRequest) -> Result<Handle, Errno> {
         let making = Making { objects: self, caller, request };
         making.make()
     }

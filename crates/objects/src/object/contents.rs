@@ -10,7 +10,7 @@ use super::{Handle, MapObject, MapUse};
 use crate::caller::Caller;
 
 /// A key or a value, of as many bytes as the map wants.
-pub(crate) type Bytes<'a> = &'a dyn Fn(usize) -> Result<Vec<u8>, Errno>;
+pub type Bytes<'a> = &'a dyn Fn(usize) -> Result<Vec<u8>, Errno>;
 
 /// What a command does with a map's contents.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,11 @@ impl Handle {
     }
 
     /// `BPF_MAP_LOOKUP_ELEM`. A bloom filter is asked about a value, and has none to give.
-    pub(crate) fn lookup(
+    ///
+    /// # Errors
+    ///
+    /// Those of the command.
+    pub fn lookup(
         &self,
         key: Bytes<'_>,
         asked: Bytes<'_>,
@@ -52,7 +56,11 @@ impl Handle {
     }
 
     /// `BPF_MAP_UPDATE_ELEM`; descriptors in the value are the caller's.
-    pub(crate) fn update(
+    ///
+    /// # Errors
+    ///
+    /// Those of the command.
+    pub fn update(
         &self,
         caller: &dyn Caller,
         key: Bytes<'_>,
@@ -66,20 +74,32 @@ impl Handle {
     }
 
     /// `BPF_MAP_DELETE_ELEM`
-    pub(crate) fn delete(&self, key: Bytes<'_>) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    ///
+    /// Those of the command.
+    pub fn delete(&self, key: Bytes<'_>) -> Result<(), Errno> {
         let map = self.map_for(Need::WRITE)?;
         map.delete(&key(map.key_bytes())?)
     }
 
     /// `BPF_MAP_GET_NEXT_KEY`
-    pub(crate) fn next_key(&self, key: Option<Bytes<'_>>) -> Result<Vec<u8>, Errno> {
+    ///
+    /// # Errors
+    ///
+    /// Those of the command.
+    pub fn next_key(&self, key: Option<Bytes<'_>>) -> Result<Vec<u8>, Errno> {
         let map = self.map_for(Need::READ)?;
         let key = key.map(|key| key(map.key_bytes())).transpose()?;
         map.next_key(key.as_deref())
     }
 
     /// `BPF_MAP_LOOKUP_AND_DELETE_ELEM`
-    pub(crate) fn lookup_and_delete(&self, key: Bytes<'_>, flags: u64) -> Result<Value, Errno> {
+    ///
+    /// # Errors
+    ///
+    /// Those of the command.
+    pub fn lookup_and_delete(&self, key: Bytes<'_>, flags: u64) -> Result<Value, Errno> {
         let map = self.map_for(Need::BOTH)?;
         if map.is_queue() && flags != 0 {
             return Err(Errno::EINVAL);
@@ -89,7 +109,11 @@ impl Handle {
     }
 
     /// `BPF_MAP_FREEZE`
-    pub(crate) fn freeze(&self) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    ///
+    /// Those of the command.
+    pub fn freeze(&self) -> Result<(), Errno> {
         let map = self.map()?.map();
         if !map.fields().is_empty() {
             return Err(Errno::ENOTSUPP);

@@ -518,7 +518,7 @@ impl Held {
 }
 
 /// One value, or all CPUs', as user space has them in memory.
-pub(crate) fn flatten(value: &Value) -> Vec<u8> {
+pub fn flatten(value: &Value) -> Vec<u8> {
     match value {
         Value::One(bytes) => bytes.clone(),
         Value::PerCpu(all) => {

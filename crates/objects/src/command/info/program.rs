@@ -4,10 +4,10 @@
 //! has; it learns how long the list is, and gets what fits.
 
 use towpath_bpf::Errno;
+use towpath_bpf::btf::emit::{FUNC_INFO_BYTES, LINE_INFO_BYTES};
 
 use super::Info;
 use crate::command::Call;
-use crate::command::debug_info::{FUNC_INFO_BYTES, LINE_INFO_BYTES};
 use crate::object::program::ProgramObject;
 
 impl Call<'_> {

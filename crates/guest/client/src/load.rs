@@ -1,0 +1,259 @@
+//! An object file's way to the host: the same file that would be loaded natively.
+
+use std::sync::Arc;
+
+use towpath_bpf::btf::Btf;
+use towpath_bpf::btf::emit::{Emitter, func_info, line_info};
+use towpath_bpf::insn::{PSEUDO_MAP_FD, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE};
+use towpath_bpf::map::flags::BPF_F_RDONLY_PROG;
+use towpath_bpf::map::{Types, Values};
+use towpath_bpf::object::{ObjectError, SelectError};
+use towpath_bpf::program::{DataSection, SlotInit};
+use towpath_bpf::{Env, Linked, MapDef, Object};
+
+use crate::client::{Client, ClientError, MapSpec, ProgramSpec};
+
+/// What an object file became at the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    /// The program's handle.
+    pub program: u32,
+    /// Its name.
+    pub name: String,
+    /// The maps' names and handles, in the object's order.
+    pub maps: Vec<(String, u32)>,
+}
+
+/// Why an object file was not loaded. What was made of it is gone again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The file is wrong.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// It has no such program, or several.
+    #[error(transparent)]
+    Select(#[from] SelectError),
+    /// The host refuses a part of it.
+    #[error("{what}: {source}")]
+    Refused {
+        /// Which part.
+        what: String,
+        /// What the host said.
+        source: ClientError,
+    },
+    /// Something that is wrong in it whatever the host.
+    #[error("{0}")]
+    Wrong(String),
+}
+
+/// Links the program of that name (or the only one) of an object file, and loads it with its maps.
+///
+/// # Errors
+///
+/// What is wrong with the file, or what the host said.
+pub fn load(
+    client: &mut Client,
+    object: &Object,
+    program: Option<&str>,
+) -> Result<Loaded, LoadError> {
+    let env = Env::builtin();
+    let index = object.select(program, None)?;
+    let linked = object.link(index, &env)?;
+    let cpus = client.features().cpus as usize;
+    let mut loading = Loading {
+        client,
+        object,
+        env: &env,
+        cpus,
+        types: None,
+        maps: Vec::new(),
+        made: Vec::new(),
+    };
+    let loaded = loading.all(&linked);
+    if loaded.is_err() {
+        // The last first, as others need what came before.
+        let made = std::mem::take(&mut loading.made);
+        made.into_iter().rev().for_each(|handle| {
+            let _gone = loading.client.close(handle);
+        });
+    }
+    loaded
+}
+
+struct Loading<'a> {
+    client: &'a mut Client,
+    object: &'a Object,
+    env: &'a Env,
+    cpus: usize,
+    /// The object's types at the host.
+    types: Option<(Arc<Btf>, u32)>,
+    maps: Vec<u32>,
+    made: Vec<u32>,
+}
+
+impl Loading<'_> {
+    fn all(&mut self, linked: &Linked) -> Result<Loaded, LoadError> {
+        for def in linked.maps.iter() {
+            let handle = self.map(def)?;
+            self.maps.push(handle);
+        }
+        for (index, def) in linked.maps.iter().enumerate() {
+            self.fill(def, self.maps[index])?;
+        }
+        let program = self.program(linked)?;
+        self.slots_of_programs(linked)?;
+        let names = linked.maps.iter().map(|def| def.name.clone());
+        let maps = names.zip(self.maps.iter().copied()).collect();
+        Ok(Loaded { program, name: linked.name.clone(), maps })
+    }
+
+    fn map(&mut self, def: &MapDef) -> Result<u32, LoadError> {
+        let inner_map = match &def.inner {
+            Some(inner) => Some(self.map(inner)?),
+            None => None,
+        };
+        let constant = def.section.is_some_and(DataSection::is_constant);
+        let mut spec = MapSpec {
+            name: def.name.clone(),
+            kind: def.kind as u32,
+            key_size: def.key_size,
+            value_size: def.value_size,
+            max_entries: def.kind.entries_of(def.max_entries, self.cpus),
+            flags: def.flags | if constant { BPF_F_RDONLY_PROG } else { 0 },
+            extra: def.map_extra,
+            inner_map,
+            types: None,
+        };
+        let has_types = def.kind.spec().types != Types::Refused
+            && matches!(def.kind.values(), Values::Bytes | Values::PerCpu);
+        if let Some(btf) = def.btf.as_ref().filter(|_| has_types) {
+            let types = self.types(btf, None)?;
+            spec.types = Some((types, def.key_type, def.value_type));
+        }
+        let mut made = self.client.create_map(&spec);
+        if made.is_err() && spec.types.is_some() {
+            // As libbpf: a map that needs no types must not fail for bad ones.
+            let plain = MapSpec { types: None, ..spec };
+            made = self.client.create_map(&plain).or(made);
+        }
+        let handle = made.map_err(refused(|| format!("map {}", def.name)))?;
+        self.made.push(handle);
+        Ok(handle)
+    }
+
+    /// The object's types, loaded once: a list's or tree's element must not be of another load.
+    fn types(&mut self, btf: &Arc<Btf>, bytes: Option<Vec<u8>>) -> Result<u32, LoadError> {
+        if let Some((known, handle)) = &self.types
+            && bytes.is_none()
+            && Arc::ptr_eq(known, btf)
+        {
+            return Ok(*handle);
+        }
+        let bytes = bytes.unwrap_or_else(|| Emitter::new(btf).finish());
+        let handle = self.client.load_types(&bytes).map_err(refused(|| "types".to_owned()))?;
+        self.made.push(handle);
+        self.types = Some((Arc::clone(btf), handle));
+        Ok(handle)
+    }
+
+    /// A data section's bytes, and slots that name maps.
+    fn fill(&mut self, def: &MapDef, map: u32) -> Result<(), LoadError> {
+        let failed = |client: Result<(), ClientError>| {
+            client.map_err(refused(|| format!("what map {} holds at first", def.name)))
+        };
+        if let Some(initial) = &def.initial {
+            let element = (0u32.to_le_bytes().to_vec(), initial.clone());
+            failed(self.client.update(map, &[element], 0))?;
+        }
+        if def.section.is_some_and(DataSection::is_constant) {
+            failed(self.client.freeze(map))?;
+        }
+        for (slot, init) in &def.slots {
+            let SlotInit::Map(index) = init else { continue };
+            let inner = self.maps.get(*index).copied().ok_or_else(|| {
+                LoadError::Wrong(format!("map {}: slot {slot} names no map", def.name))
+            })?;
+            failed(self.client.update(map, &[slot_of(*slot, inner)], 0))?;
+        }
+        Ok(())
+    }
+
+    fn program(&mut self, linked: &Linked) -> Result<u32, LoadError> {
+        let mut program = ProgramSpec {
+            name: linked.name.clone(),
+            insns: self.instructions(linked)?,
+            license: linked.license.clone(),
+            has_frags: linked.has_frags,
+            ..ProgramSpec::default()
+        };
+        if let Some(btf) = &linked.btf {
+            let mut emitter = Emitter::new(btf);
+            program.func_info = func_info(linked);
+            if !program.func_info.is_empty() {
+                program.line_info = line_info(linked, &mut emitter);
+                // With the strings of its lines.
+                program.btf = Some(self.types(btf, Some(emitter.finish()))?);
+            }
+        }
+        let loaded = self.client.load_program(&program);
+        let handle = loaded.map_err(refused(|| format!("program {}", linked.name)))?;
+        self.made.push(handle);
+        Ok(handle)
+    }
+
+    /// Programs that the file puts into program arrays.
+    fn slots_of_programs(&mut self, linked: &Linked) -> Result<(), LoadError> {
+        let mut loaded: Vec<(String, u32)> = Vec::new();
+        for (index, def) in linked.maps.iter().enumerate() {
+            for (slot, init) in &def.slots {
+                let SlotInit::Program(name) = init else { continue };
+                let known = loaded.iter().find(|(known, _)| known == name);
+                let handle = match known.map(|(_, handle)| *handle) {
+                    Some(handle) => handle,
+                    None => {
+                        let other = self.object.select(Some(name), None)?;
+                        let other = self.object.link(other, self.env)?;
+                        let handle = self.program(&other)?;
+                        loaded.push((name.clone(), handle));
+                        handle
+                    }
+                };
+                let map = self.maps[index];
+                let stored = self.client.update(map, &[slot_of(*slot, handle)], 0);
+                stored.map_err(refused(|| format!("slot {slot} of map {}", def.name)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Instructions that name maps by handle.
+    fn instructions(&self, linked: &Linked) -> Result<Vec<u8>, LoadError> {
+        let mut bytes = Vec::with_capacity(linked.insns.len() * 8);
+        let mut is_second = false;
+        for (at, &insn) in linked.insns.iter().enumerate() {
+            let mut insn = insn;
+            let names_map = [PSEUDO_MAP_FD, PSEUDO_MAP_VALUE, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE];
+            if !is_second && insn.is_ld_imm64() && names_map.contains(&insn.src) {
+                let map = usize::try_from(insn.imm).ok().and_then(|index| self.maps.get(index));
+                let map = map.ok_or_else(|| {
+                    LoadError::Wrong(format!("instruction {at} names map {}, of none", insn.imm))
+                })?;
+                let is_map = matches!(insn.src, PSEUDO_MAP_FD | PSEUDO_MAP_IDX);
+                insn.src = if is_map { PSEUDO_MAP_FD } else { PSEUDO_MAP_VALUE };
+                insn.imm = map.cast_signed();
+            }
+            is_second = !is_second && insn.is_ld_imm64();
+            bytes.extend(insn.to_le_bytes());
+        }
+        Ok(bytes)
+    }
+}
+
+fn slot_of(slot: u32, handle: u32) -> (Vec<u8>, Vec<u8>) {
+    (slot.to_le_bytes().to_vec(), handle.to_le_bytes().to_vec())
+}
+
+fn refused(what: impl Fn() -> String) -> impl Fn(ClientError) -> LoadError {
+    move |source| LoadError::Refused { what: what(), source }
+}

@@ -1,0 +1,223 @@
+//! Messages to and from a guest, over a socket: one connection at a time, by a thread of its own.
+//!
+//! What comes is as fast, as slow, as much and as wrong as a guest likes. So a message takes no
+//! more memory than it may be long and no longer than a few seconds, a guest that does not read
+//! what it is answered is hung up on, and one that asks too often waits.
+
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, VsockAddr};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use towpath_guest_client::wire::Receiver;
+
+use crate::guest::Guest;
+
+/// Where a guest's agent is to be found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A socket at which we listen (QEMU: `-chardev socket,path=...,reconnect=1`).
+    Listen(PathBuf),
+    /// A socket at which the monitor listens (QEMU: `server=on,wait=off`).
+    Connect(PathBuf),
+    /// Port `port` of the host's virtio sockets, for the guest with that number alone.
+    Vsock {
+        /// The guest's context id, 3 or more.
+        cid: u32,
+        /// The port at which we listen.
+        port: u32,
+    },
+}
+
+/// A guest's channel, as long as it is kept.
+#[derive(Debug)]
+pub struct Channel {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    /// The socket that goes with it.
+    path: Option<PathBuf>,
+}
+
+impl Channel {
+    /// Opens a guest's channel.
+    ///
+    /// # Errors
+    ///
+    /// The socket can't be made.
+    pub fn start(guest: &Arc<Guest>, endpoint: &Endpoint) -> io::Result<Channel> {
+        let door = Door::open(endpoint)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let work = Work { guest: Arc::clone(guest), stop: Arc::clone(&stop), door };
+        let builder = std::thread::Builder::new().name("guest".to_owned());
+        let thread = builder.spawn(move || work.run())?;
+        let path = match endpoint {
+            Endpoint::Listen(path) => Some(path.clone()),
+            _ => None,
+        };
+        Ok(Channel { stop, thread: Some(thread), path })
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Of one that panicked nothing is left to be done.
+            let _ended = thread.join();
+        }
+        if let Some(path) = &self.path {
+            let _gone = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// How connections come.
+#[derive(Debug)]
+enum Door {
+    Listener(OwnedFd),
+    Path(PathBuf),
+    Vsock { listener: OwnedFd, cid: u32 },
+}
+
+impl Door {
+    fn open(endpoint: &Endpoint) -> io::Result<Door> {
+        match endpoint {
+            Endpoint::Listen(path) => {
+                remove_stale(path)?;
+                let listener = UnixListener::bind(path)?;
+                listener.set_nonblocking(true)?;
+                Ok(Door::Listener(listener.into()))
+            }
+            Endpoint::Connect(path) => Ok(Door::Path(path.clone())),
+            &Endpoint::Vsock { cid, port } => {
+                Ok(Door::Vsock { listener: listen_vsock(port)?, cid })
+            }
+        }
+    }
+
+    /// The next connection, if there is one now or soon.
+    fn next(&self) -> io::Result<Option<UnixStream>> {
+        match self {
+            Door::Listener(listener) => accept(listener),
+            Door::Vsock { listener, cid } => {
+                let Some(stream) = accept(listener)? else { return Ok(None) };
+                let peer = nix::sys::socket::getpeername::<VsockAddr>(
+                    std::os::fd::AsRawFd::as_raw_fd(&stream),
+                )?;
+                // Another guest, which has a channel of its own.
+                Ok((peer.cid() == *cid).then_some(stream))
+            }
+            Door::Path(path) => {
+                let stream = UnixStream::connect(path);
+                if stream.is_err() {
+                    std::thread::sleep(TURN);
+                }
+                stream.map(Some)
+            }
+        }
+    }
+}
+
+/// A socket that nobody listens at any more is in the way.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt as _;
+    let Ok(about) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    let is_stale = about.file_type().is_socket() && UnixStream::connect(path).is_err();
+    if is_stale { std::fs::remove_file(path) } else { Ok(()) }
+}
+
+fn listen_vsock(port: u32) -> io::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = nix::sys::socket::socket(AddressFamily::Vsock, SockType::Stream, flags, None)?;
+    let any = VsockAddr::new(VMADDR_CID_ANY, port);
+    nix::sys::socket::bind(std::os::fd::AsRawFd::as_raw_fd(&socket), &any)?;
+    nix::sys::socket::listen(&socket, Backlog::new(1)?)?;
+    Ok(socket)
+}
+
+fn accept(listener: &OwnedFd) -> io::Result<Option<UnixStream>> {
+    let mut waiting = [PollFd::new(listener, PollFlags::IN)];
+    let turn = Timespec { tv_sec: 0, tv_nsec: TURN.subsec_nanos().into() };
+    if poll(&mut waiting, Some(&turn))? == 0 {
+        return Ok(None);
+    }
+    let flags = rustix::net::SocketFlags::CLOEXEC;
+    let stream = rustix::net::accept_with(listener, flags)?;
+    Ok(Some(UnixStream::from(stream)))
+}
+
+struct Work {
+    guest: Arc<Guest>,
+    stop: Arc<AtomicBool>,
+    door: Door,
+}
+
+impl Work {
+    fn run(&self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            self.guest.look();
+            // Who can't be reached now may be later.
+            let Ok(Some(stream)) = self.door.next() else { continue };
+            self.guest.note_connection(true);
+            // However it ends: the guest keeps what it has.
+            let _ended = self.talk(stream);
+            self.guest.note_connection(false);
+        }
+    }
+
+    fn talk(&self, mut stream: UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(TURN))?;
+        stream.set_write_timeout(Some(WRITE_TIME_MAX))?;
+        let (mut receiver, mut bytes) = (Receiver::new(), vec![0; READ_BYTES]);
+        while !self.stop.load(Ordering::Relaxed) {
+            match stream.read(&mut bytes) {
+                Ok(0) => return Ok(()),
+                Ok(count) => receiver.push(&bytes[..count]),
+                Err(error) if is_early(&error) => {}
+                Err(error) => return Err(error),
+            }
+            self.answer(&mut stream, &mut receiver)?;
+            receiver.expire(Instant::now());
+            self.answer(&mut stream, &mut receiver)?;
+            self.guest.look();
+        }
+        Ok(())
+    }
+
+    fn answer(&self, stream: &mut UnixStream, receiver: &mut Receiver) -> io::Result<()> {
+        while let Some(arrived) = receiver.next(Instant::now()) {
+            let (reply, is_done) = self.guest.answer(arrived, Instant::now());
+            if !is_done {
+                // Whoever asks what is refused asks less often.
+                std::thread::sleep(REFUSAL_PAUSE);
+            }
+            stream.write_all(&reply.encode())?;
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nothing came in time.
+fn is_early(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
+}
+
+/// `VMADDR_CID_ANY`
+const VMADDR_CID_ANY: u32 = u32::MAX;
+/// How often it is looked whether the guest began anew, and whether to stop.
+const TURN: Duration = Duration::from_millis(50);
+/// How long a guest may take to read an answer.
+const WRITE_TIME_MAX: Duration = Duration::from_secs(2);
+const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
+const READ_BYTES: usize = 1 << 16;

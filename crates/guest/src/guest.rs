@@ -1,0 +1,281 @@
+//! One guest: what it has, and what it is answered.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use towpath_bpf::{Env, Errno};
+use towpath_guest_client::wire::{Counters, Direction, Limit, ObjectRecord};
+use towpath_objects::{Device, Devices, Object, Objects, ProgramObject, Settings, XdpMode};
+use towpath_xdp::{Exec, LoadOptions, Program, Trust};
+
+use crate::edge::Edge;
+use crate::handles::Made;
+use crate::limits::{Bucket, Limits};
+use crate::memory::Memory;
+use crate::session::Session;
+
+/// A virtual machine, as far as it offloads programs.
+#[derive(Debug)]
+pub struct Guest {
+    pub(crate) name: String,
+    /// CPUs that per-CPU values have.
+    pub(crate) workers: usize,
+    env: Arc<Env>,
+    pub(crate) edge: Arc<dyn Edge>,
+    state: Mutex<State>,
+}
+
+/// What changes.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) limits: Limits,
+    pub(crate) session: Session,
+    pub(crate) bucket: Bucket,
+    pub(crate) owned: Owned,
+    pub(crate) counts: Counts,
+    /// [`Edge::restarts`], when it was last looked.
+    restarts: u64,
+    /// Whether somebody is at the other end.
+    is_connected: bool,
+}
+
+/// What goes with a reset.
+pub(crate) struct Owned {
+    pub(crate) objects: Arc<Objects>,
+    pub(crate) memory: Memory,
+    pub(crate) made: BTreeMap<u32, Made>,
+    /// Programs that run, by direction.
+    pub(crate) attached: [Option<u32>; 2],
+}
+
+/// For people.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counts {
+    pub(crate) requests: u64,
+    pub(crate) refused: u64,
+    pub(crate) damaged: u64,
+    pub(crate) resets: u64,
+    pub(crate) refusal: Option<String>,
+}
+
+/// What a guest is at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Whether somebody is at the other end of its channel.
+    pub is_connected: bool,
+    /// Programs that run.
+    pub attached: Vec<Attached>,
+    /// Everything that it has.
+    pub objects: Vec<ObjectRecord>,
+    /// Its limits.
+    pub limits: Vec<Limit>,
+    /// Requests so far.
+    pub requests: u64,
+    /// Those that were refused.
+    pub refused: u64,
+    /// Messages that were none.
+    pub damaged: u64,
+    /// How often it lost everything, as it began anew.
+    pub resets: u64,
+    /// The last refusal.
+    pub refusal: Option<String>,
+}
+
+/// A program that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attached {
+    /// Which frames it sees.
+    pub direction: Direction,
+    /// Its number.
+    pub handle: u32,
+    /// Its name.
+    pub name: String,
+    /// A hash of its instructions, in hexadecimal.
+    pub tag: String,
+    /// What it counted.
+    pub counters: Counters,
+}
+
+impl Guest {
+    /// A guest without anything, whose programs run on so many workers.
+    pub fn new(name: &str, workers: usize, limits: Limits, edge: Arc<dyn Edge>) -> Guest {
+        let env = Arc::new(Env::builtin());
+        let owned = Owned::new(workers, &limits, &env, &edge);
+        let state = State {
+            session: Session::default(),
+            bucket: Bucket::new(&limits, Instant::now()),
+            owned,
+            limits,
+            counts: Counts::default(),
+            restarts: edge.restarts(),
+            is_connected: false,
+        };
+        Guest { name: name.to_owned(), workers, env, edge, state: Mutex::new(state) }
+    }
+
+    /// Sets what it may have from now on. What it has stays, even if that is more.
+    pub fn set_limits(&self, limits: Limits) {
+        self.lock().limits = limits;
+    }
+
+    /// Takes everything away from it: programs run no more, handles mean nothing.
+    pub fn reset(&self, why: &str) {
+        let mut state = self.lock();
+        self.reset_locked(&mut state, why);
+    }
+
+    pub(crate) fn reset_locked(&self, state: &mut State, why: &str) {
+        if state.owned.made.is_empty() {
+            return;
+        }
+        for direction in Direction::ALL {
+            if state.owned.attached[place(*direction)].is_some()
+                && let Err(why) = self.edge.set_program(*direction, None)
+            {
+                self.edge.tell(&format!("guest {}: {why}", self.name));
+            }
+        }
+        state.owned = Owned::new(self.workers, &state.limits, &self.env, &self.edge);
+        state.counts.resets += 1;
+        self.edge.tell(&format!("guest {}: its programs and maps are gone: {why}", self.name));
+    }
+
+    /// Notices when the guest began anew.
+    pub fn look(&self) {
+        let mut state = self.lock();
+        self.look_locked(&mut state);
+    }
+
+    pub(crate) fn look_locked(&self, state: &mut State) {
+        let now = self.edge.restarts();
+        if std::mem::replace(&mut state.restarts, now) != now {
+            self.reset_locked(state, "it began anew");
+        }
+    }
+
+    /// Somebody is at the other end, or has gone. What the guest has stays.
+    pub fn note_connection(&self, is_connected: bool) {
+        self.lock().is_connected = is_connected;
+    }
+
+    /// Runs its programs again where they ran: on a port that is another one now.
+    ///
+    /// # Errors
+    ///
+    /// What keeps the port from running them.
+    pub fn attach_again(&self) -> Result<(), String> {
+        let state = self.lock();
+        Direction::ALL.iter().try_for_each(|&direction| {
+            let Some(program) = state.owned.running(direction) else { return Ok(()) };
+            self.edge.set_program(direction, Some(program.program()))
+        })
+    }
+
+    /// What it has and does.
+    pub fn status(&self) -> Status {
+        let state = self.lock();
+        let State { owned, counts, limits, .. } = &*state;
+        let attached = Direction::ALL.iter().filter_map(|&direction| {
+            let (handle, program) = (owned.attached[place(direction)]?, owned.running(direction)?);
+            Some(Attached {
+                direction,
+                handle,
+                name: owned.made.get(&handle).map_or(String::new(), |made| made.name.clone()),
+                tag: program.tag().to_string(),
+                counters: self.edge.counters(direction).unwrap_or_default(),
+            })
+        });
+        Status {
+            is_connected: state.is_connected,
+            attached: attached.collect(),
+            objects: owned.list(),
+            limits: owned.limits(limits),
+            requests: counts.requests,
+            refused: counts.refused,
+            damaged: counts.damaged,
+            resets: counts.resets,
+            refusal: counts.refusal.clone(),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Owned {
+    fn new(workers: usize, limits: &Limits, env: &Arc<Env>, edge: &Arc<dyn Edge>) -> Owned {
+        let mut load = LoadOptions { workers, exec: Exec::Jit, ..LoadOptions::default() };
+        (load.jit.trust, load.jit.budget) = (Trust::Guest, Some(limits.frame_budget()));
+        load.limits.insns = limits.frame_budget().into();
+        let mut settings = Settings::new();
+        settings.load = load;
+        settings.env = Arc::clone(env);
+        settings.devices = Arc::new(GuestDevices { edge: Arc::clone(edge) });
+        Owned {
+            objects: Arc::new(Objects::new(&settings)),
+            memory: Memory::new(),
+            made: BTreeMap::new(),
+            attached: [None; 2],
+        }
+    }
+
+    /// The program of a direction.
+    pub(crate) fn running(&self, direction: Direction) -> Option<&Arc<ProgramObject>> {
+        self.program(self.attached[place(direction)]?)
+    }
+
+    /// The program of a handle.
+    pub(crate) fn program(&self, handle: u32) -> Option<&Arc<ProgramObject>> {
+        match &self.memory.handles.get(&handle)?.object {
+            Object::Program(program) => Some(program),
+            _ => None,
+        }
+    }
+
+    /// All limits on what it has.
+    pub(crate) fn limits(&self, limits: &Limits) -> Vec<Limit> {
+        let named = self.used().of(limits).into_iter();
+        named.map(|(name, limit, used)| Limit { name: name.to_owned(), limit, used }).collect()
+    }
+}
+
+impl fmt::Debug for Owned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owned").field("made", &self.made.keys()).finish_non_exhaustive()
+    }
+}
+
+/// The devices that a guest's maps may name: its targets, by its own numbers.
+#[derive(Debug)]
+struct GuestDevices {
+    edge: Arc<dyn Edge>,
+}
+
+impl Devices for GuestDevices {
+    fn device(&self, ifindex: u32) -> Option<Device> {
+        let is_target = self.edge.targets().iter().any(|target| target.ifindex == ifindex);
+        is_target.then(Device::default)
+    }
+
+    /// Programs of a guest run on its own port, where [`Edge`] puts them.
+    fn install(
+        &self,
+        _ifindex: u32,
+        _mode: XdpMode,
+        _program: Option<&Arc<ProgramObject>>,
+    ) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    fn set_program(&self, _id: u32, _program: Option<&Program>) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+/// The place of a direction in lists.
+pub(crate) fn place(direction: Direction) -> usize {
+    direction as usize - 1
+}

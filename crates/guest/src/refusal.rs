@@ -1,0 +1,47 @@
+//! Why a request is not done.
+
+use towpath_bpf::Errno;
+use towpath_guest_client::wire::Malformed;
+
+/// What a guest is told instead of what it asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}: {errno}")]
+pub struct Refusal {
+    /// The number, as `bpf(2)` would return it.
+    pub errno: Errno,
+    /// For people.
+    pub text: String,
+    /// The limit that would be crossed, if that is the reason.
+    pub limit: Option<&'static str>,
+    /// What the verifier said.
+    pub log: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(errno: Errno, text: impl Into<String>) -> Refusal {
+        Refusal { errno, text: text.into(), limit: None, log: String::new() }
+    }
+
+    /// There would be more than there may be.
+    pub(crate) fn limit(name: &'static str, limit: u64, used: u64) -> Refusal {
+        let text = format!("{used} {name}, and this guest may have {limit}");
+        Refusal { limit: Some(name), ..Refusal::new(Errno::EDQUOT, text) }
+    }
+
+    /// Too much at once.
+    pub(crate) fn operations(limit: u64) -> Refusal {
+        let text = format!("more than {limit} operations a second");
+        Refusal { limit: Some("operations"), ..Refusal::new(Errno::EAGAIN, text) }
+    }
+
+    /// What is not allowed to this guest's programs.
+    pub(crate) fn not_allowed(limit: &'static str, text: impl Into<String>) -> Refusal {
+        Refusal { limit: Some(limit), ..Refusal::new(Errno::EOPNOTSUPP, text) }
+    }
+}
+
+impl From<Malformed> for Refusal {
+    fn from(malformed: Malformed) -> Refusal {
+        Refusal::new(Errno::EBADMSG, malformed.to_string())
+    }
+}

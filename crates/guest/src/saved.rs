@@ -1,0 +1,226 @@
+//! What a guest has, as bytes that another host makes it of again.
+//!
+//! A saved guest is the requests that would make it, as the protocol has them, one behind the
+//! other: objects in the order of their handles (so that what others need comes first), what maps
+//! hold, what runs. Nothing else has to be understood, and each request is checked as a guest's.
+
+use std::time::Instant;
+
+use towpath_bpf::Errno;
+use towpath_bpf::map::{Keys, Values as MapValues};
+use towpath_guest_client::wire::{
+    Arrived, Command, Direction, Message, PAYLOAD_MAX, Receiver, Tag, Values, Writer,
+};
+use towpath_objects::{MapUse, exactly};
+
+use crate::guest::{Guest, Owned, State, place};
+use crate::refusal::Refusal;
+
+/// Why a guest can't be made of bytes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// It has something already.
+    #[error("guest {0} has programs or maps already: reset it first")]
+    NotEmpty(String),
+    /// The bytes are not what [`Guest::save`] gave.
+    #[error("at message {0}: the bytes are no saved guest, or not all of one")]
+    Damaged(usize),
+    /// Per-CPU values of another number of CPUs.
+    #[error("it was saved where programs run on {0} workers, and here they run on {1}")]
+    Workers(u32, usize),
+    /// Something is not allowed here, or not known.
+    #[error("at message {number}: {refusal}")]
+    Refused {
+        /// Which.
+        number: usize,
+        /// Why.
+        refusal: Box<Refusal>,
+    },
+}
+
+impl Guest {
+    /// Everything that it has, for [`Guest::restore`]. It may go on meanwhile: each element is as
+    /// it is when it is looked at.
+    pub fn save(&self) -> Vec<u8> {
+        let state = self.lock();
+        let mut saving = Saving { bytes: Vec::new(), count: 0 };
+        let head = Writer::new()
+            .with(Tag::BootId, &state.session.boot)
+            .u32(Tag::Cpus, self.workers as u32)
+            .u32(Tag::Handle, state.owned.memory.next)
+            .u32(Tag::Count, state.owned.made.len() as u32);
+        saving.add(Command::Hello, head);
+        state.owned.save_objects(&mut saving);
+        for &direction in Direction::ALL {
+            if let Some(handle) = state.owned.attached[place(direction)] {
+                let number = direction as u32;
+                let writer = Writer::new().u32(Tag::Direction, number).u32(Tag::Handle, handle);
+                saving.add(Command::Attach, writer);
+            }
+        }
+        saving.add(Command::Query, Writer::new());
+        saving.bytes
+    }
+
+    /// Makes it what was saved: handles are the same, and programs run. When that fails it has
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// It has something already; the bytes are wrong; its limits here are lower.
+    pub fn restore(&self, bytes: &[u8]) -> Result<(), RestoreError> {
+        let mut state = self.lock();
+        if !state.owned.made.is_empty() {
+            return Err(RestoreError::NotEmpty(self.name.clone()));
+        }
+        let restored = self.replay(&mut state, bytes);
+        if restored.is_err() {
+            self.reset_locked(&mut state, "it could not be restored");
+        }
+        restored
+    }
+
+    fn replay(&self, state: &mut State, bytes: &[u8]) -> Result<(), RestoreError> {
+        let (mut receiver, mut number, mut is_whole) = (Receiver::new(), 0, false);
+        let mut next = 0;
+        receiver.push(bytes);
+        while let Some(arrived) = receiver.next(Instant::now()) {
+            let Arrived::Message(message) = arrived else {
+                return Err(RestoreError::Damaged(number));
+            };
+            let command = message.header.command().ok_or(RestoreError::Damaged(number))?;
+            if (command == Command::Hello) != (number == 0) || receiver.skipped() != 0 || is_whole {
+                return Err(RestoreError::Damaged(number));
+            }
+            let refused = |refusal| RestoreError::Refused { number, refusal: Box::new(refusal) };
+            let values = message.values();
+            values.check().map_err(|malformed| refused(malformed.into()))?;
+            match command {
+                Command::Hello => next = self.replay_head(state, values)?,
+                Command::Query => is_whole = true,
+                _ => self.replay_one(state, command, values).map_err(refused)?,
+            }
+            number += 1;
+        }
+        // Handles of objects that are gone are not used again either.
+        state.owned.memory.next = state.owned.memory.next.max(next);
+        if is_whole { Ok(()) } else { Err(RestoreError::Damaged(number)) }
+    }
+
+    /// Gives the next object's handle.
+    fn replay_head(&self, state: &mut State, values: Values<'_>) -> Result<u32, RestoreError> {
+        let cpus = values.u32(Tag::Cpus).ok().flatten().unwrap_or(0);
+        if cpus as usize != self.workers {
+            return Err(RestoreError::Workers(cpus, self.workers));
+        }
+        state.session.boot = values.find(Tag::BootId).unwrap_or_default().to_vec();
+        values.number(Tag::Handle).map_err(|_missing| RestoreError::Damaged(0))
+    }
+
+    fn replay_one(
+        &self,
+        state: &mut State,
+        command: Command,
+        values: Values<'_>,
+    ) -> Result<(), Refusal> {
+        if matches!(command, Command::BtfLoad | Command::MapCreate | Command::ProgramLoad) {
+            let handle = values.number(Tag::Handle)?;
+            if handle < state.owned.memory.next {
+                let text = format!("object {handle} comes behind {}", state.owned.memory.next - 1);
+                return Err(Refusal::new(Errno::EINVAL, text));
+            }
+            state.owned.memory.next = handle;
+        }
+        self.execute(state, command, values).map(drop)
+    }
+}
+
+/// Messages so far.
+struct Saving {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl Saving {
+    fn add(&mut self, command: Command, writer: Writer) {
+        self.count += 1;
+        self.bytes.extend(Message::request(command, 0, self.count, writer.finish()).encode());
+    }
+}
+
+impl Owned {
+    fn save_objects(&self, saving: &mut Saving) {
+        for (&handle, made) in &self.made {
+            let mut writer = Writer::new().u32(Tag::Handle, handle);
+            Values::new(&made.payload)
+                .iter()
+                .map_while(Result::ok)
+                .for_each(|(tag, value)| writer.put(tag, value));
+            saving.add(made.command, writer);
+            if let Ok((_, map)) = self.map(handle) {
+                // Programs are verified with what constants are.
+                if !names_objects(map) {
+                    self.save_contents(handle, saving);
+                }
+            }
+        }
+        for &handle in self.made.keys() {
+            if self.map(handle).is_ok_and(|(_, map)| names_objects(map)) {
+                self.save_contents(handle, saving);
+            }
+        }
+    }
+
+    fn save_contents(&self, handle: u32, saving: &mut Saving) {
+        let Ok((_, map)) = self.map(handle) else { return };
+        let start = || Writer::new().u32(Tag::Handle, handle);
+        let mut writer = start();
+        let is_slots = map.map().kind().keys() == Keys::Index;
+        for (key, value) in self.contents(handle) {
+            // Slots are zero from the start.
+            if is_slots && value.iter().all(|&byte| byte == 0) {
+                continue;
+            }
+            writer.put(Tag::Key, &key);
+            writer.put(Tag::Value, &value);
+            if writer.len() > PAYLOAD_MAX / 4 {
+                saving.add(Command::MapUpdate, std::mem::replace(&mut writer, start()));
+            }
+        }
+        saving.add(Command::MapUpdate, writer);
+        if map.map().is_frozen() {
+            saving.add(Command::MapFreeze, start());
+        }
+    }
+
+    /// Keys and values as the guest has them, in the order in which they are to be stored.
+    fn contents(&self, number: u32) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let Ok((handle, map)) = self.map(number) else { return Vec::new() };
+        if map.map().kind().values() == MapValues::Queued {
+            // The oldest first.
+            let queued = map.map().user().queued().unwrap_or_default();
+            let value = |value| (Vec::new(), self.shown(map, &value));
+            return queued.into_iter().map(value).collect();
+        }
+        let (mut found, mut last) = (Vec::new(), None::<Vec<u8>>);
+        while let Ok(key) = match last.as_deref() {
+            None => handle.next_key(None),
+            Some(last) => handle.next_key(Some(&exactly(last))),
+        } {
+            if let Ok(Some(value)) = handle.lookup(&exactly(&key), &exactly(&[]), 0) {
+                found.push((key.clone(), self.shown(map, &value)));
+            }
+            // Somebody who stores meanwhile makes no end of it.
+            if found.len() > map.map().max_entries() as usize {
+                break;
+            }
+            last = Some(key);
+        }
+        found
+    }
+}
+
+fn names_objects(map: &MapUse) -> bool {
+    matches!(map.map().kind().values(), MapValues::Map | MapValues::Program)
+}
