@@ -270,7 +270,7 @@ impl Devices for GuestDevices {
         Err(Errno::EOPNOTSUPP)
     }
 
-    fn set_program(&self, _id: u32, _program: Option<&Program>) -> Result<(), Errno> {
+    fn note_program(&self, _program: &Program, _is_there: bool) -> Result<(), Errno> {
         Ok(())
     }
 }

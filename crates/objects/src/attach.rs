@@ -34,13 +34,13 @@ pub trait Devices: fmt::Debug + Send + Sync {
         program: Option<&Arc<ProgramObject>>,
     ) -> Result<(), Errno>;
 
-    /// Makes an XDP program known that maps may name by `id` from now on, those for entries of
-    /// devmaps and cpumaps among them; `None` when nothing names it any more.
+    /// Notes that maps may name an XDP program by its id ([`Program::id`]) from now on, those for
+    /// entries of devmaps and cpumaps among them, or that nothing names it any more.
     ///
     /// # Errors
     ///
     /// What keeps devices from running it.
-    fn set_program(&self, _id: u32, _program: Option<&Program>) -> Result<(), Errno> {
+    fn note_program(&self, _program: &Program, _is_there: bool) -> Result<(), Errno> {
         Ok(())
     }
 

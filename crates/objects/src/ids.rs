@@ -1,10 +1,11 @@
 //! Ids of one kind of object, as the kernel's IDR allots them, and the way from an id to its
-//! object.
+//! object. Those of programs come with them (`towpath_xdp::program::Programs`).
 //!
 //! Kernel counterpart: `idr_alloc_cyclic` and `idr_get_next`. An id is given up when the object
 //! goes, and not used again before all others were.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -38,10 +39,31 @@ impl<T> Ids<T> {
         make: impl FnOnce(Lease<T>) -> T,
     ) -> Result<Arc<T>, Errno> {
         let id = self.lock().reserve()?;
+        Ok(self.make(id, make))
+    }
+
+    /// Makes an object with an id that it has already.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST`: another one has it.
+    pub(crate) fn create_with(
+        self: &Arc<Self>,
+        id: u32,
+        make: impl FnOnce(Lease<T>) -> T,
+    ) -> Result<Arc<T>, Errno> {
+        match self.lock().by_id.entry(id) {
+            Entry::Occupied(_) => return Err(Errno::EEXIST),
+            Entry::Vacant(free) => free.insert(Weak::new()),
+        };
+        Ok(self.make(id, make))
+    }
+
+    fn make(self: &Arc<Self>, id: u32, make: impl FnOnce(Lease<T>) -> T) -> Arc<T> {
         let object = Arc::new(make(Lease { ids: Arc::clone(self), id }));
         let reserved = self.lock().by_id.insert(id, Arc::downgrade(&object));
         debug_assert!(reserved.is_some_and(|it| it.strong_count() == 0), "no two own id {id}");
-        Ok(object)
+        object
     }
 
     /// The object with an id.

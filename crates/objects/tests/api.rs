@@ -7,16 +7,20 @@ use std::sync::Arc;
 use towpath_bpf::{Env, Errno, Object};
 use towpath_maps::Value;
 use towpath_objects::{Objects, Selector, Session, Settings};
-use towpath_xdp::{LoadOptions, Program, Select};
+use towpath_xdp::{LoadOptions, Loader, Program, Select};
 
 #[test]
 fn programs_of_an_object_file_are_found_and_shown() {
     let bytes = include_bytes!("../../../tests/data/kernel-oracle/xdp_helpers.bpf.o");
     let object = Object::open(bytes, "xdp_helpers.bpf.o").expect("a good object");
-    let options = LoadOptions { workers: 1, ..LoadOptions::default() };
-    let program = Program::load(&object, Select::Name("prog"), &Env::builtin(), &options);
-    let program = program.expect("the kernel loads it, too");
     let objects = Arc::new(Objects::new(&Settings::new()));
+    let (env, options) = (Env::builtin(), LoadOptions { workers: 1, ..LoadOptions::default() });
+    let alone = Program::load(&object, Select::Name("prog"), &env, &options);
+    let alone = alone.expect("the kernel loads it, too");
+    let refused = objects.register_program(&alone, 7, None).expect_err("its id is another's");
+    assert_eq!(refused, Errno::EINVAL);
+    let loader = Loader::within(&object, &env, &options, objects.shared()).expect("as before");
+    let program = loader.program(Select::Name("prog")).expect("as before");
     let registered = objects.register_program(&program, 7, None).expect("ids are left");
 
     let mut session = Session::new(&objects, 7);

@@ -16,18 +16,13 @@ use towpath_maps::Domain;
 use towpath_objects::{Device, Devices, LiveRun, ProgramObject, TIME_MAX, TestRun, XdpMode};
 use towpath_xdp::{Frame, Program};
 
-use super::world::Known;
-
-/// Ports by ifindex, and who knows which programs their maps may name.
+/// Ports by ifindex.
 #[derive(Debug)]
-pub(super) struct Ports {
-    pub(super) engine: Arc<Engine>,
-    pub(super) known: Arc<Known>,
-}
+pub(super) struct Ports(pub(super) Arc<Engine>);
 
 impl Devices for Ports {
     fn device(&self, ifindex: u32) -> Option<Device> {
-        self.engine.read(|_, snapshot| {
+        self.0.read(|_, snapshot| {
             let slot = snapshot.port_of_ifindex(ifindex)?;
             // A port that only sends has one queue for that.
             let queues = slot.opened.device.queues().max(1);
@@ -43,12 +38,12 @@ impl Devices for Ports {
         _mode: XdpMode,
         program: Option<&Arc<ProgramObject>>,
     ) -> Result<(), Errno> {
-        let found = self.engine.read(|_, snapshot| {
+        let found = self.0.read(|_, snapshot| {
             let port = snapshot.port_of_ifindex(ifindex);
             port.map(|port| port.id)
         });
         let id = found.ok_or(Errno::ENODEV)?;
-        let workers = self.engine.workers();
+        let workers = self.0.workers();
         let link = program.map(|it| Link::new(it.program().clone(), FOREIGN, workers));
         let mut is_taken = false;
         let install = |config: &mut Config| {
@@ -58,29 +53,22 @@ impl Devices for Ports {
                 false => config.set_links(id, Hook::Rx, link.into_iter().collect()),
             }
         };
-        self.engine.change(install).map_err(|_refused| Errno::EINVAL)?;
+        self.0.change(install).map_err(|_refused| Errno::EINVAL)?;
         if is_taken { Err(Errno::EBUSY) } else { Ok(()) }
     }
 
-    fn set_program(&self, id: u32, program: Option<&Program>) -> Result<(), Errno> {
-        let Some(program) = program else {
-            if self.known.remove_program(id).is_some_and(is_for_entries) {
-                let forget = |config: &mut Config| config.set_entry_program(id, None);
-                self.engine.change(forget).map_err(|_never| Errno::EINVAL)?;
-            }
+    fn note_program(&self, program: &Program, is_there: bool) -> Result<(), Errno> {
+        if !is_for_entries(program.attach()) {
             return Ok(());
-        };
-        // Before a map can name it, workers know it.
-        if is_for_entries(program.attach()) {
-            let tell = |config: &mut Config| config.set_entry_program(id, Some(program.clone()));
-            self.engine.change(tell).map_err(|_workers| Errno::EINVAL)?;
         }
-        self.known.add_program(id, program);
-        Ok(())
+        // Workers know it as long as somebody has it.
+        let entry = is_there.then(|| program.clone());
+        let note = |config: &mut Config| config.set_entry_program(program.id(), entry);
+        self.0.change(note).map_err(|_workers| Errno::EINVAL)
     }
 
     fn test_run(&self, run: TestRun) -> Result<TestRun, Errno> {
-        let made = self.engine.run_task(OnWorker(run));
+        let made = self.0.run_task(OnWorker(run));
         made.map(|made| made.0).ok_or(Errno::EINTR)
     }
 
@@ -88,7 +76,7 @@ impl Devices for Ports {
         let frame = copy_of(run.frame).ok_or(Errno::ENOMEM)?;
         let counts = (run.repeat, run.batch);
         let run = EngineRun::new(run.program, frame, run.ingress, counts, TIME_MAX);
-        let outcome = self.engine.run_task(run).map(|run| run.outcome());
+        let outcome = self.0.run_task(run).map(|run| run.outcome());
         let took = outcome.unwrap_or(Err(LiveError::Stopped)).map_err(|error| match error {
             LiveError::NoMemory => Errno::ENOMEM,
             LiveError::NoPort => Errno::ENODEV,

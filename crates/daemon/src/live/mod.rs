@@ -142,12 +142,12 @@ impl Live {
             frames: wanted.frames.unwrap_or(defaults.frames),
         };
         let engine = Arc::new(Engine::start(&options).map_err(|error| error.to_string())?);
-        let known = Arc::new(Known::new(engine.workers()));
         let env = Arc::new(towpath_xdp::host::kernel_types());
         let started =
             State { workers: wanted.workers.clone(), frames: wanted.frames, ..State::new() };
         let host = HostTables::default();
-        let registry = Arc::new(Objects::new(&settings(&engine, &env, &known, &host)));
+        let registry = Arc::new(Objects::new(&settings(&engine, &env, &host)));
+        let known = Arc::new(Known::new(engine.workers(), &registry));
         // Until somebody listens.
         registry.shared().surroundings().trace.keep(false);
         let xsk = Xsk::new(&engine, &known, &registry);
@@ -280,18 +280,12 @@ impl Report {
 }
 
 /// How objects are made that do not come from what is wanted.
-fn settings(
-    engine: &Arc<Engine>,
-    env: &Arc<Env>,
-    known: &Arc<Known>,
-    host: &HostTables,
-) -> Settings {
+fn settings(engine: &Arc<Engine>, env: &Arc<Env>, host: &HostTables) -> Settings {
     let mut settings = Settings::new();
     settings.load.workers = engine.workers();
     settings.load.host = Arc::clone(host.live());
     settings.env = Arc::clone(env);
-    let (engine, known) = (Arc::clone(engine), Arc::clone(known));
-    settings.devices = Arc::new(devices::Ports { engine, known });
+    settings.devices = Arc::new(devices::Ports(Arc::clone(engine)));
     settings
 }
 

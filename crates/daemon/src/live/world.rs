@@ -1,6 +1,6 @@
-//! What maps of targets may name: our ports, workers and programs.
+//! What maps of targets may name: our ports, workers, programs and sockets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
 use towpath_bpf::Errno;
@@ -8,7 +8,8 @@ use towpath_bpf::map::{MapType, Values};
 use towpath_bpf::program::AttachType;
 use towpath_engine::Socket as _;
 use towpath_maps::Environment;
-use towpath_xdp::Program;
+use towpath_objects::Objects;
+use towpath_xdp::program::Surroundings;
 use towpath_xsk::Sockets;
 
 /// What exists in one daemon, as maps may ask at any time, also while the engine changes.
@@ -16,21 +17,15 @@ use towpath_xsk::Sockets;
 pub(crate) struct Known {
     workers: usize,
     ifindexes: RwLock<BTreeSet<u32>>,
-    programs: RwLock<BTreeMap<u32, KnownProgram>>,
+    /// Who knows the programs.
+    surroundings: Weak<Surroundings>,
     sockets: OnceLock<Weak<Sockets>>,
 }
 
-/// A program that maps may name.
-#[derive(Debug, Clone, Copy)]
-struct KnownProgram {
-    attach: AttachType,
-    /// Its number in program arrays.
-    in_arrays: u32,
-}
-
 impl Known {
-    pub(crate) fn new(workers: usize) -> Known {
-        Known { workers, ..Known::default() }
+    pub(crate) fn new(workers: usize, registry: &Objects) -> Known {
+        let surroundings = Arc::downgrade(registry.shared().surroundings());
+        Known { workers, surroundings, ..Known::default() }
     }
 
     /// Says where sockets are; there is one place for them.
@@ -40,17 +35,6 @@ impl Known {
 
     pub(crate) fn set_ifindexes(&self, ifindexes: BTreeSet<u32>) {
         *self.ifindexes.write().unwrap_or_else(PoisonError::into_inner) = ifindexes;
-    }
-
-    pub(crate) fn add_program(&self, id: u32, program: &Program) {
-        let known = KnownProgram { attach: program.attach(), in_arrays: program.id() };
-        self.programs.write().unwrap_or_else(PoisonError::into_inner).insert(id, known);
-    }
-
-    /// Gives where the program could be attached.
-    pub(crate) fn remove_program(&self, id: u32) -> Option<AttachType> {
-        let mut programs = self.programs.write().unwrap_or_else(PoisonError::into_inner);
-        programs.remove(&id).map(|known| known.attach)
     }
 }
 
@@ -65,13 +49,13 @@ impl Environment for Known {
     }
 
     fn program(&self, number: u32, kind: MapType) -> Result<u32, Errno> {
-        let known = self.programs.read().unwrap_or_else(PoisonError::into_inner);
-        let unknown =
-            || if kind.values() == Values::Program { Errno::EBADF } else { Errno::EINVAL };
-        let KnownProgram { attach, in_arrays } = *known.get(&number).ok_or_else(unknown)?;
+        let surroundings = self.surroundings.upgrade();
+        let attach = surroundings.and_then(|known| known.programs.attach(number));
         match (kind.values(), attach) {
-            (Values::Program, AttachType::Xdp) => Ok(in_arrays),
-            (Values::Device, AttachType::Devmap) | (Values::Cpu, AttachType::Cpumap) => Ok(number),
+            (Values::Program, Some(AttachType::Xdp))
+            | (Values::Device, Some(AttachType::Devmap))
+            | (Values::Cpu, Some(AttachType::Cpumap)) => Ok(number),
+            (Values::Program, None) => Err(Errno::EBADF),
             _ => Err(Errno::EINVAL),
         }
     }

@@ -57,8 +57,9 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: no id is left. `EINVAL`: it is unlike the programs around a map of programs that
-    /// it uses; no such device. `EOPNOTSUPP`: the device does not run programs itself.
+    /// `EINVAL`: it was not loaded within [`Objects::shared`], which has the ids; it is unlike the
+    /// programs around a map of programs that it uses; no such device. `EEXIST`: it is known.
+    /// `ENOSPC`: no id is left for a map or types. `EOPNOTSUPP`: the device does not run programs itself.
     pub fn register_program(
         &self,
         program: &Program,
@@ -78,6 +79,9 @@ impl Objects {
         uid: u32,
         bound_to: Option<u32>,
     ) -> Result<Arc<ProgramObject>, Errno> {
+        if !Arc::ptr_eq(program.surroundings(), self.shared.surroundings()) {
+            return Err(Errno::EINVAL);
+        }
         if let Some(ifindex) = bound_to {
             let device = self.attachments.devices().device(ifindex).ok_or(Errno::EINVAL)?;
             if !device.native {
@@ -105,10 +109,11 @@ impl Objects {
             insns,
             bound_to,
         };
-        let (program, shared, maps) = (program.clone(), self.shared.clone(), maps?);
+        let (id, shared, maps) = (program.id(), self.shared.clone(), maps?);
+        let program = program.clone();
         maps.iter().try_for_each(|map| map.admit(&program, &about))?;
         let make = |lease| ProgramObject::new(lease, program, shared, about, maps);
-        let object = self.programs.create(make)?;
+        let object = self.programs.create_with(id, make)?;
         object.tell(self.attachments.devices())?;
         Ok(object)
     }

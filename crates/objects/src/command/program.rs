@@ -99,8 +99,9 @@ impl Call<'_> {
                 return Err(errno);
             }
         }
+        let id = program.id();
         let make = |lease| ProgramObject::new(lease, program, shared.clone(), about, resolved.maps);
-        let object = self.objects.programs.create(make)?;
+        let object = self.objects.programs.create_with(id, make)?;
         object.tell(self.objects.attachments.devices())?;
         Ok(object)
     }

@@ -266,7 +266,7 @@ impl MapObject {
             return Err(Errno::EINVAL);
         }
         self.change_held(|held| {
-            self.map.set_program(number(key), program.program().id())?;
+            self.map.set_program(number(key), program.id())?;
             Ok(held.insert(key.to_vec(), Held::Program(program)))
         })
     }
@@ -302,23 +302,19 @@ impl MapObject {
     /// Keeps programs alive that elements name already: those of an object file whose loader filled
     /// its maps.
     pub fn keep_named(&self, programs: &[Arc<ProgramObject>]) {
-        let named: Vec<(u32, Option<&Arc<ProgramObject>>)> = match self.map.kind().values() {
+        let named: Vec<(u32, u32)> = match self.map.kind().values() {
             Values::Program => {
-                let of_number = |id| programs.iter().find(|it| it.program().id() == id);
-                let slots = (0..self.map.max_entries()).filter_map(|slot| {
-                    let id = self.map.program(slot)?;
-                    Some((slot, of_number(id)))
-                });
-                slots.collect()
+                let slots = 0..self.map.max_entries();
+                slots.filter_map(|slot| Some((slot, self.map.program(slot)?))).collect()
             }
             Values::Device | Values::Cpu => {
-                let of_id = |id| programs.iter().find(|program| program.id() == id);
                 let targets = self.map.targets().into_iter();
-                targets.map(|(key, target)| (key, of_id(target.id))).collect()
+                targets.map(|(key, target)| (key, target.id)).collect()
             }
             _ => Vec::new(),
         };
-        let named = named.into_iter().filter_map(|(key, program)| Some((key, program?)));
+        let program = |id| programs.iter().find(|program| program.id() == id);
+        let named = named.into_iter().filter_map(|(key, id)| Some((key, program(id)?)));
         let mut held = self.lock_held();
         held.extend(named.map(|(key, program)| {
             (key.to_ne_bytes().to_vec(), Held::Program(Arc::clone(program)))
@@ -338,7 +334,7 @@ impl MapObject {
             if is_empty && self.admit_element(&program).is_ok() {
                 // A slot that this array doesn't have is one that nobody asks for any more.
                 let _stored = self.change_held(|held| {
-                    self.map.set_program(number(&key), program.program().id())?;
+                    self.map.set_program(number(&key), program.id())?;
                     Ok(held.insert(key, Held::Program(program)))
                 });
             }

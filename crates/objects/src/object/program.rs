@@ -72,13 +72,13 @@ impl ProgramObject {
     /// What keeps them from running it.
     pub(crate) fn tell(&self, devices: &Arc<dyn Devices>) -> Result<(), Errno> {
         if self.about.kind == PROG_TYPE_XDP {
-            devices.set_program(self.id(), Some(&self.program))?;
+            devices.note_program(&self.program, true)?;
             let _once = self.known_to.set(Arc::clone(devices));
         }
         Ok(())
     }
 
-    /// Its id.
+    /// Its id, which is [`Program::id`] too.
     pub fn id(&self) -> u32 {
         self.lease.id()
     }
@@ -167,7 +167,7 @@ impl Drop for ProgramObject {
     fn drop(&mut self) {
         if let Some(devices) = self.known_to.get() {
             // Taking one away can't fail.
-            let _removed = devices.set_program(self.id(), None);
+            let _removed = devices.note_program(&self.program, false);
         }
         self.shared.forget(&self.program);
     }

@@ -305,6 +305,7 @@ fn ready(
     };
     let streams = Arc::new(Streams::default());
     let id = surroundings.programs.add(Landing::new(
+        attach,
         Arc::clone(&code),
         compiled.clone(),
         Arc::clone(&maps),

@@ -1,4 +1,6 @@
-//! Programs by id: what program arrays and maps of targets hold.
+//! Programs by id: the one registry of them. Program arrays and maps of targets hold these ids, the
+//! set of objects (`crates/objects`) shows them, and the engine's programs for map entries are
+//! found by them.
 //!
 //! Compiled code reads a table of them at each tail call, without a lock. So what leaves the table
 //! lives on until no worker can be in it any more, as what leaves a map does.
@@ -13,6 +15,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use towpath_bpf::interp::Code;
+use towpath_bpf::program::AttachType;
 use towpath_jit::TailCallTarget;
 use towpath_maps::{Domain, MapSet};
 
@@ -35,6 +38,7 @@ pub struct Programs {
 pub(crate) struct Landing {
     /// What compiled code reads: it takes a landing's address for this one's.
     target: TailCallTarget,
+    attach: AttachType,
     pub(crate) code: Arc<Code>,
     pub(crate) compiled: Option<Arc<Compiled>>,
     pub(crate) maps: Arc<MapSet>,
@@ -117,6 +121,12 @@ impl Programs {
         Some(Arc::clone(&self.landing(id)?.code))
     }
 
+    /// What the program with an id was made for; `None` when there is none.
+    pub fn attach(&self, id: u32) -> Option<AttachType> {
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        Some(held.landings.get(id as usize)?.as_ref()?.attach)
+    }
+
     /// The same in all its forms.
     pub(crate) fn landing(&self, id: u32) -> Option<Arc<Landing>> {
         let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
@@ -177,6 +187,7 @@ impl Table {
 impl Landing {
     /// A program in its forms, with what it prints into.
     pub(crate) fn new(
+        attach: AttachType,
         code: Arc<Code>,
         compiled: Option<Arc<Compiled>>,
         maps: Arc<MapSet>,
@@ -184,7 +195,7 @@ impl Landing {
     ) -> Landing {
         let entry = compiled.as_deref().map_or_else(compiled::bridge, Compiled::entry);
         let target = TailCallTarget { entry: AtomicU64::new(entry) };
-        Landing { target, code, compiled, maps, streams }
+        Landing { target, attach, code, compiled, maps, streams }
     }
 
     /// The landing that compiled code is in, as [`towpath_jit::Machine::target`] says; `None` when
