@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 use super::message::{FILES_MAX, HEADER_BYTES, Header, Message, Refused};
@@ -39,8 +39,13 @@ pub(super) fn serve(
         let message = read_message(stream, stop)?;
         let (request, needs_ack) = (message.request, message.needs_ack && session.acknowledges());
         let answer = session.handle(message);
+        let mut file = None;
         let reply = match answer {
             Ok(Answer::Payload(payload)) => payload,
+            Ok(Answer::File(payload, fd)) => {
+                file = Some(fd);
+                payload
+            }
             Ok(Answer::Done) if needs_ack => 0u64.to_ne_bytes().to_vec(),
             Ok(Answer::Done) => continue,
             Err(why) => {
@@ -56,7 +61,7 @@ pub(super) fn serve(
             }
         };
         let header = Header::reply(request, reply.len());
-        send(stream, stop, &[&header, &reply[..]].concat())?;
+        send(stream, stop, &[&header, &reply[..]].concat(), file.as_ref())?;
     }
 }
 
@@ -113,12 +118,24 @@ fn receive(
     if got.bytes == 0 { Err(Ended::Gone) } else { Ok(got.bytes) }
 }
 
-fn send(stream: &UnixStream, stop: &OwnedFd, bytes: &[u8]) -> Result<(), Ended> {
+/// Sends bytes, and a descriptor with the first of them.
+fn send(
+    stream: &UnixStream,
+    stop: &OwnedFd,
+    bytes: &[u8],
+    mut file: Option<&OwnedFd>,
+) -> Result<(), Ended> {
     let mut left = bytes;
     while !left.is_empty() {
-        let mut ancillary = SendAncillaryBuffer::default();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let files = file.map(|file| [file.as_fd()]);
+        if let Some(files) = &files {
+            let fits = ancillary.push(SendAncillaryMessage::ScmRights(files));
+            debug_assert!(fits, "there is room for one");
+        }
         match sendmsg(stream, &[IoSlice::new(left)], &mut ancillary, SendFlags::NOSIGNAL) {
-            Ok(count) => left = &left[count..],
+            Ok(count) => (left, file) = (&left[count..], None),
             Err(Errno::AGAIN) => wait(stream, PollFlags::OUT, stop)?,
             Err(Errno::INTR) => {}
             Err(Errno::PIPE | Errno::CONNRESET) => return Err(Ended::Gone),

@@ -169,6 +169,7 @@ pub(super) mod protocol {
     pub(in super::super) const RARP: u32 = 2;
     pub(in super::super) const REPLY_ACK: u32 = 3;
     pub(in super::super) const NET_MTU: u32 = 4;
+    pub(in super::super) const INFLIGHT_SHMFD: u32 = 12;
     pub(in super::super) const RESET_DEVICE: u32 = 13;
     pub(in super::super) const CONFIGURE_MEM_SLOTS: u32 = 15;
     pub(in super::super) const STATUS: u32 = 16;
@@ -179,6 +180,7 @@ pub(super) mod protocol {
         | 1 << RARP
         | 1 << REPLY_ACK
         | 1 << NET_MTU
+        | 1 << INFLIGHT_SHMFD
         | 1 << RESET_DEVICE
         | 1 << CONFIGURE_MEM_SLOTS
         | 1 << STATUS;

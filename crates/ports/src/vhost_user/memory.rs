@@ -240,11 +240,17 @@ pub(super) struct Area {
     mapping: Arc<Mapping>,
     start: usize,
     len: usize,
-    /// Where it is in the guest.
+    /// Where it is in the guest, if it is.
     pub(super) guest: u64,
 }
 
 impl Area {
+    /// Part of what is no guest's memory; `None` where it would not be inside.
+    pub(super) fn new(mapping: Arc<Mapping>, start: usize, len: usize) -> Option<Area> {
+        let fits = start.checked_add(len).is_some_and(|end| end <= mapping.len());
+        fits.then_some(Area { mapping, start, len, guest: 0 })
+    }
+
     pub(super) fn is_aligned(&self, bytes: usize) -> bool {
         self.mapping.is_aligned(self.start, bytes)
     }

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use super::inflight::Description;
 use super::memory::RegionRange;
 use super::ring::Addresses;
 
@@ -132,6 +133,17 @@ impl Message {
         })
     }
 
+    /// `struct VhostUserInflight`: the region with what is in flight, or what one is wanted for.
+    pub(super) fn inflight(&self) -> Result<Description, Refused> {
+        let counts = self.u32_at(16)?;
+        Ok(Description {
+            bytes: self.u64_at(0)?,
+            offset: self.u64_at(8)?,
+            queues: counts as u16,
+            size: (counts >> 16) as u16,
+        })
+    }
+
     /// The only descriptor.
     pub(super) fn file(&mut self) -> Result<OwnedFd, Refused> {
         match self.files.len() {
@@ -188,6 +200,8 @@ pub(super) mod request {
         SET_VRING_ENABLE = 18,
         SEND_RARP = 19,
         NET_SET_MTU = 20,
+        GET_INFLIGHT_FD = 31,
+        SET_INFLIGHT_FD = 32,
         RESET_DEVICE = 34,
         GET_MAX_MEM_SLOTS = 36,
         ADD_MEM_REG = 37,

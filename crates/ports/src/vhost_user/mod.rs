@@ -11,6 +11,7 @@ mod connection;
 mod control;
 mod fault_unsafe;
 mod feature;
+mod inflight;
 mod log;
 mod mapping_unsafe;
 mod memory;

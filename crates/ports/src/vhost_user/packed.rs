@@ -1,12 +1,14 @@
 //! The packed ring (virtio 1.3, 2.8), as the device sees it: one ring of descriptors, which the
 //! driver makes available and we mark as used in their place.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
 
 use super::burst::{
     Burst, Chain, DESCRIPTOR_BYTES, Descriptor, Direction, INDIRECT, NEXT, Violation, WRITE,
 };
 use super::feature::{EVENT_IDX, Negotiated};
+use super::inflight::{Inflight, Taken};
 use super::memory::{Area, Memory};
 use super::ring::{Addresses, SetupError};
 use super::split::{SIZE_MAX, needs_event};
@@ -27,17 +29,25 @@ pub(super) struct Packed {
     has_event_index: bool,
     /// Places used since the driver was last interrupted, or would have been.
     since_signal: u16,
+    inflight: Option<Inflight>,
+    /// What the back end before us took and did not give back: it comes first.
+    taken: VecDeque<Taken>,
+    /// That back end was ended while it gave back what is in front of this place: some of it may be
+    /// used already.
+    torn: Option<Position>,
 }
 
 /// A place in the ring, in a lap of one of two colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
-    index: u16,
+    pub(super) index: u16,
     /// The wrap counter.
-    wrap: bool,
+    pub(super) wrap: bool,
 }
 
 impl Position {
+    const FIRST: Position = Position { index: 0, wrap: true };
+
     #[inline]
     fn advance(&mut self, slots: u16, size: u16) {
         let next = u32::from(self.index) + u32::from(slots);
@@ -66,6 +76,7 @@ impl Packed {
         (size, base): (u32, u32),
         addresses: &Addresses,
         features: Negotiated,
+        inflight: Option<Inflight>,
     ) -> Result<Packed, SetupError> {
         let size = u16::try_from(size).ok().filter(|size| (1..=SIZE_MAX).contains(size));
         let size = size.ok_or(SetupError::Size)?;
@@ -76,7 +87,7 @@ impl Packed {
         let ring = area(addresses.descriptors, usize::from(size) * DESCRIPTOR_BYTES, 8)?;
         let driver = area(addresses.available, 4, 2)?;
         let device = area(addresses.used, 4, 2)?;
-        let start = Position { index: 0, wrap: true };
+        let start = Position::FIRST;
         let mut packed = Packed {
             size,
             ring,
@@ -88,9 +99,11 @@ impl Packed {
             has_event_index: features.has(EVENT_IDX),
             // The first buffers are worth an interrupt whatever was before.
             since_signal: size,
+            inflight,
+            taken: VecDeque::new(),
+            torn: None,
         };
-        packed.next = packed.resume(Position::of_base(base as u16));
-        packed.ahead = packed.next;
+        packed.go_on(Position::of_base(base as u16));
         packed.ignore_kicks();
         Ok(packed)
     }
@@ -101,8 +114,10 @@ impl Packed {
 
     /// What `GET_VRING_BASE` answers: where we take the next buffer, and where we use it.
     pub(super) fn base(&self) -> u32 {
-        let base = u32::from(self.next.base());
-        base | base << 16
+        let mut available = self.next;
+        let mut taken = self.taken.iter().map(|taken| taken.descriptors.len() as u16);
+        taken.by_ref().for_each(|slots| available.advance(slots, self.size));
+        u32::from(available.base()) | u32::from(self.next.base()) << 16
     }
 
     /// Whether a buffer is available that was not looked at.
@@ -139,6 +154,14 @@ impl Packed {
             if burst.is_used_up() || self.in_hand >= self.size {
                 break;
             }
+            if !self.taken.is_empty() {
+                if self.collect_taken(memory, direction, burst) {
+                    continue;
+                }
+                if burst.violation.is_some() {
+                    break;
+                }
+            }
             let at = usize::from(self.ahead.index) * DESCRIPTOR_BYTES;
             let rest = self.ring.load64(at + 8, Ordering::Acquire);
             let head = Descriptor::packed(self.ring.load64(at, Ordering::Relaxed), rest);
@@ -165,6 +188,32 @@ impl Packed {
             self.ahead.advance(chain.slots, self.size);
             burst.end(chain, memory, direction);
         }
+    }
+
+    /// Looks at the next chain that another back end took. False when there is none.
+    #[cold]
+    fn collect_taken(&mut self, memory: &Memory, direction: Direction, burst: &mut Burst) -> bool {
+        let Some(taken) = self.taken.get(burst.chains.len()) else { return false };
+        let mut chain = burst.begin(0);
+        let walked = taken.descriptors.iter().try_for_each(|descriptor| {
+            chain.id = descriptor.number;
+            if descriptor.flags & INDIRECT != 0 {
+                return self.walk_table(memory, descriptor, direction, burst, &mut chain);
+            }
+            burst.add(&mut chain, memory, descriptor, direction)
+        });
+        chain.slots = taken.descriptors.len() as u16;
+        let has_room = chain.slots <= self.size - self.in_hand;
+        let is_known = chain.id < self.size && has_room;
+        let known = if is_known { Ok(()) } else { Err(Violation::Index(chain.id, self.size)) };
+        if let Err(violation) = walked.and(known) {
+            burst.violation = Some(violation);
+            return false;
+        }
+        self.in_hand += chain.slots;
+        self.ahead.advance(chain.slots, self.size);
+        burst.end(chain, memory, direction);
+        true
     }
 
     fn walk_on(
@@ -224,8 +273,14 @@ impl Packed {
     /// The first one's flags are written last: a driver that sees it sees all of them.
     #[inline]
     pub(super) fn complete(&mut self, chains: &[Chain]) {
+        let chains = if self.taken.is_empty() { chains } else { self.complete_taken(chains) };
         let mut at = self.next;
         let first = self.next;
+        if let Some(inflight) = &self.inflight {
+            chains.iter().for_each(|chain| at.advance(chain.slots, self.size));
+            inflight.note_packed(first, at);
+            at = first;
+        }
         for chain in chains {
             if at != first {
                 self.mark_used(at, chain, Ordering::Relaxed);
@@ -236,7 +291,54 @@ impl Packed {
         if let Some(chain) = chains.first() {
             self.mark_used(first, chain, Ordering::Release);
         }
-        (self.next, self.ahead, self.in_hand) = (at, at, 0);
+        if let Some(inflight) = &self.inflight {
+            inflight.note_packed(at, at);
+        }
+        self.next = at;
+        if self.torn.is_some() {
+            self.pass_used();
+        }
+        (self.ahead, self.in_hand) = (self.next, 0);
+    }
+
+    /// Gives back what another back end took, each by itself; gives the chains that are left.
+    #[cold]
+    fn complete_taken<'a>(&mut self, chains: &'a [Chain]) -> &'a [Chain] {
+        let count = chains.len().min(self.taken.len());
+        let (taken, others) = chains.split_at(count);
+        for chain in taken {
+            let (Some(taken), Some(inflight)) = (self.taken.pop_front(), &self.inflight) else {
+                break;
+            };
+            let mut end = self.next;
+            end.advance(chain.slots, self.size);
+            inflight.note_packed(self.next, end);
+            self.mark_used(self.next, chain, Ordering::Release);
+            inflight.end_packed(taken.entry);
+            inflight.note_packed(end, end);
+            self.since_signal = self.since_signal.saturating_add(chain.slots);
+            self.next = end;
+        }
+        others
+    }
+
+    /// Goes past what was given back in a batch whose beginning was not: see [`Packed::complete`].
+    #[cold]
+    fn pass_used(&mut self) {
+        let mut is_inside = false;
+        for _ in 0..self.size {
+            let is_end = self.torn == Some(self.next);
+            if is_end || !is_inside && !self.is_used(self.next) {
+                self.torn = self.torn.filter(|_| !is_end);
+                break;
+            }
+            // A chain ends with the first descriptor that none follows.
+            is_inside = self.flags(self.next.index) & NEXT != 0;
+            self.next.advance(1, self.size);
+        }
+        if let Some(inflight) = &self.inflight {
+            inflight.note_packed(self.next, self.torn.unwrap_or(self.next));
+        }
     }
 
     /// One store: length, id and flags are one word.
@@ -261,6 +363,37 @@ impl Packed {
         (self.ring.load64(at + 8, Ordering::Acquire) >> 48) as u16
     }
 
+    /// Where to begin: where it is noted, or else where front end and ring say.
+    fn go_on(&mut self, base: Position) {
+        let noted = self.inflight.as_ref().and_then(Inflight::packed_places);
+        self.next = match noted {
+            // The first buffer of a batch is marked last.
+            Some((from, to)) if from != to && self.may_be_at(from) => {
+                self.torn = Some(to);
+                from
+            }
+            Some((_, to)) if self.may_be_at(to) => to,
+            // The driver made the ring anew since.
+            _ => self.resume(base),
+        };
+        if let Some(inflight) = &self.inflight {
+            inflight.note_packed(self.next, self.torn.unwrap_or(self.next));
+            self.taken = inflight.resume_packed().into();
+        }
+        self.ahead = self.next;
+    }
+
+    /// Whether a noted place can be the ring's.
+    fn may_be_at(&self, noted: Position) -> bool {
+        if noted == Position::FIRST { !self.is_used(noted) } else { self.is_place(noted) }
+    }
+
+    /// Whether the buffer there was given back in this lap.
+    fn is_used(&self, at: Position) -> bool {
+        let flags = self.flags(at.index);
+        (flags & AVAIL != 0) == at.wrap && (flags & USED != 0) == at.wrap
+    }
+
     /// Where to go on. A front end whose back end was killed knows nothing, and says the first
     /// place of the first lap, or where it was when the ring was last stopped. But the ring shows
     /// it: buffers before the place were used in this lap, or made available for the next; those
@@ -278,7 +411,7 @@ impl Packed {
             (before, first) = (first, first + 1);
         }
         if first == self.size {
-            return Position { index: 0, wrap: true };
+            return Position::FIRST;
         }
         let lap = used(first);
         let mut index = first;
@@ -296,8 +429,7 @@ impl Packed {
 
     /// Whether what the front end says may be where the ring was left.
     fn is_place(&self, base: Position) -> bool {
-        let is_first = base == Position { index: 0, wrap: true };
-        if is_first || base.index >= self.size {
+        if base == Position::FIRST || base.index >= self.size {
             return false;
         }
         let before = self.flags(base.index.checked_sub(1).unwrap_or(self.size - 1));

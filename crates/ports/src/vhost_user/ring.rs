@@ -2,6 +2,7 @@
 
 use super::burst::{Burst, Chain, Direction};
 use super::feature::{Negotiated, PACKED};
+use super::inflight::{Format, Inflight};
 use super::memory::Memory;
 use super::packed::Packed;
 use super::split::Split;
@@ -38,18 +39,25 @@ pub(super) enum SetupError {
 }
 
 impl Ring {
-    /// A ring of `size` places that was left at `base`, as far as the front end knows.
+    /// A ring of `size` places that was left at `base`, as far as the front end knows, or where the
+    /// region says that it keeps.
     pub(super) fn new(
         memory: &Memory,
         (size, base): (u32, u32),
         addresses: &Addresses,
         features: Negotiated,
+        inflight: Option<Inflight>,
     ) -> Result<Ring, SetupError> {
         Ok(if features.has(PACKED) {
-            Ring::Packed(Packed::new(memory, (size, base), addresses, features)?)
+            Ring::Packed(Packed::new(memory, (size, base), addresses, features, inflight)?)
         } else {
-            Ring::Split(Split::new(memory, size, addresses, features)?)
+            Ring::Split(Split::new(memory, size, addresses, features, inflight)?)
         })
+    }
+
+    /// What rings with these features are noted by.
+    pub(super) fn noted_as(features: Negotiated) -> Format {
+        if features.has(PACKED) { Format::Packed } else { Format::Split }
     }
 
     /// What it is called.

@@ -10,9 +10,11 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlink};
 
 use super::Shared;
 use super::feature::{LOG_ALL, Negotiated, PROTOCOL_FEATURES, protocol};
+use super::inflight::{Description, Region};
 use super::log::Log;
 use super::memory::{Memory, REGIONS_MAX};
 use super::message::{Message, Refused, request};
+use super::ring::Ring;
 use super::split::SIZE_MAX;
 use super::vring::Vring;
 
@@ -24,15 +26,18 @@ pub(super) struct Session {
     protocol: u64,
     memory: Arc<Memory>,
     log: Option<Arc<Log>>,
+    inflight: Option<Region>,
     /// The device status field (virtio 1.3, 2.1), as the front end keeps it here.
     status: u8,
 }
 
 /// What a message is answered.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Answer {
     /// This.
     Payload(Vec<u8>),
+    /// This, and a descriptor with it.
+    File(Vec<u8>, OwnedFd),
     /// That it was done, if the front end wants to hear it.
     Done,
 }
@@ -45,6 +50,7 @@ impl Session {
             protocol: 0,
             memory: Arc::default(),
             log: None,
+            inflight: None,
             status: 0,
         }
     }
@@ -79,6 +85,8 @@ impl Session {
             request::ADD_MEM_REG => self.add_memory(message)?,
             request::REM_MEM_REG => self.remove_memory(&message)?,
             request::SET_LOG_BASE => self.set_log(message)?,
+            request::GET_INFLIGHT_FD => self.make_inflight(&message)?,
+            request::SET_INFLIGHT_FD => self.set_inflight(message)?,
             // Nobody is told: the log is only looked at when the guest stands still.
             request::SET_LOG_FD => Answer::Done,
             request::SET_VRING_NUM..=request::SET_VRING_ERR | request::SET_VRING_ENABLE => {
@@ -165,6 +173,27 @@ impl Session {
         Ok(number(0))
     }
 
+    /// The region that the front end is to keep, for the rings that were agreed on.
+    fn make_inflight(&self, message: &Message) -> Result<Answer, Refused> {
+        let Description { queues, size, .. } = message.inflight()?;
+        if usize::from(queues) > self.shared.vrings.len() {
+            return Err(Refused::Queue(u64::from(queues), self.shared.vrings.len()));
+        }
+        if queues == 0 || size == 0 || size > SIZE_MAX {
+            return Err(Refused::RingSize(u32::from(size)));
+        }
+        let made = Region::create(queues, size, Ring::noted_as(self.features));
+        let (file, description) = made.map_err(Refused::Memory)?;
+        Ok(Answer::File(description.to_payload(), file))
+    }
+
+    fn set_inflight(&mut self, mut message: Message) -> Result<Answer, Refused> {
+        let description = message.inflight()?;
+        let region = Region::new(message.file()?, description).map_err(Refused::Memory)?;
+        self.inflight = Some(region);
+        Ok(Answer::Done)
+    }
+
     /// What is said of one queue.
     fn handle_vring(&mut self, mut message: Message) -> Result<Answer, Refused> {
         let index = message.u32_at(0)?;
@@ -222,7 +251,8 @@ impl Session {
                 }
                 let log = self.log().map(Arc::clone);
                 let index = index as u32;
-                let started = vring.start(&self.memory, self.features, log);
+                let region = self.inflight.as_ref().map(|region| (region, index));
+                let started = vring.start(&self.memory, self.features, log, region);
                 started.map_err(|why| Refused::Setup(index, why))?;
                 shared.note_queues();
             }

@@ -1,14 +1,17 @@
 //! The split ring (virtio 1.3, 2.7), as the device sees it.
 //!
 //! Buffers are used in the order in which they were made available, so one position says where both
-//! sides are: it is the used index, which is in the guest's memory and survives us.
+//! sides are: it is the used index, which is in the guest's memory and survives us. Only what
+//! another back end took and left in another order is noted elsewhere: see `inflight`.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
 
 use super::burst::{
     Burst, Chain, DESCRIPTOR_BYTES, Descriptor, Direction, INDIRECT, NEXT, Violation,
 };
 use super::feature::{EVENT_IDX, Negotiated};
+use super::inflight::Inflight;
 use super::memory::{Area, Memory};
 use super::ring::{Addresses, SetupError};
 
@@ -28,6 +31,10 @@ pub(super) struct Split {
     has_event_index: bool,
     /// The position when the driver was last interrupted, or would have been.
     signalled: Option<u16>,
+    inflight: Option<Inflight>,
+    /// Heads that the back end before us took and did not give back. They come first, and stand for
+    /// the next places of the available ring.
+    taken: VecDeque<u16>,
 }
 
 impl Split {
@@ -36,6 +43,7 @@ impl Split {
         size: u32,
         addresses: &Addresses,
         features: Negotiated,
+        inflight: Option<Inflight>,
     ) -> Result<Split, SetupError> {
         let size = u16::try_from(size).ok().filter(|size| size.is_power_of_two());
         let size = size.filter(|&size| size <= SIZE_MAX).ok_or(SetupError::Size)?;
@@ -51,6 +59,7 @@ impl Split {
         // Not what the front end thinks: it may not know what we did before we, or it, went.
         let next = used.load16(INDEX, Ordering::Acquire);
         let has_event_index = features.has(EVENT_IDX);
+        let taken = inflight.as_ref().map(|inflight| inflight.resume_split(next));
         let mut ring = Split {
             size,
             descriptors,
@@ -61,6 +70,8 @@ impl Split {
             seen: next,
             has_event_index,
             signalled: None,
+            inflight,
+            taken: taken.unwrap_or_default().into(),
         };
         ring.ignore_kicks();
         Ok(ring)
@@ -72,7 +83,7 @@ impl Split {
 
     /// What `GET_VRING_BASE` answers.
     pub(super) fn base(&self) -> u32 {
-        u32::from(self.next)
+        u32::from(self.next.wrapping_add(self.taken.len() as u16))
     }
 
     /// Buffers that are available, without those that were looked at.
@@ -103,8 +114,7 @@ impl Split {
             if burst.is_used_up() {
                 break;
             }
-            let place = usize::from(self.ahead & (self.size - 1));
-            let head = self.available.load16(RING + 2 * place, Ordering::Relaxed);
+            let head = self.head();
             let mut chain = burst.begin(head);
             if let Err(violation) = self.walk(memory, head, direction, burst, &mut chain) {
                 burst.violation = Some(violation);
@@ -113,6 +123,19 @@ impl Split {
             burst.end(chain, memory, direction);
             self.ahead = self.ahead.wrapping_add(1);
         }
+    }
+
+    /// The head of the next chain.
+    #[inline]
+    fn head(&self) -> u16 {
+        if !self.taken.is_empty() {
+            let looked_at = usize::from(self.ahead.wrapping_sub(self.next));
+            if let Some(&head) = self.taken.get(looked_at) {
+                return head;
+            }
+        }
+        let place = usize::from(self.ahead & (self.size - 1));
+        self.available.load16(RING + 2 * place, Ordering::Relaxed)
     }
 
     #[inline]
@@ -196,6 +219,7 @@ impl Split {
     /// the others were not looked at then.
     #[inline]
     pub(super) fn complete(&mut self, chains: &[Chain]) {
+        let chains = if self.taken.is_empty() { chains } else { self.complete_taken(chains) };
         let mut next = self.next;
         for chain in chains {
             let at = RING + 8 * usize::from(next & (self.size - 1));
@@ -206,6 +230,27 @@ impl Split {
         debug_assert!(self.ahead.wrapping_sub(next) <= self.size, "these were looked at");
         (self.next, self.ahead) = (next, next);
         self.used.store16(INDEX, next, Ordering::Release);
+        if let Some(inflight) = &self.inflight {
+            inflight.note_split(next);
+        }
+    }
+
+    /// Gives back what another back end took, each by itself; gives the chains that are left.
+    #[cold]
+    fn complete_taken<'a>(&mut self, chains: &'a [Chain]) -> &'a [Chain] {
+        let count = chains.len().min(self.taken.len());
+        let (taken, others) = chains.split_at(count);
+        for (chain, head) in taken.iter().zip(self.taken.drain(..count)) {
+            let Some(inflight) = &self.inflight else { continue };
+            inflight.begin_split(head);
+            let at = RING + 8 * usize::from(self.next & (self.size - 1));
+            self.used.store32(at, u32::from(chain.id));
+            self.used.store32(at + 4, chain.written);
+            self.next = self.next.wrapping_add(1);
+            self.used.store16(INDEX, self.next, Ordering::Release);
+            inflight.end_split(head, self.next);
+        }
+        others
     }
 
     /// Whether the driver wants an interrupt for what was given back since the last call.

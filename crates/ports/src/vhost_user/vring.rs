@@ -12,6 +12,7 @@ use towpath_engine::Waker;
 
 use super::burst::{Chain, Violation};
 use super::feature::Negotiated;
+use super::inflight::{Inflight, Region};
 use super::log::Log;
 use super::memory::Memory;
 use super::ring::{Addresses, Ring, SetupError};
@@ -81,6 +82,7 @@ pub(super) struct Active {
     pub(super) memory: Arc<Memory>,
     pub(super) features: Negotiated,
     pub(super) log: Option<Arc<Log>>,
+    inflight: Option<Inflight>,
 }
 
 impl Active {
@@ -139,19 +141,23 @@ impl Vring {
         self.room.store(room.saturating_sub(places), Ordering::Relaxed);
     }
 
-    /// Starts the ring that the front end described.
+    /// Starts the ring that the front end described; `region` is where the queue of that number is
+    /// noted, if the front end keeps such a thing.
     pub(super) fn start(
         &self,
         memory: &Arc<Memory>,
         features: Negotiated,
         log: Option<Arc<Log>>,
+        region: Option<(&Region, u32)>,
     ) -> Result<(), SetupError> {
         let mut state = self.lock();
         let Setup { size, base, addresses, .. } = &state.setup;
         let addresses = addresses.as_ref().ok_or(SetupError::Incomplete)?;
-        let ring = Ring::new(memory, (*size, *base), addresses, features)?;
+        let noted_as = Ring::noted_as(features);
+        let inflight = region.and_then(|(region, index)| region.queue(index, noted_as, *size));
+        let ring = Ring::new(memory, (*size, *base), addresses, features, inflight.clone())?;
         let memory = Arc::clone(memory);
-        state.active = Some(Active { ring, memory, features, log });
+        state.active = Some(Active { ring, memory, features, log, inflight });
         state.broken = None;
         self.is_running.store(true, Ordering::Release);
         drop(state);
@@ -191,10 +197,12 @@ impl Vring {
         let (size, base) = (u32::from(before.ring.size()), before.ring.base());
         let addresses = state.setup.addresses;
         let ring = addresses.ok_or(SetupError::Incomplete);
-        let ring = ring.and_then(|it| Ring::new(memory, (size, base), &it, features));
-        if let Ok(ring) = ring {
+        let inflight = before.inflight;
+        let again = |it| Ring::new(memory, (size, base), &it, features, inflight.clone());
+        if let Ok(ring) = ring.and_then(again) {
             let log = log.filter(|_| features.has(super::feature::LOG_ALL)).map(Arc::clone);
-            state.active = Some(Active { ring, memory: Arc::clone(memory), features, log });
+            let memory = Arc::clone(memory);
+            state.active = Some(Active { ring, memory, features, log, inflight });
         } else {
             // Its memory was taken away: nothing is left to work on.
             state.setup.base = base;

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod hostile;
+mod inflight;
 mod lifetime;
 mod offloads;
 mod queues;

@@ -1,12 +1,15 @@
 //! The other side of a vhost-user socket: a monitor that passes a guest's memory and queues.
 
-use std::io::{self, IoSlice, Read as _};
+use std::io::{self, IoSlice, IoSliceMut, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 
 use super::{GUEST_BASE, GuestMemory, Queue, USER_BASE};
 
@@ -106,6 +109,29 @@ impl FrontEnd {
         self.say(SET_MEM_TABLE, &payload, &[memory.file()])
     }
 
+    /// Asks for a region to keep what is in flight in; gives it, and how it is described.
+    pub fn make_inflight(&mut self, queues: u16, size: u16) -> io::Result<Inflight> {
+        let mut payload = vec![0; 16];
+        payload.extend([queues, size].map(u16::to_ne_bytes).concat());
+        self.send(GET_INFLIGHT_FD, 0, &payload, &[])?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut answer = vec![0; 12 + payload.len()];
+        let mut parts = [IoSliceMut::new(&mut answer)];
+        recvmsg(&self.stream, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let file = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+            _ => None,
+        });
+        let file = file.ok_or_else(|| io::Error::other("no region comes"))?;
+        Ok(Inflight { file, description: answer.split_off(12) })
+    }
+
+    /// Passes the region that was kept.
+    pub fn pass_inflight(&mut self, inflight: &Inflight) -> io::Result<()> {
+        self.say(SET_INFLIGHT_FD, &inflight.description, &[inflight.file.as_fd()])
+    }
+
     /// Describes a queue and starts it, left at `base`; gives what to kick.
     pub fn start_queue(&mut self, index: u32, queue: &Queue, base: u32) -> io::Result<OwnedFd> {
         self.say(SET_VRING_NUM, &state(index, u32::from(queue.shape.size)), &[])?;
@@ -131,6 +157,15 @@ impl FrontEnd {
         let answer = self.answer(GET_VRING_BASE)?;
         Ok((number(&answer)? >> 32) as u32)
     }
+}
+
+/// A region in which back ends note what is in flight.
+#[derive(Debug)]
+pub struct Inflight {
+    /// The memory.
+    pub file: OwnedFd,
+    /// `struct VhostUserInflight`
+    pub description: Vec<u8>,
 }
 
 /// `struct vhost_vring_state`
@@ -161,3 +196,5 @@ const SET_VRING_KICK: u32 = 12;
 const GET_PROTOCOL_FEATURES: u32 = 15;
 const SET_PROTOCOL_FEATURES: u32 = 16;
 const SET_VRING_ENABLE: u32 = 18;
+const GET_INFLIGHT_FD: u32 = 31;
+const SET_INFLIGHT_FD: u32 = 32;

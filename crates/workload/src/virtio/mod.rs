@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use front_end::{FrontEnd, NEED_REPLY, state};
+pub use front_end::{FrontEnd, Inflight, NEED_REPLY, state};
 pub use memory_unsafe::GuestMemory;
 pub use queue::{Layout, Queue, QueueShape, SIZE_MAX};
 
@@ -54,6 +54,8 @@ pub struct Guest {
     pub rx: Vec<Queue>,
     /// As above.
     pub tx: Vec<Queue>,
+    /// What is passed to a back end that comes back, if anything is kept.
+    pub inflight: Option<Inflight>,
     /// What to kick, by queue.
     kicks: Vec<OwnedFd>,
     options: GuestOptions,
@@ -91,7 +93,8 @@ impl Guest {
         let tx = pairs.map(|pair| queue(2 * pair + 1, false)).collect();
         let front = FrontEnd::new(stream);
         let memory = Arc::clone(&memory);
-        let mut guest = Guest { front, memory, features: 0, rx, tx, kicks: Vec::new(), options };
+        let (inflight, kicks) = (None, Vec::new());
+        let mut guest = Guest { front, memory, features: 0, rx, tx, inflight, kicks, options };
         guest.set_up(&vec![0; 2 * options.pairs as usize])?;
         Ok(guest)
     }
@@ -108,6 +111,9 @@ impl Guest {
         wanted |= if options.packed { 1 << PACKED } else { 0 };
         self.features = self.front.negotiate(wanted)?;
         self.front.pass_memory(&self.memory)?;
+        if let Some(inflight) = &self.inflight {
+            self.front.pass_inflight(inflight)?;
+        }
         self.kicks.clear();
         for index in 0..2 * options.pairs {
             let queue = match index % 2 {
