@@ -101,6 +101,11 @@ impl Objects {
         self.maps.all().iter().map(|map| Arc::clone(map.map())).collect()
     }
 
+    /// A map as an object, if it is one.
+    pub fn map_object(&self, map: &Arc<Map>) -> Option<Arc<MapObject>> {
+        self.maps.all().into_iter().find(|known| Arc::ptr_eq(known.map(), map))
+    }
+
     /// What all programs have in common, so that program arrays can hold any of them: whoever loads
     /// programs for [`Objects::register_program`] loads them within this
     /// ([`Loader::within`](towpath_xdp::program::Loader::within)).

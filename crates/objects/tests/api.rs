@@ -40,6 +40,9 @@ fn programs_of_an_object_file_are_found_and_shown() {
     let fives: Value = vec![5; value.bytes().len()].into();
     session.update(&results, key, &fives, 0).expect("a value of this size");
     assert_eq!(session.lookup(&results, key).expect("it is there"), fives);
+    let cleared = session.map(&results).expect("it is there").clear(key);
+    cleared.expect("an array's element stays");
+    assert!(session.lookup(&results, key).expect("it is there").bytes().iter().all(|&it| it == 0));
     let error = session.update(&results, key, &vec![1].into(), 0).expect_err("a short value");
     assert_eq!(error.errno(), Errno::EINVAL);
     let error = session.map(&Selector::Id(99)).expect_err("no such map");

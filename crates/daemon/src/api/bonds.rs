@@ -1,6 +1,5 @@
 //! `/v1/bonds`
 
-use axum::Json;
 use axum::extract::State as Context;
 use towpath_bpf::suggest;
 
@@ -11,7 +10,7 @@ use crate::bonds::{self, BondView};
 /// All bonds.
 #[utoipa::path(get, path = "/v1/bonds", responses((status = 200, body = Vec<BondView>)))]
 pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<BondView>> {
-    blocking(&control, |control| Ok(control.read(bonds::all))).await.map(Json)
+    blocking(&control, |control| Ok(control.read(bonds::all))).await
 }
 
 /// One bond.
@@ -30,5 +29,4 @@ pub(super) async fn show(
         Err(ApiError::missing(format!("no bond \"{name}\"{hint} (ENODEV)")))
     })
     .await
-    .map(Json)
 }

@@ -1,6 +1,5 @@
 //! `/v1/bridges`: bridges, and what they have learnt.
 
-use axum::Json;
 use axum::extract::State as Context;
 use axum::response::IntoResponse;
 use serde::Deserialize;
@@ -18,7 +17,7 @@ use crate::view;
 /// All bridges.
 #[utoipa::path(get, path = "/v1/bridges", responses((status = 200, body = Vec<BridgeView>)))]
 pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<BridgeView>> {
-    blocking(&control, |control| Ok(control.read(bridges))).await.map(Json)
+    blocking(&control, |control| Ok(control.read(bridges))).await
 }
 
 fn bridges(inner: &Inner) -> Vec<BridgeView> {
@@ -59,7 +58,6 @@ pub(super) async fn add(
         control.read(|inner| find(inner, &name))
     })
     .await
-    .map(Json)
 }
 
 /// What of a bridge can be changed.
@@ -90,7 +88,6 @@ pub(super) async fn set(
         control.read(|inner| find(inner, &name))
     })
     .await
-    .map(Json)
 }
 
 /// Takes a bridge away that no port is in.
@@ -111,8 +108,8 @@ pub(super) async fn remove(
             Ok(())
         })
     })
-    .await?;
-    Ok(done())
+    .await
+    .map(done)
 }
 
 /// A bridge's addresses and the ports they are behind (FDB).
@@ -126,7 +123,6 @@ pub(super) async fn fdb(
         control.read(|inner| entries(inner, &name).ok_or_else(|| no_bridge(&inner.wanted, &name)))
     })
     .await
-    .map(Json)
 }
 
 fn entries(inner: &Inner, name: &str) -> Option<Vec<FdbView>> {

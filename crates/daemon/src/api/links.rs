@@ -1,6 +1,5 @@
 //! `/v1/links`: programs on hooks, with the kernel's rules for attaching and replacing.
 
-use axum::Json;
 use axum::extract::State as Context;
 use axum::response::IntoResponse;
 
@@ -17,7 +16,7 @@ use crate::view;
 /// All links, by port, in the order the programs run.
 #[utoipa::path(get, path = "/v1/links", responses((status = 200, body = Vec<LinkView>)))]
 pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<LinkView>> {
-    blocking(&control, |control| Ok(control.read(view::links))).await.map(Json)
+    blocking(&control, |control| Ok(control.read(view::links))).await
 }
 
 /// One link.
@@ -32,7 +31,6 @@ pub(super) async fn show(
         found.ok_or_else(|| no_link(id))
     })
     .await
-    .map(Json)
 }
 
 /// Attaches programs, all or none, between two bursts.
@@ -60,7 +58,6 @@ pub(super) async fn attach(
         })
     })
     .await
-    .map(Json)
 }
 
 /// Detaches a link; its program goes with the last one.
@@ -80,8 +77,8 @@ pub(super) async fn detach(
             Ok(())
         })
     })
-    .await?;
-    Ok(done())
+    .await
+    .map(done)
 }
 
 /// Changes what is wanted; gives the keys of the programs.

@@ -1,10 +1,10 @@
 //! `/v1/maps`: contents while traffic flows.
 
-use axum::Json;
 use axum::extract::State as Context;
 use axum::response::IntoResponse;
 use serde::Deserialize;
-use towpath_objects::{MapObject, Selector, Session};
+use std::sync::Arc;
+use towpath_objects::{BtfObject, MapObject, Name, Selector, Session};
 
 use super::error::{ApiError, ErrorBody};
 use super::types::{EntryRequest, EntryView, MapRequest, MapView, NextView};
@@ -15,7 +15,7 @@ use crate::{contents, view};
 /// All maps, of programs and pinned.
 #[utoipa::path(get, path = "/v1/maps", responses((status = 200, body = Vec<MapView>)))]
 pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<MapView>> {
-    blocking(&control, |control| Ok(control.read(view::maps))).await.map(Json)
+    blocking(&control, |control| Ok(control.read(view::maps))).await
 }
 
 /// One map.
@@ -25,12 +25,7 @@ pub(super) async fn show(
     Context(control): Context<Shared>,
     Part(id): Part<u32>,
 ) -> Answer<MapView> {
-    blocking(&control, move |control| {
-        let found = control.read(view::maps).into_iter().find(|map| map.id == id);
-        found.ok_or_else(|| no_map(id))
-    })
-    .await
-    .map(Json)
+    blocking(&control, move |control| find(control, id)).await
 }
 
 /// Creates a map, which a pin keeps alive. It ends with the daemon: what comes back when that is
@@ -44,11 +39,9 @@ pub(super) async fn create(
 ) -> Answer<MapView> {
     blocking(&control, move |control| {
         let id = pins::create_map(control, &request)?;
-        let found = control.read(view::maps).into_iter().find(|map| map.id == id);
-        found.ok_or_else(|| no_map(id))
+        find(control, id)
     })
     .await
-    .map(Json)
 }
 
 /// How elements are shown.
@@ -73,7 +66,7 @@ pub(super) async fn entries(
     let most = limit.unwrap_or(usize::MAX);
     let entries =
         move |session: &mut Session, map: &MapObject| contents::entries(session, map, most, bytes);
-    blocking(&control, move |control| with(control, id, entries)).await.map(Json)
+    blocking(&control, move |control| with(control, id, entries)).await
 }
 
 /// A map's types (BTF), as they were loaded.
@@ -84,10 +77,7 @@ pub(super) async fn btf(
     Context(control): Context<Shared>,
     Part(id): Part<u32>,
 ) -> Result<Vec<u8>, ApiError> {
-    let session = control.read(|inner| Session::new(inner.live.registry(), 0));
-    let map = session.map(&Selector::Id(id)).map_err(|_none| no_map(id))?;
-    let btf = map.btf().map(|btf| btf.bytes().to_vec());
-    btf.ok_or_else(|| ApiError::missing(format!("map {}: it has no types", map.name())))
+    with(&control, id, |_, map| types("map", map.name(), map.btf()))
 }
 
 /// The key behind a key, or the first one without a key (`BPF_MAP_GET_NEXT_KEY`).
@@ -99,11 +89,7 @@ pub(super) async fn next(
     Part(id): Part<u32>,
     Body(request): Body<EntryRequest>,
 ) -> Answer<NextView> {
-    blocking(&control, move |control| {
-        with(control, id, |session, map| contents::next(session, map, &request))
-    })
-    .await
-    .map(Json)
+    entry(control, id, request, contents::next).await
 }
 
 /// Takes the next value out of a queue or stack, or an element out of a hash table
@@ -117,11 +103,7 @@ pub(super) async fn pop(
     Part(id): Part<u32>,
     Body(request): Body<EntryRequest>,
 ) -> Answer<EntryView> {
-    blocking(&control, move |control| {
-        with(control, id, |session, map| contents::pop(session, map, &request))
-    })
-    .await
-    .map(Json)
+    entry(control, id, request, contents::pop).await
 }
 
 /// Looks an element up.
@@ -133,11 +115,7 @@ pub(super) async fn lookup(
     Part(id): Part<u32>,
     Body(request): Body<EntryRequest>,
 ) -> Answer<EntryView> {
-    blocking(&control, move |control| {
-        with(control, id, |session, map| contents::lookup(session, map, &request))
-    })
-    .await
-    .map(Json)
+    entry(control, id, request, contents::lookup).await
 }
 
 /// Puts an element. Programs and maps as values are named by id, by name, or by an object of one of
@@ -150,8 +128,7 @@ pub(super) async fn update(
     Part(id): Part<u32>,
     Body(request): Body<EntryRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
-    blocking(&control, move |control| edit(control, id, &request, contents::update)).await?;
-    Ok(done())
+    blocking(&control, move |control| edit(control, id, &request, contents::update)).await.map(done)
 }
 
 /// Deletes an element.
@@ -167,8 +144,36 @@ pub(super) async fn delete(
         let request = EntryRequest { value: None, ..request };
         edit(control, id, &request, contents::delete)
     })
-    .await?;
-    Ok(done())
+    .await
+    .map(done)
+}
+
+fn find(control: &Control, id: u32) -> Result<MapView, ApiError> {
+    let found = control.read(view::maps).into_iter().find(|map| map.id == id);
+    found.ok_or_else(|| no_map(id))
+}
+
+/// The types of a map or program, if it has some.
+pub(super) fn types(
+    what: &str,
+    name: &Name,
+    types: Option<&Arc<BtfObject>>,
+) -> Result<Vec<u8>, ApiError> {
+    let types = types.map(|types| types.bytes().to_vec());
+    types.ok_or_else(|| ApiError::missing(format!("{what} {name}: it has no types")))
+}
+
+/// What is asked about one element.
+async fn entry<T: Send + 'static>(
+    control: Shared,
+    id: u32,
+    request: EntryRequest,
+    work: fn(&mut Session, &MapObject, &EntryRequest) -> Result<T, ApiError>,
+) -> Answer<T> {
+    blocking(&control, move |control| {
+        with(control, id, |session, map| work(session, map, &request))
+    })
+    .await
 }
 
 /// Something done with a map, as somebody who looks at it and changes it.

@@ -106,9 +106,9 @@ fn described() -> OpenApiRouter<Shared> {
 pub(crate) async fn blocking<T: Send + 'static>(
     control: &Shared,
     work: impl FnOnce(&Control) -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
+) -> Answer<T> {
     let control = Arc::clone(control);
-    let done = tokio::task::spawn_blocking(move || work(&control)).await;
+    let done = tokio::task::spawn_blocking(move || work(&control).map(Json)).await;
     done.unwrap_or_else(|error| Err(ApiError { status: 500, message: error.to_string() }))
 }
 
@@ -117,7 +117,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 pub(crate) async fn working<T: Send + 'static>(
     control: &Shared,
     work: impl FnOnce(&Control) -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
+) -> Answer<T> {
     // Held for as long as it takes, also when the client has gone.
     let place = control.place_to_work()?;
     let placed = move |control: &Control| {
@@ -176,7 +176,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
 }
 
 /// An answer without contents.
-pub(crate) fn done() -> impl IntoResponse {
+pub(crate) fn done<T>(_nothing: Json<T>) -> impl IntoResponse {
     Json(serde_json::json!({}))
 }
 

@@ -1,7 +1,6 @@
 //! `/v1/pins`: names that keep programs, maps and links alive, in a file system of the daemon's
 //! own.
 
-use axum::Json;
 use axum::extract::State as Context;
 use axum::response::IntoResponse;
 use serde::Deserialize;
@@ -23,7 +22,6 @@ pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<PinVie
         Ok(pins.into_iter().filter_map(|(path, object)| view(path, &object)).collect())
     })
     .await
-    .map(Json)
 }
 
 /// Pins an object. It lives as long as its pin, whatever is unloaded; directories on the way are
@@ -62,7 +60,6 @@ pub(super) async fn pin(
         Ok(PinView { path, kind, id })
     })
     .await
-    .map(Json)
 }
 
 #[derive(Debug, Deserialize)]
@@ -85,8 +82,8 @@ pub(super) async fn unpin(
         registry.unlink(&path).map_err(|errno| refused(&path, errno))?;
         control.save_pins(&format!("unpinning {path}"))
     })
-    .await?;
-    Ok(done())
+    .await
+    .map(done)
 }
 
 fn view(path: String, object: &Object) -> Option<PinView> {

@@ -1,6 +1,5 @@
 //! `/v1/ports`
 
-use axum::Json;
 use axum::extract::State as Context;
 use axum::response::IntoResponse;
 use serde_json::{Map, Value as Json_};
@@ -16,7 +15,7 @@ use crate::{kinds, view};
 /// All ports.
 #[utoipa::path(get, path = "/v1/ports", responses((status = 200, body = Vec<PortView>)))]
 pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<PortView>> {
-    blocking(&control, |control| Ok(control.read(view::ports))).await.map(Json)
+    blocking(&control, |control| Ok(control.read(view::ports))).await
 }
 
 /// One port.
@@ -27,7 +26,7 @@ pub(super) async fn show(
     Part(name): Part<String>,
 ) -> Answer<PortView> {
     let find = move |inner: &Inner| find(inner, &name);
-    blocking(&control, |control| control.read(find)).await.map(Json)
+    blocking(&control, |control| control.read(find)).await
 }
 
 /// Adds a port: the keys of `[[port]]` in one object. A pair's peer is made with it.
@@ -56,7 +55,6 @@ pub(super) async fn add(
         control.read(|inner| find(inner, &name))
     })
     .await
-    .map(Json)
 }
 
 /// Changes a port: only the keys that are given; `null` takes a key away.
@@ -79,7 +77,6 @@ pub(super) async fn set(
         control.read(|inner| find(inner, &name))
     })
     .await
-    .map(Json)
 }
 
 /// Takes a port away, with its peer and its links.
@@ -102,8 +99,8 @@ pub(super) async fn remove(
             Ok(())
         })
     })
-    .await?;
-    Ok(done())
+    .await
+    .map(done)
 }
 
 fn find(inner: &Inner, name: &str) -> Result<PortView, ApiError> {
@@ -135,7 +132,7 @@ pub(super) async fn features(
     let find = move |inner: &Inner| {
         view::features(inner, &name).ok_or_else(|| no_port(&inner.wanted, &name))
     };
-    blocking(&control, |control| control.read(find)).await.map(Json)
+    blocking(&control, |control| control.read(find)).await
 }
 
 /// The other end of a pair that was asked for by one end only.

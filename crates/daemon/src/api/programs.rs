@@ -1,16 +1,18 @@
 //! `/v1/programs` and `/v1/objects`
 
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State as Context;
 use serde::Deserialize;
-use towpath_objects::{Run, Selector, Session};
+use std::sync::Arc;
+use towpath_objects::{ProgramObject, Run, Selector, Session};
 
 use super::error::{ApiError, ErrorBody};
+use super::maps::types;
 use super::ports::no_port;
 use super::types::{LoadRequest, ProgramView, RunRequest, RunView, UploadView};
 use super::{Answer, Asked, Body, Part, Shared, blocking, working};
 use crate::code::{CodeForm, CodeView};
+use crate::control::Control;
 use crate::globals::{hex, parse_hex};
 use crate::profile::{self, ProfileView};
 use crate::view;
@@ -18,7 +20,7 @@ use crate::view;
 /// All loaded programs.
 #[utoipa::path(get, path = "/v1/programs", responses((status = 200, body = Vec<ProgramView>)))]
 pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<ProgramView>> {
-    blocking(&control, |control| Ok(control.read(view::programs))).await.map(Json)
+    blocking(&control, |control| Ok(control.read(view::programs))).await
 }
 
 /// One program.
@@ -28,12 +30,7 @@ pub(super) async fn show(
     Context(control): Context<Shared>,
     Part(id): Part<u32>,
 ) -> Answer<ProgramView> {
-    blocking(&control, move |control| {
-        let found = control.read(view::programs).into_iter().find(|program| program.id == id);
-        found.ok_or_else(|| no_program(id))
-    })
-    .await
-    .map(Json)
+    blocking(&control, move |control| find(control, id)).await
 }
 
 #[derive(Debug, Deserialize)]
@@ -55,15 +52,13 @@ pub(super) async fn code(
     Asked(query): Asked<CodeQuery>,
 ) -> Answer<CodeView> {
     blocking(&control, move |control| {
-        let session = control.read(|inner| Session::new(inner.live.registry(), 0));
-        let object = session.program(&Selector::Id(id)).map_err(|_none| no_program(id))?;
+        let object = object(control, id)?;
         let program = object.program();
         // Outside of the lock: compiling takes its time.
         let code = CodeView::of(program, query.form.unwrap_or(CodeForm::Xlated));
         code.map_err(|error| ApiError::refused(format!("program {}: {error}", program.name())))
     })
     .await
-    .map(Json)
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,12 +81,10 @@ pub(super) async fn profile(
 ) -> Answer<ProfileView> {
     let seconds = query.seconds.unwrap_or(1.0);
     working(&control, move |control| {
-        let session = control.read(|inner| Session::new(inner.live.registry(), 0));
-        let object = session.program(&Selector::Id(id)).map_err(|_none| no_program(id))?;
+        let object = object(control, id)?;
         profile::profile(control, object.program(), seconds)
     })
     .await
-    .map(Json)
 }
 
 /// Runs a program on a packet, apart from traffic; or, `live`, has frames judged by it that then go
@@ -133,10 +126,20 @@ pub(super) async fn run(
         })
     })
     .await
-    .map(Json)
 }
 
-pub(super) fn no_program(id: u32) -> ApiError {
+fn find(control: &Control, id: u32) -> Result<ProgramView, ApiError> {
+    let found = control.read(view::programs).into_iter().find(|program| program.id == id);
+    found.ok_or_else(|| no_program(id))
+}
+
+/// A program by its id.
+pub(super) fn object(control: &Control, id: u32) -> Result<Arc<ProgramObject>, ApiError> {
+    let session = control.read(|inner| Session::new(inner.live.registry(), 0));
+    session.program(&Selector::Id(id)).map_err(|_none| no_program(id))
+}
+
+fn no_program(id: u32) -> ApiError {
     ApiError::missing(format!("no program with id {id}: `towpath prog show` lists them (ENOENT)"))
 }
 
@@ -157,11 +160,9 @@ pub(super) async fn load(
 ) -> Answer<ProgramView> {
     working(&control, move |control| {
         let id = control.load_pinned(&request)?;
-        let found = control.read(view::programs).into_iter().find(|program| program.id == id);
-        found.ok_or_else(|| no_program(id))
+        find(control, id)
     })
     .await
-    .map(Json)
 }
 
 /// A program's types (BTF), as they were loaded.
@@ -172,10 +173,8 @@ pub(super) async fn btf(
     Context(control): Context<Shared>,
     Part(id): Part<u32>,
 ) -> Result<Vec<u8>, ApiError> {
-    let session = control.read(|inner| Session::new(inner.live.registry(), 0));
-    let program = session.program(&Selector::Id(id)).map_err(|_none| no_program(id))?;
-    let btf = program.btf().map(|btf| btf.bytes().to_vec());
-    btf.ok_or_else(|| ApiError::missing(format!("program {}: it has no types", program.name())))
+    let program = object(&control, id)?;
+    types("program", program.name(), program.btf())
 }
 
 /// Sends an object file, to be named by its hash in what follows. What is not used is forgotten
@@ -194,5 +193,4 @@ pub(super) async fn upload(
         Ok(UploadView { sha256 })
     })
     .await
-    .map(Json)
 }

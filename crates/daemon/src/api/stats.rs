@@ -1,6 +1,5 @@
 //! `/v1/stats`
 
-use axum::Json;
 use axum::extract::State as Context;
 
 use super::types::StatsView;
@@ -10,5 +9,5 @@ use crate::view;
 /// Counters of all ports, and what became of all frames.
 #[utoipa::path(get, path = "/v1/stats", responses((status = 200, body = StatsView)))]
 pub(super) async fn stats(Context(control): Context<Shared>) -> Answer<StatsView> {
-    blocking(&control, |control| Ok(control.read(view::stats))).await.map(Json)
+    blocking(&control, |control| Ok(control.read(view::stats))).await
 }

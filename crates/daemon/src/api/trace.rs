@@ -3,11 +3,10 @@
 use axum::extract::State as Context;
 use axum::response::Response;
 use serde::Deserialize;
-use towpath_objects::{Selector, Session};
 use towpath_xdp::StreamId;
 
 use super::error::{ApiError, ErrorBody};
-use super::programs::no_program;
+use super::programs;
 use super::types::{PrintedLine, StreamText};
 use super::{Asked, Part, Shared, sse};
 use crate::listen::Follower;
@@ -56,8 +55,7 @@ pub(super) async fn stream(
             return Err(ApiError::missing(message));
         }
     };
-    let session = control.read(|inner| Session::new(inner.live.registry(), 0));
-    let program = session.program(&Selector::Id(id)).map_err(|_none| no_program(id))?;
+    let program = programs::object(&control, id)?;
     let follower = Follower::new(&program, stream, follow);
     Ok(sse::answer(futures_util::stream::unfold(follower, async |mut follower| {
         let text = follower.next().await?;

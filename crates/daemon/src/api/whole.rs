@@ -1,6 +1,5 @@
 //! `/v1/status`, `/v1/state`, `/v1/reload`: everything at once.
 
-use axum::Json;
 use axum::extract::State as Context;
 
 use super::error::ErrorBody;
@@ -16,13 +15,13 @@ use crate::view;
 pub(super) async fn status(Context(control): Context<Shared>) -> Answer<StatusView> {
     let status =
         |control: &Control| StatusView { page: control.page(), ..control.read(view::status) };
-    blocking(&control, move |control| Ok(status(control))).await.map(Json)
+    blocking(&control, move |control| Ok(status(control))).await
 }
 
 /// What is wanted, with the object files of its programs: a document for PUT, here or elsewhere.
 #[utoipa::path(get, path = "/v1/state", responses((status = 200, body = State)))]
 pub(super) async fn state(Context(control): Context<Shared>) -> Answer<State> {
-    blocking(&control, |control| Ok(control.whole_state())).await.map(Json)
+    blocking(&control, |control| Ok(control.whole_state())).await
 }
 
 /// Makes this what is wanted. Objects that neither the document nor the daemon has are read from
@@ -35,7 +34,7 @@ pub(super) async fn replace(
     Context(control): Context<Shared>,
     Body(wanted): Body<State>,
 ) -> Answer<ReportView> {
-    working(&control, |control| control.replace(wanted).map(told)).await.map(Json)
+    working(&control, |control| control.replace(wanted).map(told)).await
 }
 
 /// Reads the configuration file again and makes what differs in it.
@@ -43,7 +42,7 @@ pub(super) async fn replace(
     responses((status = 200, body = ReportView), (status = 400, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
 pub(super) async fn reload(Context(control): Context<Shared>) -> Answer<ReportView> {
-    working(&control, |control| control.reload().map(told)).await.map(Json)
+    working(&control, |control| control.reload().map(told)).await
 }
 
 fn told(report: Report) -> ReportView {

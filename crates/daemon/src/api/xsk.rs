@@ -1,6 +1,5 @@
 //! `/v1/xsk`: AF_XDP sockets of applications.
 
-use axum::Json;
 use axum::extract::State as Context;
 
 use super::types::XskStatus;
@@ -14,5 +13,5 @@ pub(super) async fn sockets(Context(control): Context<Shared>) -> Answer<XskStat
         let socket = control.xsk_socket().display().to_string();
         Ok(XskStatus { socket, sockets: control.read(view::sockets) })
     };
-    blocking(&control, read).await.map(Json)
+    blocking(&control, read).await
 }

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Map as Object, Value as Json};
-use towpath_bpf::Errno;
 use towpath_maps::mapfile::{self, Filling, Step, Stored};
-use towpath_maps::{Map, MapSet, Value};
+use towpath_maps::{Map, MapSet};
+use towpath_objects::Objects;
 
 use super::programs::LiveProgram;
 
@@ -70,9 +70,10 @@ impl Contents {
     }
 
     /// Takes out of maps what is to go.
-    pub(super) fn forget_old(&self) -> Result<(), String> {
+    pub(super) fn forget_old(&self, registry: &Objects) -> Result<(), String> {
         self.gone.iter().try_for_each(|(map, step)| {
-            let cleared = step.key.as_deref().map_or(Ok(()), |key| clear(map, key));
+            let object = registry.map_object(map).zip(step.key.as_deref());
+            let cleared = object.map_or(Ok(()), |(object, key)| object.clear(key));
             cleared.map_err(|errno| format!("maps: {}: {errno}", step.path))
         })
     }
@@ -89,20 +90,4 @@ fn parse(
 
 fn names_programs(step: &Step) -> bool {
     matches!(step.stored, Stored::Program(_) | Stored::Target(_, Some(_)))
-}
-
-/// Removes an element; those of arrays become what they are at first.
-fn clear(map: &Map, key: &[u8]) -> Result<(), Errno> {
-    match map.user().delete(key) {
-        Ok(()) | Err(Errno::ENOENT) => Ok(()),
-        Err(Errno::EINVAL) => {
-            let zeros = vec![0; map.value_size() as usize];
-            let value = match map.is_percpu() {
-                true => Value::PerCpu(vec![zeros; map.cpus()]),
-                false => Value::One(zeros),
-            };
-            map.user().update(key, &value, 0)
-        }
-        Err(errno) => Err(errno),
-    }
 }

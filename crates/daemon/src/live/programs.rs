@@ -118,6 +118,7 @@ impl Live {
         let contents = Contents::new(state.maps.as_ref(), maps, before, &takeover.kept, cpus)?;
         loading.fill(&contents)?;
         loading.keep(&program.object);
+        contents.forget_old(&self.registry)?;
         takeover.finish(&self.registry, maps, &program.object, before, report)?;
         self.fill_again(&state.key, &program.object, report);
         let run_config = run_config(&file, &name);
@@ -225,7 +226,7 @@ impl Loading<'_> {
                 stored.map_err(|why| format!("maps: {}: {why}", step.path))?;
             }
         }
-        contents.forget_old()
+        Ok(())
     }
 
     /// From now on the maps keep the programs that they name.

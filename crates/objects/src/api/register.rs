@@ -26,8 +26,7 @@ use crate::objects::Objects;
 impl Objects {
     /// Makes a map of a program known.
     fn register_map(&self, map: &Arc<Map>, program: &Program) -> Result<Arc<MapObject>, Errno> {
-        if let Some(known) = self.maps.all().into_iter().find(|known| Arc::ptr_eq(known.map(), map))
-        {
+        if let Some(known) = self.map_object(map) {
             return Ok(known);
         }
         let def = map.def();

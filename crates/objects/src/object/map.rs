@@ -223,6 +223,23 @@ impl MapObject {
         })
     }
 
+    /// Removes an element, with what it keeps alive; one of an array becomes what it was at first.
+    /// Nothing happens where there is none.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM`: the map is frozen, or only programs may write to it.
+    pub fn clear(&self, key: &[u8]) -> Result<(), Errno> {
+        match self.delete(key) {
+            Err(Errno::ENOENT) => Ok(()),
+            Err(Errno::EINVAL) => {
+                let zeros = vec![0; self.value_bytes()];
+                self.map.user().update(key, &self.split(&zeros), 0)
+            }
+            other => other,
+        }
+    }
+
     /// Removes an element and gives its value.
     pub(crate) fn lookup_and_delete(&self, key: &[u8], flags: u64) -> Result<Value, Errno> {
         self.map.user().lookup_and_delete(key, flags)
