@@ -119,6 +119,7 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
         Command::Port { command } => daemon::port(&command, output)?,
         Command::Map { command } => daemon::map(&command, output)?,
         Command::Link { command } => daemon::link(&command, output)?,
+        Command::Guest { command } => daemon::guest(&command, output)?,
         Command::Bridge { command } => daemon::bridge(&command, output)?,
         Command::Features(args) => daemon::features(&args, output)?,
         Command::Stats(args) => daemon::stats(&args, output)?,

@@ -149,8 +149,8 @@ impl Encoder {
         }
         self.left -= 1;
         let direction = match record.hook {
-            Hook::Rx => Direction::Inbound,
-            Hook::Tx | Hook::Dequeue => Direction::Outbound,
+            Hook::Rx | Hook::GuestTx => Direction::Inbound,
+            Hook::Tx | Hook::Dequeue | Hook::GuestRx => Direction::Outbound,
         };
         let target = verdict.and_then(|verdict| verdict.target.as_ref());
         let comment = target.map(|target| format!("XDP_REDIRECT to {target}"));

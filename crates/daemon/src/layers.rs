@@ -154,6 +154,9 @@ impl FaultState {
 /// Finds what is wrong with a port's layers.
 pub(crate) fn check(port: &PortState) -> Result<(), Problem> {
     check_shadow(port)?;
+    if let Some(offload) = &port.offload {
+        offload.check().map_err(|problem| problem.inside("offload"))?;
+    }
     port.fault.as_ref().map_or(Ok(()), FaultState::check)
 }
 

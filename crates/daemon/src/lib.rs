@@ -24,6 +24,7 @@ pub mod dry_run;
 mod dump;
 pub mod file;
 pub mod globals;
+pub mod guests;
 pub mod kinds;
 pub mod layers;
 mod listen;

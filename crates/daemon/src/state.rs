@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use utoipa::ToSchema;
 
+use crate::guests::OffloadState;
 use crate::layers::{FaultState, HashState, LimitState, TimestampState, VlanState};
 use crate::tables::HostState;
 
@@ -122,6 +123,9 @@ pub struct PortState {
     /// An interface of the host's that stands for it: `true` for one of its name, or a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<ShadowState>,
+    /// What the guest behind it may have its host run, and how it asks for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offload: Option<OffloadState>,
     /// What ports of this kind have beside.
     #[serde(default)]
     #[schema(value_type = Object)]

@@ -14,6 +14,7 @@ use crate::api::types::{
     RingView, StatsView, StatusView, XskRing, XskView,
 };
 use crate::control::Inner;
+use crate::guests;
 use crate::live::{LiveLink, LivePort};
 use crate::queues;
 use crate::run_config::{ACTIONS, action_names};
@@ -238,6 +239,7 @@ pub(crate) fn status(inner: &Inner) -> StatusView {
         links: links(inner),
         queues: queues::all(inner),
         dequeues: queues::dequeues(inner),
+        guests: guests::all(inner),
         failures: failures.chain(panicked).collect(),
         warnings: warnings(inner),
         restart: inner.restart.clone(),

@@ -53,7 +53,7 @@ fn unknown_keys_words_and_sections_get_suggestions() {
         "[[port]]\nname = \"a\"\nkind = \"sink\"\nhash = 5\nmtu = 1\n",
         &["t.toml:4:1: port[0].hash: a port of kind \"sink\" has no such key; there are: name, \
            kind, upper, up, mtu, linearize, ifindex, workers, fault, limit, rx_hash, rx_vlan, \
-           timestamp, record, shadow, trace"],
+           timestamp, record, shadow, trace, offload"],
     );
     assert_refused(
         "[[worker]]\nmode = \"bussy\"\n",

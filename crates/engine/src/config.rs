@@ -63,6 +63,10 @@ pub enum Hook {
     Tx,
     /// Which packet of a queue leaves next.
     Dequeue,
+    /// What is to reach the guest behind a port: the guest's own program.
+    GuestRx,
+    /// What that guest sends, before the port's programs.
+    GuestTx,
 }
 
 /// Where passed frames are to go, by name.
@@ -84,6 +88,8 @@ struct PortConfig {
     tx_hook: Option<Arc<Chain>>,
     /// One program, alone.
     dequeue_hook: Option<Arc<Chain>>,
+    /// Of the guest behind it.
+    guest: GuestConfig,
     /// When that runs; the same as long as the port is there.
     schedule: Arc<Schedule>,
     taps: Vec<Arc<Tap>>,
@@ -92,6 +98,15 @@ struct PortConfig {
     is_closed: bool,
     /// What it is beside, if it is a bond.
     bond: Option<Bond>,
+}
+
+/// What the guest behind a port has its host run.
+#[derive(Debug, Clone, Default)]
+struct GuestConfig {
+    rx_hook: Option<Arc<Chain>>,
+    tx_hook: Option<Arc<Chain>>,
+    /// Names of ports that its programs may redirect to, by its own numbers.
+    targets: Vec<(u32, String)>,
 }
 
 impl PortConfig {
@@ -142,6 +157,7 @@ impl Config {
             rx_hook: None,
             tx_hook: None,
             dequeue_hook: None,
+            guest: GuestConfig::default(),
             schedule: Arc::default(),
             taps: Vec::new(),
             opened,
@@ -249,6 +265,8 @@ impl Config {
             Hook::Rx => &port.rx_hook,
             Hook::Tx => &port.tx_hook,
             Hook::Dequeue => &port.dequeue_hook,
+            Hook::GuestRx => &port.guest.rx_hook,
+            Hook::GuestTx => &port.guest.tx_hook,
         };
         Ok(chain.as_ref().map_or(&[], |chain| chain.links()))
     }
@@ -279,7 +297,20 @@ impl Config {
             Hook::Rx => port.rx_hook = chain,
             Hook::Tx => port.tx_hook = chain,
             Hook::Dequeue => port.dequeue_hook = chain,
+            Hook::GuestRx => port.guest.rx_hook = chain,
+            Hook::GuestTx => port.guest.tx_hook = chain,
         }
+        Ok(())
+    }
+
+    /// Says which ports programs of a port's guest may redirect to: names, by the numbers (never 0)
+    /// that the guest knows. Those that are not there lead nowhere until they are.
+    pub fn set_guest_targets(
+        &mut self,
+        id: PortId,
+        targets: Vec<(u32, String)>,
+    ) -> Result<(), Error> {
+        self.port_mut(id)?.guest.targets = targets;
         Ok(())
     }
 
@@ -379,7 +410,8 @@ impl Config {
 /// Whether a hook takes programs of that type (`dev_xdp_install` refuses those for map entries).
 fn check_type(attach: AttachType, hook: Hook) -> Result<(), &'static str> {
     match (attach, hook) {
-        (AttachType::Dequeue, Hook::Dequeue) | (AttachType::Xdp, Hook::Rx | Hook::Tx) => Ok(()),
+        (AttachType::Dequeue, Hook::Dequeue)
+        | (AttachType::Xdp, Hook::Rx | Hook::Tx | Hook::GuestRx | Hook::GuestTx) => Ok(()),
         (AttachType::Dequeue, _) => Err("it is a dequeue program: --hook dequeue takes it"),
         (_, Hook::Dequeue) => Err("it is no dequeue program (section \"dequeue\")"),
         (AttachType::Devmap | AttachType::Cpumap, _) => {

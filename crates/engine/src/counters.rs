@@ -56,11 +56,13 @@ pub enum DropReason {
     QueueGone,
     /// It was to leave later than anybody waits ([`crate::LAUNCH_HORIZON`]), or too many waited.
     Launch,
+    /// Guests' programs and those of their ports sent it to and fro.
+    Loop,
 }
 
 impl DropReason {
     /// All reasons, in order.
-    pub const ALL: [DropReason; 24] = [
+    pub const ALL: [DropReason; 25] = [
         DropReason::Verdict,
         DropReason::Aborted,
         DropReason::NoUpper,
@@ -85,6 +87,7 @@ impl DropReason {
         DropReason::Dequeue,
         DropReason::QueueGone,
         DropReason::Launch,
+        DropReason::Loop,
     ];
 
     /// Its name in metrics and tables.
@@ -114,6 +117,7 @@ impl DropReason {
             DropReason::Dequeue => "dequeue",
             DropReason::QueueGone => "queue_gone",
             DropReason::Launch => "launch",
+            DropReason::Loop => "loop",
         }
     }
 }

@@ -6,7 +6,7 @@ use towpath_xdp::{Action, Program};
 
 use crate::config::Hook;
 use crate::counters::{Counter, DropReason, PortCounters, ProgramCounters};
-use crate::snapshot::{Port, PortId};
+use crate::snapshot::{Numbers, Port, PortId};
 use crate::tap::Tap;
 use crate::target::{Door, Owner, TargetId};
 
@@ -112,6 +112,16 @@ pub(crate) struct HookSpec {
     pub(crate) zero_copy: bool,
     /// Control frames of that bond pass before a program sees them.
     pub(crate) control: Option<PortId>,
+    /// The ports that redirects may name, by the numbers that the programs' owner knows; without
+    /// it, all there are by their ifindexes.
+    pub(crate) scope: Option<Arc<Numbers<PortId>>>,
+}
+
+/// A guest's program, and the ports that it may redirect to, by the guest's numbers.
+#[derive(Debug)]
+pub(crate) struct GuestChain {
+    pub(crate) chain: Arc<Chain>,
+    pub(crate) scope: Arc<Numbers<PortId>>,
 }
 
 /// What `XDP_ABORTED`, `DROP`, `PASS`, `TX` and `REDIRECT` mean, in this order.
@@ -131,6 +141,7 @@ impl HookSpec {
             linearize: false,
             zero_copy: false,
             control: None,
+            scope: None,
         }
     }
 
@@ -151,9 +162,31 @@ impl HookSpec {
     /// What leaves by a port: only what all programs pass does.
     pub(crate) fn tx(port: PortId, ifindex: u32, chain: Option<Arc<Chain>>) -> HookSpec {
         let owner = Owner::of(port);
-        let (drop, pass) = (owner.target(Door::TxVerdict), owner.target(Door::Xmit));
+        let (drop, pass) = (owner.target(Door::TxVerdict), owner.target(Door::Guest));
         let new = HookSpec::new(chain, owner, [drop, drop, pass, drop, drop]);
         HookSpec { point: Hook::Tx, egress: ifindex, ..new }
+    }
+
+    /// What is to reach the guest behind a port, as its own program decides: what that sends back
+    /// arrives at the port, as if the guest had sent it.
+    pub(crate) fn guest_rx(port: PortId, guest: GuestChain) -> HookSpec {
+        let owner = Owner::of(port);
+        let (drop, pass) = (owner.target(Door::TxVerdict), owner.target(Door::Xmit));
+        let row = [drop, drop, pass, owner.target(Door::Arrive), TargetId::AS_FRAME_SAYS];
+        let new = HookSpec::new(Some(guest.chain), owner, row);
+        HookSpec { point: Hook::GuestRx, scope: Some(guest.scope), ..new }
+    }
+
+    /// What that guest sends: what its own program passes is the port's to judge, and what that
+    /// sends back goes to the guest.
+    pub(crate) fn guest_tx(port: PortId, guest: GuestChain) -> HookSpec {
+        let owner = Owner::of(port);
+        let drop = |why| owner.drops(why);
+        let (aborted, dropped) = (drop(DropReason::Aborted), drop(DropReason::Verdict));
+        let (pass, back) = (owner.target(Door::Receive), owner.target(Door::Xmit));
+        let row = [aborted, dropped, pass, back, TargetId::AS_FRAME_SAYS];
+        let new = HookSpec::new(Some(guest.chain), owner, row);
+        HookSpec { point: Hook::GuestTx, scope: Some(guest.scope), ..new }
     }
 
     /// The program of a devmap's entry (`dev_map_bpf_prog_run`).

@@ -71,6 +71,12 @@ pub trait Device: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// How often who is at the other end began anew so far: a guest that was reset, or another one.
+    /// What was done for the one before means nothing to it.
+    fn restarts(&self) -> u64 {
+        0
+    }
+
     /// What else there is to say about it, for people: names and values.
     fn details(&self) -> Vec<(&'static str, String)> {
         Vec::new()

@@ -59,7 +59,9 @@ impl Snapshot {
         let ports = self.ports.iter().flatten();
         let hooks = ports.flat_map(|port| {
             let dequeue = port.dequeue.as_ref().map(|hook| &hook.chain);
-            port.rx_hook.iter().chain(&port.tx_hook).chain(dequeue)
+            let guest = [&port.guest_rx, &port.guest_tx].into_iter().flatten();
+            let guest = guest.filter_map(|hook| hook.chain.as_ref());
+            port.rx_hook.iter().chain(&port.tx_hook).chain(dequeue).chain(guest)
         });
         hooks.chain(self.entry_programs.values())
     }
@@ -202,6 +204,10 @@ pub struct Port {
     pub(crate) rx: HookSpec,
     /// What becomes of what is to leave, if somebody looks at it before it does.
     pub(crate) tx: Option<HookSpec>,
+    /// What becomes of what is to reach a guest that has a program for that.
+    pub(crate) guest_rx: Option<HookSpec>,
+    /// What becomes of what such a guest sends.
+    pub(crate) guest_tx: Option<HookSpec>,
     /// Where what passed goes, once its bond's control side has seen it.
     pub(crate) passed: TargetId,
     /// The device and what is open of it.
@@ -209,6 +215,18 @@ pub struct Port {
 }
 
 impl Port {
+    /// Where what arrives is judged first.
+    #[inline]
+    pub(crate) fn first_hook(&self) -> &HookSpec {
+        self.guest_tx.as_ref().unwrap_or(&self.rx)
+    }
+
+    /// Whether a program sees what arrives.
+    #[inline]
+    pub(crate) fn has_rx_programs(&self) -> bool {
+        self.rx_hook.is_some() || self.guest_tx.is_some()
+    }
+
     /// Whether somebody is to see what leaves before it does.
     #[inline]
     pub(crate) fn watches_tx(&self) -> bool {

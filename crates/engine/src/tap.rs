@@ -54,8 +54,8 @@ impl TapOptions {
         match hook {
             Hook::Rx => self.rx,
             Hook::Tx => self.tx,
-            // What it sends is seen where it leaves.
-            Hook::Dequeue => Points::default(),
+            // What it sends is seen where it leaves; what guests see is theirs.
+            Hook::Dequeue | Hook::GuestRx | Hook::GuestTx => Points::default(),
         }
     }
 }

@@ -33,6 +33,13 @@ pub(crate) enum Door {
     Upper,
     /// `XDP_TX` by its bond's choice.
     BondTx,
+    /// What its guest's own program is to judge before it reaches the guest; its wire where there
+    /// is none.
+    Guest,
+    /// Its receive path, as if its guest had sent it: what the guest's program sends back.
+    Arrive,
+    /// The same for what the guest did send, and its own program passed.
+    Receive,
     /// Dropped on the way out: by a program of the `tx` hook, by one of a devmap's entry, because
     /// that program is gone.
     TxVerdict,
@@ -100,6 +107,12 @@ pub(crate) enum Kind {
     Bond,
     /// A port's `tx` hook runs.
     TxHook,
+    /// A guest's program runs on what is to reach the guest.
+    GuestHook,
+    /// They arrive at a port: its `rx` hook runs.
+    Arrive,
+    /// The same for those that are counted as arrived.
+    RxHook,
     /// The program of a devmap's entry runs: the worker's entry hook of that number.
     EntryHook(u32),
     /// The socket of that place in [`Snapshot::sockets`].
@@ -174,7 +187,10 @@ impl Owner {
 impl Kind {
     /// Whether frames go on from here to other targets of this worker.
     pub(crate) fn is_inner(self) -> bool {
-        matches!(self, Kind::Bond | Kind::TxHook | Kind::EntryHook(_))
+        matches!(
+            self,
+            Kind::Bond | Kind::TxHook | Kind::GuestHook | Kind::RxHook | Kind::EntryHook(_)
+        )
     }
 }
 
@@ -271,8 +287,12 @@ fn add_port(table: &mut Vec<Target>, owner: Owner, port: Option<&Port>) {
 fn of_port(owner: Owner, port: &Port, door: Door) -> Target {
     let id = owner.target(door);
     let wire = if port.bond.is_some() { Kind::Bond } else { Kind::Wire };
-    let (next, kind) =
-        if port.watches_tx() { (Door::Send, Kind::TxHook) } else { (Door::Xmit, wire) };
+    let guest = if port.guest_rx.is_some() { Kind::GuestHook } else { wire };
+    let (next, kind) = match (port.watches_tx(), guest) {
+        (true, _) => (Door::Send, Kind::TxHook),
+        (false, Kind::GuestHook) => (Door::Guest, guest),
+        (false, _) => (Door::Xmit, wire),
+    };
     let sends = |check, plain_max| {
         let (queue, prepare) = (owner.target(next), Prepare::Port);
         Target { plain_max, queue, owner, check, prepare, kind }
@@ -280,6 +300,13 @@ fn of_port(owner: Owner, port: &Port, door: Door) -> Target {
     let drops = |why| Target::open(id, owner, Kind::Drop(why, Side::Tx));
     match door {
         Door::Xmit => Target { prepare: Prepare::Port, ..Target::open(id, owner, wire) },
+        Door::Guest if guest == wire => {
+            let queue = owner.target(Door::Xmit);
+            Target { prepare: Prepare::Port, queue, ..Target::open(id, owner, wire) }
+        }
+        Door::Guest => Target::open(id, owner, guest),
+        Door::Arrive => Target::open(id, owner, Kind::Arrive),
+        Door::Receive => Target::open(id, owner, Kind::RxHook),
         Door::Send => sends(Check::Nothing, u32::MAX),
         Door::Redirect => sends(Check::Redirect, plain_max(port)),
         Door::Forward => sends(Check::Forward, plain_max(port)),
@@ -313,6 +340,9 @@ const DOORS: [Door; Door::Drops as usize] = [
     Door::Forward,
     Door::Upper,
     Door::BondTx,
+    Door::Guest,
+    Door::Arrive,
+    Door::Receive,
     Door::TxVerdict,
     Door::EntryVerdict,
     Door::NoEntryProgram,

@@ -321,6 +321,45 @@ pub(crate) struct ObjectArgs {
     pub daemon: SocketArgs,
 }
 
+/// The commands under `guest`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum GuestCommand {
+    /// Show which program runs for which virtual machine, and what each has
+    #[command(visible_alias = "list")]
+    Show(PortArgs),
+    /// Write what a virtual machine has to a file, while it goes on
+    Save(GuestFileArgs),
+    /// Give a virtual machine that has nothing what was saved of one
+    Restore(GuestFileArgs),
+    /// Take everything away that a virtual machine has
+    Reset(GuestArgs),
+}
+
+/// A virtual machine.
+#[derive(Debug, Args)]
+pub(crate) struct GuestArgs {
+    /// The virtual machine's port
+    #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
+    pub port: String,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// A virtual machine and a file.
+#[derive(Debug, Args)]
+pub(crate) struct GuestFileArgs {
+    /// The virtual machine's port
+    #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
+    pub port: String,
+    /// The file
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
 /// The commands under `bridge`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BridgeCommand {

@@ -18,9 +18,10 @@ pub(crate) use bench::{BenchArgs, Peer};
 pub(crate) use bond::{BondCommand, BondHashArgs};
 pub(crate) use daemon::{
     BridgeCommand, BtfCommand, BtfDumpArgs, CheckArgs, ElementArgs, EventPipeArgs, EventsArgs,
-    ExecCommand, HookArg, LinkCommand, LoadArgs, MapCommand, MapDumpArgs, ModeArg, NetCommand,
-    ObjectArgs, PinArgs, PlainArgs, PortArgs, PortCommand, PortKeysArgs, ProgLoadArgs, SocketArgs,
-    StatsArgs, StatusArgs, TopArgs, TracelogArgs, UnloadArgs, UnpinArgs, UpArgs, parse_duration,
+    ExecCommand, GuestArgs, GuestCommand, GuestFileArgs, HookArg, LinkCommand, LoadArgs,
+    MapCommand, MapDumpArgs, ModeArg, NetCommand, ObjectArgs, PinArgs, PlainArgs, PortArgs,
+    PortCommand, PortKeysArgs, ProgLoadArgs, SocketArgs, StatsArgs, StatusArgs, TopArgs,
+    TracelogArgs, UnloadArgs, UnpinArgs, UpArgs, parse_duration,
 };
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use dump::PortDumpArgs;
@@ -174,6 +175,13 @@ pub(crate) enum Command {
     },
     /// Show what the daemon's ports can do, by the kernel's feature flags
     Features(PortArgs),
+    /// Show what the daemon runs for virtual machines, and carry it to another daemon
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Guest {
+        /// What about them.
+        #[command(subcommand)]
+        command: GuestCommand,
+    },
     /// Show the daemon's bridges, and what they have learnt
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Bridge {

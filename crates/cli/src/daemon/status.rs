@@ -3,7 +3,7 @@
 use towpath_daemon::api::types::{LinkView, StatusView};
 use towpath_daemon::state::HookState;
 
-use super::{client, queues};
+use super::{client, guest, queues};
 use crate::args::StatusArgs;
 use crate::error::CliError;
 use crate::output::{Align, Output, Table, grouped};
@@ -23,6 +23,7 @@ pub(crate) fn status(args: &StatusArgs, output: &mut Output) -> Result<(), CliEr
         status.links.retain(|link| link.port == *name);
         status.queues.retain(|queue| queue.ports.contains(name));
         status.dequeues.retain(|port| port.port == *name);
+        status.guests.retain(|guest| guest.port == *name);
     }
     match output.json {
         true => output.json(&status)?,
@@ -66,6 +67,9 @@ fn show(status: &StatusView, all_links: &[LinkView], output: &mut Output) -> Res
     }
     output.section(&table)?;
     queues::show(&status.queues, &status.dequeues, output)?;
+    if status.guests.iter().any(|guest| !guest.programs.is_empty()) {
+        output.section(&guest::programs(&status.guests))?;
+    }
     for link in &status.links {
         if let Some(why) = &link.fallback {
             let LinkView { name, prog_id, .. } = link;

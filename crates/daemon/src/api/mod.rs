@@ -5,6 +5,7 @@ mod bridges;
 mod dump;
 pub mod error;
 mod events;
+mod guests;
 pub(crate) mod links;
 mod maps;
 pub(crate) mod pins;
@@ -72,6 +73,9 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(bridges::list, bridges::add))
         .routes(routes!(bridges::set, bridges::remove))
         .routes(routes!(bridges::fdb))
+        .routes(routes!(guests::list))
+        .routes(routes!(guests::show, guests::reset))
+        .routes(routes!(guests::save, guests::restore))
         .routes(routes!(programs::list, programs::load))
         .routes(routes!(programs::show))
         .routes(routes!(programs::code))

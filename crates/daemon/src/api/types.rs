@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use utoipa::ToSchema;
 
+use crate::guests::GuestView;
 pub use crate::queues::{DequeueView, QueueView};
 use crate::state::{BridgeState, HookState, MigrateState, PortState};
 
@@ -446,6 +447,9 @@ pub struct StatusView {
     /// Ports that take packets out of them.
     #[serde(default)]
     pub dequeues: Vec<DequeueView>,
+    /// Virtual machines that have programs run.
+    #[serde(default)]
+    pub guests: Vec<GuestView>,
     /// What is wanted and is not there.
     pub failures: Vec<String>,
     /// What is there and probably not what was meant.

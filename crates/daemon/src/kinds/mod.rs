@@ -170,7 +170,7 @@ fn no_peer(_port: &PortState) -> Option<&str> {
 }
 
 /// The keys that ports of every kind have.
-pub const COMMON_KEYS: [&str; 16] = [
+pub const COMMON_KEYS: [&str; 17] = [
     "name",
     "kind",
     "upper",
@@ -187,4 +187,5 @@ pub const COMMON_KEYS: [&str; 16] = [
     "record",
     "shadow",
     "trace",
+    "offload",
 ];

@@ -8,6 +8,7 @@
 mod bonds;
 mod contents;
 mod devices;
+mod guests;
 mod host;
 mod interfaces;
 mod links;
@@ -63,7 +64,9 @@ pub struct Live {
     shadows: BTreeMap<String, shadows::LiveShadow>,
     /// Who looks after bonds, by the bonds' names.
     bonds: BTreeMap<String, Controller>,
-    /// Where what happens to bonds is told.
+    /// Virtual machines that have programs run, by their ports.
+    guests: BTreeMap<String, guests::LiveGuest>,
+    /// Where what happens to bonds and guests is told.
     news: Arc<News>,
     programs: BTreeMap<String, LiveProgram>,
     links: Vec<LiveLink>,
@@ -163,6 +166,7 @@ impl Live {
             ports: BTreeMap::new(),
             bonds: BTreeMap::new(),
             shadows: BTreeMap::new(),
+            guests: BTreeMap::new(),
             news,
             programs: BTreeMap::new(),
             links: Vec::new(),
@@ -203,6 +207,7 @@ impl Live {
         self.load_programs(wanted, &mut report);
         let incomplete = self.attach(wanted, &mut report);
         self.set_host(wanted, &mut report);
+        self.set_guests(wanted, &mut report);
         self.set_ports(wanted, &incomplete, &mut report);
         self.set_bonds(wanted, &mut report);
         self.follow_ports(&mut report);
@@ -265,6 +270,7 @@ impl Live {
     /// Stops the workers after the bursts they are at.
     pub fn stop(&mut self) {
         self.bonds.clear();
+        self.guests.clear();
         self.engine.stop();
     }
 }

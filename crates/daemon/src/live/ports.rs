@@ -338,6 +338,7 @@ fn is_same_device(one: &PortState, other: &PortState) -> bool {
         record,
         trace,
         shadow: _,
+        offload: _,
         options,
     } = one;
     *kind == other.kind
@@ -437,6 +438,8 @@ fn place(
         config.set_links(id, Hook::Rx, Vec::new())?;
         config.set_links(id, Hook::Tx, Vec::new())?;
         config.set_links(id, Hook::Dequeue, Vec::new())?;
+        config.set_links(id, Hook::GuestRx, Vec::new())?;
+        config.set_links(id, Hook::GuestTx, Vec::new())?;
     }
     config.reopen_port(id, options, device).map(|()| id)
 }

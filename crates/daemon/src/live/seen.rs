@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use towpath_engine::Engine;
 use towpath_engine::bridge::Bridge;
+use towpath_guest::Guest;
 use towpath_objects::Objects;
 use towpath_ports::bond::Observer;
 
@@ -20,6 +21,7 @@ pub(crate) struct Seen {
     xsk: Xsk,
     ports: BTreeMap<String, LivePort>,
     bonds: BTreeMap<String, Observer>,
+    guests: BTreeMap<String, Arc<Guest>>,
     programs: BTreeMap<u32, ProgramState>,
     links: Vec<LiveLink>,
 }
@@ -35,6 +37,7 @@ impl Live {
             xsk: self.xsk.clone(),
             ports: self.ports.clone(),
             bonds: bonds.collect(),
+            guests: self.seen_guests(),
             programs: programs.collect(),
             links: self.links.clone(),
         }
@@ -70,6 +73,11 @@ impl Seen {
     /// How bonds are, by their names.
     pub(crate) fn bonds(&self) -> &BTreeMap<String, Observer> {
         &self.bonds
+    }
+
+    /// Virtual machines that have programs run, by their ports.
+    pub(crate) fn guests(&self) -> &BTreeMap<String, Arc<Guest>> {
+        &self.guests
     }
 
     /// What was wanted of loaded programs, by their ids.

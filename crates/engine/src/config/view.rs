@@ -7,7 +7,7 @@ use super::{Config, Hook, PortConfig, UpperName};
 use crate::bond::control::Taps;
 use crate::counters::DropReason;
 use crate::dequeue::DequeueHook;
-use crate::hook::HookSpec;
+use crate::hook::{Chain, GuestChain, HookSpec};
 use crate::snapshot::{BridgeView, Membership, Numbers, Port, PortId, Snapshot, Upper};
 use crate::sockets::Sockets;
 use crate::target::{self, Door, Owner, TargetId};
@@ -124,6 +124,12 @@ impl Config {
         let chain = port.tx_hook.as_ref().map(|chain| Arc::new(chain.in_a_row()));
         let taps = port.taps_on(Hook::Tx);
         let is_watched = chain.is_some() || !taps.is_empty();
+        let guest = |chain: &Option<Arc<Chain>>, hook: fn(PortId, GuestChain) -> HookSpec| {
+            let chain = chain.clone()?;
+            let linearize = port.options.linearize && !chain.has_frags();
+            let scope = self.guest_scope(port);
+            Some(HookSpec { linearize, ..hook(id, GuestChain { chain, scope }) })
+        };
         let tx = is_watched.then(|| HookSpec { taps, ..HookSpec::tx(id, port.ifindex, chain) });
         Port {
             id,
@@ -143,9 +149,20 @@ impl Config {
             lenders,
             rx,
             tx,
+            guest_rx: guest(&port.guest.rx_hook, HookSpec::guest_rx),
+            guest_tx: guest(&port.guest.tx_hook, HookSpec::guest_tx),
             passed,
             opened: Arc::clone(&port.opened),
         }
+    }
+
+    /// The ports that programs of a port's guest may redirect to.
+    fn guest_scope(&self, port: &PortConfig) -> Arc<Numbers<PortId>> {
+        let there = port.guest.targets.iter().filter_map(|(number, name)| {
+            let id = self.find(name).ok()?;
+            Some((*number, id))
+        });
+        Arc::new(Numbers::new(&there.collect::<Vec<_>>()))
     }
 
     /// The worker that polls a port's first queue runs its dequeue program: one alone, so that

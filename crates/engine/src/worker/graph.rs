@@ -22,7 +22,7 @@ use super::{BURST, WorkerShared};
 use crate::counters::DropReason;
 use crate::dequeue::Orphans;
 use crate::hook::HookSpec;
-use crate::offload;
+use crate::offload::{self, complete_checksums};
 use crate::port::{Features, LINGER_ROUNDS, RxHints};
 use crate::snapshot::{Port, PortId, Snapshot};
 use crate::target::{Kind, Owner, Prepare, Side, Target, TargetId};
@@ -61,6 +61,8 @@ pub(super) struct Graph {
     /// Targets whose frames go on to others, and targets where they end, that have some.
     inner: Vec<TargetId>,
     leaves: Vec<TargetId>,
+    /// Ports at which frames arrive that guests' programs sent back.
+    pub(super) arrivals: Vec<TargetId>,
     /// Whether another full burst is expected, so that transmitters may wait for it.
     pub(super) expects_more: bool,
     /// Ports that do.
@@ -113,6 +115,7 @@ impl Graph {
             ports: Vec::new(),
             inner: Vec::new(),
             leaves: Vec::new(),
+            arrivals: Vec::new(),
             expects_more: false,
             lingering: Vec::new(),
             lingered: 0,
@@ -297,8 +300,12 @@ impl Graph {
     #[inline]
     pub(super) fn mark_dirty(&mut self, queue: TargetId) {
         if !std::mem::replace(&mut self.queues[queue.index()].is_dirty, true) {
-            let is_inner = self.targets[queue.index()].kind.is_inner();
-            if is_inner { &mut self.inner } else { &mut self.leaves }.push(queue);
+            match self.targets[queue.index()].kind {
+                kind if kind.is_inner() => &mut self.inner,
+                Kind::Arrive => &mut self.arrivals,
+                _ => &mut self.leaves,
+            }
+            .push(queue);
         }
     }
 
@@ -306,7 +313,7 @@ impl Graph {
     #[cold]
     fn overflow(&mut self, snapshot: &Snapshot, queue: TargetId) {
         match self.targets[queue.index()].kind {
-            Kind::TxHook | Kind::EntryHook(_) => {}
+            Kind::TxHook | Kind::GuestHook | Kind::Arrive | Kind::RxHook | Kind::EntryHook(_) => {}
             Kind::Bond => self.spread(snapshot, queue),
             _ => self.drain(snapshot, queue),
         }
@@ -315,8 +322,9 @@ impl Graph {
     /// The end of a burst: everything that waits goes.
     #[inline]
     pub(super) fn flush(&mut self, snapshot: &Snapshot, runner: &mut HookRunner) {
-        while let Some(queue) = self.inner.pop() {
-            self.flush_inner(snapshot, runner, queue);
+        self.flush_all_inner(snapshot, runner);
+        if !self.arrivals.is_empty() {
+            self.flush_arrivals(snapshot, runner);
         }
         while let Some(queue) = self.leaves.pop() {
             self.queues[queue.index()].is_dirty = false;
@@ -334,6 +342,13 @@ impl Graph {
         debug_assert_eq!(self.shared.counters.in_hand(), 0, "every frame is accounted for");
     }
 
+    #[inline]
+    pub(super) fn flush_all_inner(&mut self, snapshot: &Snapshot, runner: &mut HookRunner) {
+        while let Some(queue) = self.inner.pop() {
+            self.flush_inner(snapshot, runner, queue);
+        }
+    }
+
     /// Has frames go on.
     #[cold]
     fn flush_inner(&mut self, snapshot: &Snapshot, runner: &mut HookRunner, queue: TargetId) {
@@ -345,16 +360,23 @@ impl Graph {
                 entry = Arc::clone(&self.entry_hooks[number as usize].hook);
                 Some(&*entry)
             }
-            Kind::TxHook => {
+            Kind::TxHook | Kind::GuestHook | Kind::RxHook => {
                 let port = target.owner.port().and_then(|port| snapshot.port(port));
-                port.and_then(|port| port.tx.as_ref())
+                port.and_then(|port| match target.kind {
+                    Kind::TxHook => port.tx.as_ref(),
+                    Kind::GuestHook => port.guest_rx.as_ref(),
+                    _ => Some(&port.rx),
+                })
             }
             _ => return self.spread(snapshot, queue),
         };
         let Some(hook) = hook else { return self.drain(snapshot, queue) };
         let mut frames = self.take(queue);
-        if matches!(self.targets[queue.index()].kind, Kind::EntryHook(_)) {
-            frames.iter_mut().for_each(|frame| frame.rx.queue_index = 0);
+        match self.targets[queue.index()].kind {
+            Kind::EntryHook(_) => frames.iter_mut().for_each(|frame| frame.rx.queue_index = 0),
+            // As in the guest: a program sees packets whose checksums are right.
+            Kind::GuestHook => complete_checksums(&mut frames),
+            _ => {}
         }
         runner.run(snapshot, hook, &mut frames, self);
         self.put_back(queue, frames);

@@ -11,6 +11,7 @@ mod byte_limit;
 mod cpu;
 mod dequeue;
 mod graph;
+mod guest;
 mod hook;
 mod idle;
 mod launch;
@@ -267,10 +268,10 @@ impl Worker {
         let counters = &port.opened.counters[shared.number];
         counters.rx_packets.add(count as u64);
         counters.rx_bytes.add(bytes as u64);
-        if port.features.rx_checksum && port.rx_hook.is_some() {
+        if port.features.rx_checksum && port.has_rx_programs() {
             complete_checksums(frames);
         }
-        runner.run(snapshot, &port.rx, frames, graph);
+        runner.run(snapshot, port.first_hook(), frames, graph);
         graph.expects_more = count == BURST;
         graph.flush(snapshot, runner);
         graph.expects_more = false;

@@ -74,7 +74,8 @@ impl Graph {
         named: Option<RedirectTarget<&Map>>,
     ) -> TargetId {
         let drops = |why| hook.owner.drops(why);
-        let port = |ifindex| snapshot.by_ifindex.get(ifindex).ok_or(drops(DropReason::BadTarget));
+        let ports = hook.scope.as_deref().unwrap_or(&snapshot.by_ifindex);
+        let port = |ifindex| ports.get(ifindex).ok_or(drops(DropReason::BadTarget));
         let resolved = match named {
             None => Err(drops(DropReason::NoTarget)),
             Some(RedirectTarget::Interface { ifindex }) => {
@@ -92,7 +93,7 @@ impl Graph {
             },
             Some(RedirectTarget::Broadcast { map, exclude_ingress }) => {
                 let without = if exclude_ingress { hook.owner.port() } else { None };
-                self.fan_out(snapshot, hook.owner, map, without);
+                self.fan_out(snapshot, hook, map, without);
                 Ok(TargetId::BROADCAST)
             }
         };
@@ -120,18 +121,25 @@ impl Graph {
     }
 
     /// Notes all targets of a broadcast, in the order of the map's entries.
-    fn fan_out(&mut self, snapshot: &Snapshot, owner: Owner, map: &Map, without: Option<PortId>) {
+    fn fan_out(
+        &mut self,
+        snapshot: &Snapshot,
+        hook: &HookSpec,
+        map: &Map,
+        without: Option<PortId>,
+    ) {
+        let ports = hook.scope.as_deref().unwrap_or(&snapshot.by_ifindex);
         let mut targets = std::mem::take(&mut self.fan.targets);
         targets.clear();
         let ingress = without.and_then(|port| snapshot.port(port));
         map.for_each_target(&mut |_, entry| {
-            let Some(to) = snapshot.by_ifindex.get(entry.number) else { return };
+            let Some(to) = ports.get(entry.number) else { return };
             if !ingress.is_some_and(|ingress| snapshot.is_around(to, ingress)) {
                 targets.push(self.device(snapshot, to, entry.id));
             }
         });
         self.fan.targets = targets;
-        self.fan.owner = owner;
+        self.fan.owner = hook.owner;
     }
 
     /// A copy for each target of a broadcast that takes the frame (`dev_map_enqueue_multi`).

@@ -197,8 +197,8 @@ impl Pending {
             hook: place.hook,
             link: place.link,
             queue: match place.hook {
-                Hook::Rx => frame.rx.queue_index,
-                Hook::Tx | Hook::Dequeue => place.worker,
+                Hook::Rx | Hook::GuestTx => frame.rx.queue_index,
+                Hook::Tx | Hook::Dequeue | Hook::GuestRx => place.worker,
             },
             len: frame.len() as u32,
             verdict: None,

@@ -11,6 +11,7 @@ mod connection;
 mod control;
 mod fault_unsafe;
 mod feature;
+mod generation;
 mod inflight;
 mod log;
 mod mapping_unsafe;
@@ -35,6 +36,7 @@ use towpath_xdp::{Arena, Frame, Pool};
 
 use control::Control;
 use feature::Negotiated;
+use generation::Generation;
 use memory::Memory;
 use steering::Steering;
 use vring::Vring;
@@ -174,6 +176,10 @@ impl Device for VhostUser {
         self.shared.failures()
     }
 
+    fn restarts(&self) -> u64 {
+        self.shared.generation.restarts()
+    }
+
     fn details(&self) -> Vec<(&'static str, String)> {
         self.shared.details()
     }
@@ -192,6 +198,7 @@ struct Shared {
     /// Addresses that the guest has here now, to be told to everybody.
     announcements: Mutex<Vec<[u8; 6]>>,
     notes: Notes,
+    generation: Generation,
 }
 
 /// For people.
@@ -219,6 +226,7 @@ impl Shared {
             has_announcements: AtomicBool::new(false),
             announcements: Mutex::default(),
             notes: Notes::default(),
+            generation: Generation::default(),
         }
     }
 
@@ -279,6 +287,17 @@ impl Shared {
             }
         }
         self.open.store(open, Ordering::Release);
+        let is_running = self.vrings.iter().any(Vring::is_running);
+        self.generation.note(is_running, open != 0, || self.is_fresh());
+    }
+
+    /// Whether no queue that runs was ever used.
+    fn is_fresh(&self) -> bool {
+        let is_at_start = |vring: &Vring| {
+            let state = vring.lock();
+            state.active.as_ref().is_none_or(|active| active.ring.base() & POSITIONS == 0)
+        };
+        self.vrings.iter().all(is_at_start)
     }
 
     fn stop_queues(&self) {
@@ -286,12 +305,14 @@ impl Shared {
         for vring in &self.vrings {
             let _base = vring.stop();
         }
+        self.generation.note(false, false, || false);
         self.steering.forget();
     }
 
     fn reset_queues(&self) {
         self.open.store(0, Ordering::Release);
         self.vrings.iter().for_each(Vring::reset);
+        self.generation.note(false, false, || false);
         self.steering.forget();
     }
 
@@ -426,6 +447,8 @@ fn rarp(mac: [u8; 6]) -> [u8; 60] {
 
 /// Most pairs of queues.
 pub const QUEUES_MAX: u32 = 64;
+/// In a ring's base: its positions, without the wrap counters of a packed one.
+const POSITIONS: u32 = 0x7fff_7fff;
 /// `65535 - ETH_HLEN`
 const MTU_MAX: u32 = 65521;
 /// More that wait are the same ones again.

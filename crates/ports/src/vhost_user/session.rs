@@ -125,6 +125,7 @@ impl Session {
     /// As a guest's driver does that starts anew: queues are to be set up again.
     fn reset_device(&mut self) -> Answer {
         self.shared.reset_queues();
+        self.shared.generation.note_reset();
         (self.features, self.status) = (Negotiated::default(), 0);
         Answer::Done
     }
@@ -278,6 +279,7 @@ impl Session {
     fn set_status(&mut self, status: u8) -> Answer {
         if status == 0 && self.status != 0 {
             self.shared.stop_queues();
+            self.shared.generation.note_reset();
         }
         self.status = status;
         Answer::Done

@@ -133,6 +133,10 @@ impl Device for Wrapped {
         Ok(Box::new(Transmitter { inner, stage: self.layer.tx(worker), passed: Vec::new() }))
     }
 
+    fn restarts(&self) -> u64 {
+        self.inner.restarts()
+    }
+
     fn details(&self) -> Vec<(&'static str, String)> {
         let mut details = self.inner.details();
         details.push(self.layer.details());

@@ -1,0 +1,291 @@
+//! Guest offload as configuration and the API know it: what a port's guest may have its host run,
+//! and what it does.
+
+use serde::{Deserialize, Serialize};
+use towpath_bpf::proto;
+use towpath_bpf::suggest;
+use towpath_guest::{Endpoint, Guest, HELPERS_DEFAULT, Limits};
+use utoipa::ToSchema;
+
+use crate::control::Inner;
+use crate::problem::Problem;
+
+/// The channel by which a port's guest asks its host to run programs, and what it may have.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct OffloadState {
+    /// The socket of the guest's channel (a chardev of the monitor).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Who listens there.
+    pub mode: ChannelMode,
+    /// The guest's virtio sockets instead: its CID and the port at which we listen, `"3:5000"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vsock: Option<String>,
+    /// Ports that its programs may redirect to: the guest's ifindexes 1, 2 and so on.
+    pub targets: Vec<String>,
+    /// Helpers that its programs may call, by name; those that tell nothing of the host when not
+    /// given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub helpers: Option<Vec<String>>,
+    /// Programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub programs: Option<u64>,
+    /// Instructions of all programs together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<u64>,
+    /// Maps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maps: Option<u64>,
+    /// Elements that all maps together have room for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entries: Option<u64>,
+    /// Bytes of maps, programs and types.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Requests a second, and elements of requests for many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operations: Option<u64>,
+    /// Instructions that a burst of 64 frames may take; each frame has its part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst_instructions: Option<u64>,
+}
+
+/// Who listens at a channel's socket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ChannelMode {
+    /// We do.
+    #[default]
+    Server,
+    /// The monitor does.
+    Client,
+}
+
+impl OffloadState {
+    /// Finds what is wrong.
+    ///
+    /// # Errors
+    ///
+    /// The first key that is wrong.
+    pub fn check(&self) -> Result<(), Problem> {
+        self.endpoint()?;
+        self.limits()?;
+        if self.burst_instructions == Some(0) {
+            let message = "a program needs some to be run".to_owned();
+            return Err(Problem::new("burst_instructions", message));
+        }
+        Ok(())
+    }
+
+    /// Where the guest's agent is.
+    pub(crate) fn endpoint(&self) -> Result<Endpoint, Problem> {
+        match (&self.path, &self.vsock) {
+            (Some(path), None) if (1..=PATH_BYTES_MAX).contains(&path.len()) => {
+                Ok(match self.mode {
+                    ChannelMode::Server => Endpoint::Listen(path.into()),
+                    ChannelMode::Client => Endpoint::Connect(path.into()),
+                })
+            }
+            (Some(path), None) => {
+                let message = format!("1 to {PATH_BYTES_MAX} bytes, not {}", path.len());
+                Err(Problem::new("path", message))
+            }
+            (None, Some(vsock)) => {
+                let parts = vsock.split_once(':');
+                let numbers = parts.and_then(|(cid, port)| {
+                    Some((cid.parse::<u32>().ok()?, port.parse::<u32>().ok()?))
+                });
+                match numbers {
+                    Some((cid, port)) if cid >= CID_MIN => Ok(Endpoint::Vsock { cid, port }),
+                    _ => {
+                        let message = format!(
+                            "\"{vsock}\" is not CID:PORT of a guest, whose CID is {CID_MIN} or more"
+                        );
+                        Err(Problem::new("vsock", message))
+                    }
+                }
+            }
+            (None, None) | (Some(_), Some(_)) => {
+                let message = "either path or vsock says where the guest's channel is".to_owned();
+                Err(Problem::new("path", message))
+            }
+        }
+    }
+
+    /// What the guest may have.
+    pub(crate) fn limits(&self) -> Result<Limits, Problem> {
+        let helpers = match &self.helpers {
+            None => HELPERS_DEFAULT.to_vec(),
+            Some(names) => names.iter().map(|name| helper(name)).collect::<Result<_, _>>()?,
+        };
+        let usual = Limits::default();
+        Ok(Limits {
+            programs: self.programs.unwrap_or(usual.programs),
+            instructions: self.instructions.unwrap_or(usual.instructions),
+            maps: self.maps.unwrap_or(usual.maps),
+            entries: self.entries.unwrap_or(usual.entries),
+            bytes: self.bytes.unwrap_or(usual.bytes),
+            operations: self.operations.unwrap_or(usual.operations),
+            burst_instructions: self.burst_instructions.unwrap_or(usual.burst_instructions),
+            helpers,
+        })
+    }
+
+    /// The ports that its programs may redirect to, by the guest's numbers.
+    pub(crate) fn numbered_targets(&self) -> Vec<(u32, String)> {
+        (1..).zip(self.targets.iter().cloned()).collect()
+    }
+}
+
+/// The number of a helper, by its name with or without `bpf_`.
+fn helper(name: &str) -> Result<u32, Problem> {
+    let plain = |name: &str| name.trim_start_matches("bpf_").to_owned();
+    let found = proto::helpers().find(|helper| plain(helper.name) == plain(name));
+    found.map(|helper| helper.id).ok_or_else(|| {
+        let hint = suggest::among(name, proto::helpers().map(|helper| helper.name));
+        Problem::new("helpers", format!("there is no helper \"{name}\"{hint}"))
+    })
+}
+
+/// A guest, and what its host runs for it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct GuestView {
+    /// Its port.
+    pub port: String,
+    /// Whether somebody is at the other end of its channel.
+    pub connected: bool,
+    /// Programs that run.
+    pub programs: Vec<GuestProgramView>,
+    /// Everything that it has.
+    pub objects: Vec<GuestObjectView>,
+    /// Its limits.
+    pub limits: Vec<GuestLimitView>,
+    /// Requests so far.
+    pub requests: u64,
+    /// Those that were refused.
+    pub refused: u64,
+    /// Messages that were none.
+    pub damaged: u64,
+    /// How often it lost everything, as it began anew.
+    pub resets: u64,
+    /// The last refusal.
+    pub refusal: Option<String>,
+}
+
+/// A guest's program that runs.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct GuestProgramView {
+    /// `ingress`: what is to reach the guest. `egress`: what it sends.
+    pub direction: String,
+    /// The guest's number for it.
+    pub handle: u32,
+    /// Its name.
+    pub name: String,
+    /// A hash of its instructions, in hexadecimal.
+    pub tag: String,
+    /// Frames that it judged.
+    pub runs: u64,
+    /// Its verdicts: `XDP_ABORTED`, `DROP`, `PASS`, `TX`, `REDIRECT`.
+    pub actions: [u64; 5],
+    /// Runs that were ended: out of time, or a rule was broken.
+    pub faults: u64,
+}
+
+/// Something that a guest has.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct GuestObjectView {
+    /// The guest's number for it.
+    pub handle: u32,
+    /// `btf`, `map` or `program`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Memory that it takes.
+    pub bytes: u64,
+}
+
+/// A limit and how much of it is used.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct GuestLimitView {
+    /// As in the configuration.
+    pub name: String,
+    /// Most there may be.
+    pub limit: u64,
+    /// How much there is.
+    pub used: u64,
+}
+
+/// All guests as they are now.
+pub(crate) fn all(inner: &Inner) -> Vec<GuestView> {
+    inner.live.guests().iter().map(|(port, guest)| view(port, guest)).collect()
+}
+
+/// A guest as it is now.
+pub(crate) fn view(port: &str, guest: &Guest) -> GuestView {
+    let status = guest.status();
+    let programs = status.attached.into_iter().map(|it| GuestProgramView {
+        direction: it.direction.word().to_owned(),
+        handle: it.handle,
+        name: it.name,
+        tag: it.tag,
+        runs: it.counters.runs,
+        actions: it.counters.actions,
+        faults: it.counters.faults,
+    });
+    let objects = status.objects.into_iter().map(|it| GuestObjectView {
+        handle: it.handle,
+        kind: it.what.word().to_owned(),
+        name: it.name,
+        bytes: it.bytes,
+    });
+    let limits = status.limits.into_iter().map(|it| GuestLimitView {
+        name: it.name,
+        limit: it.limit,
+        used: it.used,
+    });
+    GuestView {
+        port: port.to_owned(),
+        connected: status.is_connected,
+        programs: programs.collect(),
+        objects: objects.collect(),
+        limits: limits.collect(),
+        requests: status.requests,
+        refused: status.refused,
+        damaged: status.damaged,
+        resets: status.resets,
+        refusal: status.refusal,
+    }
+}
+
+/// `sockaddr_un.sun_path` has 108, with a zero behind.
+const PATH_BYTES_MAX: usize = 107;
+/// 0 to 2 are the hypervisor, the local machine and the host.
+const CID_MIN: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_key() {
+        let path = || OffloadState { path: Some("/run/vm0".into()), ..OffloadState::default() };
+        assert!(path().check().is_ok());
+        let wrong = |state: OffloadState| state.check().expect_err("it is wrong").path;
+        assert_eq!(wrong(OffloadState::default()), "path");
+        assert_eq!(wrong(OffloadState { vsock: Some("3:1".into()), ..path() }), "path");
+        let vsock = |text: &str| {
+            wrong(OffloadState { vsock: Some(text.into()), ..OffloadState::default() })
+        };
+        assert_eq!((vsock("2:1"), vsock("x")), ("vsock".into(), "vsock".into()));
+        let helpers = Some(vec!["map_lookup_elem".to_owned(), "bpf_fib_lookup".to_owned()]);
+        let state = OffloadState { helpers, ..path() };
+        assert_eq!(state.limits().expect("they exist").helpers, [1, 69]);
+        let helpers = Some(vec!["fib_look".to_owned()]);
+        assert_eq!(wrong(OffloadState { helpers, ..path() }), "helpers");
+        assert_eq!(
+            wrong(OffloadState { burst_instructions: Some(0), ..path() }),
+            "burst_instructions"
+        );
+    }
+}

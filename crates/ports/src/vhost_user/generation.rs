@@ -1,0 +1,90 @@
+//! Whether the guest is still the one that it was.
+//!
+//! A driver that resets the device begins anew; so does another guest behind the same socket. A
+//! monitor that comes back, or lets its guest go on after a pause, starts rings where they were
+//! left. What says which it is are the rings: those of a new driver were never used.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Counts guests that began anew.
+#[derive(Debug, Default)]
+pub(super) struct Generation(Mutex<Told>);
+
+#[derive(Debug, Default)]
+struct Told {
+    restarts: u64,
+    /// There was a driver before.
+    had_driver: bool,
+    /// That it is gone is counted already.
+    is_counted: bool,
+    /// It is known who the driver of the queues is that run.
+    is_known: bool,
+}
+
+impl Generation {
+    pub(super) fn restarts(&self) -> u64 {
+        self.lock().restarts
+    }
+
+    /// The driver has reset the device.
+    pub(super) fn note_reset(&self) {
+        let mut told = self.lock();
+        told.restart();
+        told.is_counted = true;
+    }
+
+    /// Queues started or stopped; whether some run, whether the guest receives, and whether those
+    /// that run were never used.
+    pub(super) fn note(&self, is_running: bool, is_open: bool, is_fresh: impl FnOnce() -> bool) {
+        let mut told = self.lock();
+        if !is_running {
+            told.is_known = false;
+            return;
+        }
+        if !is_open || told.is_known {
+            return;
+        }
+        told.is_known = true;
+        if is_fresh() {
+            told.restart();
+        }
+        (told.had_driver, told.is_counted) = (true, false);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Told {
+    fn restart(&mut self) {
+        self.restarts += u64::from(self.had_driver && !self.is_counted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_rings_are_a_new_guest_and_old_ones_the_same() {
+        let generation = Generation::default();
+        let start = |is_fresh: bool| generation.note(true, true, || is_fresh);
+        let stop = || generation.note(false, false, || false);
+        start(true);
+        assert_eq!(generation.restarts(), 0, "the first one");
+        stop();
+        start(false);
+        assert_eq!(generation.restarts(), 0, "a pause");
+        start(true);
+        assert_eq!(generation.restarts(), 0, "one queue was resized");
+        stop();
+        start(true);
+        assert_eq!(generation.restarts(), 1, "another one");
+        generation.note_reset();
+        stop();
+        assert_eq!(generation.restarts(), 2, "as soon as it is known");
+        start(true);
+        assert_eq!(generation.restarts(), 2, "once");
+    }
+}
