@@ -10,7 +10,7 @@ MIRI_TOOLCHAIN ?= nightly
 # How many random programs `make test-aarch64` generates.
 AARCH64_PROGRAMS ?= 100
 
-.PHONY: help demo test test-aarch64 bench wheel lint fuzz miri parity docs release libraries \
+.PHONY: help demo test test-aarch64 bench guest-agent wheel lint fuzz miri parity docs release libraries \
 	install uninstall deb check-install programs programs-all clean
 
 help: ## this list
@@ -39,6 +39,9 @@ test-aarch64: ## the compiler's tests and tier 1 beside the interpreter, on an e
 bench: release programs ## time programs beside the kernel (root; else the interpreter), and hash tables
 	@$(TOWPATH) bench --against $(if $(filter 0,$(shell id -u)),kernel,interp)
 	@$(CARGO) run --release --quiet -p towpath-maps --example hash_bars
+
+guest-agent: ## towpath-guest, the command for virtual machines: one static file, into build/guest
+	@scripts/build-guest-agent.sh build/guest --release
 
 wheel: ## the Python package, into build/wheels
 	@scripts/install-deps.sh wheel

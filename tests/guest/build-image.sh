@@ -12,7 +12,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:?usage: build-image.sh DIRECTORY}
 # What the guest needs beyond what is built in; what these need comes from modules.dep.
-modules=(virtio_pci virtio_net bonding)
+modules=(virtio_pci virtio_net virtio_console bonding)
 
 missing() { echo "$1: scripts/install-deps.sh test" >&2; exit 3; }
 

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use towpath_daemon::client::encoded;
 use towpath_daemon::guests::GuestView;
 
@@ -26,7 +26,8 @@ pub(crate) fn guest(command: &GuestCommand, output: &mut Output) -> Result<(), C
         GuestCommand::Save(GuestFileArgs { port, file, daemon }) => {
             let saved = client(daemon)?.bytes(&format!("{}/saved", path(port)))?;
             let failed = |source| CliError::Daemon(format!("{}: {source}", file.display()));
-            fs::write(file, &saved).map_err(|error: std::io::Error| failed(error))
+            fs::write(file, &saved).map_err(|error: std::io::Error| failed(error))?;
+            if output.json { output.json(&json!({"bytes": saved.len()})) } else { Ok(()) }
         }
         GuestCommand::Restore(GuestFileArgs { port, file, daemon }) => {
             let failed = |source| CliError::Daemon(format!("{}: {source}", file.display()));

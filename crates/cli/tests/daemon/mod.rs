@@ -9,6 +9,7 @@ mod doors;
 mod dump;
 mod ending;
 mod front;
+mod guest;
 mod listen;
 mod page;
 mod pin;

@@ -5,6 +5,7 @@
 //! (`scripts/install-deps.sh test`). A guest's processor is emulated where KVM doesn't work.
 
 mod bonds;
+mod offload;
 mod scene;
 mod switch;
 mod vhost;

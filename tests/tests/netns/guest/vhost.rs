@@ -131,7 +131,8 @@ impl Drop for Joined {
 fn boot(wires: &Namespace, socket: &Path, plan: Plan) -> Vm {
     let Plan { packed, queues, mode } = plan;
     let listens = mode == Mode::Client;
-    Vm::boot(wires, &[Card::VhostUser { path: socket.to_owned(), listens, queues, packed }])
+    let path = socket.to_owned();
+    Vm::boot(wires, &[Card::VhostUser { path, listens, queues, packed, channel: None }])
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub(crate) enum Card {
         queues: u32,
         /// With packed rings.
         packed: bool,
+        /// The socket of its channel to the host, where we listen.
+        channel: Option<PathBuf>,
     },
 }
 
@@ -63,13 +65,19 @@ pub(crate) fn unavailable() -> Option<String> {
 impl Vm {
     /// Boots one in a namespace, with these cards.
     pub(crate) fn boot(namespace: &Namespace, cards: &[Card]) -> Vm {
+        Vm::boot_with(namespace, cards, &[])
+    }
+
+    /// The same with these files, each in the guest's folder `/bin`.
+    pub(crate) fn boot_with(namespace: &Namespace, cards: &[Card], files: &[PathBuf]) -> Vm {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("towpath-guest-{}-{number}", std::process::id());
         let console = folder().join(format!("console-{}-{number}.txt", std::process::id()));
         let mut command = namespace.command(QEMU);
         machine(&mut command, has_kvm());
-        command.args(["-initrd", "initramfs.gz", "-append"]);
+        let initramfs = with_files(&name, files);
+        command.arg("-initrd").arg(&initramfs).arg("-append");
         command.arg(format!("{BOOT} quiet"));
         command.arg("-serial").arg(format!("file:{}", console.display()));
         command.args(["-serial", "stdio", "-monitor", "chardev:monitor", "-chardev"]);
@@ -83,6 +91,9 @@ impl Vm {
         let interfaces = Vec::new();
         let mut vm = Vm { qemu, input, lines, monitor, console, interfaces };
         vm.wait_until_ready();
+        if !files.is_empty() {
+            std::fs::remove_file(initramfs).unwrap();
+        }
         assert_eq!(vm.interfaces.len(), cards.len(), "{:?}", vm.interfaces);
         vm
     }
@@ -172,7 +183,14 @@ impl Card {
                      duplex=full,vectors=0,romfile="
                 ));
             }
-            Card::VhostUser { path, listens, queues, packed } => {
+            Card::VhostUser { path, listens, queues, packed, channel } => {
+                if let Some(channel) = channel {
+                    let socket =
+                        format!("socket,id=c{index},path={},reconnect=1", channel.display());
+                    command.args(["-device", "virtio-serial-pci", "-chardev", &socket]);
+                    let port = format!("virtserialport,chardev=c{index},name=org.towpath.offload");
+                    command.args(["-device", &port]);
+                }
                 // Memory that others may map, and a guest that may reboot.
                 command.args(["-object", "memory-backend-memfd,id=mem0,size=192M,share=on"]);
                 command.args(["-machine", "memory-backend=mem0", "-action", "reboot=reset"]);
@@ -263,6 +281,26 @@ fn has_kvm() -> bool {
         let _status = qemu.wait();
         works
     })
+}
+
+/// The initramfs, or one with these files behind it: the kernel unpacks one archive after another.
+fn with_files(name: &str, files: &[PathBuf]) -> PathBuf {
+    let plain = folder().join("initramfs.gz");
+    if files.is_empty() {
+        return plain;
+    }
+    let (tree, whole) =
+        (folder().join(format!("{name}.tree")), folder().join(format!("{name}.gz")));
+    std::fs::create_dir_all(tree.join("bin")).unwrap();
+    for file in files {
+        std::fs::copy(file, tree.join("bin").join(file.file_name().unwrap())).unwrap();
+    }
+    let script = "cd \"$1\" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1";
+    let packed = Command::new("sh").args(["-c", script, "sh"]).arg(&tree).output().unwrap();
+    assert!(packed.status.success(), "{packed:?}");
+    std::fs::remove_dir_all(&tree).unwrap();
+    std::fs::write(&whole, [std::fs::read(plain).unwrap(), packed.stdout].concat()).unwrap();
+    whole
 }
 
 /// Where kernel and initramfs are, and the guests' consoles.

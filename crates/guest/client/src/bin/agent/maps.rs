@@ -119,11 +119,14 @@ fn value_bytes(text: &str, info: &MapInfo) -> Result<Vec<u8>, Problem> {
     if !is_percpu {
         return bytes(text, all, "value");
     }
-    bytes(text, all, "value").or_else(|_other_size| {
-        let mut value = bytes(text, one, "value")?;
-        value.resize(stride, 0);
-        Ok(value.repeat(all / stride))
-    })
+    if text.starts_with("hex:")
+        && let Ok(value) = bytes(text, all, "value")
+    {
+        return Ok(value);
+    }
+    let mut value = bytes(text, one, "value")?;
+    value.resize(stride, 0);
+    Ok(value.repeat(all / stride))
 }
 
 fn element(key: &[u8], value: &[u8]) -> Json {
