@@ -2,7 +2,7 @@
 //! known there, what to do.
 //!
 //! `tests/data/rejections/*.golden` have the texts: of the mistakes of every day in
-//! `everyday.txt` beside them, and of the refused programs of `tests/data/history`.
+//! `everyday.txt` beside them, of dequeue programs in the folder below, and of the refused programs of `tests/data/history`.
 //! `TOWPATH_BLESS=1 cargo test -p towpath-tests --test rejections` writes them anew; read the
 //! difference.
 
@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use towpath_bpf::btf::Btf;
+use towpath_bpf::program::{AttachType, Linked};
 use towpath_bpf::verifier::{self, Options};
 use towpath_kernel::Kernel;
 use towpath_tests::history::{self, Theme};
@@ -21,8 +22,12 @@ fn rejections_read_as_before() {
     let mut themes = history::read("tests/data/rejections").expect("tables");
     themes.extend(history::read("tests/data/history").expect("tables"));
     let (mut count, mut stale) = (0, Vec::new());
-    for theme in &themes {
-        let (text, rejections) = page(theme);
+    // Of programs that no kernel has.
+    let dequeue = history::read("tests/data/rejections/dequeue").expect("tables");
+    let of = |attach: AttachType| move |theme: Theme| (theme, attach);
+    let themes = themes.into_iter().map(of(AttachType::Xdp));
+    for (theme, attach) in themes.chain(dequeue.into_iter().map(of(AttachType::Dequeue))) {
+        let (text, rejections) = page(&theme, attach);
         count += rejections;
         let path = repository().join(format!("tests/data/rejections/{}.golden", theme.name));
         if std::env::var_os("TOWPATH_BLESS").is_some() {
@@ -36,7 +41,7 @@ fn rejections_read_as_before() {
 }
 
 /// The texts of a table, and how many they are.
-fn page(theme: &Theme) -> (String, usize) {
+fn page(theme: &Theme, attach: AttachType) -> (String, usize) {
     let btf = Arc::new(Btf::default());
     let (mut text, mut count) = (format!("# {}\n", theme.title), 0);
     for entry in &theme.entries {
@@ -46,6 +51,7 @@ fn page(theme: &Theme) -> (String, usize) {
                 writeln!(text, "\n== {}", entry.subject).expect("a string takes all");
             }
             let linked = program.linked(&btf).unwrap_or_else(|error| panic!("{error}"));
+            let linked = Linked { attach, ..linked };
             let Err(rejection) = verifier::verify(linked, &Options::default()) else {
                 panic!("accepted: {}: {}", entry.subject, program.name);
             };

@@ -189,6 +189,8 @@ fn map(name: &str) -> Option<MapDef> {
         "cpumap" => plain_map(name, T::Cpumap, (4, 4, 4)),
         "xskmap" => plain_map(name, T::Xskmap, (4, 4, 4)),
         "queue" => plain_map(name, T::Queue, (0, 8, 4)),
+        "packets" => MapDef { map_extra: 8, ..plain_map(name, T::PifoXdp, (4, 4, 16)) },
+        "ranks" => MapDef { map_extra: 8, ..plain_map(name, T::PifoGeneric, (4, 4, 16)) },
         _ => return None,
     })
 }
