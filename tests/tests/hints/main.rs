@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use packets::Packets;
 use socket::Collecting;
-use source::{Feed, Source};
+use source::Source;
 use towpath_bpf::program::{AttachType, Linked, MapType};
 use towpath_engine::{Engine, Hook, Link, Mode, Options, PortId, PortOptions, QueueId, UpperName};
 use towpath_engine::{WorkerOptions, port::Device};
@@ -42,6 +42,11 @@ fn generator() {
 #[test]
 fn pcap() {
     check(Source::pcap);
+}
+
+#[test]
+fn vhost_user() {
+    check(Source::vhost_user);
 }
 
 #[test]
@@ -79,10 +84,9 @@ fn check(make: fn(&Packets) -> Source) {
     let mut sent = 0;
     while lab.socket.count() < packets.count {
         let window = lab.socket.count() + WINDOW;
-        if let Feed::Far(far) = &mut feed
-            && sent < packets.count.min(window)
-        {
-            sent = far.send(&packets, sent..packets.count.min(window));
+        let end = packets.count.min(window);
+        if sent < end {
+            sent = feed.send(&packets, sent..end);
         }
         let patience = PATIENCE + Duration::from_micros(500) * packets.count as u32;
         assert!(start.elapsed() < patience, "{} of {}", lab.socket.count(), packets.count);

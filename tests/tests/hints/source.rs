@@ -1,6 +1,7 @@
 //! Where frames come from: a port of each kind, and how its packets get there.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use towpath_engine::port::{Device, Tx};
@@ -11,8 +12,10 @@ use towpath_ports::pair::{self, Pair};
 use towpath_ports::pcap::{self, Pcap, Timing};
 use towpath_ports::rss;
 use towpath_ports::tap::{self, Tap};
+use towpath_ports::vhost_user::{self, VhostUser};
 use towpath_ports::wrap::Wrapped;
 use towpath_ports::wrap::hint::Hint;
+use towpath_workload::virtio::{Guest, GuestOptions};
 use towpath_xdp::frame::metadata::{RxMetadata, VlanTag};
 use towpath_xdp::{Arena, Frame, Pool};
 
@@ -30,6 +33,34 @@ pub(crate) enum Feed {
     Itself,
     /// They are sent to it.
     Far(Far),
+    /// A guest sends them, which comes when there is something to send.
+    Guest(PathBuf, Option<Box<Guest>>),
+}
+
+impl Feed {
+    /// Sends packets; gives the number of the first that there was no room for.
+    pub(crate) fn send(&mut self, packets: &Packets, numbers: Range<usize>) -> usize {
+        match self {
+            Feed::Itself => numbers.end,
+            Feed::Far(far) => far.send(packets, numbers),
+            Feed::Guest(path, guest) => {
+                let guest = guest.get_or_insert_with(|| {
+                    Box::new(Guest::connect(path, GuestOptions::default()).unwrap())
+                });
+                let sent =
+                    packets.range(numbers.clone()).take_while(|it| guest.send(0, &[0; 12], it));
+                numbers.start + sent.count()
+            }
+        }
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        if let Feed::Guest(path, _) = self {
+            let _gone = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// What its hints have to be.
@@ -137,6 +168,14 @@ impl Source {
         Source { device: hinting(Kept(read, path)), feed: Feed::Itself, hints }
     }
 
+    pub(crate) fn vhost_user(_packets: &Packets) -> Source {
+        let name = format!("towpath-hints-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let device = VhostUser::new(vhost_user::Options::new(path.clone())).unwrap();
+        let hints = Expected { tags: true, toeplitz: true };
+        Source { device: hinting(device), feed: Feed::Guest(path, None), hints }
+    }
+
     pub(crate) fn tap(_packets: &Packets) -> Source {
         Source::enter_namespace();
         let tap = Tap::new(&tap::Options::new("hint0")).unwrap();
@@ -186,7 +225,7 @@ impl Source {
 
 /// A capture that goes with its port.
 #[derive(Debug)]
-struct Kept(Pcap, std::path::PathBuf);
+struct Kept(Pcap, PathBuf);
 
 impl Drop for Kept {
     fn drop(&mut self) {
