@@ -10,7 +10,7 @@ use towpath_bpf::Env;
 use towpath_bpf::interp::Fault;
 use towpath_bpf::program::AttachType;
 use towpath_maps::MapSet;
-use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, VlanTag};
+use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, Told, VlanTag};
 use towpath_xdp::host::Live;
 use towpath_xdp::program::{LoadOptions, Select};
 use towpath_xdp::{Dequeued, Exec, Frame, FrameQueue, Program, RedirectTarget, RxInfo};
@@ -199,6 +199,7 @@ fn copy_of(frame: &Frame) -> Frame {
     copy.rx = frame.rx;
     if let Some(known) = frame.rx_metadata() {
         copy.set_rx_metadata(&known);
+        copy.tells_rx_metadata(frame.told_rx_metadata());
     }
     copy
 }
@@ -225,6 +226,8 @@ fn each_step(
         frame.rx = RxInfo { ifindex: step.ifindex, queue_index: step.queue, ..frame.rx };
         if step.hints != Hints::default() {
             frame.set_rx_metadata(&rx_metadata(&step.hints));
+            // As of a port that tells everything, but not of each frame.
+            frame.tells_rx_metadata(Told::ALL);
         }
         send(session.program.maps(), step).map_err(|message| {
             refused(&case.file, &format!("case {:?}: packet {}: {message}", case.name, index + 1))

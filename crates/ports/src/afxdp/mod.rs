@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use towpath_engine::port::{Device, Features, Rx, RxHints, Speed, Tx};
 use towpath_kernel::{AttachMode, Steering, XdpLink};
 use towpath_xdp::Arena;
+use towpath_xdp::frame::metadata::Told;
 
 use self::live::WayOut;
 pub use self::options::{Attach, BusyPoll, Mode, Options, PeerOffloads, RxHintsFrom, Transmit};
@@ -242,7 +243,10 @@ impl Device for Afxdp {
 
     fn open_rx(&self, queue: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
         let socket = self.socket(queue, arena)?;
-        let rx = rx::Queue::new(&socket, &self.counters, &self.options)?;
+        let RxHints { timestamp, hash, vlan_tag: vlan, .. } = self.rx_hints;
+        let told = self.options.rx_hints == RxHintsFrom::Driver;
+        let told = told.then_some(Told { timestamp, hash, vlan });
+        let rx = rx::Queue::new(&socket, &self.counters, &self.options, told)?;
         let set = self.steering.set(queue, socket.fd());
         set.map_err(|errno| io::Error::from_raw_os_error(errno.0))?;
         Ok(Box::new(rx))

@@ -8,11 +8,11 @@ use rustix::net::{RecvFlags, recv};
 use towpath_engine::port::{Rx, Wake};
 use towpath_kernel::DriverHints;
 use towpath_ring::{Consumer, Desc, Mapped, Producer};
-use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, VlanTag};
+use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, Told, VlanTag};
 use towpath_xdp::frame::{HEADROOM_BYTES, LINEAR_BYTES_MAX};
 use towpath_xdp::{Arena, Frame, Pool};
 
-use super::options::{Options, RxHintsFrom};
+use super::options::Options;
 use super::socket::{Socket, place};
 use super::{CONTINUES, Counters};
 
@@ -30,8 +30,8 @@ pub(super) struct Receiving {
     partial: Option<Frame>,
     /// The packet that is coming cannot be had.
     is_partial_bad: bool,
-    /// Our program writes what the driver knows in front of packets.
-    has_hints: bool,
+    /// Our program writes what the driver knows in front of packets: what that can be.
+    told: Option<Told>,
     scratch: Vec<Frame>,
 }
 
@@ -51,7 +51,7 @@ impl Receiving {
             held_goal: options.fill_ring.min((arena.total() / SHARE).max(1) as u32),
             partial: None,
             is_partial_bad: false,
-            has_hints: options.rx_hints == RxHintsFrom::Driver,
+            told: None,
             scratch: Vec::with_capacity(REFILL_BATCH as usize),
         }
     }
@@ -100,11 +100,11 @@ impl Receiving {
             left -= 1;
             let desc = self.rx.read();
             let mut frame = self.take(&desc);
-            if self.has_hints
+            if let Some(told) = self.told
                 && self.partial.is_none()
                 && let Some(frame) = &mut frame
             {
-                note_hints(frame);
+                note_hints(frame, told);
             }
             if desc.options & CONTINUES == 0
                 && self.partial.is_none()
@@ -170,7 +170,7 @@ impl Receiving {
 }
 
 /// Moves what our program wrote in front of the packet to where hints are.
-fn note_hints(frame: &mut Frame) {
+fn note_hints(frame: &mut Frame, told: Told) {
     let mut bytes = [0; DriverHints::BYTES];
     let mut front = frame.in_front_mut(DriverHints::BYTES);
     front.as_shared().read(&mut bytes);
@@ -183,6 +183,7 @@ fn note_hints(frame: &mut Frame) {
         vlan: vlan.map(|(protocol, tci)| VlanTag { protocol, tci }),
         checksum: RxChecksum::None,
     });
+    frame.tells_rx_metadata(told);
 }
 
 /// A receive queue.
@@ -204,9 +205,12 @@ impl Queue {
         socket: &Arc<Socket>,
         counters: &Arc<Counters>,
         options: &Options,
+        told: Option<Told>,
     ) -> io::Result<Queue> {
         let receiving = socket.take_receiving();
-        let receiving = receiving.ok_or_else(|| io::Error::other("the queue is open already"))?;
+        let mut receiving =
+            receiving.ok_or_else(|| io::Error::other("the queue is open already"))?;
+        receiving.told = told;
         Ok(Queue {
             socket: Arc::clone(socket),
             receiving: Some(receiving),

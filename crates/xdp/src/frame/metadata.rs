@@ -61,6 +61,10 @@ pub(super) mod flag {
     pub(in super::super) const NEW: u32 = 1 << 16;
     /// It is known where it arrived first.
     pub(in super::super) const ORIGIN: u32 = 1 << 17;
+    /// The port tells hashes, of this frame or of others; so with the next two.
+    pub(in super::super) const TELLS_HASH: u32 = 1 << 18;
+    pub(in super::super) const TELLS_TIMESTAMP: u32 = 1 << 19;
+    pub(in super::super) const TELLS_VLAN: u32 = 1 << 20;
     /// The buffer is somebody else's, who may write to it ([`super::super::external`]).
     pub(in super::super) const EXTERNAL: u32 = 1 << 24;
     /// The buffer is the frame's own. Without this and the flag before, it is an arena's.
@@ -71,7 +75,8 @@ pub(super) mod flag {
     pub(in super::super) const OFFLOAD: u32 = CHECKSUM | GSO | GSO_ECN | GSO_KIND;
     pub(in super::super) const TX_METADATA: u32 = TX_TIMESTAMP | LAUNCH_TIME;
     pub(in super::super) const RX_METADATA: u32 =
-        RX | HASH | TIMESTAMP | VLAN | SUM_COMPLETE | SUM_UNNECESSARY;
+        RX | HASH | TIMESTAMP | VLAN | SUM_COMPLETE | SUM_UNNECESSARY | TELLS;
+    pub(in super::super) const TELLS: u32 = TELLS_HASH | TELLS_TIMESTAMP | TELLS_VLAN;
     /// What is said about the packet.
     pub(in super::super) const METADATA: u32 = OFFLOAD | TX_METADATA | RX_METADATA | NEW | ORIGIN;
     /// What a sender has to look at.
@@ -97,6 +102,37 @@ impl RxMetadata {
     /// What a port that tells something of frames, but nothing of this one, says.
     pub const NOTHING: RxMetadata =
         RxMetadata { hash: None, timestamp_ns: None, vlan: None, checksum: RxChecksum::None };
+}
+
+/// What a port tells of frames, whether it does of this one or not: for which hints its driver has a
+/// function (`struct xdp_metadata_ops`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Told {
+    /// Hashes.
+    pub hash: bool,
+    /// Times.
+    pub timestamp: bool,
+    /// Tags that were taken off.
+    pub vlan: bool,
+}
+
+impl Told {
+    /// All of them.
+    pub const ALL: Told = Told { hash: true, timestamp: true, vlan: true };
+
+    const fn flags(self) -> u32 {
+        let mut flags = 0;
+        if self.hash {
+            flags |= flag::TELLS_HASH;
+        }
+        if self.timestamp {
+            flags |= flag::TELLS_TIMESTAMP;
+        }
+        if self.vlan {
+            flags |= flag::TELLS_VLAN;
+        }
+        flags
+    }
 }
 
 /// A receive hash (`xdp_rss_hash_type`).
@@ -203,8 +239,18 @@ impl Body {
 
     /// That the port that received the frame tells such things, whether of this one or not.
     #[inline]
-    pub fn tells_rx_metadata(&mut self) {
-        self.say(flag::RX);
+    pub fn tells_rx_metadata(&mut self, told: Told) {
+        self.say(flag::RX | told.flags());
+    }
+
+    /// What the port that received the frame tells of frames, and what somebody has told of this one.
+    #[inline]
+    pub fn told_rx_metadata(&self) -> Told {
+        Told {
+            hash: self.has(flag::TELLS_HASH | flag::HASH),
+            timestamp: self.has(flag::TELLS_TIMESTAMP | flag::TIMESTAMP),
+            vlan: self.has(flag::TELLS_VLAN | flag::VLAN),
+        }
     }
 
     /// What was known of the checksum may not be true any more: bytes were changed.
@@ -302,7 +348,7 @@ impl Body {
     #[inline]
     pub fn cross(&mut self) {
         self.flags &= !flag::TX_METADATA;
-        self.flags |= flag::RX;
+        self.flags |= flag::RX | flag::TELLS;
     }
 
     /// Becomes as another frame, which this is cut out of: `rx`, and what the port that received

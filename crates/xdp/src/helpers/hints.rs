@@ -1,8 +1,8 @@
 //! What the port that received a frame knows of it
 //! (`Documentation/networking/xdp-rx-metadata.rst`).
 //!
-//! As with a kernel's driver, `-EOPNOTSUPP` says that the port never knows such things, `-ENODATA`
-//! that of this frame it doesn't. Programs put right what is not true of the frame any more, for
+//! As with a kernel's driver, `-EOPNOTSUPP` says that the port never knows this, `-ENODATA` that of
+//! this frame it doesn't. Programs put right what is not true of the frame any more, for
 //! those who get it next, with setters that were proposed to the kernel and are not in it; there is
 //! room for what they store here, but they answer as where it has to be in front of the packet.
 
@@ -11,7 +11,7 @@ use towpath_bpf::interp::Stop;
 
 use super::{Call, KfuncTable, entry};
 use crate::frame::Body;
-use crate::frame::metadata::{RxChecksum, RxHash, RxMetadata, VlanTag};
+use crate::frame::metadata::{RxChecksum, RxHash, RxMetadata, Told, VlanTag};
 use crate::frame::offload::{Checksum, Offload};
 
 pub(super) const KFUNCS: KfuncTable = &[
@@ -27,7 +27,7 @@ pub(super) const KFUNCS: KfuncTable = &[
 
 /// `bpf_xdp_metadata_rx_timestamp(ctx, timestamp)`
 fn timestamp(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let nanoseconds = match known(call, |known| known.timestamp_ns) {
+    let nanoseconds = match known(call, |known| known.timestamp_ns, |told| told.timestamp) {
         Ok(nanoseconds) => nanoseconds,
         Err(errno) => return Ok(errno.to_reg()),
     };
@@ -37,7 +37,7 @@ fn timestamp(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 
 /// `bpf_xdp_metadata_rx_hash(ctx, hash, rss_type)`
 fn hash(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let hash = match known(call, |known| known.hash) {
+    let hash = match known(call, |known| known.hash, |told| told.hash) {
         Ok(hash) => hash,
         Err(errno) => return Ok(errno.to_reg()),
     };
@@ -48,7 +48,7 @@ fn hash(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 
 /// `bpf_xdp_metadata_rx_vlan_tag(ctx, vlan_proto, vlan_tci)`: the protocol as on the wire.
 fn vlan_tag(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let tag = match known(call, |known| known.vlan) {
+    let tag = match known(call, |known| known.vlan, |told| told.vlan) {
         Ok(tag) => tag,
         Err(errno) => return Ok(errno.to_reg()),
     };
@@ -59,7 +59,7 @@ fn vlan_tag(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 
 /// `bpf_xdp_metadata_rx_checksum(ctx, ip_summed, cksum, cksum_level)`
 fn checksum(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let checksum = match known(call, |known| Some(known.checksum)) {
+    let checksum = match known(call, |known| Some(known.checksum), |_told| false) {
         Ok(checksum) => checksum,
         Err(errno) => return Ok(errno.to_reg()),
     };
@@ -120,9 +120,18 @@ fn store_tx_checksum(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Sto
     Ok(0)
 }
 
-fn known<T>(call: &Call<'_, '_>, part: impl FnOnce(RxMetadata) -> Option<T>) -> Result<T, Errno> {
-    let all = call.run.frame.rx_metadata().ok_or(Errno::EOPNOTSUPP)?;
-    part(all).ok_or(Errno::ENODATA)
+/// One hint; why not, if the frame has none.
+fn known<T>(
+    call: &Call<'_, '_>,
+    part: impl FnOnce(RxMetadata) -> Option<T>,
+    is_told: impl FnOnce(Told) -> bool,
+) -> Result<T, Errno> {
+    let frame = &call.run.frame;
+    let known = frame.rx_metadata().and_then(part);
+    known.ok_or_else(|| match is_told(frame.told_rx_metadata()) {
+        true => Errno::ENODATA,
+        false => Errno::EOPNOTSUPP,
+    })
 }
 
 /// `enum xdp_checksum`
@@ -152,7 +161,7 @@ mod tests {
 
     /// Asks for all hints; gives what it got: return values, timestamp, hash and its kind, the
     /// tag's protocol and value.
-    fn asked(known: Option<RxMetadata>) -> ([i32; 3], u64, [u32; 2], [u16; 2]) {
+    fn asked(known: Option<(RxMetadata, Told)>) -> ([i32; 3], u64, [u32; 2], [u16; 2]) {
         let mut insns = vec![Insn::new(MOV_X, 6, 1, 0, 0)];
         for (index, arguments) in [[-16, 0], [-8, -4], [-28, -26]].into_iter().enumerate() {
             insns.push(Insn::new(MOV_X, 1, 6, 0, 0));
@@ -169,8 +178,9 @@ mod tests {
         insns.push(Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0));
         let program = loaded(&insns);
         let mut frame = Frame::new(&[0; 64]).expect("a good length");
-        if let Some(known) = known {
+        if let Some((known, told)) = known {
             frame.set_rx_metadata(&known);
+            frame.tells_rx_metadata(told);
         }
         let verdict = program.run(&mut program.worker(0), &mut frame).expect("no fault");
         assert_eq!(verdict.returned, 0, "the bytes were stored");
@@ -307,16 +317,27 @@ mod tests {
             checksum: RxChecksum::Unnecessary,
         };
         let all = ([0; 3], 0x1_2345_6789, [0xdead_beef, 0x19], [0x88a8_u16.to_be(), 0x6007]);
-        assert_eq!(asked(Some(known)), all);
+        assert_eq!(asked(Some((known, Told::default()))), all);
         let hash_only = RxMetadata { hash: known.hash, ..RxMetadata::default() };
-        let no_data = -61;
-        assert_eq!(asked(Some(hash_only)), ([no_data, 0, no_data], 0, all.2, [0; 2]));
+        let (not_supported, no_data) = (-95, -61);
+        let answers = [not_supported, 0, not_supported];
+        assert_eq!(asked(Some((hash_only, Told::default()))), (answers, 0, all.2, [0; 2]));
+        let told = Told { timestamp: true, ..Told::default() };
+        let answers = [no_data, 0, not_supported];
+        assert_eq!(asked(Some((hash_only, told))), (answers, 0, all.2, [0; 2]));
     }
 
     #[test]
     fn a_port_that_knows_nothing_says_so() {
         let (not_supported, no_data) = (-95, -61);
+        let nothing = RxMetadata::default();
         assert_eq!(asked(None), ([not_supported; 3], 0, [0; 2], [0; 2]));
-        assert_eq!(asked(Some(RxMetadata::default())), ([no_data; 3], 0, [0; 2], [0; 2]));
+        assert_eq!(asked(Some((nothing, Told::ALL))), ([no_data; 3], 0, [0; 2], [0; 2]));
+        let sums_only = Some((nothing, Told::default()));
+        assert_eq!(asked(sums_only), ([not_supported; 3], 0, [0; 2], [0; 2]));
+        // What crossed a pair may have come from anywhere.
+        let mut frame = Frame::new(&[0; 64]).expect("a good length");
+        frame.cross();
+        assert_eq!(frame.told_rx_metadata(), Told::ALL);
     }
 }

@@ -302,8 +302,8 @@ pub(super) const TABLE: &[KfuncProto] = &[
 ];
 
 const RX_METADATA: Backing = Backing::FullExcept(
-    "-EOPNOTSUPP on a port that tells nothing of frames ([features](features.md)), -ENODATA for a \
-     frame without",
+    "-EOPNOTSUPP on a port that never tells it ([features](features.md)), -ENODATA for a frame \
+     without",
 );
 const QUEUES: Backing =
     Backing::Tables("the queue or port; no kernel has it ([queueing](queueing.md))");
