@@ -94,12 +94,16 @@ impl Caller {
     }
 
     fn load(&mut self, insns: &[Insn], attach: u32) -> u32 {
+        self.load_as(PROG_TYPE_XDP, insns, attach).expect("it is verified")
+    }
+
+    fn load_as(&mut self, kind: u32, insns: &[Insn], attach: u32) -> Result<u32, Errno> {
         let bytes: Vec<u8> = insns.iter().flat_map(|insn| insn.to_le_bytes()).collect();
         let bytes = self.process.map_bytes(&bytes);
         let licence = self.process.map_bytes(b"GPL\0");
-        let fields = [(0, 6), (4, insns.len() as u32), (68, attach)];
+        let fields = [(0, kind), (4, insns.len() as u32), (68, attach)];
         let mut attr = Attr::new(&fields).address(8, bytes).address(16, licence);
-        self.call(5, &mut attr).expect("it is verified")
+        self.call(5, &mut attr)
     }
 
     fn map(&mut self, kind: u32, key: u32, value: u32, entries: u32) -> u32 {
@@ -322,3 +326,68 @@ const FOR_DEVMAP: u32 = 33;
 const DROP: u32 = 1;
 const PASS: u32 = 2;
 const TX: u32 = 3;
+
+/// Sends what is first in the queue.
+fn sends(objects: &Objects, queue: u32) -> Vec<Insn> {
+    let dequeue = objects.kfunc_id("bpf_packet_dequeue").expect("it is ours");
+    vec![
+        Insn::new(0x7a, 10, 0, -8, 0),
+        Insn::new(0x18, 2, 1, 0, queue as i32),
+        Insn::default(),
+        Insn::new(0xb7, 3, 0, 0, 0),
+        Insn::new(0xbf, 4, 10, 0, 0),
+        Insn::new(0x07, 4, 0, 0, -8),
+        Insn::new(0x85, 0, 2, 0, dequeue as i32),
+        Insn::new(0x95, 0, 0, 0, 0),
+    ]
+}
+
+#[test]
+fn a_dequeue_program_is_attached_beside_the_others() {
+    const DEQUEUE_MODE: u32 = 32;
+    let (live, _state) = start(CONFIG);
+    let mut caller = Caller::new(&live);
+    let mut attr = Attr::new(&[(0, PIFO_XDP), (4, 4), (8, 4), (12, 256), (64, 16)]);
+    let queue = caller.call(0, &mut attr).expect("there is memory");
+    let puts = caller.load(&redirecting(queue), 0);
+    caller.set_xdp(&live, "gen", puts as i32);
+    let sends = caller
+        .load_as(PROG_TYPE_DEQUEUE, &sends(&caller.objects.clone(), queue), 0)
+        .expect("it is verified");
+    let ifindex = live.ports()["a"].ifindex;
+    let set = |descriptor: u32, flags: u32| {
+        let descriptor = Some(descriptor.cast_signed());
+        let request = XdpRequest { descriptor, flags, ..XdpRequest::default() };
+        caller.objects.set_xdp(&caller.process, ifindex, &request).map_err(|error| error.errno)
+    };
+    assert_eq!(set(sends, 0), Err(Errno::EINVAL), "it judges nothing that arrives");
+    assert_eq!(set(puts, DEQUEUE_MODE), Err(Errno::EINVAL), "it takes nothing out");
+    assert_eq!(set(sends, DEQUEUE_MODE | 1), Err(Errno::EINVAL), "only with REPLACE");
+    assert_eq!(set(sends, DEQUEUE_MODE | 4), Err(Errno::EINVAL), "one mode");
+    assert_eq!(set(sends, DEQUEUE_MODE), Ok(()));
+    let state = caller.objects.xdp(ifindex).expect("it is there");
+    assert_eq!((state.native, state.generic), (0, 0));
+    assert_ne!(state.dequeue, 0);
+    wait_for("packets out of the queue", || sent(&live, "a") > 1000);
+    // A program of the other kind has its own place, and none may be in two.
+    let returns = caller.load(&returning(PASS), 0);
+    caller.set_xdp(&live, "a", returns as i32);
+    assert_ne!(caller.objects.xdp(ifindex).expect("it is there").native, 0);
+    let link = |caller: &mut Caller, flags: u32| {
+        caller.call(28, &mut Attr::new(&[(0, sends), (4, ifindex), (8, 37), (12, flags)]))
+    };
+    assert_eq!(link(&mut caller, DEQUEUE_MODE), Err(Errno::EBUSY), "the hook is taken");
+    let gone = XdpRequest { descriptor: Some(-1), flags: DEQUEUE_MODE, ..XdpRequest::default() };
+    caller.objects.set_xdp(&caller.process, ifindex, &gone).expect("it was attached");
+    assert_eq!(caller.objects.xdp(ifindex).expect("it is there").dequeue, 0);
+    let before = sent(&live, "a");
+    let link = link(&mut caller, DEQUEUE_MODE).expect("the hook is free");
+    wait_for("packets by the link's program", || sent(&live, "a") > before + 1000);
+    caller.process.close(link).expect("it is open");
+    assert_eq!(caller.objects.xdp(ifindex).expect("it is there").dequeue, 0, "it lets go");
+}
+
+const PROG_TYPE_XDP: u32 = 6;
+const PROG_TYPE_DEQUEUE: u32 = 1024;
+/// `BPF_MAP_TYPE_PIFO_XDP`
+const PIFO_XDP: u32 = 1025;

@@ -13,7 +13,9 @@ use towpath_bpf::Errno;
 use towpath_xdp::Program;
 
 use crate::object::link::LinkObject;
-use crate::object::program::{ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, PROG_TYPE_XDP, ProgramObject};
+use crate::object::program::{
+    ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, PROG_TYPE_DEQUEUE, PROG_TYPE_XDP, ProgramObject,
+};
 use crate::test_run::{LiveRun, TestRun};
 
 /// Devices by ifindex: what the engine has.
@@ -89,6 +91,9 @@ pub enum XdpMode {
     Native,
     /// On the card.
     Offload,
+    /// Before what leaves: a dequeue program says which packet of a queue is next. No kernel has
+    /// it (proposed in 2022).
+    Dequeue,
 }
 
 /// No devices at all.
@@ -125,6 +130,8 @@ pub struct XdpState {
     pub native: u32,
     /// The card's.
     pub offload: u32,
+    /// The one that takes packets out of queues.
+    pub dequeue: u32,
 }
 
 /// All devices' programs.
@@ -135,7 +142,7 @@ pub(crate) struct Attachments {
 }
 
 /// The programs of one device, by mode.
-type Hooks = [Hook; 3];
+type Hooks = [Hook; 4];
 
 /// What is attached, and to whom it belongs.
 #[derive(Debug, Clone, Default)]
@@ -229,7 +236,8 @@ impl Attachments {
     ) -> Result<(), AttachError> {
         let possible = match mode {
             XdpMode::Generic => true,
-            XdpMode::Native => device.native,
+            // Who runs programs on what arrives sends what they redirect, too.
+            XdpMode::Native | XdpMode::Dequeue => device.native,
             XdpMode::Offload => device.offload,
         };
         if !possible {
@@ -276,7 +284,7 @@ impl Attachments {
         let mut all = self.lock();
         let Some(ifindex) = link.take_device() else { return };
         let Some(hooks) = all.get_mut(&ifindex) else { return };
-        let modes = [XdpMode::Generic, XdpMode::Native, XdpMode::Offload];
+        let modes = [XdpMode::Generic, XdpMode::Native, XdpMode::Offload, XdpMode::Dequeue];
         for mode in modes {
             let hook = &mut hooks[mode as usize];
             if matches!(hook, Hook::Link { link: holder, .. } if *holder == link.id()) {
@@ -304,9 +312,9 @@ impl Attachments {
     /// The ids of a device's programs.
     pub(crate) fn state(&self, ifindex: u32) -> XdpState {
         let hooks = self.lock().get(&ifindex).cloned().unwrap_or_default();
-        let [generic, native, offload] =
+        let [generic, native, offload, dequeue] =
             hooks.map(|hook| hook.program().map_or(0, |program| program.id()));
-        XdpState { generic, native, offload }
+        XdpState { generic, native, offload, dequeue }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, Hooks>> {
@@ -327,6 +335,7 @@ impl XdpMode {
     /// `dev_xdp_mode`
     pub(crate) fn of(device: &Device, flags: u32) -> XdpMode {
         match flags {
+            flags if flags & XDP_FLAGS_DEQUEUE_MODE != 0 => XdpMode::Dequeue,
             flags if flags & XDP_FLAGS_HW_MODE != 0 => XdpMode::Offload,
             flags if flags & XDP_FLAGS_DRV_MODE != 0 => XdpMode::Native,
             flags if flags & XDP_FLAGS_SKB_MODE != 0 => XdpMode::Generic,
@@ -344,6 +353,9 @@ fn check_flags(flags: u32, attach: &Attach<'_>, hooks: &Hooks) -> Result<(), Att
     }
     if modes > 1 {
         return refuse(Errno::EINVAL, "Only one XDP mode flag can be set");
+    }
+    if flags & XDP_FLAGS_DEQUEUE_MODE != 0 && flags & XDP_FLAGS_UPDATE_IF_NOEXIST != 0 {
+        return refuse(Errno::EINVAL, "XDP_FLAGS_DEQUEUE_MODE goes with XDP_FLAGS_REPLACE only");
     }
     if modes == 0 && programs(hooks) > 1 {
         let message = "More than one program loaded, unset mode is ambiguous";
@@ -371,7 +383,7 @@ fn check_new(
     let other = match mode {
         XdpMode::Generic => taken(XdpMode::Native),
         XdpMode::Native => taken(XdpMode::Generic),
-        XdpMode::Offload => false,
+        XdpMode::Offload | XdpMode::Dequeue => false,
     };
     if other {
         let message = "Native and generic XDP can't be active at the same time";
@@ -409,13 +421,18 @@ pub(crate) fn check_request(request: &XdpRequest) -> Result<bool, AttachError> {
     Ok(request.descriptor.is_some())
 }
 
-/// Whether a program may be attached to devices at all (`bpf_prog_get_type_dev`).
-pub(crate) fn check_type(program: &ProgramObject) -> Result<(), Errno> {
-    if program.kind() == PROG_TYPE_XDP { Ok(()) } else { Err(Errno::EINVAL) }
+/// Whether a program may be attached to devices at all, in the mode that these flags say
+/// (`bpf_prog_get_type_dev`).
+pub(crate) fn check_type(program: &ProgramObject, flags: u32) -> Result<(), Errno> {
+    let is_dequeue = flags & XDP_FLAGS_DEQUEUE_MODE != 0;
+    let wanted = if is_dequeue { PROG_TYPE_DEQUEUE } else { PROG_TYPE_XDP };
+    if program.kind() == wanted { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
+/// Programs that judge what arrives.
 fn programs(hooks: &Hooks) -> usize {
-    hooks.iter().filter(|hook| hook.program().is_some()).count()
+    let [others @ .., _dequeue] = hooks;
+    others.iter().filter(|hook| hook.program().is_some()).count()
 }
 
 fn is_same(a: Option<&Arc<ProgramObject>>, b: Option<&Arc<ProgramObject>>) -> bool {
@@ -458,5 +475,8 @@ const XDP_FLAGS_SKB_MODE: u32 = 2;
 const XDP_FLAGS_DRV_MODE: u32 = 4;
 const XDP_FLAGS_HW_MODE: u32 = 8;
 pub(crate) const XDP_FLAGS_REPLACE: u32 = 16;
-const XDP_FLAGS_MODES: u32 = XDP_FLAGS_SKB_MODE | XDP_FLAGS_DRV_MODE | XDP_FLAGS_HW_MODE;
+/// As proposed: the program is one that takes packets out of queues.
+const XDP_FLAGS_DEQUEUE_MODE: u32 = 32;
+const XDP_FLAGS_MODES: u32 =
+    XDP_FLAGS_SKB_MODE | XDP_FLAGS_DRV_MODE | XDP_FLAGS_HW_MODE | XDP_FLAGS_DEQUEUE_MODE;
 const XDP_FLAGS_MASK: u32 = XDP_FLAGS_MODES | XDP_FLAGS_REPLACE | XDP_FLAGS_UPDATE_IF_NOEXIST;

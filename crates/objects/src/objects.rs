@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use towpath_bpf::btf::{Btf, Kind};
 use towpath_bpf::{Env, Errno, MapDef};
 use towpath_maps::{Map, MapError};
 use towpath_xdp::LoadOptions;
@@ -113,6 +114,23 @@ impl Objects {
         &self.shared
     }
 
+    /// By which number programs that come through `BPF_PROG_LOAD` call a kfunc: that of its type
+    /// among the kernel's, or behind the last of these, when the kernel has no such kfunc.
+    pub fn kfunc_id(&self, name: &str) -> Option<u32> {
+        let own = || own_kfuncs(&self.env.kernel_btf).position(|kfunc| kfunc == name);
+        let in_kernel = self.env.kernel_btf.find_func(name);
+        in_kernel.or_else(|| Some((self.env.kernel_btf.len() + own()?) as u32))
+    }
+
+    /// The kfunc that has a number.
+    pub(crate) fn kfunc_name(&self, id: u32) -> Option<&str> {
+        let types = &self.env.kernel_btf;
+        match types.get(id) {
+            Some(ty) => matches!(ty.kind, Kind::Func { .. }).then_some(&ty.name),
+            None => own_kfuncs(types).nth((id as usize).checked_sub(types.len())?),
+        }
+    }
+
     pub(crate) fn lock_test_worker(&self) -> MutexGuard<'_, ()> {
         self.test_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -121,6 +139,12 @@ impl Objects {
         let world = Arc::clone(&self.world);
         self.shared.create_map(def, &self.env.kernel_btf, world)
     }
+}
+
+/// Kfuncs that a kernel with these types lacks.
+fn own_kfuncs(types: &Btf) -> impl Iterator<Item = &'static str> {
+    let names = towpath_bpf::proto::kfuncs().map(|kfunc| kfunc.name);
+    names.filter(|name| types.find_func(name).is_none())
 }
 
 /// What is done to the virtual bpffs beside `bpf(2)`.

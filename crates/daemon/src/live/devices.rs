@@ -35,7 +35,7 @@ impl Devices for Ports {
     fn install(
         &self,
         ifindex: u32,
-        _mode: XdpMode,
+        mode: XdpMode,
         program: Option<&Arc<ProgramObject>>,
     ) -> Result<(), Errno> {
         let found = self.0.read(|_, snapshot| {
@@ -43,14 +43,15 @@ impl Devices for Ports {
             port.map(|port| port.id)
         });
         let id = found.ok_or(Errno::ENODEV)?;
+        let hook = if mode == XdpMode::Dequeue { Hook::Dequeue } else { Hook::Rx };
         let workers = self.0.workers();
         let link = program.map(|it| Link::new(it.program().clone(), FOREIGN, workers));
         let mut is_taken = false;
         let install = |config: &mut Config| {
-            is_taken = config.links(id, Hook::Rx)?.iter().any(|link| link.id != FOREIGN);
+            is_taken = config.links(id, hook)?.iter().any(|link| link.id != FOREIGN);
             match is_taken {
                 true => Ok(()),
-                false => config.set_links(id, Hook::Rx, link.into_iter().collect()),
+                false => config.set_links(id, hook, link.into_iter().collect()),
             }
         };
         self.0.change(install).map_err(|_refused| Errno::EINVAL)?;

@@ -123,8 +123,12 @@ impl Live {
     ) -> Result<Arc<LinkObject>, String> {
         let ifindex = self.ports.get(&attach.port).map_or(0, |port| port.ifindex);
         let there = self.registry.xdp(ifindex).unwrap_or_default();
-        let foreign = there.native.max(there.generic);
-        if attach.hook == HookState::Rx && foreign != 0 {
+        let foreign = match attach.hook {
+            HookState::Rx => there.native.max(there.generic),
+            HookState::Tx => 0,
+            HookState::Dequeue => there.dequeue,
+        };
+        if foreign != 0 {
             let why = format!("program {foreign} is attached by somebody else, who owns the hook");
             return Err(format!("{why} (EBUSY)"));
         }

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use towpath_bpf::btf::Kind;
 use towpath_bpf::insn::{
     PSEUDO_BTF_ID, PSEUDO_FUNC, PSEUDO_MAP_FD, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE,
     PSEUDO_MAP_VALUE,
@@ -106,16 +105,12 @@ impl Call<'_> {
 
     /// The call of a kernel function by its BTF id; those of modules are not known here.
     fn resolve_kfunc(&self, insn: Insn, resolved: &mut Resolved) -> Result<Insn, Refusal> {
-        let function =
-            u32::try_from(insn.imm).ok().and_then(|id| self.objects.env.kernel_btf.get(id));
-        let name = match function {
-            Some(ty) if insn.off == 0 && matches!(ty.kind, Kind::Func { .. }) => &ty.name,
-            _ => {
-                let text = format!("kernel btf_id {} is not a function\n", insn.imm);
-                return Err(Refusal::new(Errno::EINVAL, text));
-            }
+        let id = u32::try_from(insn.imm).ok().filter(|_| insn.off == 0);
+        let Some(name) = id.and_then(|id| self.objects.kfunc_name(id)) else {
+            let text = format!("kernel btf_id {} is not a function\n", insn.imm);
+            return Err(Refusal::new(Errno::EINVAL, text));
         };
-        let known = resolved.kfuncs.iter().position(|kfunc| *kfunc.name == **name);
+        let known = resolved.kfuncs.iter().position(|kfunc| kfunc.name == name);
         let index = known.unwrap_or_else(|| {
             let kfunc = KfuncRef { name: name.to_string(), type_id: None, weak: false };
             resolved.kfuncs.push(kfunc);

@@ -21,12 +21,12 @@ impl Call<'_> {
         self.attr.ends_at(link_create::END)?;
         let handle = self.caller.handle(self.u32(link_create::PROG_FD))?;
         let program = handle.program()?;
-        check_type(program)?;
+        let flags = self.u32(link_create::FLAGS);
+        check_type(program, flags)?;
         if self.u32(link_create::ATTACH_TYPE) != ATTACH_XDP {
             return Err(Errno::EINVAL);
         }
         let ifindex = self.u32(link_create::TARGET_IFINDEX);
-        let flags = self.u32(link_create::FLAGS);
         let attachments = &self.objects.attachments;
         if !attachments.has_device(ifindex) {
             return Err(Errno::EINVAL);
@@ -94,9 +94,10 @@ impl Objects {
         if !check_request(request)? {
             return Ok(());
         }
-        let new = program(caller, request.descriptor)?;
+        let new = program(caller, request.descriptor, request.flags)?;
         let replaces = request.flags & XDP_FLAGS_REPLACE != 0;
-        let expected = program(caller, request.expected.filter(|_| replaces))?;
+        let expected = request.expected.filter(|_| replaces);
+        let expected = program(caller, expected, request.flags)?;
         self.attachments.attach(ifindex, request.flags, &Attach::Program { new, expected })
     }
 
@@ -129,6 +130,7 @@ impl Objects {
 fn program(
     caller: &dyn Caller,
     descriptor: Option<i32>,
+    flags: u32,
 ) -> Result<Option<Arc<ProgramObject>>, AttachError> {
     let Some(descriptor) = descriptor.and_then(|number| u32::try_from(number).ok()) else {
         return Ok(None);
@@ -136,10 +138,10 @@ fn program(
     let find = || {
         let handle = caller.handle(descriptor)?;
         let program = Arc::clone(handle.program()?);
-        check_type(&program)?;
+        check_type(&program, flags)?;
         Ok(program)
     };
-    let message = "the descriptor is no XDP program's";
+    let message = "the descriptor is of no program that this mode takes";
     find().map(Some).map_err(|errno| AttachError { errno, message })
 }
 

@@ -14,7 +14,8 @@ use super::log::{Refusal, UserLog};
 use crate::attr::{bind_map, enable_stats, prog_load as field};
 use crate::caller::{copy_in, read_string};
 use crate::object::program::{
-    ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, About, PROG_TYPE_XDP, ProgramObject, now,
+    ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, About, PROG_TYPE_DEQUEUE, PROG_TYPE_XDP, ProgramObject,
+    now,
 };
 use crate::object::{Handle, Name, Object, StatsSwitch, Tag};
 
@@ -46,7 +47,7 @@ impl Call<'_> {
             return Err(Errno::EINVAL);
         }
         self.check_device(flags, kind)?;
-        if !(1..=PROG_TYPE_LAST).contains(&kind) {
+        if !(1..=PROG_TYPE_LAST).contains(&kind) && kind != PROG_TYPE_DEQUEUE {
             return Err(Errno::EINVAL);
         }
         let load_time = now();
@@ -171,6 +172,7 @@ impl Call<'_> {
             attach: match about.attach {
                 ATTACH_XDP_DEVMAP if about.kind == PROG_TYPE_XDP => AttachType::Devmap,
                 ATTACH_XDP_CPUMAP if about.kind == PROG_TYPE_XDP => AttachType::Cpumap,
+                _ if about.kind == PROG_TYPE_DEQUEUE => AttachType::Dequeue,
                 _ => AttachType::Xdp,
             },
             has_frags: self.u32(field::PROG_FLAGS) & BPF_F_XDP_HAS_FRAGS != 0,
@@ -271,6 +273,7 @@ const ATTACH_TYPES: &[(u32, &[u32])] = &[
     (PROG_TYPE_EXT, &[0]),
     (30, &[36]),
     (31, &[0]),
+    (PROG_TYPE_DEQUEUE, &[0]),
 ];
 
 const PROG_TYPE_CGROUP_SOCK: u32 = 9;

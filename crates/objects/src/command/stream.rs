@@ -7,9 +7,9 @@ use super::Call;
 use crate::attr::stream_read as field;
 
 impl Call<'_> {
-    /// `prog_stream_read`: the number of bytes that were copied, 0 when there are none. They are gone
-    /// from the stream; after `EFAULT` all of them are still there (in the kernel those of the last
-    /// print that was begun).
+    /// `prog_stream_read`: the number of bytes that were copied, 0 when there are none. They are
+    /// gone from the stream; after `EFAULT` all of them are still there (in the kernel those of the
+    /// last print that was begun).
     pub(super) fn read_stream(&mut self) -> Result<u32, Errno> {
         self.attr.ends_at(field::END)?;
         let handle = self.caller.handle(self.u32(field::PROG_FD))?;

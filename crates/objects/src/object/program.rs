@@ -93,7 +93,8 @@ impl ProgramObject {
         self.about.tag
     }
 
-    /// `BPF_PROG_TYPE_*`; only programs of type XDP can be attached and run.
+    /// `BPF_PROG_TYPE_*`; only programs of type XDP can be attached and run, and those that take
+    /// packets out of queues attached.
     pub fn kind(&self) -> u32 {
         self.about.kind
     }
