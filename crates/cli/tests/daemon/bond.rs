@@ -83,7 +83,8 @@ fn a_bond_fails_over_when_the_far_end_of_a_pair_goes_down() {
     let ends = config("mode = \"active-backup\"\nmiimon = 10\n{upper}", "");
     let ends = ends.replacen("{upper}", "", 1).replacen("{upper}", "upper = \"out\"", 1);
     let traffic = "[[port]]\nname = \"out\"\nkind = \"sink\"\n\
-                   [[port]]\nname = \"gen\"\nkind = \"generator\"\nrate = 20000\nupper = \"bonda\"\n";
+                   [[port]]\nname = \"gen\"\nkind = \"generator\"\nrate = 20000\n\
+                   upper = \"bonda\"\n";
     let daemon = Daemon::start(&bench, &(ends + traffic));
     let sent = || daemon.json(&["stats"])["ports"]["out"]["tx_packets"].as_u64().expect("a number");
     let carries = |member: &str| {

@@ -5,6 +5,7 @@ mod bond;
 mod bound;
 mod bpftool;
 mod bridge;
+mod browser;
 mod doors;
 mod dump;
 mod ending;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::browser::Browser;
 use super::{CONFIG, Daemon};
 use crate::support::Bench;
 
@@ -176,5 +177,75 @@ fn a_browser_shows_what_there_is() {
     browse(&bench, &[&shot, "--window-size=1280,720"], &url).expect("it was there");
     let png = std::fs::read(picture).expect("it was taken");
     assert!(png.starts_with(b"\x89PNG") && png.len() > 10_000, "{} bytes", png.len());
+    daemon.end();
+}
+
+#[test]
+fn elements_are_changed_by_who_knows_the_token() {
+    let bench = Bench::new("daemon_page_edit");
+    bench.file("token", format!("{TOKEN}\n"));
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(bench.path("token"), mode).expect("it is ours");
+    let config = format!("[api]\nhttp = \"127.0.0.1:0\"\ntoken_file = \"token\"\n{CONFIG}");
+    let daemon = Daemon::start(&bench, &config);
+    let set = |key: &str, value: &str| {
+        daemon.json(&["map", "update", "overrides", "key", key, "value", value]);
+    };
+    let elements = || daemon.formatted(&["map", "dump", "overrides"]);
+    set("70", "1");
+    let id = daemon.json(&["map", "show", "name", "overrides"])["id"].clone();
+    let url = format!("http://{}/#maps/{id}", address(&daemon));
+    let Some(mut browser) = Browser::open(&bench, &url) else {
+        return println!("skipped: no chromium");
+    };
+    browser.wait_for("!!document.querySelector('form.token input')");
+    // A wrong one is asked for again.
+    for token in ["wrong", TOKEN] {
+        browser.ask(&format!("document.querySelector('form.token input').value = '{token}'"));
+        browser.ask("document.querySelector('form.token button').click()");
+    }
+    let button = |text: &str| {
+        format!(
+            "[...document.querySelectorAll('td button')].find((it) => it.innerText === '{text}')"
+        )
+    };
+    let field = "document.querySelector('form.edit input')";
+    browser.wait_for(&format!("!!{}", button("Change")));
+    browser.ask(&format!("{}.click()", button("Change")));
+    browser.wait_for(&format!("{field}?.value === '1'"));
+    // What somebody types stays while the page is drawn anew, and elements come and go.
+    browser.ask(&format!("{field}.value = '2'"));
+    for key in 0..7 {
+        set(&key.to_string(), "1");
+    }
+    browser.wait_for("document.querySelectorAll('article tbody tr').length === 8");
+    for key in 0..7 {
+        daemon.json(&["map", "delete", "overrides", "key", &key.to_string()]);
+    }
+    browser.wait_for("document.querySelectorAll('article tbody tr').length === 1");
+    assert_eq!(browser.ask(&format!("{field}.value")), "2");
+    browser.ask(&format!("{}.click()", button("Store")));
+    browser.wait_for("document.querySelector('td.value').innerText === '2'");
+    assert_eq!(elements(), json!([{ "key": 70, "value": 2 }]));
+
+    // What is no value is said, and changes nothing.
+    for (text, trouble) in [("{", "JSON"), ("\"x\"", "expected a number")] {
+        browser.wait_for(&format!("!!{}", button("Change")));
+        browser.ask(&format!("{}.click()", button("Change")));
+        browser.wait_for(&format!("!!{field}"));
+        browser.ask(&format!("{field}.value = '{text}'"));
+        browser.ask(&format!("{}.click()", button("Store")));
+        let said = "document.querySelector('form.edit .bad')?.innerText";
+        browser.wait_for(&format!("{said}?.includes('{trouble}') ?? false"));
+        browser.ask(&format!("{}.click()", button("Leave")));
+    }
+    assert_eq!(elements(), json!([{ "key": 70, "value": 2 }]));
+
+    browser.wait_for(&format!("!!{}", button("Change")));
+    browser.ask(&format!("{}.click()", button("Change")));
+    browser.wait_for(&format!("!!{}", button("Delete")));
+    browser.ask(&format!("{}.click()", button("Delete")));
+    browser.wait_for("document.querySelector('article').innerText.includes('It is empty.')");
+    assert_eq!(elements(), json!([]));
     daemon.end();
 }

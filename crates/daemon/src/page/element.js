@@ -24,26 +24,48 @@ function fill(element, attributes, children) {
 }
 
 // Makes what is there like what is wanted and leaves alone what is so already: what somebody has
-// selected, opened or is typing into stays.
+// selected, opened or is typing into stays, also when there is more or less in front of it.
 export function morph(there, wanted) {
-  const old = [...there.childNodes];
   const next = [...wanted.childNodes];
-  next.forEach((node, index) => {
-    const before = old[index];
-    if (!before) there.append(node);
-    else if (!isLike(before, node)) before.replaceWith(node);
-    else if (node.nodeType === Node.TEXT_NODE) {
-      if (before.data !== node.data) before.data = node.data;
+  const keys = new Set(next.map(keyOf));
+  const isGone = (node) => keyOf(node) !== undefined && !keys.has(keyOf(node));
+  let place = there.firstChild;
+  for (const node of next) {
+    while (isGone(place)) place = removed(place);
+    if (!place) there.append(node);
+    else if (isLike(place, node)) {
+      update(place, node);
+      place = place.nextSibling;
+    } else if (keyOf(place) !== undefined) {
+      // That is wanted further on.
+      place.before(node);
     } else {
-      takeAttributes(before, node);
-      morph(before, node);
+      place.before(node);
+      place = removed(place);
     }
-  });
-  old.slice(next.length).forEach((node) => node.remove());
+  }
+  while (place) place = removed(place);
+}
+
+const keyOf = (node) => node?.dataset?.key;
+
+function removed(node) {
+  const next = node.nextSibling;
+  node.remove();
+  return next;
+}
+
+function update(there, wanted) {
+  if (wanted.nodeType === Node.TEXT_NODE) {
+    if (there.data !== wanted.data) there.data = wanted.data;
+    return;
+  }
+  takeAttributes(there, wanted);
+  morph(there, wanted);
 }
 
 function isLike(before, node) {
-  return before.nodeName === node.nodeName && before.dataset?.key === node.dataset?.key;
+  return before.nodeName === node.nodeName && keyOf(before) === keyOf(node);
 }
 
 function takeAttributes(before, node) {
