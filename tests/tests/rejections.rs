@@ -2,7 +2,8 @@
 //! known there, what to do.
 //!
 //! `tests/data/rejections/*.golden` have the texts: of the mistakes of every day in
-//! `everyday.txt` beside them, of dequeue programs in the folder below, and of the refused programs of `tests/data/history`.
+//! `everyday.txt` beside them, of dequeue programs in the folder below, and of the refused programs
+//! of `tests/data/history`.
 //! `TOWPATH_BLESS=1 cargo test -p towpath-tests --test rejections` writes them anew; read the
 //! difference.
 

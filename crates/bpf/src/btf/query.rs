@@ -205,8 +205,8 @@ impl Btf {
         in_base.into_iter().chain(own.ids(essential, self.base_len()))
     }
 
-    /// The texts of the declaration tags (`btf_decl_tag`) of a type, in the blob's order; those of one
-    /// of its members or parameters, when `component` isn't -1.
+    /// The texts of the declaration tags (`btf_decl_tag`) of a type, in the blob's order; those of
+    /// one of its members or parameters, when `component` isn't -1.
     pub fn decl_tags(&self, of: TypeId, component: i32) -> impl Iterator<Item = &str> {
         let place = (of, component);
         let TagIndex(all) = self.tags.get_or_init(|| TagIndex::of(self));

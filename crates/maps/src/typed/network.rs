@@ -2,8 +2,8 @@
 //!
 //! The kernel's headers mark such fields by name only (`__be16`, `struct in6_addr`); to BTF they
 //! are plain integers. Without this a port 80 would be shown as 20480. Where a source has `__u32`
-//! for an address, a tag says so: `__attribute__((btf_decl_tag("ipv4")))` of a typedef, a member or a
-//! variable; or `btf_type_tag`, which compilers keep only behind a pointer.
+//! for an address, a tag says so: `__attribute__((btf_decl_tag("ipv4")))` of a typedef, a member or
+//! a variable; or `btf_type_tag`, which compilers keep only behind a pointer.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

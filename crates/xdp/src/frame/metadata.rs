@@ -104,8 +104,8 @@ impl RxMetadata {
         RxMetadata { hash: None, timestamp_ns: None, vlan: None, checksum: RxChecksum::None };
 }
 
-/// What a port tells of frames, whether it does of this one or not: for which hints its driver has a
-/// function (`struct xdp_metadata_ops`).
+/// What a port tells of frames, whether it does of this one or not: for which hints its driver has
+/// a function (`struct xdp_metadata_ops`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Told {
     /// Hashes.
@@ -243,7 +243,8 @@ impl Body {
         self.say(flag::RX | told.flags());
     }
 
-    /// What the port that received the frame tells of frames, and what somebody has told of this one.
+    /// What the port that received the frame tells of frames, and what somebody has told of this
+    /// one.
     #[inline]
     pub fn told_rx_metadata(&self) -> Told {
         Told {
