@@ -122,21 +122,17 @@ impl Burst {
             return Err(Violation::Direction);
         }
         let Descriptor { addr, len, .. } = *descriptor;
-        if len > 0 && !memory.translate(addr, len, &mut self.pieces) {
+        if len > 0 && !memory.translate(addr, len, is_writable, &mut self.pieces) {
             return Err(Violation::Address(addr, len));
         }
         chain.bytes += u64::from(len);
         Ok(())
     }
 
-    /// The chain is complete. Its first bytes are on their way into the cache then.
+    /// The chain is complete.
     #[inline]
-    pub(super) fn end(&mut self, mut chain: Chain, memory: &Memory, direction: Direction) {
+    pub(super) fn end(&mut self, mut chain: Chain) {
         chain.end = self.pieces.len() as u32;
-        // A header may have a piece of its own.
-        for &piece in self.pieces[chain.first as usize..].iter().take(2) {
-            memory.prefetch(piece, direction == Direction::ToGuest);
-        }
         self.chains.push(chain);
     }
 }

@@ -13,8 +13,7 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::burst::Descriptor;
-use super::mapping_unsafe::Mapping;
-use super::memory::Area;
+use super::mapping_unsafe::{Area, Mapping};
 use super::packed::Position;
 
 /// Which of the two shapes a queue's part of the region has.
@@ -99,8 +98,7 @@ impl Region {
         let fits = start + bytes <= self.mapping.len() as u64;
         let is_there = index < u32::from(self.queues) && fits && ring_size <= u32::from(self.size);
         let size = u16::try_from(ring_size).ok().filter(|_| is_there)?;
-        let area = Area::new(Arc::clone(&self.mapping), start as usize, bytes as usize);
-        let area = area.filter(|area| area.is_aligned(8))?;
+        let area: Area<8> = Area::new(&self.mapping, start as usize, bytes as usize, 0)?;
         let is_new = area.load16(VERSION, Ordering::Acquire) == 0;
         let inflight = Inflight { area, format, size, is_new };
         if is_new {
@@ -113,7 +111,7 @@ impl Region {
 /// A queue's part of the region.
 #[derive(Debug, Clone)]
 pub(super) struct Inflight {
-    area: Area,
+    area: Area<8>,
     format: Format,
     /// Entries of the ring; the region may have more.
     size: u16,

@@ -9,6 +9,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{SealFlags, fcntl_add_seals, fstat};
@@ -159,6 +160,56 @@ impl Mapping {
         let _no_hint = (at, to_write);
     }
 
+    /// Sets bits of a byte.
+    #[inline]
+    pub(super) fn set_bits(&self, offset: usize, bits: u8) {
+        let at: *mut u8 = self.at(offset, 1).as_ptr();
+        // SAFETY: as in `load16`.
+        unsafe { std::sync::atomic::AtomicU8::from_ptr(at) }.fetch_or(bits, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
+        assert!(offset <= self.len && len <= self.len - offset, "inside of a region");
+        // SAFETY: inside, checked above.
+        unsafe { self.base.add(offset) }
+    }
+}
+
+/// Part of a mapping for as long as its ring runs: words at multiples of their size, which is at
+/// most `ALIGN`.
+#[derive(Debug, Clone)]
+pub(super) struct Area<const ALIGN: usize> {
+    base: NonNull<u8>,
+    /// At least `ALIGN` bytes.
+    len: usize,
+    /// Where it is in the guest, if it is.
+    pub(super) guest: u64,
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: as of the mapping, which stays as long as this does.
+unsafe impl<const ALIGN: usize> Send for Area<ALIGN> {}
+// SAFETY: as above.
+unsafe impl<const ALIGN: usize> Sync for Area<ALIGN> {}
+
+impl<const ALIGN: usize> Area<ALIGN> {
+    /// `None` where it would not be aligned, or not be inside.
+    pub(super) fn new(
+        mapping: &Arc<Mapping>,
+        start: usize,
+        len: usize,
+        guest: u64,
+    ) -> Option<Area<ALIGN>> {
+        let is_inside = start.checked_add(len).is_some_and(|end| end <= mapping.len);
+        if !is_inside || len < ALIGN {
+            return None;
+        }
+        let base = mapping.at(start, len);
+        let is_aligned = (base.as_ptr() as usize).is_multiple_of(ALIGN);
+        is_aligned.then(|| Area { base, len, guest, _mapping: Arc::clone(mapping) })
+    }
+
     #[inline]
     pub(super) fn load16(&self, offset: usize, order: Ordering) -> u16 {
         // SAFETY: inside and aligned, as `word` checks; others access it atomically, too, or are
@@ -190,31 +241,14 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.word(offset)) }.store(value, order);
     }
 
-    /// Sets bits of a byte.
-    #[inline]
-    pub(super) fn set_bits(&self, offset: usize, bits: u8) {
-        let at: *mut u8 = self.at(offset, 1).as_ptr();
-        // SAFETY: as in `load16`.
-        unsafe { std::sync::atomic::AtomicU8::from_ptr(at) }.fetch_or(bits, Ordering::Relaxed);
-    }
-
-    /// Whether words of `bytes` bytes at `offset` are aligned.
-    pub(super) fn is_aligned(&self, offset: usize, bytes: usize) -> bool {
-        (self.base.as_ptr() as usize).wrapping_add(offset).is_multiple_of(bytes)
-    }
-
     #[inline]
     fn word<T>(&self, offset: usize) -> *mut T {
-        let at = self.at(offset, size_of::<T>()).cast::<T>();
-        assert!(at.is_aligned(), "a ring is aligned");
-        at.as_ptr()
-    }
-
-    #[inline]
-    fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
-        assert!(offset <= self.len && len <= self.len - offset, "inside of a region");
+        const { assert!(size_of::<T>() <= ALIGN, "words are aligned") };
+        // There is room for one word.
+        let last = self.len - size_of::<T>();
+        assert!(offset <= last && offset.is_multiple_of(size_of::<T>()), "a word of the ring");
         // SAFETY: inside, checked above.
-        unsafe { self.base.add(offset) }
+        unsafe { self.base.as_ptr().add(offset) }.cast::<T>()
     }
 }
 
@@ -262,18 +296,23 @@ unsafe fn read<T: Copy>(from: *const u8) -> T {
 /// As many can be read and written, and they don't overlap.
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    type Half = Unaligned<[u64; 4]>;
-    // SAFETY: both halves, which may overlap each other, are inside.
-    unsafe {
-        if (size_of::<Half>()..=2 * size_of::<Half>()).contains(&len) {
-            let at = len - size_of::<Half>();
-            let (first, last) = (from.cast::<Half>().read(), from.add(at).cast::<Half>().read());
-            to.cast::<Half>().write(first);
-            to.add(at).cast::<Half>().write(last);
-        } else {
-            to.copy_from_nonoverlapping(from, len);
+    #[cfg(target_arch = "x86_64")]
+    if (32..=64).contains(&len) {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_storeu_si128};
+        // Two halves of 32 bytes, which may overlap each other. All is loaded before anything is
+        // stored: through registers, that is.
+        let places = [0, 16, len - 32, len - 16];
+        // SAFETY: all four are inside; these need no alignment.
+        unsafe {
+            let words = places.map(|at| _mm_loadu_si128(from.add(at).cast::<__m128i>()));
+            for (at, word) in places.into_iter().zip(words) {
+                _mm_storeu_si128(to.add(at).cast::<__m128i>(), word);
+            }
         }
+        return;
     }
+    // SAFETY: as above.
+    unsafe { to.copy_from_nonoverlapping(from, len) };
 }
 
 impl Drop for Mapping {

@@ -6,11 +6,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use towpath_xdp::{SharedBytes, SharedBytesMut};
 
-use super::mapping_unsafe::Mapping;
+use super::mapping_unsafe::{Area, Mapping};
+use super::ring::SetupError;
 
 /// All regions there are. Never changed: another one takes its place.
 #[derive(Debug, Clone, Default)]
@@ -98,17 +98,27 @@ impl Memory {
         self.regions.iter().map(|region| region.range.len).sum()
     }
 
-    /// Appends the pieces that `len` bytes at a guest's address consist of. False when they are not
-    /// all there; what was appended then means nothing.
+    /// Appends the pieces that `len` bytes at a guest's address consist of, and has the lines
+    /// fetched that a header and a short packet behind it are in, to write to them if so. False
+    /// when they are not all there; what was appended then means nothing.
     #[inline]
-    pub(super) fn translate(&self, guest: u64, len: u32, pieces: &mut Vec<Piece>) -> bool {
-        match self.piece(guest, len) {
-            Some(piece) => {
-                pieces.push(piece);
-                true
-            }
-            None => self.translate_across(guest, len, pieces),
+    pub(super) fn translate(
+        &self,
+        guest: u64,
+        len: u32,
+        to_write: bool,
+        pieces: &mut Vec<Piece>,
+    ) -> bool {
+        let Some(piece) = self.piece(guest, len) else {
+            return self.translate_across(guest, len, pieces);
+        };
+        let (mapping, offset) = (self.of(piece), piece.offset as usize);
+        mapping.prefetch(offset, to_write);
+        if len as usize > LINE_BYTES {
+            mapping.prefetch(offset + LINE_BYTES, to_write);
         }
+        pieces.push(piece);
+        true
     }
 
     /// `len` bytes at a guest's address that are in one region.
@@ -142,16 +152,21 @@ impl Memory {
         false
     }
 
-    /// `len` bytes at an address of the front end, in one region.
-    pub(super) fn area(&self, user: u64, len: usize) -> Option<Area> {
-        let len = len as u64;
+    /// `len` bytes at an address of the front end, in one region, for a ring.
+    pub(super) fn area<const ALIGN: usize>(
+        &self,
+        user: u64,
+        len: usize,
+    ) -> Result<Area<ALIGN>, SetupError> {
+        let bytes = len as u64;
         let region = self.regions.iter().find(|region| {
             let offset = user.wrapping_sub(region.range.user);
-            offset < region.range.len && len <= region.range.len - offset
-        })?;
+            offset < region.range.len && bytes <= region.range.len - offset
+        });
+        let region = region.ok_or(SetupError::Address(user))?;
         let start = (user - region.range.user) as usize;
-        let (mapping, guest) = (Arc::clone(&region.mapping), region.range.guest + start as u64);
-        Some(Area { mapping, start, len: len as usize, guest })
+        let area = Area::new(&region.mapping, start, len, region.range.guest + start as u64);
+        area.ok_or(SetupError::Alignment(user))
     }
 
     /// Where a piece is in the guest.
@@ -211,16 +226,6 @@ impl Memory {
         self.of(piece).write_behind(piece.offset as usize, header, packet);
     }
 
-    /// Has the lines fetched that a header and a short packet behind it are in.
-    #[inline]
-    pub(super) fn prefetch(&self, piece: Piece, to_write: bool) {
-        let (mapping, offset) = (self.of(piece), piece.offset as usize);
-        mapping.prefetch(offset, to_write);
-        if piece.len as usize > LINE_BYTES {
-            mapping.prefetch(offset + LINE_BYTES, to_write);
-        }
-    }
-
     #[inline]
     fn of(&self, piece: Piece) -> &Mapping {
         &self.regions[piece.region as usize].mapping
@@ -234,59 +239,6 @@ impl RegionRange {
     }
 }
 
-/// Part of a region that is used as long as its ring runs.
-#[derive(Debug, Clone)]
-pub(super) struct Area {
-    mapping: Arc<Mapping>,
-    start: usize,
-    len: usize,
-    /// Where it is in the guest, if it is.
-    pub(super) guest: u64,
-}
-
-impl Area {
-    /// Part of what is no guest's memory; `None` where it would not be inside.
-    pub(super) fn new(mapping: Arc<Mapping>, start: usize, len: usize) -> Option<Area> {
-        let fits = start.checked_add(len).is_some_and(|end| end <= mapping.len());
-        fits.then_some(Area { mapping, start, len, guest: 0 })
-    }
-
-    pub(super) fn is_aligned(&self, bytes: usize) -> bool {
-        self.mapping.is_aligned(self.start, bytes)
-    }
-
-    #[inline]
-    pub(super) fn load16(&self, offset: usize, order: Ordering) -> u16 {
-        self.mapping.load16(self.at(offset, 2), order)
-    }
-
-    #[inline]
-    pub(super) fn store16(&self, offset: usize, value: u16, order: Ordering) {
-        self.mapping.store16(self.at(offset, 2), value, order);
-    }
-
-    #[inline]
-    pub(super) fn store32(&self, offset: usize, value: u32) {
-        self.mapping.store32(self.at(offset, 4), value);
-    }
-
-    #[inline]
-    pub(super) fn load64(&self, offset: usize, order: Ordering) -> u64 {
-        self.mapping.load64(self.at(offset, 8), order)
-    }
-
-    #[inline]
-    pub(super) fn store64(&self, offset: usize, value: u64, order: Ordering) {
-        self.mapping.store64(self.at(offset, 8), value, order);
-    }
-
-    #[inline]
-    fn at(&self, offset: usize, bytes: usize) -> usize {
-        debug_assert!(offset + bytes <= self.len, "inside of the ring");
-        self.start + offset
-    }
-}
-
 const LINE_BYTES: usize = 64;
 /// Memory slots (`VHOST_USER_GET_MAX_MEM_SLOTS`): as many as libvhost-user and vhost-kernel have.
 pub(super) const REGIONS_MAX: usize = 509;
@@ -294,6 +246,8 @@ pub(super) const REGIONS_MAX: usize = 509;
 #[cfg(test)]
 mod tests {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use std::sync::atomic::Ordering;
 
     use super::*;
 
@@ -314,7 +268,7 @@ mod tests {
         let memory = memory.with(range(0x8000, 1, 0xa0_0000), file(1)).unwrap();
         let pieces = |at, len| {
             let mut pieces = Vec::new();
-            let is_there = memory.translate(at, len, &mut pieces);
+            let is_there = memory.translate(at, len, false, &mut pieces);
             is_there.then(|| pieces.iter().map(|piece| piece.len).collect::<Vec<_>>())
         };
         assert_eq!(pieces(0x1000, 0x2000), Some(vec![0x2000]));
@@ -323,9 +277,10 @@ mod tests {
         assert_eq!(pieces(0xfff, 1), None);
         assert_eq!(pieces(u64::MAX - 3, 8), None, "around the end of addresses");
         assert_eq!(pieces(0x8000, u32::MAX), None);
-        assert!(memory.area(0x70_0000, 0x2000).is_some());
-        assert!(memory.area(0x70_0001, 0x2000).is_none());
-        assert!(memory.area(u64::MAX, 2).is_none());
+        assert!(memory.area::<8>(0x70_0000, 0x2000).is_ok());
+        assert!(memory.area::<8>(0x70_0001, 0x2000).is_err());
+        assert!(memory.area::<8>(0x70_0004, 0x1000).is_err());
+        assert!(memory.area::<2>(u64::MAX, 2).is_err());
     }
 
     #[test]
@@ -347,13 +302,13 @@ mod tests {
     fn bytes_go_in_and_out() {
         let memory = Memory::default().with(range(0x1000, 2, 0x70_0000), file(2)).unwrap();
         let mut pieces = Vec::new();
-        assert!(memory.translate(0x1ffe, 8, &mut pieces));
+        assert!(memory.translate(0x1ffe, 8, true, &mut pieces));
         memory.write_array(pieces[0], 1, [1, 2, 3]);
         let mut bytes = [0; 5];
         memory.read(pieces[0], 0, SharedBytesMut::from(&mut bytes[..]));
         assert_eq!(bytes, [0, 1, 2, 3, 0]);
         assert_eq!(memory.guest_address(pieces[0]), 0x1ffe);
-        let area = memory.area(0x70_0000, 0x2000).unwrap();
+        let area = memory.area::<8>(0x70_0000, 0x2000).unwrap();
         assert_eq!(area.load16(0x1000, Ordering::Relaxed), u16::from_le_bytes([2, 3]));
     }
 }

@@ -9,17 +9,18 @@ use super::burst::{
 };
 use super::feature::{EVENT_IDX, Negotiated};
 use super::inflight::{Inflight, Taken};
-use super::memory::{Area, Memory};
+use super::mapping_unsafe::Area;
+use super::memory::Memory;
 use super::ring::{Addresses, SetupError};
 use super::split::{SIZE_MAX, needs_event};
 
 #[derive(Debug)]
 pub(super) struct Packed {
     size: u16,
-    ring: Area,
+    ring: Area<8>,
     /// What the driver wants to be interrupted for, and what we want to be kicked for.
-    driver: Area,
-    device: Area,
+    driver: Area<2>,
+    device: Area<2>,
     /// Where the next buffer is.
     next: Position,
     /// The same, behind buffers that are looked at but not used yet.
@@ -80,13 +81,9 @@ impl Packed {
     ) -> Result<Packed, SetupError> {
         let size = u16::try_from(size).ok().filter(|size| (1..=SIZE_MAX).contains(size));
         let size = size.ok_or(SetupError::Size)?;
-        let area = |user, len, alignment| {
-            let area = memory.area(user, len).ok_or(SetupError::Address(user))?;
-            if area.is_aligned(alignment) { Ok(area) } else { Err(SetupError::Alignment(user)) }
-        };
-        let ring = area(addresses.descriptors, usize::from(size) * DESCRIPTOR_BYTES, 8)?;
-        let driver = area(addresses.available, 4, 2)?;
-        let device = area(addresses.used, 4, 2)?;
+        let ring = memory.area(addresses.descriptors, usize::from(size) * DESCRIPTOR_BYTES)?;
+        let driver = memory.area(addresses.available, 4)?;
+        let device = memory.area(addresses.used, 4)?;
         let start = Position::FIRST;
         let mut packed = Packed {
             size,
@@ -186,7 +183,7 @@ impl Packed {
             }
             self.in_hand += chain.slots;
             self.ahead.advance(chain.slots, self.size);
-            burst.end(chain, memory, direction);
+            burst.end(chain);
         }
     }
 
@@ -212,7 +209,7 @@ impl Packed {
         }
         self.in_hand += chain.slots;
         self.ahead.advance(chain.slots, self.size);
-        burst.end(chain, memory, direction);
+        burst.end(chain);
         true
     }
 

@@ -12,16 +12,17 @@ use super::burst::{
 };
 use super::feature::{EVENT_IDX, Negotiated};
 use super::inflight::Inflight;
-use super::memory::{Area, Memory};
+use super::mapping_unsafe::Area;
+use super::memory::Memory;
 use super::ring::{Addresses, SetupError};
 
 #[derive(Debug)]
 pub(super) struct Split {
     /// A power of two.
     size: u16,
-    descriptors: Area,
-    available: Area,
-    used: Area,
+    descriptors: Area<8>,
+    available: Area<2>,
+    used: Area<4>,
     /// Where the next buffer is; counts freely.
     next: u16,
     /// The same, behind buffers that are looked at but not used yet.
@@ -48,14 +49,10 @@ impl Split {
         let size = u16::try_from(size).ok().filter(|size| size.is_power_of_two());
         let size = size.filter(|&size| size <= SIZE_MAX).ok_or(SetupError::Size)?;
         let entries = usize::from(size);
-        let area = |user, len, alignment| {
-            let area = memory.area(user, len).ok_or(SetupError::Address(user))?;
-            if area.is_aligned(alignment) { Ok(area) } else { Err(SetupError::Alignment(user)) }
-        };
-        let descriptors = area(addresses.descriptors, entries * DESCRIPTOR_BYTES, 8)?;
+        let descriptors = memory.area(addresses.descriptors, entries * DESCRIPTOR_BYTES)?;
         // Each with the other side's event index behind.
-        let available = area(addresses.available, RING + 2 * entries + 2, 2)?;
-        let used = area(addresses.used, RING + 8 * entries + 2, 4)?;
+        let available = memory.area(addresses.available, RING + 2 * entries + 2)?;
+        let used: Area<4> = memory.area(addresses.used, RING + 8 * entries + 2)?;
         // Not what the front end thinks: it may not know what we did before we, or it, went.
         let next = used.load16(INDEX, Ordering::Acquire);
         let has_event_index = features.has(EVENT_IDX);
@@ -120,7 +117,7 @@ impl Split {
                 burst.violation = Some(violation);
                 break;
             }
-            burst.end(chain, memory, direction);
+            burst.end(chain);
             self.ahead = self.ahead.wrapping_add(1);
         }
     }
