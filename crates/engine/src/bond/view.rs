@@ -155,10 +155,10 @@ impl View {
             }
             // The one that is worth it: code that knows the policy.
             Choice::ByHash(XmitPolicy::Layer34, _) => {
-                deal_by_hash(frames, lanes, |frame| hash(XmitPolicy::Layer34, frame));
+                spread_by_hash(frames, lanes, |frame| hash(XmitPolicy::Layer34, frame));
             }
             Choice::ByHash(policy, _) => {
-                deal_by_hash(frames, lanes, |frame| hash(*policy, frame));
+                spread_by_hash(frames, lanes, |frame| hash(*policy, frame));
             }
             _ => {}
         }
@@ -263,7 +263,7 @@ impl Turn {
 
 /// Each frame to the lane that its hash says.
 #[inline(always)]
-fn deal_by_hash(frames: &mut Vec<Frame>, lanes: &mut [Vec<Frame>], hash: impl Fn(&[u8]) -> u32) {
+fn spread_by_hash(frames: &mut Vec<Frame>, lanes: &mut [Vec<Frame>], hash: impl Fn(&[u8]) -> u32) {
     let count = lanes.len();
     scatter(frames, lanes, |frame| remainder(hash(frame.linear()), count) as u8);
 }
