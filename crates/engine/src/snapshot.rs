@@ -199,7 +199,7 @@ pub struct Port {
     /// How it chooses among its members, if it is a bond.
     pub bond: Option<Arc<View>>,
     /// By queue: the only socket that receives there, if it lends its memory to receive into.
-    pub lenders: Vec<Option<Arc<Served>>>,
+    pub zero_copy_sockets: Vec<Option<Arc<Served>>>,
     /// What becomes of what arrives.
     pub(crate) rx: HookSpec,
     /// What becomes of what is to leave, if somebody looks at it before it does.

@@ -81,7 +81,7 @@ impl Host for EngineHost {
             let slot = snapshot.port_of_ifindex(ifindex)?;
             // A port that only sends has one queue for that.
             let queues = slot.opened.device.queues().max(1);
-            Some(Device { queues, zero_copy: config.can_borrow(slot.id) })
+            Some(Device { queues, zero_copy: config.can_zero_copy(slot.id) })
         })
     }
 

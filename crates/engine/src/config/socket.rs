@@ -32,13 +32,17 @@ impl Config {
 
     /// By queue of a port: the only socket that receives there, if frames are received into its
     /// application's memory. Empty where they are not.
-    pub(super) fn lenders(&self, id: PortId, port: &PortConfig) -> Vec<Option<Arc<Served>>> {
+    pub(super) fn zero_copy_sockets(
+        &self,
+        id: PortId,
+        port: &PortConfig,
+    ) -> Vec<Option<Arc<Served>>> {
         let is_here = |served: &Arc<Served>, queue: Option<u32>| {
             let place = served.socket.bound_to().filter(|place| place.ifindex == port.ifindex);
             place.is_some_and(|place| queue.is_none_or(|queue| place.queue == queue))
         };
         let lends = |served: &Arc<Served>| is_here(served, None) && served.socket.lends();
-        if port.rx_hook.is_none() || !self.sockets.iter().any(lends) || !self.can_borrow(id) {
+        if port.rx_hook.is_none() || !self.sockets.iter().any(lends) || !self.can_zero_copy(id) {
             return Vec::new();
         }
         let zero_copy_socket = |queue| {
@@ -52,7 +56,7 @@ impl Config {
     /// Whether frames may be received into applications' memory (`XDP_ZEROCOPY`): the port receives
     /// into frames that it is given, and until a socket has them only programs look at them that
     /// check each access.
-    pub fn can_borrow(&self, id: PortId) -> bool {
+    pub fn can_zero_copy(&self, id: PortId) -> bool {
         let Some(port) = self.ports.get(&id) else { return false };
         let chain = self.chain(id, port);
         port.opened.device.features().zero_copy

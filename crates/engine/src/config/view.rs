@@ -110,14 +110,14 @@ impl Config {
         let bond = self.bond_view(port);
         port.opened.device.set_up(port.is_up());
         let (rx_hook, member) = (self.chain(id, port), self.membership(id, port));
-        let lenders = self.lenders(id, port);
+        let zero_copy_sockets = self.zero_copy_sockets(id, port);
         let (pass, passed) = (self.above(id, port), self.passed(id, port));
         let rx = HookSpec {
             counts: Some(Arc::clone(&port.opened.counters)),
             taps: port.taps_on(Hook::Rx),
             linearize: port.options.linearize
                 && rx_hook.as_ref().is_some_and(|chain| !chain.has_frags()),
-            zero_copy: !lenders.is_empty(),
+            zero_copy: !zero_copy_sockets.is_empty(),
             control: member.filter(|member| member.protects).map(|member| member.bond),
             ..HookSpec::rx(id, rx_hook.clone(), pass, self.sent_back(id, member))
         };
@@ -146,7 +146,7 @@ impl Config {
             dequeue: self.dequeue(port),
             member,
             bond,
-            lenders,
+            zero_copy_sockets,
             rx,
             tx,
             guest_rx: guest(&port.guest.rx_hook, HookSpec::guest_rx),

@@ -1,7 +1,7 @@
 //! Receiving into an application's memory (`XDP_ZEROCOPY`).
 //!
 //! While the only socket of a queue lends its memory, and nothing but checked programs look at
-//! packets before it gets them (`Port::lenders`), the queue's port receives into frames in the
+//! packets before it gets them (`Port::zero_copy_sockets`), the queue's port receives into frames in the
 //! socket's chunks. Frames that do not go to a socket are copied before anybody else sees them, as
 //! the kernel does (`xdp_convert_zc_to_xdp_frame`): their application could write to them.
 
@@ -24,7 +24,7 @@ pub(super) struct UmemPool {
 impl UmemPool {
     /// That of a queue, if it has one.
     pub(super) fn of(port: &Port, queue: u32) -> Option<UmemPool> {
-        let served = Arc::clone(port.lenders.get(queue as usize)?.as_ref()?);
+        let served = Arc::clone(port.zero_copy_sockets.get(queue as usize)?.as_ref()?);
         Some(UmemPool { served, frames: Vec::with_capacity(BURST) })
     }
 
