@@ -76,7 +76,7 @@ impl Guest {
     ) -> Result<Writer, Refusal> {
         let State { owned, limits, bucket, .. } = state;
         match command {
-            Command::Hello => return self.hello(state, values),
+            Command::Hello => self.hello(state, values),
             Command::BtfLoad => owned.load_types(values, limits),
             Command::MapCreate => owned.create_map(values, limits),
             Command::MapLookup => owned.lookup(values),
@@ -90,9 +90,9 @@ impl Guest {
             Command::MapFreeze => owned.freeze(values),
             Command::MapInfo => owned.map_info(values),
             Command::ProgramLoad => owned.load_program(values, limits),
-            Command::Attach => return self.attach(state, values),
-            Command::Detach => return self.detach(state, values),
-            Command::Query => return Ok(self.query(state)),
+            Command::Attach => self.attach(state, values),
+            Command::Detach => self.detach(state, values),
+            Command::Query => Ok(self.query(state)),
             Command::List => {
                 let mut writer = Writer::new();
                 owned.list().iter().for_each(|object| object.put(&mut writer));

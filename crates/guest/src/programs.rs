@@ -26,7 +26,7 @@ impl Owned {
         let mut attr = Attr::new(&mut self.memory);
         attr.bytes(btf_load::BTF, types);
         attr.u32(btf_load::BTF_SIZE, types.len() as u32);
-        let (loaded, log) = attr.call(&self.objects, Bpf::BtfLoad, Log::BTF);
+        let (loaded, log) = attr.call(&self.objects, Bpf::BtfLoad, &Log::BTF);
         let handle = loaded
             .map_err(|errno| Refusal { log, ..Refusal::new(errno, "the types can't be used") })?;
         let made = Made {
@@ -52,7 +52,7 @@ impl Owned {
         let name = values.text(Tag::Name)?.unwrap_or_default();
         let mut attr = Attr::new(&mut self.memory);
         attr.program(values)?;
-        let (loaded, log) = attr.call(&self.objects, Bpf::ProgLoad, Log::PROGRAM);
+        let (loaded, log) = attr.call(&self.objects, Bpf::ProgLoad, &Log::PROGRAM);
         let handle = loaded.map_err(|errno| {
             let text = format!("program {name} is refused");
             Refusal { log, ..Refusal::new(errno, text) }
@@ -208,7 +208,7 @@ impl<'a> Attr<'a> {
         mut self,
         objects: &towpath_objects::Objects,
         command: Bpf,
-        log: Log,
+        log: &Log,
     ) -> (Result<Handle, Errno>, String) {
         let errno = match self.once(objects, command) {
             Ok(handle) => return (Ok(handle), String::new()),

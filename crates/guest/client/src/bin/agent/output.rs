@@ -30,7 +30,7 @@ pub(crate) fn complain(problem: &Problem, as_json: bool) {
         writeln!(std::io::stdout(), "{json}")
     } else {
         let log = if log.is_empty() { String::new() } else { format!("{}\n", log.trim_end()) };
-        write!(std::io::stderr(), "{log}error: {text}\n")
+        writeln!(std::io::stderr(), "{log}error: {text}")
     };
 }
 
