@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use towpath_capture::{LINK_TYPE_ETHERNET, Reader};
 use towpath_engine::port::{Device, Rx, Tx};
+use towpath_ports::vnet;
+use towpath_workload::virtio::{Guest, GuestOptions};
 use towpath_xdp::frame::metadata::RxMetadata;
 use towpath_xdp::{Arena, Pool};
 
@@ -17,6 +19,8 @@ use crate::packets::{self, Packet, is_ours};
 pub enum Far {
     /// Another port.
     Port(Wire),
+    /// A guest, which comes when the port is ready for it.
+    Guest(PathBuf, Option<Box<Guest>>),
     /// The port has what arrives, and writes what leaves into a capture.
     Capture(PathBuf),
     /// The port has what arrives, and nobody sees what leaves.
@@ -61,6 +65,30 @@ impl Far {
         Ok(Far::Port(Wire { rx, tx, pool, tagging: None, lacks_tags: false, _device: device }))
     }
 
+    /// Whoever comes only when the port's queues are open comes now; waits until that is seen.
+    ///
+    /// # Errors
+    ///
+    /// The port does not answer.
+    pub(crate) fn come(&mut self, is_there: impl Fn() -> bool) -> io::Result<()> {
+        let Far::Guest(path, guest) = self else { return Ok(()) };
+        let options = GuestOptions {
+            size: GUEST_BUFFERS,
+            buffer: GUEST_BUFFER_BYTES,
+            features: GUEST_FEATURES.iter().fold(0, |all, bit| all | 1 << bit),
+            ..GuestOptions::default()
+        };
+        *guest = Some(Box::new(Guest::connect(path, options)?));
+        let start = Instant::now();
+        while !is_there() {
+            if start.elapsed() > PATIENCE {
+                return Err(io::Error::other("the guest's queues do not run"));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
     /// From now on packets with a tag leave without by this port, which puts it on.
     pub(crate) fn tag_by(&mut self, device: Box<dyn Device>) -> io::Result<()> {
         if let Far::Port(wire) = self {
@@ -84,6 +112,12 @@ impl Far {
 
     /// Sends a packet; `known` is for ports that pass on what is known.
     pub(crate) fn send(&mut self, packet: &Packet, known: Option<&RxMetadata>) -> io::Result<()> {
+        if let Far::Guest(_, Some(guest)) = self {
+            return match guest.send(0, &header_of(packet), &packet.bytes) {
+                true => Ok(()),
+                false => Err(io::Error::other("the guest's queue is full")),
+            };
+        }
         let Far::Port(wire) = self else { return Ok(()) };
         let (tx, bytes) = match (&mut wire.tagging, packets::untagged(&packet.bytes)) {
             (Some((tx, _)), Some(untagged)) => (tx, untagged),
@@ -111,7 +145,7 @@ impl Far {
 
     /// Whether somebody can send to it.
     pub(crate) fn sends(&self) -> bool {
-        matches!(self, Far::Port(_))
+        matches!(self, Far::Port(_) | Far::Guest(..))
     }
 
     /// Packets of ours that are there, at least `count` unless it takes too long.
@@ -142,6 +176,16 @@ impl Far {
                 }
                 pool.give_all(&mut frames);
             }
+            Far::Guest(_, guest) => {
+                let guest = guest.iter_mut();
+                for (header, bytes) in guest.flat_map(|it| std::iter::from_fn(|| it.receive(0))) {
+                    let known = header.first_chunk().map(|header| vnet::parse(header, bytes.len()));
+                    let offload = known.and_then(Result::ok).flatten();
+                    if is_ours(&bytes) {
+                        got.push(Got { packet: Packet { bytes, offload }, at });
+                    }
+                }
+            }
             Far::Capture(path) => {
                 got.clear();
                 // What is being written may end in the middle of a packet.
@@ -158,6 +202,20 @@ impl Far {
     }
 }
 
+/// What a guest's driver leaves to us.
+fn header_of(packet: &Packet) -> [u8; vnet::BYTES_WITH_BUFFERS] {
+    let mut header = [0; vnet::BYTES_WITH_BUFFERS];
+    let known = vnet::emit(packet.offload.as_ref(), packet.bytes.len());
+    header[..vnet::BYTES].copy_from_slice(&known);
+    header
+}
+
+/// Each for the largest packet, and its header.
+const GUEST_BUFFER_BYTES: u32 = 68 * 1024;
+const GUEST_BUFFERS: u16 = 64;
+/// `CSUM`, `GUEST_CSUM`, `GUEST_TSO4`, `GUEST_TSO6`, `HOST_TSO4`, `HOST_TSO6`, `MRG_RXBUF`,
+/// `IN_ORDER`, `GUEST_USO4`, `GUEST_USO6`, `HOST_USO`.
+const GUEST_FEATURES: [u32; 11] = [0, 1, 7, 8, 11, 12, 15, 35, 54, 55, 56];
 /// For both directions.
 const FRAMES: usize = 1024;
 const POLL: std::time::Duration = std::time::Duration::from_micros(200);

@@ -17,6 +17,7 @@ use towpath_ports::pair::{self, Pair};
 use towpath_ports::pcap::{self, Pcap};
 use towpath_ports::sink::Sink;
 use towpath_ports::tap::{self, Tap};
+use towpath_ports::vhost_user::{self, VhostUser};
 use towpath_ports::wrap::Wrapped;
 use towpath_ports::wrap::hint::Hint;
 
@@ -40,16 +41,19 @@ pub enum Kind {
     Sink,
     /// `tap`
     Tap,
+    /// `vhost-user`, with a guest of ours
+    VhostUser,
 }
 
 impl Kind {
     /// All kinds, without and with hints of the driver.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Pair,
         Kind::Tap,
         Kind::Packet,
         Kind::Afxdp(RxHintsFrom::Off),
         Kind::Afxdp(RxHintsFrom::Driver),
+        Kind::VhostUser,
         Kind::Pcap,
         Kind::Generator,
         Kind::Sink,
@@ -66,6 +70,7 @@ impl Kind {
             Kind::Pcap => "pcap",
             Kind::Sink => "sink",
             Kind::Tap => "tap",
+            Kind::VhostUser => "vhost-user",
         }
     }
 
@@ -133,6 +138,13 @@ impl Port {
                 let options = afxdp::Options { rx_hints, ..afxdp::Options::new(&near) };
                 let device = Box::new(Afxdp::new(&options).map_err(io::Error::other)?);
                 Ok(Setup { device, far: self.tagging(&far)? })
+            }
+            Kind::VhostUser => {
+                let path = self.lab.fresh_path().with_extension("sock");
+                let options = vhost_user::Options::new(path.clone());
+                let options = vhost_user::Options { mtu: purpose.mtu, ..options };
+                let device = VhostUser::new(options).map_err(io::Error::other)?;
+                Ok(Setup { device: Box::new(device), far: Far::Guest(path, None) })
             }
             Kind::Pcap => self.pcap(purpose),
             Kind::Generator => {

@@ -30,9 +30,10 @@ impl Line {
         Line::over(device, far, &arena)
     }
 
-    fn over(device: Box<dyn Device>, far: Far, arena: &Arc<Arena>) -> io::Result<Line> {
+    fn over(device: Box<dyn Device>, mut far: Far, arena: &Arc<Arena>) -> io::Result<Line> {
         let rx = if device.queues() > 0 { Some(device.open_rx(0, arena)?) } else { None };
         let tx = device.open_tx(0, arena)?;
+        far.come(|| device.link())?;
         Ok(Line { rx, tx, pool: Pool::new(arena), far, device })
     }
 

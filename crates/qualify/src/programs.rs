@@ -8,7 +8,9 @@ use rustix::time::{ClockId, clock_gettime};
 use towpath_bpf::program::Linked;
 use towpath_engine::counters::{DropReason, PortCounters};
 use towpath_engine::port::{Rx, Tx};
-use towpath_engine::{Engine, Hook, Link, Options, PortId, PortOptions, UpperName, WorkerOptions};
+use towpath_engine::{
+    Engine, Hook, Link, Options, PortId, PortOptions, Snapshot, UpperName, WorkerOptions,
+};
 use towpath_ports::pair::{self, Pair};
 use towpath_workload::small;
 use towpath_xdp::{Arena, Frame, LoadOptions, Pool, Program};
@@ -42,7 +44,8 @@ struct Rig {
 
 impl Rig {
     fn new(maker: &dyn Maker, mtu: u32, arrivals: &[Vec<u8>]) -> io::Result<Rig> {
-        let Setup { device, far } = maker.make(&Purpose { mtu, arrivals: arrivals.to_vec() })?;
+        let purpose = Purpose { mtu, arrivals: arrivals.to_vec() };
+        let Setup { device, mut far } = maker.make(&purpose)?;
         let receives = device.queues() > 0;
         let workers = vec![WorkerOptions::default()];
         let engine = Engine::start(&Options { workers, frames: 8192 }).map_err(io::Error::other)?;
@@ -61,6 +64,9 @@ impl Rig {
         // Last, since a device that has its frames itself begins at once.
         let up = PortOptions { up: false, ifindex: Some(DUT), ..PortOptions::new("dut") };
         let dut = engine.add_port(up, device).map_err(io::Error::other)?;
+        let slot =
+            |snapshot: &Snapshot| snapshot.port(dut).is_some_and(|it| it.opened.device.link());
+        far.come(|| engine.read(|_, snapshot| slot(snapshot)))?;
         Ok(Rig { engine, dut, probe, probe_rx, probe_tx, pool, far, receives })
     }
 
