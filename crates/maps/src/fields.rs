@@ -239,7 +239,8 @@ pub fn spin_lock(lock: &AtomicU32) {
     note_held(lock);
 }
 
-fn take(lock: &AtomicU32) {
+/// The same for a lock that no program takes, and so none holds when it is ended.
+pub(crate) fn take(lock: &AtomicU32) {
     let mut tries = 0u32;
     while lock.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
         tries += 1;

@@ -50,6 +50,10 @@ impl Region {
         &self.halves[offset / 4]
     }
 
+    pub(crate) fn halves(&self, offset: usize) -> &[AtomicU32; 2] {
+        self.halves[offset / 4..].first_chunk().expect("halves come in pairs")
+    }
+
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset.is_multiple_of(8) && bytes.len().is_multiple_of(8));
         for (step, word) in bytes.as_chunks::<8>().0.iter().enumerate() {

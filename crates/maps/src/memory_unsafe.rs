@@ -15,7 +15,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use towpath_bpf::Errno;
 
-use crate::memory::{PAGE_BYTES, REGION_BYTES_MAX};
+use crate::memory::{PAGE_BYTES, REGION_BYTES_MAX, partial_word};
 
 /// A zeroed, readable and writable mapping.
 #[derive(Debug)]
@@ -98,6 +98,14 @@ impl Region {
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
+    /// The two 32-bit words at a multiple of 8.
+    #[inline]
+    pub(crate) fn halves(&self, offset: usize) -> &[AtomicU32; 2] {
+        assert!(offset.is_multiple_of(8) && offset < self.len);
+        // SAFETY: as in `word`, for both: the length is a multiple of a page.
+        unsafe { &*self.base.as_ptr().add(offset).cast() }
+    }
+
     fn byte(&self, offset: usize) -> &AtomicU8 {
         assert!(offset < self.len);
         // SAFETY: as in `word`; bytes have no alignment.
@@ -152,9 +160,7 @@ impl Region {
         let (words, rest) = bytes.as_chunks::<8>();
         self.write(offset, words.as_flattened());
         if !rest.is_empty() {
-            let mut last = [0; 8];
-            last[..rest.len()].copy_from_slice(rest);
-            self.write(offset + words.len() * 8, &last);
+            self.word(offset + words.len() * 8).store(partial_word(rest), Relaxed);
         }
     }
 
@@ -195,9 +201,7 @@ impl Region {
         if rest.is_empty() {
             return true;
         }
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        self.word(offset).load(Relaxed) == u64::from_ne_bytes(last)
+        self.word(offset).load(Relaxed) == partial_word(rest)
     }
 }
 

@@ -11,7 +11,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::sync::{AtomicU64, Ordering::SeqCst, fence};
+use crate::sync::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 
 /// Announced by a reader that holds nothing, now and until it comes back.
 const OFFLINE: u64 = u64::MAX;
@@ -89,6 +89,12 @@ impl Domain {
         fence(SeqCst);
         let passed = |reader: &Reader| reader.0.load(SeqCst) > tag;
         self.workers.iter().all(passed) && self.guests.iter().all(passed)
+    }
+
+    /// Whether a worker, whose thread asks, has moved on since `tag`; true for a number that is no
+    /// worker's. Where not, nothing has [passed](Domain::passed).
+    pub fn has_moved_on(&self, worker: usize, tag: u64) -> bool {
+        self.workers.get(worker).is_none_or(|reader| reader.0.load(Relaxed) > tag)
     }
 
     /// Starts a new epoch, so that readers' next announcements are later than all tags so far.

@@ -82,8 +82,9 @@ impl Ring {
                 Err(now) => start = now,
             }
         }
-        self.length(start).store(size as u32 | BUSY, Ordering::Relaxed);
-        self.page_offset(start).store(self.page_number(start), Ordering::Relaxed);
+        let [length, page_offset] = self.header(start);
+        length.store(size as u32 | BUSY, Ordering::Relaxed);
+        page_offset.store(self.page_number(start), Ordering::Relaxed);
         self.wait_for_turn(start);
         self.producer().store(start + bytes, Ordering::Release);
         Some(start)
@@ -104,7 +105,7 @@ impl Ring {
     /// Gives a reserved record to the consumer; `EINVAL` when it isn't one.
     #[inline]
     pub(crate) fn commit(&self, position: u64, discard: u32) -> Result<(), Errno> {
-        let length = self.length(position);
+        let [length, _] = self.header(position);
         // Only whoever reserved the record writes it.
         let old = length.load(Ordering::Relaxed);
         if old & BUSY == 0 {
@@ -143,7 +144,7 @@ impl Ring {
         if position >= self.producer().load(Ordering::Acquire) {
             return None;
         }
-        let length = self.length(position).load(Ordering::Acquire);
+        let length = self.header(position)[0].load(Ordering::Acquire);
         (length & BUSY == 0).then_some(length)
     }
 
@@ -167,16 +168,11 @@ impl Ring {
         self.region.word(POSITION_BYTES)
     }
 
-    /// The length word of the record at a position.
+    /// The words in front of a record: its length, and where it lies, in pages from the start of
+    /// the ring.
     #[inline]
-    pub(crate) fn length(&self, position: u64) -> &AtomicU32 {
-        self.region.half(self.offset(position))
-    }
-
-    /// The word after the length: where the record lies, in pages from the start of the ring.
-    #[inline]
-    pub(crate) fn page_offset(&self, position: u64) -> &AtomicU32 {
-        self.region.half(self.offset(position) + 4)
+    pub(crate) fn header(&self, position: u64) -> &[AtomicU32; 2] {
+        self.region.halves(self.offset(position))
     }
 
     #[inline]
@@ -214,9 +210,10 @@ impl Ring {
         Span::values(self.region.base() + DATA_OFFSET as u64, bytes, bytes, bytes, Access::Record)
     }
 
+    /// A multiple of 8, as positions are but for those that users make up.
     #[inline]
     fn offset(&self, position: u64) -> usize {
-        DATA_OFFSET + (position as usize & (self.size - 1))
+        DATA_OFFSET + (position as usize & (self.size - 1) & !7)
     }
 }
 

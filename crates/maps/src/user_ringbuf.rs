@@ -57,8 +57,8 @@ impl UserRingbuf {
         if end - consumed > self.ring.size() {
             return Err(Errno::ENOSPC);
         }
-        self.ring.length(position).store(size | BUSY, Ordering::Relaxed);
-        self.ring.page_offset(position).store(0, Ordering::Relaxed);
+        self.ring.header(position)[0].store(size | BUSY, Ordering::Relaxed);
+        self.ring.header(position)[1].store(0, Ordering::Relaxed);
         self.ring.producer().store(end, Ordering::Release);
         Ok(Sample { position, size })
     }
@@ -69,13 +69,13 @@ impl UserRingbuf {
             return Err(Errno::EINVAL);
         }
         self.ring.write(sample.position, 0, data);
-        self.ring.length(sample.position).store(sample.size, Ordering::Release);
+        self.ring.header(sample.position)[0].store(sample.size, Ordering::Release);
         Ok(())
     }
 
     /// `user_ring_buffer__discard`
     pub fn discard(&self, sample: &Sample) {
-        self.ring.length(sample.position).store(sample.size | DISCARD, Ordering::Release);
+        self.ring.header(sample.position)[0].store(sample.size | DISCARD, Ordering::Release);
     }
 
     /// Reserves, copies and submits.
@@ -146,7 +146,7 @@ impl UserRingbuf {
         if position >= produced {
             return Err(Errno::ENODATA);
         }
-        let length = self.ring.length(position).load(Ordering::Acquire);
+        let length = self.ring.header(position)[0].load(Ordering::Acquire);
         if length & BUSY != 0 {
             return Err(Errno::EBUSY);
         }
@@ -213,7 +213,7 @@ mod tests {
         let all = ring.reserve(4088).unwrap();
         assert_eq!(ring.reserve(1), Err(Errno::ENOSPC));
         assert_eq!(ring.submit(&all, &[0; 4089]), Err(Errno::EINVAL));
-        ring.ring.length(0).store(5000, Ordering::Release);
+        ring.ring.header(0)[0].store(5000, Ordering::Release);
         let seen = ring.drain(0, |_, _| ControlFlow::Continue(()));
         assert_eq!(seen, Err(Errno::EINVAL), "more than was produced");
     }

@@ -2,6 +2,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use crate::memory::partial_word;
+
 /// How a map hashes its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hasher {
@@ -46,9 +48,10 @@ fn seeded(seed: [u64; 2], key: &[u8]) -> u32 {
         lanes.add(words(pair));
     }
     if !rest.is_empty() {
-        let mut last = [0; 16];
-        last[..rest.len()].copy_from_slice(rest);
-        lanes.add(words(&last));
+        lanes.add(match rest.split_first_chunk() {
+            Some((low, high)) => [u64::from_le_bytes(*low), partial_word(high).to_le()],
+            None => [partial_word(rest).to_le(), 0],
+        });
     }
     lanes.finish()
 }

@@ -151,7 +151,7 @@ impl Pool {
         let shards = self.shards.len();
         let in_turn = || (0..shards).map(move |step| (own + step) % shards);
         in_turn()
-            .find_map(|shard| self.lock(shard).take(self))
+            .find_map(|shard| self.lock(shard).take(self, worker))
             .or_else(|| in_turn().find_map(|shard| self.lock(shard).take_waiting(self)))
     }
 
@@ -170,7 +170,10 @@ impl Pool {
     /// done, when the worker's own shard has no element at hand.
     pub(crate) fn exchange(&self, worker: usize, old: u32, link: impl FnOnce(u32)) -> bool {
         let mut lists = self.lock(self.shard_of(worker));
-        let Some(element) = lists.take(self) else { return false };
+        // Other shards may have free ones, but to look there costs more than the update. The kernel
+        // takes the one that was replaced last.
+        let element = lists.take(self, worker).or_else(|| lists.take_waiting(self));
+        let Some(element) = element else { return false };
         link(element);
         lists.retire(self, old);
         true
@@ -194,7 +197,8 @@ impl Pool {
 }
 
 impl Lists {
-    fn take(&mut self, pool: &Pool) -> Option<u32> {
+    /// An element that is free, for a worker.
+    fn take(&mut self, pool: &Pool, worker: usize) -> Option<u32> {
         if let Some(element) = self.pop_free(pool) {
             return Some(element);
         }
@@ -205,7 +209,10 @@ impl Lists {
             self.fresh.0 += 1;
             return Some(self.fresh.0 - 1);
         }
-        self.reclaim(pool);
+        // In the middle of a burst nothing has passed: to know that costs a load.
+        if self.older.tag.is_none_or(|tag| pool.domain.has_moved_on(worker, tag)) {
+            self.reclaim(pool);
+        }
         self.pop_free(pool)
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use towpath_bpf::Errno;
 
-use crate::fields::{spin_lock, spin_unlock};
+use crate::fields::take;
 use crate::hash::hasher::Hasher;
 use crate::hash::pool::{HEADER_BYTES, NIL, Pool, header};
 use crate::memory::Region;
@@ -65,7 +65,7 @@ impl Table {
     pub(crate) fn lock(&self, hash: u32) -> Bucket<'_> {
         let at = (hash & self.mask) as usize * BUCKET_BYTES;
         let (head, lock) = (self.buckets.half(at), self.buckets.half(at + 4));
-        spin_lock(lock);
+        take(lock);
         Bucket { table: self, head, lock }
     }
 
@@ -210,7 +210,7 @@ impl Bucket<'_> {
 
 impl Drop for Bucket<'_> {
     fn drop(&mut self) {
-        spin_unlock(self.lock);
+        self.lock.store(0, Ordering::Release);
     }
 }
 

@@ -86,9 +86,15 @@ pub(crate) fn commit(
     addr: u64,
     finish: fn(&Ringbuf, NonNull<u8>) -> Result<(), Errno>,
 ) -> bool {
-    let found = run.records.iter().rposition(|record| record.addr == addr);
-    let (Some(at), Some(sample)) = (found, NonNull::new(addr as *mut u8)) else { return false };
-    let record = run.records.swap_remove(at);
+    // Mostly it is the last one.
+    let record = match run.records.pop_if(|record| record.addr == addr) {
+        Some(record) => record,
+        None => match run.records.iter().rposition(|record| record.addr == addr) {
+            Some(at) => run.records.swap_remove(at),
+            None => return false,
+        },
+    };
+    let Some(sample) = NonNull::new(addr as *mut u8) else { return false };
     // Both return nothing to the program; the ring refuses only what it did not reserve.
     let _refused = finish(record.ring, sample);
     true
