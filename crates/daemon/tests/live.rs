@@ -8,7 +8,7 @@ use std::path::Path;
 
 use towpath_bpf::Errno;
 use towpath_daemon::file::{ObjectFiles, parse};
-use towpath_daemon::live::Live;
+use towpath_daemon::live::{Failure, Live};
 use towpath_daemon::state::AttachState;
 use towpath_engine::Hook;
 use towpath_engine::counters::DropReason;
@@ -111,9 +111,7 @@ fn a_program_that_faults_is_detached_and_the_rest_goes_on() {
         },
         &Default::default(),
     );
-    while towpath_xdp::program::stops() == 0 {
-        std::thread::yield_now();
-    }
+    wait_for_stops(&live, 1);
     // The interpreter judges until somebody looks.
     wait_for_traffic(&live);
     assert_eq!(on_hook(&live, "gen"), 1);
@@ -135,6 +133,58 @@ fn a_program_that_faults_is_detached_and_the_rest_goes_on() {
     assert!((1..=workers).contains(&sum_of(0)), "a frame for each worker at most");
     assert_eq!(live.engine().conservation().missing(), 0);
     assert_eq!(sum(&live, "gen", |it| it.rx_packets.get()), (0..5).map(sum_of).sum::<u64>());
+}
+
+/// Waits until the machine code of so many programs was stopped.
+fn wait_for_stops(live: &Live, wanted: usize) {
+    let session = Session::new(live.registry(), 0);
+    let is_stopped = |id| {
+        let object = session.program(&Selector::Id(id));
+        object.is_ok_and(|object| object.program().stopped().is_some())
+    };
+    while session.progs().iter().filter(|info| is_stopped(info.id)).count() < wanted {
+        std::thread::yield_now();
+    }
+}
+
+/// Programs of map entries have no hook that they could be taken from: the interpreter has them.
+#[test]
+fn programs_of_map_entries_that_fault_are_told_of_and_interpreted() {
+    let attach = r#"object = "entries.o"
+program = "entries"
+exec = "jit"
+[attach.maps]
+tx_ports = [{ key = 0, value = { ifindex = 65538, prog = "leaves" } }]
+cpus = [{ key = 0, value = { qsize = 192, prog = "arrives" } }]"#;
+    let config =
+        CONFIG.replace("object = \"every_verdict.o\"\nprogram = \"every_verdict\"", attach);
+    let (mut live, state, _) = start_with(
+        &config,
+        |live| {
+            let mut compiler = towpath_jit::Options::default();
+            compiler.passes.more.push(MISTAKE);
+            live.set_compiler(compiler);
+        },
+        &Default::default(),
+    );
+    wait_for_stops(&live, 2);
+    wait_for_traffic(&live);
+    let report = live.reconcile(&state);
+    assert_eq!(report.changes, Vec::<String>::new());
+    let told = |name: &str| {
+        let is_it = |it: &&Failure| it.what.starts_with(&format!("program {name} (id "));
+        let failure = report.failures.iter().find(is_it);
+        failure.is_some_and(|it| it.why.contains("entries.c:") && it.why.contains("SIGSEGV"))
+    };
+    assert!(told("leaves") && told("arrives") && report.failures.len() == 2, "{report:?}");
+    assert_eq!(on_hook(&live, "gen"), 1, "it did nothing");
+    // Frames go through both still.
+    let sent = || sum(&live, "out", |it| it.tx_packets.get());
+    let before = sent();
+    wait_for_traffic(&live);
+    assert!(sent() > before, "{before}");
+    live.stop();
+    assert_eq!(live.engine().conservation().missing(), 0);
 }
 
 #[test]
