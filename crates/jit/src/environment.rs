@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use towpath_bpf::Linked;
 use towpath_bpf::interp::Resolver;
-use towpath_maps::{Arena, Layout, Map};
+use towpath_maps::{Arena, Layout, Map, ProgramSlots};
 
 use crate::machine_unsafe::Callees;
 use crate::xir::MapMeta;
 
 /// The surroundings of one compilation. Their addresses end up in the code, so everything named
-/// here has to outlive it; [`crate::Program`] keeps the maps alive, the caller the rest.
+/// here has to outlive it; [`crate::Program`] keeps maps and slots alive, the caller the rest.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
     /// The program being compiled.
@@ -19,6 +19,9 @@ pub struct Environment<'a> {
     pub resolver: &'a dyn Resolver,
     /// The program's maps, by index.
     pub maps: &'a [Arc<Map>],
+    /// What tail calls read of those that are program arrays: addresses of
+    /// [`crate::TailCallTarget`]. Where there is none, they ask the runtime.
+    pub slots: &'a [Option<Arc<ProgramSlots>>],
     /// Functions of the runtime.
     pub callees: Callees,
 }
@@ -36,6 +39,7 @@ impl Environment<'_> {
 
     /// Address of a part of a map; 0 when the map has no such part.
     pub(crate) fn map_meta(&self, map: u32, what: MapMeta) -> u64 {
+        let number = map;
         let Some(map) = self.maps.get(map as usize) else { return 0 };
         let part = match what {
             MapMeta::HashView => map.hash_view().map(|view| std::ptr::from_ref(view) as u64),
@@ -47,16 +51,18 @@ impl Environment<'_> {
                 Some(Layout::Targets { base, .. }) => Some(base),
                 _ => None,
             },
-            MapMeta::Programs => match map.layout() {
-                Some(Layout::Programs { base, .. }) => Some(base),
-                _ => None,
-            },
+            MapMeta::Programs => self.slots_of(number).map(ProgramSlots::base),
             MapMeta::ArenaMemory => map.arena().map(Arena::memory),
             MapMeta::ArenaPages => map.arena().map(Arena::page_table),
             MapMeta::ArenaUser => map.arena().map(Arena::user_half),
             MapMeta::Keys => Some(KEYS.as_ptr() as u64),
         };
         part.unwrap_or(0)
+    }
+
+    /// The slots of a program array, where there are some to read.
+    pub(crate) fn slots_of(&self, map: u32) -> Option<&ProgramSlots> {
+        self.slots.get(map as usize)?.as_deref()
     }
 
     /// The runtime's number of a kfunc; an impossible one when nobody knows it (a weak reference).

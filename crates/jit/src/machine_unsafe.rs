@@ -32,11 +32,6 @@ pub struct Machine {
     pub stack_top: u64,
     /// What is left of a run's time, where it is limited; below 0 when it is used up.
     pub budget: i64,
-    /// Where tail calls may lead: a target by each id below `target_count`, null where there is
-    /// none.
-    pub targets: *const *const TailCallTarget,
-    /// See there.
-    pub target_count: u32,
     /// Tail calls that the frame's run has made.
     pub tail_calls: u32,
     /// The program that runs, when a tail call led to it; null while it is the burst's own.

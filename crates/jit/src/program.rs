@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use towpath_bpf::interp::function_slot;
 use towpath_bpf::verifier::Verified;
-use towpath_maps::Map;
+use towpath_maps::{Map, ProgramSlots};
 
 use crate::ahead::Ahead;
 use crate::clif;
@@ -103,6 +103,8 @@ pub struct Program {
     starts: Vec<u32>,
     /// Their addresses are in the code.
     maps: Vec<Arc<Map>>,
+    /// As these.
+    slots: Vec<Option<Arc<ProgramSlots>>>,
     elapsed: Duration,
 }
 
@@ -193,6 +195,7 @@ impl Program {
             ahead,
             starts: module.functions.iter().map(|function| function.start).collect(),
             maps: environment.maps.to_vec(),
+            slots: environment.slots.to_vec(),
             elapsed: started.elapsed(),
         })
     }
@@ -222,8 +225,9 @@ impl Program {
         below: &Arc<Program>,
         elapsed: Duration,
     ) -> Program {
-        let (starts, maps) = (below.starts.clone(), below.maps.clone());
-        Program { body: Body::Llvm(layout, Arc::clone(below)), ahead: None, starts, maps, elapsed }
+        let (starts, maps, slots) = (below.starts.clone(), below.maps.clone(), below.slots.clone());
+        let body = Body::Llvm(layout, Arc::clone(below));
+        Program { body, ahead: None, starts, maps, slots, elapsed }
     }
 
     /// Address of the entry function on tier 1: where a tail call jumps to.

@@ -1,6 +1,8 @@
 //! Slots of program arrays that tail calls read without the runtime, for both tiers.
 
-use towpath_maps::Layout;
+use std::sync::Arc;
+
+use towpath_maps::Map;
 
 use crate::environment::Environment;
 use crate::xir::{Function, Op, Value};
@@ -12,8 +14,8 @@ pub(crate) struct Slot {
     pub(crate) map: u32,
     /// How many slots it has.
     pub(crate) entries: u32,
-    /// Whether the index is known, and below that.
-    pub(crate) is_inside: bool,
+    /// The index, where it is known, and below that.
+    pub(crate) index: Option<u32>,
 }
 
 /// By map of the program: the slots it has, if it is a program array.
@@ -22,22 +24,22 @@ pub(crate) struct Slots(Vec<Option<u32>>);
 
 impl Slots {
     pub(crate) fn of(environment: &Environment<'_>) -> Self {
-        let maps = environment.maps.iter().map(|map| match map.layout() {
-            Some(Layout::Programs { entries, .. }) => Some(entries),
-            _ => None,
-        });
-        Slots(maps.collect())
+        let maps = (0..).zip(environment.maps);
+        let entries = |(number, map): (u32, &Arc<Map>)| {
+            environment.slots_of(number).map(|_| map.max_entries())
+        };
+        Slots(maps.map(entries).collect())
     }
 
     /// What a tail call through `map` looks at, when the map is known.
     pub(crate) fn slot(&self, function: &Function, map: Value, index: Value) -> Option<Slot> {
         let Op::MapRef(map) = *op_of(function, map)? else { return None };
         let entries = (*self.0.get(map as usize)?)?;
-        let is_inside = match op_of(function, index) {
-            Some(Op::Const(index)) => *index < u64::from(entries),
-            _ => false,
+        let index = match op_of(function, index) {
+            Some(Op::Const(index)) if *index < u64::from(entries) => Some(*index as u32),
+            _ => None,
         };
-        Some(Slot { map, entries, is_inside })
+        Some(Slot { map, entries, index })
     }
 }
 

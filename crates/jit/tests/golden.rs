@@ -718,6 +718,7 @@ fn in_process(verified: &Verified, base: u64, form: LlvmForm) -> (String, LlvmTe
         linked: verified.linked(),
         resolver: &Addresses { base },
         maps: set.maps(),
+        slots: &[],
         callees: Callees {
             helper: |_| never,
             kfunc: |_| never,

@@ -33,3 +33,10 @@ pub trait Environment: std::fmt::Debug + Send + Sync {
 pub struct AnyEnvironment;
 
 impl Environment for AnyEnvironment {}
+
+/// Who knows programs by the ids that program arrays hold.
+pub trait ProgramIndex: std::fmt::Debug + Send + Sync {
+    /// The address that stands for a program; 0 when there is none of this id. When that changes,
+    /// [`ProgramSlots::refresh`](crate::ProgramSlots::refresh) is called for whoever asked.
+    fn address(&self, id: u32) -> u64;
+}

@@ -43,13 +43,6 @@ pub enum Layout {
         /// Bytes from CPU to CPU; 0 when all share the values.
         cpu_stride: u64,
     },
-    /// PROG_ARRAY: slot `i` is the 32-bit program id at `base + 4 * i`, 0 when empty.
-    Programs {
-        /// Address of the first slot.
-        base: u64,
-        /// Number of slots.
-        entries: u32,
-    },
     /// ARRAY_OF_MAPS: slot `i` is the 64-bit handle of a map at `base + 8 * i`, 0 when empty. What
     /// was read with acquire order stays a map until the worker is quiescent.
     Handles {

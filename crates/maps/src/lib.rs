@@ -76,13 +76,14 @@ pub mod user_ringbuf;
 
 pub use access::{Access, Part};
 pub use arena::{Arena, ArenaLayout};
-pub use environment::{AnyEnvironment, Environment};
+pub use environment::{AnyEnvironment, Environment, ProgramIndex};
 pub use error::MapError;
 #[cfg(not(loom))]
 pub use hash::view_unsafe::{HashView, KEY_WORDS_MAX};
 pub use layout::{ArrayView, Layout};
 pub use lpm::PREFIX_BYTES_MAX;
 pub use map::{CreateOptions, Map};
+pub use prog_array::ProgramSlots;
 pub use qsbr::Domain;
 pub use set::{MapSet, SetOptions};
 pub use store::Element;

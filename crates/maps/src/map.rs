@@ -287,17 +287,19 @@ impl Map {
 
     /// The id of the program in a slot of a PROG_ARRAY; `None` also for other kinds.
     pub fn program(&self, index: u32) -> Option<u32> {
-        match &self.storage {
-            Storage::Programs(programs) => programs.program(index),
-            _ => None,
-        }
+        self.programs()?.program(index)
     }
 
     /// Puts a program's id (0: none) into a slot of a PROG_ARRAY, without asking the environment.
     pub fn set_program(&self, index: u32, id: u32) -> Result<(), Errno> {
+        self.programs().ok_or(Errno::EINVAL)?.set(index, id)?;
+        Ok(())
+    }
+
+    pub(crate) fn programs(&self) -> Option<&ProgArray> {
         match &self.storage {
-            Storage::Programs(programs) => programs.set(index, id),
-            _ => Err(Errno::EINVAL),
+            Storage::Programs(programs) => Some(programs),
+            _ => None,
         }
     }
 
@@ -593,7 +595,6 @@ impl Storage {
         match self {
             Storage::Array(array) => Some(array.layout()),
             Storage::Hash(table) => Some(table.layout()),
-            Storage::Programs(programs) => Some(programs.layout()),
             Storage::Inner(maps) => maps.layout(),
             Storage::Targets(targets) => Some(targets.layout()),
             _ => None,

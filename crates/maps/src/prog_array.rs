@@ -1,17 +1,18 @@
 //! PROG_ARRAY: the programs a tail call may go to.
 //!
 //! Kernel counterpart: `prog_array_map_ops` in `kernel/bpf/arraymap.c`. A slot holds the id of a
-//! program, because the runtime knows programs by id and a 32-bit load is all a tail call needs.
+//! program, because the runtime knows programs by id; compiled code reads [`ProgramSlots`].
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use towpath_bpf::program::MapType;
 use towpath_bpf::{Errno, MapDef};
 
 use crate::array::next_index;
-use crate::environment::Environment;
+use crate::environment::{Environment, ProgramIndex};
 use crate::flags::BPF_ANY;
-use crate::layout::Layout;
+use crate::map::Map;
 use crate::memory::Region;
 use crate::store::Store;
 use crate::sync::{AtomicU32, Ordering};
@@ -24,12 +25,22 @@ pub(crate) struct ProgArray {
     slots: Region,
     entries: u32,
     environment: Arc<dyn Environment>,
+    /// Locked for each change.
+    shown: Mutex<Shown>,
+}
+
+/// What those who look at a program array have to be told.
+#[derive(Debug, Default)]
+struct Shown {
+    /// The slots that are not empty.
+    filled: BTreeSet<u32>,
+    views: Vec<Weak<ProgramSlots>>,
 }
 
 impl ProgArray {
     pub(crate) fn new(def: &MapDef, environment: Arc<dyn Environment>) -> Result<Self, Errno> {
         let slots = Region::new(u64::from(def.max_entries) * 4)?;
-        Ok(ProgArray { slots, entries: def.max_entries, environment })
+        Ok(ProgArray { slots, entries: def.max_entries, environment, shown: Mutex::default() })
     }
 
     #[inline]
@@ -44,14 +55,90 @@ impl ProgArray {
         (id != 0).then_some(id)
     }
 
-    pub(crate) fn layout(&self) -> Layout {
-        Layout::Programs { base: self.slots.base(), entries: self.entries }
+    /// Sets a slot to an id without asking the environment, as the object loader does. Gives the id
+    /// that was there.
+    pub(crate) fn set(&self, index: u32, id: u32) -> Result<u32, Errno> {
+        let slot = self.slot(index).ok_or(Errno::E2BIG)?;
+        let mut shown = self.lock();
+        let old = slot.swap(id, Ordering::AcqRel);
+        match id {
+            0 => shown.filled.remove(&index),
+            _ => shown.filled.insert(index),
+        };
+        for view in shown.views.iter().filter_map(Weak::upgrade) {
+            view.show(index, id);
+        }
+        Ok(old)
     }
 
-    /// Sets a slot to an id without asking the environment, as the object loader does.
-    pub(crate) fn set(&self, index: u32, id: u32) -> Result<(), Errno> {
-        self.slot(index).ok_or(Errno::E2BIG)?.store(id, Ordering::Release);
-        Ok(())
+    fn lock(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A program array as compiled code reads it: a word a slot, the address that stands for the
+/// program in it, or 0 where there is none. It follows the array's changes.
+///
+/// Ids are those of one [`ProgramIndex`]. Whose programs have others looks at the array through
+/// slots of its own.
+#[derive(Debug)]
+pub struct ProgramSlots {
+    array: Arc<Map>,
+    words: Region,
+    index: Weak<dyn ProgramIndex>,
+}
+
+impl ProgramSlots {
+    /// The slots of a program array; `None` for maps of other kinds.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`
+    pub fn new(
+        array: &Arc<Map>,
+        index: Weak<dyn ProgramIndex>,
+    ) -> Result<Option<Arc<ProgramSlots>>, Errno> {
+        let Some(programs) = array.programs() else { return Ok(None) };
+        let words = Region::new(u64::from(programs.entries) * 8)?;
+        let slots = Arc::new(ProgramSlots { array: Arc::clone(array), words, index });
+        let mut shown = programs.lock();
+        for &slot in &shown.filled {
+            slots.show(slot, programs.program(slot).unwrap_or(0));
+        }
+        shown.views.retain(|view| view.strong_count() > 0);
+        shown.views.push(Arc::downgrade(&slots));
+        drop(shown);
+        Ok(Some(slots))
+    }
+
+    /// The array.
+    pub fn array(&self) -> &Arc<Map> {
+        &self.array
+    }
+
+    /// Address of the first word.
+    pub fn base(&self) -> u64 {
+        self.words.base()
+    }
+
+    /// Asks the index again for the address of a program, where the array has it. Behind that no
+    /// slot has an address that the index gave before; workers that were not quiescent since may
+    /// still use one.
+    pub fn refresh(&self, id: u32) {
+        let Some(programs) = self.array.programs() else { return };
+        let shown = programs.lock();
+        for &slot in &shown.filled {
+            if programs.program(slot) == Some(id) {
+                self.show(slot, id);
+            }
+        }
+    }
+
+    fn show(&self, slot: u32, id: u32) {
+        let index = self.index.upgrade().filter(|_| id != 0);
+        let address = index.map_or(0, |index| index.address(id));
+        // Who reads the address reads what is there, which was written before.
+        self.words.word(slot as usize * 8).store(address, Ordering::Release);
     }
 }
 
@@ -64,12 +151,12 @@ impl Store for ProgArray {
         if index >= self.entries {
             return Err(Errno::E2BIG);
         }
-        self.set(index, self.environment.program(number, MapType::ProgArray)?)
+        self.set(index, self.environment.program(number, MapType::ProgArray)?)?;
+        Ok(())
     }
 
     fn delete(&self, _worker: usize, key: &[u8]) -> Result<(), Errno> {
-        let slot = self.slot(number(key)).ok_or(Errno::E2BIG)?;
-        if slot.swap(0, Ordering::AcqRel) == 0 { Err(Errno::ENOENT) } else { Ok(()) }
+        if self.set(number(key), 0)? == 0 { Err(Errno::ENOENT) } else { Ok(()) }
     }
 
     fn read(&self, key: &[u8], _locked: bool) -> Result<Value, Errno> {
@@ -95,10 +182,53 @@ mod tests {
 
     use super::*;
 
+    fn array() -> Arc<Map> {
+        let def = def(MapType::ProgArray, 4, 4, 2, 0);
+        Map::create(&def, &CreateOptions::new(Domain::new(1))).unwrap()
+    }
+
+    /// Programs with these ids are at 1000 and so many.
+    #[derive(Debug)]
+    struct Known(Mutex<Vec<u32>>);
+
+    impl ProgramIndex for Known {
+        fn address(&self, id: u32) -> u64 {
+            let known = self.0.lock().unwrap();
+            if known.contains(&id) { 1000 + u64::from(id) } else { 0 }
+        }
+    }
+
+    #[test]
+    fn addresses_follow_slots_and_programs() {
+        let map = array();
+        map.set_program(0, 1).unwrap();
+        let known = Arc::new(Known(Mutex::new(vec![1, 2])));
+        let index: Weak<dyn ProgramIndex> = Arc::downgrade(&(known.clone() as Arc<_>));
+        let slots = ProgramSlots::new(&map, index).unwrap().unwrap();
+        let words = || [0, 8].map(|place| slots.words.word(place).load(Ordering::Relaxed));
+        assert_eq!(words(), [1001, 0]);
+        map.set_program(1, 3).unwrap();
+        assert_eq!(words(), [1001, 0], "nobody has that id");
+        known.0.lock().unwrap().push(3);
+        slots.refresh(3);
+        assert_eq!(words(), [1001, 1003]);
+        known.0.lock().unwrap().clear();
+        slots.refresh(1);
+        assert_eq!(words(), [0, 1003], "only that one was asked for");
+        map.user().delete(&1u32.to_ne_bytes()).unwrap();
+        assert_eq!(words(), [0, 0]);
+        drop(known);
+        map.set_program(0, 2).unwrap();
+        assert_eq!(words(), [0, 0], "who knew programs is gone");
+        let other = def(MapType::Array, 4, 4, 2, 0);
+        let other = Map::create(&other, &CreateOptions::new(Domain::new(1))).unwrap();
+        let index: Weak<dyn ProgramIndex> = Weak::<Known>::new();
+        assert!(ProgramSlots::new(&other, index).unwrap().is_none());
+    }
+
     #[test]
     fn slots_hold_program_ids() {
-        let def = def(MapType::ProgArray, 4, 4, 2, 0);
-        let map = Map::create(&def, &CreateOptions::new(Domain::new(1))).unwrap();
+        let map = array();
         let user = map.user();
         let program = Value::from(&7u32.to_ne_bytes()[..]);
         let key = |index: u32| index.to_ne_bytes();

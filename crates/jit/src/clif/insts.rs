@@ -423,8 +423,26 @@ impl Lowering<'_, '_> {
             AtomicOp::Or => AtomicRmwOp::Or,
             AtomicOp::Xor => AtomicRmwOp::Xor,
             AtomicOp::Exchange => AtomicRmwOp::Xchg,
+            AtomicOp::Take => return self.take(place.width, address, value),
         };
         self.builder.ins().atomic_rmw(memory_type(place.width), flags(), op, address, value)
+    }
+
+    /// A look in front costs less than an exchange where there is nothing.
+    fn take(&mut self, width: Width, address: ir::Value, none: ir::Value) -> ir::Value {
+        let ty = memory_type(width);
+        let [exchange, done] = std::array::from_fn(|_| self.builder.create_block());
+        let result = self.builder.append_block_param(done, ty);
+        let there = self.builder.ins().load(ty, flags(), address, 0);
+        self.builder.ins().brif(there, exchange, &[], done, &[there.into()]);
+
+        self.builder.switch_to_block(exchange);
+        let op = AtomicRmwOp::Xchg;
+        let taken = self.builder.ins().atomic_rmw(ty, flags(), op, address, none);
+        self.builder.ins().jump(done, &[taken.into()]);
+
+        self.builder.switch_to_block(done);
+        result
     }
 
     fn place_addr(&mut self, place: Place) -> ir::Value {

@@ -7,6 +7,7 @@
 
 mod batch;
 mod frame;
+mod hop;
 mod insts;
 mod layout_unsafe;
 mod lower;
@@ -125,7 +126,8 @@ fn emit(
     let mut context = Context::for_function(clif);
     let failure = |what: String| CompileError::Cranelift { function: name.to_owned(), what };
     let compiled = frame::compile(&mut context, isa).map_err(failure)?;
-    let code = compiled.code_buffer().to_vec();
+    let mut code = compiled.code_buffer().to_vec();
+    hop::hand_on_frames(&mut code, compiled).map_err(failure)?;
     let align = compiled.buffer.alignment;
     let found = compiled.buffer.relocs().to_vec();
     let places = compiled.buffer.get_srclocs_sorted().iter();

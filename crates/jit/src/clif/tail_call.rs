@@ -55,36 +55,26 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// Reads the slot, and the target by the id that is there.
+    /// Reads the slot.
     fn look_up(&mut self, slot: Slot, index: Value, found: ir::Block, miss: ir::Block) {
-        let [look, check, read] = std::array::from_fn(|_| self.builder.create_block());
-        let index = self.value(index);
-        let number = self.builder.ins().uextend(types::I64, index);
-        if slot.is_inside {
-            self.builder.ins().jump(look, &[]);
-        } else {
-            let entries = i64::from(slot.entries);
-            let inside = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThan, number, entries);
-            self.builder.ins().brif(inside, look, &[], miss, &[]);
-        }
+        let slots = self.environment.map_meta(slot.map, MapMeta::Programs);
+        let place = match slot.index {
+            Some(index) => self.iconst(slots + 8 * u64::from(index)),
+            None => {
+                let look = self.builder.create_block();
+                let index = self.value(index);
+                let number = self.builder.ins().uextend(types::I64, index);
+                let entries = i64::from(slot.entries);
+                let below = IntCC::UnsignedLessThan;
+                let inside = self.builder.ins().icmp_imm_u(below, number, entries);
+                self.builder.ins().brif(inside, look, &[], miss, &[]);
 
-        self.builder.switch_to_block(look);
-        let slots = self.iconst(self.environment.map_meta(slot.map, MapMeta::Programs));
-        let place = self.element(slots, number, size_of::<u32>());
-        let id = self.builder.ins().uload32(MemFlagsData::trusted(), place, 0);
-        // Most that lead nowhere are empty.
-        self.builder.ins().brif(id, check, &[], miss, &[]);
-
-        self.builder.switch_to_block(check);
-        let (machine, place) = (self.machine, offset_of!(Machine, target_count) as i32);
-        let count = self.builder.ins().load(types::I32, MemFlagsData::trusted(), machine, place);
-        let number = self.builder.ins().ireduce(types::I32, id);
-        let is_known = self.builder.ins().icmp(IntCC::UnsignedLessThan, number, count);
-        self.builder.ins().brif(is_known, read, &[], miss, &[]);
-
-        self.builder.switch_to_block(read);
-        let targets = self.machine_field(types::I64, offset_of!(Machine, targets));
-        let place = self.element(targets, id, size_of::<u64>());
+                self.builder.switch_to_block(look);
+                let slots = self.iconst(slots);
+                let offset = self.builder.ins().ishl_imm_u(number, 3);
+                self.builder.ins().iadd(slots, offset)
+            }
+        };
         let target = self.builder.ins().load(types::I64, MemFlagsData::trusted(), place, 0);
         self.builder.ins().brif(target, found, &[target.into()], miss, &[]);
     }
@@ -140,13 +130,6 @@ impl Lowering<'_, '_> {
         self.builder.switch_to_block(returned);
         self.set_machine_field(before, TARGET);
         self.leave(result);
-    }
-
-    /// Address of an element of an array.
-    fn element(&mut self, array: ir::Value, index: ir::Value, bytes: usize) -> ir::Value {
-        let shift = i64::from(bytes.trailing_zeros());
-        let offset = self.builder.ins().ishl_imm_u(index, shift);
-        self.builder.ins().iadd(array, offset)
     }
 
     fn set_machine_field(&mut self, value: ir::Value, offset: usize) {

@@ -38,9 +38,9 @@ impl Lowering<'_> {
         self.enter(&target, &count);
     }
 
-    /// Reads the slot, and the target by the id that is there.
+    /// Reads the slot: once, whatever LLVM thinks is cheaper, since others change it.
     fn look_up(&mut self, slot: Slot, index: Value, found: &str, miss: &str) -> String {
-        let [look, check, read] = std::array::from_fn(|_| self.new_label());
+        let look = self.new_label();
         let number = self.value(index).to_owned();
         let inside = self.temporary(format_args!("icmp ult i32 {number}, {}", slot.entries));
         self.line(format_args!("br i1 {inside}, label %{look}, label %{miss}"));
@@ -48,20 +48,10 @@ impl Lowering<'_> {
         self.start(look);
         let slots = self.shared.symbol(Symbol::MapMeta(slot.map, MapMeta::Programs));
         let scope = self.shared.scopes.suffix(Alias::MapMeta(slot.map));
-        let id = self.load_element("i32", &slots, &number, &scope);
-        // Most that lead nowhere are empty.
-        let is_empty = self.temporary(format_args!("icmp eq i32 {id}, 0"));
-        self.line(format_args!("br i1 {is_empty}, label %{miss}, label %{check}"));
-
-        self.start(check);
-        let count = self.machine_field("i32", offset_of!(Machine, target_count));
-        let is_known = self.temporary(format_args!("icmp ult i32 {id}, {count}"));
-        self.line(format_args!("br i1 {is_known}, label %{read}, label %{miss}"));
-
-        self.start(read);
-        let targets = self.machine_field("ptr", offset_of!(Machine, targets));
-        let scope = self.shared.scopes.suffix(Alias::Ctx);
-        let target = self.load_element("i64", &targets, &id, &scope);
+        let number = self.temporary(format_args!("zext i32 {number} to i64"));
+        let place = self.temporary(format_args!("getelementptr i64, ptr {slots}, i64 {number}"));
+        let load = format_args!("load atomic i64, ptr {place} unordered, align 8{scope}");
+        let target = self.temporary(load);
         let is_there = self.temporary(format_args!("icmp ne i64 {target}, 0"));
         self.line(format_args!("br i1 {is_there}, label %{found}, label %{miss}"));
         target
@@ -122,17 +112,6 @@ impl Lowering<'_> {
         self.start(returned);
         self.set_machine_field(&before, running);
         self.line(format_args!("ret i64 {result}"));
-    }
-
-    /// Loads an element of an array that others change, by a 32-bit index: once, whatever LLVM
-    /// thinks is cheaper.
-    fn load_element(&mut self, ty: &str, array: &str, index: &str, scope: &str) -> String {
-        let index = self.temporary(format_args!("zext i32 {index} to i64"));
-        let place = self.temporary(format_args!("getelementptr {ty}, ptr {array}, i64 {index}"));
-        let align = if ty == "i32" { 4 } else { 8 };
-        self.temporary(format_args!(
-            "load atomic {ty}, ptr {place} unordered, align {align}{scope}"
-        ))
     }
 
     fn set_machine_field(&mut self, value: &str, offset: usize) {

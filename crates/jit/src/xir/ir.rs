@@ -201,6 +201,8 @@ pub enum AtomicOp {
     Or,
     Xor,
     Exchange,
+    /// An exchange for 0 that orders nothing else: where there is nothing, there is nothing to do.
+    Take,
 }
 
 /// A place in memory.
@@ -309,7 +311,7 @@ pub enum MapMeta {
     Handles,
     /// The entries of a map that redirects lead by.
     Targets,
-    /// The ids of programs in a program array.
+    /// The addresses of programs in a program array (`towpath_maps::ProgramSlots`).
     Programs,
     /// The memory of an arena, with what is around it (`towpath_maps::ArenaLayout`).
     ArenaMemory,

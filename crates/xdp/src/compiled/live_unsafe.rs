@@ -232,8 +232,8 @@ impl Live<'_> {
 
     /// The running program, when a tail call led to it.
     pub(super) fn landing(&self) -> Option<&Landing> {
-        // SAFETY: compiled code found it in the table that the burst was given, and the worker is
-        // not quiescent before the burst is over.
+        // SAFETY: compiled code found it in a slot of a program array, and the worker is not
+        // quiescent before the burst is over.
         unsafe { Landing::of(self.machine.target) }
     }
 
@@ -336,7 +336,6 @@ pub(super) unsafe fn run_of_frame<'r>(machine: *mut Machine) -> &'r mut Run<'r> 
 /// The machine for a burst that is about to start.
 fn machine(run: &mut Run<'_>) -> Machine {
     let (redirects, burst) = run.targets.shared();
-    let (targets, target_count) = run.surroundings.programs.targets();
     Machine {
         packet: std::ptr::null(),
         redirects,
@@ -347,8 +346,6 @@ fn machine(run: &mut Run<'_>) -> Machine {
         budget: 0,
         ctx: run.worker.context_addr(),
         stack_top: run.worker.stack_top(),
-        targets,
-        target_count,
         tail_calls: 0,
         target: std::ptr::null(),
         jiffies: 0,

@@ -25,7 +25,7 @@ use std::time::Duration;
 use towpath_bpf::interp::{Fault, Resolver};
 use towpath_bpf::verifier::Verified;
 use towpath_jit::{Environment, Options, Origin, Tier, Trust, Upgrade};
-use towpath_maps::MapSet;
+use towpath_maps::{MapSet, ProgramSlots};
 
 use choice::{Choice, Measured};
 pub(crate) use live_unsafe::{CodeStop, Judged, call};
@@ -96,11 +96,11 @@ impl Compiled {
         verified: &Verified,
         resolver: &dyn Resolver,
         maps: &MapSet,
+        slots: &[Option<Arc<ProgramSlots>>],
         options: &Options,
         exec: Exec,
-        exception_callback: Option<u32>,
     ) -> Result<Arc<Compiled>, CompileError> {
-        let environment = environment(verified, resolver, maps);
+        let environment = environment(verified, resolver, maps, slots);
         let (program, upgrade) = if matches!(exec, Exec::Llvm | Exec::Auto) {
             let tiers = towpath_jit::Program::compile_tiered(verified, &environment, options)?;
             (tiers.0, Some(tiers.1))
@@ -108,6 +108,7 @@ impl Compiled {
             let program = towpath_jit::Program::compile(verified, &environment, options)?;
             (Arc::new(program), None)
         };
+        let exception_callback = verified.exception_callback();
         let exception_callback =
             exception_callback.map(|start| towpath_bpf::interp::function_address(start as usize));
         Ok(Arc::new(Compiled {
@@ -219,11 +220,13 @@ pub(crate) fn environment<'a>(
     verified: &'a Verified,
     resolver: &'a dyn Resolver,
     maps: &'a MapSet,
+    slots: &'a [Option<Arc<ProgramSlots>>],
 ) -> Environment<'a> {
     Environment {
         linked: verified.linked(),
         resolver,
         maps: maps.maps(),
+        slots,
         callees: live_unsafe::CALLEES,
     }
 }

@@ -44,7 +44,8 @@ impl Program {
     pub fn listing(&self, form: Form, options: &Options) -> Result<String, CompileError> {
         let verified = self.verified.as_deref().ok_or(CompileError::Unverified)?;
         let addresses = self.addresses();
-        let environment = compiled::environment(verified, &addresses, &self.maps);
+        let slots = self.surroundings.programs.slots(self.maps.maps());
+        let environment = compiled::environment(verified, &addresses, &self.maps, &slots);
         match form {
             Form::Xir => Ok(towpath_jit::optimized(verified, &environment, options)?.to_string()),
             Form::Clif => towpath_jit::clif_text(verified, &environment, options),
@@ -63,7 +64,8 @@ impl Program {
     pub fn code_listing(&self, options: &Options) -> Result<MachineCode, CompileError> {
         let verified = self.verified.as_deref().ok_or(CompileError::Unverified)?;
         let addresses = self.addresses();
-        let environment = compiled::environment(verified, &addresses, &self.maps);
+        let slots = self.surroundings.programs.slots(self.maps.maps());
+        let environment = compiled::environment(verified, &addresses, &self.maps, &slots);
         let module = towpath_jit::optimized(verified, &environment, options)?;
         let compiled_now;
         let program = match self.machine_code() {

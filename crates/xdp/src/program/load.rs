@@ -15,7 +15,7 @@ use towpath_jit::Trust;
 use towpath_maps::fields::Field;
 use towpath_maps::{Map, MapSet, SetOptions};
 
-use super::{Landing, LoadError, LoadOptions, Program, Select, Shared, Surroundings};
+use super::{Landing, LoadError, LoadOptions, Program, Programs, Select, Shared, Surroundings};
 use crate::compiled::{Compiled, Exec};
 use crate::helpers;
 use crate::printed::{Streams, Trace};
@@ -299,7 +299,8 @@ fn ready(
     wanted: Exec,
 ) -> Program {
     let code = Arc::new(code);
-    let (compiled, refused) = match compile(verified.as_ref(), &maps, options, wanted) {
+    let compiled = compile(verified.as_ref(), &maps, &surroundings.programs, options, wanted);
+    let (compiled, refused) = match compiled {
         Ok(compiled) => (compiled, None),
         Err(why) => (None, Some(why.into())),
     };
@@ -331,6 +332,7 @@ fn ready(
 fn compile(
     verified: Option<&Verified>,
     maps: &MapSet,
+    programs: &Programs,
     options: &LoadOptions,
     exec: Exec,
 ) -> Result<Option<Arc<Compiled>>, String> {
@@ -344,8 +346,8 @@ fn compile(
         return Err("a dequeue program that is not trusted is interpreted".to_owned());
     }
     let addresses = Addresses { maps, kernel: Arc::clone(&verified.linked().kernel_btf) };
-    let throw = verified.exception_callback();
-    let compiled = Compiled::new(verified, &addresses, maps, &options.jit, exec, throw);
+    let slots = programs.slots(maps.maps());
+    let compiled = Compiled::new(verified, &addresses, maps, &slots, &options.jit, exec);
     compiled.map(Some).map_err(|error| error.to_string())
 }
 

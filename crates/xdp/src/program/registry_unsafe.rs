@@ -2,22 +2,23 @@
 //! set of objects (`crates/objects`) shows them, and the engine's programs for map entries are
 //! found by them.
 //!
-//! Compiled code reads a table of them at each tail call, without a lock. So what leaves the table
-//! lives on until no worker can be in it any more, as what leaves a map does.
+//! Compiled code reads addresses of programs from the slots of program arrays
+//! ([`ProgramSlots`]) without a lock. So what leaves them lives on until no worker can be in it any
+//! more, as what leaves a map does.
 
 #![expect(
     unsafe_code,
-    reason = "lends what the lock holds for as long as workers are not quiescent"
+    reason = "takes addresses from compiled code for what they were given to it as"
 )]
 
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use towpath_bpf::interp::Code;
 use towpath_bpf::program::AttachType;
 use towpath_jit::TailCallTarget;
-use towpath_maps::{Domain, MapSet};
+use towpath_maps::{Domain, Map, MapSet, ProgramIndex, ProgramSlots};
 
 use crate::compiled::{self, Compiled};
 use crate::printed::Streams;
@@ -25,12 +26,8 @@ use crate::printed::Streams;
 /// All programs that maps may name, by id. Ids start at 1 and are never reused.
 ///
 /// A map holds only ids, because `crates/maps` knows no programs.
-#[derive(Debug)]
-pub struct Programs {
-    held: RwLock<Held>,
-    /// The last of the tables.
-    table: AtomicPtr<Table>,
-}
+#[derive(Debug, Default)]
+pub struct Programs(Arc<Registry>);
 
 /// A program in the forms it can run in: where tail calls land.
 #[derive(Debug)]
@@ -45,28 +42,23 @@ pub(crate) struct Landing {
     pub(crate) streams: Arc<Streams>,
 }
 
+#[derive(Debug, Default)]
+struct Registry(RwLock<Held>);
+
 #[derive(Debug)]
 struct Held {
     /// By id; empty once it was removed.
     landings: Vec<Option<Arc<Landing>>>,
-    /// Each twice as large as the one before. A burst uses the one there was when it started, so
-    /// they stay: together they are no larger than one more.
-    tables: Vec<Arc<Table>>,
+    /// The program arrays of compiled programs.
+    arrays: Vec<Weak<ProgramSlots>>,
     /// What was removed, at which tag of the domain.
     retired: Vec<(u64, Arc<Landing>)>,
 }
 
-/// The landings by id, null where there is none.
-#[derive(Debug)]
-struct Table(Box<[AtomicPtr<Landing>]>);
-
-impl Default for Programs {
+impl Default for Held {
     fn default() -> Self {
-        let table = Arc::new(Table::new(TABLE_ENTRIES));
-        let current = AtomicPtr::new(Arc::as_ptr(&table).cast_mut());
         // No program has id 0: a slot without one is like the slot of one that is gone.
-        let held = Held { landings: vec![None], tables: vec![table], retired: Vec::new() };
-        Programs { held: RwLock::new(held), table: current }
+        Held { landings: vec![None], arrays: Vec::new(), retired: Vec::new() }
     }
 }
 
@@ -74,40 +66,54 @@ impl Programs {
     /// Gives a program an id.
     pub(crate) fn add(&self, landing: Landing) -> u32 {
         let domain = Arc::clone(landing.maps.domain());
-        let landing = Arc::new(landing);
-        let mut held = self.write();
+        let mut held = self.0.write();
         held.reclaim(&domain);
-        let id = held.landings.len();
-        let grows = id >= self.table().0.len();
-        if grows {
-            let table = Arc::new(self.table().grown());
-            self.table.store(Arc::as_ptr(&table).cast_mut(), Ordering::Release);
-            held.tables.push(table);
-        }
-        self.table().0[id].store(Arc::as_ptr(&landing).cast_mut(), Ordering::Release);
-        held.landings.push(Some(landing));
+        let id = held.landings.len() as u32;
+        held.landings.push(Some(Arc::new(landing)));
+        let arrays = held.arrays();
         drop(held);
-        if grows {
-            wait_for_bursts(&domain);
-        }
-        id as u32
+        // A slot may have the id already.
+        arrays.iter().for_each(|slots| slots.refresh(id));
+        id
     }
 
     /// Forgets a program: tail calls no longer lead to it, and it goes when no worker of `domain`
     /// can still be in it; at once if none runs, else when another one comes or goes.
     pub(crate) fn remove(&self, id: u32, domain: &Domain) {
-        let mut held = self.write();
-        if let Some(landing) = held.landings.get_mut(id as usize).and_then(Option::take) {
-            self.table().0[id as usize].store(std::ptr::null_mut(), Ordering::Release);
+        let mut held = self.0.write();
+        let removed = held.landings.get_mut(id as usize).and_then(Option::take);
+        let arrays = held.arrays();
+        drop(held);
+        // Arrays ask for programs while they are locked, so not under this lock.
+        arrays.iter().for_each(|slots| slots.refresh(id));
+        let mut held = self.0.write();
+        if let Some(landing) = removed {
             held.retired.push((domain.tag(), landing));
             domain.advance();
         }
         held.reclaim(domain);
     }
 
+    /// What compiled programs read of the program arrays among `maps`, by the maps' numbers.
+    /// Without memory for it there is none, and programs ask the runtime.
+    pub(crate) fn slots(&self, maps: &[Arc<Map>]) -> Vec<Option<Arc<ProgramSlots>>> {
+        maps.iter().map(|map| self.slots_of(map)).collect()
+    }
+
+    fn slots_of(&self, map: &Arc<Map>) -> Option<Arc<ProgramSlots>> {
+        let known = self.0.write().arrays();
+        if let Some(slots) = known.into_iter().find(|slots| Arc::ptr_eq(slots.array(), map)) {
+            return Some(slots);
+        }
+        let index: Weak<Registry> = Arc::downgrade(&self.0);
+        let slots = ProgramSlots::new(map, index).ok().flatten()?;
+        self.0.write().arrays.push(Arc::downgrade(&slots));
+        Some(slots)
+    }
+
     /// Has tail calls that lead to a program go to its interpreted form from now on.
     pub(crate) fn divert(&self, program: &Arc<Compiled>) {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.0.read();
         let is_it = |landing: &&Arc<Landing>| {
             landing.compiled.as_ref().is_some_and(|compiled| Arc::ptr_eq(compiled, program))
         };
@@ -123,42 +129,39 @@ impl Programs {
 
     /// What the program with an id was made for; `None` when there is none.
     pub fn attach(&self, id: u32) -> Option<AttachType> {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
-        Some(held.landings.get(id as usize)?.as_ref()?.attach)
+        Some(self.0.read().landings.get(id as usize)?.as_ref()?.attach)
     }
 
     /// The same in all its forms.
     pub(crate) fn landing(&self, id: u32) -> Option<Arc<Landing>> {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
-        held.landings.get(id as usize)?.clone()
+        self.0.read().landings.get(id as usize)?.clone()
     }
 
     /// The program whose interpreted form this is.
     pub(crate) fn of_code(&self, code: &Arc<Code>) -> Option<Arc<Landing>> {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.0.read();
         // The newest are those that run.
         let known = held.landings.iter().rev().flatten();
         let retired = held.retired.iter().map(|(_, landing)| landing);
         known.chain(retired).find(|landing| Arc::ptr_eq(&landing.code, code)).cloned()
     }
+}
 
-    /// The table for compiled code, and how many ids are in it. Worker and table must belong
-    /// together: what is in it may be used until the worker is quiescent.
-    #[inline]
-    pub(crate) fn targets(&self) -> (*const *const TailCallTarget, u32) {
-        let Table(landings) = self.table();
-        // A landing starts with its target, and an atomic pointer is a pointer.
-        (landings.as_ptr().cast(), landings.len() as u32)
-    }
-
-    #[inline]
-    fn table(&self) -> &Table {
-        // SAFETY: one of the tables, which stay as long as `self`.
-        unsafe { &*self.table.load(Ordering::Acquire) }
+impl Registry {
+    fn read(&self) -> RwLockReadGuard<'_, Held> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Held> {
-        self.held.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ProgramIndex for Registry {
+    fn address(&self, id: u32) -> u64 {
+        let held = self.read();
+        let landing = held.landings.get(id as usize).and_then(Option::as_ref);
+        landing.map_or(0, |landing| landing.target().expose_provenance() as u64)
     }
 }
 
@@ -167,20 +170,11 @@ impl Held {
     fn reclaim(&mut self, domain: &Domain) {
         self.retired.retain(|(tag, _)| !domain.passed(*tag));
     }
-}
 
-impl Table {
-    fn new(entries: usize) -> Table {
-        Table((0..entries).map(|_| AtomicPtr::default()).collect())
-    }
-
-    /// The same with room for as many again. Nobody changes it meanwhile.
-    fn grown(&self) -> Table {
-        let table = Table::new(2 * self.0.len());
-        for (to, from) in table.0.iter().zip(&self.0) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        table
+    /// The program arrays that somebody still looks at.
+    fn arrays(&mut self) -> Vec<Arc<ProgramSlots>> {
+        self.arrays.retain(|slots| slots.strong_count() > 0);
+        self.arrays.iter().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -203,7 +197,8 @@ impl Landing {
     ///
     /// # Safety
     ///
-    /// `target` is null or from [`Programs::targets`], and the worker was not quiescent since.
+    /// `target` is null or from a [`ProgramSlots`] of this module's, and the worker was not
+    /// quiescent since.
     #[inline]
     pub(crate) unsafe fn of<'a>(target: *const TailCallTarget) -> Option<&'a Landing> {
         // SAFETY: the caller's promise; a target is the first field of its landing.
@@ -217,21 +212,4 @@ impl Landing {
     }
 }
 
-/// Waits for the end of the bursts that run, for which a new id would lie outside of the table: a
-/// slot that is filled with it is not to look empty to them. Workers that do not run for long, or
-/// are stopped, need not be waited for.
-fn wait_for_bursts(domain: &Domain) {
-    let (tag, started) = (domain.tag(), Instant::now());
-    domain.advance();
-    while !domain.passed(tag) && started.elapsed() < BURST_TIME_MAX {
-        std::thread::yield_now();
-    }
-}
-
-/// Longer than a burst takes.
-const BURST_TIME_MAX: Duration = Duration::from_millis(10);
-/// Ids in the first table.
-const TABLE_ENTRIES: usize = 64;
-
 const _: () = assert!(std::mem::offset_of!(Landing, target) == 0);
-const _: () = assert!(size_of::<AtomicPtr<Landing>>() == size_of::<*const TailCallTarget>());

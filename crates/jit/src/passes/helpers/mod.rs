@@ -55,7 +55,9 @@ impl Emitter<'_> {
             (id::KPTR_XCHG, [Arg::Value(place), Arg::Value(new)]) if self.is_believed() => {
                 let place =
                     Place { base: *place, offset: 0, width: Width::W64, alias: Alias::Other };
-                Some(Op::AtomicRmw { place, op: AtomicOp::Exchange, value: *new })
+                let is_null = self.constant_of(&args[1]) == Some(0);
+                let op = if is_null { AtomicOp::Take } else { AtomicOp::Exchange };
+                Some(Op::AtomicRmw { place, op, value: *new })
             }
             (id::RINGBUF_RESERVE, [map, size, flags])
                 if self.is_believed() && self.constant_of(flags) == Some(0) =>
