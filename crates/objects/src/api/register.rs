@@ -58,7 +58,8 @@ impl Objects {
     ///
     /// `EINVAL`: it was not loaded within [`Objects::shared`], which has the ids; it is unlike the
     /// programs around a map of programs that it uses; no such device. `EEXIST`: it is known.
-    /// `ENOSPC`: no id is left for a map or types. `EOPNOTSUPP`: the device does not run programs itself.
+    /// `ENOSPC`: no id is left for a map or types. `EOPNOTSUPP`: the device does not run programs
+    /// itself.
     pub fn register_program(
         &self,
         program: &Program,
