@@ -1,9 +1,9 @@
 //! Receiving into an application's memory (`XDP_ZEROCOPY`).
 //!
 //! While the only socket of a queue lends its memory, and nothing but checked programs look at
-//! packets before it gets them (`Port::zero_copy_sockets`), the queue's port receives into frames in
-//! the socket's chunks. Frames that do not go to a socket are copied before anybody else sees them, as
-//! the kernel does (`xdp_convert_zc_to_xdp_frame`): their application could write to them.
+//! packets before it gets them (`Port::zero_copy_sockets`), the queue's port receives into frames
+//! in the socket's chunks. Frames that do not go to a socket are copied before anybody else sees
+//! them, as the kernel does (`xdp_convert_zc_to_xdp_frame`): their application could write to them.
 
 use std::sync::Arc;
 
