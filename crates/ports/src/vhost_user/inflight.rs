@@ -6,7 +6,7 @@
 //! are the first ones that are worked on.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -86,8 +86,8 @@ impl Region {
     }
 
     /// The one that the front end kept.
-    pub(super) fn new(file: OwnedFd, what: Description) -> io::Result<Region> {
-        let mapping = Arc::new(Mapping::new(file.as_fd(), what.offset, what.bytes)?);
+    pub(super) fn new(file: &OwnedFd, what: Description) -> io::Result<Region> {
+        let mapping = Arc::new(Mapping::new(file, what.offset, what.bytes)?);
         Ok(Region { mapping, queues: what.queues, size: what.size })
     }
 

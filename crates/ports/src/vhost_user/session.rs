@@ -190,7 +190,7 @@ impl Session {
 
     fn set_inflight(&mut self, mut message: Message) -> Result<Answer, Refused> {
         let description = message.inflight()?;
-        let region = Region::new(message.file()?, description).map_err(Refused::Memory)?;
+        let region = Region::new(&message.file()?, description).map_err(Refused::Memory)?;
         self.inflight = Some(region);
         Ok(Answer::Done)
     }
