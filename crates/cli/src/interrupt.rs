@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::SIGINT;
-use signal_hook::flag;
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 /// Whether somebody interrupted us since this was made.
 #[derive(Debug, Clone)]
@@ -19,9 +20,18 @@ impl Interrupt {
     /// From now on an interrupt does not end the process.
     pub(crate) fn expect() -> Interrupt {
         let seen = Arc::new(AtomicBool::new(false));
-        // In this order: the second interrupt finds what the first one left.
-        let _last = flag::register_conditional_default(SIGINT, Arc::clone(&seen));
-        let _first = flag::register(SIGINT, Arc::clone(&seen));
+        // One action for the first interrupt and for the next: with one each, an interrupt between
+        // the two registrations would be nobody's.
+        if let Ok(mut signals) = Signals::new([SIGINT]) {
+            let seen = Arc::clone(&seen);
+            std::thread::spawn(move || {
+                for signal in &mut signals {
+                    if seen.swap(true, Ordering::Relaxed) {
+                        let _ends = emulate_default_handler(signal);
+                    }
+                }
+            });
+        }
         Interrupt(seen)
     }
 
