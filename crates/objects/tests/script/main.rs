@@ -32,6 +32,7 @@ mod values;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use script::Script;
 use side::Side;
@@ -63,6 +64,7 @@ fn programs() {
 
 #[test]
 fn links() {
+    let _alone = lock(&LOOPBACK);
     compare("links.txt");
 }
 
@@ -89,7 +91,15 @@ fn streams() {
 
 #[test]
 fn devices() {
+    let _alone = lock(&LOOPBACK);
     compare("devices.txt");
+}
+
+/// The kernel's loopback device, which has room for one script's programs.
+static LOOPBACK: Mutex<()> = Mutex::new(());
+
+fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs one script on both sides.
