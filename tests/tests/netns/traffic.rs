@@ -60,9 +60,11 @@ fn iperf3(from: &Namespace, line: &str) -> Value {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let report: Value = serde_json::from_str(&text).unwrap();
         let Some(error) = report.get("error") else { return report };
-        // A server does not listen for a moment after each test, and its host says so at once; or
-        // it is not done with the test before, when its machine is busy.
-        let not_yet = ["Connection refused", "the server is busy"];
+        // A server does not listen for a moment after each test, and its host says so at once, also
+        // to who waited to be accepted; or it is not done with the test before, when its machine is
+        // busy.
+        let reset = "unable to connect to server: Connection reset by peer";
+        let not_yet = ["Connection refused", reset, "the server is busy"];
         let is_refused =
             error.as_str().is_some_and(|error| not_yet.iter().any(|it| error.contains(it)));
         assert!(is_refused && Instant::now() < until, "{line}: {error}");
