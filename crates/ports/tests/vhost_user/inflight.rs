@@ -1,10 +1,7 @@
 //! What a back end had taken when it was ended, by the region that the front end keeps.
 
-use std::io;
-use std::os::unix::net::UnixStream;
-
 use rustix::io::{pread, pwrite};
-use towpath_workload::virtio::{Guest, GuestOptions, HEADER_BYTES, Layout, guest_address};
+use towpath_workload::virtio::{Guest, GuestOptions, HEADER_BYTES, guest_address};
 
 use crate::PLAIN;
 use crate::scene::{Scene, packet};
@@ -12,52 +9,16 @@ use crate::scene::{Scene, packet};
 /// Entries of the rings.
 const SIZE: u16 = 16;
 
-fn options(packed: bool, layout: Layout) -> GuestOptions {
-    GuestOptions { size: SIZE, packed, layout, ..GuestOptions::default() }
+fn options(packed: bool) -> GuestOptions {
+    GuestOptions { size: SIZE, packed, ..GuestOptions::default() }
 }
 
 /// A guest whose front end keeps the region.
-fn guest(scene: &Scene, index: usize, options: GuestOptions) -> Guest {
+pub(crate) fn guest(scene: &Scene, index: usize, options: GuestOptions) -> Guest {
     let mut guest = scene.guest(index, options);
-    guest.inflight = Some(guest.front.make_inflight(2, SIZE).unwrap());
-    come_back(scene, index, &mut guest).unwrap();
+    guest.inflight = Some(guest.front.make_inflight(2, options.size).unwrap());
+    scene.reconnect(index, &mut guest);
     guest
-}
-
-fn come_back(scene: &Scene, index: usize, guest: &mut Guest) -> io::Result<()> {
-    guest.reconnect(UnixStream::connect(&scene.options[index].path)?)
-}
-
-#[test]
-fn rings_go_on_where_the_region_says() {
-    for (packed, layout) in [
-        (false, Layout::Single),
-        (false, Layout::Chained),
-        (true, Layout::Single),
-        (true, Layout::Chained),
-        (true, Layout::Indirect),
-    ] {
-        let mut scene = Scene::new();
-        let options = options(packed, layout);
-        let (mut a, mut b) = (guest(&scene, 0, options), guest(&scene, 1, options));
-        let mut number = 0;
-        for round in 0..20 {
-            for _ in 0..round * 3 % 11 + 1 {
-                number += 1;
-                assert!(a.send(0, &PLAIN, &packet(60, number)));
-                let got = b.wait_for(0).unwrap_or_else(|| panic!("{options:?} {number}"));
-                assert_eq!(got.1, packet(60, number));
-                assert!(b.send(0, &PLAIN, &packet(70, number)));
-                assert_eq!(a.wait_for(0).unwrap().1, packet(70, number));
-            }
-            scene.reopen(0);
-            assert!(a.send(0, &PLAIN, &packet(80, number)));
-            come_back(&scene, 0, &mut a).unwrap();
-            let first = b.wait_for(0).unwrap_or_else(|| panic!("{options:?} {}", scene.story()));
-            assert_eq!(first.1, packet(80, number));
-        }
-        scene.check();
-    }
 }
 
 /// Makes four packets available that nobody takes.
@@ -89,7 +50,7 @@ fn second_queue(packed: bool) -> u64 {
 #[test]
 fn what_another_left_in_a_split_ring_comes_first() {
     let mut scene = Scene::new();
-    let options = options(false, Layout::Single);
+    let options = options(false);
     let (mut a, mut b) = (guest(&scene, 0, options), guest(&scene, 1, options));
     scene.reopen(0);
     post_four(&mut a);
@@ -104,7 +65,7 @@ fn what_another_left_in_a_split_ring_comes_first() {
         pwrite(region, &counter.to_ne_bytes(), start + 24 + 16 * head).unwrap();
     }
     pwrite(region, &[2, 0], start + 12).unwrap();
-    come_back(&scene, 0, &mut a).unwrap();
+    scene.reconnect(0, &mut a);
     expect(&mut b, &[0, 1, 3]);
     let ids: Vec<u32> = (0..4).map(|place| a.memory.load32(used + 4 + 8 * place)).collect();
     assert_eq!((a.memory.load16(used + 2), ids), (4, vec![2, 0, 1, 3]));
@@ -120,7 +81,7 @@ fn what_another_left_in_a_split_ring_comes_first() {
 #[test]
 fn what_another_left_in_a_packed_ring_comes_first() {
     let mut scene = Scene::new();
-    let options = options(true, Layout::Single);
+    let options = options(true);
     let (mut a, mut b) = (guest(&scene, 0, options), guest(&scene, 1, options));
     scene.reopen(0);
     post_four(&mut a);
@@ -141,7 +102,7 @@ fn what_another_left_in_a_packed_ring_comes_first() {
     // Used up to the second place, in the first lap.
     store(16, 1 | 1 << 16 | 1 << 32 | 1 << 40);
     a.memory.store64(ring + 8, used);
-    come_back(&scene, 0, &mut a).unwrap();
+    scene.reconnect(0, &mut a);
     expect(&mut b, &[0, 2, 3]);
     let ids: Vec<u16> =
         (0..4).map(|place| (a.memory.load64(ring + 16 * place + 8) >> 32) as u16).collect();
@@ -152,7 +113,7 @@ fn what_another_left_in_a_packed_ring_comes_first() {
 #[test]
 fn what_was_half_given_back_is_not_taken_twice() {
     let mut scene = Scene::new();
-    let options = options(true, Layout::Single);
+    let options = options(true);
     let (mut a, mut b) = (guest(&scene, 0, options), guest(&scene, 1, options));
     scene.reopen(0);
     post_four(&mut a);
@@ -165,7 +126,7 @@ fn what_was_half_given_back_is_not_taken_twice() {
     let region = &a.inflight.as_ref().unwrap().file;
     let places: u64 = 4 | 1 << 32 | 1 << 40;
     pwrite(region, &places.to_ne_bytes(), second_queue(true) + 16).unwrap();
-    come_back(&scene, 0, &mut a).unwrap();
+    scene.reconnect(0, &mut a);
     expect(&mut b, &[0, 3]);
     scene.check();
 }

@@ -7,7 +7,7 @@ use towpath_ports::vhost_user::Mode;
 use towpath_workload::virtio::{Guest, GuestMemory, GuestOptions, Layout, guest_address, state};
 
 use crate::scene::{Scene, packet, until};
-use crate::{EVENT_IDX, PLAIN};
+use crate::{EVENT_IDX, PLAIN, inflight};
 
 #[test]
 fn rings_go_on_where_they_were_when_the_back_end_comes_back() {
@@ -18,32 +18,37 @@ fn rings_go_on_where_they_were_when_the_back_end_comes_back() {
         (true, Layout::Chained),
         (true, Layout::Indirect),
     ] {
-        let mut scene = Scene::new();
         let options = GuestOptions { size: 16, packed, layout, ..GuestOptions::default() };
-        let (mut a, mut b) = (scene.guest(0, options), scene.guest(1, options));
-        let mut number = 0;
-        for round in 0..20 {
-            // Any place in the ring, in laps of both colours.
-            for _ in 0..round * 3 % 11 + 1 {
-                number += 1;
-                assert!(a.send(0, &PLAIN, &packet(60, number)));
-                let got = b.wait_for(0).unwrap_or_else(|| panic!("{options:?} {number}"));
-                assert_eq!(got.1, packet(60, number));
-                assert!(b.send(0, &PLAIN, &packet(70, number)));
-                let back = a.wait_for(0).unwrap_or_else(|| panic!("{options:?} {number}"));
-                assert_eq!(back.1, packet(70, number));
-            }
-            scene.reopen(0);
-            // The guest sends while there is nobody.
-            assert!(a.send(0, &PLAIN, &packet(80, number)));
-            let stream = std::os::unix::net::UnixStream::connect(&scene.options[0].path).unwrap();
-            a.reconnect(stream).unwrap();
-            let first = b.wait_for(0).unwrap_or_else(|| panic!("{options:?} {}", scene.story()));
-            assert_eq!(first.1, packet(80, number));
-        }
-        assert_eq!(scene.failures(0), [""; 0]);
-        scene.check();
+        go_on(options, Scene::guest);
+        // Where the front end keeps what is in flight.
+        go_on(options, inflight::guest);
     }
+}
+
+fn go_on(options: GuestOptions, guest: impl Fn(&Scene, usize, GuestOptions) -> Guest) {
+    let mut scene = Scene::new();
+    let (mut a, mut b) = (guest(&scene, 0, options), guest(&scene, 1, options));
+    let mut number = 0;
+    for round in 0..20 {
+        // Any place in the ring, in laps of both colours.
+        for _ in 0..round * 3 % 11 + 1 {
+            number += 1;
+            assert!(a.send(0, &PLAIN, &packet(60, number)));
+            let got = b.wait_for(0).unwrap_or_else(|| panic!("{options:?} {number}"));
+            assert_eq!(got.1, packet(60, number));
+            assert!(b.send(0, &PLAIN, &packet(70, number)));
+            let back = a.wait_for(0).unwrap_or_else(|| panic!("{options:?} {number}"));
+            assert_eq!(back.1, packet(70, number));
+        }
+        scene.reopen(0);
+        // The guest sends while there is nobody.
+        assert!(a.send(0, &PLAIN, &packet(80, number)));
+        scene.reconnect(0, &mut a);
+        let first = b.wait_for(0).unwrap_or_else(|| panic!("{options:?} {}", scene.story()));
+        assert_eq!(first.1, packet(80, number));
+    }
+    assert_eq!(scene.failures(0), [""; 0]);
+    scene.check();
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Two guests whose ports are each other's uppers.
 
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -48,6 +49,12 @@ impl Scene {
                 .read(|_, snapshot| snapshot.port(self.ports[index]).unwrap().opened.device.link())
         });
         guest
+    }
+
+    /// Has a guest's front end come back to its port.
+    pub(crate) fn reconnect(&self, index: usize, guest: &mut Guest) {
+        let stream = UnixStream::connect(&self.options[index].path).unwrap();
+        guest.reconnect(stream).unwrap();
     }
 
     /// A detail of a port.
