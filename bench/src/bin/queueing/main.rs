@@ -16,18 +16,20 @@ mod peer;
 mod traffic;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use towpath_bench::{median, ns_per_frame};
-use towpath_bpf::{Env, Object};
+use towpath_bpf::{Env, Linked, Object, verifier};
 use towpath_engine::{
     Engine, Hook, Link as ProgramLink, Mode, Options, PortId, PortOptions, WorkerOptions,
 };
-use towpath_maps::Map;
+use towpath_maps::{AnyEnvironment, Map};
 use towpath_ports::generator::{self, Generator};
 use towpath_ports::sink::Sink;
 use towpath_workload::small;
+use towpath_xdp::program::Shared;
 use towpath_xdp::{Arena, Exec, FrameQueue, LoadOptions, Loader, Pool, Program, Select};
 use traffic::{Flow, Left, Link, Source, since};
 
@@ -53,13 +55,18 @@ fn main() -> anyhow::Result<()> {
     launching(&args)
 }
 
-/// Programs that find each other's maps.
+/// What takes frames into a queue, and what sends them from it.
 fn pair(entries: u32) -> anyhow::Result<[Program; 2]> {
-    let mut options = LoadOptions { workers: 1, exec: Exec::Jit, ..LoadOptions::default() };
-    let enqueue = Program::from_linked(small::enqueue(entries), &options)?;
-    let map = enqueue.maps().by_name("queue").cloned();
-    options.existing = map.map(|map| ("queue".to_owned(), map)).into_iter().collect();
-    Ok([enqueue, Program::from_linked(small::dequeue(entries), &options)?])
+    let options = LoadOptions { workers: 1, exec: Exec::Jit, ..LoadOptions::default() };
+    let shared = Shared::new(&options);
+    let enqueue = small::enqueue(entries);
+    let create = |def| shared.create_map(def, &enqueue.kernel_btf, Arc::new(AnyEnvironment));
+    let maps = enqueue.maps.iter().map(create).collect::<Result<Vec<_>, _>>()?;
+    let load = |linked: Linked| -> anyhow::Result<Program> {
+        let verified = verifier::verify(linked, &options.verifier)?;
+        Ok(shared.load(verified, maps.clone())?)
+    };
+    Ok([load(enqueue)?, load(small::dequeue(entries))?])
 }
 
 /// The programs of an object: what takes frames in, and what sends them.
