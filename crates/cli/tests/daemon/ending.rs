@@ -15,6 +15,26 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).expect("it runs");
 }
 
+/// Interrupts it, after a while. Shells have interrupts ignored by what they run in the background,
+/// and by all that this runs: then it is waited for that it does not any more.
+fn interrupt(child: &Child, time: Duration) {
+    std::thread::sleep(time);
+    let start = Instant::now();
+    while has_interrupt("self", "SigIgn") && !has_interrupt(&child.id().to_string(), "SigCgt") {
+        assert!(start.elapsed() < Duration::from_secs(20), "it never expects an interrupt");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    signal(child, Signal::INT);
+}
+
+/// Whether interrupts are among the signals that a process ignores, or catches.
+fn has_interrupt(process: &str, set: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let signals = status.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(":\t"));
+    let signals = u64::from_str_radix(signals.expect("a set of signals"), 16).expect("bits");
+    signals >> (Signal::INT.as_raw() - 1) & 1 == 1
+}
+
 fn end_of(mut child: Child) -> ExitStatus {
     let start = Instant::now();
     loop {
@@ -79,8 +99,7 @@ fn a_run_that_is_interrupted_while_it_compiles_ends_with_0() {
         // It waits for more.
         let input = child.stdin.as_mut().expect("a pipe");
         input.write_all(&capture).expect("it reads");
-        std::thread::sleep(Duration::from_millis(random.u64(10..500)));
-        signal(&child, Signal::INT);
+        interrupt(&child, Duration::from_millis(random.u64(10..500)));
         let status = end_of(child);
         // Before it expects interrupts one ends it as it ends any command.
         let is_early = status.signal() == Some(Signal::INT.as_raw());
@@ -105,8 +124,7 @@ fn what_is_watched_ends_with_an_interrupt() {
     ] {
         let mut command = bench.command(&[words, &["--socket", SOCKET]].concat());
         let child = command.stdout(Stdio::piped()).spawn().expect("it was built");
-        std::thread::sleep(Duration::from_millis(500));
-        signal(&child, Signal::INT);
+        interrupt(&child, Duration::from_millis(500));
         let ended = child.wait_with_output().expect("it is ours");
         assert_eq!(ended.status.code(), Some(0), "{words:?}: {ended:?}");
         let text = String::from_utf8(ended.stdout).expect("text");
