@@ -3,15 +3,16 @@
 //! Not a text made before the command line is read: opening LLVM takes as long as all else that a
 //! short command does.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 /// The commit this was built of; none in development builds and outside of a repository.
 const COMMIT: Option<&str> = option_env!("TOWPATH_COMMIT");
 
 /// Prints version, commit and tiers.
-#[expect(clippy::print_stdout, reason = "printed before there are output options")]
 pub(crate) fn tell() -> ExitCode {
-    println!("{}", text());
+    // Who reads the first line only has read enough.
+    let _closed = writeln!(std::io::stdout(), "{}", text());
     ExitCode::SUCCESS
 }
 
