@@ -6,7 +6,7 @@ use towpath_xdp::{Action, Program};
 
 use crate::config::Hook;
 use crate::counters::{Counter, DropReason, PortCounters, ProgramCounters};
-use crate::snapshot::{Numbers, Port, PortId};
+use crate::snapshot::{Numbers, Port, PortId, Snapshot};
 use crate::tap::Tap;
 use crate::target::{Door, Owner, TargetId};
 
@@ -165,6 +165,12 @@ impl HookSpec {
         let (drop, pass) = (owner.target(Door::TxVerdict), owner.target(Door::Guest));
         let new = HookSpec::new(chain, owner, [drop, drop, pass, drop, drop]);
         HookSpec { point: Hook::Tx, egress: ifindex, ..new }
+    }
+
+    /// The ports that redirects may name here.
+    #[inline]
+    pub(crate) fn ports<'a>(&'a self, snapshot: &'a Snapshot) -> &'a Numbers<PortId> {
+        self.scope.as_deref().unwrap_or(&snapshot.by_ifindex)
     }
 
     /// What is to reach the guest behind a port, as its own program decides: what that sends back

@@ -182,17 +182,12 @@ impl Owned {
 
     /// Keys and ids of a map whose elements name objects.
     pub(crate) fn elements(&self, number: u32) -> Vec<(Vec<u8>, u32)> {
-        let Ok((handle, _)) = self.map(number) else { return Vec::new() };
-        let (mut found, mut last) = (Vec::new(), None::<Vec<u8>>);
-        while let Ok(key) = next_key(handle, last.as_deref()) {
-            if let Ok(Some(value)) = handle.lookup(&exactly(&key), &exactly(&[]), 0)
-                && let Some(&id) = value.bytes().first_chunk()
-            {
-                found.push((key.clone(), u32::from_ne_bytes(id)));
-            }
-            last = Some(key);
-        }
-        found
+        let Ok((handle, map)) = self.map(number) else { return Vec::new() };
+        let named = pairs(handle, map).filter_map(|(key, value)| {
+            let &id = value.bytes().first_chunk()?;
+            Some((key, u32::from_ne_bytes(id)))
+        });
+        named.collect()
     }
 }
 
@@ -248,6 +243,20 @@ fn next_key(handle: &Handle, key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
         None => handle.next_key(None),
         Some(key) => handle.next_key(Some(&exactly(key))),
     }
+}
+
+/// A map's keys with their values, in the order of keys. Somebody who stores meanwhile makes no end
+/// of it.
+pub(crate) fn pairs<'a>(
+    handle: &'a Handle,
+    map: &MapUse,
+) -> impl Iterator<Item = (Vec<u8>, Value)> + use<'a> {
+    let first = next_key(handle, None).ok();
+    let keys = std::iter::successors(first, |key| next_key(handle, Some(key)).ok());
+    keys.take(map.map().max_entries() as usize + 1).filter_map(|key| {
+        let value = handle.lookup(&exactly(&key), &exactly(&[]), 0).ok()??;
+        Some((key, value))
+    })
 }
 
 /// The values of a request, kept to make the same again.

@@ -4,7 +4,7 @@ use towpath_bpf::btf::emit::{FUNC_INFO_BYTES, LINE_INFO_BYTES};
 use towpath_bpf::insn::PSEUDO_BTF_ID;
 use towpath_bpf::proto::helper_name;
 use towpath_bpf::{Errno, Insn};
-use towpath_guest_client::wire::{Command, Tag, Values, Writer};
+use towpath_guest_client::wire::{BPF_F_XDP_HAS_FRAGS, Command, Tag, Values, Writer};
 use towpath_objects::{ATTR_BYTES, Command as Bpf, Handle, Name, Object, btf_load, prog_load};
 
 use crate::guest::Owned;
@@ -242,4 +242,3 @@ const INSN_BYTES: usize = 8;
 const LOG_BYTES: usize = 1 << 18;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
-const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;

@@ -11,9 +11,10 @@ use towpath_bpf::map::{Keys, Values as MapValues};
 use towpath_guest_client::wire::{
     Arrived, Command, Direction, Message, PAYLOAD_MAX, Receiver, Tag, Values, Writer,
 };
-use towpath_objects::{MapUse, exactly};
+use towpath_objects::MapUse;
 
 use crate::guest::{Guest, Owned, State, place};
+use crate::maps::pairs;
 use crate::refusal::Refusal;
 
 /// Why a guest can't be made of bytes.
@@ -203,21 +204,7 @@ impl Owned {
             let value = |value| (Vec::new(), self.shown(map, &value));
             return queued.into_iter().map(value).collect();
         }
-        let (mut found, mut last) = (Vec::new(), None::<Vec<u8>>);
-        while let Ok(key) = match last.as_deref() {
-            None => handle.next_key(None),
-            Some(last) => handle.next_key(Some(&exactly(last))),
-        } {
-            if let Ok(Some(value)) = handle.lookup(&exactly(&key), &exactly(&[]), 0) {
-                found.push((key.clone(), self.shown(map, &value)));
-            }
-            // Somebody who stores meanwhile makes no end of it.
-            if found.len() > map.map().max_entries() as usize {
-                break;
-            }
-            last = Some(key);
-        }
-        found
+        pairs(handle, map).map(|(key, value)| (key, self.shown(map, &value))).collect()
     }
 }
 

@@ -74,7 +74,7 @@ impl Graph {
         named: Option<RedirectTarget<&Map>>,
     ) -> TargetId {
         let drops = |why| hook.owner.drops(why);
-        let ports = hook.scope.as_deref().unwrap_or(&snapshot.by_ifindex);
+        let ports = hook.ports(snapshot);
         let port = |ifindex| ports.get(ifindex).ok_or(drops(DropReason::BadTarget));
         let resolved = match named {
             None => Err(drops(DropReason::NoTarget)),
@@ -128,7 +128,7 @@ impl Graph {
         map: &Map,
         without: Option<PortId>,
     ) {
-        let ports = hook.scope.as_deref().unwrap_or(&snapshot.by_ifindex);
+        let ports = hook.ports(snapshot);
         let mut targets = std::mem::take(&mut self.fan.targets);
         targets.clear();
         let ingress = without.and_then(|port| snapshot.port(port));

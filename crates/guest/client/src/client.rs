@@ -7,8 +7,8 @@ use towpath_bpf::Errno;
 
 use crate::channel::Channel;
 use crate::wire::{
-    Arrived, CLOSE_ALL, Command, Counters, Direction, Limit, Malformed, Message, ObjectRecord,
-    PAYLOAD_MAX, Receiver, Tag, TargetRecord, Values, Writer,
+    Arrived, BPF_F_XDP_HAS_FRAGS, CLOSE_ALL, Command, Counters, Direction, Limit, Malformed,
+    Message, ObjectRecord, PAYLOAD_MAX, Receiver, Tag, TargetRecord, Values, Writer,
 };
 
 /// A dialogue with the host.
@@ -253,9 +253,7 @@ impl Client {
     ///
     /// Those of `BPF_MAP_LOOKUP_ELEM`.
     pub fn lookup(&mut self, map: u32, key: &[u8]) -> Result<Vec<u8>, ClientError> {
-        let writer = Writer::new().u32(Tag::Handle, map).with(Tag::Key, key);
-        let answer = self.ask(Command::MapLookup, writer)?;
-        Ok(answer.values().bytes(Tag::Value)?.to_vec())
+        self.value(Command::MapLookup, map, key)
     }
 
     /// Takes an element out.
@@ -264,9 +262,7 @@ impl Client {
     ///
     /// Those of `BPF_MAP_LOOKUP_AND_DELETE_ELEM`.
     pub fn lookup_and_delete(&mut self, map: u32, key: &[u8]) -> Result<Vec<u8>, ClientError> {
-        let writer = Writer::new().u32(Tag::Handle, map).with(Tag::Key, key);
-        let answer = self.ask(Command::MapLookupAndDelete, writer)?;
-        Ok(answer.values().bytes(Tag::Value)?.to_vec())
+        self.value(Command::MapLookupAndDelete, map, key)
     }
 
     /// Stores elements, in as many requests as it takes.
@@ -460,6 +456,11 @@ impl Client {
         self.ask(Command::Reset, Writer::new()).map(drop)
     }
 
+    fn value(&mut self, command: Command, map: u32, key: &[u8]) -> Result<Vec<u8>, ClientError> {
+        let writer = Writer::new().u32(Tag::Handle, map).with(Tag::Key, key);
+        Ok(self.ask(command, writer)?.values().bytes(Tag::Value)?.to_vec())
+    }
+
     fn handle(&mut self, command: Command, writer: Writer) -> Result<u32, ClientError> {
         Ok(self.ask(command, writer)?.values().number(Tag::Handle)?)
     }
@@ -523,7 +524,6 @@ fn refused(answer: &Message) -> Option<Refused> {
     })
 }
 
-const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 /// Elements in one request: a host that counts operations takes less than a second's worth.
 const ELEMENTS_MAX: u32 = 256;
 /// How long an answer may take: programs are verified meanwhile.

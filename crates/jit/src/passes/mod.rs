@@ -235,8 +235,7 @@ pub fn run(module: &mut Module, context: Context<'_>, choice: &Choice) {
         match pass.run {
             Work::Module(run) => run(module, context),
             Work::Function(run) => {
-                let all = module.functions.iter_mut().chain(&mut module.own);
-                all.for_each(|function| run(function, context));
+                module.all_mut().for_each(|function| run(function, context));
             }
         }
         if check {

@@ -21,7 +21,7 @@ pub(super) fn lower(module: &mut Module, context: Context<'_>) {
         rewrite(&mut own, context, |emitter, op| emitter.redirect_map(op));
         module.own = Some(own);
     }
-    for function in module.functions.iter_mut().chain(&mut module.own) {
+    for function in module.all_mut() {
         rewrite(function, context, |emitter, op| emitter.redirect(op));
     }
 }

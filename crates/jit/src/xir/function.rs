@@ -62,6 +62,11 @@ impl Module {
         self.functions.iter().chain(&self.own)
     }
 
+    /// The same, to change.
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Function> {
+        self.functions.iter_mut().chain(&mut self.own)
+    }
+
     /// The entry function for the program's own bursts.
     pub fn own_entry(&self) -> Option<&Function> {
         self.own.as_ref().or(self.functions.first())

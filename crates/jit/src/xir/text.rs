@@ -8,7 +8,7 @@ use crate::machine_unsafe::RedirectCell;
 
 impl fmt::Display for Module {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, function) in self.functions.iter().chain(&self.own).enumerate() {
+        for (index, function) in self.all().enumerate() {
             if index > 0 {
                 writeln!(f)?;
             }

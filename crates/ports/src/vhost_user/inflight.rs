@@ -28,18 +28,12 @@ pub(super) enum Format {
 impl Format {
     /// Bytes of one queue, whose parts are aligned as caches are.
     fn bytes(self, size: u16) -> u64 {
-        let entries = self.entry_bytes() * usize::from(size);
-        ((self.header_bytes() + entries) as u64).next_multiple_of(64)
+        let parts = 1 + u64::from(size);
+        (self.part_bytes() as u64 * parts).next_multiple_of(64)
     }
 
-    fn header_bytes(self) -> usize {
-        match self {
-            Format::Split => 16,
-            Format::Packed => 32,
-        }
-    }
-
-    fn entry_bytes(self) -> usize {
+    /// Bytes of the header, and of each entry behind it.
+    fn part_bytes(self) -> usize {
         match self {
             Format::Split => 16,
             Format::Packed => 32,
@@ -223,15 +217,11 @@ impl Inflight {
     /// A chain of [`Inflight::resume_packed`] was given back: its entries are free.
     pub(super) fn end_packed(&self, entry: u16) {
         let free = self.area.load16(FREE_HEAD, Ordering::Relaxed);
-        let word = self.word(entry, 0);
-        let last = (word >> 32) as u16;
-        if last < self.size && last != entry {
-            let word = self.word(last, 0) & !(0xffff << 16);
-            self.store_word(last, 0, word | u64::from(free) << 16);
-            self.store_word(entry, 0, word & !0xff | self.word(entry, 0) & 0xffff_0000);
-        } else {
-            self.store_word(entry, 0, u64::from(free) << 16);
-        }
+        let last = (self.word(entry, 0) >> 32) as u16;
+        let tail = if last < self.size { last } else { entry };
+        let word = self.word(tail, 0) & !(0xffff << 16);
+        self.store_word(tail, 0, word | u64::from(free) << 16);
+        self.store_word(entry, 0, self.word(entry, 0) & !0xff);
         self.area.store16(FREE_HEAD, entry, Ordering::Release);
         self.area.store16(OLD_FREE_HEAD, entry, Ordering::Release);
     }
@@ -245,7 +235,7 @@ impl Inflight {
     }
 
     fn at(&self, entry: u16, word: usize) -> usize {
-        self.format.header_bytes() + usize::from(entry) * self.format.entry_bytes() + 8 * word
+        (1 + usize::from(entry)) * self.format.part_bytes() + 8 * word
     }
 }
 

@@ -112,8 +112,9 @@ impl Packed {
     /// What `GET_VRING_BASE` answers: where we take the next buffer, and where we use it.
     pub(super) fn base(&self) -> u32 {
         let mut available = self.next;
-        let mut taken = self.taken.iter().map(|taken| taken.descriptors.len() as u16);
-        taken.by_ref().for_each(|slots| available.advance(slots, self.size));
+        for taken in &self.taken {
+            available.advance(taken.descriptors.len() as u16, self.size);
+        }
         u32::from(available.base()) | u32::from(self.next.base()) << 16
     }
 

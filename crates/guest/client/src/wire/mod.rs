@@ -28,6 +28,8 @@ pub const REPLY: u8 = 0x80;
 
 /// In the flags of [`Command::Close`]: also what nothing else refers to afterwards.
 pub const CLOSE_ALL: u64 = 1;
+/// In [`Tag::ProgramFlags`], the only one: the program takes frames of several buffers.
+pub const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 
 macro_rules! numbered {
     (
