@@ -29,6 +29,17 @@ pub(super) struct Chain {
     pub(super) written: u32,
 }
 
+/// A buffer that is given back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Used {
+    /// What the driver calls it.
+    pub(super) id: u16,
+    /// Places it takes in a packed ring.
+    pub(super) slots: u16,
+    /// Bytes we put into it.
+    pub(super) written: u32,
+}
+
 /// Who may do what with a ring's buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
@@ -72,6 +83,14 @@ pub enum Violation {
     /// A buffer that is too short for the header alone.
     #[error("a buffer of {0} bytes, shorter than its header")]
     Short(u64),
+}
+
+impl Chain {
+    /// To be given back.
+    #[inline]
+    pub(super) fn used(&self) -> Used {
+        Used { id: self.id, slots: self.slots, written: self.written }
+    }
 }
 
 impl Burst {

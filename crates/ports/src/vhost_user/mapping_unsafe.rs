@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "memory that a guest writes cannot be a slice")]
 
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -109,55 +110,22 @@ impl Mapping {
         unsafe { to.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), N) };
     }
 
-    /// The first bytes from `offset` on, and those behind `skip` copied: a header and a packet.
+    /// `len` bytes from `offset` on; `None` where they would lie outside.
     #[inline]
-    pub(super) fn read_behind<const N: usize>(
-        &self,
-        offset: usize,
-        skip: usize,
-        mut to: SharedBytesMut<'_>,
-    ) -> [u8; N] {
-        assert!(N <= skip, "the header is in front");
-        let (len, from) = (to.len(), self.at(offset, skip + to.len()).as_ptr());
-        // SAFETY: inside the mapping, as `at` checks; `to` is ours, and as long.
-        unsafe {
-            copy(from.add(skip), to.as_mut_ptr(), len);
-            read_words(from)
+    pub(super) fn place(&self, offset: u64, len: u32) -> Option<Place<'_>> {
+        let whole = self.len as u64;
+        if offset >= whole || u64::from(len) > whole - offset {
+            return None;
         }
-    }
-
-    /// A header at `offset`, and a packet behind it.
-    #[inline]
-    pub(super) fn write_behind<const N: usize>(
-        &self,
-        offset: usize,
-        header: [u8; N],
-        packet: SharedBytes<'_>,
-    ) {
-        let to = self.at(offset, N + packet.len()).as_ptr();
-        // SAFETY: inside the mapping, as `at` checks; frames are never in a guest's memory.
-        unsafe {
-            to.copy_from_nonoverlapping(header.as_ptr(), N);
-            copy(packet.as_ptr(), to.add(N), packet.len());
-        }
+        // SAFETY: inside, checked above.
+        let at = unsafe { self.base.add(offset as usize) };
+        Some(Place { at, len, of: PhantomData })
     }
 
     /// Has the cache line at `offset` fetched, for writing if so.
     #[inline]
     pub(super) fn prefetch(&self, offset: usize, to_write: bool) {
-        let at = self.base.as_ptr().wrapping_add(offset);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: hints, which may be about any address. The compiler has no name for the second
-        // one that it takes without knowing the processor; those that don't know it pass it over.
-        unsafe {
-            if to_write {
-                std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
-            } else {
-                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _no_hint = (at, to_write);
+        prefetch(self.base.as_ptr().wrapping_add(offset), to_write);
     }
 
     /// Sets bits of a byte.
@@ -173,6 +141,66 @@ impl Mapping {
         assert!(offset <= self.len && len <= self.len - offset, "inside of a region");
         // SAFETY: inside, checked above.
         unsafe { self.base.add(offset) }
+    }
+}
+
+/// Bytes of a mapping, for as long as it is borrowed: found once, and then only asked whether they
+/// are enough.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'m> {
+    at: NonNull<u8>,
+    len: u32,
+    of: PhantomData<&'m Mapping>,
+}
+
+impl Place<'_> {
+    #[inline]
+    pub(super) fn len(self) -> u32 {
+        self.len
+    }
+
+    /// Has the lines fetched that a header and a short packet behind it are in.
+    #[inline]
+    pub(super) fn prefetch(self, to_write: bool) {
+        prefetch(self.at.as_ptr(), to_write);
+        // A hint about what is behind a shorter buffer does no harm.
+        prefetch(self.at.as_ptr().wrapping_add(LINE_BYTES), to_write);
+    }
+
+    /// The first bytes, and those behind `skip` copied: a header and a packet.
+    ///
+    /// # Panics
+    ///
+    /// When there are not so many.
+    #[inline]
+    pub(super) fn read_behind<const N: usize>(
+        self,
+        skip: usize,
+        mut to: SharedBytesMut<'_>,
+    ) -> [u8; N] {
+        assert!(N <= skip && skip + to.len() <= self.len as usize, "the packet is inside");
+        let (len, from) = (to.len(), self.at.as_ptr());
+        // SAFETY: inside the mapping, checked above; `to` is ours, and as long.
+        unsafe {
+            copy(from.add(skip), to.as_mut_ptr(), len);
+            read_words(from)
+        }
+    }
+
+    /// A header, and a packet behind it.
+    ///
+    /// # Panics
+    ///
+    /// When there is no room for them.
+    #[inline]
+    pub(super) fn write_behind<const N: usize>(self, header: [u8; N], packet: SharedBytes<'_>) {
+        assert!(N + packet.len() <= self.len as usize, "the packet is inside");
+        let to = self.at.as_ptr();
+        // SAFETY: inside the mapping, checked above; frames are never in a guest's memory.
+        unsafe {
+            to.copy_from_nonoverlapping(header.as_ptr(), N);
+            copy(packet.as_ptr(), to.add(N), packet.len());
+        }
     }
 }
 
@@ -223,10 +251,14 @@ impl<const ALIGN: usize> Area<ALIGN> {
         unsafe { AtomicU16::from_ptr(self.word(offset)) }.store(value, order);
     }
 
+    /// Two words of 4 bytes, one behind the other.
     #[inline]
-    pub(super) fn store32(&self, offset: usize, value: u32) {
-        // SAFETY: as in `load16`.
-        unsafe { AtomicU32::from_ptr(self.word(offset)) }.store(value, Ordering::Relaxed);
+    pub(super) fn store_element(&self, offset: usize, first: u32, second: u32) {
+        let pair = self.word::<[u32; 2]>(offset).cast::<u32>();
+        // SAFETY: as in `load16`; both are inside, as `word` checks.
+        let words = unsafe { (AtomicU32::from_ptr(pair), AtomicU32::from_ptr(pair.add(1))) };
+        words.0.store(first, Ordering::Relaxed);
+        words.1.store(second, Ordering::Relaxed);
     }
 
     #[inline]
@@ -241,15 +273,42 @@ impl<const ALIGN: usize> Area<ALIGN> {
         unsafe { AtomicU64::from_ptr(self.word(offset)) }.store(value, order);
     }
 
+    /// The two words of 8 bytes at `offset`: the second one is loaded first, in this order.
+    #[inline]
+    pub(super) fn load_pair(&self, offset: usize, order: Ordering) -> [u64; 2] {
+        let pair = self.word::<[u64; 2]>(offset).cast::<u64>();
+        // SAFETY: as in `load16`; both are inside, as `word` checks.
+        let (first, second) =
+            unsafe { (AtomicU64::from_ptr(pair), AtomicU64::from_ptr(pair.add(1))) };
+        let second = second.load(order);
+        [first.load(Ordering::Relaxed), second]
+    }
+
     #[inline]
     fn word<T>(&self, offset: usize) -> *mut T {
-        const { assert!(size_of::<T>() <= ALIGN, "words are aligned") };
-        // There is room for one word.
-        let last = self.len - size_of::<T>();
-        assert!(offset <= last && offset.is_multiple_of(size_of::<T>()), "a word of the ring");
+        const { assert!(align_of::<T>() <= ALIGN, "words are aligned") };
+        let is_inside = self.len.checked_sub(size_of::<T>()).is_some_and(|last| offset <= last);
+        assert!(is_inside && offset.is_multiple_of(align_of::<T>()), "a word of the ring");
         // SAFETY: inside, checked above.
         unsafe { self.base.as_ptr().add(offset) }.cast::<T>()
     }
+}
+
+/// Has a cache line fetched, for writing if so.
+#[inline]
+fn prefetch(at: *const u8, to_write: bool) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: hints, which may be about any address. The compiler has no name for the second one
+    // that it takes without knowing the processor; those that don't know it pass it over.
+    unsafe {
+        if to_write {
+            std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
+        } else {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _no_hint = (at, to_write);
 }
 
 /// A word at any address.
@@ -314,6 +373,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: as above.
     unsafe { to.copy_from_nonoverlapping(from, len) };
 }
+
+const LINE_BYTES: usize = 64;
 
 impl Drop for Mapping {
     fn drop(&mut self) {

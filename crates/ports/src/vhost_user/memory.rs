@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use towpath_xdp::{SharedBytes, SharedBytesMut};
 
-use super::mapping_unsafe::{Area, Mapping};
+use super::mapping_unsafe::{Area, Mapping, Place};
 use super::ring::SetupError;
 
 /// All regions there are. Never changed: another one takes its place.
@@ -88,6 +88,12 @@ impl Memory {
             regions.remove(at);
         }
         Some(Memory { regions })
+    }
+
+    /// To find what a burst of descriptors is about.
+    #[inline]
+    pub(super) fn finder(&self) -> Finder<'_> {
+        Finder { regions: &self.regions, region: self.regions.first() }
     }
 
     pub(super) fn regions(&self) -> usize {
@@ -202,33 +208,43 @@ impl Memory {
         self.of(piece).write_array(piece.offset as usize + skip, bytes);
     }
 
-    /// A header and the packet behind it, which is copied.
-    #[inline]
-    pub(super) fn read_behind<const N: usize>(
-        &self,
-        piece: Piece,
-        header: usize,
-        to: SharedBytesMut<'_>,
-    ) -> [u8; N] {
-        debug_assert!(header + to.len() <= piece.len as usize, "no more than was translated");
-        self.of(piece).read_behind(piece.offset as usize, header, to)
-    }
-
-    /// The same the other way.
-    #[inline]
-    pub(super) fn write_behind<const N: usize>(
-        &self,
-        piece: Piece,
-        header: [u8; N],
-        packet: SharedBytes<'_>,
-    ) {
-        debug_assert!(N + packet.len() <= piece.len as usize, "no more than was translated");
-        self.of(piece).write_behind(piece.offset as usize, header, packet);
-    }
-
     #[inline]
     fn of(&self, piece: Piece) -> &Mapping {
         &self.regions[piece.region as usize].mapping
+    }
+}
+
+/// Finds bytes by guest addresses, of a driver that keeps its buffers together.
+#[derive(Debug)]
+pub(super) struct Finder<'m> {
+    regions: &'m [Region],
+    /// Where the last ones were.
+    region: Option<&'m Region>,
+}
+
+impl<'m> Finder<'m> {
+    /// `len` bytes at a guest's address that are in one region.
+    #[inline]
+    pub(super) fn find(&mut self, guest: u64, len: u32) -> Option<Place<'m>> {
+        let place = self.region?.place(guest, len);
+        if place.is_some() { place } else { self.find_elsewhere(guest, len) }
+    }
+
+    #[cold]
+    fn find_elsewhere(&mut self, guest: u64, len: u32) -> Option<Place<'m>> {
+        self.regions.iter().find_map(|region| {
+            let place = region.place(guest, len)?;
+            self.region = Some(region);
+            Some(place)
+        })
+    }
+}
+
+impl Region {
+    /// `len` bytes at a guest's address.
+    #[inline]
+    fn place(&self, guest: u64, len: u32) -> Option<Place<'_>> {
+        self.mapping.place(guest.wrapping_sub(self.range.guest), len)
     }
 }
 

@@ -19,6 +19,7 @@ mod memory;
 mod message;
 mod packed;
 mod ring;
+mod run;
 mod rx;
 mod session;
 mod split;

@@ -5,13 +5,14 @@ use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
 
 use super::burst::{
-    Burst, Chain, DESCRIPTOR_BYTES, Descriptor, Direction, INDIRECT, NEXT, Violation, WRITE,
+    Burst, Chain, DESCRIPTOR_BYTES, Descriptor, Direction, INDIRECT, NEXT, Used, Violation, WRITE,
 };
 use super::feature::{EVENT_IDX, Negotiated};
 use super::inflight::{Inflight, Taken};
 use super::mapping_unsafe::Area;
 use super::memory::Memory;
 use super::ring::{Addresses, SetupError};
+use super::run::{Run, Wanted};
 use super::split::{SIZE_MAX, needs_event};
 
 #[derive(Debug)]
@@ -161,8 +162,8 @@ impl Packed {
                 }
             }
             let at = usize::from(self.ahead.index) * DESCRIPTOR_BYTES;
-            let rest = self.ring.load64(at + 8, Ordering::Acquire);
-            let head = Descriptor::packed(self.ring.load64(at, Ordering::Relaxed), rest);
+            let [addr, rest] = self.ring.load_pair(at, Ordering::Acquire);
+            let head = Descriptor::packed(addr, rest);
             if !self.is_available(head.flags, self.ahead.wrap) {
                 break;
             }
@@ -186,6 +187,36 @@ impl Packed {
             self.ahead.advance(chain.slots, self.size);
             burst.end(chain);
         }
+    }
+
+    /// Looks at the buffers that come next, as long as they are what is wanted. True where what
+    /// follows is something else. Nothing is remembered but by [`Packed::give_back`].
+    #[inline]
+    pub(super) fn look<'m>(
+        &mut self,
+        memory: &'m Memory,
+        wanted: &Wanted,
+        run: &mut Run<'m>,
+    ) -> bool {
+        debug_assert_eq!(self.ahead, self.next, "what was looked at is completed");
+        if !self.taken.is_empty() {
+            return true;
+        }
+        let (mut finder, mut at) = (memory.finder(), self.next);
+        for _ in 0..wanted.limit().min(usize::from(self.size)) {
+            let place = usize::from(at.index) * DESCRIPTOR_BYTES;
+            let [addr, rest] = self.ring.load_pair(place, Ordering::Acquire);
+            let descriptor = Descriptor::packed(addr, rest);
+            if !self.is_available(descriptor.flags, at.wrap) {
+                return false;
+            }
+            let id = descriptor.number;
+            let buffer = wanted.buffer(&descriptor, id, &mut finder);
+            let Some(buffer) = buffer.filter(|_| id < self.size) else { return true };
+            run.push(buffer);
+            at.advance(1, self.size);
+        }
+        false
     }
 
     /// Looks at the next chain that another back end took. False when there is none.
@@ -241,8 +272,8 @@ impl Packed {
             at.advance(1, self.size);
             let place = usize::from(at.index) * DESCRIPTOR_BYTES;
             // The head's flags were written last, and read first.
-            let rest = self.ring.load64(place + 8, Ordering::Relaxed);
-            descriptor = Descriptor::packed(self.ring.load64(place, Ordering::Relaxed), rest);
+            let [addr, rest] = self.ring.load_pair(place, Ordering::Relaxed);
+            descriptor = Descriptor::packed(addr, rest);
         }
     }
 
@@ -268,26 +299,33 @@ impl Packed {
     }
 
     /// Gives buffers back, the first ones that were looked at; the others were not looked at then.
-    /// The first one's flags are written last: a driver that sees it sees all of them.
-    #[inline]
     pub(super) fn complete(&mut self, chains: &[Chain]) {
         let chains = if self.taken.is_empty() { chains } else { self.complete_taken(chains) };
-        let mut at = self.next;
+        self.give_back(chains.iter().map(Chain::used));
+    }
+
+    /// Gives the next buffers back. The first one's flags are written last: a driver that sees it
+    /// sees all of them.
+    #[inline]
+    pub(super) fn give_back(&mut self, mut buffers: impl Iterator<Item = Used> + Clone) {
         let first = self.next;
+        let mut at = first;
         if let Some(inflight) = &self.inflight {
-            chains.iter().for_each(|chain| at.advance(chain.slots, self.size));
+            buffers.clone().for_each(|buffer| at.advance(buffer.slots, self.size));
             inflight.note_packed(first, at);
             at = first;
         }
-        for chain in chains {
-            if at != first {
-                self.mark_used(at, chain, Ordering::Relaxed);
+        if let Some(last_written) = buffers.next() {
+            at.advance(last_written.slots, self.size);
+            let mut places = u32::from(last_written.slots);
+            for buffer in buffers {
+                self.mark_used(at, &buffer, Ordering::Relaxed);
+                at.advance(buffer.slots, self.size);
+                places += u32::from(buffer.slots);
             }
-            at.advance(chain.slots, self.size);
-            self.since_signal = self.since_signal.saturating_add(chain.slots);
-        }
-        if let Some(chain) = chains.first() {
-            self.mark_used(first, chain, Ordering::Release);
+            self.mark_used(first, &last_written, Ordering::Release);
+            let since = u32::from(self.since_signal) + places;
+            self.since_signal = u16::try_from(since).unwrap_or(u16::MAX);
         }
         if let Some(inflight) = &self.inflight {
             inflight.note_packed(at, at);
@@ -311,7 +349,7 @@ impl Packed {
             let mut end = self.next;
             end.advance(chain.slots, self.size);
             inflight.note_packed(self.next, end);
-            self.mark_used(self.next, chain, Ordering::Release);
+            self.mark_used(self.next, &chain.used(), Ordering::Release);
             inflight.end_packed(taken.entry);
             inflight.note_packed(end, end);
             self.since_signal = self.since_signal.saturating_add(chain.slots);
@@ -341,17 +379,17 @@ impl Packed {
 
     /// One store: length, id and flags are one word.
     #[inline]
-    fn mark_used(&self, at: Position, chain: &Chain, order: Ordering) {
+    fn mark_used(&self, at: Position, buffer: &Used, order: Ordering) {
         let mut flags = if at.wrap { AVAIL | USED } else { 0 };
-        if chain.written > 0 {
+        if buffer.written > 0 {
             flags |= WRITE;
         }
         // Drivers ignore it (2.8.5). It tells us where a chain ends that was the last one used when
         // somebody ended us: see `resume`.
-        if chain.slots > 1 {
+        if buffer.slots > 1 {
             flags |= NEXT;
         }
-        let rest = u64::from(flags) << 48 | u64::from(chain.id) << 32 | u64::from(chain.written);
+        let rest = u64::from(flags) << 48 | u64::from(buffer.id) << 32 | u64::from(buffer.written);
         self.ring.store64(usize::from(at.index) * DESCRIPTOR_BYTES + 8, rest, order);
     }
 

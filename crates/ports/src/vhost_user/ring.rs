@@ -5,6 +5,7 @@ use super::feature::{Negotiated, PACKED};
 use super::inflight::{Format, Inflight};
 use super::memory::Memory;
 use super::packed::Packed;
+use super::run::{Buffer, Run, Wanted};
 use super::split::Split;
 
 /// A ring that runs.
@@ -103,6 +104,30 @@ impl Ring {
         match self {
             Ring::Split(ring) => ring.collect(memory, limit, direction, burst),
             Ring::Packed(ring) => ring.collect(memory, limit, direction, burst),
+        }
+    }
+
+    /// Looks at the buffers that come next, as long as they are what is wanted. True where what
+    /// follows is something else. Nothing is remembered but by [`Ring::give_back`].
+    #[inline]
+    pub(super) fn look<'m>(
+        &mut self,
+        memory: &'m Memory,
+        wanted: &Wanted,
+        run: &mut Run<'m>,
+    ) -> bool {
+        match self {
+            Ring::Split(ring) => ring.look(memory, wanted, run),
+            Ring::Packed(ring) => ring.look(memory, wanted, run),
+        }
+    }
+
+    /// Gives the first buffers of a run back.
+    #[inline]
+    pub(super) fn give_back(&mut self, buffers: &[Buffer<'_>]) {
+        match self {
+            Ring::Split(ring) => ring.give_back(buffers.iter().map(Buffer::used)),
+            Ring::Packed(ring) => ring.give_back(buffers.iter().map(Buffer::used)),
         }
     }
 

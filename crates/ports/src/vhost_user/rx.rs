@@ -13,7 +13,8 @@ use towpath_xdp::{Frame, Pool};
 use super::Shared;
 use super::burst::{Burst, Chain, Direction, Violation};
 use super::memory::{Memory, Piece};
-use super::vring::{Active, State, Vring};
+use super::run::{RUN_MAX, Run, Wanted};
+use super::vring::{Active, Setup, State, Vring};
 use crate::vnet;
 
 pub(super) struct Queue {
@@ -21,8 +22,6 @@ pub(super) struct Queue {
     /// The number of the pair.
     pair: u32,
     burst: Burst,
-    /// Frames without a packet, for the next burst.
-    empty: Vec<Frame>,
     /// What the driver kicks, while we asked for that.
     kick: Option<Arc<OwnedFd>>,
     is_armed: bool,
@@ -44,7 +43,6 @@ impl Queue {
             shared: Arc::clone(shared),
             pair,
             burst: Burst::default(),
-            empty: Vec::new(),
             kick: None,
             is_armed: false,
             missed: 0,
@@ -59,55 +57,21 @@ impl Queue {
         frames: &mut Vec<Frame>,
         limit: usize,
     ) -> usize {
-        let Some(active) = &mut state.active else { return 0 };
+        let State { setup, active: Some(active), .. } = state else { return 0 };
         if self.is_armed {
             self.disarm(active);
         }
-        let burst = &mut self.burst;
-        burst.clear();
-        active.ring.collect(&active.memory, limit, Direction::FromGuest, burst);
-        let mut done = 0;
         let start = frames.len();
-        let mut violation = burst.violation;
-        if state.setup.is_enabled {
-            let wanted = burst.chains.len().saturating_sub(self.empty.len());
-            pool.take_many(wanted, &mut self.empty);
-            let (header, steers) = (active.features.header_bytes(), self.shared.steers());
-            for chain in &burst.chains {
-                let Some(frame) = self.empty.pop() else { break };
-                match take(&active.memory, header, burst, chain, frame, pool) {
-                    Ok(Taken::Frame(frame)) => {
-                        if steers {
-                            self.shared.learn(&frame, self.pair);
-                        }
-                        frames.push(frame);
-                    }
-                    Ok(Taken::Malformed(frame)) => {
-                        self.empty.push(frame);
-                        self.missed += 1;
-                        vring.counters.malformed.fetch_add(1, Ordering::Relaxed);
-                    }
-                    // It stays in the ring until there is memory again.
-                    Ok(Taken::NoMemory(frame)) => {
-                        self.empty.push(frame);
-                        break;
-                    }
-                    Err((why, frame)) => {
-                        self.empty.push(frame);
-                        violation = Some(why);
-                        break;
-                    }
-                }
-                done += 1;
-            }
-        } else if state.setup.was_enabled {
-            // What a queue sends that is disabled goes nowhere.
-            done = burst.chains.len();
-            self.missed += done as u64;
-            vring.counters.disabled.fetch_add(done as u64, Ordering::Relaxed);
+        let (mut done, mut has_others, mut violation) = (0, true, None);
+        if setup.is_enabled && active.log.is_none() {
+            (done, has_others) = self.receive_runs(vring, active, pool, frames, limit);
         }
-        if done > 0 || !burst.chains.is_empty() {
-            active.complete(&burst.chains[..done]);
+        if has_others && done < limit {
+            let others = self.receive_others(vring, setup, active, pool, frames, limit - done);
+            (done, violation) = (done + others.0, others.1);
+        }
+        if self.shared.steers() {
+            frames[start..].iter().for_each(|frame| self.shared.learn(frame, self.pair));
         }
         if done > 0 {
             state.signal();
@@ -116,6 +80,123 @@ impl Queue {
             vring.break_down(state, violation);
         }
         frames.len() - start
+    }
+
+    /// Receives from buffers that need no second look. Gives how many there were, and whether what
+    /// follows is something else.
+    fn receive_runs(
+        &mut self,
+        vring: &Vring,
+        active: &mut Active,
+        pool: &mut Pool,
+        frames: &mut Vec<Frame>,
+        limit: usize,
+    ) -> (usize, bool) {
+        let Active { ring, memory, features, .. } = active;
+        let header = features.header_bytes();
+        let bytes = ((header + ETH_HLEN) as u32, (header + LINEAR_BYTES_MAX) as u32);
+        let mut done = 0;
+        loop {
+            let mut run = Run::new();
+            let wanted = Wanted::new(limit - done, Direction::FromGuest, bytes);
+            let has_others = ring.look(memory, &wanted, &mut run);
+            let start = frames.len();
+            // What there is no memory for stays in the ring.
+            let count = pool.take_many(run.len(), frames);
+            let mut malformed = 0;
+            for ((at, frame), buffer) in (0..).zip(&mut frames[start..]).zip(&run) {
+                let len = buffer.place.len() as usize - header;
+                let known = buffer.place.read_behind(header, frame.room().part(0..len));
+                frame.set_linear(len);
+                if known[..2] != [0; 2] && !state_work(frame, &known) {
+                    malformed |= 1u64 << at;
+                }
+            }
+            if malformed != 0 {
+                self.pass_over(vring, malformed, (frames, start), pool);
+            }
+            if count > 0 {
+                ring.give_back(&run[..count]);
+            }
+            done += count;
+            if has_others || count < RUN_MAX {
+                return (done, has_others && count == run.len());
+            }
+        }
+    }
+
+    /// Takes out what turned out to be no frames: those from `start` on whose bits are set.
+    #[cold]
+    fn pass_over(
+        &mut self,
+        vring: &Vring,
+        mut malformed: u64,
+        (frames, start): (&mut Vec<Frame>, usize),
+        pool: &mut Pool,
+    ) {
+        self.note_malformed(vring, malformed.count_ones().into());
+        // From the back: those in front stay where they are.
+        while malformed != 0 {
+            let last = malformed.ilog2();
+            pool.give(frames.remove(start + last as usize));
+            malformed &= !(1 << last);
+        }
+    }
+
+    fn note_malformed(&mut self, vring: &Vring, count: u64) {
+        self.missed += count;
+        vring.counters.malformed.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Receives from any buffers. Gives how many there were, and what the driver did wrong.
+    fn receive_others(
+        &mut self,
+        vring: &Vring,
+        setup: &Setup,
+        active: &mut Active,
+        pool: &mut Pool,
+        frames: &mut Vec<Frame>,
+        limit: usize,
+    ) -> (usize, Option<Violation>) {
+        let mut burst = std::mem::take(&mut self.burst);
+        burst.clear();
+        active.ring.collect(&active.memory, limit, Direction::FromGuest, &mut burst);
+        let mut done = 0;
+        let mut violation = burst.violation;
+        if setup.is_enabled {
+            let header = active.features.header_bytes();
+            for chain in &burst.chains {
+                let Some(frame) = pool.take() else { break };
+                match take(&active.memory, header, &burst, chain, frame, pool) {
+                    Ok(Taken::Frame(frame)) => frames.push(frame),
+                    Ok(Taken::Malformed(frame)) => {
+                        pool.give(frame);
+                        self.note_malformed(vring, 1);
+                    }
+                    // It stays in the ring until there is memory again.
+                    Ok(Taken::NoMemory(frame)) => {
+                        pool.give(frame);
+                        break;
+                    }
+                    Err((why, frame)) => {
+                        pool.give(frame);
+                        violation = Some(why);
+                        break;
+                    }
+                }
+                done += 1;
+            }
+        } else if setup.was_enabled {
+            // What a queue sends that is disabled goes nowhere.
+            done = burst.chains.len();
+            self.missed += done as u64;
+            vring.counters.disabled.fetch_add(done as u64, Ordering::Relaxed);
+        }
+        if !burst.chains.is_empty() {
+            active.complete(&burst.chains[..done]);
+        }
+        self.burst = burst;
+        (done, violation)
     }
 
     /// We poll again: kicks are of no use, and the one that woke us is spent.
@@ -132,13 +213,12 @@ impl Queue {
 }
 
 /// Copies the frame that a buffer holds.
-#[inline]
 fn take(
     memory: &Memory,
     header: usize,
     burst: &Burst,
     chain: &Chain,
-    mut frame: Frame,
+    frame: Frame,
     pool: &mut Pool,
 ) -> Result<Taken, (Violation, Frame)> {
     let pieces = burst.pieces(chain);
@@ -149,45 +229,30 @@ fn take(
         return Ok(Taken::Malformed(frame));
     }
     let len = len as usize;
-    let known: [u8; vnet::BYTES] = match *pieces {
-        // Header and packet in one piece.
-        [piece] if len <= LINEAR_BYTES_MAX => {
-            let known = memory.read_behind(piece, header, frame.room().part(0..len));
-            frame.set_linear(len);
-            known
-        }
-        _ => {
-            let mut reader = Reader { memory, pieces, at: 0 };
-            let mut bytes = [0; vnet::BYTES_WITH_BUFFERS];
-            reader.read(&mut bytes[..header]);
-            match fill(&mut reader, frame, len, pool) {
-                Ok(filled) => frame = filled,
-                Err(empty) => return Ok(Taken::NoMemory(empty)),
-            }
-            std::array::from_fn(|index| bytes[index])
-        }
+    let mut reader = Reader { memory, pieces, at: 0 };
+    let mut known = [0; vnet::BYTES_WITH_BUFFERS];
+    reader.read(&mut known[..header]);
+    let mut frame = match fill(&mut reader, frame, len, pool) {
+        Ok(frame) => frame,
+        Err(empty) => return Ok(Taken::NoMemory(empty)),
     };
-    if known[..2] == [0; 2] {
-        return Ok(Taken::Frame(frame));
-    }
-    Ok(state_work(frame, &known, len))
+    let known = std::array::from_fn(|index| known[index]);
+    let is_frame = known[..2] == [0; 2] || state_work(&mut frame, &known);
+    Ok(if is_frame { Taken::Frame(frame) } else { Taken::Malformed(frame) })
 }
 
-/// Puts what the header says into the frame.
+/// Puts what the header says into the frame. False when it contradicts the frame.
 #[cold]
-fn state_work(mut frame: Frame, header: &[u8; vnet::BYTES], len: usize) -> Taken {
-    match vnet::parse(header, len) {
-        Ok(offload) => {
-            frame.set_offload(offload);
-            Taken::Frame(frame)
-        }
-        Err(_malformed) => Taken::Malformed(frame),
+fn state_work(frame: &mut Frame, header: &[u8; vnet::BYTES]) -> bool {
+    let offload = vnet::parse(header, frame.len());
+    if let Ok(offload) = offload {
+        frame.set_offload(offload);
     }
+    offload.is_ok()
 }
 
 /// Reads a packet into a frame, and into frags as far as it is longer. Gives the frame back when
 /// there is no memory for those.
-#[cold]
 fn fill(
     reader: &mut Reader<'_>,
     mut frame: Frame,

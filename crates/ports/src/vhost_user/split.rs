@@ -8,13 +8,14 @@ use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
 
 use super::burst::{
-    Burst, Chain, DESCRIPTOR_BYTES, Descriptor, Direction, INDIRECT, NEXT, Violation,
+    Burst, Chain, DESCRIPTOR_BYTES, Descriptor, Direction, INDIRECT, NEXT, Used, Violation,
 };
 use super::feature::{EVENT_IDX, Negotiated};
 use super::inflight::Inflight;
 use super::mapping_unsafe::Area;
 use super::memory::Memory;
 use super::ring::{Addresses, SetupError};
+use super::run::{Run, Wanted};
 
 #[derive(Debug)]
 pub(super) struct Split {
@@ -122,6 +123,34 @@ impl Split {
         }
     }
 
+    /// Looks at the buffers that come next, as long as they are what is wanted. True where what
+    /// follows is something else. Nothing is remembered but by [`Split::give_back`].
+    #[inline]
+    pub(super) fn look<'m>(
+        &mut self,
+        memory: &'m Memory,
+        wanted: &Wanted,
+        run: &mut Run<'m>,
+    ) -> bool {
+        debug_assert_eq!(self.ahead, self.next, "what was looked at is completed");
+        let Ok(pending) = self.pending() else { return true };
+        if !self.taken.is_empty() {
+            return true;
+        }
+        let (mut finder, mask) = (memory.finder(), self.size - 1);
+        let mut at = self.next;
+        for _ in 0..wanted.limit().min(usize::from(pending)) {
+            let place = RING + 2 * usize::from(at & mask);
+            let head = self.available.load16(place, Ordering::Relaxed);
+            let descriptor = self.load(head).ok();
+            let buffer = descriptor.and_then(|it| wanted.buffer(&it, head, &mut finder));
+            let Some(buffer) = buffer else { return true };
+            run.push(buffer);
+            at = at.wrapping_add(1);
+        }
+        false
+    }
+
     /// The head of the next chain.
     #[inline]
     fn head(&self) -> u16 {
@@ -208,23 +237,25 @@ impl Split {
             return Err(Violation::Index(index, self.size));
         }
         let at = usize::from(index) * DESCRIPTOR_BYTES;
-        let rest = self.descriptors.load64(at + 8, Ordering::Relaxed);
-        Ok(Descriptor::split(self.descriptors.load64(at, Ordering::Relaxed), rest))
+        let [addr, rest] = self.descriptors.load_pair(at, Ordering::Relaxed);
+        Ok(Descriptor::split(addr, rest))
     }
 
-    /// Gives buffers back, the first ones that were looked at, with one store of the used index;
-    /// the others were not looked at then.
-    #[inline]
+    /// Gives buffers back, the first ones that were looked at; the others were not looked at then.
     pub(super) fn complete(&mut self, chains: &[Chain]) {
         let chains = if self.taken.is_empty() { chains } else { self.complete_taken(chains) };
-        let mut next = self.next;
-        for chain in chains {
-            let at = RING + 8 * usize::from(next & (self.size - 1));
-            self.used.store32(at, u32::from(chain.id));
-            self.used.store32(at + 4, chain.written);
+        self.give_back(chains.iter().map(Chain::used));
+    }
+
+    /// Gives the next buffers back, with one store of the used index.
+    #[inline]
+    pub(super) fn give_back(&mut self, buffers: impl Iterator<Item = Used>) {
+        let (mut next, mask) = (self.next, self.size - 1);
+        for Used { id, written, .. } in buffers {
+            self.used.store_element(RING + 8 * usize::from(next & mask), u32::from(id), written);
             next = next.wrapping_add(1);
         }
-        debug_assert!(self.ahead.wrapping_sub(next) <= self.size, "these were looked at");
+        debug_assert!(next.wrapping_sub(self.next) <= self.size, "not more than there are");
         (self.next, self.ahead) = (next, next);
         self.used.store16(INDEX, next, Ordering::Release);
         if let Some(inflight) = &self.inflight {
@@ -241,8 +272,7 @@ impl Split {
             let Some(inflight) = &self.inflight else { continue };
             inflight.begin_split(head);
             let at = RING + 8 * usize::from(self.next & (self.size - 1));
-            self.used.store32(at, u32::from(chain.id));
-            self.used.store32(at + 4, chain.written);
+            self.used.store_element(at, u32::from(chain.id), chain.written);
             self.next = self.next.wrapping_add(1);
             self.used.store16(INDEX, self.next, Ordering::Release);
             inflight.end_split(head, self.next);

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use towpath_engine::offload::prepare_xmit;
 use towpath_engine::port::Tx;
-use towpath_xdp::frame::scatter;
+use towpath_xdp::frame::{ETH_HLEN, scatter};
 use towpath_xdp::{Frame, Pool, SharedBytes};
 
 use super::Shared;
 use super::burst::{Burst, Direction, Violation};
 use super::feature::MRG_RXBUF;
 use super::memory::{Memory, Piece};
+use super::run::{Buffer, Run, Wanted};
 use super::vring::Active;
 use crate::vnet;
 
@@ -62,30 +63,36 @@ impl Transmitter {
             return Err(io::ErrorKind::NotConnected.into());
         };
         self.unsignalled |= 1 << pair;
+        let mut count = put_run(active, frames);
+        let mut places = count as u32;
         self.burst.clear();
-        let mut filler = Filler::new(active, &mut self.burst);
-        filler.collect(frames.len());
-        let mut count = 0;
-        let result = loop {
-            let Some(frame) = frames.get(count) else { break Ok(()) };
-            let put = match frame.plain_linear() {
-                Some(bytes) => filler.put_plain(bytes),
-                None => filler.put(frame, pool, &mut self.pieces),
-            };
-            match put {
-                Ok(()) => count += 1,
-                Err(Refused::Full) => break Ok(()),
-                Err(Refused::Never(why)) => break Err(why),
+        let mut result = Ok(());
+        if count < frames.len() {
+            let mut filler = Filler::new(active, &mut self.burst);
+            filler.collect(frames.len() - count);
+            while let Some(frame) = frames.get(count) {
+                match filler.put(frame, pool, &mut self.pieces) {
+                    Ok(()) => count += 1,
+                    Err(Refused::Full) => break,
+                    Err(Refused::Never(why)) => {
+                        result = Err(why);
+                        break;
+                    }
+                }
             }
-        };
-        vring.take_room(filler.complete());
-        let violation = self.burst.violation;
-        if let Some(violation) = violation {
+            places += filler.complete();
+        }
+        vring.take_room(places);
+        if let Some(violation) = self.burst.violation {
             vring.break_down(&mut state, violation);
         }
         drop(state);
-        self.sent.extend(frames.drain(..count));
-        pool.give_all(&mut self.sent);
+        if count < frames.len() {
+            self.sent.extend(frames.drain(..count));
+            pool.give_all(&mut self.sent);
+        } else {
+            pool.give_all(frames);
+        }
         result
     }
 
@@ -143,6 +150,36 @@ impl Tx for Transmitter {
     }
 }
 
+/// Puts frames into buffers that need no second look, from the front: those that nothing is left to
+/// do to, as long as each fits into one buffer. Gives how many that were.
+fn put_run(active: &mut Active, frames: &[Frame]) -> usize {
+    let Active { ring, memory, features, log, .. } = active;
+    if log.is_some() {
+        // What is written is noted.
+        return 0;
+    }
+    let header = features.header_bytes();
+    let mut run = Run::new();
+    let bytes = ((header + ETH_HLEN) as u32, u32::MAX);
+    ring.look(memory, &Wanted::new(frames.len(), Direction::ToGuest, bytes), &mut run);
+    let mut count = 0;
+    for (frame, Buffer { place, written, .. }) in frames.iter().zip(&mut run) {
+        let fits = |bytes: &&[u8]| header + bytes.len() <= place.len() as usize;
+        let Some(bytes) = frame.plain_linear().filter(fits) else { break };
+        if header == vnet::BYTES_WITH_BUFFERS {
+            place.write_behind(ONE_BUFFER, bytes.into());
+        } else {
+            place.write_behind([0; vnet::BYTES], bytes.into());
+        }
+        *written = (header + bytes.len()) as u32;
+        count += 1;
+    }
+    if count > 0 {
+        ring.give_back(&run[..count]);
+    }
+    count
+}
+
 /// Puts frames into a ring's buffers.
 struct Filler<'a> {
     active: &'a mut Active,
@@ -176,30 +213,7 @@ impl<'a> Filler<'a> {
         filled.iter().map(|chain| u32::from(chain.slots)).sum()
     }
 
-    /// A packet that nothing is left to do to.
-    #[inline]
-    fn put_plain(&mut self, bytes: &[u8]) -> Result<(), Refused> {
-        let len = self.header + bytes.len();
-        let chain = self.burst.chains.get(self.used);
-        if let Some(chain) = chain.filter(|chain| chain.bytes >= len as u64)
-            && let &[piece] = self.burst.pieces(chain)
-        {
-            let Active { memory, .. } = &*self.active;
-            if self.header == vnet::BYTES_WITH_BUFFERS {
-                memory.write_behind(piece, ONE_BUFFER, bytes.into());
-            } else {
-                memory.write_behind(piece, [0; vnet::BYTES], bytes.into());
-            }
-            self.burst.chains[self.used].written = len as u32;
-            self.mark(self.used..self.used + 1);
-            self.used += 1;
-            return Ok(());
-        }
-        self.put_pieces(&[0; vnet::BYTES], std::iter::once(SharedBytes::from(bytes)), bytes.len())
-    }
-
     /// Any frame. What the guest does not do is done here, all of it or nothing.
-    #[cold]
     fn put(
         &mut self,
         frame: &Frame,
@@ -297,7 +311,6 @@ impl<'a> Filler<'a> {
     }
 
     /// Notes what was written, while somebody wants to know.
-    #[inline]
     fn mark(&self, chains: std::ops::Range<usize>) {
         let Some(log) = &self.active.log else { return };
         for chain in &self.burst.chains[chains] {

@@ -7,8 +7,8 @@ use towpath_workload::virtio::{GUEST_BASE, Guest, GuestMemory, GuestOptions, Que
 use crate::PLAIN;
 use crate::scene::{Scene, packet, until};
 
-const NEXT: u64 = 1;
-const WRITE: u64 = 2;
+pub(crate) const NEXT: u64 = 1;
+pub(crate) const WRITE: u64 = 2;
 const INDIRECT: u64 = 4;
 
 /// What a hostile driver does to a ring whose next buffer is at place 0.
@@ -22,7 +22,7 @@ fn put(queue: &Queue, at: usize, addr: u64, len: u64, flags: u64, number: u64) {
 }
 
 /// Descriptor `slot` of the ring, made available.
-fn describe(queue: &Queue, slot: usize, addr: u64, len: u64, flags: u64, number: u64) {
+pub(crate) fn describe(queue: &Queue, slot: usize, addr: u64, len: u64, flags: u64, number: u64) {
     let [ring, ..] = queue.places();
     // In a packed ring's first lap.
     let lap = if queue.shape.packed { 1 << 7 } else { 0 };
@@ -30,7 +30,7 @@ fn describe(queue: &Queue, slot: usize, addr: u64, len: u64, flags: u64, number:
 }
 
 /// So many buffers of a split ring are available.
-fn publish(queue: &Queue, count: u16) {
+pub(crate) fn publish(queue: &Queue, count: u16) {
     let [_, available, _] = queue.places();
     if !queue.shape.packed {
         queue.memory.store16(available + 2, count);

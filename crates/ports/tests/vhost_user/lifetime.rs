@@ -152,6 +152,7 @@ fn messages_that_are_wrong_are_refused_and_nothing_else() {
     let scene = Scene::new();
     let mut a = scene.guest(0, GuestOptions::default());
     let mut b = scene.guest(1, GuestOptions::default());
+    // CVE-2020-10723: queues that are none.
     let wrong: [(u32, Vec<u8>); 12] = [
         (2, (1u64 << 63).to_ne_bytes().to_vec()),
         (16, (1u64 << 63).to_ne_bytes().to_vec()),

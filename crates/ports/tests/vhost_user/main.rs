@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod chains;
 mod hostile;
 mod inflight;
 mod lifetime;
@@ -65,7 +66,7 @@ fn what_is_no_frame_is_dropped_and_counted() {
     let (mut a, mut b) =
         (scene.guest(0, GuestOptions::default()), scene.guest(1, GuestOptions::default()));
     assert!(a.send(0, &PLAIN, &[7; 13]), "shorter than an Ethernet header");
-    // A checksum behind the end; a kind of large packet that is none.
+    // CVE-2024-11614: a checksum behind the end; a kind of large packet that is none.
     assert!(a.send(0, &[1, 0, 0, 0, 0, 0, 59, 0, 0, 0, 0, 0], &packet(60, 1)));
     assert!(a.send(0, &[1, 77, 0, 0, 9, 0, 34, 0, 6, 0, 0, 0], &packet(60, 2)));
     assert!(a.send(0, &PLAIN, &packet(60, 3)));
