@@ -124,15 +124,20 @@ impl Packed {
         self.is_available(self.flags(self.ahead.index), self.ahead.wrap)
     }
 
-    /// Places with available buffers, as far as we look ahead.
+    /// Available buffers, as far as we look ahead: chains, however many places they take.
     pub(super) fn pending(&self) -> usize {
-        let mut at = self.ahead;
-        let is_available = |_: &u16| {
-            let is_available = self.is_available(self.flags(at.index), at.wrap);
+        let (mut at, mut is_inside, mut count) = (self.ahead, false, 0);
+        for _ in 0..self.size.min(LOOK_AHEAD) {
+            let flags = self.flags(at.index);
+            // The head's flags are written last: behind an available one its chain is there.
+            if !is_inside && !self.is_available(flags, at.wrap) {
+                break;
+            }
+            count += usize::from(!is_inside);
+            is_inside = flags & NEXT != 0;
             at.advance(1, self.size);
-            is_available
-        };
-        (0..self.size.min(LOOK_AHEAD)).take_while(is_available).count()
+        }
+        count
     }
 
     #[inline]

@@ -64,7 +64,7 @@ impl Transmitter {
         };
         self.unsignalled |= 1 << pair;
         let mut count = put_run(active, frames);
-        let mut places = count as u32;
+        let mut buffers = count;
         self.burst.clear();
         let mut result = Ok(());
         if count < frames.len() {
@@ -80,9 +80,9 @@ impl Transmitter {
                     }
                 }
             }
-            places += filler.complete();
+            buffers += filler.complete();
         }
-        vring.take_room(places);
+        vring.take_room(buffers);
         if let Some(violation) = self.burst.violation {
             vring.break_down(&mut state, violation);
         }
@@ -204,13 +204,13 @@ impl<'a> Filler<'a> {
     }
 
     /// Gives back what is filled; the rest stays with the driver's other buffers. Gives how many
-    /// places of the ring that was.
-    fn complete(self) -> u32 {
+    /// buffers that was.
+    fn complete(self) -> usize {
         let filled = &self.burst.chains[..self.used];
         if !self.burst.chains.is_empty() {
             self.active.complete(filled);
         }
-        filled.iter().map(|chain| u32::from(chain.slots)).sum()
+        self.used
     }
 
     /// Any frame. What the guest does not do is done here, all of it or nothing.

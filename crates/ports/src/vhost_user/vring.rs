@@ -23,8 +23,8 @@ pub(super) struct Vring {
     /// There may be something to do, as far as one sees without the lock.
     is_running: AtomicBool,
     state: Mutex<State>,
-    /// Places with buffers that were there when somebody last looked, without those used since:
-    /// the driver only adds to them. Written under the lock.
+    /// Buffers that were there when somebody last looked, without those used since: the driver only
+    /// adds to them. Written under the lock.
     room: AtomicU32,
     /// Who polls it.
     waker: Mutex<Option<Arc<Waker>>>,
@@ -134,11 +134,11 @@ impl Vring {
         room
     }
 
-    /// So many places were used, by whoever has the lock.
+    /// So many buffers were used, by whoever has the lock.
     #[inline]
-    pub(super) fn take_room(&self, places: u32) {
+    pub(super) fn take_room(&self, buffers: usize) {
         let room = self.room.load(Ordering::Relaxed);
-        self.room.store(room.saturating_sub(places), Ordering::Relaxed);
+        self.room.store(room.saturating_sub(buffers as u32), Ordering::Relaxed);
     }
 
     /// Starts the ring that the front end described; `region` is where the queue of that number is

@@ -1,10 +1,13 @@
 //! Queues that stop, change and come while others run.
 
 use towpath_engine::counters::DropReason;
-use towpath_workload::virtio::{Guest, GuestOptions};
+use towpath_engine::port::Device as _;
+use towpath_ports::vhost_user::{self, VhostUser};
+use towpath_workload::virtio::{Guest, GuestOptions, Layout};
+use towpath_xdp::{Arena, Pool};
 
 use crate::PLAIN;
-use crate::scene::{Scene, packet, until};
+use crate::scene::{Scene, packet, socket, until};
 
 /// Sends one way and the other, by these pairs.
 #[track_caller]
@@ -119,4 +122,35 @@ fn what_a_guest_does_not_take_is_dropped_as_ring_full() {
     };
     until("84 are dropped", || full() == 84);
     scene.check();
+}
+
+/// A chain of several descriptors takes one frame, however many places of a packed ring it takes.
+#[test]
+fn credit_is_buffers_and_not_places() {
+    let arena = Arena::new(64).unwrap();
+    let mut pool = Pool::new(&arena);
+    for packed in [false, true] {
+        for (layout, buffers) in
+            [(Layout::Single, 16), (Layout::Chained, 8), (Layout::Indirect, 16)]
+        {
+            let options = vhost_user::Options::new(socket());
+            let device = VhostUser::new(options.clone()).unwrap();
+            let _rx = device.open_rx(0, &arena).unwrap();
+            let mut tx = device.open_tx(0, &arena).unwrap();
+            device.set_up(true);
+            let shape = GuestOptions { size: 16, packed, layout, ..GuestOptions::default() };
+            let _guest = Guest::connect(&options.path, shape).unwrap();
+            until("the guest's queues run", || device.link());
+            assert_eq!(tx.credit(), buffers, "packed: {packed}, {layout:?}");
+            let mut frames: Vec<_> =
+                (0..20).map(|number| pool.frame(&packet(60, number)).unwrap().unwrap()).collect();
+            let few = &mut frames.split_off(17);
+            tx.transmit(few, &mut pool).unwrap();
+            assert_eq!((few.len(), tx.credit()), (0, buffers - 3));
+            // It takes no more than it said.
+            tx.transmit(&mut frames, &mut pool).unwrap();
+            assert_eq!((frames.len(), tx.credit()), (17 - (buffers - 3), 0));
+            pool.give_all(&mut frames);
+        }
+    }
 }
