@@ -15,7 +15,20 @@ use flow::Flow;
 /// The hash of a frame; `None` where a NIC makes none.
 #[inline]
 pub fn hash(frame: &Frame) -> Option<RxHash> {
+    if frame.has_frags() && frame.linear_len() < HEADERS_BYTES {
+        return hash_across(frame);
+    }
     hash_of(frame.shared_linear())
+}
+
+/// Of a frame whose headers may go on in frags: a program may leave no more than an Ethernet header
+/// in front of them.
+#[cold]
+fn hash_across(frame: &Frame) -> Option<RxHash> {
+    let mut headers = [0; HEADERS_BYTES];
+    let len = frame.len().min(HEADERS_BYTES);
+    frame.copy_from(0, &mut headers[..len]);
+    hash_headers(&headers[..len])
 }
 
 /// As [`hash`], of a packet whose headers are in these bytes.
@@ -23,7 +36,12 @@ pub fn hash_of(linear: SharedBytes<'_>) -> Option<RxHash> {
     let mut headers = [0; HEADERS_BYTES];
     let len = linear.len().min(HEADERS_BYTES);
     linear.part(0..len).read(&mut headers[..len]);
-    let flow = Flow::parse(&headers[..len])?;
+    hash_headers(&headers[..len])
+}
+
+#[inline]
+fn hash_headers(headers: &[u8]) -> Option<RxHash> {
+    let flow = Flow::parse(headers)?;
     Some(RxHash { value: toeplitz(flow.input()), kind: flow.kind() })
 }
 

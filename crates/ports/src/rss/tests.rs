@@ -159,3 +159,50 @@ fn what_is_cut_off_is_not_made_up() {
     arp[13] = 6;
     assert_eq!(hashed(&arp), None);
 }
+
+/// A program may leave the headers anywhere, and a NIC would not care.
+#[test]
+fn headers_in_frags_are_found() {
+    for (from, to, _, ports, family) in vectors() {
+        let mut whole = packet(from, to, 6, &[]);
+        whole.resize(9000, 0);
+        for at in 14..100 {
+            let mut frame = Frame::new(&whole[..at]).expect("a frame");
+            let rest = Frame::new(&whole[at..at + 60]).expect("a frame");
+            frame.append(rest).expect("room for a frag");
+            frame.append(Frame::new(&whole[at + 60..4000]).expect("a frame")).expect("room");
+            let hash = hash(&frame).map(|RxHash { value, kind }| (value, kind));
+            assert_eq!(hash, Some((ports, family | L4 | L4_TCP)), "{at} bytes in front");
+        }
+        // Cut off within the frags, nothing is made up.
+        let header = if from.is_ipv4() { 34 } else { 54 };
+        let mut cut = Frame::new(&whole[..14]).expect("a frame");
+        cut.append(Frame::new(&whole[14..header - 1]).expect("a frame")).expect("room");
+        assert_eq!(hash(&cut), None);
+    }
+}
+
+/// GRE, VXLAN, IPv6 in IPv4: what a NIC that knows none of them sees.
+#[test]
+fn of_encapsulated_packets_the_outer_headers_count() {
+    let inner = &packet("9.9.9.9:9".parse().unwrap(), "8.8.8.8:8".parse().unwrap(), 6, &[]);
+    for (from, to, addresses, ports, family) in vectors() {
+        let around = |protocol, header: &[u8]| {
+            let mut bytes = packet(from, to, protocol, &[]);
+            let behind = if protocol == 17 { 8 } else { 0 };
+            bytes.truncate(bytes.len() - 20 + behind);
+            bytes.extend(header.iter().chain(inner));
+            let ip = bytes.len() as u16 - 14;
+            match from.is_ipv4() {
+                true => bytes[16..18].copy_from_slice(&ip.to_be_bytes()),
+                false => bytes[18..20].copy_from_slice(&(ip - 40).to_be_bytes()),
+            }
+            bytes
+        };
+        let vxlan = around(17, &[8, 0, 0, 0, 0, 0, 5, 0]);
+        assert_eq!(hashed(&vxlan), Some((ports, family | L4 | L4_UDP)));
+        for (protocol, header) in [(47, &[0, 0, 0x65, 0x58][..]), (4, &[]), (41, &[])] {
+            assert_eq!(hashed(&around(protocol, header)), Some((addresses, family)));
+        }
+    }
+}

@@ -82,10 +82,11 @@ impl Stage for Teller {
 
 /// Takes the outer tag off a frame that has one.
 fn take_tag(frame: &mut Frame) -> Option<VlanTag> {
-    let mut bytes = frame.shared_linear_mut();
-    if bytes.len() < ETH_HLEN + TAG_BYTES {
-        return None;
+    if frame.linear_len() < ETH_HLEN + TAG_BYTES {
+        // The rest may be in a frag; without one this is an error.
+        frame.pull_data(ETH_HLEN + TAG_BYTES).ok()?;
     }
+    let mut bytes = frame.shared_linear_mut();
     let mut tag = [0; TAG_BYTES];
     bytes.as_shared().part(12..12 + TAG_BYTES).read(&mut tag);
     let [high, low, tci_high, tci_low] = tag;
@@ -134,6 +135,11 @@ mod tests {
         assert_eq!(kept.to_vec(), packet);
         let short = told(ALL, Frame::new(&packet[..17]).expect("a frame"));
         assert_eq!(short.to_vec(), packet[..17], "there would be no Ethernet header left");
+        let mut split = Frame::new(&packet[..14]).expect("a frame");
+        split.append(Frame::new(&packet[14..]).expect("a frame")).expect("room for a frag");
+        let split = told(ALL, split);
+        let tag = |frame: &Frame| frame.rx_metadata().and_then(|known| known.vlan);
+        assert_eq!((tag(&split), split.to_vec()), (tag(&frame), frame.to_vec()));
     }
 
     #[test]
