@@ -22,6 +22,7 @@
 #define CLASSES 4
 #define LINK CLASSES
 #define PACKETS_MAX 1024
+#define PACKET_BYTES_MAX 65536
 #define NANOSECONDS 1000000000ull
 #define BURST_NS 1000000ull // what a class may save up while it has nothing to send
 
@@ -72,6 +73,7 @@ struct class_state {
     __u32 has_timer;
     __u32 turn;
     __u32 zero;
+    __u64 seen_ns; // the clock, when it was last looked at
 };
 
 struct {
@@ -133,7 +135,7 @@ static __always_inline struct xdp_md *take_of(struct dequeue_ctx *ctx, __u32 cla
 // The time a bucket is empty after so many more bytes.
 static __always_inline __u64 drained(__u64 empty_ns, __u64 rate, __u64 bytes, __u64 now)
 {
-    __u64 start = now - BURST_NS;
+    __u64 start = now > BURST_NS ? now - BURST_NS : 0;
 
     if (!rate)
         return 0;
@@ -165,6 +167,26 @@ static __always_inline void charge(struct class_state *state, __u32 class, __u64
         count(counter, bytes);
 }
 
+// What has been sent empties no bucket for longer than one packet takes: where it would, the clock
+// has gone back.
+static __always_inline void mend(__u64 *empty_ns, __u64 rate, __u64 now)
+{
+    if (rate && *empty_ns > now + PACKET_BYTES_MAX * NANOSECONDS / rate)
+        *empty_ns = now;
+}
+
+static __always_inline void mend_all(struct class_state *state, __u64 now)
+{
+    for (__u32 class = 0; class <= CLASSES; class++) {
+        struct rate *rate = bpf_map_lookup_elem(&rates, &class);
+
+        if (!rate)
+            continue;
+        mend(&state->buckets[class].guaranteed_ns, rate->guaranteed, now);
+        mend(&state->buckets[class].maximum_ns, rate->maximum, now);
+    }
+}
+
 static __always_inline bool has_guarantee(struct class_state *state, __u32 class, __u64 now)
 {
     struct rate *rate = bpf_map_lookup_elem(&rates, &class);
@@ -182,6 +204,9 @@ void *send_by_class(struct dequeue_ctx *ctx)
 
     if (!state)
         return NULL;
+    if (now < state->seen_ns)
+        mend_all(state, now);
+    state->seen_ns = now;
     if (state->buckets[LINK].maximum_ns > now) {
         wait(state, ctx->egress_ifindex, state->buckets[LINK].maximum_ns - now);
         return NULL;

@@ -175,8 +175,10 @@ static __always_inline bool waits_too_long(struct flow_state *flow, __u64 waited
         flow->is_dropping = 0;
         return false;
     }
-    if (!flow->above_ns) {
+    // An end that is further away than an interval was set before the clock went back.
+    if (!flow->above_ns || flow->above_ns > now + interval_ns) {
         flow->above_ns = now + interval_ns;
+        flow->is_dropping = 0;
         return false;
     }
     if (now < flow->above_ns)
@@ -190,6 +192,9 @@ static __always_inline bool waits_too_long(struct flow_state *flow, __u64 waited
     if (now < flow->drop_ns)
         return false;
     flow->drops += 1;
+    // Of drops that nobody was there to make none is made up for.
+    if (now - flow->drop_ns > interval_ns)
+        flow->drop_ns = now;
     flow->drop_ns += interval_ns / root_of(flow->drops);
     return true;
 }
@@ -204,7 +209,7 @@ static __always_inline bool is_dropped(struct xdp_md *pkt, __u64 now)
     if ((void *)(mark + 1) > (void *)(long)pkt->data)
         return false;
     index = mark->flow;
-    waited = now - mark->enqueued_ns;
+    waited = now > mark->enqueued_ns ? now - mark->enqueued_ns : 0;
     flow = bpf_map_lookup_elem(&fair_flows, &index);
     return flow && waits_too_long(flow, waited, now);
 }

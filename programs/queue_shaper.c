@@ -19,6 +19,7 @@
 #include "queueing.h"
 
 #define PACKETS_MAX 4096
+#define PACKET_BYTES_MAX 65536
 #define NANOSECONDS 1000000000ull
 
 struct {
@@ -88,7 +89,10 @@ void *send_at_rate(struct dequeue_ctx *ctx)
 
     if (!shaper)
         return NULL;
-    start = now - time_of(burst_bytes);
+    // Nothing that was sent empties the bucket for longer: the clock has gone back.
+    if (shaper->empty_ns > now + ahead_ns + time_of(PACKET_BYTES_MAX))
+        shaper->empty_ns = now;
+    start = now > time_of(burst_bytes) ? now - time_of(burst_bytes) : 0;
     if (shaper->empty_ns > start)
         start = shaper->empty_ns;
     if (start > now + ahead_ns) {

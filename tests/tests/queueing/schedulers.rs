@@ -11,7 +11,7 @@ use towpath_xdp::Exec;
 use super::{Lab, wait_for};
 
 /// A UDP packet of `len` bytes with that DSCP and source port, and a number in its payload.
-fn udp(dscp: u8, port: u16, number: u16, len: usize) -> Vec<u8> {
+pub(super) fn udp(dscp: u8, port: u16, number: u16, len: usize) -> Vec<u8> {
     let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     let ip_len = (len - 14) as u16;
     packet.extend([0x45, dscp << 2]);
