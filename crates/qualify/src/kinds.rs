@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use towpath_capture::pcap::Writer;
 use towpath_engine::port::Device;
@@ -233,7 +234,11 @@ impl Lab {
             // Nobody says anything but us.
             let _quiet = namespace.run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
         }
-        let folder = std::env::temp_dir().join(format!("towpath-qualify-{}", std::process::id()));
+        // One for each, since it goes with it.
+        static LABS: AtomicU32 = AtomicU32::new(0);
+        let number = LABS.fetch_add(1, Ordering::Relaxed);
+        let folder = format!("towpath-qualify-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
         std::fs::create_dir_all(&folder)?;
         Ok(Rc::new(Lab { namespace, folder, count: Cell::new(0) }))
     }

@@ -63,7 +63,7 @@ features! {
     RxHash = "RX_HASH", "It tells a hash: one for each flow.";
     RxVlanTag = "RX_VLAN_TAG", "It takes tags off and tells them.";
     RxChecksum = "RX_CHECKSUM", "It tells that a checksum was right.";
-    TxTimestamp = "TX_TIMESTAMP", "A socket learns when a packet was sent.";
+    TxTimestamp = "TX_TIMESTAMP", "Sockets and programs learn when a packet was sent.";
     TxChecksum = "TX_CHECKSUM", "It completes checksums, or hands the work on.";
     TxLaunchTime = "TX_LAUNCH_TIME", "It does not send before the time that a socket says.";
     Headroom = "HEADROOM", "Programs get 216 bytes in front of a packet.";

@@ -13,7 +13,7 @@ use towpath_engine::{
 };
 use towpath_ports::pair::{self, Pair};
 use towpath_workload::small;
-use towpath_xdp::{Arena, Frame, LoadOptions, Pool, Program};
+use towpath_xdp::{Arena, Frame, LoadOptions, Pool, Program, tai_now};
 
 use crate::checks::{NOBODY_SEES, NONE_ARRIVE, fails, untried};
 use crate::packets::{self, Packet, VERDICT, is_ours};
@@ -71,10 +71,10 @@ impl Rig {
     }
 
     /// Has a program work on what arrives at a port, then lets frames flow.
-    fn attach(&self, port: PortId, program: Linked) -> io::Result<()> {
+    fn attach(&self, port: PortId, program: Linked) -> io::Result<Program> {
         let load = LoadOptions { workers: 1, ..LoadOptions::default() };
         let program = Program::from_linked(program, &load).map_err(io::Error::other)?;
-        let link = Link::new(program, 1, 1);
+        let link = Link::new(program.clone(), 1, 1);
         let upper = UpperName::Named("probe".to_owned());
         self.engine
             .change(|config| {
@@ -84,7 +84,8 @@ impl Rig {
                 }
                 config.set_up(self.dut, true)
             })
-            .map_err(io::Error::other)
+            .map_err(io::Error::other)?;
+        Ok(program)
     }
 
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -194,6 +195,28 @@ fn ndo_xmit(maker: &dyn Maker) -> io::Result<Outcome> {
     }
 }
 
+/// A program learns when the frame that it redirected was sent.
+pub(crate) fn tx_timestamp(maker: &dyn Maker) -> io::Result<Outcome> {
+    let mut rig = Rig::new(maker, 1500, &[packets::udp(9, 0, 64)])?;
+    let program = rig.attach(rig.probe, small::redirect_and_tell(DUT, COOKIE as i32))?;
+    let ring = program.maps().by_name("sent").and_then(|map| map.ringbuf());
+    let ring = ring.ok_or_else(|| io::Error::other("the program has no ring"))?;
+    let (before, start) = (tai_now(), Instant::now());
+    rig.probe_send(&packets::udp(1, 0, 100))?;
+    let record = loop {
+        match ring.read() {
+            Some(record) => break record,
+            None if start.elapsed() > PATIENCE => return fails("a program is told nothing"),
+            None => std::thread::sleep(Duration::from_micros(200)),
+        }
+    };
+    let word = |at: usize| record[at..].first_chunk().map(|word| u64::from_ne_bytes(*word));
+    match (word(0), word(8)) {
+        (Some(COOKIE), Some(at)) if (before..=tai_now()).contains(&at) => Ok(Outcome::Works),
+        told => fails(format!("a program is told {told:?}")),
+    }
+}
+
 /// A program without frags support reads a byte far behind the first buffer.
 fn linear(maker: &dyn Maker) -> io::Result<Outcome> {
     let mut sent = packets::udp(1, 0, LONG);
@@ -254,6 +277,7 @@ fn monotonic_ns() -> u64 {
 const LAUNCH_DELAY: Duration = Duration::from_millis(20);
 pub(crate) const DUT: u32 = 2001;
 const PROBE: u32 = 2002;
+const COOKIE: u64 = 77;
 /// Two buffers and more.
 const LONG: usize = 8900;
 const FAR_BYTE: usize = 8000;

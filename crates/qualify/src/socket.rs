@@ -51,7 +51,7 @@ pub(crate) fn try_feature(maker: &dyn Maker, feature: Feature) -> io::Result<Out
             }
             let stamp = app.timestamp()?;
             match (before..=tai_now()).contains(&stamp) {
-                true => Ok(Outcome::Works),
+                true => programs::tx_timestamp(maker),
                 false => fails(format!("the time of sending is {stamp}")),
             }
         }

@@ -14,16 +14,16 @@ use towpath_qualify::{Far, Feature, Maker, Outcome, Purpose, Row, Setup, Subject
 use towpath_xdp::frame::metadata::RxMetadata;
 use towpath_xdp::{Arena, Frame, Pool};
 
-/// Says that it can do everything, as an honest pair can, but one thing.
+/// Says that it can do everything, and does what an honest port of its kind does, but one thing.
 struct Liar {
     honest: Port,
     lie: Option<Feature>,
 }
 
 impl Liar {
-    fn new(lab: &Rc<Lab>, lie: Option<Feature>) -> Liar {
+    fn new(lab: &Rc<Lab>, kind: Kind, lie: Option<Feature>) -> Liar {
         let lab = Rc::clone(lab);
-        let honest = Port { kind: Kind::Pair, has_software_hints: false, interfaces: None, lab };
+        let honest = Port { kind, has_software_hints: false, interfaces: None, lab };
         Liar { honest, lie }
     }
 }
@@ -73,6 +73,14 @@ impl Device for Lying {
         self.inner.mtu()
     }
 
+    fn link(&self) -> bool {
+        self.inner.link()
+    }
+
+    fn set_up(&self, up: bool) {
+        self.inner.set_up(up);
+    }
+
     fn open_rx(&self, queue: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
         let inner = self.inner.open_rx(queue, arena)?;
         Ok(Box::new(Receiver { inner, lie: self.lie, count: 0 }))
@@ -101,6 +109,9 @@ impl Rx for Receiver {
         self.inner.receive(pool, frames, limit)?;
         for mut frame in frames.split_off(start) {
             self.count += 1;
+            if self.lie == Some(Feature::XskZerocopy) {
+                pool.own(&mut frame);
+            }
             match arrived(self.lie, &mut frame, self.count) {
                 true => frames.push(frame),
                 false => pool.give(frame),
@@ -196,8 +207,15 @@ impl Tx for Transmitter {
     }
 }
 
-/// What an honest pair cannot do either, and this test's port says all the same.
-const BEYOND_A_PAIR: [Feature; 1] = [Feature::XskZerocopy];
+/// The kinds that the liar is made of, one in this process and one with a driver at its other end,
+/// and what an honest one of them cannot do either, though this test's port says it.
+const KINDS: [(Kind, &[Feature]); 2] = [
+    (Kind::Pair, &[Feature::XskZerocopy]),
+    (
+        Kind::VhostUser,
+        &[Feature::RxTimestamp, Feature::RxHash, Feature::RxVlanTag, Feature::RxChecksum],
+    ),
+];
 
 fn row(subject: &dyn Subject, feature: Feature) -> Row {
     Row {
@@ -210,21 +228,26 @@ fn row(subject: &dyn Subject, feature: Feature) -> Row {
 #[test]
 fn a_port_that_lies_about_a_feature_fails_it() {
     let lab = Lab::new(false).unwrap();
-    for &feature in Feature::ALL {
-        let liar = row(&Liar::new(&lab, Some(feature)), feature);
-        assert!(liar.is_advertised, "{}", feature.name());
-        assert_eq!(liar.verdict(), Verdict::Fails, "{}: {:?}", feature.name(), liar.outcome);
-        assert!(!liar.note().is_empty());
+    for (kind, _) in KINDS {
+        for &feature in Feature::ALL {
+            let liar = row(&Liar::new(&lab, kind, Some(feature)), feature);
+            let name = format!("{} {}", kind.name(), feature.name());
+            assert!(liar.is_advertised, "{name}");
+            assert_eq!(liar.verdict(), Verdict::Fails, "{name}: {:?}", liar.outcome);
+            assert!(!liar.note().is_empty(), "{name}");
+        }
     }
 }
 
 #[test]
 fn a_port_that_does_not_lie_passes() {
     let lab = Lab::new(false).unwrap();
-    let honest = Liar::new(&lab, None);
-    for &feature in Feature::ALL.iter().filter(|feature| !BEYOND_A_PAIR.contains(feature)) {
-        let row = row(&honest, feature);
-        assert_eq!(row.outcome, Outcome::Works, "{}", feature.name());
+    for (kind, beyond) in KINDS {
+        let honest = Liar::new(&lab, kind, None);
+        for &feature in Feature::ALL.iter().filter(|feature| !beyond.contains(feature)) {
+            let row = row(&honest, feature);
+            assert_eq!(row.outcome, Outcome::Works, "{} {}", kind.name(), feature.name());
+        }
     }
 }
 
