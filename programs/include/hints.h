@@ -42,3 +42,17 @@ extern int bpf_xdp_store_rx_vlan(struct xdp_md *ctx, __be16 vlan_proto,
 
 extern int bpf_xdp_store_tx_checksum(struct xdp_md *ctx, __u32 csum_start,
                                      __u32 csum_offset) __ksym __weak;
+
+// What a ring buffer is told of a frame whose sending a program asked for: once, when its port has
+// taken it or when it is gone. docs/queueing.md says more.
+struct xdp_tx_timestamp {
+    __u64 cookie;         // the program's
+    __u64 tx_timestamp;   // as of bpf_ktime_get_tai_ns(), in nanoseconds; 0: it was dropped
+    __u32 egress_ifindex; // the port it left by
+    __u32 reserved;
+};
+
+// Has that ring buffer of the program told when the frame was sent. -EBUSY: somebody has asked
+// already; -ENOMEM: 65,536 frames are on their way with such a request.
+extern int bpf_xdp_request_tx_timestamp(struct xdp_md *ctx, void *map__map,
+                                        __u64 cookie) __ksym __weak;

@@ -57,6 +57,11 @@ extern int bpf_packet_store_launch_time(struct xdp_md *pkt, __u64 time_ns) __ksy
 // The same for the frame that an XDP program judges.
 extern int bpf_xdp_store_launch_time(struct xdp_md *ctx, __u64 time_ns) __ksym __weak;
 
+// Has a ring buffer of the program told when the packet was sent: a struct xdp_tx_timestamp, as of
+// bpf_xdp_request_tx_timestamp() (hints.h).
+extern int bpf_packet_request_tx_timestamp(struct xdp_md *pkt, void *map__map,
+                                           __u64 cookie) __ksym __weak;
+
 // Bytes of a packet that a dequeue program holds, of its first buffer.
 static __always_inline __u64 packet_bytes(struct xdp_md *pkt)
 {

@@ -26,8 +26,10 @@ pub fn prepare_xmit(
         let before = out.len();
         return match segment(&frame, gso, pool, out) {
             Ok(()) => {
+                let pieces = &mut out[before..];
+                hand_on(&mut frame, pieces);
                 pool.give(frame);
-                let pieces = out[before..].iter_mut();
+                let pieces = pieces.iter_mut();
                 pieces.filter(|_| !features.tx_frags).for_each(|piece| pool.linearize(piece));
                 Ok(true)
             }
@@ -48,6 +50,19 @@ pub fn prepare_xmit(
     }
     out.push(frame);
     Ok(false)
+}
+
+/// What was asked of a large packet is asked of its pieces: all leave at its time, and it was sent
+/// when the last one was.
+fn hand_on(frame: &mut Frame, pieces: &mut [Frame]) {
+    if let Some(time_ns) = frame.launch_time() {
+        pieces.iter_mut().for_each(|piece| piece.set_launch_time(time_ns));
+    }
+    if let Some(last) = pieces.last_mut()
+        && let Some(number) = frame.take_tx_request()
+    {
+        last.set_tx_request(number);
+    }
 }
 
 /// Completes checksums that single packets of a burst arrived without. In large packets there is

@@ -36,6 +36,19 @@ pub fn redirect(ifindex: u32) -> Linked {
     linked("redirect", insns, Vec::new())
 }
 
+/// The same, with a ring buffer `sent` that is told of the frame by this cookie when it was sent.
+pub fn redirect_and_tell(ifindex: u32, cookie: i32) -> Linked {
+    let [mut map, rest] = TARGETS;
+    map.dst = 2;
+    let request = Insn::new(BPF_JMP | BPF_CALL, 0, PSEUDO_KFUNC_CALL, 0, 0);
+    let mut insns = vec![map, rest, mov(3, cookie), request];
+    insns.extend([mov(1, ifindex as i32), mov(2, 0), call(id::REDIRECT), EXIT]);
+    let name = "bpf_xdp_request_tx_timestamp".to_owned();
+    let kfuncs = vec![KfuncRef { name, type_id: None, weak: false }];
+    let ring = MapDef::new("sent", MapType::Ringbuf, 0, 0, 4096);
+    Linked { kfuncs, ..linked("redirect_and_tell", insns, vec![ring]) }
+}
+
 /// `return bpf_redirect_map(&targets, key, flags);` with a map `targets` of this kind.
 pub fn redirect_map(kind: MapType, entries: u32, key: u32, flags: i32) -> Linked {
     let mut insns = Vec::from(TARGETS);

@@ -20,6 +20,7 @@ pub mod queue;
 mod run;
 mod targets;
 mod timers;
+mod tx_timestamps;
 pub mod verdict;
 mod worker;
 
@@ -34,5 +35,6 @@ pub use printed::{Line, StreamId, Streams, Trace};
 pub use program::{LoadError, LoadOptions, Loader, Program, Select};
 pub use queue::FrameQueue;
 pub use towpath_jit::Trust;
+pub use tx_timestamps::{Sent, TxTimestamps};
 pub use verdict::{Action, RedirectTarget, Verdict};
 pub use worker::Worker;

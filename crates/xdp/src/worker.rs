@@ -9,6 +9,7 @@ use crate::burst::Burst;
 use crate::held::{HeldFrames, Schedules};
 use crate::host::{Bridges, Seen};
 use crate::memory::Block;
+use crate::tx_timestamps::TxTimestamps;
 
 /// Stack, context and random numbers of one thread. Programs see its number as their CPU.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub struct Worker {
     pub(crate) bridges: Option<Arc<dyn Bridges>>,
     /// Whom `bpf_schedule_iface_dequeue` asks.
     pub(crate) schedules: Option<Arc<dyn Schedules>>,
+    /// Where `bpf_xdp_request_tx_timestamp` asks.
+    pub(crate) tx_timestamps: Option<Arc<TxTimestamps>>,
     /// What a dequeue program took out of queues.
     pub(crate) held: HeldFrames,
 }
@@ -57,6 +60,7 @@ impl Worker {
             host: Seen::default(),
             bridges: None,
             schedules: None,
+            tx_timestamps: None,
             held: HeldFrames::default(),
         }
     }
@@ -79,6 +83,12 @@ impl Worker {
     /// Says who knows of dequeue programs, from now on; without any there are none.
     pub fn set_schedules(&mut self, schedules: Option<Arc<dyn Schedules>>) {
         self.schedules = schedules;
+    }
+
+    /// Says who notes that a program wants to know when a frame is sent; without anybody none can
+    /// ask.
+    pub fn set_tx_timestamps(&mut self, requests: Option<Arc<TxTimestamps>>) {
+        self.tx_timestamps = requests;
     }
 
     /// A block of at least `len` bytes, of any content; give it back with [`Worker::put_away`].

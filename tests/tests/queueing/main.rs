@@ -6,8 +6,10 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 #![expect(clippy::print_stderr, reason = "what was skipped")]
 
+mod clock;
 mod ports;
 mod schedulers;
+mod timestamps;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -194,31 +196,7 @@ impl Lab {
         workers: usize,
         globals: &[(&str, u64)],
     ) -> Option<Lab> {
-        let Some(folder) = &*OBJECTS else {
-            eprintln!("skipped: no clang (scripts/install-deps.sh)");
-            return None;
-        };
-        let bytes = std::fs::read(folder.join(object).with_extension("o")).unwrap();
-        let mut object = Object::open(&bytes, object).unwrap();
-        for (name, value) in globals {
-            let value = towpath_bpf::object::GlobalValue::Int((*value).into());
-            object.set_global(name, &value).unwrap();
-        }
-        let options = LoadOptions { workers, exec, ..LoadOptions::default() };
-        let env = Env::builtin();
-        let loader = Loader::new(&object, &env, &options).unwrap();
-        let load = |program: &towpath_bpf::object::Program| {
-            loader.program(Select::Name(&program.name)).unwrap_or_else(|error| panic!("{error}"))
-        };
-        let programs: Vec<Program> = object.programs().iter().map(load).collect();
-        if exec == Exec::Llvm {
-            if let Err(why) = towpath_jit::llvm_library() {
-                eprintln!("skipped: {why}");
-                return None;
-            }
-            programs.iter().for_each(|it| _ = it.wait_for_tier2(Duration::from_secs(60)));
-        }
-        assert!(programs.iter().all(|program| program.exec() == exec), "it can be compiled");
+        let programs = load(object, exec, workers, globals)?;
         let engine = Engine::start(&Options {
             workers: vec![WorkerOptions::default(); workers],
             frames: 8192,
@@ -238,21 +216,29 @@ impl Lab {
         Some(Lab { engine, input, output, from, to, programs, workers })
     }
 
-    fn program(&self, name: &str) -> &Program {
-        self.programs.iter().find(|program| program.name() == name).unwrap()
-    }
-
     fn link(&self, name: &str) -> Link {
-        Link::new(self.program(name).clone(), 1, self.workers)
+        Link::new(program_of(&self.programs, name).clone(), 1, self.workers)
     }
 
     /// The programs where packets arrive, and where they leave.
     pub(crate) fn attach(&self, rx: &str, dequeue: &str) {
+        self.attach_some(rx, Some(dequeue));
+    }
+
+    /// The same; without a dequeue program what arrives there waits for nobody.
+    fn attach_some(&self, rx: &str, dequeue: Option<&str>) {
         let changed = self.engine.change(|config| {
             config.set_links(self.from, Hook::Rx, vec![self.link(rx)])?;
-            config.set_links(self.to, Hook::Dequeue, vec![self.link(dequeue)])
+            let links = dequeue.map(|name| self.link(name)).into_iter().collect();
+            config.set_links(self.to, Hook::Dequeue, links)
         });
         changed.unwrap();
+    }
+
+    /// The program where packets arrive.
+    fn attach_rx(&self, rx: &str) {
+        let links = vec![self.link(rx)];
+        self.engine.change(|config| config.set_links(self.from, Hook::Rx, links)).unwrap();
     }
 
     /// The object's first queue.
@@ -308,6 +294,45 @@ impl Lab {
     }
 }
 
+/// The programs of one object over the same maps; `None` without a compiler.
+pub(crate) fn load(
+    object: &str,
+    exec: Exec,
+    workers: usize,
+    globals: &[(&str, u64)],
+) -> Option<Vec<Program>> {
+    let Some(folder) = &*OBJECTS else {
+        eprintln!("skipped: no clang (scripts/install-deps.sh)");
+        return None;
+    };
+    let bytes = std::fs::read(folder.join(object).with_extension("o")).unwrap();
+    let mut object = Object::open(&bytes, object).unwrap();
+    for (name, value) in globals {
+        let value = towpath_bpf::object::GlobalValue::Int((*value).into());
+        object.set_global(name, &value).unwrap();
+    }
+    let options = LoadOptions { workers, exec, ..LoadOptions::default() };
+    let env = Env::builtin();
+    let loader = Loader::new(&object, &env, &options).unwrap();
+    let load = |program: &towpath_bpf::object::Program| {
+        loader.program(Select::Name(&program.name)).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let programs: Vec<Program> = object.programs().iter().map(load).collect();
+    if exec == Exec::Llvm {
+        if let Err(why) = towpath_jit::llvm_library() {
+            eprintln!("skipped: {why}");
+            return None;
+        }
+        programs.iter().for_each(|it| _ = it.wait_for_tier2(Duration::from_secs(60)));
+    }
+    assert!(programs.iter().all(|program| program.exec() == exec), "it can be compiled");
+    Some(programs)
+}
+
+pub(crate) fn program_of<'a>(programs: &'a [Program], name: &str) -> &'a Program {
+    programs.iter().find(|program| program.name() == name).unwrap()
+}
+
 /// Waits until `done`, but not for ever.
 pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -331,7 +356,10 @@ static OBJECTS: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
         script.args(["--from", from, "--out"]).arg(&out).args(names).output().unwrap()
     };
     let schedulers = ["queue_priority", "queue_fair", "queue_shaper", "queue_classes"];
-    let outputs = [build("programs", &schedulers), build("tests/data/queueing", &["misbehaving"])];
+    let outputs = [
+        build("programs", &schedulers),
+        build("tests/data/queueing", &["misbehaving", "timestamps"]),
+    ];
     for output in &outputs {
         let text = String::from_utf8_lossy(&output.stderr);
         if text.contains("no clang found") {

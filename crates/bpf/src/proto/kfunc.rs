@@ -285,6 +285,8 @@ kfunc_ids! {
     ScheduleIfaceDequeue = "bpf_schedule_iface_dequeue";
     PacketStoreLaunchTime = "bpf_packet_store_launch_time";
     XdpStoreLaunchTime = "bpf_xdp_store_launch_time";
+    XdpRequestTxTimestamp = "bpf_xdp_request_tx_timestamp";
+    PacketRequestTxTimestamp = "bpf_packet_request_tx_timestamp";
     XdpGetXfrmState = "bpf_xdp_get_xfrm_state";
     XdpXfrmStateRelease = "bpf_xdp_xfrm_state_release";
     CryptoEncrypt = "bpf_crypto_encrypt";

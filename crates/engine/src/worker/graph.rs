@@ -35,6 +35,8 @@ pub(super) struct TxBulk {
     pub(super) bytes: usize,
     /// It is in the list of those to flush.
     pub(super) is_dirty: bool,
+    /// Somebody wants to know when some of them leave.
+    pub(super) has_requests: bool,
 }
 
 /// Everything a worker can send frames to, and the memory it sends from.
@@ -72,6 +74,8 @@ pub(super) struct Graph {
     /// Who gets copies of a redirected frame.
     pub(super) fan: Fan,
     pub(super) scratch: Vec<Frame>,
+    /// Room for a frame that is sent by itself.
+    pub(super) alone: Vec<Frame>,
     /// Room for a burst's frames by the member of a bond that they leave by.
     pub(super) lanes: Vec<Vec<Frame>>,
     /// Milliseconds on the bridges' clock; `None` until a burst has looked at it.
@@ -121,6 +125,7 @@ impl Graph {
             lingered: 0,
             fan: Fan { targets: Vec::new(), owner: Owner::NOBODY },
             scratch: Vec::new(),
+            alone: Vec::new(),
             lanes: Vec::new(),
             now_ms: None,
         }
@@ -245,7 +250,10 @@ impl Graph {
         let is_wire = self.targets[target.queue.index()].kind == Kind::Wire;
         match (frame.launch_time(), target.owner.port()) {
             (Some(time_ns), Some(port)) if is_wire => self.hold(snapshot, port, time_ns, frame),
-            _ => self.enqueue(snapshot, target.queue, frame),
+            _ => {
+                self.queues[target.queue.index()].has_requests |= frame.has_tx_request();
+                self.enqueue(snapshot, target.queue, frame);
+            }
         }
     }
 
@@ -403,10 +411,14 @@ impl Graph {
     /// Gives a leaf what waits for it.
     fn drain(&mut self, snapshot: &Snapshot, queue: TargetId) {
         let target = self.targets[queue.index()];
-        let bytes = self.queues[queue.index()].bytes;
+        let bulk = &mut self.queues[queue.index()];
+        let (bytes, has_requests) = (bulk.bytes, std::mem::take(&mut bulk.has_requests));
         let mut frames = self.take(queue);
         match (target.kind, target.owner.port()) {
-            (Kind::Wire, Some(port)) => self.transmit(snapshot, port, &mut frames, bytes),
+            (Kind::Wire, Some(port)) if has_requests => {
+                self.transmit_and_tell(snapshot, port, &mut frames);
+            }
+            (Kind::Wire, Some(port)) => _ = self.transmit(snapshot, port, &mut frames, bytes),
             (Kind::Socket(place), _) => self.deliver(snapshot, place, &mut frames),
             (Kind::Cpu(number), _) => self.hand_over(snapshot, number as usize, &mut frames),
             (Kind::Queue(number), _) => {

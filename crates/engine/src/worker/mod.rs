@@ -185,6 +185,8 @@ impl Worker {
         orphans: &Arc<Orphans>,
         pool: Pool,
     ) -> Worker {
+        let mut runner = HookRunner::new(shared.number);
+        runner.xdp.set_tx_timestamps(Some(Arc::clone(pool.arena().tx_timestamps())));
         Worker {
             shared: Arc::clone(shared),
             snapshot: Arc::default(),
@@ -195,7 +197,7 @@ impl Worker {
             tasks: Vec::new(),
             frames: Vec::with_capacity(2 * BURST),
             batch: Vec::with_capacity(2 * BURST),
-            runner: HookRunner::new(shared.number),
+            runner,
             graph: Graph::new(shared, workers, orphans, pool),
             domains: Vec::new(),
             idle: Idle::default(),

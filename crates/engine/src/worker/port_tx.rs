@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use towpath_xdp::{Frame, Pool};
+use towpath_xdp::{Frame, Pool, Sent as SentFrame, tai_now};
 
 use super::graph::Graph;
 use crate::bond::Turn;
@@ -86,19 +86,45 @@ impl PortTx {
 }
 
 impl Graph {
-    /// Sends frames that waited; what there is no room for is dropped.
+    /// Sends frames that waited; what there is no room for is dropped. Gives how many were sent.
     pub(super) fn transmit(
         &mut self,
         snapshot: &Snapshot,
         port: PortId,
         frames: &mut Vec<Frame>,
         bytes: usize,
-    ) {
+    ) -> u64 {
         let (sent, why) = self.send(port, frames, bytes);
         self.count_sent(snapshot, port, sent);
         if !frames.is_empty() {
             self.drop_all(snapshot, Owner::of(port), Side::Tx, why, frames);
         }
+        sent.count
+    }
+
+    /// The same where programs want to know when some of them were sent: each goes by itself, so
+    /// that its time is its own.
+    #[cold]
+    pub(super) fn transmit_and_tell(
+        &mut self,
+        snapshot: &Snapshot,
+        port: PortId,
+        frames: &mut Vec<Frame>,
+    ) {
+        let ifindex = snapshot.port(port).map_or(0, |port| port.ifindex);
+        let mut alone = std::mem::take(&mut self.alone);
+        for mut frame in frames.drain(..) {
+            let (request, bytes) = (frame.take_tx_request(), frame.len());
+            alone.push(frame);
+            let is_sent = self.transmit(snapshot, port, &mut alone, bytes) == 1;
+            let Some(request) = request else { continue };
+            if let Some(Some(to)) = self.ports.get_mut(port.0 as usize) {
+                to.flush(&mut self.pool);
+            }
+            let sent = is_sent.then(|| SentFrame { timestamp_ns: tai_now(), ifindex });
+            self.pool.arena().tx_timestamps().end(request, sent);
+        }
+        self.alone = alone;
     }
 
     /// The one way to a transmitter. Leaves what there is no room for, with the reason; what could

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{BUFFER_BYTES, Frame};
 use crate::memory::Mapping;
+use crate::tx_timestamps::TxTimestamps;
 
 /// Frames of a process; workers hold some of them in [`super::Pool`]s.
 #[derive(Debug)]
@@ -15,6 +16,7 @@ pub struct Arena {
     memory: Arc<Mapping>,
     free: Mutex<Vec<Frame>>,
     total: usize,
+    tx_timestamps: Arc<TxTimestamps>,
 }
 
 impl Arena {
@@ -24,7 +26,13 @@ impl Arena {
         let memory = Mapping::new(frames * STRIDE_BYTES)?;
         let blocks = Mapping::blocks(&memory, BUFFER_BYTES, STRIDE_BYTES).take(frames);
         let free = blocks.map(|block| Frame::over(block, 0)).collect();
-        Ok(Arc::new(Arena { memory, free: Mutex::new(free), total: frames }))
+        let tx_timestamps = Arc::default();
+        Ok(Arc::new(Arena { memory, free: Mutex::new(free), total: frames, tx_timestamps }))
+    }
+
+    /// Who wants to know when frames are sent.
+    pub fn tx_timestamps(&self) -> &Arc<TxTimestamps> {
+        &self.tx_timestamps
     }
 
     /// Frames there are.

@@ -153,7 +153,7 @@ impl Body {
             frag.flags &= !flag::FRAGS;
             self.put_spare(frag);
         }
-        self.frag_count = keep as u32;
+        self.frag_count = keep as u16;
         self.note_frags();
     }
 

@@ -46,8 +46,8 @@ pub(super) mod flag {
     /// 0 to 2, as in [`super::super::offload::GsoKind`].
     pub(in super::super) const GSO_KIND: u32 = 3 << GSO_KIND_SHIFT;
     pub(in super::super) const GSO_KIND_SHIFT: u32 = 5;
-    /// The sender is to say when it sent the frame.
-    pub(in super::super) const TX_TIMESTAMP: u32 = 1 << 8;
+    /// Somebody wants to know when the frame is sent ([`crate::TxTimestamps`]).
+    pub(in super::super) const TX_REQUEST: u32 = 1 << 8;
     /// The sender is to wait until a time.
     pub(in super::super) const LAUNCH_TIME: u32 = 1 << 9;
     /// The port that received the frame says what it knows: what is in the flags behind this.
@@ -73,7 +73,7 @@ pub(super) mod flag {
     /// Whose memory the buffer is: as long as the frame lives.
     pub(in super::super) const OWNER: u32 = EXTERNAL | OWN_MEMORY;
     pub(in super::super) const OFFLOAD: u32 = CHECKSUM | GSO | GSO_ECN | GSO_KIND;
-    pub(in super::super) const TX_METADATA: u32 = TX_TIMESTAMP | LAUNCH_TIME;
+    pub(in super::super) const TX_METADATA: u32 = TX_REQUEST | LAUNCH_TIME;
     pub(in super::super) const RX_METADATA: u32 =
         RX | HASH | TIMESTAMP | VLAN | SUM_COMPLETE | SUM_UNNECESSARY | TELLS;
     pub(in super::super) const TELLS: u32 = TELLS_HASH | TELLS_TIMESTAMP | TELLS_VLAN;
@@ -82,7 +82,7 @@ pub(super) mod flag {
     /// What a sender has to look at.
     pub(in super::super) const WORK: u32 = FRAGS | OFFLOAD | TX_METADATA;
     /// What keeps a frame from going back to its pool as it is.
-    pub(in super::super) const UNUSUAL: u32 = FRAGS | SPARE | OWNER;
+    pub(in super::super) const UNUSUAL: u32 = FRAGS | SPARE | OWNER | TX_REQUEST;
 }
 
 /// What a port knows of a packet that it received.
@@ -165,16 +165,6 @@ pub enum RxChecksum {
     Complete(u32),
     /// It was right.
     Unnecessary,
-}
-
-/// What a sender is asked for (`struct xsk_tx_metadata`); a checksum is an
-/// [`super::offload::Offload`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TxMetadata {
-    /// When the frame was sent.
-    pub wants_timestamp: bool,
-    /// Not to send it before, in nanoseconds of the device's clock.
-    pub launch_time_ns: Option<u64>,
 }
 
 /// Where a frame arrived first.
@@ -292,20 +282,7 @@ impl Body {
         })
     }
 
-    /// Asks the sender for something.
-    pub fn set_tx_metadata(&mut self, wanted: &TxMetadata) {
-        self.flags &= !flag::TX_METADATA;
-        if wanted.wants_timestamp {
-            self.flags |= flag::TX_TIMESTAMP;
-        }
-        if let Some(launch_time_ns) = wanted.launch_time_ns {
-            self.metadata.launch_time_ns = launch_time_ns;
-            self.flags |= flag::LAUNCH_TIME;
-        }
-    }
-
-    /// When the sender is to send it, in nanoseconds of the monotonic clock; whatever else it is
-    /// asked for stays.
+    /// When the sender is to send it, in nanoseconds of the monotonic clock.
     #[inline]
     pub fn set_launch_time(&mut self, launch_time_ns: u64) {
         self.metadata.launch_time_ns = launch_time_ns;
@@ -323,15 +300,25 @@ impl Body {
         self.flags &= !flag::LAUNCH_TIME;
     }
 
-    /// What the sender is asked for.
+    /// That somebody wants to know when the frame is sent: the request's number.
+    pub fn set_tx_request(&mut self, number: u16) {
+        debug_assert!(!self.has_tx_request(), "one at a time");
+        self.tx_request = number;
+        self.flags |= flag::TX_REQUEST;
+    }
+
+    /// Whether somebody does.
     #[inline]
-    pub fn tx_metadata(&self) -> TxMetadata {
-        let mut wanted =
-            TxMetadata { wants_timestamp: self.has(flag::TX_TIMESTAMP), launch_time_ns: None };
-        if self.has(flag::LAUNCH_TIME) {
-            wanted.launch_time_ns = Some(self.metadata.launch_time_ns);
-        }
-        wanted
+    pub fn has_tx_request(&self) -> bool {
+        self.has(flag::TX_REQUEST)
+    }
+
+    /// Takes the request, for who is about to end it.
+    #[inline]
+    pub fn take_tx_request(&mut self) -> Option<u16> {
+        let is_there = self.has(flag::TX_REQUEST);
+        self.flags &= !flag::TX_REQUEST;
+        is_there.then_some(self.tx_request)
     }
 
     /// Where the frame arrived first. Only of frames with RX metadata is that kept; of others it is
@@ -348,6 +335,7 @@ impl Body {
     /// it first knew, where that was.
     #[inline]
     pub fn cross(&mut self) {
+        debug_assert!(!self.has_tx_request(), "it was sent");
         self.flags &= !flag::TX_METADATA;
         self.flags |= flag::RX | flag::TELLS;
     }

@@ -55,7 +55,9 @@ pub struct Body {
     /// What the second line has, and whose memory the buffer is ([`flag`]).
     flags: u32,
     /// Number of frags.
-    frag_count: u32,
+    frag_count: u16,
+    /// Who wants to know when it is sent ([`flag::TX_REQUEST`]).
+    tx_request: u16,
     /// The next buffer of the packet this is a buffer of, the first included ([`flag::FRAGS`]).
     next: Option<Frame>,
     /// Buffers that held frags and may again ([`flag::SPARE`]).
@@ -169,6 +171,7 @@ impl Frame {
             frags_len: 0,
             flags: owner,
             frag_count: 0,
+            tx_request: 0,
             next: None,
             spare: None,
             metadata: Metadata::default(),
@@ -262,7 +265,8 @@ impl Body {
     /// Takes over where another frame arrived and leaves, and its second line, for the same packet.
     fn copy_context(&mut self, from: &Body) {
         (self.rx, self.egress_ifindex) = (from.rx, from.egress_ifindex);
-        self.copy_metadata(from, flag::METADATA);
+        // Whoever asked for something to be told of a frame is told it of one.
+        self.copy_metadata(from, flag::METADATA & !flag::TX_REQUEST);
         if self.has(flag::CHECKSUM) {
             // Its place is one in the buffer, and may be cut off.
             let moved = from.data.wrapping_sub(self.data);

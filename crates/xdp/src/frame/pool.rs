@@ -73,8 +73,8 @@ impl Pool {
     /// Takes a frame back, its frags included.
     #[inline]
     pub fn give(&mut self, mut frame: Frame) {
-        if frame.has(flag::FRAGS | flag::SPARE) {
-            frame.strip(&mut self.free);
+        if frame.has(flag::FRAGS | flag::SPARE | flag::TX_REQUEST) {
+            self.take_from(&mut frame);
         }
         // Other memory is not for everybody: it goes back where it came from.
         if !frame.has(flag::OWNER) {
@@ -101,10 +101,17 @@ impl Pool {
     /// Takes frames' frags, and drops those in other memory ([`Pool::give`]).
     #[cold]
     fn take_apart(&mut self, frames: &mut Vec<Frame>) {
-        for frame in &mut *frames {
-            frame.strip(&mut self.free);
-        }
+        frames.iter_mut().for_each(|frame| self.take_from(frame));
         frames.retain(|frame| !frame.has(flag::OWNER));
+    }
+
+    /// Takes a frame's frags. If somebody wants to know when it was sent: it was not.
+    #[cold]
+    fn take_from(&mut self, frame: &mut Frame) {
+        frame.strip(&mut self.free);
+        if let Some(number) = frame.take_tx_request() {
+            self.arena.tx_timestamps().end(number, None);
+        }
     }
 
     /// A frame with this packet, split as [`Frame::new`] does; `None` when the arena is used up.
@@ -163,7 +170,7 @@ impl Pool {
     pub fn own(&mut self, frame: &mut Frame) {
         if frame.is_external() {
             let copy = self.copy(frame).unwrap_or_else(|| Frame::linear_copy(frame));
-            self.give(std::mem::replace(frame, copy));
+            self.replace(frame, copy);
         }
     }
 
@@ -173,8 +180,16 @@ impl Pool {
         let len = frame.len();
         if frame.has_frags() && frame.pull_data(len).is_err() {
             let linear = Frame::linear_copy(frame);
-            self.give(std::mem::replace(frame, linear));
+            self.replace(frame, linear);
         }
+    }
+
+    /// Puts a copy in the place of a frame, which is then the one that is sent.
+    fn replace(&mut self, frame: &mut Frame, mut copy: Frame) {
+        if let Some(number) = frame.take_tx_request() {
+            copy.set_tx_request(number);
+        }
+        self.give(std::mem::replace(frame, copy));
     }
 
     /// Free frames held.

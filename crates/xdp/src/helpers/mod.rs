@@ -47,6 +47,7 @@ mod time;
 mod timer;
 mod trace;
 mod trees;
+mod tx_timestamp;
 mod views;
 
 /// What compiled code calls without a helper's arguments.
@@ -115,6 +116,7 @@ const KFUNC_TABLES: &[KfuncTable] = &[
     task::KFUNCS,
     timer::KFUNCS,
     trees::KFUNCS,
+    tx_timestamp::KFUNCS,
     views::KFUNCS,
 ];
 

@@ -292,7 +292,7 @@ fn launch_times_are_the_frames() {
     bench.send(&[desc(256, 64, Desc::METADATA), desc(2304, 64, 0)]);
     let mut frames = Vec::new();
     assert_eq!(bench.socket.collect(&mut bench.pool, &mut frames, 64), 2);
-    let times = frames.iter().map(|frame| frame.tx_metadata().launch_time_ns);
+    let times = frames.iter().map(|frame| frame.launch_time());
     assert_eq!(times.collect::<Vec<_>>(), [Some(1_234_567), None]);
     bench.pool.give_all(&mut frames);
     bench.socket.sent(2);

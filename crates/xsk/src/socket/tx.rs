@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use towpath_engine::offload;
 use towpath_engine::port::{Features, Wake};
 use towpath_ring::{Consumer, Desc, Mapped};
-use towpath_xdp::frame::metadata::TxMetadata;
 use towpath_xdp::frame::offload::{Checksum, Offload};
 use towpath_xdp::frame::{ETH_HLEN, LINEAR_BYTES_MAX};
 use towpath_xdp::{Frame, FrameError, Pool, tai_now};
@@ -232,10 +231,8 @@ impl Tx {
             }
         }
         packet.timestamp = request.timestamp;
-        if request.launch_time_ns.is_some() {
-            let Request { timestamp, launch_time_ns, .. } = request;
-            let wants_timestamp = timestamp.is_some();
-            frame.set_tx_metadata(&TxMetadata { wants_timestamp, launch_time_ns });
+        if let Some(launch_time_ns) = request.launch_time_ns {
+            frame.set_launch_time(launch_time_ns);
         }
         Ok(frame)
     }

@@ -254,6 +254,21 @@ pub(super) const TABLE: &[KfuncProto] = &[
     )
     .backed(LAUNCH),
     kfunc(
+        KfuncId::XdpRequestTxTimestamp,
+        &[p("ctx", KArg::Ctx), p("map__map", KArg::Map), p("cookie", KArg::Scalar)],
+        KRet::Scalar,
+        "Has a ring buffer told when the frame was sent, or that it was not.",
+    )
+    .backed(TX_TIMESTAMP),
+    kfunc(
+        KfuncId::PacketRequestTxTimestamp,
+        &[p("pkt", KArg::Packet), p("map__map", KArg::Map), p("cookie", KArg::Scalar)],
+        KRet::Scalar,
+        "The same of a packet that was taken out of a queue.",
+    )
+    .flags(&[KfuncFlags::TRUSTED_ARGS])
+    .backed(TX_TIMESTAMP),
+    kfunc(
         KfuncId::XdpGetXfrmState,
         &[
             p("ctx", KArg::Ctx),
@@ -309,6 +324,9 @@ const QUEUES: Backing =
     Backing::Tables("the queue or port; no kernel has it ([queueing](queueing.md))");
 const LAUNCH: Backing =
     Backing::Tables("the port's clock; no kernel has it ([queueing](queueing.md#launch-times))");
+const TX_TIMESTAMP: Backing = Backing::Tables(
+    "the engine's clock; no kernel has it ([queueing](queueing.md#when-a-frame-was-sent))",
+);
 const PROPOSED: Backing = Backing::Tables(
     "the frame; proposed, and in no kernel yet ([differences](differences.md#hints))",
 );

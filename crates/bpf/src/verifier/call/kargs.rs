@@ -234,8 +234,7 @@ impl Verifier<'_> {
             return Err(self.reject(Errno::EINVAL, message));
         };
         let kind = self.map_def(map).map(|def| def.kind);
-        let takes = |kind: MapType| kind.values() == Values::Packets;
-        if let Some(kind) = kind.filter(|&kind| takes_packets(kfunc.id) && !takes(kind)) {
+        if let Some(kind) = kind.filter(|&kind| !takes(kfunc.id, kind)) {
             let message = format!("cannot pass map_type {} into func {}", kind as u32, kfunc.name);
             let hint = format!("{} does not work with {} maps", kfunc.name, kind.name());
             return Err(self.reject_hint(Errno::EINVAL, message, &hint));
@@ -395,9 +394,15 @@ fn is_trusting(kfunc: &KfuncProto) -> bool {
     kfunc.flags.has(KfuncFlags::TRUSTED_ARGS) || kfunc.flags.has(KfuncFlags::RELEASE)
 }
 
-/// Its map is a queue of packets.
-fn takes_packets(kfunc: KfuncId) -> bool {
-    kfunc == KfuncId::PacketDequeue
+/// Whether it can do something with maps of that kind.
+fn takes(kfunc: KfuncId, kind: MapType) -> bool {
+    match kfunc {
+        KfuncId::PacketDequeue => kind.values() == Values::Packets,
+        KfuncId::XdpRequestTxTimestamp | KfuncId::PacketRequestTxTimestamp => {
+            kind == MapType::Ringbuf
+        }
+        _ => true,
+    }
 }
 
 /// Names that differ in `___init` only are different types on purpose

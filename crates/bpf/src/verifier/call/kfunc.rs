@@ -272,8 +272,8 @@ impl Verifier<'_> {
 /// Whether a program of that type may call it at all: who has no frame calls nothing that asks for
 /// one, and who has one takes none out of queues.
 fn is_of_type(attach: AttachType, kfunc: &KfuncProto) -> bool {
-    use KfuncId::{PacketDequeue, PacketDrop, PacketStoreLaunchTime};
-    let takes_out = matches!(kfunc.id, PacketDequeue | PacketDrop | PacketStoreLaunchTime);
+    let takes_out = kfunc.id == KfuncId::PacketDequeue
+        || kfunc.params.iter().any(|param| param.kind == KArg::Packet);
     if attach != AttachType::Dequeue {
         return !takes_out;
     }

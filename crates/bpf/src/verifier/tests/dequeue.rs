@@ -8,6 +8,7 @@ const DEQUEUE: i32 = 0;
 const DROP: i32 = 1;
 const SCHEDULE: i32 = 2;
 const LAUNCH: i32 = 3;
+const REQUEST: i32 = 5;
 
 fn kfunc(number: i32) -> Insn {
     op(BPF_JMP | BPF_CALL, 0, PSEUDO_KFUNC_CALL, 0, number)
@@ -24,9 +25,10 @@ fn dequeue_program(insns: Vec<Insn>, kind: MapType) -> Linked {
         "bpf_schedule_iface_dequeue",
         "bpf_packet_store_launch_time",
         "bpf_xdp_pull_data",
+        "bpf_packet_request_tx_timestamp",
     ];
     let kfuncs = names.map(|name| KfuncRef { name: name.to_owned(), type_id: None, weak: false });
-    let maps = vec![queue(kind)].into();
+    let maps = vec![queue(kind), MapDef::new("sent", MapType::Ringbuf, 0, 0, 4096)].into();
     let attach = AttachType::Dequeue;
     Linked { attach, maps, kfuncs: kfuncs.into(), ..program(insns) }
 }
@@ -250,4 +252,25 @@ fn a_packet_that_is_held_can_be_given_a_launch_time() {
     refused(vec![start(), launch(6), nothing()], message);
     let message = "Possibly NULL pointer passed to trusted arg0";
     refused(vec![start(), take(), launch(0), nothing()], message);
+}
+
+#[test]
+fn a_packet_that_is_held_can_be_asked_about() {
+    let ask = |packet, map| {
+        let map = op(BPF_LD | BPF_IMM | BPF_DW, 2, PSEUDO_MAP_FD, 0, map);
+        vec![
+            op(MOV_REG, 1, packet, 0, 0),
+            map,
+            Insn::default(),
+            op(MOV, 3, 0, 0, 5),
+            kfunc(REQUEST),
+        ]
+    };
+    fine(vec![start(), take_into(7), ask(7, 1), send(7)]);
+    let message = "cannot pass map_type 1025 into func bpf_packet_request_tx_timestamp";
+    refused(vec![start(), take_into(7), ask(7, 0), send(7)], message);
+    let message = "arg#0 expected a packet out of a queue, but got ctx";
+    refused(vec![start(), ask(6, 1), nothing()], message);
+    let message = "Possibly NULL pointer passed to trusted arg0";
+    refused(vec![start(), take(), ask(0, 1), nothing()], message);
 }

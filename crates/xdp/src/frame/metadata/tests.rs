@@ -8,7 +8,7 @@ const KNOWN: RxMetadata = RxMetadata {
     vlan: Some(VlanTag { protocol: 0x8100, tci: 0x2005 }),
     checksum: RxChecksum::Complete(0xabcd),
 };
-const WANTED: TxMetadata = TxMetadata { wants_timestamp: true, launch_time_ns: Some(77) };
+const LAUNCH_NS: Option<u64> = Some(77);
 const WORK: Offload = Offload {
     checksum: Some(Checksum { start: 34, offset: 16 }),
     gso: Some(Gso { kind: GsoKind::UdpL4, size: 1200, header: 42, ecn: true }),
@@ -18,7 +18,7 @@ fn full(packet: &[u8]) -> Frame {
     let mut frame = Frame::new(packet).expect("a good length");
     frame.set_rx_metadata(&KNOWN);
     frame.arrive(3, 1);
-    frame.set_tx_metadata(&WANTED);
+    frame.set_launch_time(77);
     frame.set_offload(Some(WORK));
     frame
 }
@@ -26,7 +26,7 @@ fn full(packet: &[u8]) -> Frame {
 /// Nothing is said of the frame, whatever its second line has.
 fn assert_bare(frame: &Frame) {
     assert_eq!((frame.rx_metadata(), frame.offload()), (None, None));
-    assert_eq!(frame.tx_metadata(), TxMetadata::default());
+    assert_eq!((frame.launch_time(), frame.has_tx_request()), (None, false));
     assert_eq!((frame.is_plain(), frame.frag_count()), (true, 0));
     let arrived = Origin { ifindex: frame.rx.ifindex, queue_index: frame.rx.queue_index };
     assert_eq!(frame.origin(), arrived);
@@ -52,7 +52,7 @@ fn poison(frame: &mut Frame) {
 #[test]
 fn what_is_said_is_read() {
     let frame = full(&[1; 60]);
-    assert_eq!((frame.rx_metadata(), frame.tx_metadata()), (Some(KNOWN), WANTED));
+    assert_eq!((frame.rx_metadata(), frame.launch_time()), (Some(KNOWN), LAUNCH_NS));
     assert_eq!(frame.offload(), Some(WORK));
     for checksum in [RxChecksum::None, RxChecksum::Complete(0), RxChecksum::Unnecessary] {
         let known = RxMetadata { checksum, ..RxMetadata::default() };
@@ -100,9 +100,9 @@ fn plain_is_what_leaves_a_sender_no_work() {
     frame.set_rx_metadata(&KNOWN);
     frame.arrive(3, 1);
     assert!(frame.is_plain() && frame.plain_linear().is_some());
-    frame.set_tx_metadata(&TxMetadata { launch_time_ns: Some(0), ..TxMetadata::default() });
+    frame.set_launch_time(0);
     assert!(!frame.is_plain());
-    frame.set_tx_metadata(&TxMetadata::default());
+    frame.clear_launch_time();
     assert!(frame.is_plain());
     frame.set_offload(Some(Offload { checksum: WORK.checksum, gso: None }));
     assert!(!frame.is_plain() && frame.plain_linear().is_none());
@@ -132,7 +132,7 @@ fn a_recycled_frame_says_nothing() {
             assert_bare(frame);
             poison(frame);
             assert_bare(frame);
-            frame.flags |= flag::METADATA;
+            frame.flags |= flag::METADATA & !flag::TX_REQUEST;
             seen += 1;
         }
         pool.give_all(&mut frames);
@@ -160,7 +160,7 @@ fn copies_say_the_same() {
         assert!(!linear.has_frags());
         for copy in [copy, linear] {
             assert_eq!((copy.rx, copy.to_vec()), (frame.rx, frame.to_vec()));
-            assert_eq!((copy.rx_metadata(), copy.tx_metadata()), (Some(KNOWN), WANTED));
+            assert_eq!((copy.rx_metadata(), copy.launch_time()), (Some(KNOWN), LAUNCH_NS));
             assert_eq!((copy.offload(), copy.origin()), (frame.offload(), frame.origin()));
             pool.give(copy);
         }
@@ -176,7 +176,7 @@ fn moving_the_edges_changes_nothing_said() {
     frame.adjust_meta(-8).expect("there is headroom");
     frame.adjust_tail(-100).expect("longer than that");
     frame.pull_data(3600).expect("longer than that");
-    assert_eq!((frame.rx_metadata(), frame.tx_metadata()), (Some(KNOWN), WANTED));
+    assert_eq!((frame.rx_metadata(), frame.launch_time()), (Some(KNOWN), LAUNCH_NS));
     assert_eq!(frame.origin(), Origin { ifindex: 3, queue_index: 1 });
 }
 
@@ -185,7 +185,7 @@ fn what_the_first_port_knew_crosses_over() {
     let mut frame = full(&[1; 60]);
     frame.cross();
     frame.arrive(8, 0);
-    assert_eq!((frame.rx_metadata(), frame.tx_metadata()), (Some(KNOWN), TxMetadata::default()));
+    assert_eq!((frame.rx_metadata(), frame.launch_time()), (Some(KNOWN), None));
     assert_eq!(frame.offload(), Some(WORK), "nobody has done it yet");
     assert_eq!(frame.origin(), Origin { ifindex: 3, queue_index: 1 });
     frame.set_rx_metadata(&KNOWN);
@@ -195,7 +195,7 @@ fn what_the_first_port_knew_crosses_over() {
     piece.descend_from(&frame);
     assert_eq!(piece.rx, RxInfo { ifindex: 9, queue_index: 0, ..frame.rx });
     assert_eq!((piece.rx_metadata(), piece.origin()), (Some(KNOWN), frame.origin()));
-    assert_eq!((piece.offload(), piece.tx_metadata()), (None, TxMetadata::default()));
+    assert_eq!((piece.offload(), piece.launch_time()), (None, None));
     frame.fill(&[3; 60]);
     frame.arrive(9, 0);
     assert_bare(&frame);
