@@ -208,16 +208,17 @@ impl Packed {
             return true;
         }
         let (mut finder, mut at) = (memory.finder(), self.next);
+        // In a lap of either colour.
+        let laps = [USED, AVAIL].map(|flags| wanted.also(AVAIL | USED, flags));
         for _ in 0..wanted.limit().min(usize::from(self.size)) {
             let place = usize::from(at.index) * DESCRIPTOR_BYTES;
             let [addr, rest] = self.ring.load_pair(place, Ordering::Acquire);
             let descriptor = Descriptor::packed(addr, rest);
-            if !self.is_available(descriptor.flags, at.wrap) {
-                return false;
-            }
             let id = descriptor.number;
-            let buffer = wanted.buffer(&descriptor, id, &mut finder);
-            let Some(buffer) = buffer.filter(|_| id < self.size) else { return true };
+            let buffer = laps[usize::from(at.wrap)].buffer(&descriptor, id, &mut finder);
+            let Some(buffer) = buffer.filter(|_| id < self.size) else {
+                return self.is_available(descriptor.flags, at.wrap);
+            };
             run.push(buffer);
             at.advance(1, self.size);
         }

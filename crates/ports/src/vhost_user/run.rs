@@ -1,6 +1,7 @@
-//! Buffers that need no second look: what most drivers make available most of the time. Each is one
-//! descriptor, lies in one region, and has a length that fits. A burst of them is looked at as a
-//! whole, worked on as a whole and given back as a whole; whatever else comes is [`super::burst`]'s.
+//! Buffers that need no second look: what most drivers make available most of the time. Each is
+//! one descriptor, lies in one region, and has a length that fits. A burst of them is looked at as
+//! a whole, worked on as a whole and given back as a whole; whatever else comes is
+//! [`super::burst`]'s.
 
 use arrayvec::ArrayVec;
 
@@ -26,7 +27,8 @@ pub(super) struct Buffer<'m> {
 pub(super) struct Wanted {
     /// Buffers.
     limit: usize,
-    /// Of all flags that make a difference, those that there must be.
+    /// Which flags make a difference, and those of them that there must be.
+    mask: u16,
     flags: u16,
     /// Bytes of each: so many, and up to so many more.
     bytes_min: u32,
@@ -50,7 +52,14 @@ impl Wanted {
         (bytes_min, bytes_max): (u32, u32),
     ) -> Wanted {
         let flags = if direction == Direction::ToGuest { WRITE } else { 0 };
-        Wanted { limit: limit.min(RUN_MAX), flags, bytes_min, more_max: bytes_max - bytes_min }
+        let (mask, more_max) = (NEXT | INDIRECT | WRITE, bytes_max - bytes_min);
+        Wanted { limit: limit.min(RUN_MAX), mask, flags, bytes_min, more_max }
+    }
+
+    /// The same with further flags that make a difference, and those of them that there must be.
+    #[inline]
+    pub(super) fn also(&self, mask: u16, flags: u16) -> Wanted {
+        Wanted { mask: self.mask | mask, flags: self.flags | flags, ..*self }
     }
 
     #[inline]
@@ -67,8 +76,8 @@ impl Wanted {
         finder: &mut Finder<'m>,
     ) -> Option<Buffer<'m>> {
         let Descriptor { addr, len, flags, .. } = *descriptor;
-        let is_wanted = flags & (NEXT | INDIRECT | WRITE) == self.flags
-            && len.wrapping_sub(self.bytes_min) <= self.more_max;
+        let is_wanted =
+            flags & self.mask == self.flags && len.wrapping_sub(self.bytes_min) <= self.more_max;
         let place = if is_wanted { finder.find(addr, len) } else { None }?;
         place.prefetch(self.flags & WRITE != 0);
         Some(Buffer { place, id, written: 0 })
