@@ -6,8 +6,8 @@
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, VsockAddr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use towpath_guest_client::wire::Receiver;
+use towpath_host::socket::{SocketFile, listen};
 
 use crate::guest::Guest;
 
@@ -40,8 +41,8 @@ pub enum Endpoint {
 pub struct Channel {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    /// The socket that goes with it.
-    path: Option<PathBuf>,
+    /// The socket that we made. It goes after the thread.
+    _made: Option<SocketFile>,
 }
 
 impl Channel {
@@ -51,16 +52,12 @@ impl Channel {
     ///
     /// The socket can't be made.
     pub fn start(guest: &Arc<Guest>, endpoint: &Endpoint) -> io::Result<Channel> {
-        let door = Door::open(endpoint)?;
+        let (door, made) = Door::open(endpoint)?;
         let stop = Arc::new(AtomicBool::new(false));
         let work = Work { guest: Arc::clone(guest), stop: Arc::clone(&stop), door };
         let builder = std::thread::Builder::new().name("guest".to_owned());
         let thread = builder.spawn(move || work.run())?;
-        let path = match endpoint {
-            Endpoint::Listen(path) => Some(path.clone()),
-            _ => None,
-        };
-        Ok(Channel { stop, thread: Some(thread), path })
+        Ok(Channel { stop, thread: Some(thread), _made: made })
     }
 }
 
@@ -70,9 +67,6 @@ impl Drop for Channel {
         if let Some(thread) = self.thread.take() {
             // Of one that panicked nothing is left to be done.
             let _ended = thread.join();
-        }
-        if let Some(path) = &self.path {
-            let _gone = std::fs::remove_file(path);
         }
     }
 }
@@ -86,19 +80,18 @@ enum Door {
 }
 
 impl Door {
-    fn open(endpoint: &Endpoint) -> io::Result<Door> {
-        match endpoint {
+    /// With the file that is made for it.
+    fn open(endpoint: &Endpoint) -> io::Result<(Door, Option<SocketFile>)> {
+        Ok(match endpoint {
             Endpoint::Listen(path) => {
-                remove_stale(path)?;
-                let listener = UnixListener::bind(path)?;
-                listener.set_nonblocking(true)?;
-                Ok(Door::Listener(listener.into()))
+                let (listener, made) = listen(path)?;
+                (Door::Listener(listener.into()), Some(made))
             }
-            Endpoint::Connect(path) => Ok(Door::Path(path.clone())),
+            Endpoint::Connect(path) => (Door::Path(path.clone()), None),
             &Endpoint::Vsock { cid, port } => {
-                Ok(Door::Vsock { listener: listen_vsock(port)?, cid })
+                (Door::Vsock { listener: listen_vsock(port)?, cid }, None)
             }
-        }
+        })
     }
 
     /// The next connection, if there is one now or soon.
@@ -122,14 +115,6 @@ impl Door {
             }
         }
     }
-}
-
-/// A socket that nobody listens at any more is in the way.
-fn remove_stale(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::FileTypeExt as _;
-    let Ok(about) = std::fs::symlink_metadata(path) else { return Ok(()) };
-    let is_stale = about.file_type().is_socket() && UnixStream::connect(path).is_err();
-    if is_stale { std::fs::remove_file(path) } else { Ok(()) }
 }
 
 fn listen_vsock(port: u32) -> io::Result<OwnedFd> {

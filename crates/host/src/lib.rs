@@ -31,6 +31,7 @@ pub mod netlink;
 mod nexthops;
 mod reader;
 mod routes;
+pub mod socket;
 mod watcher;
 
 pub use error::Error;

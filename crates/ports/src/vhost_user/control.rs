@@ -3,15 +3,13 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::linux::fs::MetadataExt as _;
-use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
+use towpath_host::socket::{SocketFile, listen};
 
 use super::connection::{self, Ended, pause, wait};
 use super::session::Session;
@@ -22,27 +20,18 @@ use super::{Mode, Shared};
 pub(super) struct Control {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
-    /// The socket that we made.
-    made: Option<Made>,
-}
-
-/// A socket's file, and its number: somebody else may put another one in its place.
-#[derive(Debug)]
-struct Made {
-    path: PathBuf,
-    inode: u64,
+    /// The socket that we made. It goes after the thread.
+    _made: Option<SocketFile>,
 }
 
 impl Control {
     /// Listens, or begins to look for who does.
     pub(super) fn start(shared: &Arc<Shared>) -> io::Result<Control> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let path = shared.options.path.clone();
         let (listener, made) = match shared.options.mode {
             Mode::Server => {
-                let listener = listen(&path)?;
-                let inode = std::fs::metadata(&path)?.st_ino();
-                (Some(listener), Some(Made { path, inode }))
+                let (listener, made) = listen(&shared.options.path)?;
+                (Some(listener), Some(made))
             }
             Mode::Client => (None, None),
         };
@@ -54,7 +43,7 @@ impl Control {
             };
         };
         let thread = std::thread::Builder::new().name("vhost-user".to_owned()).spawn(body)?;
-        Ok(Control { stop, thread: Some(thread), made })
+        Ok(Control { stop, thread: Some(thread), _made: made })
     }
 }
 
@@ -65,28 +54,7 @@ impl Drop for Control {
             // What it panicked about was told by the panic.
             let _panicked = thread.join();
         }
-        if let Some(Made { path, inode }) = &self.made
-            && std::fs::metadata(path).is_ok_and(|file| file.st_ino() == *inode)
-        {
-            let _gone_already = std::fs::remove_file(path);
-        }
     }
-}
-
-/// Listens at a path. A socket that nobody listens at any more is in nobody's way.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    let is_socket = std::fs::metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    if is_socket {
-        match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path)?;
-            }
-            _ => return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens there")),
-        }
-    }
-    let listener = UnixListener::bind(path)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
 }
 
 /// Serves one front end after the other; who comes meanwhile waits.
