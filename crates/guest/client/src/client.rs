@@ -471,8 +471,9 @@ impl Client {
         if payload.len() > PAYLOAD_MAX {
             return Err(ClientError::TooLong(payload.len()));
         }
+        let mut request = Message::request(command, self.session, 0, payload);
         loop {
-            let answer = self.ask_once(command, payload.clone())?;
+            let answer = self.ask_once(&mut request)?;
             match refused(&answer) {
                 None => return Ok(answer),
                 Some(refused) if refused.errno == Errno::EAGAIN && start.elapsed() < PATIENCE => {
@@ -483,10 +484,10 @@ impl Client {
         }
     }
 
-    fn ask_once(&mut self, command: Command, payload: Vec<u8>) -> Result<Message, ClientError> {
+    fn ask_once(&mut self, request: &mut Message) -> Result<Message, ClientError> {
         self.sequence += 1;
+        request.header.sequence = self.sequence;
         let until = Instant::now() + PATIENCE;
-        let request = Message::request(command, self.session, self.sequence, payload);
         self.channel.send(&request.encode(), until)?;
         let mut bytes = vec![0; READ_BYTES];
         loop {
