@@ -77,7 +77,8 @@ impl Guest {
         let State { owned, limits, bucket, .. } = state;
         match command {
             Command::Hello => self.hello(state, values),
-            Command::BtfLoad => owned.load_types(values, limits),
+            Command::BtfLoad => self
+                .take_long(state, |State { owned, limits, .. }| owned.load_types(values, limits)),
             Command::MapCreate => owned.create_map(values, limits),
             Command::MapLookup => owned.lookup(values),
             Command::MapUpdate => owned.update(values),
@@ -89,7 +90,8 @@ impl Guest {
             Command::MapLookupAndDelete => owned.lookup_and_delete(values),
             Command::MapFreeze => owned.freeze(values),
             Command::MapInfo => owned.map_info(values),
-            Command::ProgramLoad => owned.load_program(values, limits),
+            Command::ProgramLoad => self
+                .take_long(state, |State { owned, limits, .. }| owned.load_program(values, limits)),
             Command::Attach => self.attach(state, values),
             Command::Detach => self.detach(state, values),
             Command::Query => Ok(self.query(state)),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use towpath_bpf::{Env, Errno};
 use towpath_guest_client::wire::{Counters, Direction, Limit, ObjectRecord};
@@ -25,6 +25,8 @@ pub struct Guest {
     env: Arc<Env>,
     pub(crate) edge: Arc<dyn Edge>,
     state: Mutex<State>,
+    /// What there was before a program or types came that are looked at now, which takes long.
+    meanwhile: Mutex<Option<Status>>,
 }
 
 /// What changes.
@@ -112,7 +114,14 @@ impl Guest {
             restarts: edge.restarts(),
             is_connected: false,
         };
-        Guest { name: name.to_owned(), workers, env, edge, state: Mutex::new(state) }
+        Guest {
+            name: name.to_owned(),
+            workers,
+            env,
+            edge,
+            state: Mutex::new(state),
+            meanwhile: Mutex::default(),
+        }
     }
 
     /// Sets what it may have from now on. What it has stays, even if that is more.
@@ -173,10 +182,39 @@ impl Guest {
         })
     }
 
-    /// What it has and does.
+    /// What it has and does; while a program is verified, what it had and did before.
     pub fn status(&self) -> Status {
-        let state = self.lock();
-        let State { owned, counts, limits, .. } = &*state;
+        loop {
+            match self.state.try_lock() {
+                Ok(state) => return self.status_locked(&state),
+                Err(TryLockError::Poisoned(state)) => {
+                    return self.status_locked(&state.into_inner());
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let meanwhile = self.meanwhile.lock().unwrap_or_else(PoisonError::into_inner);
+                    if let Some(status) = &*meanwhile {
+                        return status.clone();
+                    }
+                }
+            }
+            // Everything else is done soon.
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Does what takes long; whoever asks for the status meanwhile is told what it was.
+    pub(crate) fn take_long<R>(&self, state: &mut State, work: impl FnOnce(&mut State) -> R) -> R {
+        let note = |status| {
+            *self.meanwhile.lock().unwrap_or_else(PoisonError::into_inner) = status;
+        };
+        note(Some(self.status_locked(state)));
+        let done = work(state);
+        note(None);
+        done
+    }
+
+    fn status_locked(&self, state: &State) -> Status {
+        let State { owned, counts, limits, .. } = state;
         let attached = Direction::ALL.iter().filter_map(|&direction| {
             let (handle, program) = (owned.attached[place(direction)]?, owned.running(direction)?);
             Some(Attached {
