@@ -9,10 +9,6 @@ use crate::scene::{Scene, packet};
 /// Entries of the rings.
 const SIZE: u16 = 16;
 
-fn options(packed: bool) -> GuestOptions {
-    GuestOptions { size: SIZE, packed, ..GuestOptions::default() }
-}
-
 /// A guest whose front end keeps the region.
 pub(crate) fn guest(scene: &Scene, index: usize, options: GuestOptions) -> Guest {
     let mut guest = scene.guest(index, options);
@@ -21,8 +17,13 @@ pub(crate) fn guest(scene: &Scene, index: usize, options: GuestOptions) -> Guest
     guest
 }
 
-/// Makes four packets available that nobody takes.
-fn post_four(a: &mut Guest) {
+/// Two guests whose front ends keep regions, the first of which has made four packets available
+/// that nobody takes: the back end was ended.
+fn with_four(packed: bool) -> (Scene, Guest, Guest) {
+    let mut scene = Scene::new();
+    let options = GuestOptions { size: SIZE, packed, ..GuestOptions::default() };
+    let (mut a, b) = (guest(&scene, 0, options), guest(&scene, 1, options));
+    scene.reopen(0);
     for number in 0..4 {
         let queue = &mut a.tx[0];
         let at = queue.buffer(queue.next_buffer());
@@ -31,6 +32,7 @@ fn post_four(a: &mut Guest) {
         queue.post(HEADER_BYTES + 60);
         queue.publish();
     }
+    (scene, a, b)
 }
 
 fn expect(b: &mut Guest, numbers: &[u32]) {
@@ -49,11 +51,7 @@ fn second_queue(packed: bool) -> u64 {
 
 #[test]
 fn what_another_left_in_a_split_ring_comes_first() {
-    let mut scene = Scene::new();
-    let options = options(false);
-    let (mut a, mut b) = (guest(&scene, 0, options), guest(&scene, 1, options));
-    scene.reopen(0);
-    post_four(&mut a);
+    let (scene, mut a, mut b) = with_four(false);
     // It took all four, gave back the third, and was ended before it noted that.
     let used = a.tx[0].places()[2];
     a.memory.write(used + 4, &[2, 0, 0, 0, 0, 0, 0, 0]);
@@ -80,11 +78,7 @@ fn what_another_left_in_a_split_ring_comes_first() {
 
 #[test]
 fn what_another_left_in_a_packed_ring_comes_first() {
-    let mut scene = Scene::new();
-    let options = options(true);
-    let (mut a, mut b) = (guest(&scene, 0, options), guest(&scene, 1, options));
-    scene.reopen(0);
-    post_four(&mut a);
+    let (scene, mut a, mut b) = with_four(true);
     // It took three, and gave back the second in the place of the first.
     let ring = a.tx[0].places()[0];
     let used: u64 = (1 << 7 | 1 << 15) << 48 | 1 << 32;
@@ -112,11 +106,7 @@ fn what_another_left_in_a_packed_ring_comes_first() {
 
 #[test]
 fn what_was_half_given_back_is_not_taken_twice() {
-    let mut scene = Scene::new();
-    let options = options(true);
-    let (mut a, mut b) = (guest(&scene, 0, options), guest(&scene, 1, options));
-    scene.reopen(0);
-    post_four(&mut a);
+    let (scene, mut a, mut b) = with_four(true);
     // All four were one batch, of which the second and the third are marked: the first comes last.
     let ring = a.tx[0].places()[0];
     for place in [1, 2u64] {
