@@ -33,6 +33,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
+        Scene::with("")
+    }
+
+    /// With further keys of the first one's offload.
+    fn with(keys: &str) -> Scene {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("towpath-offload-{}-{number}", std::process::id());
@@ -41,7 +46,7 @@ impl Scene {
         let at = folder.display();
         let text = format!(
             "[[worker]]\n[[port]]\nname = \"vm0\"\nkind = \"vhost-user\"\npath = \"{at}/vm0\"\n\
-             upper = \"vm1\"\n[port.offload]\npath = \"{at}/off0\"\ntargets = [\"vm2\"]\n\
+             upper = \"vm1\"\n[port.offload]\npath = \"{at}/off0\"\ntargets = [\"vm2\"]\n{keys}\n\
              [[port]]\nname = \"vm1\"\nkind = \"vhost-user\"\npath = \"{at}/vm1\"\n\
              upper = \"vm0\"\n\
              [[port]]\nname = \"vm2\"\nkind = \"vhost-user\"\npath = \"{at}/vm2\"\n"
@@ -312,4 +317,83 @@ fn configuration_changes_limits_and_ends_offload_while_the_guest_runs() {
     assert!(outside.send(0, &PLAIN, &packet([192, 0, 2, 1], 2)));
     assert_eq!(inside.wait_for(0).unwrap().1, packet([192, 0, 2, 1], 2), "no program any more");
     assert!(!scene.folder.join("off0").exists());
+}
+
+/// A program that passes what has 0 in its byte 37, and goes round for others as often as the
+/// kernel lets programs.
+fn goes_round() -> [Insn; 9] {
+    let word = |to, from, at| Insn::new(BPF_LDX | BPF_MEM | BPF_W, to, from, at, 0);
+    [
+        word(2, 1, 0),
+        word(3, 1, 4),
+        Insn::new(BPF_ALU64 | BPF_MOV, 0, 0, 0, 2),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 4, 2, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD, 4, 0, 0, 38),
+        Insn::new(BPF_JMP | BPF_JGT | BPF_X, 4, 3, 4, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_B, 5, 2, 37, 0),
+        Insn::new(BPF_JMP | BPF_JEQ, 5, 0, 2, 0),
+        // `may_goto`, and back to it.
+        Insn::new(BPF_JMP | BPF_JCOND, 0, 0, 1, 0),
+    ]
+}
+
+#[test]
+fn a_frame_that_takes_more_than_its_part_is_aborted() {
+    let scene = Scene::with("burst_instructions = 64000");
+    let (mut inside, mut outside) = (scene.machine("vm0"), scene.machine("vm1"));
+    let mut client = scene.agent();
+    let back = Insn::new(BPF_JMP, 0, 0, -2, 0);
+    let insns: Vec<Insn> = goes_round().into_iter().chain([back]).collect();
+    let program = program(&mut client, &insns);
+    client.attach(Direction::Ingress, program, None).unwrap();
+    // Some that pass between those that don't.
+    for number in 0..20u16 {
+        assert!(outside.send(0, &PLAIN, &packet([192, 0, 2, 1], number << 8 | number % 2)));
+        if number % 2 == 0 {
+            let passed = packet([192, 0, 2, 1], number << 8);
+            assert_eq!(inside.wait_for(0).unwrap().1, passed);
+        }
+    }
+    wait_for("all are judged", || client.query().unwrap()[0].counters.runs == 20);
+    let counters = client.query().unwrap()[0].counters;
+    assert_eq!((counters.faults, counters.actions[2]), (10, 10), "{counters:?}");
+    assert!(inside.receive(0).is_none());
+    // What is in place goes on.
+    assert!(outside.send(0, &PLAIN, &packet([192, 0, 2, 1], 0x0100)));
+    assert_eq!(inside.wait_for(0).unwrap().1, packet([192, 0, 2, 1], 0x0100));
+}
+
+/// The monitor listens, and the daemon connects, again and again.
+#[test]
+fn a_channel_may_be_the_monitors() {
+    let scene = Scene::with("mode = \"client\"");
+    let _inside = scene.machine("vm0");
+    let listener = std::os::unix::net::UnixListener::bind(scene.folder.join("off0")).unwrap();
+    for round in 0..2 {
+        let (host, _) = listener.accept().unwrap();
+        // A guest on the other side of the monitor's.
+        let agents = scene.folder.join("agent");
+        let between = std::os::unix::net::UnixListener::bind(&agents).unwrap();
+        let channel = open(&Wanted::Unix(agents.clone()), None).unwrap();
+        let (guest, _) = between.accept().unwrap();
+        std::fs::remove_file(&agents).unwrap();
+        std::thread::scope(|scope| {
+            for (mut from, mut to) in [
+                (host.try_clone().unwrap(), guest.try_clone().unwrap()),
+                (guest.try_clone().unwrap(), host.try_clone().unwrap()),
+            ] {
+                scope.spawn(move || {
+                    let _ended = std::io::copy(&mut from, &mut to);
+                    let _gone = to.shutdown(std::net::Shutdown::Both);
+                });
+            }
+            let mut client = Client::begin(channel, b"boot 1").unwrap();
+            assert_eq!(client.query().unwrap().len(), round, "what it had, it has");
+            if round == 0 {
+                let drops = returns(&mut client, 1);
+                client.attach(Direction::Ingress, drops, None).unwrap();
+            }
+            host.shutdown(std::net::Shutdown::Both).unwrap();
+        });
+    }
 }

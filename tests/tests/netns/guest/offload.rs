@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 use towpath_daemon::file::{ObjectFiles, parse};
@@ -10,7 +12,8 @@ use towpath_daemon::live::Live;
 use towpath_tests::sources;
 
 use super::scene::{self, GUEST, HOST};
-use super::vm::{Card, Vm};
+use super::vhost::{self, BackEnd};
+use super::vm::{Card, Socket, Vm};
 use crate::lab;
 use crate::namespace::Namespace;
 use crate::traffic::ping;
@@ -18,50 +21,71 @@ use crate::traffic::ping;
 /// A guest, a host with a stack, and the daemon's ports between them.
 struct Offloading {
     // Its ports go before their interfaces.
-    live: Live,
+    daemon: BackEnd,
     vm: Vm,
     host: Namespace,
-    _wires: Namespace,
+    wires: Namespace,
     folder: PathBuf,
+    kind: Kind,
+}
+
+/// What the guest is like.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    /// Pairs of queues, and processors.
+    queues: u32,
+    packed: bool,
+    /// The monitor listens at the channel's socket.
+    listens: bool,
 }
 
 impl Offloading {
-    fn new(files: &[PathBuf]) -> Offloading {
-        let folder = std::env::temp_dir().join(format!("towpath-offload-{}", std::process::id()));
+    fn new(files: &[PathBuf], kind: Kind) -> Offloading {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("towpath-offload-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
         let wires = Namespace::enter_new();
         let host = lab::new_host();
         // What nobody asked for would move the guest's counters.
         host.run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
         host.run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
-        let (at, netns) = (folder.display(), host.path());
-        let text = format!(
-            "[[port]]\nname = \"up\"\nkind = \"tap\"\ninterface = \"h1\"\nnetns = \"{netns}\"\n\
-             upper = \"vm\"\n[[port]]\nname = \"vm\"\nkind = \"vhost-user\"\npath = \"{at}/vm\"\n\
-             upper = \"up\"\n[port.offload]\npath = \"{at}/offload\"\ntargets = [\"up\"]\n"
-        );
-        let objects = Arc::new(ObjectFiles::default());
-        let loaded = parse(&text, Path::new("t.toml"), &folder, &objects).unwrap();
-        let mut live = Live::start(&loaded.state, objects, Arc::default()).unwrap();
-        let report = live.reconcile(&loaded.state);
-        assert_eq!(report.failures, [], "{report:?}");
-        host.run("ip link set h1 up");
-        host.run(&format!("ip address add {HOST}/24 dev h1"));
-        // Nobody asks who has it.
-        host.run(&format!("ip neigh replace {GUEST} lladdr 02:00:00:00:09:00 dev h1"));
-        let path = folder.join("vm");
-        let channel = Some(folder.join("offload"));
-        let card = Card::VhostUser { path, listens: false, queues: 1, packed: false, channel };
-        let vm = Vm::boot_with(&wires, &[card], files);
-        let mut it = Offloading { live, vm, host, _wires: wires, folder };
+        let daemon = start(&folder, &host, kind);
+        let vm = boot(&folder, &wires, files, kind);
+        let mut it = Offloading { daemon, vm, host, wires, folder, kind };
         it.configure();
         it
+    }
+
+    /// The daemon is killed, and another one begins.
+    fn restart(&mut self) {
+        self.daemon.kill();
+        self.daemon = start(&self.folder, &self.host, self.kind);
+    }
+
+    /// QEMU is killed, and another one begins.
+    fn boot_again(&mut self, files: &[PathBuf]) {
+        self.vm.kill();
+        self.vm = boot(&self.folder, &self.wires, files, self.kind);
+        self.configure();
+    }
+
+    /// How long it takes until the guest answers.
+    fn until_answered(&self) -> Duration {
+        let start = Instant::now();
+        let answers = || {
+            let ping = self.host.output(&format!("ping -n -q -c 1 -W 0.2 {GUEST}"));
+            ping.status.success()
+        };
+        scene::until("the guest answers", answers);
+        start.elapsed()
     }
 
     fn configure(&mut self) {
         self.vm.run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1; true");
         self.vm.run(&format!("ip address add {GUEST}/24 dev eth0 && ip link set eth0 up"));
-        scene::until("the guest answers", || ping(&self.host, GUEST, 1, 56) == 1);
+        self.until_answered();
     }
 
     /// Runs the agent; gives what it says.
@@ -80,9 +104,53 @@ impl Offloading {
 impl Drop for Offloading {
     fn drop(&mut self) {
         self.vm.kill();
-        self.live.stop();
+        self.daemon.kill();
         let _gone = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Starts a daemon: the guest's port, and the host's stack behind the other one.
+fn start(folder: &Path, host: &Namespace, kind: Kind) -> BackEnd {
+    let (at, netns, queues) = (folder.display(), host.path(), kind.queues);
+    let mode = if kind.listens { "client" } else { "server" };
+    let text = format!(
+        "[[port]]\nname = \"up\"\nkind = \"tap\"\ninterface = \"h1\"\nnetns = \"{netns}\"\n\
+         upper = \"vm\"\n[[port]]\nname = \"vm\"\nkind = \"vhost-user\"\npath = \"{at}/vm\"\n\
+         queues = {queues}\nupper = \"up\"\n[port.offload]\npath = \"{at}/offload\"\n\
+         mode = \"{mode}\"\ntargets = [\"up\"]\n"
+    );
+    let file = folder.join("t.toml");
+    std::fs::write(&file, text).unwrap();
+    let daemon = BackEnd::run("guest::offload::daemon", &[(FILE, file.as_os_str())]);
+    host.run("ip link set h1 up");
+    host.run(&format!("ip address add {HOST}/24 dev h1"));
+    // Nobody asks who has it.
+    host.run(&format!("ip neigh replace {GUEST} lladdr 02:00:00:00:09:00 dev h1"));
+    daemon
+}
+
+/// What [`start`] runs; nothing when it is run like a test.
+#[test]
+fn daemon() {
+    let Ok(file) = std::env::var(FILE) else { return };
+    let (file, objects) = (Path::new(&file), Arc::new(ObjectFiles::default()));
+    let text = std::fs::read_to_string(file).unwrap();
+    let loaded = parse(&text, file, file.parent().unwrap(), &objects).unwrap();
+    let mut live = Live::start(&loaded.state, objects, Arc::default()).unwrap();
+    let report = live.reconcile(&loaded.state);
+    assert_eq!(report.failures, [], "{report:?}");
+    vhost::serve_until_told();
+    live.stop();
+}
+
+const FILE: &str = "TOWPATH_TEST_OFFLOAD_FILE";
+
+fn boot(folder: &Path, wires: &Namespace, files: &[PathBuf], kind: Kind) -> Vm {
+    let Kind { queues, packed, listens } = kind;
+    let channel = Some(Socket { path: folder.join("offload"), listens });
+    let socket = Socket { path: folder.join("vm"), listens: false };
+    let card = Card::VhostUser { socket, queues, packed, channel };
+    Vm::boot_with(wires, &[card], files)
 }
 
 /// What the guest runs: the agent, and the object file that it would load natively.
@@ -109,7 +177,7 @@ fn the_host_runs_the_firewall_of_a_real_guest() {
         Ok(files) => files,
         Err(why) => return eprintln!("skipped: {why}"),
     };
-    let mut it = Offloading::new(&files);
+    let mut it = Offloading::new(&files, Kind { queues: 1, packed: false, listens: false });
     let features = it.agent("features");
     assert_eq!(features["targets"][0]["name"], "up", "{features}");
     let loaded = it.agent(LOAD);
@@ -145,4 +213,50 @@ fn the_host_runs_the_firewall_of_a_real_guest() {
     it.configure();
     let status = it.agent("status");
     assert_eq!(status["programs"].as_array().map(Vec::len), Some(0), "{status}");
+}
+
+/// Two queues and packed rings, and a monitor that listens at the channel. Either side ends and
+/// comes back while a program is in place.
+#[test]
+fn what_a_real_guest_has_ends_with_it_or_with_the_daemon() {
+    if let Some(why) = scene::unavailable() {
+        return eprintln!("skipped: {why}");
+    }
+    let files = match files() {
+        Ok(files) => files,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let mut it = Offloading::new(&files, Kind { queues: 2, packed: true, listens: true });
+    it.block();
+
+    // The frames get to the guest again: it has to hand its program over again.
+    it.restart();
+    eprintln!("  {:?} until traffic after kill -9 of the daemon", it.until_answered());
+    assert_eq!(it.programs(), 0, "another daemon knows nothing");
+    it.block();
+
+    it.boot_again(&files);
+    assert_eq!(it.programs(), 0, "another guest has nothing");
+    it.block();
+}
+
+impl Offloading {
+    /// Has the host stop what comes from the host's stack.
+    #[track_caller]
+    fn block(&mut self) {
+        self.agent(LOAD);
+        // It passes what is not blocked.
+        self.until_answered();
+        self.agent(&format!("map update {BLOCKED} {RULE}"));
+        let before = self.received();
+        assert_eq!(ping(&self.host, GUEST, 10, 56), 0, "the host stops them");
+        assert_eq!(self.received(), before, "nothing got to the guest");
+    }
+
+    /// Programs that run for it.
+    #[track_caller]
+    fn programs(&mut self) -> usize {
+        let status = self.agent("status");
+        status["programs"].as_array().map(Vec::len).unwrap_or_else(|| panic!("{status}"))
+    }
 }

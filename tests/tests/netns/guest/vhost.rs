@@ -3,6 +3,7 @@
 //! The engine is in a process of its own, which is this program again ([`back_end`]), so that it
 //! can be killed.
 
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use towpath_ports::tap::{self, Tap};
 use towpath_ports::vhost_user::{self, Mode, VhostUser};
 
 use super::scene::{self, GUEST, HOST};
-use super::vm::{Card, Vm};
+use super::vm::{Card, Socket, Vm};
 use crate::lab;
 use crate::namespace::Namespace;
 use crate::traffic::{ping, stack_counter};
@@ -131,8 +132,8 @@ impl Drop for Joined {
 fn boot(wires: &Namespace, socket: &Path, plan: Plan) -> Vm {
     let Plan { packed, queues, mode } = plan;
     let listens = mode == Mode::Client;
-    let path = socket.to_owned();
-    Vm::boot(wires, &[Card::VhostUser { path, listens, queues, packed, channel: None }])
+    let socket = Socket { path: socket.to_owned(), listens };
+    Vm::boot(wires, &[Card::VhostUser { socket, queues, packed, channel: None }])
 }
 
 #[test]
@@ -184,15 +185,25 @@ fn a_guest_outlives_the_back_end_and_the_other_way_round() {
 }
 
 /// A process with an engine: a tap of the host's, and the guest's port.
-struct BackEnd(Child);
+pub(crate) struct BackEnd(Child);
 
 impl BackEnd {
     fn start(host: &Namespace, socket: &Path, plan: Plan) -> BackEnd {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "guest::vhost::back_end", "--nocapture"]);
         let mode = if plan.mode == Mode::Server { "server" } else { "client" };
-        command.env(NETNS, host.path()).env(SOCKET, socket);
-        command.env(QUEUES, plan.queues.to_string()).env(MODE, mode);
+        let (netns, queues) = (host.path(), plan.queues.to_string());
+        let variables = [
+            (NETNS, OsStr::new(&netns)),
+            (SOCKET, socket.as_os_str()),
+            (QUEUES, OsStr::new(&queues)),
+            (MODE, OsStr::new(mode)),
+        ];
+        BackEnd::run("guest::vhost::back_end", &variables)
+    }
+
+    /// Runs a test of this program as a back end, until that serves.
+    pub(crate) fn run(test: &str, variables: &[(&str, &OsStr)]) -> BackEnd {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", test, "--nocapture"]).envs(variables.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -203,7 +214,7 @@ impl BackEnd {
         BackEnd(child)
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
@@ -241,11 +252,16 @@ fn back_end() {
         let upper = UpperName::Named(to.to_owned());
         engine.change(|config| config.set_upper(from, upper)).unwrap();
     }
+    serve_until_told();
+    engine.stop();
+    assert_eq!(engine.conservation().missing(), 0, "{:?}", engine.conservation());
+}
+
+/// Says that it serves, until [`BackEnd::end`].
+pub(crate) fn serve_until_told() {
     println!("{READY}");
     let mut nothing = Vec::new();
     std::io::stdin().read_to_end(&mut nothing).unwrap();
-    engine.stop();
-    assert_eq!(engine.conservation().missing(), 0, "{:?}", engine.conservation());
 }
 
 const READY: &str = "=back end is ready";

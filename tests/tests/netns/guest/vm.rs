@@ -39,16 +39,30 @@ pub(crate) enum Card {
     /// At a port of ours.
     VhostUser {
         /// The socket.
-        path: PathBuf,
-        /// QEMU listens there.
-        listens: bool,
+        socket: Socket,
         /// Pairs of queues, and processors.
         queues: u32,
         /// With packed rings.
         packed: bool,
-        /// The socket of its channel to the host, where we listen.
-        channel: Option<PathBuf>,
+        /// Its channel to the host.
+        channel: Option<Socket>,
     },
+}
+
+/// A socket between QEMU and us.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) path: PathBuf,
+    /// QEMU listens there.
+    pub(crate) listens: bool,
+}
+
+impl Socket {
+    /// What QEMU is told of it, by this name.
+    fn chardev(&self, name: &str) -> String {
+        let end = if self.listens { "server=on,wait=off" } else { "reconnect=1" };
+        format!("socket,id={name},path={},{end}", self.path.display())
+    }
 }
 
 /// The longest that any one command takes; emulated, and on a busy machine.
@@ -183,10 +197,9 @@ impl Card {
                      duplex=full,vectors=0,romfile="
                 ));
             }
-            Card::VhostUser { path, listens, queues, packed, channel } => {
+            Card::VhostUser { socket, queues, packed, channel } => {
                 if let Some(channel) = channel {
-                    let socket =
-                        format!("socket,id=c{index},path={},reconnect=1", channel.display());
+                    let socket = channel.chardev(&format!("c{index}"));
                     command.args(["-device", "virtio-serial-pci", "-chardev", &socket]);
                     let port = format!("virtserialport,chardev=c{index},name=org.towpath.offload");
                     command.args(["-device", &port]);
@@ -195,9 +208,7 @@ impl Card {
                 command.args(["-object", "memory-backend-memfd,id=mem0,size=192M,share=on"]);
                 command.args(["-machine", "memory-backend=mem0", "-action", "reboot=reset"]);
                 command.args(["-smp", &queues.to_string()]);
-                let end = if *listens { "server=on,wait=off" } else { "reconnect=1" };
-                let socket = format!("socket,id=v{index},path={},{end}", path.display());
-                command.args(["-chardev", &socket]);
+                command.args(["-chardev", &socket.chardev(&format!("v{index}"))]);
                 let backend = format!("vhost-user,id=n{index},chardev=v{index},queues={queues}");
                 command.args(["-netdev", &backend]);
                 let on = |is_on| if is_on { "on" } else { "off" };
