@@ -14,6 +14,7 @@ mod guest;
 mod listen;
 mod page;
 mod pin;
+mod queue;
 mod refer;
 mod replace;
 mod restart;
