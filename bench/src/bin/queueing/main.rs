@@ -45,11 +45,17 @@ struct Args {
     /// Seconds of each measurement of traffic.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
+    /// What a queue costs, and nothing else.
+    #[arg(long)]
+    only_cost: bool,
 }
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     cost(&args)?;
+    if args.only_cost {
+        return Ok(());
+    }
     fairness(&args)?;
     shaping(&args)?;
     launching(&args)
