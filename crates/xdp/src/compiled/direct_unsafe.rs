@@ -10,9 +10,9 @@ use towpath_jit::{Callee, Direct, Machine};
 use towpath_maps::Map;
 use towpath_maps::ringbuf::Ringbuf;
 
-use super::live_unsafe::{run_of, run_of_frame, run_of_index};
+use super::live_unsafe::{call, run_of, run_of_frame, run_of_index};
 use crate::frame::Body;
-use crate::helpers::direct;
+use crate::helpers::{self, direct};
 
 /// The functions.
 pub(super) const DIRECT: Direct = Direct {
@@ -39,6 +39,36 @@ pub(super) fn of_frame(helper: u32) -> Option<Callee> {
         id::XDP_ADJUST_TAIL => adjust_tail,
         _ => return None,
     })
+}
+
+/// What compiled code calls for kfuncs without what it takes to know which frame the run is about.
+pub(super) fn of_kfunc(number: u32) -> Option<Callee> {
+    let dequeue = helpers::kfunc_number("bpf_packet_dequeue");
+    (dequeue == Some(number)).then_some(packet_dequeue)
+}
+
+unsafe extern "C" fn packet_dequeue(
+    machine: *mut Machine,
+    ctx: u64,
+    map: u64,
+    flags: u64,
+    rank: u64,
+    r5: u64,
+) -> u64 {
+    // SAFETY: called by compiled code, with the machine it was entered with.
+    let run = unsafe { run_of(machine) };
+    if !run.proved {
+        // SAFETY: as above; `run` is not used any more.
+        return unsafe {
+            call(machine, direct::packet_dequeue_checked, [ctx, map, flags, rank, r5])
+        };
+    }
+    // SAFETY: as in `redirect_map`.
+    let map = unsafe { &*(map as *const Map) };
+    let (address, value) = direct::packet_dequeue(run, map, flags);
+    // SAFETY: the verifier proved 8 bytes writable; they may lie anywhere.
+    unsafe { (rank as *mut u64).write_unaligned(value) };
+    address
 }
 
 /// Helpers `(ctx, delta)` that move an end of the running frame.

@@ -18,7 +18,7 @@ use towpath_jit::{Batch, Callee, Callees, CodeFault, Machine, Packet, TailCallTa
 use towpath_maps::MapSet;
 
 use super::Compiled;
-use super::direct_unsafe::of_frame;
+use super::direct_unsafe::{of_frame, of_kfunc};
 use super::tail_unsafe::{catch, tail_call};
 use crate::burst::Burst;
 use crate::frame::Frame;
@@ -361,7 +361,8 @@ fn helper(id: u32) -> Callee {
 
 /// What compiled code calls for a kfunc.
 fn kfunc(number: u32) -> Callee {
-    helpers::kfunc(number).map_or(unknown, |kfunc| kfunc.native)
+    let native = || helpers::kfunc(number).map(|kfunc| kfunc.native);
+    of_kfunc(number).or_else(native).unwrap_or(unknown)
 }
 
 /// For what the runtime does not have: the verifier lets no program call it.

@@ -53,6 +53,7 @@ mod views;
 /// What compiled code calls without a helper's arguments.
 pub(crate) mod direct {
     pub(crate) use super::checksum::difference;
+    pub(crate) use super::queue::{dequeue as packet_dequeue_checked, packet as packet_dequeue};
     pub(crate) use super::redirect::to_map as redirect_map;
     pub(crate) use super::redirect::{Linear, mtu as check_mtu, to_interface as redirect};
     pub(crate) use super::ring::{commit as ring_commit, reserve_record as ring_reserve};

@@ -12,6 +12,7 @@ use towpath_maps::Map;
 use super::{Call, KfuncTable, entry, time};
 use crate::frame::Frame;
 use crate::queue::FrameQueue;
+use crate::run::Run;
 
 pub(super) const KFUNCS: KfuncTable = &[
     ("bpf_packet_dequeue", entry(dequeue)),
@@ -23,29 +24,37 @@ pub(super) const KFUNCS: KfuncTable = &[
 
 /// `bpf_packet_dequeue(ctx, map, flags, rank)`: null when there is none; `*rank` says why then
 /// (`-ENOENT`, `-EINVAL` for flags, `-EBUSY` when the program holds too many).
-fn dequeue(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
+pub(crate) fn dequeue(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_packet_dequeue", &args, 2)?;
-    let (flags, rank_addr) = (args[2], args[3]);
-    let (address, rank) = match take(call, map, flags) {
-        Ok((frame, rank)) => (call.run.worker.hold(frame, map), rank),
-        Err(errno) => (0, errno.to_reg()),
-    };
-    call.write(rank_addr, &rank.to_le_bytes())?;
+    let (address, rank) = packet(call.run, map, args[2]);
+    call.write(args[3], &rank.to_le_bytes())?;
     Ok(address)
 }
 
-fn take(call: &Call<'_, '_>, map: &Map, flags: u64) -> Result<(Frame, u64), Errno> {
+/// A packet that the program holds from now on, by its address, and its rank; or 0 and why there is
+/// none.
+#[inline]
+pub(crate) fn packet(run: &mut Run<'_>, map: &Map, flags: u64) -> (u64, u64) {
+    match take(run, map, flags) {
+        Ok((frame, rank)) => (run.worker.hold(frame, map), rank),
+        Err(errno) => (0, errno.to_reg()),
+    }
+}
+
+#[inline]
+fn take(run: &Run<'_>, map: &Map, flags: u64) -> Result<(Frame, u64), Errno> {
     let queue = FrameQueue::of(map).filter(|_| flags == 0).ok_or(Errno::EINVAL)?;
-    if !call.run.worker.has_room_to_hold() {
+    if !run.worker.has_room_to_hold() {
         return Err(Errno::EBUSY);
     }
-    queue.pop(now(call)).ok_or(Errno::ENOENT)
+    queue.pop(now(run)).ok_or(Errno::ENOENT)
 }
 
 /// The time of the burst that the run is part of, or now.
-fn now(call: &Call<'_, '_>) -> u64 {
-    match call.run.worker.held.now_ns {
-        0 => time(&call.run.surroundings.clock, ClockId::Monotonic),
+#[inline]
+fn now(run: &Run<'_>) -> u64 {
+    match run.worker.held.now_ns {
+        0 => time(&run.surroundings.clock, ClockId::Monotonic),
         now => now,
     }
 }
