@@ -119,6 +119,30 @@ fn nothing_is_lost_without_a_word() {
     assert_eq!(frames.missing(), 0);
 }
 
+/// A packet now and then costs a run or two, and not as many as a burst is worth.
+#[test]
+fn a_program_is_run_as_often_as_it_has_something_to_send() {
+    let Some(lab) = Lab::new("misbehaving", Exec::Jit, 1, &[]) else { return };
+    lab.output.allow(1000);
+    lab.attach("put", "sends");
+    let runs = || {
+        lab.engine.read(|_, snapshot| {
+            let hook = snapshot.port(lab.to).and_then(|port| port.dequeue.as_ref());
+            hook.map_or(0, |hook| hook.link().counters().iter().map(|it| it.runs.get()).sum())
+        })
+    };
+    for number in 0..50 {
+        lab.input.receive([packet(number)]);
+        wait_for("it", || lab.output.count() == usize::from(number) + 1);
+    }
+    let before: u64 = runs();
+    assert!(before <= 4 * 50, "{before} runs for 50 packets");
+    lab.input.receive((0..250).map(|_| packet(200)));
+    wait_for("the others", || lab.output.count() == 300);
+    assert!(runs() - before <= 4 * 250, "{} runs for 250 packets", runs() - before);
+    lab.check_conservation();
+}
+
 #[test]
 fn who_schedules_is_told_what_is_wrong() {
     for exec in [Exec::Interp, Exec::Jit] {

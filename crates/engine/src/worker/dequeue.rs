@@ -34,6 +34,9 @@ pub(super) struct DequeueSource {
     limit: ByteLimit,
     /// Bytes of a packet, as they were lately.
     usual_bytes: usize,
+    /// How often the program is run at a time: fewer times where it had nothing to send in the end,
+    /// since each of those runs is one in vain.
+    runs: usize,
     /// What the program gave: packets that the port had no room for yet stay in it.
     dequeued: Dequeued,
 }
@@ -172,6 +175,7 @@ impl DequeueSource {
             schedule: Arc::clone(schedule),
             limit: ByteLimit::default(),
             usual_bytes: BYTES_FIRST,
+            runs: 1,
             dequeued: Dequeued::default(),
         }
     }
@@ -196,7 +200,7 @@ impl DequeueSource {
                 break;
             }
             if self.dequeued.frames.is_empty() {
-                let runs = RUNS.min(credit).min(room / self.usual_bytes).max(1);
+                let runs = self.runs.min(credit).min(room / self.usual_bytes).max(1);
                 done += self.run(port, (runs, now_ns), snapshot, graph, runner);
             }
             let sent = self.send(snapshot, graph, runner);
@@ -228,7 +232,10 @@ impl DequeueSource {
         let faults = dequeued.faults.len() + usize::from(timers.is_err());
         counters.faults.add(faults as u64);
         dequeued.faults.clear();
-        if !dequeued.ran_dry {
+        if dequeued.ran_dry {
+            self.runs = (self.runs / 2).max(1);
+        } else {
+            self.runs = (self.runs * 2).min(RUNS);
             self.schedule.want();
         }
         let dropped = dequeued.dropped.len();
