@@ -219,28 +219,28 @@ fn shifts_of_a_product_become_a_rotation() {
     );
 }
 
-/// `struct { u32 a, b; } key = { queue, 7 }; return lookup(&flows, &key) ? 2 : 1`
+/// `struct { u32 a, b; } key = { queue, 7 }; return lookup(&flows, &key) ? 2 : 1`; where `flows`
+/// are sockets, known by `a`, there is no call
 #[test]
 fn a_key_goes_to_its_table_in_a_register() {
-    check(
-        "hash_key",
-        vec![map("flows", MapType::Hash, 8)],
-        vec![
-            Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R1, 16, 0),
-            Insn::new(BPF_STX | BPF_MEM | BPF_W, R10, R1, -8, 0),
-            Insn::new(BPF_ST | BPF_MEM | BPF_W, R10, 0, -4, 7),
-            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R2, R10, 0, 0),
-            Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R2, 0, 0, -8),
-            Insn::new(BPF_LD | BPF_IMM | BPF_DW, R1, PSEUDO_MAP_FD, 0, 0),
-            Insn::new(0, 0, 0, 0, 0),
-            Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, 1),
-            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R1, R0, 0, 0),
-            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 1),
-            Insn::new(BPF_JMP | BPF_JEQ | BPF_K, R1, 0, 1, 0),
-            Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 2),
-            Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
-        ],
-    );
+    let insns = vec![
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, R1, R1, 16, 0),
+        Insn::new(BPF_STX | BPF_MEM | BPF_W, R10, R1, -8, 0),
+        Insn::new(BPF_ST | BPF_MEM | BPF_W, R10, 0, -4, 7),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R2, R10, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, R2, 0, 0, -8),
+        Insn::new(BPF_LD | BPF_IMM | BPF_DW, R1, PSEUDO_MAP_FD, 0, 0),
+        Insn::new(0, 0, 0, 0, 0),
+        Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, 1),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, R1, R0, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 1),
+        Insn::new(BPF_JMP | BPF_JEQ | BPF_K, R1, 0, 1, 0),
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 2),
+        Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+    ];
+    check("hash_key", vec![map("flows", MapType::Hash, 8)], insns.clone());
+    let sockets = MapDef::new("flows", MapType::Xskmap, 4, 4, 8);
+    check("socket_entry", vec![sockets], insns);
 }
 
 /// `u64 key = queue; return lookup(queue ? &some : &others, &key) ? 2 : 1`: which table it is need

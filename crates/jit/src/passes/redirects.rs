@@ -89,18 +89,24 @@ impl Emitter<'_> {
             return Some(self.value(Type::I64, call(RuntimeFunction::TargetLookup, args)));
         }
         let Some(Layout::Targets { entries, .. }) = map.layout() else { return None };
+        Some(self.target(number, entries, key).1)
+    }
+
+    /// The place of an entry in a map whose entries lie side by side, and the entry as a word, 0
+    /// where there is none.
+    pub(super) fn target(&mut self, map: u32, entries: u32, key: Value) -> (Value, Value) {
         let (limit, none) = (self.constant(Type::I32, entries.into()), self.constant(Type::I32, 0));
         let inside = self.value(Type::I32, Op::Compare(Cond::Ult, key, limit));
         // Outside, the first entry is read in vain.
         let index = self.value(Type::I32, Op::Select(inside, key, none));
         let (index, what) = (self.zext(index), MapMeta::Targets);
         let offset = self.binary_const(BinaryOp::Shl, index, 3);
-        let first = self.value(Type::I64, Op::MapMetaAddr { map: number, what });
+        let first = self.value(Type::I64, Op::MapMetaAddr { map, what });
         let base = self.binary(BinaryOp::Add, first, offset);
-        let place = Place { base, offset: 0, width: Width::W64, alias: Alias::MapMeta(number) };
+        let place = Place { base, offset: 0, width: Width::W64, alias: Alias::MapMeta(map) };
         let entry = self.value(Type::I64, Op::LoadAcquire(place));
         let none = self.constant(Type::I64, 0);
-        Some(self.value(Type::I64, Op::Select(inside, entry, none)))
+        (base, self.value(Type::I64, Op::Select(inside, entry, none)))
     }
 
     /// The first word of an entry's cell: the map's number, then the key.

@@ -8,6 +8,7 @@ use towpath_bpf::map::{Shape, Values};
 use towpath_maps::{ArrayView, KEY_WORDS_MAX, Layout, PREFIX_BYTES_MAX};
 
 use super::{Emitter, call};
+use crate::trust::Trust;
 use crate::xir::{
     Alias, Arg, BinaryOp, Cond, MapMeta, Op, Place, RuntimeFunction, Type, Value, Width,
 };
@@ -30,6 +31,9 @@ impl Emitter<'_> {
                 self.array(Array { map, entries, stride, cpu_stride }, key)
             }
             Some(Layout::Handles { base: _, entries }) => self.handle(map, entries, key),
+            Some(Layout::Targets { base: _, entries }) if self.context.trust != Trust::Guest => {
+                self.target_address(map, entries, key)
+            }
             Some(Layout::Hash { percpu, .. }) => self.hash(map, key, percpu.map(|(_, _, cpu)| cpu)),
             _ => match self.spec(map).map(|spec| spec.shape) {
                 Some(Shape::TableOfHandles) => self.hash(map, key, None),
@@ -141,6 +145,16 @@ impl Emitter<'_> {
         let handle = self.value(Type::I64, Op::LoadAcquire(place));
         let null = self.constant(Type::I64, 0);
         Op::Select(inside, handle, null)
+    }
+
+    /// The address of a devmap's, cpumap's or xskmap's entry, 0 where it is empty. A guest's code
+    /// asks the map, as what it reads through the address is checked.
+    fn target_address(&mut self, map: u32, entries: u32, key: &Arg) -> Op {
+        let key = self.load_part(key, 0, Width::W32);
+        let (address, entry) = self.target(map, entries, key);
+        let null = self.constant(Type::I64, 0);
+        let found = self.value(Type::I32, Op::Compare(Cond::Ne, entry, null));
+        Op::Select(found, address, null)
     }
 
     /// A 32-bit key, and whether it is below `entries`.
