@@ -155,6 +155,7 @@ const NAME: &str = "history";
 fn map(name: &str) -> Option<MapDef> {
     use MapType as T;
     const INNER_MAP: u32 = 1 << 12;
+    const MMAPABLE: u32 = 1 << 10;
     const RDONLY_PROG: u32 = 1 << 7;
     const WRONLY_PROG: u32 = 1 << 8;
     let with_flags = |kind, flags| {
@@ -182,6 +183,9 @@ fn map(name: &str) -> Option<MapDef> {
             let mut map = plain_map(name, T::ProgArray, (4, 4, 4));
             map.slots.push((1, SlotInit::Program(NAME.to_owned())));
             map
+        }
+        "arena" => {
+            MapDef { flags: MMAPABLE, map_extra: 1 << 32, ..plain_map(name, T::Arena, (0, 0, 4)) }
         }
         "ringbuf" => plain_map(name, T::Ringbuf, (0, 0, 4096)),
         "devmap" => plain_map(name, T::Devmap, (4, 4, 4)),
