@@ -3,9 +3,14 @@
 //! A program that limits rates or ages flows makes sense over a capture only if time passes as it
 //! did when the frames were captured.
 
+mod counter_unsafe;
+mod ticks;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::time::{DynamicClockId, clock_gettime_dynamic};
+
+pub(crate) use ticks::Ticks;
 
 /// The time that software notes of frames, as devices' clocks have it: nanoseconds of `CLOCK_TAI`;
 /// 0 on a kernel without it.

@@ -6,6 +6,7 @@ use towpath_bpf::insn::{SPILL_BYTES_MAX, STACK_BYTES};
 use towpath_bpf::interp::{MAX_CALL_FRAMES, MAX_TAIL_CALLS};
 
 use crate::burst::Burst;
+use crate::clock::Ticks;
 use crate::held::{HeldFrames, Schedules};
 use crate::host::{Bridges, Seen};
 use crate::memory::Block;
@@ -19,6 +20,8 @@ pub struct Worker {
     /// Stands for `xdp_md`: its address is what r1 holds, its fields come from the frame.
     context: Block,
     random: u64,
+    /// The monotonic clock.
+    pub(crate) ticks: Ticks,
     /// Stands for objects of the kernel about which nothing is known: zeros, but for its start,
     /// which can show a frame as a `struct xdp_buff`.
     kernel_object: Block,
@@ -53,6 +56,7 @@ impl Worker {
             stack: Block::new(CHAIN_STACK_BYTES * MAX_CALL_FRAMES),
             context: Block::new(CONTEXT_BLOCK_BYTES),
             random: seed,
+            ticks: Ticks::new(),
             kernel_object: Block::new(KERNEL_OBJECT_BYTES),
             spare: Vec::new(),
             text: Vec::new(),

@@ -3,7 +3,6 @@
 
 #![expect(unsafe_code, reason = "is called from machine code with addresses and its own state")]
 
-use rustix::time::ClockId;
 use towpath_bpf::Errno;
 use towpath_bpf::proto::id;
 use towpath_jit::{Callee, Direct, Machine};
@@ -119,7 +118,7 @@ unsafe extern "C" fn csum_diff(from: u64, from_size: u64, to: u64, to_size: u64,
 unsafe extern "C" fn ktime(machine: *mut Machine) -> u64 {
     // SAFETY: called by compiled code, with the machine it was entered with.
     let run = unsafe { run_of(machine) };
-    direct::time(&run.surroundings.clock, ClockId::Monotonic)
+    run.surroundings.clock.set_time().unwrap_or_else(|| run.worker.ticks.now())
 }
 
 unsafe extern "C" fn jiffies(machine: *mut Machine) -> u64 {

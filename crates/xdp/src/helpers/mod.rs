@@ -57,7 +57,7 @@ pub(crate) mod direct {
     pub(crate) use super::redirect::to_map as redirect_map;
     pub(crate) use super::redirect::{Linear, mtu as check_mtu, to_interface as redirect};
     pub(crate) use super::ring::{commit as ring_commit, reserve_record as ring_reserve};
-    pub(crate) use super::time::{jiffies_now as jiffies, time};
+    pub(crate) use super::time::jiffies_now as jiffies;
 }
 
 use std::sync::LazyLock;
