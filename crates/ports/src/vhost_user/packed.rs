@@ -210,17 +210,18 @@ impl Packed {
         let (mut finder, mut at) = (memory.finder(), self.next);
         // In a lap of either colour.
         let laps = [USED, AVAIL].map(|flags| wanted.also(AVAIL | USED, flags));
-        for _ in 0..wanted.limit().min(usize::from(self.size)) {
+        let size = self.size;
+        for _ in 0..wanted.limit().min(usize::from(size)) {
             let place = usize::from(at.index) * DESCRIPTOR_BYTES;
             let [addr, rest] = self.ring.load_pair(place, Ordering::Acquire);
             let descriptor = Descriptor::packed(addr, rest);
             let id = descriptor.number;
             let buffer = laps[usize::from(at.wrap)].buffer(&descriptor, id, &mut finder);
-            let Some(buffer) = buffer.filter(|_| id < self.size) else {
+            let Some(buffer) = buffer.filter(|_| id < size) else {
                 return self.is_available(descriptor.flags, at.wrap);
             };
             run.push(buffer);
-            at.advance(1, self.size);
+            at.advance(1, size);
         }
         false
     }
@@ -314,19 +315,19 @@ impl Packed {
     /// sees all of them.
     #[inline]
     pub(super) fn give_back(&mut self, mut buffers: impl Iterator<Item = Used> + Clone) {
-        let first = self.next;
+        let (first, size) = (self.next, self.size);
         let mut at = first;
         if let Some(inflight) = &self.inflight {
-            buffers.clone().for_each(|buffer| at.advance(buffer.slots, self.size));
+            buffers.clone().for_each(|buffer| at.advance(buffer.slots, size));
             inflight.note_packed(first, at);
             at = first;
         }
         if let Some(last_written) = buffers.next() {
-            at.advance(last_written.slots, self.size);
+            at.advance(last_written.slots, size);
             let mut places = u32::from(last_written.slots);
             for buffer in buffers {
                 self.mark_used(at, &buffer, Ordering::Relaxed);
-                at.advance(buffer.slots, self.size);
+                at.advance(buffer.slots, size);
                 places += u32::from(buffer.slots);
             }
             self.mark_used(first, &last_written, Ordering::Release);
