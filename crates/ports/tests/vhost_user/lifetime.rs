@@ -1,10 +1,13 @@
 //! Either side goes and comes back, and what was agreed on is agreed on again.
 
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
 use towpath_ports::vhost_user::Mode;
-use towpath_workload::virtio::{Guest, GuestMemory, GuestOptions, Layout, guest_address, state};
+use towpath_workload::virtio::{
+    Guest, GuestMemory, GuestOptions, Layout, USER_BASE, guest_address, state,
+};
 
 use crate::scene::{Scene, packet, until};
 use crate::{EVENT_IDX, PLAIN, inflight};
@@ -177,6 +180,41 @@ fn messages_that_are_wrong_are_refused_and_nothing_else() {
     // Nobody knows what comes behind a header that is none.
     a.front.send(1 << 20, 2, &[], &[]).unwrap();
     until("the connection ends", || scene.detail(0, "front_end") == "waiting");
+}
+
+/// CVE-2018-1059, CVE-2020-10725: rings that are not in the guest's memory, or not all of them.
+#[test]
+fn a_ring_that_is_not_there_does_not_run() {
+    for packed in [false, true] {
+        let scene = Scene::new();
+        let options = GuestOptions { packed, ..GuestOptions::default() };
+        let (mut a, mut b) = (scene.guest(0, options), scene.guest(1, options));
+        let inside = a.tx[0].addresses();
+        let end = USER_BASE + a.memory.len() as u64;
+        for [descriptors, used, available] in [
+            [1 << 50, inside[2], inside[1]],
+            [inside[0], u64::MAX - 4, inside[1]],
+            [inside[0], inside[2], end - 2],
+            [end - 16, inside[2], inside[1]],
+            [inside[0] + 1, inside[2] + 1, inside[1] + 1],
+        ] {
+            a.front.stop_queue(1).unwrap();
+            let mut payload = state(1, 0);
+            payload.extend([descriptors, used, available, 0].map(u64::to_ne_bytes).concat());
+            // It may be said at once or when the queue is to start.
+            let _refused = a.front.say(9, &payload, &[]);
+            let kick = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+            let _refused = a.front.say(12, &1u64.to_ne_bytes(), &[kick.as_fd()]);
+            assert!(!scene.detail(0, "queues").contains("1: "), "{}", scene.detail(0, "queues"));
+            // What the guest receives by goes on.
+            assert!(b.send(0, &PLAIN, &packet(60, 1)));
+            assert!(a.wait_for(0).is_some());
+        }
+        a.resize(1, 256).unwrap();
+        assert!(a.send(0, &PLAIN, &packet(60, 2)));
+        assert_eq!(b.wait_for(0).unwrap().1, packet(60, 2));
+        scene.check();
+    }
 }
 
 #[test]
