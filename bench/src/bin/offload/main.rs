@@ -67,9 +67,8 @@ fn main() -> anyhow::Result<()> {
     }
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for _ in 0..args.rounds {
-        let (never, detached) = unused(window)?;
-        before.push(never / 1e6);
-        after.push(detached / 1e6);
+        before.push(plain(false, window)? / 1e6);
+        after.push(plain(true, window)? / 1e6);
     }
     let ratios: Vec<f64> = after.iter().zip(&before).map(|(a, b)| a / b).collect();
     println!(
@@ -180,25 +179,23 @@ fn measure(
     Ok(result)
 }
 
-/// Frames a second that reach a guest: before it had a program, and after that went.
-fn unused(window: Duration) -> anyhow::Result<(f64, f64)> {
+/// Frames a second that reach a guest that runs no program: it never had one, or had one before.
+fn plain(had_program: bool, window: Duration) -> anyhow::Result<f64> {
     let scene = Scene::new(false)?;
     let machine = Machine::start(&scene.path, Duty::Receive)?;
+    if had_program {
+        let program = Program::from_linked(small::returns(XDP_DROP), &LoadOptions::default())?;
+        scene.set_program(Some(&program))?;
+        scene.set_program(None)?;
+    }
     scene.start()?;
-    let rate = || {
-        std::thread::sleep(window / 4);
-        let (before, start) = (machine.judged(), std::time::Instant::now());
-        std::thread::sleep(window);
-        (machine.judged() - before) as f64 / start.elapsed().as_secs_f64()
-    };
-    let never = rate();
-    let program = Program::from_linked(small::returns(XDP_DROP), &LoadOptions::default())?;
-    scene.set_program(Some(&program))?;
-    scene.set_program(None)?;
-    let detached = rate();
+    std::thread::sleep(window / 4);
+    let (before, start) = (machine.judged(), std::time::Instant::now());
+    std::thread::sleep(window);
+    let rate = (machine.judged() - before) as f64 / start.elapsed().as_secs_f64();
     scene.engine.stop();
     machine.stop()?;
-    Ok((never, detached))
+    Ok(rate)
 }
 
 /// To the guest, from the generator.
