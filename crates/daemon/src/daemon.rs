@@ -50,6 +50,13 @@ pub fn up(options: &Options) -> Result<(), String> {
         Some(path) => file::load(path, &objects).map_err(|error| error.to_string())?,
         None => Loaded { state: crate::State::new(), ..Loaded::default() },
     };
+    // Before there is another thread.
+    for cpu in towpath_engine::keep_off(loaded.state.workers.iter().filter_map(|it| it.cpu)) {
+        tracing::warn!(
+            "[[worker]] cpu = {cpu}: there is no such CPU, or we may not run there; this worker \
+             runs where it may"
+        );
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .thread_name("api")

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_setaffinity};
 use towpath_xdp::{Arena, Pool};
 
 use crate::config::{Config, PortOptions};
 use crate::counters::Conservation;
+use crate::cpus::stay_on;
 use crate::dequeue::Orphans;
 use crate::error::Error;
 use crate::port::Device;
@@ -28,7 +28,7 @@ pub struct Options {
 /// One worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WorkerOptions {
-    /// The core it stays on.
+    /// The CPU it stays on, if it may run there; see [`keep_off`](crate::keep_off).
     pub cpu: Option<usize>,
     /// How it waits.
     pub mode: Mode,
@@ -80,7 +80,8 @@ impl Engine {
             let body = Worker::new(mine, &shared, &orphans, Pool::new(&arena));
             let (name, known) = (format!("worker-{}", mine.number), Arc::clone(mine));
             let thread = std::thread::Builder::new().name(name).spawn(move || {
-                pin(worker.cpu);
+                // Where that is not allowed it runs where it may.
+                worker.cpu.map(stay_on);
                 known.thread.get_or_init(rustix::thread::gettid);
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body.run())) {
                     known.note_panic(&*panic);
@@ -308,14 +309,6 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Keeps the calling thread on a core. Where that is not allowed it runs where it may.
-fn pin(cpu: Option<usize>) {
-    let Some(cpu) = cpu.filter(|&cpu| cpu < CpuSet::MAX_CPU) else { return };
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    let _refused = sched_setaffinity(None, &set);
 }
 
 /// Nobody waits longer for frames that were handed over to a worker.

@@ -13,6 +13,7 @@ pub mod bond;
 pub mod bridge;
 mod config;
 pub mod counters;
+mod cpus;
 mod dequeue;
 mod engine;
 mod error;
@@ -28,6 +29,7 @@ mod waker;
 mod worker;
 
 pub use config::{Config, Hook, PortOptions, UpperName};
+pub use cpus::keep_off;
 pub use dequeue::{DequeueHook, Schedule};
 pub use engine::{Engine, Options, WorkerOptions};
 pub use error::Error;

@@ -1,5 +1,6 @@
 //! Programs that take the place of others, by verbs: what was learnt stays.
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value, json};
 use towpath_daemon::client::Client;
 
@@ -55,6 +56,62 @@ fn extent() -> (u32, u64) {
     }
 }
 
+/// A CPU for a worker, and those for everything else, where there is more than one.
+fn cpus() -> Option<(usize, CpuSet)> {
+    let mut rest = sched_getaffinity(None).expect("one's own thread");
+    let mine = (0..CpuSet::MAX_CPU).rev().find(|&cpu| rest.is_set(cpu))?;
+    rest.unset(mine);
+    (rest.count() > 0).then_some((mine, rest))
+}
+
+/// Names of the daemon's threads, and where they may run, as /proc has it.
+fn threads(daemon: &Daemon<'_>) -> Vec<(String, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.child.id())).expect("it runs");
+    let status = |task: std::io::Result<std::fs::DirEntry>| {
+        // Threads come and go.
+        let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+        let of = |key| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+        Some((of("Name:")?.to_owned(), of("Cpus_allowed_list:")?.to_owned()))
+    };
+    tasks.filter_map(status).collect()
+}
+
+/// How long the first worker's thread has waited for a CPU that others had, in nanoseconds.
+fn waited_ns(daemon: &Daemon<'_>) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.child.id())).expect("it runs");
+    let is_worker = |path: &std::path::PathBuf| {
+        std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == "worker-0")
+    };
+    let path = tasks.filter_map(|task| Some(task.ok()?.path())).find(is_worker);
+    let times = std::fs::read_to_string(path.expect("it has one").join("schedstat")).unwrap();
+    times.split_whitespace().nth(1).and_then(|time| time.parse().ok()).expect("a number")
+}
+
+#[test]
+fn a_worker_with_a_cpu_has_it_to_itself() {
+    let Some((cpu, _)) = cpus() else { return println!("skipped: there is one CPU") };
+    let bench = Bench::new("worker_cpu");
+    let config = format!("{CONFIG}\n[[worker]]\ncpu = {cpu}\n\n[[worker]]\n");
+    let daemon = Daemon::start(&bench, &config);
+    daemon.wait_for("traffic", || daemon.rx("gen") > 0);
+    let threads = threads(&daemon);
+    assert!(threads.len() > 3, "{threads:?}");
+    for (name, allowed) in threads {
+        let is_there = allowed.split(',').any(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            (first.parse().unwrap()..=last.parse().unwrap()).contains(&cpu)
+        });
+        assert_eq!(is_there, name == "worker-0", "{name} may run on {allowed}");
+    }
+    daemon.end();
+
+    let config = format!("{CONFIG}\n[[worker]]\ncpu = {}\n", CpuSet::MAX_CPU - 1);
+    let daemon = Daemon::start(&bench, &config);
+    let said = format!("cpu = {}: there is no such CPU", CpuSet::MAX_CPU - 1);
+    assert!(daemon.log().contains(&said), "{}", daemon.log());
+    daemon.end();
+}
+
 #[test]
 fn under_load_no_entry_is_lost_and_no_frame_is_without_a_program() {
     let (replacements, connections) = extent();
@@ -62,7 +119,13 @@ fn under_load_no_entry_is_lost_and_no_frame_is_without_a_program() {
     let (ports, _) = CONFIG.split_once("[[attach]]").expect("it attaches a program");
     // It begins when it has its program.
     let ports = ports.replace("rate = 20000\n", "up = false\n");
-    let daemon = Daemon::start(&bench, &format!("{ports}\n[[worker]]\n"));
+    let cpus = cpus();
+    let own = cpus.as_ref().map_or(String::new(), |(cpu, _)| format!("cpu = {cpu}\n"));
+    let daemon = Daemon::start(&bench, &format!("{ports}\n[[worker]]\n{own}"));
+    if let Some((_, rest)) = &cpus {
+        // What this test does is not the worker's load.
+        sched_setaffinity(None, rest).expect("it has them");
+    }
     let client = Client::new(&bench.path(SOCKET)).expect("there are descriptors");
     let uploaded = ["connections_1.o", "connections_2.o"].map(|name| {
         let bytes = std::fs::read(bench.path(name)).expect("a fixture");
@@ -85,27 +148,29 @@ fn under_load_no_entry_is_lost_and_no_frame_is_without_a_program() {
     daemon.wait_for("a full table", || frames() >= connections);
 
     let pause = daemon.json(&["map", "show", "name", "pause"])["id"].as_u64().expect("a number");
-    let mut pauses = Vec::new();
+    let (mut pauses, mut own_pauses) = (Vec::new(), Vec::new());
     for turn in 1..=replacements as usize {
         let zero = json!({"key": 0, "value": 0});
         let _: Value = client.json("POST", &format!("/v1/maps/{pause}/update"), &zero).unwrap();
+        let waited = waited_ns(&daemon);
         replace(turn % 2);
         let key = json!({"key": 0});
         let path = format!("/v1/maps/{pause}/lookup");
         let longest: Value = client.json("POST", &path, &key).expect("it is there");
-        pauses.push(longest["value"].as_u64().expect("a number"));
+        let longest = longest["value"].as_u64().expect("a number");
+        pauses.push(longest);
+        own_pauses.push(longest.saturating_sub(waited_ns(&daemon) - waited));
     }
     daemon.json(&["port", "set", "gen", "up=false"]);
-    pauses.sort_unstable();
-    let at = |share: f64| pauses[((pauses.len() - 1) as f64 * share) as usize] as f64 / 1e6;
-    println!(
-        "{replacements} replacements over {connections} connections and {} frames: longest pause \
-         of each p50 {:.3} ms, p99 {:.3} ms, max {:.3} ms",
-        frames(),
-        at(0.5),
-        at(0.99),
-        at(1.0)
-    );
+    println!("{replacements} replacements, {connections} connections, {} frames", frames());
+    for (what, mut pauses) in
+        [("longest pause of each", pauses), ("without waits for a CPU", own_pauses)]
+    {
+        pauses.sort_unstable();
+        let at = |share: f64| pauses[((pauses.len() - 1) as f64 * share) as usize] as f64 / 1e6;
+        let (p50, p99, max) = (at(0.5), at(0.99), at(1.0));
+        println!("{what}: p50 {p50:.3} ms, p99 {p99:.3} ms, max {max:.3} ms");
+    }
     let progress = value("progress")["value"].clone();
     assert_eq!((&progress["lost"], &progress["wrong"]), (&json!(0), &json!(0)), "{progress}");
     let shown = daemon.json(&["map", "show", "name", "connections"]);
