@@ -138,6 +138,8 @@ impl Reader {
             interfaces,
             routes: self.routes.iter().flat_map(resolve).collect(),
             neighbours: self.neighbours.entries.clone(),
+            // The kernel does not tell of those that come and go.
+            sockets: Vec::new(),
         }
     }
 

@@ -1,16 +1,23 @@
 //! Connections that programs track: a table of our own behind the kernel's conntrack kfuncs.
 //!
-//! The kernel's table is filled by its stack and by programs; here only programs fill it
-//! (`bpf_xdp_ct_alloc`, `bpf_ct_insert_entry`). Entries are objects of the size of `struct
-//! nf_conn`, so that programs read `mark`, `status` and `timeout` where BTF says; what the table
-//! needs of an entry lies behind that. As in the kernel, an entry is in two chains, one for each
-//! direction, and a full table makes room by giving up connections that are not assured.
+//! The kernel's table is filled by its stack and by programs; here programs fill it
+//! (`bpf_xdp_ct_alloc`, `bpf_ct_insert_entry`), and who tests them ([`KnownConnection`]). Entries
+//! are objects of the size of `struct nf_conn`, so that programs read `mark`, `status` and
+//! `timeout` where BTF says; what the table needs of an entry lies behind that. As in the kernel,
+//! an entry is in two chains, one for each direction, and a full table makes room by giving up
+//! connections that are not assured.
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
+use towpath_bpf::Errno;
+use towpath_maps::Domain;
+
+use crate::host::Transport;
 use crate::objects::{Class, Hidden, Link, Object, Objects};
 
 /// Connections by either direction's tuple.
@@ -32,8 +39,26 @@ struct Table {
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     pub(crate) class: Arc<Class>,
-    /// Where `status` is in an entry, in bytes.
+    /// Where `status` and `mark` are in an entry, in bytes.
     pub(crate) status: Option<u64>,
+    pub(crate) mark: Option<u64>,
+}
+
+/// A connection that a host knows: what its stack has entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownConnection {
+    /// TCP or UDP.
+    pub transport: Transport,
+    /// Who began it, and with whom: of one family.
+    pub source: SocketAddr,
+    /// See `source`.
+    pub destination: SocketAddr,
+    /// How long it is known from now on.
+    pub timeout: Duration,
+    /// Traffic was seen in both directions (`IPS_ASSURED`, `IPS_SEEN_REPLY`).
+    pub is_assured: bool,
+    /// `nf_conn.mark`
+    pub mark: u32,
 }
 
 /// What a connection is known by: addresses as their bytes lie in memory, zeroes behind those of
@@ -79,7 +104,71 @@ impl Tuple {
     }
 }
 
+/// An address as two words.
+pub(crate) fn address(bytes: &[u8]) -> [u64; 2] {
+    match bytes {
+        &[a, b, c, d] => [u64::from(u32::from_le_bytes([a, b, c, d])), 0],
+        _ => {
+            let word =
+                |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &b| word << 8 | u64::from(b));
+            [word(&bytes[..8]), word(&bytes[8..])]
+        }
+    }
+}
+
+impl KnownConnection {
+    /// `None` when its ends are of two families.
+    fn tuple(&self) -> Option<Tuple> {
+        let words = |end: SocketAddr| match end.ip() {
+            IpAddr::V4(it) => address(&it.octets()),
+            IpAddr::V6(it) => address(&it.octets()),
+        };
+        let (source, destination) = (self.source, self.destination);
+        let ports = [source, destination].map(|end| end.port().to_be());
+        let protocol = match self.transport {
+            Transport::Tcp => IPPROTO_TCP,
+            Transport::Udp => IPPROTO_UDP,
+        };
+        let addresses = [source, destination].map(words);
+        let is_one_family = source.is_ipv6() == destination.is_ipv6();
+        is_one_family.then(|| Tuple::new(addresses, ports, protocol, source.is_ipv6(), 0))
+    }
+}
+
 impl Conntrack {
+    /// Enters what the host knows already.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: its ends are of two families. `EEXIST`: it is known, or its opposite is. `ENOMEM`:
+    /// there is no room.
+    pub(crate) fn enter(
+        &self,
+        known: &KnownConnection,
+        connection: &Connection,
+        domain: &Domain,
+        by: Asking<'_>,
+    ) -> Result<(), Errno> {
+        let tuple = known.tuple().ok_or(Errno::EINVAL)?;
+        let object = by.objects.allocate(&connection.class, by.worker, domain);
+        let object = object.ok_or(Errno::ENOMEM)?;
+        let timeout_ns = u64::try_from(known.timeout.as_nanos()).unwrap_or(u64::MAX);
+        let seen = if known.is_assured { IPS_SEEN_REPLY | IPS_ASSURED } else { 0 };
+        let has_begun = self.begin(object, tuple, timeout_ns, connection.status, by);
+        if has_begun {
+            set_bits(object, connection.status, IPS_CONFIRMED | seen);
+            set_bits(object, connection.mark, known.mark.into());
+        }
+        let result = match has_begun {
+            false => Err(Errno::ENOMEM),
+            true if self.insert(object, by) => Ok(()),
+            true => Err(Errno::EEXIST),
+        };
+        // The table has a reference of its own.
+        by.objects.release(object, by.worker);
+        result
+    }
+
     /// The entry of a tuple, with a reference for the program, and its direction (`true`: reply).
     pub(crate) fn lookup<'a>(&self, tuple: Tuple, by: Asking<'a>) -> Option<(Object<'a>, bool)> {
         let table = self.table.get()?;
@@ -203,6 +292,14 @@ impl Conntrack {
             }
         }
         false
+    }
+}
+
+/// Sets bits of a new object's field, which has no others around it yet.
+fn set_bits(object: Object<'_>, offset: Option<u64>, bits: u64) {
+    let Some(offset) = offset.map(|offset| offset as usize) else { return };
+    if let Some(word) = object.word(offset & !7) {
+        word.fetch_or(bits << (8 * (offset & 7)), Relaxed);
     }
 }
 
@@ -338,5 +435,9 @@ const ENTRIES_MAX: u64 = 262_144;
 const CHAINS: usize = 262_144;
 /// `NF_CT_EVICTION_RANGE`
 const CHAINS_TO_SEARCH: usize = 8;
+pub(crate) const IPS_SEEN_REPLY: u64 = 1 << 1;
 /// Traffic was seen in both directions.
 pub(crate) const IPS_ASSURED: u64 = 1 << 2;
+pub(crate) const IPS_CONFIRMED: u64 = 1 << 3;
+pub(crate) const IPPROTO_TCP: u8 = 6;
+pub(crate) const IPPROTO_UDP: u8 = 17;

@@ -27,6 +27,7 @@ mod worker;
 pub use burst::Burst;
 pub use clock::{Clock, tai_now};
 pub use compiled::{CompileError, Exec, ExecStatus};
+pub use conntrack::KnownConnection;
 pub use frame::arena::Arena;
 pub use frame::{Frame, FrameError, Pool, RxInfo};
 pub use held::{Dequeued, Schedules};

@@ -18,14 +18,14 @@ use towpath_bpf::interp::{self, Code, Fault, Limits, Observer, Stop, Violation};
 use towpath_bpf::map::Values;
 use towpath_bpf::program::AttachType;
 use towpath_bpf::verifier::{self, Verified};
-use towpath_bpf::{Env, Linked, Object};
+use towpath_bpf::{Env, Errno, Linked, Object};
 use towpath_jit::Upgrade;
 use towpath_maps::{Environment, Map, MapSet};
 
 use crate::burst::Burst;
 use crate::clock::Clock;
 use crate::compiled::{CodeStop, Compiled, Exec, ExecStatus, Judged};
-use crate::conntrack::Conntrack;
+use crate::conntrack::{Asking, Conntrack, KnownConnection};
 use crate::frame::Frame;
 use crate::held::Dequeued;
 use crate::helpers::{self, CookieSecret};
@@ -83,7 +83,7 @@ pub enum Select<'a> {
 pub struct LoadOptions {
     /// Workers that will run it at the same time (at least one): the CPUs of per-CPU maps.
     pub workers: usize,
-    /// What helpers tell about interfaces, routes and neighbours.
+    /// What helpers tell about interfaces, routes, neighbours and sockets.
     pub host: Arc<Live>,
     /// Which devices, CPUs, programs and sockets exist for maps of targets; without one, all do.
     pub environment: Option<Arc<dyn Environment>>,
@@ -108,7 +108,7 @@ pub struct LoadOptions {
 /// What all programs of an object, and all runs, share beside maps.
 #[derive(Debug, Default)]
 pub struct Surroundings {
-    /// What helpers tell about interfaces, routes and neighbours.
+    /// What helpers tell about interfaces, routes, neighbours and sockets.
     pub host: Arc<Live>,
     /// What time it is for programs.
     pub clock: Clock,
@@ -163,6 +163,23 @@ impl Program {
     /// number of ways to run it.
     pub fn from_verified(verified: Verified, options: &LoadOptions) -> Result<Program, LoadError> {
         load::from_verified(verified, options)
+    }
+
+    /// Enters a connection that the host knows, for all programs of the object; as a rule only a
+    /// program's own are known.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: its ends are of two families. `EEXIST`: it is known, or its opposite is. `ENOMEM`:
+    /// there is no room.
+    pub fn enter_connection(&self, known: &KnownConnection) -> Result<(), Errno> {
+        let Surroundings { objects, conntrack, clock, .. } = &*self.surroundings;
+        let domain = self.maps.domain();
+        let connection = helpers::class_of(&self.code, objects, domain);
+        let now_ns = helpers::time(clock, ClockId::MonotonicCoarse);
+        // Whoever is no worker is the one behind the last.
+        let by = Asking { objects, worker: domain.workers(), now_ns };
+        conntrack.enter(known, &connection, domain, by)
     }
 
     /// A worker for [`Program::run`].

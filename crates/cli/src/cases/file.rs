@@ -8,8 +8,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map as Object, Value as Json};
 use towpath_capture::Reader;
 use towpath_daemon::run_config::action_number;
+use towpath_xdp::KnownConnection;
+use towpath_xdp::host::Socket;
 
 use super::hex::Pattern;
+use super::host::{ConnectionDocument, SocketDocument, each};
 use super::packet::{Expected, Source};
 use crate::args::{Assignment, MapSize, ProgramArgs, Selection, parse_duration};
 use crate::error::CliError;
@@ -43,6 +46,9 @@ pub(super) struct Case {
     pub(super) program: Option<String>,
     /// What is in maps at first.
     pub(super) maps: Object<String, Json>,
+    /// What the host has.
+    pub(super) sockets: Vec<Socket>,
+    pub(super) connections: Vec<KnownConnection>,
     pub(super) steps: Vec<Step>,
     /// For messages.
     pub(super) file: PathBuf,
@@ -131,6 +137,10 @@ pub(super) struct CaseDocument {
     pub(super) program: Option<String>,
     #[serde(default, skip_serializing_if = "Object::is_empty")]
     pub(super) maps: Object<String, Json>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) sockets: Vec<SocketDocument>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) connections: Vec<ConnectionDocument>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ifindex: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -254,6 +264,10 @@ impl CaseDocument {
     fn into_case(self, file: &Path, base: &Path) -> Result<Case, String> {
         let CaseDocument { name, program, maps, ifindex, queue, steps, .. } = self;
         let CaseDocument { metadata, hints, send, packet, expect, .. } = self;
+        let sockets = each("socket", self.sockets, SocketDocument::into_socket)?;
+        let connections =
+            each("connection", self.connections, ConnectionDocument::into_connection)?;
+        let file = file.to_owned();
         let is_single = packet.is_some();
         if is_single != steps.is_empty() {
             return Err("expected a packet, or steps that have one each".to_owned());
@@ -272,7 +286,7 @@ impl CaseDocument {
         let (ifindex, queue) = (ifindex.unwrap_or(DEFAULT_IFINDEX), queue.unwrap_or(0));
         if is_single {
             let steps = vec![single.into_step(base, ifindex, queue)?];
-            return Ok(Case { name, program, maps, steps, file: file.to_owned() });
+            return Ok(Case { name, program, maps, sockets, connections, steps, file });
         }
         let StepDocument { metadata, hints, send, expect, .. } = &single;
         if metadata.is_some() || hints.is_some() || !send.is_empty() || expect.is_some() {
@@ -283,7 +297,7 @@ impl CaseDocument {
             step.map_err(|message| format!("step {}: {message}", index + 1))
         };
         let steps = steps.into_iter().enumerate().map(step).collect::<Result<_, _>>()?;
-        Ok(Case { name, program, maps, steps, file: file.to_owned() })
+        Ok(Case { name, program, maps, sockets, connections, steps, file })
     }
 }
 
@@ -387,7 +401,15 @@ fn capture(path: &Path, bytes: &[u8], object: Option<&Path>) -> Result<Suite, Cl
         });
     }
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let case = Case { name, program: None, maps: Object::new(), steps, file: path.to_owned() };
+    let case = Case {
+        name,
+        program: None,
+        maps: Object::new(),
+        sockets: Vec::new(),
+        connections: Vec::new(),
+        steps,
+        file: path.to_owned(),
+    };
     let subject = subject(path, &Document::default(), object).map_err(refused)?;
     Ok(Suite { path: path.to_owned(), subject, cases: vec![case] })
 }
@@ -409,6 +431,10 @@ packet = { vlan = [1], ipv4 = { tos = 3 }, tcp = { flags = "SA", options = "01 0
 expect = { verdict = "drop", metadata = "..", sent = { ring = ["00.."] } }
 [[case]]
 name = "two"
+sockets = [{ protocol = "tcp", local = "[::]:80", remote = "[2001:db8::1]:5", mark = 1 }]
+connections = [
+    { protocol = "udp", source = "192.0.2.1:1", destination = "192.0.2.2:53", timeout = "9s" },
+]
 [[case.step]]
 advance = "10ms"
 packet = { ipv6 = { next_header = 41 }, inside = { ipv6 = {}, udp = {} }, payload_bytes = 3 }
@@ -419,6 +445,31 @@ expect.fields = { "inner.udp.dport" = 5 }
         let document: Document = toml::from_str(text).map_err(|error| error.to_string())?;
         let case = |it: CaseDocument| it.into_case(Path::new("a.toml"), Path::new("."));
         document.cases.into_iter().map(case).collect()
+    }
+
+    #[test]
+    fn hosts_that_make_no_sense_are_refused_with_what_is_wrong() {
+        let refused = |host: &str| {
+            let text = format!("[[case]]\nname = \"a\"\npacket = \"00\"\n{host}\n");
+            read(&text).err().expect("it is wrong")
+        };
+        let socket = |rest: &str| refused(&format!("sockets = [{{ {rest} }}]"));
+        assert_eq!(
+            socket("protocol = \"tcp\", local = \"192.0.2.1\""),
+            "socket 1: local \"192.0.2.1\": expected an address and a port, like 192.0.2.1:80 or \
+             [2001:db8::1]:80"
+        );
+        let two = socket("protocol = \"tcp\", local = \"[::]:1\", remote = \"192.0.2.1:1\"");
+        assert_eq!(two, "socket 1: local is [::]:1 and remote is 192.0.2.1:1: of two families");
+        let sctp = socket("protocol = \"sctp\", local = \"[::]:1\"");
+        assert!(sctp.contains("unknown variant `sctp`, expected `tcp` or `udp`"), "{sctp}");
+        let unknown = socket("protocol = \"tcp\", local = \"[::]:1\", state = \"LISTEN\"");
+        assert!(unknown.contains("unknown field `state`"), "{unknown}");
+        let late = refused(
+            "connections = [{ protocol = \"udp\", source = \"192.0.2.1:1\", \
+             destination = \"192.0.2.2:1\", timeout = \"soon\" }]",
+        );
+        assert!(late.starts_with("connection 1: timeout: "), "{late}");
     }
 
     #[test]

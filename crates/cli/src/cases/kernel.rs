@@ -38,6 +38,9 @@ fn run_here(ready: &Ready, case: &Case) -> Result<Ran, CliError> {
     if ready.has_host {
         return Ok(Ran::Skipped("the kernel has its own routes and neighbours".to_owned()));
     }
+    if !case.sockets.is_empty() || !case.connections.is_empty() {
+        return Ok(Ran::Skipped("the kernel has its own sockets and connections".to_owned()));
+    }
     let linked = ready.opened.link(ready.program(case)?)?;
     if matches!(linked.attach, AttachType::Devmap | AttachType::Cpumap) {
         return Ok(Ran::Skipped("the kernel runs such a program only from its map".to_owned()));

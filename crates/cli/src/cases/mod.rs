@@ -7,6 +7,7 @@ mod fields;
 mod file;
 mod headers;
 mod hex;
+mod host;
 mod kernel;
 mod lcov;
 mod ours;

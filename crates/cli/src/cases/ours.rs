@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_bpf::Env;
 use towpath_bpf::interp::Fault;
 use towpath_bpf::program::AttachType;
+use towpath_bpf::{Env, Errno};
 use towpath_maps::MapSet;
 use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, Told, VlanTag};
 use towpath_xdp::host::Live;
@@ -143,7 +143,7 @@ type Sources = BTreeMap<String, Program>;
 fn open(ready: &Ready, case: &Case, exec: Exec) -> Result<(Session, Sources), CliError> {
     let options = LoadOptions {
         workers: ready.cpus,
-        host: Arc::clone(&ready.host),
+        host: host(ready, case),
         exec,
         ..LoadOptions::default()
     };
@@ -163,7 +163,28 @@ fn open(ready: &Ready, case: &Case, exec: Exec) -> Result<(Session, Sources), Cl
         let filled = mapfile::fill_from(&case.maps, loader);
         filled.map_err(|message| refused(&case.file, &format!("case {:?}: {message}", case.name)))
     })?;
+    session.program.surroundings().clock.set(CLOCK_START.as_nanos() as u64);
+    for (index, connection) in case.connections.iter().enumerate() {
+        session.program.enter_connection(connection).map_err(|errno| {
+            let why = match errno {
+                Errno::EEXIST => "one before it has these ends, in one direction or the other",
+                _ => errno.text(),
+            };
+            let message = format!("case {:?}: connection {}: {why}", case.name, index + 1);
+            refused(&case.file, &message)
+        })?;
+    }
     Ok((session, sources))
+}
+
+/// The file's host, with the sockets of a case.
+fn host(ready: &Ready, case: &Case) -> Arc<Live> {
+    if case.sockets.is_empty() {
+        return Arc::clone(&ready.host);
+    }
+    let mut host = ready.host.current().host().clone();
+    host.sockets.clone_from(&case.sockets);
+    Arc::new(host.into())
 }
 
 /// What a dequeue program sends is the step's frame; gives whether there is one, and how many

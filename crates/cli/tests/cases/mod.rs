@@ -1,6 +1,7 @@
 //! `towpath test` from outside: what passes, what fails and how it is told, and mistakes in files.
 
 mod programs;
+mod sockets;
 
 use serde_json::Value;
 
@@ -169,6 +170,14 @@ fn mistakes_in_files_are_named() {
         assert!(difference.contains(expected), "{expected:?} in {difference}");
     };
     failed("packet = \"0011\"", "at least 14 bytes");
+    let twice = r#"connections = [
+        { protocol = "udp", source = "192.0.2.1:1", destination = "192.0.2.2:2" },
+        { protocol = "udp", source = "192.0.2.2:2", destination = "192.0.2.1:1" },
+    ]"#;
+    failed(
+        &format!("packet = \"{}\"\n{twice}", "00".repeat(20)),
+        "connection 2: one before it has these ends",
+    );
     let packet = format!("packet = \"{}\"\n", "00".repeat(20));
     failed(&format!("{packet}maps.count = []"), "no map");
     failed(&format!("{packet}expect.maps.count = []"), "no map");

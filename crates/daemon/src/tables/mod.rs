@@ -64,6 +64,7 @@ impl HostState {
             neighbours: each("neighbour", &self.neighbour, &mut problems, |entry| {
                 neighbour(entry, &names)
             }),
+            sockets: Vec::new(),
         };
         host.merge(ports.iter().cloned());
         (host, problems)

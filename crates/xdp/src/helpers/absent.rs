@@ -1,5 +1,5 @@
-//! What a host's stack would answer, where Towpath has none: no sockets, no tasks or cgroups to
-//! look up, no keys, no flow table, no security associations.
+//! What a host's stack would answer, where Towpath has none: no tasks or cgroups to look up, no
+//! sockets of the kernel's own types, no keys, no flow table, no security associations.
 //!
 //! Each answer is the kernel's own for "there is no such thing", so programs take the way they take
 //! there. What is never reachable without an object (releasing one, say) is here too: the verifier
@@ -12,10 +12,6 @@ use towpath_bpf::proto::id;
 use super::{Call, KfuncTable, Table, entry};
 
 pub(super) const TABLE: Table = &[
-    (id::SK_LOOKUP_TCP, entry(null)),
-    (id::SK_LOOKUP_UDP, entry(null)),
-    (id::SKC_LOOKUP_TCP, entry(null)),
-    (id::SK_RELEASE, entry(null)),
     (id::SKC_TO_TCP_SOCK, entry(null)),
     (id::SKC_TO_TCP6_SOCK, entry(null)),
     (id::SKC_TO_TCP_TIMEWAIT_SOCK, entry(null)),
@@ -23,8 +19,6 @@ pub(super) const TABLE: Table = &[
     (id::SKC_TO_UDP6_SOCK, entry(null)),
     (id::SKC_TO_UNIX_SOCK, entry(null)),
     (id::SKC_TO_MPTCP_SOCK, entry(null)),
-    (id::TCP_CHECK_SYNCOOKIE, entry(invalid)),
-    (id::TCP_GEN_SYNCOOKIE, entry(invalid)),
     (id::GET_CGROUP_CLASSID, entry(null)),
     (id::GET_CURRENT_CGROUP_ID, entry(null)),
     (id::GET_CURRENT_ANCESTOR_CGROUP_ID, entry(null)),

@@ -6,15 +6,18 @@
 use std::sync::Arc;
 
 use towpath_bpf::Errno;
-use towpath_bpf::interp::{Callbacks, Stop};
+use towpath_bpf::interp::{Code, Stop};
+use towpath_maps::Domain;
 
 use super::call::status;
 use super::objects::give_up;
 use super::time::coarse_ns;
 use super::{Call, KfuncTable, entry};
-use crate::conntrack::{Asking, Connection, IPS_ASSURED, Tuple};
-use crate::objects::{Hidden, Shape};
-use crate::run::Run;
+use crate::conntrack::{
+    Asking, Connection, IPPROTO_TCP, IPPROTO_UDP, IPS_ASSURED, IPS_CONFIRMED, IPS_SEEN_REPLY,
+    Tuple, address,
+};
+use crate::objects::{Hidden, Objects, Shape};
 
 pub(super) const KFUNCS: KfuncTable = &[
     ("bpf_xdp_ct_lookup", entry(lookup)),
@@ -165,18 +168,6 @@ fn request(call: &Call<'_, '_>, args: [u64; 5]) -> Result<Result<Tuple, Errno>, 
     Ok(Ok(Tuple::new(addresses, [port(0), port(2)], protocol, is_v6, zone)))
 }
 
-/// An address as two words.
-fn address(bytes: &[u8]) -> [u64; 2] {
-    match bytes {
-        &[a, b, c, d] => [u64::from(u32::from_le_bytes([a, b, c, d])), 0],
-        _ => {
-            let word =
-                |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &b| word << 8 | u64::from(b));
-            [word(&bytes[..8]), word(&bytes[8..])]
-        }
-    }
-}
-
 fn refuse(call: &Call<'_, '_>, args: [u64; 5], errno: Errno) -> Result<u64, Stop> {
     let [_, _, _, opts, opts_len] = args;
     if opts_len as u32 >= (OPTS_ERROR + 4) as u32 {
@@ -195,24 +186,26 @@ fn asking<'r>(call: &Call<'_, 'r>) -> Asking<'r> {
 /// What connections are to the program.
 fn connection<'c>(call: &'c mut Call<'_, '_>) -> &'c Connection {
     if call.run.types.connection.is_none() {
-        let (shape, status) = ask(call.callbacks);
-        let class = call.run.surroundings.objects.class(shape, call.run.maps.domain());
-        call.run.types.connection = Some(Connection { class, status });
+        let (objects, domain) = (&call.run.surroundings.objects, call.run.maps.domain());
+        call.run.types.connection = Some(class_of(&call.callbacks.code(), objects, domain));
     }
     call.run.types.connection.as_ref().expect("it was just put there")
 }
 
-/// The shape of a connection, and where its status is, by the BTF the program was linked against.
+/// What connections are by the BTF a program was linked against.
 #[cold]
-fn ask(callbacks: &dyn Callbacks<Run<'_>>) -> (Shape, Option<u64>) {
-    let code = callbacks.code();
+pub(crate) fn class_of(code: &Code, objects: &Objects, domain: &Domain) -> Connection {
     let btf = code.linked().map(|linked| &linked.kernel_btf);
     let conn = btf.and_then(|btf| Some((btf, btf.find_composite("nf_conn")?)));
     let bytes = conn.and_then(|(btf, id)| btf.size_of(id)).unwrap_or(CONN_BYTES) as usize;
-    let status = conn.and_then(|(btf, id)| btf.member(id, "status"));
+    let offset_of = |name| {
+        let member = conn.and_then(|(btf, id)| btf.member(id, name));
+        member.map(|member| u64::from(member.bit_offset) / 8)
+    };
     let hidden_bytes = size_of::<Hidden>();
     let shape = Shape { bytes, hidden_bytes, is_counted: true, ..Shape::default() };
-    (shape, status.map(|status| u64::from(status.bit_offset) / 8))
+    let class = objects.class(shape, domain);
+    Connection { class, status: offset_of("status"), mark: offset_of("mark") }
 }
 
 const OPTS_ERROR: u64 = 4;
@@ -222,14 +215,10 @@ const OPTS_BYTES: usize = 16;
 const OPTS_BYTES_OLD: usize = 12;
 const TUPLE_BYTES_V4: usize = 12;
 const TUPLE_BYTES_V6: usize = 36;
-const IPPROTO_TCP: u8 = 6;
-const IPPROTO_UDP: u8 = 17;
 /// When BTF does not know the structure nobody reads fields of it.
 const CONN_BYTES: u64 = 256;
 const ALLOC_TIMEOUT_NS: u64 = 10_000 * NS_PER_MS;
 const NS_PER_MS: u64 = 1_000_000;
-const IPS_SEEN_REPLY: u64 = 1 << 1;
-const IPS_CONFIRMED: u64 = 1 << 3;
 /// `IPS_EXPECTED | IPS_CONFIRMED | IPS_DYING`: only the table sets them.
 const IPS_OWN: u64 = 1 | IPS_CONFIRMED | 1 << 9;
 /// `IPS_UNCHANGEABLE_MASK`: NAT, sequence adjustment, expectation, templates, offload.

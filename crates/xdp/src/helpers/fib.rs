@@ -404,6 +404,7 @@ mod tests {
                 address: [10, 0, 0, 1].into(),
                 mac: [9; 6],
             }],
+            sockets: Vec::new(),
         }
     }
 

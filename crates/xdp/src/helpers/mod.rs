@@ -39,6 +39,7 @@ mod probe;
 mod queue;
 mod redirect;
 mod ring;
+mod socket;
 mod strings;
 mod sync;
 mod syncookie;
@@ -63,6 +64,7 @@ pub(crate) mod direct {
 use std::sync::LazyLock;
 
 pub(crate) use call::Call;
+pub(crate) use conntrack::class_of;
 pub(crate) use entry_unsafe::Helper;
 use entry_unsafe::{entry, moving};
 pub(crate) use syncookie::CookieSecret;
@@ -87,6 +89,7 @@ const TABLES: &[Table] = &[
     probe::TABLE,
     redirect::TABLE,
     ring::TABLE,
+    socket::TABLE,
     strings::TABLE,
     syncookie::TABLE,
     task::TABLE,

@@ -1,4 +1,4 @@
-//! What programs can ask about the host around them: interfaces, routes, neighbours.
+//! What programs can ask about the host around them: interfaces, routes, neighbours, sockets.
 //!
 //! The kernel answers from its network stack. Towpath owns plain tables instead, filled from a file
 //! (`--fib`) or from the running host (`towpath-host`); helpers such as `bpf_fib_lookup` and
@@ -8,6 +8,7 @@ mod bridges;
 pub mod fib;
 mod index;
 mod live;
+pub(crate) mod sockets;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub use bridges::{Bridges, Unknown};
 pub(crate) use index::Index;
 pub(crate) use live::Seen;
 pub use live::{Live, Tables};
+pub use sockets::{Socket, Transport};
 
 /// Everything known about the host. The default is a host with nothing configured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct Host {
     pub routes: Vec<fib::Route>,
     /// Neighbours (ARP and ND entries), in no particular order.
     pub neighbours: Vec<Neighbour>,
+    /// TCP and UDP sockets.
+    pub sockets: Vec<Socket>,
 }
 
 /// A network interface as helpers see it.

@@ -6,17 +6,16 @@ pub(super) const TABLE: &[HelperProto] = &[
     helper(id::SK_LOOKUP_TCP, LOOKUP, "Finds a TCP socket by addresses and ports.")
         .pkt()
         .ret(Ret::new(RetKind::Socket).with(Flags::NULL))
-        .backed(NO_SOCKET),
+        .backed(SOCKETS),
     helper(id::SK_LOOKUP_UDP, LOOKUP, "Finds a UDP socket by addresses and ports.")
         .pkt()
         .ret(Ret::new(RetKind::Socket).with(Flags::NULL))
-        .backed(NO_SOCKET),
+        .backed(SOCKETS),
     helper(id::SKC_LOOKUP_TCP, LOOKUP, "As `bpf_sk_lookup_tcp`, also finding request sockets.")
         .pkt()
         .ret(Ret::new(RetKind::SockCommon).with(Flags::NULL))
-        .backed(NO_SOCKET),
-    helper(id::SK_RELEASE, &[SOCK.with(Flags::RELEASE)], "Releases a looked-up socket.")
-        .backed(Backing::NothingFound("0")),
+        .backed(SOCKETS),
+    helper(id::SK_RELEASE, &[SOCK.with(Flags::RELEASE)], "Releases a looked-up socket."),
     helper(
         id::TCP_CHECK_SYNCOOKIE,
         &[SOCK, MEM_READ, SIZE, MEM_READ, SIZE],
@@ -24,7 +23,7 @@ pub(super) const TABLE: &[HelperProto] = &[
     )
     .gpl()
     .pkt()
-    .backed(Backing::NothingFound("-EINVAL")),
+    .backed(Backing::FullExcept("no listener's queue is ever full: -ENOENT")),
     helper(
         id::TCP_GEN_SYNCOOKIE,
         &[SOCK, MEM_READ, SIZE, MEM_READ, SIZE],
@@ -32,7 +31,7 @@ pub(super) const TABLE: &[HelperProto] = &[
     )
     .gpl()
     .pkt()
-    .backed(Backing::NothingFound("-EINVAL")),
+    .backed(Backing::FullExcept("no listener's queue is ever full: -ENOENT")),
     convert(id::SKC_TO_TCP6_SOCK, "tcp6_sock", "Socket as `struct tcp6_sock`, if it is one."),
     convert(id::SKC_TO_TCP_SOCK, "tcp_sock", "Socket as `struct tcp_sock`, if it is one."),
     convert(
@@ -66,4 +65,5 @@ const fn convert(id: u32, btf: &'static str, summary: &'static str) -> HelperPro
 
 const SOCK: Arg = Arg::new(ArgKind::BtfIdSockCommon);
 const LOOKUP: &[Arg] = &[CTX, MEM_READ, SIZE, ANY, ANY];
+const SOCKETS: Backing = Backing::Tables("a test case's sockets: elsewhere there are none");
 const NO_SOCKET: Backing = Backing::NothingFound("a null pointer");
