@@ -7,6 +7,7 @@ mod running;
 use std::path::Path;
 
 use towpath_bpf::Errno;
+use towpath_daemon::State;
 use towpath_daemon::file::{ObjectFiles, parse};
 use towpath_daemon::live::{Failure, Live};
 use towpath_daemon::state::AttachState;
@@ -98,19 +99,22 @@ const MISTAKE: Pass = Pass::new("mistake", "loses the packet's address", |functi
     }
 });
 
+/// A daemon whose compiler makes it.
+fn start_with_mistake(config: &str) -> (Live, State) {
+    let compile_wrongly = |live: &mut Live| {
+        let mut compiler = towpath_jit::Options::default();
+        compiler.passes.more.push(MISTAKE);
+        live.set_compiler(compiler);
+    };
+    let (live, state, _) = start_with(config, compile_wrongly, &Default::default());
+    (live, state)
+}
+
 #[test]
 fn a_program_that_faults_is_detached_and_the_rest_goes_on() {
     let config = CONFIG
         .replace("program = \"every_verdict\"", "program = \"every_verdict\"\nexec = \"jit\"");
-    let (mut live, state, _) = start_with(
-        &config,
-        |live| {
-            let mut compiler = towpath_jit::Options::default();
-            compiler.passes.more.push(MISTAKE);
-            live.set_compiler(compiler);
-        },
-        &Default::default(),
-    );
+    let (mut live, state) = start_with_mistake(&config);
     wait_for_stops(&live, 1);
     // The interpreter judges until somebody looks.
     wait_for_traffic(&live);
@@ -158,15 +162,7 @@ tx_ports = [{ key = 0, value = { ifindex = 65538, prog = "leaves" } }]
 cpus = [{ key = 0, value = { qsize = 192, prog = "arrives" } }]"#;
     let config =
         CONFIG.replace("object = \"every_verdict.o\"\nprogram = \"every_verdict\"", attach);
-    let (mut live, state, _) = start_with(
-        &config,
-        |live| {
-            let mut compiler = towpath_jit::Options::default();
-            compiler.passes.more.push(MISTAKE);
-            live.set_compiler(compiler);
-        },
-        &Default::default(),
-    );
+    let (mut live, state) = start_with_mistake(&config);
     wait_for_stops(&live, 2);
     wait_for_traffic(&live);
     let report = live.reconcile(&state);
