@@ -97,6 +97,12 @@ impl Trace {
         self.has_streams.load(Ordering::Relaxed)
     }
 
+    /// Holds the first worker's lines, as a reader does for a moment.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> MutexGuard<'_, VecDeque<Line>> {
+        lock(&self.workers[0])
+    }
+
     pub(crate) fn push(&self, line: Line) {
         let worker = &self.workers[line.worker as usize % self.workers.len()];
         let Some(mut lines) = try_lock(worker) else {

@@ -178,8 +178,8 @@ fn elements_are_walked_with_lent_keys() {
     assert_eq!(run(&program, &[0; 64]).unwrap().returned, 45);
 }
 
-#[test]
-fn printed_lines_are_kept() {
+/// Prints [`PRINTED`].
+fn printing() -> Program {
     let text = b"a=%d b=%llx\0";
     let mut insns = Vec::new();
     for (at, byte) in text.iter().enumerate() {
@@ -189,10 +189,31 @@ fn printed_lines_are_kept() {
     insns.extend(stack_pointer(1, -16));
     insns.extend([mov(2, text.len() as i32), mov(3, -5), mov(4, -1)]);
     insns.extend([mov(5, 0), call(id::TRACE_PRINTK), EXIT]);
-    let program = testing::program(&insns, &[]);
-    let line = "a=-5 b=ffffffffffffffff";
-    assert_eq!(run(&program, &[0; 64]).unwrap().returned as usize, line.len());
-    assert_eq!(program.surroundings().trace.take(), [line]);
+    testing::program(&insns, &[])
+}
+
+const PRINTED: &str = "a=-5 b=ffffffffffffffff";
+
+#[test]
+fn printed_lines_are_kept() {
+    let program = printing();
+    assert_eq!(run(&program, &[0; 64]).unwrap().returned as usize, PRINTED.len());
+    assert_eq!(program.surroundings().trace.take(), [PRINTED]);
+}
+
+/// Printing then costs no more than formatting, which tells the program a length.
+#[test]
+fn while_nobody_listens_no_line_is_made_and_no_lock_taken() {
+    let program = printing();
+    let trace = &program.surroundings().trace;
+    let print = || run(&program, &[0; 64]).unwrap().returned as usize;
+    let held = trace.hold();
+    assert_eq!((print(), trace.lost()), (PRINTED.len(), 1), "somebody has the lock");
+    trace.keep(false);
+    assert_eq!((print(), trace.lost()), (PRINTED.len(), 1), "nobody asked for the lock");
+    drop(held);
+    print();
+    assert_eq!(trace.take(), [""; 0]);
 }
 
 #[test]
