@@ -90,16 +90,16 @@ release: ## build the `towpath` binary
 libraries: ## build the C libraries: libtowpath, and the AF_XDP sockets' client
 	@$(CARGO) build --release -p towpath-capi -p towpath-xsk-client
 
-install: release libraries ## install into PREFIX (/usr/local), below DESTDIR if it is set
+install: release libraries guest-agent ## install into PREFIX (/usr/local), below DESTDIR if it is set
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh $(TARGET)/release
 
 uninstall: ## remove what `make install` installed, but for the configuration
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh --uninstall
 
-deb: release libraries ## make Debian packages in build/deb: towpath and its debug symbols
+deb: release libraries guest-agent ## make Debian packages in build/deb: towpath, its debug symbols, towpath-guest
 	@scripts/make-deb.sh $(TARGET)/release
 
-check-install: release libraries ## install into a folder of its own, use it, remove it; look at the packages
+check-install: release libraries guest-agent ## install into a folder of its own, use it, remove it; look at the packages
 	@scripts/check-install.sh $(TARGET)/release
 
 programs: ## compile programs/*.c into build/programs, and bench/prices/*.c into build/prices

@@ -19,6 +19,8 @@ bin=$root/usr/local/bin/towpath
 "$bin" --version >/dev/null
 if readelf -SW "$bin" | grep -q '\.debug_info'; then fail "the binary is not stripped"; fi
 "$bin" check -c "$root/etc/towpath/towpath.toml" >/dev/null
+"$root/usr/local/bin/towpath-guest" --help >/dev/null
+grep -q '^\.TH towpath-guest 1' "$root/usr/local/share/man/man1/towpath-guest.1"
 grep -q '^\.TH towpath 1' "$root/usr/local/share/man/man1/towpath.1"
 bash -n "$root/usr/local/share/bash-completion/completions/towpath"
 
@@ -83,6 +85,10 @@ if command -v dpkg-shlibdeps >/dev/null; then
         usr/share/man/man1/towpath.1.gz usr/include/towpath/xsk.h; do
         grep -q " ./$file\$" "$root/contents" || fail "the package lacks $file"
     done
+    dpkg-deb --contents "$(ls "$root"/deb/towpath-guest_*.deb)" >"$root/agent"
+    grep -q " ./usr/bin/towpath-guest\$" "$root/agent" ||
+        fail "the package for virtual machines lacks towpath-guest"
+    if grep -q towpath-guest "$root/contents"; then fail "towpath-guest is in two packages"; fi
     dpkg-deb --field "$package" Depends | grep -q libc6 || fail "the package depends on nothing"
 fi
 echo "check-install: all well"

@@ -9,6 +9,7 @@
 #   PREFIX      where it belongs [/usr/local]
 #   DESTDIR     a folder that stands for /: nothing outside of it is touched
 #   SYSCONFDIR  where configurations are [/etc]
+#   AGENT       the command for virtual machines [build/guest/towpath-guest]
 #   LIBDIR      where libraries are [PREFIX/lib]
 #   UNITDIR     where systemd's units are [PREFIX/lib/systemd/system]
 #
@@ -25,6 +26,7 @@ built=${1:-${CARGO_TARGET_DIR:-target}/release}
 prefix=${PREFIX:-/usr/local}
 destdir=${DESTDIR-}
 libdir=${LIBDIR:-$prefix/lib}
+agent=${AGENT:-build/guest/towpath-guest}
 unitdir=${UNITDIR:-$prefix/lib/systemd/system}
 config=${SYSCONFDIR:-/etc}/towpath/towpath.toml
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -33,8 +35,10 @@ share=$prefix/share
 # Everything that is installed, but for the configuration.
 files=(
     "$prefix/bin/towpath"
+    "$prefix/bin/towpath-guest"
     "$unitdir/towpath.service"
     "$share/man/man1/towpath.1"
+    "$share/man/man1/towpath-guest.1"
     "$share/bash-completion/completions/towpath"
     "$share/zsh/site-functions/_towpath"
     "$share/fish/vendor_completions.d/towpath.fish"
@@ -63,6 +67,9 @@ towpath=$built/towpath
 place 755 "$towpath" "$prefix/bin/towpath"
 # Debug symbols are as large again as all the rest.
 strip --strip-debug "$destdir$prefix/bin/towpath"
+place 755 "$agent" "$prefix/bin/towpath-guest"
+strip --strip-debug "$destdir$prefix/bin/towpath-guest"
+"$agent" man | written "$share/man/man1/towpath-guest.1"
 "$towpath" man | written "$share/man/man1/towpath.1"
 "$towpath" completions bash | written "$share/bash-completion/completions/towpath"
 "$towpath" completions zsh | written "$share/zsh/site-functions/_towpath"

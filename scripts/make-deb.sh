@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Makes the Debian packages `towpath` and `towpath-dbgsym` of what was built.
+# Makes the Debian packages `towpath`, `towpath-dbgsym` and `towpath-guest` of what was built.
 #
 # usage: make-deb.sh [BUILT] [OUT]
 #
 #   BUILT  the folder with the binary and the libraries [target/release]
 #   OUT    where the packages go [build/deb]
 #
-# What is in the package is what `make install` installs, and Debian's own tools make it: no second
+# What is in the packages is what `make install` installs, and Debian's own tools make it: no second
 # list of files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,15 +18,23 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 revision=$(git log -1 --format=%cd.%h --date=format:%Y%m%d%H%M 2>/dev/null || echo 1)
 architecture=$(dpkg --print-architecture)
 triplet=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
-root=$out/towpath symbols=$out/towpath-dbgsym
-rm -rf "$root" "$symbols"
-mkdir -p "$root/DEBIAN" "$symbols/DEBIAN"
+root=$out/towpath symbols=$out/towpath-dbgsym guest=$out/towpath-guest
+rm -rf "$root" "$symbols" "$guest"
+mkdir -p "$root/DEBIAN" "$symbols/DEBIAN" "$guest/DEBIAN"
 
 DESTDIR=$root PREFIX=/usr LIBDIR=/usr/lib/$triplet UNITDIR=/lib/systemd/system \
     scripts/install.sh "$built"
-gzip -9nf "$root/usr/share/man/man1/towpath.1"
-install -D -m 644 LICENSE-MIT "$root/usr/share/doc/towpath/copyright"
-gzip -9nc CHANGELOG.md >"$root/usr/share/doc/towpath/changelog.gz"
+gzip -9nf "$root"/usr/share/man/man1/towpath*.1
+# Virtual machines have no use for the rest, and hosts none for the command.
+for file in bin/towpath-guest share/man/man1/towpath-guest.1.gz; do
+    mkdir -p "$guest/usr/$(dirname "$file")"
+    mv "$root/usr/$file" "$guest/usr/$file"
+done
+for package in towpath towpath-guest; do
+    doc=$out/$package/usr/share/doc/$package
+    install -D -m 644 LICENSE-MIT "$doc/copyright"
+    gzip -9nc CHANGELOG.md >"$doc/changelog.gz"
+done
 
 # Debug symbols where debuggers and `perf` look for them: by the build's id.
 for file in "$built/towpath" "$built/libtowpath_capi.so" "$built/libtowpath_xsk_client.so"; do
@@ -71,6 +79,13 @@ Description: XDP in user space
  Takes compiled XDP programs, unchanged, proves them safe, compiles them to
  machine code and runs them on captures, taps, network interfaces, virtual
  machines and sockets, without a kernel module.
+END
+control towpath-guest "$guest" <<END
+Section: net
+Description: XDP programs of a virtual machine, run by its host
+ Has the host of a virtual machine, where Towpath serves its interface, verify,
+ compile and run the machine's XDP programs before frames get there. One static
+ file: it runs in any virtual machine of this architecture.
 END
 control towpath-dbgsym "$symbols" <<END
 Section: debug

@@ -39,6 +39,9 @@ pub(crate) enum Command {
     /// Look at maps and change them
     #[command(subcommand)]
     Map(MapCommand),
+    /// Print the manual page
+    #[command(hide = true)]
+    Man,
 }
 
 #[derive(Debug, clap::Args)]

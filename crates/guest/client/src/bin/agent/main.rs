@@ -8,7 +8,7 @@ mod output;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use serde_json::{Value as Json, json};
 use towpath_bpf::Object;
 use towpath_bpf::map::MapType;
@@ -20,6 +20,9 @@ use args::{Args, Command, LoadArgs, UnloadArgs};
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Command::Man = args.command {
+        return manual();
+    }
     match run(&args) {
         Ok(json) => output::print(&json, args.json),
         Err(problem) => {
@@ -69,6 +72,16 @@ fn run(args: &Args) -> Result<Json, Problem> {
         Command::Unload(unload) => self::unload(args, unload),
         Command::Status => status(&mut client(args, None)?),
         Command::Map(map) => maps::run(&mut client(args, None)?, map),
+        Command::Man => Ok(Json::Null),
+    }
+}
+
+/// Prints the manual page, made from the same types as the parser.
+fn manual() -> ExitCode {
+    let page = clap_mangen::Man::new(Args::command());
+    match page.render(&mut std::io::stdout()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_nobody_reads) => ExitCode::FAILURE,
     }
 }
 
