@@ -147,7 +147,7 @@ impl Scalar {
 
     /// Where only one number of the tnum lies within the unsigned range, that one it is.
     fn only_number_in_range(&mut self) {
-        if self.umin >= self.umax {
+        if self.umin > self.umax {
             return;
         }
         let starts = self.umin & !self.tnum.mask == self.tnum.value;
@@ -379,5 +379,45 @@ mod tests {
                 assert!(range.umin <= concrete && concrete <= range.umax);
             }
         }
+    }
+
+    /// Numbers of 4 bits, which lie at the bottom, at the lower half's sign, at the upper half's
+    /// start or at the sign.
+    #[test]
+    fn what_is_left_is_held_and_no_contradiction() {
+        for shift in [0, 28, 32, 60] {
+            let pairs = (0..16u64).flat_map(|mask| (0..16u64).map(move |value| (value, mask)));
+            for (value, mask) in pairs.filter(|(value, mask)| value & mask == 0) {
+                let tnum = Tnum { value: value << shift, mask: mask << shift };
+                for (min, max) in (0..16u64).flat_map(|max| (0..=max).map(move |min| (min, max))) {
+                    refined_holds(tnum, min << shift, max << shift);
+                }
+            }
+        }
+    }
+
+    /// Each way to say that a number of this tnum lies between these.
+    fn refined_holds(tnum: Tnum, min: u64, max: u64) {
+        let (min32, max32) = (min as u32, max as u32);
+        let by = |refine: &dyn Fn(&mut Scalar), is_in: &dyn Fn(u64) -> bool| {
+            let mut range = Scalar::from_tnum(tnum);
+            refine(&mut range);
+            range.sync();
+            let shift = tnum.mask.trailing_zeros().min(tnum.value.trailing_zeros()).min(60) & !3;
+            let numbers =
+                (0..16u64).map(|it| it << shift).filter(|it| it & !tnum.mask == tnum.value);
+            for number in numbers.filter(|&it| is_in(it)) {
+                assert!(!range.is_contradiction(), "{tnum:?} {min:x} {max:x}: {range:?}");
+                assert!(range.contains(&Scalar::constant(number)), "{number:x}: {range:?}");
+            }
+        };
+        by(&|it| it.refine_u64(min, max), &|n| (min..=max).contains(&n));
+        by(&|it| it.refine_s64(min as i64, max as i64), &|n| {
+            (min as i64..=max as i64).contains(&(n as i64))
+        });
+        by(&|it| it.refine_u32(min32, max32), &|n| (min32..=max32).contains(&(n as u32)));
+        by(&|it| it.refine_s32(min32 as i32, max32 as i32), &|n| {
+            (min32 as i32..=max32 as i32).contains(&(n as i32))
+        });
     }
 }
