@@ -302,7 +302,7 @@ fn prefetch(at: *const u8, to_write: bool) {
     // that it takes without knowing the processor; those that don't know it pass it over.
     unsafe {
         if to_write {
-            std::arch::asm!("prefetchw [{}]", in(reg) at, options(nomem, nostack, preserves_flags));
+            std::arch::asm!("prefetchw [{}]", in(reg) at.addr(), options(nomem, nostack, preserves_flags));
         } else {
             std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
         }
