@@ -298,11 +298,13 @@ impl<const ALIGN: usize> Area<ALIGN> {
 #[inline]
 fn prefetch(at: *const u8, to_write: bool) {
     #[cfg(target_arch = "x86_64")]
+    let to = at.addr();
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: hints, which may be about any address. The compiler has no name for the second one
     // that it takes without knowing the processor; those that don't know it pass it over.
     unsafe {
         if to_write {
-            std::arch::asm!("prefetchw [{}]", in(reg) at.addr(), options(nomem, nostack, preserves_flags));
+            std::arch::asm!("prefetchw [{}]", in(reg) to, options(nomem, nostack, preserves_flags));
         } else {
             std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
         }
