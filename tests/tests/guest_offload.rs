@@ -348,7 +348,7 @@ fn a_frame_that_takes_more_than_its_part_is_aborted() {
     client.attach(Direction::Ingress, program, None).unwrap();
     // Some that pass between those that don't.
     for number in 0..20u16 {
-        assert!(outside.send(0, &PLAIN, &packet([192, 0, 2, 1], number << 8 | number % 2)));
+        assert!(outside.send(0, &PLAIN, &packet([192, 0, 2, 1], (number << 8) | (number % 2))));
         if number % 2 == 0 {
             let passed = packet([192, 0, 2, 1], number << 8);
             assert_eq!(inside.wait_for(0).unwrap().1, passed);

@@ -83,7 +83,8 @@ fn waited_ns(daemon: &Daemon<'_>) -> u64 {
         std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == "worker-0")
     };
     let path = tasks.filter_map(|task| Some(task.ok()?.path())).find(is_worker);
-    let times = std::fs::read_to_string(path.expect("it has one").join("schedstat")).unwrap();
+    let path = path.expect("it has one").join("schedstat");
+    let times = std::fs::read_to_string(path).expect("the kernel counts it");
     times.split_whitespace().nth(1).and_then(|time| time.parse().ok()).expect("a number")
 }
 

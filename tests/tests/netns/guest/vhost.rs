@@ -258,6 +258,7 @@ fn back_end() {
 }
 
 /// Says that it serves, until [`BackEnd::end`].
+#[expect(clippy::print_stdout, reason = "who started it reads that")]
 pub(crate) fn serve_until_told() {
     println!("{READY}");
     let mut nothing = Vec::new();
