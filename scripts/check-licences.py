@@ -5,8 +5,9 @@ usage: check-licences.py
 
 Reads `cargo metadata`; needs no network once the lock file's crates are there.
 
-cargo-deny (0.20.2, `check licenses bans sources` with the same list) answers the same. It is not used as it has to be
-built first: 200 s of processor time on every fresh machine, where this takes 0.3 s.
+cargo-deny (0.20.2, `check licenses bans sources` with the same list) answers the same. It is not
+used as it has to be built first: 200 s of processor time on every fresh machine, where this takes
+0.3 s.
 """
 
 import json
