@@ -27,7 +27,7 @@ pub(crate) struct Ticks {
     pace: u64,
     /// A reading from which the pace is measured: ticks and nanoseconds.
     base: Option<(u64, u64)>,
-    /// Ticks that a reading takes if nothing comes between.
+    /// Ticks that a reading takes if nothing comes between; 0 while that is not known.
     quick: u64,
     /// Whether the clock runs by the counter.
     counts: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Ticks {
 impl Ticks {
     pub(crate) fn new() -> Ticks {
         let counts = runs_by_counter();
-        Ticks { ticks: 0, ns: 0, window: 0, pace: 0, base: None, quick: u64::MAX, counts }
+        Ticks { ticks: 0, ns: 0, window: 0, pace: 0, base: None, quick: 0, counts }
     }
 
     /// `CLOCK_MONOTONIC` in nanoseconds.
@@ -68,9 +68,14 @@ impl Ticks {
         let now = now.max(self.ns + self.span(self.window));
         (self.ticks, self.ns) = (after, now);
         let took = after.wrapping_sub(before);
-        let is_pair = took <= self.quick.saturating_add(self.quick / 4);
-        // Should the processor get slower for good, longer readings become usual.
-        self.quick = if is_pair { self.quick.min(took) } else { self.quick + self.quick / 64 + 1 };
+        let is_pair = took <= self.quick + self.quick / 4;
+        self.quick = match self.quick {
+            // The first one only tells how long one takes.
+            0 => took,
+            quick if is_pair => quick.min(took),
+            // Should the processor get slower for good, longer readings become usual.
+            quick => quick + quick / 64 + 1,
+        };
         if is_pair {
             self.measure(after, now);
         }
@@ -164,6 +169,17 @@ mod tests {
         assert_eq!(ticks.window, 0, "the clock is read again");
         ticks.take(8_600_000, 5_002_150_000, 8_600_100);
         assert_eq!(ticks.window, 200_000);
+    }
+
+    #[test]
+    fn an_interrupted_first_reading_is_no_base() {
+        let mut ticks = Ticks { counts: true, ..Ticks::new() };
+        // 3 ms went by behind the clock's answer.
+        ticks.take(0, 5_000_000_000, 12_000_000);
+        for ms in 4..7 {
+            ticks.take(ms * 4_000_000, 5_000_000_000 + ms * 1_000_000, ms * 4_000_000 + 100);
+        }
+        assert_eq!(ticks.pace, 1 << 30);
     }
 
     #[test]
