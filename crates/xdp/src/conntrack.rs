@@ -125,10 +125,7 @@ impl KnownConnection {
         };
         let (source, destination) = (self.source, self.destination);
         let ports = [source, destination].map(|end| end.port().to_be());
-        let protocol = match self.transport {
-            Transport::Tcp => IPPROTO_TCP,
-            Transport::Udp => IPPROTO_UDP,
-        };
+        let protocol = self.transport.protocol();
         let addresses = [source, destination].map(words);
         let is_one_family = source.is_ipv6() == destination.is_ipv6();
         is_one_family.then(|| Tuple::new(addresses, ports, protocol, source.is_ipv6(), 0))
@@ -439,5 +436,3 @@ pub(crate) const IPS_SEEN_REPLY: u64 = 1 << 1;
 /// Traffic was seen in both directions.
 pub(crate) const IPS_ASSURED: u64 = 1 << 2;
 pub(crate) const IPS_CONFIRMED: u64 = 1 << 3;
-pub(crate) const IPPROTO_TCP: u8 = 6;
-pub(crate) const IPPROTO_UDP: u8 = 17;

@@ -14,9 +14,9 @@ use super::objects::give_up;
 use super::time::coarse_ns;
 use super::{Call, KfuncTable, entry};
 use crate::conntrack::{
-    Asking, Connection, IPPROTO_TCP, IPPROTO_UDP, IPS_ASSURED, IPS_CONFIRMED, IPS_SEEN_REPLY,
-    Tuple, address,
+    Asking, Connection, IPS_ASSURED, IPS_CONFIRMED, IPS_SEEN_REPLY, Tuple, address,
 };
+use crate::host::sockets::{IPPROTO_TCP, IPPROTO_UDP, TUPLE_BYTES_V4, TUPLE_BYTES_V6};
 use crate::objects::{Hidden, Objects, Shape};
 
 pub(super) const KFUNCS: KfuncTable = &[
@@ -213,8 +213,6 @@ const OPTS_DIR: u64 = 9;
 /// `NF_BPF_CT_OPTS_SZ`
 const OPTS_BYTES: usize = 16;
 const OPTS_BYTES_OLD: usize = 12;
-const TUPLE_BYTES_V4: usize = 12;
-const TUPLE_BYTES_V6: usize = 36;
 /// When BTF does not know the structure nobody reads fields of it.
 const CONN_BYTES: u64 = 256;
 const ALLOC_TIMEOUT_NS: u64 = 10_000 * NS_PER_MS;

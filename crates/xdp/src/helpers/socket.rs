@@ -12,7 +12,8 @@ use towpath_bpf::proto::id;
 use super::objects::give_up;
 use super::{Call, Table, entry};
 use crate::host::sockets::{
-    IPPROTO_TCP, SOCK_BYTES, SOCK_PROTOCOL, SOCK_STATE, TCP_LISTEN, Transport, Wanted,
+    IPPROTO_TCP, SOCK_BYTES, SOCK_PROTOCOL, SOCK_STATE, TCP_LISTEN, TUPLE_BYTES_V4, TUPLE_BYTES_V6,
+    Transport, Wanted,
 };
 use crate::objects::Shape;
 
@@ -60,9 +61,9 @@ fn lookup(call: &mut Call<'_, '_>, args: [u64; 5], transport: Transport) -> Resu
     if flags != 0 || netns as i32 >= 0 {
         return Ok(0);
     }
-    let tuple = match bytes as u32 {
-        TUPLE_BYTES_V4 => addresses_v4(call.run.view(tuple, TUPLE_BYTES_V4.into())?),
-        TUPLE_BYTES_V6 => addresses_v6(call.run.view(tuple, TUPLE_BYTES_V6.into())?),
+    let tuple = match bytes as u32 as usize {
+        TUPLE_BYTES_V4 => addresses_v4(call.run.view(tuple, TUPLE_BYTES_V4 as u64)?),
+        TUPLE_BYTES_V6 => addresses_v6(call.run.view(tuple, TUPLE_BYTES_V6 as u64)?),
         _ => return Ok(0),
     };
     let Some((source, destination)) = tuple else { return Ok(0) };
@@ -111,8 +112,5 @@ fn with_ports(source: IpAddr, destination: IpAddr, ports: &[u8]) -> (SocketAddr,
     (SocketAddr::new(source, port(0)), SocketAddr::new(destination, port(2)))
 }
 
-/// `sizeof(tuple->ipv4)` and of `ipv6`
-const TUPLE_BYTES_V4: u32 = 12;
-const TUPLE_BYTES_V6: u32 = 36;
 /// `sizeof(struct tcphdr)`
 const TCP_BYTES: u32 = 20;

@@ -39,6 +39,16 @@ pub(crate) struct Wanted {
     pub(crate) ifindex: u32,
 }
 
+impl Transport {
+    /// Its number in IP headers.
+    pub(crate) fn protocol(self) -> u8 {
+        match self {
+            Transport::Tcp => IPPROTO_TCP,
+            Transport::Udp => IPPROTO_UDP,
+        }
+    }
+}
+
 impl Host {
     /// The socket that takes a packet: the one that knows most of it, and of equal ones the first
     /// (`__inet_lookup`, `__udp4_lib_lookup`: those of an address come before those of all).
@@ -72,9 +82,9 @@ impl Socket {
         let (local_v4, local_v6) = addresses(self.local.ip());
         let remote = self.remote.unwrap_or(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0));
         let (remote_v4, remote_v6) = addresses(remote.ip());
-        let (kind, protocol) = match self.transport {
-            Transport::Tcp => (SOCK_STREAM, IPPROTO_TCP),
-            Transport::Udp => (SOCK_DGRAM, IPPROTO_UDP),
+        let kind = match self.transport {
+            Transport::Tcp => SOCK_STREAM,
+            Transport::Udp => SOCK_DGRAM,
         };
         let state = match (self.remote, self.transport) {
             (Some(_), _) => TCP_ESTABLISHED,
@@ -89,7 +99,7 @@ impl Socket {
         put(0, &self.ifindex.to_le_bytes());
         put(4, &family.to_le_bytes());
         put(8, &kind.to_le_bytes());
-        put(SOCK_PROTOCOL, &protocol.to_le_bytes());
+        put(SOCK_PROTOCOL, &u32::from(self.transport.protocol()).to_le_bytes());
         put(16, &self.mark.to_le_bytes());
         put(24, &local_v4.octets());
         put(28, &local_v6.octets());
@@ -122,9 +132,12 @@ pub(crate) const SOCK_BYTES: usize = 80;
 /// Where `protocol` and `state` are in it.
 pub(crate) const SOCK_PROTOCOL: usize = 12;
 pub(crate) const SOCK_STATE: usize = 72;
-pub(crate) const IPPROTO_TCP: u32 = 6;
+pub(crate) const IPPROTO_TCP: u8 = 6;
+pub(crate) const IPPROTO_UDP: u8 = 17;
+/// `sizeof(struct bpf_sock_tuple)`, of either family.
+pub(crate) const TUPLE_BYTES_V4: usize = 12;
+pub(crate) const TUPLE_BYTES_V6: usize = 36;
 pub(crate) const TCP_LISTEN: u32 = 10;
-const IPPROTO_UDP: u32 = 17;
 const TCP_ESTABLISHED: u32 = 1;
 const TCP_CLOSE: u32 = 7;
 const SOCK_STREAM: u32 = 1;

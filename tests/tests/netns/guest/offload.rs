@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 use towpath_daemon::file::{ObjectFiles, parse};
@@ -71,21 +70,10 @@ impl Offloading {
         self.configure();
     }
 
-    /// How long it takes until the guest answers.
-    fn until_answered(&self) -> Duration {
-        let start = Instant::now();
-        let answers = || {
-            let ping = self.host.output(&format!("ping -n -q -c 1 -W 0.2 {GUEST}"));
-            ping.status.success()
-        };
-        scene::until("the guest answers", answers);
-        start.elapsed()
-    }
-
     fn configure(&mut self) {
         self.vm.run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1; true");
         self.vm.run(&format!("ip address add {GUEST}/24 dev eth0 && ip link set eth0 up"));
-        self.until_answered();
+        scene::until_answered(&self.host);
     }
 
     /// Runs the agent; gives what it says.
@@ -231,7 +219,7 @@ fn what_a_real_guest_has_ends_with_it_or_with_the_daemon() {
 
     // The frames get to the guest again: it has to hand its program over again.
     it.restart();
-    eprintln!("  {:?} until traffic after kill -9 of the daemon", it.until_answered());
+    eprintln!("  {:?} until traffic after kill -9 of the daemon", scene::until_answered(&it.host));
     assert_eq!(it.programs(), 0, "another daemon knows nothing");
     it.block();
 
@@ -246,7 +234,7 @@ impl Offloading {
     fn block(&mut self) {
         self.agent(LOAD);
         // It passes what is not blocked.
-        self.until_answered();
+        scene::until_answered(&self.host);
         self.agent(&format!("map update {BLOCKED} {RULE}"));
         let before = self.received();
         assert_eq!(ping(&self.host, GUEST, 10, 56), 0, "the host stops them");

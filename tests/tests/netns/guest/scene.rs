@@ -129,6 +129,15 @@ pub(crate) fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
+/// How long until a guest answers a host.
+#[track_caller]
+pub(crate) fn until_answered(host: &Namespace) -> Duration {
+    let start = Instant::now();
+    let answers = || host.output(&format!("ping -n -q -c 1 -W 0.2 {GUEST}")).status.success();
+    until("the guest answers", answers);
+    start.elapsed()
+}
+
 /// The port at the end of a cable.
 fn plug(wire: Wire, wires: &Namespace, index: usize) -> Box<dyn Device> {
     match wire {

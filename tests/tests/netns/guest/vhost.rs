@@ -9,7 +9,6 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use towpath_engine::{Engine, Options, PortOptions, UpperName, WorkerOptions};
 use towpath_ports::tap::{self, Tap};
@@ -64,18 +63,6 @@ impl Joined {
     fn configure(&mut self) {
         self.vm.run(&format!("ip address add {GUEST}/24 dev eth0 && ip link set eth0 up"));
         self.vm.run("serve 7777");
-    }
-
-    /// How long until the guest answers.
-    #[track_caller]
-    fn until_answered(&self) -> Duration {
-        let start = Instant::now();
-        let answers = || {
-            let ping = self.host.output(&format!("ping -n -q -c 1 -W 0.2 {GUEST}"));
-            ping.status.success()
-        };
-        scene::until("the guest answers", answers);
-        start.elapsed()
     }
 
     #[track_caller]
@@ -143,7 +130,7 @@ fn a_guest_talks_over_split_and_packed_rings() {
     }
     for (packed, queues) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
         let mut it = Joined::new(Plan { packed, queues, mode: Mode::Server });
-        it.until_answered();
+        scene::until_answered(&it.host);
         it.must_ping_both_ways();
         it.must_echo(1 << 20);
         it.back_end.end();
@@ -159,11 +146,11 @@ fn a_guest_outlives_the_back_end_and_the_other_way_round() {
         [(false, 1, Mode::Client), (true, 2, Mode::Client), (true, 1, Mode::Server)]
     {
         let mut it = Joined::new(Plan { packed, queues, mode });
-        it.until_answered();
+        scene::until_answered(&it.host);
         for _ in 0..3 {
             it.back_end.kill();
             it.back_end = BackEnd::start(&it.host, &it.socket, it.plan);
-            let took = it.until_answered();
+            let took = scene::until_answered(&it.host);
             eprintln!("  packed {packed}, {mode:?}: {took:?} until traffic after kill -9");
         }
         it.must_ping_both_ways();
@@ -171,14 +158,14 @@ fn a_guest_outlives_the_back_end_and_the_other_way_round() {
 
         it.vm.reboot();
         it.configure();
-        eprintln!("  {:?} until traffic after the guest's reboot", it.until_answered());
+        eprintln!("  {:?} until traffic after the guest's reboot", scene::until_answered(&it.host));
         it.must_ping_both_ways();
 
         // As `kill -9`: without a word.
         it.vm.kill();
         it.vm = boot(&it.wires, &it.socket, it.plan);
         it.configure();
-        eprintln!("  {:?} until traffic after kill -9 of QEMU", it.until_answered());
+        eprintln!("  {:?} until traffic after kill -9 of QEMU", scene::until_answered(&it.host));
         it.must_ping_both_ways();
         it.back_end.end();
     }
