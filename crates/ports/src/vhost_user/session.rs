@@ -242,7 +242,7 @@ impl Session {
         let (index, shared) = (number & INDEX_MASK, Arc::clone(&self.shared));
         let vring = self.vring(index)?;
         match message.request {
-            request::SET_VRING_CALL => vring.lock().setup.call = bell,
+            request::SET_VRING_CALL => vring.set_call(bell),
             request::SET_VRING_ERR => vring.lock().setup.error = bell,
             _ => {
                 vring.lock().setup.kick = bell.map(Arc::new);

@@ -106,6 +106,15 @@ impl State {
             ring_bell(self.setup.call.as_ref());
         }
     }
+
+    /// Interrupts the driver without being asked: what was given back before the queue started here,
+    /// or before there was anything to interrupt by, may have rung a bell that nobody heard (QEMU
+    /// starts a queue first, and empties the bell that it had until then).
+    fn signal_anew(&self) {
+        if self.active.is_some() {
+            ring_bell(self.setup.call.as_ref());
+        }
+    }
 }
 
 impl Vring {
@@ -159,6 +168,7 @@ impl Vring {
         let memory = Arc::clone(memory);
         state.active = Some(Active { ring, memory, features, log, inflight });
         state.broken = None;
+        state.signal_anew();
         self.is_running.store(true, Ordering::Release);
         drop(state);
         self.wake();
@@ -219,6 +229,13 @@ impl Vring {
         state.broken = Some(violation);
         self.counters.broken.fetch_add(1, Ordering::Relaxed);
         ring_bell(state.setup.error.as_ref());
+    }
+
+    /// Takes what the driver is interrupted by.
+    pub(super) fn set_call(&self, call: Option<OwnedFd>) {
+        let mut state = self.lock();
+        state.setup.call = call;
+        state.signal_anew();
     }
 
     pub(super) fn set_waker(&self, waker: &Arc<Waker>) {

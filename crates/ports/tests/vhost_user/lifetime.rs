@@ -4,6 +4,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
+use rustix::event::{EventfdFlags, eventfd};
 use towpath_ports::vhost_user::Mode;
 use towpath_workload::virtio::{
     Guest, GuestMemory, GuestOptions, Layout, USER_BASE, guest_address, state,
@@ -70,6 +71,26 @@ fn a_guest_that_is_killed_comes_back() {
         assert!(b.send(0, &PLAIN, &packet(62, round)));
     }
     scene.check();
+}
+
+#[test]
+fn no_interrupt_is_lost_while_a_queue_starts() {
+    let scene = Scene::new();
+    let mut a = scene.guest(0, GuestOptions::default());
+    let mut b = scene.guest(1, GuestOptions::default());
+    // As QEMU does: the queue runs, and was used, before its bell is known.
+    assert!(b.send(0, &PLAIN, &packet(60, 1)));
+    assert_eq!(a.wait_for(0).unwrap().1, packet(60, 1));
+    let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let has_rung = || rustix::io::read(&call, &mut [0; 8]).is_ok();
+    a.front.say(13, &0u64.to_ne_bytes(), &[call.as_fd()]).unwrap();
+    assert!(has_rung(), "what was given back before");
+    // As DPDK's virtio-user does: the bell is known when the queue starts.
+    a.front.stop_queue(0).unwrap();
+    a.front.say(13, &0u64.to_ne_bytes(), &[call.as_fd()]).unwrap();
+    assert!(!has_rung(), "of a queue that stands still");
+    a.resize(0, 64).unwrap();
+    assert!(has_rung(), "what another back end gave back");
 }
 
 #[test]
