@@ -39,3 +39,9 @@ impl fmt::Display for Problem {
 }
 
 impl std::error::Error for Problem {}
+
+impl From<Problem> for String {
+    fn from(problem: Problem) -> String {
+        problem.to_string()
+    }
+}

@@ -13,27 +13,14 @@ use towpath_ports::bond::settings::{
     ArpSettings, ArpValidate, FailOverMac, LacpSettings, Settings, Word,
 };
 
-use super::{Comeback, Kind, OptionDoc, mac, no_peer, options};
+use super::{Kind, OptionDoc, doc, mac, options};
 use crate::problem::Problem;
 use crate::state::PortState;
 
 /// The kind that no device is opened for.
 pub(crate) const NAME: &str = "bond";
 
-pub(super) static KIND: Kind = Kind {
-    name: NAME,
-    summary: "ports that are one",
-    options: OPTIONS,
-    check,
-    open,
-    peer: no_peer,
-    comeback: Comeback::Never,
-    is_shared: false,
-};
-
-const fn doc(key: &'static str, default: &'static str, text: &'static str) -> OptionDoc {
-    OptionDoc { key, default, text }
-}
+pub(super) static KIND: Kind = Kind::new(NAME, "ports that are one", OPTIONS, check, open);
 
 static OPTIONS: &[OptionDoc] = &[
     doc("members", "none", "its ports, in the order they join"),

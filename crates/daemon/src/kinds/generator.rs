@@ -3,45 +3,40 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use towpath_ports::generator::{Change, Field, Generator, Options};
+use towpath_ports::generator::{Field, Generator, Options};
 
-use super::{Comeback, Kind, OptionDoc, mac, no_peer, options};
+use super::{Kind, OptionDoc, doc, mac, options, within};
 use crate::globals::parse_hex;
 use crate::problem::Problem;
 use crate::state::PortState;
 
-pub(super) static KIND: Kind = Kind {
-    name: "generator",
-    summary: "makes frames from templates; what is sent to it is dropped as by a sink",
-    options: &[
-        OptionDoc {
-            key: "frames",
-            default: "a UDP packet",
-            text: "templates in hex, used in turn",
-        },
-        OptionDoc {
-            key: "size",
-            default: "60",
-            text: "bytes of the UDP packet, without FCS, 60 to 3520, when there are no templates",
-        },
-        OptionDoc {
-            key: "fields",
-            default: "none",
-            text: "numbers that differ from frame to frame: { offset, width, min, max, change = \
-                   \"count\" or \"random\", checksum }",
-        },
-        OptionDoc { key: "rate", default: "unlimited", text: "frames a second and queue" },
-        OptionDoc { key: "burst", default: "1", text: "frames sent together at a rate" },
-        OptionDoc { key: "count", default: "for ever", text: "frames a queue makes" },
-        OptionDoc { key: "queues", default: "1", text: "receive queues, 1 to 64" },
-        OptionDoc { key: "mac", default: "made from the name", text: "its Ethernet address" },
-    ],
+pub(super) static KIND: Kind = Kind::new(
+    "generator",
+    "makes frames from templates; what is sent to it is dropped as by a sink",
+    OPTIONS,
     check,
     open,
-    peer: no_peer,
-    comeback: Comeback::Never,
-    is_shared: false,
-};
+);
+
+static OPTIONS: &[OptionDoc] = &[
+    doc("frames", "a UDP packet", "templates in hex, used in turn"),
+    doc(
+        "size",
+        "60",
+        "bytes of the UDP packet, without FCS, 60 to 3520, when there are no templates",
+    ),
+    doc(
+        "fields",
+        "none",
+        "numbers that differ from frame to frame: { offset, width, min, max, change = \
+                   \"count\" or \"random\", checksum }",
+    ),
+    doc("rate", "unlimited", "frames a second and queue"),
+    doc("burst", "1", "frames sent together at a rate"),
+    doc("count", "for ever", "frames a queue makes"),
+    doc("queues", "1", "receive queues, 1 to 64"),
+    doc("mac", "made from the name", "its Ethernet address"),
+];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,7 +45,7 @@ struct Keys {
     frames: Vec<String>,
     size: Option<usize>,
     #[serde(default)]
-    fields: Vec<FieldKeys>,
+    fields: Vec<Field>,
     rate: Option<u64>,
     burst: Option<u32>,
     count: Option<u64>,
@@ -58,48 +53,21 @@ struct Keys {
     mac: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FieldKeys {
-    offset: usize,
-    width: u8,
-    #[serde(default)]
-    min: u64,
-    max: u64,
-    #[serde(default)]
-    change: ChangeKey,
-    checksum: Option<usize>,
-}
-
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum ChangeKey {
-    #[default]
-    Count,
-    Random,
-}
-
 fn check(port: &PortState) -> Result<(), Problem> {
     generator(port).map(drop)
 }
 
 fn open(ports: &[&PortState], _patience: Duration) -> super::Opened {
-    let generator = generator(ports[0]).map_err(|problem| problem.to_string())?;
+    let generator = generator(ports[0])?;
     Ok(vec![Box::new(generator)])
 }
 
 fn generator(port: &PortState) -> Result<Generator, Problem> {
     let keys: Keys = options(port)?;
     let mac = mac::parse_or_make(keys.mac.as_deref(), &port.name)?;
-    if keys.queues.is_some_and(|queues| !(1..=64).contains(&queues)) {
-        return Err(Problem::new("queues", "1 to 64"));
-    }
-    if keys.rate == Some(0) {
-        return Err(Problem::new("rate", "1 or more frames a second"));
-    }
-    if keys.burst == Some(0) {
-        return Err(Problem::new("burst", "1 or more frames"));
-    }
+    within("queues", keys.queues, 1..=64, "1 to 64")?;
+    within("rate", keys.rate, 1..=u64::MAX, "1 or more frames a second")?;
+    within("burst", keys.burst, 1..=u32::MAX, "1 or more frames")?;
     let mut templates = Vec::new();
     for (index, text) in keys.frames.iter().enumerate() {
         let bytes = parse_hex(text);
@@ -116,19 +84,8 @@ fn generator(port: &PortState) -> Result<Generator, Problem> {
     } else if keys.size.is_some() {
         return Err(Problem::new("size", "the frames have sizes of their own"));
     }
-    let field = |keys: &FieldKeys| Field {
-        offset: keys.offset,
-        width: keys.width,
-        min: keys.min,
-        max: keys.max,
-        change: match keys.change {
-            ChangeKey::Count => Change::Count,
-            ChangeKey::Random => Change::Random,
-        },
-        checksum: keys.checksum,
-    };
     let options = Options {
-        fields: keys.fields.iter().map(field).collect(),
+        fields: keys.fields,
         rate: keys.rate,
         burst: keys.burst.unwrap_or(1),
         count: keys.count,

@@ -36,12 +36,26 @@ pub struct Kind {
     /// Opens devices: one for a port alone, two for a port and its peer. What the kernel has not
     /// let go of yet is waited for, for at most so long.
     pub open: fn(&[&PortState], patience: Duration) -> Opened,
-    /// The port that is made and goes together with this one.
-    pub peer: fn(&PortState) -> Option<&str>,
+    /// Whether ports come in twos, and an option `peer` names the other.
+    pub has_peer: bool,
     /// What becomes of a device that is of no more use.
     pub comeback: Comeback,
     /// Whether an interface can be opened again before an old device on it is closed.
     pub is_shared: bool,
+}
+
+impl Kind {
+    /// A kind whose ports are alone, and whose devices don't go by themselves.
+    const fn new(
+        name: &'static str,
+        summary: &'static str,
+        options: &'static [OptionDoc],
+        check: fn(&PortState) -> Result<(), Problem>,
+        open: fn(&[&PortState], patience: Duration) -> Opened,
+    ) -> Kind {
+        let (has_peer, comeback, is_shared) = (false, Comeback::Never, false);
+        Kind { name, summary, options, check, open, has_peer, comeback, is_shared }
+    }
 }
 
 /// How a port works again by itself whose device is gone.
@@ -77,12 +91,14 @@ pub struct OptionDoc {
     pub text: &'static str,
 }
 
+const fn doc(key: &'static str, default: &'static str, text: &'static str) -> OptionDoc {
+    OptionDoc { key, default, text }
+}
+
 /// Of kinds that need an interface of the host's.
-const INTERFACE: OptionDoc =
-    OptionDoc { key: "interface", default: "the port's name", text: "name of the interface" };
+const INTERFACE: OptionDoc = doc("interface", "the port's name", "name of the interface");
 /// As [`INTERFACE`].
-const NETNS: OptionDoc =
-    OptionDoc { key: "netns", default: "ours", text: "its network namespace: a name or a path" };
+const NETNS: OptionDoc = doc("netns", "ours", "its network namespace: a name or a path");
 
 /// All kinds there are.
 pub static KINDS: &[&Kind] = &[
@@ -112,7 +128,8 @@ pub fn find(name: &str) -> Result<&'static Kind, Problem> {
 
 /// The port a port goes together with.
 pub fn peer(port: &PortState) -> Option<&str> {
-    find(&port.kind).ok().and_then(|kind| (kind.peer)(port))
+    find(&port.kind).ok().filter(|kind| kind.has_peer)?;
+    port.options.get("peer")?.as_str()
 }
 
 /// A port as people write it: the keys that all ports have and those of its kind in one table.
@@ -165,8 +182,17 @@ fn options<T: serde::de::DeserializeOwned>(port: &PortState) -> Result<T, Proble
     typed(Json::Object(port.options.clone()))
 }
 
-fn no_peer(_port: &PortState) -> Option<&str> {
-    None
+/// Refuses a number that is not in the range.
+fn within<T: PartialOrd + Copy>(
+    key: &str,
+    number: Option<T>,
+    range: std::ops::RangeInclusive<T>,
+    said: impl Into<String>,
+) -> Result<(), Problem> {
+    match number {
+        Some(number) if !range.contains(&number) => Err(Problem::new(key, said)),
+        _ => Ok(()),
+    }
 }
 
 /// The keys that ports of every kind have.

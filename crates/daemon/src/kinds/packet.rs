@@ -5,45 +5,36 @@ use std::time::Duration;
 use serde::Deserialize;
 use towpath_ports::packet::{Fanout, Options, Packet};
 
-use super::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, no_peer, options};
+use super::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, doc, options, within};
 use crate::problem::Problem;
 use crate::state::PortState;
 
 pub(super) static KIND: Kind = Kind {
-    name: "packet",
-    summary: "an interface of the host's, whose stack sees the frames too (AF_PACKET)",
-    options: &[
-        INTERFACE,
-        NETNS,
-        OptionDoc { key: "queues", default: "1", text: "receive queues, 1 to 256" },
-        OptionDoc {
-            key: "fanout",
-            default: "hash",
-            text: "how frames are spread over queues: hash, roundrobin, cpu, rollover, random, \
-                   queue",
-        },
-        OptionDoc {
-            key: "ring_bytes",
-            default: "8388608",
-            text: "bytes for frames that wait, each queue, 524288 to 1073741824",
-        },
-        OptionDoc {
-            key: "qdisc_bypass",
-            default: "true",
-            text: "send without the interface's queueing discipline",
-        },
-        OptionDoc {
-            key: "promiscuous",
-            default: "false",
-            text: "receive frames for other addresses as well",
-        },
-    ],
-    check,
-    open,
-    peer: no_peer,
     comeback: Comeback::WithInterface,
     is_shared: true,
+    ..Kind::new(
+        "packet",
+        "an interface of the host's, whose stack sees the frames too (AF_PACKET)",
+        OPTIONS,
+        check,
+        open,
+    )
 };
+
+static OPTIONS: &[OptionDoc] = &[
+    INTERFACE,
+    NETNS,
+    doc("queues", "1", "receive queues, 1 to 256"),
+    doc(
+        "fanout",
+        "hash",
+        "how frames are spread over queues: hash, roundrobin, cpu, rollover, random, \
+                   queue",
+    ),
+    doc("ring_bytes", "8388608", "bytes for frames that wait, each queue, 524288 to 1073741824"),
+    doc("qdisc_bypass", "true", "send without the interface's queueing discipline"),
+    doc("promiscuous", "false", "receive frames for other addresses as well"),
+];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,51 +42,27 @@ struct Keys {
     interface: Option<String>,
     netns: Option<String>,
     queues: Option<u32>,
-    fanout: Option<FanoutKey>,
+    fanout: Option<Fanout>,
     ring_bytes: Option<u32>,
     qdisc_bypass: Option<bool>,
     #[serde(default)]
     promiscuous: bool,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum FanoutKey {
-    Hash,
-    RoundRobin,
-    Cpu,
-    Rollover,
-    Random,
-    Queue,
-}
-
 fn check(port: &PortState) -> Result<(), Problem> {
     let keys: Keys = options(port)?;
-    if keys.queues.is_some_and(|queues| !(1..=256).contains(&queues)) {
-        return Err(Problem::new("queues", "1 to 256"));
-    }
-    if keys.ring_bytes.is_some_and(|bytes| !(512 << 10..=1 << 30).contains(&bytes)) {
-        return Err(Problem::new("ring_bytes", "524288 to 1073741824 bytes"));
-    }
-    Ok(())
+    within("queues", keys.queues, 1..=256, "1 to 256")?;
+    within("ring_bytes", keys.ring_bytes, 512 << 10..=1 << 30, "524288 to 1073741824 bytes")
 }
 
 fn open(ports: &[&PortState], _patience: Duration) -> super::Opened {
     let port = ports[0];
-    let keys: Keys = options(port).map_err(|problem| problem.to_string())?;
+    let keys: Keys = options(port)?;
     let usual = Options::new(keys.interface.as_deref().unwrap_or(&port.name));
-    let fanout = keys.fanout.map(|fanout| match fanout {
-        FanoutKey::Hash => Fanout::Hash,
-        FanoutKey::RoundRobin => Fanout::RoundRobin,
-        FanoutKey::Cpu => Fanout::Cpu,
-        FanoutKey::Rollover => Fanout::Rollover,
-        FanoutKey::Random => Fanout::Random,
-        FanoutKey::Queue => Fanout::Queue,
-    });
     let options = Options {
         netns: keys.netns,
         queues: keys.queues.unwrap_or(usual.queues),
-        fanout: fanout.unwrap_or(usual.fanout),
+        fanout: keys.fanout.unwrap_or(usual.fanout),
         ring_bytes: keys.ring_bytes.unwrap_or(usual.ring_bytes),
         qdisc_bypass: keys.qdisc_bypass.unwrap_or(usual.qdisc_bypass),
         promiscuous: keys.promiscuous,

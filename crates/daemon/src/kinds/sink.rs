@@ -4,20 +4,12 @@ use std::time::Duration;
 
 use towpath_ports::sink::Sink;
 
-use super::{Comeback, Kind, no_peer};
+use super::Kind;
 use crate::problem::Problem;
 use crate::state::PortState;
 
-pub(super) static KIND: Kind = Kind {
-    name: "sink",
-    summary: "takes every frame and forgets it; nothing arrives",
-    options: &[],
-    check,
-    open,
-    peer: no_peer,
-    comeback: Comeback::Never,
-    is_shared: false,
-};
+pub(super) static KIND: Kind =
+    Kind::new("sink", "takes every frame and forgets it; nothing arrives", &[], check, open);
 
 fn check(port: &PortState) -> Result<(), Problem> {
     match port.options.keys().next() {

@@ -5,31 +5,23 @@ use std::time::Duration;
 use serde::Deserialize;
 use towpath_ports::tap::{Options, Tap};
 
-use super::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, mac, no_peer, options};
+use super::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, doc, mac, options, within};
 use crate::problem::Problem;
 use crate::state::PortState;
 
 pub(super) static KIND: Kind = Kind {
-    name: "tap",
-    summary: "an interface of the host's whose other end this is",
-    options: &[
-        INTERFACE,
-        OptionDoc { key: "queues", default: "1", text: "queues, 1 to 256" },
-        NETNS,
-        OptionDoc { key: "mac", default: "the kernel's choice", text: "address of the interface" },
-        OptionDoc { key: "persist", default: "false", text: "keep it when the port goes" },
-        OptionDoc {
-            key: "offloads",
-            default: "true",
-            text: "let the host's stack leave checksums and segmentation to others",
-        },
-    ],
-    check,
-    open,
-    peer: no_peer,
     comeback: Comeback::AtOnce,
-    is_shared: false,
+    ..Kind::new("tap", "an interface of the host's whose other end this is", OPTIONS, check, open)
 };
+
+static OPTIONS: &[OptionDoc] = &[
+    INTERFACE,
+    doc("queues", "1", "queues, 1 to 256"),
+    NETNS,
+    doc("mac", "the kernel's choice", "address of the interface"),
+    doc("persist", "false", "keep it when the port goes"),
+    doc("offloads", "true", "let the host's stack leave checksums and segmentation to others"),
+];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,21 +37,18 @@ struct Keys {
 
 fn check(port: &PortState) -> Result<(), Problem> {
     let keys: Keys = options(port)?;
-    if keys.queues.is_some_and(|queues| !(1..=256).contains(&queues)) {
-        return Err(Problem::new("queues", "1 to 256"));
-    }
+    within("queues", keys.queues, 1..=256, "1 to 256")?;
     mac::parse_or_make(keys.mac.as_deref(), &port.name).map(drop)
 }
 
 fn open(ports: &[&PortState], _patience: Duration) -> super::Opened {
     let port = ports[0];
-    let said = |problem: Problem| problem.to_string();
-    let keys: Keys = options(port).map_err(said)?;
+    let keys: Keys = options(port)?;
     let usual = Options::new(keys.interface.as_deref().unwrap_or(&port.name));
     let mac = keys.mac.as_deref().map(|mac| mac::parse_or_make(Some(mac), &port.name));
     let options = Options {
         mtu: port.mtu.unwrap_or(usual.mtu),
-        mac: mac.transpose().map_err(said)?,
+        mac: mac.transpose()?,
         queues: keys.queues.unwrap_or(usual.queues),
         netns: keys.netns,
         persist: keys.persist,

@@ -6,47 +6,34 @@ use std::time::Duration;
 use serde::Deserialize;
 use towpath_ports::vhost_user::{Mode, Options, QUEUES_MAX, VhostUser};
 
-use super::{Comeback, Kind, OptionDoc, mac, no_peer, options};
+use super::{Kind, OptionDoc, doc, mac, options, within};
 use crate::problem::Problem;
 use crate::state::PortState;
 
-pub(super) static KIND: Kind = Kind {
-    name: "vhost-user",
-    summary: "the network card of a virtual machine (virtio-net), over a socket to its monitor",
-    options: &[
-        OptionDoc { key: "path", default: "required", text: "the socket" },
-        OptionDoc {
-            key: "mode",
-            default: "server",
-            text: "who listens there: server (the port) or client (the monitor)",
-        },
-        OptionDoc { key: "queues", default: "1", text: "pairs of queues offered, 1 to 64" },
-        OptionDoc { key: "mac", default: "made from the name", text: "address of the port" },
-        OptionDoc {
-            key: "offloads",
-            default: "true",
-            text: "checksums and segmentation may be left to the other side",
-        },
-        OptionDoc { key: "packed", default: "true", text: "offer packed rings" },
-        OptionDoc {
-            key: "mergeable",
-            default: "true",
-            text: "offer mergeable buffers: a frame may take several",
-        },
-        OptionDoc { key: "in_order", default: "true", text: "offer to use buffers in order" },
-    ],
+pub(super) static KIND: Kind = Kind::new(
+    "vhost-user",
+    "the network card of a virtual machine (virtio-net), over a socket to its monitor",
+    OPTIONS,
     check,
     open,
-    peer: no_peer,
-    comeback: Comeback::Never,
-    is_shared: false,
-};
+);
+
+static OPTIONS: &[OptionDoc] = &[
+    doc("path", "required", "the socket"),
+    doc("mode", "server", "who listens there: server (the port) or client (the monitor)"),
+    doc("queues", "1", "pairs of queues offered, 1 to 64"),
+    doc("mac", "made from the name", "address of the port"),
+    doc("offloads", "true", "checksums and segmentation may be left to the other side"),
+    doc("packed", "true", "offer packed rings"),
+    doc("mergeable", "true", "offer mergeable buffers: a frame may take several"),
+    doc("in_order", "true", "offer to use buffers in order"),
+];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Keys {
     path: PathBuf,
-    mode: Option<ModeKey>,
+    mode: Option<Mode>,
     queues: Option<u32>,
     mac: Option<String>,
     offloads: Option<bool>,
@@ -55,37 +42,23 @@ struct Keys {
     in_order: Option<bool>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum ModeKey {
-    Server,
-    Client,
-}
-
 fn check(port: &PortState) -> Result<(), Problem> {
     let keys: Keys = options(port)?;
     let bytes = keys.path.as_os_str().len();
-    if !(1..=PATH_BYTES_MAX).contains(&bytes) {
-        return Err(Problem::new("path", format!("1 to {PATH_BYTES_MAX} bytes, not {bytes}")));
-    }
-    if keys.queues.is_some_and(|queues| !(1..=QUEUES_MAX).contains(&queues)) {
-        return Err(Problem::new("queues", format!("1 to {QUEUES_MAX}")));
-    }
+    let said = format!("1 to {PATH_BYTES_MAX} bytes, not {bytes}");
+    within("path", Some(bytes), 1..=PATH_BYTES_MAX, said)?;
+    within("queues", keys.queues, 1..=QUEUES_MAX, format!("1 to {QUEUES_MAX}"))?;
     mac::parse_or_make(keys.mac.as_deref(), &port.name).map(drop)
 }
 
 fn open(ports: &[&PortState], _patience: Duration) -> super::Opened {
     let port = ports[0];
-    let said = |problem: Problem| problem.to_string();
-    let keys: Keys = options(port).map_err(said)?;
+    let keys: Keys = options(port)?;
     let mut made = Options::new(keys.path);
-    made.mode = match keys.mode.unwrap_or(ModeKey::Server) {
-        ModeKey::Server => Mode::Server,
-        ModeKey::Client => Mode::Client,
-    };
+    made.mode = keys.mode.unwrap_or(made.mode);
     made.queues = keys.queues.unwrap_or(made.queues);
     made.mtu = port.mtu.unwrap_or(made.mtu);
-    made.mac = mac::parse_or_make(keys.mac.as_deref(), &port.name).map_err(said)?;
+    made.mac = mac::parse_or_make(keys.mac.as_deref(), &port.name)?;
     let offer = &mut made.offer;
     offer.offloads = keys.offloads.unwrap_or(offer.offloads);
     offer.packed = keys.packed.unwrap_or(offer.packed);

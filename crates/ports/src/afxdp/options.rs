@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use crate::Error;
 use crate::host;
 
@@ -45,7 +47,8 @@ pub struct Options {
 }
 
 /// Whether the kernel copies frames.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Without copies where the driver can.
     #[default]
@@ -57,7 +60,8 @@ pub enum Mode {
 }
 
 /// Where the kernel's program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Attach {
     /// In the driver, or behind it where the driver refuses.
     #[default]
@@ -69,7 +73,8 @@ pub enum Attach {
 }
 
 /// How frames leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Transmit {
     /// By the socket; but where that copies and the interface takes redirected frames
     /// (`NETDEV_XDP_ACT_NDO_XMIT`), bursts of short frames leave as those of the kernel's own XDP
@@ -82,7 +87,8 @@ pub enum Transmit {
 }
 
 /// Who tells hash, timestamp and VLAN tag of frames that arrive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum RxHintsFrom {
     /// Nobody.
     #[default]
@@ -93,7 +99,8 @@ pub enum RxHintsFrom {
 }
 
 /// What the stack at the other end of a veth leaves to the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum PeerOffloads {
     /// As it is: there is a warning when it leaves checksums.
     #[default]

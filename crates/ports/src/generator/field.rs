@@ -1,29 +1,34 @@
 //! Parts of a generated frame that differ from frame to frame.
 
 use fastrand::Rng;
+use serde::Deserialize;
 use towpath_xdp::SharedBytesMut;
 
 use super::OptionsError;
 
 /// A number in the frame, in network byte order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Field {
     /// First byte.
     pub offset: usize,
     /// 1, 2, 4 or 8 bytes.
     pub width: u8,
     /// Smallest value.
+    #[serde(default)]
     pub min: u64,
     /// Largest value.
     pub max: u64,
     /// How the next value is found.
+    #[serde(default)]
     pub change: Change,
     /// Where a checksum over it is (`offset` of the checksum): it is kept right (RFC 1624).
     pub checksum: Option<usize>,
 }
 
 /// How a field changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Change {
     /// One more each time, then again from the smallest.
     #[default]

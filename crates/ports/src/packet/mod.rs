@@ -14,6 +14,7 @@ mod tx;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::Deserialize;
 use towpath_engine::port::{Device, Features, Rx, RxHints, Speed, Tx};
 use towpath_xdp::Arena;
 
@@ -43,7 +44,8 @@ pub struct Options {
 }
 
 /// How the kernel chooses a queue (`PACKET_FANOUT_*`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Fanout {
     /// By flow: both directions of a conversation may differ.
     #[default]

@@ -8,6 +8,7 @@ use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::Deserialize;
 use towpath_capture::Reader;
 use towpath_engine::port::{Device, Features, Rx, RxHints, Tx};
 use towpath_xdp::Arena;
@@ -37,12 +38,14 @@ pub struct Options {
 }
 
 /// When frames are replayed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Timing {
     /// With the pauses of the capture.
     #[default]
     Original,
     /// So many frames a second.
+    #[serde(skip)]
     Rate(u64),
     /// As fast as they are taken.
     Unlimited,

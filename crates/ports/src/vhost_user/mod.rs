@@ -32,6 +32,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::Deserialize;
 use towpath_engine::port::{Device, Features, Rx, Tx};
 use towpath_xdp::{Arena, Frame, Pool};
 
@@ -63,7 +64,8 @@ pub struct Options {
 }
 
 /// Who listens at the socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// We do, and monitors come and go (QEMU: `reconnect=1`).
     Server,
