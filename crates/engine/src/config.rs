@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use strum::{EnumCount, VariantArray};
 use towpath_bpf::program::AttachType;
 use towpath_xdp::Program;
 
@@ -55,7 +56,7 @@ impl PortOptions {
 }
 
 /// The hooks of a port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumCount, VariantArray)]
 pub enum Hook {
     /// What arrives: native XDP.
     Rx,
@@ -67,6 +68,11 @@ pub enum Hook {
     GuestRx,
     /// What that guest sends, before the port's programs.
     GuestTx,
+}
+
+impl Hook {
+    /// All hooks.
+    pub const ALL: &'static [Hook] = Hook::VARIANTS;
 }
 
 /// Where passed frames are to go, by name.
@@ -84,13 +90,11 @@ struct PortConfig {
     options: PortOptions,
     ifindex: u32,
     upper: UpperName,
-    rx_hook: Option<Arc<Chain>>,
-    tx_hook: Option<Arc<Chain>>,
-    /// One program, alone.
-    dequeue_hook: Option<Arc<Chain>>,
-    /// Of the guest behind it.
-    guest: GuestConfig,
-    /// When that runs; the same as long as the port is there.
+    /// By the hooks' numbers.
+    hooks: [Option<Arc<Chain>>; Hook::COUNT],
+    /// Names of ports that programs of the guest behind it may redirect to, by its own numbers.
+    guest_targets: Vec<(u32, String)>,
+    /// When its dequeue program runs; the same as long as the port is there.
     schedule: Arc<Schedule>,
     taps: Vec<Arc<Tap>>,
     opened: Arc<Opened>,
@@ -100,19 +104,14 @@ struct PortConfig {
     bond: Option<Bond>,
 }
 
-/// What the guest behind a port has its host run.
-#[derive(Debug, Clone, Default)]
-struct GuestConfig {
-    rx_hook: Option<Arc<Chain>>,
-    tx_hook: Option<Arc<Chain>>,
-    /// Names of ports that its programs may redirect to, by its own numbers.
-    targets: Vec<(u32, String)>,
-}
-
 impl PortConfig {
     /// Largest payload it sends, in bytes: the device's, when nobody said another.
     fn mtu(&self) -> u32 {
         self.options.mtu.unwrap_or_else(|| self.opened.device.mtu())
+    }
+
+    fn hook(&self, hook: Hook) -> Option<&Arc<Chain>> {
+        self.hooks[hook as usize].as_ref()
     }
 
     /// Who gets copies of what is on a hook.
@@ -154,10 +153,8 @@ impl Config {
             options,
             ifindex,
             upper: UpperName::None,
-            rx_hook: None,
-            tx_hook: None,
-            dequeue_hook: None,
-            guest: GuestConfig::default(),
+            hooks: Default::default(),
+            guest_targets: Vec::new(),
             schedule: Arc::default(),
             taps: Vec::new(),
             opened,
@@ -260,15 +257,7 @@ impl Config {
 
     /// The programs of a hook in the order they run.
     pub fn links(&self, id: PortId, hook: Hook) -> Result<&[Link], Error> {
-        let port = self.port(id)?;
-        let chain = match hook {
-            Hook::Rx => &port.rx_hook,
-            Hook::Tx => &port.tx_hook,
-            Hook::Dequeue => &port.dequeue_hook,
-            Hook::GuestRx => &port.guest.rx_hook,
-            Hook::GuestTx => &port.guest.tx_hook,
-        };
-        Ok(chain.as_ref().map_or(&[], |chain| chain.links()))
+        Ok(self.port(id)?.hook(hook).map_or(&[], |chain| chain.links()))
     }
 
     /// Replaces all programs of a hook at once.
@@ -291,15 +280,7 @@ impl Config {
         if hook == Hook::Rx {
             self.check_attach(id, &links)?;
         }
-        let chain = Chain::new(links).map(Arc::new);
-        let port = self.port_mut(id)?;
-        match hook {
-            Hook::Rx => port.rx_hook = chain,
-            Hook::Tx => port.tx_hook = chain,
-            Hook::Dequeue => port.dequeue_hook = chain,
-            Hook::GuestRx => port.guest.rx_hook = chain,
-            Hook::GuestTx => port.guest.tx_hook = chain,
-        }
+        self.port_mut(id)?.hooks[hook as usize] = Chain::new(links).map(Arc::new);
         Ok(())
     }
 
@@ -310,7 +291,7 @@ impl Config {
         id: PortId,
         targets: Vec<(u32, String)>,
     ) -> Result<(), Error> {
-        self.port_mut(id)?.guest.targets = targets;
+        self.port_mut(id)?.guest_targets = targets;
         Ok(())
     }
 

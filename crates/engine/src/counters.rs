@@ -4,8 +4,11 @@ use std::iter::Sum;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use strum::{EnumCount, IntoStaticStr, VariantArray};
+
 /// Why a frame was dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumCount, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 #[repr(usize)]
 pub enum DropReason {
     /// The program said `XDP_DROP`.
@@ -62,63 +65,11 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in order.
-    pub const ALL: [DropReason; 25] = [
-        DropReason::Verdict,
-        DropReason::Aborted,
-        DropReason::NoUpper,
-        DropReason::NoTarget,
-        DropReason::BadTarget,
-        DropReason::Unsupported,
-        DropReason::Down,
-        DropReason::TooLong,
-        DropReason::RingFull,
-        DropReason::TxError,
-        DropReason::EntryVerdict,
-        DropReason::NoMemory,
-        DropReason::Malformed,
-        DropReason::NoSocket,
-        DropReason::SocketFull,
-        DropReason::Bridge,
-        DropReason::Removed,
-        DropReason::NoMember,
-        DropReason::Inactive,
-        DropReason::QueueFull,
-        DropReason::QueueRank,
-        DropReason::Dequeue,
-        DropReason::QueueGone,
-        DropReason::Launch,
-        DropReason::Loop,
-    ];
+    pub const ALL: [DropReason; Self::COUNT] = *Self::VARIANTS.first_chunk().expect("all of them");
 
     /// Its name in metrics and tables.
     pub fn name(self) -> &'static str {
-        match self {
-            DropReason::Verdict => "verdict",
-            DropReason::Aborted => "aborted",
-            DropReason::NoUpper => "no_upper",
-            DropReason::NoTarget => "no_target",
-            DropReason::BadTarget => "bad_target",
-            DropReason::Unsupported => "unsupported",
-            DropReason::Down => "down",
-            DropReason::TooLong => "too_long",
-            DropReason::RingFull => "ring_full",
-            DropReason::TxError => "tx_error",
-            DropReason::EntryVerdict => "entry_verdict",
-            DropReason::NoMemory => "no_memory",
-            DropReason::Malformed => "malformed",
-            DropReason::NoSocket => "no_socket",
-            DropReason::SocketFull => "socket_full",
-            DropReason::Bridge => "bridge",
-            DropReason::Removed => "removed",
-            DropReason::NoMember => "no_member",
-            DropReason::Inactive => "inactive",
-            DropReason::QueueFull => "queue_full",
-            DropReason::QueueRank => "queue_rank",
-            DropReason::Dequeue => "dequeue",
-            DropReason::QueueGone => "queue_gone",
-            DropReason::Launch => "launch",
-            DropReason::Loop => "loop",
-        }
+        self.into()
     }
 }
 

@@ -127,6 +127,12 @@ pub(crate) struct GuestChain {
 /// What `XDP_ABORTED`, `DROP`, `PASS`, `TX` and `REDIRECT` mean, in this order.
 pub(crate) type Row = [TargetId; 5];
 
+/// The row of what arrives, where only two targets differ.
+fn arrivals(owner: Owner, pass: TargetId, tx: TargetId) -> Row {
+    let (aborted, dropped) = (owner.drops(DropReason::Aborted), owner.drops(DropReason::Verdict));
+    [aborted, dropped, pass, tx, TargetId::AS_FRAME_SAYS]
+}
+
 impl HookSpec {
     /// Programs alone, for nobody in particular.
     fn new(chain: Option<Arc<Chain>>, owner: Owner, row: Row) -> HookSpec {
@@ -153,10 +159,7 @@ impl HookSpec {
         tx: TargetId,
     ) -> Self {
         let owner = Owner::of(port);
-        let drop = |why| owner.drops(why);
-        let (aborted, dropped) = (drop(DropReason::Aborted), drop(DropReason::Verdict));
-        let row = [aborted, dropped, pass, tx, TargetId::AS_FRAME_SAYS];
-        HookSpec::new(chain, owner, row)
+        HookSpec::new(chain, owner, arrivals(owner, pass, tx))
     }
 
     /// What leaves by a port: only what all programs pass does.
@@ -187,10 +190,7 @@ impl HookSpec {
     /// sends back goes to the guest.
     pub(crate) fn guest_tx(port: PortId, guest: GuestChain) -> HookSpec {
         let owner = Owner::of(port);
-        let drop = |why| owner.drops(why);
-        let (aborted, dropped) = (drop(DropReason::Aborted), drop(DropReason::Verdict));
-        let (pass, back) = (owner.target(Door::Receive), owner.target(Door::Xmit));
-        let row = [aborted, dropped, pass, back, TargetId::AS_FRAME_SAYS];
+        let row = arrivals(owner, owner.target(Door::Receive), owner.target(Door::Xmit));
         let new = HookSpec::new(Some(guest.chain), owner, row);
         HookSpec { point: Hook::GuestTx, scope: Some(guest.scope), ..new }
     }
@@ -215,18 +215,15 @@ impl HookSpec {
     /// redirected, but by a bond's choice as ever (`xdp_test_run_batch`, `bpf_prog_run_xdp`).
     pub(crate) fn live(from: Option<&Port>, chain: Arc<Chain>) -> HookSpec {
         let owner = from.map_or(Owner::NOBODY, |from| Owner::of(from.id));
-        let drop = |why| owner.drops(why);
         let (pass, tx) = match from {
             Some(from) if from.member.is_some_and(|member| member.is_delegate) => {
                 (from.rx.target(Action::Pass), from.rx.target(Action::Tx))
             }
             Some(from) => (from.rx.target(Action::Pass), owner.target(Door::Redirect)),
             // The kernel's loopback device: nothing is above it, and nothing leaves by it.
-            None => (drop(DropReason::NoUpper), drop(DropReason::Unsupported)),
+            None => (owner.drops(DropReason::NoUpper), owner.drops(DropReason::Unsupported)),
         };
-        let (aborted, dropped) = (drop(DropReason::Aborted), drop(DropReason::Verdict));
-        let row = [aborted, dropped, pass, tx, TargetId::AS_FRAME_SAYS];
-        HookSpec::new(Some(chain), owner, row)
+        HookSpec::new(Some(chain), owner, arrivals(owner, pass, tx))
     }
 
     /// Where a worker counts verdicts.

@@ -8,6 +8,7 @@
 //! redirected must fit the port as it is, what passes is made to fit. Where its frames wait is the
 //! same queue.
 
+use strum::VariantArray;
 use towpath_xdp::Frame;
 
 use crate::counters::DropReason;
@@ -18,7 +19,7 @@ use crate::snapshot::{Port, PortId, Snapshot, Upper};
 pub(crate) struct TargetId(pub(crate) u32);
 
 /// What verdicts may lead to at one port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
 #[repr(u32)]
 pub(crate) enum Door {
     /// Its wire, or a bond's choice of a member's: whatever comes is sent.
@@ -333,20 +334,7 @@ impl Port {
 }
 
 /// All but the drops, in order.
-const DOORS: [Door; Door::Drops as usize] = [
-    Door::Xmit,
-    Door::Send,
-    Door::Redirect,
-    Door::Forward,
-    Door::Upper,
-    Door::BondTx,
-    Door::Guest,
-    Door::Arrive,
-    Door::Receive,
-    Door::TxVerdict,
-    Door::EntryVerdict,
-    Door::NoEntryProgram,
-];
+const DOORS: [Door; Door::Drops as usize] = *Door::VARIANTS.first_chunk().expect("all but drops");
 /// Targets of one port.
 const STRIDE: u32 = (DOORS.len() + DropReason::ALL.len()) as u32;
 const ETH_HLEN: usize = 14;

@@ -321,35 +321,20 @@ pub(super) fn port_options(port: &PortState) -> PortOptions {
 
 /// Whether a change from one to the other needs no new device.
 fn is_same_device(one: &PortState, other: &PortState) -> bool {
-    let PortState {
-        name: _,
-        kind,
-        upper: _,
-        up: _,
-        mtu: _,
-        linearize: _,
-        ifindex,
-        workers,
-        fault,
-        limit,
-        rx_hash,
-        rx_vlan,
-        timestamp,
-        record,
-        trace,
-        shadow: _,
-        offload: _,
-        options,
-    } = one;
-    *kind == other.kind
-        && (fault, limit) == (&other.fault, &other.limit)
-        && (rx_hash, rx_vlan) == (&other.rx_hash, &other.rx_vlan)
-        && *timestamp == other.timestamp
-        && (record, trace) == (&other.record, &other.trace)
-        && *ifindex == other.ifindex
-        && *workers == other.workers
-        // A bond's are set while frames flow.
-        && (*options == other.options || kind == kinds::bond::NAME)
+    let mut set = PortState {
+        name: other.name.clone(),
+        upper: other.upper.clone(),
+        up: other.up,
+        mtu: other.mtu,
+        linearize: other.linearize,
+        shadow: other.shadow.clone(),
+        offload: other.offload.clone(),
+        ..one.clone()
+    };
+    if set.kind == kinds::bond::NAME {
+        set.options.clone_from(&other.options);
+    }
+    set == *other
 }
 
 fn make_bridge(config: &mut Config, bridge: &BridgeState, is_new: bool) -> Result<(), Error> {
@@ -435,11 +420,7 @@ fn place(
         return config.add_port(options, Arc::new(device));
     };
     if is_another {
-        config.set_links(id, Hook::Rx, Vec::new())?;
-        config.set_links(id, Hook::Tx, Vec::new())?;
-        config.set_links(id, Hook::Dequeue, Vec::new())?;
-        config.set_links(id, Hook::GuestRx, Vec::new())?;
-        config.set_links(id, Hook::GuestTx, Vec::new())?;
+        Hook::ALL.iter().try_for_each(|&hook| config.set_links(id, hook, Vec::new()))?;
     }
     config.reopen_port(id, options, device).map(|()| id)
 }

@@ -3,8 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use strum::{EnumCount, IntoStaticStr, VariantArray};
+
 /// How a bond chooses the member that a frame leaves by (`BOND_MODE_*`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, EnumCount, IntoStaticStr, VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 pub enum BondMode {
     /// One after the other.
     #[default]
@@ -16,28 +21,17 @@ pub enum BondMode {
     /// All of them.
     Broadcast,
     /// By a hash, among the members that LACP put together.
+    #[strum(serialize = "802.3ad")]
     Lacp,
 }
 
 impl BondMode {
     /// All modes, in the order of the kernel's numbers 0 to 4.
-    pub const ALL: [BondMode; 5] = [
-        BondMode::BalanceRr,
-        BondMode::ActiveBackup,
-        BondMode::BalanceXor,
-        BondMode::Broadcast,
-        BondMode::Lacp,
-    ];
+    pub const ALL: [BondMode; Self::COUNT] = *Self::VARIANTS.first_chunk().expect("all of them");
 
     /// Its name for `ip link ... type bond mode`.
     pub fn name(self) -> &'static str {
-        match self {
-            BondMode::BalanceRr => "balance-rr",
-            BondMode::ActiveBackup => "active-backup",
-            BondMode::BalanceXor => "balance-xor",
-            BondMode::Broadcast => "broadcast",
-            BondMode::Lacp => "802.3ad",
-        }
+        self.into()
     }
 
     /// The mode with the kernel's number, 0 to 4.

@@ -3,49 +3,45 @@
 use std::fmt;
 use std::str::FromStr;
 
+use strum::{EnumCount, IntoStaticStr, VariantArray};
+
 /// What of a frame decides which member it leaves by.
 ///
 /// Kernel counterpart: `BOND_XMIT_POLICY_*`, `xmit_hash_policy` of `ip link`. The numbers are the
 /// kernel's and not in the order that the names suggest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, EnumCount, IntoStaticStr, VariantArray,
+)]
+#[strum(serialize_all = "lowercase")]
 #[repr(u8)]
 pub enum XmitPolicy {
     /// Ethernet addresses and type.
     #[default]
     Layer2 = 0,
     /// Addresses and ports of the outer IP header.
+    #[strum(serialize = "layer3+4")]
     Layer34 = 1,
     /// Ethernet and IP addresses.
+    #[strum(serialize = "layer2+3")]
     Layer23 = 2,
     /// As [`XmitPolicy::Layer23`], with the addresses of the innermost header.
+    #[strum(serialize = "encap2+3")]
     Encap23 = 3,
     /// As [`XmitPolicy::Layer34`], of the innermost header.
+    #[strum(serialize = "encap3+4")]
     Encap34 = 4,
     /// Source address and VLAN tag; a bond with a program refuses it, as the tag may be gone.
+    #[strum(serialize = "vlan+srcmac")]
     VlanSrcmac = 5,
 }
 
 impl XmitPolicy {
     /// All of them, in the order of their numbers.
-    pub const ALL: [XmitPolicy; 6] = [
-        XmitPolicy::Layer2,
-        XmitPolicy::Layer34,
-        XmitPolicy::Layer23,
-        XmitPolicy::Encap23,
-        XmitPolicy::Encap34,
-        XmitPolicy::VlanSrcmac,
-    ];
+    pub const ALL: [XmitPolicy; Self::COUNT] = *Self::VARIANTS.first_chunk().expect("all of them");
 
     /// The kernel's name, as in `/sys/class/net/*/bonding/xmit_hash_policy`.
     pub fn name(self) -> &'static str {
-        match self {
-            XmitPolicy::Layer2 => "layer2",
-            XmitPolicy::Layer34 => "layer3+4",
-            XmitPolicy::Layer23 => "layer2+3",
-            XmitPolicy::Encap23 => "encap2+3",
-            XmitPolicy::Encap34 => "encap3+4",
-            XmitPolicy::VlanSrcmac => "vlan+srcmac",
-        }
+        self.into()
     }
 
     /// The policy with the kernel's number, 0 to 5.

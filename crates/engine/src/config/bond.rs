@@ -95,9 +95,7 @@ impl Config {
 
     /// Takes a member out of a bond (`bond_release`).
     pub fn release(&mut self, bond: PortId, member: PortId) -> Result<(), Error> {
-        let name = self.port(member)?.options.name.clone();
-        let is_member = self.bond(bond)?.members.iter().any(|it| it.port == member);
-        self.allow(bond, !is_member, Refusal::NotMember(name))?;
+        self.check_member(bond, member)?;
         let bond = self.bond_mut(bond)?;
         bond.members.retain(|it| it.port != member);
         bond.active = bond.active.filter(|&active| active != member);
@@ -118,21 +116,16 @@ impl Config {
         member: PortId,
         state: MemberState,
     ) -> Result<(), Error> {
-        let name = self.port(member)?.options.name.clone();
-        let found = self.bond_mut(bond)?.members.iter_mut().find(|it| it.port == member);
-        match found {
-            Some(known) => known.state = state,
-            None => return self.allow(bond, true, Refusal::NotMember(name)),
-        }
+        self.check_member(bond, member)?;
+        let members = self.bond_mut(bond)?.members.iter_mut();
+        members.filter(|it| it.port == member).for_each(|it| it.state = state);
         Ok(())
     }
 
     /// Says which member is the active one.
     pub fn set_active(&mut self, bond: PortId, active: Option<PortId>) -> Result<(), Error> {
         if let Some(member) = active {
-            let name = self.port(member)?.options.name.clone();
-            let is_member = self.bond(bond)?.members.iter().any(|it| it.port == member);
-            self.allow(bond, !is_member, Refusal::NotMember(name))?;
+            self.check_member(bond, member)?;
         }
         self.bond_mut(bond)?.active = active;
         Ok(())
@@ -206,8 +199,8 @@ impl Config {
 
     /// What members run comes from their bond, or its bond.
     pub(super) fn chain(&self, id: PortId, port: &PortConfig) -> Option<Arc<Chain>> {
-        let inherited = || self.masters(id).find_map(|it| self.ports.get(&it)?.rx_hook.clone());
-        port.rx_hook.clone().or_else(inherited)
+        let inherited = || self.masters(id).find_map(|it| self.ports.get(&it)?.hook(Hook::Rx));
+        port.hook(Hook::Rx).or_else(inherited).cloned()
     }
 
     /// What workers see of a port as a member.
@@ -219,7 +212,7 @@ impl Config {
         Some(Membership {
             bond,
             is_inactive: known.is_backup(member) && !options.all_slaves_active,
-            is_delegate: port.rx_hook.is_none()
+            is_delegate: port.hook(Hook::Rx).is_none()
                 && self.masters(id).any(|bond| !self.rx_links(bond).is_empty()),
             protects: options.protect_control && !options.taps.is_empty(),
         })
@@ -298,6 +291,12 @@ impl Config {
         let bond = self.ports.get(&id).and_then(|port| port.bond.as_ref());
         let below = |bond: &Bond| bond.members.iter().map(|it| self.height(it.port)).max();
         bond.map_or(0, |bond| 1 + below(bond).unwrap_or(0))
+    }
+
+    fn check_member(&self, bond: PortId, member: PortId) -> Result<(), Error> {
+        let name = self.name(member)?.to_owned();
+        let is_member = self.bond(bond)?.members.iter().any(|it| it.port == member);
+        self.allow(bond, !is_member, Refusal::NotMember(name))
     }
 
     fn bond_mut(&mut self, id: PortId) -> Result<&mut Bond, Error> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Config, PortConfig};
+use super::{Config, Hook, PortConfig};
 use crate::error::Error;
 use crate::snapshot::PortId;
 use crate::socket::{QueueId, Socket};
@@ -42,7 +42,8 @@ impl Config {
             place.is_some_and(|place| queue.is_none_or(|queue| place.queue == queue))
         };
         let lends = |served: &Arc<Served>| is_here(served, None) && served.socket.lends();
-        if port.rx_hook.is_none() || !self.sockets.iter().any(lends) || !self.can_zero_copy(id) {
+        let is_passive = port.hook(Hook::Rx).is_none();
+        if is_passive || !self.sockets.iter().any(lends) || !self.can_zero_copy(id) {
             return Vec::new();
         }
         let zero_copy_socket = |queue| {

@@ -7,7 +7,7 @@ use super::{Config, Hook, PortConfig, UpperName};
 use crate::bond::control::Taps;
 use crate::counters::DropReason;
 use crate::dequeue::DequeueHook;
-use crate::hook::{Chain, GuestChain, HookSpec};
+use crate::hook::{GuestChain, HookSpec};
 use crate::snapshot::{BridgeView, Membership, Numbers, Port, PortId, Snapshot, Upper};
 use crate::sockets::Sockets;
 use crate::target::{self, Door, Owner, TargetId};
@@ -121,11 +121,11 @@ impl Config {
             control: member.filter(|member| member.protects).map(|member| member.bond),
             ..HookSpec::rx(id, rx_hook.clone(), pass, self.sent_back(id, member))
         };
-        let chain = port.tx_hook.as_ref().map(|chain| Arc::new(chain.in_a_row()));
+        let chain = port.hook(Hook::Tx).map(|chain| Arc::new(chain.in_a_row()));
         let taps = port.taps_on(Hook::Tx);
         let is_watched = chain.is_some() || !taps.is_empty();
-        let guest = |chain: &Option<Arc<Chain>>, hook: fn(PortId, GuestChain) -> HookSpec| {
-            let chain = chain.clone()?;
+        let guest = |at: Hook, hook: fn(PortId, GuestChain) -> HookSpec| {
+            let chain = Arc::clone(port.hook(at)?);
             let linearize = port.options.linearize && !chain.has_frags();
             let scope = self.guest_scope(port);
             Some(HookSpec { linearize, ..hook(id, GuestChain { chain, scope }) })
@@ -142,15 +142,15 @@ impl Config {
             upper: self.upper_of(id, port),
             linearize: port.options.linearize,
             rx_hook,
-            tx_hook: port.tx_hook.clone(),
+            tx_hook: port.hook(Hook::Tx).cloned(),
             dequeue: self.dequeue(port),
             member,
             bond,
             zero_copy_sockets,
             rx,
             tx,
-            guest_rx: guest(&port.guest.rx_hook, HookSpec::guest_rx),
-            guest_tx: guest(&port.guest.tx_hook, HookSpec::guest_tx),
+            guest_rx: guest(Hook::GuestRx, HookSpec::guest_rx),
+            guest_tx: guest(Hook::GuestTx, HookSpec::guest_tx),
             passed,
             opened: Arc::clone(&port.opened),
         }
@@ -158,7 +158,7 @@ impl Config {
 
     /// The ports that programs of a port's guest may redirect to.
     fn guest_scope(&self, port: &PortConfig) -> Arc<Numbers<PortId>> {
-        let there = port.guest.targets.iter().filter_map(|(number, name)| {
+        let there = port.guest_targets.iter().filter_map(|(number, name)| {
             let id = self.find(name).ok()?;
             Some((*number, id))
         });
@@ -168,8 +168,8 @@ impl Config {
     /// The worker that polls a port's first queue runs its dequeue program: one alone, so that
     /// packets leave in its order.
     fn dequeue(&self, port: &PortConfig) -> Option<DequeueHook> {
-        let (chain, schedule) =
-            (Arc::clone(port.dequeue_hook.as_ref()?), Arc::clone(&port.schedule));
+        let chain = Arc::clone(port.hook(Hook::Dequeue)?);
+        let schedule = Arc::clone(&port.schedule);
         Some(DequeueHook { chain, schedule, worker: self.worker_of(port, 0) })
     }
 
