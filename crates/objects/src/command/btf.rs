@@ -3,8 +3,8 @@
 use towpath_bpf::Errno;
 use towpath_bpf::btf::Btf;
 
-use super::Call;
 use super::log::{Refusal, UserLog};
+use super::{BPF_F_TOKEN_FD, Call};
 use crate::attr::btf_load as field;
 use crate::caller::copy_in;
 use crate::object::btf::BtfObject;
@@ -18,11 +18,7 @@ impl Call<'_> {
         if flags & !BPF_F_TOKEN_FD != 0 {
             return Err(Errno::EINVAL);
         }
-        if flags & BPF_F_TOKEN_FD != 0 {
-            // There are no tokens: it is no file, or another kind of file.
-            self.caller.handle(self.u32(field::BTF_TOKEN_FD))?;
-            return Err(Errno::EINVAL);
-        }
+        self.check_token(flags, field::BTF_TOKEN_FD)?;
         let size = self.u32(field::BTF_SIZE);
         if size > BTF_BYTES_MAX {
             return Err(Errno::E2BIG);
@@ -53,4 +49,3 @@ fn parse(bytes: Vec<u8>) -> Result<(Btf, Vec<u8>), Refusal> {
 
 /// Largest blob (`BTF_MAX_SIZE`).
 const BTF_BYTES_MAX: u32 = 16 << 20;
-const BPF_F_TOKEN_FD: u32 = 1 << 16;

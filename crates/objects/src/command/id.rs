@@ -2,7 +2,7 @@
 
 use towpath_bpf::Errno;
 
-use super::Call;
+use super::{BPF_F_TOKEN_FD, Call};
 use crate::attr::id as field;
 use crate::object::map::MapUse;
 use crate::object::{BPF_F_RDONLY, BPF_F_WRONLY, Handle, Mode, Object};
@@ -45,10 +45,7 @@ impl Call<'_> {
         if flags & !BPF_F_TOKEN_FD != 0 {
             return Err(Errno::EINVAL);
         }
-        if flags & BPF_F_TOKEN_FD != 0 {
-            self.caller.handle(self.u32(field::TOKEN_FD))?;
-            return Err(Errno::EINVAL);
-        }
+        self.check_token(flags, field::TOKEN_FD)?;
         let btf = self.objects.btfs.get(self.u32(field::START_ID)).ok_or(Errno::ENOENT)?;
         self.caller.install(Handle::new(Object::Btf(btf)))
     }
@@ -65,6 +62,3 @@ impl Call<'_> {
         self.caller.install(Handle { object: Object::Map(MapUse::new(map)), mode })
     }
 }
-
-/// Rights come from a token: there are none here.
-const BPF_F_TOKEN_FD: u32 = 1 << 16;

@@ -8,8 +8,8 @@ use towpath_bpf::{Errno, MapDef};
 use towpath_maps::Environment as _;
 use towpath_maps::flags::BPF_F_NUMA_NODE;
 
-use super::Call;
 use super::map_btf::check_types;
+use super::{BPF_F_TOKEN_FD, Call};
 use crate::attr::{Attr, NAME_BYTES, map_create as field};
 use crate::caller::Caller;
 use crate::object::btf::BtfObject;
@@ -214,7 +214,5 @@ impl Making<'_> {
     }
 }
 
-/// Rights come from a token.
-const BPF_F_TOKEN_FD: u32 = 1 << 16;
 /// Bytes of a SHA-256.
 const HASH_BYTES: usize = 32;

@@ -19,6 +19,7 @@ mod program;
 mod stream;
 pub(crate) mod test_run;
 
+use strum::FromRepr;
 use towpath_bpf::Errno;
 
 use crate::attr::Attr;
@@ -26,7 +27,7 @@ use crate::caller::Caller;
 use crate::objects::Objects;
 
 /// Commands of `bpf(2)` that are answered (`enum bpf_cmd`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromRepr)]
 #[repr(u32)]
 pub enum Command {
     /// `BPF_MAP_CREATE`
@@ -109,7 +110,7 @@ impl Objects {
         size: u32,
     ) -> Result<u32, Errno> {
         let attr = Attr::read(caller, attr, size)?;
-        let command = Command::from_number(command).ok_or(Errno::EINVAL)?;
+        let command = Command::from_repr(command).ok_or(Errno::EINVAL)?;
         Call { objects: self, caller, attr: &attr }.execute(command)
     }
 }
@@ -158,6 +159,15 @@ impl Call<'_> {
         }
     }
 
+    /// Refuses a token, which nobody has here; first a descriptor that is none.
+    fn check_token(&self, flags: u32, descriptor: usize) -> Result<(), Errno> {
+        if flags & BPF_F_TOKEN_FD == 0 {
+            return Ok(());
+        }
+        self.caller.handle(self.u32(descriptor))?;
+        Err(Errno::EINVAL)
+    }
+
     /// The 32-bit field of the attribute at an offset.
     fn u32(&self, offset: usize) -> u32 {
         self.attr.u32(offset)
@@ -169,44 +179,5 @@ impl Call<'_> {
     }
 }
 
-impl Command {
-    /// The command of a number, if it is answered here.
-    pub fn from_number(number: u32) -> Option<Command> {
-        Command::ALL.into_iter().find(|&command| command as u32 == number)
-    }
-
-    /// All commands.
-    pub const ALL: [Command; 31] = [
-        Command::ProgTestRun,
-        Command::MapLookupBatch,
-        Command::MapLookupAndDeleteBatch,
-        Command::MapUpdateBatch,
-        Command::MapDeleteBatch,
-        Command::LinkCreate,
-        Command::LinkUpdate,
-        Command::LinkDetach,
-        Command::LinkGetFdById,
-        Command::LinkGetNextId,
-        Command::ProgLoad,
-        Command::ProgGetNextId,
-        Command::ProgGetFdById,
-        Command::BtfLoad,
-        Command::BtfGetFdById,
-        Command::BtfGetNextId,
-        Command::EnableStats,
-        Command::ProgBindMap,
-        Command::ProgStreamReadByFd,
-        Command::MapCreate,
-        Command::MapLookupElem,
-        Command::MapUpdateElem,
-        Command::MapDeleteElem,
-        Command::MapGetNextKey,
-        Command::ObjPin,
-        Command::ObjGet,
-        Command::MapGetNextId,
-        Command::MapGetFdById,
-        Command::ObjGetInfoByFd,
-        Command::MapLookupAndDeleteElem,
-        Command::MapFreeze,
-    ];
-}
+/// The descriptor of a token is given.
+const BPF_F_TOKEN_FD: u32 = 1 << 16;

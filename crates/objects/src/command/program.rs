@@ -7,10 +7,10 @@ use towpath_bpf::program::{AttachType, Function, Linked};
 use towpath_bpf::verifier::{self, Verified};
 use towpath_bpf::{Errno, Insn};
 
-use super::Call;
 use super::debug_info::DebugInfo;
 use super::insns::{Resolved, digest};
 use super::log::{Refusal, UserLog};
+use super::{BPF_F_TOKEN_FD, Call};
 use crate::attr::{bind_map, enable_stats, prog_load as field};
 use crate::caller::{copy_in, read_string};
 use crate::object::program::{
@@ -27,10 +27,7 @@ impl Call<'_> {
         if flags & !FLAGS != 0 {
             return Err(Errno::EINVAL);
         }
-        if flags & BPF_F_TOKEN_FD != 0 {
-            self.caller.handle(self.u32(field::PROG_TOKEN_FD))?;
-            return Err(Errno::EINVAL);
-        }
+        self.check_token(flags, field::PROG_TOKEN_FD)?;
         let count = self.u32(field::INSN_CNT) as usize;
         if count == 0 || count > INSNS_MAX {
             return Err(Errno::E2BIG);
@@ -283,7 +280,6 @@ const PROG_TYPE_EXT: u32 = 28;
 const PROG_TYPE_LAST: u32 = 32;
 const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 const BPF_F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
-const BPF_F_TOKEN_FD: u32 = 1 << 16;
 /// `BPF_F_STRICT_ALIGNMENT` to `BPF_F_TEST_REG_INVARIANTS`, and `BPF_F_TOKEN_FD`.
 const FLAGS: u32 = 0xff | BPF_F_TOKEN_FD;
 /// Most instructions (`BPF_COMPLEXITY_LIMIT_INSNS`).
