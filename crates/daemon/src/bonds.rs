@@ -178,18 +178,18 @@ pub struct EndView {
 
 /// All bonds, by name.
 pub(crate) fn all(inner: &Inner) -> Vec<BondView> {
-    let bonds = inner.live.bonds().iter();
+    let bonds = inner.live.bonds.iter();
     bonds.map(|(name, bond)| view(inner, name, &bond.status())).collect()
 }
 
 fn view(inner: &Inner, name: &str, status: &Status) -> BondView {
     let Status { settings, looks: _, carrier, mac, active, period, aggregator: _, members } =
         status;
-    let links = inner.live.links().iter().filter(|link| link.attach.port == name);
+    let links = inner.live.links.iter().filter(|link| link.attach.port == name);
     let ms = |time: std::time::Duration| time.as_millis() as u64;
     BondView {
         name: name.to_owned(),
-        ifindex: inner.live.ports().get(name).map_or(0, |port| port.ifindex),
+        ifindex: inner.live.ports.get(name).map_or(0, |port| port.ifindex),
         mode: settings.options.mode.name().to_owned(),
         xmit_hash_policy: settings.options.policy.name().to_owned(),
         mac: mac_text(*mac),

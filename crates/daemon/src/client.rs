@@ -121,11 +121,7 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<T, ClientError> {
-        let bytes = self.runtime.block_on(async {
-            let response = self.request(method, path, body).await?;
-            let collected = response.into_body().collect().await;
-            collected.map(|it| it.to_bytes()).map_err(|error| self.broken(&error))
-        })?;
+        let bytes = self.runtime.block_on(self.collect(method, path, body))?;
         serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))
     }
 
@@ -135,11 +131,13 @@ impl Client {
     ///
     /// As [`Client::get`].
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, ClientError> {
-        self.runtime.block_on(async {
-            let response = self.request("GET", path, Bytes::new()).await?;
-            let collected = response.into_body().collect().await;
-            collected.map(|it| it.to_bytes().to_vec()).map_err(|error| self.broken(&error))
-        })
+        self.runtime.block_on(self.collect("GET", path, Bytes::new())).map(Vec::from)
+    }
+
+    async fn collect(&self, method: &str, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
+        let response = self.request(method, path, body).await?;
+        let collected = response.into_body().collect().await;
+        collected.map(|it| it.to_bytes()).map_err(|error| self.broken(&error))
     }
 
     /// Listens to server-sent events of a path, by kind, until the daemon ends them, `heard` gives

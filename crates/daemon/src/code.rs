@@ -59,14 +59,14 @@ pub struct InsnView {
     /// Its number.
     pub insn: usize,
     /// The function that begins here.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
     /// In hex.
     pub bytes: String,
     /// For people.
     pub text: String,
     /// The C line that begins here.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<SourceView>,
 }
 

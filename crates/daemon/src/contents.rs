@@ -111,8 +111,7 @@ pub(crate) fn lookup(
 ) -> Result<EntryView, ApiError> {
     let mut found = typed_lookup(session, map, request)?;
     if request.bytes {
-        let (key, _) = parse(map.map(), &without_value(request))?;
-        let key = key.unwrap_or_default();
+        let key = key_of(map.map(), request)?;
         let value = session.lookup(&Selector::Id(map.id()), &key).ok();
         found.bytes = value.map(|value| bytes_of_entry(map.map().def(), &key, &value));
         name_target(map.map(), &mut found);
@@ -128,7 +127,7 @@ pub(crate) fn next(
 ) -> Result<NextView, ApiError> {
     let after = match request.key.is_null() {
         true => None,
-        false => parse(map.map(), &without_value(request))?.0,
+        false => Some(key_of(map.map(), request)?),
     };
     let next = session.next_key(&Selector::Id(map.id()), after.as_deref());
     let next = next.map_err(|error| refused(map.map(), &error))?;
@@ -145,8 +144,7 @@ pub(crate) fn pop(
     map: &MapObject,
     request: &EntryRequest,
 ) -> Result<EntryView, ApiError> {
-    let (key, _) = parse(map.map(), &without_value(request))?;
-    let key = key.unwrap_or_default();
+    let key = key_of(map.map(), request)?;
     let taken = session.lookup_and_delete(&Selector::Id(map.id()), &key);
     let taken = taken.map_err(|error| refused(map.map(), &error))?;
     let mut view = entry(map.map().def(), &key, &taken);
@@ -160,8 +158,7 @@ fn typed_lookup(
     request: &EntryRequest,
 ) -> Result<EntryView, ApiError> {
     let (object, map) = (map, map.map());
-    let (key, _) = parse(map, &without_value(request))?;
-    let key = key.unwrap_or_default();
+    let key = key_of(map, request)?;
     match map.kind().values() {
         Values::Device | Values::Cpu => {
             let index = number(&key);
@@ -201,13 +198,11 @@ pub(crate) fn update(
     };
     let Some(value) = &request.value else { return Err(ApiError::bad("value: it is missing")) };
     if let Some(reference) = reference::of(map.kind(), value).map_err(ApiError::bad)? {
-        let (key, _) = parse(map, &without_value(request))?;
-        let stored =
-            session.refer(&Selector::Id(object.id()), &key.unwrap_or_default(), &reference, flags);
+        let key = key_of(map, request)?;
+        let stored = session.refer(&Selector::Id(object.id()), &key, &reference, flags);
         return stored.map_err(|error| refused(map, &error));
     }
     let (key, value) = bytes_of(map, request)?;
-    let key = key.unwrap_or_default();
     if map.kind().values() == Values::Socket {
         // Sockets are named by number here, for which there is no descriptor.
         return map.user().update(&key, &value, flags).map_err(|errno| said(map, errno));
@@ -223,8 +218,8 @@ pub(crate) fn delete(
     request: &EntryRequest,
 ) -> Result<(), ApiError> {
     let (object, map) = (map, map.map());
-    let (key, _) = parse(map, &without_value(request))?;
-    let deleted = session.delete(&Selector::Id(object.id()), &key.unwrap_or_default());
+    let key = key_of(map, request)?;
+    let deleted = session.delete(&Selector::Id(object.id()), &key);
     deleted.map_err(|error| refused(map, &error))
 }
 
@@ -267,14 +262,13 @@ pub(crate) fn lasting(
     Change { key, value, port: at }
 }
 
-fn without_value(request: &EntryRequest) -> EntryRequest {
-    EntryRequest { value: None, ..request.clone() }
+/// The bytes of a key; none for kinds without.
+fn key_of(map: &Map, request: &EntryRequest) -> Result<Vec<u8>, ApiError> {
+    parse(map, &request.key, None).map(|(key, _)| key)
 }
 
-type Bytes = (Option<Vec<u8>>, Value);
-
-fn bytes_of(map: &Map, request: &EntryRequest) -> Result<Bytes, ApiError> {
-    let (key, stored) = parse(map, request)?;
+fn bytes_of(map: &Map, request: &EntryRequest) -> Result<(Vec<u8>, Value), ApiError> {
+    let (key, stored) = parse(map, &request.key, request.value.as_ref())?;
     let value = match stored {
         Some(Stored::Value(value)) => value,
         // A socket's number.
@@ -288,13 +282,16 @@ fn bytes_of(map: &Map, request: &EntryRequest) -> Result<Bytes, ApiError> {
     Ok((key, value))
 }
 
-fn parse(map: &Map, request: &EntryRequest) -> Result<(Option<Vec<u8>>, Option<Stored>), ApiError> {
-    let key_is_missing = request.key.is_null() && map.kind().keys() != Keys::None;
-    if key_is_missing {
+fn parse(
+    map: &Map,
+    key: &Json,
+    value: Option<&Json>,
+) -> Result<(Vec<u8>, Option<Stored>), ApiError> {
+    if key.is_null() && map.kind().keys() != Keys::None {
         return Err(ApiError::bad("key: it is missing"));
     }
-    mapfile::parse_element(map.def(), &request.key, request.value.as_ref(), map.cpus())
-        .map_err(ApiError::bad)
+    let parsed = mapfile::parse_element(map.def(), key, value, map.cpus());
+    parsed.map(|(key, stored)| (key.unwrap_or_default(), stored)).map_err(ApiError::bad)
 }
 
 /// A key as JSON; that of a target is its number.

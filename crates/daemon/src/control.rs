@@ -16,7 +16,7 @@ use towpath_objects::Object;
 
 use crate::api::error::ApiError;
 use crate::api::links::program_state;
-use crate::api::pins::{make_parents, refused};
+use crate::api::pins::pin_at;
 use crate::api::types::{Event, LoadRequest};
 use crate::dry_run::{DryRun, Warning};
 use crate::file::{self, Loaded, ObjectFiles, Settings};
@@ -52,11 +52,11 @@ pub struct Control {
     has_missed: AtomicBool,
     /// For requests that are more than a look.
     places: Arc<Semaphore>,
-    keeper: Arc<Keeper>,
+    pub(crate) keeper: Arc<Keeper>,
     /// Who listens to what programs print.
-    trace: Hub,
+    pub(crate) trace: Hub,
     /// Who reads what programs send.
-    readers: Readers,
+    pub(crate) readers: Readers,
 }
 
 /// What there is and what is wanted, for whoever looks.
@@ -80,7 +80,7 @@ pub(crate) struct Inner {
 impl Inner {
     /// What would be lost with the daemon, if anything.
     pub(crate) fn not_saved(&self) -> Option<String> {
-        self.keeper.not_saved(self.differs, &self.live.registry().pins())
+        self.keeper.not_saved(self.differs, &self.live.registry.pins())
     }
 }
 
@@ -103,6 +103,21 @@ struct Work {
     dry_run: DryRun,
     /// Hashes of objects that were uploaded and may be used next, the last one at the back.
     uploads: VecDeque<String>,
+}
+
+impl Work {
+    /// What is shown of it.
+    fn shown(&self, keeper: &Arc<Keeper>) -> Arc<Inner> {
+        Arc::new(Inner {
+            live: self.live.seen(),
+            wanted: Arc::clone(&self.wanted),
+            failures: self.failures.clone(),
+            warnings: self.warnings.clone(),
+            restart: self.restart.clone(),
+            differs: self.file != *self.wanted,
+            keeper: Arc::clone(keeper),
+        })
+    }
 }
 
 /// What happens, for whoever listens.
@@ -187,15 +202,6 @@ impl Control {
             None => (loaded.state.clone(), None),
         };
         let (wanted, keeper) = (Arc::new(wanted), Arc::new(Keeper::new(store)));
-        let shown = Inner {
-            live: live.seen(),
-            wanted: Arc::clone(&wanted),
-            failures: Vec::new(),
-            warnings: Vec::new(),
-            restart: Vec::new(),
-            differs: *wanted != loaded.state,
-            keeper: Arc::clone(&keeper),
-        };
         let work = Work {
             live,
             wanted: Arc::clone(&wanted),
@@ -209,8 +215,8 @@ impl Control {
             uploads: VecDeque::new(),
         };
         let control = Control {
+            shown: RwLock::new(work.shown(&keeper)),
             work: Turns::new(work),
-            shown: RwLock::new(Arc::new(shown)),
             objects,
             news,
             config: config.map(Path::to_owned),
@@ -235,7 +241,7 @@ impl Control {
     /// The sockets to serve to applications at that path.
     pub(crate) fn serve_sockets_at(&self, path: &Path) -> Arc<towpath_xsk::Sockets> {
         let _already = self.xsk_socket.set(path.to_owned());
-        self.read(|inner| Arc::clone(inner.live.xsk().sockets()))
+        self.read(|inner| Arc::clone(inner.live.xsk.sockets()))
     }
 
     /// Where applications get AF_XDP sockets; nowhere in a daemon that is not served.
@@ -279,16 +285,6 @@ impl Control {
         self.news.events.subscribe()
     }
 
-    /// Who listens to what programs print.
-    pub(crate) fn trace(&self) -> &Hub {
-        &self.trace
-    }
-
-    /// Who reads what programs send.
-    pub(crate) fn readers(&self) -> &Readers {
-        &self.readers
-    }
-
     /// Changes what is wanted; `what` is what others hear who wait for that. When it is impossible
     /// or fails, everything is as it was.
     pub(crate) fn change<T>(
@@ -318,8 +314,7 @@ impl Control {
         self.conclude(&mut work, Arc::new(next), &report);
         if let Err(why) = self.save(&work) {
             self.apply(&mut work, before);
-            let message = format!("{what}: it can't be saved, and was undone: {why}");
-            return Err(ApiError { status: 500, message });
+            return Err(not_kept(what, &why));
         }
         Ok(result)
     }
@@ -342,16 +337,14 @@ impl Control {
         })?;
         let registry = work.live.registry();
         let object = Object::Program(Arc::clone(&loaded.object));
-        let pinned = make_parents(registry, &path).and_then(|()| registry.pin(&path, object));
-        pinned.map_err(|errno| refused(&path, errno))?;
+        pin_at(registry, &path, object)?;
         self.keeper.note_program(loaded.id(), state);
         let id = loaded.id();
         self.show(&work);
         self.keeper.note_change();
         if let Err(why) = self.save(&work) {
             let _gone = registry.unlink(&path);
-            let message = format!("{what}: it can't be saved, and was undone: {why}");
-            return Err(ApiError { status: 500, message });
+            return Err(not_kept(&what, &why));
         }
         Ok(id)
     }
@@ -360,16 +353,14 @@ impl Control {
     pub(crate) fn save_pins(&self, what: &str) -> Result<(), ApiError> {
         self.keeper.note_change();
         let work = self.turn(what, WAIT_MAX)?;
-        self.save(&work).map_err(|why| {
-            let message = format!("{what}: it can't be saved: {why}");
-            ApiError { status: 500, message }
-        })
+        self.save(&work)
+            .map_err(|why| ApiError::failed(format!("{what}: it can't be saved: {why}")))
     }
 
     /// Saves what pinned maps hold.
     pub(crate) fn save_contents(&self) {
         let _alone = self.keeper.writing();
-        let pins = self.read(|inner| inner.live.registry().pins());
+        let pins = self.read(|inner| inner.live.registry.pins());
         let written = self.keeper.write(self.keeper.due(&pins));
         if written.is_empty() {
             return;
@@ -387,11 +378,6 @@ impl Control {
     /// How often that is to be done.
     pub(crate) fn save_period(&self) -> Option<Duration> {
         self.settings.state.as_ref().map(|state| state.interval)
-    }
-
-    /// Who saves what changes in maps.
-    pub(crate) fn keeper(&self) -> &Keeper {
-        &self.keeper
     }
 
     fn save(&self, work: &Work) -> Result<(), String> {
@@ -449,7 +435,7 @@ impl Control {
 
     /// Says that a worker panicked, if one has: its ports are dead until the daemon starts again.
     pub(crate) fn panicked(&self) -> Option<String> {
-        let why = self.read(|inner| inner.live.engine().panicked())?;
+        let why = self.read(|inner| inner.live.engine.panicked())?;
         self.news.failure(&format!("engine: {why}"));
         Some(why)
     }
@@ -521,12 +507,12 @@ impl Control {
             Ok(mut work) => work.live.stop(),
             Err(busy) => {
                 tracing::warn!("{busy}");
-                self.read(|inner| inner.live.engine().stop());
+                self.read(|inner| inner.live.engine.stop());
             }
         }
         // No program changes them any more.
         self.save_contents();
-        let sum = self.read(|inner| inner.live.engine().conservation());
+        let sum = self.read(|inner| inner.live.engine.conservation());
         tracing::info!(
             "stopped: {} frames received, {} created, {} delivered, {} dropped, {} freed, \
              {} missing",
@@ -580,15 +566,7 @@ impl Control {
 
     /// From now on, everybody sees it.
     fn show(&self, work: &Work) {
-        let shown = Arc::new(Inner {
-            live: work.live.seen(),
-            wanted: Arc::clone(&work.wanted),
-            failures: work.failures.clone(),
-            warnings: work.warnings.clone(),
-            restart: work.restart.clone(),
-            differs: work.file != *work.wanted,
-            keeper: Arc::clone(&self.keeper),
-        });
+        let shown = work.shown(&self.keeper);
         let mut place = self.shown.write().unwrap_or_else(PoisonError::into_inner);
         // What was shown before may be large: it goes when nobody has to wait for that.
         let before = std::mem::replace(&mut *place, shown);
@@ -672,6 +650,11 @@ impl Retry {
     fn next_pause(&self) -> Duration {
         (self.pause + self.pause / 2).min(RETRY_PAUSE_MAX)
     }
+}
+
+/// What was done was undone: nobody could write it down.
+fn not_kept(what: &str, why: &str) -> ApiError {
+    ApiError::failed(format!("{what}: it can't be saved, and was undone: {why}"))
 }
 
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);

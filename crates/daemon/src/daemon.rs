@@ -11,6 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use towpath_xdp::Arena;
 use towpath_xsk::Server;
 use tracing_subscriber::filter::LevelFilter;
@@ -85,7 +86,7 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
     let config = options.config.as_deref();
     let descriptors = raise_descriptors();
     let control = Arc::new(Control::start(loaded, config.map(Path::new), objects)?);
-    control.read(|inner| tell_memory(inner.live.engine().arena()));
+    control.read(|inner| tell_memory(inner.live.engine.arena()));
     tokio::spawn(serve::serve(listener, api::router(&control), API_LIMITS.within(descriptors)));
     if let Some(scrapes) = scrapes {
         let limits = METRICS_LIMITS.within(descriptors);
@@ -177,18 +178,13 @@ async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
     save.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = save.tick() => {
-                let control = Arc::clone(control);
-                // Not waited for: it may take long, and everything else goes on.
-                tokio::task::spawn_blocking(move || control.save_contents());
-            }
+            // Not waited for: it may take long, and everything else goes on.
+            _ = save.tick() => drop(apart(control, Control::save_contents)),
             _ = hangup.recv() => {
                 // The time is that of `Type=notify-reload`.
                 let since = NotifyState::monotonic_usec_now();
                 tell(&[vec![NotifyState::Reloading], since.into_iter().collect()].concat());
-                let control = Arc::clone(control);
-                let reloaded = tokio::task::spawn_blocking(move || control.reload()).await;
-                if let Ok(Err(error)) = reloaded {
+                if let Ok(Err(error)) = apart(control, Control::reload).await {
                     for line in error.message.lines() {
                         tracing::error!("reload: {line}");
                     }
@@ -196,19 +192,26 @@ async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
                 tell(&[NotifyState::Ready]);
             }
             _ = look.tick() => {
-                let control = Arc::clone(control);
-                let look = move || {
+                let look = |control: &Control| {
                     control.detach_stopped();
                     control.follow(false);
                 };
-                let _looked = tokio::task::spawn_blocking(look).await;
+                let _looked = apart(control, look).await;
             }
             () = control.stirred() => {
-                let control = Arc::clone(control);
-                let _followed = tokio::task::spawn_blocking(move || control.follow(true)).await;
+                let _followed = apart(control, |control| control.follow(true)).await;
             }
         }
     }
+}
+
+/// Does something that may take long, apart from the API's own thread.
+fn apart<T: Send + 'static>(
+    control: &Arc<Control>,
+    work: impl FnOnce(&Control) -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let control = Arc::clone(control);
+    tokio::task::spawn_blocking(move || work(&control))
 }
 
 /// Waits until a worker panics, if one does. What it served is dead: whoever starts us again
@@ -316,7 +319,7 @@ mod tests {
         let loaded = Loaded { state: crate::State::new(), ..Loaded::default() };
         let control = Arc::new(Control::start(loaded, None, Arc::default()).unwrap());
         let mut news = control.subscribe();
-        let done = control.read(|inner| inner.live.engine().run_task(Panics(Domain::new(1))));
+        let done = control.read(|inner| inner.live.engine.run_task(Panics(Domain::new(1))));
         assert!(done.is_none(), "nobody waits for what is not done");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let end = runtime.block_on(async {

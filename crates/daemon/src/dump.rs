@@ -63,7 +63,7 @@ pub(crate) fn start(control: &Arc<Control>, wanted: &Wanted) -> Result<Receiver<
     let thread = std::thread::Builder::new().name("dump".to_owned()).spawn(body);
     let _detached = thread.map_err(|error| format!("thread of a dump: {error}"))?;
     let add = |config: &mut towpath_engine::Config| config.add_tap(wanted.id, tap);
-    let added = control.read(|inner| inner.live.engine().change(add));
+    let added = control.read(|inner| inner.live.engine.change(add));
     added.map(|()| receiver).map_err(|error| error.to_string())
 }
 
@@ -74,7 +74,7 @@ fn end(control: &Weak<Control>, reader: &Reader) {
         Ok(())
     };
     // Nothing of this can fail.
-    let _removed = control.read(|inner| inner.live.engine().change(remove));
+    let _removed = control.read(|inner| inner.live.engine.change(remove));
 }
 
 fn pump(encoder: &mut Encoder, reader: &Reader, sender: &Sender<Vec<u8>>) -> Result<(), Error> {

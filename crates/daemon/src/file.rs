@@ -159,18 +159,13 @@ pub fn parse(
     if problems.is_empty() {
         return Ok(loaded);
     }
-    let tell = |problem: &Problem| {
+    let tell = |problem: Problem| {
         let in_file = in_file(&problem.path, &origins);
         let place = document.place(&in_file);
-        line(path, place, &Problem::new(in_file, problem.message.clone()).to_string())
+        let text = Problem::new(in_file, problem.message).to_string();
+        (place.map(|place| (place.line, place.column)), line(path, place, &text))
     };
-    let mut placed: Vec<(Option<(usize, usize)>, String)> = problems
-        .iter()
-        .map(|problem| {
-            let place = document.place(&in_file(&problem.path, &origins));
-            (place.map(|place| (place.line, place.column)), tell(problem))
-        })
-        .collect();
+    let mut placed: Vec<_> = problems.into_iter().map(tell).collect();
     placed.sort();
     Err(FileError { lines: placed.into_iter().map(|(_, line)| line).collect() })
 }
@@ -444,11 +439,10 @@ impl Reader<'_> {
             shared_maps: keys.shared_maps.clone(),
             fresh_maps: keys.fresh_maps,
             map_migrate: keys.map_migrate.clone(),
-            maps_of: None,
             exec: keys.exec,
             trust: keys.trust,
             bound_to: ports.first().filter(|_| keys.dev_bound).cloned(),
-            generation: 0,
+            ..ProgramState::default()
         });
         for port in ports {
             self.origins.insert(format!("attachments[{}]", state.attachments.len()), here.clone());

@@ -218,7 +218,7 @@ pub struct GuestLimitView {
 
 /// All guests as they are now.
 pub(crate) fn all(inner: &Inner) -> Vec<GuestView> {
-    inner.live.guests().iter().map(|(port, guest)| view(port, guest)).collect()
+    inner.live.guests.iter().map(|(port, guest)| view(port, guest)).collect()
 }
 
 /// A guest as it is now.

@@ -28,7 +28,7 @@ pub struct ProfileView {
 }
 
 /// What a C line cost.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProfileLine {
     /// The file; empty for code that belongs to no line.
     pub file: String,
@@ -62,7 +62,7 @@ pub(crate) fn profile(
             format!("program {name}: it is interpreted: only machine code can be sampled");
         return Err(ApiError::refused(message));
     }
-    let threads = control.read(|inner| inner.live.engine().threads());
+    let threads = control.read(|inner| inner.live.engine.threads());
     let time = Duration::from_secs_f64(seconds);
     let most = time.as_secs_f64() * threads.len() as f64 / SAMPLES_MAX as f64;
     let period = PERIOD.max(Duration::from_secs_f64(most));
@@ -77,12 +77,9 @@ pub(crate) fn profile(
 fn view(program: &Program, seconds: f64, samples: &[Sample]) -> ProfileView {
     let linked = program.verified().map(|verified| verified.linked());
     let mut lines: BTreeMap<(String, u32), ProfileLine> = BTreeMap::new();
-    let line = |file: &str, line: u32, text: &str| ProfileLine {
-        file: file.to_owned(),
-        line,
-        text: text.to_owned(),
-        samples: 0,
-        called: 0,
+    let line = |file: &str, line: u32, text: &str| {
+        let (file, text) = (file.to_owned(), text.to_owned());
+        ProfileLine { file, line, text, ..ProfileLine::default() }
     };
     for it in linked.iter().flat_map(|linked| &linked.lines) {
         let place = (it.file.to_string(), it.line);

@@ -5,6 +5,7 @@
 //! that others changed meanwhile.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -82,49 +83,46 @@ pub struct PortState {
     /// What it is.
     pub kind: String,
     /// Where passed frames go: a port or a bridge.
-    #[serde(default)]
     pub upper: Option<String>,
     /// Whether it sends and receives.
     #[serde(default = "yes")]
     pub up: bool,
     /// Largest payload it sends, in bytes; what the device says when not given.
-    #[serde(default)]
     pub mtu: Option<u32>,
     /// Whether frames of several buffers are made linear for programs without frags support.
     #[serde(default = "yes")]
     pub linearize: bool,
     /// Its ifindex; that of the interface behind it, or one of our own, when not given.
-    #[serde(default)]
     pub ifindex: Option<u32>,
     /// Workers that poll its queues, in turn; all when empty.
     #[serde(default)]
     pub workers: Vec<usize>,
     /// Faults of its wire.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<FaultState>,
     /// Frames a second that it takes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<LimitState>,
     /// The hash that programs are told of a frame, where its device tells none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rx_hash: Option<HashState>,
     /// What becomes of a frame's outer VLAN tag.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rx_vlan: Option<VlanState>,
     /// When programs are told that a frame arrived, where its device tells nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<TimestampState>,
     /// File that everything it receives and sends is captured in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<String>,
     /// File that gets a line of text for each frame.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
     /// An interface of the host's that stands for it: `true` for one of its name, or a name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<ShadowState>,
     /// What the guest behind it may have its host run, and how it asks for that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub offload: Option<OffloadState>,
     /// What ports of this kind have beside.
     #[serde(default)]
@@ -153,10 +151,8 @@ pub struct ProgramState {
     /// SHA-256 of the object file, in hex.
     pub sha256: String,
     /// Its C function; not needed when the object has only one program.
-    #[serde(default)]
     pub program: Option<String>,
     /// Or its section.
-    #[serde(default)]
     pub section: Option<String>,
     /// Values of global variables.
     #[serde(default)]
@@ -180,17 +176,16 @@ pub struct ProgramState {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub map_migrate: BTreeMap<String, MigrateState>,
     /// The program whose maps it keeps, if it isn't the one that had its key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub maps_of: Option<String>,
     /// How it is executed; the best there is when not given.
-    #[serde(default)]
     pub exec: Option<ExecState>,
     /// How far the verifier is trusted.
     #[serde(default)]
     pub trust: TrustState,
     /// The port that it is bound to (`BPF_F_XDP_DEV_BOUND_ONLY`), if it is: it runs there only, and
     /// may ask for receive hints.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bound_to: Option<String>,
     /// Another number loads it anew, from the same bytes.
     #[serde(default)]
@@ -254,11 +249,9 @@ pub struct AttachState {
     #[serde(default)]
     pub hook: HookState,
     /// Smaller runs earlier; what the object says, else 50, when not given.
-    #[serde(default)]
     pub prio: Option<u32>,
     /// Verdicts after which the next program runs; what the object says, else XDP_PASS, when not
     /// given.
-    #[serde(default)]
     pub actions: Option<Vec<String>>,
 }
 
@@ -286,6 +279,13 @@ pub enum HookState {
     Tx,
     /// Which packet of a queue leaves next.
     Dequeue,
+}
+
+/// As configuration has it.
+impl fmt::Display for HookState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 impl HookState {

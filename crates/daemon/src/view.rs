@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use towpath_engine::counters::{DropReason, PortCounters};
-use towpath_engine::port::{Features, RxHints};
+use towpath_engine::port::RxHints;
 use towpath_engine::{DEFAULT_ACTIONS, DEFAULT_PRIORITY, Port, Snapshot, Socket as _};
 use towpath_objects::{LinkInfo, MapInfo, ProgInfo, Selector, Session};
 
@@ -15,7 +15,7 @@ use crate::api::types::{
 };
 use crate::control::Inner;
 use crate::guests;
-use crate::live::{LiveLink, LivePort};
+use crate::live::{LiveLink, LivePort, bridges};
 use crate::queues;
 use crate::run_config::{ACTIONS, action_names};
 use crate::state::HookState;
@@ -28,13 +28,13 @@ pub(crate) fn mac_text(mac: [u8; 6]) -> String {
 /// All ports. The host may be slow to say how an interface is, so no other port is kept open by
 /// the look at one.
 pub(crate) fn ports(inner: &Inner) -> Vec<PortView> {
-    let ports = inner.live.ports().iter();
+    let ports = inner.live.ports.iter();
     ports.filter_map(|(name, port)| self::port(inner, name, port)).collect()
 }
 
 fn port(inner: &Inner, name: &str, port: &LivePort) -> Option<PortView> {
     let state = inner.wanted.port(name).or(port.opened.as_ref())?;
-    let (slot, master, delegated_by) = inner.live.engine().read(|_, snapshot| {
+    let (slot, master, delegated_by) = inner.live.engine.read(|_, snapshot| {
         let slot = snapshot.port(port.id)?;
         let master = master(snapshot, slot).map(|it| it.name.to_string());
         Some((Arc::clone(slot), master, delegated_by(snapshot, slot)))
@@ -60,14 +60,14 @@ fn port(inner: &Inner, name: &str, port: &LivePort) -> Option<PortView> {
 /// All programs, by id: those that are wanted, those their maps name, and what others loaded or
 /// pinned.
 pub(crate) fn programs(inner: &Inner) -> Vec<ProgramView> {
-    let session = Session::new(inner.live.registry(), 0);
+    let session = Session::new(&inner.live.registry, 0);
     session.progs().into_iter().filter_map(|info| program(inner, &session, info)).collect()
 }
 
 fn program(inner: &Inner, session: &Session, info: ProgInfo) -> Option<ProgramView> {
     // It may have gone meanwhile.
     let object = session.program(&Selector::Id(info.id)).ok()?;
-    let state = inner.live.programs().get(&info.id);
+    let state = inner.live.programs.get(&info.id);
     let status = object.program().exec_status();
     let verified = object.program().verified();
     Some(ProgramView {
@@ -100,8 +100,12 @@ fn program(inner: &Inner, session: &Session, info: ProgInfo) -> Option<ProgramVi
 
 /// The name of the port with this ifindex; empty without one.
 fn port_name(inner: &Inner, ifindex: u32) -> String {
-    let port = inner.live.ports().iter().find(|(_, port)| port.ifindex == ifindex);
-    port.map_or_else(String::new, |(name, _)| name.clone())
+    find_port(inner, ifindex).unwrap_or_default()
+}
+
+pub(crate) fn find_port(inner: &Inner, ifindex: u32) -> Option<String> {
+    let mut ports = inner.live.ports.iter();
+    ports.find(|(_, port)| port.ifindex == ifindex).map(|(name, _)| name.clone())
 }
 
 /// Seconds since 1970, of a time since the machine was started.
@@ -114,13 +118,17 @@ fn since_1970(boot: Duration) -> u64 {
 
 /// All links, by port and hook, in the order their programs run.
 pub(crate) fn links(inner: &Inner) -> Vec<LinkView> {
-    let session = Session::new(inner.live.registry(), 0);
+    let session = Session::new(&inner.live.registry, 0);
     let infos = session.links();
     let mut all: Vec<LinkView> = infos
         .into_iter()
         .filter_map(|info| {
-            let live = inner.live.links().iter().find(|live| live.id == info.id);
-            live.map(|live| link(inner, live, &info)).or_else(|| other_link(inner, &session, &info))
+            let live = inner.live.links.iter().find(|live| live.id == info.id);
+            let link = link(inner, &session, info)?;
+            Some(match live {
+                Some(live) => live_link(inner, live, link),
+                None => link,
+            })
         })
         .collect();
     all.sort_by(|a, b| {
@@ -130,8 +138,8 @@ pub(crate) fn links(inner: &Inner) -> Vec<LinkView> {
     all
 }
 
-/// A link that the daemon does not hold: one that somebody else made, or that is only pinned.
-fn other_link(inner: &Inner, session: &Session, info: &LinkInfo) -> Option<LinkView> {
+/// A link as everybody sees it: also one that somebody else made, or that is only pinned.
+fn link(inner: &Inner, session: &Session, info: LinkInfo) -> Option<LinkView> {
     // It may have gone meanwhile.
     let program = session.link(&Selector::Id(info.id)).ok()?.program();
     let status = program.program().exec_status();
@@ -146,7 +154,7 @@ fn other_link(inner: &Inner, session: &Session, info: &LinkInfo) -> Option<LinkV
         tag: program.tag().to_string(),
         prio: DEFAULT_PRIORITY,
         actions: action_names(DEFAULT_ACTIONS),
-        pinned: info.pinned.clone(),
+        pinned: info.pinned,
         exec: status.runs.name().to_owned(),
         fallback: status.fallback,
         measured: status.measured,
@@ -156,40 +164,36 @@ fn other_link(inner: &Inner, session: &Session, info: &LinkInfo) -> Option<LinkV
     })
 }
 
-fn link(inner: &Inner, live: &LiveLink, info: &LinkInfo) -> LinkView {
-    let status = live.link.program.exec_status();
+/// What the daemon knows of a link that it holds.
+fn live_link(inner: &Inner, live: &LiveLink, link: LinkView) -> LinkView {
     let workers = live.link.counters();
     let sum = |read: &dyn Fn(&towpath_engine::counters::ProgramCounters) -> u64| {
         workers.iter().map(read).sum::<u64>()
     };
-    let verdicts = ACTIONS
-        .iter()
-        .enumerate()
-        .map(|(action, name)| (format!("XDP_{name}"), sum(&|worker| worker.actions[action].get())));
     LinkView {
-        id: live.id,
-        r#type: info.kind.to_owned(),
-        pinned: info.pinned.clone(),
         port: live.attach.port.clone(),
-        ifindex: inner.live.ports().get(&live.attach.port).map_or(0, |port| port.ifindex),
+        ifindex: inner.live.ports.get(&live.attach.port).map_or(0, |port| port.ifindex),
         hook: live.attach.hook,
         prog_id: live.program,
         name: live.link.program.name().to_owned(),
-        tag: live.object.program().tag().to_string(),
         prio: live.link.priority,
         actions: action_names(live.link.chain_call_actions),
-        exec: status.runs.name().to_owned(),
-        fallback: status.fallback,
-        measured: status.measured,
         runs: sum(&|worker| worker.runs.get()),
-        verdicts: verdicts.collect(),
+        verdicts: by_action(|action| sum(&|worker| worker.actions[action].get())),
         faults: sum(&|worker| worker.faults.get()),
+        ..link
     }
+}
+
+/// Counts by the names of the verdicts.
+fn by_action(count: impl Fn(usize) -> u64) -> BTreeMap<String, u64> {
+    let named = ACTIONS.iter().enumerate();
+    named.map(|(action, name)| (format!("XDP_{name}"), count(action))).collect()
 }
 
 /// All maps, by id.
 pub(crate) fn maps(inner: &Inner) -> Vec<MapView> {
-    let session = Session::new(inner.live.registry(), 0);
+    let session = Session::new(&inner.live.registry, 0);
     let programs = session.progs();
     let users = |id: u32| -> Vec<u32> {
         let users = programs.iter().filter(|program| program.map_ids.contains(&id));
@@ -232,10 +236,10 @@ fn ring(session: &Session, id: u32) -> Option<RingView> {
 /// Everything at once.
 pub(crate) fn status(inner: &Inner) -> StatusView {
     let failures = inner.failures.iter().map(|it| format!("{}: {}", it.what, it.why));
-    let panicked = inner.live.engine().panicked().map(|why| format!("engine: {why}"));
+    let panicked = inner.live.engine.panicked().map(|why| format!("engine: {why}"));
     StatusView {
         ports: ports(inner),
-        bridges: inner.live.bridges().into_values().collect(),
+        bridges: bridges(&inner.live.engine).into_values().collect(),
         links: links(inner),
         queues: queues::all(inner),
         dequeues: queues::dequeues(inner),
@@ -247,17 +251,17 @@ pub(crate) fn status(inner: &Inner) -> StatusView {
         page: None,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
-        workers: inner.live.engine().workers(),
-        frames: inner.live.engine().arena().total(),
-        huge_pages: inner.live.engine().arena().has_huge_pages(),
+        workers: inner.live.engine.workers(),
+        frames: inner.live.engine.arena().total(),
+        huge_pages: inner.live.engine.arena().has_huge_pages(),
     }
 }
 
 /// What is there and probably not what was meant: by programs, and by devices.
 fn warnings(inner: &Inner) -> Vec<String> {
     let mut warnings: Vec<String> = inner.warnings.iter().map(|it| it.text.clone()).collect();
-    for (name, port) in inner.live.ports() {
-        let slot = inner.live.engine().read(|_, snapshot| snapshot.port(port.id).cloned());
+    for (name, port) in &inner.live.ports {
+        let slot = inner.live.engine.read(|_, snapshot| snapshot.port(port.id).cloned());
         let said = slot.map(|slot| slot.opened.device.warnings()).unwrap_or_default();
         warnings.extend(said.into_iter().map(|said| format!("port {name}: {said}")));
     }
@@ -267,7 +271,7 @@ fn warnings(inner: &Inner) -> Vec<String> {
 /// Counters of everything.
 pub(crate) fn stats(inner: &Inner) -> StatsView {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    let engine = inner.live.engine();
+    let engine = &inner.live.engine;
     let ports = engine.read(|_, snapshot| {
         let slots = snapshot.ports.iter().flatten();
         slots.map(|slot| (slot.name.to_string(), port_stats(snapshot, slot))).collect()
@@ -321,16 +325,13 @@ fn own_stats(slot: &Port) -> PortStats {
         let all = DropReason::ALL.iter().enumerate();
         all.map(|(at, reason)| (reason.name().to_owned(), sum(&|it| read(it, at)))).collect()
     };
-    let verdicts = ACTIONS.iter().enumerate();
     PortStats {
         rx_packets: sum(&|it| it.rx_packets.get()),
         rx_bytes: sum(&|it| it.rx_bytes.get()),
         rx_missed: sum(&|it| it.rx_missed.get()),
         tx_packets: sum(&|it| it.tx_packets.get()),
         tx_bytes: sum(&|it| it.tx_bytes.get()),
-        verdicts: verdicts
-            .map(|(at, name)| (format!("XDP_{name}"), sum(&|it| it.actions[at].get())))
-            .collect(),
+        verdicts: by_action(|action| sum(&|it| it.actions[action].get())),
         drops: reasons(&|it, at| it.drops[at].get()),
         tx_drops: reasons(&|it, at| it.tx_drops[at].get()),
     }
@@ -345,80 +346,58 @@ fn receives(snapshot: &Snapshot, slot: &Port) -> bool {
 
 /// The kernel's feature flags (`NETDEV_XDP_ACT_*`) of a port.
 pub(crate) fn features(inner: &Inner, name: &str) -> Option<FeaturesView> {
-    let port = inner.live.ports().get(name)?;
-    inner.live.engine().read(|_, snapshot| {
+    let port = inner.live.ports.get(name)?;
+    inner.live.engine.read(|_, snapshot| {
         let slot = snapshot.port(port.id)?;
         let (has, device) = (slot.features, &slot.opened.device);
         let receives = receives(snapshot, slot);
         let is_target = slot.bond.is_none() || slot.is_target;
         let none_arrive = "nothing arrives at this port";
-        let flag = |name: &str, supported: bool, yes: &str, no: &str| FeatureView {
-            name: format!("NETDEV_XDP_ACT_{name}"),
-            supported,
-            note: if supported { yes } else { no }.to_owned(),
-        };
         let copies = "AF_XDP sockets get copies of its frames: it does not receive into their \
                       memory";
         let not_here = "programs run in Towpath; no device runs them instead";
         let one_buffer = "what lies behind it does not take frames of several buffers: they are \
                           made linear, or cut into segments, on their way out";
-        let mut features = vec![
-            flag("BASIC", receives, "ABORTED, DROP, PASS, TX on what arrives", none_arrive),
-            flag("REDIRECT", receives, "to ports, workers and sockets, by all maps", none_arrive),
-            flag(
-                "NDO_XMIT",
-                is_target,
-                "other ports may redirect to it, with no program loaded",
-                "it is down, has no members, or a mode without native XDP",
+        let RxHints { timestamp, hash, vlan_tag, checksum } = has.rx_hints;
+        let (none, stays) = ("the device tells none", "tags stay in frames");
+        let one_fits = if receives { "its frames fit into one buffer" } else { none_arrive };
+        let down = "it is down, has no members, or a mode without native XDP";
+        let free = "other ports may redirect to it, with no program loaded";
+        let software = "in software, where the device can't";
+        let table = [
+            ("XDP_ACT_BASIC", receives, "ABORTED, DROP, PASS, TX on what arrives", none_arrive),
+            (
+                "XDP_ACT_REDIRECT",
+                receives,
+                "to ports, workers and sockets, by all maps",
+                none_arrive,
             ),
-            flag("XSK_ZEROCOPY", has.zero_copy, "sockets get frames without a copy", copies),
-            flag("HW_OFFLOAD", false, "", not_here),
-            flag(
-                "RX_SG",
-                has.rx_frags,
-                "frames of several buffers arrive",
-                if receives { "its frames fit into one buffer" } else { none_arrive },
-            ),
-            flag("NDO_XMIT_SG", has.tx_frags, "frames of several buffers leave", one_buffer),
+            ("XDP_ACT_NDO_XMIT", is_target, free, down),
+            ("XDP_ACT_XSK_ZEROCOPY", has.zero_copy, "sockets get frames without a copy", copies),
+            ("XDP_ACT_HW_OFFLOAD", false, "", not_here),
+            ("XDP_ACT_RX_SG", has.rx_frags, "frames of several buffers arrive", one_fits),
+            ("XDP_ACT_NDO_XMIT_SG", has.tx_frags, "frames of several buffers leave", one_buffer),
+            ("XDP_RX_METADATA_TIMESTAMP", timestamp, "when frames arrived", none),
+            ("XDP_RX_METADATA_HASH", hash, "a hash over their addresses", none),
+            ("XDP_RX_METADATA_VLAN_TAG", vlan_tag, "tags that were taken off", stays),
+            ("XDP_RX_METADATA_CHECKSUM", checksum, "whether the checksum was right", none),
+            ("XSK_FLAGS_TX_TIMESTAMP", true, "when the port has the frame", ""),
+            ("XSK_FLAGS_TX_CHECKSUM", true, software, ""),
         ];
-        features.extend(hint_features(&has));
+        let feature = |(name, supported, yes, no): (&str, bool, &str, &str)| FeatureView {
+            name: format!("NETDEV_{name}"),
+            supported,
+            note: if supported { yes } else { no }.to_owned(),
+        };
+        let features = table.map(feature).into();
         Some(FeaturesView { port: name.to_owned(), kind: device.kind().to_owned(), features })
-    })
-}
-
-/// What a port tells of frames (`NETDEV_XDP_RX_METADATA_*`), and what sockets may ask of it with
-/// TX metadata (`NETDEV_XSK_FLAGS_*`).
-fn hint_features(has: &Features) -> impl Iterator<Item = FeatureView> {
-    let RxHints { timestamp, hash, vlan_tag, checksum } = has.rx_hints;
-    let none = "the device tells none";
-    let in_software = "in software, where the device can't";
-    [
-        ("RX_METADATA_TIMESTAMP", timestamp, "when frames arrived", none),
-        ("RX_METADATA_HASH", hash, "a hash over their addresses", none),
-        ("RX_METADATA_VLAN_TAG", vlan_tag, "tags that were taken off", "tags stay in frames"),
-        ("RX_METADATA_CHECKSUM", checksum, "whether the checksum was right", none),
-    ]
-    .map(|(name, supported, yes, no)| (format!("NETDEV_XDP_{name}"), supported, yes, no))
-    .into_iter()
-    .chain([
-        ("NETDEV_XSK_FLAGS_TX_TIMESTAMP".to_owned(), true, "when the port has the frame", ""),
-        ("NETDEV_XSK_FLAGS_TX_CHECKSUM".to_owned(), true, in_software, ""),
-    ])
-    .map(|(name, supported, yes, no)| FeatureView {
-        name,
-        supported,
-        note: if supported { yes } else { no }.to_owned(),
     })
 }
 
 /// AF_XDP sockets, by number.
 pub(crate) fn sockets(inner: &Inner) -> Vec<XskView> {
-    let xsk = inner.live.xsk();
+    let xsk = &inner.live.xsk;
     let entries = xsk.entries();
-    let port_of = |ifindex: u32| {
-        let found = inner.live.ports().iter().find(|(_, port)| port.ifindex == ifindex);
-        found.map(|(name, _)| name.clone())
-    };
     let view = |socket: &Arc<towpath_xsk::Socket>| {
         let (id, place) = (socket.id(), socket.bound_to());
         let statistics = socket.statistics();
@@ -431,7 +410,7 @@ pub(crate) fn sockets(inner: &Inner) -> Vec<XskView> {
         let options = socket.get_option(towpath_xsk::abi::OPTIONS, 4).unwrap_or_default();
         XskView {
             id,
-            port: place.and_then(|place| port_of(place.ifindex)),
+            port: place.and_then(|place| find_port(inner, place.ifindex)),
             queue: place.map(|place| place.queue),
             zero_copy: options.first().is_some_and(|bits| bits & 1 == 1),
             rx: ring(0),

@@ -1,25 +1,21 @@
 //! `/v1/bonds`
 
-use axum::extract::State as Context;
 use towpath_bpf::suggest;
 
 use super::error::{ApiError, ErrorBody};
-use super::{Answer, Part, Shared, blocking};
+use super::{Answer, Daemon, Part, blocking};
 use crate::bonds::{self, BondView};
 
 /// All bonds.
 #[utoipa::path(get, path = "/v1/bonds", responses((status = 200, body = Vec<BondView>)))]
-pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<BondView>> {
+pub(super) async fn list(control: Daemon) -> Answer<Vec<BondView>> {
     blocking(&control, |control| Ok(control.read(bonds::all))).await
 }
 
 /// One bond.
 #[utoipa::path(get, path = "/v1/bonds/{name}", params(("name" = String, Path)),
     responses((status = 200, body = BondView), (status = 404, body = ErrorBody)))]
-pub(super) async fn show(
-    Context(control): Context<Shared>,
-    Part(name): Part<String>,
-) -> Answer<BondView> {
+pub(super) async fn show(control: Daemon, Part(name): Part<String>) -> Answer<BondView> {
     blocking(&control, move |control| {
         let mut all = control.read(bonds::all);
         if let Some(place) = all.iter().position(|bond| bond.name == name) {

@@ -1,7 +1,5 @@
 //! `/v1/bridges`: bridges, and what they have learnt.
 
-use axum::extract::State as Context;
-use axum::response::IntoResponse;
 use serde::Deserialize;
 use towpath_bpf::suggest;
 use utoipa::ToSchema;
@@ -9,19 +7,19 @@ use utoipa::ToSchema;
 use super::error::{ApiError, ErrorBody};
 use super::ports::check_unused;
 use super::types::{BridgeView, FdbView};
-use super::{Answer, Body, Part, Shared, blocking, done, working};
+use super::{Answer, Body, Daemon, Done, Part, blocking, working};
 use crate::control::Inner;
 use crate::state::{BridgeState, State};
 use crate::view;
 
 /// All bridges.
 #[utoipa::path(get, path = "/v1/bridges", responses((status = 200, body = Vec<BridgeView>)))]
-pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<BridgeView>> {
+pub(super) async fn list(control: Daemon) -> Answer<Vec<BridgeView>> {
     blocking(&control, |control| Ok(control.read(bridges))).await
 }
 
 fn bridges(inner: &Inner) -> Vec<BridgeView> {
-    inner.live.engine().read(|_, snapshot| {
+    inner.live.engine.read(|_, snapshot| {
         let view = |view: &towpath_engine::BridgeView| {
             let ports = view.members.iter().filter_map(|&id| snapshot.port(id));
             let name = view.bridge.name().to_owned();
@@ -41,10 +39,7 @@ fn bridges(inner: &Inner) -> Vec<BridgeView> {
     responses((status = 200, body = BridgeView), (status = 400, body = ErrorBody),
         (status = 409, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
-pub(super) async fn add(
-    Context(control): Context<Shared>,
-    Body(bridge): Body<BridgeState>,
-) -> Answer<BridgeView> {
+pub(super) async fn add(control: Daemon, Body(bridge): Body<BridgeState>) -> Answer<BridgeView> {
     working(&control, move |control| {
         let name = bridge.name.clone();
         control.change(&format!("adding bridge {name}"), |state, _| {
@@ -74,7 +69,7 @@ pub(crate) struct BridgeChange {
     responses((status = 200, body = BridgeView), (status = 404, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
 pub(super) async fn set(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Part(name): Part<String>,
     Body(change): Body<BridgeChange>,
 ) -> Answer<BridgeView> {
@@ -94,10 +89,7 @@ pub(super) async fn set(
 #[utoipa::path(delete, path = "/v1/bridges/{name}", params(("name" = String, Path)),
     responses((status = 200), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
-pub(super) async fn remove(
-    Context(control): Context<Shared>,
-    Part(name): Part<String>,
-) -> Result<impl IntoResponse, ApiError> {
+pub(super) async fn remove(control: Daemon, Part(name): Part<String>) -> Answer<Done> {
     working(&control, move |control| {
         control.change(&format!("removing bridge {name}"), |state, _| {
             if !state.bridges.iter().any(|bridge| bridge.name == name) {
@@ -105,20 +97,16 @@ pub(super) async fn remove(
             }
             check_unused(state, |it| it == name)?;
             state.bridges.retain(|bridge| bridge.name != name);
-            Ok(())
+            Ok(Done {})
         })
     })
     .await
-    .map(done)
 }
 
 /// A bridge's addresses and the ports they are behind (FDB).
 #[utoipa::path(get, path = "/v1/bridges/{name}/fdb", params(("name" = String, Path)),
     responses((status = 200, body = Vec<FdbView>), (status = 404, body = ErrorBody)))]
-pub(super) async fn fdb(
-    Context(control): Context<Shared>,
-    Part(name): Part<String>,
-) -> Answer<Vec<FdbView>> {
+pub(super) async fn fdb(control: Daemon, Part(name): Part<String>) -> Answer<Vec<FdbView>> {
     blocking(&control, move |control| {
         control.read(|inner| entries(inner, &name).ok_or_else(|| no_bridge(&inner.wanted, &name)))
     })
@@ -126,7 +114,7 @@ pub(super) async fn fdb(
 }
 
 fn entries(inner: &Inner, name: &str) -> Option<Vec<FdbView>> {
-    inner.live.engine().read(|_, snapshot| {
+    inner.live.engine.read(|_, snapshot| {
         let view = snapshot.bridges.iter().find(|view| view.bridge.name() == name)?;
         let entries = view.bridge.entries().into_iter();
         let shown = entries.map(|entry| FdbView {

@@ -1,20 +1,14 @@
 //! `/v1/ports/{name}/dump`: what arrives at a port and leaves it, as a pcapng stream.
 
-use std::convert::Infallible;
-
-use axum::body::{Body, Bytes};
-use axum::extract::State as Context;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::response::{IntoResponse, Response};
-use http_body_util::StreamBody;
-use hyper::body::Frame;
+use axum::Json;
+use axum::response::Response;
 use serde::Deserialize;
 use towpath_bpf::suggest;
 use towpath_engine::tap::{ALL_VERDICTS, Points, TapOptions};
 
 use super::error::{ApiError, ErrorBody};
 use super::ports::no_port;
-use super::{Asked, Part, Shared};
+use super::{Asked, Daemon, Part, blocking, sse};
 use crate::control::Inner;
 use crate::dump::{self, Wanted, Watched};
 use crate::live::LiveLink;
@@ -55,28 +49,24 @@ pub(super) struct DumpQuery {
     responses((status = 200, content_type = "application/x-pcapng", body = Vec<u8>),
         (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(super) async fn dump(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Part(name): Part<String>,
     Asked(query): Asked<DumpQuery>,
 ) -> Result<Response, ApiError> {
-    let started = tokio::task::spawn_blocking(move || {
+    let Json(chunks) = blocking(&control, move |control| {
         let wanted = control.read(|inner| wanted(inner, &name, &query))?;
-        dump::start(&control, &wanted).map_err(ApiError::refused)
-    });
-    let started = started.await;
-    let failed =
-        |error: tokio::task::JoinError| ApiError { status: 500, message: error.to_string() };
-    let chunks = started.map_err(failed)??;
-    let stream = futures_util::stream::unfold(chunks, async |mut chunks| {
+        dump::start(control, &wanted).map_err(ApiError::refused)
+    })
+    .await?;
+    let pieces = futures_util::stream::unfold(chunks, async |mut chunks| {
         let bytes = chunks.recv().await?;
-        Some((Ok::<_, Infallible>(Frame::data(Bytes::from(bytes))), chunks))
+        Some((bytes.into(), chunks))
     });
-    let headers = [(CONTENT_TYPE, "application/x-pcapng"), (CACHE_CONTROL, "no-store")];
-    Ok((headers, Body::new(StreamBody::new(stream))).into_response())
+    Ok(sse::stream("application/x-pcapng", pieces))
 }
 
 fn wanted(inner: &Inner, name: &str, query: &DumpQuery) -> Result<Wanted, ApiError> {
-    let port = inner.live.ports().get(name).ok_or_else(|| no_port(&inner.wanted, name))?;
+    let port = inner.live.ports.get(name).ok_or_else(|| no_port(&inner.wanted, name))?;
     let what_arrives = match (&query.capture, &query.tx_capture) {
         (Some(words), _) => words,
         (None, Some(_)) => "",
@@ -88,7 +78,7 @@ fn wanted(inner: &Inner, name: &str, query: &DumpQuery) -> Result<Wanted, ApiErr
         return Err(ApiError::bad("capture, tx_capture: neither asks for anything"));
     }
     let on_port = |link: &&LiveLink| link.attach.port == name;
-    let links: Vec<&LiveLink> = inner.live.links().iter().filter(on_port).collect();
+    let links: Vec<&LiveLink> = inner.live.links.iter().filter(on_port).collect();
     let is_seen = |hook: HookState| match hook {
         HookState::Rx => rx.is_any(),
         HookState::Tx => tx.is_any(),

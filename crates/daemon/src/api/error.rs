@@ -43,6 +43,11 @@ impl ApiError {
     pub fn refused(message: impl Into<String>) -> ApiError {
         ApiError { status: 422, message: message.into() }
     }
+
+    /// Nobody asked wrongly, and it went wrong: 500.
+    pub fn failed(message: impl Into<String>) -> ApiError {
+        ApiError { status: 500, message: message.into() }
+    }
 }
 
 impl IntoResponse for ApiError {

@@ -1,11 +1,10 @@
 //! `/v1/events`: what happens, as server-sent events, one JSON object each.
 
-use axum::extract::State as Context;
 use axum::response::Response;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::types::Event;
-use super::{Shared, sse};
+use super::{Daemon, sse};
 use crate::listen;
 
 /// What happens from now on, without end.
@@ -13,7 +12,7 @@ use crate::listen;
 /// A listener that is too slow misses events: their numbers show it.
 #[utoipa::path(get, path = "/v1/events",
     responses((status = 200, content_type = "text/event-stream", body = Event)))]
-pub(super) async fn events(Context(control): Context<Shared>) -> Response {
+pub(super) async fn events(control: Daemon) -> Response {
     let receiver = control.subscribe();
     sse::answer(futures_util::stream::unfold(receiver, async |mut receiver| {
         loop {

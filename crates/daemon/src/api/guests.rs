@@ -4,29 +4,25 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::State as Context;
 use axum::response::IntoResponse;
 use towpath_bpf::suggest;
 use towpath_guest::Guest;
 
 use super::error::{ApiError, ErrorBody};
-use super::{Answer, Part, Shared, blocking, done, working};
+use super::{Answer, Daemon, Done, Part, blocking, working};
 use crate::control::Control;
 use crate::guests::{self, GuestView, view};
 
 /// All guests whose ports offer offload, and what runs for each.
 #[utoipa::path(get, path = "/v1/guests", responses((status = 200, body = Vec<GuestView>)))]
-pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<GuestView>> {
+pub(super) async fn list(control: Daemon) -> Answer<Vec<GuestView>> {
     blocking(&control, |control| Ok(control.read(guests::all))).await
 }
 
 /// One guest, by its port.
 #[utoipa::path(get, path = "/v1/guests/{port}", params(("port" = String, Path)),
     responses((status = 200, body = GuestView), (status = 404, body = ErrorBody)))]
-pub(super) async fn show(
-    Context(control): Context<Shared>,
-    Part(port): Part<String>,
-) -> Answer<GuestView> {
+pub(super) async fn show(control: Daemon, Part(port): Part<String>) -> Answer<GuestView> {
     blocking(&control, move |control| Ok(view(&port, &*find(control, &port)?))).await
 }
 
@@ -35,7 +31,7 @@ pub(super) async fn show(
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
         (status = 404, body = ErrorBody)))]
 pub(super) async fn save(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Part(port): Part<String>,
 ) -> Result<impl IntoResponse, ApiError> {
     let Json(saved) = working(&control, move |control| Ok(find(control, &port)?.save())).await?;
@@ -48,7 +44,7 @@ pub(super) async fn save(
     responses((status = 200, body = GuestView), (status = 404, body = ErrorBody),
         (status = 422, body = ErrorBody)))]
 pub(super) async fn restore(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Part(port): Part<String>,
     saved: Bytes,
 ) -> Answer<GuestView> {
@@ -63,20 +59,17 @@ pub(super) async fn restore(
 /// Takes everything away that a guest has.
 #[utoipa::path(delete, path = "/v1/guests/{port}", params(("port" = String, Path)),
     responses((status = 200), (status = 404, body = ErrorBody)))]
-pub(super) async fn reset(
-    Context(control): Context<Shared>,
-    Part(port): Part<String>,
-) -> Result<impl IntoResponse, ApiError> {
-    let reset = working(&control, move |control| {
+pub(super) async fn reset(control: Daemon, Part(port): Part<String>) -> Answer<Done> {
+    working(&control, move |control| {
         find(control, &port)?.reset("the host took them away");
-        Ok(())
-    });
-    reset.await.map(done)
+        Ok(Done {})
+    })
+    .await
 }
 
 fn find(control: &Control, port: &str) -> Result<Arc<Guest>, ApiError> {
     control.read(|inner| {
-        let guests = inner.live.guests();
+        let guests = &inner.live.guests;
         guests.get(port).cloned().ok_or_else(|| {
             let hint = suggest::among(port, guests.keys().map(String::as_str));
             ApiError::missing(format!("no port \"{port}\" offers a guest offload{hint} (ENODEV)"))

@@ -1,31 +1,25 @@
 //! `/v1/links`: programs on hooks, with the kernel's rules for attaching and replacing.
 
-use axum::extract::State as Context;
-use axum::response::IntoResponse;
-
 use super::error::{ApiError, ErrorBody};
 use super::ports::no_port;
 use super::types::{AttachMode, AttachedView, LinkRequest, LinkView, ProgramRequest};
-use super::{Answer, Body, Part, Shared, blocking, done, working};
+use super::{Answer, Body, Daemon, Done, Part, blocking, working};
 use crate::control::Inner;
 use crate::file::free_key;
 use crate::live::LiveLink;
-use crate::state::{AttachState, ProgramState, State, TrustState};
+use crate::state::{AttachState, ProgramState, State};
 use crate::view;
 
 /// All links, by port, in the order the programs run.
 #[utoipa::path(get, path = "/v1/links", responses((status = 200, body = Vec<LinkView>)))]
-pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<LinkView>> {
+pub(super) async fn list(control: Daemon) -> Answer<Vec<LinkView>> {
     blocking(&control, |control| Ok(control.read(view::links))).await
 }
 
 /// One link.
 #[utoipa::path(get, path = "/v1/links/{id}", params(("id" = u32, Path)),
     responses((status = 200, body = LinkView), (status = 404, body = ErrorBody)))]
-pub(super) async fn show(
-    Context(control): Context<Shared>,
-    Part(id): Part<u32>,
-) -> Answer<LinkView> {
+pub(super) async fn show(control: Daemon, Part(id): Part<u32>) -> Answer<LinkView> {
     blocking(&control, move |control| {
         let found = control.read(view::links).into_iter().find(|link| link.id == id);
         found.ok_or_else(|| no_link(id))
@@ -39,7 +33,7 @@ pub(super) async fn show(
         (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
 pub(super) async fn attach(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Body(request): Body<LinkRequest>,
 ) -> Answer<AttachedView> {
     working(&control, move |control| {
@@ -50,7 +44,7 @@ pub(super) async fn attach(
         };
         control.read(|inner| {
             let ids: Vec<u32> =
-                inner.live.links().iter().filter(|link| is_new(link)).map(|link| link.id).collect();
+                inner.live.links.iter().filter(|link| is_new(link)).map(|link| link.id).collect();
             let links = view::links(inner).into_iter().filter(|link| ids.contains(&link.id));
             let warnings = inner.warnings.iter().filter(|it| it.port == request.port);
             let warnings = warnings.map(|it| it.text.clone()).collect();
@@ -64,21 +58,17 @@ pub(super) async fn attach(
 #[utoipa::path(delete, path = "/v1/links/{id}", params(("id" = u32, Path)),
     responses((status = 200), (status = 404, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
-pub(super) async fn detach(
-    Context(control): Context<Shared>,
-    Part(id): Part<u32>,
-) -> Result<impl IntoResponse, ApiError> {
+pub(super) async fn detach(control: Daemon, Part(id): Part<u32>) -> Answer<Done> {
     working(&control, move |control| {
         control.change(&format!("detaching link {id}"), |state, inner| {
-            let links = inner.live.links();
+            let links = &inner.live.links;
             let identity = links.iter().find(|link| link.id == id).map(|it| it.attach.identity());
             let identity = identity.ok_or_else(|| no_link(id))?;
             state.attachments.retain(|attach| attach.identity() != identity);
-            Ok(())
+            Ok(Done {})
         })
     })
     .await
-    .map(done)
 }
 
 /// Changes what is wanted; gives the keys of the programs.
@@ -93,7 +83,7 @@ fn apply(state: &mut State, inner: &Inner, request: &LinkRequest) -> Result<Vec<
         return Err(ApiError::bad("expected: only with mode \"replace\" (EINVAL)"));
     }
     let here = |attach: &AttachState| attach.port == request.port && attach.hook == request.hook;
-    let links: Vec<&LiveLink> = inner.live.links().iter().filter(|it| here(&it.attach)).collect();
+    let links: Vec<&LiveLink> = inner.live.links.iter().filter(|it| here(&it.attach)).collect();
     let mut gone: Vec<&LiveLink> = Vec::new();
     match (request.mode, request.expected) {
         (AttachMode::Add, _) => {}
@@ -214,11 +204,7 @@ pub(crate) fn program_state(program: &ProgramRequest, key: String) -> ProgramSta
         shared_maps: program.shared_maps.clone(),
         fresh_maps: program.fresh_maps,
         map_migrate: program.map_migrate.clone(),
-        maps_of: None,
-        exec: None,
-        trust: TrustState::default(),
-        bound_to: None,
-        generation: 0,
+        ..ProgramState::default()
     }
 }
 

@@ -1,30 +1,25 @@
 //! `/v1/maps`: contents while traffic flows.
 
-use axum::extract::State as Context;
-use axum::response::IntoResponse;
 use serde::Deserialize;
 use std::sync::Arc;
 use towpath_objects::{BtfObject, MapObject, Name, Selector, Session};
 
 use super::error::{ApiError, ErrorBody};
 use super::types::{EntryRequest, EntryView, MapRequest, MapView, NextView};
-use super::{Answer, Asked, Body, Part, Shared, blocking, done, pins};
+use super::{Answer, Asked, Body, Daemon, Done, Part, blocking, pins};
 use crate::control::Control;
 use crate::{contents, view};
 
 /// All maps, of programs and pinned.
 #[utoipa::path(get, path = "/v1/maps", responses((status = 200, body = Vec<MapView>)))]
-pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<MapView>> {
+pub(super) async fn list(control: Daemon) -> Answer<Vec<MapView>> {
     blocking(&control, |control| Ok(control.read(view::maps))).await
 }
 
 /// One map.
 #[utoipa::path(get, path = "/v1/maps/{id}", params(("id" = u32, Path)),
     responses((status = 200, body = MapView), (status = 404, body = ErrorBody)))]
-pub(super) async fn show(
-    Context(control): Context<Shared>,
-    Part(id): Part<u32>,
-) -> Answer<MapView> {
+pub(super) async fn show(control: Daemon, Part(id): Part<u32>) -> Answer<MapView> {
     blocking(&control, move |control| find(control, id)).await
 }
 
@@ -33,10 +28,7 @@ pub(super) async fn show(
 #[utoipa::path(post, path = "/v1/maps", request_body = MapRequest,
     responses((status = 200, body = MapView), (status = 409, body = ErrorBody),
         (status = 422, body = ErrorBody)))]
-pub(super) async fn create(
-    Context(control): Context<Shared>,
-    Body(request): Body<MapRequest>,
-) -> Answer<MapView> {
+pub(super) async fn create(control: Daemon, Body(request): Body<MapRequest>) -> Answer<MapView> {
     blocking(&control, move |control| {
         let id = pins::create_map(control, &request)?;
         find(control, id)
@@ -59,7 +51,7 @@ pub(super) struct EntriesQuery {
     params(("id" = u32, Path), ("limit" = Option<usize>, Query), ("bytes" = Option<bool>, Query)),
     responses((status = 200, body = Vec<EntryView>), (status = 404, body = ErrorBody)))]
 pub(super) async fn entries(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Part(id): Part<u32>,
     Asked(EntriesQuery { limit, bytes }): Asked<EntriesQuery>,
 ) -> Answer<Vec<EntryView>> {
@@ -73,10 +65,7 @@ pub(super) async fn entries(
 #[utoipa::path(get, path = "/v1/maps/{id}/btf", params(("id" = u32, Path)),
     responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
         (status = 404, body = ErrorBody)))]
-pub(super) async fn btf(
-    Context(control): Context<Shared>,
-    Part(id): Part<u32>,
-) -> Result<Vec<u8>, ApiError> {
+pub(super) async fn btf(control: Daemon, Part(id): Part<u32>) -> Result<Vec<u8>, ApiError> {
     with(&control, id, |_, map| types("map", map.name(), map.btf()))
 }
 
@@ -85,7 +74,7 @@ pub(super) async fn btf(
     request_body = EntryRequest,
     responses((status = 200, body = NextView), (status = 404, body = ErrorBody)))]
 pub(super) async fn next(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Part(id): Part<u32>,
     Body(request): Body<EntryRequest>,
 ) -> Answer<NextView> {
@@ -99,7 +88,7 @@ pub(super) async fn next(
     responses((status = 200, body = EntryView), (status = 404, body = ErrorBody),
         (status = 422, body = ErrorBody)))]
 pub(super) async fn pop(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Part(id): Part<u32>,
     Body(request): Body<EntryRequest>,
 ) -> Answer<EntryView> {
@@ -111,7 +100,7 @@ pub(super) async fn pop(
     request_body = EntryRequest,
     responses((status = 200, body = EntryView), (status = 404, body = ErrorBody)))]
 pub(super) async fn lookup(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Part(id): Part<u32>,
     Body(request): Body<EntryRequest>,
 ) -> Answer<EntryView> {
@@ -124,11 +113,11 @@ pub(super) async fn lookup(
     request_body = EntryRequest,
     responses((status = 200), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn update(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Part(id): Part<u32>,
     Body(request): Body<EntryRequest>,
-) -> Result<impl IntoResponse, ApiError> {
-    blocking(&control, move |control| edit(control, id, &request, contents::update)).await.map(done)
+) -> Answer<Done> {
+    blocking(&control, move |control| edit(control, id, &request, contents::update)).await
 }
 
 /// Deletes an element.
@@ -136,16 +125,15 @@ pub(super) async fn update(
     request_body = EntryRequest,
     responses((status = 200), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn delete(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Part(id): Part<u32>,
     Body(request): Body<EntryRequest>,
-) -> Result<impl IntoResponse, ApiError> {
+) -> Answer<Done> {
     blocking(&control, move |control| {
         let request = EntryRequest { value: None, ..request };
         edit(control, id, &request, contents::delete)
     })
     .await
-    .map(done)
 }
 
 fn find(control: &Control, id: u32) -> Result<MapView, ApiError> {
@@ -165,7 +153,7 @@ pub(super) fn types(
 
 /// What is asked about one element.
 async fn entry<T: Send + 'static>(
-    control: Shared,
+    control: Daemon,
     id: u32,
     request: EntryRequest,
     work: fn(&mut Session, &MapObject, &EntryRequest) -> Result<T, ApiError>,
@@ -182,7 +170,7 @@ fn with<T>(
     id: u32,
     work: impl FnOnce(&mut Session, &MapObject) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
-    let mut session = control.read(|inner| Session::new(inner.live.registry(), 0));
+    let mut session = control.read(|inner| Session::new(&inner.live.registry, 0));
     let found = session.map(&Selector::Id(id)).map_err(|_none| no_map(id))?;
     work(&mut session, &found)
 }
@@ -193,17 +181,11 @@ fn edit(
     id: u32,
     request: &EntryRequest,
     work: impl FnOnce(&mut Session, &MapObject, &EntryRequest) -> Result<(), ApiError>,
-) -> Result<(), ApiError> {
+) -> Result<Done, ApiError> {
     with(control, id, |session, map| {
-        let port = |ifindex: u32| {
-            control.read(|inner| {
-                let mut ports = inner.live.ports().iter();
-                let found = ports.find(|(_, port)| port.ifindex == ifindex);
-                found.map(|(name, _)| name.clone())
-            })
-        };
+        let port = |ifindex: u32| control.read(|inner| view::find_port(inner, ifindex));
         let change = contents::lasting(session, map, request, port);
-        control.keeper().edit(map, change, || work(session, map, request))
+        control.keeper.edit(map, change, || work(session, map, request)).map(|()| Done {})
     })
 }
 

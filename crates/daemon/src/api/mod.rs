@@ -22,9 +22,9 @@ mod xsk;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request};
+use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request, State};
 use axum::http::request::Parts;
-use axum::response::IntoResponse;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -35,6 +35,8 @@ use error::ApiError;
 
 /// What handlers share.
 pub(crate) type Shared = Arc<Control>;
+/// ... as they are given it.
+type Daemon = State<Shared>;
 /// What handlers give.
 pub(crate) type Answer<T> = Result<Json<T>, ApiError>;
 
@@ -109,22 +111,22 @@ fn described() -> OpenApiRouter<Shared> {
 /// Runs something that may take long, or wait for workers, apart from the API's own thread.
 pub(crate) async fn blocking<T: Send + 'static>(
     control: &Shared,
-    work: impl FnOnce(&Control) -> Result<T, ApiError> + Send + 'static,
+    work: impl FnOnce(&Shared) -> Result<T, ApiError> + Send + 'static,
 ) -> Answer<T> {
     let control = Arc::clone(control);
     let done = tokio::task::spawn_blocking(move || work(&control).map(Json)).await;
-    done.unwrap_or_else(|error| Err(ApiError { status: 500, message: error.to_string() }))
+    done.unwrap_or_else(|error| Err(ApiError::failed(error.to_string())))
 }
 
 /// The same for what changes something, or is work in itself. There is a limit to that at a time,
 /// so that whoever only looks finds a connection and a thread.
 pub(crate) async fn working<T: Send + 'static>(
     control: &Shared,
-    work: impl FnOnce(&Control) -> Result<T, ApiError> + Send + 'static,
+    work: impl FnOnce(&Shared) -> Result<T, ApiError> + Send + 'static,
 ) -> Answer<T> {
     // Held for as long as it takes, also when the client has gone.
     let place = control.place_to_work()?;
-    let placed = move |control: &Control| {
+    let placed = move |control: &Shared| {
         let _place = place;
         work(control)
     };
@@ -180,9 +182,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
 }
 
 /// An answer without contents.
-pub(crate) fn done<T>(_nothing: Json<T>) -> impl IntoResponse {
-    Json(serde_json::json!({}))
-}
+#[derive(Serialize)]
+struct Done {}
 
 const ABOUT: &str =
     "Ports, programs, maps and links of one daemon. Errors are {\"error\": \"...\"}.";

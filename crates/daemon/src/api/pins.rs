@@ -1,8 +1,6 @@
 //! `/v1/pins`: names that keep programs, maps and links alive, in a file system of the daemon's
 //! own.
 
-use axum::extract::State as Context;
-use axum::response::IntoResponse;
 use serde::Deserialize;
 use towpath_bpf::map::MapType;
 use towpath_bpf::{Errno, suggest};
@@ -10,15 +8,15 @@ use towpath_objects::{BPFFS_ROOT, MapUse, Object, Objects, Selector, Session};
 
 use super::error::{ApiError, ErrorBody};
 use super::types::{MapRequest, PinRequest, PinView};
-use super::{Answer, Asked, Body, Shared, blocking, done};
+use super::{Answer, Asked, Body, Daemon, Done, blocking};
 use crate::control::Control;
 use crate::reference::absolute;
 
 /// All pins, by path.
 #[utoipa::path(get, path = "/v1/pins", responses((status = 200, body = Vec<PinView>)))]
-pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<PinView>> {
+pub(super) async fn list(control: Daemon) -> Answer<Vec<PinView>> {
     blocking(&control, |control| {
-        let pins = control.read(|inner| inner.live.registry().pins());
+        let pins = control.read(|inner| inner.live.registry.pins());
         Ok(pins.into_iter().filter_map(|(path, object)| view(path, &object)).collect())
     })
     .await
@@ -29,13 +27,10 @@ pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<PinVie
 #[utoipa::path(post, path = "/v1/pins", request_body = PinRequest,
     responses((status = 200, body = PinView), (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
-pub(super) async fn pin(
-    Context(control): Context<Shared>,
-    Body(request): Body<PinRequest>,
-) -> Answer<PinView> {
+pub(super) async fn pin(control: Daemon, Body(request): Body<PinRequest>) -> Answer<PinView> {
     blocking(&control, move |control| {
         let PinRequest { kind, id, path } = request;
-        let registry = control.read(|inner| inner.live.registry().clone());
+        let registry = control.read(|inner| inner.live.registry.clone());
         let session = Session::new(&registry, 0);
         let selector = Selector::Id(id);
         let object = match kind.as_str() {
@@ -49,8 +44,7 @@ pub(super) async fn pin(
         };
         let object = object.map_err(|error| ApiError::missing(format!("{error} (ENOENT)")))?;
         let path = absolute(&path);
-        let pinned = make_parents(&registry, &path).and_then(|()| registry.pin(&path, object));
-        pinned.map_err(|errno| refused(&path, errno))?;
+        pin_at(&registry, &path, object)?;
         let saved = control.save_pins(&format!("pinning {path}"));
         if saved.is_err() {
             // It was there a moment ago.
@@ -72,18 +66,14 @@ pub(super) struct PinQuery {
 /// Ends a pin. An object that nobody else uses goes.
 #[utoipa::path(delete, path = "/v1/pins", params(("path" = String, Query)),
     responses((status = 200), (status = 404, body = ErrorBody)))]
-pub(super) async fn unpin(
-    Context(control): Context<Shared>,
-    Asked(query): Asked<PinQuery>,
-) -> Result<impl IntoResponse, ApiError> {
+pub(super) async fn unpin(control: Daemon, Asked(query): Asked<PinQuery>) -> Answer<Done> {
     blocking(&control, move |control| {
-        let registry = control.read(|inner| inner.live.registry().clone());
+        let registry = control.read(|inner| inner.live.registry.clone());
         let path = absolute(&query.path);
         registry.unlink(&path).map_err(|errno| refused(&path, errno))?;
-        control.save_pins(&format!("unpinning {path}"))
+        control.save_pins(&format!("unpinning {path}")).map(|()| Done {})
     })
     .await
-    .map(done)
 }
 
 fn view(path: String, object: &Object) -> Option<PinView> {
@@ -107,7 +97,7 @@ pub(super) fn create_map(control: &Control, request: &MapRequest) -> Result<u32,
         let hint = suggest::among(r#type, known);
         return Err(ApiError::bad(format!("type: no kind of map {type:?}{hint} (EINVAL)")));
     }
-    let registry = control.read(|inner| inner.live.registry().clone());
+    let registry = control.read(|inner| inner.live.registry.clone());
     // It is the session's until it is pinned.
     let mut session = Session::new(&registry, 0);
     let made = session.create_map(name, r#type, *key, *value, *entries, *flags);
@@ -116,8 +106,7 @@ pub(super) fn create_map(control: &Control, request: &MapRequest) -> Result<u32,
     let map =
         session.map(&Selector::Id(id)).map_err(|error| ApiError::missing(error.to_string()))?;
     let object = Object::Map(MapUse::new(map));
-    let pinned = make_parents(&registry, &path).and_then(|()| registry.pin(&path, object));
-    pinned.map_err(|errno| refused(&path, errno))?;
+    pin_at(&registry, &path, object)?;
     Ok(id)
 }
 
@@ -134,7 +123,13 @@ pub(crate) fn make_parents(registry: &Objects, path: &str) -> Result<(), Errno> 
     Ok(())
 }
 
-pub(crate) fn refused(path: &str, errno: Errno) -> ApiError {
+/// Pins something, and makes the directories of its pin.
+pub(crate) fn pin_at(registry: &Objects, path: &str, object: Object) -> Result<(), ApiError> {
+    let pinned = make_parents(registry, path).and_then(|()| registry.pin(path, object));
+    pinned.map_err(|errno| refused(path, errno))
+}
+
+fn refused(path: &str, errno: Errno) -> ApiError {
     match errno {
         Errno::ENOENT => ApiError::missing(format!("{path}: there is no such pin (ENOENT)")),
         Errno::EEXIST => ApiError::conflict(format!("{path}: there is one already (EEXIST)")),

@@ -1,30 +1,25 @@
 //! `/v1/ports`
 
-use axum::extract::State as Context;
-use axum::response::IntoResponse;
 use serde_json::{Map, Value as Json_};
 use towpath_bpf::suggest;
 
 use super::error::{ApiError, ErrorBody};
 use super::types::{FeaturesView, PortView};
-use super::{Answer, Body, Part, Shared, blocking, done, working};
+use super::{Answer, Body, Daemon, Done, Part, blocking, working};
 use crate::control::Inner;
 use crate::state::{PortState, State};
 use crate::{kinds, view};
 
 /// All ports.
 #[utoipa::path(get, path = "/v1/ports", responses((status = 200, body = Vec<PortView>)))]
-pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<PortView>> {
+pub(super) async fn list(control: Daemon) -> Answer<Vec<PortView>> {
     blocking(&control, |control| Ok(control.read(view::ports))).await
 }
 
 /// One port.
 #[utoipa::path(get, path = "/v1/ports/{name}", params(("name" = String, Path)),
     responses((status = 200, body = PortView), (status = 404, body = ErrorBody)))]
-pub(super) async fn show(
-    Context(control): Context<Shared>,
-    Part(name): Part<String>,
-) -> Answer<PortView> {
+pub(super) async fn show(control: Daemon, Part(name): Part<String>) -> Answer<PortView> {
     let find = move |inner: &Inner| find(inner, &name);
     blocking(&control, |control| control.read(find)).await
 }
@@ -34,7 +29,7 @@ pub(super) async fn show(
     responses((status = 200, body = PortView), (status = 400, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
 pub(super) async fn add(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Body(table): Body<Map<String, Json_>>,
 ) -> Answer<PortView> {
     working(&control, move |control| {
@@ -63,7 +58,7 @@ pub(super) async fn add(
     responses((status = 200, body = PortView), (status = 404, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
 pub(super) async fn set(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Part(name): Part<String>,
     Body(changes): Body<Map<String, Json_>>,
 ) -> Answer<PortView> {
@@ -83,10 +78,7 @@ pub(super) async fn set(
 #[utoipa::path(delete, path = "/v1/ports/{name}", params(("name" = String, Path)),
     responses((status = 200), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
-pub(super) async fn remove(
-    Context(control): Context<Shared>,
-    Part(name): Part<String>,
-) -> Result<impl IntoResponse, ApiError> {
+pub(super) async fn remove(control: Daemon, Part(name): Part<String>) -> Answer<Done> {
     working(&control, move |control| {
         control.change(&format!("removing port {name}"), |state, _| {
             let port = state.port(&name).ok_or_else(|| no_port(state, &name))?;
@@ -96,11 +88,10 @@ pub(super) async fn remove(
             state.attachments.retain(|attach| !goes(&attach.port));
             state.ports.iter_mut().for_each(|port| kinds::bond::release(port, &goes));
             state.ports.retain(|port| !goes(&port.name));
-            Ok(())
+            Ok(Done {})
         })
     })
     .await
-    .map(done)
 }
 
 fn find(inner: &Inner, name: &str) -> Result<PortView, ApiError> {
@@ -125,10 +116,7 @@ pub(super) fn check_unused(state: &State, goes: impl Fn(&str) -> bool) -> Result
 /// The kernel's feature flags, as this port has them.
 #[utoipa::path(get, path = "/v1/ports/{name}/features", params(("name" = String, Path)),
     responses((status = 200, body = FeaturesView), (status = 404, body = ErrorBody)))]
-pub(super) async fn features(
-    Context(control): Context<Shared>,
-    Part(name): Part<String>,
-) -> Answer<FeaturesView> {
+pub(super) async fn features(control: Daemon, Part(name): Part<String>) -> Answer<FeaturesView> {
     let find = move |inner: &Inner| {
         view::features(inner, &name).ok_or_else(|| no_port(&inner.wanted, &name))
     };

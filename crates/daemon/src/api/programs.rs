@@ -1,7 +1,6 @@
 //! `/v1/programs` and `/v1/objects`
 
 use axum::body::Bytes;
-use axum::extract::State as Context;
 use serde::Deserialize;
 use std::sync::Arc;
 use towpath_objects::{ProgramObject, Run, Selector, Session};
@@ -10,7 +9,7 @@ use super::error::{ApiError, ErrorBody};
 use super::maps::types;
 use super::ports::no_port;
 use super::types::{LoadRequest, ProgramView, RunRequest, RunView, UploadView};
-use super::{Answer, Asked, Body, Part, Shared, blocking, working};
+use super::{Answer, Asked, Body, Daemon, Part, blocking, working};
 use crate::code::{CodeForm, CodeView};
 use crate::control::Control;
 use crate::globals::{hex, parse_hex};
@@ -19,17 +18,14 @@ use crate::view;
 
 /// All loaded programs.
 #[utoipa::path(get, path = "/v1/programs", responses((status = 200, body = Vec<ProgramView>)))]
-pub(super) async fn list(Context(control): Context<Shared>) -> Answer<Vec<ProgramView>> {
+pub(super) async fn list(control: Daemon) -> Answer<Vec<ProgramView>> {
     blocking(&control, |control| Ok(control.read(view::programs))).await
 }
 
 /// One program.
 #[utoipa::path(get, path = "/v1/programs/{id}", params(("id" = u32, Path)),
     responses((status = 200, body = ProgramView), (status = 404, body = ErrorBody)))]
-pub(super) async fn show(
-    Context(control): Context<Shared>,
-    Part(id): Part<u32>,
-) -> Answer<ProgramView> {
+pub(super) async fn show(control: Daemon, Part(id): Part<u32>) -> Answer<ProgramView> {
     blocking(&control, move |control| find(control, id)).await
 }
 
@@ -47,7 +43,7 @@ pub(super) struct CodeQuery {
     responses((status = 200, body = CodeView), (status = 404, body = ErrorBody),
         (status = 422, body = ErrorBody)))]
 pub(super) async fn code(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Part(id): Part<u32>,
     Asked(query): Asked<CodeQuery>,
 ) -> Answer<CodeView> {
@@ -75,7 +71,7 @@ pub(super) struct ProfileQuery {
     responses((status = 200, body = ProfileView), (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn profile(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Part(id): Part<u32>,
     Asked(query): Asked<ProfileQuery>,
 ) -> Answer<ProfileView> {
@@ -95,7 +91,7 @@ pub(super) async fn profile(
         (status = 404, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
 pub(super) async fn run(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Part(id): Part<u32>,
     Body(request): Body<RunRequest>,
 ) -> Answer<RunView> {
@@ -106,11 +102,11 @@ pub(super) async fn run(
             return Err(ApiError::bad("batch_size: only of live frames (EINVAL)"));
         }
         let (mut session, ingress) = control.read(|inner| {
-            let ingress = port.map_or(Ok(0), |port| match inner.live.ports().get(&port) {
+            let ingress = port.map_or(Ok(0), |port| match inner.live.ports.get(&port) {
                 Some(port) => Ok(port.ifindex),
                 None => Err(no_port(&inner.wanted, &port)),
             });
-            Ok::<_, ApiError>((Session::new(inner.live.registry(), 0), ingress?))
+            Ok::<_, ApiError>((Session::new(&inner.live.registry, 0), ingress?))
         })?;
         session.program(&Selector::Id(id)).map_err(|_none| no_program(id))?;
         let live = live.then(|| batch_size.unwrap_or(0));
@@ -135,7 +131,7 @@ fn find(control: &Control, id: u32) -> Result<ProgramView, ApiError> {
 
 /// A program by its id.
 pub(super) fn object(control: &Control, id: u32) -> Result<Arc<ProgramObject>, ApiError> {
-    let session = control.read(|inner| Session::new(inner.live.registry(), 0));
+    let session = control.read(|inner| Session::new(&inner.live.registry, 0));
     session.program(&Selector::Id(id)).map_err(|_none| no_program(id))
 }
 
@@ -154,10 +150,7 @@ pub(super) struct UploadQuery {
 #[utoipa::path(post, path = "/v1/programs", request_body = LoadRequest,
     responses((status = 200, body = ProgramView), (status = 409, body = ErrorBody),
         (status = 422, body = ErrorBody), (status = 503, body = ErrorBody)))]
-pub(super) async fn load(
-    Context(control): Context<Shared>,
-    Body(request): Body<LoadRequest>,
-) -> Answer<ProgramView> {
+pub(super) async fn load(control: Daemon, Body(request): Body<LoadRequest>) -> Answer<ProgramView> {
     working(&control, move |control| {
         let id = control.load_pinned(&request)?;
         find(control, id)
@@ -169,10 +162,7 @@ pub(super) async fn load(
 #[utoipa::path(get, path = "/v1/programs/{id}/btf", params(("id" = u32, Path)),
     responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
         (status = 404, body = ErrorBody)))]
-pub(super) async fn btf(
-    Context(control): Context<Shared>,
-    Part(id): Part<u32>,
-) -> Result<Vec<u8>, ApiError> {
+pub(super) async fn btf(control: Daemon, Part(id): Part<u32>) -> Result<Vec<u8>, ApiError> {
     let program = object(&control, id)?;
     types("program", program.name(), program.btf())
 }
@@ -184,7 +174,7 @@ pub(super) async fn btf(
     responses((status = 200, body = UploadView), (status = 400, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
 pub(super) async fn upload(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Asked(query): Asked<UploadQuery>,
     bytes: Bytes,
 ) -> Answer<UploadView> {

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::State as Context;
 use axum::response::Response;
 use serde::Deserialize;
 use towpath_bpf::btf::{Btf, Kind, TypeId};
@@ -14,7 +13,7 @@ use towpath_objects::{MapObject, Selector, Session};
 use super::error::{ApiError, ErrorBody};
 use super::maps::no_map;
 use super::types::RecordView;
-use super::{Asked, Part, Shared, sse};
+use super::{Asked, Daemon, Part, sse};
 use crate::listen::{self, Claim, Readers, RecordsWanted};
 
 /// What is read, and how it is shown.
@@ -43,14 +42,14 @@ pub(super) struct RecordsQuery {
         (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody)))]
 pub(super) async fn records(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Part(id): Part<u32>,
     Asked(query): Asked<RecordsQuery>,
 ) -> Result<Response, ApiError> {
-    let session = control.read(|inner| Session::new(inner.live.registry(), 0));
+    let session = control.read(|inner| Session::new(&inner.live.registry, 0));
     let map = session.map(&Selector::Id(id)).map_err(|_none| no_map(id))?;
     let wanted = wanted(&session, &map, query)?;
-    let claim = claim(control.readers(), id).await.ok_or_else(|| {
+    let claim = claim(&control.readers, id).await.ok_or_else(|| {
         let name = map.name();
         ApiError::conflict(format!(
             "map {name} (id {id}) is being read already, and each record goes to one reader: end \
@@ -58,7 +57,7 @@ pub(super) async fn records(
         ))
     })?;
     let started = listen::records(&map, wanted, claim);
-    let chunks = started.map_err(|error| ApiError { status: 500, message: error.to_string() })?;
+    let chunks = started.map_err(|error| ApiError::failed(error.to_string()))?;
     Ok(sse::answer(futures_util::stream::unfold(chunks, async |mut chunks| {
         let bytes = chunks.recv().await?;
         Some((bytes, chunks))

@@ -1,4 +1,4 @@
-//! Answers that are streams of server-sent events.
+//! Answers that are streams: of server-sent events, or of other bytes.
 
 use std::convert::Infallible;
 
@@ -6,12 +6,17 @@ use axum::body::{Body, Bytes};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::{Stream, StreamExt as _};
-use http_body_util::StreamBody;
-use hyper::body::Frame;
 
 /// An answer of such events, as they come.
 pub(super) fn answer(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
-    let frames = events.map(|bytes| Ok::<_, Infallible>(Frame::data(bytes)));
-    let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
-    (headers, Body::new(StreamBody::new(frames))).into_response()
+    stream("text/event-stream", events)
+}
+
+/// An answer of such a type, as its pieces come.
+pub(super) fn stream(
+    content_type: &'static str,
+    pieces: impl Stream<Item = Bytes> + Send + 'static,
+) -> Response {
+    let headers = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store")];
+    (headers, Body::from_stream(pieces.map(Ok::<_, Infallible>))).into_response()
 }

@@ -1,6 +1,5 @@
 //! `/v1/trace` and `/v1/programs/{id}/streams/{stream}`: what programs print.
 
-use axum::extract::State as Context;
 use axum::response::Response;
 use serde::Deserialize;
 use towpath_xdp::StreamId;
@@ -8,7 +7,7 @@ use towpath_xdp::StreamId;
 use super::error::{ApiError, ErrorBody};
 use super::programs;
 use super::types::{PrintedLine, StreamText};
-use super::{Asked, Part, Shared, sse};
+use super::{Asked, Daemon, Part, sse};
 use crate::listen::Follower;
 
 /// Lines that programs print with `bpf_printk` from now on, without end: events of kind `line`.
@@ -17,9 +16,9 @@ use crate::listen::Follower;
 /// would have been.
 #[utoipa::path(get, path = "/v1/trace",
     responses((status = 200, content_type = "text/event-stream", body = PrintedLine)))]
-pub(super) async fn trace(Context(control): Context<Shared>) -> Result<Response, ApiError> {
-    let heard = control.read(|inner| control.trace().listen(inner.live.registry()));
-    let heard = heard.map_err(|error| ApiError { status: 500, message: error.to_string() })?;
+pub(super) async fn trace(control: Daemon) -> Result<Response, ApiError> {
+    let heard = control.read(|inner| control.trace.listen(&inner.live.registry));
+    let heard = heard.map_err(|error| ApiError::failed(error.to_string()))?;
     Ok(sse::answer(futures_util::stream::unfold(heard, async |mut heard| {
         let text = heard.next().await?;
         Some((text.into(), heard))
@@ -43,7 +42,7 @@ pub(super) struct StreamQuery {
     responses((status = 200, content_type = "text/event-stream", body = StreamText),
         (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(super) async fn stream(
-    Context(control): Context<Shared>,
+    control: Daemon,
     Part((id, stream)): Part<(u32, String)>,
     Asked(StreamQuery { follow }): Asked<StreamQuery>,
 ) -> Result<Response, ApiError> {

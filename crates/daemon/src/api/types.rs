@@ -29,15 +29,12 @@ pub struct PortView {
     /// Why it is of no more use, if it is not.
     pub failure: Option<String>,
     /// What went wrong last when sending; frames were dropped as `tx_error`.
-    #[serde(default)]
     pub tx_error: Option<String>,
     /// All its queues came to their end: a capture was read to the end.
     pub finished: bool,
     /// The bond it is a member of.
-    #[serde(default)]
     pub master: Option<String>,
     /// The bond whose programs run here, delegated.
-    #[serde(default)]
     pub delegated_by: Option<String>,
     /// What else its kind has to say.
     pub details: BTreeMap<String, String>,
@@ -84,7 +81,6 @@ pub struct ProgramView {
     /// SHA-256 of the object file.
     pub sha256: Option<String>,
     /// The port it is bound to (`BPF_F_XDP_DEV_BOUND_ONLY`); empty when that is gone.
-    #[serde(default)]
     pub bound_to: Option<String>,
     /// Takes frames of several buffers.
     pub frags: bool,
@@ -95,7 +91,6 @@ pub struct ProgramView {
     /// Why not as it was meant to be.
     pub fallback: Option<String>,
     /// What made the choice between the compiler's tiers, where they were measured.
-    #[serde(default)]
     pub measured: Option<String>,
 }
 
@@ -165,7 +160,6 @@ pub struct LinkView {
     /// Why not as it was meant to be.
     pub fallback: Option<String>,
     /// What made the choice between the compiler's tiers, where they were measured.
-    #[serde(default)]
     pub measured: Option<String>,
     /// Frames it judged.
     pub runs: u64,
@@ -196,7 +190,7 @@ pub struct MapView {
     #[serde(default)]
     pub bytes_memlock: u64,
     /// Of maps of programs that have one: whether all of them are machine code.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_jited: Option<bool>,
     /// Elements now, for kinds that count.
     pub entries: Option<u64>,
@@ -209,7 +203,7 @@ pub struct MapView {
     /// Programs that use it.
     pub prog_ids: Vec<u32>,
     /// How full it is, of a ring buffer.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ring: Option<RingView>,
 }
 
@@ -269,15 +263,15 @@ pub struct EntryView {
     #[schema(value_type = Object)]
     pub key: Json,
     /// Its value.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
     pub value: Option<Json>,
     /// Its values by CPU.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Vec<Object>)]
     pub values: Option<Vec<Json>>,
     /// Its bytes, when they were asked for.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<BytesView>,
 }
 
@@ -287,13 +281,13 @@ pub struct BytesView {
     /// Of its key; nothing for queues and stacks.
     pub key: String,
     /// Of its value.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// Of its values, by CPU.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub values: Option<Vec<String>>,
     /// Key and value through their types, as bpftool shows them; nothing without types.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
     pub formatted: Option<Json>,
 }
@@ -353,7 +347,6 @@ pub struct EntryRequest {
     #[schema(value_type = Object)]
     pub value: Option<Json>,
     /// `any`, `noexist` or `exist`.
-    #[serde(default)]
     pub flags: Option<String>,
     /// Asks for the bytes, too.
     #[serde(default)]
@@ -459,10 +452,8 @@ pub struct StatusView {
     #[serde(default)]
     pub restart: Vec<String>,
     /// What would be lost with the daemon, if anything.
-    #[serde(default)]
     pub not_saved: Option<String>,
     /// Where the page for people is, if it is served.
-    #[serde(default)]
     pub page: Option<String>,
     /// Version of the daemon.
     pub version: String,
@@ -598,7 +589,7 @@ pub struct LostView {
     /// Lines, prints or records.
     pub lost: u64,
     /// Of a perf event array: where.
-    #[serde(default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,
 }
 
@@ -610,12 +601,12 @@ pub struct RecordView {
     /// Seconds since 1970 when it was taken out.
     pub time: f64,
     /// Of a perf event array: the CPU it was sent from.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,
     /// Its bytes, in hex.
     pub data: String,
     /// Through the type that was asked for; nothing when there are too few bytes.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
     pub value: Option<Json>,
 }

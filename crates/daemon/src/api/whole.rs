@@ -1,26 +1,24 @@
 //! `/v1/status`, `/v1/state`, `/v1/reload`: everything at once.
 
-use axum::extract::State as Context;
-
 use super::error::ErrorBody;
 use super::types::{ReportView, StatusView};
-use super::{Answer, Body, Shared, blocking, working};
-use crate::control::Control;
+use super::{Answer, Body, Daemon, blocking, working};
 use crate::live::{Failure, Report};
 use crate::state::State;
 use crate::view;
 
 /// Ports, bridges, links, and what is wanted and is not there.
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = StatusView)))]
-pub(super) async fn status(Context(control): Context<Shared>) -> Answer<StatusView> {
-    let status =
-        |control: &Control| StatusView { page: control.page(), ..control.read(view::status) };
-    blocking(&control, move |control| Ok(status(control))).await
+pub(super) async fn status(control: Daemon) -> Answer<StatusView> {
+    blocking(&control, |control| {
+        Ok(StatusView { page: control.page(), ..control.read(view::status) })
+    })
+    .await
 }
 
 /// What is wanted, with the object files of its programs: a document for PUT, here or elsewhere.
 #[utoipa::path(get, path = "/v1/state", responses((status = 200, body = State)))]
-pub(super) async fn state(Context(control): Context<Shared>) -> Answer<State> {
+pub(super) async fn state(control: Daemon) -> Answer<State> {
     blocking(&control, |control| Ok(control.whole_state())).await
 }
 
@@ -30,10 +28,7 @@ pub(super) async fn state(Context(control): Context<Shared>) -> Answer<State> {
 #[utoipa::path(put, path = "/v1/state", request_body = State,
     responses((status = 200, body = ReportView), (status = 400, body = ErrorBody),
         (status = 422, body = ErrorBody), (status = 503, body = ErrorBody)))]
-pub(super) async fn replace(
-    Context(control): Context<Shared>,
-    Body(wanted): Body<State>,
-) -> Answer<ReportView> {
+pub(super) async fn replace(control: Daemon, Body(wanted): Body<State>) -> Answer<ReportView> {
     working(&control, |control| control.replace(wanted).map(told)).await
 }
 
@@ -41,7 +36,7 @@ pub(super) async fn replace(
 #[utoipa::path(post, path = "/v1/reload",
     responses((status = 200, body = ReportView), (status = 400, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
-pub(super) async fn reload(Context(control): Context<Shared>) -> Answer<ReportView> {
+pub(super) async fn reload(control: Daemon) -> Answer<ReportView> {
     working(&control, |control| control.reload().map(told)).await
 }
 

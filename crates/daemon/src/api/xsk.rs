@@ -1,17 +1,15 @@
 //! `/v1/xsk`: AF_XDP sockets of applications.
 
-use axum::extract::State as Context;
-
 use super::types::XskStatus;
-use super::{Answer, Shared, blocking};
+use super::{Answer, Daemon, blocking};
 use crate::view;
 
 /// All AF_XDP sockets, their rings and statistics, and where applications get one.
 #[utoipa::path(get, path = "/v1/xsk", responses((status = 200, body = XskStatus)))]
-pub(super) async fn sockets(Context(control): Context<Shared>) -> Answer<XskStatus> {
-    let read = |control: &crate::control::Control| {
+pub(super) async fn sockets(control: Daemon) -> Answer<XskStatus> {
+    blocking(&control, |control| {
         let socket = control.xsk_socket().display().to_string();
         Ok(XskStatus { socket, sockets: control.read(view::sockets) })
-    };
-    blocking(&control, read).await
+    })
+    .await
 }

@@ -13,7 +13,8 @@ pub(crate) use streams::Follower;
 pub(crate) use trace::Hub;
 
 use serde::Serialize;
-use serde_json::json;
+
+use crate::api::types::LostView;
 
 /// Appends a server-sent event.
 pub(crate) fn event(out: &mut String, number: Option<u64>, kind: &str, data: &impl Serialize) {
@@ -26,8 +27,5 @@ pub(crate) fn event(out: &mut String, number: Option<u64>, kind: &str, data: &im
 
 /// Appends the event that says that something was lost.
 pub(crate) fn lost(out: &mut String, count: u64, cpu: Option<u32>) {
-    match cpu {
-        Some(cpu) => event(out, None, "lost", &json!({ "lost": count, "cpu": cpu })),
-        None => event(out, None, "lost", &json!({ "lost": count })),
-    }
+    event(out, None, "lost", &LostView { lost: count, cpu });
 }

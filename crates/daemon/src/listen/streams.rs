@@ -3,11 +3,11 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use serde_json::json;
 use towpath_objects::ProgramObject;
 use towpath_xdp::StreamId;
 
 use super::{event, lost};
+use crate::api::types::StreamText;
 
 /// One who reads a stream of a program. What it reads nobody else gets, as in the kernel.
 #[derive(Debug)]
@@ -36,12 +36,8 @@ impl Follower {
                 let text = streams.read(self.stream, usize::MAX);
                 let lost_now = streams.lost(self.stream);
                 if !text.is_empty() {
-                    event(
-                        &mut out,
-                        None,
-                        "text",
-                        &json!({ "text": String::from_utf8_lossy(&text) }),
-                    );
+                    let text = String::from_utf8_lossy(&text).into_owned();
+                    event(&mut out, None, "text", &StreamText { text });
                 }
                 if lost_now > self.lost {
                     // What comes after a full stream comes after what is lost.

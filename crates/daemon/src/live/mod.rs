@@ -41,7 +41,7 @@ pub use links::LiveLink;
 pub(crate) use links::engine_hook;
 pub use programs::LiveProgram;
 pub(crate) use returning::{Restored, RestoredMap, Returning};
-pub(crate) use seen::Seen;
+pub(crate) use seen::{Seen, bridges};
 pub use sockets::Xsk;
 pub(crate) use world::Known;
 
@@ -249,7 +249,7 @@ impl Live {
 
     /// Bridges by name.
     pub fn bridges(&self) -> BTreeMap<String, BridgeState> {
-        seen::bridges(&self.engine)
+        bridges(&self.engine)
     }
 
     /// Who looks after bonds, by the bonds' names.

@@ -16,14 +16,22 @@ use crate::state::{BridgeState, ProgramState};
 /// are now.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
-    engine: Arc<Engine>,
-    registry: Arc<Objects>,
-    xsk: Xsk,
-    ports: BTreeMap<String, LivePort>,
-    bonds: BTreeMap<String, Observer>,
-    guests: BTreeMap<String, Arc<Guest>>,
-    programs: BTreeMap<u32, ProgramState>,
-    links: Vec<LiveLink>,
+    /// The engine: counters, ports, conservation.
+    pub(crate) engine: Arc<Engine>,
+    /// Programs, maps and links with their ids and pins, whoever made them.
+    pub(crate) registry: Arc<Objects>,
+    /// AF_XDP sockets of applications.
+    pub(crate) xsk: Xsk,
+    /// Open ports by name.
+    pub(crate) ports: BTreeMap<String, LivePort>,
+    /// How bonds are, by their names.
+    pub(crate) bonds: BTreeMap<String, Observer>,
+    /// Virtual machines that have programs run, by their ports.
+    pub(crate) guests: BTreeMap<String, Arc<Guest>>,
+    /// What was wanted of loaded programs, by their ids.
+    pub(crate) programs: BTreeMap<u32, ProgramState>,
+    /// Programs on hooks.
+    pub(crate) links: Vec<LiveLink>,
 }
 
 impl Live {
@@ -44,55 +52,8 @@ impl Live {
     }
 }
 
-impl Seen {
-    /// The engine: counters, ports, conservation.
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
-    /// Programs, maps and links with their ids and pins, whoever made them.
-    pub(crate) fn registry(&self) -> &Arc<Objects> {
-        &self.registry
-    }
-
-    /// AF_XDP sockets of applications.
-    pub(crate) fn xsk(&self) -> &Xsk {
-        &self.xsk
-    }
-
-    /// Open ports by name.
-    pub(crate) fn ports(&self) -> &BTreeMap<String, LivePort> {
-        &self.ports
-    }
-
-    /// Bridges by name.
-    pub(crate) fn bridges(&self) -> BTreeMap<String, BridgeState> {
-        bridges(&self.engine)
-    }
-
-    /// How bonds are, by their names.
-    pub(crate) fn bonds(&self) -> &BTreeMap<String, Observer> {
-        &self.bonds
-    }
-
-    /// Virtual machines that have programs run, by their ports.
-    pub(crate) fn guests(&self) -> &BTreeMap<String, Arc<Guest>> {
-        &self.guests
-    }
-
-    /// What was wanted of loaded programs, by their ids.
-    pub(crate) fn programs(&self) -> &BTreeMap<u32, ProgramState> {
-        &self.programs
-    }
-
-    /// Programs on hooks.
-    pub(crate) fn links(&self) -> &[LiveLink] {
-        &self.links
-    }
-}
-
 /// The bridges that the engine has, by name.
-pub(super) fn bridges(engine: &Engine) -> BTreeMap<String, BridgeState> {
+pub(crate) fn bridges(engine: &Engine) -> BTreeMap<String, BridgeState> {
     let state = |bridge: &Arc<Bridge>| {
         let (name, ageing) = (bridge.name().to_owned(), bridge.ageing().as_secs());
         (name.clone(), BridgeState { name, ageing })

@@ -51,7 +51,7 @@ pub struct SavedMap {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pins: Vec<String>,
     /// The file with its contents.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub contents: Option<String>,
     /// What users changed since, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -65,10 +65,10 @@ pub struct Change {
     /// Its key.
     pub key: Json,
     /// Its value; nothing when it was deleted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Json>,
     /// The port that its ifindex stands for: that may be another one next time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
 }
 

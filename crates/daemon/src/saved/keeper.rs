@@ -139,9 +139,9 @@ impl Keeper {
             return Ok(());
         }
         let line = Line { map: map.id(), change };
-        kept.store.add(&line).map_err(|error| ApiError {
-            status: 500,
-            message: format!("map {}: it is done, and can't be saved: {error}", map.map().name()),
+        kept.store.add(&line).map_err(|error| {
+            let name = map.map().name();
+            ApiError::failed(format!("map {name}: it is done, and can't be saved: {error}"))
         })?;
         kept.note(line.map, key, line.change);
         Ok(())

@@ -27,35 +27,35 @@ pub struct HostState {
 #[serde(deny_unknown_fields)]
 pub struct InterfaceEntry {
     /// Its number; a port has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ifindex: Option<u32>,
     /// Its name, perhaps a port's.
     pub name: String,
     /// Its Ethernet address: the port's, else zeroes, when not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub mac: Option<Mac>,
     /// Bytes: the port's, else 1500, when not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// The port's, else true, when not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub up: Option<bool>,
     /// Whether packets that arrive are forwarded: yes for ports, else no, when not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub forwarding: Option<bool>,
     /// The same for IPv4 only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub forwarding_v4: Option<bool>,
     /// The same for IPv6 only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub forwarding_v6: Option<bool>,
     /// Its own addresses, the preferred source address of each family first.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub addresses: Vec<IpAddr>,
     /// Makes it a VLAN device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<VlanEntry>,
 }
 
@@ -79,11 +79,11 @@ pub struct RouteEntry {
     /// A prefix, an address, or `default`.
     pub to: String,
     /// The gateway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub via: Option<IpAddr>,
     /// The interface that leads there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub dev: Option<Device>,
     /// More ways, or all of them.
     #[serde(default)]
@@ -92,16 +92,16 @@ pub struct RouteEntry {
     #[serde(default, rename = "type")]
     pub kind: RouteWord,
     /// The table it is in; 254, main, when not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
     /// Of several routes to one prefix the smallest counts.
     #[serde(default)]
     pub metric: u32,
     /// Bytes that fit, if fewer than through its interface.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// The preferred source address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub src: Option<IpAddr>,
     /// Whether packets are encapsulated on the way.
@@ -114,7 +114,7 @@ pub struct RouteEntry {
 #[serde(deny_unknown_fields)]
 pub struct NextHopEntry {
     /// The gateway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub via: Option<IpAddr>,
     /// The interface.
