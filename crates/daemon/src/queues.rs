@@ -1,7 +1,6 @@
 //! Queues of packets, and the ports that take packets out of them, as the API shows them.
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use serde::{Deserialize, Serialize};
@@ -11,6 +10,7 @@ use towpath_xdp::FrameQueue;
 use utoipa::ToSchema;
 
 use crate::control::Inner;
+use crate::metrics::{Encoded, family};
 
 /// A queue: a map of kind `pifo_xdp`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -62,7 +62,7 @@ pub struct DequeueView {
 
 /// All queues, by map.
 pub(crate) fn all(inner: &Inner) -> Vec<QueueView> {
-    let session = Session::new(inner.live.registry(), 0);
+    let session = Session::new(&inner.live.registry, 0);
     let queues = session.maps().into_iter().filter_map(|info| view(inner, &session, info));
     queues.collect()
 }
@@ -72,7 +72,7 @@ fn view(inner: &Inner, session: &Session, info: MapInfo) -> Option<QueueView> {
     let map = object.map();
     let status = FrameQueue::of(map)?.status();
     let knows = |port: &&Port| port.dequeue.as_ref().is_some_and(|hook| hook.knows(map));
-    let ports = inner.live.engine().read(|_, snapshot| {
+    let ports = inner.live.engine.read(|_, snapshot| {
         let ports = snapshot.ports.iter().flatten().map(|port| &**port).filter(knows);
         ports.map(|port| port.name.to_string()).collect()
     });
@@ -104,7 +104,7 @@ pub(crate) fn dequeues(inner: &Inner) -> Vec<DequeueView> {
         in_flight_bytes: hook.schedule.in_flight_bytes(),
         kept: hook.schedule.kept(),
     };
-    inner.live.engine().read(|_, snapshot| {
+    inner.live.engine.read(|_, snapshot| {
         let ports = snapshot.ports.iter().flatten();
         ports.filter_map(|port| Some(view(port, port.dequeue.as_ref()?))).collect()
     })
@@ -115,70 +115,44 @@ pub(crate) fn encode(
     queues: &[QueueView],
     dequeues: &[DequeueView],
     encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), std::fmt::Error> {
-    type Read = fn(&QueueView) -> u64;
-    let gauges: [(&str, &str, Read); 2] = [
+) -> Encoded {
+    type Read<T> = fn(&T) -> u64;
+    let labels = |it: &QueueView| [("queue", it.name.clone()), ("map", it.map_id.to_string())];
+    let with = |it: &QueueView, name, value| (labels(it), [(name, value)]);
+    let gauges: [(&str, &str, Read<QueueView>); 2] = [
         ("queue_depth", "Packets in a queue", |it| it.depth),
         ("queue_bytes", "Bytes in a queue", |it| it.bytes),
     ];
     for (name, help, read) in gauges {
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for queue in queues {
-            let id = queue.map_id.to_string();
-            let labels = [("queue", &*queue.name), ("map", &*id)];
-            ConstGauge::new(read(queue) as i64).encode(family.encode_family(&labels)?)?;
-        }
+        let gauge = |it| (labels(it), ConstGauge::new(read(it) as i64));
+        family(encoder, name, help, queues.iter().map(gauge))?;
     }
     let help = "Seconds that packets waited which left a queue lately";
-    let mut family =
-        encoder.encode_descriptor("queue_wait_seconds", help, None, MetricType::Gauge)?;
-    for queue in queues {
-        for (quantile, ns) in [("0.5", queue.wait_p50_ns), ("0.99", queue.wait_p99_ns)] {
-            let id = queue.map_id.to_string();
-            let labels = [("queue", &*queue.name), ("map", &*id), ("quantile", quantile)];
-            ConstGauge::new(ns as f64 / 1e9).encode(family.encode_family(&labels)?)?;
-        }
-    }
-    let counters: [(&str, &str, Read); 2] = [
+    let waits = queues.iter().flat_map(|it| {
+        let quantiles = [("0.5", it.wait_p50_ns), ("0.99", it.wait_p99_ns)];
+        let seconds = |ns| ConstGauge::new(ns as f64 / 1e9);
+        quantiles.map(|(quantile, ns)| (with(it, "quantile", quantile), seconds(ns)))
+    });
+    family(encoder, "queue_wait_seconds", help, waits)?;
+    let counters: [(&str, &str, Read<QueueView>); 2] = [
         ("queue_enqueued", "Packets that came into a queue", |it| it.enqueued),
         ("queue_dequeued", "Packets that were taken out of a queue", |it| it.dequeued),
     ];
     for (name, help, read) in counters {
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for queue in queues {
-            let id = queue.map_id.to_string();
-            let labels = [("queue", &*queue.name), ("map", &*id)];
-            ConstCounter::new(read(queue)).encode(family.encode_family(&labels)?)?;
-        }
+        let counter = |it| (labels(it), ConstCounter::new(read(it)));
+        family(encoder, name, help, queues.iter().map(counter))?;
     }
-    drops(queues, encoder)?;
-    ports(dequeues, encoder)
-}
-
-fn drops(queues: &[QueueView], encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-    let help = "Packets that a queue or its dequeue program dropped";
-    let mut family = encoder.encode_descriptor("queue_drops", help, None, MetricType::Counter)?;
-    for queue in queues {
-        let id = queue.map_id.to_string();
+    let drops = queues.iter().flat_map(|it| {
         let counts = [
-            ("queue_full", queue.drops_full),
-            ("queue_rank", queue.drops_rank),
-            ("dequeue", queue.drops_program),
+            ("queue_full", it.drops_full),
+            ("queue_rank", it.drops_rank),
+            ("dequeue", it.drops_program),
         ];
-        for (reason, count) in counts {
-            let labels = [("queue", &*queue.name), ("map", &*id), ("reason", reason)];
-            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-        }
-    }
-    Ok(())
-}
-
-fn ports(
-    ports: &[DequeueView],
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), std::fmt::Error> {
-    type Read = fn(&DequeueView) -> u64;
-    let gauges: [(&str, &str, Read); 3] = [
+        counts.map(|(reason, count)| (with(it, "reason", reason), ConstCounter::new(count)))
+    });
+    let help = "Packets that a queue or its dequeue program dropped";
+    family(encoder, "queue_drops", help, drops)?;
+    let gauges: [(&str, &str, Read<DequeueView>); 3] = [
         ("port_dequeue_limit_bytes", "Bytes that may be on their way at a port", |it| {
             it.limit_bytes
         }),
@@ -186,11 +160,9 @@ fn ports(
         ("port_dequeue_kept", "Packets out of queues that a port has no room for", |it| it.kept),
     ];
     for (name, help, read) in gauges {
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for port in ports {
-            let labels = [("port", port.port.as_str())];
-            ConstGauge::new(read(port) as i64).encode(family.encode_family(&labels)?)?;
-        }
+        let gauge =
+            |it: &DequeueView| ([("port", it.port.clone())], ConstGauge::new(read(it) as i64));
+        family(encoder, name, help, dequeues.iter().map(gauge))?;
     }
     Ok(())
 }

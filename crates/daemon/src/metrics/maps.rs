@@ -3,15 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use towpath_objects::{MapInfo, Objects, Selector, Session};
 
-use super::Encoded;
+use super::{Encoded, family, single};
 use crate::api::types::EntryView;
 use crate::contents;
 use crate::problem::Problem;
@@ -184,25 +184,25 @@ impl MapReading {
     }
 
     pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let MapMetric { name, help, kind, .. } = &self.metric;
+        match self.metric.kind {
+            Kind::Counter => self.encode_as(encoder, ConstCounter::new),
+            Kind::Gauge => self.encode_as(encoder, ConstGauge::new),
+        }
+    }
+
+    fn encode_as<M: EncodeMetric + TypedMetric>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        metric: fn(f64) -> M,
+    ) -> Encoded {
+        let MapMetric { name, help, .. } = &self.metric;
         let name = format!("map_{name}");
-        let kind = match kind {
-            Kind::Counter => MetricType::Counter,
-            Kind::Gauge => MetricType::Gauge,
-        };
-        let mut family = encoder.encode_descriptor(&name, help, None, kind)?;
-        let encode = |number: &f64, metric: MetricEncoder<'_>| match self.metric.kind {
-            Kind::Counter => ConstCounter::new(*number).encode(metric),
-            Kind::Gauge => ConstGauge::new(*number).encode(metric),
-        };
         // Without labels there is one.
         if let Some(number) = self.series.get(&Vec::new()) {
-            return encode(number, family);
+            return single(encoder, &name, help, &metric(*number));
         }
-        for (labels, number) in &self.series {
-            encode(number, family.encode_family(labels)?)?;
-        }
-        Ok(())
+        let series = self.series.iter();
+        family(encoder, &name, help, series.map(|(labels, it)| (labels.as_slice(), metric(*it))))
     }
 }
 
@@ -211,21 +211,15 @@ pub(super) fn encode_state(
     readings: &[MapReading],
     encoder: &mut DescriptorEncoder<'_>,
 ) -> Encoded {
-    type Read = fn(&MapReading) -> usize;
-    let gauges: [(&str, &str, Read); 2] = [
-        ("map_metric_maps", "Maps that a metric is made of", |it| it.maps),
-        ("map_metric_left_out", "Elements beyond the limit, or without such a number", |it| {
-            it.left_out
-        }),
-    ];
-    for (name, help, read) in gauges {
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for reading in readings {
-            let labels = [("metric", format!("towpath_map_{}", reading.metric.name))];
-            ConstGauge::new(read(reading) as f64).encode(family.encode_family(&labels)?)?;
-        }
-    }
-    Ok(())
+    let gauge = |reading: &MapReading, number: usize| {
+        let metric = format!("towpath_map_{}", reading.metric.name);
+        ([("metric", metric)], ConstGauge::new(number as f64))
+    };
+    let maps = readings.iter().map(|it| gauge(it, it.maps));
+    family(encoder, "map_metric_maps", "Maps that a metric is made of", maps)?;
+    let help = "Elements beyond the limit, or without such a number";
+    let left_out = readings.iter().map(|it| gauge(it, it.left_out));
+    family(encoder, "map_metric_left_out", help, left_out)
 }
 
 /// What tells an element's series apart.

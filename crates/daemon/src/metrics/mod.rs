@@ -10,11 +10,11 @@ use axum::extract::State as Context;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 
 use crate::api::types::{LinkView, PortStats, StatsView, XskView};
 use crate::bonds::{self, BondView, MemberView};
@@ -42,7 +42,7 @@ fn read(control: &Control) -> Reading {
         links: view::links(inner),
         bonds: bonds::all(inner),
         sockets: view::sockets(inner),
-        maps: MapReading::all(&control.map_metrics(), inner.live.registry()),
+        maps: MapReading::all(&control.map_metrics(), &inner.live.registry),
     })
 }
 
@@ -65,27 +65,34 @@ struct Reading {
     maps: Vec<MapReading>,
 }
 
-type Encoded = Result<(), std::fmt::Error>;
+pub(crate) type Encoded = Result<(), std::fmt::Error>;
+
+/// The metrics of one name, told apart by their labels.
+pub(crate) fn family<L: EncodeLabelSet, M: EncodeMetric + TypedMetric>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    metrics: impl IntoIterator<Item = (L, M)>,
+) -> Encoded {
+    let mut family = encoder.encode_descriptor(name, help, None, M::TYPE)?;
+    let mut metrics = metrics.into_iter();
+    metrics.try_for_each(|(labels, metric)| metric.encode(family.encode_family(&labels)?))
+}
+
+/// The only metric of its name.
+fn single<M: EncodeMetric + TypedMetric>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    metric: &M,
+) -> Encoded {
+    metric.encode(encoder.encode_descriptor(name, help, None, M::TYPE)?)
+}
 
 impl Collector for Reading {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
         self.frames(&mut encoder)?;
-        type Read = fn(&PortStats) -> u64;
-        let simple: [(&str, &str, Read); 5] = [
-            ("port_rx_frames", "Frames received", |it| it.rx_packets),
-            ("port_rx_bytes", "Bytes received", |it| it.rx_bytes),
-            ("port_rx_missed", "Frames lost before they could be received", |it| it.rx_missed),
-            ("port_tx_frames", "Frames sent", |it| it.tx_packets),
-            ("port_tx_bytes", "Bytes sent", |it| it.tx_bytes),
-        ];
-        for (name, help, read) in simple {
-            let mut family =
-                encoder.encode_descriptor(name, help, None::<&Unit>, MetricType::Counter)?;
-            for (port, stats) in &self.stats.ports {
-                let labels = [("port", port.as_str())];
-                ConstCounter::new(read(stats)).encode(family.encode_family(&labels)?)?;
-            }
-        }
+        self.ports(&mut encoder)?;
         self.by_reason(&mut encoder)?;
         self.programs(&mut encoder)?;
         self.bond_members(&mut encoder)?;
@@ -108,16 +115,30 @@ impl Reading {
             ("frames_freed", "Frames used up without being dropped", frames.freed),
         ];
         for (name, help, value) in sides {
-            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            ConstCounter::new(value).encode(metric)?;
+            single(encoder, name, help, &ConstCounter::new(value))?;
         }
         let help = "Frames that wait for another worker, in a queue, or for their launch time";
-        let metric =
-            encoder.encode_descriptor("frames_in_flight", help, None, MetricType::Gauge)?;
-        ConstGauge::new(frames.in_flight as i64).encode(metric)?;
+        single(encoder, "frames_in_flight", help, &ConstGauge::new(frames.in_flight as i64))?;
         let help = "Frames not accounted for: 0, unless a worker is at a burst for more than 5 ms";
-        let metric = encoder.encode_descriptor("frames_missing", help, None, MetricType::Gauge)?;
-        ConstGauge::new(frames.missing).encode(metric)
+        single(encoder, "frames_missing", help, &ConstGauge::new(frames.missing))
+    }
+
+    fn ports(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        type Read = fn(&PortStats) -> u64;
+        let simple: [(&str, &str, Read); 5] = [
+            ("port_rx_frames", "Frames received", |it| it.rx_packets),
+            ("port_rx_bytes", "Bytes received", |it| it.rx_bytes),
+            ("port_rx_missed", "Frames lost before they could be received", |it| it.rx_missed),
+            ("port_tx_frames", "Frames sent", |it| it.tx_packets),
+            ("port_tx_bytes", "Bytes sent", |it| it.tx_bytes),
+        ];
+        for (name, help, read) in simple {
+            let ports = self.stats.ports.iter();
+            let counters =
+                ports.map(|(port, it)| ([("port", port.as_str())], ConstCounter::new(read(it))));
+            family(encoder, name, help, counters)?;
+        }
+        Ok(())
     }
 
     fn by_reason(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
@@ -128,13 +149,12 @@ impl Reading {
             ("port_tx_drops", "Frames that were not sent", "reason", |it| &it.tx_drops),
         ];
         for (name, help, label, read) in families {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (port, stats) in &self.stats.ports {
-                for (value, count) in read(stats) {
-                    let labels = [("port", port.as_str()), (label, value.as_str())];
-                    ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
-                }
-            }
+            let counters = self.stats.ports.iter().flat_map(|(port, stats)| {
+                read(stats).iter().map(move |(value, count)| {
+                    ([("port", &**port), (label, &**value)], ConstCounter::new(*count))
+                })
+            });
+            family(encoder, name, help, counters)?;
         }
         Ok(())
     }
@@ -147,54 +167,43 @@ impl Reading {
             ("bond_member_active", "What passes on it is delivered", |it| it.is_active.into()),
             ("bond_member_link", "Its link counts as up", |it| (it.mii_status == "up").into()),
         ];
+        let members = || {
+            self.bonds.iter().flat_map(|bond| {
+                let members = bond.members.iter();
+                members.map(move |it| ([("bond", &*bond.name), ("port", &*it.name)], it))
+            })
+        };
         for (name, help, read) in gauges {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (bond, member) in self.members() {
-                let labels = [("bond", &*bond.name), ("port", &*member.name)];
-                ConstGauge::new(read(member)).encode(family.encode_family(&labels)?)?;
-            }
+            let gauges = members().map(|(labels, it)| (labels, ConstGauge::new(read(it))));
+            family(encoder, name, help, gauges)?;
         }
-        let help = "How often its link was given up";
-        let name = "bond_member_link_failures";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (bond, member) in self.members() {
-            let labels = [("bond", &*bond.name), ("port", &*member.name)];
-            let count = u64::from(member.link_failure_count);
-            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
-
-    fn members(&self) -> impl Iterator<Item = (&BondView, &MemberView)> {
-        self.bonds.iter().flat_map(|bond| bond.members.iter().map(move |it| (bond, it)))
+        let failures = |it: &MemberView| ConstCounter::new(u64::from(it.link_failure_count));
+        let counters = members().map(|(labels, it)| (labels, failures(it)));
+        family(encoder, "bond_member_link_failures", "How often its link was given up", counters)
     }
 
     fn sockets(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         let Some(first) = self.sockets.first() else { return Ok(()) };
         for statistic in first.statistics.keys() {
             let name = format!("xsk_{statistic}");
-            let help = "Counted by an AF_XDP socket";
-            let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
-            for socket in &self.sockets {
-                let (id, port) = (socket.id.to_string(), socket.port.as_deref().unwrap_or(""));
+            let counters = self.sockets.iter().map(|socket| {
+                let port = socket.port.clone().unwrap_or_default();
                 let queue = socket.queue.map_or_else(String::new, |queue| queue.to_string());
-                let labels = [("socket", &*id), ("port", port), ("queue", &*queue)];
+                let labels = [("socket", socket.id.to_string()), ("port", port), ("queue", queue)];
                 let count = socket.statistics.get(statistic).copied().unwrap_or(0);
-                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-            }
+                (labels, ConstCounter::new(count))
+            });
+            family(encoder, &name, "Counted by an AF_XDP socket", counters)?;
         }
         Ok(())
     }
 
     fn programs(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let help = "Frames a program judged";
-        let mut family =
-            encoder.encode_descriptor("program_runs", help, None, MetricType::Counter)?;
-        for link in &self.links {
-            let id = link.id.to_string();
-            let labels = [("port", &*link.port), ("program", &*link.name), ("link", &*id)];
-            ConstCounter::new(link.runs).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
+        let counters = self.links.iter().map(|link| {
+            let (port, program) = (link.port.clone(), link.name.clone());
+            let labels = [("port", port), ("program", program), ("link", link.id.to_string())];
+            (labels, ConstCounter::new(link.runs))
+        });
+        family(encoder, "program_runs", "Frames a program judged", counters)
     }
 }

@@ -61,7 +61,7 @@ fn start() -> Arc<Control> {
 }
 
 fn store(control: &Control, key: u32, packets: u64, bytes: u64) {
-    let mut session = control.read(|inner| Session::new(inner.live.registry(), 0));
+    let mut session = control.read(|inner| Session::new(&inner.live.registry, 0));
     let map = session.map(&Selector::Name("flows".into())).expect("the program has it");
     let value = Some(json!({ "packets": packets, "bytes": bytes }));
     let request = EntryRequest { key: json!(key), value, ..EntryRequest::default() };
