@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::ArgValueCompleter;
+use towpath_daemon::state::HookState;
 
 use super::Selection;
 use crate::complete;
@@ -139,6 +140,16 @@ pub(crate) enum HookArg {
     Dequeue,
 }
 
+impl From<HookArg> for HookState {
+    fn from(hook: HookArg) -> HookState {
+        match hook {
+            HookArg::Rx => HookState::Rx,
+            HookArg::Tx => HookState::Tx,
+            HookArg::Dequeue => HookState::Dequeue,
+        }
+    }
+}
+
 /// Where an XDP program runs, in xdp-loader's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeArg {
@@ -219,6 +230,9 @@ pub(crate) struct UnloadArgs {
     /// The program with this id
     #[arg(short, long, value_name = "ID", required_unless_present = "all")]
     pub id: Option<u32>,
+    /// Only from this hook [default: from each]
+    #[arg(long, value_enum)]
+    pub hook: Option<HookArg>,
     /// All programs of the port
     #[arg(short, long, conflicts_with = "id")]
     pub all: bool,

@@ -18,10 +18,10 @@ pub(crate) use bench::{BenchArgs, Peer};
 pub(crate) use bond::{BondCommand, BondHashArgs};
 pub(crate) use daemon::{
     BridgeCommand, BtfCommand, BtfDumpArgs, CheckArgs, ElementArgs, EventPipeArgs, EventsArgs,
-    ExecCommand, GuestArgs, GuestCommand, GuestFileArgs, HookArg, LinkCommand, LoadArgs,
-    MapCommand, MapDumpArgs, ModeArg, NetCommand, ObjectArgs, PinArgs, PlainArgs, PortArgs,
-    PortCommand, PortKeysArgs, ProgLoadArgs, SocketArgs, StatsArgs, StatusArgs, TopArgs,
-    TracelogArgs, UnloadArgs, UnpinArgs, UpArgs, parse_duration,
+    ExecCommand, GuestArgs, GuestCommand, GuestFileArgs, LinkCommand, LoadArgs, MapCommand,
+    MapDumpArgs, ModeArg, NetCommand, ObjectArgs, PinArgs, PlainArgs, PortArgs, PortCommand,
+    PortKeysArgs, ProgLoadArgs, SocketArgs, StatsArgs, StatusArgs, TopArgs, TracelogArgs,
+    UnloadArgs, UnpinArgs, UpArgs, parse_duration,
 };
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use dump::PortDumpArgs;

@@ -53,7 +53,7 @@ fn print(link: &LinkView, output: &mut Output) -> Result<(), CliError> {
     let LinkView { id, r#type, prog_id, port, ifindex, name, tag, prio, .. } = link;
     output.line(&format!("{id}: {type}  prog {prog_id}"))?;
     let device = if *ifindex == 0 { "(detached)".to_owned() } else { format!("{port}({ifindex})") };
-    let hook = format!("{:?}", link.hook).to_lowercase();
+    let hook = link.hook.to_string();
     output.line(&format!("\tifindex {device}  hook {hook}  prio {prio}"))?;
     let (actions, runs) = (link.actions.join(","), grouped(link.runs));
     output.line(&format!("\tname {name}  tag {tag}  actions {actions}  frames {runs}"))?;

@@ -12,7 +12,7 @@ use towpath_daemon::client::{Client, encoded};
 use towpath_daemon::state::HookState;
 
 use super::client;
-use crate::args::{HookArg, LoadArgs, ModeArg, ProgLoadArgs, UnloadArgs};
+use crate::args::{LoadArgs, ModeArg, ProgLoadArgs, UnloadArgs};
 use crate::error::CliError;
 use crate::files;
 use crate::output::Output;
@@ -47,11 +47,7 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError>
     }
     let request = LinkRequest {
         port: args.port.clone(),
-        hook: match args.hook {
-            HookArg::Rx => HookState::Rx,
-            HookArg::Tx => HookState::Tx,
-            HookArg::Dequeue => HookState::Dequeue,
-        },
+        hook: args.hook.into(),
         programs,
         mode: match (&args.replace, args.exclusive) {
             (Some(_), _) => AttachMode::Replace,
@@ -144,12 +140,17 @@ pub(crate) fn unload(args: &UnloadArgs, output: &mut Output) -> Result<(), CliEr
     let client = client(&args.daemon)?;
     let _port: Json = client.get(&format!("/v1/ports/{}", encoded(&args.port)))?;
     let links: Vec<LinkView> = client.get("/v1/links")?;
-    let here = links.into_iter().filter(|link| link.port == args.port);
-    let wanted: Vec<LinkView> =
-        here.filter(|link| args.id.is_none_or(|id| link.prog_id == id)).collect();
+    let hook = args.hook.map(HookState::from);
+    let is_wanted = |link: &LinkView| {
+        link.port == args.port
+            && args.id.is_none_or(|id| link.prog_id == id)
+            && hook.is_none_or(|hook| link.hook == hook)
+    };
+    let wanted: Vec<LinkView> = links.into_iter().filter(is_wanted).collect();
     if wanted.is_empty() {
         let what = args.id.map_or("nothing".to_owned(), |id| format!("no program with id {id}"));
-        return Err(CliError::Daemon(format!("{}: {what} is attached (ENOENT)", args.port)));
+        let here = hook.map_or(String::new(), |hook| format!(" to its {hook} hook"));
+        return Err(CliError::Daemon(format!("{}: {what} is attached{here} (ENOENT)", args.port)));
     }
     for link in &wanted {
         let path = format!("/v1/links/{}", link.id);

@@ -54,8 +54,8 @@ fn detach(args: &ElementArgs, output: &mut Output) -> Result<(), CliError> {
     if dev != "dev" {
         return Err(CliError::Usage(format!("{dev}: expected dev PORT")));
     }
-    let daemon = args.daemon.clone();
-    let unload = crate::args::UnloadArgs { port: port.clone(), id: None, all: true, daemon };
+    let (daemon, hook) = (args.daemon.clone(), None);
+    let unload = crate::args::UnloadArgs { port: port.clone(), id: None, hook, all: true, daemon };
     super::unload(&unload, output)
 }
 

@@ -100,13 +100,17 @@ fn names(links: &[LinkView], bond: &str) -> String {
 fn row(port: &str, link: &LinkView) -> Vec<String> {
     vec![
         port.to_owned(),
-        format!("{:?}", link.hook).to_lowercase(),
+        link.hook.to_string(),
         link.prio.to_string(),
         link.name.clone(),
         link.exec.clone(),
         link.prog_id.to_string(),
         link.tag.clone(),
         link.actions.join(","),
-        grouped(link.runs),
+        match link.hook {
+            HookState::Rx | HookState::Tx => grouped(link.runs),
+            // Each takes one frame, some, or none.
+            HookState::Dequeue => format!("{} runs", grouped(link.runs)),
+        },
     ]
 }

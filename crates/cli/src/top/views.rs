@@ -160,7 +160,7 @@ fn attached(link: &LinkView, rates: &Rates) -> Vec<Cell> {
     vec![
         Cell::text(&link.name),
         Cell::text(&link.port),
-        Cell::text(format!("{:?}", link.hook).to_lowercase()),
+        Cell::text(link.hook.to_string()),
         Cell::number(f64::from(link.prio), link.prio.to_string()),
         Cell::number(runs, short(runs)),
         Cell::text(&link.exec).toned(if link.fallback.is_some() { Tone::Bad } else { Tone::Plain }),

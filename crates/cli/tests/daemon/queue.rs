@@ -53,6 +53,8 @@ fn a_queue_is_seen_from_all_sides() {
         assert!(text.contains("wait p50") && text.contains("wait p99"), "{text}");
         assert_eq!(row(&text, "out")[0], "out", "{text}");
     }
+    let text = bench.run(&["status", "out", "--socket", SOCKET]).stdout;
+    assert_eq!(row(&text, "out").last().map(String::as_str), Some("runs"), "{text}");
 
     // What the dequeue program wants to know of each packet.
     let words = ["map", "event_pipe", "sent", "--type", "xdp_tx_timestamp", "-c", "5"];
@@ -73,7 +75,9 @@ fn a_queue_is_seen_from_all_sides() {
     assert!(times[0] > 0 && times.is_sorted(), "{times:?}");
 
     // Nobody sends any more: the queue fills, and each packet that it refuses is counted.
-    daemon.json(&["unload", "out", "-a"]);
+    let error = daemon.refusal(2, &["unload", "out", "--hook", "rx", "-a"]);
+    assert!(error.contains("nothing is attached to its rx hook (ENOENT)"), "{error}");
+    daemon.json(&["unload", "out", "--hook", "dequeue", "-a"]);
     daemon.wait_for("drops", || number("drops_full") > 10);
     assert_eq!((number("depth"), queue()["ports"].as_array().map(Vec::len)), (8, Some(0)));
     let text = scrape(metrics);
