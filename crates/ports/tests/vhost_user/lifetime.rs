@@ -224,7 +224,7 @@ fn a_ring_that_is_not_there_does_not_run() {
             payload.extend([descriptors, used, available, 0].map(u64::to_ne_bytes).concat());
             // It may be said at once or when the queue is to start.
             let _refused = a.front.say(9, &payload, &[]);
-            let kick = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+            let kick = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
             let _refused = a.front.say(12, &1u64.to_ne_bytes(), &[kick.as_fd()]);
             assert!(!scene.detail(0, "queues").contains("1: "), "{}", scene.detail(0, "queues"));
             // What the guest receives by goes on.
