@@ -68,6 +68,25 @@ fn nothing_is_left_over() {
 }
 
 #[test]
+fn objects_do_not_say_where_they_were_compiled() {
+    let is_of_a_machine = |text: &&str| {
+        text.starts_with('/')
+            && text.matches('/').count() > 1
+            && text.len() >= PATH_BYTES_MIN
+            && !text.starts_with("/usr/include")
+    };
+    let mut complaints = Vec::new();
+    for source in sources(&["o"]) {
+        let texts = source.text.split(|it: char| !it.is_ascii_graphic());
+        for path in texts.filter(is_of_a_machine) {
+            let message = format!("{path} is in it, see -fdebug-compilation-dir");
+            complaints.push(source.complaint(1, &message));
+        }
+    }
+    assert_none(&complaints);
+}
+
+#[test]
 fn modules_say_what_they_are() {
     let mut complaints = Vec::new();
     for source in sources(&["rs"]) {
@@ -165,7 +184,8 @@ fn collect(top: &Path, folder: &Path, extensions: &[&str], found: &mut Vec<Sourc
                 collect(top, &path, extensions, found);
             }
         } else if extensions.contains(&path.extension().and_then(|e| e.to_str()).unwrap_or("")) {
-            let text = fs::read_to_string(&path).expect("sources are UTF-8");
+            let bytes = fs::read(&path).expect("a file of the repository is readable");
+            let text = String::from_utf8_lossy(&bytes).into_owned();
             let path = path.strip_prefix(top).expect("below the top").to_owned();
             found.push(Source { path, text });
         }
@@ -228,6 +248,8 @@ fn assert_none(complaints: &[String]) {
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 100;
+/// What is shorter may be code.
+const PATH_BYTES_MIN: usize = 8;
 
 /// Not ours to tidy: what is built, what fuzzers found, and recordings kept as they were made.
 const SKIPPED_FOLDERS: [&str; 7] =

@@ -2,7 +2,7 @@
 // `expected-6.18.txt` holds what Linux 6.18 answered (BPF_PROG_TEST_RUN); a case line is
 // "op a b flags data_len metadata_len", where op is a case of the switch below.
 //
-//   clang -O2 -g -target bpf -c xdp_helpers.bpf.c -o xdp_helpers.bpf.o
+//   clang-14 -O2 -g -target bpf -fdebug-compilation-dir=. -c xdp_helpers.bpf.c -o xdp_helpers.bpf.o
 
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

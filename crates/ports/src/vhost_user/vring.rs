@@ -107,9 +107,9 @@ impl State {
         }
     }
 
-    /// Interrupts the driver without being asked: what was given back before the queue started here,
-    /// or before there was anything to interrupt by, may have rung a bell that nobody heard (QEMU
-    /// starts a queue first, and empties the bell that it had until then).
+    /// Interrupts the driver without being asked: what was given back before the queue started
+    /// here, or before there was anything to interrupt by, may have rung a bell that nobody heard
+    /// (QEMU starts a queue first, and empties the bell that it had until then).
     fn signal_anew(&self) {
         if self.active.is_some() {
             ring_bell(self.setup.call.as_ref());
