@@ -9,11 +9,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use towpath_bpf::Errno;
 use towpath_maps::Map;
 use towpath_xdp::queue::Keeper;
-use towpath_xdp::{Arena, Frame, Pool, Schedules};
+use towpath_xdp::{Arena, Frame, Pool, Schedules, now_ns};
 
 use crate::counters::{DropReason, FrameCounters};
 use crate::hook::{Chain, Link};
@@ -151,6 +151,5 @@ impl Keeper for Orphans {
 /// Nanoseconds of the monotonic clock, as `bpf_ktime_get_ns` shows them.
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+    now_ns(ClockId::Monotonic)
 }

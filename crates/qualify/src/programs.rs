@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use towpath_bpf::program::Linked;
 use towpath_engine::counters::{DropReason, PortCounters};
 use towpath_engine::port::{Rx, Tx};
@@ -13,7 +13,7 @@ use towpath_engine::{
 };
 use towpath_ports::pair::{self, Pair};
 use towpath_workload::small;
-use towpath_xdp::{Arena, Frame, LoadOptions, Pool, Program, tai_now};
+use towpath_xdp::{Arena, Frame, LoadOptions, Pool, Program, now_ns, tai_now};
 
 use crate::checks::{NOBODY_SEES, NONE_ARRIVE, fails, untried};
 use crate::packets::{self, Packet, VERDICT, is_ours};
@@ -270,8 +270,7 @@ pub(crate) fn launch_time(maker: &dyn Maker) -> io::Result<Outcome> {
 }
 
 fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    now_ns(ClockId::Monotonic)
 }
 
 const LAUNCH_DELAY: Duration = Duration::from_millis(20);

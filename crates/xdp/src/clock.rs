@@ -8,15 +8,24 @@ mod ticks;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::time::{DynamicClockId, clock_gettime_dynamic};
+use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 
 pub(crate) use ticks::Ticks;
 
 /// The time that software notes of frames, as devices' clocks have it: nanoseconds of `CLOCK_TAI`;
 /// 0 on a kernel without it.
 pub fn tai_now() -> u64 {
-    clock_gettime_dynamic(DynamicClockId::Tai)
-        .map_or(0, |now| now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+    clock_gettime_dynamic(DynamicClockId::Tai).map_or(0, in_ns)
+}
+
+/// What one of the machine's clocks says, in nanoseconds.
+#[inline]
+pub fn now_ns(clock: ClockId) -> u64 {
+    in_ns(clock_gettime(clock))
+}
+
+fn in_ns(time: Timespec) -> u64 {
+    time.tv_sec as u64 * NS_PER_SECOND + time.tv_nsec as u64
 }
 
 /// The clock of all programs that share it.
@@ -38,3 +47,5 @@ impl Clock {
         Some(self.set_ns.load(Ordering::Relaxed)).filter(|&ns| ns != 0)
     }
 }
+
+pub(crate) const NS_PER_SECOND: u64 = 1_000_000_000;

@@ -25,7 +25,7 @@ pub mod verdict;
 mod worker;
 
 pub use burst::Burst;
-pub use clock::{Clock, tai_now};
+pub use clock::{Clock, now_ns, tai_now};
 pub use compiled::{CompileError, Exec, ExecStatus};
 pub use conntrack::KnownConnection;
 pub use frame::arena::Arena;

@@ -4,11 +4,11 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use towpath_engine::port::{Rx, Wake};
 use towpath_xdp::frame::ETH_HLEN;
 use towpath_xdp::frame::metadata::RxMetadata;
-use towpath_xdp::{Frame, FrameError, Pool, tai_now};
+use towpath_xdp::{Frame, FrameError, Pool, now_ns, tai_now};
 
 use super::ring_unsafe::{Received, Ring, Stamp};
 use crate::host::Interface;
@@ -126,9 +126,7 @@ fn frame_of(
 /// By how much `CLOCK_TAI` is ahead of `CLOCK_REALTIME`, in nanoseconds: whole seconds, 0 where
 /// nobody told the kernel.
 fn tai_ahead() -> u64 {
-    let now = clock_gettime(ClockId::Realtime);
-    let real = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-    let ahead = tai_now().saturating_sub(real);
+    let ahead = tai_now().saturating_sub(now_ns(ClockId::Realtime));
     (ahead + 500_000_000) / 1_000_000_000 * 1_000_000_000
 }
 

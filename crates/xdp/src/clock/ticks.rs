@@ -10,9 +10,10 @@
 
 use std::sync::OnceLock;
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
 use super::counter_unsafe::counter;
+use super::now_ns;
 
 /// What one worker knows of clock and counter.
 #[derive(Debug)]
@@ -112,8 +113,7 @@ impl Ticks {
 }
 
 fn clock() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    now_ns(ClockId::Monotonic)
 }
 
 /// Whether the kernel keeps time by the counter: else it may differ from processor to processor, or

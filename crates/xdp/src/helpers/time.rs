@@ -1,11 +1,11 @@
 //! Clocks, random numbers, and which CPU and node this is.
 
-use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
+use rustix::time::ClockId;
 use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
 use super::{Call, Table, entry};
-use crate::clock::Clock;
+use crate::clock::{Clock, NS_PER_SECOND, now_ns, tai_now};
 
 pub(super) const TABLE: Table = &[
     (id::KTIME_GET_NS, entry(ktime)),
@@ -35,11 +35,7 @@ fn coarse_time(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
 
 #[inline(always)]
 fn tai_time(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
-    if let Some(set) = call.run.surroundings.clock.set_time() {
-        return Ok(set);
-    }
-    // Every Linux has this clock; the fallback is for a kernel that hides it.
-    Ok(clock_gettime_dynamic(DynamicClockId::Tai).map_or(0, in_nanoseconds))
+    Ok(call.run.surroundings.clock.set_time().unwrap_or_else(tai_now))
 }
 
 #[inline(always)]
@@ -52,7 +48,7 @@ fn jiffies(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
 pub(crate) fn jiffies_now(clock: &Clock) -> u64 {
     let initial = u64::from((-300i32 * HZ as i32) as u32);
     // The coarse clock counts ticks, as jiffies do.
-    initial + time(clock, ClockId::MonotonicCoarse) / (NANOSECONDS_PER_SECOND / HZ)
+    initial + time(clock, ClockId::MonotonicCoarse) / (NS_PER_SECOND / HZ)
 }
 
 #[inline(always)]
@@ -96,13 +92,8 @@ fn nanoseconds(call: &Call<'_, '_>, clock: ClockId) -> u64 {
 
 /// The time programs are shown.
 pub(crate) fn time(clock: &Clock, id: ClockId) -> u64 {
-    clock.set_time().unwrap_or_else(|| in_nanoseconds(clock_gettime(id)))
+    clock.set_time().unwrap_or_else(|| now_ns(id))
 }
 
-fn in_nanoseconds(now: Timespec) -> u64 {
-    now.tv_sec as u64 * NANOSECONDS_PER_SECOND + now.tv_nsec as u64
-}
-
-const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 /// `CONFIG_HZ` of the kernel Towpath looks like.
 const HZ: u64 = 250;
