@@ -18,7 +18,7 @@ use super::scene::{self, GUEST, HOST};
 use super::vm::{Card, Socket, Vm};
 use crate::lab;
 use crate::namespace::Namespace;
-use crate::traffic::{ping, stack_counter};
+use crate::traffic::stack_counter;
 
 /// A guest, a host, and what joins them.
 struct Joined {
@@ -67,9 +67,7 @@ impl Joined {
 
     #[track_caller]
     fn must_ping_both_ways(&mut self) {
-        assert_eq!(ping(&self.host, GUEST, 10, 1400), 10, "the guest answers");
-        let text = self.vm.run(&format!("ping -c 5 -i 0.05 -s 1400 {HOST}"));
-        assert!(text.contains("5 packets received"), "the host answers: {text}");
+        scene::must_ping_both_ways(&self.host, &mut self.vm);
     }
 
     /// A connection of the host's and one of the guest's; what goes there comes back unchanged.
