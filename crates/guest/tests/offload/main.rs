@@ -10,7 +10,7 @@ mod saved;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use towpath_bpf::Insn;
@@ -270,4 +270,36 @@ fn a_guest_that_begins_anew_has_nothing_and_one_that_comes_back_has_all() {
     assert_eq!(client.list().unwrap(), [], "another boot id");
     assert_eq!(scene.edge.running(Direction::Ingress), None);
     assert_eq!(scene.guest.status().resets, 2);
+}
+
+/// Verifying takes as long as a guest likes: whoever asks for its status meanwhile does not wait.
+#[test]
+fn the_status_is_told_while_a_program_is_verified() {
+    let scene = Scene::new(Limits::default());
+    let mut client = scene.client();
+    let map_handle = client.create_map(&map(MapType::Array, 1)).unwrap();
+    // r0 counts to a number, and the verifier counts along.
+    let long = program(&[
+        Insn::new(BPF_ALU64 | BPF_MOV, 0, 0, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD, 0, 0, 0, 1),
+        Insn::new(BPF_JMP | BPF_JLT, 0, 0, -2, 400_000),
+    ]);
+    let is_loaded = AtomicBool::new(false);
+    let mut told_meanwhile = 0;
+    let requests = scene.guest.status().requests;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let loaded = client.load_program(&long);
+            is_loaded.store(true, Ordering::Release);
+            loaded.unwrap();
+        });
+        wait_for("the request comes", || scene.guest.status().requests > requests);
+        while !is_loaded.load(Ordering::Acquire) {
+            let status = scene.guest.status();
+            let handles: Vec<u32> = status.objects.iter().map(|it| it.handle).collect();
+            told_meanwhile += u32::from(handles == [map_handle]);
+        }
+    });
+    assert!(told_meanwhile >= 10, "told {told_meanwhile} times");
+    assert_eq!(scene.guest.status().objects.len(), 2, "then there is a program, too");
 }

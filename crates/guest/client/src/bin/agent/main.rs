@@ -20,11 +20,9 @@ use args::{Args, Command, LoadArgs, UnloadArgs};
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    if let Command::Man = args.command {
-        return manual();
-    }
     match run(&args) {
-        Ok(json) => output::print(&json, args.json),
+        Ok(Some(json)) => output::print(&json, args.json),
+        Ok(None) => ExitCode::SUCCESS,
         Err(problem) => {
             output::complain(&problem, args.json);
             ExitCode::FAILURE
@@ -65,24 +63,24 @@ impl From<LoadError> for Problem {
     }
 }
 
-fn run(args: &Args) -> Result<Json, Problem> {
-    match &args.command {
+/// Does what was asked for; gives what there is to say about it.
+fn run(args: &Args) -> Result<Option<Json>, Problem> {
+    let said = match &args.command {
         Command::Features => features(&client(args, None)?),
         Command::Load(load) => load_object(args, load),
         Command::Unload(unload) => self::unload(args, unload),
         Command::Status => status(&mut client(args, None)?),
         Command::Map(map) => maps::run(&mut client(args, None)?, map),
-        Command::Man => Ok(Json::Null),
-    }
+        Command::Man => return manual(),
+    };
+    said.map(Some)
 }
 
 /// Prints the manual page, made from the same types as the parser.
-fn manual() -> ExitCode {
-    let page = clap_mangen::Man::new(Args::command());
-    match page.render(&mut std::io::stdout()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_nobody_reads) => ExitCode::FAILURE,
-    }
+fn manual() -> Result<Option<Json>, Problem> {
+    let page = clap_mangen::Man::new(Args::command()).render(&mut std::io::stdout());
+    page.map_err(|error| Problem::new(format!("the page can't be written: {error}")))?;
+    Ok(None)
 }
 
 /// Speaks to the host: over the channel of that interface, if one is meant.
