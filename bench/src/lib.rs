@@ -94,3 +94,41 @@ pub fn median(figures: &[f64]) -> (f64, f64, f64) {
         _ => (sorted[sorted.len() / 2], sorted[0], sorted[sorted.len() - 1]),
     }
 }
+
+/// The middle of some figures, with the smallest and the largest, as text.
+pub fn spread(figures: &[f64]) -> String {
+    let (middle, least, most) = median(figures);
+    format!("{middle:6.2} ({least:.2} .. {most:.2})")
+}
+
+/// Figures of two sides that took turns.
+#[derive(Debug, Default)]
+pub struct Turns {
+    /// The side whose turn is first.
+    pub one: Vec<f64>,
+    /// The other one.
+    pub other: Vec<f64>,
+}
+
+impl Turns {
+    /// Measures both sides in each of so many rounds.
+    pub fn take(
+        rounds: usize,
+        mut one: impl FnMut() -> anyhow::Result<f64>,
+        mut other: impl FnMut() -> anyhow::Result<f64>,
+    ) -> anyhow::Result<Turns> {
+        let mut turns = Turns::default();
+        for _ in 0..rounds {
+            turns.one.push(one()?);
+            turns.other.push(other()?);
+        }
+        Ok(turns)
+    }
+
+    /// The first side's figure as a multiple of the other's: the middle of those of all rounds,
+    /// since what the machine does besides is the same for neighbours.
+    pub fn ratio(&self) -> f64 {
+        let ratios: Vec<f64> = self.one.iter().zip(&self.other).map(|(a, b)| a / b).collect();
+        median(&ratios).0
+    }
+}

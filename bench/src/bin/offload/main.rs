@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Parser;
-use towpath_bench::median;
+use towpath_bench::{Turns, spread};
 use towpath_engine::{Engine, Hook, Link, Options, PortId, PortOptions, UpperName, WorkerOptions};
 use towpath_ports::generator::{self, Generator};
 use towpath_ports::vhost_user::{self, VhostUser};
@@ -33,6 +33,9 @@ struct Args {
     /// Milliseconds of each measurement.
     #[arg(long, default_value_t = 500)]
     window: u64,
+    /// Only cases whose name has this in it.
+    #[arg(long, default_value = "")]
+    only: String,
 }
 
 /// What the program does.
@@ -50,32 +53,26 @@ fn main() -> anyhow::Result<()> {
     println!("Mpps, 64-byte frames, one worker, one core for the guest: median (least .. most)\n");
     for (case, is_bridged) in [("case 1, passed", false), ("case 2, bridged", true)] {
         for verdict in [Verdict::Drop, Verdict::Tx] {
-            let (mut inside, mut outside) = (Vec::new(), Vec::new());
-            for _ in 0..args.rounds {
-                inside.push(measure(is_bridged, verdict, false, window)? / 1e6);
-                outside.push(measure(is_bridged, verdict, true, window)? / 1e6);
+            let name = format!("{case}, {verdict:?}");
+            if !name.contains(&args.only) {
+                continue;
             }
-            let ratios: Vec<f64> = outside.iter().zip(&inside).map(|(a, b)| a / b).collect();
-            let (a, a_least, a_most) = median(&inside);
-            let (b, b_least, b_most) = median(&outside);
-            println!(
-                "  {case:16} {verdict:?}  guest {a:6.2} ({a_least:.2} .. {a_most:.2})   \
-                 host {b:6.2} ({b_least:.2} .. {b_most:.2})   {:.2}x",
-                median(&ratios).0
-            );
+            let rate = |at_host| Ok(measure(is_bridged, verdict, at_host, window)? / 1e6);
+            let turns = Turns::take(args.rounds, || rate(true), || rate(false))?;
+            let (host, guest) = (spread(&turns.one), spread(&turns.other));
+            println!("  {name:22} guest {guest}   host {host}   {:.2}x", turns.ratio());
         }
     }
-    let (mut before, mut after) = (Vec::new(), Vec::new());
-    for _ in 0..args.rounds {
-        before.push(plain(false, window)? / 1e6);
-        after.push(plain(true, window)? / 1e6);
+    if !args.only.is_empty() {
+        return Ok(());
     }
-    let ratios: Vec<f64> = after.iter().zip(&before).map(|(a, b)| a / b).collect();
+    let rate = |had_program| Ok(plain(had_program, window)? / 1e6);
+    let turns = Turns::take(args.rounds, || rate(true), || rate(false))?;
     println!(
-        "\n  plain traffic to the guest: no program ever {:.2}, attached and detached {:.2}   {:.3}x",
-        median(&before).0,
-        median(&after).0,
-        median(&ratios).0
+        "\n  plain traffic to the guest: no program ever {}, attached and detached {}   {:.3}x",
+        spread(&turns.other),
+        spread(&turns.one),
+        turns.ratio()
     );
     Ok(())
 }

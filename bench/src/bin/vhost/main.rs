@@ -12,8 +12,8 @@ mod ring;
 use std::time::Duration;
 
 use clap::Parser;
-use towpath_bench::median;
 use towpath_bench::testpmd::Testpmd;
+use towpath_bench::{Turns, spread};
 
 /// Options.
 #[derive(Debug, Parser)]
@@ -42,12 +42,11 @@ fn main() -> anyhow::Result<()> {
             figures.0.push(rx);
             figures.1.push(tx);
         }
-        let ((rx, rx_least, rx_most), (tx, tx_least, tx_most)) =
-            (median(&figures.0), median(&figures.1));
         println!(
-            "  {:32} from the guest {rx:6.2} ({rx_least:.2} .. {rx_most:.2})   \
-             to the guest {tx:6.2} ({tx_least:.2} .. {tx_most:.2})",
-            case.name
+            "  {:32} from the guest {}   to the guest {}",
+            case.name,
+            spread(&figures.0),
+            spread(&figures.1)
         );
     }
     if args.ring {
@@ -64,20 +63,11 @@ fn beside_dpdk(args: &Args) -> anyhow::Result<()> {
     println!("\nMpps, a program on every frame | net_vhost without one: median\n");
     let window = Duration::from_millis(args.window);
     for case in dpdk::cases().into_iter().filter(|case| case.name().contains(&args.only)) {
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for _ in 0..args.rounds {
-            ours.push(dpdk::towpath(&case, window)? / 1e6);
-            theirs.push(dpdk::net_vhost(&case, window)? / 1e6);
-        }
-        let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(a, b)| a / b).collect();
-        let (a, a_least, a_most) = median(&ours);
-        let (b, b_least, b_most) = median(&theirs);
-        println!(
-            "  {:36} {a:6.2} ({a_least:.2} .. {a_most:.2}) | {b:6.2} ({b_least:.2} .. {b_most:.2})   \
-             {:.2}x",
-            case.name(),
-            median(&ratios).0
-        );
+        let ours = || Ok(dpdk::towpath(&case, window)? / 1e6);
+        let theirs = || Ok(dpdk::net_vhost(&case, window)? / 1e6);
+        let turns = Turns::take(args.rounds, ours, theirs)?;
+        let (ours, theirs) = (spread(&turns.one), spread(&turns.other));
+        println!("  {:36} {ours} | {theirs}   {:.2}x", case.name(), turns.ratio());
     }
     Ok(())
 }
