@@ -10,7 +10,16 @@ pub(super) fn limit(function: &mut Function, is_entry: bool, budget: u32) {
         let (mut writer, old) = Writer::new(function, block);
         writer.origin = old.first().map_or(0, |&inst| writer.function.inst(inst).origin);
         if is_entry && block == entry {
-            writer.push(None, Op::BudgetSet(budget));
+            // A run begins with all of it: whether the first piece is too much is known now.
+            let is_loop = dominators.latches(block).next().is_some();
+            let left = budget.checked_sub(cost).filter(|_| !is_loop);
+            writer.push(None, Op::BudgetSet(left.unwrap_or(budget)));
+            if left.is_some() {
+                let end = writer.function.block(block).end.clone();
+                writer.insts.extend(old);
+                writer.finish(end);
+                continue;
+            }
         }
         let spent = writer.value(Type::I32, Op::BudgetSpend(cost));
         let zero = writer.value(Type::I32, Op::Const(0));
