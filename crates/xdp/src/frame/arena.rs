@@ -6,6 +6,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::tail_unsafe::move_last;
 use super::{BUFFER_BYTES, Frame};
 use crate::memory::Mapping;
 use crate::tx_timestamps::TxTimestamps;
@@ -76,15 +77,14 @@ impl Arena {
             // Buffers of frames that were dropped and not given back.
             free.extend(Mapping::lost(&self.memory).map(|block| Frame::over(block, 0)));
         }
-        let keep = free.len().saturating_sub(count);
-        out.extend(free.drain(keep..));
+        let count = count.min(free.len());
+        move_last(&mut free, count, out);
     }
 
     /// Takes the last `count` frames of `frames`.
     pub(super) fn give(&self, count: usize, frames: &mut Vec<Frame>) {
-        let keep = frames.len().saturating_sub(count);
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.extend(frames.drain(keep..));
+        move_last(frames, count.min(frames.len()), &mut free);
     }
 }
 

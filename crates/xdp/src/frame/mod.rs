@@ -18,6 +18,7 @@ pub mod offload;
 mod pool;
 mod pull;
 mod scatter_unsafe;
+mod tail_unsafe;
 
 use std::mem::offset_of;
 use std::ops::{Deref, DerefMut};
@@ -202,13 +203,23 @@ impl Body {
     /// follows is an empty frame with the usual headroom. The second line is not touched.
     #[inline]
     pub fn clear(&mut self) {
+        self.begin(0);
+    }
+
+    /// [`Body::clear`], and so many bytes are there then. Stores are what receiving waits for:
+    /// there are no more than it takes.
+    #[inline]
+    fn begin(&mut self, len: usize) {
+        let stays = flag::OWNER | flag::SPARE;
+        if self.flags & !stays != 0 {
+            if self.flags & flag::FRAGS != 0 {
+                self.release_frags(0);
+            }
+            self.flags &= stays;
+        }
         self.data_meta = HEADROOM_BYTES as u32;
         self.data = HEADROOM_BYTES as u32;
-        self.data_end = HEADROOM_BYTES as u32;
-        if self.flags & flag::FRAGS != 0 {
-            self.release_frags(0);
-        }
-        self.flags &= flag::OWNER | flag::SPARE;
+        self.data_end = (HEADROOM_BYTES + len) as u32;
     }
 
     /// Room for a linear packet behind the usual headroom ([`LINEAR_BYTES_MAX`] bytes), for a port
@@ -238,8 +249,7 @@ impl Body {
     #[inline]
     pub fn set_linear(&mut self, len: usize) {
         assert!(len <= LINEAR_BYTES_MAX, "{len} bytes in a linear buffer");
-        self.clear();
-        self.data_end += len as u32;
+        self.begin(len);
     }
 
     /// Puts a packet of at most [`LINEAR_BYTES_MAX`] bytes into the frame.
@@ -368,8 +378,10 @@ impl Body {
     /// read, are on their way into the cache then.
     #[inline]
     pub fn arrive(&mut self, ifindex: u32, queue_index: u32) -> usize {
-        self.rx.ifindex = ifindex;
-        self.rx.queue_index = queue_index;
+        // A frame that is used again comes from where the last one came, most of the time.
+        if (self.rx.ifindex, self.rx.queue_index) != (ifindex, queue_index) {
+            (self.rx.ifindex, self.rx.queue_index) = (ifindex, queue_index);
+        }
         self.settle_origin();
         self.head.prefetch(self.data as usize);
         self.len()

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::arena::Arena;
 use super::metadata::flag;
+use super::tail_unsafe::move_last;
 use super::{BUFFER_BYTES, Frame, FrameError, LINEAR_BYTES_MAX};
 
 /// Free frames of one thread.
@@ -66,7 +67,7 @@ impl Pool {
             self.arena.take(count.max(BATCH), &mut self.free);
         }
         let taken = count.min(self.free.len());
-        out.extend(self.free.drain(self.free.len() - taken..));
+        move_last(&mut self.free, taken, out);
         taken
     }
 
