@@ -40,10 +40,8 @@ impl Linear {
 
     #[inline]
     fn fill(&self, frame: &mut Frame) {
-        let mut room = frame.room();
-        for (index, line) in self.lines.iter().enumerate() {
-            room.by_ref().part(index * LINE_BYTES..(index + 1) * LINE_BYTES).write(line);
-        }
+        let bytes = self.lines.as_flattened();
+        frame.room().part(0..bytes.len()).write(bytes);
         frame.set_linear(self.len);
     }
 

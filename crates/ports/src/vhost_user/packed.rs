@@ -208,20 +208,22 @@ impl Packed {
             return true;
         }
         let (mut finder, mut at) = (memory.finder(), self.next);
-        // In a lap of either colour.
-        let laps = [USED, AVAIL].map(|flags| wanted.also(AVAIL | USED, flags));
-        let size = self.size;
+        let available = |wrap| wanted.also(AVAIL | USED, if wrap { AVAIL } else { USED });
+        let (mut lap, size) = (available(at.wrap), self.size);
         for _ in 0..wanted.limit().min(usize::from(size)) {
             let place = usize::from(at.index) * DESCRIPTOR_BYTES;
             let [addr, rest] = self.ring.load_pair(place, Ordering::Acquire);
             let descriptor = Descriptor::packed(addr, rest);
             let id = descriptor.number;
-            let buffer = laps[usize::from(at.wrap)].buffer(&descriptor, id, &mut finder);
+            let buffer = lap.buffer(&descriptor, id, &mut finder);
             let Some(buffer) = buffer.filter(|_| id < size) else {
                 return self.is_available(descriptor.flags, at.wrap);
             };
             run.push(buffer);
             at.advance(1, size);
+            if at.index == 0 {
+                lap = available(at.wrap);
+            }
         }
         false
     }

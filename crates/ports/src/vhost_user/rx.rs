@@ -19,6 +19,11 @@ use crate::vnet;
 
 pub(super) struct Queue {
     shared: Arc<Shared>,
+    receiver: Receiver,
+}
+
+/// What the queue is without what it has in common with others.
+struct Receiver {
     /// The number of the pair.
     pair: u32,
     burst: Burst,
@@ -39,24 +44,26 @@ enum Taken {
 
 impl Queue {
     pub(super) fn new(shared: &Arc<Shared>, pair: u32) -> Queue {
-        Queue {
-            shared: Arc::clone(shared),
-            pair,
-            burst: Burst::default(),
-            kick: None,
-            is_armed: false,
-            missed: 0,
-        }
+        let burst = Burst::default();
+        let receiver = Receiver { pair, burst, kick: None, is_armed: false, missed: 0 };
+        Queue { shared: Arc::clone(shared), receiver }
     }
 
+    fn vring(&self) -> &Vring {
+        self.shared.guest_tx(self.receiver.pair)
+    }
+}
+
+impl Receiver {
     fn receive_from(
         &mut self,
-        vring: &Vring,
+        shared: &Shared,
         state: &mut State,
         pool: &mut Pool,
         frames: &mut Vec<Frame>,
         limit: usize,
     ) -> usize {
+        let vring = shared.guest_tx(self.pair);
         let State { setup, active: Some(active), .. } = state else { return 0 };
         if self.is_armed {
             self.disarm(active);
@@ -70,8 +77,8 @@ impl Queue {
             let others = self.receive_others(vring, setup, active, pool, frames, limit - done);
             (done, violation) = (done + others.0, others.1);
         }
-        if self.shared.steers() {
-            frames[start..].iter().for_each(|frame| self.shared.learn(frame, self.pair));
+        if shared.steers() {
+            frames[start..].iter().for_each(|frame| shared.learn(frame, self.pair));
         }
         if done > 0 {
             state.signal();
@@ -314,19 +321,19 @@ impl Rx for Queue {
         frames: &mut Vec<Frame>,
         limit: usize,
     ) -> io::Result<usize> {
-        let shared = Arc::clone(&self.shared);
-        let vring = shared.guest_tx(self.pair);
-        let mut count = shared.take_announcements(self.pair, pool, frames, limit);
+        let Self { shared, receiver } = self;
+        let vring = shared.guest_tx(receiver.pair);
+        let mut count = shared.take_announcements(receiver.pair, pool, frames, limit);
         if vring.is_running() {
             let mut state = vring.lock();
-            count += self.receive_from(vring, &mut state, pool, frames, limit - count);
+            count += receiver.receive_from(shared, &mut state, pool, frames, limit - count);
         }
         Ok(count)
     }
 
     fn arm(&mut self) -> Wake<'_> {
-        let shared = Arc::clone(&self.shared);
-        let vring = shared.guest_tx(self.pair);
+        let Self { shared, receiver } = self;
+        let vring = shared.guest_tx(receiver.pair);
         if !vring.is_running() {
             return Wake::Waker;
         }
@@ -334,13 +341,13 @@ impl Rx for Queue {
         // What waits until the queue is enabled for the first time is nothing to stay awake for.
         let waits = !state.setup.is_enabled && !state.setup.was_enabled;
         let Some(active) = state.active.as_mut().filter(|_| !waits) else { return Wake::Waker };
-        self.is_armed = true;
+        receiver.is_armed = true;
         if active.ring.ask_for_kicks() {
             return Wake::Now;
         }
-        self.kick.clone_from(&state.setup.kick);
+        receiver.kick.clone_from(&state.setup.kick);
         drop(state);
-        match &self.kick {
+        match &receiver.kick {
             Some(kick) => Wake::Readable(kick.as_fd()),
             // The driver is not able to kick.
             None => Wake::Now,
@@ -348,10 +355,10 @@ impl Rx for Queue {
     }
 
     fn set_waker(&mut self, waker: &Arc<Waker>) {
-        self.shared.guest_tx(self.pair).set_waker(waker);
+        self.vring().set_waker(waker);
     }
 
     fn take_missed(&mut self) -> u64 {
-        std::mem::take(&mut self.missed)
+        std::mem::take(&mut self.receiver.missed)
     }
 }

@@ -56,22 +56,22 @@ impl Transmitter {
         frames: &mut Vec<Frame>,
         pool: &mut Pool,
     ) -> io::Result<()> {
-        let shared = Arc::clone(&self.shared);
+        let Self { shared, burst, sent, pieces, unsignalled, .. } = self;
         let vring = shared.guest_rx(pair);
         let mut state = vring.lock();
         let Some(active) = state.active.as_mut().filter(|_| vring.is_running()) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        self.unsignalled |= 1 << pair;
+        *unsignalled |= 1 << pair;
         let mut count = put_run(active, frames);
         let mut buffers = count;
-        self.burst.clear();
+        burst.clear();
         let mut result = Ok(());
         if count < frames.len() {
-            let mut filler = Filler::new(active, &mut self.burst);
+            let mut filler = Filler::new(active, burst);
             filler.collect(frames.len() - count);
             while let Some(frame) = frames.get(count) {
-                match filler.put(frame, pool, &mut self.pieces) {
+                match filler.put(frame, pool, pieces) {
                     Ok(()) => count += 1,
                     Err(Refused::Full) => break,
                     Err(Refused::Never(why)) => {
@@ -83,13 +83,13 @@ impl Transmitter {
             buffers += filler.complete();
         }
         vring.take_room(buffers);
-        if let Some(violation) = self.burst.violation {
+        if let Some(violation) = burst.violation {
             vring.break_down(&mut state, violation);
         }
         drop(state);
         if count < frames.len() {
-            self.sent.extend(frames.drain(..count));
-            pool.give_all(&mut self.sent);
+            sent.extend(frames.drain(..count));
+            pool.give_all(sent);
         } else {
             pool.give_all(frames);
         }
@@ -118,9 +118,8 @@ impl Transmitter {
 
 impl Tx for Transmitter {
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
-        let shared = Arc::clone(&self.shared);
         let mut open = [0; super::QUEUES_MAX as usize];
-        match shared.open_to_guest(&mut open) {
+        match self.shared.open_to_guest(&mut open) {
             [] => Err(io::ErrorKind::NotConnected.into()),
             [pair] => self.transmit_to(*pair, frames, pool),
             open => self.spread(open, frames, pool),
