@@ -119,12 +119,12 @@ impl Graph {
     ) {
         if let Some(only) = view.only {
             view.skip(frames.len(), turn);
-            return self.push_all(snapshot, door(only), frames);
+            return self.push_all(snapshot, door(only), frames, None);
         }
         let mut lanes = std::mem::take(&mut self.lanes);
         let members = view.spread(frames, turn, &mut lanes);
         for (&member, lane) in members.iter().zip(&mut lanes) {
-            self.push_all(snapshot, door(member), lane);
+            self.push_all(snapshot, door(member), lane, None);
         }
         debug_assert!(lanes.iter().all(Vec::is_empty), "all frames went on");
         self.lanes = lanes;

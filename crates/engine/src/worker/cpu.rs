@@ -253,7 +253,7 @@ impl Worker {
                 continue;
             }
             let chain = chain.map(Arc::clone);
-            runner.run(snapshot, &HookSpec::cpumap(port, chain), frames, graph);
+            runner.run(snapshot, &HookSpec::cpumap(port, chain), frames, None, graph);
             graph.flush(snapshot, runner);
         }
         count

@@ -139,7 +139,7 @@ impl Worker {
                 .is_some_and(|port| Arc::ptr_eq(&port.opened, &gone.opened));
             if stays && !frames.is_empty() {
                 shared.counters.taken_over.add(frames.len() as u64);
-                graph.push_all(snapshot, Door::Redirect.at(gone.port), frames);
+                graph.push_all(snapshot, Door::Redirect.at(gone.port), frames, None);
                 graph.flush(snapshot, runner);
             } else {
                 graph.drop_dequeued(before, gone.port, DropReason::Removed, frames);

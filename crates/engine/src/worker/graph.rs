@@ -37,6 +37,32 @@ pub(super) struct TxBulk {
     pub(super) is_dirty: bool,
     /// Somebody wants to know when some of them leave.
     pub(super) has_requests: bool,
+    /// Something is left to do to some of them.
+    has_work: bool,
+}
+
+/// What is known of a burst without another look at each of its frames.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Glance {
+    /// All are nothing but linear, and nothing is left to do to them.
+    pub(super) is_plain: bool,
+    /// Bytes of the longest.
+    pub(super) longest: usize,
+    /// Bytes of all.
+    pub(super) bytes: usize,
+}
+
+impl Glance {
+    /// Of no frames.
+    pub(super) const NOTHING: Glance = Glance { is_plain: true, longest: 0, bytes: 0 };
+
+    /// One more frame, of so many bytes.
+    #[inline]
+    pub(super) fn add(&mut self, frame: &Frame, bytes: usize) {
+        self.is_plain &= frame.is_plain();
+        self.longest = self.longest.max(bytes);
+        self.bytes += bytes;
+    }
 }
 
 /// Everything a worker can send frames to, and the memory it sends from.
@@ -173,8 +199,15 @@ impl Graph {
     }
 
     /// A whole burst's way to a target: in one piece where nothing is to be done to any frame.
+    /// Somebody may know of the frames already, as they are now.
     #[inline]
-    pub(super) fn push_all(&mut self, snapshot: &Snapshot, to: TargetId, frames: &mut Vec<Frame>) {
+    pub(super) fn push_all(
+        &mut self,
+        snapshot: &Snapshot,
+        to: TargetId,
+        frames: &mut Vec<Frame>,
+        known: Option<Glance>,
+    ) {
         let target = &self.targets[to.index()];
         if let Kind::Drop(why, side) = target.kind {
             return self.drop_all(snapshot, target.owner, side, why, frames);
@@ -185,9 +218,10 @@ impl Graph {
         }
         let bulk = &mut self.queues[queue.index()];
         // Only wires count bytes, and most others look at no length.
-        let (is_plain, bytes) = match (target.kind, longest) {
-            (Kind::Wire, ANY) => scan::<false>(frames, longest),
-            (_, ANY) => (frames.iter().fold(true, |all, frame| all & frame.is_plain()), 0),
+        let (is_plain, bytes) = match (target.kind, longest, known) {
+            (.., Some(all)) => (all.is_plain && all.longest <= longest as usize, all.bytes),
+            (Kind::Wire, ANY, None) => scan::<false>(frames, longest),
+            (_, ANY, None) => (frames.iter().fold(true, |all, frame| all & frame.is_plain()), 0),
             _ => scan::<true>(frames, longest),
         };
         if !is_plain || !bulk.frames.is_empty() {
@@ -251,7 +285,9 @@ impl Graph {
         match (frame.launch_time(), target.owner.port()) {
             (Some(time_ns), Some(port)) if is_wire => self.hold(snapshot, port, time_ns, frame),
             _ => {
-                self.queues[target.queue.index()].has_requests |= frame.has_tx_request();
+                let bulk = &mut self.queues[target.queue.index()];
+                bulk.has_requests |= frame.has_tx_request();
+                bulk.has_work |= frame.offload().is_some();
                 self.enqueue(snapshot, target.queue, frame);
             }
         }
@@ -361,7 +397,9 @@ impl Graph {
     #[cold]
     fn flush_inner(&mut self, snapshot: &Snapshot, runner: &mut HookRunner, queue: TargetId) {
         let target = &self.targets[queue.index()];
-        self.queues[queue.index()].is_dirty = false;
+        let bulk = &mut self.queues[queue.index()];
+        bulk.is_dirty = false;
+        let has_work = std::mem::take(&mut bulk.has_work);
         let entry;
         let hook = match target.kind {
             Kind::EntryHook(number) => {
@@ -383,10 +421,10 @@ impl Graph {
         match self.targets[queue.index()].kind {
             Kind::EntryHook(_) => frames.iter_mut().for_each(|frame| frame.rx.queue_index = 0),
             // As in the guest: a program sees packets whose checksums are right.
-            Kind::GuestHook => complete_checksums(&mut frames),
+            Kind::GuestHook if has_work => complete_checksums(&mut frames),
             _ => {}
         }
-        runner.run(snapshot, hook, &mut frames, self);
+        runner.run(snapshot, hook, &mut frames, None, self);
         self.put_back(queue, frames);
     }
 

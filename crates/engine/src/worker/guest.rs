@@ -46,7 +46,7 @@ impl Graph {
         match owner.port().and_then(|port| snapshot.port(port)) {
             Some(port) if !is_loop => {
                 self.arrive(port, &mut frames);
-                runner.run(snapshot, &port.rx, &mut frames, self);
+                runner.run(snapshot, &port.rx, &mut frames, None, self);
             }
             Some(_) => self.drop_all(snapshot, owner, Side::Rx, DropReason::Loop, &mut frames),
             None => self.drop_all(snapshot, owner, Side::Rx, DropReason::Removed, &mut frames),

@@ -2,7 +2,7 @@
 
 use towpath_xdp::{Action, Burst, Frame, Worker};
 
-use super::graph::Graph;
+use super::graph::{Glance, Graph};
 use super::redirect::Resolved;
 use super::tap::Copies;
 use crate::counters::Counter;
@@ -52,23 +52,26 @@ impl HookRunner {
         }
     }
 
-    /// Sends all frames on their way, as the hook's programs decide; none is left.
+    /// Sends all frames on their way, as the hook's programs decide; none is left. What the caller
+    /// knows of them saves a look where there are no programs.
     #[inline(always)]
     pub(super) fn run(
         &mut self,
         snapshot: &Snapshot,
         hook: &HookSpec,
         frames: &mut Vec<Frame>,
+        mut known: Option<Glance>,
         graph: &mut Graph,
     ) {
         if hook.control.is_some() {
+            known = None;
             graph.take_control(snapshot, hook, frames);
         }
         if !hook.taps.is_empty() {
             self.copies.enter(hook.point, &hook.taps, frames);
         }
         let Some(chain) = &hook.chain else {
-            return self.pass_all(snapshot, hook, frames, graph);
+            return self.pass_all(snapshot, hook, frames, known, graph);
         };
         if hook.linearize {
             graph.linearize(frames);
@@ -114,7 +117,7 @@ impl HookRunner {
             }
         }
         // libxdp's dispatcher ends with XDP_PASS, whatever the last program said.
-        self.pass_all(snapshot, hook, frames, graph);
+        self.pass_all(snapshot, hook, frames, None, graph);
     }
 
     /// All frames pass.
@@ -123,6 +126,7 @@ impl HookRunner {
         snapshot: &Snapshot,
         hook: &HookSpec,
         frames: &mut Vec<Frame>,
+        known: Option<Glance>,
         graph: &mut Graph,
     ) {
         if !hook.taps.is_empty() {
@@ -132,7 +136,7 @@ impl HookRunner {
             counters[Action::Pass as usize].add(frames.len() as u64);
         }
         let to = hook.target(Action::Pass);
-        send_all(snapshot, hook, to, frames, graph);
+        send_all(snapshot, hook, to, frames, known, graph);
     }
 
     /// Sends a burst where one program's verdicts lead, of which there are `actions` of each kind:
@@ -159,7 +163,7 @@ impl HookRunner {
                 let rank = burst.rank(0);
                 frames.iter_mut().for_each(|frame| frame.set_rank(rank));
             }
-            return send_all(snapshot, hook, to, frames, graph);
+            return send_all(snapshot, hook, to, frames, None, graph);
         }
         let mut rest = std::mem::take(frames);
         for (index, mut frame) in rest.drain(..).enumerate() {
@@ -280,6 +284,7 @@ fn send_all(
     hook: &HookSpec,
     to: TargetId,
     frames: &mut Vec<Frame>,
+    known: Option<Glance>,
     graph: &mut Graph,
 ) {
     if hook.egress != 0 {
@@ -288,7 +293,7 @@ fn send_all(
     if hook.zero_copy {
         frames.iter_mut().for_each(|frame| graph.own(to, frame));
     }
-    graph.push_all(snapshot, to, frames);
+    graph.push_all(snapshot, to, frames, known);
 }
 
 /// As [`send_all`], for one.

@@ -104,7 +104,7 @@ impl LiveRun {
                 break;
             }
             graph.shared.counters.created.add(count as u64);
-            runner.run(snapshot, &hook, &mut self.frames, graph);
+            runner.run(snapshot, &hook, &mut self.frames, None, graph);
             self.left -= count as u32;
             rest -= count;
         }

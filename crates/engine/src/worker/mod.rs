@@ -39,7 +39,7 @@ use crate::target::{Owner, Side};
 use crate::waker::Waker;
 pub(crate) use cpu::Inbox;
 use dequeue::DequeueSource;
-use graph::Graph;
+use graph::{Glance, Graph};
 use hook::HookRunner;
 use idle::Idle;
 pub use launch::LAUNCH_HORIZON;
@@ -263,17 +263,18 @@ impl Worker {
             graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
             return count;
         };
-        let (ifindex, number, mut bytes) = (port.ifindex, queue.queue, 0);
+        let (ifindex, number, mut glance) = (port.ifindex, queue.queue, Glance::NOTHING);
         for frame in frames.iter_mut() {
-            bytes += frame.arrive(ifindex, number);
+            let bytes = frame.arrive(ifindex, number);
+            glance.add(frame, bytes);
         }
         let counters = &port.opened.counters[shared.number];
         counters.rx_packets.add(count as u64);
-        counters.rx_bytes.add(bytes as u64);
+        counters.rx_bytes.add(glance.bytes as u64);
         if port.features.rx_checksum && port.has_rx_programs() {
             complete_checksums(frames);
         }
-        runner.run(snapshot, port.first_hook(), frames, graph);
+        runner.run(snapshot, port.first_hook(), frames, Some(glance), graph);
         graph.expects_more = count == BURST;
         graph.flush(snapshot, runner);
         graph.expects_more = false;

@@ -193,7 +193,7 @@ impl Graph {
             frames.iter_mut().for_each(|frame| self.pool.own(frame));
             let count = frames.len();
             self.shared.counters.created.add(count as u64);
-            self.push_all(snapshot, Door::Forward.at(to), frames);
+            self.push_all(snapshot, Door::Forward.at(to), frames, None);
             return (count, DropReason::RingFull);
         }
         self.send_first(snapshot, to, frames, |counters| &counters.created)
