@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::SystemTime;
 
 use super::compiler_unsafe::Host;
-use super::library_unsafe::MAJOR;
+use super::library_unsafe::{MAJOR, OPTIONS};
 use super::link::OBJECT_BYTES_MAX;
 
 /// Bytes all files together may have; the oldest go first.
@@ -29,7 +29,9 @@ const SUFFIX: &str = "towpath-object";
 pub(super) fn key(ir: &str, host: &Host, passes: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let Host { triple, cpu, features } = host;
-    format!("towpath {version} LLVM {MAJOR}\n{triple}\n{cpu}\n{features}\n{passes}\n{ir}")
+    format!(
+        "towpath {version} LLVM {MAJOR}\n{triple}\n{cpu}\n{features}\n{OPTIONS:?}\n{passes}\n{ir}"
+    )
 }
 
 /// A directory of object files that is this user's alone.

@@ -54,6 +54,8 @@ library! {
     get_version = "LLVMGetVersion"(*mut c_uint, *mut c_uint, *mut c_uint);
     install_fatal_error_handler = "LLVMInstallFatalErrorHandler"
         (unsafe extern "C" fn(*const c_char));
+    parse_command_line_options = "LLVMParseCommandLineOptions"
+        (c_int, *const *const c_char, *const c_char);
     dispose_message = "LLVMDisposeMessage"(*mut c_char);
 
     context_create = "LLVMContextCreate"() -> Ref;
@@ -136,6 +138,17 @@ const INITIALIZERS: [&str; 4] = [
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const INITIALIZERS: [&str; 0] = [];
 
+/// What LLVM does otherwise than by itself, as on a command line behind the program's name.
+///
+/// A conditional move waits for both of what it moves, and for the condition; LLVM makes them of
+/// most choices. Of a packet's headers most are like the last one's, and a processor is right about
+/// where branches go: chains of choices take half the time as branches. There is no other way to
+/// ask for that.
+#[cfg(target_arch = "x86_64")]
+pub(super) const OPTIONS: &[&CStr] = &[c"-x86-cmov-converter-force-all"];
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) const OPTIONS: &[&CStr] = &[];
+
 impl Library {
     /// The library, opened on the first call; or why there is none.
     pub(super) fn get() -> Result<&'static Library, String> {
@@ -170,6 +183,12 @@ impl Library {
             let address = symbol(handle, name)?;
             // SAFETY: an initializer takes nothing and gives nothing, and may be called once here.
             unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(address)() };
+        }
+        let words: Vec<_> = [c"towpath"].iter().chain(OPTIONS).map(|word| word.as_ptr()).collect();
+        // SAFETY: as many C strings as said; LLVM 19 has these options, and copies what it keeps.
+        unsafe {
+            let count = words.len() as c_int;
+            (library.parse_command_line_options)(count, words.as_ptr(), c"".as_ptr());
         }
         // SAFETY: the handler is a function, valid for ever.
         unsafe { (library.install_fatal_error_handler)(stay_here) };
