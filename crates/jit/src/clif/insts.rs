@@ -13,7 +13,7 @@ use super::lower::{Lowering, clif_type};
 use crate::machine_unsafe::{Machine, Packet, RedirectCell};
 use crate::xir::{
     Arg, AtomicOp, BinaryOp, Cond, CtxField, InstData, Need, Op, Place, RuntimeFunction,
-    StackRange, Type, UnaryOp, Value, Width,
+    StackRange, Type, UnaryOp, Value, Width, may_stop,
 };
 
 impl Lowering<'_, '_> {
@@ -470,8 +470,12 @@ impl Lowering<'_, '_> {
             }
             Op::CallHelper { id, args } => {
                 let args: Vec<_> = args.iter().map(|arg| self.arg(arg)).collect();
-                let helper = (self.environment.callees.helper)(*id);
-                self.call_runtime(helper as usize as u64, &args)
+                let helper = (self.environment.callees.helper)(*id) as usize as u64;
+                let result = self.call_with_machine(helper, &args);
+                if may_stop(*id) {
+                    self.leave_if_stopped();
+                }
+                result
             }
             Op::CallKfunc { kfunc, args } => {
                 let args: Vec<_> = args.iter().map(|arg| self.arg(arg)).collect();

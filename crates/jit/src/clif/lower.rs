@@ -306,18 +306,23 @@ impl Lowering<'_, '_> {
         };
     }
 
-    /// Calls a function of the runtime; goes to the function's end when that stops the run. What
-    /// is in the registers of arguments that it isn't given, it does not look at.
+    /// Calls a function of the runtime; goes to the function's end when that stops the run.
     pub(super) fn call_runtime(&mut self, target: u64, args: &[ir::Value]) -> ir::Value {
+        let result = self.call_with_machine(target, args);
+        self.leave_if_stopped();
+        result
+    }
+
+    /// Calls a function of the runtime. What is in the registers of arguments that it isn't given,
+    /// it does not look at.
+    pub(super) fn call_with_machine(&mut self, target: u64, args: &[ir::Value]) -> ir::Value {
         let target = self.builder.ins().iconst(types::I64, target as i64);
         let mut all = vec![self.machine];
         all.extend_from_slice(args);
         self.asks_runtime = true;
         let signature = self.direct_signature(all.len());
         let call = self.builder.ins().call_indirect(signature, target, &all);
-        let result = self.builder.inst_results(call)[0];
-        self.leave_if_stopped();
-        result
+        self.builder.inst_results(call)[0]
     }
 
     /// Calls a function of the runtime with the arguments it takes.

@@ -273,13 +273,18 @@ impl Lowering<'_> {
         if comes_back { self.shared.counted_loop() } else { String::new() }
     }
 
-    /// Calls a function of the runtime that takes the machine and five numbers.
+    /// Calls a function of the runtime that may end the run.
     pub(super) fn call_runtime(&mut self, callee: Symbol, args: &[String; 5]) -> String {
-        let symbol = self.shared.symbol(callee);
-        let args: String = args.iter().map(|arg| format!(", i64 {arg}")).collect();
-        let result = self.temporary(format_args!("call i64 {symbol}(ptr %machine{args})"));
+        let result = self.call_with_machine(callee, args);
         self.leave_if_stopped();
         result
+    }
+
+    /// Calls a function of the runtime that takes the machine and five numbers.
+    pub(super) fn call_with_machine(&mut self, callee: Symbol, args: &[String; 5]) -> String {
+        let symbol = self.shared.symbol(callee);
+        let args: String = args.iter().map(|arg| format!(", i64 {arg}")).collect();
+        self.temporary(format_args!("call i64 {symbol}(ptr %machine{args})"))
     }
 
     /// Calls a function of the runtime with the arguments it takes.

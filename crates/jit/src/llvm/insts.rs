@@ -10,7 +10,7 @@ use super::symbols::Symbol;
 use crate::machine_unsafe::{Machine, Packet, RedirectCell};
 use crate::xir::{
     Alias, Arg, AtomicOp, BinaryOp, Cond, CtxField, InstData, Op, Place, RuntimeFunction,
-    StackRange, Type, UnaryOp, Value, Width,
+    StackRange, Type, UnaryOp, Value, Width, may_stop,
 };
 
 impl Lowering<'_> {
@@ -363,7 +363,11 @@ impl Lowering<'_> {
             }
             Op::CallHelper { id, args } => {
                 let args = self.args(args);
-                self.call_runtime(Symbol::Helper(*id), &args)
+                let result = self.call_with_machine(Symbol::Helper(*id), &args);
+                if may_stop(*id) {
+                    self.leave_if_stopped();
+                }
+                result
             }
             Op::CallKfunc { kfunc, args } => {
                 let args = self.args(args);

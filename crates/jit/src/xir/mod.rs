@@ -19,4 +19,4 @@ pub use cfg::Dominators;
 pub use check::{CheckError, check};
 pub use function::{BlockData, Function, Inlined, Module};
 pub use ir::*;
-pub use runtime::{Effects, Reach, RuntimeFunction, Stage};
+pub use runtime::{Effects, Reach, RuntimeFunction, Stage, may_stop};

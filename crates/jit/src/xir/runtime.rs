@@ -3,6 +3,8 @@
 //! Unlike a helper, such a function takes its arguments as the machine does, states its effects,
 //! and is known to every pass: a call is no barrier for what it does not touch.
 
+use towpath_bpf::proto::id;
+
 use super::ir::Alias;
 
 /// A native function. Arguments and result are 64 bits wide; the arguments are listed in each
@@ -305,4 +307,10 @@ impl RuntimeFunction {
             | F::HashAhead { words, .. } => words as usize + 1,
         }
     }
+}
+
+/// Whether a helper may end the run. What moves an end of the frame does not: what
+/// [`crate::Callees::helper`] gives for these works on the frame's record alone.
+pub const fn may_stop(helper: u32) -> bool {
+    !matches!(helper, id::XDP_ADJUST_HEAD | id::XDP_ADJUST_META | id::XDP_ADJUST_TAIL)
 }
