@@ -2,6 +2,9 @@
 //!
 //! `TOWPATH_BLESS=1 cargo test -p towpath-jit` writes the files anew; read the difference.
 
+#[path = "golden/specialized.rs"]
+mod specialized;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

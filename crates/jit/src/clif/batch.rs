@@ -168,4 +168,4 @@ fn put(
 }
 
 /// Instructions of the longest function that is compiled inside of the loop.
-const INSIDE_INSTS_MAX: usize = 2048;
+const INSIDE_INSTS_MAX: usize = 4096;

@@ -5,6 +5,7 @@ mod assemble;
 mod blocks;
 mod callbacks;
 mod conditions;
+mod constants;
 mod copy;
 mod dead;
 mod effects;
@@ -27,6 +28,7 @@ mod predict;
 mod redirects;
 mod replace;
 mod selects;
+mod specialize;
 mod stack;
 mod stores;
 mod unroll;
@@ -146,6 +148,11 @@ pub const PASSES: &[Pass] = &[
         "known-branches",
         "behind a branch, its condition and values selected by it are known",
         known::use_branches,
+    ),
+    Pass::new(
+        "specialize",
+        "what follows a join is written once more for ways that bring many constants",
+        specialize::specialize,
     ),
     Pass::new(
         "forward-loads",
