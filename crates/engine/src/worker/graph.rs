@@ -58,10 +58,12 @@ impl Glance {
 
     /// One more frame, of so many bytes.
     #[inline]
-    pub(super) fn add(&mut self, frame: &Frame, bytes: usize) {
-        self.is_plain &= frame.is_plain();
-        self.longest = self.longest.max(bytes);
-        self.bytes += bytes;
+    pub(super) fn and(self, frame: &Frame, bytes: usize) -> Glance {
+        Glance {
+            is_plain: self.is_plain & frame.is_plain(),
+            longest: self.longest.max(bytes),
+            bytes: self.bytes + bytes,
+        }
     }
 }
 

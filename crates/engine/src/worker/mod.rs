@@ -263,18 +263,22 @@ impl Worker {
             graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
             return count;
         };
-        let (ifindex, number, mut glance) = (port.ifindex, queue.queue, Glance::NOTHING);
-        for frame in frames.iter_mut() {
-            let bytes = frame.arrive(ifindex, number);
-            glance.add(frame, bytes);
-        }
+        let (ifindex, number) = (port.ifindex, queue.queue);
+        let arrivals = frames.iter_mut().map(|frame| (frame.arrive(ifindex, number), frame));
+        // A program changes what would be known.
+        let (bytes, known) = if port.has_rx_programs() {
+            (arrivals.map(|(bytes, _)| bytes).sum(), None)
+        } else {
+            let all = arrivals.fold(Glance::NOTHING, |all, (bytes, frame)| all.and(frame, bytes));
+            (all.bytes, Some(all))
+        };
         let counters = &port.opened.counters[shared.number];
         counters.rx_packets.add(count as u64);
-        counters.rx_bytes.add(glance.bytes as u64);
+        counters.rx_bytes.add(bytes as u64);
         if port.features.rx_checksum && port.has_rx_programs() {
             complete_checksums(frames);
         }
-        runner.run(snapshot, port.first_hook(), frames, Some(glance), graph);
+        runner.run(snapshot, port.first_hook(), frames, known, graph);
         graph.expects_more = count == BURST;
         graph.flush(snapshot, runner);
         graph.expects_more = false;
