@@ -200,7 +200,7 @@ fn verify_prints_a_line_for_each_program() {
     assert_eq!(accepted, expected);
     let reason = &lines[2]["reason"];
     assert_eq!(reason["insn"], 1);
-    assert!(reason["source"].as_str().unwrap().contains("refused.c:11: return data[5];"));
+    assert!(reason["source"].as_str().unwrap().contains("refused.c:9: return data[5];"));
     assert!(reason["message"].as_str().unwrap().contains("invalid access to packet"));
 
     assert_eq!(bench.run(&["verify", "refused.o", "-n", "passes"]).status, 0);
@@ -217,7 +217,7 @@ fn selection_errors_list_the_candidates() {
     assert!(message.contains("reads_too_far (xdp), passes (xdp)"), "{message}");
     let refused = ["run", "refused.o", "-n", "reads_too_far", "--in", "in.pcap"];
     let message = bench.refusal(1, &refused);
-    assert!(message.contains("refused.c:11"), "{message}");
+    assert!(message.contains("refused.c:9"), "{message}");
 }
 
 #[test]
