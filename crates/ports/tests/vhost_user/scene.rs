@@ -65,6 +65,14 @@ impl Scene {
         })
     }
 
+    /// How many frames a port got from its guest.
+    pub(crate) fn received(&self, index: usize) -> u64 {
+        self.engine.read(|_, snapshot| {
+            let port = &snapshot.port(self.ports[index]).unwrap().opened;
+            port.counters.iter().map(|counters| counters.rx_packets.get()).sum()
+        })
+    }
+
     /// What became of frames, for a message.
     pub(crate) fn story(&self) -> String {
         self.engine.read(|_, snapshot| {
