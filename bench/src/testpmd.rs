@@ -2,11 +2,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 
 /// A running testpmd; ends when dropped.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl Testpmd {
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = pipe.read(&mut bytes) {
-                let mut text = text.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut text = text.lock();
                 text.push_str(&String::from_utf8_lossy(&bytes[..count]));
             }
         });
@@ -62,14 +63,14 @@ impl Testpmd {
 
     /// What it printed since the last call.
     pub fn take_output(&self) -> String {
-        std::mem::take(&mut self.output.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.output.lock())
     }
 
     /// Waits until it has printed this; gives everything since the last [`Testpmd::take_output`].
     pub fn wait_for(&mut self, what: &str, timeout: Duration) -> anyhow::Result<String> {
         let until = Instant::now() + timeout;
         loop {
-            let text = self.output.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let text = self.output.lock().clone();
             if text.contains(what) {
                 return Ok(text);
             }

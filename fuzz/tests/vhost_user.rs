@@ -3,6 +3,7 @@
 
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use towpath_engine::{Engine, Hook, Link, Options, PortOptions, WorkerOptions};
@@ -27,7 +28,8 @@ enum Step {
 #[test]
 fn any_guest() {
     let workers = vec![WorkerOptions::default()];
-    let engine = Engine::start(&Options { workers, frames: 2048 }).expect("memory");
+    let engine = Engine::start(&Options { workers, frames: 2048 });
+    let engine = AssertUnwindSafe(engine.expect("memory"));
     let path = std::env::temp_dir().join(format!("towpath-fuzz-vhost-{}", std::process::id()));
     let device = VhostUser::new(vhost_user::Options::new(&path)).expect("a socket");
     let port = engine.add_port(PortOptions::new("vm"), Box::new(device)).expect("a port");

@@ -2,6 +2,7 @@
 //! share, the daemon neither panics nor loses a frame.
 
 use std::os::fd::OwnedFd;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -49,7 +50,7 @@ fn work(socket: &Socket, pool: &mut Pool) {
 
 #[test]
 fn any_requests() {
-    let arena = Arena::new(64).expect("memory");
+    let arena = AssertUnwindSafe(Arena::new(64).expect("memory"));
     bolero::check!().with_type::<Vec<(u8, u8, u32, Vec<u8>)>>().for_each(|requests| {
         let sockets = Sockets::new(Arc::new(OnePort));
         let socket = sockets.open().expect("a socket");
@@ -83,7 +84,7 @@ fn any_requests() {
 
 #[test]
 fn any_rings() {
-    let arena = Arena::new(64).expect("memory");
+    let arena = AssertUnwindSafe(Arena::new(64).expect("memory"));
     let input = bolero::check!().with_type::<(u8, Vec<(u64, u32, u8)>, Vec<u64>, [u32; 4])>();
     input.for_each(|(kind, descs, addrs, indices)| {
         let sockets = Sockets::new(Arc::new(OnePort));

@@ -1,8 +1,9 @@
 //! Maps, with elements as bpf(2) lays them out.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use towpath::Errno;
 use towpath::maps::Value;
 
@@ -86,7 +87,7 @@ impl Map {
 
     /// Copies the oldest record to `room`, and gives its size. One that has no room stays.
     pub(crate) fn record(&self, room: &mut [u8]) -> Result<usize, (usize, Error)> {
-        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.records.lock();
         if records.is_empty() {
             self.map.take_records(|record| records.push_back(record.to_vec()));
         }

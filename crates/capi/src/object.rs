@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use towpath::{
     Errno, Exec, Frame, GlobalValue, LoadOptions, Loader, RedirectTarget, RxInfo, Select, Verdict,
     Worker,
@@ -61,20 +62,16 @@ impl Object {
         })))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn set_global(&self, name: &str, value: &[u8]) -> Result<(), Error> {
         let value = GlobalValue::Bytes(value.to_vec());
-        self.state().opened()?.set_global(name, &value).map_err(|error| {
+        self.0.lock().opened()?.set_global(name, &value).map_err(|error| {
             let is_missing = matches!(error, towpath::GlobalError::Missing { .. });
             Error::new(if is_missing { Errno::ENOENT } else { Errno::EINVAL }, &error)
         })
     }
 
     pub(crate) fn set_map_size(&self, name: &str, entries: u32) -> Result<(), Error> {
-        let result = self.state().opened()?.set_map_size(name, entries);
+        let result = self.0.lock().opened()?.set_map_size(name, entries);
         result.map_err(|error| Error::new(Errno::EINVAL, &error))
     }
 
@@ -88,7 +85,7 @@ impl Object {
         {
             return Err(Error::new(Errno::EOPNOTSUPP, &why));
         }
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let options = LoadOptions { workers: cpus as usize, exec, ..LoadOptions::default() };
         let loader = Loader::new(state.opened()?, towpath::kernel_types(), &options)?.into_owned();
         for perf in loader.maps().maps().iter().filter_map(|map| map.perf()) {
@@ -101,7 +98,7 @@ impl Object {
 
     /// Gives a pointer that is valid until the object goes.
     pub(crate) fn program(&self, name: Option<&str>) -> Result<*mut Program, Error> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let (loader, workers) = state.loaded()?;
         let program = loader.program(name.map_or(Select::Only, Select::Name))?;
         program.wait_for_tier2(TIER2_TIMEOUT);
@@ -114,7 +111,7 @@ impl Object {
 
     /// Gives a pointer that is valid until the object goes.
     pub(crate) fn map(&self, name: &str) -> Result<*mut Map, Error> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let (loader, _workers) = state.loaded()?;
         let map = loader.maps().by_name(name).map(|map| Map::new(Arc::clone(map)));
         let map = map.ok_or_else(|| Error::new(Errno::ENOENT, &format!("no map {name:?}")))?;
@@ -122,12 +119,12 @@ impl Object {
     }
 
     pub(crate) fn set_clock(&self, ns: u64) -> Result<(), Error> {
-        self.state().loaded()?.0.surroundings().clock.set(ns);
+        self.0.lock().loaded()?.0.surroundings().clock.set(ns);
         Ok(())
     }
 
     pub(crate) fn printed(&self) -> Result<String, Error> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let lines = state.loaded()?.0.surroundings().trace.take();
         state.printed.extend(lines);
         state.printed.pop_front().ok_or_else(|| Error::new(Errno::ENOENT, &"no line"))
@@ -157,7 +154,7 @@ impl Program {
         let worker = self.workers.get(at.cpu as usize).ok_or_else(|| {
             Error::new(Errno::EINVAL, &format!("CPU {} of {}", at.cpu, self.workers.len()))
         })?;
-        let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut worker = worker.lock();
         let verdict = self.program.run(&mut worker, &mut frame);
         let verdict = verdict.map_err(|fault| Error::new(Errno::EFAULT, &fault))?;
         Ok((verdict, frame))

@@ -8,9 +8,10 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
 use towpath_objects::Object;
 
@@ -152,11 +153,7 @@ impl News {
 
     /// Notes what a change is at now, which may take time.
     pub(crate) fn doing(&self, step: String) {
-        *self.step() = step;
-    }
-
-    fn step(&self) -> MutexGuard<'_, String> {
-        self.step.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.step.lock() = step;
     }
 
     /// Says that something outside of the daemon is not what it was.
@@ -173,7 +170,7 @@ impl News {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let time = since.unwrap_or_default().as_secs_f64();
         // Held while sending: listeners get numbers in order.
-        let mut number = self.number.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut number = self.number.lock();
         *number += 1;
         let event = Event { number: *number, time, kind: kind.to_owned(), text: text.to_owned() };
         // Without listeners there is nobody to tell.
@@ -251,7 +248,7 @@ impl Control {
 
     /// Metrics that are made of maps.
     pub(crate) fn map_metrics(&self) -> Arc<[MapMetric]> {
-        Arc::clone(&self.map_metrics.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.map_metrics.read())
     }
 
     /// The page is served at this address.
@@ -273,7 +270,7 @@ impl Control {
     pub(crate) fn place_to_work(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         let place = Arc::clone(&self.places).try_acquire_owned();
         place.map_err(|_all_taken| {
-            let step = self.news.step().clone();
+            let step = self.news.step.lock().clone();
             let at = if step.is_empty() { step } else { format!(", the first at {step}") };
             let message = format!("{PLACES} other requests are being worked on{at}: try again");
             ApiError { status: 503, message }
@@ -422,7 +419,7 @@ impl Control {
         work.file = loaded.state;
         work.settings = self.settings.differences(&loaded.settings);
         let metrics = loaded.settings.map_metrics.as_slice().into();
-        *self.map_metrics.write().unwrap_or_else(PoisonError::into_inner) = metrics;
+        *self.map_metrics.write() = metrics;
         let mut report = self.apply(&mut work, Arc::new(next));
         report.restart.clone_from(&work.restart);
         Ok(report)
@@ -567,7 +564,7 @@ impl Control {
     /// From now on, everybody sees it.
     fn show(&self, work: &Work) {
         let shown = work.shown(&self.keeper);
-        let mut place = self.shown.write().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.shown.write();
         // What was shown before may be large: it goes when nobody has to wait for that.
         let before = std::mem::replace(&mut *place, shown);
         drop(place);
@@ -575,7 +572,7 @@ impl Control {
     }
 
     fn shown(&self) -> Arc<Inner> {
-        Arc::clone(&self.shown.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.shown.read())
     }
 
     /// What is wanted, with all that another daemon needs to make it.
@@ -617,7 +614,7 @@ impl Control {
     /// Waits until nobody else changes anything.
     fn turn(&self, what: &str, limit: Duration) -> Result<Turn<'_, Work>, ApiError> {
         let turn = self.work.take(what, limit).map_err(|(other, since)| {
-            let step = self.news.step().clone();
+            let step = self.news.step.lock().clone();
             let step = if step.is_empty() { step } else { format!(" ({step})") };
             let message = format!(
                 "{what} waits for {other}, which takes {:.1} s by now{step}: try again",

@@ -5,8 +5,8 @@
 use std::fs::File;
 use std::future::Future;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -19,6 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Notify;
@@ -178,15 +179,11 @@ impl Door {
         door
     }
 
-    fn guests(&self) -> MutexGuard<'_, Vec<Arc<Guest>>> {
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until one more may come in.
     async fn make_room(&self) {
         loop {
             let left = self.left.notified();
-            if self.guests().len() < self.limits.connections {
+            if self.guests.lock().len() < self.limits.connections {
                 return;
             }
             self.evict(|_| true);
@@ -196,20 +193,20 @@ impl Door {
 
     fn admit(&self) -> Arc<Guest> {
         let guest = Arc::new(Guest::default());
-        self.guests().push(Arc::clone(&guest));
+        self.guests.lock().push(Arc::clone(&guest));
         guest
     }
 
     /// It has done something just now.
     fn note_done(&self, guest: &Arc<Guest>) {
-        let mut guests = self.guests();
+        let mut guests = self.guests.lock();
         if let Some(at) = guests.iter().position(|it| Arc::ptr_eq(it, guest)) {
             guests[at..].rotate_left(1);
         }
     }
 
     fn see_off(&self, guest: &Arc<Guest>) {
-        self.guests().retain(|it| !Arc::ptr_eq(it, guest));
+        self.guests.lock().retain(|it| !Arc::ptr_eq(it, guest));
         self.give_back(guest);
         self.refill();
         self.left.notify_waiters();
@@ -218,7 +215,7 @@ impl Door {
     /// Tells one of those who are not being answered to go, somebody who listens only if there is
     /// nobody else; gives whether somebody goes.
     fn evict(&self, which: impl Fn(&Guest) -> bool) -> bool {
-        let guests = self.guests();
+        let guests = self.guests.lock();
         let is_leaving = |guest: &Guest| guest.is_leaving.load(Ordering::Relaxed);
         if guests.iter().any(|guest| is_leaving(guest) && which(guest)) {
             // That is enough until it is seen what it brings.
@@ -235,11 +232,11 @@ impl Door {
 
     /// Uses a descriptor of the reserve; gives whether there was one.
     fn lend(&self) -> bool {
-        self.reserve.lock().unwrap_or_else(PoisonError::into_inner).pop().is_some()
+        self.reserve.lock().pop().is_some()
     }
 
     fn refill(&self) {
-        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reserve = self.reserve.lock();
         while reserve.len() < self.limits.reserve
             && let Ok(file) = File::open("/dev/null")
         {

@@ -2,8 +2,9 @@
 //! for that may give up, and is told who has been at it, and for how long.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 /// What is changed in turn.
 #[derive(Debug)]
@@ -45,9 +46,8 @@ impl<T> Turns<T> {
         what: &str,
         limit: Duration,
     ) -> Result<Turn<'_, T>, (String, Duration)> {
-        let held = self.held();
-        let waited = self.free.wait_timeout_while(held, limit, |held| held.value.is_none());
-        let (mut held, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
+        self.free.wait_while_for(&mut held, |held| held.value.is_none(), limit);
         match held.value.take() {
             Some(value) => {
                 (held.what, held.since) = (what.to_owned(), Instant::now());
@@ -55,10 +55,6 @@ impl<T> Turns<T> {
             }
             None => Err((held.what.clone(), held.since.elapsed())),
         }
-    }
-
-    fn held(&self) -> MutexGuard<'_, Held<T>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -78,7 +74,7 @@ impl<T> DerefMut for Turn<'_, T> {
 
 impl<T> Drop for Turn<'_, T> {
     fn drop(&mut self) {
-        self.turns.held().value = self.value.take();
+        self.turns.held.lock().value = self.value.take();
         self.turns.free.notify_one();
     }
 }

@@ -8,11 +8,12 @@ mod served;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fastrand::Rng;
+use parking_lot::Mutex;
 use towpath_daemon::client::Client;
 
 use namespaces::{Namespaces, ip};
@@ -113,7 +114,7 @@ impl Lab {
         let client = client.expect("there are descriptors");
         std::thread::spawn(move || {
             let _ended = client.events("/v1/events", |_kind, event| {
-                let mut kept = kept.lock().expect("nobody panics");
+                let mut kept = kept.lock();
                 kept.push_back(format!("{} {}", event["time"], event["text"]));
                 let excess = kept.len().saturating_sub(HEARD_MAX);
                 kept.drain(..excess);
@@ -211,7 +212,7 @@ impl Lab {
             self.works(port);
             let took = back.elapsed();
             if took > SOON + (self.late() - late) {
-                let heard = self.heard.lock().expect("nobody panics");
+                let heard = self.heard.lock();
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let said = heard.iter().map(String::as_str).collect::<Vec<_>>().join("\n");
                 panic!("{port} works after {took:?}: {victim:?} was {way:?}, at {now:?}:\n{said}");

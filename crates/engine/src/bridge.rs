@@ -2,8 +2,10 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::snapshot::PortId;
 
@@ -171,7 +173,7 @@ impl Bridge {
     /// Puts an address where there is room for it, if there is.
     #[cold]
     fn insert(&self, key: u64, seen: Seen, now_ms: u64) {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writer = self.writer.lock();
         let (shard, start) = self.place(key);
         let make = || (0..ENTRIES).map(|_| Entry::default()).collect();
         let entries = self.shards[shard].get_or_init(make);
@@ -194,7 +196,7 @@ impl Bridge {
 
     /// Forgets everything behind a port.
     pub fn forget(&self, port: PortId) {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writer = self.writer.lock();
         for entry in self.shards.iter().filter_map(OnceLock::get).flatten() {
             if Seen::from_word(entry.seen.load(Ordering::Relaxed)).port == port {
                 entry.seen.store(Seen::NEVER.to_word(), Ordering::Release);

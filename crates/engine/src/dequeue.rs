@@ -6,9 +6,10 @@
 //! (`bpf_schedule_iface_dequeue`), and until it has nothing to send.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::time::ClockId;
 use towpath_bpf::Errno;
 use towpath_maps::Map;
@@ -141,7 +142,7 @@ impl Keeper for Orphans {
     fn take_over(&self, frames: &mut Vec<Frame>) {
         let count = frames.len() as u64;
         Pool::new(&self.arena).give_all(frames);
-        let alone = self.adds.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = self.adds.lock();
         self.counters.taken_over.add(count);
         self.counters.dropped[DropReason::QueueGone as usize].add(count);
         drop(alone);

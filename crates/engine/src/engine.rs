@@ -1,10 +1,11 @@
 //! The engine as control code sees it: workers, and changes of configuration.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, RwLock};
 use towpath_xdp::{Arena, Pool};
 
 use crate::config::{Config, PortOptions};
@@ -144,7 +145,7 @@ impl Engine {
     /// it was worked on, or is lost as on a wire.
     pub fn stop_queue(&self, port: PortId, queue: u32) -> Result<(), Error> {
         let (_, opened) = self.opened(port)?;
-        let _alone = opened.queues_change.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = opened.queues_change.lock();
         let stopped = opened.replace_rx(queue, None);
         let changed = self.change(|_| Ok(()));
         // No worker has it any more.
@@ -156,7 +157,7 @@ impl Engine {
     /// device makes it now. Nothing happens when it is open.
     pub fn start_queue(&self, port: PortId, queue: u32) -> Result<(), Error> {
         let (name, opened) = self.opened(port)?;
-        let _alone = opened.queues_change.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = opened.queues_change.lock();
         if opened.rx(queue).is_some() {
             return Ok(());
         }
@@ -202,7 +203,7 @@ impl Engine {
         &self,
         change: impl FnOnce(&mut Config) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = self.changing.lock();
         let now = self.state();
         let mut config = now.config.clone();
         let result = change(&mut config)?;
@@ -211,7 +212,7 @@ impl Engine {
         let snapshot = Arc::new(config.snapshot(last));
         let before = self.publish(&snapshot);
         let next = Arc::new(State { config, snapshot });
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.write();
         let old = std::mem::replace(&mut *state, next);
         drop(state);
         drop(alone);
@@ -279,11 +280,11 @@ impl Engine {
     /// Stops the workers, once they have done what they handed to each other; what they don't get
     /// done in a fifth of a second is dropped and counted, as `removed`.
     pub fn stop(&self) {
-        let alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = self.changing.lock();
         self.drain(&self.state(), &Config::new(self.workers.len()));
         drop(alone);
         self.workers.iter().for_each(|worker| worker.stop());
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.threads.lock();
         for thread in threads.drain(..) {
             // Of one that panicked it is known.
             let _never = thread.join();
@@ -301,7 +302,7 @@ impl Engine {
     }
 
     fn state(&self) -> Arc<State> {
-        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.state.read())
     }
 }
 

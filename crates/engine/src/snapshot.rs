@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::{Mutex, RwLock};
 use towpath_xdp::host::{Bridges, Interface, Unknown};
 
 use crate::bond::View;
@@ -288,7 +289,7 @@ pub struct Opened {
     /// A queue reported an error: it is not polled any more.
     pub failed: AtomicBool,
     /// What the error said.
-    pub(crate) failure: Mutex<Option<String>>,
+    pub(crate) failure: std::sync::Mutex<Option<String>>,
     pub(crate) tx_error: Mutex<Option<std::io::Error>>,
     /// Goes last, when everything else of it is closed.
     is_open: Arc<()>,
@@ -310,7 +311,7 @@ impl Opened {
             tx,
             counters: (0..workers).map(|_| PortCounters::default()).collect(),
             failed: AtomicBool::new(false),
-            failure: Mutex::default(),
+            failure: std::sync::Mutex::default(),
             tx_error: Mutex::default(),
             is_open: Arc::default(),
         }
@@ -324,7 +325,7 @@ impl Opened {
 
     /// Keeps what went wrong last when sending.
     pub(crate) fn note_tx_error(&self, error: &std::io::Error) {
-        let mut last = self.tx_error.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.tx_error.lock();
         if last.as_ref().is_none_or(|last| last.kind() != error.kind()) {
             *last = Some(std::io::Error::new(error.kind(), error.to_string()));
         }
@@ -332,30 +333,30 @@ impl Opened {
 
     /// What the error said that ended the use of a queue.
     pub fn failure(&self) -> Option<String> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
     /// What went wrong last when sending.
     pub fn tx_error(&self) -> Option<String> {
-        let last = self.tx_error.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.tx_error.lock();
         last.as_ref().map(ToString::to_string)
     }
 
     /// Whether all its receive queues came to their end.
     pub fn is_finished(&self) -> bool {
-        let queues = self.rx.read().unwrap_or_else(PoisonError::into_inner);
+        let queues = self.rx.read();
         queues.iter().flatten().all(|queue| queue.has_ended.load(Ordering::Relaxed))
     }
 
     /// The receiver of a queue, if that is open.
     pub(crate) fn rx(&self, queue: u32) -> Option<Arc<ParkedRx>> {
-        let queues = self.rx.read().unwrap_or_else(PoisonError::into_inner);
+        let queues = self.rx.read();
         queues.get(queue as usize)?.clone()
     }
 
     /// Puts another one in its place, or none; gives the one that was there.
     pub(crate) fn replace_rx(&self, queue: u32, rx: Option<Box<dyn Rx>>) -> Option<Arc<ParkedRx>> {
-        let mut queues = self.rx.write().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.rx.write();
         let count = queues.len().max(queue as usize + 1);
         queues.resize_with(count, || None);
         std::mem::replace(&mut queues[queue as usize], rx.map(|rx| Arc::new(Parked::new(rx))))
@@ -363,7 +364,7 @@ impl Opened {
 
     /// Queues that are open.
     pub fn open_queues(&self) -> Vec<u32> {
-        let queues = self.rx.read().unwrap_or_else(PoisonError::into_inner);
+        let queues = self.rx.read();
         (0..).zip(&*queues).filter(|(_, rx)| rx.is_some()).map(|(queue, _)| queue).collect()
     }
 }
@@ -373,7 +374,7 @@ impl Drop for Opened {
     /// (`synchronize_net`): once for all queues, not for one after the other.
     fn drop(&mut self) {
         let mut queues: Vec<Closing> = Vec::new();
-        let rx = self.rx.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let rx = self.rx.get_mut();
         queues.extend(rx.drain(..).flatten().map(|queue| Box::new(queue) as Closing));
         queues.extend(self.tx.drain(..).map(|queue| Box::new(queue) as Closing));
         let Some(last) = queues.pop() else { return };
@@ -407,11 +408,11 @@ impl<T: ?Sized> Parked<T> {
     }
 
     pub(crate) fn take(&self) -> Option<Box<T>> {
-        self.thing.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.thing.lock().take()
     }
 
     pub(crate) fn put(&self, thing: Box<T>) {
-        let before = self.thing.lock().unwrap_or_else(PoisonError::into_inner).replace(thing);
+        let before = self.thing.lock().replace(thing);
         debug_assert!(before.is_none(), "one owner");
     }
 }

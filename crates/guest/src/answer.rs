@@ -18,7 +18,7 @@ impl Guest {
     /// Answers what came from the guest; `None` where there is nobody to answer. Gives whether it
     /// was done.
     pub fn answer(&self, arrived: Arrived, now: Instant) -> (Message, bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.look_locked(&mut state);
         let (header, outcome) = match arrived {
             Arrived::Message(message) => {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use towpath_bpf::{Env, Errno};
 use towpath_guest_client::wire::{Counters, Direction, Limit, ObjectRecord};
 use towpath_objects::{Device, Devices, Object, Objects, ProgramObject, Settings, XdpMode};
@@ -24,7 +25,7 @@ pub struct Guest {
     pub(crate) workers: usize,
     env: Arc<Env>,
     pub(crate) edge: Arc<dyn Edge>,
-    state: Mutex<State>,
+    pub(crate) state: Mutex<State>,
     /// What there was before a program or types came that are looked at now, which takes long.
     meanwhile: Mutex<Option<Status>>,
 }
@@ -126,12 +127,12 @@ impl Guest {
 
     /// Sets what it may have from now on. What it has stays, even if that is more.
     pub fn set_limits(&self, limits: Limits) {
-        self.lock().limits = limits;
+        self.state.lock().limits = limits;
     }
 
     /// Takes everything away from it: programs run no more, handles mean nothing.
     pub fn reset(&self, why: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.reset_locked(&mut state, why);
     }
 
@@ -153,7 +154,7 @@ impl Guest {
 
     /// Notices when the guest began anew.
     pub fn look(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.look_locked(&mut state);
     }
 
@@ -166,7 +167,7 @@ impl Guest {
 
     /// Somebody is at the other end, or has gone. What the guest has stays.
     pub fn note_connection(&self, is_connected: bool) {
-        self.lock().is_connected = is_connected;
+        self.state.lock().is_connected = is_connected;
     }
 
     /// Runs its programs again where they ran: on a port that is another one now.
@@ -175,7 +176,7 @@ impl Guest {
     ///
     /// What keeps the port from running them.
     pub fn attach_again(&self) -> Result<(), String> {
-        let state = self.lock();
+        let state = self.state.lock();
         Direction::ALL.iter().try_for_each(|&direction| {
             let Some(program) = state.owned.running(direction) else { return Ok(()) };
             self.edge.set_program(direction, Some(program.program()))
@@ -185,17 +186,11 @@ impl Guest {
     /// What it has and does; while a program is verified, what it had and did before.
     pub fn status(&self) -> Status {
         loop {
-            match self.state.try_lock() {
-                Ok(state) => return self.status_locked(&state),
-                Err(TryLockError::Poisoned(state)) => {
-                    return self.status_locked(&state.into_inner());
-                }
-                Err(TryLockError::WouldBlock) => {
-                    let meanwhile = self.meanwhile.lock().unwrap_or_else(PoisonError::into_inner);
-                    if let Some(status) = &*meanwhile {
-                        return status.clone();
-                    }
-                }
+            if let Some(state) = self.state.try_lock() {
+                return self.status_locked(&state);
+            }
+            if let Some(status) = &*self.meanwhile.lock() {
+                return status.clone();
             }
             // Everything else is done soon.
             std::thread::sleep(Duration::from_micros(100));
@@ -205,7 +200,7 @@ impl Guest {
     /// Does what takes long; whoever asks for the status meanwhile is told what it was.
     pub(crate) fn take_long<R>(&self, state: &mut State, work: impl FnOnce(&mut State) -> R) -> R {
         let note = |status| {
-            *self.meanwhile.lock().unwrap_or_else(PoisonError::into_inner) = status;
+            *self.meanwhile.lock() = status;
         };
         note(Some(self.status_locked(state)));
         let done = work(state);
@@ -236,10 +231,6 @@ impl Guest {
             resets: counts.resets,
             refusal: counts.refusal.clone(),
         }
-    }
-
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

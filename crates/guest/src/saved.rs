@@ -44,7 +44,7 @@ impl Guest {
     /// Everything that it has, for [`Guest::restore`]. It may go on meanwhile: each element is as
     /// it is when it is looked at.
     pub fn save(&self) -> Vec<u8> {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut saving = Saving { bytes: Vec::new(), count: 0 };
         let head = Writer::new()
             .with(Tag::BootId, &state.session.boot)
@@ -71,7 +71,7 @@ impl Guest {
     ///
     /// It has something already; the bytes are wrong; its limits here are lower.
     pub fn restore(&self, bytes: &[u8]) -> Result<(), RestoreError> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !state.owned.made.is_empty() {
             return Err(RestoreError::NotEmpty(self.name.clone()));
         }

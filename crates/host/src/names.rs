@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 use towpath_xdp::host::Interface;
@@ -103,29 +104,23 @@ impl Names {
 
     /// Says which names are of interest.
     pub fn watch(&self, names: BTreeSet<String>) {
-        self.shared.state().watched = names;
+        self.shared.state.lock().watched = names;
     }
 
     /// The interface of that name, if there is one now.
     pub fn find(&self, name: &str) -> Option<Presence> {
-        let state = self.shared.state();
+        let state = self.shared.state.lock();
         state.interfaces.values().find(|known| known.name == name).map(|known| known.since)
     }
 }
 
 impl Drop for Names {
     fn drop(&mut self) {
-        self.shared.state().stopped = true;
+        self.shared.state.lock().stopped = true;
         self.shared.bell.ring();
         if let Some(thread) = self.thread.take() {
             let _panicked = thread.join();
         }
-    }
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -171,7 +166,7 @@ impl Work {
             ];
             // An interrupted wait is a short one.
             let _interrupted = poll(&mut fds, timeout.as_ref());
-            if self.shared.state().stopped {
+            if self.shared.state.lock().stopped {
                 return;
             }
             let mut is_news = self.hear(&mut is_whole);
@@ -205,7 +200,7 @@ impl Work {
                 let Some(interface) = interface(message.body).filter(|_| family == Some(&0)) else {
                     continue;
                 };
-                let mut state = self.shared.state();
+                let mut state = self.shared.state.lock();
                 is_news |= match message.kind {
                     RTM_NEWLINK => state.note(&interface),
                     RTM_DELLINK => state.forget(interface.ifindex),
@@ -218,7 +213,7 @@ impl Work {
     /// Reads all there is; gives whether something of it is of interest.
     fn read(&mut self) -> io::Result<bool> {
         let there = self.reader.dump(LINKS, 0, interface)?.entries;
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         let gone: Vec<u32> = state.interfaces.keys().copied().collect();
         let gone = gone.into_iter().filter(|it| there.iter().all(|other| other.ifindex != *it));
         let mut is_news = false;

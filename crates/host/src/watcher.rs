@@ -5,10 +5,11 @@
 //! read together, and reading never takes more than a tenth of the thread's time.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 use towpath_xdp::host::{Host, Interface, Live};
@@ -92,7 +93,7 @@ impl Watcher {
     /// (`towpath_engine::Snapshot::interfaces`). They replace those of the last call, and are in
     /// place a moment later.
     pub fn set_ports(&self, ports: Vec<Interface>) {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         state.ports_changed |= state.ports != ports;
         state.ports = ports;
         drop(state);
@@ -101,23 +102,17 @@ impl Watcher {
 
     /// How it goes.
     pub fn status(&self) -> Status {
-        self.shared.state().status.clone()
+        self.shared.state.lock().status.clone()
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.shared.state().stopped = true;
+        self.shared.state.lock().stopped = true;
         self.shared.bell.ring();
         if let Some(thread) = self.thread.take() {
             let _panicked = thread.join();
         }
-    }
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -133,7 +128,7 @@ struct Work {
 impl Work {
     fn run(&mut self) {
         loop {
-            let failed = self.shared.state().status.error.is_some();
+            let failed = self.shared.state.lock().status.error.is_some();
             let timeout = (failed || self.stale.is_any()).then_some(RETRY);
             if self.wait(timeout).is_break() {
                 return;
@@ -173,7 +168,7 @@ impl Work {
         let _interrupted = poll(&mut fds, timeout.as_ref());
         self.shared.bell.silence();
         self.note();
-        match self.shared.state().stopped {
+        match self.shared.state.lock().stopped {
             true => std::ops::ControlFlow::Break(()),
             false => std::ops::ControlFlow::Continue(()),
         }
@@ -187,7 +182,7 @@ impl Work {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
                     self.stale = Stale::ALL;
-                    let mut state = self.shared.state();
+                    let mut state = self.shared.state.lock();
                     state.status.overruns += 1;
                     if error.raw_os_error() != Some(rustix::io::Errno::NOBUFS.raw_os_error()) {
                         state.status.error = Some(error.to_string());
@@ -202,7 +197,7 @@ impl Work {
 
     /// Reads what is stale and puts the result in place.
     fn update(&mut self) {
-        let ports_changed = std::mem::take(&mut self.shared.state().ports_changed);
+        let ports_changed = std::mem::take(&mut self.shared.state.lock().ports_changed);
         if !self.stale.is_any() && !ports_changed {
             return;
         }
@@ -212,7 +207,7 @@ impl Work {
             self.stale = Stale::default();
         }
         let changed = self.replace();
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         let status = &mut state.status;
         status.reads += 1;
         status.changes += u64::from(changed);
@@ -224,7 +219,7 @@ impl Work {
     /// Puts what was read in place, unless it is there already.
     fn replace(&self) -> bool {
         let mut host: Host = self.reader.host();
-        host.merge(self.shared.state().ports.iter().cloned());
+        host.merge(self.shared.state.lock().ports.iter().cloned());
         let is_new = *self.live.current().host() != host;
         if is_new {
             self.live.replace(host);

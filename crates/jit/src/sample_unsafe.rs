@@ -14,10 +14,10 @@ use std::io;
 use std::mem::zeroed;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use libc::{itimerspec, sigaction, sigevent, siginfo_t, timer_t, ucontext_t};
+use parking_lot::{Mutex, MutexGuard};
 use rustix::thread::{Pid, gettid};
 
 use crate::code_unsafe::is_code;
@@ -48,7 +48,7 @@ impl Sampler {
     ///
     /// The system has no timer left.
     pub fn start(period: Duration) -> io::Result<Sampler> {
-        Sampler::over(&[gettid()], period, lock())
+        Sampler::over(&[gettid()], period, ONLY.lock())
     }
 
     /// Starts sampling threads of this process; `None` if somebody else samples. Of more than
@@ -58,13 +58,7 @@ impl Sampler {
     ///
     /// One of the threads is gone, or the system has no timer left.
     pub fn of(threads: &[Pid], period: Duration) -> io::Result<Option<Sampler>> {
-        match ONLY.try_lock() {
-            Ok(only) => Sampler::over(threads, period, only).map(Some),
-            Err(TryLockError::Poisoned(only)) => {
-                Sampler::over(threads, period, only.into_inner()).map(Some)
-            }
-            Err(TryLockError::WouldBlock) => Ok(None),
-        }
+        ONLY.try_lock().map(|only| Sampler::over(threads, period, only)).transpose()
     }
 
     fn over(
@@ -112,10 +106,6 @@ impl Drop for Sampler {
 }
 
 static ONLY: Mutex<()> = Mutex::new(());
-
-fn lock() -> MutexGuard<'static, ()> {
-    ONLY.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A timer that interrupts a thread of this process, not yet running.
 fn timer_of(thread: Pid) -> io::Result<timer_t> {

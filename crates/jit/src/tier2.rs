@@ -2,8 +2,10 @@
 //! they run on tier 1.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::CompileError;
 use crate::llvm::{self, Job};
@@ -71,7 +73,7 @@ impl Upgrade {
 
     /// Why there will be none.
     pub fn failure(&self) -> Option<Arc<CompileError>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         self.notice_lost(&mut state);
         match &*state {
             State::Failed(error) => Some(Arc::clone(error)),
@@ -83,7 +85,7 @@ impl Upgrade {
     /// Tells whether it is.
     pub fn wait(&self, timeout: Duration) -> bool {
         let end = Instant::now() + timeout;
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             self.notice_lost(&mut state);
             if matches!(*state, State::Done | State::Failed(_)) {
@@ -95,11 +97,9 @@ impl Upgrade {
             }
             // A limit may pass, or LLVM give up, without anybody telling: look again.
             let step = left.min(Duration::from_millis(50));
-            let waited = self.changed.wait_timeout(state, step);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            self.changed.wait_for(&mut state, step);
             // Another program's compilation may be what keeps ours waiting.
-            lock(&QUEUE).keep_going();
-            state = lock(&self.state);
+            MutexGuard::unlocked(&mut state, || QUEUE.lock().keep_going());
         }
     }
 
@@ -115,7 +115,7 @@ impl Upgrade {
 
     /// Marks the start; false when it was given up before.
     fn start(&self) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let waits = matches!(*state, State::Waiting);
         if waits {
             *state = State::Running { since: Instant::now() };
@@ -125,7 +125,7 @@ impl Upgrade {
 
     /// Takes the result, unless it was given up meanwhile.
     fn finish(&self, result: Result<Program, CompileError>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         self.notice_lost(&mut state);
         if !matches!(*state, State::Running { .. }) {
             return;
@@ -142,7 +142,7 @@ impl Upgrade {
     }
 
     fn fail(&self, error: &Arc<CompileError>) {
-        *lock(&self.state) = State::Failed(Arc::clone(error));
+        *self.state.lock() = State::Failed(Arc::clone(error));
         self.changed.notify_all();
     }
 }
@@ -179,7 +179,7 @@ pub(crate) fn submit(task: Task) {
         // Without it the process has nobody who waits until the library is open.
         let _ends = AT_END.try_with(|_| ());
     }
-    let mut queue = lock(&QUEUE);
+    let mut queue = QUEUE.lock();
     queue.tasks.push_back(task);
     queue.keep_going();
     TASK_ADDED.notify_one();
@@ -190,7 +190,7 @@ pub(crate) fn submit(task: Task) {
 ///
 /// Gives false if a compilation takes more than a second.
 pub fn stop_compiling() -> bool {
-    let mut queue = lock(&QUEUE);
+    let mut queue = QUEUE.lock();
     // Who asks again waits no longer.
     let end = *queue.end.get_or_insert_with(|| Instant::now() + END_WAIT_MAX);
     while queue.running.is_some() || queue.lost > 0 {
@@ -198,8 +198,7 @@ pub fn stop_compiling() -> bool {
         if left.is_zero() {
             return false;
         }
-        let waited = CAME_BACK.wait_timeout(queue, left);
-        queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        CAME_BACK.wait_for(&mut queue, left);
     }
     true
 }
@@ -259,7 +258,7 @@ fn work(number: usize) {
     // On Linux this is the thread's own. Without it packets may have to wait for LLVM a little.
     let _ = rustix::process::setpriority_process(None, NICE);
     loop {
-        let mut queue = lock(&QUEUE);
+        let mut queue = QUEUE.lock();
         if queue.thread != number {
             queue.lost -= 1;
             CAME_BACK.notify_all();
@@ -268,11 +267,11 @@ fn work(number: usize) {
         queue.running = None;
         if queue.end.is_some() {
             CAME_BACK.notify_all();
-            drop(TASK_ADDED.wait(queue));
+            TASK_ADDED.wait(&mut queue);
             continue;
         }
         let Some(task) = queue.tasks.pop_front() else {
-            drop(TASK_ADDED.wait(queue));
+            TASK_ADDED.wait(&mut queue);
             continue;
         };
         queue.running = Some(Arc::clone(&task.upgrade));
@@ -286,8 +285,4 @@ fn work(number: usize) {
             task.upgrade.finish(program);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

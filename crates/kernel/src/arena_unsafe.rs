@@ -4,8 +4,8 @@
 
 use std::os::fd::AsFd as _;
 use std::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use towpath_bpf::Errno;
 
@@ -52,7 +52,7 @@ struct Mapped {
 impl Mapped {
     fn new(map: &KernelMap) -> Result<Mapped, Errno> {
         let (address, bytes) = map.arena().ok_or(Errno::EINVAL)?;
-        let only = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
+        let only = MAPPED.lock();
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let (at, fixed) = match address {
             0 => (null_mut(), MapFlags::empty()),

@@ -15,8 +15,9 @@
 //! (`bpf_prog_change_xdp`), and a run does not wait for RCU to make it known.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use towpath_bpf::Errno;
 
@@ -75,7 +76,7 @@ impl LiveFrames {
         let cpu = sched_getcpu();
         let ring = self.rings.get(cpu).ok_or(Errno::EINVAL)?;
         let ring = ring.get_or_init(|| self.maps.ring(cpu).map(Mutex::new)).as_ref();
-        let mut ring = ring.map_err(|errno| *errno)?.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = ring.map_err(|errno| *errno)?.lock();
         let refused = ring.refused();
         let (mut taken, mut outcome) = (0, Ok(()));
         for packet in packets {

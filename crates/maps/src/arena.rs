@@ -12,8 +12,8 @@
 //! page that had been freed is cleared again when it is allocated.
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use towpath_bpf::{Errno, MapDef};
 
 use crate::access::Access;
@@ -132,7 +132,7 @@ impl Arena {
         if count == 0 || count > self.pages {
             return None;
         }
-        let mut taken = self.lock();
+        let mut taken = self.taken.lock();
         let first = if pointer == 0 {
             self.find_free(&taken, count)?
         } else {
@@ -149,7 +149,7 @@ impl Arena {
     /// `bpf_arena_free_pages`: gives pages back; those that aren't allocated are skipped.
     pub fn free_pages(&self, pointer: u64, count: u32) {
         let Some(first) = self.page_of(pointer) else { return };
-        let mut taken = self.lock();
+        let mut taken = self.taken.lock();
         let end = first.saturating_add(count).min(self.pages);
         for page in first..end {
             if self.is_allocated(page) {
@@ -168,7 +168,7 @@ impl Arena {
         }
         let run = self.page_of(pointer).and_then(|first| self.run(first, count));
         let run = run.ok_or(Errno::EINVAL)?;
-        let mut taken = self.lock();
+        let mut taken = self.taken.lock();
         let busy = |page| self.is_allocated(page) || get(&taken.reserved, page);
         if run.clone().any(busy) {
             return Err(Errno::EBUSY);
@@ -206,7 +206,7 @@ impl Arena {
         let first = self.page_of(pointer & !(PAGE_BYTES as u64 - 1)).ok_or(Errno::EINVAL)?;
         let in_page = pointer as usize % PAGE_BYTES;
         let count = (in_page + bytes.len()).div_ceil(PAGE_BYTES) as u32;
-        let mut taken = self.lock();
+        let mut taken = self.taken.lock();
         for page in first..first + count {
             self.allocate(&mut taken, page);
         }
@@ -258,10 +258,6 @@ impl Arena {
             return Err(Errno::EINVAL);
         }
         Ok((self.resolve(pointer) - self.region.base()) as usize)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The page an arena pointer names, by its low 32 bits (`compute_pgoff`); `None` outside the

@@ -7,8 +7,9 @@
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, RwLock};
 use towpath_bpf::program::MapType;
 use towpath_bpf::{Errno, MapDef};
 
@@ -103,7 +104,7 @@ impl MapOfMaps {
         if !map.def().has_shape_of(&self.template) {
             return Err(Errno::EINVAL);
         }
-        let _alone = self.lock();
+        let _alone = self.writer.lock();
         let old = self.slots.handle(key);
         // A program that finds the handle brings it back: it has to be known by then.
         self.enter(map);
@@ -119,31 +120,27 @@ impl MapOfMaps {
 
     /// The map of a handle that is, or recently was, in a slot.
     pub(crate) fn by_handle(&self, handle: u64) -> Option<Arc<Map>> {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.read();
         held.get(&handle).map(|held| held.map.clone())
     }
 
     /// The held map whose memory has an address.
     pub(crate) fn at(&self, addr: u64) -> Option<Arc<Map>> {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.read();
         let inside = |(first, last)| (first..=last).contains(&addr);
         let owns = |held: &&Held| held.map.places().any(inside);
         held.values().find(owns).map(|held| held.map.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn enter(&self, map: &Arc<Map>) {
-        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.write();
         let entry = held.entry(map.handle());
         entry.or_insert_with(|| Held { map: map.clone(), slots: 0, left: 0 }).slots += 1;
     }
 
     /// Counts a handle out of a slot, and drops maps that left long enough ago.
     fn leave(&self, handle: u64) {
-        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.write();
         if let Some(leaving) = held.get_mut(&handle) {
             debug_assert!(leaving.slots > 0, "a handle leaves a slot that it was in");
             leaving.slots -= 1;
@@ -220,7 +217,7 @@ impl Store for MapOfMaps {
     }
 
     fn delete(&self, _worker: usize, key: &[u8]) -> Result<(), Errno> {
-        let _alone = self.lock();
+        let _alone = self.writer.lock();
         let old = self.slots.clear(key)?;
         self.leave(old);
         Ok(())

@@ -5,8 +5,9 @@
 //! counts them, like a perf ring that nobody reads.
 
 use std::ops::ControlFlow;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
+use parking_lot::Mutex;
 use towpath_bpf::{Errno, MapDef};
 
 use crate::array::next_index;
@@ -78,7 +79,7 @@ impl PerfEventArray {
     /// its ring as large as it is.
     pub fn open(&self, index: u32, bytes: usize) -> Result<(), Errno> {
         let slot = self.slots.get(index as usize).ok_or(Errno::E2BIG)?;
-        let _only = slot.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let _only = slot.reader.lock();
         let ring = match slot.ring.get() {
             Some(ring) => ring,
             None => {
@@ -136,7 +137,7 @@ impl PerfEventArray {
     /// The oldest sample of a slot.
     pub fn read(&self, index: u32) -> Option<Vec<u8>> {
         let slot = self.slots.get(index as usize)?;
-        let _only = slot.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let _only = slot.reader.lock();
         let mut oldest = None;
         slot.ring.get()?.consume(|sample| {
             oldest = Some(sample.to_vec());

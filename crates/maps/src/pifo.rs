@@ -5,8 +5,9 @@
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use towpath_bpf::{Errno, MapDef};
 
 use crate::memory::Region;
@@ -35,12 +36,8 @@ impl PifoGeneric {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Ranks> {
-        self.ranks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn next(&self, out: &mut [u8], remove: bool) -> Result<(), Errno> {
-        let mut ranks = self.lock();
+        let mut ranks = self.ranks.lock();
         let next = if remove { ranks.pop() } else { ranks.peek() };
         let Some(next) = next else {
             out.fill(0);
@@ -54,7 +51,7 @@ impl PifoGeneric {
 
 impl Store for PifoGeneric {
     fn push(&self, value: &[u8], rank: u64) -> Result<(), Errno> {
-        let mut ranks = self.lock();
+        let mut ranks = self.ranks.lock();
         let element = ranks.push(rank)?;
         self.region.write(element as usize * self.stride, value);
         Ok(())
@@ -69,11 +66,11 @@ impl Store for PifoGeneric {
     }
 
     fn read(&self, _key: &[u8], _locked: bool) -> Result<Value, Errno> {
-        Ok(number(self.lock().count().into(), self.value_size))
+        Ok(number(self.ranks.lock().count().into(), self.value_size))
     }
 
     fn count(&self) -> Option<u64> {
-        Some(self.lock().count().into())
+        Some(self.ranks.lock().count().into())
     }
 }
 

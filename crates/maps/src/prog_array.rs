@@ -4,8 +4,9 @@
 //! program, because the runtime knows programs by id; compiled code reads [`ProgramSlots`].
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use towpath_bpf::program::MapType;
 use towpath_bpf::{Errno, MapDef};
 
@@ -59,7 +60,7 @@ impl ProgArray {
     /// that was there.
     pub(crate) fn set(&self, index: u32, id: u32) -> Result<u32, Errno> {
         let slot = self.slot(index).ok_or(Errno::E2BIG)?;
-        let mut shown = self.lock();
+        let mut shown = self.shown.lock();
         let old = slot.swap(id, Ordering::AcqRel);
         match id {
             0 => shown.filled.remove(&index),
@@ -69,10 +70,6 @@ impl ProgArray {
             view.show(index, id);
         }
         Ok(old)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Shown> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -101,7 +98,7 @@ impl ProgramSlots {
         let Some(programs) = array.programs() else { return Ok(None) };
         let words = Region::new(u64::from(programs.entries) * 8)?;
         let slots = Arc::new(ProgramSlots { array: Arc::clone(array), words, index });
-        let mut shown = programs.lock();
+        let mut shown = programs.shown.lock();
         for &slot in &shown.filled {
             slots.show(slot, programs.program(slot).unwrap_or(0));
         }
@@ -126,7 +123,7 @@ impl ProgramSlots {
     /// still use one.
     pub fn refresh(&self, id: u32) {
         let Some(programs) = self.array.programs() else { return };
-        let shown = programs.lock();
+        let shown = programs.shown.lock();
         for &slot in &shown.filled {
             if programs.program(slot) == Some(id) {
                 self.show(slot, id);
@@ -193,7 +190,7 @@ mod tests {
 
     impl ProgramIndex for Known {
         fn address(&self, id: u32) -> u64 {
-            let known = self.0.lock().unwrap();
+            let known = self.0.lock();
             if known.contains(&id) { 1000 + u64::from(id) } else { 0 }
         }
     }
@@ -209,10 +206,10 @@ mod tests {
         assert_eq!(words(), [1001, 0]);
         map.set_program(1, 3).unwrap();
         assert_eq!(words(), [1001, 0], "nobody has that id");
-        known.0.lock().unwrap().push(3);
+        known.0.lock().push(3);
         slots.refresh(3);
         assert_eq!(words(), [1001, 1003]);
-        known.0.lock().unwrap().clear();
+        known.0.lock().clear();
         slots.refresh(1);
         assert_eq!(words(), [0, 1003], "only that one was asked for");
         map.user().delete(&1u32.to_ne_bytes()).unwrap();

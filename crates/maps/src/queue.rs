@@ -2,8 +2,7 @@
 //!
 //! Kernel counterpart: `kernel/bpf/queue_stack_maps.c`.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::Mutex;
 use towpath_bpf::program::MapType;
 use towpath_bpf::{Errno, MapDef};
 
@@ -47,16 +46,12 @@ impl Queue {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn offset(&self, number: u64) -> usize {
         (number % self.entries) as usize * self.stride
     }
 
     fn first(&self, out: &mut [u8], remove: bool) -> Result<(), Errno> {
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         if held.oldest == held.next {
             out.fill(0);
             return Err(Errno::ENOENT);
@@ -86,7 +81,7 @@ impl Store for Queue {
         if flags & 1 != 0 || flags > BPF_EXIST {
             return Err(Errno::EINVAL);
         }
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         if held.next - held.oldest == self.entries {
             if !replace {
                 return Err(Errno::E2BIG);
@@ -120,7 +115,7 @@ impl Store for Queue {
     }
 
     fn queued(&self) -> Vec<Value> {
-        let held = self.lock();
+        let held = self.held.lock();
         let read = |number: u64| {
             let mut out = vec![0; self.value_size];
             self.region.read(self.offset(number), &mut out);
@@ -130,7 +125,7 @@ impl Store for Queue {
     }
 
     fn count(&self) -> Option<u64> {
-        let held = self.lock();
+        let held = self.held.lock();
         Some(held.next - held.oldest)
     }
 }

@@ -6,8 +6,8 @@
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use towpath_bpf::{Errno, MapDef};
 
 use crate::access::Span;
@@ -96,7 +96,7 @@ impl Ringbuf {
     /// Shows committed records to `visit`, oldest first, until it breaks, the ring is empty or a
     /// record isn't committed yet; gives the number shown. One consumer works at a time.
     pub fn consume(&self, visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> usize {
-        let _only = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _only = self.consumer.lock();
         self.ring.consume(visit)
     }
 

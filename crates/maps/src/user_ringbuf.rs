@@ -6,8 +6,8 @@
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use towpath_bpf::{Errno, MapDef};
 
 use crate::access::Span;
@@ -50,7 +50,7 @@ impl UserRingbuf {
         if size >= DISCARD || record_bytes(size) > self.ring.size() {
             return Err(Errno::E2BIG);
         }
-        let _only = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _only = self.producer.lock();
         let consumed = self.ring.consumer().load(Ordering::Acquire);
         let position = self.ring.producer().load(Ordering::Relaxed);
         let end = position + record_bytes(size);

@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use towpath_bpf::Errno;
 use towpath_xdp::Program;
 
@@ -183,7 +184,7 @@ impl Attachments {
         flags: u32,
         attach: &Attach<'_>,
     ) -> Result<(), AttachError> {
-        let mut all = self.lock();
+        let mut all = self.hooks.lock();
         let device = self.devices.device(ifindex).ok_or(GONE)?;
         let hooks = all.get(&ifindex).cloned().unwrap_or_default();
         check_flags(flags, attach, &hooks)?;
@@ -255,7 +256,7 @@ impl Attachments {
         new: &Arc<ProgramObject>,
         expected: Option<&Arc<ProgramObject>>,
     ) -> Result<(), Errno> {
-        let mut all = self.lock();
+        let mut all = self.hooks.lock();
         let ifindex = link.ifindex().ok_or(Errno::ENOLINK)?;
         let old = link.program();
         if expected.is_some_and(|expected| !Arc::ptr_eq(expected, &old)) {
@@ -281,7 +282,7 @@ impl Attachments {
 
     /// `bpf_xdp_link_release`: a link lets its device go.
     pub(crate) fn release(&self, link: &LinkObject) {
-        let mut all = self.lock();
+        let mut all = self.hooks.lock();
         let Some(ifindex) = link.take_device() else { return };
         let Some(hooks) = all.get_mut(&ifindex) else { return };
         let modes = [XdpMode::Generic, XdpMode::Native, XdpMode::Offload, XdpMode::Dequeue];
@@ -301,7 +302,7 @@ impl Attachments {
     /// `dev_xdp_uninstall`: a device is gone, and with it what was attached to it. Gives the ids of
     /// the links that now hold nothing.
     pub(crate) fn forget_device(&self, ifindex: u32) -> Vec<u32> {
-        let hooks = self.lock().remove(&ifindex).unwrap_or_default();
+        let hooks = self.hooks.lock().remove(&ifindex).unwrap_or_default();
         let links = hooks.iter().filter_map(|hook| match hook {
             Hook::Link { link, .. } => Some(*link),
             _ => None,
@@ -311,14 +312,10 @@ impl Attachments {
 
     /// The ids of a device's programs.
     pub(crate) fn state(&self, ifindex: u32) -> XdpState {
-        let hooks = self.lock().get(&ifindex).cloned().unwrap_or_default();
+        let hooks = self.hooks.lock().get(&ifindex).cloned().unwrap_or_default();
         let [generic, native, offload, dequeue] =
             hooks.map(|hook| hook.program().map_or(0, |program| program.id()));
         XdpState { generic, native, offload, dequeue }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Hooks>> {
-        self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

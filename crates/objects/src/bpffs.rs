@@ -4,8 +4,8 @@
 //! a path that leads elsewhere is answered as one that leads to another file system.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use towpath_bpf::Errno;
 
 use crate::object::Object;
@@ -41,7 +41,7 @@ impl Bpffs {
     /// `EPERM`: outside of this file system, or a name with a dot.
     pub(crate) fn pin(&self, path: &str, object: Object) -> Result<(), Errno> {
         let PinPath::Inside(name) = locate(path)? else { return Err(Errno::EPERM) };
-        let mut nodes = self.lock();
+        let mut nodes = self.nodes.lock();
         self.check_new(&nodes, &name)?;
         if path.ends_with('/') {
             return Err(Errno::ENOENT);
@@ -57,7 +57,7 @@ impl Bpffs {
     /// `ENOENT`; `EACCES`: the path leads to a directory, or out of this file system.
     pub(crate) fn open(&self, path: &str) -> Result<Object, Errno> {
         let PinPath::Inside(name) = locate(path)? else { return Err(Errno::EACCES) };
-        let nodes = self.lock();
+        let nodes = self.nodes.lock();
         if name.is_empty() {
             return Err(Errno::EACCES);
         }
@@ -74,7 +74,7 @@ impl Bpffs {
     /// `mkdir(2)`
     pub(crate) fn create_directory(&self, path: &str) -> Result<(), Errno> {
         let PinPath::Inside(name) = locate(path)? else { return Err(Errno::EPERM) };
-        let mut nodes = self.lock();
+        let mut nodes = self.nodes.lock();
         self.check_new(&nodes, &name)?;
         nodes.insert(name, None);
         Ok(())
@@ -84,7 +84,7 @@ impl Bpffs {
     pub(crate) fn unlink(&self, path: &str) -> Result<(), Errno> {
         let PinPath::Inside(name) = locate(path)? else { return Err(Errno::EPERM) };
         let gone = {
-            let mut nodes = self.lock();
+            let mut nodes = self.nodes.lock();
             check_parent(&nodes, &name)?;
             match nodes.get(&name) {
                 Some(Some(_)) => nodes.remove(&name),
@@ -101,7 +101,7 @@ impl Bpffs {
     /// `rmdir(2)`
     pub(crate) fn remove_directory(&self, path: &str) -> Result<(), Errno> {
         let PinPath::Inside(name) = locate(path)? else { return Err(Errno::EPERM) };
-        let mut nodes = self.lock();
+        let mut nodes = self.nodes.lock();
         check_parent(&nodes, &name)?;
         let below = format!("{name}/");
         match nodes.get(&name) {
@@ -118,7 +118,7 @@ impl Bpffs {
 
     /// All pins: absolute paths and objects.
     pub(crate) fn pins(&self) -> Vec<(String, Object)> {
-        let nodes = self.lock();
+        let nodes = self.nodes.lock();
         let pins = nodes.iter().filter_map(|(name, object)| Some((name, object.as_ref()?)));
         pins.map(|(name, object)| (format!("{BPFFS_ROOT}/{name}"), object.clone())).collect()
     }
@@ -130,10 +130,6 @@ impl Bpffs {
             return Err(Errno::EEXIST);
         }
         if has_dot(name) { Err(Errno::EPERM) } else { Ok(()) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Option<Object>>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use towpath_bpf::Errno;
 
 /// All objects of a kind that are alive.
@@ -38,7 +39,7 @@ impl<T> Ids<T> {
         self: &Arc<Self>,
         make: impl FnOnce(Lease<T>) -> T,
     ) -> Result<Arc<T>, Errno> {
-        let id = self.lock().reserve()?;
+        let id = self.table.lock().reserve()?;
         Ok(self.make(id, make))
     }
 
@@ -52,7 +53,7 @@ impl<T> Ids<T> {
         id: u32,
         make: impl FnOnce(Lease<T>) -> T,
     ) -> Result<Arc<T>, Errno> {
-        match self.lock().by_id.entry(id) {
+        match self.table.lock().by_id.entry(id) {
             Entry::Occupied(_) => return Err(Errno::EEXIST),
             Entry::Vacant(free) => free.insert(Weak::new()),
         };
@@ -61,30 +62,26 @@ impl<T> Ids<T> {
 
     fn make(self: &Arc<Self>, id: u32, make: impl FnOnce(Lease<T>) -> T) -> Arc<T> {
         let object = Arc::new(make(Lease { ids: Arc::clone(self), id }));
-        let reserved = self.lock().by_id.insert(id, Arc::downgrade(&object));
+        let reserved = self.table.lock().by_id.insert(id, Arc::downgrade(&object));
         debug_assert!(reserved.is_some_and(|it| it.strong_count() == 0), "no two own id {id}");
         object
     }
 
     /// The object with an id.
     pub(crate) fn get(&self, id: u32) -> Option<Arc<T>> {
-        self.lock().by_id.get(&id)?.upgrade()
+        self.table.lock().by_id.get(&id)?.upgrade()
     }
 
     /// The lowest id above `id` that an object has.
     pub(crate) fn next_after(&self, id: u32) -> Option<u32> {
-        let table = self.lock();
+        let table = self.table.lock();
         let mut after = table.by_id.range(id.checked_add(1)?..);
         after.find(|(_, object)| object.strong_count() > 0).map(|(&id, _)| id)
     }
 
     /// All objects, by id.
     pub(crate) fn all(&self) -> Vec<Arc<T>> {
-        self.lock().by_id.values().filter_map(Weak::upgrade).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table<T>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().by_id.values().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -108,7 +105,7 @@ impl<T> Lease<T> {
 
 impl<T> Drop for Lease<T> {
     fn drop(&mut self) {
-        let removed = self.ids.lock().by_id.remove(&self.id);
+        let removed = self.ids.table.lock().by_id.remove(&self.id);
         debug_assert!(removed.is_some(), "an id goes with its only owner");
     }
 }
@@ -121,7 +118,7 @@ impl<T> fmt::Debug for Lease<T> {
 
 impl<T> fmt::Debug for Ids<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.lock().by_id.keys()).finish()
+        f.debug_set().entries(self.table.lock().by_id.keys()).finish()
     }
 }
 
@@ -143,7 +140,7 @@ mod tests {
         assert!(ids.get(1).is_none());
         assert_eq!((ids.next_after(0), ids.next_after(2)), (Some(2), None));
         assert_eq!(ids.create(Thing).unwrap().0.id(), 3, "1 is free, but not its turn");
-        ids.lock().next = ID_END - 1;
+        ids.table.lock().next = ID_END - 1;
         let last = ids.create(Thing).unwrap();
         assert_eq!(last.0.id(), ID_END - 1);
         let again = ids.create(Thing).unwrap();

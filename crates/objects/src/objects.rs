@@ -1,7 +1,8 @@
 //! The set of all objects: what the kernel keeps in global variables.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use towpath_bpf::btf::{Btf, Kind};
 use towpath_bpf::{Env, Errno, MapDef};
 use towpath_maps::{Map, MapError};
@@ -132,7 +133,7 @@ impl Objects {
     }
 
     pub(crate) fn lock_test_worker(&self) -> MutexGuard<'_, ()> {
-        self.test_lock.lock().unwrap_or_else(PoisonError::into_inner)
+        self.test_lock.lock()
     }
 
     pub(crate) fn create_map(&self, def: &MapDef) -> Result<Arc<Map>, MapError> {

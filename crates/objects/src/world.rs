@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use towpath_bpf::Errno;
 use towpath_bpf::program::MapType;
 use towpath_maps::Environment;
@@ -34,7 +35,7 @@ impl World {
 
     /// A number that stands for a socket until it is redeemed.
     pub(crate) fn ticket(&self, socket: (u32, u32)) -> u32 {
-        let mut tickets = self.lock();
+        let mut tickets = self.tickets.lock();
         tickets.last = tickets.last.wrapping_add(1);
         let ticket = tickets.last;
         tickets.sockets.insert(ticket, socket);
@@ -43,11 +44,7 @@ impl World {
 
     /// The number stands for nothing any more.
     pub(crate) fn redeem(&self, ticket: u32) {
-        self.lock().sockets.remove(&ticket);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Tickets> {
-        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tickets.lock().sockets.remove(&ticket);
     }
 }
 
@@ -65,7 +62,7 @@ impl Environment for World {
     }
 
     fn socket(&self, number: u32) -> Result<(u32, u32), Errno> {
-        self.lock().sockets.get(&number).copied().ok_or(Errno::EBADF)
+        self.tickets.lock().sockets.get(&number).copied().ok_or(Errno::EBADF)
     }
 }
 

@@ -11,9 +11,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use towpath_bpf::Errno;
 use towpath_maps::Domain;
 
@@ -170,7 +171,7 @@ impl Conntrack {
     pub(crate) fn lookup<'a>(&self, tuple: Tuple, by: Asking<'a>) -> Option<(Object<'a>, bool)> {
         let table = self.table.get()?;
         let (object, reply) = {
-            let chain = table.lock(table.chain_of(tuple));
+            let chain = table.chains[table.chain_of(tuple)].lock();
             let found = find(&chain, tuple, tuple.reversed(), by.objects)?;
             found.0.acquire().then_some(found)?
         };
@@ -311,18 +312,15 @@ impl Table {
         tuple.hash(self.seed) as usize & (CHAINS - 1)
     }
 
-    fn lock(&self, chain: usize) -> MutexGuard<'_, Link> {
-        self.chains[chain].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Holds the chains of a tuple and of its reply, in the order of all who hold two; the second
     /// is `None` when both are one.
     fn lock_both<T>(&self, tuple: Tuple, work: impl FnOnce(&Link, Option<&Link>) -> T) -> T {
         let (original, reply) = (self.chain_of(tuple), self.chain_of(tuple.reversed()));
         if original == reply {
-            return work(&self.lock(original), None);
+            return work(&self.chains[original].lock(), None);
         }
-        let (first, second) = (self.lock(original.min(reply)), self.lock(original.max(reply)));
+        let (first, second) =
+            (self.chains[original.min(reply)].lock(), self.chains[original.max(reply)].lock());
         let (original, reply) =
             if original < reply { (&first, &second) } else { (&second, &first) };
         work(original, Some(reply))
@@ -335,7 +333,7 @@ impl Table {
         objects: &'a Objects,
         wanted: impl Fn(Object<'_>) -> bool,
     ) -> Option<Object<'a>> {
-        let chain = self.lock(chain);
+        let chain = self.chains[chain].lock();
         let found = walk(&chain, objects).find(|(object, _)| wanted(*object))?.0;
         found.acquire().then_some(found)
     }

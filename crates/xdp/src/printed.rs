@@ -6,9 +6,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use towpath_bpf::Errno;
 
 /// A line that a program printed.
@@ -71,7 +71,7 @@ impl Trace {
         let mut lines: Vec<Line> = Vec::new();
         for worker in &self.workers {
             // The lock is held for no longer than that: the worker wants to go on.
-            let taken = std::mem::take(&mut *lock(worker));
+            let taken = std::mem::take(&mut *worker.lock());
             lines.extend(taken);
         }
         if self.workers.len() > 1 {
@@ -99,13 +99,13 @@ impl Trace {
 
     /// Holds the first worker's lines, as a reader does for a moment.
     #[cfg(test)]
-    pub(crate) fn hold(&self) -> MutexGuard<'_, VecDeque<Line>> {
-        lock(&self.workers[0])
+    pub(crate) fn hold(&self) -> parking_lot::MutexGuard<'_, VecDeque<Line>> {
+        self.workers[0].lock()
     }
 
     pub(crate) fn push(&self, line: Line) {
         let worker = &self.workers[line.worker as usize % self.workers.len()];
-        let Some(mut lines) = try_lock(worker) else {
+        let Some(mut lines) = worker.try_lock() else {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -152,7 +152,7 @@ impl StreamId {
 impl Streams {
     /// Takes at most so many bytes out of a stream, oldest first.
     pub fn read(&self, stream: StreamId, bytes_max: usize) -> Vec<u8> {
-        let mut text = lock(&self.stream(stream).text);
+        let mut text = self.stream(stream).text.lock();
         let count = text.len().min(bytes_max);
         text.drain(..count).collect()
     }
@@ -169,7 +169,7 @@ impl Streams {
         bytes_max: usize,
         hand_over: impl FnOnce(&[u8]) -> Result<(), E>,
     ) -> Result<usize, E> {
-        let mut text = lock(&self.stream(stream).text);
+        let mut text = self.stream(stream).text.lock();
         let count = text.len().min(bytes_max);
         hand_over(&text.make_contiguous()[..count])?;
         text.drain(..count);
@@ -185,7 +185,7 @@ impl Streams {
     /// somebody reads it, as in the kernel when its allocator is busy.
     pub(crate) fn push(&self, stream: StreamId, text: &[u8]) -> Result<(), Errno> {
         let Stream { text: kept, lost } = self.stream(stream);
-        let pushed = match try_lock(kept) {
+        let pushed = match kept.try_lock() {
             Some(kept) if kept.len() + text.len() >= STREAM_BYTES_MAX => Err(Errno::ENOSPC),
             Some(mut kept) => {
                 kept.extend(text);
@@ -201,18 +201,6 @@ impl Streams {
 
     fn stream(&self, stream: StreamId) -> &Stream {
         &self.0[stream as usize - 1]
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(std::sync::TryLockError::WouldBlock) => None,
     }
 }
 
@@ -244,7 +232,7 @@ mod tests {
     #[test]
     fn whoever_prints_does_not_wait_for_whoever_reads() {
         let (trace, streams) = (Trace::new(1), Streams::default());
-        let _reads = (lock(&trace.workers[0]), lock(&streams.0[0].text));
+        let _reads = (trace.workers[0].lock(), streams.0[0].text.lock());
         trace.push(line(0, 1));
         assert_eq!(trace.lost(), 1);
         assert_eq!(streams.push(StreamId::Stdout, b"x"), Err(Errno::ENOMEM));

@@ -4,8 +4,9 @@
 //! the map went ([`Keeper`]).
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use towpath_bpf::Errno;
 use towpath_maps::Map;
 use towpath_maps::pifo::Packets;
@@ -108,7 +109,7 @@ impl FrameQueue {
         now_ns: u64,
         refused: &mut Vec<(Frame, Errno)>,
     ) {
-        let held = &mut *self.lock();
+        let held = &mut *self.held.lock();
         for mut frame in frames.drain(..) {
             let rank = u64::from(frame.take_rank());
             match held.ranks.push(rank) {
@@ -128,7 +129,7 @@ impl FrameQueue {
     /// Takes out the frame that comes next, with its rank.
     #[inline]
     pub fn pop(&self, now_ns: u64) -> Option<(Frame, u64)> {
-        let held = &mut *self.lock();
+        let held = &mut *self.held.lock();
         let next = held.ranks.pop()?;
         let place = &mut held.places[next.element as usize];
         let frame = place.frame.take();
@@ -143,18 +144,14 @@ impl FrameQueue {
 
     /// A frame that was taken out was dropped.
     pub(crate) fn note_drop(&self) {
-        self.lock().counts.drops_program += 1;
+        self.held.lock().counts.drops_program += 1;
     }
 
     /// What is known of it.
     pub fn status(&self) -> QueueStatus {
-        let held = self.lock();
+        let held = self.held.lock();
         let (wait_p50_ns, wait_p99_ns) = (held.waits.quantile(0.5), held.waits.quantile(0.99));
         QueueStatus { counts: held.counts, wait_p50_ns, wait_p99_ns }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -179,13 +176,13 @@ impl Held {
 
 impl Packets for FrameQueue {
     fn count(&self) -> u64 {
-        self.lock().counts.depth
+        self.held.lock().counts.depth
     }
 }
 
 impl Drop for FrameQueue {
     fn drop(&mut self) {
-        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.get_mut();
         let mut frames: Vec<Frame> = std::iter::from_fn(|| {
             let next = held.ranks.pop()?;
             held.places[next.element as usize].frame.take()

@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Code;
 use towpath_maps::{Map, MapSet};
@@ -83,7 +84,7 @@ impl Timers {
         map: Arc<Map>,
         to_monotonic_ns: i64,
     ) -> Result<(), Errno> {
-        let mut timers = self.lock();
+        let mut timers = self.by_place.lock();
         if timers.contains_key(&place) {
             return Err(Errno::EBUSY);
         }
@@ -93,7 +94,7 @@ impl Timers {
 
     /// `bpf_timer_set_callback`
     pub(crate) fn set_callback(&self, place: u64, callback: Callback) -> Result<(), Errno> {
-        let mut timers = self.lock();
+        let mut timers = self.by_place.lock();
         timers.get_mut(&place).ok_or(Errno::EINVAL)?.callback = Some(callback);
         Ok(())
     }
@@ -106,7 +107,7 @@ impl Timers {
         absolute: bool,
         now_ns: u64,
     ) -> Result<(), Errno> {
-        let mut timers = self.lock();
+        let mut timers = self.by_place.lock();
         let timer = timers.get_mut(&place).ok_or(Errno::EINVAL)?;
         if timer.callback.is_none() {
             return Err(Errno::EINVAL);
@@ -123,7 +124,7 @@ impl Timers {
 
     /// `bpf_timer_cancel`: whether it was waiting.
     pub(crate) fn cancel(&self, place: u64) -> Result<bool, Errno> {
-        let mut timers = self.lock();
+        let mut timers = self.by_place.lock();
         let timer = timers.get_mut(&place).ok_or(Errno::EINVAL)?;
         timer.callback = None;
         Ok(timer.due_ns.take().is_some())
@@ -131,7 +132,7 @@ impl Timers {
 
     /// The value around the timer is gone.
     pub(crate) fn forget(&self, place: u64) {
-        self.lock().remove(&place);
+        self.by_place.lock().remove(&place);
     }
 
     /// When the first is due: one load.
@@ -149,7 +150,7 @@ impl Timers {
         if now_ns < self.next_ns.load(Relaxed) {
             return Vec::new();
         }
-        let mut timers = self.lock();
+        let mut timers = self.by_place.lock();
         let mut due = Vec::new();
         let mut next = u64::MAX;
         for (&place, timer) in timers.iter_mut() {
@@ -166,9 +167,5 @@ impl Timers {
         self.next_ns.store(next, Relaxed);
         due.sort_by_key(|(at, due)| (*at, due.place));
         due.into_iter().map(|(_, due)| due).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Timer>> {
-        self.by_place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,8 +5,9 @@
 //! frame: who sent it says when, and a frame that is given back before that was not sent. Either is
 //! told once, in the ring that the program named; a ring that nobody has any more is told nothing.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use towpath_bpf::Errno;
 use towpath_maps::Map;
 
@@ -42,7 +43,7 @@ impl TxTimestamps {
     /// frames are on their way with one that there is no number left.
     pub(crate) fn request(&self, ring: &Arc<Map>, cookie: u64) -> Result<u16, Errno> {
         ring.ringbuf().ok_or(Errno::EINVAL)?;
-        let Requests { places, free } = &mut *self.lock();
+        let Requests { places, free } = &mut *self.0.lock();
         let request = Request { ring: Arc::downgrade(ring), cookie };
         if let Some(number) = free.pop() {
             places[usize::from(number)] = Some(request);
@@ -56,7 +57,7 @@ impl TxTimestamps {
     /// Ends a request: its frame was sent, or is gone. What there is no room for in the ring counts
     /// there as lost.
     pub fn end(&self, number: u16, sent: Option<Sent>) {
-        let mut requests = self.lock();
+        let mut requests = self.0.lock();
         let request = requests.places.get_mut(usize::from(number)).and_then(Option::take);
         let Some(Request { ring, cookie }) = request else {
             debug_assert!(false, "a request ends once");
@@ -72,12 +73,8 @@ impl TxTimestamps {
 
     /// Requests that have not ended.
     pub fn pending(&self) -> usize {
-        let requests = self.lock();
+        let requests = self.0.lock();
         requests.places.len() - requests.free.len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Requests> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,8 +1,9 @@
 //! What belongs to one queue of one port: the fill and completion rings and the chunks they carry
 //! (`struct xsk_buff_pool`). Sockets on the same queue share it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use towpath_engine::QueueId;
 use towpath_ring::{Consumer, Mapped, Producer};
@@ -53,12 +54,12 @@ impl BufferPool {
 
     #[inline]
     pub(crate) fn fill(&self) -> MutexGuard<'_, Fill> {
-        self.fill.lock().unwrap_or_else(PoisonError::into_inner)
+        self.fill.lock()
     }
 
     #[inline]
     pub(crate) fn completion(&self) -> MutexGuard<'_, Completion> {
-        self.completion.lock().unwrap_or_else(PoisonError::into_inner)
+        self.completion.lock()
     }
 }
 

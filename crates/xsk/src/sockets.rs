@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use towpath_engine::QueueId;
@@ -84,7 +85,7 @@ impl Sockets {
 
     /// A new socket (`socket(AF_XDP, SOCK_RAW, 0)`). It lives until [`Socket::close`].
     pub fn open(self: &Arc<Self>) -> Result<Arc<Socket>, Errno> {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if known.sockets.len() >= SOCKETS_MAX {
             return Err(Errno::MFILE);
         }
@@ -104,7 +105,7 @@ impl Sockets {
 
     /// The socket of that number.
     pub fn get(&self, id: u32) -> Option<Arc<Socket>> {
-        self.known().sockets.get(&id).cloned()
+        self.known.lock().sockets.get(&id).cloned()
     }
 
     /// The socket that a descriptor of the file of its rings stands for. Whoever has one was given
@@ -123,7 +124,7 @@ impl Sockets {
 
     /// All there are, by number.
     pub fn all(&self) -> Vec<Arc<Socket>> {
-        let mut all: Vec<_> = self.known().sockets.values().cloned().collect();
+        let mut all: Vec<_> = self.known.lock().sockets.values().cloned().collect();
         all.sort_by_key(|socket| towpath_engine::Socket::id(&**socket));
         all
     }
@@ -140,7 +141,7 @@ impl Sockets {
     pub fn close(&self, sockets: &[Arc<Socket>]) {
         self.unbind(sockets);
         for socket in sockets {
-            self.known().sockets.remove(&towpath_engine::Socket::id(&**socket));
+            self.known.lock().sockets.remove(&towpath_engine::Socket::id(&**socket));
             socket.forget_setup();
         }
     }
@@ -162,7 +163,7 @@ impl Sockets {
     /// The first pool on a queue; a second is refused (`xsk_get_pool_from_qid`).
     pub(crate) fn add_pool(&self, pool: &Arc<BufferPool>) -> Result<(), Errno> {
         use std::collections::hash_map::Entry;
-        match self.known().pools.entry(pool.queue) {
+        match self.known.lock().pools.entry(pool.queue) {
             Entry::Occupied(_) => Err(Errno::BUSY),
             Entry::Vacant(place) => {
                 place.insert((Arc::clone(pool), 1));
@@ -173,19 +174,19 @@ impl Sockets {
 
     /// Whether a queue has a pool.
     pub(crate) fn has_pool(&self, queue: QueueId) -> bool {
-        self.known().pools.contains_key(&queue)
+        self.known.lock().pools.contains_key(&queue)
     }
 
     /// One more socket uses the pool.
     pub(crate) fn share_pool(&self, pool: &BufferPool) {
-        if let Some((_, users)) = self.known().pools.get_mut(&pool.queue) {
+        if let Some((_, users)) = self.known.lock().pools.get_mut(&pool.queue) {
             *users += 1;
         }
     }
 
     /// One socket less; the last one frees the queue.
     pub(crate) fn leave_pool(&self, pool: &Arc<BufferPool>) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let Some((registered, users)) = known.pools.get_mut(&pool.queue) else { return };
         if !Arc::ptr_eq(registered, pool) {
             return;
@@ -194,10 +195,6 @@ impl Sockets {
         if *users == 0 {
             known.pools.remove(&pool.queue);
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

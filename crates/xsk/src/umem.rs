@@ -1,8 +1,9 @@
 //! UMEM: an application's packet memory, cut into chunks (`net/xdp/xdp_umem.c`).
 
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use towpath_ring::Desc;
 
@@ -59,7 +60,7 @@ impl Umem {
     /// Its chunks as frames.
     #[inline]
     pub(crate) fn lent(&self) -> Option<MutexGuard<'_, Lent>> {
-        Some(self.lent.get()?.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(self.lent.get()?.lock())
     }
 
     pub(crate) fn is_unaligned(&self) -> bool {

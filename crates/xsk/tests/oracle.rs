@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use towpath_bpf::MapDef;
 use towpath_bpf::program::MapType;
@@ -34,13 +35,13 @@ impl Host for Ports {
 
     fn detach(&self, sockets: &[Arc<Socket>]) {
         let is_gone = |id: u32| sockets.iter().any(|socket| socket.id() == id);
-        let Some(map) = self.map.lock().unwrap().clone() else { return };
+        let Some(map) = self.map.lock().clone() else { return };
         for (key, target) in map.targets() {
             if is_gone(target.id) {
                 map.user().delete(&key.to_ne_bytes()).unwrap();
             }
         }
-        self.descriptors.0.lock().unwrap().retain(|_, known| !is_gone(*known));
+        self.descriptors.0.lock().retain(|_, known| !is_gone(*known));
     }
 }
 
@@ -50,7 +51,7 @@ struct Descriptors(Mutex<HashMap<u32, u32>>);
 
 impl Environment for Descriptors {
     fn socket(&self, number: u32) -> Result<(u32, u32), towpath_bpf::Errno> {
-        let known = self.0.lock().unwrap();
+        let known = self.0.lock();
         known.get(&number).map(|id| (*id, 0)).ok_or(towpath_bpf::Errno(88))
     }
 }
@@ -200,13 +201,13 @@ impl Run {
         let mut options = CreateOptions::new(Domain::new(1));
         options.environment = Arc::clone(&self.descriptors) as _;
         let map = Map::create(&def, &options).unwrap();
-        *self.host.map.lock().unwrap() = Some(Arc::clone(&map));
+        *self.host.map.lock() = Some(Arc::clone(&map));
         let put = |key: u32, value: u32, flags| {
             let value = Value::One(value.to_ne_bytes().to_vec());
             map.user().update(&key.to_ne_bytes(), &value, flags).map_or_else(|e| -e.0, |()| 0)
         };
         let descriptor = |socket: &Socket, number| {
-            self.descriptors.0.lock().unwrap().insert(number, socket.id());
+            self.descriptors.0.lock().insert(number, socket.id());
             number
         };
         let (t, s) = (self.open(), descriptor(s, 10));

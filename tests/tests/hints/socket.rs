@@ -1,8 +1,9 @@
 //! A socket that notes what is known of the frames it gets.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use towpath_engine::port::Wake;
 use towpath_engine::{QueueId, Socket};
 use towpath_xdp::{Frame, Pool};
@@ -28,7 +29,7 @@ impl Collecting {
     }
 
     pub(crate) fn got(&self, number: usize) -> Option<Seen> {
-        self.got.lock().unwrap().get(number).copied().flatten()
+        self.got.lock().get(number).copied().flatten()
     }
 }
 
@@ -51,7 +52,7 @@ impl Socket for Collecting {
 
     fn deliver(&self, from: QueueId, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
         assert_eq!(from, self.place);
-        let mut got = self.got.lock().unwrap();
+        let mut got = self.got.lock();
         for frame in &*frames {
             let (Some(number), Some(known)) = (number_of(frame.linear()), frame.rx_metadata())
             else {

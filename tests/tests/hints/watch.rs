@@ -1,7 +1,8 @@
 //! Looks at frames as they come out of a device.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use towpath_engine::port::Device;
 use towpath_ports::wrap::{Layer, Stage, Wrapped};
 use towpath_xdp::frame::metadata::{Origin, RxMetadata};
@@ -34,7 +35,7 @@ impl Watch {
     }
 
     pub(crate) fn seen(&self, number: usize) -> Option<Seen> {
-        self.seen.lock().unwrap()[number].map(|known| (known, SOURCE))
+        self.seen.lock()[number].map(|known| (known, SOURCE))
     }
 }
 
@@ -66,7 +67,7 @@ impl Stage for Watcher {
 
     fn pass(&mut self, frames: &mut Vec<Frame>, start: usize, _pool: &mut Pool) {
         let Some(watch) = &self.watch else { return };
-        let mut seen = watch.seen.lock().unwrap();
+        let mut seen = watch.seen.lock();
         for frame in &frames[start..] {
             let place = number_of(frame.linear()).and_then(|number| seen.get_mut(number));
             if let Some(place) = place {

@@ -2,9 +2,10 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use towpath_engine::port::{Device, Features, Rx, Tx};
 use towpath_ports::afxdp::{self, Afxdp, Attach, PeerOffloads};
 use towpath_ports::packet::{self, Packet};
@@ -152,7 +153,7 @@ impl PlainVeth {
     }
 
     fn populate(&self, host: &Namespace) {
-        self.processes.lock().unwrap().push(host.start("sleep 60"));
+        self.processes.lock().push(host.start("sleep 60"));
         let inode = |path: PathBuf| std::fs::metadata(path).ok().map(|it| it.ino());
         let wanted = inode(host.path().into());
         let is_there = || {

@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use towpath_engine::port::{Device, Features, Rx, Tx, Wake};
 use towpath_xdp::{Arena, Frame, Pool};
 
@@ -32,16 +33,16 @@ impl Wire {
 
     /// Frames in its ring.
     pub(crate) fn waiting(&self) -> u64 {
-        self.0.ring.lock().unwrap().is_some().into()
+        self.0.ring.lock().is_some().into()
     }
 
     /// Sends what is in its ring, if it may.
     fn drain(&self, pool: Option<&mut Pool>) {
-        let mut ring = self.0.ring.lock().unwrap();
+        let mut ring = self.0.ring.lock();
         let may = |allowed: usize| allowed.checked_sub(1);
         let Some(frame) = ring.as_ref().map(|frame| frame.to_vec()) else { return };
         if self.0.allowed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, may).is_ok() {
-            self.0.sent.lock().unwrap().push((Instant::now(), frame));
+            self.0.sent.lock().push((Instant::now(), frame));
             if let (Some(frame), Some(pool)) = (ring.take(), pool) {
                 pool.give(frame);
             }
@@ -49,20 +50,20 @@ impl Wire {
     }
 
     pub(crate) fn receive(&self, packets: impl IntoIterator<Item = Vec<u8>>) {
-        self.0.arriving.lock().unwrap().extend(packets);
+        self.0.arriving.lock().extend(packets);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.arriving.lock().unwrap().is_empty()
+        self.0.arriving.lock().is_empty()
     }
 
     /// What was sent so far, and when.
     pub(crate) fn sent(&self) -> Vec<(Instant, Vec<u8>)> {
-        self.0.sent.lock().unwrap().clone()
+        self.0.sent.lock().clone()
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.0.sent.lock().unwrap().len()
+        self.0.sent.lock().len()
     }
 }
 
@@ -95,7 +96,7 @@ impl Rx for Wire {
         frames: &mut Vec<Frame>,
         limit: usize,
     ) -> io::Result<usize> {
-        let mut arriving = self.0.arriving.lock().unwrap();
+        let mut arriving = self.0.arriving.lock();
         let mut count = 0;
         while count < limit
             && let Some(packet) = arriving.front()
@@ -116,8 +117,8 @@ impl Rx for Wire {
 impl Tx for Wire {
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
         self.drain(Some(pool));
-        while !frames.is_empty() && self.0.ring.lock().unwrap().is_none() {
-            *self.0.ring.lock().unwrap() = Some(frames.remove(0));
+        while !frames.is_empty() && self.0.ring.lock().is_none() {
+            *self.0.ring.lock() = Some(frames.remove(0));
             self.drain(Some(pool));
         }
         Ok(())

@@ -1,7 +1,8 @@
 //! What was recorded, and comparing with it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::world::{World, kernel_refuses};
 
@@ -59,7 +60,7 @@ fn read(name: &str) -> String {
 
 fn record(name: &str, text: &str) {
     static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock();
     let mut sections = sections();
     sections.retain(|(known, _)| known != name);
     sections.push((name.to_owned(), text.to_owned()));

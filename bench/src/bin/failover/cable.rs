@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use towpath_engine::port::{Device, Features, Rx, Tx};
 use towpath_xdp::{Arena, Frame, Pool};
 
@@ -49,7 +50,7 @@ impl Cable {
 
     /// Cuts it: what is in the ring never leaves. Gives when that was.
     pub(crate) fn cut(&self) -> Instant {
-        let mut wire = self.wire();
+        let mut wire = self.0.wire.lock();
         let now = Instant::now();
         wire.take(now, self.0.frames_per_s);
         self.0.link.store(false, Ordering::Release);
@@ -60,14 +61,10 @@ impl Cable {
 
     /// What became of frames, once nothing is sent any more.
     pub(crate) fn finish(&self) -> Log {
-        let mut wire = self.wire();
+        let mut wire = self.0.wire.lock();
         let Wire { ring, log, .. } = &mut *wire;
         log.arrived.extend(ring.drain(..));
         log.clone()
-    }
-
-    fn wire(&self) -> MutexGuard<'_, Wire> {
-        self.0.wire.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -113,7 +110,7 @@ impl Device for Cable {
 
 impl Tx for Cable {
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
-        let mut wire = self.wire();
+        let mut wire = self.0.wire.lock();
         let now = Instant::now();
         if self.0.link.load(Ordering::Acquire) {
             wire.take(now, self.0.frames_per_s);
@@ -129,7 +126,7 @@ impl Tx for Cable {
     }
 
     fn credit(&mut self) -> usize {
-        RING_FRAMES.saturating_sub(self.wire().ring.len())
+        RING_FRAMES.saturating_sub(self.0.wire.lock().ring.len())
     }
 }
 

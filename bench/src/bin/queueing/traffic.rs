@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use towpath_engine::port::{Device, Features, Rx, Tx, Wake};
 use towpath_xdp::{Arena, Frame, Pool};
 
@@ -54,7 +55,7 @@ impl Link {
 
     /// Takes what left since it was asked last.
     pub(crate) fn take(&self) -> Vec<Left> {
-        std::mem::take(&mut self.left.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.left.lock())
     }
 }
 
@@ -178,7 +179,7 @@ impl Tx for Wire {
         let now = now_ns();
         self.drain(now);
         let fits = frames.len().min(self.link.ring.saturating_sub(self.ring.len()));
-        let mut left = self.link.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.link.left.lock();
         for frame in frames.drain(..fits) {
             let (bytes, packet) = (frame.len(), frame.to_vec());
             let takes = match self.link.bytes_per_second {

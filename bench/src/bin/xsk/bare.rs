@@ -1,7 +1,6 @@
 //! The limit: a ring of descriptors, and nothing else, or nothing but copies of packets.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::os::fd::AsFd as _;
 use towpath_engine::port::Wake;
@@ -66,10 +65,6 @@ impl BareRing {
     ) -> BareRing {
         BareRing { place, ends: Mutex::new(Ends { ring, copies, next: 0 }) }
     }
-
-    fn ends(&self) -> MutexGuard<'_, Ends> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Socket for BareRing {
@@ -90,7 +85,7 @@ impl Socket for BareRing {
     }
 
     fn deliver(&self, _from: QueueId, frames: &mut Vec<Frame>, pool: &mut Pool) -> usize {
-        let mut ends = self.ends();
+        let mut ends = self.ends.lock();
         let Ends { ring, copies, next } = &mut *ends;
         if let Some((area, stride)) = copies {
             frames.iter().for_each(|frame| copy(area, *stride, next, frame));

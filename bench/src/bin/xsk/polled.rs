@@ -6,8 +6,9 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use towpath_engine::port::{Device, Features, Rx, Tx, Wake};
 use towpath_ports::generator::Generator;
 use towpath_xdp::{Arena, Frame, Pool};
@@ -36,17 +37,17 @@ pub(crate) struct Shared {
 impl Shared {
     /// Starts to make frames.
     pub(crate) fn start(&self, application: Turn) {
-        *lock(&self.application) = Some(application);
+        *self.application.lock() = Some(application);
     }
 
     /// The times since the last call.
     pub(crate) fn take_laps(&self) -> Vec<f64> {
-        std::mem::take(&mut lock(&self.laps))
+        std::mem::take(&mut self.laps.lock())
     }
 
     /// Makes no frames any more. What came last is taken.
     pub(crate) fn stop(&self) {
-        if let Some(mut turn) = lock(&self.application).take() {
+        if let Some(mut turn) = self.application.lock().take() {
             turn();
         }
     }
@@ -102,13 +103,13 @@ impl Rx for Queue {
         frames: &mut Vec<Frame>,
         limit: usize,
     ) -> io::Result<usize> {
-        let mut application = lock(&self.shared.application);
+        let mut application = self.shared.application.lock();
         let Some(turn) = &mut *application else { return Ok(0) };
         turn();
         if self.bursts == BURSTS {
             let now = ticks();
             let lap = (now - self.start) as f64 / self.frames.max(1) as f64;
-            lock(&self.shared.laps).push(lap);
+            self.shared.laps.lock().push(lap);
             (self.bursts, self.frames, self.start) = (0, 0, now);
         }
         let count = self.generated.receive(pool, frames, limit)?;
@@ -120,10 +121,6 @@ impl Rx for Queue {
     fn arm(&mut self) -> Wake<'_> {
         Wake::Now
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Between two looks at the clock.

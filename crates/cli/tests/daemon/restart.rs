@@ -3,9 +3,9 @@
 //! `TOWPATH_KILLS=100 cargo test -p towpath-cli --test cli restart` kills so often.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use towpath_daemon::client::Client;
 
@@ -229,9 +229,9 @@ fn what_was_acknowledged_outlives_kills_at_any_moment() {
             changes.join().expect("no panic");
         });
         daemon = daemon.killed(&config);
-        compare(&daemon, &mut told.lock().expect("nobody panicked"));
+        compare(&daemon, &mut told.lock());
     }
-    let told = told.lock().expect("nobody panicked");
+    let told = told.lock();
     assert!(!told.ports.is_empty() && !told.flows.is_empty(), "{told:?}");
     println!("{number} changes of {kills} daemons");
     daemon.end();
@@ -243,10 +243,10 @@ fn change_on(bench: &Bench, map: &str, number: &mut u32, told: &Mutex<Told>) {
     loop {
         *number += 1;
         let (name, key) = (format!("x{}", *number % 7), *number % 50);
-        let is_there = told.lock().expect("nobody panicked").ports.get(&name) == Some(&true);
+        let is_there = told.lock().ports.get(&name) == Some(&true);
         let (asked, done) = if (*number).is_multiple_of(4) {
             let asked = Asked::Port(name.clone());
-            told.lock().expect("nobody panicked").asked = Some(asked.clone());
+            told.lock().asked = Some(asked.clone());
             let done = match is_there {
                 true => client.json::<Value>("DELETE", &format!("/v1/ports/{name}"), &json!({})),
                 false => client.json("POST", "/v1/ports", &json!({"name": name, "kind": "sink"})),
@@ -254,10 +254,9 @@ fn change_on(bench: &Bench, map: &str, number: &mut u32, told: &Mutex<Told>) {
             (asked, done)
         } else {
             let asked = Asked::Flow(key);
-            told.lock().expect("nobody panicked").asked = Some(asked.clone());
+            told.lock().asked = Some(asked.clone());
             let is_delete = (*number).is_multiple_of(5);
-            let known =
-                told.lock().expect("nobody panicked").flows.get(&key).is_some_and(Option::is_some);
+            let known = told.lock().flows.get(&key).is_some_and(Option::is_some);
             if is_delete && !known {
                 continue;
             }
@@ -271,7 +270,7 @@ fn change_on(bench: &Bench, map: &str, number: &mut u32, told: &Mutex<Told>) {
         if done.is_err() {
             return;
         }
-        let mut told = told.lock().expect("nobody panicked");
+        let mut told = told.lock();
         match asked {
             Asked::Port(name) => drop(told.ports.insert(name, !is_there)),
             Asked::Flow(key) => {

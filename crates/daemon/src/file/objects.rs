@@ -5,8 +5,9 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
 use towpath_bpf::Object;
@@ -41,13 +42,13 @@ impl ObjectFiles {
     pub fn add(&self, bytes: &[u8], name: &str) -> Result<String, String> {
         Object::open(bytes, name).map_err(|error| format!("{name}: {error}"))?;
         let hash = sha256(bytes);
-        self.lock().entry(hash.clone()).or_insert_with(|| bytes.into());
+        self.by_hash.lock().entry(hash.clone()).or_insert_with(|| bytes.into());
         Ok(hash)
     }
 
     /// The bytes with that hash.
     pub fn bytes(&self, sha256: &str) -> Option<Arc<[u8]>> {
-        self.lock().get(sha256).cloned()
+        self.by_hash.lock().get(sha256).cloned()
     }
 
     /// The object file of a wanted program with its global variables set, and which of its programs
@@ -113,16 +114,12 @@ impl ObjectFiles {
 
     /// Forgets all but these.
     pub fn keep_only(&self, hashes: &[&str]) {
-        self.lock().retain(|hash, _| hashes.contains(&hash.as_str()));
+        self.by_hash.lock().retain(|hash, _| hashes.contains(&hash.as_str()));
     }
 
     /// Bytes that are kept.
     pub fn size(&self) -> usize {
-        self.lock().values().map(|bytes| bytes.len()).sum()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<[u8]>>> {
-        self.by_hash.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_hash.lock().values().map(|bytes| bytes.len()).sum()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Records of a ring buffer, or samples of a perf event array, for the one who reads them.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use towpath_bpf::btf::{Btf, TypeId};
 use towpath_maps::perf::PerfEventArray;
@@ -29,7 +30,7 @@ pub(crate) struct Claim {
 impl Readers {
     /// The right to read a map, if nobody has it.
     pub(crate) fn claim(&self, map: u32) -> Option<Claim> {
-        let is_free = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(map);
+        let is_free = self.0.lock().insert(map);
         is_free.then(|| Claim { readers: self.clone(), map })
     }
 }
@@ -37,7 +38,7 @@ impl Readers {
 impl Drop for Claim {
     fn drop(&mut self) {
         let Claim { readers, map } = self;
-        readers.0.lock().unwrap_or_else(PoisonError::into_inner).remove(map);
+        readers.0.lock().remove(map);
     }
 }
 

@@ -1,8 +1,9 @@
 //! Lines of `bpf_trace_printk`, from all programs to all listeners.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::broadcast::{self, error::RecvError};
 use towpath_objects::Objects;
 
@@ -50,7 +51,7 @@ impl Hub {
     ///
     /// There is no thread for it.
     pub(crate) fn listen(&self, objects: &Arc<Objects>) -> std::io::Result<Heard> {
-        let mut runs = self.0.lock();
+        let mut runs = self.0.runs.lock();
         let heard = Heard { chunks: self.0.chunks.subscribe(), next: None };
         if !*runs {
             let (shared, objects) = (Arc::clone(&self.0), Arc::downgrade(objects));
@@ -69,7 +70,7 @@ impl Shared {
         while let Some(objects) = objects.upgrade() {
             let trace = &objects.shared().surroundings().trace;
             if self.chunks.receiver_count() == 0 {
-                let mut runs = self.lock();
+                let mut runs = self.runs.lock();
                 // Whoever came meanwhile counts on it.
                 if self.chunks.receiver_count() == 0 {
                     trace.keep(false);
@@ -106,11 +107,7 @@ impl Shared {
             drop(objects);
             std::thread::sleep(PERIOD);
         }
-        *self.lock() = false;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.runs.lock() = false;
     }
 }
 

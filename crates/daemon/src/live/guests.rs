@@ -1,8 +1,9 @@
 //! Guests of ports: their channels, and the hooks of their programs.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use towpath_engine::{Config, Engine, Error, Hook, Link, PortId};
 use towpath_guest::{Channel, Edge, Guest, Target};
 use towpath_guest_client::wire::{Counters, Direction};
@@ -129,7 +130,7 @@ impl PortEdge {
     fn set_targets(&self, state: &OffloadState) -> Result<(), Error> {
         let targets = state.numbered_targets();
         self.change(|config, port| config.set_guest_targets(port, targets.clone()))?;
-        *self.targets.lock().unwrap_or_else(PoisonError::into_inner) = targets;
+        *self.targets.lock() = targets;
         Ok(())
     }
 
@@ -169,7 +170,7 @@ impl Edge for PortEdge {
     }
 
     fn targets(&self) -> Vec<Target> {
-        let targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        let targets = self.targets.lock();
         self.engine.read(|config, snapshot| {
             let target = |(ifindex, name): &(u32, String)| {
                 let port = config.find(name).ok().and_then(|id| snapshot.port(id));
@@ -190,7 +191,7 @@ impl Edge for PortEdge {
             let port = snapshot.port(config.find(&self.port).ok()?)?;
             Some(port.opened.device.restarts())
         });
-        let mut restarts = self.restarts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut restarts = self.restarts.lock();
         if let Some(now) = now {
             // A device that was opened anew counts from 0, and its guest is the same.
             restarts.total += now.saturating_sub(restarts.of_device);

@@ -22,9 +22,10 @@ mod takeover;
 mod world;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use towpath_bpf::Env;
 use towpath_engine::{Engine, Options, PortId, WorkerOptions};
 use towpath_host::Presence;

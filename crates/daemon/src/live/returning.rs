@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use towpath_bpf::map::Values;
 use towpath_bpf::{Errno, MapDef};
@@ -76,17 +76,17 @@ impl Returning {
 impl Live {
     /// Lets this come back with the programs that are loaded from now on.
     pub(crate) fn bring_back(&mut self, returning: Returning) {
-        *self.returning() = returning;
+        *self.returning.lock() = returning;
     }
 
     /// What came back since the last time.
     pub(crate) fn take_restored(&self) -> Restored {
-        std::mem::take(&mut self.returning().restored)
+        std::mem::take(&mut self.returning.lock().restored)
     }
 
     /// What did not come back is saved again as it is: its program may be loaded later.
     pub(crate) fn still_returning(&self, document: &mut Document) {
-        let returning = self.returning();
+        let returning = self.returning.lock();
         let waiting = returning.maps.iter().filter(|map| map.made.is_none());
         document.maps.extend(waiting.map(|map| SavedMap { id: 0, ..map.saved.clone() }));
         document.retired.extend(returning.retired.iter().cloned());
@@ -96,7 +96,7 @@ impl Live {
 
     /// The map that another program of the saved ones made, if this one had it, too.
     pub(super) fn returned_map(&self, key: &str, def: &MapDef) -> Option<Arc<Map>> {
-        let returning = self.returning();
+        let returning = self.returning.lock();
         let has = |it: &&ReturningMap| it.saved.is_of(key, &def.name);
         let map = returning.maps.iter().find(has)?.made.as_ref()?.map();
         let fields = map_fields(def, &self.env.kernel_btf);
@@ -106,20 +106,20 @@ impl Live {
     /// Whether this program is the first to have a map again that was saved: it makes it, wherever
     /// it had it from.
     pub(super) fn returns(&self, key: &str, name: &str) -> bool {
-        let returning = self.returning();
+        let returning = self.returning.lock();
         returning.maps.iter().any(|it| it.made.is_none() && it.saved.is_of(key, name))
     }
 
     /// Loads programs that are only pinned, or whose maps are.
     pub(super) fn load_retired(&mut self, report: &mut Report) {
-        let retired = std::mem::take(&mut self.returning().retired);
+        let retired = std::mem::take(&mut self.returning.lock().retired);
         for state in retired {
             // Pins keep what is wanted of it.
             match self.load(&state, None, report) {
-                Ok(live) => self.returning().restored.retired.push((live.id(), state)),
+                Ok(live) => self.returning.lock().restored.retired.push((live.id(), state)),
                 Err(why) => {
                     report.fail(format!("pinned program {}", state.key), why);
-                    self.returning().retired.push(state);
+                    self.returning.lock().retired.push(state);
                 }
             }
         }
@@ -127,7 +127,7 @@ impl Live {
 
     /// Gives a program's maps what was saved of them, and pins that it and they had.
     pub(super) fn fill_again(&self, key: &str, program: &Arc<ProgramObject>, report: &mut Report) {
-        let mut returning = self.returning();
+        let mut returning = self.returning.lock();
         let returning = &mut *returning;
         for map in program.maps() {
             let name = map.map().name();
@@ -181,7 +181,7 @@ impl Live {
 
     /// What could not come back with its program alone; and what nothing waits for any more.
     pub(super) fn finish_returning(&self, wanted: &State, report: &mut Report) {
-        let mut returning = self.returning();
+        let mut returning = self.returning.lock();
         let references = std::mem::take(&mut returning.references);
         for (map, change) in references {
             if let Err(why) = self.change_again(&map, &change) {
@@ -246,10 +246,6 @@ impl Live {
         if let Err(errno) = pin(&self.registry, path, object) {
             report.fail(format!("pin {path}"), errno.to_string());
         }
-    }
-
-    fn returning(&self) -> MutexGuard<'_, Returning> {
-        self.returning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,8 +1,9 @@
 //! AF_XDP sockets of applications: what they ask of the engine, and what it is told of them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use towpath_bpf::insn::*;
 use towpath_bpf::map::Values;
 use towpath_bpf::object::Env;
@@ -53,13 +54,13 @@ impl Xsk {
 
     /// The link of the default program of a port, while a socket needs it.
     pub(super) fn default_link(&self, ifindex: u32) -> Option<Link> {
-        self.host.defaults().get(&ifindex).cloned()
+        self.host.defaults.lock().get(&ifindex).cloned()
     }
 
     /// A port is gone, and its sockets with it.
     pub(super) fn forget_port(&self, ifindex: u32) {
         self.sockets.unregister(ifindex);
-        self.host.defaults().remove(&ifindex);
+        self.host.defaults.lock().remove(&ifindex);
     }
 }
 
@@ -136,10 +137,6 @@ impl Host for EngineHost {
 }
 
 impl EngineHost {
-    fn defaults(&self) -> MutexGuard<'_, BTreeMap<u32, Link>> {
-        self.defaults.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The XSKMAP of that name of a program on that port.
     fn map_on(&self, ifindex: u32, name: &str) -> Option<Arc<Map>> {
         self.engine.read(|_, snapshot| {
@@ -197,7 +194,7 @@ impl EngineHost {
             let mut links = config.links(port, Hook::Rx)?.to_vec();
             links.push(link.clone());
             config.set_links(port, Hook::Rx, links)?;
-            self.defaults().insert(ifindex, link);
+            self.defaults.lock().insert(ifindex, link);
             Ok(())
         });
         attached.map(|()| map).map_err(|_refused| Errno::BUSY)
@@ -205,7 +202,7 @@ impl EngineHost {
 
     /// Takes the default program off ports where no socket needs it any more.
     fn drop_unused_defaults(&self, config: &mut Config) {
-        self.defaults().retain(|&ifindex, link| {
+        self.defaults.lock().retain(|&ifindex, link| {
             let map = link.program.maps().by_name(DEFAULT_MAP);
             let is_used = map.is_some_and(|map| !map.targets().is_empty());
             if !is_used && let Ok(port) = port_with(config, ifindex) {

@@ -1,8 +1,9 @@
 //! What maps of targets may name: our ports, workers, programs and sockets.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
+use parking_lot::RwLock;
 use towpath_bpf::Errno;
 use towpath_bpf::map::{MapType, Values};
 use towpath_bpf::program::AttachType;
@@ -34,13 +35,13 @@ impl Known {
     }
 
     pub(crate) fn set_ifindexes(&self, ifindexes: BTreeSet<u32>) {
-        *self.ifindexes.write().unwrap_or_else(PoisonError::into_inner) = ifindexes;
+        *self.ifindexes.write() = ifindexes;
     }
 }
 
 impl Environment for Known {
     fn has_device(&self, ifindex: u32) -> bool {
-        let known = self.ifindexes.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.ifindexes.read();
         known.contains(&ifindex)
     }
 

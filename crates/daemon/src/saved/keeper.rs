@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use towpath_bpf::map::{Keys, Values};
 use towpath_maps::Map;
 use towpath_maps::mapfile::parse_element;
@@ -91,7 +92,7 @@ impl Keeper {
 
     /// What is pinned and does not come back, or comes back without its contents.
     fn lost_pins(&self, pins: &[(String, Object)]) -> Option<String> {
-        let pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let pinned = self.pinned.lock();
         let why = |path: &String, object: &Object| match object {
             _ if !pinned.contains(path) => Some("it came through bpf(2)"),
             Object::Map(map) => why_not_saved(map.object().map()),
@@ -183,14 +184,14 @@ impl Keeper {
             return Ok(());
         }
         let saved = kept.store.save(document.clone(), objects);
-        *self.pinned.lock().unwrap_or_else(PoisonError::into_inner) = document.pins();
+        *self.pinned.lock() = document.pins();
         kept.last = saved.is_ok().then_some(document);
         saved.map_err(|error| error.to_string())
     }
 
     /// Has contents written by nobody else meanwhile.
     pub(crate) fn writing(&self) -> MutexGuard<'_, ()> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writing.lock()
     }
 
     /// Brings the journal to the disk, and gives the pinned maps.
@@ -245,7 +246,7 @@ impl Keeper {
     }
 
     fn lock(&self) -> Option<MutexGuard<'_, Kept>> {
-        Some(self.kept.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(self.kept.as_ref()?.lock())
     }
 }
 

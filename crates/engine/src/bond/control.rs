@@ -1,8 +1,9 @@
 //! Frames for the control side of a bond, and which they are.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 use super::dissect::solicits_or_advertises;
 use crate::snapshot::PortId;
@@ -73,7 +74,7 @@ struct Inside {
 
 impl Mailbox {
     pub(crate) fn put(&self, port: PortId, packet: &[u8]) {
-        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inside = self.inside.lock();
         if inside.letters.len() < LETTERS_MAX {
             let packet = packet[..packet.len().min(BYTES_MAX)].into();
             inside.letters.push_back(Mail { port, packet });
@@ -84,17 +85,16 @@ impl Mailbox {
 
     /// Ends a [`Mailbox::wait`] as if something had come.
     pub fn ring(&self) {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner).is_rung = true;
+        self.inside.lock().is_rung = true;
         self.arrives.notify_all();
     }
 
     /// Takes everything that is there; waits up to `limit` for something to come. May come back
     /// earlier, with nothing.
     pub fn wait(&self, limit: Duration) -> Vec<Mail> {
-        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inside = self.inside.lock();
         if inside.letters.is_empty() && !inside.is_rung && !limit.is_zero() {
-            let waited = self.arrives.wait_timeout(inside, limit);
-            inside = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.arrives.wait_for(&mut inside, limit);
         }
         inside.is_rung = false;
         inside.letters.drain(..).collect()

@@ -1,9 +1,10 @@
 //! cpumap: frames handed to another worker.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use towpath_maps::{Map, TargetEntry};
 use towpath_xdp::Frame;
 
@@ -64,7 +65,7 @@ impl CpuEntry {
 impl Inbox {
     /// Appends what there is credit for; the rest stays.
     fn push(&self, entry: CpuEntry, frames: &mut Vec<Frame>) -> usize {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.queues.lock();
         let known = queues.iter().position(|queue| queue.entry == entry);
         let index = known.unwrap_or_else(|| {
             queues.retain(|queue| !queue.frames.is_empty());
@@ -83,12 +84,12 @@ impl Inbox {
 
     /// Whether frames were ever handed over.
     pub(crate) fn is_used(&self) -> bool {
-        !self.queues.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !self.queues.lock().is_empty()
     }
 
     /// Whether something waits that is to be done before that goes.
     pub(crate) fn holds(&self, gone: &Gone) -> bool {
-        let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let queues = self.queues.lock();
         queues.iter().any(|Queue { entry, frames }| {
             frames.iter().any(|frame| gone.has(frame.rx.ifindex, entry.program))
         })
@@ -100,7 +101,7 @@ impl Inbox {
 
     /// Has a packet sent, unless too many wait for that.
     pub(crate) fn inject(&self, port: PortId, packet: &[u8]) -> bool {
-        let mut injected = self.injected.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut injected = self.injected.lock();
         let fits = injected.len() < INJECTED_MAX;
         if fits {
             injected.push_back((port, packet.into()));
@@ -110,14 +111,14 @@ impl Inbox {
     }
 
     fn take_injected(&self) -> VecDeque<(PortId, Box<[u8]>)> {
-        let mut injected = self.injected.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut injected = self.injected.lock();
         self.waiting.fetch_sub(injected.len(), Ordering::Release);
         std::mem::take(&mut injected)
     }
 
     /// Has something done. Who is gone forgets it, and whoever waits for it learns that.
     pub(crate) fn submit(&self, task: Box<dyn Task>) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         if !self.is_closed() {
             tasks.push(task);
             self.waiting.fetch_add(1, Ordering::Release);
@@ -125,7 +126,7 @@ impl Inbox {
     }
 
     fn take_tasks(&self) -> Vec<Box<dyn Task>> {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         self.waiting.fetch_sub(tasks.len(), Ordering::Release);
         std::mem::take(&mut tasks)
     }
@@ -133,8 +134,8 @@ impl Inbox {
     /// Nothing will be done any more that is not here yet.
     pub(crate) fn close(&self) {
         // Who adds something now does it before, or sees it.
-        let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let queues = self.queues.lock();
+        let mut tasks = self.tasks.lock();
         self.is_closed.store(true, Ordering::Relaxed);
         let gone = std::mem::take(&mut *tasks);
         drop((queues, tasks));
@@ -147,7 +148,7 @@ impl Inbox {
 
     /// Takes up to a burst of frames of one entry.
     fn pop(&self, out: &mut Vec<Frame>) -> Option<CpuEntry> {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.queues.lock();
         let index = queues.iter().position(|queue| !queue.frames.is_empty())?;
         let queue = &mut queues[index];
         let count = queue.frames.len().min(BURST);

@@ -1,8 +1,8 @@
 //! An edge that notes what it is asked for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use towpath_bpf::program::MapType;
 use towpath_guest::{Edge, Target};
 use towpath_guest_client::wire::{Counters, Direction};
@@ -17,7 +17,7 @@ pub(crate) struct FakeEdge {
 
 impl FakeEdge {
     pub(crate) fn running(&self, direction: Direction) -> Option<String> {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = self.running.lock();
         running[direction as usize - 1].clone()
     }
 
@@ -28,7 +28,7 @@ impl FakeEdge {
 
 impl Edge for FakeEdge {
     fn set_program(&self, direction: Direction, program: Option<&Program>) -> Result<(), String> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
         running[direction as usize - 1] = program.map(|program| {
             let maps = program.maps().maps();
             let leads_away = maps.iter().any(|map| map.kind() == MapType::ProgArray);
@@ -53,6 +53,6 @@ impl Edge for FakeEdge {
     }
 
     fn tell(&self, text: &str) {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
+        self.told.lock().push(text.to_owned());
     }
 }

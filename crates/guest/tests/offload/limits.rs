@@ -44,7 +44,7 @@ fn crosses(name: &str, limits: Limits, ask: impl Fn(&mut Client) -> Refused) {
         assert_eq!(refused.limit.as_deref(), Some(name), "{refused}");
     }
     before.check(&scene, &mut client);
-    let told = scene.edge.told.lock().unwrap().join("\n");
+    let told = scene.edge.told.lock().join("\n");
     assert!(told.contains("guest vm0: "), "{told}");
 }
 

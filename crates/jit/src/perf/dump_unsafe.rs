@@ -11,8 +11,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
+use parking_lot::Mutex;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -52,7 +53,7 @@ impl Dump {
 
     /// Adds a function that is in its place.
     pub(super) fn add(&self, function: &Named<'_>) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let record = load(function, open.next, (std::process::id(), thread), now());
         open.next += 1;

@@ -7,8 +7,9 @@
 //!
 //! Each worker has a shard of its own, so that taking and giving back rarely meets another core.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use towpath_bpf::Errno;
 
 use crate::memory::Region;
@@ -151,25 +152,25 @@ impl Pool {
         let shards = self.shards.len();
         let in_turn = || (0..shards).map(move |step| (own + step) % shards);
         in_turn()
-            .find_map(|shard| self.lock(shard).take(self, worker))
-            .or_else(|| in_turn().find_map(|shard| self.lock(shard).take_waiting(self)))
+            .find_map(|shard| self.shards[shard].0.lock().take(self, worker))
+            .or_else(|| in_turn().find_map(|shard| self.shards[shard].0.lock().take_waiting(self)))
     }
 
     /// Gives back an element that was never linked.
     pub(crate) fn give_back(&self, worker: usize, element: u32) {
-        self.lock(self.shard_of(worker)).push_free(self, element);
+        self.own(worker).push_free(self, element);
     }
 
     /// Gives back an element that was just unlinked.
     pub(crate) fn retire(&self, worker: usize, element: u32) {
-        self.lock(self.shard_of(worker)).retire(self, element);
+        self.own(worker).retire(self, element);
     }
 
     /// Takes an element and gives back another one that `link` unlinks, the new one in its place:
     /// what [`Pool::take`] and [`Pool::retire`] do, for the price of one. `false`, and nothing
     /// done, when the worker's own shard has no element at hand.
     pub(crate) fn exchange(&self, worker: usize, old: u32, link: impl FnOnce(u32)) -> bool {
-        let mut lists = self.lock(self.shard_of(worker));
+        let mut lists = self.own(worker);
         // Other shards may have free ones, but to look there costs more than the update. The kernel
         // takes the one that was replaced last.
         let element = lists.take(self, worker).or_else(|| lists.take_waiting(self));
@@ -179,12 +180,12 @@ impl Pool {
         true
     }
 
-    fn shard_of(&self, worker: usize) -> usize {
-        worker.min(self.shards.len() - 1)
+    fn own(&self, worker: usize) -> MutexGuard<'_, Lists> {
+        self.shards[self.shard_of(worker)].0.lock()
     }
 
-    fn lock(&self, shard: usize) -> MutexGuard<'_, Lists> {
-        self.shards[shard].0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shard_of(&self, worker: usize) -> usize {
+        worker.min(self.shards.len() - 1)
     }
 
     fn refill(&self) -> (u32, u32) {

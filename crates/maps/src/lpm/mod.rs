@@ -8,9 +8,10 @@ mod trie;
 mod walk_unsafe;
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use towpath_bpf::{Errno, MapDef};
 
 use crate::access::{Access, Span};
@@ -72,10 +73,6 @@ impl LpmTrie {
         (node != NIL).then(|| self.trie.value_address(node))
     }
 
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The checks before a prefix is added (`trie_check_add_elem`).
     fn may_add(&self, flags: u64) -> Result<(), Errno> {
         if flags == BPF_EXIST {
@@ -103,7 +100,7 @@ impl Store for LpmTrie {
             return Err(Errno::EINVAL);
         }
         let prefix = self.prefix(key).ok_or(Errno::EINVAL)?;
-        let _alone = self.lock();
+        let _alone = self.writer.lock();
         let place = self.trie.place_of(prefix);
         if place.is_exact {
             if flags == BPF_NOEXIST {
@@ -121,7 +118,7 @@ impl Store for LpmTrie {
 
     fn delete(&self, worker: usize, key: &[u8]) -> Result<(), Errno> {
         let prefix = self.prefix(key).ok_or(Errno::EINVAL)?;
-        let _alone = self.lock();
+        let _alone = self.writer.lock();
         if !self.trie.remove(worker, prefix) {
             return Err(Errno::ENOENT);
         }
@@ -146,7 +143,7 @@ impl Store for LpmTrie {
     /// More specific prefixes come before less specific ones, as in the kernel.
     fn next_key(&self, key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
         let prefix = key.and_then(|key| self.prefix(key));
-        let _alone = self.lock();
+        let _alone = self.writer.lock();
         let node = self.trie.after(prefix);
         if node == NIL {
             return Err(Errno::ENOENT);

@@ -1,6 +1,8 @@
 //! A link: the ownership of a device's hook, as an object.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::attach::Attachments;
 use crate::ids::Lease;
@@ -42,12 +44,12 @@ impl LinkObject {
 
     /// Its program.
     pub fn program(&self) -> Arc<ProgramObject> {
-        Arc::clone(&self.lock().program)
+        Arc::clone(&self.state.lock().program)
     }
 
     /// The device whose hook it holds.
     pub fn ifindex(&self) -> Option<u32> {
-        self.lock().ifindex
+        self.state.lock().ifindex
     }
 
     /// Lets the device go (`BPF_LINK_DETACH`); the link stays.
@@ -61,20 +63,16 @@ impl LinkObject {
     }
 
     pub(crate) fn set_device(&self, ifindex: u32) {
-        self.lock().ifindex = Some(ifindex);
+        self.state.lock().ifindex = Some(ifindex);
     }
 
     pub(crate) fn take_device(&self) -> Option<u32> {
-        self.lock().ifindex.take()
+        self.state.lock().ifindex.take()
     }
 
     pub(crate) fn set_program(&self, program: Arc<ProgramObject>) {
-        let old = std::mem::replace(&mut self.lock().program, program);
+        let old = std::mem::replace(&mut self.state.lock().program, program);
         drop(old);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

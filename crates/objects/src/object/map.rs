@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use towpath_bpf::Errno;
 use towpath_bpf::map::{Keys, Values};
 use towpath_bpf::program::MapType;
@@ -111,7 +112,7 @@ impl MapObject {
 
     /// Whether the programs around it are machine code, once there are any (`owner_jited`).
     pub fn owner_is_compiled(&self) -> Option<bool> {
-        let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        let owner = self.owner.lock();
         owner.filter(|_| self.map.kind().values() == Values::Program).map(|owner| owner.compiled)
     }
 
@@ -162,12 +163,12 @@ impl MapObject {
     pub(crate) fn lookup(&self, key: &[u8], flags: u64) -> Result<Value, Errno> {
         match self.map.kind().values() {
             Values::Map | Values::Program => {
-                let held = self.lock_held();
+                let held = self.held.lock();
                 let id = held.get(key).ok_or(Errno::ENOENT)?.id();
                 Ok(Value::One(id.to_ne_bytes().to_vec()))
             }
             Values::Device | Values::Cpu => {
-                let held = self.lock_held();
+                let held = self.held.lock();
                 let mut value = self.map.user().lookup(key, flags)?.bytes().to_vec();
                 if let Some(program) = value.get_mut(4..8) {
                     let id = held.get(key).map_or(0, Held::id);
@@ -332,7 +333,7 @@ impl MapObject {
         };
         let program = |id| programs.iter().find(|program| program.id() == id);
         let named = named.into_iter().filter_map(|(key, id)| Some((key, program(id)?)));
-        let mut held = self.lock_held();
+        let mut held = self.held.lock();
         held.extend(named.map(|(key, program)| {
             (key.to_ne_bytes().to_vec(), Held::Program(Arc::clone(program)))
         }));
@@ -345,7 +346,7 @@ impl MapObject {
             Held::Program(program) if !is_left(program) => Some((key.clone(), Arc::clone(program))),
             _ => None,
         };
-        let taken: Vec<_> = from.lock_held().iter().filter_map(of_slot).collect();
+        let taken: Vec<_> = from.held.lock().iter().filter_map(of_slot).collect();
         for (key, program) in taken {
             let is_empty = self.map.program(number(&key)).is_none();
             if is_empty && self.admit_element(&program).is_ok() {
@@ -416,7 +417,7 @@ impl MapObject {
             compiled: program.machine_code().is_some(),
             has_frags: program.has_frags(),
         };
-        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owner = self.owner.lock();
         if *owner.get_or_insert(new) == new { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
@@ -459,13 +460,9 @@ impl MapObject {
         &self,
         change: impl FnOnce(&mut HashMap<Vec<u8>, Held>) -> Result<Option<Held>, Errno>,
     ) -> Result<(), Errno> {
-        let gone = change(&mut self.lock_held())?;
+        let gone = change(&mut self.held.lock())?;
         drop(gone);
         Ok(())
-    }
-
-    fn lock_held(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn split(&self, bytes: &[u8]) -> Value {
@@ -511,7 +508,7 @@ impl Drop for MapUse {
         debug_assert!(users > 0, "each use was counted when it began");
         let last = users == 1;
         if last && self.0.map.kind().values() == Values::Program {
-            let held = std::mem::take(&mut *self.0.lock_held());
+            let held = std::mem::take(&mut *self.0.held.lock());
             for key in held.keys() {
                 // The slot is there: it was filled.
                 let _emptied = self.0.map.user().delete(key);

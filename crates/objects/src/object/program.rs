@@ -1,9 +1,10 @@
 //! A program as an object: its identity and what it refers to.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 use towpath_bpf::{Errno, Insn};
 use towpath_xdp::Program;
@@ -131,7 +132,7 @@ impl ProgramObject {
 
     /// The maps it uses, and those that were bound to it.
     pub fn maps(&self) -> Vec<Arc<MapObject>> {
-        self.lock_maps().clone()
+        self.maps.lock().clone()
     }
 
     /// The ifindex of the device that it is bound to (`BPF_F_XDP_DEV_BOUND_ONLY`): it runs there
@@ -153,14 +154,10 @@ impl ProgramObject {
 
     /// Makes a map live as long as the program (`BPF_PROG_BIND_MAP`).
     pub(crate) fn bind(&self, map: Arc<MapObject>) {
-        let mut maps = self.lock_maps();
+        let mut maps = self.maps.lock();
         if !maps.iter().any(|known| known.id() == map.id()) {
             maps.push(map);
         }
-    }
-
-    fn lock_maps(&self) -> MutexGuard<'_, Vec<Arc<MapObject>>> {
-        self.maps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

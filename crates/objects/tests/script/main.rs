@@ -32,8 +32,8 @@ mod values;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use script::Script;
 use side::Side;
 
@@ -99,7 +99,7 @@ fn devices() {
 static LOOPBACK: Mutex<()> = Mutex::new(());
 
 fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// Runs one script on both sides.

@@ -1,8 +1,9 @@
 //! Our side.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use towpath_bpf::Errno;
 use towpath_bpf::btf::Btf;
 use towpath_objects::{
@@ -84,7 +85,7 @@ impl Side for Ours {
     }
 
     fn add_device(&mut self, below: Option<u32>) -> Result<u32, Errno> {
-        let mut all = self.devices.lock();
+        let mut all = self.devices.all.lock();
         let ifindex = all.keys().max().map_or(1, |last| last + 1);
         all.insert(ifindex, Device { native: below.is_none(), queues: 1, ..Device::default() });
         if let Some(below) = below.and_then(|below| all.get_mut(&below)) {
@@ -94,7 +95,7 @@ impl Side for Ours {
     }
 
     fn remove_device(&mut self, ifindex: u32) -> Result<(), Errno> {
-        self.devices.lock().remove(&ifindex).ok_or(Errno::ENODEV)?;
+        self.devices.all.lock().remove(&ifindex).ok_or(Errno::ENODEV)?;
         self.objects.device_removed(ifindex);
         Ok(())
     }
@@ -117,15 +118,9 @@ struct Ports {
     all: Mutex<HashMap<u32, Device>>,
 }
 
-impl Ports {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Device>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Devices for Ports {
     fn device(&self, ifindex: u32) -> Option<Device> {
-        self.lock().get(&ifindex).cloned()
+        self.all.lock().get(&ifindex).cloned()
     }
 
     fn install(
@@ -134,7 +129,7 @@ impl Devices for Ports {
         _mode: XdpMode,
         _program: Option<&Arc<ProgramObject>>,
     ) -> Result<(), Errno> {
-        if self.lock().contains_key(&ifindex) { Ok(()) } else { Err(Errno::ENODEV) }
+        if self.all.lock().contains_key(&ifindex) { Ok(()) } else { Err(Errno::ENODEV) }
     }
 }
 

@@ -16,9 +16,10 @@ mod tx;
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use towpath_engine::port::{Device, Features, Rx, RxHints, Speed, Tx};
 use towpath_kernel::{AttachMode, Steering, XdpLink};
 use towpath_xdp::Arena;
@@ -156,7 +157,7 @@ impl Afxdp {
 
     /// The socket of a queue, opened when it is first asked for.
     fn socket(&self, queue: u32, arena: &Arc<Arena>) -> io::Result<Arc<Socket>> {
-        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sockets = self.sockets.lock();
         let known = sockets.get(queue as usize).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, format!("there is no queue {queue}"))
         })?;
@@ -177,7 +178,7 @@ impl Afxdp {
 
     fn statistics(&self) -> String {
         let mut sums = [0; 6];
-        let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let sockets = self.sockets.lock();
         for statistics in sockets.iter().flatten().filter_map(|socket| socket.statistics().ok()) {
             let numbers = [
                 statistics.rx_dropped,
@@ -281,7 +282,7 @@ impl Device for Afxdp {
             None => attach.to_owned(),
         };
         let mut details = vec![("interface", self.options.name.clone()), ("attach", attach)];
-        let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let sockets = self.sockets.lock();
         let modes = sockets.iter().flatten().map(|socket| {
             let mode = if socket.is_zero_copy { "zerocopy" } else { "copy" };
             format!("queue {} {mode}", socket.queue)

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use rustix::net::sockopt::{
     set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size,
@@ -80,16 +81,16 @@ impl Socket {
 
     /// The receiving side, for the one who polls the queue; `None` when somebody has it.
     pub(super) fn take_receiving(&self) -> Option<Box<Receiving>> {
-        self.receiving.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.receiving.lock().take()
     }
 
     pub(super) fn put_receiving(&self, receiving: Box<Receiving>) {
-        *self.receiving.lock().unwrap_or_else(PoisonError::into_inner) = Some(receiving);
+        *self.receiving.lock() = Some(receiving);
     }
 
     /// The sending side, for as long as it takes to write or read a few descriptors.
     pub(super) fn sending(&self) -> MutexGuard<'_, Sending> {
-        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sending.lock()
     }
 
     /// The error for an interface that was deleted, which is remembered.

@@ -4,11 +4,12 @@ mod arp;
 mod notify;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use towpath_engine::bond::control::{Mail, Mailbox};
 use towpath_engine::bond::{Bond, BondMode, MemberState};
 use towpath_engine::port::Speed;
@@ -87,7 +88,7 @@ impl Controller {
 
     /// Other settings from now on.
     pub fn set(&self, settings: Settings) {
-        *self.shared.settings.lock().unwrap_or_else(PoisonError::into_inner) = Some(settings);
+        *self.shared.settings.lock() = Some(settings);
         self.mailbox.ring();
     }
 
@@ -109,7 +110,7 @@ pub struct Observer(Arc<Shared>);
 impl Observer {
     /// How it is.
     pub fn status(&self) -> Status {
-        self.0.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.status.lock().clone()
     }
 }
 
@@ -222,8 +223,7 @@ impl Keeper {
             let limit = self.next_step().saturating_duration_since(Instant::now());
             let mail = self.mailbox.wait(limit);
             self.read(&mail);
-            let changed =
-                self.shared.settings.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let changed = self.shared.settings.lock().take();
             let is_due = Instant::now() >= self.next_look || changed.is_some();
             changed.into_iter().for_each(|settings| self.change(settings));
             let exists = if is_due { self.look() } else { self.talk() };
@@ -611,7 +611,7 @@ impl Keeper {
             aggregator: lacp.and_then(Lacp::active),
             members: self.members.iter().map(member).collect(),
         };
-        *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+        *self.shared.status.lock() = status;
     }
 
     fn tell(&self, mut what: String) {

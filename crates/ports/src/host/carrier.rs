@@ -3,8 +3,8 @@
 //! `IFF_RUNNING` follows the carrier up to a second later (`net/core/link_watch.c`).
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use towpath_host::netlink::protocols::NETLINK_ROUTE;
 use towpath_host::netlink::{Answer, Attributes, Socket, attribute};
 
@@ -24,7 +24,7 @@ impl Carrier {
         let mut content = vec![0; IFINFOMSG_BYTES];
         content.extend(attribute(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes()));
         content.extend(attribute(IFLA_IFNAME, &[name.as_bytes(), &[0]].concat()));
-        let mut netlink = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut netlink = self.0.lock();
         parse(&netlink.ask(RTM_GETLINK, &content)?)
     }
 }

@@ -2,8 +2,8 @@
 //! `netdev`, Linux 6.3).
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use towpath_host::netlink::protocols::NETLINK_GENERIC;
 use towpath_host::netlink::{Attributes, Socket, attribute};
 
@@ -53,7 +53,7 @@ impl XdpFeatures {
 
     fn attribute(&self, number: u16) -> io::Result<u64> {
         let wanted = attribute(NETDEV_A_DEV_IFINDEX, &self.index.to_ne_bytes());
-        let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut netlink = self.netlink.lock();
         let answer = ask(&mut netlink, self.family, NETDEV_CMD_DEV_GET, &wanted)?;
         let features = Attributes(&answer).value(number);
         let features = features.and_then(|value| value.first_chunk()).ok_or_else(malformed)?;

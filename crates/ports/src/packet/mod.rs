@@ -12,8 +12,9 @@ mod socket_unsafe;
 mod tx;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::Deserialize;
 use towpath_engine::port::{Device, Features, Rx, RxHints, Speed, Tx};
 use towpath_xdp::Arena;
@@ -200,7 +201,7 @@ impl Device for Packet {
     }
 
     fn open_rx(&self, queue: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.queues.lock();
         let ring = queues.get_mut(queue as usize).and_then(Option::take);
         let ring = ring.ok_or_else(|| io::Error::other("the queue is open already"))?;
         Ok(Box::new(rx::Queue::new(ring, &self.interface, self.index)))

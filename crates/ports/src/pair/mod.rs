@@ -5,9 +5,10 @@ mod tx;
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use towpath_engine::Waker;
 use towpath_engine::port::{Device, Features, Rx, RxHints, Tx};
 use towpath_xdp::{Arena, Frame};
@@ -137,12 +138,12 @@ impl Ring {
 
     /// Takes what fits, from the front.
     fn push(&self, frames: &mut Vec<Frame>) {
-        let mut ring = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.frames.lock();
         let fits = frames.len().min(self.capacity - ring.len());
         ring.extend(frames.drain(..fits));
         self.len.store(ring.len(), Ordering::Release);
         drop(ring);
-        if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(waker) = &*self.waker.lock() {
             waker.wake();
         }
     }
@@ -152,7 +153,7 @@ impl Ring {
         if self.len.load(Ordering::Acquire) == 0 {
             return 0;
         }
-        let mut ring = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.frames.lock();
         let count = limit.min(ring.len());
         out.extend(ring.drain(..count));
         self.len.store(ring.len(), Ordering::Release);

@@ -1,8 +1,8 @@
 //! Receiving what the other end sent.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use towpath_engine::Waker;
 use towpath_engine::port::{Rx, Wake};
@@ -42,7 +42,7 @@ impl Rx for Queue {
     }
 
     fn set_waker(&mut self, waker: &Arc<Waker>) {
-        let mut known = self.rings[self.queue].waker.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.rings[self.queue].waker.lock();
         *known = Some(Arc::clone(waker));
     }
 }

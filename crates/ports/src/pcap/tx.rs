@@ -5,9 +5,10 @@ use std::fmt;
 use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use towpath_capture::pcapng::{Direction, Section, Writer as Pcapng};
 use towpath_capture::{Error, Interface, Packet, PacketOptions};
 use towpath_engine::port::Tx;
@@ -42,7 +43,7 @@ impl Capture {
         if frames.is_empty() || self.end.why().is_some() {
             return 0;
         }
-        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut output = self.output.lock();
         let (written, result) = output.write_all(frames, direction);
         match result {
             Ok(()) => {}
@@ -54,7 +55,7 @@ impl Capture {
 
     /// How many frames of one buffer it takes now. One that has ended takes all, to say so.
     fn credit(&self) -> usize {
-        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut output = self.output.lock();
         match output.room() {
             Ok(room) if room < usize::MAX => room.div_ceil(RECORD_BYTES_MAX),
             _ => usize::MAX,
@@ -63,7 +64,7 @@ impl Capture {
 
     /// Has what was written so far be in the file, for whoever looks into it.
     fn flush(&self) {
-        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut output = self.output.lock();
         if let Err(error) = output.writer.output_mut().flush() {
             self.end.come(&error);
         }

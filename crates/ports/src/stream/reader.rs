@@ -4,10 +4,11 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use towpath_capture::{Error, Reader};
@@ -52,7 +53,7 @@ impl Feed {
         let thread = thread.spawn(move || {
             let input = Input { file, shared: Arc::clone(&theirs) };
             if let Err(error) = theirs.read(input, &sender) {
-                *theirs.error() = Some(error);
+                *theirs.error.lock() = Some(error);
             }
             // The last that is heard of us.
             drop(sender);
@@ -63,7 +64,7 @@ impl Feed {
 
     /// Who is to be woken when something comes.
     pub(crate) fn set_waker(&self, waker: &Arc<Waker>) {
-        *self.shared.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(waker));
+        *self.shared.waker.lock() = Some(Arc::clone(waker));
     }
 
     /// Whether something is there, if only the end.
@@ -90,7 +91,7 @@ impl Feed {
         match self.receive() {
             Ok(packet) => Ok(Some(packet)),
             Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(self.shared.error().take()),
+            Err(TryRecvError::Disconnected) => Err(self.shared.error.lock().take()),
         }
     }
 
@@ -126,12 +127,8 @@ impl Shared {
     }
 
     fn wake(&self) {
-        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        let waker = self.waker.lock();
         waker.iter().for_each(|waker| waker.wake());
-    }
-
-    fn error(&self) -> MutexGuard<'_, Option<Error>> {
-        self.error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

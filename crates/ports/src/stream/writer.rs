@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
@@ -77,7 +78,7 @@ impl Stream {
         let thread = std::thread::Builder::new().name("stream-out".to_owned());
         let thread = thread.spawn(move || {
             if let Err(error) = theirs.write_to(&file) {
-                theirs.lock().ended = Some(error);
+                theirs.waiting.lock().ended = Some(error);
             }
         })?;
         Ok(Stream { shared, thread: Some(thread) })
@@ -86,7 +87,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.shared.lock().closed = Some(Instant::now());
+        self.shared.waiting.lock().closed = Some(Instant::now());
         self.shared.ring();
         if let Some(thread) = self.thread.take() {
             // A panic has said so itself.
@@ -112,17 +113,13 @@ struct Waiting {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn ring(&self) {
         // A full counter is a rung bell too.
         let _rung = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
     fn waiting(&self) -> io::Result<MutexGuard<'_, Waiting>> {
-        let waiting = self.lock();
+        let waiting = self.waiting.lock();
         match waiting.ended {
             Some(errno) => Err(errno.into()),
             None => Ok(waiting),
@@ -149,7 +146,7 @@ impl Shared {
         let mut bytes = Vec::new();
         loop {
             let closed = {
-                let mut waiting = self.lock();
+                let mut waiting = self.waiting.lock();
                 std::mem::swap(&mut waiting.bytes, &mut bytes);
                 waiting.closed
             };
@@ -174,7 +171,7 @@ impl Shared {
                 Ok(written) => bytes = &bytes[written..],
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    let closed = self.lock().closed;
+                    let closed = self.waiting.lock().closed;
                     let left = closed.map(|at| CLOSE_TIME.saturating_sub(at.elapsed()));
                     if left == Some(Duration::ZERO) {
                         return Ok(false);

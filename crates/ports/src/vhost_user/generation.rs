@@ -4,7 +4,7 @@
 //! monitor that comes back, or lets its guest go on after a pause, starts rings where they were
 //! left. What says which it is are the rings: those of a new driver were never used.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 
 /// Counts guests that began anew.
 #[derive(Debug, Default)]
@@ -23,12 +23,12 @@ struct Told {
 
 impl Generation {
     pub(super) fn restarts(&self) -> u64 {
-        self.lock().restarts
+        self.0.lock().restarts
     }
 
     /// The driver has reset the device.
     pub(super) fn note_reset(&self) {
-        let mut told = self.lock();
+        let mut told = self.0.lock();
         told.restart();
         told.is_counted = true;
     }
@@ -36,7 +36,7 @@ impl Generation {
     /// Queues started or stopped; whether some run, whether the guest receives, and whether those
     /// that run were never used.
     pub(super) fn note(&self, is_running: bool, is_open: bool, is_fresh: impl FnOnce() -> bool) {
-        let mut told = self.lock();
+        let mut told = self.0.lock();
         if !is_running {
             told.is_known = false;
             return;
@@ -49,10 +49,6 @@ impl Generation {
             told.restart();
         }
         (told.had_driver, told.is_counted) = (true, false);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Told> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

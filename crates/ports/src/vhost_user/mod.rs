@@ -29,9 +29,10 @@ mod vring;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde::Deserialize;
 use towpath_engine::port::{Device, Features, Rx, Tx};
 use towpath_xdp::{Arena, Frame, Pool};
@@ -321,7 +322,7 @@ impl Shared {
 
     /// Has the network told that the guest is here: by the first queue, as if the guest had.
     fn announce(&self, mac: [u8; 6]) {
-        let mut waiting = self.announcements.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.announcements.lock();
         if waiting.len() < ANNOUNCEMENTS_MAX {
             waiting.push(mac);
         }
@@ -342,7 +343,7 @@ impl Shared {
         if pair != 0 || !self.has_announcements.load(Ordering::Acquire) {
             return 0;
         }
-        let mut waiting = self.announcements.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.announcements.lock();
         let mut count = 0;
         while count < limit
             && let Some(mac) = waiting.pop()
@@ -388,7 +389,7 @@ impl Shared {
     }
 
     fn note_refusal(&self, what: String) {
-        let mut refusal = self.notes.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refusal = self.notes.refusal.lock();
         *refusal = Some(what);
     }
 
@@ -418,7 +419,7 @@ impl Shared {
         if mtu != 0 {
             details.push(("mtu_of_guest", mtu.to_string()));
         }
-        let refusal = notes.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+        let refusal = notes.refusal.lock();
         details.extend(refusal.as_ref().map(|what| ("refused", what.clone())));
         details
     }

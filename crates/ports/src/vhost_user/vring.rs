@@ -5,9 +5,10 @@
 //! waits for that.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use parking_lot::{Mutex, MutexGuard};
 use towpath_engine::Waker;
 
 use super::burst::{Chain, Violation};
@@ -126,17 +127,15 @@ impl Vring {
 
     #[inline]
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// How many buffers are available, as far as that can be seen at a glance. Sources ask in each
     /// round, idle ones too, and of a bond for every queue of every member: they must not wait for
     /// whoever fills buffers. Meanwhile at least those are there that nobody has used yet.
     pub(super) fn room(&self) -> usize {
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(state)) => state.into_inner(),
-            Err(TryLockError::WouldBlock) => return self.room.load(Ordering::Relaxed) as usize,
+        let Some(mut state) = self.state.try_lock() else {
+            return self.room.load(Ordering::Relaxed) as usize;
         };
         let room = state.active.as_mut().map_or(0, |active| active.ring.pending());
         self.room.store(room as u32, Ordering::Relaxed);
@@ -159,7 +158,7 @@ impl Vring {
         log: Option<Arc<Log>>,
         region: Option<(&Region, u32)>,
     ) -> Result<(), SetupError> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Setup { size, base, addresses, .. } = &state.setup;
         let addresses = addresses.as_ref().ok_or(SetupError::Incomplete)?;
         let noted_as = Ring::noted_as(features);
@@ -177,7 +176,7 @@ impl Vring {
 
     /// Stops it; gives where it was left.
     pub(super) fn stop(&self) -> u32 {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.take_down(&mut state);
         state.setup.base
     }
@@ -195,13 +194,13 @@ impl Vring {
     /// Stops it and forgets all that was said about it.
     pub(super) fn reset(&self) {
         self.stop();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         (state.setup, state.broken) = (Setup::default(), None);
     }
 
     /// What has memory elsewhere now goes on there, from where it is.
     pub(super) fn remap(&self, memory: &Arc<Memory>, log: Option<&Arc<Log>>, features: Negotiated) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(before) = state.active.take() else { return };
         self.room.store(0, Ordering::Relaxed);
         let (size, base) = (u32::from(before.ring.size()), before.ring.base());
@@ -233,19 +232,19 @@ impl Vring {
 
     /// Takes what the driver is interrupted by.
     pub(super) fn set_call(&self, call: Option<OwnedFd>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.setup.call = call;
         state.signal_anew();
     }
 
     pub(super) fn set_waker(&self, waker: &Arc<Waker>) {
-        let mut known = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.waker.lock();
         *known = Some(Arc::clone(waker));
     }
 
     /// Wakes who polls it.
     pub(super) fn wake(&self) {
-        if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(waker) = &*self.waker.lock() {
             waker.wake();
         }
     }

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use towpath_capture::pcapng::Direction;
 use towpath_xdp::frame::ETH_HLEN;
 use towpath_xdp::{Frame, Pool};
@@ -127,7 +128,7 @@ impl Stage for Tracer {
             // Text has room for more.
             let _fits = writeln!(text, "{seconds}.{micros:06} {name} {way}: {len} bytes, {what}");
         }
-        let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lines.lock();
         if let Err(error) = lines.write_all(text.as_bytes()) {
             end.lose(frames.len());
             // Whoever reads it may only be slow. A full disk, or nobody who reads it any more, must
@@ -202,7 +203,7 @@ mod tests {
 
         let lines = Arc::new(Mutex::new(Vec::new()));
         Trace::new("p0", lines.clone()).rx(3).pass(&mut frames, 0, &mut pool);
-        let text = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
+        let text = String::from_utf8(lines.lock().clone()).unwrap();
         let expected = "p0 in 3: 60 bytes, 11:11:11:11:11:11 > 11:11:11:11:11:11, type 0x1111\n";
         assert!(text.ends_with(expected), "{text}");
     }

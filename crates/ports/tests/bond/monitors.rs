@@ -1,9 +1,10 @@
 //! Who looks after a bond, with far ends that answer or do not.
 
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use towpath_engine::bond::BondMode;
 use towpath_engine::{Engine, PortId, PortOptions, UpperName};
 use towpath_ports::bond::lacp::pdu;
@@ -43,7 +44,7 @@ impl Kept {
             .unwrap();
         let told: Arc<Mutex<Vec<String>>> = Arc::default();
         let listener = Arc::clone(&told);
-        let tell = Box::new(move |line| listener.lock().unwrap().push(line));
+        let tell = Box::new(move |line| listener.lock().push(line));
         let controller = Controller::start(&engine, bond, settings, tell).unwrap();
         Kept { engine, bond, members, controller, told, silent: vec![], others: vec![] }
     }
@@ -57,7 +58,7 @@ impl Kept {
             if done(&status) {
                 return;
             }
-            let told = self.told.lock().unwrap();
+            let told = self.told.lock();
             assert!(start.elapsed() < Duration::from_secs(10), "no {what}: {status:#?}\n{told:#?}");
             drop(told);
             std::thread::sleep(Duration::from_millis(1));
@@ -119,9 +120,7 @@ fn a_member_whose_target_is_silent_is_replaced() {
     // The switch brings nothing to it, but once it is tried again it answers.
     bond.silent = vec![1];
     bond.until("return", active("m0"));
-    assert!(
-        bond.told.lock().unwrap().iter().any(|line| line == "bond bond0: member m0: link down")
-    );
+    assert!(bond.told.lock().iter().any(|line| line == "bond bond0: member m0: link down"));
 }
 
 #[test]

@@ -3,8 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use towpath_engine::port::Wake;
 use towpath_engine::{QueueId, Socket};
 use towpath_xdp::{Frame, Pool};
@@ -39,7 +40,7 @@ impl Fake {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+        self.state.lock()
     }
 }
 

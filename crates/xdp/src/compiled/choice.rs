@@ -6,10 +6,11 @@
 //! The middle one of each tier's times decides: a burst that was interrupted, or had other frames
 //! than most, counts as one among many. Afterwards a burst costs what it cost before.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use towpath_jit::Tier;
 
 /// A choice between the tiers, made or to be made.
@@ -49,7 +50,7 @@ impl Choice {
     #[cold]
     pub(crate) fn note(&self, tier: Tier, frames: usize, time: Duration) {
         let Some(time) = (time.as_nanos() as u64 * 1000).checked_div(frames as u64) else { return };
-        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = self.times.lock();
         times[tier as usize].push(time);
         if times.iter().all(|times| times.len() >= BURSTS) {
             // Caches and branch predictors have to get used to the code first.

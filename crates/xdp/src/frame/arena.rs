@@ -4,7 +4,9 @@
 //! Towpath knows about a frame lies outside of it, where nobody else can write.
 
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::tail_unsafe::move_last;
 use super::{BUFFER_BYTES, Frame};
@@ -43,7 +45,7 @@ impl Arena {
 
     /// Frames that nobody has now. The rest is in pools and on its way.
     pub fn free(&self) -> usize {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = self.free.lock();
         free.len() + self.memory.lost_count()
     }
 
@@ -72,7 +74,7 @@ impl Arena {
 
     /// Appends up to `count` free frames.
     pub(super) fn take(&self, count: usize, out: &mut Vec<Frame>) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         if free.len() < count {
             // Buffers of frames that were dropped and not given back.
             free.extend(Mapping::lost(&self.memory).map(|block| Frame::over(block, 0)));
@@ -83,7 +85,7 @@ impl Arena {
 
     /// Takes the last `count` frames of `frames`.
     pub(super) fn give(&self, count: usize, frames: &mut Vec<Frame>) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         move_last(frames, count.min(frames.len()), &mut free);
     }
 }

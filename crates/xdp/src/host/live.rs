@@ -5,7 +5,9 @@
 //! looked something up again, or is gone.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::Mutex;
 
 use super::{Host, Index};
 
@@ -42,7 +44,7 @@ impl Live {
     pub fn replace(&self, host: Host) {
         let tables = Arc::new(Tables::new(host));
         let generation = tables.generation;
-        let mut current = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.tables.lock();
         let before = std::mem::replace(&mut *current, tables);
         self.generation.store(generation, Ordering::Release);
         drop(current);
@@ -52,7 +54,7 @@ impl Live {
 
     /// The host as it is now.
     pub fn current(&self) -> Arc<Tables> {
-        Arc::clone(&self.tables.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.tables.lock())
     }
 
     /// The tables as they are now.

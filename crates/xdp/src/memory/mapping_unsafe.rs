@@ -4,8 +4,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -75,13 +76,13 @@ impl Mapping {
 
     /// Blocks that were dropped, to be used again.
     pub(crate) fn lost(self: &Arc<Self>) -> impl Iterator<Item = Block> {
-        let lost = std::mem::take(&mut *self.lost.lock().unwrap_or_else(PoisonError::into_inner));
+        let lost = std::mem::take(&mut *self.lost.lock());
         lost.into_iter().map(|(offset, len)| self.block(offset, len))
     }
 
     /// Number of blocks that [`Mapping::lost`] would give.
     pub(crate) fn lost_count(&self) -> usize {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.lost.lock().len()
     }
 
     /// Whether [`Mapping::lost`] would give any.
@@ -107,7 +108,7 @@ impl Mapping {
     /// Takes back a block that is being dropped.
     pub(super) fn reclaim(&self, base: NonNull<u8>, len: usize) {
         let offset = base.as_ptr() as usize - self.base.as_ptr() as usize;
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).push((offset, len));
+        self.lost.lock().push((offset, len));
     }
 
     pub(crate) fn has_huge_pages(&self) -> bool {

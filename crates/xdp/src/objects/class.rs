@@ -3,8 +3,7 @@
 //! Each worker has slots of its own at hand, and user threads together; a slot whose object went
 //! waits until every worker has been quiescent, and belongs to who gave it up.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::{Mutex, MutexGuard};
 use towpath_maps::Domain;
 use towpath_maps::fields::Field;
 
@@ -107,7 +106,7 @@ impl Class {
 
     fn lock(&self, worker: usize) -> MutexGuard<'_, Lists> {
         let shard = &self.shards[worker.min(self.shards.len() - 1)];
-        shard.0.lock().unwrap_or_else(PoisonError::into_inner)
+        shard.0.lock()
     }
 
     /// Gets slots from where there are any: others' free ones first, so that objects which one
@@ -117,14 +116,14 @@ impl Class {
         let own = worker.min(self.shards.len() - 1);
         for (_, shard) in self.shards.iter().enumerate().filter(|(at, _)| *at != own) {
             // Who does the same the other way round must not wait for us.
-            if let Ok(mut other) = shard.0.try_lock() {
+            if let Some(mut other) = shard.0.try_lock() {
                 lists.free = other.free.take();
                 if lists.free.is_some() {
                     return;
                 }
             }
         }
-        let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fresh = self.fresh.lock();
         if fresh.is_empty() {
             *fresh = more();
         }

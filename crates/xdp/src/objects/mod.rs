@@ -14,8 +14,9 @@ mod store;
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use towpath_bpf::btf::Btf;
 use towpath_bpf::verifier::{FieldKind as Special, special_fields_of};
 use towpath_maps::Domain;
@@ -57,7 +58,7 @@ impl Objects {
         is_percpu: bool,
         domain: &Domain,
     ) -> Option<Arc<Class>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         // A weak reference keeps the address, so that equal ones are the same types.
         let is_it = |entry: &&Known| {
             let same = std::ptr::eq(entry.types.as_ptr(), Arc::as_ptr(types));

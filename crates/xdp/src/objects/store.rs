@@ -1,7 +1,8 @@
 //! Where all objects are: chunks of memory by address, and the kinds they are of.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, RwLock};
 use towpath_maps::Domain;
 
 use super::class::{Class, Shape};
@@ -27,7 +28,7 @@ pub(crate) struct Chunk {
 impl Store {
     /// The class of objects of this shape.
     pub(super) fn class(&self, shape: Shape, domain: &Domain) -> Arc<Class> {
-        let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut classes = self.classes.lock();
         if let Some(class) = classes.iter().find(|class| class.shape == shape) {
             return Arc::clone(class);
         }
@@ -38,7 +39,7 @@ impl Store {
 
     /// Slots for more objects of a class; none when there are too many objects.
     pub(super) fn grow(&self, class: &Arc<Class>) -> Vec<Slot> {
-        let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
+        let mut chunks = self.chunks.write();
         let of_class = |chunk: &&Arc<Chunk>| Arc::ptr_eq(&chunk.class, class);
         let known: usize = chunks.iter().filter(of_class).map(|chunk| chunk.slots).sum();
         let all: usize = chunks.iter().map(|chunk| chunk.slots).sum();
@@ -67,7 +68,7 @@ impl Store {
     }
 
     fn at_chunk<T>(&self, addr: u64, look: impl FnOnce(&Arc<Chunk>) -> T) -> Option<T> {
-        let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+        let chunks = self.chunks.read();
         let behind = chunks.partition_point(|chunk| chunk.block.addr() <= addr);
         chunks.get(behind.checked_sub(1)?).map(look)
     }

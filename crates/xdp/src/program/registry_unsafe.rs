@@ -13,8 +13,9 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::RwLock;
 use towpath_bpf::interp::Code;
 use towpath_bpf::program::AttachType;
 use towpath_jit::TailCallTarget;
@@ -43,7 +44,9 @@ pub(crate) struct Landing {
 }
 
 #[derive(Debug, Default)]
-struct Registry(RwLock<Held>);
+struct Registry {
+    held: RwLock<Held>,
+}
 
 #[derive(Debug)]
 struct Held {
@@ -66,7 +69,7 @@ impl Programs {
     /// Gives a program an id.
     pub(crate) fn add(&self, landing: Landing) -> u32 {
         let domain = Arc::clone(landing.maps.domain());
-        let mut held = self.0.write();
+        let mut held = self.0.held.write();
         held.reclaim(&domain);
         let id = held.landings.len() as u32;
         held.landings.push(Some(Arc::new(landing)));
@@ -80,13 +83,13 @@ impl Programs {
     /// Forgets a program: tail calls no longer lead to it, and it goes when no worker of `domain`
     /// can still be in it; at once if none runs, else when another one comes or goes.
     pub(crate) fn remove(&self, id: u32, domain: &Domain) {
-        let mut held = self.0.write();
+        let mut held = self.0.held.write();
         let removed = held.landings.get_mut(id as usize).and_then(Option::take);
         let arrays = held.arrays();
         drop(held);
         // Arrays ask for programs while they are locked, so not under this lock.
         arrays.iter().for_each(|slots| slots.refresh(id));
-        let mut held = self.0.write();
+        let mut held = self.0.held.write();
         if let Some(landing) = removed {
             held.retired.push((domain.tag(), landing));
             domain.advance();
@@ -101,19 +104,19 @@ impl Programs {
     }
 
     fn slots_of(&self, map: &Arc<Map>) -> Option<Arc<ProgramSlots>> {
-        let known = self.0.write().arrays();
+        let known = self.0.held.write().arrays();
         if let Some(slots) = known.into_iter().find(|slots| Arc::ptr_eq(slots.array(), map)) {
             return Some(slots);
         }
         let index: Weak<Registry> = Arc::downgrade(&self.0);
         let slots = ProgramSlots::new(map, index).ok().flatten()?;
-        self.0.write().arrays.push(Arc::downgrade(&slots));
+        self.0.held.write().arrays.push(Arc::downgrade(&slots));
         Some(slots)
     }
 
     /// Has tail calls that lead to a program go to its interpreted form from now on.
     pub(crate) fn divert(&self, program: &Arc<Compiled>) {
-        let held = self.0.read();
+        let held = self.0.held.read();
         let is_it = |landing: &&Arc<Landing>| {
             landing.compiled.as_ref().is_some_and(|compiled| Arc::ptr_eq(compiled, program))
         };
@@ -129,17 +132,17 @@ impl Programs {
 
     /// What the program with an id was made for; `None` when there is none.
     pub fn attach(&self, id: u32) -> Option<AttachType> {
-        Some(self.0.read().landings.get(id as usize)?.as_ref()?.attach)
+        Some(self.0.held.read().landings.get(id as usize)?.as_ref()?.attach)
     }
 
     /// The same in all its forms.
     pub(crate) fn landing(&self, id: u32) -> Option<Arc<Landing>> {
-        self.0.read().landings.get(id as usize)?.clone()
+        self.0.held.read().landings.get(id as usize)?.clone()
     }
 
     /// The program whose interpreted form this is.
     pub(crate) fn of_code(&self, code: &Arc<Code>) -> Option<Arc<Landing>> {
-        let held = self.0.read();
+        let held = self.0.held.read();
         // The newest are those that run.
         let known = held.landings.iter().rev().flatten();
         let retired = held.retired.iter().map(|(_, landing)| landing);
@@ -147,19 +150,9 @@ impl Programs {
     }
 }
 
-impl Registry {
-    fn read(&self) -> RwLockReadGuard<'_, Held> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Held> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl ProgramIndex for Registry {
     fn address(&self, id: u32) -> u64 {
-        let held = self.read();
+        let held = self.held.read();
         let landing = held.landings.get(id as usize).and_then(Option::as_ref);
         landing.map_or(0, |landing| landing.target().expose_provenance() as u64)
     }

@@ -9,8 +9,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use towpath_ring::{Desc, Entry, Memory, NEED_WAKEUP, OFFSETS};
@@ -394,7 +395,7 @@ struct Wanted<'a> {
 unsafe fn create_socket(owner: NonNull<Umem>, wanted: &Wanted<'_>) -> io::Result<Socket> {
     // SAFETY: the caller's promise.
     let umem = unsafe { owner.as_ref() };
-    let mut state = umem.state.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut state = umem.state.lock();
     let is_first = !state.is_first_used;
     let connection = if is_first {
         Arc::clone(&umem.first)
@@ -514,7 +515,7 @@ pub unsafe extern "C" fn xsk_socket__delete(socket: *mut Socket) {
     let socket = unsafe { Box::from_raw(socket) };
     // SAFETY: C deletes the memory after its sockets (`xsk_umem__delete` refuses else).
     let umem = unsafe { socket.umem.as_ref() };
-    let mut state = umem.state.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut state = umem.state.lock();
     state.sockets = state.sockets.saturating_sub(1);
     state.queues.retain_mut(|(ifindex, queue, users, _)| {
         *users -= usize::from((*ifindex, *queue) == socket.place);
@@ -531,7 +532,7 @@ pub unsafe extern "C" fn xsk_socket__delete(socket: *mut Socket) {
 pub unsafe extern "C" fn xsk_umem__delete(umem: *mut Umem) -> c_int {
     // SAFETY: null or the caller's.
     let Some(known) = (unsafe { umem.as_ref() }) else { return 0 };
-    if known.state.lock().unwrap_or_else(PoisonError::into_inner).sockets > 0 {
+    if known.state.lock().sockets > 0 {
         return -Errno::BUSY.raw_os_error();
     }
     // SAFETY: made by `create_umem`; no socket refers to it, and nobody uses it again.

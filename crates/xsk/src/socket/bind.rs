@@ -1,7 +1,8 @@
 //! `bind`: from here on there is traffic.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use towpath_engine::QueueId;
 
@@ -32,7 +33,7 @@ impl Socket {
             return Err(Errno::INVAL);
         }
         let sockets = self.sockets.upgrade().ok_or(Errno::NXIO)?;
-        let mut setup = self.setup();
+        let mut setup = self.setup.lock();
         if setup.state != State::Ready {
             return Err(Errno::BUSY);
         }
@@ -51,7 +52,7 @@ impl Socket {
         drop(setup);
         let result = result.and_then(|()| sockets.host().attach(self));
         if result.is_err() {
-            self.setup().state = State::Unbound;
+            self.setup.lock().state = State::Unbound;
             self.is_unbound.store(true, std::sync::atomic::Ordering::SeqCst);
             sockets.leave_pool(&pool);
         }

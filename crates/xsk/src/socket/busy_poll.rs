@@ -7,9 +7,9 @@
 //! options say how long it stays awake for the sake of a socket.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::abi::{BUSY_POLL, BUSY_POLL_BUDGET, PREFER_BUSY_POLL};
@@ -72,7 +72,7 @@ impl BusyPoll {
         let microseconds = u64::from(self.microseconds.load(Ordering::Relaxed));
         let time = Duration::from_micros(microseconds).min(AWAKE_MAX);
         let (moved, now) = (moved(), Instant::now());
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         match *last {
             Some((before, since)) if before == moved => now.duration_since(since) < time,
             _ => {

@@ -5,7 +5,7 @@ use towpath_ring::Desc;
 use towpath_xdp::{Frame, Pool};
 
 use super::Bound;
-use super::rx::{Rx, lock};
+use super::rx::Rx;
 use crate::lent::Lent;
 use crate::pool::{BufferPool, Fill};
 
@@ -40,7 +40,7 @@ impl Bound {
             return 0;
         };
         let mut fill = self.pool.fill();
-        let mut rx = lock(rx);
+        let mut rx = rx.lock();
         let Some(mut lent) = self.pool.umem.lent() else { return 0 };
         let mut count = 0;
         for frame in frames.drain(..) {

@@ -10,9 +10,10 @@ mod tx;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recv, send, socketpair};
@@ -106,12 +107,12 @@ impl Socket {
 
     /// Whether it can still be put into maps: it is not closed, and its port is there.
     pub fn is_open(&self) -> bool {
-        self.setup().state != State::Unbound
+        self.setup.lock().state != State::Unbound
     }
 
     /// Entries of its rx, tx, fill and completion rings; 0 where it has none of its own.
     pub fn sizes(&self) -> [u32; 4] {
-        let setup = self.setup();
+        let setup = self.setup.lock();
         let rings = [&setup.rx, &setup.tx, &setup.fill, &setup.completion];
         rings.map(|ring| ring.as_ref().map_or(0, |ring| ring.entries))
     }
@@ -124,7 +125,7 @@ impl Socket {
     /// The descriptor for the application: readable when something was received, and empty
     /// messages on it wake a worker that sleeps. `None` when it was taken already.
     pub fn take_bell(&self) -> Option<OwnedFd> {
-        self.application_bell.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.application_bell.lock().take()
     }
 
     /// What `sendmsg` without data checks before it wakes anybody (`__xsk_sendmsg`).
@@ -147,7 +148,7 @@ impl Socket {
 
     /// What the application set up goes with the socket.
     pub(crate) fn forget_setup(&self) {
-        *self.setup() = Setup { state: State::Unbound, ..Setup::default() };
+        *self.setup.lock() = Setup { state: State::Unbound, ..Setup::default() };
     }
 
     /// Its port is gone: the application finds its descriptor at its end (`POLLHUP`).
@@ -166,7 +167,7 @@ impl Socket {
 
     /// Nobody may use it any more; `false` when that is so already.
     pub(crate) fn starts_to_unbind(&self) -> bool {
-        let was = std::mem::replace(&mut self.setup().state, State::Unbound);
+        let was = std::mem::replace(&mut self.setup.lock().state, State::Unbound);
         was != State::Unbound && !self.is_unbound.swap(true, Ordering::SeqCst)
     }
 
@@ -174,10 +175,6 @@ impl Socket {
     #[inline]
     fn active(&self) -> Option<&Bound> {
         self.bound.get().filter(|_| !self.is_unbound.load(Ordering::Acquire))
-    }
-
-    fn setup(&self) -> MutexGuard<'_, Setup> {
-        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the application. One message is as good as many.

@@ -7,7 +7,6 @@ use rustix::io::Errno;
 use towpath_ring::{Desc, OFFSETS};
 
 use super::busy_poll::BusyPoll;
-use super::rx::lock;
 use super::{Setup, Socket, State};
 use crate::abi::{
     MAX_TX_SKB_BUDGET, MMAP_OFFSETS, OPTIONS, RX_RING, STATISTICS, TX_RING, UMEM_COMPLETION_RING,
@@ -70,7 +69,7 @@ impl Socket {
             return Err(Errno::INVAL);
         }
         let entries = number(value);
-        let mut setup = self.setup();
+        let mut setup = self.setup.lock();
         if setup.state != State::Ready {
             return Err(Errno::BUSY);
         }
@@ -93,7 +92,7 @@ impl Socket {
     /// `XDP_UMEM_REG`
     fn register(&self, value: &[u8], file: Option<(OwnedFd, u64)>) -> Result<(), Errno> {
         let reg = UmemReg::from_bytes(value).ok_or(Errno::INVAL)?;
-        let mut setup = self.setup();
+        let mut setup = self.setup.lock();
         let Setup { state: State::Ready, umem: None, .. } = &*setup else {
             return Err(Errno::BUSY);
         };
@@ -109,7 +108,7 @@ impl Socket {
             return Err(Errno::INVAL);
         }
         let budget = number(value);
-        let mut setup = self.setup();
+        let mut setup = self.setup.lock();
         let entries = setup.tx.as_ref().map_or(0, |tx| tx.entries);
         if budget < TX_BUDGET_MIN || budget > entries {
             return Err(Errno::ACCESS);
@@ -147,7 +146,7 @@ impl Socket {
             sum.levels[2] = fill.ring.available(u32::MAX) + fill.returned.len() as u32;
         }
         if let Some(rx) = &bound.rx {
-            let rx = lock(rx);
+            let rx = rx.lock();
             sum.rx_dropped = rx.dropped;
             sum.rx_ring_full = rx.ring_full;
             sum.rx_packets = rx.frames;
@@ -156,7 +155,7 @@ impl Socket {
             sum.levels[0] = rx.ring.waiting();
         }
         if let Some(tx) = &bound.tx {
-            let mut tx = lock(tx);
+            let mut tx = tx.lock();
             sum.tx_invalid_descs = tx.invalid;
             sum.tx_ring_empty_descs = tx.empty;
             sum.tx_packets = tx.packets_sent;

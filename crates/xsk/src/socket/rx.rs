@@ -1,7 +1,6 @@
 //! Receiving: from frames into chunks (`xsk_rcv`).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::MutexGuard;
 use towpath_engine::QueueId;
 use towpath_ring::{Desc, Mapped, Producer};
 use towpath_xdp::Frame;
@@ -232,12 +231,8 @@ impl Bound {
     #[inline]
     fn receiving(&self) -> Option<(MutexGuard<'_, Fill>, MutexGuard<'_, Rx>)> {
         let rx = self.rx.as_ref()?;
-        Some((self.pool.fill(), lock(rx)))
+        Some((self.pool.fill(), rx.lock()))
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Frames delivered in one go; workers' bursts are not longer.

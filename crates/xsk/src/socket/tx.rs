@@ -14,7 +14,6 @@ use towpath_xdp::frame::{ETH_HLEN, LINEAR_BYTES_MAX};
 use towpath_xdp::{Frame, FrameError, Pool, tai_now};
 
 use super::Bound;
-use super::rx::lock;
 use crate::lent::Lent;
 use crate::pool::{BufferPool, Completion};
 use crate::umem::Umem;
@@ -337,7 +336,7 @@ impl Bound {
     pub(super) fn collect(&self, pool: &mut Pool, frames: &mut Vec<Frame>, limit: usize) -> usize {
         let Some(tx) = &self.tx else { return 0 };
         self.reclaim();
-        let mut tx = lock(tx);
+        let mut tx = tx.lock();
         // Usually there is nothing.
         if tx.ring.available(1) == 0 {
             return 0;
@@ -347,7 +346,7 @@ impl Bound {
 
     pub(super) fn sent(&self, count: usize) {
         let Some(tx) = &self.tx else { return };
-        let mut tx = lock(tx);
+        let mut tx = tx.lock();
         tx.finish(&self.pool, count);
         tx.rewind(&mut self.pool.completion(), &self.pool.umem);
         drop(tx);
@@ -368,7 +367,7 @@ impl Bound {
     /// `None` when the bell will ring: because the flag asks for it, or always, by applications
     /// that do not look at flags.
     pub(super) fn arm(&self) -> Option<Wake<'static>> {
-        let mut tx = lock(self.tx.as_ref()?);
+        let mut tx = self.tx.as_ref()?.lock();
         let is_empty =
             if self.pool.uses_wakeup { tx.ring.arm() } else { tx.ring.available(1) == 0 };
         // Nobody says when a frame is gone.
@@ -379,13 +378,13 @@ impl Bound {
 
     /// Packets received and sent so far.
     pub(super) fn moved(&self) -> u64 {
-        let received = self.rx.as_ref().map_or(0, |rx| lock(rx).frames);
-        received + self.tx.as_ref().map_or(0, |tx| lock(tx).packets_sent)
+        let received = self.rx.as_ref().map_or(0, |rx| rx.lock().frames);
+        received + self.tx.as_ref().map_or(0, |tx| tx.lock().packets_sent)
     }
 
     pub(super) fn disarm(&self) {
         if let Some(tx) = &self.tx {
-            lock(tx).ring.disarm();
+            tx.lock().ring.disarm();
         }
     }
 }

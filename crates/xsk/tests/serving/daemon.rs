@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use towpath_engine::Socket as _;
 use towpath_xdp::{Arena, Pool};
 use towpath_xsk::{Device, Errno, Host, Server, Socket, Sockets};
@@ -31,7 +32,7 @@ impl Host for Loopback {
     }
 
     fn attach(&self, socket: &Arc<Socket>) -> Result<(), Errno> {
-        self.bound.lock().unwrap().push(Arc::downgrade(socket));
+        self.bound.lock().push(Arc::downgrade(socket));
         Ok(())
     }
 
@@ -39,7 +40,7 @@ impl Host for Loopback {
         let is_gone = |known: &Weak<Socket>| {
             sockets.iter().any(|socket| known.as_ptr() == Arc::as_ptr(socket))
         };
-        self.bound.lock().unwrap().retain(|known| !is_gone(known));
+        self.bound.lock().retain(|known| !is_gone(known));
     }
 }
 
@@ -65,7 +66,7 @@ impl Daemon {
         let worker = std::thread::spawn(move || {
             let mut pool = Pool::new(&memory);
             while !ends.load(Ordering::Relaxed) {
-                let bound = host.bound.lock().unwrap().clone();
+                let bound = host.bound.lock().clone();
                 bound.iter().filter_map(Weak::upgrade).for_each(|socket| turn(&socket, &mut pool));
                 std::thread::yield_now();
             }
