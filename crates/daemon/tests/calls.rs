@@ -4,14 +4,13 @@
 mod running;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use towpath_bpf::{Errno, Insn};
 use towpath_daemon::live::Live;
 use towpath_engine::counters::DropReason;
 use towpath_objects::{Objects, Process, XdpRequest};
 
-use running::{start, sum};
+use running::{start, sum, wait_for};
 
 /// A generator, a sink, and a pair of which one end is above nothing and the other below the sink.
 const CONFIG: &str = r#"
@@ -42,14 +41,6 @@ fn sent(live: &Live, port: &str) -> u64 {
 
 fn entry_programs(live: &Live) -> usize {
     live.engine().read(|_, snapshot| snapshot.entry_programs.len())
-}
-
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "no {what}");
-        std::thread::yield_now();
-    }
 }
 
 /// Somebody who calls `bpf(2)`.

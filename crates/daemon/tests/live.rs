@@ -17,7 +17,7 @@ use towpath_jit::passes::Pass;
 use towpath_jit::xir::{Alias, Function, Op, Type};
 use towpath_objects::{Selector, Session};
 
-use running::{start, start_with, sum};
+use running::{start, start_with, sum, wait_for};
 
 /// A generator as fast as it goes, whose frames pass their program and end in a sink.
 const CONFIG: &str = r#"
@@ -38,10 +38,9 @@ program = "every_verdict"
 "#;
 
 fn wait_for_traffic(live: &Live) {
-    let before = sum(live, "gen", |it| it.rx_packets.get());
-    while sum(live, "gen", |it| it.rx_packets.get()) < before + 1000 {
-        std::thread::yield_now();
-    }
+    let count = || sum(live, "gen", |it| it.rx_packets.get());
+    let before = count();
+    wait_for("traffic", || count() >= before + 1000);
 }
 
 #[test]
@@ -146,9 +145,9 @@ fn wait_for_stops(live: &Live, wanted: usize) {
         let object = session.program(&Selector::Id(id));
         object.is_ok_and(|object| object.program().stopped().is_some())
     };
-    while session.progs().iter().filter(|info| is_stopped(info.id)).count() < wanted {
-        std::thread::yield_now();
-    }
+    wait_for("stops", || {
+        session.progs().iter().filter(|info| is_stopped(info.id)).count() >= wanted
+    });
 }
 
 /// Programs of map entries have no hook that they could be taken from: the interpreter has them.

@@ -3,7 +3,6 @@
 mod running;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -14,7 +13,7 @@ use towpath_xsk::abi::{
 };
 use towpath_xsk_client::{Area, Connection};
 
-use running::{counters, start, sum};
+use running::{counters, start, sum, wait_for};
 
 /// Traffic of one port, and another port for the application.
 const CONFIG: &str = r#"
@@ -60,19 +59,15 @@ fn worked() -> Option<Duration> {
 
 /// The longest pause of the traffic while something is done.
 fn longest_pause(live: &Live, act: impl FnOnce() + Send) -> Pause {
-    let is_over = AtomicBool::new(false);
     let mut longest = Pause::default();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            act();
-            is_over.store(true, Ordering::Relaxed);
-        });
+        let acting = scope.spawn(act);
         // Not by the engine's lock, which is the application's.
         let counters = counters(live, "gen");
         let frames = || counters.iter().map(|it| it.rx_packets.get()).sum::<u64>();
         let look = || (frames(), Instant::now(), worked());
         let (mut seen, mut since, mut before) = look();
-        while !is_over.load(Ordering::Relaxed) {
+        while !acting.is_finished() {
             std::thread::sleep(Duration::from_micros(200));
             let (frames, now, work) = look();
             // Who looks late must not take that for a pause.
@@ -138,9 +133,7 @@ fn sockets_that_go_together_pause_nobody() {
     let (before, start) = (generation(), Instant::now());
     let closing = longest_pause(&live, || {
         drop(all);
-        while !live.xsk().sockets().all().is_empty() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_for("end of the sockets", || live.xsk().sockets().all().is_empty());
     });
     let (took, changes) = (start.elapsed(), generation() - before);
     println!("{count} sockets: opening {opening:?}, closing {closing:?}");

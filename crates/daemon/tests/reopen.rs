@@ -17,7 +17,7 @@ use towpath_daemon::state::PortState;
 use towpath_engine::UpperName;
 use towpath_engine::counters::DropReason;
 
-use running::{start, sum};
+use running::{start, sum, wait_for};
 
 /// A port that is opened again and again, and a change that makes it so.
 struct Case {
@@ -275,9 +275,7 @@ fn a_port_that_cannot_be_opened_again_waits() {
     }
     let down = || sum(&live, "one", |it| it.tx_drops[DropReason::Down as usize].get());
     let before = down();
-    while down() == before {
-        std::thread::yield_now();
-    }
+    wait_for("frame that finds the port down", || down() > before);
     state.ports[0].trace = None;
     let report = live.reconcile(&state);
     assert_eq!(report.failures, []);

@@ -9,7 +9,7 @@ use towpath_daemon::live::{Live, Report};
 use towpath_maps::Map;
 use towpath_objects::{Selector, Session};
 
-use crate::running::{start_with, sum};
+use crate::running::{start_with, sum, wait_for};
 
 const PORTS: &str = r#"
 [[port]]
@@ -63,9 +63,7 @@ impl Running {
     fn learn(&self) {
         let count = || sum(&self.live, "gen", |it| it.actions[2].get());
         let before = count();
-        while count() < before + 100 {
-            std::thread::yield_now();
-        }
+        wait_for("frames", || count() >= before + 100);
     }
 
     fn map(&self, name: &str) -> std::sync::Arc<Map> {

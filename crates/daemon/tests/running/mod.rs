@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use towpath_daemon::State;
 use towpath_daemon::file::{ObjectFiles, parse};
@@ -41,4 +42,13 @@ pub(crate) fn counters(live: &Live, port: &str) -> Arc<[PortCounters]> {
     let id = live.ports()[port].id;
     let counters = |slot: &Arc<Port>| Arc::clone(&slot.opened.counters);
     live.engine().read(|_, snapshot| snapshot.port(id).map(counters)).expect("it is open")
+}
+
+#[track_caller]
+pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "no {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
