@@ -105,7 +105,7 @@ fn lock(path: &Path, socket: &Path) -> Result<File, String> {
                 let socket = socket.display();
                 return Err(format!(
                     "{socket}: another daemon uses it; stop that one, or choose \
-                                    another socket for this one"
+                     another socket for this one"
                 ));
             }
             Err(error) => return Err(said(error.into())),

@@ -169,12 +169,6 @@ impl Engine {
         self.change(|_| Ok(()))
     }
 
-    /// Closes a receive queue and opens it again: with another size, if the device has one for it.
-    pub fn resize_queue(&self, port: PortId, queue: u32) -> Result<(), Error> {
-        self.stop_queue(port, queue)?;
-        self.start_queue(port, queue)
-    }
-
     /// Looks again at what a port's device is: its features, its MTU, how many queues it has.
     pub fn refresh_port(&self, port: PortId) -> Result<(), Error> {
         let (_, opened) = self.opened(port)?;

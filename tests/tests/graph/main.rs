@@ -197,7 +197,8 @@ fn queues_start_and_stop_while_their_port_runs() {
     assert_eq!(lab.engine.read(|_, it| it.port(from).unwrap().mtu), 9000);
     source.repeat(5000);
     for round in 0..50 {
-        lab.engine.resize_queue(from, round % 3).unwrap();
+        lab.engine.stop_queue(from, round % 3).unwrap();
+        lab.engine.start_queue(from, round % 3).unwrap();
     }
     wait_for("more frames", || target.count() == 5500);
     source.set_queues(1);

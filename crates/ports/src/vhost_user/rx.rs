@@ -48,10 +48,6 @@ impl Queue {
         let receiver = Receiver { pair, burst, kick: None, is_armed: false, missed: 0 };
         Queue { shared: Arc::clone(shared), receiver }
     }
-
-    fn vring(&self) -> &Vring {
-        self.shared.guest_tx(self.receiver.pair)
-    }
 }
 
 impl Receiver {
@@ -355,7 +351,7 @@ impl Rx for Queue {
     }
 
     fn set_waker(&mut self, waker: &Arc<Waker>) {
-        self.vring().set_waker(waker);
+        self.shared.guest_tx(self.receiver.pair).set_waker(waker);
     }
 
     fn take_missed(&mut self) -> u64 {
