@@ -10,7 +10,7 @@ use towpath_bpf::suggest;
 use towpath_bpf::{Errno, MapDef};
 use towpath_maps::mapfile::{self, Stored};
 use towpath_maps::typed;
-use towpath_maps::{Map, Value, flags};
+use towpath_maps::{Map, Value, flags, number};
 use towpath_objects::{MapObject, Reference, Selector, Session};
 
 use crate::api::error::ApiError;
@@ -60,24 +60,23 @@ fn typed_entries(
         dumped.map_err(|error| refused(map, &error))
     };
     Ok(match map.kind().values() {
-        Values::Queued => queued(map, most, false)?,
-        Values::Ranked | Values::Packets | Values::Members | Values::Records | Values::Pages => {
-            Vec::new()
-        }
+        // Elements by key, that is.
+        Values::Queued
+        | Values::Ranked
+        | Values::Packets
+        | Values::Members
+        | Values::Records
+        | Values::Pages
+        | Values::Host(_) => Vec::new(),
         Values::Device | Values::Cpu | Values::Socket => {
-            let targets = map.targets();
-            targets
-                .into_iter()
-                .take(most)
-                .map(|(key, it)| target(map, key, it.number, it.id))
-                .collect()
+            let targets = map.targets().into_iter().take(most);
+            targets.map(|(key, it)| target(map, key, it.number, it.id)).collect()
         }
         Values::Program => {
             let slots = dumped(session)?;
             let slots = slots.iter().map(|(key, id)| (number(key), number(id.bytes())));
             slots.map(|(key, id)| one(key.into(), id.into())).collect()
         }
-        Values::Host(_) => Vec::new(),
         // Inner maps of an object file are no objects of their own.
         Values::Map => {
             let user = map.user();
@@ -371,10 +370,6 @@ fn target(map: &Map, key: u32, number: u32, program: u32) -> EntryView {
         value["prog_id"] = program.into();
     }
     one(key.into(), value)
-}
-
-fn number(bytes: &[u8]) -> u32 {
-    bytes.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
 fn said(map: &Map, errno: Errno) -> ApiError {

@@ -1,6 +1,7 @@
 //! Values of global variables as people write them: `10`, `-1`, `0x1f`, `true`, `hex:00ff`.
 
 use towpath_bpf::object::GlobalValue;
+use towpath_maps::typed::from_hex;
 
 /// A value, or `None` when it has no known form.
 pub fn parse_value(text: &str) -> Option<GlobalValue> {
@@ -28,16 +29,7 @@ pub fn hex(bytes: &[u8]) -> String {
 
 /// Bytes from hex digits, with or without spaces and colons between bytes.
 pub fn parse_hex(text: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u8> = text
-        .chars()
-        .filter(|c| !matches!(c, ' ' | ':'))
-        .map(|c| c.to_digit(16).map(|digit| digit as u8))
-        .collect::<Option<_>>()?;
-    let pairs = digits.chunks_exact(2);
-    if !pairs.remainder().is_empty() {
-        return None;
-    }
-    Some(pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
+    from_hex(&text.replace([' ', ':'], ""))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! ```
 
 use serde_json::{Map as Object, Value as Json};
-use towpath_bpf::map::{MapType, Values};
+use towpath_bpf::map::{MapType, Refers};
 use towpath_bpf::suggest;
 use towpath_objects::{BPFFS_ROOT, Reference, Selector, Tag};
 
@@ -17,22 +17,12 @@ use towpath_objects::{BPFFS_ROOT, Reference, Selector, Tag};
 ///
 /// The first mistake, by its path.
 pub(crate) fn of(kind: MapType, value: &Json) -> Result<Option<Reference>, String> {
-    Ok(Some(match kind.values() {
-        Values::Program => Reference::Program(selector("value", value)?),
-        Values::Map => Reference::Map(selector("value", value)?),
-        Values::Device => target(value, "ifindex")?,
-        Values::Cpu => target(value, "qsize")?,
-        Values::Bytes
-        | Values::PerCpu
-        | Values::Queued
-        | Values::Ranked
-        | Values::Packets
-        | Values::Members
-        | Values::Records
-        | Values::Pages
-        | Values::Events
-        | Values::Socket
-        | Values::Host(_) => return Ok(None),
+    Ok(Some(match kind.values().refers() {
+        Some(Refers::Program) => Reference::Program(selector("value", value)?),
+        Some(Refers::Map) => Reference::Map(selector("value", value)?),
+        Some(Refers::Device) => target(value, "ifindex")?,
+        Some(Refers::Cpu) => target(value, "qsize")?,
+        Some(Refers::Socket) | None => return Ok(None),
     }))
 }
 

@@ -83,7 +83,7 @@ pub use hash::view_unsafe::{HashView, KEY_WORDS_MAX};
 pub use layout::{ArrayView, Layout};
 pub use lpm::PREFIX_BYTES_MAX;
 pub use map::{CreateOptions, Map};
-pub use prog_array::ProgramSlots;
+pub use prog_array::{ProgramSlots, number};
 pub use qsbr::Domain;
 pub use set::{MapSet, SetOptions};
 pub use store::Element;

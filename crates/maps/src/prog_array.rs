@@ -166,8 +166,8 @@ impl Store for ProgArray {
     }
 }
 
-/// A 4-byte key or value as a number. Sizes are checked before a kind is asked.
-pub(crate) fn number(bytes: &[u8]) -> u32 {
+/// A 4-byte key or value as a number; of a longer one its beginning, 0 of a shorter one.
+pub fn number(bytes: &[u8]) -> u32 {
     bytes.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 

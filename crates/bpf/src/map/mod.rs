@@ -106,6 +106,44 @@ pub enum Values {
     Host(Host),
 }
 
+/// What values stand for beside their bytes: users name it, and an element keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refers {
+    /// A program.
+    Program,
+    /// A map.
+    Map,
+    /// A device, and a program.
+    Device,
+    /// A CPU's queue, and a program.
+    Cpu,
+    /// An AF_XDP socket.
+    Socket,
+}
+
+impl Values {
+    /// What they stand for; nothing where they are bytes, or a kind has none.
+    pub fn refers(self) -> Option<Refers> {
+        match self {
+            Values::Program => Some(Refers::Program),
+            Values::Map => Some(Refers::Map),
+            Values::Device => Some(Refers::Device),
+            Values::Cpu => Some(Refers::Cpu),
+            Values::Socket => Some(Refers::Socket),
+            Values::Bytes
+            | Values::PerCpu
+            | Values::Queued
+            | Values::Ranked
+            | Values::Packets
+            | Values::Members
+            | Values::Records
+            | Values::Pages
+            | Values::Events
+            | Values::Host(_) => None,
+        }
+    }
+}
+
 /// Things of a host's stack that maps hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Host {

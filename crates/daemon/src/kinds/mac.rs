@@ -1,6 +1,7 @@
 //! Ethernet addresses in configuration.
 
 use sha2::{Digest as _, Sha256};
+use towpath_maps::typed;
 
 use crate::problem::Problem;
 
@@ -10,23 +11,12 @@ pub(super) fn parse_or_make(text: Option<&str>, name: &str) -> Result<[u8; 6], P
     let wrong = || {
         Problem::new("mac", format!("\"{text}\" is no Ethernet address: like 02:00:00:00:00:01"))
     };
-    let mac = parse(text).ok_or_else(wrong)?;
+    let mac = typed::mac(text).ok_or_else(wrong)?;
     if mac[0] & 1 == 1 {
         let message = format!("\"{text}\" is a group address: the first byte must be even");
         return Err(Problem::new("mac", message));
     }
     Ok(mac)
-}
-
-/// Six bytes in hex, `02:00:00:00:00:01`.
-pub(crate) fn parse(text: &str) -> Option<[u8; 6]> {
-    let mut mac = [0; 6];
-    let mut parts = text.split(':');
-    for byte in &mut mac {
-        let part = parts.next().filter(|part| part.len() == 2)?;
-        *byte = u8::from_str_radix(part, 16).ok()?;
-    }
-    parts.next().is_none().then_some(mac)
 }
 
 /// Locally administered, from the name.

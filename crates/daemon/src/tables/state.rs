@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use towpath_maps::typed;
 use towpath_xdp::host::fib::RouteKind;
 use utoipa::ToSchema;
 
-use crate::kinds::mac;
 use crate::view::mac_text;
 
 /// The host that programs are to see, in the words of `ip route` and `ip neigh`.
@@ -200,7 +200,7 @@ impl Serialize for Mac {
 impl<'de> Deserialize<'de> for Mac {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        mac::parse(&text).map(Mac).ok_or_else(|| {
+        typed::mac(&text).map(Mac).ok_or_else(|| {
             D::Error::custom(format!("mac {text:?}: expected six bytes in hex, 02:00:00:00:00:01"))
         })
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::MapDef;
-use towpath_bpf::map::{Keys, Values};
+use towpath_bpf::map::{Keys, Refers};
 use towpath_bpf::program::DataSection;
 use towpath_bpf::suggest;
 
@@ -212,25 +212,16 @@ impl Parser<'_> {
     }
 
     fn stored(self, map: &MapDef, path: &str, json: &Json) -> Result<Stored, String> {
-        match map.kind.values() {
-            Values::Program => match json {
+        match map.kind.values().refers() {
+            Some(Refers::Program) => match json {
                 Json::String(name) => Ok(Stored::Program(name.clone())),
                 other => Err(format!("{path}: {}, expected a program's name", kind_of(other))),
             },
-            Values::Map => self.inner_map(map, path, json),
-            Values::Device => target(path, json, "ifindex"),
-            Values::Cpu => target(path, json, "qsize"),
-            Values::Socket => target(path, json, "socket"),
-            Values::Bytes
-            | Values::PerCpu
-            | Values::Queued
-            | Values::Ranked
-            | Values::Packets
-            | Values::Members
-            | Values::Records
-            | Values::Pages
-            | Values::Events
-            | Values::Host(_) => Ok(Stored::Value(self.bytes_of_value(map, path, json)?)),
+            Some(Refers::Map) => self.inner_map(map, path, json),
+            Some(Refers::Device) => target(path, json, "ifindex"),
+            Some(Refers::Cpu) => target(path, json, "qsize"),
+            Some(Refers::Socket) => target(path, json, "socket"),
+            None => Ok(Stored::Value(self.bytes_of_value(map, path, json)?)),
         }
     }
 

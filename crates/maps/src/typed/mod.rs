@@ -28,7 +28,7 @@ mod parse;
 
 use std::net::IpAddr;
 
-pub use parse::from_hex;
+pub use parse::{from_hex, mac};
 use serde_json::Value as Json;
 use towpath_bpf::MapDef;
 use towpath_bpf::btf::{Btf, TypeId};

@@ -110,7 +110,7 @@ fn raw(text: &str, is_text: bool, out: &mut [u8]) -> Result<bool, Problem> {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets().to_vec(),
             IpAddr::V6(address) => address.octets().to_vec(),
         }),
-        6 => mac(text),
+        6 => mac(text).map(Vec::from),
         _ => None,
     };
     if let Some(address) = &address {
@@ -131,12 +131,15 @@ pub fn from_hex(digits: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-fn mac(text: &str) -> Option<Vec<u8>> {
-    let bytes: Option<Vec<u8>> = text
-        .split(':')
-        .map(|part| (part.len() == 2).then(|| u8::from_str_radix(part, 16).ok()).flatten())
-        .collect();
-    bytes.filter(|bytes| bytes.len() == 6)
+/// Six bytes in hex, `02:00:00:00:00:01`.
+pub fn mac(text: &str) -> Option<[u8; 6]> {
+    let mut mac = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut mac {
+        let part = parts.next().filter(|part| part.len() == 2)?;
+        *byte = u8::from_str_radix(part, 16).ok()?;
+    }
+    parts.next().is_none().then_some(mac)
 }
 
 fn integer(json: &Json, width: u32, signed: bool, boolean: bool) -> Result<u64, Problem> {

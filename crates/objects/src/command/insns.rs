@@ -13,12 +13,13 @@ use towpath_bpf::map::Values;
 use towpath_bpf::program::{DataSection, KfuncRef};
 use towpath_bpf::{Errno, Insn, MapDef};
 use towpath_maps::flags::BPF_F_RDONLY_PROG;
+use towpath_maps::number;
 
 use super::Call;
 use super::log::Refusal;
 use crate::attr::prog_load as field;
 use crate::object::Tag;
-use crate::object::map::{MapObject, number};
+use crate::object::map::MapObject;
 use crate::sha256::{HASH_BYTES, sha256};
 
 /// A program's instructions and what they refer to.

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use towpath_bpf::Errno;
-use towpath_bpf::map::{Keys, Values};
+use towpath_bpf::map::{Keys, Refers, Values};
 use towpath_bpf::program::MapType;
 use towpath_maps::flags::{BPF_ANY, BPF_EXIST, BPF_F_RDONLY_PROG};
-use towpath_maps::{Map, Value};
+use towpath_maps::{Map, Value, number};
 use towpath_xdp::program::Surroundings;
 
 use crate::caller::Caller;
@@ -161,13 +161,13 @@ impl MapObject {
 
     /// The value at a key (`bpf_map_copy_value`): ids in place of what elements refer to.
     pub(crate) fn lookup(&self, key: &[u8], flags: u64) -> Result<Value, Errno> {
-        match self.map.kind().values() {
-            Values::Map | Values::Program => {
+        match self.map.kind().values().refers() {
+            Some(Refers::Map | Refers::Program) => {
                 let held = self.held.lock();
                 let id = held.get(key).ok_or(Errno::ENOENT)?.id();
                 Ok(Value::One(id.to_ne_bytes().to_vec()))
             }
-            Values::Device | Values::Cpu => {
+            Some(Refers::Device | Refers::Cpu) => {
                 let held = self.held.lock();
                 let mut value = self.map.user().lookup(key, flags)?.bytes().to_vec();
                 if let Some(program) = value.get_mut(4..8) {
@@ -176,17 +176,7 @@ impl MapObject {
                 }
                 Ok(Value::One(value))
             }
-            Values::Bytes
-            | Values::PerCpu
-            | Values::Queued
-            | Values::Ranked
-            | Values::Packets
-            | Values::Members
-            | Values::Records
-            | Values::Pages
-            | Values::Events
-            | Values::Socket
-            | Values::Host(_) => self.map.user().lookup(key, flags),
+            Some(Refers::Socket) | None => self.map.user().lookup(key, flags),
         }
     }
 
@@ -198,21 +188,12 @@ impl MapObject {
         value: &[u8],
         flags: u64,
     ) -> Result<(), Errno> {
-        match self.map.kind().values() {
-            Values::Map => self.insert_map(caller, key, number(value), flags),
-            Values::Program => self.insert_program(caller, key, number(value), flags),
-            Values::Device | Values::Cpu => self.insert_target(caller, key, value, flags),
-            Values::Socket => self.insert_socket(caller, key, number(value), flags),
-            Values::Bytes
-            | Values::PerCpu
-            | Values::Queued
-            | Values::Ranked
-            | Values::Packets
-            | Values::Members
-            | Values::Records
-            | Values::Pages
-            | Values::Events
-            | Values::Host(_) => self.map.user().update(key, &self.split(value), flags),
+        match self.map.kind().values().refers() {
+            Some(Refers::Map) => self.insert_map(caller, key, number(value), flags),
+            Some(Refers::Program) => self.insert_program(caller, key, number(value), flags),
+            Some(Refers::Device | Refers::Cpu) => self.insert_target(caller, key, value, flags),
+            Some(Refers::Socket) => self.insert_socket(caller, key, number(value), flags),
+            None => self.map.user().update(key, &self.split(value), flags),
         }
     }
 
@@ -540,11 +521,6 @@ pub fn flatten(value: &Value) -> Vec<u8> {
             bytes
         }
     }
-}
-
-/// A 4-byte number at the start of a key or value.
-pub(crate) fn number(bytes: &[u8]) -> u32 {
-    bytes.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
 impl TryFrom<Object> for MapUse {
