@@ -8,7 +8,7 @@ use towpath_bpf::program::Linked;
 use towpath_engine::port::Device;
 use towpath_engine::{Engine, Mode, Options, PortOptions, WorkerOptions};
 use towpath_kernel::AttachMode;
-use towpath_ports::afxdp::{self, Afxdp, Attach, BusyPoll, Transmit};
+use towpath_ports::afxdp::{self, Afxdp, Attach, Transmit};
 use towpath_ports::packet::{self, Packet};
 use towpath_workload::small;
 
@@ -127,7 +127,7 @@ impl Side {
                 }
             }
             Side::Afxdp { attach, mode, busy_poll, transmit } => {
-                let busy_poll = busy_poll.then(BusyPoll::default);
+                let busy_poll = busy_poll.then_some(20);
                 let open = |name: &str| -> anyhow::Result<Box<dyn Device>> {
                     let usual = afxdp::Options::new(name);
                     let options = afxdp::Options { attach, busy_poll, transmit, ..usual };

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-use towpath_ports::afxdp::{
-    Afxdp, Attach, BusyPoll, Mode, Options, PeerOffloads, RxHintsFrom, Transmit,
-};
+use towpath_ports::afxdp::{Afxdp, Options};
 
-use super::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, doc, options, within};
+use super::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, doc, interface_options, within};
 use crate::problem::Problem;
 use crate::state::PortState;
 
@@ -38,7 +35,7 @@ static OPTIONS: &[OptionDoc] = &[
         "rx_hints",
         "off",
         "off, or driver: hash, timestamp and VLAN tag of each frame are the driver's; \
-                   frames then leave by the socket",
+         frames then leave by the socket",
     ),
     doc(
         "peer_offloads",
@@ -49,67 +46,28 @@ static OPTIONS: &[OptionDoc] = &[
     doc("busy_poll_budget", "64", "frames such a call takes from the driver at most"),
 ];
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Keys {
-    interface: Option<String>,
-    netns: Option<String>,
-    queues: Option<u32>,
-    mode: Mode,
-    attach: Attach,
-    rx_ring: Option<u32>,
-    tx_ring: Option<u32>,
-    fill_ring: Option<u32>,
-    multi_buffer: Option<bool>,
-    need_wakeup: Option<bool>,
-    transmit: Transmit,
-    rx_hints: RxHintsFrom,
-    peer_offloads: PeerOffloads,
-    busy_poll: Option<u32>,
-    busy_poll_budget: Option<u32>,
-}
-
 fn check(port: &PortState) -> Result<(), Problem> {
-    let keys: Keys = options(port)?;
-    let rings =
-        [("rx_ring", keys.rx_ring), ("tx_ring", keys.tx_ring), ("fill_ring", keys.fill_ring)];
+    let options: Options = interface_options(port)?;
+    let rings = [
+        ("rx_ring", options.rx_ring),
+        ("tx_ring", options.tx_ring),
+        ("fill_ring", options.fill_ring),
+    ];
     for (name, ring) in rings {
-        if ring.is_some_and(|ring| !ring.is_power_of_two() || !(64..=1 << 16).contains(&ring)) {
+        if !ring.is_power_of_two() || !(64..=1 << 16).contains(&ring) {
             return Err(Problem::new(name, "a power of two, 64 to 65536"));
         }
     }
-    within("queues", keys.queues, 1..=u32::MAX, "1 or more")?;
-    if keys.busy_poll_budget.is_some() && keys.busy_poll.is_none() {
+    within("queues", options.queues, 1..=u32::MAX, "1 or more")?;
+    let has_budget = port.options.get("busy_poll_budget").is_some_and(|it| !it.is_null());
+    if has_budget && options.busy_poll.is_none() {
         return Err(Problem::new("busy_poll_budget", "only with busy_poll"));
     }
     Ok(())
 }
 
 fn open(ports: &[&PortState], patience: Duration) -> super::Opened {
-    let port = ports[0];
-    let keys: Keys = options(port)?;
-    let usual = Options::new(keys.interface.as_deref().unwrap_or(&port.name));
-    let busy_poll = keys.busy_poll.map(|microseconds| BusyPoll {
-        microseconds,
-        budget: keys.busy_poll_budget.unwrap_or(BusyPoll::default().budget),
-    });
-    let options = Options {
-        patience,
-        netns: keys.netns,
-        queues: keys.queues,
-        mode: keys.mode,
-        attach: keys.attach,
-        rx_ring: keys.rx_ring.unwrap_or(usual.rx_ring),
-        tx_ring: keys.tx_ring.unwrap_or(usual.tx_ring),
-        fill_ring: keys.fill_ring.unwrap_or(usual.fill_ring),
-        multi_buffer: keys.multi_buffer.unwrap_or(usual.multi_buffer),
-        need_wakeup: keys.need_wakeup.unwrap_or(usual.need_wakeup),
-        transmit: keys.transmit,
-        rx_hints: keys.rx_hints,
-        peer_offloads: keys.peer_offloads,
-        busy_poll,
-        ..usual
-    };
+    let options = Options { patience, ..interface_options(ports[0])? };
     let afxdp = Afxdp::new(&options).map_err(|error| error.to_string())?;
     Ok(vec![Box::new(afxdp)])
 }

@@ -29,7 +29,7 @@ static OPTIONS: &[OptionDoc] = &[
         "fields",
         "none",
         "numbers that differ from frame to frame: { offset, width, min, max, change = \
-                   \"count\" or \"random\", checksum }",
+         \"count\" or \"random\", checksum }",
     ),
     doc("rate", "unlimited", "frames a second and queue"),
     doc("burst", "1", "frames sent together at a rate"),

@@ -3,7 +3,7 @@
 mod afxdp;
 pub(crate) mod bond;
 mod generator;
-pub(crate) mod mac;
+mod mac;
 mod packet;
 mod pair;
 mod pcap;
@@ -13,6 +13,7 @@ mod vhost_user;
 
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 use towpath_bpf::suggest;
 use towpath_engine::port::Device;
@@ -178,8 +179,17 @@ pub fn check(port: &PortState) -> Result<(), Problem> {
 }
 
 /// A kind's options as its type.
-fn options<T: serde::de::DeserializeOwned>(port: &PortState) -> Result<T, Problem> {
+fn options<T: DeserializeOwned>(port: &PortState) -> Result<T, Problem> {
     typed(Json::Object(port.options.clone()))
+}
+
+/// The same for kinds that need an interface of the host's: the port's name is its name if nothing
+/// else is said. `null` says nothing.
+fn interface_options<T: DeserializeOwned>(port: &PortState) -> Result<T, Problem> {
+    let mut options = port.options.clone();
+    options.retain(|_, value| !value.is_null());
+    options.entry("interface").or_insert_with(|| port.name.clone().into());
+    typed(Json::Object(options))
 }
 
 /// Refuses a number that is not in the range.

@@ -26,7 +26,7 @@ use towpath_xdp::Arena;
 use towpath_xdp::frame::metadata::Told;
 
 use self::live::WayOut;
-pub use self::options::{Attach, BusyPoll, Mode, Options, PeerOffloads, RxHintsFrom, Transmit};
+pub use self::options::{Attach, Mode, Options, PeerOffloads, RxHintsFrom, Transmit};
 use self::socket::Socket;
 use crate::Error;
 use crate::error::failed;

@@ -8,9 +8,11 @@ use crate::Error;
 use crate::host;
 
 /// What can be chosen.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Name of the interface, which must be there.
+    #[serde(rename = "interface")]
     pub name: String,
     /// The network namespace it is in: a name that `ip netns` knows, or a path.
     pub netns: Option<String>,
@@ -38,11 +40,15 @@ pub struct Options {
     /// Where the interface is an end of a veth: whether the stack at its other end may leave
     /// checksums to the device, which nobody makes then.
     pub peer_offloads: PeerOffloads,
-    /// Our system calls drive the interface's NAPI, on the worker's core.
-    pub busy_poll: Option<BusyPoll>,
+    /// Our system calls drive the interface's NAPI, on the worker's core: one that finds nothing
+    /// looks for frames for so many microseconds. DPDK's and the kernel's examples have 20.
+    pub busy_poll: Option<u32>,
+    /// Frames such a call takes from the driver at most.
+    pub busy_poll_budget: u32,
     /// How long a queue that another socket has is waited for: an old one of ours may be on its way
     /// out. The kernel lets go of a queue in an RCU callback and a work item behind that; a machine
     /// with nothing else to do takes milliseconds for these, a very busy one more than a second.
+    #[serde(skip)]
     pub patience: Duration,
 }
 
@@ -109,19 +115,10 @@ pub enum PeerOffloads {
     Off,
 }
 
-/// Busy polling.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BusyPoll {
-    /// How long a system call that finds nothing looks for frames.
-    pub microseconds: u32,
-    /// Frames a system call takes from the driver at most.
-    pub budget: u32,
-}
-
-/// As DPDK's and the kernel's examples have it.
-impl Default for BusyPoll {
-    fn default() -> BusyPoll {
-        BusyPoll { microseconds: 20, budget: 64 }
+/// The usual ones, of no interface yet.
+impl Default for Options {
+    fn default() -> Options {
+        Options::new("")
     }
 }
 
@@ -144,6 +141,7 @@ impl Options {
             rx_hints: RxHintsFrom::Off,
             peer_offloads: PeerOffloads::Leave,
             busy_poll: None,
+            busy_poll_budget: 64,
             patience: Duration::from_secs(3),
         }
     }

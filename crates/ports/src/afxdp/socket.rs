@@ -58,8 +58,8 @@ impl Socket {
         }
         let rings = Rings::new(&fd, options).map_err(|errno| explain(errno, "rings"))?;
         bind_to(&fd, ifindex, queue, options, first, arena.has_huge_pages())?;
-        if let Some(busy) = options.busy_poll {
-            set_busy_poll(fd.as_fd(), busy.microseconds, busy.budget)?;
+        if let Some(microseconds) = options.busy_poll {
+            set_busy_poll(fd.as_fd(), microseconds, options.busy_poll_budget)?;
         }
         // Kernels before 6.17 send 32 frames a call.
         let _kept = set_tx_budget(fd.as_fd(), options.tx_ring.min(TX_BUDGET));

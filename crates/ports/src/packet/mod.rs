@@ -26,9 +26,11 @@ use ring_unsafe::Ring;
 use socket_unsafe::Socket;
 
 /// How a packet port is made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Name of the interface, which must be there.
+    #[serde(rename = "interface")]
     pub name: String,
     /// The network namespace it is in: a name that `ip netns` knows, or a path.
     pub netns: Option<String>,
@@ -61,6 +63,13 @@ pub enum Fanout {
     Random,
     /// By the interface's own receive queue.
     Queue,
+}
+
+/// The usual ones, of no interface yet.
+impl Default for Options {
+    fn default() -> Options {
+        Options::new("")
+    }
 }
 
 impl Options {
