@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
-use towpath_objects::Object;
+use towpath_objects::{Object, Session};
 
 use crate::api::error::ApiError;
 use crate::api::links::program_state;
@@ -79,6 +79,11 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
+    /// A look at programs, maps and links, whoever made them.
+    pub(crate) fn session(&self) -> Session {
+        Session::new(&self.live.registry, 0)
+    }
+
     /// What would be lost with the daemon, if anything.
     pub(crate) fn not_saved(&self) -> Option<String> {
         self.keeper.not_saved(self.differs, &self.live.registry.pins())

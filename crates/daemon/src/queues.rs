@@ -5,7 +5,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use serde::{Deserialize, Serialize};
 use towpath_engine::{DequeueHook, Port};
-use towpath_objects::{MapInfo, Selector, Session};
+use towpath_objects::MapObject;
 use towpath_xdp::FrameQueue;
 use utoipa::ToSchema;
 
@@ -62,13 +62,10 @@ pub struct DequeueView {
 
 /// All queues, by map.
 pub(crate) fn all(inner: &Inner) -> Vec<QueueView> {
-    let session = Session::new(&inner.live.registry, 0);
-    let queues = session.maps().into_iter().filter_map(|info| view(inner, &session, info));
-    queues.collect()
+    inner.session().maps().iter().filter_map(|object| view(inner, object)).collect()
 }
 
-fn view(inner: &Inner, session: &Session, info: MapInfo) -> Option<QueueView> {
-    let object = session.map(&Selector::Id(info.id)).ok()?;
+fn view(inner: &Inner, object: &MapObject) -> Option<QueueView> {
     let map = object.map();
     let status = FrameQueue::of(map)?.status();
     let knows = |port: &&Port| port.dequeue.as_ref().is_some_and(|hook| hook.knows(map));
@@ -78,11 +75,11 @@ fn view(inner: &Inner, session: &Session, info: MapInfo) -> Option<QueueView> {
     });
     let counts = status.counts;
     Some(QueueView {
-        map_id: info.id,
-        name: info.name,
+        map_id: object.id(),
+        name: object.name().to_string(),
         depth: counts.depth,
         bytes: counts.bytes,
-        max_entries: info.max_entries,
+        max_entries: map.max_entries(),
         wait_p50_ns: status.wait_p50_ns,
         wait_p99_ns: status.wait_p99_ns,
         enqueued: counts.enqueued,

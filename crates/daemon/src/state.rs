@@ -257,18 +257,7 @@ pub struct AttachState {
 
 /// A hook.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    ToSchema,
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum HookState {
@@ -350,10 +339,23 @@ impl State {
     }
 }
 
+/// What makes it the same attachment, with whatever priority and actions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// The port.
+    pub port: String,
+    /// The hook.
+    pub hook: HookState,
+    /// The program's key.
+    pub program: String,
+}
+
 impl AttachState {
-    /// What makes it the same attachment, with whatever priority and actions.
-    pub fn identity(&self) -> (String, HookState, String) {
-        (self.port.clone(), self.hook, self.program.clone())
+    /// What tells it from others.
+    pub fn identity(&self) -> Identity {
+        let AttachState { port, hook, program, .. } = self;
+        Identity { port: port.clone(), hook: *hook, program: program.clone() }
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use towpath_engine::counters::{DropReason, PortCounters};
 use towpath_engine::port::RxHints;
 use towpath_engine::{DEFAULT_ACTIONS, DEFAULT_PRIORITY, Port, Snapshot, Socket as _};
-use towpath_objects::{LinkInfo, MapInfo, ProgInfo, Selector, Session};
+use towpath_maps::ringbuf::Ringbuf;
+use towpath_objects::{LinkObject, MapObject, Object, ProgramObject, Session};
 
 use crate::api::types::{
     FeatureView, FeaturesView, FrameStats, LinkView, MapView, PortStats, PortView, ProgramView,
@@ -60,42 +61,42 @@ fn port(inner: &Inner, name: &str, port: &LivePort) -> Option<PortView> {
 /// All programs, by id: those that are wanted, those their maps name, and what others loaded or
 /// pinned.
 pub(crate) fn programs(inner: &Inner) -> Vec<ProgramView> {
-    let session = Session::new(&inner.live.registry, 0);
-    session.progs().into_iter().filter_map(|info| program(inner, &session, info)).collect()
+    let session = inner.session();
+    session.progs().iter().map(|object| program(inner, &session, object)).collect()
 }
 
-fn program(inner: &Inner, session: &Session, info: ProgInfo) -> Option<ProgramView> {
-    // It may have gone meanwhile.
-    let object = session.program(&Selector::Id(info.id)).ok()?;
-    let state = inner.live.programs.get(&info.id);
-    let status = object.program().exec_status();
-    let verified = object.program().verified();
-    Some(ProgramView {
-        id: info.id,
-        r#type: info.kind,
-        name: info.name,
-        tag: info.tag,
-        gpl_compatible: info.gpl_compatible,
+fn program(inner: &Inner, session: &Session, object: &ProgramObject) -> ProgramView {
+    let id = object.id();
+    let state = inner.live.programs.get(&id);
+    let program = object.program();
+    let status = program.exec_status();
+    let bytes_jited = program.machine_code().map_or(0, |code| code.code().0.len());
+    ProgramView {
+        id,
+        r#type: object.kind_name(),
+        name: object.name().to_string(),
+        tag: object.tag().to_string(),
+        gpl_compatible: object.is_gpl_compatible(),
         loaded_at: since_1970(object.load_time()),
-        uid: info.uid,
-        bytes_xlated: info.bytes_xlated,
-        jited: info.jited,
-        bytes_jited: info.bytes_jited,
-        bytes_memlock: info.bytes_xlated.next_multiple_of(PAGE_BYTES),
-        map_ids: info.map_ids,
-        btf_id: info.btf_id,
-        pinned: info.pinned,
-        function: object.program().name().to_owned(),
+        uid: object.uid(),
+        bytes_xlated: object.bytes_xlated(),
+        jited: bytes_jited > 0,
+        bytes_jited,
+        bytes_memlock: object.bytes_xlated().next_multiple_of(PAGE_BYTES),
+        map_ids: object.maps().iter().map(|map| map.id()).collect(),
+        btf_id: object.btf().map_or(0, |btf| btf.id()),
+        pinned: session.paths(|it| matches!(it, Object::Program(it) if it.id() == id)),
+        function: program.name().to_owned(),
         key: state.map(|state| state.key.clone()),
         object: state.map(|state| state.object.clone()),
         sha256: state.map(|state| state.sha256.clone()),
         bound_to: object.bound_to().map(|ifindex| port_name(inner, ifindex)),
-        frags: object.program().has_frags(),
-        insns: verified.map_or(0, |verified| verified.linked().insns.len()),
+        frags: program.has_frags(),
+        insns: program.verified().map_or(0, |verified| verified.linked().insns.len()),
         exec: status.runs.name().to_owned(),
         fallback: status.fallback,
         measured: status.measured,
-    })
+    }
 }
 
 /// The name of the port with this ifindex; empty without one.
@@ -118,19 +119,15 @@ fn since_1970(boot: Duration) -> u64 {
 
 /// All links, by port and hook, in the order their programs run.
 pub(crate) fn links(inner: &Inner) -> Vec<LinkView> {
-    let session = Session::new(&inner.live.registry, 0);
-    let infos = session.links();
-    let mut all: Vec<LinkView> = infos
-        .into_iter()
-        .filter_map(|info| {
-            let live = inner.live.links.iter().find(|live| live.id == info.id);
-            let link = link(inner, &session, info)?;
-            Some(match live {
-                Some(live) => live_link(inner, live, link),
-                None => link,
-            })
-        })
-        .collect();
+    let session = inner.session();
+    let view = |object: &Arc<LinkObject>| {
+        let link = link(inner, &session, object);
+        match inner.live.links.iter().find(|live| live.id == link.id) {
+            Some(live) => live_link(inner, live, link),
+            None => link,
+        }
+    };
+    let mut all: Vec<LinkView> = session.links().iter().map(view).collect();
     all.sort_by(|a, b| {
         let order = |link: &LinkView| (link.port.clone(), link.hook, link.prio, link.name.clone());
         order(a).cmp(&order(b))
@@ -139,29 +136,29 @@ pub(crate) fn links(inner: &Inner) -> Vec<LinkView> {
 }
 
 /// A link as everybody sees it: also one that somebody else made, or that is only pinned.
-fn link(inner: &Inner, session: &Session, info: LinkInfo) -> Option<LinkView> {
-    // It may have gone meanwhile.
-    let program = session.link(&Selector::Id(info.id)).ok()?.program();
+fn link(inner: &Inner, session: &Session, object: &LinkObject) -> LinkView {
+    let (id, program) = (object.id(), object.program());
+    let ifindex = object.ifindex().unwrap_or(0);
     let status = program.program().exec_status();
-    Some(LinkView {
-        id: info.id,
-        r#type: info.kind.to_owned(),
-        port: port_name(inner, info.ifindex),
-        ifindex: info.ifindex,
+    LinkView {
+        id,
+        r#type: "xdp".to_owned(),
+        port: port_name(inner, ifindex),
+        ifindex,
         hook: HookState::Rx,
-        prog_id: info.prog_id,
+        prog_id: program.id(),
         name: program.name().to_string(),
         tag: program.tag().to_string(),
         prio: DEFAULT_PRIORITY,
         actions: action_names(DEFAULT_ACTIONS),
-        pinned: info.pinned,
+        pinned: session.paths(|it| matches!(it, Object::Link(it) if it.id() == id)),
         exec: status.runs.name().to_owned(),
         fallback: status.fallback,
         measured: status.measured,
         runs: 0,
         verdicts: BTreeMap::new(),
         faults: 0,
-    })
+    }
 }
 
 /// What the daemon knows of a link that it holds.
@@ -193,44 +190,47 @@ fn by_action(count: impl Fn(usize) -> u64) -> BTreeMap<String, u64> {
 
 /// All maps, by id.
 pub(crate) fn maps(inner: &Inner) -> Vec<MapView> {
-    let session = Session::new(&inner.live.registry, 0);
-    let programs = session.progs();
-    let users = |id: u32| -> Vec<u32> {
-        let users = programs.iter().filter(|program| program.map_ids.contains(&id));
-        users.map(|program| program.id).collect()
+    let session = inner.session();
+    let programs: Vec<(u32, Vec<u32>)> = session
+        .progs()
+        .iter()
+        .map(|program| (program.id(), program.maps().iter().map(|map| map.id()).collect()))
+        .collect();
+    let view = |object: &Arc<MapObject>| {
+        let (id, map) = (object.id(), object.map());
+        let def = map.def();
+        let users = programs.iter().filter(|(_, maps)| maps.contains(&id));
+        MapView {
+            id,
+            r#type: def.kind.name().to_owned(),
+            name: object.name().to_string(),
+            flags: object.flags(),
+            bytes_key: def.key_size,
+            bytes_value: def.value_size,
+            max_entries: def.max_entries,
+            bytes_memlock: match map.memory_bytes() {
+                // What programs have no direct way to.
+                0 => u64::from(def.key_size + def.value_size) * u64::from(def.max_entries),
+                bytes => bytes,
+            },
+            owner_jited: object.owner_is_compiled(),
+            entries: map.count(),
+            frozen: map.is_frozen(),
+            btf_id: object.btf().map_or(0, |btf| btf.id()),
+            pinned: session.paths(|it| matches!(it, Object::Map(it) if it.object().id() == id)),
+            prog_ids: users.map(|(program, _)| *program).collect(),
+            ring: map.ringbuf().map(ring),
+        }
     };
-    let view = |info: MapInfo| MapView {
-        prog_ids: users(info.id),
-        id: info.id,
-        r#type: info.kind,
-        name: info.name,
-        flags: info.flags,
-        bytes_key: info.bytes_key,
-        bytes_value: info.bytes_value,
-        max_entries: info.max_entries,
-        bytes_memlock: match info.bytes_memlock {
-            // What programs have no direct way to.
-            0 => u64::from(info.bytes_key + info.bytes_value) * u64::from(info.max_entries),
-            bytes => bytes,
-        },
-        owner_jited: info.owner_jited,
-        entries: info.entries,
-        frozen: info.frozen,
-        btf_id: info.btf_id,
-        pinned: info.pinned,
-        ring: ring(&session, info.id),
-    };
-    session.maps().into_iter().map(view).collect()
+    session.maps().iter().map(view).collect()
 }
 
 /// What programs are charged for in the kernel.
 const PAGE_BYTES: usize = 4096;
 
-/// How full a ring buffer is; nothing of other maps.
-fn ring(session: &Session, id: u32) -> Option<RingView> {
-    let map = session.map(&Selector::Id(id)).ok()?;
-    let ring = map.map().ringbuf()?;
-    Some(RingView { size: ring.size(), used: ring.used(), lost: ring.lost() })
+/// How full a ring buffer is.
+fn ring(ring: &Ringbuf) -> RingView {
+    RingView { size: ring.size(), used: ring.used(), lost: ring.lost() }
 }
 
 /// Everything at once.

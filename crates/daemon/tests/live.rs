@@ -5,6 +5,7 @@ mod keep;
 mod running;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use towpath_bpf::Errno;
 use towpath_daemon::State;
@@ -15,7 +16,7 @@ use towpath_engine::Hook;
 use towpath_engine::counters::DropReason;
 use towpath_jit::passes::Pass;
 use towpath_jit::xir::{Alias, Function, Op, Type};
-use towpath_objects::{Selector, Session};
+use towpath_objects::{ProgramObject, Selector, Session};
 
 use running::{start, start_with, sum, wait_for};
 
@@ -141,13 +142,8 @@ fn a_program_that_faults_is_detached_and_the_rest_goes_on() {
 /// Waits until the machine code of so many programs was stopped.
 fn wait_for_stops(live: &Live, wanted: usize) {
     let session = Session::new(live.registry(), 0);
-    let is_stopped = |id| {
-        let object = session.program(&Selector::Id(id));
-        object.is_ok_and(|object| object.program().stopped().is_some())
-    };
-    wait_for("stops", || {
-        session.progs().iter().filter(|info| is_stopped(info.id)).count() >= wanted
-    });
+    let is_stopped = |object: &&Arc<ProgramObject>| object.program().stopped().is_some();
+    wait_for("stops", || session.progs().iter().filter(is_stopped).count() >= wanted);
 }
 
 /// Programs of map entries have no hook that they could be taken from: the interpreter has them.

@@ -22,9 +22,7 @@ mod sha256;
 mod test_run;
 mod world;
 
-pub use api::{
-    ApiError, LinkInfo, MapInfo, ProgInfo, Reference, Run, RunResult, Selector, Session, exactly,
-};
+pub use api::{ApiError, Reference, Run, RunResult, Selector, Session, exactly};
 pub use attach::{AttachError, Device, Devices, NoDevices, XdpMode, XdpRequest, XdpState};
 pub use attr::{ATTR_BYTES, btf_load, prog_load};
 pub use bpffs::BPFFS_ROOT;
@@ -34,8 +32,7 @@ pub use command::map::MapRequest;
 pub use object::contents::Bytes;
 pub use object::map::flatten;
 pub use object::{
-    BtfObject, Handle, LinkObject, MapObject, MapUse, Mode, Name, Object, ProgramObject,
-    StatsSwitch, Tag,
+    BtfObject, Handle, LinkObject, MapObject, MapUse, Mode, Name, Object, ProgramObject, Tag,
 };
 pub use objects::{Objects, Settings};
 pub use test_run::{LiveRun, TIME_MAX, TestRun};

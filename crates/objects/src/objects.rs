@@ -30,8 +30,6 @@ pub struct Objects {
     /// The worker that test runs run on, one at a time.
     pub(crate) test_worker: u32,
     test_lock: Mutex<()>,
-    /// Counted by those who want run-time statistics.
-    pub(crate) stats: Arc<()>,
     pub(crate) bpffs: Bpffs,
     pub(crate) shared: Shared,
     pub(crate) world: Arc<World>,
@@ -83,7 +81,6 @@ impl Objects {
             btfs: Ids::new(),
             links: Ids::new(),
             attachments: Arc::clone(&attachments),
-            stats: Arc::new(()),
             test_worker: settings.test_worker.min(workers as u32 - 1),
             test_lock: Mutex::default(),
             bpffs: Bpffs::new(),
@@ -91,11 +88,6 @@ impl Objects {
             world: Arc::new(World::new(attachments, workers as u32)),
             env: Arc::clone(&settings.env),
         }
-    }
-
-    /// Whether somebody wants run-time statistics of programs (`BPF_ENABLE_STATS`).
-    pub fn wants_stats(&self) -> bool {
-        Arc::strong_count(&self.stats) > 1
     }
 
     /// All maps there are, whoever keeps them, by id.

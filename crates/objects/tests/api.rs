@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use towpath_bpf::{Env, Errno, Object};
 use towpath_maps::Value;
-use towpath_objects::{Objects, Selector, Session, Settings};
+use towpath_objects::{Object as Pinned, Objects, Selector, Session, Settings};
 use towpath_xdp::{LoadOptions, Loader, Program, Select};
 
 #[test]
@@ -26,10 +26,11 @@ fn programs_of_an_object_file_are_found_and_shown() {
     let mut session = Session::new(&objects, 7);
     let shown = session.progs();
     assert_eq!(shown.len(), 1);
-    assert_eq!((shown[0].id, shown[0].name.as_str(), shown[0].uid), (1, "prog", 7));
-    assert_eq!(shown[0].map_ids.len(), program.maps().maps().len());
-    let json = serde_json::to_value(&shown[0]).expect("plain values");
-    assert_eq!((&json["type"], &json["gpl_compatible"]), (&"xdp".into(), &true.into()));
+    let (id, name, uid) = (shown[0].id(), shown[0].name().to_string(), shown[0].uid());
+    assert_eq!((id, name.as_str(), uid), (1, "prog", 7));
+    assert_eq!(shown[0].maps().len(), program.maps().maps().len());
+    assert_eq!((&*shown[0].kind_name(), shown[0].is_gpl_compatible()), ("xdp", true));
+    drop(shown);
     let tag = Selector::Tag(registered.tag());
     assert!(Arc::ptr_eq(&session.program(&tag).expect("the only one"), &registered));
 
@@ -51,7 +52,8 @@ fn programs_of_an_object_file_are_found_and_shown() {
     let path = "/sys/fs/bpf/prog";
     session.pin(&tag, path).expect("a free name");
     drop(registered);
-    assert_eq!(session.progs()[0].pinned, [path], "the pin keeps it");
+    assert_eq!(session.progs().len(), 1, "the pin keeps it");
+    assert_eq!(session.paths(|it| matches!(it, Pinned::Program(_))), [path]);
     session.unpin(path).expect("it is there");
     assert!(session.progs().is_empty() && session.maps().is_empty(), "nothing else did");
 }

@@ -7,7 +7,7 @@ use towpath_objects::{BtfObject, MapObject, Name, Selector, Session};
 use super::error::{ApiError, ErrorBody};
 use super::types::{EntryRequest, EntryView, MapRequest, MapView, NextView};
 use super::{Answer, Asked, Body, Daemon, Done, Part, blocking, pins};
-use crate::control::Control;
+use crate::control::{Control, Inner};
 use crate::{contents, view};
 
 /// All maps, of programs and pinned.
@@ -170,7 +170,7 @@ fn with<T>(
     id: u32,
     work: impl FnOnce(&mut Session, &MapObject) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
-    let mut session = control.read(|inner| Session::new(&inner.live.registry, 0));
+    let mut session = control.read(Inner::session);
     let found = session.map(&Selector::Id(id)).map_err(|_none| no_map(id))?;
     work(&mut session, &found)
 }

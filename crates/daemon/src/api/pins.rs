@@ -81,7 +81,7 @@ fn view(path: String, object: &Object) -> Option<PinView> {
         Object::Program(program) => ("prog", program.id()),
         Object::Map(map) => ("map", map.object().id()),
         Object::Link(link) => ("link", link.id()),
-        Object::Btf(_) | Object::Stats(_) => return None,
+        Object::Btf(_) | Object::Stats => return None,
     };
     Some(PinView { path, kind: kind.to_owned(), id })
 }

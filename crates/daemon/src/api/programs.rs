@@ -3,7 +3,7 @@
 use axum::body::Bytes;
 use serde::Deserialize;
 use std::sync::Arc;
-use towpath_objects::{ProgramObject, Run, Selector, Session};
+use towpath_objects::{ProgramObject, Run, Selector};
 
 use super::error::{ApiError, ErrorBody};
 use super::maps::types;
@@ -11,7 +11,7 @@ use super::ports::no_port;
 use super::types::{LoadRequest, ProgramView, RunRequest, RunView, UploadView};
 use super::{Answer, Asked, Body, Daemon, Part, blocking, working};
 use crate::code::{CodeForm, CodeView};
-use crate::control::Control;
+use crate::control::{Control, Inner};
 use crate::globals::{hex, parse_hex};
 use crate::profile::{self, ProfileView};
 use crate::view;
@@ -106,7 +106,7 @@ pub(super) async fn run(
                 Some(port) => Ok(port.ifindex),
                 None => Err(no_port(&inner.wanted, &port)),
             });
-            Ok::<_, ApiError>((Session::new(&inner.live.registry, 0), ingress?))
+            Ok::<_, ApiError>((inner.session(), ingress?))
         })?;
         session.program(&Selector::Id(id)).map_err(|_none| no_program(id))?;
         let live = live.then(|| batch_size.unwrap_or(0));
@@ -131,7 +131,7 @@ fn find(control: &Control, id: u32) -> Result<ProgramView, ApiError> {
 
 /// A program by its id.
 pub(super) fn object(control: &Control, id: u32) -> Result<Arc<ProgramObject>, ApiError> {
-    let session = control.read(|inner| Session::new(&inner.live.registry, 0));
+    let session = control.read(Inner::session);
     session.program(&Selector::Id(id)).map_err(|_none| no_program(id))
 }
 

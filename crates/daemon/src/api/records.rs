@@ -8,12 +8,13 @@ use axum::response::Response;
 use serde::Deserialize;
 use towpath_bpf::btf::{Btf, Kind, TypeId};
 use towpath_bpf::suggest;
-use towpath_objects::{MapObject, Selector, Session};
+use towpath_objects::{MapObject, ProgramObject, Selector, Session};
 
 use super::error::{ApiError, ErrorBody};
 use super::maps::no_map;
 use super::types::RecordView;
 use super::{Asked, Daemon, Part, sse};
+use crate::control::Inner;
 use crate::listen::{self, Claim, Readers, RecordsWanted};
 
 /// What is read, and how it is shown.
@@ -46,7 +47,7 @@ pub(super) async fn records(
     Part(id): Part<u32>,
     Asked(query): Asked<RecordsQuery>,
 ) -> Result<Response, ApiError> {
-    let session = control.read(|inner| Session::new(&inner.live.registry, 0));
+    let session = control.read(Inner::session);
     let map = session.map(&Selector::Id(id)).map_err(|_none| no_map(id))?;
     let wanted = wanted(&session, &map, query)?;
     let claim = claim(&control.readers, id).await.ok_or_else(|| {
@@ -119,8 +120,9 @@ fn find_type(
     name: &str,
 ) -> Result<(Arc<Btf>, TypeId), ApiError> {
     let name = name.strip_prefix("struct ").unwrap_or(name);
-    let programs = session.progs().into_iter().filter(|info| info.map_ids.contains(&map.id()));
-    let programs = programs.filter_map(|info| session.program(&Selector::Id(info.id)).ok());
+    let has_map =
+        |program: &Arc<ProgramObject>| program.maps().iter().any(|it| it.id() == map.id());
+    let programs = session.progs().into_iter().filter(has_map);
     let of_programs = programs.filter_map(|program| {
         let verified = program.program().verified()?;
         verified.linked().btf.clone()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use towpath_bpf::Errno;
 use towpath_maps::mapfile::{self, Filling};
-use towpath_objects::{MapUse, ProgramObject, Selector, Session};
+use towpath_objects::{MapUse, ProgramObject, Session};
 use towpath_xdp::program::{LoadOptions, Loader, Select};
 use towpath_xdp::{Exec, Program, Trust};
 
@@ -146,12 +146,10 @@ impl Live {
     /// Reports programs whose machine code had to be stopped, whoever loaded them.
     pub(super) fn tell_stopped(&self, report: &mut Report) {
         let session = Session::new(&self.registry, 0);
-        for info in session.progs() {
-            // It may have gone meanwhile.
-            let Ok(object) = session.program(&Selector::Id(info.id)) else { continue };
+        for object in session.progs() {
             if let Some(fault) = object.program().stopped() {
                 let why = format!("stopped: {fault}");
-                report.fail(format!("program {} (id {})", info.name, info.id), why);
+                report.fail(format!("program {} (id {})", object.name(), object.id()), why);
             }
         }
     }
@@ -204,7 +202,7 @@ impl Loading<'_> {
         let object = object.map_err(|errno| match errno {
             Errno::EINVAL => {
                 "all programs around a program array take frames of several buffers, and \
-                              all are compiled, or none (EINVAL)"
+                 all are compiled, or none (EINVAL)"
                     .to_owned()
             }
             errno => format!("it can't be made known: {errno}"),

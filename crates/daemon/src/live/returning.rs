@@ -16,8 +16,8 @@ use super::{Live, Report};
 use crate::api::pins::make_parents;
 use crate::api::types::EntryRequest;
 use crate::contents;
-use crate::saved::{self, Change, Document, LinkPin, SavedMap};
-use crate::state::{ProgramState, State};
+use crate::saved::{self, Change, Document, SavedMap};
+use crate::state::{AttachState, Identity, ProgramState, State};
 
 /// What did not come back yet.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub(crate) struct Returning {
     maps: Vec<ReturningMap>,
     retired: Vec<ProgramState>,
     program_pins: BTreeMap<String, String>,
-    link_pins: BTreeMap<String, LinkPin>,
+    link_pins: BTreeMap<String, Identity>,
     /// Elements that name programs, maps or ports, which may come later.
     references: Vec<(Arc<MapObject>, Change)>,
     /// What came back since it was asked for.
@@ -190,9 +190,8 @@ impl Live {
             }
         }
         for live in &self.links {
-            let (port, hook, program) = live.attach.identity();
-            let pin = LinkPin { port, hook, program };
-            let mine = |_: &String, it: &mut LinkPin| *it == pin;
+            let pin = live.attach.identity();
+            let mine = |_: &String, it: &mut Identity| *it == pin;
             let paths: Vec<String> =
                 returning.link_pins.extract_if(.., mine).map(|(path, _)| path).collect();
             for path in paths {
@@ -210,11 +209,8 @@ impl Live {
         }
         returning.maps.retain(|map| !map.saved.owners.is_empty());
         returning.program_pins.retain(|_, key| keys.contains(key));
-        let is_wanted = |pin: &LinkPin| {
-            let identity = (pin.port.clone(), pin.hook, pin.program.clone());
-            wanted.attachments.iter().any(|attach| attach.identity() == identity)
-        };
-        returning.link_pins.retain(|_, pin| is_wanted(pin));
+        let kept: Vec<Identity> = wanted.attachments.iter().map(AttachState::identity).collect();
+        returning.link_pins.retain(|_, pin| kept.contains(pin));
     }
 
     /// Stores or deletes an element as the user did.

@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use serde::Deserialize;
 use serde_json::Value as Json;
-use towpath_objects::{MapInfo, Objects, Selector, Session};
+use towpath_objects::{MapObject, Object, Objects, Session};
 
 use super::{Encoded, family, single};
 use crate::api::types::EntryView;
@@ -108,8 +108,13 @@ impl MapMetric {
         &self.name
     }
 
-    fn is_of(&self, map: &MapInfo) -> bool {
-        map.name == self.map || map.id.to_string() == self.map || map.pinned.contains(&self.map)
+    fn is_of(&self, map: &MapObject, registry: &Objects) -> bool {
+        let is_pin = |(path, pin): &(String, Object)| {
+            *path == self.map && matches!(pin, Object::Map(pin) if pin.object().id() == map.id())
+        };
+        map.name().to_string() == self.map
+            || map.id().to_string() == self.map
+            || registry.pins().iter().any(is_pin)
     }
 }
 
@@ -151,12 +156,12 @@ impl MapReading {
             return Vec::new();
         }
         let mut session = Session::new(registry, 0);
-        let maps = session.maps();
-        metrics.iter().map(|metric| MapReading::of(metric, &mut session, &maps)).collect()
+        metrics.iter().map(|metric| MapReading::of(metric, &mut session)).collect()
     }
 
-    fn of(metric: &MapMetric, session: &mut Session, maps: &[MapInfo]) -> MapReading {
-        let found: Vec<&MapInfo> = maps.iter().filter(|map| metric.is_of(map)).collect();
+    fn of(metric: &MapMetric, session: &mut Session) -> MapReading {
+        let mut found = session.maps();
+        found.retain(|map| metric.is_of(map, session.objects()));
         let mut reading = MapReading {
             metric: metric.clone(),
             maps: found.len(),
@@ -164,12 +169,11 @@ impl MapReading {
             left_out: 0,
         };
         for map in &found {
-            let Ok(object) = session.map(&Selector::Id(map.id)) else { continue };
             let most = metric.limit.saturating_add(1);
-            let listed = contents::entries(session, &object, most, false);
+            let listed = contents::entries(session, map, most, false);
             let Ok(entries) = listed else { continue };
             // Series of maps of one name are told apart by what differs.
-            let id = (found.len() > 1).then(|| (MAP_LABEL.to_owned(), map.id.to_string()));
+            let id = (found.len() > 1).then(|| (MAP_LABEL.to_owned(), map.id().to_string()));
             for (index, entry) in entries.iter().enumerate() {
                 match number(entry, &metric.value).filter(|_| index < metric.limit) {
                     Some(number) => {

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
-use towpath_objects::{Selector, Session};
+use towpath_objects::Selector;
 
 use super::*;
 use crate::api::types::EntryRequest;
 use crate::contents;
+use crate::control::Inner;
 use crate::file::{ObjectFiles, parse};
 
 const CONFIG: &str = r#"
@@ -61,7 +62,7 @@ fn start() -> Arc<Control> {
 }
 
 fn store(control: &Control, key: u32, packets: u64, bytes: u64) {
-    let mut session = control.read(|inner| Session::new(&inner.live.registry, 0));
+    let mut session = control.read(Inner::session);
     let map = session.map(&Selector::Name("flows".into())).expect("the program has it");
     let value = Some(json!({ "packets": packets, "bytes": bytes }));
     let request = EntryRequest { key: json!(key), value, ..EntryRequest::default() };

@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 
 use crate::document::typed;
 use crate::file::sha256;
-use crate::state::{HookState, ProgramState, State};
+use crate::state::{Identity, ProgramState, State};
 
 /// Everything that is not in files of its own.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub struct Document {
     pub program_pins: BTreeMap<String, String>,
     /// Pins of links: what they were, by path.
     #[serde(default)]
-    pub link_pins: BTreeMap<String, LinkPin>,
+    pub link_pins: BTreeMap<String, Identity>,
 }
 
 /// A map, and what is known of its contents.
@@ -70,18 +70,6 @@ pub struct Change {
     /// The port that its ifindex stands for: that may be another one next time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-}
-
-/// A pinned link.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LinkPin {
-    /// Its port.
-    pub port: String,
-    /// Its hook.
-    pub hook: HookState,
-    /// Its program's key.
-    pub program: String,
 }
 
 /// Why a text is not a document.

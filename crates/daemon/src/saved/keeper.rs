@@ -11,7 +11,7 @@ use towpath_maps::Map;
 use towpath_maps::mapfile::parse_element;
 use towpath_objects::{MapObject, Object};
 
-use super::document::{Change, Document, LinkPin, SavedMap};
+use super::document::{Change, Document, SavedMap};
 use super::journal::Line;
 use super::{Store, can_be_saved, why_not_saved};
 use crate::api::error::ApiError;
@@ -348,11 +348,10 @@ impl Kept {
             Object::Link(link) => {
                 let live = live.links().iter().find(|live| live.id == link.id());
                 if let Some(live) = live {
-                    let (port, hook, program) = live.attach.identity();
-                    document.link_pins.insert(path, LinkPin { port, hook, program });
+                    document.link_pins.insert(path, live.attach.identity());
                 }
             }
-            Object::Btf(_) | Object::Stats(_) => {}
+            Object::Btf(_) | Object::Stats => {}
         }
     }
 

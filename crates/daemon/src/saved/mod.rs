@@ -30,7 +30,7 @@ use crate::file::{ObjectFiles, read, sha256};
 
 pub use contents::{ContentsError, load as load_contents};
 pub(crate) use contents::{can_be_saved, why_not_saved};
-pub use document::{Change, Document, DocumentError, LinkPin, SavedMap};
+pub use document::{Change, Document, DocumentError, SavedMap};
 pub(crate) use keeper::Keeper;
 
 /// The directory, ours alone while this lives.

@@ -24,7 +24,6 @@ use crate::objects::Objects;
 
 pub use refer::Reference;
 pub use run::{Run, RunResult};
-pub use show::{LinkInfo, MapInfo, ProgInfo};
 
 /// Why a verb failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -102,7 +101,7 @@ pub type Entry = (Vec<u8>, Value);
 /// let entries = session.dump(&Selector::Name("hits".into()), usize::MAX)?;
 /// assert_eq!(entries, [(vec![1, 0, 0, 0], 7u64.to_ne_bytes()[..].into())]);
 /// session.pin(&Selector::Id(id), "/sys/fs/bpf/hits")?;
-/// assert_eq!(session.maps()[0].pinned, ["/sys/fs/bpf/hits"]);
+/// assert_eq!(session.paths(|_| true), ["/sys/fs/bpf/hits"]);
 /// # Ok::<(), towpath_objects::ApiError>(())
 /// ```
 #[derive(Debug)]

@@ -15,7 +15,7 @@ impl Call<'_> {
         let handle = self.caller.handle(self.u32(field::BPF_FD));
         // Every kind of object is tried, and the last answer is the one that counts.
         let handle = handle.map_err(|_whatever| Errno::EINVAL)?;
-        if matches!(handle.object, Object::Btf(_) | Object::Stats(_)) {
+        if matches!(handle.object, Object::Btf(_) | Object::Stats) {
             return Err(Errno::EINVAL);
         }
         let path = self.path(directory)?;

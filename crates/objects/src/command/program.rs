@@ -17,7 +17,7 @@ use crate::object::program::{
     ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, About, PROG_TYPE_DEQUEUE, PROG_TYPE_XDP, ProgramObject,
     now,
 };
-use crate::object::{Handle, Name, Object, StatsSwitch, Tag};
+use crate::object::{Handle, Name, Object, Tag};
 
 impl Call<'_> {
     /// `bpf_prog_load`
@@ -256,8 +256,7 @@ impl Call<'_> {
         if self.u32(enable_stats::TYPE) != 0 {
             return Err(Errno::EINVAL);
         }
-        let switch = StatsSwitch::new(&self.objects.stats);
-        self.caller.install(Handle::new(Object::Stats(Arc::new(switch))))
+        self.caller.install(Handle::new(Object::Stats))
     }
 }
 

@@ -41,8 +41,8 @@ pub enum Object {
     Btf(Arc<BtfObject>),
     /// A link.
     Link(Arc<LinkObject>),
-    /// Run-time statistics are on as long as this is held (`BPF_ENABLE_STATS`).
-    Stats(Arc<StatsSwitch>),
+    /// That somebody wants run-time statistics (`BPF_ENABLE_STATS`).
+    Stats,
 }
 
 /// What a descriptor is open for; programs, links and BTF are always open for both.
@@ -59,19 +59,6 @@ pub enum Mode {
 /// A program's tag: the first 8 bytes of the SHA-256 of its instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tag(pub [u8; 8]);
-
-/// Somebody wants run-time statistics.
-#[derive(Debug)]
-pub struct StatsSwitch {
-    _counted: Arc<()>,
-}
-
-impl StatsSwitch {
-    /// One more of those who want them.
-    pub(crate) fn new(counted: &Arc<()>) -> StatsSwitch {
-        StatsSwitch { _counted: Arc::clone(counted) }
-    }
-}
 
 impl Handle {
     /// Open for reading and writing.

@@ -100,6 +100,20 @@ impl ProgramObject {
         self.about.kind
     }
 
+    /// Its type as bpftool names it; a number for types that only load.
+    pub fn kind_name(&self) -> String {
+        match self.about.kind {
+            PROG_TYPE_XDP => "xdp".to_owned(),
+            PROG_TYPE_DEQUEUE => "dequeue".to_owned(),
+            kind => kind.to_string(),
+        }
+    }
+
+    /// Bytes of its instructions.
+    pub fn bytes_xlated(&self) -> usize {
+        self.about.insns.len() * 8
+    }
+
     /// `expected_attach_type`, as it was given.
     pub fn expected_attach_type(&self) -> u32 {
         self.about.attach

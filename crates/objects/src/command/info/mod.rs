@@ -26,7 +26,7 @@ impl Call<'_> {
             Object::Program(program) => self.program_info(program),
             Object::Btf(btf) => self.btf_info(btf),
             Object::Link(link) => self.link_info(link),
-            Object::Stats(_) => Err(Errno::EINVAL),
+            Object::Stats => Err(Errno::EINVAL),
         }
     }
 
