@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
@@ -29,6 +29,7 @@ use crate::reference::absolute;
 use crate::saved::{Keeper, Store};
 use crate::state::State;
 use crate::turn::{Turn, Turns};
+use crate::view::wall_clock;
 
 /// What all entrances share.
 #[derive(Debug)]
@@ -172,8 +173,7 @@ impl News {
     }
 
     fn send(&self, kind: &str, text: &str) {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let time = since.unwrap_or_default().as_secs_f64();
+        let time = wall_clock().as_secs_f64();
         // Held while sending: listeners get numbers in order.
         let mut number = self.number.lock();
         *number += 1;
@@ -301,7 +301,7 @@ impl Control {
         let result = change(&mut next, &self.shown())?;
         next.forget_unused_programs();
         if let Some(problem) = next.problems().into_iter().next() {
-            return Err(ApiError::bad(problem.to_string()));
+            return Err(ApiError::bad(problem));
         }
         let report = work.live.reconcile(&next);
         let news = report.failures.iter().find(|failure| !work.failures.contains(failure));
@@ -390,7 +390,7 @@ impl Control {
     /// Objects that it carries are used, others must be here or where it says.
     pub(crate) fn replace(&self, mut wanted: State) -> Result<Report, ApiError> {
         if let Some(problem) = wanted.problems().into_iter().next() {
-            return Err(ApiError::bad(problem.to_string()));
+            return Err(ApiError::bad(problem));
         }
         let mut work = self.turn("a new state", WAIT_MAX)?;
         let carried = std::mem::take(&mut wanted.objects);

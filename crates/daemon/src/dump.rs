@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use towpath_capture::pcapng::{Direction, Section, Writer};
@@ -18,6 +18,7 @@ use towpath_engine::{Hook, PortId};
 use crate::control::Control;
 use crate::live::engine_hook;
 use crate::state::HookState;
+use crate::view::wall_clock;
 
 /// What is dumped.
 #[derive(Debug)]
@@ -176,8 +177,7 @@ impl Encoder {
             return Ok(());
         }
         self.lost = lost;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.writer.write_dropped(0, now.as_nanos() as u64, lost)
+        self.writer.write_dropped(0, wall_clock().as_nanos() as u64, lost)
     }
 
     fn take(&mut self) -> Vec<u8> {

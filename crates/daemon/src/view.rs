@@ -113,8 +113,12 @@ pub(crate) fn find_port(inner: &Inner, ifindex: u32) -> Option<String> {
 fn since_1970(boot: Duration) -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let ago = Duration::new(now.tv_sec.unsigned_abs(), 0).saturating_sub(boot);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    now.saturating_sub(ago).as_secs()
+    wall_clock().saturating_sub(ago).as_secs()
+}
+
+/// The time since 1970.
+pub(crate) fn wall_clock() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// All links, by port and hook, in the order their programs run.
@@ -270,7 +274,7 @@ fn warnings(inner: &Inner) -> Vec<String> {
 
 /// Counters of everything.
 pub(crate) fn stats(inner: &Inner) -> StatsView {
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let time = wall_clock().as_secs_f64();
     let engine = &inner.live.engine;
     let ports = engine.read(|_, snapshot| {
         let slots = snapshot.ports.iter().flatten();

@@ -159,14 +159,8 @@ impl Store for Array {
     fn read(&self, key: &[u8], locked: bool) -> Result<Value, Errno> {
         let index = self.index(key).ok_or(Errno::ENOENT)?;
         let one = |cpu| {
-            let mut out = vec![0; self.value_size];
             let offset = self.offset(cpu, index);
-            if locked {
-                self.fields.copy_out_locked(&self.region, offset, &mut out);
-            } else {
-                self.fields.copy_out(&self.region, offset, &mut out);
-            }
-            out
+            self.fields.copy_out(&self.region, offset, self.value_size, locked)
         };
         Ok(if self.percpu {
             Value::PerCpu((0..self.cpus).map(one).collect())

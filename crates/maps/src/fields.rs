@@ -92,23 +92,22 @@ impl Fields {
         self.ordinary(value.len(), |from, to| region.write(at + from, &value[from..to]));
     }
 
-    /// Copies a value out; special fields read as zero (`check_and_init_map_value`).
-    pub(crate) fn copy_out(&self, region: &Region, at: usize, out: &mut [u8]) {
-        let len = out.len();
-        if !self.list.is_empty() {
-            out.fill(0);
-        }
-        self.ordinary(len, |from, to| region.read(at + from, &mut out[from..to]));
-    }
-
     /// As [`Fields::copy_in`], holding the value's lock (`copy_map_value_locked`).
     pub(crate) fn copy_in_locked(&self, region: &Region, at: usize, value: &[u8]) {
         self.locked(region, at, || self.copy_in(region, at, value));
     }
 
-    /// As [`Fields::copy_out`], holding the value's lock.
-    pub(crate) fn copy_out_locked(&self, region: &Region, at: usize, out: &mut [u8]) {
-        self.locked(region, at, || self.copy_out(region, at, out));
+    /// A value of so many bytes, read with its lock in hand if `locked`; special fields read as
+    /// zero (`check_and_init_map_value`).
+    pub(crate) fn copy_out(&self, region: &Region, at: usize, len: usize, locked: bool) -> Vec<u8> {
+        let mut out = vec![0; len];
+        let mut copy = || self.ordinary(len, |from, to| region.read(at + from, &mut out[from..to]));
+        if locked {
+            self.locked(region, at, copy)
+        } else {
+            copy()
+        }
+        out
     }
 
     /// Makes the fields of a new element empty.
@@ -297,8 +296,7 @@ mod tests {
         let mut raw = [0; 12];
         region.read(0, &mut raw);
         assert_eq!(raw, [1, 1, 1, 1, 9, 9, 9, 9, 1, 1, 1, 1]);
-        fields.copy_out(&region, 0, &mut raw);
-        assert_eq!(raw, [1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1]);
+        assert_eq!(fields.copy_out(&region, 0, 12, false), [1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1]);
     }
 
     #[test]

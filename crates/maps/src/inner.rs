@@ -17,8 +17,6 @@ use crate::array::next_index;
 use crate::fields::Fields;
 use crate::flags::BPF_ANY;
 use crate::hash::HashTable;
-#[cfg(not(loom))]
-use crate::hash::view_unsafe::HashView;
 use crate::layout::Layout;
 use crate::map::Map;
 use crate::memory::Region;
@@ -79,15 +77,6 @@ impl MapOfMaps {
                 Some(Layout::Handles { base: words.base(), entries: *entries })
             }
             Slots::Hash(_) => None,
-        }
-    }
-
-    /// The table that a HASH_OF_MAPS has its handles in, for look-ups by words.
-    #[cfg(not(loom))]
-    pub(crate) fn hash_view(&self) -> Option<&HashView> {
-        match &self.slots {
-            Slots::Array { .. } => None,
-            Slots::Hash(table) => table.view(),
         }
     }
 

@@ -385,30 +385,26 @@ impl Map {
     #[cfg(not(loom))]
     pub fn hash_view(&self) -> Option<&HashView> {
         let fits = self.def.key_size as usize <= KEY_WORDS_MAX * 8;
-        match &self.storage {
-            Storage::Hash(table) if fits => table.view(),
-            Storage::Inner(maps) if fits => maps.hash_view(),
-            _ => None,
-        }
+        self.hash_table().filter(|_| fits)?.view()
     }
 
     /// Buckets of a hash table, whose number is a batch's cursor; `None` for other kinds.
     pub fn buckets(&self) -> Option<u32> {
-        match &self.storage {
-            Storage::Hash(table) => Some(table.buckets()),
-            Storage::Inner(maps) => maps.table().map(HashTable::buckets),
-            _ => None,
-        }
+        self.hash_table().map(HashTable::buckets)
     }
 
     /// The keys in a bucket below [`Map::buckets`].
     pub fn bucket_keys(&self, bucket: u32) -> Vec<Vec<u8>> {
-        let table = match &self.storage {
+        self.hash_table().map_or(Vec::new(), |table| table.bucket_keys(bucket))
+    }
+
+    #[inline]
+    fn hash_table(&self) -> Option<&HashTable> {
+        match &self.storage {
             Storage::Hash(table) => Some(table),
             Storage::Inner(maps) => maps.table(),
             _ => None,
-        };
-        table.map_or(Vec::new(), |table| table.bucket_keys(bucket))
+        }
     }
 
     /// A RINGBUF's own operations.
@@ -518,7 +514,7 @@ impl Map {
         if cpus_fit && sizes_fit { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
-    fn check_key(&self, key: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<(), Errno> {
         if key.len() == self.def.key_size as usize { Ok(()) } else { Err(Errno::EINVAL) }
     }
 

@@ -4,7 +4,6 @@
 //! user space has opened it, for programs on the CPU of that number. A full ring drops samples and
 //! counts them, like a perf ring that nobody reads.
 
-use std::ops::ControlFlow;
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
@@ -138,12 +137,7 @@ impl PerfEventArray {
     pub fn read(&self, index: u32) -> Option<Vec<u8>> {
         let slot = self.slots.get(index as usize)?;
         let _only = slot.reader.lock();
-        let mut oldest = None;
-        slot.ring.get()?.consume(|sample| {
-            oldest = Some(sample.to_vec());
-            ControlFlow::Break(())
-        });
-        oldest
+        slot.ring.get()?.take_oldest()
     }
 
     /// Samples that a full ring dropped since the slot was opened.

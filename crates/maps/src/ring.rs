@@ -139,6 +139,16 @@ impl Ring {
         shown
     }
 
+    /// Takes the oldest record, if it is committed. One at a time may do this.
+    pub(crate) fn take_oldest(&self) -> Option<Vec<u8>> {
+        let mut oldest = None;
+        self.consume(|record| {
+            oldest = Some(record.to_vec());
+            ControlFlow::Break(())
+        });
+        oldest
+    }
+
     /// The length word of the record at a position, if there is one and it is committed.
     fn committed(&self, position: u64) -> Option<u32> {
         if position >= self.producer().load(Ordering::Acquire) {

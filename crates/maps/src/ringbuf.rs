@@ -102,12 +102,8 @@ impl Ringbuf {
 
     /// Takes the oldest record, if it is committed.
     pub fn read(&self) -> Option<Vec<u8>> {
-        let mut oldest = None;
-        self.consume(|record| {
-            oldest = Some(record.to_vec());
-            ControlFlow::Break(())
-        });
-        oldest
+        let _only = self.consumer.lock();
+        self.ring.take_oldest()
     }
 
     /// Records that there was no room for, so far.

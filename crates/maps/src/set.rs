@@ -6,9 +6,8 @@ use towpath_bpf::MapDef;
 use towpath_bpf::program::SlotInit;
 
 use crate::access::Access;
-use crate::environment::{AnyEnvironment, Environment};
 use crate::error::MapError;
-use crate::fields::{Field, ReleaseField};
+use crate::fields::Field;
 use crate::flags::BPF_ANY;
 use crate::inner::MapOfMaps;
 use crate::map::{CreateOptions, Map};
@@ -19,28 +18,22 @@ use crate::shape;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct SetOptions {
-    /// The readers of all maps; see [`CreateOptions::domain`].
-    pub domain: Arc<Domain>,
+    /// What each of them needs, but for its special fields.
+    pub each: CreateOptions,
     /// Special fields by map index; shorter means none.
     pub fields: Vec<Vec<Field>>,
     /// Maps that are there already and stand for those of the object, by map index; shorter means
     /// none. They keep what they hold.
     pub existing: Vec<Option<Arc<Map>>>,
-    /// Who takes over what special fields own.
-    pub release: Option<Arc<dyn ReleaseField>>,
-    /// Which devices, CPUs, programs and sockets exist.
-    pub environment: Arc<dyn Environment>,
 }
 
 impl SetOptions {
     /// A domain of `workers` workers, no special fields, and every target exists.
     pub fn new(workers: usize) -> Self {
         SetOptions {
-            domain: Domain::new(workers),
+            each: CreateOptions::new(Domain::new(workers)),
             fields: Vec::new(),
             existing: Vec::new(),
-            release: None,
-            environment: Arc::new(AnyEnvironment),
         }
     }
 }
@@ -65,7 +58,7 @@ impl MapSet {
             // A map of maps that is there keeps what is in its slots, but for maps that came anew.
             fill_slots(map, def, &maps, |inner| is_new(index) || is_new(inner))?;
         }
-        Ok(MapSet { places: places(&maps), maps, domain: options.domain.clone() })
+        Ok(MapSet { places: places(&maps), maps, domain: options.each.domain.clone() })
     }
 
     /// Maps that were created one by one; all of them have `domain` as readers.
@@ -148,16 +141,9 @@ impl MapSet {
 fn one(index: usize, def: &MapDef, options: &SetOptions) -> Result<Arc<Map>, MapError> {
     let fields = options.fields.get(index).cloned().unwrap_or_default();
     let Some(Some(map)) = options.existing.get(index) else {
-        let options = CreateOptions {
-            domain: options.domain.clone(),
-            fields,
-            release: options.release.clone(),
-            environment: options.environment.clone(),
-            access_by_handle: false,
-        };
-        return Map::create(def, &options);
+        return Map::create(def, &CreateOptions { fields, ..options.each.clone() });
     };
-    if !Arc::ptr_eq(map.domain(), &options.domain) {
+    if !Arc::ptr_eq(map.domain(), &options.each.domain) {
         return Err(MapError::Domain { map: def.name.clone() });
     }
     match shape::difference(map, def, &fields) {

@@ -60,7 +60,7 @@ impl User<'_> {
     pub fn lookup(&self, key: &[u8], flags: u64) -> Result<Value, Errno> {
         self.may_read()?;
         self.check_lock_only(flags)?;
-        self.check_key(key)?;
+        self.map.check_key(key)?;
         self.ops().lookup?;
         self.map.store().read(key, flags & BPF_F_LOCK != 0)
     }
@@ -70,7 +70,7 @@ impl User<'_> {
     pub fn update(&self, key: &[u8], value: &Value, flags: u64) -> Result<(), Errno> {
         self.may_write()?;
         self.check_lock(flags)?;
-        self.check_key(key)?;
+        self.map.check_key(key)?;
         self.map.check_value(value)?;
         self.ops().update?;
         self.map.store().write(key, value, flags)
@@ -79,7 +79,7 @@ impl User<'_> {
     /// `BPF_MAP_DELETE_ELEM`.
     pub fn delete(&self, key: &[u8]) -> Result<(), Errno> {
         self.may_write()?;
-        self.check_key(key)?;
+        self.map.check_key(key)?;
         self.ops().delete?;
         self.map.store().delete(USER, key)
     }
@@ -89,7 +89,7 @@ impl User<'_> {
         self.may_read()?;
         self.may_write()?;
         self.check_lock_only(flags)?;
-        self.check_key(key)?;
+        self.map.check_key(key)?;
         self.ops().lookup_and_delete?;
         self.map.store().take(key, flags & BPF_F_LOCK != 0)
     }
@@ -109,7 +109,7 @@ impl User<'_> {
     pub fn next_key(&self, key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
         self.may_read()?;
         if let Some(key) = key {
-            self.check_key(key)?;
+            self.map.check_key(key)?;
         }
         self.ops().next_key?;
         self.map.store().next_key(key)
@@ -146,10 +146,6 @@ impl User<'_> {
     fn may_write(&self) -> Result<(), Errno> {
         let refused = self.map.flags() & BPF_F_RDONLY != 0 || self.map.is_frozen();
         if refused { Err(Errno::EPERM) } else { Ok(()) }
-    }
-
-    fn check_key(&self, key: &[u8]) -> Result<(), Errno> {
-        if key.len() == self.map.key_size() as usize { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
     fn check_lock(&self, flags: u64) -> Result<(), Errno> {

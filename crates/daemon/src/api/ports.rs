@@ -33,8 +33,7 @@ pub(super) async fn add(
     Body(table): Body<Map<String, Json_>>,
 ) -> Answer<PortView> {
     working(&control, move |control| {
-        let port =
-            kinds::port_from_table(table).map_err(|problem| ApiError::bad(problem.to_string()))?;
+        let port = kinds::port_from_table(table).map_err(ApiError::bad)?;
         let name = port.name.clone();
         control.change(&format!("adding port {name}"), |state, _| {
             if state.port(&port.name).is_some() {
@@ -161,7 +160,7 @@ fn changed(port: &PortState, changes: Map<String, Json_>) -> Result<PortState, A
         }
     }
     table.retain(|_, value| !value.is_null());
-    kinds::port_from_table(table).map_err(|problem| bad(problem.to_string()))
+    kinds::port_from_table(table).map_err(ApiError::bad)
 }
 
 /// 404, with what there is.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use parking_lot::Mutex;
@@ -15,6 +15,7 @@ use towpath_objects::MapObject;
 use super::{event, lost};
 use crate::api::types::RecordView;
 use crate::globals::hex;
+use crate::view::wall_clock;
 
 /// The maps that are being read: what one reader takes another one misses, so there is one.
 #[derive(Debug, Clone, Default)]
@@ -167,10 +168,9 @@ impl Reader {
 
     fn write(&mut self, text: &mut String, cpu: Option<u32>, data: &[u8]) {
         let typed = self.wanted.ty.as_ref();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let view = RecordView {
             number: self.number,
-            time: now.as_secs_f64(),
+            time: wall_clock().as_secs_f64(),
             cpu,
             data: hex(data),
             value: typed.and_then(|(btf, id)| typed::type_to_json(btf, *id, data)),

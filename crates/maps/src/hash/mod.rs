@@ -315,28 +315,27 @@ impl HashTable {
         self.table.pool.retire(worker, element);
     }
 
-    fn remove(&self, worker: usize, key: &[u8]) -> Result<u32, Errno> {
+    /// Removes an element; gives what `look` sees of it before.
+    fn remove<T>(
+        &self,
+        worker: usize,
+        key: &[u8],
+        look: impl FnOnce(u32) -> T,
+    ) -> Result<T, Errno> {
         let hash = self.hash(key);
         let bucket = self.table.lock(hash);
         let element = bucket.find(hash, key);
         if element == NIL {
             return Err(Errno::ENOENT);
         }
+        let seen = look(element);
         self.discard(bucket, element, worker);
         self.count.fetch_sub(1, Ordering::Relaxed);
-        Ok(element)
+        Ok(seen)
     }
 
     fn copy_out(&self, element: u32, locked: bool) -> Value {
-        let one = |(region, offset)| {
-            let mut out = vec![0; self.value_size];
-            if locked {
-                self.fields.copy_out_locked(region, offset, &mut out);
-            } else {
-                self.fields.copy_out(region, offset, &mut out);
-            }
-            out
-        };
+        let one = |(region, offset)| self.fields.copy_out(region, offset, self.value_size, locked);
         if self.percpu.is_some() {
             Value::PerCpu(self.places(element).map(one).collect())
         } else {
@@ -384,7 +383,7 @@ impl Store for HashTable {
     }
 
     fn delete(&self, worker: usize, key: &[u8]) -> Result<(), Errno> {
-        self.remove(worker, key).map(|_element| ())
+        self.remove(worker, key, |_element| ())
     }
 
     fn for_each(&self, worker: usize, visit: &mut Visit<'_>) -> Result<u64, Errno> {
@@ -429,16 +428,7 @@ impl Store for HashTable {
     }
 
     fn take(&self, key: &[u8], locked: bool) -> Result<Value, Errno> {
-        let hash = self.hash(key);
-        let bucket = self.table.lock(hash);
-        let element = bucket.find(hash, key);
-        if element == NIL {
-            return Err(Errno::ENOENT);
-        }
-        let value = self.copy_out(element, locked);
-        self.discard(bucket, element, USER);
-        self.count.fetch_sub(1, Ordering::Relaxed);
-        Ok(value)
+        self.remove(USER, key, |element| self.copy_out(element, locked))
     }
 
     fn next_key(&self, key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {

@@ -58,7 +58,7 @@ impl<'a> Loader<'a> {
         shared: &Shared,
     ) -> Result<Loader<'a>, LoadError> {
         let mut set = set_options(object.maps(), &env.kernel_btf, options);
-        set.domain = Arc::clone(shared.domain());
+        set.each.domain = Arc::clone(shared.domain());
         Loader::over(object, env, options, set, Arc::clone(shared.surroundings()))
     }
 
@@ -203,7 +203,7 @@ fn set_options(defs: &[MapDef], kernel: &Btf, options: &LoadOptions) -> SetOptio
     set.fields = defs.iter().map(|def| map_fields(def, kernel)).collect();
     set.existing = defs.iter().map(|def| options.existing.get(&def.name).cloned()).collect();
     if let Some(environment) = &options.environment {
-        set.environment = Arc::clone(environment);
+        set.each.environment = Arc::clone(environment);
     }
     set
 }
@@ -213,8 +213,8 @@ fn create(
     mut set: SetOptions,
     surroundings: &Surroundings,
 ) -> Result<Arc<MapSet>, LoadError> {
-    set.release = Some(surroundings.releaser());
-    let defs = sized(defs, set.domain.workers());
+    set.each.release = Some(surroundings.releaser());
+    let defs = sized(defs, set.each.domain.workers());
     Ok(Arc::new(MapSet::create(&defs, &set)?))
 }
 
