@@ -265,7 +265,7 @@ pub(crate) fn status(inner: &Inner) -> StatusView {
 fn warnings(inner: &Inner) -> Vec<String> {
     let mut warnings: Vec<String> = inner.warnings.iter().map(|it| it.text.clone()).collect();
     for (name, port) in &inner.live.ports {
-        let slot = inner.live.engine.read(|_, snapshot| snapshot.port(port.id).cloned());
+        let slot = inner.live.engine.port(port.id);
         let said = slot.map(|slot| slot.opened.device.warnings()).unwrap_or_default();
         warnings.extend(said.into_iter().map(|said| format!("port {name}: {said}")));
     }

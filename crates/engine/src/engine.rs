@@ -14,7 +14,7 @@ use crate::cpus::stay_on;
 use crate::dequeue::Orphans;
 use crate::error::Error;
 use crate::port::Device;
-use crate::snapshot::{Opened, Parked, PortId, Snapshot};
+use crate::snapshot::{Opened, Parked, Port, PortId, Snapshot};
 use crate::worker::{ControlTask, Mode, Worker, WorkerShared};
 
 /// How an engine is started.
@@ -180,8 +180,7 @@ impl Engine {
     }
 
     fn opened(&self, port: PortId) -> Result<(String, Arc<Opened>), Error> {
-        let state = self.state();
-        let view = state.snapshot.port(port).ok_or(Error::NoPortId(port.0))?;
+        let view = self.port(port).ok_or(Error::NoPortId(port.0))?;
         Ok((view.name.to_string(), Arc::clone(&view.opened)))
     }
 
@@ -248,6 +247,11 @@ impl Engine {
     pub fn read<T>(&self, read: impl FnOnce(&Config, &Snapshot) -> T) -> T {
         let state = self.state();
         read(&state.config, &state.snapshot)
+    }
+
+    /// A port as it is, for whoever looks at that one alone.
+    pub fn port(&self, id: PortId) -> Option<Arc<Port>> {
+        self.read(|_, snapshot| snapshot.port(id).cloned())
     }
 
     /// Sends a packet out of a port, between two bursts: for control code. Gives whether it will

@@ -109,7 +109,7 @@ impl Live {
         if kind.comeback == Comeback::Never {
             return None;
         }
-        self.engine.read(|_, snapshot| snapshot.port(port.id)?.opened.failure())
+        self.engine.port(port.id)?.opened.failure()
     }
 
     /// Whether there is such a port. To open it again may help, or not: it is tried now and then.
@@ -119,10 +119,7 @@ impl Live {
 
     /// Whether a port's queue ended with an error.
     pub(super) fn has_failed(&self, id: PortId) -> bool {
-        self.engine.read(|_, snapshot| {
-            let slot = snapshot.port(id);
-            slot.is_some_and(|slot| slot.opened.failed.load(Ordering::Relaxed))
-        })
+        self.engine.port(id).is_some_and(|slot| slot.opened.failed.load(Ordering::Relaxed))
     }
 
     /// Notes interfaces that were not heard of when their ports were opened.

@@ -102,9 +102,7 @@ impl Live {
     }
 
     fn slots<'a>(&self, names: impl Iterator<Item = &'a String>) -> Vec<Arc<Port>> {
-        self.engine.read(|_, snapshot| {
-            names.filter_map(|name| snapshot.port(self.ports.get(name)?.id).cloned()).collect()
-        })
+        names.filter_map(|name| self.engine.port(self.ports.get(name)?.id)).collect()
     }
 
     fn kind(&self, name: &str) -> Option<&'static Kind> {
@@ -230,8 +228,7 @@ impl Live {
     }
 
     pub(super) fn note_opened(&mut self, port: &PortState, id: PortId, presence: Option<Presence>) {
-        let ifindex = self.engine.read(|_, snapshot| snapshot.port(id).map(|slot| slot.ifindex));
-        let ifindex = ifindex.unwrap_or_default();
+        let ifindex = self.engine.port(id).map_or(0, |slot| slot.ifindex);
         let live =
             LivePort { kind: port.kind.clone(), opened: Some(port.clone()), presence, id, ifindex };
         self.ports.insert(port.name.clone(), live);

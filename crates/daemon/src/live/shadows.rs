@@ -67,11 +67,9 @@ impl Live {
     }
 
     fn note_ifindexes(&mut self) {
-        self.engine.read(|_, snapshot| {
-            for port in self.ports.values_mut() {
-                port.ifindex = snapshot.port(port.id).map_or(port.ifindex, |slot| slot.ifindex);
-            }
-        });
+        for port in self.ports.values_mut() {
+            port.ifindex = self.engine.port(port.id).map_or(port.ifindex, |slot| slot.ifindex);
+        }
         self.tell_ifindexes();
     }
 }

@@ -377,7 +377,7 @@ impl Keeper {
     /// The kernel may be slow to answer. Nobody else waits for that, and no device is kept open by
     /// it but the one that is asked about.
     fn see_member(&self, port: PortId) -> Option<Seen> {
-        let slot = self.engine.read(|_, snapshot| snapshot.port(port).cloned())?;
+        let slot = self.engine.port(port)?;
         let device = &slot.opened.device;
         let has_failed = slot.opened.failed.load(Ordering::Relaxed);
         let carrier = slot.up && !has_failed && device.link();
