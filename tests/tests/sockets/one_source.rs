@@ -110,7 +110,12 @@ impl App {
     fn said(mut self) -> String {
         let until = Instant::now() + PATIENCE;
         while self.child.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < until, "it does not end");
+            if Instant::now() > until {
+                let _ended = self.child.kill();
+                let mut said = String::new();
+                self.child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+                panic!("it does not end, and said\n{said}");
+            }
             std::thread::sleep(Duration::from_millis(2));
         }
         let mut said = String::new();
