@@ -23,8 +23,8 @@ use crate::tables::{self, HostState};
 
 mod objects;
 
-pub(crate) use objects::read;
 pub use objects::{ObjectFiles, sha256};
+pub(crate) use objects::{read, read_text};
 
 /// A file, understood.
 #[derive(Debug, Clone, Default)]
@@ -128,11 +128,8 @@ pub struct FileError {
 ///
 /// Everything that is wrong, not only the first.
 pub fn load(path: &Path, objects: &ObjectFiles) -> Result<Loaded, FileError> {
-    let failed = |message: String| FileError { lines: vec![message] };
-    let bytes = read(path, CONFIG_BYTES_MAX)
-        .map_err(|error| failed(format!("{}: {error}", path.display())))?;
-    let text = String::from_utf8(bytes)
-        .map_err(|_not_text| failed(format!("{}: this is no text", path.display())))?;
+    let text = read_text(path, CONFIG_BYTES_MAX);
+    let text = text.map_err(|message| FileError { lines: vec![message] })?;
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     parse(&text, path, dir.unwrap_or(Path::new(".")), objects)
 }
@@ -468,8 +465,7 @@ pub(crate) fn free_key(base: &str, programs: &[ProgramState]) -> String {
 /// Whoever has the token may do everything: its file is nobody else's.
 fn read_token(path: &Path) -> Result<Token, String> {
     let said = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let text = read(path, TOKEN_BYTES_MAX).map_err(|error| said(&error))?;
-    let text = String::from_utf8(text).map_err(|_not_text| said(&"this is no text"))?;
+    let text = read_text(path, TOKEN_BYTES_MAX)?;
     let meta = std::fs::metadata(path).map_err(|error| said(&error))?;
     if meta.permissions().mode() & 0o004 != 0 {
         return Err(said(&"every user can read it: chmod 600"));
@@ -478,9 +474,7 @@ fn read_token(path: &Path) -> Result<Token, String> {
 }
 
 fn read_maps(path: &Path) -> Result<Map<String, Json>, String> {
-    let bytes =
-        read(path, MAPS_BYTES_MAX).map_err(|error| format!("{}: {error}", path.display()))?;
-    let maps = serde_json::from_slice(&bytes);
+    let maps = serde_json::from_str(&read_text(path, MAPS_BYTES_MAX)?);
     maps.map_err(|error| format!("{}: {error}", path.display()))
 }
 

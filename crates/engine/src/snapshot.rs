@@ -289,7 +289,7 @@ pub struct Opened {
     /// A queue reported an error: it is not polled any more.
     pub failed: AtomicBool,
     /// What the error said.
-    pub(crate) failure: std::sync::Mutex<Option<String>>,
+    pub(crate) failure: Mutex<Option<String>>,
     pub(crate) tx_error: Mutex<Option<std::io::Error>>,
     /// Goes last, when everything else of it is closed.
     is_open: Arc<()>,
@@ -311,7 +311,7 @@ impl Opened {
             tx,
             counters: (0..workers).map(|_| PortCounters::default()).collect(),
             failed: AtomicBool::new(false),
-            failure: std::sync::Mutex::default(),
+            failure: Mutex::default(),
             tx_error: Mutex::default(),
             is_open: Arc::default(),
         }
@@ -333,7 +333,7 @@ impl Opened {
 
     /// What the error said that ended the use of a queue.
     pub fn failure(&self) -> Option<String> {
-        self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.failure.lock().clone()
     }
 
     /// What went wrong last when sending.

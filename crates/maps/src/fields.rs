@@ -103,9 +103,9 @@ impl Fields {
         let mut out = vec![0; len];
         let mut copy = || self.ordinary(len, |from, to| region.read(at + from, &mut out[from..to]));
         if locked {
-            self.locked(region, at, copy)
+            self.locked(region, at, copy);
         } else {
-            copy()
+            copy();
         }
         out
     }

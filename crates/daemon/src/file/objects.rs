@@ -144,5 +144,11 @@ pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The same of text; the error begins with its name.
+pub(crate) fn read_text(path: &Path, limit: u64) -> Result<String, String> {
+    let bytes = read(path, limit).map_err(|error| format!("{}: {error}", path.display()))?;
+    String::from_utf8(bytes).map_err(|_not_text| format!("{}: this is no text", path.display()))
+}
+
 /// Larger than any object a compiler makes of one program.
 const OBJECT_BYTES_MAX: u64 = 64 << 20;

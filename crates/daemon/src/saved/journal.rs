@@ -9,7 +9,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::document::Change;
-use crate::file::{read, sha256};
+use super::read_if_there;
+use crate::file::sha256;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -75,11 +76,7 @@ fn one(text: &[u8]) -> Option<Line> {
 
 /// The lines of a file; none when there is no file.
 pub(super) fn load(path: &Path) -> io::Result<(Vec<Line>, bool)> {
-    match read(path, BYTES_MAX) {
-        Ok(bytes) => Ok(parse(&bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((Vec::new(), false)),
-        Err(error) => Err(error),
-    }
+    Ok(read_if_there(path, BYTES_MAX)?.map_or((Vec::new(), false), |bytes| parse(&bytes)))
 }
 
 fn checksum(json: &str) -> String {

@@ -88,11 +88,8 @@ impl Store {
 
     /// The document, with what the journal has beyond it.
     fn load(&self, troubles: &mut Vec<String>) -> Result<Option<Document>, String> {
-        let bytes = match read(&self.dir.join(STATE), DOCUMENT_BYTES_MAX) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error.to_string()),
-        };
+        let bytes = read_if_there(&self.dir.join(STATE), DOCUMENT_BYTES_MAX);
+        let Some(bytes) = bytes.map_err(|error| error.to_string())? else { return Ok(None) };
         let mut document = Document::parse(&bytes).map_err(|error| error.to_string())?;
         let path = self.changes(document.serial);
         let said = |error: io::Error| format!("{}: {error}", path.display());
@@ -226,10 +223,19 @@ fn write(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
+fn read_if_there(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
+    if_there(read(path, limit))
+}
+
 fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    if_there(fs::remove_file(path)).map(drop)
+}
+
+/// Nothing where there is no file.
+fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
     }
 }
 

@@ -43,10 +43,8 @@ pub fn parse(text: &str) -> Result<HostState, String> {
 
 /// Reads a file of tables; the error begins with its name.
 pub(crate) fn load(path: &Path) -> Result<HostState, String> {
-    let failed = |message: String| format!("{}: {message}", path.display());
-    let bytes = crate::file::read(path, FILE_BYTES_MAX).map_err(|it| failed(it.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|_not_text| failed("this is no text".into()))?;
-    parse(&text).map_err(failed)
+    let text = crate::file::read_text(path, FILE_BYTES_MAX)?;
+    parse(&text).map_err(|message| format!("{}: {message}", path.display()))
 }
 
 impl HostState {

@@ -22,8 +22,9 @@ mod policy;
 mod refusal;
 mod view;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use towpath_xdp::Arena;
 
 use crate::port::{Device, Features, Rx, Speed, Tx};
@@ -204,11 +205,7 @@ pub(crate) struct Shown {
 
 impl BondPort {
     pub(crate) fn show(&self, shown: Shown) {
-        *self.shown() = shown;
-    }
-
-    fn shown(&self) -> MutexGuard<'_, Shown> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock() = shown;
     }
 }
 
@@ -222,26 +219,26 @@ impl Device for BondPort {
     }
 
     fn features(&self) -> Features {
-        self.shown().features
+        self.0.lock().features
     }
 
     fn mac(&self) -> [u8; 6] {
-        self.shown().mac
+        self.0.lock().mac
     }
 
     fn mtu(&self) -> u32 {
-        self.shown().mtu
+        self.0.lock().mtu
     }
 
     fn link(&self) -> bool {
-        self.shown().link
+        self.0.lock().link
     }
 
     /// That of its members together; of the slowest, where all send the same
     /// (`bond_ethtool_get_link_ksettings`).
     fn speed(&self) -> Speed {
         let (senders, is_broadcast) = {
-            let shown = self.shown();
+            let shown = self.0.lock();
             (shown.senders.clone(), shown.is_broadcast)
         };
         let speeds: Vec<Speed> = senders.iter().map(|it| it.device.speed()).collect();
@@ -260,7 +257,7 @@ impl Device for BondPort {
     }
 
     fn details(&self) -> Vec<(&'static str, String)> {
-        self.shown().details.clone()
+        self.0.lock().details.clone()
     }
 }
 

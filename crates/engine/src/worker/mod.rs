@@ -25,8 +25,9 @@ mod zero_copy;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::{Condvar, Mutex};
 use towpath_maps::Domain;
 use towpath_xdp::{Frame, Pool};
 
@@ -112,7 +113,7 @@ impl WorkerShared {
     /// Lets the worker adopt a configuration at its next pause. Gives the one before, for the
     /// caller to keep until the worker has let go of it.
     pub(crate) fn offer(&self, snapshot: &Arc<Snapshot>) -> Arc<Snapshot> {
-        let mut current = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.snapshot.lock();
         let before = std::mem::replace(&mut *current, Arc::clone(snapshot));
         self.offered.store(snapshot.generation, Ordering::Release);
         drop(current);
@@ -122,13 +123,12 @@ impl WorkerShared {
 
     /// Waits until the worker lives by this generation or a later one.
     pub(crate) fn wait_adopted(&self, generation: u64) {
-        let adopted = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.adopts.wait_while(adopted, |adopted| *adopted < generation);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        let mut adopted = self.adopted.lock();
+        self.adopts.wait_while(&mut adopted, |adopted| *adopted < generation);
     }
 
     fn note_adopted(&self, generation: u64) {
-        *self.adopted.lock().unwrap_or_else(PoisonError::into_inner) = generation;
+        *self.adopted.lock() = generation;
         self.adopts.notify_all();
     }
 
@@ -138,7 +138,7 @@ impl WorkerShared {
     }
 
     fn current(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.snapshot.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.snapshot.lock())
     }
 }
 
@@ -266,7 +266,8 @@ impl Worker {
         let (ifindex, number) = (port.ifindex, queue.queue);
         let arrivals = frames.iter_mut().map(|frame| (frame.arrive(ifindex, number), frame));
         // A program changes what would be known.
-        let (bytes, known) = if port.has_rx_programs() {
+        let is_judged = port.has_rx_programs();
+        let (bytes, known) = if is_judged {
             (arrivals.map(|(bytes, _)| bytes).sum(), None)
         } else {
             let all = arrivals.fold(Glance::NOTHING, |all, (bytes, frame)| all.and(frame, bytes));
@@ -275,7 +276,7 @@ impl Worker {
         let counters = &port.opened.counters[shared.number];
         counters.rx_packets.add(count as u64);
         counters.rx_bytes.add(bytes as u64);
-        if port.features.rx_checksum && port.has_rx_programs() {
+        if is_judged && port.features.rx_checksum {
             complete_checksums(frames);
         }
         runner.run(snapshot, port.first_hook(), frames, known, graph);
@@ -324,7 +325,7 @@ impl RxQueue {
     #[cold]
     fn fail(&mut self, error: &std::io::Error) {
         self.is_finished = true;
-        let mut failure = self.opened.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failure = self.opened.failure.lock();
         failure.get_or_insert_with(|| format!("queue {}: {error}", self.queue));
         self.opened.failed.store(true, Ordering::Relaxed);
     }
