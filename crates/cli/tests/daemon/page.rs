@@ -198,9 +198,10 @@ fn elements_are_changed_by_who_knows_the_token() {
     let Some(mut browser) = Browser::open(&bench, &url) else {
         return println!("skipped: no chromium");
     };
-    browser.wait_for("!!document.querySelector('form.token input')");
-    // A wrong one is asked for again.
+    // A wrong one is asked for again, in another form.
     for token in ["wrong", TOKEN] {
+        browser.wait_for("!!document.querySelector('form.token:not(.seen) input')");
+        browser.ask("document.querySelector('form.token').classList.add('seen')");
         browser.ask(&format!("document.querySelector('form.token input').value = '{token}'"));
         browser.ask("document.querySelector('form.token button').click()");
     }
