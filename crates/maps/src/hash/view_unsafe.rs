@@ -126,14 +126,13 @@ impl HashView {
         {
             return false;
         }
-        let mut difference = 0;
-        for (at, wanted) in key.into_iter().enumerate() {
+        // Word by word: all of them at once would take registers that have to be saved first.
+        key.into_iter().enumerate().all(|(at, wanted)| {
             let address = element + (HEADER_BYTES + at * 8) as u64;
             // SAFETY: the caller's promise; a key is whole words, filled up with zeroes.
             let stored = unsafe { AtomicU64::from_ptr(address as *mut u64) };
-            difference |= stored.load(Ordering::Relaxed) ^ wanted;
-        }
-        difference == 0
+            stored.load(Ordering::Relaxed) == wanted
+        })
     }
 
     #[inline(always)]
