@@ -115,6 +115,12 @@ impl RedirectCell {
 }
 
 impl Packet {
+    /// The lowest offset that `data` may have: what is in front of it is the frame's own
+    /// (`struct xdp_frame`).
+    pub const DATA_MIN: u32 = 40;
+    /// Fewest linear bytes that `bpf_xdp_adjust_head` leaves (`ETH_HLEN`).
+    pub const BYTES_MIN: u32 = 14;
+
     /// Where a field of the context is; those of 64 bits are relative to `buffer`.
     pub(crate) const fn offset_of(field: CtxField) -> usize {
         match field {

@@ -138,14 +138,15 @@ fn import_entry(builder: &mut FunctionBuilder<'_>) -> ir::FuncRef {
     builder.import_function(data)
 }
 
-/// Address of an element of an array.
+/// Address of an element of an array; `bytes` is a power of two.
 fn element(
     builder: &mut FunctionBuilder<'_>,
     array: ir::Value,
     index: ir::Value,
     bytes: usize,
 ) -> ir::Value {
-    let offset = builder.ins().imul_imm_s(index, bytes as i64);
+    // A part of the address, where a product would not be.
+    let offset = builder.ins().ishl_imm_u(index, i64::from(bytes.ilog2()));
     builder.ins().iadd(array, offset)
 }
 

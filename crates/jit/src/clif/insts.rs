@@ -8,6 +8,7 @@ use cranelift_codegen::ir::{
 };
 
 use towpath_bpf::interp::function_address;
+use towpath_bpf::proto::id;
 
 use super::lower::{Lowering, clif_type};
 use crate::machine_unsafe::{Machine, Packet, RedirectCell};
@@ -87,10 +88,11 @@ impl Lowering<'_, '_> {
     fn bswap16(&mut self, result: Option<Value>, a: Value) -> ir::Value {
         let value = self.value(a);
         let value = self.builder.ins().ireduce(types::I16, value);
-        let value = self.builder.ins().bswap(value);
-        let wide = self.builder.ins().uextend(types::I64, value);
+        let swapped = self.builder.ins().bswap(value);
+        let wide = self.builder.ins().uextend(types::I64, swapped);
         if let Some(result) = result {
             self.wide[result.0 as usize] = Some(wide);
+            self.halves.insert(result, swapped);
         }
         self.builder.ins().ireduce(types::I32, wide)
     }
@@ -216,24 +218,42 @@ impl Lowering<'_, '_> {
     }
 
     fn ctx_load(&mut self, field: CtxField) -> ir::Value {
-        // Neither changes during a run.
-        let fixed = MemFlagsData::trusted().with_readonly().with_can_move();
-        let packet = match self.around {
-            // There one load would do for all runs of the loop.
-            Some(around) => around.packet,
-            None => {
-                let offset = offset_of!(Machine, packet) as i32;
-                self.builder.ins().load(types::I64, fixed, self.machine, offset)
-            }
-        };
+        let packet = self.packet();
         let (flags, offset) = (MemFlagsData::trusted(), Packet::offset_of(field) as i32);
         if field.value_type() == Type::I32 {
             return self.builder.ins().load(types::I32, flags, packet, offset);
         }
         let value = self.builder.ins().uload32(flags, packet, offset);
-        let buffer = offset_of!(Packet, buffer) as i32;
-        let buffer = self.builder.ins().load(types::I64, fixed, packet, buffer);
-        self.builder.ins().iadd(buffer, value)
+        let buffer = self.buffer(packet);
+        let address = self.builder.ins().iadd(buffer, value);
+        // The same number, but not a sum: each access would have both its parts in registers.
+        self.builder.ins().bitcast(types::I64, MemFlagsData::new(), address)
+    }
+
+    /// The running frame's record.
+    pub(super) fn packet(&mut self) -> ir::Value {
+        match self.around {
+            // There one load would do for all runs of the loop.
+            Some(around) => around.packet,
+            None => {
+                let offset = offset_of!(Machine, packet) as i32;
+                self.builder.ins().load(types::I64, fixed(), self.machine, offset)
+            }
+        }
+    }
+
+    /// Address of the frame's buffer; loaded once in a block.
+    fn buffer(&mut self, packet: ir::Value) -> ir::Value {
+        let here = self.builder.current_block();
+        if let Some((block, buffer)) = self.buffer
+            && here == Some(block)
+        {
+            return buffer;
+        }
+        let offset = offset_of!(Packet, buffer) as i32;
+        let buffer = self.builder.ins().load(types::I64, fixed(), packet, offset);
+        self.buffer = here.map(|block| (block, buffer));
+        buffer
     }
 
     /// What an instruction gives, where that is known by now.
@@ -273,14 +293,13 @@ impl Lowering<'_, '_> {
                 None
             }
             Op::Store { place, value } => {
-                let value = self.value(*value);
                 let base = self.value(place.base);
-                self.store(place.width, value, base, place.offset);
+                self.store(place.width, *value, base, place.offset);
                 None
             }
             Op::StackStore(range, value) => {
-                let (value, frame) = (self.value(*value), self.frame);
-                self.store(stack_width(*range), value, frame, i32::from(range.offset));
+                let frame = self.frame;
+                self.store(stack_width(*range), *value, frame, i32::from(range.offset));
                 None
             }
             Op::StackAddr(offset) => Some(self.stack_addr(*offset)),
@@ -409,8 +428,19 @@ impl Lowering<'_, '_> {
         }
     }
 
-    fn store(&mut self, width: Width, value: ir::Value, base: ir::Value, offset: i32) {
-        let value = self.cut(value, width);
+    fn store(&mut self, width: Width, value: Value, base: ir::Value, offset: i32) {
+        let value = match (self.known_number(value), self.halves.get(&value)) {
+            // As wide as the place: a part of the instruction then.
+            (Some(number), _) => {
+                let number = number & (u64::MAX >> (64 - width.bytes() * 8));
+                self.builder.ins().iconst(memory_type(width), number as i64)
+            }
+            (None, Some(&half)) if width == Width::W16 => half,
+            (None, _) => {
+                let value = self.value(value);
+                self.cut(value, width)
+            }
+        };
         self.builder.ins().store(flags(), value, base, offset);
     }
 
@@ -470,6 +500,9 @@ impl Lowering<'_, '_> {
             }
             Op::CallHelper { id, args } => {
                 let args: Vec<_> = args.iter().map(|arg| self.arg(arg)).collect();
+                if *id == id::XDP_ADJUST_HEAD {
+                    return self.adjust_head(&args);
+                }
                 let helper = (self.environment.callees.helper)(*id) as usize as u64;
                 let result = self.call_with_machine(helper, &args);
                 if may_stop(*id) {
@@ -532,6 +565,11 @@ impl Lowering<'_, '_> {
     pub(super) fn iconst(&mut self, value: u64) -> ir::Value {
         self.builder.ins().iconst(types::I64, value as i64)
     }
+}
+
+/// What does not change during a run.
+fn fixed() -> MemFlagsData {
+    MemFlagsData::trusted().with_readonly().with_can_move()
 }
 
 /// Program memory: little-endian, any alignment, proved accessible.

@@ -138,8 +138,12 @@ pub(super) struct Lowering<'a, 'b> {
     pub(super) around: Option<&'a Around>,
     /// Where a call goes that ended the run.
     stopped: Option<ir::Block>,
+    /// Values of 16 bits that others are, extended.
+    pub(super) halves: HashMap<Value, ir::Value>,
     /// A call hands over the machine.
     asks_runtime: bool,
+    /// Address of the frame's buffer, and the block that loads it.
+    pub(super) buffer: Option<(ir::Block, ir::Value)>,
     /// Loads of 32 bits that are wanted both as they are and extended.
     pub(super) is_extended: Vec<bool>,
     /// By number of parameters.
@@ -170,7 +174,9 @@ impl<'a, 'b> Lowering<'a, 'b> {
             entry_params: None,
             around: None,
             stopped: None,
+            halves: HashMap::new(),
             asks_runtime: false,
+            buffer: None,
             is_extended: extended(function),
             direct_sigs: [None; NATIVE_PARAMS_MAX + 1],
             native_call_conv: isa.default_call_conv(),
@@ -449,6 +455,11 @@ impl Lowering<'_, '_> {
         let clif = self.builder.ins().iconst(clif_type(self.function.ty(value)), number);
         self.numbers.in_block.insert(value, clif);
         clif
+    }
+
+    /// The number that a value is, if it was noted.
+    pub(super) fn known_number(&self, value: Value) -> Option<u64> {
+        self.numbers.known[value.0 as usize]
     }
 
     /// Notes that a value is a number.

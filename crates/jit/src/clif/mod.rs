@@ -5,6 +5,7 @@
 //! that `bpf_tail_call` leaves no frame behind; one trampoline enters callbacks from Rust, another
 //! tail calls' targets from tier 2, and the batch entry whole programs.
 
+mod adjust;
 mod batch;
 mod frame;
 mod hop;

@@ -3,6 +3,7 @@
 use std::mem::offset_of;
 
 use towpath_bpf::interp::function_address;
+use towpath_bpf::proto::id;
 
 use super::function::{Lowering, llvm_type, zero};
 use super::module::LIKELY;
@@ -360,6 +361,10 @@ impl Lowering<'_> {
             Op::CallRuntime { function, args } => {
                 let args: Vec<String> = args.iter().map(|arg| self.arg(arg)).collect();
                 self.call_direct(*function, &args)
+            }
+            Op::CallHelper { id: id::XDP_ADJUST_HEAD, args } => {
+                let args = self.args(args);
+                self.adjust_head(&args)
             }
             Op::CallHelper { id, args } => {
                 let args = self.args(args);

@@ -4,6 +4,7 @@
 //! memory here. The text names everything outside of the program (maps, functions of the runtime),
 //! so object files are good for any process and kept on disk.
 
+mod adjust;
 mod alias;
 mod cache;
 mod code_unsafe;

@@ -197,3 +197,59 @@ fn records_outlast_what_turns_to_their_frame() {
         assert_eq!(seen, [1, 2, 3], "{:?}", program.exec());
     }
 }
+
+/// Moves the packet's start by its first word, behind `meta` bytes of metadata; marks the first
+/// byte where that worked.
+fn move_head(meta: i32) -> Vec<Insn> {
+    vec![
+        Insn::new(MOV_X, 6, 1, 0, 0),
+        mov(2, -meta),
+        call(id::XDP_ADJUST_META),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, 2, 6, 0, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, 3, 6, 4, 0),
+        Insn::new(MOV_X, 4, 2, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, 4, 0, 0, 4),
+        Insn::new(BPF_JMP | BPF_JGT | BPF_X, 4, 3, 12, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, 2, 2, 0, 0),
+        Insn::new(MOV_X, 1, 6, 0, 0),
+        call(id::XDP_ADJUST_HEAD),
+        Insn::new(BPF_JMP | BPF_JNE | BPF_K, 0, 0, 8, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, 2, 6, 0, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, 3, 6, 4, 0),
+        Insn::new(MOV_X, 4, 2, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_ADD | BPF_K, 4, 0, 0, 14),
+        Insn::new(BPF_JMP | BPF_JGT | BPF_X, 4, 3, 3, 0),
+        Insn::new(BPF_ST | BPF_MEM | BPF_B, 2, 0, 13, 0x55),
+        mov(0, 2),
+        EXIT,
+        mov(0, 1),
+        EXIT,
+    ]
+}
+
+#[test]
+fn the_start_is_moved_as_far_as_the_helper_moves_it() {
+    // 256 bytes of headroom, of which 40 are the frame's own; 14 of 64 bytes stay.
+    let moves = [i32::MIN, -217, -216, -215, -209, -208, -14, -1, 0, 1, 49, 50, 51, i32::MAX];
+    for meta in [0, 8] {
+        let ways = in_all_ways(&move_head(meta), &[]);
+        for delta in moves {
+            let results: Vec<_> = ways
+                .iter()
+                .map(|program| {
+                    let mut bytes = [7; 64];
+                    bytes[..4].copy_from_slice(&delta.to_le_bytes());
+                    let mut frame = Frame::new(&bytes).unwrap();
+                    let verdict = program.run(&mut program.worker(0), &mut frame).unwrap();
+                    (verdict.returned, frame.to_vec(), frame.metadata().to_vec())
+                })
+                .collect();
+            assert!(
+                results.iter().all(|result| *result == results[0]),
+                "{meta} {delta} {results:?}"
+            );
+            let fits = (meta - 216..=50).contains(&delta);
+            assert_eq!(results[0].0 == 2, fits, "{meta} {delta}");
+        }
+    }
+}

@@ -72,6 +72,8 @@ const _: () = assert!(offset_of!(Body, next) == 64);
 const _: () = assert!(offset_of!(Body, head) + Block::BASE_OFFSET == offset_of!(Packet, buffer));
 const _: () = assert!(offset_of!(Body, data_meta) == offset_of!(Packet, data_meta));
 const _: () = assert!(offset_of!(Body, data) == offset_of!(Packet, data));
+const _: () = assert!(FRAME_HEADER_BYTES == Packet::DATA_MIN as usize);
+const _: () = assert!(ETH_HLEN == Packet::BYTES_MIN as usize);
 const _: () = assert!(offset_of!(Body, data_end) == offset_of!(Packet, data_end));
 const _: () = assert!(offset_of!(Body, rx.ifindex) == offset_of!(Packet, ingress_ifindex));
 const _: () = assert!(offset_of!(Body, rx.queue_index) == offset_of!(Packet, rx_queue_index));
