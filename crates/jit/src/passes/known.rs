@@ -7,7 +7,10 @@
 
 use std::collections::HashMap;
 
-use super::{Context, definition, definitions};
+use towpath_bpf::proto::id;
+
+use super::{Context, definition, definitions, effects};
+use crate::machine_unsafe::Packet;
 use crate::xir::{
     BinaryOp, Block, Cond, CtxField, Dominators, Function, Inst, Op, Terminator, Value,
 };
@@ -88,6 +91,7 @@ impl Walker<'_> {
         {
             let (condition, holds) = (*condition, yes.target == block);
             self.learn_condition(condition, holds);
+            self.learn_length(block, condition, holds);
         }
         if self.facts.is_empty() {
             return;
@@ -120,6 +124,29 @@ impl Walker<'_> {
             && self.facts.get(&question).is_none_or(|known| *known < bytes)
         {
             self.learn(question, bytes);
+        }
+    }
+
+    /// Where a packet's start was moved it has an Ethernet header still, or it was not moved.
+    fn learn_length(&mut self, block: Block, condition: Value, holds: bool) {
+        let Some(&Op::Compare(cond, result, zero)) = self.op(condition) else { return };
+        let is_zero = if holds { Cond::Eq } else { Cond::Ne };
+        let Some(Op::CallHelper { id: id::XDP_ADJUST_HEAD, .. }) = self.op(result) else { return };
+        if cond != is_zero || self.constant(zero) != Some(0) {
+            return;
+        }
+        let mut ends = [None; 2];
+        for &inst in &self.function.block(block).insts {
+            let data = self.function.inst(inst);
+            match data.op {
+                Op::CtxLoad(CtxField::Data) => ends[0] = data.result,
+                Op::CtxLoad(CtxField::DataEnd) => ends[1] = data.result,
+                _ if effects::of_call(&data.op).is_some() => break,
+                _ => {}
+            }
+        }
+        if let [Some(start), Some(end)] = ends {
+            self.learn(Question::BytesBefore(start, end), Packet::BYTES_MIN.into());
         }
     }
 

@@ -2,7 +2,8 @@
 //! with swapped bytes.
 //!
 //! Clang reads packed and unaligned fields byte by byte; machines don't have to. All bytes are
-//! loaded in one block, unconditionally, so the verifier proved every one of them.
+//! loaded in one block, unconditionally, so the verifier proved every one of them. Where a byte is
+//! wanted by itself, too, it is cut out of the wide load.
 
 use super::{Context, definition, definitions};
 use crate::xir::{
@@ -35,15 +36,16 @@ fn merge_in_block(function: &mut Function, block: Block, definitions: &[Option<I
         .filter_map(|position| Some((insts[position], finder.merged(position)?)))
         .collect();
     for (root, merged) in found {
-        replace(function, block, root, merged);
+        replace(function, block, root, &merged);
     }
 }
 
 /// A wide load that stands for a tree of narrow ones.
-#[derive(Clone, Copy)]
 struct Merged {
     place: Place,
     swapped: bool,
+    /// The narrow ones.
+    parts: Vec<(Inst, Part)>,
 }
 
 /// One narrow load and where its bits go.
@@ -96,7 +98,9 @@ impl Finder<'_> {
         } else {
             return None;
         };
-        self.is_quiet(&parts, root, place.alias).then_some(Merged { place, swapped })
+        let is_quiet = self.is_quiet(&parts, root, place.alias);
+        let parts = parts.into_iter().map(|part| (self.insts[part.position], part)).collect();
+        is_quiet.then_some(Merged { place, swapped, parts })
     }
 
     /// Adds the loads that `value << shift` is made of.
@@ -139,7 +143,7 @@ impl Finder<'_> {
     }
 }
 
-fn replace(function: &mut Function, block: Block, root: Inst, merged: Merged) {
+fn replace(function: &mut Function, block: Block, root: Inst, merged: &Merged) {
     let Some(result) = function.inst(root).result else { return };
     let (ty, origin) = (function.ty(result), function.inst(root).origin);
     let width = merged.place.width;
@@ -157,24 +161,71 @@ fn replace(function: &mut Function, block: Block, root: Inst, merged: Merged) {
     };
     ops.extend(swap.map(|swap| Op::Unary(swap, Value(0))));
     ops.extend((loaded != ty).then_some(Op::Unary(UnaryOp::Zext, Value(0))));
-    // The last step keeps the root's place and value, the ones before go in front of it.
-    let mut before = Vec::new();
-    let mut previous: Option<Value> = None;
+    // The last step keeps the root's value, the ones before go in front of it.
+    let mut steps = Vec::new();
+    let mut values: Vec<Value> = Vec::new();
     let last = ops.len() - 1;
     for (step, mut op) in ops.into_iter().enumerate() {
-        if let (Op::Unary(_, operand), Some(value)) = (&mut op, previous) {
-            *operand = value;
+        if let (Op::Unary(_, operand), Some(value)) = (&mut op, values.last()) {
+            *operand = *value;
         }
         if step == last {
             function.inst_mut(root).op = op;
+            steps.push(root);
+            values.push(result);
         } else {
             let value = function.add_value(loaded);
-            before.push(function.add_inst(InstData { op, result: Some(value), origin }));
-            previous = Some(value);
+            steps.push(function.add_inst(InstData { op, result: Some(value), origin }));
+            values.push(value);
         }
     }
+    // All of it takes the place of the first narrow load.
+    let is_part = |inst: &Inst| merged.parts.iter().any(|(part, _)| part == inst);
     let insts = &mut function.block_mut(block).insts;
-    if let Some(at) = insts.iter().position(|&inst| inst == root) {
+    insts.retain(|inst| *inst != root);
+    if let Some(at) = insts.iter().position(is_part) {
+        insts.splice(at..at, steps);
+    }
+    if width != Width::W64 {
+        for (inst, part) in &merged.parts {
+            cut_out(function, block, *inst, part.place, (values[0], merged.place));
+        }
+    }
+}
+
+/// A narrow load is bytes of the wide one: others may want it too, and put the same together.
+fn cut_out(
+    function: &mut Function,
+    block: Block,
+    inst: Inst,
+    place: Place,
+    (wide, whole): (Value, Place),
+) {
+    let (origin, ty) = (function.inst(inst).origin, Type::I32);
+    let mut before = Vec::new();
+    let mut add = |function: &mut Function, op| {
+        let value = function.add_value(ty);
+        before.push(function.add_inst(InstData { op, result: Some(value), origin }));
+        value
+    };
+    let first = (place.offset - whole.offset) as u32;
+    let mut value = wide;
+    let mut last = None;
+    if first > 0 {
+        let count = add(function, Op::Const(u64::from(first) * 8));
+        last = Some(Op::Binary(BinaryOp::LShr, value, count));
+    }
+    if first + place.width.bytes() < whole.width.bytes() {
+        if let Some(op) = last {
+            value = add(function, op);
+        }
+        let mask = add(function, Op::Const((1 << (place.width.bytes() * 8)) - 1));
+        last = Some(Op::Binary(BinaryOp::And, value, mask));
+    }
+    let Some(last) = last else { return };
+    function.inst_mut(inst).op = last;
+    let insts = &mut function.block_mut(block).insts;
+    if let Some(at) = insts.iter().position(|other| *other == inst) {
         insts.splice(at..at, before);
     }
 }

@@ -144,11 +144,7 @@ pub const PASSES: &[Pass] = &[
     Pass::new("selects", "branches whose ways meet at once become selects", selects::form),
     BLOCKS,
     FOLD,
-    Pass::new(
-        "known-branches",
-        "behind a branch, its condition and values selected by it are known",
-        known::use_branches,
-    ),
+    KNOWN,
     Pass::new(
         "specialize",
         "what follows a join is written once more for ways that bring many constants",
@@ -159,6 +155,7 @@ pub const PASSES: &[Pass] = &[
         "bytes and context fields that were read or written before are not loaded",
         loads::forward,
     ),
+    KNOWN,
     Pass::new(
         "trip-counts",
         "rounds of a loop that no exit can cut short are counted, and done without asking",
@@ -210,6 +207,11 @@ const FOLD: Pass = Pass::new(
     "fold",
     "constants, identities, equal computations, branches known by now",
     fold::run,
+);
+const KNOWN: Pass = Pass::new(
+    "known-branches",
+    "behind a branch, its condition and values selected by it are known",
+    known::use_branches,
 );
 const BLOCKS: Pass = Pass::new(
     "blocks",

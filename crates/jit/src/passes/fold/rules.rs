@@ -256,8 +256,16 @@ impl Rewriter<'_, '_> {
                 Some(Simpler::Op(Op::Const(holds.into())))
             }
             (None, Some(c)) => self.compare_with(cond, a, b, c),
+            // Passes know an address in the packet and its end in this order.
+            (None, None) if self.is_end(a) && !self.is_end(b) => {
+                Some(Simpler::Op(Op::Compare(swapped(cond), b, a)))
+            }
             (None, None) => self.narrow_compare(cond, a, b),
         }
+    }
+
+    fn is_end(&self, value: Value) -> bool {
+        matches!(self.op(value), Some(Op::CtxLoad(CtxField::DataEnd)))
     }
 
     fn compare_with(&mut self, cond: Cond, a: Value, b: Value, c: u64) -> Option<Simpler> {

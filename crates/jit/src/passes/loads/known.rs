@@ -182,6 +182,12 @@ impl Known {
         self.entries.retain(|entry| !matches!(entry.spot.alias, Alias::Map(_) | Alias::MapMeta(_)));
     }
 
+    /// The packet's start was moved, and the metadata with it.
+    pub(super) fn forget_start(&mut self) {
+        let moves = |field| matches!(field, CtxField::Data | CtxField::DataMeta);
+        self.context.retain(|(field, _)| !moves(*field));
+    }
+
     pub(super) fn forget_context(&mut self) {
         self.context.clear();
     }

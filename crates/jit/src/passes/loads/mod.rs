@@ -9,9 +9,12 @@
 
 mod known;
 
+use towpath_bpf::proto::id;
+
 use super::assemble::Assembler;
 use super::replace::Replacements;
 use super::{Context, effects, stack};
+use crate::trust::Trust;
 use crate::xir::{Alias, Block, Dominators, Function, Inst, Op, Place, StackRange, Value, Width};
 use known::{Known, Spot};
 
@@ -21,11 +24,12 @@ pub(super) fn forward(function: &mut Function, context: Context<'_>) {
     let mut replacements = Replacements::new(function);
     let mut ends: Vec<Option<Known>> = vec![None; function.blocks.len()];
     for &block in dominators.order() {
-        let known = at_start(&dominators, &ends, block);
+        let known = at_start(function, &dominators, &ends, block, (&reached, context));
         let insts = std::mem::take(&mut function.block_mut(block).insts);
         let mut forwarder = Forwarder {
             known,
             reached: &reached,
+            context,
             replacements: &mut replacements,
             assembler: Assembler::new(function, 0),
         };
@@ -40,24 +44,109 @@ pub(super) fn forward(function: &mut Function, context: Context<'_>) {
     replacements.apply(function);
 }
 
-/// What all predecessors agree on; nothing where one of them comes later, at the top of loops.
-fn at_start(dominators: &Dominators, ends: &[Option<Known>], block: Block) -> Known {
+/// What all predecessors agree on, but for what the rounds of a loop may change at its top.
+fn at_start(
+    function: &Function,
+    dominators: &Dominators,
+    ends: &[Option<Known>],
+    block: Block,
+    (reached, context): (&stack::Reached, Context<'_>),
+) -> Known {
     let mut common: Option<Known> = None;
     for pred in dominators.predecessors(block) {
-        let Some(end) = &ends[pred.0 as usize] else { return Known::default() };
-        match &mut common {
-            None => common = Some(end.clone()),
-            Some(common) => common.keep_common(end),
+        match (&ends[pred.0 as usize], &mut common) {
+            (Some(end), None) => common = Some(end.clone()),
+            (Some(end), Some(common)) => common.keep_common(end),
+            (None, _) => {}
         }
     }
     let mut known = common.unwrap_or_default();
     known.enter_block();
+    let Some(rounds) = rounds(dominators, ends, block) else { return Known::default() };
+    for block in rounds {
+        for &inst in &function.block(block).insts {
+            forget(&mut known, &function.inst(inst).op, reached, context);
+        }
+    }
     known
+}
+
+/// The blocks that lead from the top of a loop to it again; none where `block` is no such top, and
+/// `None` where it is not known which these are.
+fn rounds(dominators: &Dominators, ends: &[Option<Known>], block: Block) -> Option<Vec<Block>> {
+    let mut blocks = Vec::new();
+    let mut work: Vec<Block> = dominators.predecessors(block).to_vec();
+    work.retain(|pred| ends[pred.0 as usize].is_none());
+    if !work.is_empty() {
+        blocks.push(block);
+    }
+    while let Some(next) = work.pop() {
+        if blocks.contains(&next) {
+            continue;
+        }
+        if blocks.len() >= LOOP_BLOCKS_MAX || !dominators.dominates(block, next) {
+            return None;
+        }
+        blocks.push(next);
+        work.extend_from_slice(dominators.predecessors(next));
+    }
+    Some(blocks)
+}
+
+/// Of loops with more blocks nothing is known.
+const LOOP_BLOCKS_MAX: usize = 64;
+
+/// Takes into account what an instruction may overwrite or move.
+fn forget(known: &mut Known, op: &Op, reached: &stack::Reached, context: Context<'_>) {
+    match op {
+        Op::Store { place, .. } => overwritten(known, *place, reached),
+        Op::StackStore(range, _) => known.forget_stack(*range),
+        Op::AtomicRmw { place, .. }
+        | Op::CompareExchange { place, .. }
+        | Op::StoreRelease { place, .. } => {
+            overwritten(known, *place, reached);
+            known.forget_maps();
+        }
+        Op::LoadAcquire(_) => known.forget_maps(),
+        op => called(known, op, reached, context),
+    }
+}
+
+fn overwritten(known: &mut Known, place: Place, reached: &stack::Reached) {
+    match place.alias {
+        Alias::Packet | Alias::Map(_) => known.overwritten(spot_of(place), place.width),
+        Alias::Stack => known.forget_reached(reached),
+        Alias::Other => {
+            known.forget_packet();
+            known.forget_maps();
+            known.forget_reached(reached);
+        }
+        Alias::Ctx | Alias::MapMeta(_) => {}
+    }
+}
+
+fn called(known: &mut Known, op: &Op, reached: &stack::Reached, context: Context<'_>) {
+    let Some(writes) = effects::of_call(op) else { return };
+    match op {
+        // Guests' checks know the end of the packet by its last load.
+        Op::CallHelper { id: id::XDP_ADJUST_HEAD, .. } if context.trust == Trust::Verified => {
+            known.forget_start();
+        }
+        _ if writes.all => known.forget_context(),
+        _ => {}
+    }
+    if writes.all || writes.packet {
+        known.forget_packet();
+    }
+    known.forget_maps();
+    known.forget_reached(reached);
+    effects::written_stack(op).for_each(|range| known.forget_stack(range));
 }
 
 struct Forwarder<'a> {
     known: Known,
     reached: &'a stack::Reached,
+    context: Context<'a>,
     replacements: &'a mut Replacements,
     assembler: Assembler<'a>,
 }
@@ -112,6 +201,7 @@ impl Forwarder<'_> {
 
     /// Takes an instruction's effect into account.
     fn after(&mut self, op: &Op, result: Option<Value>) {
+        forget(&mut self.known, op, self.reached, self.context);
         match op {
             Op::CtxLoad(field) => {
                 if let Some(result) = result {
@@ -125,26 +215,17 @@ impl Forwarder<'_> {
                 }
             }
             Op::Store { place, value } => {
-                self.overwritten(*place);
                 let spot = spot_of(*place);
                 if is_tracked(spot) {
                     self.known.stored(spot, place.width, *value);
                 }
             }
             Op::StackStore(range, value) => {
-                self.known.forget_stack(*range);
                 if let Some(width) = width_of(*range) {
                     self.known.stored(spot_of_stack(*range), width, *value);
                 }
             }
-            Op::AtomicRmw { place, .. }
-            | Op::CompareExchange { place, .. }
-            | Op::StoreRelease { place, .. } => {
-                self.overwritten(*place);
-                self.known.forget_maps();
-            }
-            Op::LoadAcquire(_) => self.known.forget_maps(),
-            op => self.called(op),
+            _ => {}
         }
     }
 
@@ -156,32 +237,6 @@ impl Forwarder<'_> {
         {
             self.known.loaded(spot, width, result);
         }
-    }
-
-    fn overwritten(&mut self, place: Place) {
-        match place.alias {
-            Alias::Packet | Alias::Map(_) => self.known.overwritten(spot_of(place), place.width),
-            Alias::Stack => self.known.forget_reached(self.reached),
-            Alias::Other => {
-                self.known.forget_packet();
-                self.known.forget_maps();
-                self.known.forget_reached(self.reached);
-            }
-            Alias::Ctx | Alias::MapMeta(_) => {}
-        }
-    }
-
-    fn called(&mut self, op: &Op) {
-        let Some(writes) = effects::of_call(op) else { return };
-        if writes.all {
-            self.known.forget_context();
-        }
-        if writes.all || writes.packet {
-            self.known.forget_packet();
-        }
-        self.known.forget_maps();
-        self.known.forget_reached(self.reached);
-        effects::written_stack(op).for_each(|range| self.known.forget_stack(range));
     }
 }
 
