@@ -35,8 +35,9 @@ fn the_page_is_what_comes_out() {
         std::fs::write(&path, &made).unwrap();
     }
     let there = std::fs::read_to_string(&path).unwrap_or_default();
+    let new: Vec<_> = made.lines().filter(|&line| there.lines().all(|it| it != line)).collect();
     assert!(
         there == made,
-        "docs/features.md: TOWPATH_BLESS=1 cargo test --workspace --test qualify"
+        "docs/features.md: TOWPATH_BLESS=1 cargo test --workspace --test qualify\n{new:#?}"
     );
 }
