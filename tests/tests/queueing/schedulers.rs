@@ -130,6 +130,7 @@ fn a_flow_has_a_limit_of_its_own() {
     lab.input.receive((0..1000).map(|n| udp(0, 1, n, 1514)));
     wait_for("drops", || lab.drops(towpath_engine::counters::DropReason::Verdict) > 1000 - 131);
     lab.input.receive([udp(0, 2, 0, 100)]);
+    wait_for("the other flow to arrive", || lab.input_is_empty());
     lab.output.allow(2);
     wait_for("the other flow's", || lab.output.sent().iter().any(|(_, it)| source_port(it) == 2));
     lab.output.allow(1000);
