@@ -321,3 +321,42 @@ int ok_loop_nested(struct xdp_md *ctx)
 	return s;
 }
 
+
+/* What next() gave goes with the iterator. */
+SEC("xdp")
+int no_num_element_after_destroy(struct xdp_md *ctx)
+{
+	struct bpf_iter_num it;
+	bpf_iter_num_new(&it, 5, 10);
+	int *p = bpf_iter_num_next(&it);
+	bpf_iter_num_destroy(&it);
+	return p ? *p : 1;
+}
+
+SEC("xdp")
+int no_num_element_after_destroy_checked_before(struct xdp_md *ctx)
+{
+	struct bpf_iter_num it;
+	bpf_iter_num_new(&it, 5, 10);
+	int *p = bpf_iter_num_next(&it);
+	if (p) {
+		asm volatile("" : "+r"(p));
+		bpf_iter_num_destroy(&it);
+		return *p;
+	}
+	bpf_iter_num_destroy(&it);
+	return 1;
+}
+
+SEC("xdp")
+int ok_num_element_of_another(struct xdp_md *ctx)
+{
+	struct bpf_iter_num it, other;
+	bpf_iter_num_new(&it, 5, 10);
+	bpf_iter_num_new(&other, 5, 10);
+	int *p = bpf_iter_num_next(&it);
+	bpf_iter_num_destroy(&other);
+	int got = p ? *p : 1;
+	bpf_iter_num_destroy(&it);
+	return got;
+}

@@ -32,9 +32,9 @@ impl Verifier<'_> {
             self.mark_stack_read(frame, spi - slot);
         }
         meta.iter = Some((frame, spi));
+        meta.ref_id = self.cur.slot(frame, spi).map_or(0, |slot| slot.reg.ref_id);
         if kfunc.flags.has(KfuncFlags::ITER_DESTROY) {
-            let held = self.cur.slot(frame, spi).map_or(0, |slot| slot.reg.ref_id);
-            self.release_reference(held);
+            self.release_reference(meta.ref_id);
             for slot in 0..iter.slots() {
                 self.clear_special_slot(frame, spi - slot);
             }

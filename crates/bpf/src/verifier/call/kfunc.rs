@@ -149,7 +149,10 @@ impl Verifier<'_> {
             }
             KRet::Mem(size) => {
                 let payload = Payload::Mem { size, dynptr_id: 0 };
-                Reg::pointer(Base::Mem, Flags::RDONLY, payload)
+                let mut reg = Reg::pointer(Base::Mem, Flags::RDONLY, payload);
+                // The element goes with its iterator.
+                reg.ref_id = meta.ref_id;
+                reg
             }
             KRet::NewObject => self.new_object(meta, false)?,
             KRet::NewPercpuObject => self.new_object(meta, true)?,
