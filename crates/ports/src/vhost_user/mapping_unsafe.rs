@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use rustix::fs::{SealFlags, fcntl_add_seals, fstat};
+use rustix::fs::{FileType, FsWord, SealFlags, fcntl_add_seals, fstat, fstatfs};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use towpath_xdp::{SharedBytes, SharedBytesMut};
@@ -43,6 +43,7 @@ impl Mapping {
     pub(super) fn new(file: impl AsFd, offset: u64, len: u64) -> io::Result<Mapping> {
         let end = offset.checked_add(len).filter(|_| len > 0).ok_or(Errno::INVAL)?;
         let stat = fstat(&file)?;
+        check_is_memory(&file, stat.st_mode)?;
         if u64::try_from(stat.st_size).unwrap_or(0) < end {
             return Err(Errno::FAULT.into());
         }
@@ -385,3 +386,21 @@ impl Drop for Mapping {
         let _unmapped = unsafe { munmap(self.whole.as_ptr().cast(), self.whole_len) };
     }
 }
+
+/// Refuses files whose pages somebody else could let us wait for, for ever: those of file systems in
+/// user space or behind a network, and devices.
+fn check_is_memory(file: impl AsFd, mode: u32) -> io::Result<()> {
+    let is_file = FileType::from_raw_mode(mode) == FileType::RegularFile;
+    if is_file && MEMORY_MAGICS.contains(&fstatfs(file)?.f_type) {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "a guest's memory must be a memfd, or a file in a tmpfs, a hugetlbfs, or on a disk of this \
+         machine (ext4, XFS, Btrfs)",
+    ))
+}
+
+/// tmpfs, hugetlbfs, ramfs, ext4, XFS, Btrfs (`<linux/magic.h>`).
+const MEMORY_MAGICS: [FsWord; 6] =
+    [0x0102_1994, 0x9584_58f6, 0x8584_58f6, 0xef53, 0x5846_5342, 0x9123_683e];

@@ -300,6 +300,16 @@ mod tests {
     }
 
     #[test]
+    fn files_that_could_keep_us_waiting_are_refused() {
+        for path in ["/proc/self/status", "/dev/null", "/sys/kernel/mm"] {
+            let Ok(file) = std::fs::File::open(path) else { continue };
+            let error = Memory::default().with(range(0x1000, 1, 0x70_0000), file.into());
+            let error = error.expect_err(path);
+            assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{path}: {error}");
+        }
+    }
+
+    #[test]
     fn regions_are_apart() {
         let memory = Memory::default().with(range(0x1000, 2, 0x70_0000), file(2)).unwrap();
         assert!(memory.with(range(0x2000, 1, 0x90_0000), file(1)).is_err());

@@ -28,8 +28,8 @@ pub(super) enum Refused {
     Short,
     #[error("{0} descriptors came where {1} are wanted")]
     Files(usize, usize),
-    #[error("a descriptor that is no eventfd")]
-    NoEventFd,
+    #[error("an eventfd for a queue: {0}")]
+    EventFd(#[source] std::io::Error),
     #[error("queue {0} of {1}")]
     Queue(u64, usize),
     #[error("{0} is no size of a ring")]

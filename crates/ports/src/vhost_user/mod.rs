@@ -6,6 +6,7 @@
 //! the port's own talks with the monitor; workers only look at rings. Nothing that the guest or its
 //! monitor does goes further than its own queues: see `burst`, `fault_unsafe` and `session`.
 
+mod bell_unsafe;
 mod burst;
 mod connection;
 mod control;
@@ -37,6 +38,7 @@ use serde::Deserialize;
 use towpath_engine::port::{Device, Features, Rx, Tx};
 use towpath_xdp::{Arena, Frame, Pool};
 
+use bell_unsafe::Signals;
 use control::Control;
 use feature::Negotiated;
 use generation::Generation;
@@ -99,6 +101,12 @@ pub enum Error {
         /// The largest.
         max: u32,
     },
+    /// Guests cannot be interrupted (`io_setup(2)`).
+    #[error(
+        "asynchronous I/O, by which guests are interrupted: {0}; `sysctl fs.aio-nr` says how much of \
+         fs.aio-max-nr is in use"
+    )]
+    Signals(#[source] io::Error),
     /// The socket cannot be made.
     #[error("{}: {source}", path.display())]
     Socket {
@@ -126,7 +134,8 @@ impl VhostUser {
         range("queues", options.queues, 1, QUEUES_MAX)?;
         range("mtu", options.mtu, 68, MTU_MAX)?;
         let path = options.path.clone();
-        let shared = Arc::new(Shared::new(options));
+        let signals = Arc::new(Signals::new().map_err(Error::Signals)?);
+        let shared = Arc::new(Shared::new(options, signals));
         let control = Control::start(&shared).map_err(|source| Error::Socket { path, source })?;
         Ok(VhostUser { shared, _control: control })
     }
@@ -193,6 +202,8 @@ impl Device for VhostUser {
 #[derive(Debug)]
 struct Shared {
     options: Options,
+    /// What guests are interrupted by.
+    signals: Arc<Signals>,
     /// Two for each pair: what the guest receives by, and what it sends by.
     vrings: Box<[Vring]>,
     /// Pairs by which the guest receives now, a bit for each.
@@ -220,10 +231,11 @@ struct Notes {
 }
 
 impl Shared {
-    fn new(options: Options) -> Shared {
+    fn new(options: Options, signals: Arc<Signals>) -> Shared {
         let vrings = (0..2 * options.queues).map(|_| Vring::default()).collect();
         Shared {
             options,
+            signals,
             vrings,
             open: AtomicU64::new(0),
             steering: Steering::default(),

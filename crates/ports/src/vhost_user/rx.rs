@@ -1,7 +1,7 @@
 //! Receiving what the guest sends: each frame is copied out of its buffer, which goes back at once.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,6 +11,7 @@ use towpath_xdp::frame::{BUFFER_BYTES, ETH_HLEN, FRAME_BYTES_MAX, LINEAR_BYTES_M
 use towpath_xdp::{Frame, Pool};
 
 use super::Shared;
+use super::bell_unsafe::Kick;
 use super::burst::{Burst, Chain, Direction, Violation};
 use super::memory::{Memory, Piece};
 use super::run::{RUN_MAX, Run, Wanted};
@@ -28,7 +29,7 @@ struct Receiver {
     pair: u32,
     burst: Burst,
     /// What the driver kicks, while we asked for that.
-    kick: Option<Arc<OwnedFd>>,
+    kick: Option<Arc<Kick>>,
     is_armed: bool,
     missed: u64,
 }
@@ -208,9 +209,7 @@ impl Receiver {
         active.ring.ignore_kicks();
         self.is_armed = false;
         if let Some(kick) = &self.kick {
-            let mut count = [0; 8];
-            // There is nothing to read when it was something else that woke us.
-            let _count = rustix::io::read(&**kick, &mut count);
+            kick.empty();
         }
     }
 }

@@ -6,9 +6,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlink};
-
 use super::Shared;
+use super::bell_unsafe::{Bell, Kick};
 use super::feature::{LOG_ALL, Negotiated, PROTOCOL_FEATURES, protocol};
 use super::inflight::{Description, Region};
 use super::log::Log;
@@ -238,14 +237,19 @@ impl Session {
     /// `SET_VRING_KICK`, `SET_VRING_CALL` and `SET_VRING_ERR`: the first one starts the queue.
     fn set_bell(&mut self, message: &mut Message) -> Result<(), Refused> {
         let number = message.number()?;
-        let bell = if number & NO_FILE == 0 { Some(event_fd(message.file()?)?) } else { None };
+        let file = if number & NO_FILE == 0 { Some(message.file()?) } else { None };
+        let bell = |file: Option<OwnedFd>| {
+            let bell = file.map(|file| Bell::new(file, &self.shared.signals));
+            bell.transpose().map_err(Refused::EventFd)
+        };
         let (index, shared) = (number & INDEX_MASK, Arc::clone(&self.shared));
         let vring = self.vring(index)?;
         match message.request {
-            request::SET_VRING_CALL => vring.set_call(bell),
-            request::SET_VRING_ERR => vring.lock().setup.error = bell,
+            request::SET_VRING_CALL => vring.set_call(bell(file)?),
+            request::SET_VRING_ERR => vring.lock().setup.error = bell(file)?,
             _ => {
-                vring.lock().setup.kick = bell.map(Arc::new);
+                let kick = file.map(Kick::new).transpose().map_err(Refused::EventFd)?;
+                vring.lock().setup.kick = kick.map(Arc::new);
                 // Without protocol features, a queue has no other switch.
                 if !self.features.has(PROTOCOL_FEATURES) {
                     vring.lock().setup.enable(true);
@@ -319,22 +323,6 @@ impl Drop for Session {
 
 fn number(value: u64) -> Answer {
     Answer::Payload(value.to_ne_bytes().to_vec())
-}
-
-/// An eventfd that never makes us wait. Nothing else will do: a worker that sleeps waits for it,
-/// and others could be readable for ever.
-fn event_fd(file: OwnedFd) -> Result<OwnedFd, Refused> {
-    use std::os::fd::AsRawFd as _;
-    let link = readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new());
-    let is_event_fd = link.is_ok_and(|link| link.as_bytes() == b"anon_inode:[eventfd]");
-    let set = || {
-        let flags = fcntl_getfl(&file)?;
-        fcntl_setfl(&file, flags | OFlags::NONBLOCK)
-    };
-    if !is_event_fd || set().is_err() {
-        return Err(Refused::NoEventFd);
-    }
-    Ok(file)
 }
 
 /// `VHOST_USER_VRING_NOFD_MASK` and `VHOST_USER_VRING_IDX_MASK`

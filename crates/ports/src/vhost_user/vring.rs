@@ -4,13 +4,13 @@
 //! lock, between two bursts. So a queue can come, go and change at any moment, and nobody else
 //! waits for that.
 
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use towpath_engine::Waker;
 
+use super::bell_unsafe::{Bell, Kick};
 use super::burst::{Chain, Violation};
 use super::feature::Negotiated;
 use super::inflight::{Inflight, Region};
@@ -58,11 +58,11 @@ pub(super) struct Setup {
     pub(super) base: u32,
     pub(super) addresses: Option<Addresses>,
     /// The driver kicks; without it we poll.
-    pub(super) kick: Option<Arc<OwnedFd>>,
+    pub(super) kick: Option<Arc<Kick>>,
     /// We interrupt.
-    pub(super) call: Option<OwnedFd>,
+    pub(super) call: Option<Bell>,
     /// We say that it is broken.
-    pub(super) error: Option<OwnedFd>,
+    pub(super) error: Option<Bell>,
     pub(super) is_enabled: bool,
     /// It was enabled once: what is sent while it is not any more goes nowhere. Before that, it
     /// waits: the front end is about to enable it.
@@ -104,7 +104,7 @@ impl State {
     pub(super) fn signal(&mut self) {
         let Some(active) = &mut self.active else { return };
         if active.ring.wants_signal() {
-            ring_bell(self.setup.call.as_ref());
+            ring(self.setup.call.as_ref());
         }
     }
 
@@ -113,7 +113,7 @@ impl State {
     /// (QEMU starts a queue first, and empties the bell that it had until then).
     fn signal_anew(&self) {
         if self.active.is_some() {
-            ring_bell(self.setup.call.as_ref());
+            ring(self.setup.call.as_ref());
         }
     }
 }
@@ -227,11 +227,11 @@ impl Vring {
         self.take_down(state);
         state.broken = Some(violation);
         self.counters.broken.fetch_add(1, Ordering::Relaxed);
-        ring_bell(state.setup.error.as_ref());
+        ring(state.setup.error.as_ref());
     }
 
     /// Takes what the driver is interrupted by.
-    pub(super) fn set_call(&self, call: Option<OwnedFd>) {
+    pub(super) fn set_call(&self, call: Option<Bell>) {
         let mut state = self.state.lock();
         state.setup.call = call;
         state.signal_anew();
@@ -250,9 +250,9 @@ impl Vring {
     }
 }
 
-/// Writes to an eventfd, which never blocks: a full one is rung, too.
-fn ring_bell(bell: Option<&OwnedFd>) {
+#[inline]
+fn ring(bell: Option<&Bell>) {
     if let Some(bell) = bell {
-        let _full = rustix::io::write(bell.as_fd(), &1u64.to_ne_bytes());
+        bell.ring();
     }
 }

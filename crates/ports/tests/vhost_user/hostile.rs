@@ -2,6 +2,11 @@
 //!
 //! Among them are faults that other back ends had: each says which.
 
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use towpath_workload::virtio::{GUEST_BASE, Guest, GuestMemory, GuestOptions, Queue};
 
 use crate::PLAIN;
@@ -301,3 +306,61 @@ fn slow_and_broken_monitors_keep_nobody_waiting() {
     assert!(a.send(0, &PLAIN, &packet(60, 1)));
     assert!(b.wait_for(0).is_some());
 }
+
+/// A front end clears `O_NONBLOCK` on the eventfds that it shares, keeps those full that we signal,
+/// and empties those that we wait for.
+#[test]
+fn eventfds_that_would_block_hold_no_worker() {
+    let scene = Scene::new();
+    let (mut a, mut b) =
+        (scene.guest(0, GuestOptions::default()), scene.guest(1, GuestOptions::default()));
+    let full = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    for index in 0..2u64 {
+        for request in [SET_VRING_CALL, SET_VRING_ERR] {
+            a.front.say(request, &index.to_ne_bytes(), &[full.as_fd()]).unwrap();
+        }
+    }
+    let kick = a.kick_file(1).try_clone_to_owned().unwrap();
+    let is_over = AtomicBool::new(false);
+    let attack = || {
+        // Its own descriptors of the same open files: it never blocks itself.
+        let change = |is_on: bool| {
+            for file in [&kick, &full] {
+                let flags = fcntl_getfl(file).unwrap();
+                let flag = OFlags::NONBLOCK;
+                fcntl_setfl(file, if is_on { flags | flag } else { flags - flag }).unwrap();
+            }
+        };
+        while !is_over.load(Ordering::Relaxed) {
+            change(true);
+            let _taken = rustix::io::read(&kick, &mut [0; 8]);
+            let _full = rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes());
+            change(false);
+        }
+        change(true);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(attack);
+        for number in 0..500 {
+            assert!(b.send(0, &PLAIN, &packet(60, number)));
+            assert!(a.wait_for(0).is_some(), "frame {number} to the attacker");
+            assert!(a.send(0, &PLAIN, &packet(60, number)));
+            a.kick(1);
+            until("the attacker's frame arrives", || {
+                // The kick may have been taken away: that is the attacker's own loss.
+                a.kick(1);
+                b.receive(0).is_some()
+            });
+            if number % 100 == 0 {
+                // Long enough for the worker to fall asleep.
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    scene.check();
+}
+
+const SET_VRING_CALL: u32 = 13;
+const SET_VRING_ERR: u32 = 14;

@@ -6,7 +6,7 @@ mod memory_unsafe;
 mod queue;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -189,6 +189,11 @@ impl Guest {
             std::thread::sleep(Duration::from_secs(2) / LOOKS);
         }
         self.receive(pair)
+    }
+
+    /// What it kicks a queue by, which the back end has as well.
+    pub fn kick_file(&self, index: u32) -> BorrowedFd<'_> {
+        self.kicks[index as usize].as_fd()
     }
 
     /// Kicks a queue, whether the device asked for it or not.
