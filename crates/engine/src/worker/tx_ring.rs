@@ -108,16 +108,42 @@ impl Worker {
 }
 
 impl Graph {
-    /// All that a burst has for a socket (`__xsk_map_redirect`). It arrived at one place, as bursts
-    /// do. What the socket does not take is dropped, whatever fallback its redirect named
-    /// (`xsk_rcv`).
+    /// All that a burst has for a socket (`__xsk_map_redirect`). What the socket does not take is
+    /// dropped, whatever fallback its redirect named (`xsk_rcv`).
     #[inline]
     pub(super) fn deliver(&mut self, snapshot: &Snapshot, place: u32, frames: &mut Vec<Frame>) {
-        let (Some(served), Some(first)) = (snapshot.sockets.at(place), frames.first()) else {
-            return;
-        };
-        let from = arrival(first);
-        debug_assert!(frames.iter().all(|frame| arrival(frame) == from), "a burst has one origin");
+        let Some(served) = snapshot.sockets.at(place) else { return };
+        let Some(from) = frames.first().map(arrival) else { return };
+        if frames.iter().all(|frame| arrival(frame) == from) {
+            self.deliver_run(snapshot, served, from, frames);
+        } else {
+            self.deliver_mixed(snapshot, served, frames);
+        }
+    }
+
+    /// Frames that arrived at several places, as when programs of two guests answer what was flooded
+    /// to both. A socket takes what arrived where it is bound, and nothing else (`xsk_rcv_check`).
+    #[cold]
+    fn deliver_mixed(&mut self, snapshot: &Snapshot, served: &Served, frames: &mut Vec<Frame>) {
+        let mut run = std::mem::take(&mut self.scratch);
+        debug_assert!(run.is_empty(), "nobody else is at it");
+        let mut rest = frames.drain(..).peekable();
+        while let Some(from) = rest.peek().map(arrival) {
+            run.extend(std::iter::from_fn(|| rest.next_if(|frame| arrival(frame) == from)));
+            self.deliver_run(snapshot, served, from, &mut run);
+        }
+        self.scratch = run;
+    }
+
+    /// Frames that arrived at one place.
+    #[inline]
+    fn deliver_run(
+        &mut self,
+        snapshot: &Snapshot,
+        served: &Served,
+        from: QueueId,
+        frames: &mut Vec<Frame>,
+    ) {
         let count = frames.len();
         let delivered = served.socket.deliver_all(from, frames, &mut self.pool);
         debug_assert!(delivered <= count && frames.is_empty(), "a socket takes or drops all");

@@ -8,11 +8,12 @@ mod fake;
 mod wire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fake::Fake;
 use towpath_bpf::program::{Linked, MapType};
 use towpath_engine::counters::DropReason;
-use towpath_engine::{Engine, Hook, QueueId, UpperName};
+use towpath_engine::{Engine, Hook, Link, QueueId, UpperName};
 use towpath_workload::{random::Random, small};
 use towpath_xdp::Program;
 use wire::{Wire, attach, engine, load, packet, set_target, settled, wait_for};
@@ -185,7 +186,7 @@ fn what_sockets_send_leaves_by_their_port() {
     assert_eq!(lab.a.received(), sent);
     // A transmit hook judges them, too.
     let hook = load(small::returns_byte(14));
-    let link = towpath_engine::Link::new(hook, 9, 1);
+    let link = Link::new(hook, 9, 1);
     lab.engine.change(|config| config.set_links(lab.a.port, Hook::Tx, vec![link])).unwrap();
     socket.state().to_send.extend([packet(1, 7), packet(2, 8)]);
     wait_for("the socket's packets", || socket.state().sent == 102);
@@ -302,4 +303,39 @@ fn a_second_program_on_the_port_does_not_change_where_frames_go() {
     set_target(&plain, 1, [5]);
     lab.arrive(&packets(0, 1, 0..2));
     assert_eq!(socket.state().received.len(), 2);
+}
+
+/// What is flooded to two guests is answered by both guests' programs, and meets in one burst at a
+/// socket of one of them (`xsk_rcv_check` looks at each frame).
+#[test]
+fn a_socket_gets_nothing_that_arrived_at_another_port() {
+    let engine = engine(1);
+    engine.change(|config| config.add_bridge("br", Duration::from_secs(300))).unwrap();
+    let mut a = Wire::new(&engine, "a", 10);
+    let guests = [Wire::new(&engine, "b", HERE.ifindex), Wire::new(&engine, "c", 12)];
+    let back = load(small::returns(3));
+    let to_socket = load(small::redirect_map_by_bytes(MapType::Xskmap, 8));
+    for (place, port) in [a.port, guests[0].port, guests[1].port].into_iter().enumerate() {
+        let upper = UpperName::Named("br".to_owned());
+        engine.change(|config| config.set_upper(port, upper)).unwrap();
+        if place > 0 {
+            attach(&engine, port, &[(&to_socket, PASS)]);
+            let links = vec![Link::new(back.clone(), 9, engine.workers())];
+            engine.change(|config| config.set_links(port, Hook::GuestRx, links)).unwrap();
+        }
+    }
+    let socket = Fake::new(5, HERE, 1000);
+    engine.change(|config| config.add_socket(Arc::clone(&socket) as _)).unwrap();
+    set_target(&to_socket, 1, [5]);
+    let sent = packets(0, 1, 0..40);
+    a.send(&sent);
+    settled(&engine, a.port, 40);
+    assert_eq!(socket.state().received, sent, "what arrived at its own port, once");
+    let drops = |port| {
+        engine.read(|_, snapshot| {
+            let counters = &snapshot.port(port).unwrap().opened.counters;
+            counters.iter().map(|it| it.drops[DropReason::NoSocket as usize].get()).sum::<u64>()
+        })
+    };
+    assert_eq!([drops(guests[0].port), drops(guests[1].port)], [0, 40]);
 }
