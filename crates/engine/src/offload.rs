@@ -102,7 +102,7 @@ fn complete(frame: &mut Frame, checksum: Checksum) -> Option<()> {
         return None;
     }
     let folded = not_zero(!sum.fold());
-    frame.linear_mut()[at..at + 2].copy_from_slice(&folded.to_be_bytes());
+    frame.shared_linear_mut().part(at..at + 2).write(&folded.to_be_bytes());
     Some(())
 }
 
@@ -129,7 +129,7 @@ fn segment(
     pool: &mut Pool,
     out: &mut Vec<Frame>,
 ) -> Result<(), DropReason> {
-    let layout = Layout::of(frame.linear(), gso.kind).ok_or(DropReason::Malformed)?;
+    let layout = Layout::of(&frame.linear(), gso.kind).ok_or(DropReason::Malformed)?;
     let size = usize::from(gso.size);
     // What has no length that an IP header can tell was never one packet.
     if size == 0 || layout.payload + size - layout.network > IP_BYTES_MAX {
@@ -173,7 +173,11 @@ fn cut(
             .ok_or(DropReason::NoMemory);
     }
     let mut piece = pool.take().ok_or(DropReason::NoMemory)?;
-    fill(&mut piece.room_mut()[..len]);
+    let Some(room) = piece.room_mut() else {
+        pool.give(piece);
+        return Err(DropReason::NoMemory);
+    };
+    fill(&mut room[..len]);
     piece.set_linear(len);
     Ok(piece)
 }

@@ -72,7 +72,10 @@ impl LiveFrames {
     ///
     /// `EINVAL` for a packet of another length, which is the first of those not taken; `ENOMEM`
     /// without memory for a ring; what `BPF_PROG_TEST_RUN` says, when nothing could be taken.
-    pub fn send<'a>(&self, packets: impl IntoIterator<Item = &'a [u8]>) -> Result<LiveSent, Errno> {
+    pub fn send(
+        &self,
+        packets: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<LiveSent, Errno> {
         let cpu = sched_getcpu();
         let ring = self.rings.get(cpu).ok_or(Errno::EINVAL)?;
         let ring = ring.get_or_init(|| self.maps.ring(cpu).map(Mutex::new)).as_ref();
@@ -80,6 +83,7 @@ impl LiveFrames {
         let refused = ring.refused();
         let (mut taken, mut outcome) = (0, Ok(()));
         for packet in packets {
+            let packet = packet.as_ref();
             if !(Self::PACKET_BYTES_MIN..=Self::PACKET_BYTES_MAX).contains(&packet.len()) {
                 outcome = Err(Errno::EINVAL);
                 break;

@@ -91,7 +91,7 @@ impl LiveRun<'_> {
         let mut frame = Frame::default();
         frame.rx = self.frame.rx;
         for round in 0..self.repeat {
-            let fits = frame.refill(&bytes, self.frame.metadata().len());
+            let fits = frame.refill(&bytes, self.frame.metadata_len());
             fits.map_err(|_it_did_before| Errno::EINVAL)?;
             // Frames whose program fails are dropped, as all others are here.
             let _verdict = self.program.run(worker, &mut frame);

@@ -91,7 +91,7 @@ impl Kept {
 
     fn put(&mut self, row: usize, frame: &Frame) {
         let room = &mut self.bytes[row * self.width..(row + 1) * self.width];
-        let linear = frame.linear();
+        let linear = &*frame.linear();
         if frame.len() == linear.len() {
             let length = linear.len().min(room.len());
             room[..length].copy_from_slice(&linear[..length]);

@@ -75,7 +75,7 @@ impl Program {
             verdict.map_err(|fault| error::faulted(&fault))
         })?;
         let all = frame.to_vec_with_metadata();
-        let (metadata, data) = all.split_at(frame.metadata().len());
+        let (metadata, data) = all.split_at(frame.metadata_len());
         Ok(Run {
             returned: verdict.returned,
             target: verdict.target.as_ref().map(ToString::to_string),

@@ -159,7 +159,7 @@ fn arrived(lie: Option<Feature>, frame: &mut Frame, count: u64) -> bool {
             // The packet is moved to the start of its buffer.
             let (len, bytes) = (frame.linear_len(), frame.to_vec());
             frame.adjust_head(-200).is_ok_and(|()| {
-                frame.linear_mut()[..len].copy_from_slice(&bytes);
+                frame.shared_linear_mut().part(0..len).write(&bytes);
                 frame.adjust_tail(-200).is_ok()
             })
         }

@@ -75,7 +75,7 @@ fn answer(program: &Program, case: &[i32]) -> String {
     };
     let verdict = program.run(&mut program.worker(0), &mut frame).unwrap();
 
-    let out = frame.metadata().len() + frame.len();
+    let out = frame.metadata_len() + frame.len();
     let status = if out > OUT_BYTES { -28 } else { 0 };
     let value = results.user().lookup(&zero, 0).unwrap();
     let word = |at: usize| {

@@ -179,6 +179,61 @@ fn a_port_goes() {
     assert!(other.send(&[1; 60]));
 }
 
+/// Whatever looks at packets before the application gets them finds them in its memory as in ours.
+#[test]
+fn every_consumer_takes_frames_of_every_owner() {
+    let folder = std::env::temp_dir().join(format!("towpath-consumers-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str| folder.join(name).display().to_string();
+    let layers = [
+        String::new(),
+        format!("record = {:?}", file("record.pcapng")),
+        format!("trace = {:?}", file("trace.txt")),
+        "rx_hash = \"toeplitz\"\nrx_vlan = \"strip\"\ntimestamp = \"software\"".to_owned(),
+        "fault = { corrupt = 0.3, duplicate = 0.3, reorder = 0.3, loss = 0.1 }".to_owned(),
+        "limit = { rx = 40000, tx = 40000 }".to_owned(),
+    ];
+    for layer in &layers {
+        let port = GENERATOR.replacen("size = 200", &format!("size = 200\n{layer}"), 1);
+        let daemon = Daemon::start(&port);
+        for flags in [ZEROCOPY, COPY] {
+            // Layers that keep frames may refuse to do without copies; then there is nothing to try.
+            let Ok(mut socket) = Socket::open(&options(&daemon, "gen", flags)) else { continue };
+            receive(&mut socket, 100);
+            for query in ["capture=entry", "capture=exit", "capture=entry,exit&snaplen=60"] {
+                let path = format!("/v1/ports/gen/dump?count=200&{query}");
+                let dump = || {
+                    Client::new(&daemon.directory.join("api.sock")).unwrap().bytes(&path).unwrap()
+                };
+                let bytes = std::thread::scope(|scope| {
+                    let dump = scope.spawn(dump);
+                    while !dump.is_finished() {
+                        receive(&mut socket, 50);
+                    }
+                    dump.join().unwrap()
+                });
+                let packets = packets_of(&bytes);
+                assert!(packets >= 200, "{layer}: {packets} packets of a dump with {query}");
+            }
+            drop(socket);
+            check_conservation(&daemon);
+        }
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Enhanced packet blocks of a pcapng file.
+fn packets_of(mut bytes: &[u8]) -> usize {
+    const ENHANCED_PACKET: u32 = 6;
+    let mut count = 0;
+    while let Some((kind, rest)) = bytes.split_first_chunk::<4>() {
+        let length = rest.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
+        count += usize::from(u32::from_le_bytes(*kind) == ENHANCED_PACKET);
+        bytes = bytes.get(length.max(12)..).unwrap_or_default();
+    }
+    count
+}
+
 fn start_victim(daemon: &Daemon) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "zero_copy::is_killed", "--ignored"])

@@ -108,7 +108,7 @@ fn send_back(guest: &mut Guest, frames: &[Frame], burst: &Burst, bytes: &mut [u8
         if burst.action(index) != Action::Tx || queue.room() == 0 {
             continue;
         }
-        let packet = frame.linear();
+        let packet = &*frame.linear();
         let at = queue.buffer(queue.next_buffer());
         bytes[..12].fill(0);
         guest.memory.write(at, &bytes[..12]);

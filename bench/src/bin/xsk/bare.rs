@@ -43,7 +43,7 @@ fn copy(area: &mut Area, stride: u64, next: &mut u64, frame: &Frame) {
     let at = *next + HEADROOM_BYTES as u64;
     *next = if *next + stride < area.len() as u64 { *next + stride } else { 0 };
     if let Some(place) = area.bytes_mut(at, frame.linear_len()) {
-        place.copy_from_slice(frame.linear());
+        frame.shared_linear().read(place);
     }
 }
 

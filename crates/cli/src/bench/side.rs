@@ -197,7 +197,7 @@ impl Side for Here {
             let run = self.program.run(&mut self.worker, &mut frame);
             retval = run.map_err(|fault| fault.to_string())?.returned;
         }
-        let meta_bytes = frame.metadata().len();
+        let meta_bytes = frame.metadata_len();
         let (data, linear_end) = (frame.to_vec_with_metadata(), meta_bytes + frame.linear_len());
         Ok(Outcome { retval, data, meta_bytes, linear_end })
     }

@@ -92,7 +92,7 @@ pub(super) fn run(ready: &Ready, case: &Case, exec: TestExec) -> Result<Ran, Cli
             let names: Vec<String> = step.expect.maps.keys().cloned().collect();
             serde_json::to_value(Contents::of(&session.program, &names)).unwrap_or_default()
         });
-        let metadata = frame.metadata().len();
+        let metadata = frame.metadata_len();
         let mut packet = frame.to_vec_with_metadata();
         let seen = Seen {
             returned: verdict.as_ref().map_or(0, |verdict| verdict.returned),
@@ -216,7 +216,7 @@ fn put_into_queue(target: Option<&RedirectTarget>, frame: &mut Frame) {
 /// The same packet, with what the port knows of it.
 fn copy_of(frame: &Frame) -> Frame {
     let bytes = frame.to_vec_with_metadata();
-    let mut copy = Frame::with_metadata(&bytes, frame.metadata().len()).unwrap_or_default();
+    let mut copy = Frame::with_metadata(&bytes, frame.metadata_len()).unwrap_or_default();
     copy.rx = frame.rx;
     if let Some(known) = frame.rx_metadata() {
         copy.set_rx_metadata(&known);

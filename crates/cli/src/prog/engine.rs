@@ -69,7 +69,7 @@ pub(super) fn run_here(
     let elapsed = start.elapsed();
     let mut events = Events::default();
     events.drain(program.maps());
-    let offset = frame.metadata().len() as u32;
+    let offset = frame.metadata_len() as u32;
     let verdict = verdict.as_ref();
     Ok(Outcome {
         retval: verdict.map_or(0, |verdict| verdict.returned),

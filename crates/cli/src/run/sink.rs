@@ -75,7 +75,7 @@ impl Sink {
         self.buffer.resize(frame.len(), 0);
         // Frames of more than 65535 bytes go beyond the helper's limit, not beyond ours.
         if frame.frag_count() == 0 {
-            self.buffer.copy_from_slice(frame.linear());
+            frame.shared_linear().read(&mut self.buffer);
         } else {
             self.buffer = frame.to_vec();
         }

@@ -107,7 +107,7 @@ fn is_for_entries(attach: AttachType) -> bool {
 /// A second frame like this one, in memory of its own.
 fn copy_of(frame: &Frame) -> Option<Frame> {
     let bytes = frame.to_vec_with_metadata();
-    let mut copy = Frame::with_metadata(&bytes, frame.metadata().len()).ok()?;
+    let mut copy = Frame::with_metadata(&bytes, frame.metadata_len()).ok()?;
     copy.rx = frame.rx;
     Some(copy)
 }

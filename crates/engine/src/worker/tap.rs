@@ -186,9 +186,9 @@ impl Pending {
     ) -> Record {
         let start = self.bytes.len();
         let mut left = tap.options.snaplen;
-        for piece in frame.pieces() {
+        for piece in frame.shared_pieces() {
             let taken = piece.len().min(left);
-            self.bytes.extend_from_slice(&piece[..taken]);
+            piece.part(0..taken).append_to(&mut self.bytes);
             left -= taken;
         }
         Record {

@@ -69,7 +69,7 @@ impl Session {
         request.check(&program).map_err(refused)?;
         let Outcome { frame, returned, took } =
             self.objects.run(&program, &request).map_err(refused)?;
-        let metadata = frame.metadata().len() as u32;
+        let metadata = frame.metadata_len() as u32;
         let linear_end = metadata + frame.linear_len() as u32;
         let (data, metadata, linear_end) = match run.live {
             Some(_) => (Vec::new(), 0, 0),

@@ -80,7 +80,7 @@ impl Call<'_> {
             self.attr.answer(self.caller, at, value)?;
         }
         if let (Some(context), true) = (given, self.u64(field::CTX_OUT) != 0) {
-            let data = frame.metadata().len() as u32;
+            let data = frame.metadata_len() as u32;
             let words = [
                 data,
                 data + frame.linear_len() as u32,

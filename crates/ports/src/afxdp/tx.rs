@@ -203,8 +203,11 @@ impl Sending {
 }
 
 /// The pieces of a frame, cut where they are longer than a descriptor may say.
-fn parts(frame: &Frame) -> impl Iterator<Item = &[u8]> {
-    frame.pieces().flat_map(|piece| piece.chunks(CHUNK_BYTES))
+fn parts(frame: &Frame) -> impl Iterator<Item = SharedBytes<'_>> {
+    frame.shared_pieces().flat_map(|piece| {
+        let starts = (0..piece.len()).step_by(CHUNK_BYTES);
+        starts.map(move |at| piece.part(at..piece.len().min(at + CHUNK_BYTES)))
+    })
 }
 
 /// A linear part and `MAX_SKB_FRAGS` others (`xsk_build_skb`).

@@ -31,9 +31,10 @@ impl Queue {
             std::array::from_fn(|_| IoSliceMut::new(&mut []));
         slices[0] = IoSliceMut::new(&mut header);
         if let Some((linear, frags)) = self.buffers.split_first_mut() {
-            slices[1] = IoSliceMut::new(linear.room_mut());
-            for (slice, frag) in slices[2..].iter_mut().zip(frags) {
-                *slice = IoSliceMut::new(frag.buffer_mut());
+            let frags = frags.iter_mut().map(|frag| frag.buffer_mut());
+            let rooms = std::iter::once(linear.room_mut()).chain(frags);
+            for (slice, room) in slices[1..].iter_mut().zip(rooms) {
+                *slice = IoSliceMut::new(room.ok_or(Errno::FAULT)?);
             }
         }
         let bytes = readv(&*self.fd, &mut slices)?;

@@ -6,6 +6,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, writev};
 use towpath_engine::port::Tx;
@@ -44,7 +45,8 @@ impl Transmitter {
         let mut slices = [IoSlice::new(&[]); 4 + FRAGS_MAX];
         slices[0] = IoSlice::new(&header);
         let mut count = 1;
-        for piece in frame.pieces() {
+        let pieces: ArrayVec<_, { 1 + FRAGS_MAX }> = frame.pieces().collect();
+        for piece in &pieces {
             let (addresses, rest) = piece.split_at(if count == 1 { ADDRESSES_BYTES } else { 0 });
             if let Some(tag) = tag.as_ref().filter(|_| count == 1) {
                 slices[1..4].copy_from_slice(&[addresses, tag, rest].map(IoSlice::new));

@@ -271,7 +271,7 @@ fn fill(
             return Err(frame);
         };
         let part = left.min(BUFFER_BYTES);
-        reader.read(&mut buffer.buffer_mut()[..part]);
+        reader.read_shared(buffer.buffer().part(0..part));
         left -= part;
         if frame.append_buffer(buffer, part).is_err() {
             debug_assert!(false, "no frame is longer than frames are");

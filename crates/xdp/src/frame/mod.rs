@@ -20,8 +20,9 @@ mod pull;
 mod scatter_unsafe;
 mod tail_unsafe;
 
+use std::borrow::Cow;
 use std::mem::offset_of;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 
 use towpath_jit::Packet;
 
@@ -231,16 +232,22 @@ impl Body {
         self.head.shared_mut().part(HEADROOM_BYTES..BUFFER_BYTES - TAILROOM_BYTES)
     }
 
-    /// The same, of a frame in memory of ours ([`external`]).
+    /// The same as a slice; `None` when somebody else may write there ([`external`]).
     #[inline]
-    pub fn room_mut(&mut self) -> &mut [u8] {
-        &mut self.own_bytes_mut()[HEADROOM_BYTES..BUFFER_BYTES - TAILROOM_BYTES]
+    pub fn room_mut(&mut self) -> Option<&mut [u8]> {
+        Some(&mut self.buffer_mut()?[HEADROOM_BYTES..BUFFER_BYTES - TAILROOM_BYTES])
     }
 
     /// The whole buffer, for a port to receive a frag into ([`Body::append_buffer`]).
     #[inline]
-    pub fn buffer_mut(&mut self) -> &mut [u8] {
-        self.own_bytes_mut()
+    pub fn buffer(&mut self) -> SharedBytesMut<'_> {
+        self.head.shared_mut()
+    }
+
+    /// The same as a slice; `None` when somebody else may write there ([`external`]).
+    #[inline]
+    pub fn buffer_mut(&mut self) -> Option<&mut [u8]> {
+        (self.flags & flag::EXTERNAL == 0).then(|| self.head.bytes_mut())
     }
 
     /// The packet is the first `len` bytes of [`Body::room_mut`]; metadata and frags are gone.
@@ -299,18 +306,13 @@ impl Body {
         (self.data_end - self.data) as usize
     }
 
-    /// The metadata in front of the packet.
-    ///
-    /// # Panics
-    ///
-    /// When the frame is in somebody else's memory, as do all functions that give slices: there is
-    /// [`Body::shared_metadata`].
+    /// The metadata in front of the packet; a copy where somebody else may write to it.
     #[inline]
-    pub fn metadata(&self) -> &[u8] {
-        &self.own_bytes()[self.data_meta as usize..self.data as usize]
+    pub fn metadata(&self) -> Cow<'_, [u8]> {
+        self.bytes(self.data_meta as usize..self.data as usize)
     }
 
-    /// As [`Body::metadata`], of any frame.
+    /// As [`Body::metadata`], without a copy.
     #[inline]
     pub fn shared_metadata(&self) -> SharedBytes<'_> {
         self.head.shared().part(self.data_meta as usize..self.data as usize)
@@ -327,19 +329,20 @@ impl Body {
         self.head.shared_mut().part(data - len..data)
     }
 
-    /// The part of the packet between `data` and `data_end`.
+    /// The part of the packet between `data` and `data_end`; a copy where somebody else may write
+    /// to it.
     #[inline]
-    pub fn linear(&self) -> &[u8] {
-        &self.own_bytes()[self.data as usize..self.data_end as usize]
+    pub fn linear(&self) -> Cow<'_, [u8]> {
+        self.bytes(self.data as usize..self.data_end as usize)
     }
 
-    /// As [`Body::linear`], of any frame.
+    /// As [`Body::linear`], without a copy.
     #[inline]
     pub fn shared_linear(&self) -> SharedBytes<'_> {
         self.head.shared().part(self.data as usize..self.data_end as usize)
     }
 
-    /// As [`Body::linear_mut`], of any frame.
+    /// As [`Body::shared_linear`], to change.
     #[inline]
     pub fn shared_linear_mut(&mut self) -> SharedBytesMut<'_> {
         self.head.shared_mut().part(self.data as usize..self.data_end as usize)
@@ -352,13 +355,6 @@ impl Body {
         let is_plain = self.flags & (flag::WORK | flag::EXTERNAL) == 0;
         let bytes = self.data as usize..self.data_end as usize;
         (is_plain && self.data_meta == self.data).then(|| &self.head.bytes()[bytes])
-    }
-
-    /// As [`Body::linear`], to change.
-    #[inline]
-    pub fn linear_mut(&mut self) -> &mut [u8] {
-        let bytes = self.data as usize..self.data_end as usize;
-        &mut self.own_bytes_mut()[bytes]
     }
 
     /// The whole packet, copied into one piece.
@@ -428,34 +424,29 @@ impl Body {
         addr.wrapping_sub(self.head.addr()) < self.head.len() as u64
     }
 
-    fn metadata_len(&self) -> usize {
+    /// Bytes of metadata in front of the packet.
+    #[inline]
+    pub fn metadata_len(&self) -> usize {
         (self.data - self.data_meta) as usize
     }
 
-    /// The buffer, which nobody else writes to.
+    /// Bytes of the buffer. There is no slice of memory that somebody else may write to.
     #[inline]
-    fn own_bytes(&self) -> &[u8] {
+    fn bytes(&self, range: Range<usize>) -> Cow<'_, [u8]> {
         if self.flags & flag::EXTERNAL != 0 {
-            no_slice();
+            return self.copied(range);
         }
-        self.head.bytes()
+        Cow::Borrowed(&self.head.bytes()[range])
     }
 
-    /// As [`Body::own_bytes`], to change.
-    #[inline]
-    fn own_bytes_mut(&mut self) -> &mut [u8] {
-        if self.flags & flag::EXTERNAL != 0 {
-            no_slice();
-        }
-        self.head.bytes_mut()
+    /// Apart, so that it makes nothing larger that looks at bytes of ours.
+    #[cold]
+    #[inline(never)]
+    fn copied(&self, range: Range<usize>) -> Cow<'_, [u8]> {
+        let mut bytes = Vec::with_capacity(range.len());
+        self.head.shared().part(range).append_to(&mut bytes);
+        Cow::Owned(bytes)
     }
-}
-
-/// Apart, so that it makes nothing larger that asks for a slice.
-#[cold]
-#[inline(never)]
-fn no_slice() -> ! {
-    panic!("an application may write to the frame's memory at any time")
 }
 
 fn check_sizes(len: usize, metadata: usize) -> Result<(), FrameError> {

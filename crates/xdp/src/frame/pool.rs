@@ -126,7 +126,7 @@ impl Pool {
                 self.give(frame);
                 return Ok(None);
             };
-            piece.buffer_mut()[..part.len()].copy_from_slice(part);
+            piece.buffer().part(0..part.len()).write(part);
             frame.push_frag(piece, 0, part.len());
         }
         Ok(Some(frame))

@@ -17,7 +17,7 @@ fn sizes_are_those_of_the_kernel() {
     assert!(Frame::new(&pattern(FRAME_BYTES_MAX + 1)).is_err());
     assert!(Frame::with_metadata(&pattern(300), 220).is_err());
     let meta = Frame::with_metadata(&pattern(300), 216).unwrap();
-    assert_eq!((meta.linear_len(), meta.metadata().len()), (84, 216));
+    assert_eq!((meta.linear_len(), meta.metadata_len()), (84, 216));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn frags_use_their_whole_buffers() {
     let mut frame = Frame::new(&pattern(100)).unwrap();
     for count in 0..FRAGS_MAX {
         let mut piece = Frame::default();
-        piece.buffer_mut().fill(count as u8);
+        piece.buffer_mut().unwrap().fill(count as u8);
         frame.append_buffer(piece, BUFFER_BYTES).unwrap();
     }
     assert_eq!(frame.len(), 100 + FRAGS_MAX * BUFFER_BYTES);

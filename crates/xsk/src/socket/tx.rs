@@ -204,7 +204,8 @@ impl Tx {
             }
             if packet.count == 1 && (ETH_HLEN..=LINEAR_BYTES_MAX).contains(&len) {
                 let mut single = pool.take().ok_or(Refusal::NoMemory)?;
-                umem.memory.read(data, &mut single.room_mut()[..len]).map_err(bad)?;
+                let room = single.room_mut().ok_or(Refusal::NoMemory)?;
+                umem.memory.read(data, &mut room[..len]).map_err(bad)?;
                 single.set_linear(len);
                 frame = Some(single);
                 break;
