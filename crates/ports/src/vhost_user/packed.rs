@@ -298,9 +298,14 @@ impl Packed {
         let (table, entries) = of.table(memory, self.size)?;
         for index in 0..entries {
             let [addr, rest] = Descriptor::of_table(memory, table, index);
-            let descriptor = Descriptor::packed(addr, rest);
+            let mut descriptor = Descriptor::packed(addr, rest);
             if descriptor.flags & INDIRECT != 0 {
                 return Err(Violation::Table(of.len));
+            }
+            // DPDK's driver leaves it set in the header's entry of what it sends
+            // (`vring_desc_init_indirect_packed`). Reading what we might write hurts nobody.
+            if direction == Direction::FromGuest {
+                descriptor.flags &= !WRITE;
             }
             burst.add(chain, memory, &descriptor, direction)?;
         }

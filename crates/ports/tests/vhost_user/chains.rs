@@ -3,7 +3,7 @@
 use towpath_workload::virtio::{GuestOptions, Queue, guest_address};
 
 use crate::PLAIN;
-use crate::hostile::{NEXT, WRITE, describe, publish};
+use crate::hostile::{INDIRECT, NEXT, WRITE, describe, publish};
 use crate::scene::{Scene, packet, until};
 
 /// A buffer in pieces of these lengths, which lie one behind the other, in slots from `slot` on. In
@@ -98,4 +98,29 @@ fn a_burst_of_all_kinds_keeps_its_order() {
         assert_eq!(scene.failures(0), [""; 0]);
         scene.check();
     }
+}
+
+/// DPDK's driver sends a packet of several segments by a table whose entry for the header says that
+/// the device may write to it.
+#[test]
+fn a_table_of_dpdk_s_is_taken() {
+    let scene = Scene::new();
+    let options = GuestOptions { size: 32, packed: true, ..GuestOptions::default() };
+    let (mut a, mut b) = (scene.guest(0, options), scene.guest(1, options));
+    let sent = packet(60, 6);
+    a.restart_empty(1).unwrap();
+    let (at, table) = (a.tx[0].buffer(0), a.tx[0].buffer(1));
+    a.memory.write(at, &PLAIN);
+    a.memory.write(at + 12, &sent);
+    for (entry, (start, len, flags)) in
+        [(0, 12, WRITE), (12, 40, NEXT), (52, 20, 0)].into_iter().enumerate()
+    {
+        let place = table + 16 * entry;
+        a.memory.store64(place, guest_address(at + start));
+        a.memory.store64(place + 8, flags << 48 | (entry as u64) << 32 | len);
+    }
+    describe(&a.tx[0], 0, guest_address(table), 48, INDIRECT, 0);
+    assert_eq!(b.wait_for(0).unwrap().1, sent);
+    assert_eq!(scene.failures(0), [""; 0]);
+    scene.check();
 }

@@ -14,7 +14,7 @@ use crate::scene::{Scene, packet, until};
 
 pub(crate) const NEXT: u64 = 1;
 pub(crate) const WRITE: u64 = 2;
-const INDIRECT: u64 = 4;
+pub(crate) const INDIRECT: u64 = 4;
 
 /// What a hostile driver does to a ring whose next buffer is at place 0.
 type Attack = fn(&mut Queue);
