@@ -6,11 +6,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::unistd::Group;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 use towpath_bpf::suggest;
 
+use crate::access;
 use crate::document::{Document, Position, typed};
 use crate::kinds;
 use crate::metrics::maps::{MapMetric, MapMetricKeys};
@@ -338,27 +338,20 @@ impl Reader<'_> {
     }
 
     fn mode(&mut self, key: &str, text: &str, mode: &mut u32) {
-        match u32::from_str_radix(text.trim_start_matches("0o"), 8) {
-            Ok(bits) if bits <= 0o777 => *mode = bits,
-            _ => {
-                let message = format!("\"{text}\" is no mode: octal digits, like \"0660\"");
-                self.problems.push(Problem::new(key, message));
-            }
+        match access::parse_mode(text) {
+            Ok(bits) => *mode = bits,
+            Err(message) => self.problems.push(Problem::new(key, message)),
         }
     }
 
     fn group(&mut self, key: &str, name: &str) -> Option<u32> {
-        let found = match name.parse() {
-            Ok(number) => Some(number),
-            Err(_no_number) => {
-                Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
+        match access::find_group(name) {
+            Ok(group) => Some(group),
+            Err(message) => {
+                self.problems.push(Problem::new(key, message));
+                None
             }
-        };
-        if found.is_none() {
-            let message = format!("there is no group \"{name}\": `groupadd {name}` makes it");
-            self.problems.push(Problem::new(key, message));
         }
-        found
     }
 
     fn metrics(&mut self, value: &Json, settings: &mut Settings) {

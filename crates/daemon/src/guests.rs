@@ -5,8 +5,10 @@ use serde::{Deserialize, Serialize};
 use towpath_bpf::proto;
 use towpath_bpf::suggest;
 use towpath_guest::{Endpoint, Guest, HELPERS_DEFAULT, Limits};
+use towpath_host::socket::Access;
 use utoipa::ToSchema;
 
+use crate::access::AccessKeys;
 use crate::control::Inner;
 use crate::problem::Problem;
 
@@ -19,6 +21,15 @@ pub struct OffloadState {
     pub path: Option<String>,
     /// Who listens there.
     pub mode: ChannelMode,
+    /// Where we listen: permissions of the socket in octal digits, `"0660"` when not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket_mode: Option<String>,
+    /// Where we listen: the user that the socket belongs to, by name or number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket_owner: Option<String>,
+    /// Where we listen: the group that the socket belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket_group: Option<String>,
     /// The guest's virtio sockets instead: its CID and the port at which we listen, `"3:5000"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vsock: Option<String>,
@@ -83,7 +94,7 @@ impl OffloadState {
         match (&self.path, &self.vsock) {
             (Some(path), None) if (1..=PATH_BYTES_MAX).contains(&path.len()) => {
                 Ok(match self.mode {
-                    ChannelMode::Server => Endpoint::Listen(path.into()),
+                    ChannelMode::Server => Endpoint::Listen(path.into(), self.access()?),
                     ChannelMode::Client => Endpoint::Connect(path.into()),
                 })
             }
@@ -111,6 +122,15 @@ impl OffloadState {
                 Err(Problem::new("path", message))
             }
         }
+    }
+
+    fn access(&self) -> Result<Access, Problem> {
+        let keys = AccessKeys {
+            mode: self.socket_mode.as_deref(),
+            owner: self.socket_owner.as_deref(),
+            group: self.socket_group.as_deref(),
+        };
+        keys.parse()
     }
 
     /// What the guest may have.

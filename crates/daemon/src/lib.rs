@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 pub mod api;
 pub mod bonds;
 pub mod client;

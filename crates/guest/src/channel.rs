@@ -16,15 +16,16 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, VsockAddr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use towpath_guest_client::wire::Receiver;
-use towpath_host::socket::{SocketFile, listen};
+use towpath_host::socket::{Access, SocketFile, listen};
 
 use crate::guest::Guest;
 
 /// Where a guest's agent is to be found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A socket at which we listen (QEMU: `-chardev socket,path=...,reconnect=1`).
-    Listen(PathBuf),
+    /// A socket at which we listen (QEMU: `-chardev socket,path=...,reconnect=1`), and which other
+    /// users may connect.
+    Listen(PathBuf, Access),
     /// A socket at which the monitor listens (QEMU: `server=on,wait=off`).
     Connect(PathBuf),
     /// Port `port` of the host's virtio sockets, for the guest with that number alone.
@@ -83,8 +84,8 @@ impl Door {
     /// With the file that is made for it.
     fn open(endpoint: &Endpoint) -> io::Result<(Door, Option<SocketFile>)> {
         Ok(match endpoint {
-            Endpoint::Listen(path) => {
-                let (listener, made) = listen(path)?;
+            Endpoint::Listen(path, access) => {
+                let (listener, made) = listen(path, access)?;
                 (Door::Listener(listener.into()), Some(made))
             }
             Endpoint::Connect(path) => (Door::Path(path.clone()), None),

@@ -1,12 +1,16 @@
 //! A unix socket's place in the file system: taken from who has gone, and given up with what
 //! listens there.
 
+use std::fs::Permissions;
 use std::io;
 use std::os::linux::fs::MetadataExt as _;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
 /// The file of a socket that this process listens at. It goes when this is dropped, unless somebody
 /// else has put another one in its place.
@@ -24,13 +28,32 @@ fn identity(path: &Path) -> Option<Identity> {
     Some((file.st_ino(), file.created().ok()))
 }
 
+/// Which other users may connect to a socket: connecting takes the right to write to its file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    /// Permissions of the file, as `chmod(2)` takes them.
+    pub mode: u32,
+    /// The user it belongs to, in place of ours.
+    pub owner: Option<u32>,
+    /// The group it belongs to, in place of ours.
+    pub group: Option<u32>,
+}
+
+/// Owner and group may connect, and both are ours.
+impl Default for Access {
+    fn default() -> Access {
+        Access { mode: 0o660, owner: None, group: None }
+    }
+}
+
 /// Listens at a path, without blocking. A socket that nobody listens at any more is in nobody's
 /// way.
 ///
 /// # Errors
 ///
-/// `AddrInUse`: somebody listens there, or it is no socket. Else what the system says.
-pub fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+/// `AddrInUse`: somebody listens there, or it is no socket. `PermissionDenied`: the file can't be
+/// given to that user or group, which takes CAP_CHOWN. Else what the system says.
+pub fn listen(path: &Path, access: &Access) -> io::Result<(UnixListener, SocketFile)> {
     let is_socket = std::fs::metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if is_socket {
         match UnixStream::connect(path) {
@@ -40,11 +63,23 @@ pub fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
             _ => return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens there")),
         }
     }
-    let listener = UnixListener::bind(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The file is made with the permissions that the socket has by then (`unix_bind_bsd`): before
+    // it belongs to the right user, nobody else may connect.
+    fchmod(&socket, Mode::from_raw_mode(0o600))?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
     let file = SocketFile { path: path.to_owned(), is: identity(path) };
-    listener.set_nonblocking(true)?;
-    Ok((listener, file))
+    if access.owner.is_some() || access.group.is_some() {
+        chown(path, access.owner, access.group)?;
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(access.mode))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok((UnixListener::from(socket), file))
 }
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 16;
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
@@ -61,6 +96,7 @@ mod tests {
     #[test]
     fn a_place_is_taken_from_who_has_gone_only() {
         let path = std::env::temp_dir().join(format!("towpath-socket-{}", std::process::id()));
+        let listen = |path: &Path| listen(path, &Access::default());
         let (first, file) = listen(&path).unwrap();
         assert_eq!(listen(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         // As if it had been killed: the file stays.
@@ -76,5 +112,28 @@ mod tests {
         assert_eq!(listen(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert!(path.exists(), "what is no socket stays");
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_socket_belongs_to_who_is_to_connect() {
+        let path = std::env::temp_dir().join(format!("towpath-access-{}", std::process::id()));
+        let seen = || {
+            let file = std::fs::metadata(&path).unwrap();
+            (file.permissions().mode() & 0o777, file.st_uid(), file.st_gid())
+        };
+        let made = listen(&path, &Access::default()).unwrap();
+        let ours = seen();
+        assert_eq!(ours.0, 0o660);
+        drop(made);
+        let access = Access { mode: 0o600, owner: Some(4711), group: Some(4712) };
+        match listen(&path, &access) {
+            Ok(_made) => assert_eq!(seen(), (0o600, 4711, 4712)),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
+        }
+        assert!(!path.exists(), "it goes, whether it could be given away or not");
+        // A stream that was accepted works.
+        let (listener, _file) = listen(&path, &Access::default()).unwrap();
+        let _stream = UnixStream::connect(&path).unwrap();
+        listener.accept().unwrap();
     }
 }

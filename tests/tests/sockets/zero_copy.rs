@@ -197,7 +197,7 @@ fn every_consumer_takes_frames_of_every_owner() {
         let port = GENERATOR.replacen("size = 200", &format!("size = 200\n{layer}"), 1);
         let daemon = Daemon::start(&port);
         for flags in [ZEROCOPY, COPY] {
-            // Layers that keep frames may refuse to do without copies; then there is nothing to try.
+            // Layers that keep frames may refuse to do without copies.
             let Ok(mut socket) = Socket::open(&options(&daemon, "gen", flags)) else { continue };
             receive(&mut socket, 100);
             for query in ["capture=entry", "capture=exit", "capture=entry,exit&snaplen=60"] {

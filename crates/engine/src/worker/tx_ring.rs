@@ -121,8 +121,8 @@ impl Graph {
         }
     }
 
-    /// Frames that arrived at several places, as when programs of two guests answer what was flooded
-    /// to both. A socket takes what arrived where it is bound, and nothing else (`xsk_rcv_check`).
+    /// Frames that arrived at several places, as when programs of two guests answer what was
+    /// flooded to both. A socket takes only what arrived where it is bound (`xsk_rcv_check`).
     #[cold]
     fn deliver_mixed(&mut self, snapshot: &Snapshot, served: &Served, frames: &mut Vec<Frame>) {
         let mut run = std::mem::take(&mut self.scratch);

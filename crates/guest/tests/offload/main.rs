@@ -19,6 +19,7 @@ use towpath_bpf::program::MapType;
 use towpath_guest::{Channel, Endpoint, Guest, Limits};
 use towpath_guest_client::wire::{Direction, What};
 use towpath_guest_client::{Client, ClientError, MapSpec, ProgramSpec, Refused, Wanted, open};
+use towpath_host::socket::Access;
 
 use edge::FakeEdge;
 
@@ -38,7 +39,8 @@ impl Scene {
         let path = std::env::temp_dir().join(name);
         let edge = Arc::new(FakeEdge::default());
         let guest = Arc::new(Guest::new("vm0", 2, limits, Arc::clone(&edge) as _));
-        let channel = Channel::start(&guest, &Endpoint::Listen(path.clone())).unwrap();
+        let channel =
+            Channel::start(&guest, &Endpoint::Listen(path.clone(), Access::default())).unwrap();
         Scene { guest, edge, path, _channel: channel }
     }
 

@@ -1,7 +1,7 @@
 //! Eventfds that a front end shares with us: signalled and emptied without ever waiting.
 //!
-//! `O_NONBLOCK` belongs to the open file, which the front end has as well: it can clear the flag, and
-//! fill or empty the counter, between any two of our system calls. So neither `write(2)` nor
+//! `O_NONBLOCK` belongs to the open file, which the front end has as well: it can clear the flag,
+//! and fill or empty the counter, between any two of our system calls. So neither `write(2)` nor
 //! `read(2)` may be used: either could hold a worker, and all its other ports, for ever.
 //!
 //! - **Signalling** is left to the kernel: a request of its asynchronous I/O that names an eventfd

@@ -30,7 +30,7 @@ impl Control {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (listener, made) = match shared.options.mode {
             Mode::Server => {
-                let (listener, made) = listen(&shared.options.path)?;
+                let (listener, made) = listen(&shared.options.path, &shared.options.access)?;
                 (Some(listener), Some(made))
             }
             Mode::Client => (None, None),
@@ -74,8 +74,12 @@ fn accept_all(shared: &Arc<Shared>, listener: &UnixListener, stop: &OwnedFd) -> 
 /// says little: who listens may be about to end, so all that follows is tried again as well.
 fn connect_all(shared: &Arc<Shared>, stop: &OwnedFd) -> Result<(), Ended> {
     loop {
-        if let Ok(stream) = UnixStream::connect(&shared.options.path) {
-            serve(shared, &stream, stop)?;
+        match UnixStream::connect(&shared.options.path) {
+            Ok(stream) => {
+                shared.note_absence(None);
+                serve(shared, &stream, stop)?;
+            }
+            Err(why) => shared.note_absence(Some(&why)),
         }
         pause(RETRY_PERIOD, stop)?;
     }

@@ -57,6 +57,9 @@ pub struct Offer {
     pub mergeable: bool,
     /// Buffers are used in the order in which they were made available.
     pub in_order: bool,
+    /// The driver may reset single queues. Only for monitors that tell their back end of it: QEMU
+    /// 7.2 does so for taps alone, and a guest that then changes a ring's size has lost its queue.
+    pub queue_reset: bool,
 }
 
 impl Offer {
@@ -68,6 +71,7 @@ impl Offer {
             & !without(self.packed, 1 << PACKED)
             & !without(self.mergeable, 1 << MRG_RXBUF)
             & !without(self.in_order, 1 << IN_ORDER)
+            & !without(self.queue_reset, 1 << RING_RESET)
     }
 }
 

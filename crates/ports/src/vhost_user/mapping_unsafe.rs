@@ -387,8 +387,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Refuses files whose pages somebody else could let us wait for, for ever: those of file systems in
-/// user space or behind a network, and devices.
+/// Refuses files whose pages somebody else could let us wait for, for ever: those of file systems
+/// in user space or behind a network, and devices.
 fn check_is_memory(file: impl AsFd, mode: u32) -> io::Result<()> {
     let is_file = FileType::from_raw_mode(mode) == FileType::RegularFile;
     if is_file && MEMORY_MAGICS.contains(&fstatfs(file)?.f_type) {

@@ -36,6 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use towpath_engine::port::{Device, Features, Rx, Tx};
+use towpath_host::socket::Access;
 use towpath_xdp::{Arena, Frame, Pool};
 
 use bell_unsafe::Signals;
@@ -56,6 +57,8 @@ pub struct Options {
     pub path: PathBuf,
     /// Who listens there.
     pub mode: Mode,
+    /// Which other users may connect, where we listen.
+    pub access: Access,
     /// Pairs of queues that the guest may use, 1 to [`QUEUES_MAX`].
     pub queues: u32,
     /// Largest payload, 68 to 65521 bytes.
@@ -77,11 +80,26 @@ pub enum Mode {
 }
 
 impl Options {
-    /// The usual options: we listen, one pair of queues, everything is offered.
+    /// The usual options: we listen, one pair of queues, everything is offered but what few
+    /// monitors speak.
     pub fn new(path: impl Into<PathBuf>) -> Options {
-        let offer = Offer { offloads: true, packed: true, mergeable: true, in_order: true };
+        let offer = Offer {
+            offloads: true,
+            packed: true,
+            mergeable: true,
+            in_order: true,
+            queue_reset: false,
+        };
         let mac = [0x02, 0, 0, 0, 0, 1];
-        Options { path: path.into(), mode: Mode::Server, queues: 1, mtu: 1500, mac, offer }
+        Options {
+            path: path.into(),
+            mode: Mode::Server,
+            access: Access::default(),
+            queues: 1,
+            mtu: 1500,
+            mac,
+            offer,
+        }
     }
 }
 
@@ -228,6 +246,16 @@ struct Notes {
     /// 0 while the monitor has said nothing about it.
     mtu: AtomicU32,
     refusal: Mutex<Option<String>>,
+    /// Why there is no connection to a monitor that is to listen.
+    absence: Mutex<Option<Absence>>,
+}
+
+/// Why nobody could be connected to.
+#[derive(Debug, Clone)]
+struct Absence {
+    why: String,
+    /// It will not mend itself by the monitor's being started.
+    is_failure: bool,
 }
 
 impl Shared {
@@ -379,12 +407,34 @@ impl Shared {
             let violation = vring.lock().broken?;
             Some(format!("queue {index} of the guest is broken: {violation}"))
         };
-        self.vrings.iter().enumerate().filter_map(why).collect()
+        let absence = self.notes.absence.lock().clone().filter(|absence| absence.is_failure);
+        let absent = absence.map(|absence| {
+            format!(
+                "the monitor can't be connected to: {}; its socket must be writable for the daemon's \
+                 user or group (a daemon under systemd needs CAP_DAC_OVERRIDE for others' sockets)",
+                absence.why
+            )
+        });
+        self.vrings.iter().enumerate().filter_map(why).chain(absent).collect()
     }
 
     fn note_connection(&self, is_connected: bool) {
         self.notes.is_connected.store(is_connected, Ordering::Relaxed);
         self.notes.connections.fetch_add(u64::from(is_connected), Ordering::Relaxed);
+    }
+
+    /// The monitor can't be connected to, or can again.
+    fn note_absence(&self, why: Option<&io::Error>) {
+        let told = why.map(|why| Absence {
+            why: format!("{}: {why}", self.options.path.display()),
+            // Where nobody listens yet, it is a matter of time.
+            is_failure: !matches!(
+                why.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            ),
+        });
+        let mut absence = self.notes.absence.lock();
+        *absence = told;
     }
 
     fn note_features(&self, features: Negotiated) {
@@ -433,6 +483,8 @@ impl Shared {
         }
         let refusal = notes.refusal.lock();
         details.extend(refusal.as_ref().map(|what| ("refused", what.clone())));
+        let absence = notes.absence.lock();
+        details.extend(absence.as_ref().map(|absence| ("waits_for", absence.why.clone())));
         details
     }
 

@@ -289,3 +289,23 @@ fn pages_that_are_written_are_noted_for_a_migration() {
         assert!(!is_noted(b.tx[0].buffer(0)), "what is only read");
     }
 }
+
+/// That the monitor will be there some day is nothing to worry about; that it can't be reached is.
+#[test]
+fn why_a_monitor_can_t_be_connected_to_is_told() {
+    for (path, is_failure) in [("/dev/null/monitor", true), ("/nowhere/monitor", false)] {
+        let scene = Scene::with(1, |options| {
+            (options.mode, options.path) = (Mode::Client, path.into());
+        });
+        let detail = || {
+            scene.engine.read(|_, snapshot| {
+                let details = snapshot.port(scene.ports[0]).unwrap().opened.device.details();
+                details.into_iter().find(|(name, _)| *name == "waits_for").map(|(_, why)| why)
+            })
+        };
+        until("it says what it waits for", || detail().is_some());
+        assert!(detail().unwrap().starts_with(path), "{:?}", detail());
+        let failures = scene.failures(0);
+        assert_eq!(failures.len(), usize::from(is_failure), "{path}: {failures:?}");
+    }
+}

@@ -28,8 +28,8 @@ impl Body {
         self.has(flag::FRAGS)
     }
 
-    /// The packet's pieces in order: the linear part, then the frags. What somebody else may write to
-    /// is copied.
+    /// The packet's pieces in order: the linear part, then the frags. What somebody else may write
+    /// to is copied.
     pub fn pieces(&self) -> impl Iterator<Item = Cow<'_, [u8]>> {
         std::iter::once(self.linear()).chain(self.frags().map(|frag| frag.linear()))
     }
