@@ -76,6 +76,37 @@ pub(crate) fn unavailable() -> Option<String> {
     image().as_ref().err().cloned()
 }
 
+/// A command of this machine's that runs in a guest, which has no libraries.
+#[derive(Debug)]
+pub(crate) struct Tool {
+    /// The command, its loader and its libraries.
+    pub(crate) files: Vec<PathBuf>,
+    loader: String,
+    name: String,
+}
+
+impl Tool {
+    /// `None` where it isn't installed.
+    pub(crate) fn find(name: &str) -> Option<Tool> {
+        let place = ["/usr/sbin", "/usr/bin"].map(|folder| PathBuf::from(folder).join(name));
+        let command = place.into_iter().find(|path| path.exists())?;
+        let output = Command::new("ldd").arg(&command).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        let mut files = vec![command];
+        files.extend(text.split_whitespace().filter(|it| it.starts_with('/')).map(PathBuf::from));
+        let loader = files.iter().find_map(|file| {
+            let file = file.file_name()?.to_str()?;
+            file.starts_with("ld-").then(|| file.to_owned())
+        })?;
+        Some(Tool { files, loader, name: name.to_owned() })
+    }
+
+    /// How the guest's shell runs it.
+    pub(crate) fn call(&self, arguments: &str) -> String {
+        format!("/bin/{} --library-path /bin /bin/{} {arguments}", self.loader, self.name)
+    }
+}
+
 impl Vm {
     /// Boots one in a namespace, with these cards.
     pub(crate) fn boot(namespace: &Namespace, cards: &[Card]) -> Vm {
