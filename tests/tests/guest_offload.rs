@@ -147,6 +147,36 @@ fn map(loaded: &Loaded, name: &str) -> u32 {
 
 const PLAIN: [u8; 12] = [0; 12];
 
+/// What a guest loads and unloads again leaves nothing behind, types that no map took included.
+#[test]
+fn loading_and_unloading_leaves_nothing() {
+    let folder = match sources::own_objects() {
+        Ok(folder) => folder,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let scene = Scene::new();
+    let mut client = scene.agent();
+    let (mut loaded_any, mut names) = (0, Vec::new());
+    for file in std::fs::read_dir(folder.join("clang-19")).unwrap() {
+        let path = file.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let Ok(object) = Object::open(&std::fs::read(&path).unwrap(), &name) else { continue };
+        for _ in 0..2 {
+            // Some take more than a guest may have; those leave nothing either.
+            if let Ok(loaded) = load(&mut client, &object, None) {
+                loaded_any += 1;
+                client.close_all(loaded.program).unwrap();
+            }
+            if client.list().unwrap() != [] {
+                names.push(name.clone());
+                client.reset().unwrap();
+            }
+        }
+    }
+    assert!(loaded_any > 10, "{loaded_any} were loaded");
+    assert_eq!(names, [""; 0], "left something at the host");
+}
+
 #[test]
 fn the_host_runs_the_guests_firewall() {
     let folder = match sources::own_objects() {

@@ -67,6 +67,7 @@ pub fn load(
         env: &env,
         cpus,
         types: None,
+        loaded_types: Vec::new(),
         maps: Vec::new(),
         made: Vec::new(),
     };
@@ -88,6 +89,8 @@ struct Loading<'a> {
     cpus: usize,
     /// The object's types at the host.
     types: Option<(Arc<Btf>, u32)>,
+    /// All that were loaded.
+    loaded_types: Vec<u32>,
     maps: Vec<u32>,
     made: Vec<u32>,
 }
@@ -103,6 +106,7 @@ impl Loading<'_> {
         }
         let program = self.program(linked)?;
         self.slots_of_programs(linked)?;
+        self.close_unused_types();
         let names = linked.maps.iter().map(|def| def.name.clone());
         let maps = names.zip(self.maps.iter().copied()).collect();
         Ok(Loaded { program, name: linked.name.clone(), maps })
@@ -153,8 +157,18 @@ impl Loading<'_> {
         let bytes = bytes.unwrap_or_else(|| Emitter::new(btf).finish());
         let handle = self.client.load_types(&bytes).map_err(refused(|| "types".to_owned()))?;
         self.made.push(handle);
+        self.loaded_types.push(handle);
         self.types = Some((Arc::clone(btf), handle));
         Ok(handle)
+    }
+
+    /// Lets go of types that no map took: nothing refers to them, so they would stay at the host
+    /// when the program goes.
+    fn close_unused_types(&mut self) {
+        for handle in std::mem::take(&mut self.loaded_types) {
+            // What something refers to is refused.
+            let _is_in_use = self.client.close(handle);
+        }
     }
 
     /// A data section's bytes, and slots that name maps.

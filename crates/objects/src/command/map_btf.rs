@@ -17,10 +17,11 @@ pub(super) fn check_types(def: &MapDef) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     check_size(btf, def.value_type, def.value_size)?;
-    let key = btf.kind(def.key_type);
+    // Typedefs and qualifiers are other names of a type.
+    let key = btf.resolved(def.key_type);
     let has_key = def.key_type != 0;
     let is_index = has_key && matches!(key, Kind::Int { bits: 32, offset: 0, .. });
-    let is_section = matches!(btf.kind(def.value_type), Kind::Datasec { .. });
+    let is_section = matches!(btf.resolved(def.value_type), Kind::Datasec { .. });
     let fits = match wanted {
         Types::Any => true,
         Types::Refused => return Err(Errno::ENOTSUPP),
