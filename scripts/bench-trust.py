@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `--trust guest` costs: programs with run-time checks beside the same ones without.
+"""What `--trust checked` costs: programs with run-time checks beside the same ones without.
 
 usage: bench-trust.py TOWPATH OBJ... [-- ARGUMENT...]    arguments are those of `towpath bench`
 
@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 ENGINES = ("jit", "llvm")
-WAYS = ("verified", "guest")
+WAYS = ("verified", "checked")
 
 
 def measure(towpath, path, way, arguments):
@@ -45,7 +45,7 @@ def main():
             for way in WAYS:
                 for key, ns in measure(towpath, path, way, arguments).items():
                     least[way][key] = min(ns, least[way].get(key, ns))
-        for key in least["verified"].keys() & least["guest"].keys():
+        for key in least["verified"].keys() & least["checked"].keys():
             name, engine, *_frame = key
             without, checked = (least[way][key] for way in WAYS)
             costs[engine].append((checked / without, f"{pathlib.Path(path).stem}/{name}"))

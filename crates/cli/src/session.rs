@@ -50,7 +50,7 @@ impl Session {
             exec,
             ..LoadOptions::default()
         };
-        options.jit.trust = surroundings.trust.into();
+        surroundings.trust.apply(&mut options);
         Session::load(&opened, name, &options, |loader| {
             surroundings.map_init.as_deref().map_or(Ok(()), |path| mapfile::fill(path, loader))
         })

@@ -7,7 +7,7 @@ use towpath_bpf::Env;
 use towpath_bpf::object::ProgramKind;
 use towpath_bpf::verifier::{self, Options, Rejection, Report, Stats};
 
-use crate::args::VerifyArgs;
+use crate::args::{RunTrust, VerifyArgs};
 use crate::error::{CliError, Status};
 use crate::leftover;
 use crate::output::{Output, grouped};
@@ -78,7 +78,7 @@ fn verify_object(
     }
     let mut worst = Status::Ok;
     for program in chosen {
-        worst = worst.max(verify_program(&opened, program, output)?);
+        worst = worst.max(verify_program(&opened, program, args.trust, output)?);
     }
     Ok(worst)
 }
@@ -90,10 +90,16 @@ pub(crate) fn xdp_programs(opened: &Opened) -> Vec<usize> {
     wanted.map(|(index, _)| index).collect()
 }
 
-fn verify_program(opened: &Opened, index: usize, output: &mut Output) -> Result<Status, CliError> {
+fn verify_program(
+    opened: &Opened,
+    index: usize,
+    trust: RunTrust,
+    output: &mut Output,
+) -> Result<Status, CliError> {
     let Some(program) = opened.object.programs().get(index) else { return Ok(Status::Ok) };
     let mut options = Options::default();
     options.log_level = u32::from(output.verbose).min(2);
+    trust.restrict(&mut options);
     let (result, log, stats) = match opened.link(index) {
         Ok(linked) => {
             let Report { result, log, stats, .. } = verifier::verify_with_log(linked, &options);

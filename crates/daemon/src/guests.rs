@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use towpath_bpf::proto;
 use towpath_bpf::suggest;
-use towpath_guest::{Endpoint, Guest, HELPERS_DEFAULT, Limits};
+use towpath_guest::{Endpoint, Guest, HELPERS_DEFAULT, Limits, Rules};
 use towpath_host::socket::Access;
 use utoipa::ToSchema;
 
@@ -60,6 +60,20 @@ pub struct OffloadState {
     /// Instructions that a burst of 64 frames may take; each frame has its part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_instructions: Option<u64>,
+    /// By which rules its programs are verified.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rules: Option<RulesState>,
+}
+
+/// By which rules a guest's programs are verified; by both no address leaves them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RulesState {
+    /// Without those that only serve to mask accesses, as compiled code masks all of them.
+    #[default]
+    Masked,
+    /// All that the kernel has for programs without `CAP_PERFMON`.
+    Kernel,
 }
 
 /// Who listens at a channel's socket.
@@ -149,6 +163,10 @@ impl OffloadState {
             operations: self.operations.unwrap_or(usual.operations),
             burst_instructions: self.burst_instructions.unwrap_or(usual.burst_instructions),
             helpers,
+            rules: match self.rules.unwrap_or_default() {
+                RulesState::Masked => Rules::Masked,
+                RulesState::Kernel => Rules::Kernel,
+            },
         })
     }
 

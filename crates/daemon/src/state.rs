@@ -234,6 +234,9 @@ pub enum TrustState {
     #[default]
     Verified,
     /// Every access is checked as the program runs, and its time is limited.
+    Checked,
+    /// The same, and it is verified by the kernel's rules for programs without `CAP_PERFMON`: no
+    /// address leaves it.
     Guest,
 }
 

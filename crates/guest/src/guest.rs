@@ -13,7 +13,7 @@ use towpath_xdp::{Exec, LoadOptions, Program, Trust};
 
 use crate::edge::Edge;
 use crate::handles::Made;
-use crate::limits::{Bucket, Limits};
+use crate::limits::{Bucket, Limits, Rules};
 use crate::memory::Memory;
 use crate::session::Session;
 
@@ -238,6 +238,10 @@ impl Owned {
     fn new(workers: usize, limits: &Limits, env: &Arc<Env>, edge: &Arc<dyn Edge>) -> Owned {
         let mut load = LoadOptions { workers, exec: Exec::Jit, ..LoadOptions::default() };
         (load.jit.trust, load.jit.budget) = (Trust::Guest, Some(limits.frame_budget()));
+        match limits.rules {
+            Rules::Masked => load.verifier.restrict_masked(),
+            Rules::Kernel => load.verifier.restrict(),
+        }
         load.limits.insns = limits.frame_budget().into();
         let mut settings = Settings::new();
         settings.load = load;

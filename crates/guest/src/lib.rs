@@ -23,6 +23,6 @@ mod session;
 pub use channel::{Channel, Endpoint};
 pub use edge::{Edge, Target};
 pub use guest::{Attached, Guest, Status};
-pub use limits::{HELPERS_DEFAULT, Limits};
+pub use limits::{HELPERS_DEFAULT, Limits, Rules};
 pub use refusal::Refusal;
 pub use saved::RestoreError;

@@ -25,6 +25,22 @@ pub struct Limits {
     pub burst_instructions: u64,
     /// Helpers that its programs may call, by number.
     pub helpers: Vec<u32>,
+    /// What its programs may not do.
+    pub rules: Rules,
+}
+
+/// By which rules a guest's programs are verified. By all of them no address leaves a program, and
+/// what was never written is not read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Rules {
+    /// Those that keep addresses secret. Against speculation there is the compiled code, which
+    /// masks every access: what the kernel refuses since it could not mask it is accepted
+    /// ([`towpath_bpf::verifier::Options::restrict_masked`]).
+    #[default]
+    Masked,
+    /// The kernel's for who lacks `CAP_PERFMON`, all of them. Few programs keep them that look
+    /// behind headers of varying length.
+    Kernel,
 }
 
 impl Default for Limits {
@@ -38,6 +54,7 @@ impl Default for Limits {
             operations: 20_000,
             burst_instructions: 1 << 20,
             helpers: HELPERS_DEFAULT.to_vec(),
+            rules: Rules::default(),
         }
     }
 }

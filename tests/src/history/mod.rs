@@ -179,7 +179,7 @@ fn map(name: &str) -> Option<MapDef> {
         "outer" => of_maps(array()),
         "outer_percpu" => of_maps(plain_map("inner", T::PercpuArray, (4, 16, 4))),
         "outer_any_size" => of_maps(MapDef { flags: INNER_MAP, ..array() }),
-        "programs" => {
+        "programs" | "others" => {
             let mut map = plain_map(name, T::ProgArray, (4, 4, 4));
             map.slots.push((1, SlotInit::Program(NAME.to_owned())));
             map

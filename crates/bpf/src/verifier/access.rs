@@ -71,6 +71,7 @@ impl Verifier<'_> {
             }
             Base::Stack => self.check_stack_write(m.regno, off, m.size, m.value_regno)?,
             Base::Packet | Base::PacketMeta => {
+                self.forbid_stored_leak(m.access, m.value_regno, "into packet")?;
                 self.check_packet_access(m.regno, off, m.size, false)?;
                 self.changes_packet |= reg.is(Base::Packet) && m.access == Access::Write;
                 self.load_unknown(&m);
@@ -160,6 +161,7 @@ impl Verifier<'_> {
     }
 
     fn map_value_access(&mut self, m: &MemAccess, reg: &Reg, off: i64) -> Result<()> {
+        self.forbid_stored_leak(m.access, m.value_regno, "into map")?;
         self.check_map_direction(m.regno, reg, m.size, off, m.access)?;
         let size = self.map_of(reg).map_or(0, |map| map.value_size);
         self.check_region(m.regno, off, m.size, size, false)?;
@@ -220,9 +222,12 @@ impl Verifier<'_> {
         if reg.has(Flags::RDONLY) && m.access == Access::Write {
             return Err(self.cannot_write(m.regno, reg));
         }
+        self.forbid_stored_leak(m.access, m.value_regno, "into mem")?;
         self.changes_packet |= reg.has(Flags::PACKET_SLICE) && m.access == Access::Write;
-        // Untrusted memory is read by instructions that survive a fault.
-        if !reg.has(Flags::UNTRUSTED) {
+        // Untrusted memory is read by instructions that survive a fault, wherever that is.
+        if reg.has(Flags::UNTRUSTED) {
+            self.forbid_part(m.regno, "is an address at which nothing may be read")?;
+        } else {
             self.check_region(m.regno, off, m.size, reg.mem_size(), false)?;
         }
         self.load_unknown(m);
@@ -482,7 +487,7 @@ impl Verifier<'_> {
     /// Packet contents or bounds changed: no packet pointer or slice of the packet is usable
     /// (`clear_all_pkt_pointers`).
     pub(crate) fn clear_all_packet_pointers(&mut self) {
-        self.cur.invalidate_regs(|reg| reg.is_packet_any() || reg.has(Flags::PACKET_SLICE));
+        self.invalidate_regs(|reg| reg.is_packet_any() || reg.has(Flags::PACKET_SLICE));
     }
 
     fn note_access_fact(&mut self, reg: &Reg, off: i64) {

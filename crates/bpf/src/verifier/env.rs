@@ -92,6 +92,8 @@ pub(crate) struct InsnAux {
     pub(crate) scc: u32,
     /// Pointer type of the memory access, for those that must be the same on all paths.
     pub(crate) pointer_type: Option<RegType>,
+    /// How its operand is masked against speculation, the same on all paths.
+    pub(crate) masking: Option<super::speculation::Masking>,
     /// Registers (by bit) that may be read before being written from here on.
     pub(crate) live_regs: u16,
     /// What `Verified` tells about the instruction.

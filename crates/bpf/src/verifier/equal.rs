@@ -104,7 +104,60 @@ impl Verifier<'_> {
         let regs = old.regs.iter().zip(&current.regs).enumerate();
         let mut live_regs = regs.filter(|(regno, _)| live & (1 << regno) != 0);
         live_regs.all(|(_, (a, b))| regs_equal(a, b, exact, ids))
-            && stacks_equal(old, current, exact, ids)
+            && self.stacks_equal(old, current, exact, ids)
+    }
+
+    /// `stacksafe`: slots the old state has; what it doesn't have it can't have used.
+    fn stacks_equal(&self, old: &Frame, current: &Frame, exact: Exact, ids: &mut IdMap) -> bool {
+        old.stack.iter().enumerate().all(|(spi, slot)| {
+            let other = current.slot(spi).unwrap_or(&StackSlot::EMPTY);
+            self.slots_equal(slot, other, exact, ids)
+        })
+    }
+
+    fn slots_equal(
+        &self,
+        old: &StackSlot,
+        current: &StackSlot,
+        exact: Exact,
+        ids: &mut IdMap,
+    ) -> bool {
+        let may_read_unwritten = self.options.allow_uninit_stack;
+        // In a loop nothing is known yet of what is read later: a slot that the first round wrote
+        // tells it from the second.
+        if exact != Exact::Not && old.kinds != current.kinds {
+            return false;
+        }
+        // What the old state never wrote, it can't have read, or (privileged) took for any data.
+        if old.kinds.iter().all(|kind| *kind == SlotKind::Invalid) {
+            return true;
+        }
+        let whole = |slot| whole_scalar(slot, may_read_unwritten);
+        if exact != Exact::Yes
+            && let (Some(a), Some(b)) = (whole(old), whole(current))
+        {
+            return regs_equal(&a, &b, exact, ids);
+        }
+        for i in 0..SLOT_BYTES {
+            let (a, b) = (old.kinds[i], current.kinds[i]);
+            let any = match a {
+                SlotKind::Invalid => true,
+                // Safe with any data is safe with zeros.
+                SlotKind::Misc => may_read_unwritten || b == SlotKind::Zero,
+                _ => false,
+            };
+            if !any && a != b {
+                return false;
+            }
+        }
+        let last = old.kinds[SLOT_BYTES - 1];
+        match last {
+            SlotKind::Spill => regs_equal(&old.reg, &current.reg, exact, ids),
+            SlotKind::Dynptr | SlotKind::Iter | SlotKind::Irq => {
+                special_equal(&old.reg, &current.reg, ids)
+            }
+            _ => true,
+        }
     }
 }
 
@@ -184,46 +237,6 @@ fn exactly(old: &Reg, current: &Reg, ids: &mut IdMap) -> bool {
         && ids.same(old.ref_id, current.ref_id)
 }
 
-/// `stacksafe`: slots the old state has; what it doesn't have it can't have used.
-fn stacks_equal(old: &Frame, current: &Frame, exact: Exact, ids: &mut IdMap) -> bool {
-    old.stack.iter().enumerate().all(|(spi, slot)| {
-        let other = current.slot(spi).unwrap_or(&StackSlot::EMPTY);
-        slots_equal(slot, other, exact, ids)
-    })
-}
-
-fn slots_equal(old: &StackSlot, current: &StackSlot, exact: Exact, ids: &mut IdMap) -> bool {
-    // In a loop nothing is known yet of what is read later: a slot that the first round wrote tells
-    // it from the second.
-    if exact != Exact::Not && old.kinds != current.kinds {
-        return false;
-    }
-    // Privileged programs may read what was never written: such bytes are any data.
-    if old.kinds.iter().all(|kind| *kind == SlotKind::Invalid) {
-        return true;
-    }
-    if exact != Exact::Yes
-        && let (Some(a), Some(b)) = (whole_scalar(old), whole_scalar(current))
-    {
-        return regs_equal(&a, &b, exact, ids);
-    }
-    for i in 0..SLOT_BYTES {
-        let (a, b) = (old.kinds[i], current.kinds[i]);
-        let any = matches!(a, SlotKind::Invalid | SlotKind::Misc);
-        if !any && a != b {
-            return false;
-        }
-    }
-    let last = old.kinds[SLOT_BYTES - 1];
-    match last {
-        SlotKind::Spill => regs_equal(&old.reg, &current.reg, exact, ids),
-        SlotKind::Dynptr | SlotKind::Iter | SlotKind::Irq => {
-            special_equal(&old.reg, &current.reg, ids)
-        }
-        _ => true,
-    }
-}
-
 /// Dynptr, iterator and interrupt slots; an iterator's depth is not part of its state.
 fn special_equal(old: &Reg, current: &Reg, ids: &mut IdMap) -> bool {
     use super::reg::Payload::Iter;
@@ -234,11 +247,14 @@ fn special_equal(old: &Reg, current: &Reg, ids: &mut IdMap) -> bool {
     payload && ids.same(old.ref_id, current.ref_id)
 }
 
-/// A slot as one 64-bit number: a spilled scalar, or data of which nothing is known.
-fn whole_scalar(slot: &StackSlot) -> Option<Reg> {
+/// A slot as one 64-bit number: a spilled scalar, or data of which nothing is known. That is also
+/// what was never written, if it may be read.
+fn whole_scalar(slot: &StackSlot, unwritten: bool) -> Option<Reg> {
     if slot.is_full_spill() && slot.reg.is_scalar() {
         return Some(slot.reg);
     }
-    let data = slot.kinds.iter().all(|kind| matches!(kind, SlotKind::Misc | SlotKind::Invalid));
+    let is_data =
+        |kind: SlotKind| kind == SlotKind::Misc || (kind == SlotKind::Invalid && unwritten);
+    let data = slot.kinds.iter().all(|kind| is_data(*kind));
     data.then_some(UNBOUND)
 }

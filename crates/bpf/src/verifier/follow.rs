@@ -215,7 +215,9 @@ impl Verifier<'_> {
         };
         if insn.imm == BPF_CMPXCHG {
             self.check_reg_read(0)?;
+            self.forbid_leak(0, "into mem")?;
         }
+        self.forbid_leak(insn.src, "into mem")?;
         self.check_atomic_pointer(insn.dst, "stores into")?;
         if let Some(regno) = loaded {
             self.check_reg_write(regno, false)?;

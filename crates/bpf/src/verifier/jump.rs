@@ -32,7 +32,8 @@ impl Verifier<'_> {
             self.note_stack_compare(dst_is_stack, src_is_stack);
         }
         let is32 = insn.class() == BPF_JMP32;
-        match branch_taken(&dst, &src, insn.op(), is32) {
+        self.check_compared_source(insn, &dst, &src)?;
+        match self.known_outcome(insn, &dst, &src, is32) {
             Some(taken) => {
                 if dst.is_scalar() {
                     self.mark_chain_precision(insn.dst)?;
@@ -43,8 +44,21 @@ impl Verifier<'_> {
                 self.note_branch(taken, !taken);
                 Ok(if taken { target } else { next })
             }
-            None => self.follow_both(insn, next, target),
+            None => {
+                self.check_compared(insn, &dst, &src, is32)?;
+                self.follow_both(insn, next, target)
+            }
         }
+    }
+
+    fn known_outcome(&self, insn: &Insn, dst: &Reg, src: &Reg, is32: bool) -> Option<bool> {
+        let op = insn.op();
+        let is_null_check = matches!(op, BPF_JEQ | BPF_JNE) && src.is_null_const() && !is32;
+        // Where it may not be known how such a pointer compares with a number, this is no secret.
+        if is_null_check && dst.is_packet_any() && self.is_secret(dst) {
+            return self.options.packet_distances.then_some(op == BPF_JNE);
+        }
+        branch_taken(dst, src, op, is32)
     }
 
     fn jump_operand(&self, insn: &Insn) -> Reg {
@@ -337,11 +351,6 @@ fn refine_packet(insn: &Insn, dst: &Reg, src: &Reg, current: &mut State, taken: 
     if dst.ref_id != src.ref_id {
         return;
     }
-    // `moving` was compared with the fixed end of its region.
-    let is_region = |moving: &Reg, end: &Reg| {
-        (moving.is(Base::Packet) && end.is(Base::PacketEnd))
-            || (moving.is(Base::PacketMeta) && is_packet_start(end))
-    };
     let (moving, regno, op) = if is_region(dst, src) {
         (dst, insn.dst, insn.op())
     } else if is_region(src, dst) {
@@ -363,6 +372,12 @@ fn refine_packet(insn: &Insn, dst: &Reg, src: &Reg, current: &mut State, taken: 
         let range = if beyond { BEYOND_PKT_END } else { AT_PKT_END };
         reg.payload = super::reg::Payload::Range(range);
     }
+}
+
+/// `moving` was compared with the fixed end of its region.
+pub(crate) fn is_region(moving: &Reg, end: &Reg) -> bool {
+    (moving.is(Base::Packet) && end.is(Base::PacketEnd))
+        || (moving.is(Base::PacketMeta) && is_packet_start(end))
 }
 
 /// `data` as it was loaded: the end of the metadata.

@@ -37,9 +37,11 @@ mod precision;
 mod prune;
 mod reg;
 mod rejection;
+mod rights;
 mod scalar;
 mod scc;
 mod show;
+mod speculation;
 mod stack;
 mod state;
 mod structure;
@@ -79,6 +81,44 @@ pub struct Options {
     /// yet, are forgotten, so that loops without an end in sight come to one. Without it they are
     /// followed as far as the limits allow. For those who check proofs.
     pub forget_in_loops: bool,
+    /// Addresses may become numbers: be stored, compared, returned. The kernel's name, as of those
+    /// below; without `CAP_PERFMON` all four are false ([`Options::unprivileged`]).
+    pub allow_ptr_leaks: bool,
+    /// Stack may be read that was never written.
+    pub allow_uninit_stack: bool,
+    /// Pointers may be offset as far as no access is wrong that is executed. Without it, also those
+    /// that a CPU executes ahead of a check (Spectre v1).
+    pub bypass_spec_v1: bool,
+    /// Loads may overtake stores (Spectre v4). No program is refused for that, here or by the
+    /// kernel: it is for who makes machine code.
+    pub bypass_spec_v4: bool,
+    /// Where pointers may not leak: the distance and order of pointers to one packet may be known,
+    /// and that they are not null. No address comes of it, but the kernel refuses it.
+    pub packet_distances: bool,
+}
+
+impl Options {
+    /// The rules for programs of those who are not trusted: the kernel's for who lacks
+    /// `CAP_PERFMON`.
+    pub fn unprivileged() -> Options {
+        let mut options = Options::default();
+        options.restrict();
+        options
+    }
+
+    /// Takes away what `CAP_PERFMON` gives.
+    pub fn restrict(&mut self) {
+        (self.allow_ptr_leaks, self.allow_uninit_stack) = (false, false);
+        (self.bypass_spec_v1, self.bypass_spec_v4) = (false, false);
+        self.packet_distances = false;
+    }
+
+    /// The same for programs that run only as machine code which masks every access: what would
+    /// merely keep the kernel from masking is no reason to refuse one.
+    pub fn restrict_masked(&mut self) {
+        self.restrict();
+        (self.bypass_spec_v1, self.packet_distances) = (true, true);
+    }
 }
 
 impl Default for Options {
@@ -91,6 +131,11 @@ impl Default for Options {
             device_bound: false,
             every_number: false,
             forget_in_loops: true,
+            allow_ptr_leaks: true,
+            allow_uninit_stack: true,
+            bypass_spec_v1: true,
+            bypass_spec_v4: true,
+            packet_distances: true,
         }
     }
 }
@@ -167,6 +212,7 @@ impl Verifier<'_> {
     /// All passes, in the kernel's order (`bpf_check`).
     fn run(&mut self) -> env::Result<()> {
         self.check_structure()?;
+        self.check_rights()?;
         self.check_cfg()?;
         self.mark_fastcall_spills();
         self.insn_idx = 0;

@@ -9,6 +9,7 @@ use super::env::{Result, Verifier};
 use super::reg::{ADD_CONST, ADD_CONST_32, ADD_CONST_64, Base, Flags, Payload, Reg, RegType};
 use super::scalar::Scalar;
 use super::show::type_name;
+use super::speculation::Offset;
 use super::stack::{VAR_OFF_MAX, value_bits};
 use super::tnum::Tnum;
 
@@ -26,6 +27,7 @@ impl Verifier<'_> {
         self.check_reg_read(insn.dst)?;
         self.note_operands(insn);
         self.check_reg_write(insn.dst, false)?;
+        self.forbid_part(insn.dst, "pointer arithmetic prohibited")?;
         let reg = *self.reg(insn.dst);
         let mut out = Reg::UNKNOWN;
         if reg.is_scalar() {
@@ -66,6 +68,8 @@ impl Verifier<'_> {
             *self.reg_mut(insn.dst) = *self.reg(insn.src);
             return Ok(());
         }
+        let what = if is64 { "sign-extension part of pointer" } else { "partial copy of pointer" };
+        self.forbid_part(insn.src, what)?;
         self.move_part(insn, is64);
         Ok(())
     }
@@ -148,7 +152,8 @@ impl Verifier<'_> {
         }
         match (dst.is_scalar(), operand.is_scalar()) {
             (false, false) => {
-                if insn.op() == BPF_SUB {
+                let may_know = self.options.allow_ptr_leaks || self.are_of_packet(&dst, &operand);
+                if insn.op() == BPF_SUB && may_know {
                     self.mark_reg_unknown(insn.dst);
                     return Ok(());
                 }
@@ -173,6 +178,7 @@ impl Verifier<'_> {
                 if matches!(insn.op(), BPF_AND | BPF_OR) && operand.var.is_const() {
                     self.follow_sign_apart(insn.dst)?;
                 }
+                self.check_number_masking(insn)?;
                 let dst = *self.reg(insn.dst);
                 self.combine_scalars(insn, &dst, &operand);
                 Ok(())
@@ -227,7 +233,7 @@ impl Verifier<'_> {
         let name = type_name(pointer.kind);
         let regno = insn.dst;
         if insn.class() != BPF_ALU64 {
-            if insn.op() == BPF_SUB {
+            if insn.op() == BPF_SUB && self.options.allow_ptr_leaks {
                 self.mark_reg_unknown(regno);
                 return Ok(());
             }
@@ -251,6 +257,8 @@ impl Verifier<'_> {
         }
         self.check_sane_offset(offset, &name)?;
         self.check_sane_offset(pointer, &name)?;
+        let add = Offset { pointer, number: offset, pointer_is_dst };
+        self.check_masking(insn, add)?;
         let out = match insn.op() {
             BPF_ADD => self.add_to_pointer(pointer, offset),
             BPF_SUB => self.subtract_from_pointer(regno, pointer, offset, pointer_is_dst)?,
@@ -268,7 +276,7 @@ impl Verifier<'_> {
         };
         self.check_sane_offset(&out, &name)?;
         *self.reg_mut(regno) = out;
-        Ok(())
+        self.check_masked_result(insn, add)
     }
 
     fn add_to_pointer(&mut self, pointer: &Reg, offset: &Reg) -> Reg {

@@ -156,6 +156,8 @@ impl Verifier<'_> {
         let aligned = off % SLOT_BYTES as i64 == 0;
         let immediate = self.stored_immediate().filter(|_| value_regno.is_none());
         let value = value_regno.map(|regno| *self.reg(regno));
+        let before = self.cur.slot(frame, spi).copied().unwrap_or(StackSlot::EMPTY);
+        self.check_pointer_kept(&before, size)?;
         if size as usize == SLOT_BYTES {
             self.mark_stack_written(frame, spi);
         }
@@ -179,9 +181,36 @@ impl Verifier<'_> {
             (Some(value), _) if is_spillable(&value) => {
                 self.spill_pointer(frame, spi, &value, size)?;
             }
-            _ => return self.write_data(frame, off, size, value_regno, immediate),
+            (value, _) => {
+                if value.is_some_and(|value| self.is_secret(&value)) {
+                    return Err(self.reject(Errno::EACCES, "the stack may not hold that pointer"));
+                }
+                return self.write_data(frame, off, size, value_regno, immediate);
+            }
         }
         self.note_stack_access(frame, spi);
+        Ok(())
+    }
+
+    /// A pointer may be overwritten as a whole.
+    fn check_pointer_kept(&self, slot: &StackSlot, size: u32) -> Result<()> {
+        let is_pointer = slot.is_spill() && !slot.reg.is_scalar();
+        if self.options.allow_ptr_leaks || !is_pointer || size as usize == SLOT_BYTES {
+            return Ok(());
+        }
+        Err(self.reject(Errno::EACCES, "attempt to corrupt spilled pointer on stack"))
+    }
+
+    /// What may or may not be overwritten, by an index that nobody knows.
+    fn check_variable_write(&self, kind: SlotKind, off: i64) -> Result<()> {
+        let is_data = matches!(kind, SlotKind::Misc | SlotKind::Zero);
+        if !self.options.allow_ptr_leaks && !is_data {
+            let insn = self.insn_idx;
+            let message = format!(
+                "spilled ptr in range of var-offset stack write; insn {insn}, ptr off: {off}"
+            );
+            return Err(self.reject(Errno::EINVAL, message));
+        }
         Ok(())
     }
 
@@ -248,9 +277,11 @@ impl Verifier<'_> {
         let is_zero = zero_reg.is_some() || immediate == Some(0);
         let mut zero_used = false;
         for off in min..max {
-            let Some(slot) = self.slot_mut(frame, slot_index(off)) else { continue };
             let index = kind_index(off);
+            let Some(slot) = self.cur.slot(frame, slot_index(off)) else { continue };
             let kind = slot.kinds[index];
+            self.check_variable_write(kind, off)?;
+            let Some(slot) = self.slot_mut(frame, slot_index(off)) else { continue };
             if is_zero && kind == SlotKind::Spill && slot.reg.is_null_const() {
                 zero_used = true;
                 continue;
@@ -312,6 +343,10 @@ impl Verifier<'_> {
         }
         let spill_size = slot.kinds.iter().filter(|kind| **kind == SlotKind::Spill).count() as u32;
         if size as usize == SLOT_BYTES && spill_size as usize == SLOT_BYTES {
+            if value_regno.is_none() && self.is_secret(&slot.reg) {
+                let message = format!("leaking pointer from stack off {off}");
+                return Err(self.reject(Errno::EACCES, message));
+            }
             if let Some(regno) = value_regno {
                 self.assign_spilled_id(frame, spi);
                 let value = self.cur.slot(frame, spi).map_or(Reg::UNKNOWN, |slot| slot.reg);
@@ -358,6 +393,9 @@ impl Verifier<'_> {
         regno: u8,
     ) -> Result<()> {
         let kinds = (off..off + i64::from(size)).map(|byte| slot.kinds[kind_index(byte)]);
+        if kinds.clone().any(|kind| kind == SlotKind::Invalid) && !self.options.allow_uninit_stack {
+            return Err(self.unwritten(off, off, size));
+        }
         let spilled = kinds.clone().filter(|kind| *kind == SlotKind::Spill).count();
         let zeros = kinds.filter(|kind| *kind == SlotKind::Zero).count();
         let all = size as usize;
@@ -372,11 +410,23 @@ impl Verifier<'_> {
         Ok(())
     }
 
+    fn unwritten(&self, off: i64, byte: i64, size: u32) -> Box<super::Rejection> {
+        let message = format!("invalid read from stack off {off}+{} size {size}", byte - off);
+        let hint = "without CAP_PERFMON (a guest's programs) stack is read only where it was \
+                    written, padding too: clear it with __builtin_memset()";
+        self.reject_hint(Errno::EACCES, message, hint)
+    }
+
     /// Bytes that are data, or uninitialised (which privileged programs may read).
     fn check_data(&self, slot: &StackSlot, off: i64, size: u32) -> Result<()> {
-        for (i, byte) in (off..off + i64::from(size)).enumerate() {
+        for byte in off..off + i64::from(size) {
             let kind = slot.kinds[kind_index(byte)];
+            let may_read = kind != SlotKind::Invalid || self.options.allow_uninit_stack;
+            if !may_read {
+                return Err(self.unwritten(off, byte, size));
+            }
             if !matches!(kind, SlotKind::Misc | SlotKind::Zero | SlotKind::Invalid) {
+                let i = byte - off;
                 let message = format!("invalid read from stack off {off}+{i} size {size}");
                 return Err(self.reject(Errno::EACCES, message));
             }
@@ -410,6 +460,13 @@ impl Verifier<'_> {
         let (min, max) = self.check_stack_bounds(regno, off, size, " indirect access to")?;
         let frame = reg.frame as usize;
         let raw = raw && reg.var.is_const();
+        if !reg.var.is_const() && !self.options.bypass_spec_v1 {
+            let message = format!(
+                "R{regno} variable offset stack access prohibited for !root, var_off={:?}",
+                reg.var.tnum
+            );
+            return Err(self.reject(Errno::EACCES, message));
+        }
         for byte in min..max {
             let (spi, index) = (slot_index(byte), kind_index(byte));
             let slot = self.cur.slot(frame, spi).copied().unwrap_or(StackSlot::EMPTY);
@@ -426,6 +483,7 @@ impl Verifier<'_> {
                     format!("invalid read from stack R{regno} off {min}+{at} size {size}");
                 return Err(self.reject(Errno::EACCES, message));
             }
+            self.check_readable(&slot, byte, min, size)?;
             // A callee that reads an address there may read what is behind it (`%s`).
             if slot.kinds[index] == SlotKind::Spill {
                 self.note_unchecked_address(&slot.reg);
@@ -441,6 +499,15 @@ impl Verifier<'_> {
             self.mark_stack_read(frame, spi);
         }
         Ok(())
+    }
+
+    /// A callee may read the byte: it was written, and is no part of an address. 6.18 takes the
+    /// rest of a slot for written where a number was spilled into some of it.
+    fn check_readable(&self, slot: &StackSlot, byte: i64, min: i64, size: u32) -> Result<()> {
+        let kind = slot.kinds[kind_index(byte)];
+        let is_unwritten = kind == SlotKind::Invalid && !self.options.allow_uninit_stack;
+        let is_address = kind == SlotKind::Spill && self.is_secret(&slot.reg);
+        if is_unwritten || is_address { Err(self.unwritten(min, byte, size)) } else { Ok(()) }
     }
 
     /// A scalar about to be copied gets an id, so that what is learned of the copy is known of it

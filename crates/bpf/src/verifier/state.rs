@@ -356,13 +356,6 @@ impl State {
     pub(crate) fn slot(&self, frame: usize, spi: usize) -> Option<&StackSlot> {
         self.frames.get(frame)?.stack.get(spi)
     }
-
-    /// Makes every register that matches an unknown number (`mark_reg_invalid`).
-    pub(crate) fn invalidate_regs(&mut self, matches: impl Fn(&Reg) -> bool) {
-        for reg in self.all_regs_mut().filter(|reg| matches(reg)) {
-            *reg = Reg::UNKNOWN;
-        }
-    }
 }
 
 /// The byte offset from the frame pointer as a slot index, for a negative offset.

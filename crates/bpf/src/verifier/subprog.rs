@@ -178,6 +178,9 @@ impl Verifier<'_> {
         let (asynchronous, range) = (frame.in_async_callback, frame.callback_ret_range);
         let own = frame.subprog != 0 && !frame.in_exception_callback;
         let reg = *self.reg(0);
+        if !self.is_dequeue_exit() {
+            self.forbid_leak(0, "as return value")?;
+        }
         if asynchronous {
             if !reg.is_scalar() {
                 let name = type_name(reg.kind);

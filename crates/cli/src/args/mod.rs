@@ -281,6 +281,9 @@ pub(crate) struct VerifyArgs {
     /// Values for global variables.
     #[command(flatten)]
     pub program: ProgramArgs,
+    /// How far their authors are trusted: "guest" as programs of guests are verified
+    #[arg(long, value_enum, default_value_t = RunTrust::Verified)]
+    pub trust: RunTrust,
 }
 
 /// Arguments of `inspect`.

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use towpath_bpf::verifier;
 use towpath_daemon::code::CodeForm;
-use towpath_xdp::{Exec, Trust};
+use towpath_xdp::{Exec, LoadOptions, Trust};
 
 use super::{ProgramArgs, Selection, SocketArgs};
 
@@ -141,14 +142,25 @@ pub(crate) enum RunTrust {
     /// What it accepts runs without checks
     Verified,
     /// Compiled programs check each access as they run, and their time is limited
+    Checked,
+    /// The same, verified by the kernel's rules for programs without CAP_PERFMON: no address leaves
     Guest,
 }
 
-impl From<RunTrust> for Trust {
-    fn from(trust: RunTrust) -> Trust {
-        match trust {
+impl RunTrust {
+    /// Has programs verified and compiled that way.
+    pub(crate) fn apply(self, options: &mut LoadOptions) {
+        options.jit.trust = match self {
             RunTrust::Verified => Trust::Verified,
-            RunTrust::Guest => Trust::Guest,
+            RunTrust::Checked | RunTrust::Guest => Trust::Guest,
+        };
+        self.restrict(&mut options.verifier);
+    }
+
+    /// Has programs verified that way.
+    pub(crate) fn restrict(self, options: &mut verifier::Options) {
+        if self == RunTrust::Guest {
+            options.restrict();
         }
     }
 }

@@ -258,7 +258,7 @@ pub(super) fn load_options(args: &BenchArgs, exec: RunExec) -> LoadOptions {
         exec: Exec::from(exec),
         ..LoadOptions::default()
     };
-    options.jit.trust = args.trust.into();
+    args.trust.apply(&mut options);
     options.jit.passes.without = args.without.iter().cloned().collect();
     options
 }

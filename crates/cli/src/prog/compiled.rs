@@ -22,7 +22,7 @@ pub(super) fn code(
     check_passes(&args.without)?;
     let name = opened.program_name(opened.select(&args.selection)?);
     let mut loading = LoadOptions { exec: args.exec.into(), ..LoadOptions::default() };
-    loading.jit.trust = args.trust.into();
+    args.trust.apply(&mut loading);
     loading.jit.passes.without = args.without.iter().cloned().collect();
     let program = Program::load(&opened.object, Select::Name(name), opened.env(), &loading);
     let program = program.map_err(|source| opened.load_error(source))?;

@@ -107,8 +107,11 @@ impl Live {
         options.verifier.device_bound = bound_to.is_some();
         options.jit.trust = match state.trust {
             TrustState::Verified => Trust::Verified,
-            TrustState::Guest => Trust::Guest,
+            TrustState::Checked | TrustState::Guest => Trust::Guest,
         };
+        if state.trust == TrustState::Guest {
+            options.verifier.restrict();
+        }
         let loader = Loader::within(&file, &self.env, &options, self.registry.shared());
         let loader = loader.map_err(|error| error.to_string())?;
         let loading = Loading { live: self, loader, bound_to, loaded: RefCell::default() };

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use towpath_bpf::Insn;
 use towpath_bpf::insn::*;
 use towpath_bpf::program::MapType;
-use towpath_guest::{Channel, Endpoint, Guest, Limits};
+use towpath_guest::{Channel, Endpoint, Guest, Limits, Rules};
 use towpath_guest_client::wire::{Direction, What};
 use towpath_guest_client::{Client, ClientError, MapSpec, ProgramSpec, Refused, Wanted, open};
 use towpath_host::socket::Access;
@@ -304,4 +304,30 @@ fn the_status_is_told_while_a_program_is_verified() {
     });
     assert!(told_meanwhile >= 10, "told {told_meanwhile} times");
     assert_eq!(scene.guest.status().objects.len(), 2, "then there is a program, too");
+}
+
+#[test]
+fn an_address_of_the_host_leaves_no_program() {
+    let scene = Scene::new(Limits::default());
+    let mut client = scene.client();
+    let context = program(&[Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 0, 1, 0, 0)]);
+    let why = refused(client.load_program(&context));
+    assert!(why.log.contains("R0 leaks addr as return value"), "{why:?}");
+    let unwritten = program(&[Insn::new(BPF_LDX | BPF_MEM | BPF_DW, 0, REG_FP, -8, 0)]);
+    let why = refused(client.load_program(&unwritten));
+    assert!(why.log.contains("invalid read from stack"), "{why:?}");
+}
+
+/// The length of a frame is the distance of two pointers, from which no address can be told.
+#[test]
+fn the_kernels_rules_are_kept_to_the_letter_where_that_is_wanted() {
+    let length = program(&[
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, 0, 1, 4, 0),
+        Insn::new(BPF_LDX | BPF_MEM | BPF_W, 2, 1, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_SUB | BPF_X, 0, 2, 0, 0),
+    ]);
+    Scene::new(Limits::default()).client().load_program(&length).unwrap();
+    let scene = Scene::new(Limits { rules: Rules::Kernel, ..Limits::default() });
+    let why = refused(scene.client().load_program(&length));
+    assert!(why.log.contains("R0 pointer -= pointer prohibited"), "{why:?}");
 }

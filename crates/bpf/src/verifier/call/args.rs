@@ -24,6 +24,7 @@ impl Verifier<'_> {
         self.check_reg_read(regno)?;
         let reg = *self.reg(regno);
         if arg.kind == ArgKind::Anything {
+            self.forbid_leak(regno, "into helper function")?;
             self.note_unchecked_address(&reg);
             return Ok(());
         }

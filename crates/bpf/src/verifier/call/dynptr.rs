@@ -246,7 +246,7 @@ impl Verifier<'_> {
             self.clear_special_slot(frame, second);
         }
         if id != 0 {
-            self.cur.invalidate_regs(|reg| reg.is(Base::Mem) && reg.dynptr_id() == id);
+            self.invalidate_regs(|reg| reg.is(Base::Mem) && reg.dynptr_id() == id);
         }
     }
 

@@ -55,6 +55,12 @@ impl Verifier<'_> {
                 None => self.reject(Errno::EINVAL, format!("invalid func unknown#{number}")),
             });
         };
+        if helper.capability == proto::Capability::Perfmon && !self.options.allow_ptr_leaks {
+            let message =
+                format!("program of this type cannot use helper {}#{number}", helper.name);
+            let hint = "it is for programs with CAP_PERFMON, which a guest's are not";
+            return Err(self.reject_hint(Errno::EINVAL, message, hint));
+        }
         if helper.gpl_only && !self.prog.is_gpl_compatible() {
             return Err(self.reject_hint(
                 Errno::EINVAL,
@@ -127,6 +133,11 @@ impl Verifier<'_> {
         }
         let insn_idx = self.insn_idx;
         let before = self.aux[insn_idx].facts.map.and_then(MapFact::example);
+        let is_other = before.is_some_and(|before| before != (map.index, map.inner));
+        if helper.id == id::TAIL_CALL && is_other && !self.options.bypass_spec_v1 {
+            // The index is masked by the size of one array.
+            return Err(self.reject(Errno::EINVAL, "tail_call abusing map_ptr"));
+        }
         let before = before.and_then(|(index, inner)| self.map_def(MapRef { index, inner }));
         let is_like = self.map_def(map).zip(before).is_some_and(|(def, other)| def.is_like(other));
         let facts = &mut self.aux[insn_idx].facts;
@@ -162,12 +173,13 @@ impl Verifier<'_> {
             return false;
         }
         let in_rcu = self.in_rcu_section();
+        let useless = self.useless();
         for reg in self.cur.all_regs_mut().filter(|reg| reg.ref_id == ref_id) {
             if in_rcu && reg.has(Flags::ALLOC | Flags::PERCPU) {
                 reg.ref_id = 0;
                 reg.kind.flags = reg.kind.flags.without(Flags::ALLOC).with(Flags::RCU);
             } else {
-                *reg = Reg::UNKNOWN;
+                *reg = useless;
             }
         }
         true

@@ -27,6 +27,7 @@ impl Verifier<'_> {
                 KArg::Ignored => {
                     let address = *self.reg(regno);
                     self.note_unchecked_address(&address);
+                    self.check_unchecked_address(regno, param.name)?;
                 }
                 KArg::Prog => {}
                 KArg::Size { .. } => self.check_reg_read(regno)?,

@@ -22,6 +22,7 @@ impl Verifier<'_> {
             return Err(self.internal("a map pointer without a map"));
         };
         let name = def.kind.spec().kernel_struct;
+        self.forbid_struct(name)?;
         let off = i64::from(off) + i64::from(reg.off);
         let Ok(start) = u32::try_from(off) else {
             let message = format!("R{regno} is {name} invalid negative access: off={off}");

@@ -22,7 +22,7 @@ impl Verifier<'_> {
         if !self.forget_reference(id) {
             return false;
         }
-        self.cur.invalidate_regs(|reg| reg.ref_id == id);
+        self.invalidate_regs(|reg| reg.ref_id == id);
         true
     }
 
@@ -70,7 +70,7 @@ impl Verifier<'_> {
 
     /// The lock is gone, and with it non-owning references (`invalidate_non_owning_refs`).
     pub(super) fn invalidate_non_owning(&mut self) {
-        self.cur.invalidate_regs(|reg| reg.has(Flags::NON_OWN_REF));
+        self.invalidate_regs(|reg| reg.has(Flags::NON_OWN_REF));
     }
 
     /// A typed pointer is protected by RCU here: XDP programs can't sleep, so that all of one is a

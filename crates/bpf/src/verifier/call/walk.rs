@@ -236,6 +236,7 @@ impl Verifier<'_> {
     ) -> Result<()> {
         let reg = *self.reg(regno);
         let name = self.struct_name(&reg);
+        self.forbid_struct(&name)?;
         let Some(ty) = reg.btf() else {
             return Err(self.internal("a typed pointer without a type"));
         };

@@ -1,0 +1,159 @@
+//! What a program may not do whose loader lacks `CAP_PERFMON`: learn an address, or what nobody
+//! wrote (`allow_ptr_leaks`, `allow_uninit_stack`).
+//!
+//! Each rule is the kernel's, with its words; `docs/verifier.md` lists them.
+
+use crate::errno::Errno;
+use crate::insn::{
+    BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JLE, BPF_JLT, BPF_JNE, Insn, PSEUDO_MAP_FD, PSEUDO_MAP_VALUE,
+};
+use crate::map::Values;
+
+use super::env::{Access, Result, Verifier};
+use super::reg::{Base, Flags, Reg};
+
+impl Verifier<'_> {
+    /// The register holds an address that must not be told (`is_pointer_value`).
+    pub(crate) fn is_secret(&self, reg: &Reg) -> bool {
+        !self.options.allow_ptr_leaks && !reg.is_scalar()
+    }
+
+    /// The address in a register may not go there.
+    pub(crate) fn forbid_leak(&self, regno: u8, into: &str) -> Result<()> {
+        if !self.is_secret(self.reg(regno)) {
+            return Ok(());
+        }
+        let message = format!("R{regno} leaks addr {into}");
+        Err(self.reject_hint(Errno::EACCES, message, LEAK_HINT))
+    }
+
+    /// The same of a store's value.
+    pub(crate) fn forbid_stored_leak(
+        &self,
+        access: Access,
+        value_regno: Option<u8>,
+        into: &str,
+    ) -> Result<()> {
+        match value_regno.filter(|_| access == Access::Write) {
+            Some(regno) => self.forbid_leak(regno, into),
+            None => Ok(()),
+        }
+    }
+
+    /// What is asked of the whole program: an arena is shared with who may read addresses in it.
+    pub(crate) fn check_rights(&self) -> Result<()> {
+        let names_arena = |insn: &Insn| {
+            let is_map = insn.is_ld_imm64() && matches!(insn.src, PSEUDO_MAP_FD | PSEUDO_MAP_VALUE);
+            let map = usize::try_from(insn.imm).ok().and_then(|map| self.prog.maps.get(map));
+            is_map && map.is_some_and(|map| map.kind.values() == Values::Pages)
+        };
+        if self.options.allow_ptr_leaks || !self.prog.insns.iter().any(names_arena) {
+            return Ok(());
+        }
+        let message = "CAP_BPF and CAP_PERFMON are required to use arena".to_owned();
+        Err(self.rejection_at(None, Errno::EPERM, message, ""))
+    }
+
+    /// Structures of the kernel, and objects, may not be looked into.
+    pub(crate) fn forbid_struct(&self, name: &str) -> Result<()> {
+        if self.options.allow_ptr_leaks {
+            return Ok(());
+        }
+        let message =
+            format!("'struct {name}' access is allowed only to CAP_PERFMON and CAP_SYS_ADMIN");
+        Err(self.reject(Errno::EPERM, message))
+    }
+
+    /// Part of a pointer is no number that may be known.
+    pub(crate) fn forbid_part(&self, regno: u8, what: &str) -> Result<()> {
+        if !self.is_secret(self.reg(regno)) {
+            return Ok(());
+        }
+        Err(self.reject_hint(Errno::EACCES, format!("R{regno} {what}"), LEAK_HINT))
+    }
+
+    /// What is not looked at before the call reads there (`__ign`): only where no address can be.
+    /// 6.18 takes any address.
+    pub(crate) fn check_unchecked_address(&self, regno: u8, name: &str) -> Result<()> {
+        let reg = self.reg(regno);
+        let is_read = !matches!(name, "meta__ign" | "ctx__ign");
+        let is_plain = matches!(
+            reg.base(),
+            Base::MapValue | Base::MapKey | Base::Packet | Base::PacketMeta | Base::Mem
+        );
+        let is_known = is_plain && !reg.has(Flags::UNTRUSTED);
+        if self.options.allow_ptr_leaks || !is_read || is_known {
+            return Ok(());
+        }
+        let message = format!("R{regno} is an address at which nothing may be read");
+        let hint = "without CAP_PERFMON such functions read map values, keys, records and the \
+                    packet, not the stack";
+        Err(self.reject_hint(Errno::EACCES, message, hint))
+    }
+
+    /// The packet's pointers, of which distances and order may be known: no address comes of it.
+    pub(crate) fn are_of_packet(&self, dst: &Reg, src: &Reg) -> bool {
+        self.options.packet_distances
+            && dst.is_packet_any()
+            && src.is_packet_any()
+            && dst.ref_id == src.ref_id
+    }
+
+    /// A pointer on the right side of a comparison.
+    pub(crate) fn check_compared_source(&self, insn: &Insn, dst: &Reg, src: &Reg) -> Result<()> {
+        let is_packet = dst.is_packet_any() && src.is_packet_any();
+        if !insn.is_reg_operand() || is_packet || !self.is_secret(src) {
+            return Ok(());
+        }
+        Err(self.prohibited_comparison(insn.src))
+    }
+
+    /// A pointer on the left side of one whose outcome isn't known: with null, or the packet's end.
+    pub(crate) fn check_compared(
+        &self,
+        insn: &Insn,
+        dst: &Reg,
+        src: &Reg,
+        is32: bool,
+    ) -> Result<()> {
+        if !self.is_secret(dst) {
+            return Ok(());
+        }
+        let is_null_check = !insn.is_reg_operand()
+            && insn.imm == 0
+            && matches!(insn.op(), BPF_JEQ | BPF_JNE)
+            && dst.maybe_null();
+        let is_order = matches!(insn.op(), BPF_JGT | BPF_JLT | BPF_JGE | BPF_JLE);
+        let is_bound = insn.is_reg_operand()
+            && is_order
+            && (super::jump::is_region(dst, src) || super::jump::is_region(src, dst));
+        let is_distance = insn.is_reg_operand() && self.are_of_packet(dst, src);
+        if !is32 && (is_null_check || is_bound || is_distance) {
+            return Ok(());
+        }
+        Err(self.prohibited_comparison(insn.dst))
+    }
+
+    fn prohibited_comparison(&self, regno: u8) -> Box<super::Rejection> {
+        let hint = "without CAP_PERFMON a pointer is compared with NULL where it may be NULL, and \
+                    a packet pointer with data_end, and with nothing else";
+        self.reject_hint(Errno::EACCES, format!("R{regno} pointer comparison prohibited"), hint)
+    }
+
+    /// Makes every register that matches useless: an unknown number, if it may be known
+    /// (`mark_reg_invalid`).
+    pub(crate) fn invalidate_regs(&mut self, matches: impl Fn(&Reg) -> bool) {
+        let useless = self.useless();
+        for reg in self.cur.all_regs_mut().filter(|reg| matches(reg)) {
+            *reg = useless;
+        }
+    }
+
+    /// What a pointer is whose object is gone.
+    pub(crate) fn useless(&self) -> Reg {
+        if self.options.allow_ptr_leaks { Reg::UNKNOWN } else { Reg::NOT_INIT }
+    }
+}
+
+const LEAK_HINT: &str = "it is an address, which a program without CAP_PERFMON (a guest's) may use \
+                         but not make a number of";
