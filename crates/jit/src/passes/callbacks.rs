@@ -51,7 +51,7 @@ struct LoopCall {
 /// How often, and with what.
 enum Rounds {
     /// `bpf_loop`: so many times, with the round's number. The count, where it is known.
-    Counted(Value, Option<u32>),
+    Counted(Value, Option<u64>),
     /// `bpf_for_each_map_elem`: for each element of an array.
     Elements(Elements),
 }
@@ -82,7 +82,7 @@ impl LoopCall {
         };
         let op = |value: Value| definition(function, definitions, value);
         let rounds = match (*id, op(first)) {
-            (id::LOOP, Some(Op::Const(count))) => Rounds::Counted(first, Some(*count as u32)),
+            (id::LOOP, Some(Op::Const(count))) => Rounds::Counted(first, Some(*count)),
             (id::LOOP, _) => Rounds::Counted(first, None),
             (id::FOR_EACH_MAP_ELEM, Some(Op::MapRef(map))) => {
                 Rounds::Elements(Elements::of(context, *map, first)?)
@@ -146,13 +146,12 @@ impl LoopCall {
                 return (at, self.constant(function, at, Type::I64, elements.entries.into()));
             }
         };
-        let count = self.push(function, at, Type::I32, Op::Unary(UnaryOp::Trunc, count));
-        if known.is_none_or(|count| count > MAX_LOOPS) {
-            let max = self.constant(function, at, Type::I32, MAX_LOOPS.into());
+        if known.is_none_or(|count| count > MAX_LOOPS.into()) {
+            let max = self.constant(function, at, Type::I64, MAX_LOOPS.into());
             let fits = self.push(function, at, Type::I32, Op::Compare(Cond::Ule, count, max));
             at = self.refuse_unless(function, at, fits, Errno::E2BIG, next);
         }
-        (at, self.push(function, at, Type::I64, Op::Unary(UnaryOp::Zext, count)))
+        (at, count)
     }
 
     /// Addresses of an element's key and of its value.

@@ -15,22 +15,22 @@ pub(super) const TABLE: Table = &[
 pub(super) const KFUNCS: KfuncTable = &[("bpf_throw", entry(throw))];
 
 /// `bpf_loop(nr_loops, callback, context, flags)`: the callback gets the index and the context; a
-/// return value other than 0 ends the loop. Returns the number of calls made.
+/// return value other than 0 ends the loop. Returns the number of calls made. All 64 bits of the
+/// number count, as where the kernel puts the loop in place of the call (`inline_bpf_loop`).
 fn bpf_loop(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [count, callback, context, flags, _] = args;
-    let count = count as u32;
     if flags != 0 {
         return Ok(Errno::EINVAL.to_reg());
     }
-    if count > MAX_LOOPS {
+    if count > u64::from(MAX_LOOPS) {
         return Ok(Errno::E2BIG.to_reg());
     }
     for index in 0..count {
-        if call.callback(callback, [u64::from(index), context, 0, 0, 0])? != 0 {
-            return Ok(u64::from(index) + 1);
+        if call.callback(callback, [index, context, 0, 0, 0])? != 0 {
+            return Ok(index + 1);
         }
     }
-    Ok(u64::from(count))
+    Ok(count)
 }
 
 /// `bpf_spin_lock(lock)`
