@@ -20,10 +20,12 @@ use crate::api::links::program_state;
 use crate::api::pins::pin_at;
 use crate::api::types::{Event, LoadRequest};
 use crate::dry_run::{DryRun, Warning};
+use crate::failure::{Failure, FailureCode, Standing, keep_since};
 use crate::file::{self, Loaded, ObjectFiles, Settings};
 use crate::globals::hex;
 use crate::listen::{Hub, Readers};
-use crate::live::{Failure, Live, Report, Returning, Seen};
+use crate::live::{Live, Report, Returning, Seen};
+use crate::log;
 use crate::metrics::maps::MapMetric;
 use crate::reference::absolute;
 use crate::saved::{Keeper, Store};
@@ -77,12 +79,18 @@ pub(crate) struct Inner {
     /// It is not what the file wants.
     differs: bool,
     keeper: Arc<Keeper>,
+    news: Arc<News>,
 }
 
 impl Inner {
     /// A look at programs, maps and links, whoever made them.
     pub(crate) fn session(&self) -> Session {
         Session::new(&self.live.registry, 0)
+    }
+
+    /// What is wanted and isn't so, beside the data plane, too.
+    pub(crate) fn all_failures(&self) -> Vec<Failure> {
+        self.failures.iter().cloned().chain(self.news.standing.all()).collect()
     }
 
     /// What would be lost with the daemon, if anything.
@@ -114,7 +122,7 @@ struct Work {
 
 impl Work {
     /// What is shown of it.
-    fn shown(&self, keeper: &Arc<Keeper>) -> Arc<Inner> {
+    fn shown(&self, keeper: &Arc<Keeper>, news: &Arc<News>) -> Arc<Inner> {
         Arc::new(Inner {
             live: self.live.seen(),
             wanted: Arc::clone(&self.wanted),
@@ -123,6 +131,7 @@ impl Work {
             restart: self.restart.clone(),
             differs: self.file != *self.wanted,
             keeper: Arc::clone(keeper),
+            news: Arc::clone(news),
         })
     }
 }
@@ -137,6 +146,8 @@ pub struct News {
     stirred: Notify,
     /// What a change is at.
     step: Mutex<String>,
+    /// What isn't as it should be, beside what is wanted of the data plane.
+    standing: Standing,
 }
 
 impl Default for News {
@@ -146,6 +157,7 @@ impl Default for News {
             number: Mutex::default(),
             stirred: Notify::new(),
             step: Mutex::default(),
+            standing: Standing::default(),
         }
     }
 }
@@ -154,7 +166,7 @@ impl News {
     /// Tells listeners and the log.
     pub(crate) fn change(&self, text: &str) {
         tracing::info!("{text}");
-        self.send("change", text);
+        self.send("change", text, None);
     }
 
     /// Notes what a change is at now, which may take time.
@@ -167,17 +179,39 @@ impl News {
         self.stirred.notify_one();
     }
 
-    fn failure(&self, text: &str) {
-        tracing::warn!("{text}");
-        self.send("failure", text);
+    /// Notes a failure beside what is wanted of the data plane: `status` shows it until it is said
+    /// to be over.
+    pub fn failed(&self, code: FailureCode, subject: &str, why: impl Into<String>) {
+        let failure = Failure::new(code, subject, why);
+        if self.standing.set(failure.clone()) {
+            self.failure(&failure);
+        }
     }
 
-    fn send(&self, kind: &str, text: &str) {
+    /// A failure that was noted so is over.
+    pub fn recovered(&self, code: FailureCode, subject: &str) {
+        if let Some(failure) = self.standing.clear(code, subject) {
+            self.recovery(&failure);
+        }
+    }
+
+    fn failure(&self, failure: &Failure) {
+        tracing::warn!(code = failure.code.name(), "{failure}");
+        self.send("failure", &failure.to_string(), Some(failure.clone()));
+    }
+
+    fn recovery(&self, failure: &Failure) {
+        tracing::info!(code = failure.code.name(), "over: {failure}");
+        self.send("recovery", &format!("over: {failure}"), Some(failure.clone()));
+    }
+
+    fn send(&self, kind: &str, text: &str, failure: Option<Failure>) {
         let time = wall_clock().as_secs_f64();
         // Held while sending: listeners get numbers in order.
         let mut number = self.number.lock();
         *number += 1;
-        let event = Event { number: *number, time, kind: kind.to_owned(), text: text.to_owned() };
+        let (kind, text) = (kind.to_owned(), text.to_owned());
+        let event = Event { number: *number, time, kind, text, failure };
         // Without listeners there is nobody to tell.
         let _listeners = self.events.send(event);
     }
@@ -217,7 +251,7 @@ impl Control {
             uploads: VecDeque::new(),
         };
         let control = Control {
-            shown: RwLock::new(work.shown(&keeper)),
+            shown: RwLock::new(work.shown(&keeper, &news)),
             work: Turns::new(work),
             objects,
             news,
@@ -305,12 +339,14 @@ impl Control {
         }
         let report = work.live.reconcile(&next);
         let news = report.failures.iter().find(|failure| !work.failures.contains(failure));
-        if let Some(Failure { what, why }) = news.cloned() {
+        if let Some(failure) = news.cloned() {
             let wanted = Arc::clone(&work.wanted);
             let undone = work.live.reconcile(&wanted);
-            work.failures = undone.failures;
+            let mut failures = undone.failures;
+            keep_since(&mut failures, &work.failures);
+            work.failures = failures;
             self.show(&work);
-            return Err(ApiError::refused(format!("{what}: {why}")));
+            return Err(ApiError::refused(failure.to_string()));
         }
         let before = Arc::clone(&work.wanted);
         self.conclude(&mut work, Arc::new(next), &report);
@@ -383,7 +419,9 @@ impl Control {
     }
 
     fn save(&self, work: &Work) -> Result<(), String> {
-        self.keeper.save(&work.live, &work.file, &work.wanted, &self.objects)
+        self.keeper.save(&work.live, &work.file, &work.wanted, &self.objects)?;
+        self.news.recovered(FailureCode::State, SAVING);
+        Ok(())
     }
 
     /// Makes `wanted` what is wanted; what fails stays wanted and is tried again.
@@ -438,7 +476,7 @@ impl Control {
     /// Says that a worker panicked, if one has: its ports are dead until the daemon starts again.
     pub(crate) fn panicked(&self) -> Option<String> {
         let why = self.read(|inner| inner.live.engine.panicked())?;
-        self.news.failure(&format!("engine: {why}"));
+        self.news.failed(FailureCode::Engine, "engine", &why);
         Some(why)
     }
 
@@ -452,7 +490,9 @@ impl Control {
         };
         if !self.catch_up(&mut work, is_news)
             && work.retry.is_due()
-            && (!work.failures.is_empty() || work.live.has_failed_ports())
+            && (!work.failures.is_empty()
+                || work.live.has_failed_ports()
+                || self.news.standing.has(FailureCode::State, SAVING))
         {
             let pause = work.retry.next_pause();
             self.apply_again(&mut work);
@@ -475,6 +515,14 @@ impl Control {
         let wanted = Arc::clone(&work.wanted);
         let report = work.live.reconcile_within(&wanted, RETRY_PAUSE_MIN);
         self.conclude_and_save(work, wanted, report);
+    }
+
+    /// Tells whether the log can be written.
+    pub(crate) fn look_at_log(&self) {
+        match log::trouble() {
+            Some(why) => self.news.failed(FailureCode::Log, LOG, why),
+            None => self.news.recovered(FailureCode::Log, LOG),
+        }
     }
 
     /// Detaches programs that had to be stopped since the last time. Without any it costs a load.
@@ -536,13 +584,8 @@ impl Control {
     fn conclude_and_save(&self, work: &mut Work, wanted: Arc<State>, mut report: Report) -> Report {
         self.conclude(work, wanted, &report);
         if let Err(why) = self.save(work) {
-            let failure = Failure { what: "saving the state".to_owned(), why };
-            if !work.failures.contains(&failure) {
-                self.news.failure(&format!("{}: {}", failure.what, failure.why));
-            }
-            report.failures.push(failure.clone());
-            work.failures.push(failure);
-            self.show(work);
+            self.news.failed(FailureCode::State, SAVING, &why);
+            report.failures.push(Failure::new(FailureCode::State, SAVING, why));
         }
         report
     }
@@ -551,6 +594,8 @@ impl Control {
     fn conclude(&self, work: &mut Work, wanted: Arc<State>, report: &Report) {
         work.wanted = wanted;
         self.keeper.adopt(work.live.take_restored());
+        let mut failures = report.failures.clone();
+        keep_since(&mut failures, &work.failures);
         self.tell(work, report);
         let settings = work.settings.iter();
         let settings = settings.map(|section| format!("{section} is read when it starts"));
@@ -559,7 +604,7 @@ impl Control {
             self.news.change(&format!("needs a restart: {line}"));
         }
         work.restart = restart;
-        work.failures.clone_from(&report.failures);
+        work.failures = failures;
         work.retry = Retry::after(RETRY_PAUSE_MIN);
         self.warn(work);
         self.forget_objects(work);
@@ -568,7 +613,7 @@ impl Control {
 
     /// From now on, everybody sees it.
     fn show(&self, work: &Work) {
-        let shown = work.shown(&self.keeper);
+        let shown = work.shown(&self.keeper, &self.news);
         let mut place = self.shown.write();
         // What was shown before may be large: it goes when nobody has to wait for that.
         let before = std::mem::replace(&mut *place, shown);
@@ -601,7 +646,11 @@ impl Control {
     fn tell(&self, work: &Work, report: &Report) {
         report.changes.iter().for_each(|line| self.news.change(line));
         for failure in report.failures.iter().filter(|it| !work.failures.contains(it)) {
-            self.news.failure(&format!("{}: {}", failure.what, failure.why));
+            self.news.failure(failure);
+        }
+        let is_there = |old: &&Failure| report.failures.iter().any(|it| it.is_about(old));
+        for failure in work.failures.iter().filter(|old| !is_there(old)) {
+            self.news.recovery(failure);
         }
     }
 
@@ -611,7 +660,7 @@ impl Control {
         let found = dry_run.warnings(wanted, &self.objects);
         for warning in found.iter().filter(|it| !warnings.contains(it)) {
             tracing::warn!("{}", warning.text);
-            self.news.send("warning", &warning.text);
+            self.news.send("warning", &warning.text, None);
         }
         *warnings = found;
     }
@@ -659,6 +708,10 @@ fn not_kept(what: &str, why: &str) -> ApiError {
     ApiError::failed(format!("{what}: it can't be saved, and was undone: {why}"))
 }
 
+/// The subject of failures to write the log.
+const LOG: &str = "log";
+/// The subject of a failure to save.
+const SAVING: &str = "saving the state";
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 

@@ -1,7 +1,6 @@
 //! The daemon's life: start, serve, reload on SIGHUP, end on SIGTERM.
 
 use std::convert::Infallible;
-use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,13 +13,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use towpath_xdp::Arena;
 use towpath_xsk::Server;
-use tracing_subscriber::filter::LevelFilter;
 
 use crate::control::Control;
 use crate::file::{self, Loaded, ObjectFiles};
 use crate::serve::Limits;
 use crate::socket::{Reserved, Socket, give_to};
-use crate::{api, metrics, page, serve};
+use crate::{api, log, metrics, page, serve};
 
 /// How a daemon is started.
 #[derive(Debug, Clone, Default)]
@@ -45,7 +43,13 @@ pub struct Options {
 ///
 /// What keeps it from starting. What fails later is in the log.
 pub fn up(options: &Options) -> Result<(), String> {
-    log(options);
+    log::init(options);
+    let result = run(options);
+    log::finish();
+    result
+}
+
+fn run(options: &Options) -> Result<(), String> {
     let objects = Arc::new(ObjectFiles::default());
     let loaded = match &options.config {
         Some(path) => file::load(path, &objects).map_err(|error| error.to_string())?,
@@ -58,6 +62,7 @@ pub fn up(options: &Options) -> Result<(), String> {
              runs where it may"
         );
     }
+    log::start();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .thread_name("api")
@@ -193,6 +198,7 @@ async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
             }
             _ = look.tick() => {
                 let look = |control: &Control| {
+                    control.look_at_log();
                     control.detach_stopped();
                     control.follow(false);
                 };
@@ -239,26 +245,6 @@ impl Signals {
             hangup: signal(SignalKind::hangup())?,
         })
     }
-}
-
-/// Short lines on standard error; systemd writes the time itself. Or JSON, for other collectors.
-fn log(options: &Options) {
-    let level = match (options.verbose, options.quiet) {
-        (0, true) => LevelFilter::WARN,
-        (0, false) => LevelFilter::INFO,
-        _ => LevelFilter::DEBUG,
-    };
-    let lines = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        .with_max_level(level);
-    // A process has one log; a second daemon in it shares the first one's.
-    let _is_set = match (options.json, std::env::var_os("JOURNAL_STREAM")) {
-        (true, _) => lines.json().flatten_event(true).try_init(),
-        (false, Some(_)) => lines.without_time().try_init(),
-        (false, None) => lines.try_init(),
-    };
 }
 
 /// Who may connect to the API may do everything, but nobody keeps others out.
@@ -330,7 +316,8 @@ mod tests {
         let event = news.try_recv().unwrap();
         let text = "engine: worker 0 panicked: on purpose";
         assert_eq!((event.kind.as_str(), event.text.as_str()), ("failure", text));
-        assert_eq!(control.read(crate::view::status).failures, [text]);
+        let failures = control.read(crate::view::status).failures;
+        assert_eq!(failures.iter().map(ToString::to_string).collect::<Vec<_>>(), [text]);
         control.stop();
     }
 }

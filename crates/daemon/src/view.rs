@@ -239,8 +239,6 @@ fn ring(ring: &Ringbuf) -> RingView {
 
 /// Everything at once.
 pub(crate) fn status(inner: &Inner) -> StatusView {
-    let failures = inner.failures.iter().map(|it| format!("{}: {}", it.what, it.why));
-    let panicked = inner.live.engine.panicked().map(|why| format!("engine: {why}"));
     StatusView {
         ports: ports(inner),
         bridges: bridges(&inner.live.engine).into_values().collect(),
@@ -248,7 +246,8 @@ pub(crate) fn status(inner: &Inner) -> StatusView {
         queues: queues::all(inner),
         dequeues: queues::dequeues(inner),
         guests: guests::all(inner),
-        failures: failures.chain(panicked).collect(),
+        failures: inner.all_failures(),
+        log_lines_lost: crate::log::lost(),
         warnings: warnings(inner),
         restart: inner.restart.clone(),
         not_saved: inner.not_saved(),

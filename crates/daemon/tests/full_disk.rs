@@ -55,7 +55,10 @@ fn config(disk: &Path) -> String {
 fn failures(served: &Served) -> Vec<String> {
     let status = served.get("/v1/status");
     let failures = status["failures"].as_array().expect("a list").clone();
-    failures.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect()
+    failures
+        .iter()
+        .filter_map(|it| Some(format!("{}: {}", it["subject"].as_str()?, it["why"].as_str()?)))
+        .collect()
 }
 
 /// A number of `/v1/stats` about a port.

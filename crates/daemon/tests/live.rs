@@ -121,7 +121,7 @@ fn a_program_that_faults_is_detached_and_the_rest_goes_on() {
     assert_eq!(on_hook(&live, "gen"), 1);
     let report = live.reconcile(&state);
     let [failure] = &report.failures[..] else { panic!("{report:?}") };
-    assert!(failure.what.starts_with("program every_verdict (id "), "{failure:?}");
+    assert!(failure.subject.starts_with("program every_verdict (id "), "{failure:?}");
     for part in ["stopped: program every_verdict", "instruction ", "every_verdict.c:", "SIGSEGV"] {
         assert!(failure.why.contains(part), "{failure:?}");
     }
@@ -163,7 +163,7 @@ cpus = [{ key = 0, value = { qsize = 192, prog = "arrives" } }]"#;
     let report = live.reconcile(&state);
     assert_eq!(report.changes, Vec::<String>::new());
     let told = |name: &str| {
-        let is_it = |it: &&Failure| it.what.starts_with(&format!("program {name} (id "));
+        let is_it = |it: &&Failure| it.subject.starts_with(&format!("program {name} (id "));
         let failure = report.failures.iter().find(is_it);
         failure.is_some_and(|it| it.why.contains("entries.c:") && it.why.contains("SIGSEGV"))
     };

@@ -36,9 +36,9 @@ fn works(served: &Served, port: &str) {
 
 fn has_failed(served: &Served, port: &str) -> bool {
     let status = served.get("/v1/status");
-    let what = format!("port {port}: ");
+    let what = format!("port {port}");
     let failures = status["failures"].as_array().expect("a list");
-    failures.iter().any(|it| it.as_str().is_some_and(|it| it.starts_with(&what)))
+    failures.iter().any(|it| it["subject"].as_str().is_some_and(|it| it == what))
 }
 
 /// All that can happen to the interface of a port; each time it comes back.

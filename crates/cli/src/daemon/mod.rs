@@ -39,6 +39,7 @@ use serde_json::json;
 use towpath_daemon::api::types::ReportView;
 use towpath_daemon::client::Client;
 use towpath_daemon::dry_run::DryRun;
+use towpath_daemon::failure::Failure;
 use towpath_daemon::file::{self, ObjectFiles};
 use towpath_daemon::{Options, State, up as run_daemon};
 
@@ -115,8 +116,13 @@ pub(crate) fn reload(args: &PlainArgs, output: &mut Output) -> Result<(), CliErr
     match report.failures.is_empty() {
         true => Ok(()),
         false if output.json => Err(CliError::Told),
-        false => Err(CliError::Daemon(report.failures.join("\n"))),
+        false => Err(CliError::Daemon(lines(&report.failures))),
     }
+}
+
+/// Failures, a line each.
+fn lines(failures: &[Failure]) -> String {
+    failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// The types of a program or map, as they were loaded.

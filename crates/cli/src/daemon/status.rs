@@ -1,6 +1,9 @@
 //! `status`: what runs where, as xdp-loader's status shows it.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use towpath_daemon::api::types::{LinkView, StatusView};
+use towpath_daemon::failure::Failure;
 use towpath_daemon::state::HookState;
 
 use super::{client, guest, queues};
@@ -86,9 +89,22 @@ fn show(status: &StatusView, all_links: &[LinkView], output: &mut Output) -> Res
         output.prose("", &format!("warning: {warning}"))?;
     }
     for failure in &status.failures {
-        output.prose("", &format!("failed: {failure}"))?;
+        output.prose("", &failed(failure))?;
     }
     Ok(())
+}
+
+/// What isn't so, for how long by now, and what to do.
+fn failed(failure: &Failure) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = (now.as_secs_f64() - failure.since).max(0.0) as u64;
+    let time = match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    };
+    format!("failed: {failure} ({} for {time}: {})", failure.code.name(), failure.remedy)
 }
 
 /// The programs of a bond, which its members run.

@@ -118,15 +118,13 @@ impl Output {
     }
 
     /// Tells something about the result on standard error, apart from the result itself.
-    #[expect(clippy::print_stderr, reason = "advice does not belong into what is piped on")]
     pub(crate) fn note(&self, text: &str) {
-        eprintln!("note: {text}");
+        let _told = writeln!(io::stderr(), "note: {text}");
     }
 
     /// Tells of an error on standard error although there is a result.
-    #[expect(clippy::print_stderr, reason = "errors do not belong into what is piped on")]
     pub(crate) fn problem(&self, error: &CliError) {
-        eprintln!("error: {error}");
+        let _told = writeln!(io::stderr(), "error: {error}");
     }
 
     /// Writes bytes as they are.

@@ -49,7 +49,8 @@ fn reading(seconds: u64) -> Reading {
     });
     let status = json!({
         "ports": (0..30).map(port).collect::<Vec<_>>(), "bridges": [], "links": [link],
-        "failures": ["port x: no interface \"x\""], "version": "0.1.0", "pid": 77, "workers": 1,
+        "failures": [{ "code": "port-open", "subject": "port x", "why": "no interface \"x\"",
+            "since": 0.0, "remedy": "" }], "version": "0.1.0", "pid": 77, "workers": 1,
     });
     let frames = json!({
         "received": 0, "created": 0, "delivered": 0, "dropped": 0, "freed": 0, "in_flight": 0,

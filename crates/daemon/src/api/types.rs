@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use utoipa::ToSchema;
 
+use crate::failure::Failure;
 use crate::guests::GuestView;
 pub use crate::queues::{DequeueView, QueueView};
 use crate::state::{BridgeState, HookState, MigrateState, PortState};
@@ -444,7 +445,10 @@ pub struct StatusView {
     #[serde(default)]
     pub guests: Vec<GuestView>,
     /// What is wanted and is not there.
-    pub failures: Vec<String>,
+    pub failures: Vec<Failure>,
+    /// Lines of the log that could not be written since the daemon started.
+    #[serde(default)]
+    pub log_lines_lost: u64,
     /// What is there and probably not what was meant.
     #[serde(default)]
     pub warnings: Vec<String>,
@@ -555,10 +559,13 @@ pub struct Event {
     pub number: u64,
     /// Seconds since 1970.
     pub time: f64,
-    /// `change`, `failure` or `warning`.
+    /// `change`, `failure`, `recovery` or `warning`.
     pub kind: String,
     /// What happened.
     pub text: String,
+    /// The failure that began or is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
 }
 
 /// A line that a program printed.
@@ -628,7 +635,7 @@ pub struct ReportView {
     /// What changed.
     pub changes: Vec<String>,
     /// What is wanted and is not there.
-    pub failures: Vec<String>,
+    pub failures: Vec<Failure>,
     /// What is wanted and comes when the daemon is started again.
     #[serde(default)]
     pub restart: Vec<String>,

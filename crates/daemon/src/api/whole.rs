@@ -3,7 +3,7 @@
 use super::error::ErrorBody;
 use super::types::{ReportView, StatusView};
 use super::{Answer, Body, Daemon, blocking, working};
-use crate::live::{Failure, Report};
+use crate::live::Report;
 use crate::state::State;
 use crate::view;
 
@@ -41,7 +41,6 @@ pub(super) async fn reload(control: Daemon) -> Answer<ReportView> {
 }
 
 fn told(report: Report) -> ReportView {
-    let failures = report.failures.into_iter();
-    let failures = failures.map(|Failure { what, why }| format!("{what}: {why}")).collect();
-    ReportView { changes: report.changes, failures, restart: report.restart }
+    let Report { changes, failures, restart } = report;
+    ReportView { changes, failures, restart }
 }

@@ -10,6 +10,7 @@ use towpath_ports::bond::{Controller, Tell};
 
 use super::ports::port_options;
 use super::{Live, Report};
+use crate::failure::FailureCode;
 use crate::kinds::bond::{self, Wanted};
 use crate::state::{PortState, State};
 
@@ -36,7 +37,7 @@ impl Live {
                 gone.iter().try_for_each(|&&(member, _)| config.release(id, member))
             });
             if let Err(error) = released {
-                report.fail(format!("bond {}", port.name), error.to_string());
+                report.fail(FailureCode::Bond, format!("bond {}", port.name), error.to_string());
                 continue;
             }
             for (_, name) in gone {
@@ -51,7 +52,7 @@ impl Live {
             let Some((id, members)) = self.members_now(port) else { continue };
             let Some(Ok(bond)) = bond::wanted(port) else { continue };
             if let Err(error) = self.set_bond(id, &bond) {
-                report.fail(format!("bond {}", port.name), error.to_string());
+                report.fail(FailureCode::Bond, format!("bond {}", port.name), error.to_string());
                 continue;
             }
             if let Some(controller) = self.bonds.get(&port.name) {
@@ -63,13 +64,13 @@ impl Live {
                 }
                 match self.enslave(id, name) {
                     Ok(()) => report.change(format!("bond {}: member {name} added", port.name)),
-                    Err(why) => report.fail(format!("bond {}", port.name), why),
+                    Err(why) => report.fail(FailureCode::Bond, format!("bond {}", port.name), why),
                 }
             }
             if !self.bonds.contains_key(&port.name)
                 && let Err(why) = self.look_after(port, id, &bond)
             {
-                report.fail(format!("bond {}", port.name), why);
+                report.fail(FailureCode::Bond, format!("bond {}", port.name), why);
             }
         }
     }

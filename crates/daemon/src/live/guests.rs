@@ -11,6 +11,7 @@ use towpath_xdp::Program;
 
 use super::{Live, Report};
 use crate::control::News;
+use crate::failure::FailureCode;
 use crate::guests::OffloadState;
 use crate::state::State;
 
@@ -52,7 +53,11 @@ impl Live {
             let kind = live.kind.clone();
             match self.set_guest(&port.name, &kind, state) {
                 Ok(()) => report.change(format!("port {}: offers its guest offload", port.name)),
-                Err(why) => report.fail(format!("port {}: offload", port.name), why),
+                Err(why) => report.fail(
+                    FailureCode::PortOffload,
+                    format!("port {}: offload", port.name),
+                    why,
+                ),
             }
         }
     }

@@ -6,6 +6,7 @@ use towpath_host::Watcher;
 use towpath_xdp::host::{Interface, Live};
 
 use super::Report;
+use crate::failure::FailureCode;
 use crate::problem::Problem;
 use crate::tables::HostState;
 
@@ -64,7 +65,7 @@ impl HostTables {
             Written { state: state.clone(), ports, problems }
         });
         for problem in &written.problems {
-            report.fail("host", problem.clone().inside("host").to_string());
+            report.fail(FailureCode::Host, "host", problem.clone().inside("host").to_string());
         }
         self.written = Some(written);
     }

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 use towpath_engine::PortId;
 use towpath_host::{Names, Presence};
 
-use super::{Failure, Live, LivePort, Report};
+use super::{Live, LivePort, Report};
 use crate::control::News;
+use crate::failure::{Failure, FailureCode};
 use crate::kinds::{self, Comeback};
 use crate::state::{PortState, State};
 
@@ -68,7 +69,9 @@ impl Live {
             let slots = snapshot.ports.iter().flatten();
             let failures = slots.flat_map(|slot| {
                 let why = slot.opened.device.failures().into_iter();
-                why.map(|why| Failure { what: format!("port {}", slot.name), why })
+                why.map(|why| {
+                    Failure::new(FailureCode::PortBroken, format!("port {}", slot.name), why)
+                })
             });
             failures.collect()
         })

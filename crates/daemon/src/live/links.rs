@@ -8,6 +8,7 @@ use towpath_objects::{LinkObject, ProgramObject};
 
 use super::devices::FOREIGN;
 use super::{Live, LivePort, Report};
+use crate::failure::FailureCode;
 use crate::run_config::action_number;
 use crate::state::{AttachState, HookState, State};
 
@@ -51,7 +52,7 @@ impl Live {
             match self.link(attach) {
                 Ok(link) => next.push(link),
                 Err(why) => {
-                    report.fail(format!("port {}", attach.port), &*why);
+                    report.fail(FailureCode::Attach, format!("port {}", attach.port), &*why);
                     incomplete.insert(attach.port.clone(), why);
                 }
             }
@@ -74,7 +75,7 @@ impl Live {
                 self.take_links(next);
             }
             Err(error) => {
-                report.fail("attach", error.to_string());
+                report.fail(FailureCode::Attach, "attach", error.to_string());
                 for (port, _) in hooks {
                     incomplete.insert(port, error.to_string());
                 }

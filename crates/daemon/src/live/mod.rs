@@ -35,9 +35,11 @@ use towpath_ports::bond::Controller;
 use self::host::HostTables;
 use self::interfaces::Interfaces;
 use crate::control::News;
+use crate::failure::FailureCode;
 use crate::file::ObjectFiles;
 use crate::state::{BridgeState, PortState, State, WorkerMode};
 
+pub use crate::failure::Failure;
 pub use links::LiveLink;
 pub(crate) use links::engine_hook;
 pub use programs::LiveProgram;
@@ -108,15 +110,6 @@ pub struct Report {
     pub failures: Vec<Failure>,
     /// What is wanted and comes when the daemon is started again.
     pub restart: Vec<String>,
-}
-
-/// Something that is wanted and could not be done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// What: `port p0`, `program a.o:main`.
-    pub what: String,
-    /// Why.
-    pub why: String,
 }
 
 impl Live {
@@ -281,8 +274,8 @@ impl Report {
         self.changes.push(what.into());
     }
 
-    fn fail(&mut self, what: impl Into<String>, why: impl Into<String>) {
-        self.failures.push(Failure { what: what.into(), why: why.into() });
+    fn fail(&mut self, code: FailureCode, subject: impl Into<String>, why: impl Into<String>) {
+        self.failures.push(Failure::new(code, subject, why));
     }
 }
 

@@ -9,6 +9,7 @@ use towpath_engine::{Config, Engine, Error, Hook, Opened, Port, PortId, PortOpti
 use towpath_host::Presence;
 
 use super::{Live, LiveLink, LivePort, Report};
+use crate::failure::FailureCode;
 use crate::kinds::{self, Comeback, Kind};
 use crate::layers;
 use crate::state::{BridgeState, PortState, State};
@@ -37,7 +38,7 @@ impl Live {
             bridges.iter().try_for_each(|name| config.remove_bridge(name))
         });
         if let Err(error) = closed {
-            report.fail("closing ports", error.to_string());
+            report.fail(FailureCode::Engine, "closing ports", error.to_string());
             return;
         }
         close_aside(aside);
@@ -128,7 +129,11 @@ impl Live {
             let what = if before.is_none() { "added" } else { "changed" };
             match self.engine.change(|config| make_bridge(config, bridge, before.is_none())) {
                 Ok(()) => report.change(format!("bridge {}: {what}", bridge.name)),
-                Err(error) => report.fail(format!("bridge {}", bridge.name), error.to_string()),
+                Err(error) => report.fail(
+                    FailureCode::Bridge,
+                    format!("bridge {}", bridge.name),
+                    error.to_string(),
+                ),
             }
         }
     }
@@ -194,7 +199,9 @@ impl Live {
             let line = || format!("port {}: {what}, kind {}", names(ports, " and "), ports[0].kind);
             match done {
                 Ok(()) => report.change(line()),
-                Err(why) => report.fail(format!("port {}", ports[0].name), why),
+                Err(why) => {
+                    report.fail(FailureCode::PortOpen, format!("port {}", ports[0].name), why);
+                }
             }
         }
     }
@@ -264,7 +271,7 @@ impl Live {
                 let told = changed.iter().flat_map(|(_, name, now, next)| now.told(next, name));
                 report.changes.extend(told);
             }
-            Err(error) => report.fail("ports", error.to_string()),
+            Err(error) => report.fail(FailureCode::PortSet, "ports", error.to_string()),
         }
     }
 
@@ -282,7 +289,7 @@ impl Live {
             && !self.ports.contains_key(upper)
             && self.engine.read(|it, _| it.bridges().iter().all(|bridge| bridge.name() != upper))
         {
-            report.fail(what(), format!("its upper {upper} is missing"));
+            report.fail(FailureCode::PortSet, what(), format!("its upper {upper} is missing"));
             next.upper = UpperName::None;
         }
         if self.shadows.contains_key(&port.name) {
@@ -293,7 +300,11 @@ impl Live {
             && port.up
             && !now.up
         {
-            report.fail(what(), format!("it stays down until it has its programs: {missing}"));
+            report.fail(
+                FailureCode::PortDown,
+                what(),
+                format!("it stays down until it has its programs: {missing}"),
+            );
             next.up = false;
         }
         next

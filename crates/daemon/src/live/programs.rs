@@ -13,6 +13,7 @@ use towpath_xdp::{Exec, Program, Trust};
 use super::contents::Contents;
 use super::takeover::Takeover;
 use super::{Live, Report};
+use crate::failure::FailureCode;
 use crate::run_config::{RunConfig, run_config};
 use crate::state::{ExecState, ProgramState, State, TrustState};
 
@@ -65,7 +66,11 @@ impl Live {
                         self.replaced.push(old);
                     }
                 }
-                Err(why) => report.fail(format!("program {}", state.file_and_program()), why),
+                Err(why) => report.fail(
+                    FailureCode::Program,
+                    format!("program {}", state.file_and_program()),
+                    why,
+                ),
             }
         }
     }
@@ -152,7 +157,11 @@ impl Live {
         for object in session.progs() {
             if let Some(fault) = object.program().stopped() {
                 let why = format!("stopped: {fault}");
-                report.fail(format!("program {} (id {})", object.name(), object.id()), why);
+                report.fail(
+                    FailureCode::ProgramStopped,
+                    format!("program {} (id {})", object.name(), object.id()),
+                    why,
+                );
             }
         }
     }

@@ -16,6 +16,7 @@ use super::{Live, Report};
 use crate::api::pins::make_parents;
 use crate::api::types::EntryRequest;
 use crate::contents;
+use crate::failure::FailureCode;
 use crate::saved::{self, Change, Document, SavedMap};
 use crate::state::{AttachState, Identity, ProgramState, State};
 
@@ -118,7 +119,7 @@ impl Live {
             match self.load(&state, None, report) {
                 Ok(live) => self.returning.lock().restored.retired.push((live.id(), state)),
                 Err(why) => {
-                    report.fail(format!("pinned program {}", state.key), why);
+                    report.fail(FailureCode::Pin, format!("pinned program {}", state.key), why);
                     self.returning.lock().retired.push(state);
                 }
             }
@@ -154,7 +155,11 @@ impl Live {
                     // It is told either way.
                     let _kept = std::fs::rename(&path, &aside);
                     let aside = aside.display();
-                    report.fail(format!("map {name}"), format!("{why}: kept as {aside}"));
+                    report.fail(
+                        FailureCode::Map,
+                        format!("map {name}"),
+                        format!("{why}: kept as {aside}"),
+                    );
                 }
                 loaded.is_ok()
             });
@@ -164,7 +169,9 @@ impl Live {
                     Err(_) if names_something(&map) => {
                         returning.references.push((Arc::clone(&map), change.clone()));
                     }
-                    Err(why) => report.fail(format!("map {name}[{}]", change.key), why),
+                    Err(why) => {
+                        report.fail(FailureCode::Map, format!("map {name}[{}]", change.key), why);
+                    }
                 }
             }
             let program = program.id();
@@ -185,7 +192,11 @@ impl Live {
         let references = std::mem::take(&mut returning.references);
         for (map, change) in references {
             if let Err(why) = self.change_again(&map, &change) {
-                report.fail(format!("map {}[{}]", map.map().name(), change.key), why);
+                report.fail(
+                    FailureCode::Map,
+                    format!("map {}[{}]", map.map().name(), change.key),
+                    why,
+                );
                 returning.references.push((map, change));
             }
         }
@@ -240,7 +251,7 @@ impl Live {
 
     fn pin_again(&self, path: &str, object: Object, report: &mut Report) {
         if let Err(errno) = pin(&self.registry, path, object) {
-            report.fail(format!("pin {path}"), errno.to_string());
+            report.fail(FailureCode::Pin, format!("pin {path}"), errno.to_string());
         }
     }
 }

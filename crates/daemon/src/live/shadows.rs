@@ -3,6 +3,7 @@
 use towpath_ports::shadow::{Options, Shadow};
 
 use super::{Live, Report};
+use crate::failure::FailureCode;
 use crate::state::State;
 
 /// A shadow that is there.
@@ -37,7 +38,11 @@ impl Live {
                     self.shadows.insert(port.name.clone(), shadow);
                     report.change(format!("port {}: {name} is its shadow", port.name));
                 }
-                Err(error) => report.fail(format!("port {}", port.name), chain(&error)),
+                Err(error) => report.fail(
+                    FailureCode::PortShadow,
+                    format!("port {}", port.name),
+                    chain(&error),
+                ),
             }
         }
         self.note_ifindexes();
@@ -53,7 +58,11 @@ impl Live {
         let Some(live) = self.shadows.remove(port) else { return };
         match live.shadow.remove(&self.engine) {
             Ok(()) => report.change(format!("port {port}: without its shadow {}", live.name)),
-            Err(error) => report.fail(format!("port {port}: its shadow"), error.to_string()),
+            Err(error) => report.fail(
+                FailureCode::PortShadow,
+                format!("port {port}: its shadow"),
+                error.to_string(),
+            ),
         }
     }
 
@@ -61,7 +70,11 @@ impl Live {
     pub(super) fn follow_ports(&self, report: &mut Report) {
         for (port, live) in &self.shadows {
             if let Err(error) = live.shadow.follow(&self.engine) {
-                report.fail(format!("port {port}: its shadow"), chain(&error));
+                report.fail(
+                    FailureCode::PortShadow,
+                    format!("port {port}: its shadow"),
+                    chain(&error),
+                );
             }
         }
     }

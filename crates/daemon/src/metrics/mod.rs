@@ -4,6 +4,7 @@ pub mod maps;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State as Context;
@@ -19,8 +20,9 @@ use prometheus_client::registry::Registry;
 use crate::api::types::{LinkView, PortStats, StatsView, XskView};
 use crate::bonds::{self, BondView, MemberView};
 use crate::control::Control;
-use crate::queues;
+use crate::failure::Failure;
 use crate::view;
+use crate::{log, queues};
 use maps::MapReading;
 
 /// `/metrics`
@@ -38,6 +40,7 @@ async fn metrics(Context(control): Context<Arc<Control>>) -> Response {
 
 fn read(control: &Control) -> Reading {
     control.read(|inner| Reading {
+        failures: inner.all_failures(),
         stats: view::stats(inner),
         links: view::links(inner),
         bonds: bonds::all(inner),
@@ -58,6 +61,7 @@ fn text(reading: Reading) -> String {
 
 #[derive(Debug)]
 struct Reading {
+    failures: Vec<Failure>,
     stats: StatsView,
     links: Vec<LinkView>,
     bonds: Vec<BondView>,
@@ -91,6 +95,7 @@ fn single<M: EncodeMetric + TypedMetric>(
 
 impl Collector for Reading {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
+        self.failures(&mut encoder)?;
         self.frames(&mut encoder)?;
         self.ports(&mut encoder)?;
         self.by_reason(&mut encoder)?;
@@ -104,6 +109,25 @@ impl Collector for Reading {
 }
 
 impl Reading {
+    /// What is wanted and isn't so: whoever watches one number watches the first.
+    fn failures(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let help = "Things that are wanted and are not so";
+        single(encoder, "failures", help, &ConstGauge::new(self.failures.len() as i64))?;
+        let help = "Lines of the log that could not be written";
+        single(encoder, "log_lines_lost", help, &ConstCounter::new(log::lost()))?;
+        // One of each kind and subject: the metric's labels tell its lines apart.
+        let mut begun: BTreeMap<(&str, &str), f64> = BTreeMap::new();
+        for failure in &self.failures {
+            let since = begun.entry((failure.code.name(), &failure.subject));
+            let since = since.or_insert(failure.since);
+            *since = since.min(failure.since);
+        }
+        let begun = begun.into_iter().map(|((code, subject), since)| {
+            ([("code", code), ("subject", subject)], ConstGauge::new(since))
+        });
+        family(encoder, "failure_since_seconds", "When each began, since 1970", begun)
+    }
+
     /// The frames' conservation.
     fn frames(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         let frames = &self.stats.frames;
@@ -142,7 +166,7 @@ impl Reading {
     }
 
     fn by_reason(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        type Read = fn(&PortStats) -> &std::collections::BTreeMap<String, u64>;
+        type Read = fn(&PortStats) -> &BTreeMap<String, u64>;
         let families: [(&str, &str, &str, Read); 3] = [
             ("port_verdicts", "Verdicts on what arrived", "verdict", |it| &it.verdicts),
             ("port_drops", "Frames that arrived and were dropped", "reason", |it| &it.drops),

@@ -50,12 +50,16 @@ function daemon() {
   ];
 }
 
+function when(seconds) {
+  return new Date(seconds * 1000).toLocaleString();
+}
+
 function alarms(trouble) {
   const { failures = [], warnings = [], restart = [], not_saved: lost } = now.status ?? {};
   const line = (kind, text) => el("p", { class: kind }, text);
   show("alarms",
     trouble && line("bad", trouble),
-    failures.map((text) => line("bad", text)),
+    failures.map((it) => line("bad", `${it.subject}: ${it.why} (since ${when(it.since)}; ${it.remedy})`)),
     warnings.map((text) => line("warning", text)),
     restart.map((text) => line("warning", `Needs a restart: ${text}`)),
     lost && line("warning", `Not saved: ${lost}`));
