@@ -123,8 +123,8 @@ codes! {
     State "state" "make room, or mend the directory of [state]; it is tried again by itself",
 }
 
-/// Failures beside what is wanted of the data plane: who finds one says so here, and says again when
-/// it is over.
+/// Failures beside what is wanted of the data plane: who finds one says so here, and says again
+/// when it is over.
 #[derive(Debug, Default)]
 pub struct Standing(Mutex<BTreeMap<(FailureCode, String), Failure>>);
 
