@@ -167,7 +167,7 @@ fn loading_and_unloading_leaves_nothing() {
                 loaded_any += 1;
                 client.close_all(loaded.program).unwrap();
             }
-            if client.list().unwrap() != [] {
+            if !client.list().unwrap().is_empty() {
                 names.push(name.clone());
                 client.reset().unwrap();
             }
