@@ -12,7 +12,9 @@ use towpath_bpf::program::Linked;
 use towpath_engine::counters::Conservation;
 use towpath_engine::port::Device as _;
 use towpath_engine::{Engine, Hook, Link, Options, PortId, PortOptions};
-use towpath_kernel::{AttachMode, Kernel, KernelProgram, LiveFrames, LiveSent, Steering, TestRun};
+use towpath_kernel::{
+    AttachMode, Kernel, KernelProgram, LiveFrames, LiveSent, Steering, TestRun, Unserved,
+};
 use towpath_ports::Error;
 use towpath_ports::afxdp::{self, Afxdp, Attach, Transmit};
 use towpath_ports::packet::{self, Packet};
@@ -134,7 +136,7 @@ fn an_interface_that_is_gone_refuses_live_frames() {
     in_a_namespace(|world| {
         let counter = world.load(&small::returns(1));
         let _link = counter.attach(world.far, AttachMode::Native).unwrap();
-        let steering = Steering::with_way_out(1, world.near).unwrap();
+        let steering = Steering::with_way_out(1, Unserved::Pass, world.near).unwrap();
         let _link = steering.attach(world.near, AttachMode::Native).unwrap();
         let Some(live) = steering.live() else { return skip("the kernel has no live frames") };
         let bytes = packet(60);

@@ -106,7 +106,7 @@ fn config(namespaces: &Namespaces) -> String {
 impl Lab {
     fn new(namespaces: Namespaces) -> Lab {
         for victim in VICTIMS.iter().filter(|victim| !victim.is_tap) {
-            namespaces.wire(victim.name, &format!("{}-far", victim.name));
+            namespaces.wire(victim.name, &format!("{}-far", victim.name), "");
         }
         let served = Served::start("abuse", &config(&namespaces));
         let heard = Arc::new(Mutex::new(VecDeque::new()));
@@ -173,7 +173,7 @@ impl Lab {
                 let is_there = || show().is_ok_and(|seen| seen.status.success());
                 self.served.wait("another tap", SOON, is_there);
             }
-            Way::Deleted => self.namespaces.wire(name, &format!("{name}-far")),
+            Way::Deleted => self.namespaces.wire(name, &format!("{name}-far"), ""),
             Way::Moved => ip(&["-n", far, "link", "set", name, "netns", near]),
             Way::Renamed => self.namespaces.ip(&format!("link set {name}-other name {name}")),
             Way::Carrier => self.namespaces.ip(&format!("link set {name} carrier on")),

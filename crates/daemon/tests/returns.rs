@@ -52,11 +52,11 @@ fn abuse(served: &Served, namespaces: &Namespaces, name: &str) {
     works(served, name);
     namespaces.ip(&format!("link del {name}"));
     gone();
-    namespaces.wire(name, &format!("{name}-far"));
+    namespaces.wire(name, &format!("{name}-far"), "");
     back();
     // At once: nobody may notice that it was away.
     namespaces.ip(&format!("link del {name}"));
-    namespaces.wire(name, &format!("{name}-far"));
+    namespaces.wire(name, &format!("{name}-far"), "");
     served.wait("return", LIMIT, || !has_failed(served, name));
     back();
     namespaces.ip(&format!("link set {name} netns {far}"));
@@ -87,7 +87,7 @@ fn ports_come_back_with_their_interfaces() {
         return println!("skipped: network namespaces and taps need root and /dev/net/tun");
     };
     for name in ["near0", "near1", "m0", "m1"] {
-        namespaces.wire(name, &format!("{name}-far"));
+        namespaces.wire(name, &format!("{name}-far"), "");
     }
     let on = |kind: &str| format!("kind = \"{kind}\"\nnetns = \"{}\"", namespaces.near);
     let mut config = [
@@ -119,7 +119,7 @@ fn ports_come_back_with_their_interfaces() {
     namespaces.ip("link del m0");
     served.wait("fail-over", SOON, || active(&served).as_deref() == Some("m1"));
     works(&served, "bond");
-    namespaces.wire("m0", "m0-far");
+    namespaces.wire("m0", "m0-far", "");
     served.wait("m0's return", SOON, || {
         served.get("/v1/bonds/bond")["members"][0]["mii_status"] == json!("up")
     });

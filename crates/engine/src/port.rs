@@ -23,6 +23,9 @@ pub trait Device: fmt::Debug + Send + Sync {
     /// Number of its receive queues, 0 for a port that only sends.
     fn queues(&self) -> u32;
 
+    /// Looks again at how many that are, where somebody else may change it (`ethtool -L`).
+    fn look_at_queues(&self) {}
+
     /// What it can do.
     fn features(&self) -> Features;
 

@@ -2,11 +2,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use towpath_bpf::Errno;
+use towpath_bpf::{Errno, Insn};
 
+use crate::map::object_name;
 use crate::program::KernelProgram;
-use crate::sys_unsafe::{link_create, number};
-use crate::uapi::LinkCreate;
+use crate::sys_unsafe::{ProgramImage, link_create, number, prog_load};
+use crate::uapi::{LinkCreate, ProgLoad};
 
 /// Where on an interface a program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +43,38 @@ impl XdpLink {
     }
 }
 
+/// A bpf_link that drops whatever arrives at an interface and would go into the host's stack: what
+/// an XDP program takes before that is not concerned. It ends as an [`XdpLink`] does.
+#[derive(Debug)]
+pub struct IngressDrop {
+    _link: OwnedFd,
+}
+
+impl IngressDrop {
+    /// # Errors
+    ///
+    /// `EINVAL` from a kernel without `BPF_TCX_INGRESS` (before 6.6).
+    pub fn new(ifindex: u32) -> Result<IngressDrop, Errno> {
+        let insns = [Insn::new(0xb7, 0, 0, 0, TC_ACT_SHOT), Insn::new(0x95, 0, 0, 0, 0)];
+        let insns: Vec<u8> = insns.iter().flat_map(|insn| insn.to_le_bytes()).collect();
+        let image = ProgramImage { insns: &insns, license: b"GPL\0", ..ProgramImage::default() };
+        let numbers = ProgLoad {
+            prog_type: PROG_TYPE_SCHED_CLS,
+            expected_attach_type: ATTACH_TYPE_TCX_INGRESS,
+            prog_name: object_name("towpath_guard"),
+            ..ProgLoad::default()
+        };
+        let program = prog_load(&image, &numbers, &mut [])?;
+        let numbers = LinkCreate {
+            prog_fd: number(program.as_fd()),
+            target_ifindex: ifindex,
+            attach_type: ATTACH_TYPE_TCX_INGRESS,
+            flags: 0,
+        };
+        Ok(IngressDrop { _link: link_create(&numbers)? })
+    }
+}
+
 impl AsFd for XdpLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -56,5 +89,8 @@ impl KernelProgram {
     }
 }
 
-/// `BPF_XDP` of `enum bpf_attach_type`.
+/// `BPF_XDP` and `BPF_TCX_INGRESS` of `enum bpf_attach_type`.
 const ATTACH_TYPE_XDP: u32 = 37;
+const ATTACH_TYPE_TCX_INGRESS: u32 = 46;
+const PROG_TYPE_SCHED_CLS: u32 = 3;
+const TC_ACT_SHOT: i32 = 2;

@@ -25,7 +25,7 @@ mod types;
 mod uapi;
 
 pub use area_unsafe::{Area, Reply};
-pub use attach::{AttachMode, XdpLink};
+pub use attach::{AttachMode, IngressDrop, XdpLink};
 pub use events_unsafe::{PerfListeners, RingReader};
 pub use hint_program::DriverHints;
 pub use live::{LiveFrames, LiveSent};
@@ -34,7 +34,7 @@ pub use namespace::{Background, Namespace};
 pub use printed::PrintedLines;
 pub use program::{KernelProgram, LoadError, LoadOptions, ProgramInfo, ProgramKind};
 pub use run::{RunError, TestRun, TestRunResult, XdpMd};
-pub use steer::Steering;
+pub use steer::{Steering, Unserved};
 
 use std::sync::Arc;
 

@@ -17,8 +17,16 @@ use crate::sys_unsafe::{MapFd, ProgramImage, number, prog_load};
 use crate::types::KernelTypes;
 use crate::uapi::{MapCreate, ProgLoad};
 
-/// A program that gives each frame to the socket of its queue. Frames of queues without a socket
-/// pass to the host's stack.
+/// What becomes of frames of a queue that has no socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unserved {
+    /// They go to the host's stack.
+    Pass,
+    /// They are dropped: whoever filters an interface lets nothing go around the filter.
+    Drop,
+}
+
+/// A program that gives each frame to the socket of its queue.
 #[derive(Debug)]
 pub struct Steering {
     sockets: MapFd,
@@ -28,23 +36,25 @@ pub struct Steering {
 
 impl Steering {
     /// Loads the program for up to `queues` queues. It takes frames of several buffers.
-    pub fn new(queues: u32) -> Result<Steering, Errno> {
-        Steering::over(Steering::sockets(queues)?)
+    pub fn new(queues: u32, unserved: Unserved) -> Result<Steering, Errno> {
+        Steering::over(Steering::sockets(queues)?, unserved)
     }
 
-    fn over(sockets: MapFd) -> Result<Steering, Errno> {
-        let program = Arc::new(load(&instructions(sockets.as_fd().as_raw_fd()))?);
+    fn over(sockets: MapFd, unserved: Unserved) -> Result<Steering, Errno> {
+        let program = Arc::new(load(&instructions(sockets.as_fd().as_raw_fd(), unserved))?);
         Ok(Steering { sockets, program, live: None })
     }
 
     /// The same, with [`Steering::live`] out of an interface of this network namespace, where the
     /// kernel has what that takes (5.18).
-    pub fn with_way_out(queues: u32, ifindex: u32) -> Result<Steering, Errno> {
+    pub fn with_way_out(queues: u32, unserved: Unserved, ifindex: u32) -> Result<Steering, Errno> {
         let sockets = Steering::sockets(queues)?;
-        let steer = instructions(sockets.as_fd().as_raw_fd());
-        let Ok(maps) = live::Maps::new(ifindex) else { return Steering::over(sockets) };
+        let steer = instructions(sockets.as_fd().as_raw_fd(), unserved);
+        let Ok(maps) = live::Maps::new(ifindex) else {
+            return Steering::over(sockets, unserved);
+        };
         let Ok(program) = load(&live_program::instructions(&steer, &maps)) else {
-            return Steering::over(sockets);
+            return Steering::over(sockets, unserved);
         };
         let program = Arc::new(program);
         let live = Some(Arc::new(LiveFrames::new(&program, maps)));
@@ -59,7 +69,7 @@ impl Steering {
     ///
     /// `EOPNOTSUPP` from a kernel without such kfuncs (before 6.8), or that does not publish its
     /// types; `EOPNOTSUPP` and `EINVAL` for an interface whose driver knows nothing of frames.
-    pub fn with_hints(queues: u32, ifindex: u32) -> Result<Steering, Errno> {
+    pub fn with_hints(queues: u32, unserved: Unserved, ifindex: u32) -> Result<Steering, Errno> {
         let sockets = Steering::sockets(queues)?;
         let types = KernelTypes::default();
         let number = |name: &str| {
@@ -68,7 +78,7 @@ impl Steering {
         };
         let (timestamp, hash, vlan_tag) =
             (number("timestamp")?, number("hash")?, number("vlan_tag")?);
-        let steer = instructions(sockets.as_fd().as_raw_fd());
+        let steer = instructions(sockets.as_fd().as_raw_fd(), unserved);
         let kfuncs = hint_program::Kfuncs { timestamp, hash, vlan_tag };
         let insns = hint_program::instructions(&steer, kfuncs);
         let bound = ProgLoad {
@@ -124,11 +134,15 @@ fn load_with(insns: &[Insn], numbers: ProgLoad) -> Result<OwnedFd, Errno> {
     prog_load(&image, &numbers, &mut [])
 }
 
-/// `return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS)`
-fn instructions(map: i32) -> [Insn; 6] {
+/// `return bpf_redirect_map(&sockets, ctx->rx_queue_index, unserved)`
+fn instructions(map: i32, unserved: Unserved) -> [Insn; 6] {
     let rx_queue_index = Insn::new(0x61, 2, 1, 16, 0);
     let [map_low, map_high] = [Insn::new(0x18, 1, PSEUDO_MAP_FD, 0, map), Insn::new(0, 0, 0, 0, 0)];
-    let miss = Insn::new(0xb7, 3, 0, 0, XDP_PASS);
+    let verdict = match unserved {
+        Unserved::Pass => XDP_PASS,
+        Unserved::Drop => XDP_DROP,
+    };
+    let miss = Insn::new(0xb7, 3, 0, 0, verdict);
     let call = Insn::new(0x85, 0, 0, 0, FUNC_REDIRECT_MAP);
     [rx_queue_index, map_low, map_high, miss, call, Insn::new(0x95, 0, 0, 0, 0)]
 }
@@ -137,5 +151,6 @@ fn instructions(map: i32) -> [Insn; 6] {
 const F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PSEUDO_MAP_FD: u8 = 1;
+const XDP_DROP: i32 = 1;
 const XDP_PASS: i32 = 2;
 const FUNC_REDIRECT_MAP: i32 = 51;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
-use towpath_kernel::{AttachMode, Namespace, Steering, XdpLink};
+use towpath_kernel::{AttachMode, Namespace, Steering, Unserved, XdpLink};
 
 use crate::daemon::Daemon;
 
@@ -47,7 +47,7 @@ pub(crate) fn kernel_refuses() -> Option<String> {
     if let Err(error) = Namespace::new() {
         return Some(format!("no network namespace: {error}"));
     }
-    Steering::new(1).err().map(|errno| format!("no program may be loaded: {errno}"))
+    Steering::new(1, Unserved::Pass).err().map(|errno| format!("no program may be loaded: {errno}"))
 }
 
 /// Makes the veth's ends in the namespace that the calling thread enters for good.
@@ -74,7 +74,8 @@ impl World {
     /// The same, with sockets on some ends only.
     pub(crate) fn kernel_with(ends: &[End]) -> World {
         let namespace = enter_with_veth();
-        let steering = [Steering::new(1).unwrap(), Steering::new(1).unwrap()];
+        let steering =
+            [Steering::new(1, Unserved::Pass).unwrap(), Steering::new(1, Unserved::Pass).unwrap()];
         let attach =
             |&end: &End| steering[end as usize].attach(index(end), AttachMode::Native).unwrap();
         let links = ends.iter().map(attach).collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use std::os::fd::AsFd as _;
 use towpath_bench::world::{WORKER_CPU, World, index, pin, rate};
-use towpath_kernel::{AttachMode, Steering};
+use towpath_kernel::{AttachMode, Steering, Unserved};
 
 use crate::application::{Application, Shape};
 
@@ -26,7 +26,7 @@ pub(crate) fn receive_rate(window: Duration, shape: Shape) -> anyhow::Result<f64
     let world = World::new(64)?;
     let near = index("near")?;
     let (mut application, socket) = Application::open_kernel(near, shape)?;
-    let steering = Steering::new(1)?;
+    let steering = Steering::new(1, Unserved::Pass)?;
     steering.set(0, socket.as_fd())?;
     let _link = steering.attach(near, AttachMode::Native)?;
     let received = Arc::new(AtomicU64::new(0));

@@ -22,7 +22,11 @@ pub(super) static KIND: Kind = Kind {
 static OPTIONS: &[OptionDoc] = &[
     INTERFACE,
     NETNS,
-    doc("queues", "all", "queues to receive from, the first ones"),
+    doc(
+        "queues",
+        "all",
+        "queues to receive from, the first ones; the host gets what comes by others",
+    ),
     doc("mode", "auto", "auto, copy, or zerocopy"),
     doc("attach", "auto", "auto, native, or generic"),
     doc("rx_ring", "2048", "descriptors, a power of two"),

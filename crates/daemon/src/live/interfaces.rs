@@ -63,6 +63,22 @@ impl Live {
             || self.broken() != self.known_broken
     }
 
+    /// Opens queues that interfaces got since the last look (`ethtool -L`), and closes those that
+    /// went. What can't be opened is the port's failure, and tried again at the next look.
+    pub(crate) fn look_at_queues(&self, news: &News) {
+        for (name, port) in &self.ports {
+            let Some(slot) = self.engine.port(port.id) else { continue };
+            slot.opened.device.look_at_queues();
+            let (there, open) =
+                (slot.opened.device.queues(), slot.opened.open_queues().len() as u32);
+            if there != open && self.engine.refresh_port(port.id).is_ok() {
+                news.change(&format!(
+                    "port {name}: its interface has {there} queues, it had {open}"
+                ));
+            }
+        }
+    }
+
     /// What of open ports does not work although frames go on: a recording has ended.
     fn broken(&self) -> Vec<Failure> {
         self.engine.read(|_, snapshot| {

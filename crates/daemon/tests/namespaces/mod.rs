@@ -28,10 +28,10 @@ impl Namespaces {
         ip(&[&["-n", &self.near], &words[..]].concat());
     }
 
-    /// A wire from here to the other namespace.
-    pub(crate) fn wire(&self, near: &str, far: &str) {
+    /// A wire from here to the other namespace, with these keys for both ends.
+    pub(crate) fn wire(&self, near: &str, far: &str, keys: &str) {
         let to = &self.far;
-        self.ip(&format!("link add {near} type veth peer name {far} netns {to}"));
+        self.ip(&format!("link add {near} {keys} type veth peer name {far} netns {to} {keys}"));
         ip(&["-n", to, "link", "set", far, "up"]);
         self.ip(&format!("link set {near} up"));
     }

@@ -10,6 +10,7 @@
 mod busy_poll_unsafe;
 mod live;
 mod options;
+mod queues;
 mod rx;
 mod socket;
 mod tx;
@@ -21,12 +22,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use towpath_engine::port::{Device, Features, Rx, RxHints, Speed, Tx};
-use towpath_kernel::{AttachMode, Steering, XdpLink};
+use towpath_kernel::{AttachMode, IngressDrop, Steering, Unserved, XdpLink};
 use towpath_xdp::Arena;
 use towpath_xdp::frame::metadata::Told;
 
 use self::live::WayOut;
 pub use self::options::{Attach, Mode, Options, PeerOffloads, RxHintsFrom, Transmit};
+use self::queues::Queues;
 use self::socket::Socket;
 use crate::Error;
 use crate::error::failed;
@@ -40,12 +42,15 @@ pub struct Afxdp {
     mac: [u8; 6],
     /// As others know it: nobody, when it is in another namespace.
     ifindex: Option<u32>,
-    queues: u32,
+    queues: Queues,
     attached: Attached,
     /// What the driver tells of frames.
     rx_hints: RxHints,
     /// Goes before the sockets: then frames take the host's way again.
-    _link: XdpLink,
+    link: Mutex<Option<XdpLink>>,
+    /// While all frames are to come to us, none goes into the host's stack, whatever the driver
+    /// does: a veth runs no program on queues that it got later.
+    guard: Option<IngressDrop>,
     steering: Steering,
     way_out: Option<Arc<WayOut>>,
     /// By queue.
@@ -105,29 +110,23 @@ impl Afxdp {
         if let Some(XdpAttached { mode, id }) = attached {
             return Err(Error::Occupied { interface: name.clone(), mode, id });
         }
-        let there = interface.rx_queues();
-        let queues = options.queues.unwrap_or(there);
-        if !(1..=there).contains(&queues) {
-            let (value, max) = (u64::from(queues), u64::from(there));
-            return Err(Error::Range {
-                interface: name.clone(),
-                what: "queues",
-                value,
-                min: 1,
-                max,
-            });
-        }
+        let queues = Queues::new(&interface, options)?;
+        let (max, unserved) = (queues.max, queues.unserved());
         let from_kernel = |errno: towpath_bpf::Errno| io::Error::from_raw_os_error(errno.0);
         let has_hints = options.rx_hints == RxHintsFrom::Driver;
         let steering = match options.transmit {
-            _ if has_hints => Steering::with_hints(queues, index),
-            Transmit::Socket => Steering::new(queues),
-            Transmit::Auto => Steering::with_way_out(queues, index),
+            _ if has_hints => Steering::with_hints(max, unserved, index),
+            Transmit::Socket => Steering::new(max, unserved),
+            Transmit::Auto => Steering::with_way_out(max, unserved, index),
         };
         let steering = steering.map_err(from_kernel);
         let steering = steering.map_err(failed("loading the program that steers frames to us"))?;
         let rx_hints = if has_hints { driver_hints(index) } else { RxHints::default() };
         let wanted = if has_hints { Attach::Native } else { options.attach };
+        let guard = match unserved {
+            Unserved::Drop => IngressDrop::new(index).ok(),
+            Unserved::Pass => None,
+        };
         let (link, attached) = attach(&steering, index, wanted)
             .map_err(|(step, errno)| failed(step)(from_kernel(errno)))?;
         let peer = Peer::of(index);
@@ -147,10 +146,11 @@ impl Afxdp {
             queues,
             attached,
             rx_hints,
-            _link: link,
+            link: Mutex::new(Some(link)),
+            guard,
             way_out: WayOut::new(steering.live(), name, index).map(Arc::new),
             steering,
-            sockets: Mutex::new((0..queues).map(|_| None).collect()),
+            sockets: Mutex::new((0..max).map(|_| None).collect()),
             counters: Arc::default(),
         })
     }
@@ -174,6 +174,32 @@ impl Afxdp {
         let socket = Arc::new(socket.map_err(io::Error::other)?);
         sockets[queue as usize] = Some(Arc::clone(&socket));
         Ok(socket)
+    }
+
+    /// Has the program run on queues that a veth got later, which it doesn't do by itself
+    /// (`veth_set_channels`). Meanwhile frames are dropped.
+    fn attach_again(&self) {
+        let mut link = self.link.lock();
+        drop(link.take());
+        let attached = host::within(self.options.netns.as_deref(), || {
+            let attached = self.steering.attach(self.index, self.attached.mode);
+            let attached = attached.map_err(|errno| io::Error::from_raw_os_error(errno.0));
+            attached.map_err(failed(&self.options.name, "attaching again"))
+        });
+        // What keeps it from that is seen by its absence, and tried again at the next look.
+        *link = attached.ok();
+    }
+
+    /// Has frames of a queue come to its socket.
+    fn open_queue(&self, queue: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
+        let socket = self.socket(queue, arena)?;
+        let RxHints { timestamp, hash, vlan_tag: vlan, .. } = self.rx_hints;
+        let told = self.options.rx_hints == RxHintsFrom::Driver;
+        let told = told.then_some(Told { timestamp, hash, vlan });
+        let rx = rx::Queue::new(&socket, &self.counters, &self.options, told)?;
+        let set = self.steering.set(queue, socket.fd());
+        set.map_err(|errno| io::Error::from_raw_os_error(errno.0))?;
+        Ok(Box::new(rx))
     }
 
     fn statistics(&self) -> String {
@@ -209,7 +235,18 @@ impl Device for Afxdp {
     }
 
     fn queues(&self) -> u32 {
-        self.queues
+        self.queues.count()
+    }
+
+    fn look_at_queues(&self) {
+        let has_more = self.queues.look(&self.interface);
+        if has_more && self.peer.is_some() || self.link.lock().is_none() {
+            self.attach_again();
+        }
+        // Sockets of queues that went are closed with the last one that has them.
+        for socket in self.sockets.lock().iter_mut().skip(self.queues.count() as usize) {
+            *socket = None;
+        }
     }
 
     fn features(&self) -> Features {
@@ -243,18 +280,25 @@ impl Device for Afxdp {
     }
 
     fn open_rx(&self, queue: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
-        let socket = self.socket(queue, arena)?;
-        let RxHints { timestamp, hash, vlan_tag: vlan, .. } = self.rx_hints;
-        let told = self.options.rx_hints == RxHintsFrom::Driver;
-        let told = told.then_some(Told { timestamp, hash, vlan });
-        let rx = rx::Queue::new(&socket, &self.counters, &self.options, told)?;
-        let set = self.steering.set(queue, socket.fd());
-        set.map_err(|errno| io::Error::from_raw_os_error(errno.0))?;
-        Ok(Box::new(rx))
+        let opened = self.open_queue(queue, arena);
+        self.queues.note(queue, &opened);
+        opened
+    }
+
+    fn failures(&self) -> Vec<String> {
+        let is_detached = self.link.lock().is_none();
+        let detached = is_detached.then(|| {
+            let name = &self.options.name;
+            format!(
+                "the program that steers {name}'s frames to us could not be attached again: what \
+                 arrives is dropped; `ip link show {name}` tells whether another program is there"
+            )
+        });
+        self.queues.failure().into_iter().chain(detached).collect()
     }
 
     fn open_tx(&self, worker: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
-        let socket = self.socket(worker % self.queues, arena)?;
+        let socket = self.socket(worker % self.queues.count(), arena)?;
         // Zero copy needs no other way.
         let way_out = self.way_out.as_ref().filter(|_| !socket.is_zero_copy);
         Ok(Box::new(tx::Transmitter::new(&socket, &self.counters, &self.options, way_out)))
@@ -299,6 +343,12 @@ impl Device for Afxdp {
             RxHintsFrom::Driver => "the driver's",
         };
         details.push(("rx_hints", hints.to_owned()));
+        let guard = match (&self.guard, self.queues.unserved()) {
+            (Some(_), _) => "on",
+            (None, Unserved::Pass) => "off: queues behind these are the host's",
+            (None, Unserved::Drop) => "off: this kernel has no tcx (6.6)",
+        };
+        details.push(("guard", guard.to_owned()));
         details.push(("refused_live_frames", self.counters.refused.value().to_string()));
         details.push(("statistics", self.statistics()));
         details.push(("invalid_descriptors", self.counters.invalid.value().to_string()));

@@ -114,13 +114,22 @@ impl Interface {
 
     /// Receive queues in use; 1 when the driver does not say.
     pub(crate) fn rx_queues(&self) -> u32 {
+        self.channels().map_or(1, |it| (it.rx_count.saturating_add(it.combined_count)).max(1))
+    }
+
+    /// Receive queues that it can have (`ethtool -L`), never less than it has.
+    pub(crate) fn rx_queues_max(&self) -> u32 {
+        let [rx, _, _, combined] = self.channels().map_or([0; 4], |it| it.limits);
+        rx.saturating_add(combined).max(self.rx_queues())
+    }
+
+    /// `None` where its driver doesn't know.
+    fn channels(&self) -> Option<EthtoolChannels> {
         let mut channels = EthtoolChannels { command: ETHTOOL_GCHANNELS, ..Default::default() };
         let mut request = self.empty();
         request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut channels).cast();
-        match self.request(SIOCETHTOOL, request) {
-            Ok(_) => channels.rx_count.saturating_add(channels.combined_count).max(1),
-            Err(_unknown) => 1,
-        }
+        let known = self.request(SIOCETHTOOL, request).is_ok();
+        known.then_some(channels)
     }
 
     /// Speed and duplex (`ethtool`), if its driver knows and its link is up.

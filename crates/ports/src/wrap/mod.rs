@@ -85,6 +85,10 @@ impl Device for Wrapped {
         self.inner.queues()
     }
 
+    fn look_at_queues(&self) {
+        self.inner.look_at_queues();
+    }
+
     fn features(&self) -> Features {
         self.layer.features(self.inner.features())
     }

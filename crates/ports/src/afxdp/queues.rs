@@ -1,0 +1,76 @@
+//! How many receive queues the interface has: somebody may change that while its port runs.
+//!
+//! Without `queues` in the configuration the port is to get every frame, so what comes by a queue
+//! that it has no socket for yet is dropped: nothing goes around the port's programs into the
+//! host's stack. With `queues`, the queues behind those are the host's.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use towpath_kernel::Unserved;
+
+use super::Options;
+use crate::Error;
+use crate::host::Interface;
+
+/// The queues of an interface.
+#[derive(Debug)]
+pub(super) struct Queues {
+    count: AtomicU32,
+    /// All there are, however many that become.
+    is_all: bool,
+    /// Most there can be.
+    pub(super) max: u32,
+    /// Why one that came could not be opened.
+    failure: Mutex<Option<String>>,
+}
+
+impl Queues {
+    pub(super) fn new(interface: &Interface, options: &Options) -> Result<Queues, Error> {
+        let (there, max) = (interface.rx_queues(), interface.rx_queues_max());
+        let count = options.queues.unwrap_or(there);
+        if !(1..=there).contains(&count) {
+            return Err(Error::Range {
+                interface: options.name.clone(),
+                what: "queues",
+                value: u64::from(count),
+                min: 1,
+                max: u64::from(there),
+            });
+        }
+        let is_all = options.queues.is_none();
+        let count = AtomicU32::new(count);
+        Ok(Queues { count, is_all, max, failure: Mutex::default() })
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// What becomes of frames of other queues.
+    pub(super) fn unserved(&self) -> Unserved {
+        if self.is_all { Unserved::Drop } else { Unserved::Pass }
+    }
+
+    /// Asks the interface again; gives whether there are more than before.
+    pub(super) fn look(&self, interface: &Interface) -> bool {
+        if !self.is_all {
+            return false;
+        }
+        let count = interface.rx_queues().min(self.max);
+        self.count.swap(count, Ordering::AcqRel) < count
+    }
+
+    /// Keeps why a queue could not be opened, or that one could.
+    pub(super) fn note<T>(&self, queue: u32, opened: &io::Result<T>) {
+        let mut failure = self.failure.lock();
+        *failure = opened.as_ref().err().map(|error| {
+            format!("receive queue {queue} can't be opened, what comes by it is dropped: {error}")
+        });
+    }
+
+    pub(super) fn failure(&self) -> Option<String> {
+        self.failure.lock().clone()
+    }
+}
