@@ -163,7 +163,7 @@ async fn live(
     signals: &mut Signals,
     runs_for: Option<Duration>,
 ) -> Result<&'static str, String> {
-    let Signals { terminate, interrupt, hangup } = signals;
+    let Signals { terminate, interrupt, hangup, .. } = signals;
     tokio::select! {
         () = tokio::time::sleep(runs_for.unwrap_or(FOR_EVER)) => Ok("time is over"),
         _ = terminate.recv() => Ok("SIGTERM"),
@@ -235,6 +235,9 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    /// A file that reaches `RLIMIT_FSIZE` ends the process unless this is handled: then the write
+    /// fails (`EFBIG`), and only that recording ends.
+    _file_size: Signal,
 }
 
 impl Signals {
@@ -243,10 +246,13 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            _file_size: signal(SignalKind::from_raw(SIGXFSZ))?,
         })
     }
 }
 
+/// `SIGXFSZ` of Linux on x86-64 and aarch64.
+const SIGXFSZ: i32 = 25;
 /// Who may connect to the API may do everything, but nobody keeps others out.
 const API_LIMITS: Limits = Limits {
     connections: 128,

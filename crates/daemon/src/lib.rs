@@ -32,6 +32,7 @@ pub mod layers;
 mod listen;
 pub mod live;
 mod log;
+mod memory;
 pub mod metrics;
 pub mod page;
 pub mod problem;

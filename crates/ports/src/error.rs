@@ -48,6 +48,15 @@ pub enum Error {
         /// Its number.
         id: u32,
     },
+    /// A tap that another process has open: each of the two would get a part of its frames.
+    #[error(
+        "tap {interface} is in use by another process: end that one, or choose another name \
+         (`grep -ls {interface} /proc/*/fdinfo/*` finds it)"
+    )]
+    InUse {
+        /// The interface.
+        interface: String,
+    },
     /// A network namespace that cannot be entered.
     #[error("network namespace {name}: {source}{}", namespace_hint(.source))]
     Namespace {

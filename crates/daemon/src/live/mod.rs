@@ -138,6 +138,7 @@ impl Live {
             },
             frames: wanted.frames.unwrap_or(defaults.frames),
         };
+        crate::memory::check_frames(options.frames)?;
         let engine = Arc::new(Engine::start(&options).map_err(|error| error.to_string())?);
         let env = Arc::new(towpath_xdp::host::kernel_types());
         let started =

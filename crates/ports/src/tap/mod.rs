@@ -91,6 +91,10 @@ impl Tap {
     fn new_here(options: &Options, is_foreign: bool) -> Result<Tap, Error> {
         let name = &options.name;
         let failed = |step| failed(name, step);
+        // One that is there without anybody at the other end has no carrier.
+        if Interface::new(name).is_ok_and(|there| there.has_link()) {
+            return Err(Error::InUse { interface: name.clone() });
+        }
         let mut queues = Vec::new();
         let mut offloads = Offloads::NONE;
         for _ in 0..options.queues {
@@ -183,3 +187,21 @@ impl Device for Tap {
 const MTU_MAX: u64 = 65521;
 /// `MAX_TAP_QUEUES`
 const QUEUES_MAX: u64 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tap_has_one_process() {
+        let options = Options::new(&format!("tpuse{}", std::process::id() % 100_000));
+        let first = match Tap::new(&options) {
+            Ok(tap) => tap,
+            Err(why) => return println!("skipped: {why}"),
+        };
+        let second = Tap::new(&options).expect_err("it is in use");
+        assert!(matches!(second, Error::InUse { .. }), "{second}");
+        drop(first);
+        Tap::new(&options).expect("nobody has it any more");
+    }
+}
