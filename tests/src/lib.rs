@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod ends;
 pub mod execution;
 pub mod history;
 pub mod known;

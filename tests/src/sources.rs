@@ -87,6 +87,17 @@ pub fn call_objects() -> Result<PathBuf, SourceError> {
     Ok(out)
 }
 
+/// A generated source, compiled with the headers of `tests/data/calls`.
+pub fn generated_object(name: &str, text: &str) -> Result<PathBuf, SourceError> {
+    let types = call_objects()?;
+    let source = scratch().join(format!("{name}.c"));
+    let out = scratch().join(format!("{name}.o"));
+    std::fs::write(&source, text)
+        .map_err(|error| SourceError::File { path: source.clone(), source: error })?;
+    run_script(&own_script("generated-object.sh"), &[&source, &out, &types])?;
+    Ok(out)
+}
+
 /// Every object file below a folder, by name.
 pub fn object_files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

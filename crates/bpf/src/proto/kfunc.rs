@@ -7,7 +7,7 @@
 use std::fmt;
 use std::ops::BitOr;
 
-use super::Backing;
+use super::{Backing, Ties};
 
 /// What the verifier and the runtime know about one kfunc.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +20,8 @@ pub struct KfuncProto {
     pub params: &'static [KParam],
     /// Result.
     pub ret: KRet,
+    /// What the result hangs on.
+    pub ties: Ties,
     /// `KF_*` flags.
     pub flags: KfuncFlags,
     /// One sentence: what it does.

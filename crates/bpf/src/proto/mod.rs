@@ -11,10 +11,12 @@ pub mod id;
 pub mod kfunc;
 mod kfuncs;
 pub mod markdown;
+mod tie;
 
 pub use arg::{Arg, ArgKind, Flags, Ret, RetKind};
 pub use backing::Backing;
 pub use kfunc::{KArg, KRet, KfuncFlags, KfuncId, KfuncProto};
+pub use tie::Ties;
 
 /// What the verifier and the runtime know about one helper.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +33,8 @@ pub struct HelperProto {
     pub args: &'static [Arg],
     /// Result.
     pub ret: Ret,
+    /// What the result hangs on.
+    pub ties: Ties,
     /// Packet pointers may be passed as memory (`pkt_access`).
     pub pkt_access: bool,
     /// Packet pointers are void afterwards (`bpf_helper_changes_pkt_data`).

@@ -206,6 +206,7 @@ fn regs_equal(old: &Reg, current: &Reg, exact: Exact, ids: &mut IdMap) -> bool {
         }
         Base::MapKey | Base::MapValue | Base::Mem | Base::Buf => {
             old.off == current.off
+                && old.frame == current.frame
                 && old.payload == current.payload
                 && old.var.contains(&current.var)
                 && ids.same(old.id, current.id)

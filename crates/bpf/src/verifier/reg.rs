@@ -214,7 +214,8 @@ pub(crate) struct Reg {
     pub(crate) id: u32,
     /// The reference this pointer holds (0: none), `ref_obj_id`.
     pub(crate) ref_id: u32,
-    /// Whose stack a stack pointer points to.
+    /// Whose stack a stack pointer points to. Of other pointers, the call with whose end they are
+    /// void: its depth and 1 more (0: none), [`crate::proto::Ties::CALLBACK`] and a slice's buffer.
     pub(crate) frame: u32,
     /// The verdict on the path depended on this scalar's value.
     pub(crate) precise: bool,

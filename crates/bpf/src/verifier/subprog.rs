@@ -157,9 +157,13 @@ impl Verifier<'_> {
             self.mark_chain_precision(0)?;
             self.check_result_range(range, "At callback return")?;
         }
+        let ended = self.cur.frames.len() as u32;
         self.cur.frames.pop();
         if !in_callback {
             *self.reg_mut(0) = result;
+        }
+        self.invalidate_regs(|reg| !reg.is(Base::Stack) && reg.frame == ended);
+        if !in_callback {
             return Ok(callsite + 1);
         }
         // The call decides again whether the callback runs once more.

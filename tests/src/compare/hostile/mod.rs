@@ -194,6 +194,11 @@ impl Part<'_> {
         {
             return Outcome::Failed(Failure { kind: "unsound", text, packet: 0 });
         }
+        let reaches = |slot: &&usize| proof.facts().get(**slot).is_some_and(|it| it.reachable);
+        if let Some(slot) = sample.ends.iter().find(reaches) {
+            let text = format!("instruction {slot} uses something after its end");
+            return Outcome::Failed(Failure { kind: "outlived", text, packet: 0 });
+        }
         let numbers = match self.every_number(linked) {
             Ok(numbers) => numbers,
             Err(failure) => return Outcome::Failed(failure),

@@ -9,6 +9,7 @@
 
 mod bounds;
 mod calls;
+mod ends;
 mod feature;
 mod holding;
 mod loops;
@@ -51,6 +52,8 @@ pub struct Sample {
     kinds: Vec<(usize, Kind)>,
     /// Slots that are executed only once something interesting holds.
     pub points: Vec<(usize, Feature)>,
+    /// Slots that use a thing after its end, where nothing of the program was changed since.
+    pub ends: Vec<usize>,
 }
 
 /// What a function of a program is to the verifier.
@@ -74,6 +77,7 @@ pub fn sample(seed: u64) -> Sample {
     let is_damaged = random.one_in(3);
     let mut sample = writer::program(&mut random);
     if is_damaged {
+        sample.ends.clear();
         mutate::disturb(&mut sample.insns, KFUNCS.len(), maps().len(), &mut random);
     }
     sample
@@ -90,7 +94,8 @@ impl Shrink for Sample {
         let kinds = self.kinds.iter().filter_map(|(at, kind)| Some((moved(at)?, *kind))).collect();
         let points = self.points.iter().filter_map(|(at, what)| Some((moved(at)?, *what)));
         let points = points.filter(|(at, _)| *at < insns.len()).collect();
-        Some(Sample { insns, has_frags: self.has_frags, kinds, points })
+        // What is left may not end things any more.
+        Some(Sample { insns, has_frags: self.has_frags, kinds, points, ends: Vec::new() })
     }
 }
 

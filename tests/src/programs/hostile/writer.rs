@@ -44,6 +44,7 @@ pub(super) struct Written {
     /// Calling (or address-taking) slots, and which function.
     calls: Vec<(usize, usize)>,
     points: Vec<(usize, Feature)>,
+    ends: Vec<usize>,
 }
 
 /// How a function is called, and so what it finds.
@@ -78,8 +79,8 @@ impl Parts {
     pub(super) fn plain_function(&mut self, body: impl FnOnce(&mut Asm)) -> usize {
         let mut asm = Asm::default();
         body(&mut asm);
-        let (calls, points) = (Vec::new(), Vec::new());
-        self.add(Written { kind: Kind::Static, insns: asm.insns, calls, points })
+        let (calls, points, ends) = (Vec::new(), Vec::new(), Vec::new());
+        self.add(Written { kind: Kind::Static, insns: asm.insns, calls, points, ends })
     }
 
     /// Places the entry first, then the others.
@@ -98,6 +99,7 @@ impl Parts {
             }
             sample.insns.extend(&function.insns);
             calls.extend(function.calls.iter().map(|(slot, callee)| (start + slot, *callee)));
+            sample.ends.extend(function.ends.iter().map(|slot| start + slot));
             sample.points.extend(function.points.iter().map(|(slot, what)| (start + slot, *what)));
         }
         for (slot, callee) in calls {
@@ -143,8 +145,8 @@ fn catcher(parts: &mut Parts, random: &mut Random) {
         asm.alu_imm(BPF_AND, 0, 3);
     }
     asm.exit();
-    let (insns, calls, points) = (asm.insns, Vec::new(), Vec::new());
-    parts.add(Written { kind: Kind::Catcher, insns, calls, points });
+    let (insns, calls, points, ends) = (asm.insns, Vec::new(), Vec::new(), Vec::new());
+    parts.add(Written { kind: Kind::Catcher, insns, calls, points, ends });
 }
 
 /// Writes one function.
@@ -168,6 +170,8 @@ pub(super) struct Writer<'p> {
     /// Calls of functions, by slot.
     calls: Vec<(usize, usize)>,
     points: Vec<(usize, Feature)>,
+    /// Slots that use something after its end.
+    ends: Vec<usize>,
     /// Where the next thing on the stack goes.
     top: i16,
 }
@@ -201,6 +205,7 @@ impl<'p> Writer<'p> {
             fails: vec![Vec::new()],
             calls: Vec::new(),
             points: Vec::new(),
+            ends: Vec::new(),
             top: TEMPORARY,
         }
     }
@@ -301,7 +306,8 @@ impl<'p> Writer<'p> {
             Signature::GlobalMemory { nonnull: false } => Kind::GlobalMemory,
             _ => Kind::Static,
         };
-        Written { kind, insns: self.asm.insns, calls: self.calls, points: self.points }
+        let Writer { asm, calls, points, ends, .. } = self;
+        Written { kind, insns: asm.insns, calls, points, ends }
     }
 
     /// One statement of any kind that may stand here.
@@ -320,6 +326,7 @@ impl<'p> Writer<'p> {
             22 if !self.limits.calls => self.move_packet(),
             23 => self.arena(),
             24 if !self.limits.calls => self.throw(),
+            25 if !self.limits.calls && self.random.one_in(12) => self.outlive(),
             25 => self.arena(),
             _ => self.change(),
         }
@@ -363,6 +370,11 @@ impl<'p> Writer<'p> {
     pub(super) fn mark(&mut self, feature: Feature) {
         let slot = self.asm.here().saturating_sub(1);
         self.points.push((slot, feature));
+    }
+
+    /// The instruction just written uses something after its end.
+    pub(super) fn mark_end(&mut self) {
+        self.ends.push(self.asm.here().saturating_sub(1));
     }
 
     /// Calls a function written already.

@@ -26,12 +26,15 @@ pub(super) const TABLE: &[HelperProto] = &[
         ],
         "Puts an object into a kptr field and takes the old one out.",
     )
+    .ties(Ties::OWN)
     .cap_bpf()
     .ret(Ret::new(RetKind::BtfId("")).with(Flags::NULL)),
     helper(id::PER_CPU_PTR, &[PERCPU, ANY], "A per-cpu variable, of the given CPU.")
+        .ties(Ties::RCU)
         .cap_bpf()
         .ret(Ret::new(RetKind::MemOrBtfId).with(Flags::NULL).with(Flags::RDONLY)),
     helper(id::THIS_CPU_PTR, &[PERCPU], "A per-cpu variable, of this CPU.")
+        .ties(Ties::RCU)
         .cap_bpf()
         .ret(Ret::new(RetKind::MemOrBtfId).with(Flags::RDONLY)),
     helper(
@@ -62,6 +65,7 @@ pub(super) const TABLE: &[HelperProto] = &[
         &[DYNPTR.with(Flags::RDONLY), ANY, Arg::new(ArgKind::ConstAllocSizeOrZero)],
         "A pointer to bytes of a dynptr.",
     )
+    .ties(Ties::DYNPTR)
     .cap_bpf()
     .ret(Ret::new(RetKind::Mem).with(Flags::NULL)),
 ];

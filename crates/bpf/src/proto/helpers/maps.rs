@@ -22,6 +22,7 @@ pub(super) const TABLE: &[HelperProto] = &[
         &[MAP, FUNC, STACK_OR_NULL, ANY],
         "Calls a function for each element.",
     )
+    .ties(Ties::CALLBACK)
     .cap_bpf(),
     helper(id::RINGBUF_OUTPUT, &[MAP, MEM_READ, SIZE_OR_ZERO, ANY], "Copies a record in."),
     helper(
@@ -29,6 +30,7 @@ pub(super) const TABLE: &[HelperProto] = &[
         &[MAP, Arg::new(ArgKind::ConstAllocSizeOrZero), ANY],
         "Reserves room for a record.",
     )
+    .ties(Ties::OWN)
     .ret(Ret::new(RetKind::Mem).with(Flags::RINGBUF).with(Flags::NULL)),
     helper(id::RINGBUF_SUBMIT, &[RECORD, ANY], "Publishes a reserved record.").ret(VOID),
     helper(id::RINGBUF_DISCARD, &[RECORD, ANY], "Gives a reserved record up.").ret(VOID),
@@ -38,6 +40,7 @@ pub(super) const TABLE: &[HelperProto] = &[
         &[MAP, ANY, ANY, RING_DYNPTR.with(Flags::UNINIT).with(Flags::WRITE)],
         "Reserves room for a record of a size known at run time.",
     )
+    .ties(Ties::OWN)
     .cap_bpf(),
     helper(id::RINGBUF_SUBMIT_DYNPTR, RING_RELEASE, "Publishes a reserved record.")
         .cap_bpf()
@@ -50,6 +53,7 @@ pub(super) const TABLE: &[HelperProto] = &[
         &[MAP, FUNC, STACK_OR_NULL, ANY],
         "Calls a function for each record that user space wrote.",
     )
+    .ties(Ties::CALLBACK)
     .cap_bpf(),
     helper(
         id::TASK_STORAGE_GET,

@@ -8,7 +8,7 @@ mod sock;
 mod trace;
 mod xdp;
 
-use super::{Arg, ArgKind, Backing, Capability, Flags, HelperProto, Ret, RetKind, id};
+use super::{Arg, ArgKind, Backing, Capability, Flags, HelperProto, Ret, RetKind, Ties, id};
 
 /// All tables.
 pub(super) const TABLES: &[&[HelperProto]] =
@@ -26,6 +26,7 @@ const fn helper(id: u32, args: &'static [Arg], summary: &'static str) -> HelperP
         capability: Capability::Net,
         args,
         ret: INTEGER,
+        ties: Ties::NONE,
         pkt_access: false,
         changes_packet: false,
         might_sleep: false,
@@ -49,6 +50,10 @@ impl HelperProto {
 
     const fn ret(self, ret: Ret) -> Self {
         HelperProto { ret, ..self }
+    }
+
+    const fn ties(self, ties: Ties) -> Self {
+        HelperProto { ties, ..self }
     }
 
     const fn pkt(self) -> Self {

@@ -4,14 +4,17 @@ use super::*;
 
 pub(super) const TABLE: &[HelperProto] = &[
     helper(id::SK_LOOKUP_TCP, LOOKUP, "Finds a TCP socket by addresses and ports.")
+        .ties(Ties::OWN)
         .pkt()
         .ret(Ret::new(RetKind::Socket).with(Flags::NULL))
         .backed(SOCKETS),
     helper(id::SK_LOOKUP_UDP, LOOKUP, "Finds a UDP socket by addresses and ports.")
+        .ties(Ties::OWN)
         .pkt()
         .ret(Ret::new(RetKind::Socket).with(Flags::NULL))
         .backed(SOCKETS),
     helper(id::SKC_LOOKUP_TCP, LOOKUP, "As `bpf_sk_lookup_tcp`, also finding request sockets.")
+        .ties(Ties::OWN)
         .pkt()
         .ret(Ret::new(RetKind::SockCommon).with(Flags::NULL))
         .backed(SOCKETS),
@@ -58,6 +61,7 @@ pub(super) const TABLE: &[HelperProto] = &[
 
 const fn convert(id: u32, btf: &'static str, summary: &'static str) -> HelperProto {
     helper(id, &[SOCK], summary)
+        .ties(Ties::FIRST)
         .cap_perfmon()
         .ret(Ret::new(RetKind::BtfId(btf)).with(Flags::NULL))
         .backed(NO_SOCKET)

@@ -14,6 +14,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::Slice { writable: false },
         "A readable pointer to bytes, copied to the buffer if need be.",
     )
+    .ties(Ties::DYNPTR.with(Ties::BUFFER))
     .flags(&[KfuncFlags::RET_NULL]),
     kfunc(
         KfuncId::DynptrSliceRdwr,
@@ -26,6 +27,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::Slice { writable: true },
         "A writable pointer to bytes, or to a copy in the buffer.",
     )
+    .ties(Ties::DYNPTR.with(Ties::BUFFER))
     .flags(&[KfuncFlags::RET_NULL]),
     kfunc(
         KfuncId::DynptrAdjust,
@@ -56,7 +58,8 @@ pub(super) const TABLE: &[KfuncProto] = &[
         &[p("p", KArg::Dynptr), p("clone__uninit", KArg::DynptrUninit)],
         KRet::Scalar,
         "Makes a second view of the same memory.",
-    ),
+    )
+    .ties(Ties::FIRST),
     kfunc(
         KfuncId::DynptrCopy,
         &[

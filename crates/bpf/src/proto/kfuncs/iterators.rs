@@ -21,6 +21,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::Object("task_struct"),
         "The next of tasks or threads.",
     )
+    .ties(Ties::RCU)
     .flags(&[KfuncFlags::ITER_NEXT, KfuncFlags::RET_NULL])
     .backed(Backing::NothingFound("a null pointer")),
     kfunc(
@@ -75,6 +76,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::Object("cgroup_subsys_state"),
         "The next of a cgroup hierarchy.",
     )
+    .ties(Ties::RCU)
     .flags(&[KfuncFlags::ITER_NEXT, KfuncFlags::RET_NULL])
     .backed(Backing::NothingFound("a null pointer")),
     kfunc(
@@ -124,6 +126,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::Mem(4),
         "The next integer.",
     )
+    .ties(Ties::FIRST)
     .flags(&[KfuncFlags::ITER_NEXT, KfuncFlags::RET_NULL]),
     kfunc(
         KfuncId::IterNumDestroy,
@@ -150,6 +153,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::Mem(4),
         "The next set bit.",
     )
+    .ties(Ties::FIRST)
     .flags(&[KfuncFlags::ITER_NEXT, KfuncFlags::RET_NULL]),
     kfunc(
         KfuncId::IterBitsDestroy,

@@ -8,8 +8,8 @@ mod strings;
 mod tasks;
 mod xdp;
 
-use super::Backing;
 use super::kfunc::{Iter, KArg, KParam, KRet, KfuncFlags, KfuncId, KfuncProto};
+use super::{Backing, Ties};
 
 /// All tables.
 pub(super) const TABLES: &[&[KfuncProto]] = &[
@@ -33,6 +33,7 @@ const fn kfunc(
         name: id.name(),
         params,
         ret,
+        ties: Ties::NONE,
         flags: KfuncFlags::NONE,
         summary,
         backing: Backing::Full,
@@ -51,7 +52,12 @@ impl KfuncProto {
             all = all.with(flags[index]);
             index += 1;
         }
-        KfuncProto { flags: all, ..self }
+        let ties = if all.has(KfuncFlags::ACQUIRE) { Ties::OWN } else { Ties::NONE };
+        KfuncProto { flags: all, ties: self.ties.with(ties), ..self }
+    }
+
+    const fn ties(self, ties: Ties) -> Self {
+        KfuncProto { ties: self.ties.with(ties), ..self }
     }
 
     const fn backed(self, backing: Backing) -> Self {

@@ -80,6 +80,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::ListNode,
         "Looks at the object at the front of a list.",
     )
+    .ties(Ties::LOCK)
     .flags(&[KfuncFlags::RET_NULL]),
     kfunc(
         KfuncId::ListBack,
@@ -87,6 +88,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::ListNode,
         "Looks at the object at the back of a list.",
     )
+    .ties(Ties::LOCK)
     .flags(&[KfuncFlags::RET_NULL]),
     kfunc(
         KfuncId::RbtreeAddImpl,
@@ -113,6 +115,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::RbNode,
         "The least object of a tree.",
     )
+    .ties(Ties::LOCK)
     .flags(&[KfuncFlags::RET_NULL]),
     kfunc(
         KfuncId::RbtreeRoot,
@@ -120,6 +123,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::RbNode,
         "The object at the root of a tree.",
     )
+    .ties(Ties::LOCK)
     .flags(&[KfuncFlags::RET_NULL]),
     kfunc(
         KfuncId::RbtreeLeft,
@@ -127,6 +131,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::RbNode,
         "The left child of a node.",
     )
+    .ties(Ties::LOCK)
     .flags(&[KfuncFlags::RET_NULL]),
     kfunc(
         KfuncId::RbtreeRight,
@@ -134,5 +139,6 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::RbNode,
         "The right child of a node.",
     )
+    .ties(Ties::LOCK)
     .flags(&[KfuncFlags::RET_NULL]),
 ];

@@ -8,7 +8,7 @@ use super::super::env::{Access, Result, Verifier};
 use super::super::reg::{Base, Reg};
 use super::super::show::type_name;
 use super::lock::LockKind;
-use super::meta::{CallMeta, DynptrArg};
+use super::meta::CallMeta;
 use super::record::FieldKind;
 
 impl Verifier<'_> {
@@ -219,8 +219,7 @@ impl Verifier<'_> {
         };
         self.process_dynptr(regno, &wanted)?;
         if !wanted.uninit {
-            let (kind, id, ref_id) = self.dynptr_state(regno)?;
-            meta.dynptr = Some(DynptrArg { kind, id, ref_id });
+            meta.dynptr = Some(self.dynptr_state(regno)?);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use crate::errno::Errno;
 use crate::map::Shape;
-use crate::proto::{KfuncId, id};
+use crate::proto::{HelperProto, KfuncId, Ties, id};
 
 use super::super::env::{Result, Verifier};
 use super::super::reg::{Base, BtfRef, BtfSource, DynptrKind, Flags, MapRef, Payload, Reg};
@@ -13,14 +13,22 @@ use super::meta::CallMeta;
 
 impl Verifier<'_> {
     /// Follows the callback of a helper.
-    pub(super) fn call_back_from_helper(&mut self, helper: u32, meta: &CallMeta) -> Result<()> {
+    pub(super) fn call_back_from_helper(
+        &mut self,
+        helper: &HelperProto,
+        meta: &CallMeta,
+    ) -> Result<()> {
         let subprog = self.callback_of(meta)?;
-        match helper {
+        // The call that the function's arguments are void with, as `Reg::frame` has it.
+        let is_tied = helper.ties.has(Ties::CALLBACK);
+        let call = if is_tied { self.cur.frames.len() as u32 + 1 } else { 0 };
+        match helper.id {
             id::FOR_EACH_MAP_ELEM => {
                 self.check_for_each(meta)?;
                 self.push_callback_call(subprog, false, false, |_, caller, callee| {
                     let map = caller.regs[1];
                     set_map_args(callee, &map);
+                    callee.regs[2].frame = call;
                     callee.regs[4] = caller.regs[3];
                     callee.callback_ret_range = (0, 1);
                     Ok(())
@@ -49,6 +57,7 @@ impl Verifier<'_> {
                 self.push_callback_call(subprog, false, false, |v, caller, callee| {
                     callee.regs[1] = dynptr_reg(DynptrKind::Local, true);
                     callee.regs[1].id = v.new_id();
+                    callee.regs[1].frame = call;
                     callee.regs[2] = caller.regs[3];
                     callee.callback_ret_range = (0, 1);
                     Ok(())

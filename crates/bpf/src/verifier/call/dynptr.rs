@@ -7,6 +7,7 @@ use super::super::env::{Access, Result, Verifier};
 use super::super::reg::{Base, DynptrKind, Flags, Payload, Reg};
 use super::super::show::dynptr_name;
 use super::super::state::{SlotKind, StackSlot, slot_index};
+use super::meta::DynptrArg;
 
 /// Stack slots of a `struct bpf_dynptr`.
 pub(super) const DYNPTR_SLOTS: usize = 2;
@@ -107,8 +108,8 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Kind, id and reference of a dynptr argument that was checked before.
-    pub(super) fn dynptr_state(&self, regno: u8) -> Result<(DynptrKind, u32, u32)> {
+    /// A dynptr argument that was checked before.
+    pub(super) fn dynptr_state(&self, regno: u8) -> Result<DynptrArg> {
         let reg = *self.reg(regno);
         let state = match self.dynptr_slot(&reg) {
             Some(slot) => slot.reg,
@@ -117,7 +118,7 @@ impl Verifier<'_> {
         let Some(kind) = state.dynptr() else {
             return Err(self.internal("a dynptr argument that is none"));
         };
-        Ok((kind, state.id, state.ref_id))
+        Ok(DynptrArg { kind, id: state.id, ref_id: state.ref_id, frame: state.frame })
     }
 
     /// The first slot of the dynptr a stack pointer points to.

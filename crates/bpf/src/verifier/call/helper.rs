@@ -4,7 +4,7 @@ use crate::errno::Errno;
 use crate::map::flags::BPF_F_INNER_MAP;
 use crate::map::{Host, Values};
 use crate::program::AttachType;
-use crate::proto::{self, ArgKind, HelperProto, RetKind, id};
+use crate::proto::{self, ArgKind, HelperProto, RetKind, Ties, id};
 
 use super::super::env::{Result, Verifier};
 use super::super::facts::MapFact;
@@ -193,7 +193,7 @@ impl Verifier<'_> {
             | id::TIMER_SET_CALLBACK
             | id::FIND_VMA
             | id::LOOP
-            | id::USER_RINGBUF_DRAIN => self.call_back_from_helper(helper.id, meta),
+            | id::USER_RINGBUF_DRAIN => self.call_back_from_helper(helper, meta),
             id::SNPRINTF => self.check_snprintf(),
             id::DYNPTR_FROM_MEM if !self.reg(1).is(Base::MapValue) => {
                 let kind = type_name(self.reg(1).kind);
@@ -219,12 +219,15 @@ impl Verifier<'_> {
         let result = self.helper_result(helper, meta, percpu_object)?;
         self.clobber_caller_saved();
         *self.reg_mut(0) = result;
-        if is_acquire(helper.id) || self.acquires_socket(helper, meta) {
+        // Of a dynptr that a call makes, the reference is in its slots.
+        let is_pointer = self.reg(0).is_pointer();
+        let is_own = is_pointer && helper.ties.has(Ties::OWN);
+        if is_own || self.acquires_socket(helper, meta) {
             let id = self.acquire_reference();
             let reg = self.reg_mut(0);
             reg.id = id;
             reg.ref_id = id;
-        } else if casts_socket(helper.id) {
+        } else if helper.ties.has(Ties::FIRST) {
             self.reg_mut(0).ref_id = meta.ref_id;
         }
         // Behind a tail call of this very function the packet is as before: the call failed.
@@ -251,7 +254,10 @@ impl Verifier<'_> {
             RetKind::Socket => Reg::pointer(Base::Socket, flags, Payload::None),
             RetKind::SockCommon => Reg::pointer(Base::SockCommon, flags, Payload::None),
             RetKind::Mem => self.memory_result(helper, meta, flags),
-            RetKind::MemOrBtfId => self.percpu_result(meta, flags, percpu_object)?,
+            RetKind::MemOrBtfId => {
+                let is_object = percpu_object && helper.ties.has(Ties::RCU);
+                self.percpu_result(meta, flags, is_object)?
+            }
             RetKind::BtfId(name) => self.object_result(helper, name, meta, flags)?,
         };
         if reg.maybe_null() {
@@ -292,11 +298,12 @@ impl Verifier<'_> {
     fn memory_result(&self, helper: &HelperProto, meta: &CallMeta, flags: Flags) -> Reg {
         let ringbuf = helper.ret.flags.has(proto::Flags::RINGBUF);
         let flags = if ringbuf { flags | Flags::RINGBUF } else { flags };
-        let dynptr = meta.dynptr.filter(|_| helper.id == id::DYNPTR_DATA);
+        let dynptr = meta.dynptr.filter(|_| helper.ties.has(Ties::DYNPTR));
         let dynptr_id = dynptr.map_or(0, |dynptr| dynptr.id);
         let payload = Payload::Mem { size: meta.ret_size, dynptr_id };
         let mut reg = Reg::pointer(Base::Mem, flags, payload);
         reg.ref_id = dynptr.map_or(0, |dynptr| dynptr.ref_id);
+        reg.frame = dynptr.map_or(0, |dynptr| dynptr.frame);
         reg
     }
 
@@ -355,18 +362,6 @@ impl Verifier<'_> {
     }
 }
 
-/// Helpers that return an object to be released (`is_acquire_function`).
-fn is_acquire(helper: u32) -> bool {
-    matches!(
-        helper,
-        id::SK_LOOKUP_TCP
-            | id::SK_LOOKUP_UDP
-            | id::SKC_LOOKUP_TCP
-            | id::RINGBUF_RESERVE
-            | id::KPTR_XCHG
-    )
-}
-
 /// Helpers that write to the packet themselves, move its edges, or have another program do so.
 fn may_change_packet(helper: u32) -> bool {
     matches!(
@@ -376,20 +371,6 @@ fn may_change_packet(helper: u32) -> bool {
             | id::XDP_ADJUST_TAIL
             | id::DYNPTR_WRITE
             | id::TAIL_CALL
-    )
-}
-
-/// Helpers that return their argument as another type (`is_ptr_cast_function`).
-fn casts_socket(helper: u32) -> bool {
-    matches!(
-        helper,
-        id::SKC_TO_TCP6_SOCK
-            | id::SKC_TO_TCP_SOCK
-            | id::SKC_TO_TCP_TIMEWAIT_SOCK
-            | id::SKC_TO_TCP_REQUEST_SOCK
-            | id::SKC_TO_UDP6_SOCK
-            | id::SKC_TO_UNIX_SOCK
-            | id::SKC_TO_MPTCP_SOCK
     )
 }
 

@@ -2,14 +2,14 @@
 
 use crate::errno::Errno;
 use crate::map::{MapType, Values};
-use crate::proto::{KArg, KfuncFlags, KfuncId, KfuncProto};
+use crate::proto::{KArg, KfuncFlags, KfuncId, KfuncProto, Ties};
 
 use super::super::env::{Result, Verifier};
 use super::super::reg::{Base, DynptrKind, Flags, IrqClass, Reg};
 use super::super::show::type_name;
 use super::dynptr::Wanted;
 use super::lock::LockKind;
-use super::meta::{CallMeta, DynptrArg};
+use super::meta::CallMeta;
 use super::record::FieldKind;
 use super::refs::is_alloc_object;
 
@@ -199,15 +199,14 @@ impl Verifier<'_> {
     fn check_kfunc_dynptr(&mut self, regno: u8, meta: &mut CallMeta) -> Result<()> {
         let wanted = Wanted { uninit: false, read_only: true, kind: None, clone_ref_id: 0 };
         self.process_dynptr(regno, &wanted)?;
-        let (kind, id, ref_id) = self.dynptr_state(regno)?;
-        meta.dynptr = Some(DynptrArg { kind, id, ref_id });
+        meta.dynptr = Some(self.dynptr_state(regno)?);
         Ok(())
     }
 
     fn make_kfunc_dynptr(&mut self, kfunc: &KfuncProto, regno: u8, meta: &CallMeta) -> Result<()> {
         let (kind, clone_ref_id) = match (kfunc.id, meta.dynptr) {
             (KfuncId::DynptrFromXdp, _) => (DynptrKind::Xdp, 0),
-            (_, Some(parent)) => (parent.kind, parent.ref_id),
+            (_, Some(parent)) if kfunc.ties.has(Ties::FIRST) => (parent.kind, parent.ref_id),
             _ => return Err(self.internal("a clone without an original")),
         };
         let wanted = Wanted { uninit: true, read_only: false, kind: Some(kind), clone_ref_id };
@@ -311,6 +310,7 @@ impl Verifier<'_> {
             return Err(self.reject(Errno::EINVAL, message));
         }
         if !(null && optional) {
+            meta.buffer = Some(*self.reg(regno));
             self.check_kfunc_mem_size(size_regno, meta)?;
         }
         let constant =

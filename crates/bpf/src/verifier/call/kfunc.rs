@@ -4,7 +4,7 @@ use crate::btf::Kind;
 use crate::errno::Errno;
 use crate::insn::Insn;
 use crate::program::AttachType;
-use crate::proto::{KArg, KRet, KfuncFlags, KfuncId, KfuncProto};
+use crate::proto::{KArg, KRet, KfuncFlags, KfuncId, KfuncProto, Ties};
 
 use super::super::env::{Result, Verifier};
 use super::super::reg::{Base, BtfRef, BtfSource, DynptrKind, Flags, Payload, Reg};
@@ -111,13 +111,13 @@ impl Verifier<'_> {
             result.kind.flags = result.kind.flags.with(Flags::MAYBE_NULL);
             result.id = self.new_id();
         }
-        if is_pointer && kfunc.flags.has(KfuncFlags::ACQUIRE) {
+        if is_pointer && kfunc.ties.has(Ties::OWN) {
             let id = self.acquire_reference();
             result.ref_id = id;
             if result.maybe_null() {
                 result.id = id;
             }
-        } else if is_pointer && matches!(kfunc.ret, KRet::ListNode | KRet::RbNode) {
+        } else if is_pointer && kfunc.ties.has(Ties::LOCK) {
             self.set_non_owning(&mut result)?;
         }
         let locked = self.record_of(&result).is_some_and(|record| record.has_lock());
@@ -150,8 +150,7 @@ impl Verifier<'_> {
             KRet::Mem(size) => {
                 let payload = Payload::Mem { size, dynptr_id: 0 };
                 let mut reg = Reg::pointer(Base::Mem, Flags::RDONLY, payload);
-                // The element goes with its iterator.
-                reg.ref_id = meta.ref_id;
+                reg.ref_id = if kfunc.ties.has(Ties::FIRST) { meta.ref_id } else { 0 };
                 reg
             }
             KRet::NewObject => self.new_object(meta, false)?,
@@ -172,7 +171,7 @@ impl Verifier<'_> {
             }
             KRet::Packet => Reg::pointer(Base::Frame, Flags::NONE, Payload::None),
             KRet::CastTo => self.cast_result(meta)?,
-            KRet::Slice { writable } => self.slice_result(meta, writable)?,
+            KRet::Slice { writable } => self.slice_result(kfunc, meta, writable)?,
         })
     }
 
@@ -255,8 +254,23 @@ impl Verifier<'_> {
         }
     }
 
+    /// What is given may be the buffer, and is void with it. 6.18 doesn't reckon with that.
+    fn tie_to_buffer(&self, slice: &mut Reg, buffer: &Reg) -> Result<()> {
+        if slice.ref_id != 0 && buffer.ref_id != 0 && slice.ref_id != buffer.ref_id {
+            let message = "a slice can't hang on two references, its dynptr's and its buffer's";
+            return Err(self.reject(Errno::EINVAL, message));
+        }
+        slice.ref_id |= buffer.ref_id;
+        let call = if buffer.is(Base::Stack) { buffer.frame + 1 } else { buffer.frame };
+        slice.frame = slice.frame.max(call);
+        if buffer.is_packet_any() {
+            slice.kind.flags = slice.kind.flags | Flags::PACKET_SLICE;
+        }
+        Ok(())
+    }
+
     /// `bpf_dynptr_slice`: as many bytes as the constant says.
-    fn slice_result(&self, meta: &CallMeta, writable: bool) -> Result<Reg> {
+    fn slice_result(&self, kfunc: &KfuncProto, meta: &CallMeta, writable: bool) -> Result<Reg> {
         let (Some(dynptr), Some(size)) = (meta.dynptr, meta.constant) else {
             return Err(self.internal("a slice of no dynptr or size"));
         };
@@ -268,7 +282,12 @@ impl Verifier<'_> {
             flags = flags | Flags::PACKET_SLICE;
         }
         let payload = Payload::Mem { size, dynptr_id: dynptr.id };
-        Ok(Reg::pointer(Base::Mem, flags, payload))
+        let mut reg = Reg::pointer(Base::Mem, flags, payload);
+        (reg.ref_id, reg.frame) = (dynptr.ref_id, dynptr.frame);
+        if let Some(buffer) = meta.buffer.filter(|_| kfunc.ties.has(Ties::BUFFER)) {
+            self.tie_to_buffer(&mut reg, &buffer)?;
+        }
+        Ok(reg)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is collected about one call while its arguments are checked.
 
-use super::super::reg::{BtfRef, DynptrKind, MapRef};
+use super::super::reg::{BtfRef, DynptrKind, MapRef, Reg};
 use super::record::Field;
 
 /// `struct bpf_call_arg_meta` and `struct bpf_kfunc_call_arg_meta` in one.
@@ -40,6 +40,8 @@ pub(super) struct CallMeta {
     pub(super) arg_btf: Option<BtfRef>,
     /// The object argument is an owning reference.
     pub(super) owning: bool,
+    /// The buffer that may be what is returned.
+    pub(super) buffer: Option<Reg>,
     /// Frame and slot of the iterator.
     pub(super) iter: Option<(usize, usize)>,
 }
@@ -50,4 +52,6 @@ pub(super) struct DynptrArg {
     pub(super) kind: DynptrKind,
     pub(super) id: u32,
     pub(super) ref_id: u32,
+    /// Whose call it belongs to, as [`Reg::frame`] has it.
+    pub(super) frame: u32,
 }
