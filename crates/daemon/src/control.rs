@@ -4,12 +4,12 @@
 //! was there before it and waits for nothing; whoever wants to change something else waits for a
 //! while, and is told then what takes so long.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
@@ -23,13 +23,16 @@ use crate::dry_run::{DryRun, Warning};
 use crate::failure::{Failure, FailureCode, Standing, keep_since};
 use crate::file::{self, Loaded, ObjectFiles, Settings};
 use crate::globals::hex;
+use crate::identity;
 use crate::listen::{Hub, Readers};
-use crate::live::{Live, Report, Returning, Seen};
+use crate::live::{Live, Report, Seen};
 use crate::log;
 use crate::metrics::maps::MapMetric;
 use crate::reference::absolute;
-use crate::saved::{Keeper, Store};
-use crate::state::State;
+use crate::restore::{saved, unread};
+use crate::retry::{RETRY_PAUSE_MIN, Retry};
+use crate::saved::Keeper;
+use crate::state::{ProgramState, State};
 use crate::turn::{Turn, Turns};
 use crate::view::wall_clock;
 
@@ -106,6 +109,8 @@ struct Work {
     wanted: Arc<State>,
     /// What the file wanted when it was read last.
     file: State,
+    /// Object files that couldn't be read at the start, with the hashes that stand for them.
+    unread: BTreeMap<String, String>,
     failures: Vec<Failure>,
     /// When those are tried again.
     retry: Retry,
@@ -228,20 +233,24 @@ impl Control {
         config: Option<&Path>,
         objects: Arc<ObjectFiles>,
     ) -> Result<Control, String> {
-        let news = Arc::new(News::default());
+        let (mut loaded, news) = (loaded, Arc::new(News::default()));
         let mut live = Live::start(&loaded.state, Arc::clone(&objects), Arc::clone(&news))?;
         let (wanted, store) = match &loaded.settings.state {
             Some(settings) => {
-                let (wanted, store) = saved(&settings.dir, &loaded.state, &mut live, &objects)?;
+                let dir = settings.dir.clone();
+                let opened = saved(&dir, &mut loaded.state, &mut live, &objects, &news);
+                let (wanted, store) = opened?;
                 (wanted, Some(store))
             }
             None => (loaded.state.clone(), None),
         };
+        let unread = unread(&loaded, &news);
         let (wanted, keeper) = (Arc::new(wanted), Arc::new(Keeper::new(store)));
         let work = Work {
             live,
             wanted: Arc::clone(&wanted),
             file: loaded.state,
+            unread,
             failures: Vec::new(),
             retry: Retry::after(RETRY_PAUSE_MIN),
             warnings: Vec::new(),
@@ -316,6 +325,11 @@ impl Control {
         })
     }
 
+    /// Where news are told.
+    pub(crate) fn news(&self) -> &News {
+        &self.news
+    }
+
     /// News from now on.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
         self.news.events.subscribe()
@@ -337,7 +351,7 @@ impl Control {
         if let Some(problem) = next.problems().into_iter().next() {
             return Err(ApiError::bad(problem));
         }
-        let report = work.live.reconcile(&next);
+        let report = work.live.try_reconcile(&next);
         let news = report.failures.iter().find(|failure| !work.failures.contains(failure));
         if let Some(failure) = news.cloned() {
             let wanted = Arc::clone(&work.wanted);
@@ -445,7 +459,7 @@ impl Control {
     /// # Errors
     ///
     /// What is wrong with the file, or another change takes too long. Nothing changed then.
-    pub fn reload(&self) -> Result<Report, ApiError> {
+    pub fn reload(&self, allow_empty: bool) -> Result<Report, ApiError> {
         let Some(path) = &self.config else {
             return Err(ApiError::bad("the daemon was started without a configuration file"));
         };
@@ -453,13 +467,25 @@ impl Control {
         let mut work = self.turn("a reload", WAIT_MAX)?;
         self.news.doing(format!("reading {}", path.display()));
         let loaded = file::load(path, &self.objects);
-        let loaded = loaded.map_err(|error| ApiError::bad(error.to_string()))?;
+        let mut loaded = loaded.map_err(|error| ApiError::bad(error.to_string()))?;
+        if loaded.state.ports.is_empty() && !work.file.ports.is_empty() && !allow_empty {
+            let why = "it has no ports, and all there are would go: `towpath reload --allow-empty` \
+                       does that";
+            return Err(ApiError::bad(format!("{}: {why}", path.display())));
+        }
+        identity::adopt(&work.file, &mut loaded.state);
         let next = work.wanted.rebase(&work.file, &loaded.state);
         if let Some(problem) = next.problems().first() {
             let what = "together with what was changed by the API";
             return Err(ApiError::bad(format!("{}: {what}: {problem}", path.display())));
         }
         work.file = loaded.state;
+        for path in std::mem::take(&mut work.unread).into_keys() {
+            self.news.recovered(FailureCode::Object, &path);
+        }
+        for failure in self.news.standing.clear_all(FailureCode::Saved) {
+            self.news.recovery(&failure);
+        }
         work.settings = self.settings.differences(&loaded.settings);
         let metrics = loaded.settings.map_metrics.as_slice().into();
         *self.map_metrics.write() = metrics;
@@ -493,11 +519,33 @@ impl Control {
             && work.retry.is_due()
             && (!work.failures.is_empty()
                 || work.live.has_failed_ports()
-                || self.news.standing.has(FailureCode::State, SAVING))
+                || self.news.standing.has(FailureCode::State, SAVING)
+                || !work.unread.is_empty())
         {
             let pause = work.retry.next_pause();
+            self.read_again(&mut work);
             self.apply_again(&mut work);
             work.retry = Retry::after(pause);
+        }
+    }
+
+    /// Reads object files that couldn't be read before.
+    fn read_again(&self, work: &mut Work) {
+        let unread = std::mem::take(&mut work.unread);
+        for (path, before) in unread {
+            let Ok(hash) = self.objects.open(Path::new(&path)) else {
+                work.unread.insert(path, before);
+                continue;
+            };
+            let is_meant =
+                |program: &ProgramState| program.object == path && program.sha256 == before;
+            let mut wanted = State::clone(&work.wanted);
+            for programs in [&mut wanted.programs, &mut work.file.programs] {
+                let meant = programs.iter_mut().filter(|program| is_meant(program));
+                meant.for_each(|program| program.sha256.clone_from(&hash));
+            }
+            work.wanted = Arc::new(wanted);
+            self.news.recovered(FailureCode::Object, &path);
         }
     }
 
@@ -639,6 +687,8 @@ impl Control {
     /// Objects that nothing wants and nobody uploaded lately go.
     fn forget_objects(&self, work: &Work) {
         let wanted = work.wanted.programs.iter().map(|program| program.sha256.as_str());
+        let used = work.live.objects_in_use();
+        let wanted = wanted.chain(used.iter().map(String::as_str));
         let kept: Vec<&str> = wanted.chain(work.uploads.iter().map(String::as_str)).collect();
         self.objects.keep_only(&kept);
     }
@@ -682,28 +732,6 @@ impl Control {
     }
 }
 
-/// What failed is tried again soon, and later after ever longer pauses: what keeps it from working
-/// may be over in a moment, such as a close that somebody else is still at.
-#[derive(Debug)]
-struct Retry {
-    pause: Duration,
-    due: Instant,
-}
-
-impl Retry {
-    fn after(pause: Duration) -> Retry {
-        Retry { pause, due: Instant::now() + pause }
-    }
-
-    fn is_due(&self) -> bool {
-        Instant::now() >= self.due
-    }
-
-    fn next_pause(&self) -> Duration {
-        (self.pause + self.pause / 2).min(RETRY_PAUSE_MAX)
-    }
-}
-
 /// What was done was undone: nobody could write it down.
 fn not_kept(what: &str, why: &str) -> ApiError {
     ApiError::failed(format!("{what}: it can't be saved, and was undone: {why}"))
@@ -713,33 +741,6 @@ fn not_kept(what: &str, why: &str) -> ApiError {
 const LOG: &str = "log";
 /// The subject of a failure to save.
 const SAVING: &str = "saving the state";
-const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
-const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
-
-/// What was saved in a directory, as far as the file did not change since, and who saves more.
-fn saved(
-    dir: &Path,
-    file: &State,
-    live: &mut Live,
-    objects: &ObjectFiles,
-) -> Result<(State, Store), String> {
-    let (store, document, troubles) = Store::open(dir)?;
-    troubles.iter().for_each(|line| tracing::error!("{line}"));
-    let Some(document) = document else { return Ok((file.clone(), store)) };
-    store.read_objects(&document, objects);
-    let wanted = document.wanted.rebase(&document.file, file);
-    let Some(problem) = wanted.problems().into_iter().next() else {
-        live.bring_back(Returning::new(document, store.maps()));
-        return Ok((wanted, store));
-    };
-    let aside = store.set_aside().map_err(|error| error.to_string())?;
-    tracing::error!(
-        "together with what was saved: {problem}: the daemon starts with its configuration alone; \
-         what there was is kept in {}",
-        aside.display()
-    );
-    Ok((file.clone(), store))
-}
 
 /// Requests that are worked on at a time, most of them waiting for each other.
 const PLACES: usize = 32;
@@ -754,6 +755,8 @@ const UPLOADS_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::view;
 

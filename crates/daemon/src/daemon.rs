@@ -15,6 +15,7 @@ use towpath_xdp::Arena;
 use towpath_xsk::Server;
 
 use crate::control::Control;
+use crate::failure::FailureCode;
 use crate::file::{self, Loaded, ObjectFiles};
 use crate::serve::Limits;
 use crate::socket::{Reserved, Socket, give_to};
@@ -52,7 +53,7 @@ pub fn up(options: &Options) -> Result<(), String> {
 fn run(options: &Options) -> Result<(), String> {
     let objects = Arc::new(ObjectFiles::default());
     let loaded = match &options.config {
-        Some(path) => file::load(path, &objects).map_err(|error| error.to_string())?,
+        Some(path) => file::load_at_start(path, &objects).map_err(|error| error.to_string())?,
         None => Loaded { state: crate::State::new(), ..Loaded::default() },
     };
     // Before there is another thread.
@@ -86,24 +87,33 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
     let reserved = Reserved::new(&xsk_socket)?;
     let listener = socket.listener.try_clone().and_then(UnixListener::from_std);
     let listener = listener.map_err(|error| format!("{}: {error}", settings.socket.display()))?;
-    let scrapes = bind("metrics", settings.metrics).await?;
-    let http = bind("[api] http", settings.http.as_ref().map(|http| http.address)).await?;
     let config = options.config.as_deref();
     let descriptors = raise_descriptors();
     let control = Arc::new(Control::start(loaded, config.map(Path::new), objects)?);
     control.read(|inner| tell_memory(inner.live.engine.arena()));
     tokio::spawn(serve::serve(listener, api::router(&control), API_LIMITS.within(descriptors)));
-    if let Some(scrapes) = scrapes {
-        let limits = METRICS_LIMITS.within(descriptors);
-        tokio::spawn(serve::serve(scrapes, metrics::router(&control), limits));
+    if let Some(address) = settings.metrics {
+        let listener = try_bind(&control, "metrics", address).await;
+        let control = Arc::clone(&control);
+        tokio::spawn(async move {
+            let scrapes = bound(&control, "metrics", address, listener).await;
+            let limits = METRICS_LIMITS.within(descriptors);
+            serve::serve(scrapes, metrics::router(&control), limits).await;
+        });
     }
-    if let (Some(listener), Some(http)) = (http, settings.http) {
-        let address = listener.local_addr().unwrap_or(http.address);
-        control.serve_page_at(address);
-        tracing::info!("page on http://{address}/");
-        let limits = if http.token.is_some() { API_LIMITS } else { LOOK_LIMITS };
-        let router = page::router(&control, http);
-        tokio::spawn(serve::serve(listener, router, limits.within(descriptors)));
+    if let Some(http) = settings.http {
+        let first = try_bind(&control, "[api] http", http.address).await;
+        if let Some(listener) = &first {
+            tell_page(&control, listener, http.address);
+        }
+        let control = Arc::clone(&control);
+        tokio::spawn(async move {
+            let listener = bound(&control, "[api] http", http.address, first).await;
+            tell_page(&control, &listener, http.address);
+            let limits = if http.token.is_some() { API_LIMITS } else { LOOK_LIMITS };
+            let router = page::router(&control, http);
+            serve::serve(listener, router, limits.within(descriptors)).await;
+        });
     }
     let sockets = control.serve_sockets_at(&xsk_socket);
     let server = Server::start(&sockets, &xsk_socket, settings.xsk_mode)
@@ -128,10 +138,44 @@ fn tell(state: &[NotifyState<'_>]) {
     }
 }
 
-async fn bind(what: &str, address: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {
-    let Some(address) = address else { return Ok(None) };
-    let bound = TcpListener::bind(address).await;
-    bound.map(Some).map_err(|error| format!("{what} on {address}: {error}"))
+/// Listens on an address, or tells why it can't.
+async fn try_bind(control: &Control, what: &str, address: SocketAddr) -> Option<TcpListener> {
+    let subject = format!("{what} on {address}");
+    match TcpListener::bind(address).await {
+        Ok(listener) => {
+            control.news().recovered(FailureCode::Listen, &subject);
+            Some(listener)
+        }
+        Err(error) => {
+            control.news().failed(FailureCode::Listen, &subject, error.to_string());
+            None
+        }
+    }
+}
+
+/// Tries to listen until it can, if it couldn't at once.
+async fn bound(
+    control: &Control,
+    what: &str,
+    address: SocketAddr,
+    mut listener: Option<TcpListener>,
+) -> TcpListener {
+    loop {
+        match listener {
+            Some(listener) => return listener,
+            None => tokio::time::sleep(BIND_PERIOD).await,
+        }
+        listener = try_bind(control, what, address).await;
+    }
+}
+
+/// Says where the page is, once.
+fn tell_page(control: &Control, listener: &TcpListener, wanted: SocketAddr) {
+    let address = listener.local_addr().unwrap_or(wanted);
+    if control.page().is_none() {
+        control.serve_page_at(address);
+        tracing::info!("page on http://{address}/");
+    }
 }
 
 /// Allows as many descriptors as the system does; gives their number.
@@ -189,7 +233,7 @@ async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
                 // The time is that of `Type=notify-reload`.
                 let since = NotifyState::monotonic_usec_now();
                 tell(&[vec![NotifyState::Reloading], since.into_iter().collect()].concat());
-                if let Ok(Err(error)) = apart(control, Control::reload).await {
+                if let Ok(Err(error)) = apart(control, |control| control.reload(false)).await {
                     for line in error.message.lines() {
                         tracing::error!("reload: {line}");
                     }
@@ -285,6 +329,8 @@ const METRICS_LIMITS: Limits = Limits {
 /// A program whose code had to be stopped is detached, and a device that is gone is noticed, after
 /// this time at the latest.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
+/// An address that is taken is tried again after this time.
+const BIND_PERIOD: Duration = Duration::from_secs(1);
 const FOR_EVER: Duration = Duration::from_secs(1 << 32);
 
 #[cfg(test)]

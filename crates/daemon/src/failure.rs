@@ -91,8 +91,8 @@ codes! {
     PortOpen "port-open" "mend what it names; it is tried again by itself",
     /// A port is open and can't be set as it is wanted.
     PortSet "port-set" "mend what it names; it is tried again by itself",
-    /// A port is down since a program that it is to have isn't there.
-    PortDown "port-down" "mend its program, or attach another one",
+    /// A port drops everything since a program that it is to have isn't there.
+    PortShut "port-shut" "mend its program, attach another one, or say on_failure = \"pass\"",
     /// A port is open and something of it ended: a queue, or its recording.
     PortBroken "port-broken" "mend what it names, then change the port or start again",
     /// A port's offload can't be offered.
@@ -103,7 +103,9 @@ codes! {
     Bridge "bridge" "mend what it names; it is tried again by itself",
     /// A bond or one of its members isn't as it is wanted.
     Bond "bond" "mend what it names; it is tried again by itself",
-    /// A program can't be loaded; the one before stays where there was one.
+    /// An object file that the configuration names couldn't be read when the daemon started.
+    Object "object" "put the file there; it is read again by itself",
+    /// A program can't be loaded; the one before goes on where there was one.
     Program "program" "mend the program or its configuration, then reload",
     /// A program was stopped while it ran.
     ProgramStopped "program-stopped" "mend the program and load it again",
@@ -117,6 +119,10 @@ codes! {
     Host "host" "mend what it names, then reload",
     /// The engine can't do what it should.
     Engine "engine" "look at the log, and start the daemon again",
+    /// Something of what was saved didn't come back.
+    Saved "saved" "look at what is kept; a reload takes the configuration as it is and ends this",
+    /// An address of the configuration can't be listened on.
+    Listen "listen" "free the address, or choose another one; it is tried again by itself",
     /// Lines of the log can't be written.
     Log "log" "make room where standard error goes, or have somebody read it",
     /// What there is can't be saved.
@@ -150,6 +156,13 @@ impl Standing {
     /// Whether there is one.
     pub(crate) fn has(&self, code: FailureCode, subject: &str) -> bool {
         self.0.lock().contains_key(&(code, subject.to_owned()))
+    }
+
+    /// All of a kind are over.
+    pub(crate) fn clear_all(&self, code: FailureCode) -> Vec<Failure> {
+        let mut all = self.0.lock();
+        let gone: Vec<_> = all.keys().filter(|place| place.0 == code).cloned().collect();
+        gone.into_iter().filter_map(|place| all.remove(&place)).collect()
     }
 
     /// All there are.

@@ -17,7 +17,7 @@ use crate::metrics::maps::{MapMetric, MapMetricKeys};
 use crate::page::{HttpSettings, Token};
 use crate::problem::Problem;
 use crate::state::{
-    AttachState, ExecState, HookState, MigrateState, ProgramState, State, TrustState,
+    AttachState, ExecState, HookState, MigrateState, OnFailure, ProgramState, State, TrustState,
 };
 use crate::tables::{self, HostState};
 
@@ -33,6 +33,8 @@ pub struct Loaded {
     pub settings: Settings,
     /// What is wanted.
     pub state: State,
+    /// Object files that couldn't be read, and why: only at a start.
+    pub unread: BTreeMap<String, String>,
 }
 
 /// How the daemon itself runs. A reload does not change it, but for metrics of maps.
@@ -134,6 +136,19 @@ pub fn load(path: &Path, objects: &ObjectFiles) -> Result<Loaded, FileError> {
     parse(&text, path, dir.unwrap_or(Path::new(".")), objects)
 }
 
+/// As [`load`], for a daemon that starts: an object file that can't be read keeps no other port
+/// from working. Programs of it have the hash [`UNREAD`].
+///
+/// # Errors
+///
+/// Everything else that is wrong.
+pub fn load_at_start(path: &Path, objects: &ObjectFiles) -> Result<Loaded, FileError> {
+    let text = read_text(path, CONFIG_BYTES_MAX);
+    let text = text.map_err(|message| FileError { lines: vec![message] })?;
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    parse_as(&text, path, dir.unwrap_or(Path::new(".")), objects, true)
+}
+
 /// As [`load`], of a text that is at hand; `dir` is where relative names of objects start.
 ///
 /// # Errors
@@ -145,11 +160,28 @@ pub fn parse(
     dir: &Path,
     objects: &ObjectFiles,
 ) -> Result<Loaded, FileError> {
+    parse_as(text, path, dir, objects, false)
+}
+
+fn parse_as(
+    text: &str,
+    path: &Path,
+    dir: &Path,
+    objects: &ObjectFiles,
+    is_start: bool,
+) -> Result<Loaded, FileError> {
     let document = Document::parse(text)
         .map_err(|(place, message)| FileError { lines: vec![line(path, place, &message)] })?;
-    let mut reader = Reader { dir, objects, problems: Vec::new(), origins: BTreeMap::new() };
-    let loaded = reader.read(&document.json);
-    let Reader { mut problems, origins, .. } = reader;
+    let mut reader = Reader {
+        dir,
+        objects,
+        problems: Vec::new(),
+        origins: BTreeMap::new(),
+        unread: is_start.then(BTreeMap::new),
+    };
+    let mut loaded = reader.read(&document.json);
+    let Reader { mut problems, origins, unread, .. } = reader;
+    loaded.unread = unread.unwrap_or_default();
     if problems.is_empty() {
         problems = loaded.state.problems();
     }
@@ -196,6 +228,8 @@ struct Reader<'a> {
     problems: Vec<Problem>,
     /// Parts of the state and what they were made of: `attachments[3]` of `attach[1]`.
     origins: BTreeMap<String, String>,
+    /// Object files that can't be read, where that is no problem of the file's.
+    unread: Option<BTreeMap<String, String>>,
 }
 
 impl Reader<'_> {
@@ -401,11 +435,14 @@ impl Reader<'_> {
             self.problems.push(Problem::new(format!("{here}.maps"), message));
             None
         });
-        let sha256 = read.unwrap_or_else(|message| {
-            self.problems.push(Problem::new(format!("{here}.object"), message));
-            String::new()
-        });
         let object = std::path::absolute(&path).unwrap_or(path).display().to_string();
+        let sha256 = read.unwrap_or_else(|message| {
+            match &mut self.unread {
+                Some(unread) => drop(unread.insert(object.clone(), message)),
+                None => self.problems.push(Problem::new(format!("{here}.object"), message)),
+            }
+            UNREAD.to_owned()
+        });
         let ports = match &keys.port {
             PortKey::One(port) => std::slice::from_ref(port),
             PortKey::Several(ports) => ports,
@@ -415,10 +452,17 @@ impl Reader<'_> {
             Some(program) => format!("{}:{program}", keys.object.display()),
             None => keys.object.display().to_string(),
         };
-        let key = free_key(&base, &state.programs);
+        if let Some(name) = &keys.name
+            && state.programs.iter().any(|it| it.name.as_ref() == Some(name))
+        {
+            let message = format!("\"{name}\" is another one's");
+            self.problems.push(Problem::new(format!("{here}.name"), message));
+        }
+        let key = free_key(keys.name.as_ref().unwrap_or(&base), &state.programs);
         self.origins.insert(format!("programs[{}]", state.programs.len()), here.clone());
         state.programs.push(ProgramState {
             key: key.clone(),
+            name: keys.name.clone(),
             object,
             sha256,
             program: keys.program.clone(),
@@ -442,6 +486,7 @@ impl Reader<'_> {
                 hook: keys.hook,
                 prio: keys.prio,
                 actions: keys.actions.clone(),
+                on_failure: keys.on_failure,
             });
         }
     }
@@ -533,6 +578,7 @@ fn state_interval() -> u64 {
 #[serde(deny_unknown_fields)]
 struct AttachKeys {
     port: PortKey,
+    name: Option<String>,
     object: PathBuf,
     program: Option<String>,
     section: Option<String>,
@@ -540,6 +586,8 @@ struct AttachKeys {
     hook: HookState,
     prio: Option<u32>,
     actions: Option<Vec<String>>,
+    #[serde(default)]
+    on_failure: OnFailure,
     #[serde(default)]
     set: Map<String, Json>,
     #[serde(default)]
@@ -574,6 +622,8 @@ enum MapsKey {
 
 const SECTIONS: [&str; 10] =
     ["api", "xsk", "metrics", "state", "engine", "host", "worker", "bridge", "port", "attach"];
+/// The hash of an object file that couldn't be read.
+pub const UNREAD: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 /// Where the daemon listens when nothing else is said.
 pub const SOCKET: &str = "/run/towpath/towpath.sock";
 /// Where applications get AF_XDP sockets then.

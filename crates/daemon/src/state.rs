@@ -146,6 +146,9 @@ pub enum ShadowState {
 pub struct ProgramState {
     /// What attachments call it.
     pub key: String,
+    /// What its attachment is called in the configuration, if it has a name there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Where the object file came from.
     pub object: String,
     /// SHA-256 of the object file, in hex.
@@ -256,6 +259,27 @@ pub struct AttachState {
     /// Verdicts after which the next program runs; what the object says, else XDP_PASS, when not
     /// given.
     pub actions: Option<Vec<String>>,
+    /// What becomes of frames while its program isn't there.
+    #[serde(default, skip_serializing_if = "OnFailure::is_drop")]
+    pub on_failure: OnFailure,
+}
+
+/// What becomes of a port's frames while a program that it is to have isn't there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFailure {
+    /// All are dropped, and counted as `no_program`.
+    #[default]
+    Drop,
+    /// The port goes on without the program.
+    Pass,
+}
+
+impl OnFailure {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+    fn is_drop(&self) -> bool {
+        *self == OnFailure::Drop
+    }
 }
 
 /// A hook.
@@ -318,6 +342,47 @@ impl State {
     pub fn forget_unused_programs(&mut self) {
         let attachments = &self.attachments;
         self.programs.retain(|program| attachments.iter().any(|at| at.program == program.key));
+    }
+
+    /// Takes out what doesn't fit together with the rest and isn't in `file`, which is fine by
+    /// itself; gives what that was, and why.
+    pub(crate) fn take_unfit(&mut self, file: &State) -> Vec<(String, String)> {
+        let mut unfit = Vec::new();
+        while let Some(problem) = self.problems().into_iter().next() {
+            let Some(what) = self.take_at(&problem.path, file) else {
+                // Nothing of it can be told apart.
+                unfit.push(("changes".to_owned(), problem.to_string()));
+                *self = file.clone();
+                break;
+            };
+            unfit.push((what, problem.message));
+        }
+        self.forget_unused_programs();
+        unfit
+    }
+
+    /// Takes out what a problem is about, if the file doesn't have the same.
+    fn take_at(&mut self, path: &str, file: &State) -> Option<String> {
+        let (list, rest) = path.split_once('[')?;
+        let at: usize = rest.split_once(']')?.0.parse().ok()?;
+        match list {
+            "attachments" if !file.attachments.contains(self.attachments.get(at)?) => {
+                let AttachState { program, port, .. } = self.attachments.remove(at);
+                Some(format!("attachment of {program} to port {port}"))
+            }
+            "programs" if !file.programs.contains(self.programs.get(at)?) => {
+                let program = self.programs.remove(at);
+                self.attachments.retain(|attach| attach.program != program.key);
+                Some(format!("program {}", program.file_and_program()))
+            }
+            "ports" if !file.ports.contains(self.ports.get(at)?) => {
+                Some(format!("port {}", self.ports.remove(at).name))
+            }
+            "bridges" if !file.bridges.contains(self.bridges.get(at)?) => {
+                Some(format!("bridge {}", self.bridges.remove(at).name))
+            }
+            _ => None,
+        }
     }
 
     /// This state with the difference from `old` to `new` applied: what was in `old` and is not in

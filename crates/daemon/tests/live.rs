@@ -112,8 +112,10 @@ fn start_with_mistake(config: &str) -> (Live, State) {
 
 #[test]
 fn a_program_that_faults_is_detached_and_the_rest_goes_on() {
-    let config = CONFIG
-        .replace("program = \"every_verdict\"", "program = \"every_verdict\"\nexec = \"jit\"");
+    let config = CONFIG.replace(
+        "program = \"every_verdict\"",
+        "program = \"every_verdict\"\nexec = \"jit\"\non_failure = \"pass\"",
+    );
     let (mut live, state) = start_with_mistake(&config);
     wait_for_stops(&live, 1);
     // The interpreter judges until somebody looks.
@@ -137,6 +139,24 @@ fn a_program_that_faults_is_detached_and_the_rest_goes_on() {
     assert!((1..=workers).contains(&sum_of(0)), "a frame for each worker at most");
     assert_eq!(live.engine().conservation().missing(), 0);
     assert_eq!(sum(&live, "gen", |it| it.rx_packets.get()), (0..5).map(sum_of).sum::<u64>());
+}
+
+#[test]
+fn a_filter_that_faults_is_followed_by_drops_and_not_by_nothing() {
+    let config = CONFIG
+        .replace("program = \"every_verdict\"", "program = \"every_verdict\"\nexec = \"jit\"");
+    let (mut live, state) = start_with_mistake(&config);
+    wait_for_stops(&live, 1);
+    let report = live.reconcile(&state);
+    let codes: Vec<_> = report.failures.iter().map(|it| it.code.name()).collect();
+    assert_eq!(codes, ["port-shut", "program-stopped"], "{report:?}");
+    let sent = || sum(&live, "out", |it| it.tx_packets.get());
+    let before = sent();
+    wait_for_traffic(&live);
+    assert_eq!(sent(), before, "nothing passes that nobody filters");
+    assert!(sum(&live, "gen", |it| it.drops[DropReason::NoProgram as usize].get()) >= 1000);
+    live.stop();
+    assert_eq!(live.engine().conservation().missing(), 0);
 }
 
 /// Waits until the machine code of so many programs was stopped.

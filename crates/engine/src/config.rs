@@ -100,6 +100,8 @@ struct PortConfig {
     opened: Arc<Opened>,
     /// Its device is closed, and something stands in for it.
     is_closed: bool,
+    /// It drops everything: a program that it is to have isn't there.
+    is_shut: bool,
     /// What it is beside, if it is a bond.
     bond: Option<Bond>,
 }
@@ -159,6 +161,7 @@ impl Config {
             taps: Vec::new(),
             opened,
             is_closed: false,
+            is_shut: false,
             bond: None,
         };
         self.ports.insert(id, port);
@@ -222,6 +225,18 @@ impl Config {
     pub fn set_up(&mut self, id: PortId, up: bool) -> Result<(), Error> {
         self.port_mut(id)?.options.up = up;
         Ok(())
+    }
+
+    /// Has a port drop everything that arrives, passes below it or is to leave by it, whatever
+    /// programs it has ([`DropReason::NoProgram`](crate::counters::DropReason::NoProgram)).
+    pub fn set_shut(&mut self, id: PortId, is_shut: bool) -> Result<(), Error> {
+        self.port_mut(id)?.is_shut = is_shut;
+        Ok(())
+    }
+
+    /// Whether it does.
+    pub fn is_shut(&self, id: PortId) -> Result<bool, Error> {
+        Ok(self.port(id)?.is_shut)
     }
 
     /// Sets the largest payload of frames a port sends; `None` is what the device says.

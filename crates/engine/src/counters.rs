@@ -61,6 +61,8 @@ pub enum DropReason {
     Launch,
     /// Guests' programs and those of their ports sent it to and fro.
     Loop,
+    /// A program that the port is to have isn't there, so that nobody says what may pass.
+    NoProgram,
 }
 
 impl DropReason {

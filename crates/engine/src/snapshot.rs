@@ -183,6 +183,8 @@ pub struct Port {
     pub up: bool,
     /// Whether frames may be redirected to it now: it is up, and has `NETDEV_XDP_ACT_NDO_XMIT`.
     pub is_target: bool,
+    /// Everything is dropped: a program that it is to have isn't there.
+    pub is_shut: bool,
     /// What its device can do.
     pub features: Features,
     /// Where passed frames go.

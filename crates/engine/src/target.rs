@@ -234,6 +234,9 @@ impl Target {
 
 /// Whether a port takes a redirected frame (`xdp_ok_fwd_dev`, `__xdp_enqueue`).
 fn admit(to: &Port, frame: &Frame) -> Result<(), DropReason> {
+    if to.is_shut {
+        return Err(DropReason::NoProgram);
+    }
     if !to.is_target && !to.up {
         return Err(DropReason::Down);
     }

@@ -108,7 +108,9 @@ fn tun_hint(source: &io::Error) -> &'static str {
 
 fn hint(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => " (needs CAP_NET_ADMIN and CAP_NET_RAW)",
+        Some(libc::EPERM | libc::EACCES) => {
+            " (needs CAP_NET_ADMIN and CAP_NET_RAW, and CAP_BPF for afxdp)"
+        }
         Some(libc::EBUSY) => " (somebody else uses it)",
         Some(libc::ENODEV) => " (`ip link` shows those there are)",
         _ => "",

@@ -49,6 +49,20 @@ pub(crate) struct PlainArgs {
     pub daemon: SocketArgs,
 }
 
+/// Arguments of `reload`.
+#[derive(Debug, Args)]
+pub(crate) struct ReloadArgs {
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+    /// Take a configuration without ports, and with it away all ports there are
+    #[arg(long)]
+    pub allow_empty: bool,
+    /// Exit with 0 once the configuration is taken, although something of it isn't so yet
+    #[arg(long)]
+    pub accept_failures: bool,
+}
+
 /// Arguments of verbs about one port or all.
 #[derive(Debug, Args)]
 pub(crate) struct PortArgs {

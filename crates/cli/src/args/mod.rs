@@ -20,8 +20,8 @@ pub(crate) use daemon::{
     BridgeCommand, BtfCommand, BtfDumpArgs, CheckArgs, ElementArgs, EventPipeArgs, EventsArgs,
     ExecCommand, GuestArgs, GuestCommand, GuestFileArgs, LinkCommand, LoadArgs, MapCommand,
     MapDumpArgs, ModeArg, NetCommand, ObjectArgs, PinArgs, PlainArgs, PortArgs, PortCommand,
-    PortKeysArgs, ProgLoadArgs, SocketArgs, StatsArgs, StatusArgs, TopArgs, TracelogArgs,
-    UnloadArgs, UnpinArgs, UpArgs, parse_duration,
+    PortKeysArgs, ProgLoadArgs, ReloadArgs, SocketArgs, StatsArgs, StatusArgs, TopArgs,
+    TracelogArgs, UnloadArgs, UnpinArgs, UpArgs, parse_duration,
 };
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use dump::PortDumpArgs;
@@ -121,7 +121,7 @@ pub(crate) enum Command {
     /// Check a configuration file, without running anything
     Check(CheckArgs),
     /// Read the daemon's configuration again and make what differs in it
-    Reload(PlainArgs),
+    Reload(ReloadArgs),
     /// Attach a program of each object to a port of the daemon
     ///
     /// Programs run in the order of their priority; the next one runs when the verdict so far is

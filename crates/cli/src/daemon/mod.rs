@@ -39,11 +39,10 @@ use serde_json::json;
 use towpath_daemon::api::types::ReportView;
 use towpath_daemon::client::Client;
 use towpath_daemon::dry_run::DryRun;
-use towpath_daemon::failure::Failure;
 use towpath_daemon::file::{self, ObjectFiles};
 use towpath_daemon::{Options, State, up as run_daemon};
 
-use crate::args::{CheckArgs, PlainArgs, SocketArgs, UpArgs};
+use crate::args::{CheckArgs, ReloadArgs, SocketArgs, UpArgs};
 use crate::error::CliError;
 use crate::output::Output;
 
@@ -97,8 +96,9 @@ struct Checked<'a> {
 }
 
 /// `reload`: the configuration once more.
-pub(crate) fn reload(args: &PlainArgs, output: &mut Output) -> Result<(), CliError> {
-    let report: ReportView = client(&args.daemon)?.json("POST", "/v1/reload", &json!({}))?;
+pub(crate) fn reload(args: &ReloadArgs, output: &mut Output) -> Result<(), CliError> {
+    let path = format!("/v1/reload?allow_empty={}", args.allow_empty);
+    let report: ReportView = client(&args.daemon)?.json("POST", &path, &json!({}))?;
     if output.json {
         output.json(&report)?;
     } else {
@@ -113,16 +113,20 @@ pub(crate) fn reload(args: &PlainArgs, output: &mut Output) -> Result<(), CliErr
             output.line("nothing to change")?;
         }
     }
-    match report.failures.is_empty() {
+    if args.accept_failures && !output.json {
+        for failure in &report.failures {
+            output.line(&format!("failed: {failure} ({})", failure.remedy))?;
+        }
+    }
+    // What of it isn't so is tried again.
+    match report.failures.is_empty() || args.accept_failures {
         true => Ok(()),
         false if output.json => Err(CliError::Told),
-        false => Err(CliError::Daemon(lines(&report.failures))),
+        false => {
+            let lines: Vec<_> = report.failures.iter().map(ToString::to_string).collect();
+            Err(CliError::Daemon(lines.join("\n")))
+        }
     }
-}
-
-/// Failures, a line each.
-fn lines(failures: &[Failure]) -> String {
-    failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// The types of a program or map, as they were loaded.

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use towpath_daemon::client::Client;
 
 use super::{CONFIG, Daemon, SOCKET};
 use crate::support::Bench;
@@ -80,8 +81,13 @@ fn a_log_that_nobody_reads_stops_nothing_and_is_told_until_somebody_does() {
     let (mut reader, writer) = std::io::pipe().expect("there are descriptors");
     let daemon = start(&bench, writer.into());
     // The pipe takes 64 KiB, and the queue its lines.
+    let client = Client::new(&bench.path(SOCKET)).expect("there are descriptors");
+    let port = json!({ "name": "extra", "kind": "sink" });
     daemon.wait_for("the failure", || {
-        (0..20).for_each(|_| changes(&daemon));
+        for _ in 0..50 {
+            client.json::<Value>("POST", "/v1/ports", &port).expect("it is free");
+            client.json::<Value>("DELETE", "/v1/ports/extra", &json!({})).expect("it is there");
+        }
         failure(&daemon).is_some()
     });
     changes(&daemon);

@@ -156,6 +156,7 @@ fn add(
         hook: request.hook,
         prio: program.prio,
         actions: program.actions.clone(),
+        ..AttachState::default()
     });
     key
 }

@@ -1,5 +1,8 @@
 //! `/v1/status`, `/v1/state`, `/v1/reload`: everything at once.
 
+use axum::extract::Query;
+use serde::Deserialize;
+
 use super::error::ErrorBody;
 use super::types::{ReportView, StatusView};
 use super::{Answer, Body, Daemon, blocking, working};
@@ -33,11 +36,22 @@ pub(super) async fn replace(control: Daemon, Body(wanted): Body<State>) -> Answe
 }
 
 /// Reads the configuration file again and makes what differs in it.
-#[utoipa::path(post, path = "/v1/reload",
+#[utoipa::path(post, path = "/v1/reload", params(("allow_empty" = Option<bool>, Query)),
     responses((status = 200, body = ReportView), (status = 400, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
-pub(super) async fn reload(control: Daemon) -> Answer<ReportView> {
-    working(&control, |control| control.reload().map(told)).await
+pub(super) async fn reload(
+    control: Daemon,
+    Query(ReloadQuery { allow_empty }): Query<ReloadQuery>,
+) -> Answer<ReportView> {
+    working(&control, move |control| control.reload(allow_empty).map(told)).await
+}
+
+/// How the configuration is read again.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ReloadQuery {
+    /// One without ports is meant so, although there are ports.
+    allow_empty: bool,
 }
 
 fn told(report: Report) -> ReportView {

@@ -10,7 +10,7 @@ use super::devices::FOREIGN;
 use super::{Live, LivePort, Report};
 use crate::failure::FailureCode;
 use crate::run_config::action_number;
-use crate::state::{AttachState, HookState, State};
+use crate::state::{AttachState, HookState, OnFailure, State};
 
 /// A program on a hook.
 #[derive(Debug, Clone)]
@@ -28,35 +28,36 @@ pub struct LiveLink {
 }
 
 impl Live {
-    /// Attaches, replaces and detaches. Gives ports of which a program is missing, and which.
+    /// Attaches, replaces and detaches. Gives ports of which a program is missing.
     pub(super) fn attach(
         &mut self,
         wanted: &State,
         report: &mut Report,
-    ) -> BTreeMap<String, String> {
-        let mut incomplete = BTreeMap::new();
+    ) -> BTreeMap<String, Missing> {
+        let mut missing: Vec<(&AttachState, String, bool)> = Vec::new();
         let mut next: Vec<LiveLink> = Vec::new();
         for attach in &wanted.attachments {
             if !self.ports.contains_key(&attach.port) {
                 continue;
             }
-            if !self.programs.contains_key(&attach.program) {
-                incomplete.insert(attach.port.clone(), attach.program.clone());
+            let Some(program) = self.programs.get(&attach.program) else {
+                missing.push((attach, attach.program.clone(), false));
                 continue;
-            }
-            // Told with the programs. The port goes on without it: it is not one that is missing,
-            // and to close the port would give its frames to nobody.
-            if self.programs[&attach.program].program.stopped().is_some() {
+            };
+            // What was stopped is told with the programs.
+            if program.program.stopped().is_some() {
+                missing.push((attach, format!("{} was stopped", attach.program), true));
                 continue;
             }
             match self.link(attach) {
                 Ok(link) => next.push(link),
                 Err(why) => {
                     report.fail(FailureCode::Attach, format!("port {}", attach.port), &*why);
-                    incomplete.insert(attach.port.clone(), why);
+                    missing.push((attach, why, false));
                 }
             }
         }
+        let mut incomplete = incomplete(missing, &next);
         let hooks = self.changed_hooks(&next);
         if hooks.is_empty() {
             self.take_links(next);
@@ -77,7 +78,7 @@ impl Live {
             Err(error) => {
                 report.fail(FailureCode::Attach, "attach", error.to_string());
                 for (port, _) in hooks {
-                    incomplete.insert(port, error.to_string());
+                    incomplete.insert(port, Missing { why: error.to_string(), is_open: false });
                 }
             }
         }
@@ -187,6 +188,34 @@ impl Live {
         let default = (hook == HookState::Rx).then(default).flatten();
         links.map(|link| link.link.clone()).chain(default).collect()
     }
+}
+
+/// A program that a port is to have and has not.
+#[derive(Debug)]
+pub(super) struct Missing {
+    /// Which, or why.
+    pub(super) why: String,
+    /// Nothing else filters there: without it, everything would pass.
+    pub(super) is_open: bool,
+}
+
+/// Ports of which programs are missing, other than those that go on without.
+fn incomplete(
+    missing: Vec<(&AttachState, String, bool)>,
+    next: &[LiveLink],
+) -> BTreeMap<String, Missing> {
+    let mut incomplete: BTreeMap<String, Missing> = BTreeMap::new();
+    for (attach, why, was_stopped) in missing {
+        if attach.on_failure == OnFailure::Pass {
+            continue;
+        }
+        let is_open =
+            was_stopped || next.iter().all(|link| !is_on(link, &attach.port, attach.hook));
+        let before = incomplete.get(&attach.port).is_some_and(|before| before.is_open);
+        let missing = Missing { why, is_open: is_open || before };
+        incomplete.insert(attach.port.clone(), missing);
+    }
+    incomplete
 }
 
 fn is_on(link: &LiveLink, port: &str, hook: HookState) -> bool {

@@ -3,7 +3,7 @@
 //! [`Live::reconcile`] is given a whole [`State`] and changes only what differs from what is there.
 //! What it cannot do it reports, and goes on with the rest: a port that cannot be opened keeps no
 //! other from working. A port never forwards without the programs it was meant to have: one of
-//! which a program is missing stays down, and a program that cannot be replaced stays.
+//! which a program is missing drops everything, and a program that cannot be replaced stays.
 
 mod bonds;
 mod contents;
@@ -43,6 +43,7 @@ pub use crate::failure::Failure;
 pub use links::LiveLink;
 pub(crate) use links::engine_hook;
 pub use programs::LiveProgram;
+pub(crate) use programs::is_same_program;
 pub(crate) use returning::{Restored, RestoredMap, Returning};
 pub(crate) use seen::{Seen, bridges};
 pub use sockets::Xsk;
@@ -79,6 +80,8 @@ pub struct Live {
     known_broken: Vec<Failure>,
     /// What was wanted of the workers when they started.
     started: State,
+    /// What is being done is undone if anything fails.
+    is_trying: bool,
     /// How programs are compiled.
     compiler: towpath_jit::Options,
     /// What was saved before the daemon started, and did not come back yet.
@@ -168,6 +171,7 @@ impl Live {
             replaced: Vec::new(),
             known_broken: Vec::new(),
             started,
+            is_trying: false,
             compiler: towpath_jit::Options::default(),
             returning: Mutex::default(),
         })
@@ -183,6 +187,15 @@ impl Live {
     /// [`State::problems`].
     pub fn reconcile(&mut self, wanted: &State) -> Report {
         self.reconcile_within(wanted, PATIENCE)
+    }
+
+    /// The same for a change that is undone if anything of it fails: a port that lets frames pass
+    /// isn't shut for it.
+    pub(crate) fn try_reconcile(&mut self, wanted: &State) -> Report {
+        self.is_trying = true;
+        let report = self.reconcile(wanted);
+        self.is_trying = false;
+        report
     }
 
     /// The same for whoever comes again: what the kernel has not let go of yet, which another port

@@ -8,6 +8,7 @@ use towpath_engine::port::Device;
 use towpath_engine::{Config, Engine, Error, Hook, Opened, Port, PortId, PortOptions, UpperName};
 use towpath_host::Presence;
 
+use super::links::Missing;
 use super::{Live, LiveLink, LivePort, Report};
 use crate::failure::FailureCode;
 use crate::kinds::{self, Comeback, Kind};
@@ -246,7 +247,7 @@ impl Live {
     pub(super) fn set_ports(
         &mut self,
         wanted: &State,
-        incomplete: &BTreeMap<String, String>,
+        incomplete: &BTreeMap<String, Missing>,
         report: &mut Report,
     ) {
         let mut changed: Vec<(PortId, &str, Setting, Setting)> = Vec::new();
@@ -280,7 +281,7 @@ impl Live {
         &self,
         port: &PortState,
         now: &Setting,
-        incomplete: &BTreeMap<String, String>,
+        incomplete: &BTreeMap<String, Missing>,
         report: &mut Report,
     ) -> Setting {
         let mut next = Setting::wanted(port);
@@ -296,16 +297,13 @@ impl Live {
             // Its shadow is.
             next.upper = now.upper.clone();
         }
-        if let Some(missing) = incomplete.get(&port.name)
-            && port.up
-            && !now.up
-        {
-            report.fail(
-                FailureCode::PortDown,
-                what(),
-                format!("it stays down until it has its programs: {missing}"),
-            );
-            next.up = false;
+        if let Some(missing) = incomplete.get(&port.name) {
+            let has_passed = now.up && !now.shut;
+            next.shut = if self.is_trying { !has_passed } else { missing.is_open || !has_passed };
+            if next.shut {
+                let why = format!("it drops everything until it has its programs: {}", missing.why);
+                report.fail(FailureCode::PortShut, what(), why);
+            }
         }
         next
     }
@@ -451,6 +449,8 @@ fn clear_uppers(config: &mut Config, goes: impl Fn(&str) -> bool) -> Result<(), 
 struct Setting {
     upper: UpperName,
     up: bool,
+    /// It drops everything.
+    shut: bool,
     mtu: Option<u32>,
     linearize: bool,
 }
@@ -458,14 +458,14 @@ struct Setting {
 impl Setting {
     fn wanted(port: &PortState) -> Setting {
         let upper = port.upper.clone().map_or(UpperName::None, UpperName::Named);
-        Setting { upper, up: port.up, mtu: port.mtu, linearize: port.linearize }
+        Setting { upper, up: port.up, shut: false, mtu: port.mtu, linearize: port.linearize }
     }
 
     /// As the engine says that it is.
     fn of(config: &Config, id: PortId) -> Result<Setting, Error> {
         let (upper, options) = (config.upper(id)?.clone(), config.options(id)?);
         let PortOptions { up, mtu, linearize, .. } = *options;
-        Ok(Setting { upper, up, mtu, linearize })
+        Ok(Setting { upper, up, shut: config.is_shut(id)?, mtu, linearize })
     }
 
     fn put(&self, config: &mut Config, id: PortId, now: &Setting) -> Result<(), Error> {
@@ -474,6 +474,7 @@ impl Setting {
         }
         config.set_mtu(id, self.mtu)?;
         config.set_linearize(id, self.linearize)?;
+        config.set_shut(id, self.shut)?;
         config.set_up(id, self.up)
     }
 
@@ -494,6 +495,10 @@ impl Setting {
         if self.linearize != next.linearize {
             let on = if next.linearize { "on" } else { "off" };
             lines.push(format!("port {name}: linearize is {on}"));
+        }
+        if self.shut != next.shut {
+            let does = if next.shut { "drops everything" } else { "is filtered as it is wanted" };
+            lines.push(format!("port {name}: {does}"));
         }
         if self.up != next.up {
             lines.push(format!("port {name}: {}", if next.up { "up" } else { "down" }));

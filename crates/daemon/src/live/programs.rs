@@ -44,6 +44,7 @@ impl Live {
     /// what was there.
     pub(super) fn load_programs(&mut self, wanted: &State, report: &mut Report) {
         for state in &wanted.programs {
+            self.load_running(&state.key, report);
             let before = self.programs.get(&state.key);
             let is_same = |live: &LiveProgram| {
                 is_same_program(&live.state, state) && self.is_where_bound(live)
@@ -71,6 +72,27 @@ impl Live {
                     format!("program {}", state.file_and_program()),
                     why,
                 ),
+            }
+        }
+    }
+
+    /// Loads the program that ran when the daemon ended though another one was wanted in its place:
+    /// that is refused again, or not, with this one's maps.
+    fn load_running(&mut self, key: &str, report: &mut Report) {
+        let Some(running) = self.take_running(key) else { return };
+        if self.programs.contains_key(key) {
+            return;
+        }
+        match self.load(&running, None, report) {
+            Ok(program) => {
+                let name = program.program.name();
+                report.change(format!("program {name}: loaded again, id {}", program.id()));
+                self.programs.insert(key.to_owned(), program);
+            }
+            Err(why) => {
+                let subject = format!("program {}", running.file_and_program());
+                report.fail(FailureCode::Program, subject, why);
+                self.put_running_back(running);
             }
         }
     }
@@ -248,9 +270,10 @@ impl Loading<'_> {
 
 /// Where the object file is makes no difference, nor does what becomes of maps when a program takes
 /// the place of another; what is in the object does.
-fn is_same_program(one: &ProgramState, other: &ProgramState) -> bool {
+pub(crate) fn is_same_program(one: &ProgramState, other: &ProgramState) -> bool {
     let named_alike = ProgramState {
         key: other.key.clone(),
+        name: other.name.clone(),
         object: other.object.clone(),
         fresh_maps: other.fresh_maps,
         map_migrate: other.map_migrate.clone(),

@@ -27,6 +27,8 @@ pub(crate) struct Returning {
     dir: PathBuf,
     maps: Vec<ReturningMap>,
     retired: Vec<ProgramState>,
+    /// Programs that ran in place of those that were wanted.
+    running: Vec<ProgramState>,
     program_pins: BTreeMap<String, String>,
     link_pins: BTreeMap<String, Identity>,
     /// Elements that name programs, maps or ports, which may come later.
@@ -67,10 +69,10 @@ pub(crate) struct RestoredMap {
 
 impl Returning {
     pub(crate) fn new(document: Document, dir: PathBuf) -> Returning {
-        let Document { maps, retired, program_pins, link_pins, .. } = document;
+        let Document { maps, retired, running, program_pins, link_pins, .. } = document;
         let maps = maps.into_iter().map(|saved| ReturningMap { saved, made: None });
         let maps = maps.collect();
-        Returning { dir, maps, retired, program_pins, link_pins, ..Returning::default() }
+        Returning { dir, maps, retired, running, program_pins, link_pins, ..Returning::default() }
     }
 }
 
@@ -91,8 +93,29 @@ impl Live {
         let waiting = returning.maps.iter().filter(|map| map.made.is_none());
         document.maps.extend(waiting.map(|map| SavedMap { id: 0, ..map.saved.clone() }));
         document.retired.extend(returning.retired.iter().cloned());
+        document.running.extend(returning.running.iter().cloned());
         document.program_pins.extend(returning.program_pins.clone());
         document.link_pins.extend(returning.link_pins.clone());
+    }
+
+    /// The program that ran under this key in place of the one that was wanted.
+    pub(super) fn take_running(&self, key: &str) -> Option<ProgramState> {
+        let running = &mut self.returning.lock().running;
+        let at = running.iter().position(|state| state.key == key)?;
+        Some(running.swap_remove(at))
+    }
+
+    /// It could not be loaded yet.
+    pub(super) fn put_running_back(&self, state: ProgramState) {
+        self.returning.lock().running.push(state);
+    }
+
+    /// Hashes of objects that what is there, or comes back, was made of.
+    pub(crate) fn objects_in_use(&self) -> Vec<String> {
+        let returning = self.returning.lock();
+        let waiting = returning.retired.iter().chain(&returning.running);
+        let there = self.programs.values().map(|live| &live.state);
+        waiting.chain(there).map(|state| state.sha256.clone()).collect()
     }
 
     /// The map that another program of the saved ones made, if this one had it, too.
@@ -219,6 +242,7 @@ impl Live {
             map.saved.owners.retain(|(key, _)| keys.contains(key));
         }
         returning.maps.retain(|map| !map.saved.owners.is_empty());
+        returning.running.retain(|state| keys.contains(&state.key));
         returning.program_pins.retain(|_, key| keys.contains(key));
         let kept: Vec<Identity> = wanted.attachments.iter().map(AttachState::identity).collect();
         returning.link_pins.retain(|_, pin| kept.contains(pin));

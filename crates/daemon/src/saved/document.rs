@@ -28,6 +28,9 @@ pub struct Document {
     /// Programs that run nowhere any more, and are there because they or their maps are pinned.
     #[serde(default)]
     pub retired: Vec<ProgramState>,
+    /// Programs that run in place of the wanted ones of the same keys, which were refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub running: Vec<ProgramState>,
     /// Maps of all of these programs.
     #[serde(default)]
     pub maps: Vec<SavedMap>,
@@ -135,7 +138,8 @@ impl Document {
 
     /// Programs that need their objects.
     pub(super) fn programs(&self) -> impl Iterator<Item = &ProgramState> {
-        self.wanted.programs.iter().chain(&self.file.programs).chain(&self.retired)
+        let wanted = self.wanted.programs.iter().chain(&self.file.programs);
+        wanted.chain(&self.retired).chain(&self.running)
     }
 }
 

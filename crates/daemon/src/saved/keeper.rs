@@ -16,7 +16,7 @@ use super::journal::Line;
 use super::{Store, can_be_saved, why_not_saved};
 use crate::api::error::ApiError;
 use crate::file::{ObjectFiles, free_key};
-use crate::live::{Live, Restored, RestoredMap};
+use crate::live::{Live, Restored, RestoredMap, is_same_program};
 use crate::state::{MigrateState, ProgramState, State};
 
 /// Saves what changes, if the configuration says where.
@@ -270,6 +270,10 @@ impl Kept {
         let mut maps: BTreeMap<u32, SavedMap> = BTreeMap::new();
         let mut keys: BTreeMap<u32, String> = BTreeMap::new();
         for (key, program) in live.programs() {
+            let meant = wanted.programs.iter().find(|state| state.key == *key);
+            if meant.is_some_and(|state| !is_same_program(&program.state, state)) {
+                document.running.push(program.state.clone());
+            }
             keys.insert(program.id(), key.clone());
             self.programs.insert(program.id(), program.state.clone());
             let own = program.object.maps();

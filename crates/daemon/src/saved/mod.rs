@@ -109,11 +109,8 @@ impl Store {
     }
 
     /// Puts everything away that there is.
-    pub(crate) fn set_aside(&self) -> io::Result<PathBuf> {
-        let aside = (1..)
-            .map(|number: u32| self.dir.join(format!("aside-{number}")))
-            .find(|path| !path.exists())
-            .unwrap_or_default();
+    fn set_aside(&self) -> io::Result<PathBuf> {
+        let aside = self.free_aside();
         fs::create_dir(&aside)?;
         for entry in fs::read_dir(&self.dir)? {
             let name = entry?.file_name();
@@ -126,6 +123,23 @@ impl Store {
             fs::create_dir(self.dir.join(name))?;
         }
         Ok(aside)
+    }
+
+    /// Copies everything away that there is.
+    pub(crate) fn copy_aside(&self) -> io::Result<PathBuf> {
+        let aside = self.free_aside();
+        fs::create_dir(&aside)?;
+        copy_files(&self.dir, &aside)?;
+        for name in [OBJECTS, MAPS] {
+            fs::create_dir(aside.join(name))?;
+            copy_files(&self.dir.join(name), &aside.join(name))?;
+        }
+        Ok(aside)
+    }
+
+    fn free_aside(&self) -> PathBuf {
+        let mut all = (1..).map(|number: u32| self.dir.join(format!("aside-{number}")));
+        all.find(|path| !path.exists()).unwrap_or_default()
     }
 
     /// Gives the objects of a document to those who need them; one that is missing or was changed
@@ -209,6 +223,17 @@ impl Store {
     fn changes(&self, serial: u64) -> PathBuf {
         self.dir.join(format!("changes.{serial}"))
     }
+}
+
+/// Copies the files of a directory, and none of its directories.
+fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() && entry.file_name() != "lock" {
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes a file at once: whoever looks sees it as it was or as it is.

@@ -19,7 +19,13 @@ impl Served {
     pub(crate) fn start(test: &str, config: &str) -> Served {
         let name = format!("towpath-{test}-{}", std::process::id());
         let dir = std::env::temp_dir().join(name);
+        let _absent = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).expect("there is room");
+        Served::start_in(dir, config)
+    }
+
+    /// The same in a directory where one was before.
+    pub(crate) fn start_in(dir: PathBuf, config: &str) -> Served {
         let file = dir.join("t.toml");
         std::fs::write(&file, config).expect("there is room");
         let socket = dir.join("api.sock");
@@ -54,12 +60,18 @@ impl Served {
         start.elapsed()
     }
 
-    /// Ends it as systemd does, and says what became of the frames.
-    pub(crate) fn end(mut self) {
+    /// Ends it as systemd does.
+    pub(crate) fn end(self) {
+        let dir = self.stop();
+        std::fs::remove_dir_all(dir).expect("it is ours");
+    }
+
+    /// The same; what it saved stays.
+    pub(crate) fn stop(mut self) -> PathBuf {
         let ours = rustix::process::getpid();
         rustix::process::kill_process(ours, rustix::process::Signal::TERM).expect("it is us");
         let thread = self.thread.take().expect("it runs");
         thread.join().expect("no panic").expect("no error");
-        std::fs::remove_dir_all(&self.dir).expect("it is ours");
+        self.dir.clone()
     }
 }

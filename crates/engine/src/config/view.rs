@@ -109,7 +109,8 @@ impl Config {
         // First: the device of a bond learns from it what to say, and others from whether it is up.
         let bond = self.bond_view(port);
         port.opened.device.set_up(port.is_up());
-        let (rx_hook, member) = (self.chain(id, port), self.membership(id, port));
+        let rx_hook = self.chain(id, port).filter(|_| !port.is_shut);
+        let member = self.membership(id, port);
         let zero_copy_sockets = self.zero_copy_sockets(id, port);
         let (pass, passed) = (self.above(id, port), self.passed(id, port));
         let rx = HookSpec {
@@ -137,7 +138,8 @@ impl Config {
             ifindex: port.ifindex,
             mtu: port.mtu(),
             up: port.is_up(),
-            is_target: port.is_up() && self.is_target(port),
+            is_target: port.is_up() && !port.is_shut && self.is_target(port),
+            is_shut: port.is_shut,
             features: self.features(port),
             upper: self.upper_of(id, port),
             linearize: port.options.linearize,
@@ -189,12 +191,14 @@ impl Config {
     fn passed(&self, id: PortId, port: &PortConfig) -> TargetId {
         let drops = |why| Owner::of(id).drops(why);
         match self.upper_of(id, port) {
+            _ if port.is_shut => drops(DropReason::NoProgram),
             Upper::None => drops(DropReason::NoUpper),
             Upper::Port(to) => Door::Forward.at(to),
             Upper::Bridge(_) => Door::Upper.at(id),
             Upper::Bond(bond) => match (self.membership(id, port), self.ports.get(&bond)) {
                 (Some(member), _) if member.is_inactive => drops(DropReason::Inactive),
                 (_, Some(around)) if !around.is_up() => drops(DropReason::Down),
+                (_, Some(around)) if around.is_shut => drops(DropReason::NoProgram),
                 (_, Some(around)) => self.above(bond, around),
                 (_, None) => drops(DropReason::Removed),
             },

@@ -1,0 +1,28 @@
+//! When what failed is tried again.
+
+use std::time::{Duration, Instant};
+
+/// What failed is tried again soon, and later after ever longer pauses: what keeps it from working
+/// may be over in a moment, such as a close that somebody else is still at.
+#[derive(Debug)]
+pub(crate) struct Retry {
+    pause: Duration,
+    due: Instant,
+}
+
+impl Retry {
+    pub(crate) fn after(pause: Duration) -> Retry {
+        Retry { pause, due: Instant::now() + pause }
+    }
+
+    pub(crate) fn is_due(&self) -> bool {
+        Instant::now() >= self.due
+    }
+
+    pub(crate) fn next_pause(&self) -> Duration {
+        (self.pause + self.pause / 2).min(RETRY_PAUSE_MAX)
+    }
+}
+
+pub(crate) const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);

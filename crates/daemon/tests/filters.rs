@@ -1,0 +1,233 @@
+//! A filter is never replaced by nothing: reloads and starts whose program is refused.
+
+mod served;
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use served::Served;
+
+/// There is one daemon at a time in a process.
+static ALONE: Mutex<()> = Mutex::new(());
+const LIMIT: Duration = Duration::from_secs(20);
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/fixtures");
+
+/// A generator, whose frames `every_verdict` drops where their address ends with 01.
+fn config(attach: &str) -> String {
+    format!(
+        r#"
+[state]
+dir = "state"
+[[port]]
+name = "gen"
+kind = "generator"
+rate = 20000
+frames = ["02000000000102000000000108000000000000000000000000000000"]
+upper = "out"
+[[port]]
+name = "out"
+kind = "sink"
+{attach}
+"#
+    )
+}
+
+fn attach(object: &str, program: &str) -> String {
+    let object =
+        if object.contains('/') { object.to_owned() } else { format!("{FIXTURES}/{object}") };
+    format!("[[attach]]\nport = \"gen\"\nobject = \"{object}\"\nprogram = \"{program}\"\n")
+}
+
+fn drops_all() -> String {
+    attach("every_verdict.o", "every_verdict")
+}
+
+fn refused() -> String {
+    attach("refused.o", "reads_too_far")
+}
+
+fn reload(served: &Served, config: &str) -> Value {
+    std::fs::write(served.dir.join("t.toml"), config).expect("there is room");
+    served.client.json("POST", "/v1/reload", &json!({})).expect("it is taken")
+}
+
+fn codes(list: &Value) -> Vec<String> {
+    let list = list["failures"].as_array().expect("a list").iter();
+    list.map(|it| it["code"].as_str().expect("a word").to_owned()).collect()
+}
+
+fn port(served: &Served, port: &str) -> Value {
+    served.get("/v1/stats")["ports"][port].clone()
+}
+
+/// Waits until so many frames more arrived.
+fn goes_on(served: &Served) {
+    let count = || port(served, "gen")["rx_packets"].as_u64().expect("a number");
+    let before = count();
+    served.wait("frames", LIMIT, || count() >= before + 1000);
+}
+
+fn passed(served: &Served) -> u64 {
+    port(served, "out")["tx_packets"].as_u64().expect("a number")
+}
+
+fn runs(served: &Served) -> Vec<String> {
+    let status = served.get("/v1/status");
+    let links = status["links"].as_array().expect("a list").iter();
+    links.map(|link| link["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+#[test]
+fn a_reload_with_another_file_that_is_refused_leaves_the_old_program() {
+    let _alone = ALONE.lock();
+    let served = Served::start("filters-refused", &config(&drops_all()));
+    goes_on(&served);
+    let report = reload(&served, &config(&refused()));
+    assert_eq!(codes(&report), ["program"], "{report}");
+    goes_on(&served);
+    assert_eq!((passed(&served), runs(&served)), (0, vec!["every_verdict".to_owned()]));
+    let failures = served.get("/v1/status");
+    assert_eq!(codes(&failures), ["program"], "it is told as long as it is so: {failures}");
+    // The same file, and a program that it doesn't have.
+    let report = reload(&served, &config(&attach("every_verdict.o", "nothing")));
+    assert_eq!(codes(&report), ["program"], "{report}");
+    goes_on(&served);
+    assert_eq!((passed(&served), runs(&served).len()), (0, 1));
+    let report = reload(&served, &config(&drops_all()));
+    assert_eq!(report["failures"], json!([]), "{report}");
+    served.end();
+}
+
+#[test]
+fn a_reload_with_another_file_keeps_maps() {
+    let _alone = ALONE.lock();
+    let served = Served::start("filters-maps", &config(&attach("keeper_1.o", "keeper")));
+    let ids = || {
+        let maps = served.get("/v1/maps");
+        let maps = maps.as_array().expect("a list").iter();
+        let named = maps.filter(|map| map["name"] == "flows");
+        named.map(|map| map["id"].clone()).collect::<Vec<_>>()
+    };
+    let before = ids();
+    let report = reload(&served, &config(&attach("keeper_2.o", "keeper")));
+    assert_eq!(report["failures"], json!([]), "{report}");
+    assert_eq!((before.len(), ids()), (1, before));
+    served.end();
+}
+
+#[test]
+fn a_port_that_was_never_filtered_drops_or_passes_as_it_is_said() {
+    let _alone = ALONE.lock();
+    let served = Served::start("filters-first", &config(&refused()));
+    goes_on(&served);
+    let status = served.get("/v1/status");
+    assert_eq!(codes(&status), ["program", "port-shut"], "{status}");
+    assert_eq!(passed(&served), 0);
+    assert!(port(&served, "gen")["drops"]["no_program"].as_u64() >= Some(1000));
+    let passes = format!("{}on_failure = \"pass\"\n", refused());
+    let report = reload(&served, &config(&passes));
+    assert_eq!(codes(&report), ["program"], "{report}");
+    served.wait("frames", LIMIT, || passed(&served) > 0);
+    // One that ran without a filter is to have one, which is refused.
+    let report = reload(&served, &config(""));
+    assert_eq!(report["failures"], json!([]), "{report}");
+    let report = reload(&served, &config(&refused()));
+    assert_eq!(codes(&report), ["program", "port-shut"], "{report}");
+    goes_on(&served);
+    let now = passed(&served);
+    goes_on(&served);
+    assert_eq!(passed(&served), now);
+    served.end();
+}
+
+#[test]
+fn a_start_refuses_what_a_reload_refused() {
+    let _alone = ALONE.lock();
+    let first = config(&attach("keeper_1.o", "keeper"));
+    let served = Served::start("filters-again", &first);
+    // Its map `flows` has another shape.
+    let other = config(&attach("keeper_3.o", "keeper"));
+    let report = reload(&served, &other);
+    assert_eq!(codes(&report), ["program"], "{report}");
+    let sha = |served: &Served| served.get("/v1/programs")[0]["sha256"].clone();
+    let before = sha(&served);
+    let dir = served.stop();
+    let served = Served::start_in(dir, &other);
+    let status = served.get("/v1/status");
+    assert_eq!(codes(&status), ["program"], "{status}");
+    assert_eq!((sha(&served), runs(&served).len()), (before, 1));
+    served.end();
+}
+
+#[test]
+fn an_object_file_that_is_gone_or_cut_at_the_start_is_told_and_read_later() {
+    let _alone = ALONE.lock();
+    let bytes = std::fs::read(format!("{FIXTURES}/every_verdict.o")).expect("a fixture");
+    let object = "./fw.o".to_owned();
+    let text = config(&attach(&object, "every_verdict"));
+    // Nobody ever read it.
+    let served = Served::start("filters-gone", &text);
+    let status = served.get("/v1/status");
+    assert_eq!(codes(&status), ["program", "port-shut", "object"], "{status}");
+    std::fs::write(served.dir.join("fw.o"), &bytes[..bytes.len() / 2]).expect("there is room");
+    goes_on(&served);
+    assert_eq!(passed(&served), 0);
+    std::fs::write(served.dir.join("fw.o"), &bytes).expect("there is room");
+    served.wait("the program", LIMIT, || runs(&served).len() == 1);
+    served.wait("peace", LIMIT, || codes(&served.get("/v1/status")).is_empty());
+    assert_eq!(passed(&served), 0);
+    // The saved state has it, whatever became of the file.
+    let dir = served.stop();
+    std::fs::write(dir.join("fw.o"), &bytes[..100]).expect("there is room");
+    let served = Served::start_in(dir, &text);
+    let status = served.get("/v1/status");
+    assert_eq!(codes(&status), ["object"], "{status}");
+    goes_on(&served);
+    assert_eq!((passed(&served), runs(&served).len()), (0, 1));
+    served.end();
+}
+
+#[test]
+fn a_configuration_without_ports_is_refused_unless_it_is_meant() {
+    let _alone = ALONE.lock();
+    let served = Served::start("filters-empty", &config(&drops_all()));
+    std::fs::write(served.dir.join("t.toml"), "").expect("there is room");
+    let refused = served.client.json::<Value>("POST", "/v1/reload", &json!({}));
+    let error = refused.expect_err("it would take everything away").to_string();
+    assert!(error.contains("--allow-empty"), "{error}");
+    assert_eq!(runs(&served).len(), 1);
+    let meant = served.client.json::<Value>("POST", "/v1/reload?allow_empty=true", &json!({}));
+    meant.expect("it is meant");
+    assert_eq!(served.get("/v1/status")["ports"], json!([]));
+    served.end();
+}
+
+#[test]
+fn what_was_saved_and_fits_no_more_is_named_and_the_rest_comes_back() {
+    let _alone = ALONE.lock();
+    let more = "[[port]]\nname = \"more\"\nkind = \"sink\"\n";
+    let served = Served::start("filters-unfit", &config(&format!("{}{more}", drops_all())));
+    let add = |port: &str| {
+        let port = json!({ "name": port, "kind": "sink", "upper": null });
+        served.client.json::<Value>("POST", "/v1/ports", &port).expect("it is free");
+    };
+    add("extra");
+    let object = std::fs::read(format!("{FIXTURES}/every_verdict.o")).expect("a fixture");
+    let put = served.client.send::<Value>("PUT", "/v1/objects?name=e.o", object.into());
+    let sha = put.expect("an object")["sha256"].clone();
+    let program = json!({ "sha256": sha, "object": "e.o", "program": "every_verdict" });
+    let link = json!({ "port": "more", "programs": [program] });
+    served.client.json::<Value>("POST", "/v1/links", &link).expect("it is fine");
+    let dir = served.stop();
+    let served = Served::start_in(dir, &config(&drops_all()));
+    let status = served.get("/v1/status");
+    assert_eq!(codes(&status), ["saved"], "{status}");
+    assert!(status["failures"][0]["why"].as_str().is_some_and(|it| it.contains("aside-1")));
+    let names = status["ports"].to_string();
+    assert!(names.contains("\"extra\"") && !names.contains("\"more\""), "{names}");
+    goes_on(&served);
+    assert_eq!(passed(&served), 0);
+    assert!(served.dir.join("state/aside-1/state").exists());
+    served.end();
+}
