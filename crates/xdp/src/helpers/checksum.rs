@@ -14,7 +14,7 @@ fn csum_diff(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [from, from_size, to, to_size, seed] = args;
     let from = call.run.view(from, u64::from(from_size as u32))?;
     let to = call.run.view(to, u64::from(to_size as u32))?;
-    Ok(u64::from(difference(from, to, seed as u32)))
+    Ok(u64::from(difference(&from, &to, seed as u32)))
 }
 
 /// Sum of `to` minus sum of `from`, starting from `seed`, in the kernel's order of operations: the

@@ -125,7 +125,7 @@ impl Spec {
             What::Pointer if self.width == 0 => out.extend_from_slice(digits.hex(arg, false, 16)),
             What::Pointer => self.pad("", digits.hex(arg, false, 1), false, out),
             What::Char => self.pad("", &[arg as u8], false, out),
-            What::Text => self.pad("", text_at(run, arg), false, out),
+            What::Text => self.pad("", &text_at(run, arg), false, out),
             // The kernel formats addresses beforehand and loses their width on the way.
             What::Ipv4 { padded } => ipv4_at(run, arg, padded, out),
             What::Ipv6 { colons } => ipv6_at(run, arg, colons, out),
@@ -230,28 +230,27 @@ impl Digits {
 }
 
 /// The NUL-terminated string at an address, as far as it can be read; nothing otherwise.
-fn text_at<'a>(run: &'a Run<'_>, addr: u64) -> &'a [u8] {
-    let mut known: &[u8] = &[];
+fn text_at(run: &Run<'_>, addr: u64) -> Vec<u8> {
+    let mut known = Vec::new();
     while known.len() < TEXT_BYTES_MAX {
         let looked_at = known.len();
-        let Some(more) = run.extend_view(addr, known, TEXT_BYTES_MAX - looked_at) else { break };
-        known = more;
+        if !run.copy_more(addr, &mut known, TEXT_BYTES_MAX - looked_at) {
+            break;
+        }
         if let Some(end) = memchr(0, &known[looked_at..]) {
-            return &known[..looked_at + end];
+            known.truncate(looked_at + end);
+            break;
         }
     }
-    &known[..known.len().min(TEXT_BYTES_MAX)]
+    known.truncate(TEXT_BYTES_MAX);
+    known
 }
 
 /// Bytes at an address. As in the kernel, what cannot be read prints as zeroes.
 fn bytes_at<const LEN: usize>(run: &Run<'_>, addr: u64) -> [u8; LEN] {
-    let mut bytes = [0; LEN];
-    if let Some(there) = run.extend_view(addr, &[], LEN)
-        && there.len() == LEN
-    {
-        bytes.copy_from_slice(there);
-    }
-    bytes
+    let mut there = Vec::new();
+    run.copy_more(addr, &mut there, LEN);
+    there.try_into().unwrap_or([0; LEN])
 }
 
 fn ipv4_at(run: &Run<'_>, addr: u64, padded: bool, out: &mut Vec<u8>) {

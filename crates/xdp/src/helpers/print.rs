@@ -1,5 +1,6 @@
 //! Formatted text into memory or into the program's stream.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use towpath_bpf::Errno;
@@ -21,7 +22,8 @@ fn snprintf(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let Some(values) = words(call, data, len)? else { return Ok(Errno::EINVAL.to_reg()) };
     let mut text = std::mem::take(&mut call.run.worker.text);
     text.clear();
-    let length = match format(call.run, constant_text(call, fmt)?, values.as_ref(), &mut text) {
+    let constant = constant_text(call, fmt)?;
+    let length = match format(call.run, &constant, values.as_ref(), &mut text) {
         Ok(()) => text.len() as u64 + 1,
         Err(errno) => return Ok(errno.to_reg()),
     };
@@ -62,7 +64,7 @@ pub(super) fn print<'r>(
 ) -> Result<u64, Stop> {
     let mut text = std::mem::take(&mut call.run.worker.text);
     text.clear();
-    let formatted = format(call.run, call.run.view(fmt, len)?, values, &mut text);
+    let formatted = format(call.run, &call.run.view(fmt, len)?, values, &mut text);
     let result = formatted.and_then(|()| keep(call, &text));
     call.run.worker.text = text;
     Ok(result.unwrap_or_else(Errno::to_reg))
@@ -114,7 +116,7 @@ pub(super) fn words(call: &Call<'_, '_>, data: u64, len: u64) -> Result<Option<W
 }
 
 /// Text that the verifier found in a read-only map, without its NUL.
-fn constant_text<'c>(call: &'c Call<'_, '_>, addr: u64) -> Result<&'c [u8], Stop> {
+fn constant_text<'c>(call: &'c Call<'_, '_>, addr: u64) -> Result<Cow<'c, [u8]>, Stop> {
     let mut len = 0;
     while len < FORMAT_BYTES_MAX && call.run.get(addr + len, 1)? != 0 {
         len += 1;

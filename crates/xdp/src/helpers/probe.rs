@@ -57,11 +57,7 @@ fn kernel_str(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let Some(text) = text_at(call, src, most) else { return refuse(call, dst, size) };
     let len = text.len() as u64;
     if len > 0 {
-        match call.run.grant_reading(src, len) {
-            // They may overlap.
-            Some(from) => memory::transfer(from, call.run.grant(dst, len, true)?),
-            None => call.write(dst, text)?,
-        }
+        call.write(dst, &text)?;
     }
     call.write(dst + len, &[0])?;
     Ok(len + 1)
@@ -86,7 +82,7 @@ fn kernel_str_dynptr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Sto
     let Some(most) = (size as u32 as usize).checked_sub(1) else {
         return put(call, dynptr, offset as u32, &[], 0);
     };
-    let Some(mut text) = text_at(call, src, most).map(<[u8]>::to_vec) else {
+    let Some(mut text) = text_at(call, src, most) else {
         return Ok(Errno::EFAULT.to_reg());
     };
     text.push(0);
@@ -115,13 +111,16 @@ fn put(
 }
 
 /// Text of at most `most` bytes, without the NUL at its end.
-fn text_at<'c>(call: &'c Call<'_, '_>, addr: u64, most: usize) -> Option<&'c [u8]> {
-    let mut known: &[u8] = &[];
+fn text_at(call: &Call<'_, '_>, addr: u64, most: usize) -> Option<Vec<u8>> {
+    let mut known = Vec::new();
     while known.len() < most {
         let looked_at = known.len();
-        known = call.run.extend_view(addr, known, most - looked_at)?;
+        if !call.run.copy_more(addr, &mut known, most - looked_at) {
+            return None;
+        }
         if let Some(end) = memchr(0, &known[looked_at..]) {
-            return Some(&known[..looked_at + end]);
+            known.truncate(looked_at + end);
+            break;
         }
     }
     Some(known)

@@ -31,7 +31,7 @@ pub(super) const TABLE: Table = &[
 fn output(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let ring = ringbuf("bpf_ringbuf_output", call, &args)?;
     let data = call.run.view(args[1], args[2].min(RECORD_BYTES_MAX))?;
-    Ok(status(ring.output(data, args[3])))
+    Ok(status(ring.output(&data, args[3])))
 }
 
 /// `bpf_ringbuf_reserve(ringbuf, size, flags)`: the record's address, or 0.
@@ -219,7 +219,7 @@ fn perf_output(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
         Ok(sample) => sample,
         Err(errno) => return Ok(errno.to_reg()),
     };
-    sample.push(data);
+    sample.push(&data);
     if packet_len != 0 {
         let mut packet = Bytes::zeroed(packet_len);
         call.run.frame.copy_bytes(packet.as_mut());

@@ -62,8 +62,8 @@ fn lookup(call: &mut Call<'_, '_>, args: [u64; 5], transport: Transport) -> Resu
         return Ok(0);
     }
     let tuple = match bytes as u32 as usize {
-        TUPLE_BYTES_V4 => addresses_v4(call.run.view(tuple, TUPLE_BYTES_V4 as u64)?),
-        TUPLE_BYTES_V6 => addresses_v6(call.run.view(tuple, TUPLE_BYTES_V6 as u64)?),
+        TUPLE_BYTES_V4 => addresses_v4(&call.run.view(tuple, TUPLE_BYTES_V4 as u64)?),
+        TUPLE_BYTES_V6 => addresses_v6(&call.run.view(tuple, TUPLE_BYTES_V6 as u64)?),
         _ => return Ok(0),
     };
     let Some((source, destination)) = tuple else { return Ok(0) };

@@ -4,7 +4,7 @@
 //! kfuncs, which read up to [`STRING_BYTES_MAX`] bytes of any memory and answer an error number
 //! instead of running past it.
 
-use std::cell::Cell;
+use std::cell::{Ref, RefCell};
 
 use memchr::{memchr, memchr2, memchr3, memrchr};
 use towpath_bpf::Errno;
@@ -65,7 +65,7 @@ fn to_number(
     let [buf, len, flags, res, _] = args;
     let text = call.run.view(buf, len.min(STRING_BYTES_MAX as u64))?;
     let parsed =
-        Number::parse(text, flags).and_then(|number| Ok((value(&number)?, number.consumed)));
+        Number::parse(&text, flags).and_then(|number| Ok((value(&number)?, number.consumed)));
     match parsed {
         Ok((value, consumed)) => {
             call.run.put(res, 8, value)?;
@@ -129,7 +129,7 @@ fn digit(byte: u8, base: u64) -> Option<u64> {
 fn strncmp(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [s1, len, s2, ..] = args;
     let first = call.run.view(s1, u64::from(len as u32).min(STRING_BYTES_MAX as u64))?;
-    for (at, &a) in (0..).zip(first) {
+    for (at, &a) in (0..).zip(&*first) {
         let b = call.run.get(s2.wrapping_add(at), 1)? as u8;
         if a != b {
             return Ok((i64::from(a) - i64::from(b)) as u64);
@@ -188,7 +188,7 @@ fn strrchr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let text = text(call, args[0]);
     let found = text.len(STRING_BYTES_MAX).and_then(|len| match args[1] as u8 {
         0 => Ok(len),
-        wanted => memrchr(wanted, &text.known.get()[..len]).ok_or(Errno::ENOENT),
+        wanted => memrchr(wanted, &text.known.borrow()[..len]).ok_or(Errno::ENOENT),
     });
     Ok(reply(found.map(|at| at as i64)))
 }
@@ -254,11 +254,11 @@ struct Text<'a> {
     run: &'a crate::run::Run<'a>,
     addr: u64,
     /// Its start, as far as it was looked at: asking for permission costs more than looking.
-    known: Cell<&'a [u8]>,
+    known: RefCell<Vec<u8>>,
 }
 
 fn text<'a>(call: &'a Call<'_, '_>, addr: u64) -> Text<'a> {
-    Text { run: call.run, addr, known: Cell::new(&[]) }
+    Text { run: call.run, addr, known: RefCell::default() }
 }
 
 impl Text<'_> {
@@ -266,11 +266,12 @@ impl Text<'_> {
     /// Positions are asked for without gaps.
     #[inline]
     fn at(&self, position: usize) -> Result<u8, Errno> {
-        match self.known.get().get(position) {
-            Some(&byte) => Ok(byte),
+        let known = self.known.borrow().get(position).copied();
+        match known {
+            Some(byte) => Ok(byte),
             None => {
                 self.extend()?;
-                self.known.get().get(position).copied().ok_or(Errno::EFAULT)
+                self.known.borrow().get(position).copied().ok_or(Errno::EFAULT)
             }
         }
     }
@@ -278,13 +279,13 @@ impl Text<'_> {
     /// Makes more of the text known, all that lies in the same piece of memory.
     #[inline(never)]
     fn extend(&self) -> Result<(), Errno> {
-        let known = self.known.get();
+        let mut known = self.known.borrow_mut();
         if known.len() >= STRING_BYTES_MAX {
             return Err(Errno::E2BIG);
         }
-        let most = STRING_BYTES_MAX - known.len();
-        self.known.set(self.run.extend_view(self.addr, known, most).ok_or(Errno::EFAULT)?);
-        Ok(())
+        // Most strings are short: each time twice as much is copied as is known.
+        let most = known.len().max(STEP_BYTES).min(STRING_BYTES_MAX - known.len());
+        self.run.copy_more(self.addr, &mut known, most).then_some(()).ok_or(Errno::EFAULT)
     }
 
     /// The first position from `from` on and before `limit` where `look` finds something; it gets
@@ -298,7 +299,7 @@ impl Text<'_> {
     ) -> Result<Option<usize>, Errno> {
         let mut from = from;
         while from < limit {
-            let known = self.known.get();
+            let known = self.known.borrow();
             if let Some(piece) = known.get(from..known.len().min(limit))
                 && !piece.is_empty()
             {
@@ -307,6 +308,7 @@ impl Text<'_> {
                 }
                 from += piece.len();
             } else {
+                drop(known);
                 self.extend()?;
             }
         }
@@ -315,8 +317,8 @@ impl Text<'_> {
 
     /// What is known from a position on.
     #[inline]
-    fn known_from(&self, position: usize) -> &[u8] {
-        self.known.get().get(position..).unwrap_or_default()
+    fn known_from(&self, position: usize) -> Ref<'_, [u8]> {
+        Ref::map(self.known.borrow(), |known| known.get(position..).unwrap_or_default())
     }
 
     #[inline]
@@ -333,7 +335,7 @@ fn compare(
 ) -> Result<i64, Errno> {
     let mut at = 0;
     while at < limit {
-        at += alike(first.known_from(at), second.known_from(at)).min(limit - at);
+        at += alike(&first.known_from(at), &second.known_from(at)).min(limit - at);
         for at in at..limit.min(at + WORD_BYTES) {
             let (a, b) = (equal(first.at(at)?), equal(second.at(at)?));
             if a != b {
@@ -376,7 +378,7 @@ fn find_byte(text: &Text<'_>, limit: usize, wanted: u8, missing: Errno) -> Resul
 fn span(text: &Text<'_>, set: &Text<'_>, inside: bool) -> Result<i64, Errno> {
     let set_len = set.len(STRING_BYTES_MAX)?;
     let mut is_in_set = [false; 256];
-    for byte in &set.known.get()[..set_len] {
+    for byte in &set.known.borrow()[..set_len] {
         is_in_set[usize::from(*byte)] = true;
     }
     // What ends the span; the text's end always does.
@@ -393,7 +395,8 @@ fn search(
     equal: impl Fn(u8) -> u8,
 ) -> Result<i64, Errno> {
     let wanted_len = wanted.len(STRING_BYTES_MAX)?;
-    let wanted = &wanted.known.get()[..wanted_len];
+    let wanted = wanted.known.borrow();
+    let wanted = &wanted[..wanted_len];
     let Some(&first) = wanted.first() else { return Ok(0) };
     let (lower, upper) = (equal(first), first.to_ascii_uppercase());
     // Where letters count as they are, both are the same.
@@ -448,6 +451,8 @@ fn is_space(byte: u8) -> bool {
 }
 
 const WORD_BYTES: usize = 8;
+/// Bytes that are copied of a string at first.
+const STEP_BYTES: usize = 64;
 /// Longest text the `bpf_str*` kfuncs look at (`XATTR_SIZE_MAX`).
 const STRING_BYTES_MAX: usize = 65536;
 /// `BPF_STRTOX_BASE_MASK`
@@ -540,7 +545,7 @@ mod tests {
             let start = frame.data_addr();
             let run = Run::new(&mut frame, &mut worker, program.maps(), program.surroundings());
             let text =
-                |at: usize| Text { run: &run, addr: start + at as u64, known: Cell::new(&[]) };
+                |at: usize| Text { run: &run, addr: start + at as u64, known: RefCell::default() };
             let (a, b) = (&bytes[from..], &bytes[wanted..]);
             for equal in [same, folded] {
                 let compared = compare(&text(from), &text(wanted), STRING_BYTES_MAX, equal);

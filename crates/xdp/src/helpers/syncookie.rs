@@ -96,7 +96,7 @@ fn generate(call: &mut Call<'_, '_>, args: [u64; 5], family: Family) -> Result<u
     if len != usize::from(tcp[12] >> 4) * 4 {
         return Ok(Errno::EINVAL.to_reg());
     }
-    let flow = Flow::read(call, ip, tcp, family)?;
+    let flow = Flow::read(call, ip, &tcp, family)?;
     let wanted = segment_size(&tcp[TCP_BYTES..]).unwrap_or(family.default_size());
     let sizes = family.sizes();
     let index = (1..sizes.len()).rev().find(|&index| wanted >= sizes[index]).unwrap_or(0);
@@ -108,7 +108,7 @@ fn generate(call: &mut Call<'_, '_>, args: [u64; 5], family: Family) -> Result<u
 fn check(call: &mut Call<'_, '_>, args: [u64; 5], family: Family) -> Result<u64, Stop> {
     let [ip, tcp, ..] = args;
     let tcp = call.run.view(tcp, TCP_BYTES as u64)?;
-    let flow = Flow::read(call, ip, tcp, family)?;
+    let flow = Flow::read(call, ip, &tcp, family)?;
     let sequence = flow.sequence.wrapping_sub(1);
     let cookie = flow.acknowledged.wrapping_sub(1);
     let secret = &call.run.surroundings.cookies;

@@ -190,8 +190,7 @@ pub(crate) fn transfer(from: Grant, to: Grant) {
 ///
 /// # Safety
 ///
-/// The reference is gone before the program, or a helper, writes there. A map's value may change
-/// all the same while another thread writes it: that race is the program's.
+/// No other thread writes there, and the reference is gone before the program, or a helper, does.
 #[inline]
 pub(crate) unsafe fn view<'a>(grant: Grant) -> &'a [u8] {
     let source = with_exposed_provenance_mut::<u8>(grant.addr as usize);

@@ -5,6 +5,7 @@
 
 #![expect(unsafe_code, reason = "a grant states that memory is alive; this is where that is known")]
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use towpath_bpf::Errno;
@@ -36,34 +37,44 @@ impl<'a> Run<'a> {
         self.grant_unproved(addr, len, write).map(|_granted| ()).map_err(Box::new)
     }
 
-    /// Bytes the program may read, where they are.
+    /// Bytes the program may read: where they are, if only this run writes there, or else a copy.
     #[inline]
-    pub(crate) fn view(&self, addr: u64, len: u64) -> Result<&[u8], Box<Violation>> {
+    pub(crate) fn view(&self, addr: u64, len: u64) -> Result<Cow<'_, [u8]>, Box<Violation>> {
         if len == 0 {
-            return Ok(&[]);
+            return Ok(Cow::Borrowed(&[]));
         }
         let grant = self.grant(addr, len, false)?;
-        // SAFETY: while the run is borrowed only helpers write, and those that keep a view write
-        // nothing it shows before they are done with it.
-        Ok(unsafe { memory::view(grant) })
+        if self.is_own(addr) {
+            // SAFETY: while the run is borrowed only helpers write there, and those that keep a
+            // view write nothing it shows before they are done with it.
+            return Ok(Cow::Borrowed(unsafe { memory::view(grant) }));
+        }
+        let mut bytes = vec![0; len as usize];
+        memory::copy_out(grant, &mut bytes);
+        Ok(Cow::Owned(bytes))
     }
 
-    /// Bytes at an address nobody proved: those `known` by an earlier call, and more behind them,
-    /// at most `most` and as many as lie together; `None` if not even one may be read.
-    pub(crate) fn extend_view<'s>(
-        &'s self,
-        addr: u64,
-        known: &'s [u8],
-        most: usize,
-    ) -> Option<&'s [u8]> {
-        let len = known.len() as u64;
-        assert!(known.is_empty() || known.as_ptr() as u64 == addr, "the bytes at the address");
-        let more = self.readable(addr.checked_add(len)?).min(most as u64);
+    /// Whether nobody but this run writes to what is there: its stack, and its frame unless that is
+    /// in an application's memory. Other workers and users write to values of maps.
+    #[inline]
+    fn is_own(&self, addr: u64) -> bool {
+        self.worker.is_in_stack(addr) || self.frame.is_in_head(addr) && !self.frame.is_external()
+    }
+
+    /// Appends a copy of bytes at an address nobody proved, behind those that earlier calls
+    /// appended: at most `most`, and as many as lie together. False if not even one may be read.
+    pub(crate) fn copy_more(&self, addr: u64, known: &mut Vec<u8>, most: usize) -> bool {
+        let start = known.len();
+        let Some(next) = addr.checked_add(start as u64) else { return false };
+        let more = self.readable(next).min(most as u64);
         if more == 0 {
-            return None;
+            return false;
         }
-        // SAFETY: as in `view`; both parts were granted.
-        Some(unsafe { memory::view(Grant::new(addr, len + more)) })
+        known.resize(start + more as usize, 0);
+        // SAFETY: as in `grant_unproved`, whose ranges `readable` goes by.
+        let grant = unsafe { Grant::new(next, more) };
+        memory::copy_out(grant, &mut known[start..]);
+        true
     }
 
     /// Permission to read `len` bytes at an address nobody proved.
