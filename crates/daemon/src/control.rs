@@ -82,7 +82,7 @@ pub(crate) struct Inner {
     /// It is not what the file wants.
     differs: bool,
     keeper: Arc<Keeper>,
-    news: Arc<News>,
+    pub(crate) news: Arc<News>,
 }
 
 impl Inner {
@@ -152,7 +152,7 @@ pub struct News {
     /// What a change is at.
     step: Mutex<String>,
     /// What isn't as it should be, beside what is wanted of the data plane.
-    standing: Standing,
+    pub(crate) standing: Standing,
 }
 
 impl Default for News {
@@ -187,7 +187,10 @@ impl News {
     /// Notes a failure beside what is wanted of the data plane: `status` shows it until it is said
     /// to be over.
     pub fn failed(&self, code: FailureCode, subject: &str, why: impl Into<String>) {
-        let failure = Failure::new(code, subject, why);
+        self.note(Failure::new(code, subject, why));
+    }
+
+    pub(crate) fn note(&self, failure: Failure) {
         if self.standing.set(failure.clone()) {
             self.failure(&failure);
         }

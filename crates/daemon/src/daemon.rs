@@ -243,6 +243,7 @@ async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
             _ = look.tick() => {
                 let look = |control: &Control| {
                     control.look_at_log();
+                    control.look_at_workers();
                     control.detach_stopped();
                     control.follow(false);
                 };

@@ -109,6 +109,8 @@ codes! {
     Program "program" "mend the program or its configuration, then reload",
     /// A program was stopped while it ran.
     ProgramStopped "program-stopped" "mend the program and load it again",
+    /// A worker does not come round: none of its ports is served.
+    WorkerStuck "worker-stuck" "unload the program that it names",
     /// A program can't be attached.
     Attach "attach" "mend what it names; it is tried again by itself",
     /// A pinned object doesn't come back.

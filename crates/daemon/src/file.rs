@@ -243,7 +243,8 @@ impl Reader<'_> {
                 "state" => self.state(value, &mut loaded.settings),
                 "engine" => {
                     let engine: Option<EngineKeys> = self.section(key, value);
-                    loaded.state.frames = engine.and_then(|engine| engine.frames);
+                    loaded.state.frames = engine.as_ref().and_then(|engine| engine.frames);
+                    loaded.state.stuck_ms = engine.and_then(|engine| engine.stuck_ms);
                 }
                 "host" => loaded.state.host = self.host(value),
                 "worker" => loaded.state.workers = self.list(key, value, typed),
@@ -528,6 +529,7 @@ fn plain(value: &Json) -> String {
 #[serde(deny_unknown_fields)]
 struct EngineKeys {
     frames: Option<usize>,
+    stuck_ms: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -60,6 +60,9 @@ pub struct OffloadState {
     /// Instructions that a burst of 64 frames may take; each frame has its part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_instructions: Option<u64>,
+    /// Microseconds that a burst may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst_us: Option<u64>,
     /// By which rules its programs are verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<RulesState>,
@@ -99,6 +102,10 @@ impl OffloadState {
         if self.burst_instructions == Some(0) {
             let message = "a program needs some to be run".to_owned();
             return Err(Problem::new("burst_instructions", message));
+        }
+        if self.burst_us == Some(0) {
+            let message = "a program needs some time to be run".to_owned();
+            return Err(Problem::new("burst_us", message));
         }
         Ok(())
     }
@@ -162,6 +169,7 @@ impl OffloadState {
             bytes: self.bytes.unwrap_or(usual.bytes),
             operations: self.operations.unwrap_or(usual.operations),
             burst_instructions: self.burst_instructions.unwrap_or(usual.burst_instructions),
+            burst_us: self.burst_us.unwrap_or(usual.burst_us),
             helpers,
             rules: match self.rules.unwrap_or_default() {
                 RulesState::Masked => Rules::Masked,
@@ -228,6 +236,9 @@ pub struct GuestProgramView {
     pub actions: [u64; 5],
     /// Runs that were ended: out of time, or a rule was broken.
     pub faults: u64,
+    /// Why it runs no more, if it doesn't: every frame is aborted until it goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halted: Option<String>,
 }
 
 /// Something that a guest has.
@@ -270,6 +281,7 @@ pub(crate) fn view(port: &str, guest: &Guest) -> GuestView {
         runs: it.counters.runs,
         actions: it.counters.actions,
         faults: it.counters.faults,
+        halted: it.halted,
     });
     let objects = status.objects.into_iter().map(|it| GuestObjectView {
         handle: it.handle,

@@ -51,6 +51,7 @@ pub mod tables;
 mod turn;
 mod validate;
 mod view;
+mod watch;
 
 pub use control::{Control, News};
 pub use daemon::{Options, up};

@@ -25,6 +25,10 @@ pub struct State {
     pub workers: Vec<WorkerState>,
     /// Frames there are, 4096 bytes each. Fixed while the daemon runs.
     pub frames: Option<usize>,
+    /// Milliseconds after which a program is stopped that does not return. Fixed while the daemon
+    /// runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stuck_ms: Option<u64>,
     /// The host that programs see in place of the running one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<HostState>,
@@ -392,6 +396,7 @@ impl State {
             version: VERSION,
             workers: new.workers.clone(),
             frames: new.frames,
+            stuck_ms: new.stuck_ms,
             host: if old.host == new.host { self.host.clone() } else { new.host.clone() },
             bridges: rebased(&self.bridges, &old.bridges, &new.bridges, |it| it.name.clone()),
             ports: rebased(&self.ports, &old.ports, &new.ports, |it| it.name.clone()),

@@ -15,6 +15,7 @@ use crate::dequeue::Orphans;
 use crate::error::Error;
 use crate::port::Device;
 use crate::snapshot::{Opened, Parked, Port, PortId, Snapshot};
+use crate::watch::{Stopped, Stuck, Watch};
 use crate::worker::{ControlTask, Mode, Worker, WorkerShared};
 
 /// How an engine is started.
@@ -46,6 +47,9 @@ impl Default for Options {
 pub struct Engine {
     workers: Arc<[Arc<WorkerShared>]>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Who sees to it that workers come round.
+    watch: Arc<Watch>,
+    watcher: Mutex<Option<JoinHandle<()>>>,
     arena: Arc<Arena>,
     /// Who gets frames out of queues that nobody takes out.
     orphans: Arc<Orphans>,
@@ -90,10 +94,17 @@ impl Engine {
             });
             threads.push(thread.map_err(system("thread of a worker"))?);
         }
+        let watch = Arc::new(Watch::default());
+        let (watches, watched) = (Arc::clone(&watch), Arc::clone(&shared));
+        let watcher = std::thread::Builder::new().name("watch".to_owned());
+        let watcher = watcher.spawn(move || watches.run(&watched));
+        let watcher = watcher.map_err(system("thread of the watch"))?;
         let state = State { config: Config::new(shared.len()), snapshot: Arc::default() };
         Ok(Engine {
             workers: shared,
             threads: Mutex::new(threads),
+            watch,
+            watcher: Mutex::new(Some(watcher)),
             arena,
             orphans,
             changing: Mutex::default(),
@@ -217,7 +228,8 @@ impl Engine {
     /// Returns when all workers live by it; gives what they lived by before.
     fn publish(&self, snapshot: &Arc<Snapshot>) -> Vec<Arc<Snapshot>> {
         let before = self.workers.iter().map(|worker| worker.offer(snapshot)).collect();
-        self.workers.iter().for_each(|worker| worker.wait_adopted(snapshot.generation));
+        let adopt = |worker: &Arc<WorkerShared>| worker.wait_adopted(snapshot.generation);
+        self.watch.hurrying(|| self.workers.iter().for_each(adopt));
         before
     }
 
@@ -283,10 +295,33 @@ impl Engine {
         drop(alone);
         self.workers.iter().for_each(|worker| worker.stop());
         let mut threads = self.threads.lock();
-        for thread in threads.drain(..) {
-            // Of one that panicked it is known.
-            let _never = thread.join();
+        self.watch.hurrying(|| {
+            for thread in threads.drain(..) {
+                // Of one that panicked it is known.
+                let _never = thread.join();
+            }
+        });
+        self.watch.end();
+        if let Some(watcher) = self.watcher.lock().take() {
+            let _ended = watcher.join();
         }
+    }
+
+    /// Sets after how long a program is stopped that does not return; a second when nobody says
+    /// otherwise. Who waits for its worker, with a change of configuration or with
+    /// [`Engine::stop`], has it stopped after [`LATE`](crate::LATE).
+    pub fn set_patience(&self, patience: Duration) {
+        self.watch.set_patience(patience);
+    }
+
+    /// Workers that have not come round for [`LATE`](crate::LATE).
+    pub fn stuck(&self) -> Vec<Stuck> {
+        self.watch.late()
+    }
+
+    /// Programs that were stopped since this was asked last.
+    pub fn take_stopped(&self) -> Vec<Stopped> {
+        self.watch.take_stopped()
     }
 
     /// Says which worker panicked, and why, if one has. Its queues are closed, what it had in hand

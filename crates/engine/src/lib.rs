@@ -26,6 +26,7 @@ mod sockets;
 pub mod tap;
 mod target;
 mod waker;
+mod watch;
 mod worker;
 
 pub use config::{Config, Hook, PortOptions, UpperName};
@@ -38,4 +39,5 @@ pub use snapshot::{BridgeView, Membership, Opened, Port, PortId, Snapshot, Upper
 pub use socket::{QueueId, Socket};
 pub use sockets::{Collect, Served, Sockets};
 pub use waker::Waker;
+pub use watch::{LATE, Stopped, Stuck};
 pub use worker::{BURST, ControlTask, LAUNCH_HORIZON, LiveError, LiveRun, Mode, TaskContext};

@@ -9,7 +9,7 @@ use towpath_guest_client::wire::{
     TargetRecord, Values, Writer,
 };
 
-use crate::guest::{Guest, State, place};
+use crate::guest::{Guest, State, halted, place};
 use crate::handles::no_object;
 use crate::maps::is_offered;
 use crate::refusal::Refusal;
@@ -196,6 +196,8 @@ impl Guest {
             writer.put(Tag::Name, name.as_bytes());
             let counters = self.edge.counters(direction).unwrap_or_default();
             Counters::put(&counters, &mut writer);
+            let halted = state.owned.running(direction).and_then(|program| halted(program));
+            writer.put(Tag::Text, halted.unwrap_or_default().as_bytes());
         }
         writer
     }

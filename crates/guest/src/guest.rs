@@ -99,6 +99,8 @@ pub struct Attached {
     pub tag: String,
     /// What it counted.
     pub counters: Counters,
+    /// Why it runs no more, if it doesn't: every frame is aborted until it goes, or another comes.
+    pub halted: Option<String>,
 }
 
 impl Guest {
@@ -218,6 +220,7 @@ impl Guest {
                 name: owned.made.get(&handle).map_or(String::new(), |made| made.name.clone()),
                 tag: program.tag().to_string(),
                 counters: self.edge.counters(direction).unwrap_or_default(),
+                halted: halted(program),
             })
         });
         Status {
@@ -243,6 +246,7 @@ impl Owned {
             Rules::Kernel => load.verifier.restrict(),
         }
         load.limits.insns = limits.frame_budget().into();
+        load.burst_time = Some(Duration::from_micros(limits.burst_us));
         let mut settings = Settings::new();
         settings.load = load;
         settings.env = Arc::clone(env);
@@ -306,6 +310,11 @@ impl Devices for GuestDevices {
     fn note_program(&self, _program: &Program, _is_there: bool) -> Result<(), Errno> {
         Ok(())
     }
+}
+
+/// Why a program runs no more.
+pub(crate) fn halted(program: &ProgramObject) -> Option<String> {
+    program.program().standing().halted().map(|halt| halt.why.to_string())
 }
 
 /// The place of a direction in lists.

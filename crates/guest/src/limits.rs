@@ -23,6 +23,8 @@ pub struct Limits {
     pub operations: u64,
     /// Instructions (of XIR, about) for a burst of 64 frames; a frame has its part of them.
     pub burst_instructions: u64,
+    /// Microseconds for a burst of 64 frames: the others of a burst that took longer are aborted.
+    pub burst_us: u64,
     /// Helpers that its programs may call, by number.
     pub helpers: Vec<u32>,
     /// What its programs may not do.
@@ -53,6 +55,7 @@ impl Default for Limits {
             bytes: 64 << 20,
             operations: 20_000,
             burst_instructions: 1 << 20,
+            burst_us: 500,
             helpers: HELPERS_DEFAULT.to_vec(),
             rules: Rules::default(),
         }

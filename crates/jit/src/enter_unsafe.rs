@@ -11,6 +11,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use crate::fault_unsafe::CodeFault;
+use crate::machine_unsafe::Machine;
 
 /// Where to go when compiled code cannot go on.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct Landing {
     pub(crate) address: u64,
     /// Why it was used.
     pub(crate) fault: Option<CodeFault>,
+    /// What the code works on.
+    pub(crate) machine: *mut Machine,
 }
 
 thread_local! {
@@ -35,7 +38,7 @@ pub(crate) fn active() -> *mut Landing {
     ACTIVE.try_with(Cell::get).unwrap_or(ptr::null_mut())
 }
 
-/// Calls compiled code with up to eight arguments.
+/// Calls compiled code with up to eight arguments, the first of which is the machine.
 ///
 /// # Errors
 ///
@@ -48,7 +51,8 @@ pub(crate) fn active() -> *mut Landing {
 /// on the stack that must not be left behind.
 #[inline]
 pub(crate) unsafe fn guarded(entry: *const c_void, args: &[u64; 8]) -> Result<u64, CodeFault> {
-    let mut landing = Landing { stack: 0, address: 0, fault: None };
+    let machine = args[0] as *mut Machine;
+    let mut landing = Landing { stack: 0, address: 0, fault: None, machine };
     let landing = &raw mut landing;
     let outer = ACTIVE.replace(landing);
     // SAFETY: the caller's promise; the landing outlives the call.

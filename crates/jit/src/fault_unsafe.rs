@@ -5,18 +5,23 @@
 //! notices some of what follows and sends a signal. If the instruction is one of compiled code, the
 //! handler leads the thread to the [`Landing`] it entered by, with a note of what happened. Every
 //! other signal goes to whoever had it before us: Rust's own guard of stacks, or the default.
+//!
+//! By the same way code is left that does not return: [`interrupt`] sends its thread a signal of
+//! its own.
 
 #![expect(unsafe_code, reason = "a signal handler, and the registers of what it interrupted")]
 
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr;
+use std::sync::atomic::Ordering;
 use std::sync::{Once, OnceLock};
 
 use libc::{sigaction, siginfo_t, ucontext_t};
+use rustix::thread::Pid;
 
 use crate::code_unsafe::is_code;
-use crate::enter_unsafe::active;
+use crate::enter_unsafe::{Landing, active};
 
 /// Something that compiled code did and the machine does not allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +35,11 @@ pub struct CodeFault {
 }
 
 impl CodeFault {
+    /// Nothing is wrong: the run was asked to end ([`interrupt`]).
+    pub fn is_interrupt(&self) -> bool {
+        self.signal == INTERRUPT
+    }
+
     /// The signal's name.
     pub fn signal_name(&self) -> &'static str {
         let known = SIGNALS.iter().find(|(number, _)| *number == self.signal);
@@ -37,12 +47,27 @@ impl CodeFault {
     }
 }
 
-/// What a processor says about an instruction.
-const SIGNALS: [(c_int, &str); 4] = [
+/// Has a thread of this process look whether its run is to end ([`crate::Machine::asked`]):
+/// compiled code is left where it is, or at its next look when it is in a function of the runtime. A thread
+/// that runs something else does not notice.
+pub fn interrupt(thread: Pid) {
+    let process = std::process::id().cast_signed();
+    let thread = thread.as_raw_nonzero().get();
+    // SAFETY: a signal to a thread of ours, ignored where its handler is not installed. It fails
+    // where the thread is gone.
+    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, INTERRUPT) };
+}
+
+/// A signal that means nothing unless somebody wants it to.
+const INTERRUPT: c_int = libc::SIGURG;
+
+/// What a processor says about an instruction, and what a thread says about a run.
+const SIGNALS: [(c_int, &str); 5] = [
     (libc::SIGSEGV, "SIGSEGV"),
     (libc::SIGBUS, "SIGBUS"),
     (libc::SIGILL, "SIGILL"),
     (libc::SIGFPE, "SIGFPE"),
+    (INTERRUPT, "SIGURG"),
 ];
 
 /// Who had the signals before, in the order of [`SIGNALS`].
@@ -58,7 +83,7 @@ pub(crate) fn install() {
         let handler: unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_signal;
         ours.sa_sigaction = handler as usize;
         // On the stack that Rust gives each thread for its own guard: a thread may be out of stack.
-        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
         for (signal, _) in SIGNALS {
             exchange(signal, Some(&ours));
         }
@@ -79,8 +104,14 @@ fn exchange(signal: c_int, new: Option<&sigaction>) -> sigaction {
 /// to the interrupted thread's stack and registers.
 unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: what the kernel hands to a handler with SA_SIGINFO.
-    let landed = unsafe { land(signal, &*info, &mut *context.cast::<ucontext_t>()) };
-    if !landed {
+    let (info_of, interrupted) = unsafe { (&*info, &mut *context.cast::<ucontext_t>()) };
+    let done = match signal {
+        // SAFETY: as above.
+        INTERRUPT => unsafe { stop_run(interrupted) },
+        // SAFETY: as above.
+        _ => unsafe { land(signal, info_of, interrupted) },
+    };
+    if !done {
         // SAFETY: as above.
         unsafe { pass_on(signal, info, context) };
     }
@@ -102,10 +133,43 @@ unsafe fn land(signal: c_int, info: &siginfo_t, context: &mut ucontext_t) -> boo
     let address = unsafe { info.si_addr() } as u64;
     // SAFETY: the thread is in compiled code, entered through the innermost landing, which lives
     // as long as that call; nobody looks at it meanwhile.
-    let landing = unsafe { &mut *landing };
-    landing.fault = Some(CodeFault { signal, instruction, address });
-    resume(context, landing.address, landing.stack);
+    leave(unsafe { &mut *landing }, CodeFault { signal, instruction, address }, context);
     true
+}
+
+/// Has the thread go on behind the call of compiled code that it is in.
+fn leave(landing: &mut Landing, fault: CodeFault, context: &mut ucontext_t) {
+    landing.fault = Some(fault);
+    resume(context, landing.address, landing.stack);
+}
+
+/// Ends the run of this thread, if there is one that is to end; false when there is none.
+///
+/// # Safety
+///
+/// `context` is what a signal interrupted on this thread.
+unsafe fn stop_run(context: &mut ucontext_t) -> bool {
+    let (landing, instruction) = (active(), registers(context).0);
+    if landing.is_null() {
+        return false;
+    }
+    // SAFETY: a landing and its machine outlive the call that they are for, which has not returned,
+    // and what the machine points to outlives both.
+    let is_asked = unsafe {
+        let machine = (*landing).machine;
+        let is_asked = (*(*machine).asked).load(Ordering::Relaxed) == (*machine).run;
+        if is_asked {
+            // For the next look, when it is a function of the runtime that runs.
+            ptr::write_volatile(&raw mut (*machine).stop, 1);
+        }
+        is_asked
+    };
+    if is_asked && is_code(instruction) {
+        let fault = CodeFault { signal: INTERRUPT, instruction, address: instruction };
+        // SAFETY: as in `land`.
+        leave(unsafe { &mut *landing }, fault, context);
+    }
+    is_asked
 }
 
 /// Gives a signal to who had it before.
@@ -125,6 +189,8 @@ unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             // SAFETY: as above.
             unsafe { handler(signal, info, context) };
         }
+        // By default it is ignored.
+        _ if signal == INTERRUPT => {}
         _ => {
             // The default: the process ends, by this signal, when we return to the instruction, or
             // when it is sent again where somebody sent it.

@@ -35,7 +35,7 @@ pub mod xir;
 pub use bridge::Bridge;
 pub use environment::Environment;
 pub use error::CompileError;
-pub use fault_unsafe::CodeFault;
+pub use fault_unsafe::{CodeFault, interrupt};
 pub use llvm::{LLVM_INSTS_MAX, LlvmForm, LlvmLibrary, llvm_library};
 pub use machine_unsafe::{
     Batch, Callee, Callees, Direct, Machine, Packet, RedirectCell, TailCallTarget,
@@ -45,4 +45,4 @@ pub use program::{
 };
 pub use sample_unsafe::{SAMPLES_MAX, Sample, Sampler};
 pub use tier2::{Upgrade, stop_compiling};
-pub use trust::{GUEST_BUDGET, Trust};
+pub use trust::{CALL_COST, GUEST_BUDGET, Trust};

@@ -20,7 +20,8 @@ pub struct Machine {
     pub index: u32,
     /// Number of the running worker: index into per-CPU maps.
     pub worker: u32,
-    /// Not 0 when the run has to end now; checked after each call.
+    /// Not 0 when the run has to end now; looked at behind each call that may say so, and once a
+    /// round by loops that call anything else.
     pub stop: u32,
     /// Where the frames of the burst are redirected to: a cell for each.
     pub redirects: *mut RedirectCell,
@@ -32,12 +33,19 @@ pub struct Machine {
     pub stack_top: u64,
     /// What is left of a run's time, where it is limited; below 0 when it is used up.
     pub budget: i64,
+    /// Number of the helper that is called, where that is charged for; with the highest bit set, of
+    /// the kfunc.
+    pub callee: u32,
     /// Tail calls that the frame's run has made.
     pub tail_calls: u32,
     /// The program that runs, when a tail call led to it; null while it is the burst's own.
     pub target: *const TailCallTarget,
     /// What `bpf_jiffies64` shows, once somebody has asked; 0 before.
     pub jiffies: u64,
+    /// Number of the run, for whoever wants it to end ([`crate::interrupt`]).
+    pub run: u64,
+    /// The run that is to end, as that one says.
+    pub asked: *const AtomicU64,
     /// The runtime's own state.
     pub runtime: *mut c_void,
 }

@@ -11,5 +11,8 @@ pub enum Trust {
     Guest,
 }
 
+/// What a call of a helper costs a [`Trust::Guest`] program, in instructions, beside what it does.
+pub const CALL_COST: u32 = 32;
+
 /// Instructions a [`Trust::Guest`] program may execute in a run: as many as the verifier follows.
 pub const GUEST_BUDGET: u32 = 1_000_000;

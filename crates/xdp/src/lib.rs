@@ -3,6 +3,7 @@
 
 #![deny(unsafe_code)]
 
+mod brake;
 mod burst;
 mod clock;
 mod compiled;
@@ -14,16 +15,19 @@ mod helpers;
 pub mod host;
 mod memory;
 mod objects;
+mod pace;
 mod printed;
 pub mod program;
 pub mod queue;
 mod run;
+pub mod standing;
 mod targets;
 mod timers;
 mod tx_timestamps;
 pub mod verdict;
 mod worker;
 
+pub use brake::{Brake, Running};
 pub use burst::Burst;
 pub use clock::{Clock, now_ns, tai_now};
 pub use compiled::{CompileError, Exec, ExecStatus};
@@ -35,7 +39,8 @@ pub use memory::{SharedBytes, SharedBytesMut};
 pub use printed::{Line, StreamId, Streams, Trace};
 pub use program::{LoadError, LoadOptions, Loader, Program, Select};
 pub use queue::FrameQueue;
-pub use towpath_jit::Trust;
+pub use standing::Standing;
+pub use towpath_jit::{Trust, interrupt};
 pub use tx_timestamps::{Sent, TxTimestamps};
 pub use verdict::{Action, RedirectTarget, Verdict};
 pub use worker::Worker;

@@ -31,8 +31,10 @@ use crate::held::Dequeued;
 use crate::helpers::{self, CookieSecret};
 use crate::host::Live;
 use crate::objects::{Objects, Releaser};
+use crate::pace::{End, Pace};
 use crate::printed::{Streams, Trace};
 use crate::run::{EGRESS_IFINDEX, Extra, Run};
+use crate::standing::Standing;
 use crate::timers::{Callback, Due, Timers};
 use crate::verdict::Verdict;
 use crate::worker::Worker;
@@ -63,6 +65,7 @@ pub struct Program {
     has_frags: bool,
     maps: Arc<MapSet>,
     streams: Arc<Streams>,
+    standing: Arc<Standing>,
     surroundings: Arc<Surroundings>,
 }
 
@@ -99,6 +102,10 @@ pub struct LoadOptions {
     pub unverified: bool,
     /// Bound on one run in the interpreter.
     pub limits: Limits,
+    /// How long a burst may take, for programs of which nobody knows what they are up to: over that
+    /// its other frames are aborted, and so are those behind one that took too many instructions.
+    /// A program that does so again and again is halted ([`crate::standing`]).
+    pub burst_time: Option<Duration>,
     /// How programs are to be executed.
     pub exec: Exec,
     /// How they are compiled.
@@ -122,15 +129,17 @@ pub struct Surroundings {
     pub(crate) timers: Arc<Timers>,
     pub(crate) conntrack: Conntrack,
     pub(crate) limits: Limits,
+    pub(crate) burst_time: Option<Duration>,
 }
 
 /// Programs of this process whose machine code had to be stopped.
 static STOPS: AtomicU64 = AtomicU64::new(0);
 
-/// How many programs of this process had to be stopped so far ([`Program::stopped`]): whoever looks
+/// How many programs of this process had to be stopped so far ([`Program::stopped`]) or were halted
+/// ([`Standing::halted`]): whoever looks
 /// after programs needs to look at each only when the number has changed.
 pub fn stops() -> u64 {
-    STOPS.load(Ordering::Relaxed)
+    STOPS.load(Ordering::Relaxed) + crate::standing::halts()
 }
 
 impl Surroundings {
@@ -226,13 +235,24 @@ impl Program {
         // A timer has no frame; nothing it may call looks at one.
         let mut none = Frame::default();
         let Callback { code, maps, function } = &due.callback;
+        let landing = self.surroundings.programs.of_code(code);
+        let standing = landing.as_ref().map_or(&self.standing, |landing| &landing.standing);
+        if standing.halted().is_some() {
+            return Ok(());
+        }
+        let brake = Arc::clone(&worker.brake);
+        brake.begin(standing);
         let mut run = Run::new(&mut none, worker, maps, &self.surroundings);
         run.observer = observer;
         run.extras.push(Extra { addr: key.addr(), len: key.len() as u64, writable: false });
         let args = [due.map.handle(), key.addr(), value, 0, 0];
         let limits = &self.surroundings.limits;
-        interp::run_function(code, *function, args, &mut run, limits)?;
-        Ok(())
+        let result = interp::run_function(code, *function, args, &mut run, limits);
+        if result.is_err() {
+            run.abandon();
+        }
+        brake.end();
+        result.map(|_r0| ())
     }
 
     /// Runs the program on one frame. A [`Fault`] is something a verified program cannot do.
@@ -295,14 +315,9 @@ impl Program {
 
     fn judge(&self, worker: &mut Worker, frames: &mut [Frame], burst: &mut Burst) {
         burst.begin(frames.len());
-        let judged = match &self.compiled {
-            Some(compiled) if compiled.stopped().is_none() => {
-                self.judge_compiled(compiled, worker, frames, burst)
-            }
-            _ => 0,
-        };
-        for (index, frame) in frames.iter_mut().enumerate().skip(judged) {
-            self.interpret(worker, frame, index, burst);
+        // All frames of one that is halted are aborted.
+        if self.standing.halted().is_none() {
+            self.judge_running(worker, frames, burst);
         }
         if self.changes_packet {
             frames.iter_mut().for_each(|frame| frame.distrust_checksum());
@@ -311,16 +326,37 @@ impl Program {
         burst.keep_maps(&self.maps);
     }
 
-    /// Gives how many frames were judged: all, unless the code had to be stopped.
+    fn judge_running(&self, worker: &mut Worker, frames: &mut [Frame], burst: &mut Burst) {
+        worker.brake.begin(&self.standing);
+        let mut pace = Pace::new(&self.standing, self.surroundings.burst_time, &mut worker.ticks);
+        let judged = match &self.compiled {
+            Some(compiled) if compiled.stopped().is_none() => {
+                self.judge_compiled(compiled, worker, frames, (burst, &mut pace))
+            }
+            _ => 0,
+        };
+        for (index, frame) in frames.iter_mut().enumerate().skip(judged) {
+            let end = self.interpret(worker, frame, index, burst);
+            if pace.ends(1, end, &mut worker.ticks) {
+                break;
+            }
+        }
+        pace.finish();
+        worker.brake.end();
+    }
+
+    /// Gives how many frames are done with: all, unless the code had to be stopped.
     fn judge_compiled(
         &self,
         compiled: &Arc<Compiled>,
         worker: &mut Worker,
         frames: &mut [Frame],
-        burst: &mut Burst,
+        (burst, pace): (&mut Burst, &mut Pace<'_>),
     ) -> usize {
         let (maps, surroundings) = (&*self.maps, &*self.surroundings);
-        let judged = compiled.run_burst(&self.code, frames, burst, worker, maps, surroundings);
+        let burst_and_pace = (&mut *burst, pace);
+        let judged =
+            compiled.run_burst(&self.code, frames, burst_and_pace, worker, maps, surroundings);
         let Judged { stops, fault } = judged;
         burst.faults.extend(stops.into_iter().map(|(frame, stop)| (frame, self.fault(stop))));
         let Some(CodeStop { frame, fault, program }) = fault else { return frames.len() };
@@ -331,7 +367,14 @@ impl Program {
         frame as usize + 1
     }
 
-    fn interpret(&self, worker: &mut Worker, frame: &mut Frame, index: usize, burst: &mut Burst) {
+    /// Gives how its run ended.
+    fn interpret(
+        &self,
+        worker: &mut Worker,
+        frame: &mut Frame,
+        index: usize,
+        burst: &mut Burst,
+    ) -> End {
         let own_field = if self.attach == AttachType::Dequeue { EGRESS_IFINDEX } else { 0 };
         let context = worker.context_addr() + own_field;
         let mut run = Run::new(frame, worker, &self.maps, &self.surroundings);
@@ -341,10 +384,15 @@ impl Program {
         burst.targets = std::mem::take(&mut run.targets);
         burst.executed += run.executed;
         match result {
-            Ok(r0) => burst.returned[index] = r0 as u32,
+            Ok(r0) => {
+                burst.returned[index] = r0 as u32;
+                End::Returned
+            }
             Err(fault) => {
                 run.abandon();
+                let end = End::of(&fault.violation);
                 burst.faults.push((index as u32, fault));
+                end
             }
         }
     }
@@ -510,6 +558,11 @@ impl Program {
     /// Its object's maps.
     pub fn maps(&self) -> &Arc<MapSet> {
         &self.maps
+    }
+
+    /// How it stands with those it runs among: one that is halted aborts every frame.
+    pub fn standing(&self) -> &Arc<Standing> {
+        &self.standing
     }
 
     /// What it printed into streams of its own.

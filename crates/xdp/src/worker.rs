@@ -5,6 +5,7 @@ use std::sync::Arc;
 use towpath_bpf::insn::{SPILL_BYTES_MAX, STACK_BYTES};
 use towpath_bpf::interp::{MAX_CALL_FRAMES, MAX_TAIL_CALLS};
 
+use crate::brake::Brake;
 use crate::burst::Burst;
 use crate::clock::Ticks;
 use crate::held::{HeldFrames, Schedules};
@@ -39,6 +40,8 @@ pub struct Worker {
     pub(crate) schedules: Option<Arc<dyn Schedules>>,
     /// Where `bpf_xdp_request_tx_timestamp` asks.
     pub(crate) tx_timestamps: Option<Arc<TxTimestamps>>,
+    /// What it runs, and whether that is to end.
+    pub(crate) brake: Arc<Brake>,
     /// What a dequeue program took out of queues.
     pub(crate) held: HeldFrames,
 }
@@ -65,8 +68,19 @@ impl Worker {
             bridges: None,
             schedules: None,
             tx_timestamps: None,
+            brake: Arc::default(),
             held: HeldFrames::default(),
         }
+    }
+
+    /// Has it say there what it runs from now on.
+    pub fn set_brake(&mut self, brake: &Arc<Brake>) {
+        self.brake = Arc::clone(brake);
+    }
+
+    /// Where it says what it runs, for whoever wants that to end.
+    pub fn brake(&self) -> &Arc<Brake> {
+        &self.brake
     }
 
     /// Fills the stack with a byte, to find out whether a program reads what it never wrote.

@@ -10,6 +10,7 @@ mod asking;
 mod counting;
 mod credit;
 mod repeating;
+mod stuck;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -108,6 +108,9 @@ pub enum Violation {
         /// What it is.
         what: &'static str,
     },
+    /// It was asked to end, because it kept its worker for too long ([`super::Runtime::look`]).
+    #[error("it did not return, and was stopped")]
+    Stopped,
     /// [`super::Limits::insns`] were executed.
     #[error("{limit} instructions executed without an exit (raise the limit to go on)")]
     Budget {

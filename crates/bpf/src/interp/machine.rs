@@ -94,6 +94,8 @@ struct Machine {
     tail_calls: u32,
     limit: u64,
     executed: u64,
+    /// How many may be executed yet, with what called functions cost taken away.
+    until: u64,
     /// Where the first violation happened.
     stopped_at: Option<(Arc<Code>, usize)>,
 }
@@ -142,6 +144,7 @@ impl Machine {
             tail_calls: 0,
             limit: limits.insns,
             executed: 0,
+            until: limits.insns,
             stopped_at: None,
         }
     }
@@ -233,8 +236,11 @@ impl Machine {
         let Some(&insn) = self.code.insns().get(at) else {
             return Err(self.outside(at as i64));
         };
-        if usize::from(insn.dst) >= REG_COUNT || self.executed >= self.limit {
+        if usize::from(insn.dst) >= REG_COUNT || self.executed >= self.until {
             return Err(self.refuse(insn));
+        }
+        if self.executed.is_multiple_of(LOOK_PERIOD) {
+            runtime.look()?;
         }
         runtime.observe(&self.code, at, &self.regs)?;
         self.executed += 1;
@@ -336,7 +342,10 @@ impl Machine {
         let args = [self.regs[1], self.regs[2], self.regs[3], self.regs[4], self.regs[5]];
         match insn.src {
             0 if insn.is_tail_call() => self.tail_call(runtime, args)?,
-            0 => self.regs[0] = runtime.call_helper(insn.imm as u32, args, self)?,
+            0 => {
+                self.regs[0] = runtime.call_helper(insn.imm as u32, args, self)?;
+                self.until = self.until.saturating_sub(runtime.take_cost());
+            }
             PSEUDO_CALL => {
                 let target = self.target(at, i64::from(insn.imm))?;
                 let mut saved = [0; 5];
@@ -351,6 +360,7 @@ impl Machine {
             }
             PSEUDO_KFUNC_CALL => {
                 self.regs[0] = runtime.call_kfunc(insn.imm as u32, args, self)?;
+                self.until = self.until.saturating_sub(runtime.take_cost());
             }
             _ => return Err(unknown(insn)),
         }
@@ -434,7 +444,7 @@ impl Machine {
 
     #[cold]
     fn refuse(&self, insn: Insn) -> Stop {
-        if self.executed >= self.limit {
+        if self.executed >= self.until {
             return Violation::Budget { limit: self.limit }.into();
         }
         unknown(insn)
@@ -491,3 +501,5 @@ fn cast<R: Runtime>(runtime: &mut R, insn: Insn, value: u64) -> u64 {
 /// Destination address space 0, source address space 1, in the immediate of a cast: the upper half
 /// is the source.
 const CAST_TO_USER: i32 = 1 << 16;
+/// Instructions between two looks whether the run may go on.
+const LOOK_PERIOD: u64 = 1024;

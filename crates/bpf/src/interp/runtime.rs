@@ -93,6 +93,18 @@ pub trait Runtime: Sized {
         let _ = code;
     }
 
+    /// Asked now and then: whether the run may go on.
+    #[inline]
+    fn look(&mut self) -> Result<(), Violation> {
+        Ok(())
+    }
+
+    /// What the functions called since the last time cost, in instructions.
+    #[inline]
+    fn take_cost(&mut self) -> u64 {
+        0
+    }
+
     /// The run is over, after so many instructions.
     fn ended(&mut self, insns: u64) {
         let _ = insns;

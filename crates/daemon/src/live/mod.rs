@@ -143,9 +143,11 @@ impl Live {
         };
         crate::memory::check_frames(options.frames)?;
         let engine = Arc::new(Engine::start(&options).map_err(|error| error.to_string())?);
+        wanted.stuck_ms.into_iter().for_each(|ms| engine.set_patience(Duration::from_millis(ms)));
         let env = Arc::new(towpath_xdp::host::kernel_types());
         let started =
             State { workers: wanted.workers.clone(), frames: wanted.frames, ..State::new() };
+        let started = State { stuck_ms: wanted.stuck_ms, ..started };
         let host = HostTables::default();
         let registry = Arc::new(Objects::new(&settings(&engine, &env, &host)));
         let known = Arc::new(Known::new(engine.workers(), &registry));

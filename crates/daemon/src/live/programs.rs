@@ -177,8 +177,10 @@ impl Live {
     pub(super) fn tell_stopped(&self, report: &mut Report) {
         let session = Session::new(&self.registry, 0);
         for object in session.progs() {
-            if let Some(fault) = object.program().stopped() {
-                let why = format!("stopped: {fault}");
+            let halted = object.program().standing().halted();
+            let halted = halted.map(|halt| format!("halted, its frames are dropped: {}", halt.why));
+            let stopped = object.program().stopped().map(|fault| format!("stopped: {fault}"));
+            if let Some(why) = stopped.or(halted) {
                 report.fail(
                     FailureCode::ProgramStopped,
                     format!("program {} (id {})", object.name(), object.id()),

@@ -29,7 +29,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
 use towpath_maps::Domain;
-use towpath_xdp::{Frame, Pool};
+use towpath_xdp::{Brake, Frame, Pool};
 
 use crate::counters::{DropReason, FrameCounters};
 use crate::dequeue::Orphans;
@@ -79,6 +79,10 @@ pub(crate) struct WorkerShared {
     adopted: Mutex<u64>,
     adopts: Condvar,
     stop: AtomicBool,
+    /// Its round, for who watches it: odd while it works, even while it sleeps.
+    pub(crate) beat: AtomicU64,
+    /// What it runs.
+    pub(crate) brake: Arc<Brake>,
     /// The system's number of its thread, from when that runs.
     pub(crate) thread: OnceLock<rustix::thread::Pid>,
     /// What it said when it panicked.
@@ -98,6 +102,8 @@ impl WorkerShared {
             adopted: Mutex::new(0),
             adopts: Condvar::new(),
             stop: AtomicBool::new(false),
+            beat: AtomicU64::new(0),
+            brake: Arc::default(),
             thread: OnceLock::new(),
             panic: OnceLock::new(),
         })
@@ -135,6 +141,20 @@ impl WorkerShared {
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.waker.wake();
+    }
+
+    /// The worker starts another round.
+    #[inline]
+    fn works(&self) {
+        let beat = self.beat.load(Ordering::Relaxed);
+        self.beat.store((beat + 2) | 1, Ordering::Relaxed);
+    }
+
+    /// The worker sleeps, or is gone: nobody waits for it to come round.
+    #[inline]
+    fn sleeps(&self) {
+        let beat = self.beat.load(Ordering::Relaxed);
+        self.beat.store((beat + 2) & !1, Ordering::Relaxed);
     }
 
     fn current(&self) -> Arc<Snapshot> {
@@ -186,6 +206,7 @@ impl Worker {
         pool: Pool,
     ) -> Worker {
         let mut runner = HookRunner::new(shared.number);
+        runner.xdp.set_brake(&shared.brake);
         runner.xdp.set_tx_timestamps(Some(Arc::clone(pool.arena().tx_timestamps())));
         Worker {
             shared: Arc::clone(shared),
@@ -207,6 +228,7 @@ impl Worker {
     /// Works until told to stop.
     pub(crate) fn run(mut self) {
         loop {
+            self.shared.works();
             if self.shared.offered.load(Ordering::Acquire) != self.snapshot.generation {
                 let next = self.shared.current();
                 self.adopt(next);
@@ -218,6 +240,7 @@ impl Worker {
             self.rest(work);
         }
         self.finish();
+        self.shared.sleeps();
     }
 
     /// Polls everything once; gives the number of frames seen.
@@ -291,6 +314,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.shared.inbox.close();
+        self.shared.sleeps();
         self.shared.note_adopted(u64::MAX);
     }
 }

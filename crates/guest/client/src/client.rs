@@ -148,6 +148,8 @@ pub struct AttachInfo {
     pub name: String,
     /// What it counted.
     pub counters: Counters,
+    /// Why it runs no more, if it doesn't: every frame is aborted until it goes.
+    pub halted: Option<String>,
 }
 
 /// An object that there is.
@@ -410,10 +412,13 @@ impl Client {
         let handles = values.all(Tag::Handle).filter_map(number);
         let names = values.all(Tag::Name).map(|name| String::from_utf8_lossy(name).into_owned());
         let counters = values.all(Tag::Counters).filter_map(Counters::of);
-        let all = directions.zip(handles).zip(names.zip(counters));
-        let info = |((direction, handle), (name, counters))| {
+        let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        let halted = values.all(Tag::Text).map(text).chain(std::iter::repeat(String::new()));
+        let all = directions.zip(handles).zip(names.zip(counters).zip(halted));
+        let info = |((direction, handle), ((name, counters), halted))| {
             let direction = Direction::from_number(direction)?;
-            Some(AttachInfo { direction, handle, name, counters })
+            let halted = Some(halted).filter(|why: &String| !why.is_empty());
+            Some(AttachInfo { direction, handle, name, counters, halted })
         };
         Ok(all.filter_map(info).collect())
     }

@@ -282,6 +282,18 @@ impl Lowering<'_, '_> {
                 self.guard(*address, *bytes, *need);
                 None
             }
+            Op::Callee(helper) => {
+                self.set_callee(*helper);
+                None
+            }
+            Op::CalleeKfunc(kfunc) => {
+                self.set_callee(self.environment.kfunc_number(*kfunc) | 1 << 31);
+                None
+            }
+            Op::Look => {
+                self.leave_if_stopped();
+                None
+            }
             Op::BudgetSet(budget) => {
                 let budget = self.iconst(u64::from(*budget));
                 self.set_budget(budget);
@@ -331,6 +343,12 @@ impl Lowering<'_, '_> {
         let (bytes, need) = (self.iconst(bytes.into()), self.iconst(need as u64));
         let target = self.environment.callees.guard as usize as u64;
         self.call_runtime(target, &[address, bytes, need]);
+    }
+
+    fn set_callee(&mut self, number: u32) {
+        let number = self.builder.ins().iconst(types::I32, i64::from(number));
+        let (machine, offset) = (self.machine, offset_of!(Machine, callee) as i32);
+        self.builder.ins().store(MemFlagsData::trusted(), number, machine, offset);
     }
 
     fn set_budget(&mut self, budget: ir::Value) {

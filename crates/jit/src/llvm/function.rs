@@ -303,8 +303,21 @@ impl Lowering<'_> {
 
     /// Behind a call that may end the run: this function ends too.
     pub(super) fn leave_if_stopped(&mut self) {
-        self.may_stop = true;
         let stop = self.machine_field("i32", offset_of!(Machine, stop));
+        self.leave_if(&stop);
+    }
+
+    /// As [`Self::leave_if_stopped`], whatever is known of the functions called before.
+    pub(super) fn look(&mut self) {
+        let offset = offset_of!(Machine, stop);
+        let place =
+            self.temporary(format_args!("getelementptr inbounds i8, ptr %machine, i64 {offset}"));
+        let stop = self.temporary(format_args!("load volatile i32, ptr {place}, align 4"));
+        self.leave_if(&stop);
+    }
+
+    fn leave_if(&mut self, stop: &str) {
+        self.may_stop = true;
         let goes_on = self.temporary(format_args!("icmp eq i32 {stop}, 0"));
         let next = self.new_label();
         self.line(format_args!(

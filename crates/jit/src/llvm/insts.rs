@@ -54,6 +54,12 @@ impl Lowering<'_> {
                 self.call_runtime(Symbol::Guard, &[address, bytes, need, zero(), zero()]);
                 None
             }
+            // Who charges has tier 1.
+            Op::Callee(_) | Op::CalleeKfunc(_) => None,
+            Op::Look => {
+                self.look();
+                None
+            }
             Op::BudgetSet(budget) => {
                 self.set_budget(&budget.to_string());
                 None

@@ -19,6 +19,7 @@ mod iterators;
 mod known;
 mod lengths;
 mod loads;
+mod looks;
 mod loops;
 mod maps;
 mod merge;
@@ -196,6 +197,7 @@ pub const PASSES: &[Pass] = &[
     Pass::new("predict", "selects that wait for many others become branches", predict::cut_chains),
     BLOCKS,
     DEAD,
+    Pass::new("looks", "loops that call something look whether the run is to end", looks::insert),
 ];
 
 const PARAMS: Pass = Pass::new(

@@ -181,7 +181,7 @@ impl<'a> Checker<'a> {
                 self.all(Some(Type::I64), words).and(self.all(Some(Type::I32), found.as_slice()))
             }
             Op::Guard { address, .. } => self.all(Some(Type::I64), &[*address]),
-            Op::BudgetSet(_) => Ok(()),
+            Op::Callee(_) | Op::CalleeKfunc(_) | Op::Look | Op::BudgetSet(_) => Ok(()),
             Op::Const(value) => match result {
                 Some(ty) if *value & !ty.mask() == 0 => Ok(()),
                 _ => Err("the constant does not fit its type".into()),

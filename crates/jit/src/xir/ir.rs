@@ -460,6 +460,12 @@ pub enum Op {
         /// What for.
         need: Need,
     },
+    /// Says which helper is called next, for who charges for it.
+    Callee(u32),
+    /// The same, of a kfunc, by index into the program's kfuncs.
+    CalleeKfunc(u32),
+    /// Ends the run if somebody wants it to end.
+    Look,
     /// Starts a run with so much time.
     BudgetSet(u32),
     /// Takes from the run's time; gives 1 when nothing is left, else 0.
@@ -518,6 +524,9 @@ impl Op {
             | Op::MapMetaAddr { .. }
             | Op::FunctionRef(_)
             | Op::WorkerId
+            | Op::Callee(_)
+            | Op::CalleeKfunc(_)
+            | Op::Look
             | Op::BudgetSet(_)
             | Op::BudgetSpend(_) => {}
             Op::Guard { address, .. } => f(address),

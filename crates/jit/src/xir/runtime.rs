@@ -171,12 +171,15 @@ impl RuntimeFunction {
             }
             F::HashAhead { .. } => acting,
             // Per-CPU values are written in place; what values owned is given up in place.
-            F::MapUpdate | F::MapDelete => {
-                Effects { writes: Reach::MapValues, removable: false, ..reading }
+            // Values may be long: whether the run is to end is looked at after each copy of one.
+            F::MapUpdate => {
+                Effects { writes: Reach::MapValues, removable: false, stops: true, ..reading }
             }
-            F::MapPush => Effects { removable: false, ..reading },
+            F::MapDelete => Effects { writes: Reach::MapValues, removable: false, ..reading },
+            F::MapPush => Effects { removable: false, stops: true, ..reading },
             F::MapPop | F::MapPeek => {
-                Effects { writes: Reach::Arguments, removable: false, ..reading }
+                let writes = Reach::Arguments;
+                Effects { writes, removable: false, stops: true, ..reading }
             }
             F::CsumDiff | F::Sum { .. } => reading,
             F::Ktime | F::Jiffies | F::Random | F::Redirect | F::RedirectMap | F::RingReserve => {

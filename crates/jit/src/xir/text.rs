@@ -103,6 +103,9 @@ impl fmt::Display for Op {
                 write!(f, "redirect.{} {first}, {second}", RedirectCell::kind_name(*kind))?;
                 found.map_or(Ok(()), |found| write!(f, ", if {found}"))
             }
+            Op::Callee(helper) => write!(f, "callee helper #{helper}"),
+            Op::CalleeKfunc(kfunc) => write!(f, "callee kfunc #{kfunc}"),
+            Op::Look => write!(f, "look"),
             Op::BudgetSet(budget) => write!(f, "budget {budget}"),
             Op::BudgetSpend(cost) => write!(f, "spend {cost}"),
         }

@@ -14,7 +14,9 @@ use std::time::Instant;
 
 use towpath_bpf::interp::{Callbacks, Code, Fault, MAX_CALL_FRAMES, Runtime, Stop, Violation};
 use towpath_jit::xir::Need;
-use towpath_jit::{Batch, Callee, Callees, CodeFault, Machine, Packet, TailCallTarget, Trust};
+use towpath_jit::{
+    Batch, Callee, Callees, CodeFault, GUEST_BUDGET, Machine, Packet, TailCallTarget, Trust,
+};
 use towpath_maps::MapSet;
 
 use super::Compiled;
@@ -23,6 +25,7 @@ use super::tail_unsafe::{catch, tail_call};
 use crate::burst::Burst;
 use crate::frame::Frame;
 use crate::helpers::{self, Call};
+use crate::pace::{End, Pace};
 use crate::program::{Landing, Surroundings};
 use crate::run::Run;
 use crate::worker::{CHAIN_STACK_BYTES, Worker};
@@ -82,7 +85,7 @@ impl Compiled {
         self: &'a Arc<Self>,
         code: &'a Arc<Code>,
         frames: &'a mut [Frame],
-        burst: &'a mut Burst,
+        (burst, pace): (&'a mut Burst, &mut Pace<'_>),
         worker: &'a mut Worker,
         maps: &'a MapSet,
         surroundings: &'a Surroundings,
@@ -115,22 +118,30 @@ impl Compiled {
         let returned = &raw mut *burst.returned.as_mut_slice();
         assert!(returned.len() == frames.len(), "a place for each frame");
         // A frame is a pointer to its record, which starts with what compiled code reads.
-        let batch = Batch { frames: frames.cast::<*const Packet>(), returned };
+        let frames_at = frames.cast::<*const Packet>();
         let (mut judged, mut next) = (Judged::default(), 0);
         while next < returned.len() && judged.fault.is_none() {
+            let (first, until) = (next, next + pace.step(returned.len() - next));
+            // The places of the frames up to that one.
+            let places = std::ptr::slice_from_raw_parts_mut(returned.cast::<u32>(), until);
+            let batch = Batch { frames: frames_at, returned: places };
             // SAFETY: `live` and the batch are valid and only used through these pointers
             // while compiled code runs; frames, worker and maps are held by our caller, and reached
             // through the run, whose pointer the machine carries.
             let came = unsafe { program.run_batch(live.cast::<Machine>(), batch, next) };
             // SAFETY: compiled code has returned; nobody else knows either.
-            let (live, returned) = unsafe { (&mut *live, &mut *returned) };
+            let (live, places) = unsafe { (&mut *live, &mut *places) };
             next = came.unwrap_or_else(|fault| {
                 live.note(&fault);
-                live.reached(next, returned)
+                live.reached(next, places)
             });
-            if let Some(place) = returned.get_mut(next) {
-                *place = live.stopped(next as u32, &mut run, &mut judged);
+            let mut end = End::Returned;
+            if let Some(place) = places.get_mut(next) {
+                (*place, end) = live.stopped(next as u32, &mut run, &mut judged);
                 next += 1;
+            }
+            if pace.ends(next - first, end, &mut run.worker.ticks) {
+                break;
             }
         }
         // SAFETY: as above.
@@ -145,10 +156,11 @@ impl Compiled {
 
 impl Live<'_> {
     /// What the stopped run of a frame returns; when it is nothing that it meant to, why.
-    fn stopped(&mut self, frame: u32, run: &mut Run<'_>, judged: &mut Judged) -> u32 {
+    fn stopped(&mut self, frame: u32, run: &mut Run<'_>, judged: &mut Judged) -> (u32, End) {
         self.machine.stop = 0;
         let result = match self.stop.take() {
-            None => Ok(0),
+            // Whoever interrupted the run did not say so: it is asked to end.
+            None => Err(Violation::Stopped.into()),
             Some(Stop::Throw(cookie)) => self.catch(cookie, self.machine.stack_top),
             Some(stop) => Err(stop),
         };
@@ -160,15 +172,33 @@ impl Live<'_> {
             (Some((fault, program)), _) => {
                 judged.fault = Some(CodeStop { frame, fault, program });
             }
-            (None, Err(stop)) => judged.stops.push((frame, stop)),
-            (None, Ok(r0)) => return r0 as u32,
+            (None, Err(stop)) => {
+                let end = End::of_stop(&stop);
+                if end == End::Stopped {
+                    self.settle(frame);
+                }
+                judged.stops.push((frame, stop));
+                return (0, end);
+            }
+            (None, Ok(r0)) => return (r0 as u32, End::Returned),
         }
-        0
+        (0, End::Fault)
     }
 
-    /// Notes what the machine did not allow, and which instruction it was.
+    /// Makes the frame whole that code may have been changing when it was left.
+    #[cold]
+    fn settle(&mut self, frame: u32) {
+        // SAFETY: compiled code has returned, and counts no further than there are frames.
+        unsafe { &mut *self.frames.add(frame as usize) }.settle();
+    }
+
+    /// Notes what the machine did not allow, and which instruction it was; or that nothing is
+    /// wrong, but that the run is to end.
     #[cold]
     fn note(&mut self, fault: &CodeFault) -> Stop {
+        if fault.is_interrupt() {
+            return Violation::Stopped.into();
+        }
         let (code, program) = (Arc::clone(self.code()), Arc::clone(self.program()));
         let slot = program.origin_of(fault.instruction).and_then(|origin| origin.slot);
         let violation = Violation::Machine { signal: fault.signal_name(), addr: fault.address };
@@ -197,7 +227,7 @@ impl Live<'_> {
         match self.stop.take() {
             Some(Stop::Throw(cookie)) => self.catch(cookie, frame),
             Some(stop) => Err(stop),
-            None => Err(Violation::NotAFunction { addr: 0 }.into()),
+            None => Err(Violation::Stopped.into()),
         }
     }
 
@@ -336,6 +366,7 @@ pub(super) unsafe fn run_of_frame<'r>(machine: *mut Machine) -> &'r mut Run<'r> 
 /// The machine for a burst that is about to start.
 fn machine(run: &mut Run<'_>) -> Machine {
     let (redirects, burst) = run.targets.shared();
+    let (number, asked) = run.worker.brake.word();
     Machine {
         packet: std::ptr::null(),
         redirects,
@@ -349,6 +380,9 @@ fn machine(run: &mut Run<'_>) -> Machine {
         tail_calls: 0,
         target: std::ptr::null(),
         jiffies: 0,
+        callee: 0,
+        run: number,
+        asked,
         runtime: std::ptr::from_mut(run).cast::<c_void>(),
     }
 }
@@ -388,10 +422,37 @@ pub(crate) unsafe fn call(
     // SAFETY: the caller's promise; both references end before compiled code runs on, or are passed
     // on to callbacks, which make theirs from them.
     let run = unsafe { turn_to_frame(live) };
+    if !run.proved {
+        // SAFETY: as above.
+        let charged = unsafe { charge(live, run, &args) };
+        if let Err(violation) = charged {
+            // SAFETY: as above; the run is not used any more.
+            return unsafe { halt(live, violation.into()) };
+        }
+    }
     let mut callbacks = Reenter { live };
     let result = function(&mut Call { run, callbacks: &mut callbacks }, args);
     // SAFETY: as above.
     unsafe { finish(live, result) }
+}
+
+/// Takes what a call does, beside what each does, from what the run has left: before it is done.
+///
+/// # Safety
+///
+/// `live` is valid and unreferenced.
+#[inline(never)]
+unsafe fn charge(live: *mut Live<'_>, run: &Run<'_>, args: &[u64; 5]) -> Result<(), Violation> {
+    // SAFETY: the caller's promise.
+    let machine = unsafe { &mut (*live).machine };
+    let cost = helpers::cost::beside(run, machine.callee, args);
+    machine.budget = machine.budget.saturating_sub_unsigned(cost);
+    if machine.budget < 0 {
+        let insns = run.surroundings.limits.insns;
+        let limit = if insns == u64::MAX { GUEST_BUDGET.into() } else { insns };
+        return Err(Violation::Budget { limit });
+    }
+    Ok(())
 }
 
 /// Gives compiled code a result, or the order to stop.

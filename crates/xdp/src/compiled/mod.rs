@@ -4,6 +4,8 @@
 //! differently. What cannot be compiled runs in the interpreter, and [`crate::Program::exec`] says
 //! so.
 
+#[cfg(test)]
+mod brake_tests;
 mod choice;
 mod direct_unsafe;
 #[cfg(test)]

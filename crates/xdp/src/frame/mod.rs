@@ -409,6 +409,12 @@ impl Body {
         self.head.addr() + self.data as u64
     }
 
+    /// Puts the metadata in front of the packet, if somebody was left who moved one and not yet the
+    /// other.
+    pub(crate) fn settle(&mut self) {
+        self.data_meta = self.data_meta.min(self.data);
+    }
+
     /// Address that `xdp_md.data_meta` loads.
     pub(crate) fn data_meta_addr(&self) -> u64 {
         self.head.addr() + self.data_meta as u64

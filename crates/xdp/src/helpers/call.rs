@@ -53,8 +53,9 @@ impl<'r> Call<'_, 'r> {
         Ok(self.run.write(addr, bytes)?)
     }
 
-    /// Calls a function of the program.
+    /// Calls a function of the program, unless the run is to end.
     pub(crate) fn callback(&mut self, function: u64, args: [u64; 5]) -> Result<u64, Stop> {
+        self.run.may_go_on()?;
         self.callbacks.call(self.run, function, args)
     }
 }

@@ -12,6 +12,7 @@ use towpath_bpf::interp::Stop;
 use towpath_jit::{Callee, Machine};
 
 use super::Call;
+use super::cost::{self, Cost};
 use crate::compiled::call;
 
 /// A helper or kfunc.
@@ -21,9 +22,18 @@ pub(crate) struct Helper {
     pub(crate) function: fn(&mut Call<'_, '_>, [u64; 5]) -> Result<u64, Stop>,
     /// For compiled code.
     pub(crate) native: Callee,
+    /// What a call costs beside what each does.
+    pub(crate) cost: Cost,
     /// It can change where the packet begins and ends (`bpf_helper_changes_pkt_data`).
     #[cfg_attr(not(test), expect(dead_code, reason = "compiled code knows it; tests compare"))]
     pub(crate) moves: bool,
+}
+
+impl Helper {
+    /// The same with a cost of its own.
+    pub(super) const fn costing(self, cost: Cost) -> Helper {
+        Helper { cost, ..self }
+    }
 }
 
 /// The type of a function that is a helper.
@@ -45,7 +55,12 @@ pub(super) const fn moving<F: Function>(function: F) -> Helper {
 }
 
 const fn of<F: Function>(_function: F, moves: bool) -> Helper {
-    Helper { function: |call, args| instance::<F>()(call, args), native: native::<F>, moves }
+    Helper {
+        function: |call, args| instance::<F>()(call, args),
+        native: native::<F>,
+        cost: cost::by_arguments,
+        moves,
+    }
 }
 
 /// The function of a type that only one function has.

@@ -9,12 +9,12 @@ use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
-use super::{Call, Table, entry};
+use super::{Call, Table, cost, entry};
 use crate::host::fib::{NextHop, Route, RouteKind, TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
 use crate::host::{Host, Index, Interface};
 use crate::memory::{self, Grant};
 
-pub(super) const TABLE: Table = &[(id::FIB_LOOKUP, entry(fib_lookup))];
+pub(super) const TABLE: Table = &[(id::FIB_LOOKUP, entry(fib_lookup).costing(cost::of_a_walk))];
 
 /// `bpf_fib_lookup(ctx, params, plen, flags)`
 #[inline(always)]

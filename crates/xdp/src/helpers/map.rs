@@ -9,7 +9,7 @@ use towpath_bpf::proto::id;
 use towpath_maps::Map;
 
 use super::call::{Bytes, status};
-use super::{Call, Table, entry};
+use super::{Call, Table, cost, entry};
 use crate::run::Extra;
 
 pub(super) const TABLE: Table = &[
@@ -20,7 +20,7 @@ pub(super) const TABLE: Table = &[
     (id::MAP_PUSH_ELEM, entry(push)),
     (id::MAP_POP_ELEM, entry(pop)),
     (id::MAP_PEEK_ELEM, entry(peek)),
-    (id::FOR_EACH_MAP_ELEM, entry(for_each)),
+    (id::FOR_EACH_MAP_ELEM, entry(for_each).costing(cost::by_elements)),
 ];
 
 /// `bpf_map_lookup_elem(map, key)`

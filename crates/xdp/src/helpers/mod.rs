@@ -23,6 +23,7 @@ mod call;
 mod checksum;
 mod conntrack;
 mod control;
+pub(crate) mod cost;
 mod dynptr;
 mod entry_unsafe;
 mod fdb;

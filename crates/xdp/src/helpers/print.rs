@@ -8,10 +8,10 @@ use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
 use super::format::format;
-use super::{Call, KfuncTable, Table, entry};
+use super::{Call, KfuncTable, Table, cost, entry};
 use crate::printed::{Line, StreamId};
 
-pub(super) const TABLE: Table = &[(id::SNPRINTF, entry(snprintf))];
+pub(super) const TABLE: Table = &[(id::SNPRINTF, entry(snprintf).costing(cost::of_a_walk))];
 
 pub(super) const KFUNCS: KfuncTable = &[("bpf_stream_vprintk_impl", entry(stream))];
 

@@ -10,7 +10,7 @@ use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
 use super::objects::give_up;
-use super::{Call, Table, entry};
+use super::{Call, Table, cost, entry};
 use crate::host::sockets::{
     IPPROTO_TCP, SOCK_BYTES, SOCK_PROTOCOL, SOCK_STATE, TCP_LISTEN, TUPLE_BYTES_V4, TUPLE_BYTES_V6,
     Transport, Wanted,
@@ -18,9 +18,9 @@ use crate::host::sockets::{
 use crate::objects::Shape;
 
 pub(super) const TABLE: Table = &[
-    (id::SK_LOOKUP_TCP, entry(lookup_tcp)),
-    (id::SK_LOOKUP_UDP, entry(lookup_udp)),
-    (id::SKC_LOOKUP_TCP, entry(lookup_tcp)),
+    (id::SK_LOOKUP_TCP, entry(lookup_tcp).costing(cost::of_a_walk)),
+    (id::SK_LOOKUP_UDP, entry(lookup_udp).costing(cost::of_a_walk)),
+    (id::SKC_LOOKUP_TCP, entry(lookup_tcp).costing(cost::of_a_walk)),
     (id::SK_RELEASE, entry(release)),
     (id::TCP_CHECK_SYNCOOKIE, entry(syncookie)),
     (id::TCP_GEN_SYNCOOKIE, entry(syncookie)),

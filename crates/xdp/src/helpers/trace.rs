@@ -5,10 +5,12 @@ use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
 use super::print::{print, words};
-use super::{Call, Table, entry};
+use super::{Call, Table, cost, entry};
 
-pub(super) const TABLE: Table =
-    &[(id::TRACE_PRINTK, entry(trace_printk)), (id::TRACE_VPRINTK, entry(trace_vprintk))];
+pub(super) const TABLE: Table = &[
+    (id::TRACE_PRINTK, entry(trace_printk).costing(cost::of_a_walk)),
+    (id::TRACE_VPRINTK, entry(trace_vprintk).costing(cost::of_a_walk)),
+];
 
 /// `bpf_trace_printk(fmt, fmt_size, arg1, arg2, arg3)`: returns the length of the text.
 fn trace_printk(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {

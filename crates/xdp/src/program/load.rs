@@ -19,6 +19,7 @@ use super::{Landing, LoadError, LoadOptions, Program, Programs, Select, Shared, 
 use crate::compiled::{Compiled, Exec};
 use crate::helpers;
 use crate::printed::{Streams, Trace};
+use crate::standing::Standing;
 
 /// The maps of an object and a way to load its programs over them.
 ///
@@ -193,6 +194,7 @@ pub(super) fn surroundings(options: &LoadOptions) -> Surroundings {
     Surroundings {
         host: Arc::clone(&options.host),
         limits: options.limits,
+        burst_time: options.burst_time,
         trace: Trace::new(options.workers),
         ..Surroundings::default()
     }
@@ -305,12 +307,14 @@ fn ready(
         Err(why) => (None, Some(why.into())),
     };
     let streams = Arc::new(Streams::default());
+    let standing = Standing::new(&code.name);
     let id = surroundings.programs.add(Landing::new(
         attach,
         Arc::clone(&code),
         compiled.clone(),
         Arc::clone(&maps),
         Arc::clone(&streams),
+        Arc::clone(&standing),
     ));
     Program {
         id,
@@ -324,6 +328,7 @@ fn ready(
         has_frags,
         maps,
         streams,
+        standing,
         surroundings,
     }
 }

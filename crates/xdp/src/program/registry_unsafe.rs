@@ -23,6 +23,7 @@ use towpath_maps::{Domain, Map, MapSet, ProgramIndex, ProgramSlots};
 
 use crate::compiled::{self, Compiled};
 use crate::printed::Streams;
+use crate::standing::Standing;
 
 /// All programs that maps may name, by id. Ids start at 1 and are never reused.
 ///
@@ -41,6 +42,7 @@ pub(crate) struct Landing {
     pub(crate) compiled: Option<Arc<Compiled>>,
     pub(crate) maps: Arc<MapSet>,
     pub(crate) streams: Arc<Streams>,
+    pub(crate) standing: Arc<Standing>,
 }
 
 #[derive(Debug, Default)]
@@ -179,10 +181,11 @@ impl Landing {
         compiled: Option<Arc<Compiled>>,
         maps: Arc<MapSet>,
         streams: Arc<Streams>,
+        standing: Arc<Standing>,
     ) -> Landing {
         let entry = compiled.as_deref().map_or_else(compiled::bridge, Compiled::entry);
         let target = TailCallTarget { entry: AtomicU64::new(entry) };
-        Landing { target, attach, code, compiled, maps, streams }
+        Landing { target, attach, code, compiled, maps, streams, standing }
     }
 
     /// The landing that compiled code is in, as [`towpath_jit::Machine::target`] says; `None` when

@@ -66,8 +66,17 @@ pub(crate) struct Run<'a> {
     /// What the program does was proved: its helpers need not look again. The interpreter always
     /// does.
     pub(crate) proved: bool,
+    /// What called functions cost since somebody asked, in instructions, and what they may cost.
+    pub(crate) cost: Cost,
     /// Who looks on.
     pub(crate) observer: Option<&'a dyn Observer>,
+}
+
+/// What a run of a program that is not trusted spends in functions that it calls.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cost {
+    spent: u64,
+    left: u64,
 }
 
 /// Answers of a program's BTF that helpers ask for again and again.
@@ -127,6 +136,7 @@ impl<'a> Run<'a> {
             stack_base,
             recent: Recent::new(),
             proved: false,
+            cost: Cost { spent: 0, left: surroundings.limits.insns },
             observer: None,
         }
     }
@@ -143,6 +153,25 @@ impl<'a> Run<'a> {
             }
         }
         self.extras.clear();
+    }
+
+    /// Whether the run may go on.
+    #[inline]
+    pub(crate) fn may_go_on(&self) -> Result<(), Violation> {
+        if self.worker.brake.is_asked() { Err(Violation::Stopped) } else { Ok(()) }
+    }
+
+    /// Takes what a call costs from what the run has left in the interpreter, where that is limited
+    /// at all; before the call, which may be long.
+    fn charge(&mut self, callee: u32, args: &[u64; 5]) -> Result<(), Violation> {
+        let limit = self.surroundings.limits.insns;
+        if limit == u64::MAX {
+            return Ok(());
+        }
+        let cost = helpers::cost::of(self, callee, args);
+        self.cost.left = self.cost.left.checked_sub(cost).ok_or(Violation::Budget { limit })?;
+        self.cost.spent += cost;
+        Ok(())
     }
 
     /// Compiled code may use the worker's whole stack: the verifier proved how much it needs.
@@ -213,6 +242,15 @@ impl Run<'_> {
 }
 
 impl Runtime for Run<'_> {
+    #[inline]
+    fn look(&mut self) -> Result<(), Violation> {
+        self.may_go_on()
+    }
+
+    fn take_cost(&mut self) -> u64 {
+        std::mem::take(&mut self.cost.spent)
+    }
+
     fn ended(&mut self, insns: u64) {
         self.executed += insns;
     }
@@ -295,6 +333,7 @@ impl Runtime for Run<'_> {
         callbacks: &mut dyn Callbacks<Self>,
     ) -> Result<u64, Stop> {
         let helper = helpers::helper(id).ok_or(Violation::UnknownHelper { id })?;
+        self.charge(id, &args)?;
         (helper.function)(&mut helpers::Call { run: self, callbacks }, args)
     }
 
@@ -306,6 +345,7 @@ impl Runtime for Run<'_> {
     ) -> Result<u64, Stop> {
         let kfunc =
             helpers::kfunc(id).ok_or_else(|| Violation::UnknownKfunc { name: id.to_string() })?;
+        self.charge(id | helpers::cost::KFUNC, &args)?;
         (kfunc.function)(&mut helpers::Call { run: self, callbacks }, args)
     }
 

@@ -1,6 +1,7 @@
 //! The time limit: functions and loops take their length from the run's budget.
 
 use super::Writer;
+use crate::trust::CALL_COST;
 use crate::xir::{Block, Cond, Dominators, Function, Need, Op, Type};
 
 pub(super) fn limit(function: &mut Function, is_entry: bool, budget: u32) {
@@ -35,7 +36,10 @@ pub(super) fn limit(function: &mut Function, is_entry: bool, budget: u32) {
 /// Where time is taken, and how much: at the function's start for all of it, at the start of each
 /// loop for a round of it.
 fn costs(function: &Function, dominators: &Dominators) -> Vec<(Block, u32)> {
-    let length = |block: &Block| function.block(*block).insts.len() as u32 + 1;
+    let length = |block: &Block| {
+        let insts = function.block(*block).insts.iter();
+        insts.map(|&inst| cost(&function.inst(inst).op)).sum::<u32>() + 1
+    };
     let order = dominators.order();
     let mut costs = Vec::new();
     for (index, block) in order.iter().enumerate() {
@@ -48,4 +52,15 @@ fn costs(function: &Function, dominators: &Dominators) -> Vec<(Block, u32)> {
         }
     }
     costs
+}
+
+/// What an instruction takes. Calls say at run time what they do beside that.
+fn cost(op: &Op) -> u32 {
+    match op {
+        Op::CallHelper { .. }
+        | Op::CallKfunc { .. }
+        | Op::CallRuntime { .. }
+        | Op::MapLookup { .. } => CALL_COST,
+        _ => 1,
+    }
 }

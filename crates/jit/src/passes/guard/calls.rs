@@ -1,5 +1,6 @@
 //! The runtime's functions trust their arguments; where an argument is not known to be right by the
-//! way it was made, the helper is called instead, which checks it.
+//! way it was made, the helper is called instead, which checks it. Before each call of a helper the
+//! code says which one it is: what a call does is taken from the run's budget before it is done.
 
 use towpath_bpf::proto::{self, ArgKind, id};
 
@@ -31,6 +32,15 @@ pub(super) fn check_arguments(function: &mut Function) {
             if let Some(helper) = helper {
                 function.inst_mut(inst).op = helper;
             }
+            let callee = match function.inst(inst).op {
+                Op::CallHelper { id, .. } => Some(Op::Callee(id)),
+                Op::CallKfunc { kfunc, .. } => Some(Op::CalleeKfunc(kfunc)),
+                _ => None,
+            };
+            if let Some(op) = callee {
+                let origin = function.inst(inst).origin;
+                insts.push(function.add_inst(InstData { op, result: None, origin }));
+            }
             insts.push(inst);
         }
         function.block_mut(block).insts = insts;
@@ -57,9 +67,17 @@ fn as_helper(
         ArgKind::ConstMapPtr => is_map(arg),
         _ => !matches!(arg, Arg::Value(_)),
     };
+    // What copies as much as its arguments say is charged for that, which only the helper is.
+    let is_right = |it| is_right(it) && !copies(helper);
     // Behind the helper's own there may be the worker's number.
     let own = args.iter().take(kinds.len());
     let all_right = own.zip(kinds.iter().map(|kind| kind.kind)).all(is_right);
     let args = args.iter().take(kinds.len()).cloned().collect();
     (!all_right).then_some(Op::CallHelper { id: helper, args })
+}
+
+/// Whether a helper's time depends on more than a key's length.
+fn copies(helper: u32) -> bool {
+    use id::{CSUM_DIFF, MAP_PEEK_ELEM, MAP_POP_ELEM, MAP_PUSH_ELEM, MAP_UPDATE_ELEM};
+    [CSUM_DIFF, MAP_PEEK_ELEM, MAP_POP_ELEM, MAP_PUSH_ELEM, MAP_UPDATE_ELEM].contains(&helper)
 }

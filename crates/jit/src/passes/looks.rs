@@ -1,0 +1,42 @@
+//! Loops look whether somebody wants the run to end ([`crate::interrupt`]).
+//!
+//! Compiled code can be left wherever it is, so most loops need nothing of this. But a function of
+//! the runtime cannot be left, and a loop that calls one round after round is hardly ever met
+//! outside of it. Where such a call is not followed by a look of its own, the loop has one: a load
+//! and a branch, which no call is as cheap as.
+
+use super::Context;
+use crate::xir::{Block, Dominators, Function, InstData, Op, may_stop};
+
+pub(super) fn insert(function: &mut Function, _context: Context<'_>) {
+    let dominators = Dominators::new(function);
+    let order = dominators.order();
+    let is_blind = |block: &Block| {
+        let insts = &function.block(*block).insts;
+        insts.iter().any(|&inst| is_blind_call(&function.inst(inst).op))
+    };
+    let mut heads = Vec::new();
+    for (index, &head) in order.iter().enumerate() {
+        // All that lies between is looked at: too many loops look, never too few.
+        let last = dominators.latches(head).filter_map(|latch| dominators.position(latch)).max();
+        if last.is_some_and(|last| order[index..=last as usize].iter().any(is_blind)) {
+            heads.push(head);
+        }
+    }
+    for head in heads {
+        let first = function.block(head).insts.first();
+        let origin = first.map_or(0, |&inst| function.inst(inst).origin);
+        let look = function.add_inst(InstData { op: Op::Look, result: None, origin });
+        function.block_mut(head).insts.insert(0, look);
+    }
+}
+
+/// A call behind which nobody looks.
+fn is_blind_call(op: &Op) -> bool {
+    match op {
+        Op::MapLookup { .. } => true,
+        Op::CallRuntime { function, .. } => !function.effects().stops,
+        Op::CallHelper { id, .. } => !may_stop(*id),
+        _ => false,
+    }
+}

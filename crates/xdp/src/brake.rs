@@ -1,0 +1,89 @@
+//! The stop word of a worker: what it runs, and whether somebody wants that to end.
+//!
+//! The worker writes what it runs, once a burst; anybody may ask for the end of that run. Who is
+//! asked notices it at a look: functions that call functions of the program look before each call,
+//! the interpreter now and then, and compiled code when the worker's thread is interrupted
+//! ([`towpath_jit::interrupt`]). A request for another run than the one that is on means nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use crate::standing::Standing;
+
+/// What a worker runs, and what it is to run no longer.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Brake {
+    /// Number of the run: odd while it lasts, even behind it.
+    run: AtomicU64,
+    /// Number of the program's standing.
+    program: AtomicU64,
+    /// The run that is to end.
+    asked: AtomicU64,
+}
+
+/// A run that was on when somebody looked.
+#[derive(Debug, Clone)]
+pub struct Running {
+    /// Its number.
+    pub run: u64,
+    /// Whose it is; `None` when that program is gone meanwhile.
+    pub standing: Option<Arc<Standing>>,
+}
+
+impl Default for Brake {
+    fn default() -> Brake {
+        Brake { run: AtomicU64::new(0), program: AtomicU64::new(0), asked: AtomicU64::new(NONE) }
+    }
+}
+
+impl Brake {
+    /// The worker starts to run a program.
+    #[inline]
+    pub(crate) fn begin(&self, standing: &Standing) {
+        self.program.store(standing.number(), Relaxed);
+        self.run.store(self.run.load(Relaxed).wrapping_add(1), Release);
+    }
+
+    /// It is done.
+    #[inline]
+    pub(crate) fn end(&self) {
+        self.run.store(self.run.load(Relaxed).wrapping_add(1), Release);
+    }
+
+    /// Whether the run that is on is to end: for the worker itself.
+    #[inline]
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Relaxed) == self.run.load(Relaxed)
+    }
+
+    /// For compiled code: the run's number, and the word to compare it with.
+    pub(crate) fn word(&self) -> (u64, *const AtomicU64) {
+        (self.run.load(Relaxed), &raw const self.asked)
+    }
+
+    /// Number of the run that is on, if there is one.
+    pub fn run(&self) -> Option<u64> {
+        let run = self.run.load(Acquire);
+        (run % 2 == 1).then_some(run)
+    }
+
+    /// What is run at the moment.
+    pub fn running(&self) -> Option<Running> {
+        let run = self.run()?;
+        let standing = Standing::of(self.program.load(Relaxed));
+        // Otherwise it may be another one's program.
+        (self.run() == Some(run)).then_some(Running { run, standing })
+    }
+
+    /// Asks for the end of a run. Compiled code has to be interrupted, too.
+    pub fn ask(&self, run: u64) {
+        self.asked.store(run, Relaxed);
+    }
+}
+
+/// No run has this number: it is even.
+const NONE: u64 = u64::MAX - 1;

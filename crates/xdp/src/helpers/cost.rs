@@ -1,0 +1,80 @@
+//! What calls cost, in instructions: for programs whose time is limited.
+//!
+//! Each row of the tables says how much its function does beside what every call takes: it copies
+//! or compares what its arguments say, walks a map, or neither. It is charged before it is done.
+
+use towpath_bpf::proto::{self, ArgKind};
+use towpath_maps::Map;
+
+use crate::run::Run;
+
+/// What a call with these arguments does, in instructions.
+pub(crate) type Cost = fn(&Run<'_>, u32, &[u64; 5]) -> u64;
+
+/// What a call costs in all; kfuncs have [`KFUNC`] in their number.
+pub(crate) fn of(run: &Run<'_>, callee: u32, args: &[u64; 5]) -> u64 {
+    CALL.saturating_add(beside(run, callee, args))
+}
+
+/// What a call costs beside what each does.
+pub(crate) fn beside(run: &Run<'_>, callee: u32, args: &[u64; 5]) -> u64 {
+    let row = match callee & KFUNC {
+        0 => super::helper(callee),
+        _ => super::kfunc(callee & !KFUNC),
+    };
+    row.map_or(0, |row| (row.cost)(run, callee, args))
+}
+
+/// What the prototype says: keys and values of the map, and memory of a given size.
+pub(super) fn by_arguments(run: &Run<'_>, callee: u32, args: &[u64; 5]) -> u64 {
+    let Some(proto) = proto::helper(callee).filter(|_| callee & KFUNC == 0) else {
+        return by_largest(args);
+    };
+    let map = map_among(run, proto.args, args);
+    let bytes = proto.args.iter().zip(args).map(|(arg, &value)| match arg.kind {
+        ArgKind::MapKey => map.map_or(0, |map| u64::from(map.key_size())),
+        // Read out of the program's memory, and written into the map, or the other way round.
+        ArgKind::MapValue => map.map_or(0, |map| 2 * u64::from(map.value_size())),
+        ArgKind::ConstSize | ArgKind::ConstSizeOrZero | ArgKind::ConstAllocSizeOrZero => {
+            u64::from(value as u32)
+        }
+        _ => 0,
+    });
+    bytes.sum::<u64>() / BYTES
+}
+
+/// Kfuncs have no prototype that says which argument is a size: the largest number that can be one
+/// is taken for it, where it is not an address.
+fn by_largest(args: &[u64; 5]) -> u64 {
+    let sizes = args.iter().filter(|&&arg| arg <= SIZE_MAX);
+    sizes.max().map_or(0, |size| size / BYTES)
+}
+
+/// The function goes through all of the map, whether there is anything or not. What it calls for
+/// each element is charged there.
+pub(super) fn by_elements(run: &Run<'_>, _callee: u32, args: &[u64; 5]) -> u64 {
+    run.map_by_handle(args[0]).map_or(0, |map| u64::from(map.max_entries()) / ELEMENTS)
+}
+
+/// The function goes through routes, sockets or text, beside what its arguments say.
+pub(super) fn of_a_walk(run: &Run<'_>, callee: u32, args: &[u64; 5]) -> u64 {
+    WALK + by_arguments(run, callee, args)
+}
+
+fn map_among<'a>(run: &Run<'a>, kinds: &[proto::Arg], args: &[u64; 5]) -> Option<&'a Map> {
+    let place = kinds.iter().position(|arg| arg.kind == ArgKind::ConstMapPtr)?;
+    run.map_by_handle(*args.get(place)?)
+}
+
+/// Of a callee's number: it is a kfunc's.
+pub(crate) const KFUNC: u32 = 1 << 31;
+/// What each call costs; the compiler charges it with the instructions around the call.
+pub(crate) const CALL: u64 = towpath_jit::CALL_COST as u64;
+/// Bytes that are copied in the time of an instruction.
+const BYTES: u64 = 8;
+/// Places of a map that are looked at in the time of an instruction.
+const ELEMENTS: u64 = 4;
+/// Routes, sockets, text.
+const WALK: u64 = 500;
+/// No object is larger.
+const SIZE_MAX: u64 = u32::MAX as u64;

@@ -1,0 +1,120 @@
+//! Programs that keep their worker: whoever waits for it is answered, the worker's other ports go
+//! on, and what the program was to keep out stays out.
+
+use std::time::{Duration, Instant};
+
+use towpath_bpf::insn::*;
+use towpath_bpf::program::Linked;
+use towpath_bpf::proto::id;
+use towpath_engine::counters::DropReason;
+use towpath_engine::{Engine, Hook, Mode, Options, WorkerOptions};
+use towpath_xdp::standing::{STOPS_MAX, Why};
+use towpath_xdp::{Exec, LoadOptions, Program};
+
+use super::counting::Counting;
+use super::repeating::Repeating;
+use super::{Lab, link, packet, wait_for};
+
+/// `bpf_loop` in `bpf_loop` in `bpf_loop`, each of 2^23 rounds.
+fn endless() -> Linked {
+    let mov = |register, value| Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, register, 0, 0, value);
+    let (call, exit) = (id::LOOP as i32, Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0));
+    let level = [
+        mov(1, 1 << 23),
+        Insn::new(BPF_LD | BPF_IMM | BPF_DW, 2, PSEUDO_FUNC, 0, 6),
+        Insn::default(),
+        mov(3, 0),
+        mov(4, 0),
+        Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, call),
+        mov(0, 2),
+        exit,
+    ];
+    let mut insns = level.repeat(3);
+    // Callbacks return 0 or 1.
+    (insns[14].imm, insns[22].imm) = (0, 0);
+    insns.extend([mov(0, 0), exit]);
+    Linked::of_insns("endless", insns, Vec::new(), &Default::default())
+}
+
+fn program(exec: Exec) -> Program {
+    let options = LoadOptions { workers: 2, exec, ..LoadOptions::default() };
+    Program::from_linked(endless(), &options).unwrap()
+}
+
+/// A worker, a port whose program does not return and its neighbour, with where both lead.
+fn scene(exec: Exec) -> (Lab, Program, [Repeating; 2], [Counting; 2]) {
+    let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive };
+    let engine = Engine::start(&Options { workers: vec![worker], frames: 4096 }).unwrap();
+    let lab = Lab { engine };
+    let sources = [(); 2].map(|()| Repeating::new(&packet(), 0));
+    let targets = [(); 2].map(|()| Counting::with_room(usize::MAX));
+    for (number, (source, target)) in sources.iter().zip(&targets).enumerate() {
+        let ifindex = 11 + 2 * number as u32;
+        let name = format!("to{number}");
+        let from = lab.add(&format!("from{number}"), ifindex, Box::new(source.clone()));
+        lab.add(&name, ifindex + 1, Box::new(target.clone()));
+        lab.upper(from, &name);
+    }
+    let program = program(exec);
+    let first = lab.engine.read(|_, snapshot| snapshot.port_of_ifindex(11).unwrap().id);
+    lab.attach(first, &program);
+    (lab, program, sources, targets)
+}
+
+const EXECS: [Exec; 2] = [Exec::Interp, Exec::Jit];
+
+#[test]
+fn a_program_that_does_not_return_is_told_of_stopped_and_in_the_end_halted() {
+    for exec in EXECS {
+        let (lab, program, [stuck, neighbour], [behind, beside]) = scene(exec);
+        lab.engine.set_patience(Duration::from_millis(300));
+        stuck.repeat(64 * (STOPS_MAX as usize + 10));
+        wait_for("somebody to tell", || !lab.engine.stuck().is_empty());
+        let late = lab.engine.stuck();
+        assert_eq!((late[0].worker, late[0].program.as_deref()), (0, Some("endless")));
+        wait_for("its end", || program.standing().halted().is_some());
+        neighbour.repeat(1000);
+        wait_for("the neighbour's frames", || beside.count() == 1000);
+        assert_eq!(program.standing().halted().map(|halt| halt.why), Some(Why::Stuck));
+        let stops = lab.engine.take_stopped();
+        assert_eq!(stops.len(), STOPS_MAX as usize, "{stops:?}");
+        assert!(stops.iter().all(|stop| stop.program == "endless" && !stop.on_demand));
+        assert!(stops[STOPS_MAX as usize - 1].is_halted);
+        wait_for("nobody to be late", || lab.engine.stuck().is_empty());
+        // It stays where it is, and lets nothing through.
+        let first = lab.engine.read(|_, snapshot| snapshot.port_of_ifindex(11).unwrap().id);
+        let aborted = || lab.sum(first, |it| it.drops[DropReason::Aborted as usize].get());
+        wait_for("all to be dropped", || aborted() == 64 * (u64::from(STOPS_MAX) + 10));
+        assert_eq!(behind.count(), 0);
+        lab.check_conservation();
+    }
+}
+
+#[test]
+fn who_waits_for_a_worker_is_answered() {
+    for exec in EXECS {
+        let (lab, program, [stuck, neighbour], [_, beside]) = scene(exec);
+        // By itself it would never be stopped.
+        lab.engine.set_patience(Duration::from_secs(3600));
+        stuck.repeat(1_000_000);
+        wait_for("somebody to tell", || !lab.engine.stuck().is_empty());
+        let first = lab.engine.read(|_, snapshot| snapshot.port_of_ifindex(11).unwrap().id);
+        let start = Instant::now();
+        lab.engine.change(|config| config.set_links(first, Hook::Rx, vec![])).unwrap();
+        assert!(start.elapsed() < Duration::from_secs(1), "unloaded in {:?}", start.elapsed());
+        assert!(lab.engine.take_stopped().iter().all(|stop| stop.on_demand));
+        assert_eq!(program.standing().stops(), 0, "it does not count");
+        neighbour.repeat(1000);
+        wait_for("the neighbour's frames", || beside.count() == 1000);
+
+        lab.engine
+            .change(|config| config.set_links(first, Hook::Rx, vec![link(&program)]))
+            .unwrap();
+        stuck.repeat(1_000_000);
+        wait_for("somebody to tell", || !lab.engine.stuck().is_empty());
+        let start = Instant::now();
+        lab.engine.stop();
+        assert!(start.elapsed() < Duration::from_secs(1), "ended in {:?}", start.elapsed());
+        assert_eq!(lab.engine.conservation().missing(), 0);
+    }
+}
