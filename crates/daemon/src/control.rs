@@ -187,10 +187,7 @@ impl News {
     /// Notes a failure beside what is wanted of the data plane: `status` shows it until it is said
     /// to be over.
     pub fn failed(&self, code: FailureCode, subject: &str, why: impl Into<String>) {
-        self.note(Failure::new(code, subject, why));
-    }
-
-    pub(crate) fn note(&self, failure: Failure) {
+        let failure = Failure::new(code, subject, why);
         if self.standing.set(failure.clone()) {
             self.failure(&failure);
         }
@@ -203,7 +200,7 @@ impl News {
         }
     }
 
-    fn failure(&self, failure: &Failure) {
+    pub(crate) fn failure(&self, failure: &Failure) {
         tracing::warn!(code = failure.code.name(), "{failure}");
         self.send("failure", &failure.to_string(), Some(failure.clone()));
     }

@@ -21,7 +21,11 @@ impl Control {
             for old in before.filter(|old| !now.iter().any(|failure| failure.is_about(old))) {
                 news.recovered(old.code, &old.subject);
             }
-            now.into_iter().for_each(|failure| news.note(failure));
+            for failure in now {
+                if news.standing.set(failure.clone()) {
+                    news.failure(&failure);
+                }
+            }
         });
     }
 }

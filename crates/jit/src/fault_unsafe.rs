@@ -48,8 +48,8 @@ impl CodeFault {
 }
 
 /// Has a thread of this process look whether its run is to end ([`crate::Machine::asked`]):
-/// compiled code is left where it is, or at its next look when it is in a function of the runtime. A thread
-/// that runs something else does not notice.
+/// compiled code is left where it is, or at its next look when it is in a function of the runtime.
+/// A thread that runs something else does not notice.
 pub fn interrupt(thread: Pid) {
     let process = std::process::id().cast_signed();
     let thread = thread.as_raw_nonzero().get();

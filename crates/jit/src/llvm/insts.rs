@@ -64,13 +64,7 @@ impl Lowering<'_> {
                 self.set_budget(&budget.to_string());
                 None
             }
-            Op::BudgetSpend(cost) => {
-                let left = self.machine_field("i64", offset_of!(Machine, budget));
-                let left = self.temporary(format_args!("sub i64 {left}, {cost}"));
-                self.set_budget(&left);
-                let flag = self.temporary(format_args!("icmp slt i64 {left}, 0"));
-                Some(self.temporary(format_args!("zext i1 {flag} to i32")))
-            }
+            Op::BudgetSpend(cost) => Some(self.spend(*cost)),
             Op::SetRedirect { kind, words, found } => {
                 self.set_redirect(*kind, *words, *found);
                 None
@@ -463,6 +457,14 @@ impl Lowering<'_> {
             let scope = self.shared.scopes.suffix(Alias::Ctx);
             self.line(format_args!("store {value}, ptr {place}, align 4{scope}"));
         }
+    }
+
+    fn spend(&mut self, cost: u32) -> String {
+        let left = self.machine_field("i64", offset_of!(Machine, budget));
+        let left = self.temporary(format_args!("sub i64 {left}, {cost}"));
+        self.set_budget(&left);
+        let flag = self.temporary(format_args!("icmp slt i64 {left}, 0"));
+        self.temporary(format_args!("zext i1 {flag} to i32"))
     }
 
     fn set_budget(&mut self, budget: &str) {

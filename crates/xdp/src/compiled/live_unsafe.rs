@@ -122,7 +122,6 @@ impl Compiled {
         let (mut judged, mut next) = (Judged::default(), 0);
         while next < returned.len() && judged.fault.is_none() {
             let (first, until) = (next, next + pace.step(returned.len() - next));
-            // The places of the frames up to that one.
             let places = std::ptr::slice_from_raw_parts_mut(returned.cast::<u32>(), until);
             let batch = Batch { frames: frames_at, returned: places };
             // SAFETY: `live` and the batch are valid and only used through these pointers
