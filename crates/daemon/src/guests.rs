@@ -72,7 +72,7 @@ pub struct OffloadState {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RulesState {
-    /// Without those that only serve to mask accesses, as compiled code masks all of them.
+    /// Without those that only serve the kernel's compiler to mask accesses against speculation.
     #[default]
     Masked,
     /// All that the kernel has for programs without `CAP_PERFMON`.

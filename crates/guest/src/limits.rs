@@ -35,9 +35,10 @@ pub struct Limits {
 /// what was never written is not read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Rules {
-    /// Those that keep addresses secret. Against speculation there is the compiled code, which
-    /// masks every access: what the kernel refuses since it could not mask it is accepted
-    /// ([`towpath_bpf::verifier::Options::restrict_masked`]).
+    /// Those that keep addresses secret. What the kernel refuses since its compiler could not mask
+    /// it against speculation is accepted
+    /// ([`towpath_bpf::verifier::Options::restrict_masked`]); compiled code checks accesses, and
+    /// masks none.
     #[default]
     Masked,
     /// The kernel's for who lacks `CAP_PERFMON`, all of them. Few programs keep them that look
