@@ -118,7 +118,7 @@ impl Watch {
     /// Looks at one worker; gives whether it is late.
     fn look(&self, seen: &mut Seen, worker: &WorkerShared, now: Instant) -> bool {
         let beat = worker.beat.load(Relaxed);
-        if beat != seen.beat || beat % 2 == 0 {
+        if beat != seen.beat || beat.is_multiple_of(2) {
             self.comes_round(seen, worker.number);
             *seen = Seen { beat, ..Seen::new(now) };
             return false;

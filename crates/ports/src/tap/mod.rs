@@ -199,6 +199,11 @@ mod tests {
             Ok(tap) => tap,
             Err(why) => return println!("skipped: {why}"),
         };
+        let start = std::time::Instant::now();
+        while !first.link() {
+            assert!(start.elapsed() < std::time::Duration::from_secs(10), "it has a carrier");
+            std::thread::yield_now();
+        }
         let second = Tap::new(&options).expect_err("it is in use");
         assert!(matches!(second, Error::InUse { .. }), "{second}");
         drop(first);

@@ -3,7 +3,7 @@
 //! Each row of the tables says how much its function does beside what every call takes: it copies
 //! or compares what its arguments say, walks a map, or neither. It is charged before it is done.
 
-use towpath_bpf::proto::{self, ArgKind};
+use towpath_bpf::proto::{self, ArgKind, KArg};
 use towpath_maps::Map;
 
 use crate::run::Run;
@@ -27,9 +27,10 @@ pub(crate) fn beside(run: &Run<'_>, callee: u32, args: &[u64; 5]) -> u64 {
 
 /// What the prototype says: keys and values of the map, and memory of a given size.
 pub(super) fn by_arguments(run: &Run<'_>, callee: u32, args: &[u64; 5]) -> u64 {
-    let Some(proto) = proto::helper(callee).filter(|_| callee & KFUNC == 0) else {
-        return by_largest(args);
-    };
+    if callee & KFUNC != 0 {
+        return by_sizes(callee & !KFUNC, args);
+    }
+    let Some(proto) = proto::helper(callee) else { return 0 };
     let map = map_among(run, proto.args, args);
     let bytes = proto.args.iter().zip(args).map(|(arg, &value)| match arg.kind {
         ArgKind::MapKey => map.map_or(0, |map| u64::from(map.key_size())),
@@ -43,10 +44,17 @@ pub(super) fn by_arguments(run: &Run<'_>, callee: u32, args: &[u64; 5]) -> u64 {
     bytes.sum::<u64>() / BYTES
 }
 
-/// Kfuncs have no prototype that says which argument is a size: the largest number that can be one
-/// is taken for it, where it is not an address.
-fn by_largest(args: &[u64; 5]) -> u64 {
-    let sizes = args.iter().filter(|&&arg| arg <= SIZE_MAX);
+/// Arguments of a kfunc that are sizes. Of one that works on a dynptr any number may be: the largest
+/// that can be one is taken for it. Registers behind its parameters hold whatever they hold.
+fn by_sizes(number: u32, args: &[u64; 5]) -> u64 {
+    let Some(proto) = super::kfunc_proto(number) else { return 0 };
+    let has_dynptr = proto.params.iter().any(|param| param.kind == KArg::Dynptr);
+    let sizes = proto.params.iter().zip(args).filter(|(param, value)| match param.kind {
+        KArg::Size { .. } => true,
+        KArg::Scalar | KArg::Const => has_dynptr && **value <= SIZE_MAX,
+        _ => false,
+    });
+    let sizes = sizes.map(|(_, &value)| value.min(SIZE_MAX));
     sizes.max().map_or(0, |size| size / BYTES)
 }
 

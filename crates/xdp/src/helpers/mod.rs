@@ -64,6 +64,8 @@ pub(crate) mod direct {
 
 use std::sync::LazyLock;
 
+use towpath_bpf::proto::KfuncProto;
+
 pub(crate) use call::Call;
 pub(crate) use conntrack::class_of;
 pub(crate) use entry_unsafe::Helper;
@@ -144,6 +146,13 @@ pub(crate) fn kfunc(number: u32) -> Option<Helper> {
     static BY_NUMBER: LazyLock<Vec<Helper>> =
         LazyLock::new(|| kfuncs().map(|&(_, kfunc)| kfunc).collect());
     BY_NUMBER.get(number as usize).copied()
+}
+
+/// The prototype of the kfunc of that number.
+pub(crate) fn kfunc_proto(number: u32) -> Option<&'static KfuncProto> {
+    static BY_NUMBER: LazyLock<Vec<Option<&'static KfuncProto>>> =
+        LazyLock::new(|| kfuncs().map(|&(name, _)| towpath_bpf::proto::kfunc(name)).collect());
+    BY_NUMBER.get(number as usize).copied().flatten()
 }
 
 /// The number by which [`kfunc`] knows a kfunc.
