@@ -44,8 +44,9 @@ pub(super) fn by_arguments(run: &Run<'_>, callee: u32, args: &[u64; 5]) -> u64 {
     bytes.sum::<u64>() / BYTES
 }
 
-/// Arguments of a kfunc that are sizes. Of one that works on a dynptr any number may be: the largest
-/// that can be one is taken for it. Registers behind its parameters hold whatever they hold.
+/// Arguments of a kfunc that are sizes. Of one that works on a dynptr any number may be: the
+/// largest that can be one is taken for it. Registers behind its parameters hold whatever they
+/// hold.
 fn by_sizes(number: u32, args: &[u64; 5]) -> u64 {
     let Some(proto) = super::kfunc_proto(number) else { return 0 };
     let has_dynptr = proto.params.iter().any(|param| param.kind == KArg::Dynptr);
