@@ -145,23 +145,27 @@ impl Watch {
     fn stop_if_due(&self, seen: &mut Seen, worker: &WorkerShared, now: Instant) {
         let (late, ran) = (now - seen.since, now - seen.run_since);
         let on_demand = self.waiting.load(Relaxed) > 0;
-        let patience = Duration::from_millis(self.stuck_ms.load(Relaxed));
-        let is_due = late >= patience || (on_demand && late >= LATE.min(patience));
         let Some(Running { run, standing: Some(standing) }) = worker.brake.running() else {
             return;
         };
+        let patience = Duration::from_millis(self.stuck_ms.load(Relaxed));
+        // Nobody waits long a second time for a program that did not return once.
+        let is_short = on_demand || standing.stops() > 0;
+        let patience_now = if is_short { patience.min(LATE) } else { patience };
+        let is_due = late >= patience_now;
         // What kept the worker before in this round need not do so for long again.
         let is_known = seen.stopped.contains(&Arc::as_ptr(&standing));
-        if !is_due || Some(run) != seen.run || (!is_known && ran < RUN_MIN.min(patience)) {
+        if !is_due || Some(run) != seen.run || (!is_known && ran < RUN_MIN.min(patience_now)) {
             return;
+        }
+        // Noted first: a program that this halts does not get another frame.
+        if seen.asked.replace(run) != Some(run) {
+            seen.stopped.push(Arc::as_ptr(&standing));
+            self.note(worker, &standing, late, on_demand && late < patience);
         }
         worker.brake.ask(run);
         if let Some(&thread) = worker.thread.get() {
             interrupt(thread);
-        }
-        if seen.asked.replace(run) != Some(run) {
-            seen.stopped.push(Arc::as_ptr(&standing));
-            self.note(worker, &standing, late, late < patience);
         }
     }
 

@@ -23,6 +23,7 @@ mod routes;
 mod run;
 mod saved;
 mod streams;
+mod stuck;
 mod tour;
 mod xsk;
 
