@@ -4,7 +4,7 @@
 //! was there before it and waits for nothing; whoever wants to change something else waits for a
 //! while, and is told then what takes so long.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,11 +29,12 @@ use crate::live::{Live, Report, Seen};
 use crate::log;
 use crate::metrics::maps::MapMetric;
 use crate::reference::absolute;
-use crate::restore::{saved, unread};
+use crate::restore::saved;
 use crate::retry::{RETRY_PAUSE_MIN, Retry};
 use crate::saved::Keeper;
-use crate::state::{ProgramState, State};
+use crate::state::State;
 use crate::turn::{Turn, Turns};
+use crate::unread::{Unread, Wanted};
 use crate::view::wall_clock;
 
 /// What all entrances share.
@@ -109,8 +110,8 @@ struct Work {
     wanted: Arc<State>,
     /// What the file wanted when it was read last.
     file: State,
-    /// Object files that couldn't be read at the start, with the hashes that stand for them.
-    unread: BTreeMap<String, String>,
+    /// Files that couldn't be read at the start.
+    unread: Unread,
     failures: Vec<Failure>,
     /// When those are tried again.
     retry: Retry,
@@ -238,19 +239,19 @@ impl Control {
         let (wanted, store) = match &loaded.settings.state {
             Some(settings) => {
                 let dir = settings.dir.clone();
-                let opened = saved(&dir, &mut loaded.state, &mut live, &objects, &news);
+                let opened = saved(&dir, &mut loaded, &mut live, &objects, &news);
                 let (wanted, store) = opened?;
                 (wanted, Some(store))
             }
             None => (loaded.state.clone(), None),
         };
-        let unread = unread(&loaded, &news);
+        loaded.unread.tell(&loaded.state, &news);
         let (wanted, keeper) = (Arc::new(wanted), Arc::new(Keeper::new(store)));
         let work = Work {
             live,
             wanted: Arc::clone(&wanted),
             file: loaded.state,
-            unread,
+            unread: loaded.unread,
             failures: Vec::new(),
             retry: Retry::after(RETRY_PAUSE_MIN),
             warnings: Vec::new(),
@@ -480,9 +481,7 @@ impl Control {
             return Err(ApiError::bad(format!("{}: {what}: {problem}", path.display())));
         }
         work.file = loaded.state;
-        for path in std::mem::take(&mut work.unread).into_keys() {
-            self.news.recovered(FailureCode::Object, &path);
-        }
+        work.unread.end(&self.news);
         for failure in self.news.standing.clear_all(FailureCode::Saved) {
             self.news.recovery(&failure);
         }
@@ -529,24 +528,10 @@ impl Control {
         }
     }
 
-    /// Reads object files that couldn't be read before.
+    /// Reads files that couldn't be read before.
     fn read_again(&self, work: &mut Work) {
-        let unread = std::mem::take(&mut work.unread);
-        for (path, before) in unread {
-            let Ok(hash) = self.objects.open(Path::new(&path)) else {
-                work.unread.insert(path, before);
-                continue;
-            };
-            let is_meant =
-                |program: &ProgramState| program.object == path && program.sha256 == before;
-            let mut wanted = State::clone(&work.wanted);
-            for programs in [&mut wanted.programs, &mut work.file.programs] {
-                let meant = programs.iter_mut().filter(|program| is_meant(program));
-                meant.for_each(|program| program.sha256.clone_from(&hash));
-            }
-            work.wanted = Arc::new(wanted);
-            self.news.recovered(FailureCode::Object, &path);
-        }
+        let Work { wanted, file, unread, .. } = work;
+        unread.read_again(Wanted { wanted, file }, &self.objects, &self.news);
     }
 
     /// Gives whether there was anything to do.

@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sd_notify::NotifyState;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use towpath_xdp::Arena;
-use towpath_xsk::Server;
 
 use crate::control::Control;
+use crate::doors::Taken;
 use crate::failure::FailureCode;
 use crate::file::{self, Loaded, ObjectFiles};
+use crate::page::HttpSettings;
 use crate::serve::Limits;
-use crate::socket::{Reserved, Socket, give_to};
 use crate::{api, log, metrics, page, serve};
 
 /// How a daemon is started.
@@ -82,16 +82,13 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
         settings.socket.clone_from(socket);
     }
     // Before anything is opened: a second daemon must not take a port from the first.
-    let socket = Socket::bind(&settings.socket, settings.mode, settings.group)?;
-    let xsk_socket = settings.xsk_socket();
-    let reserved = Reserved::new(&xsk_socket)?;
-    let listener = socket.listener.try_clone().and_then(UnixListener::from_std);
-    let listener = listener.map_err(|error| format!("{}: {error}", settings.socket.display()))?;
+    let taken = Taken::new(&settings)?;
     let config = options.config.as_deref();
     let descriptors = raise_descriptors();
     let control = Arc::new(Control::start(loaded, config.map(Path::new), objects)?);
     control.read(|inner| tell_memory(inner.live.engine.arena()));
-    tokio::spawn(serve::serve(listener, api::router(&control), API_LIMITS.within(descriptors)));
+    let limits = API_LIMITS.within(descriptors);
+    let mut doors = taken.serve(&control, api::router(&control), limits)?;
     if let Some(address) = settings.metrics {
         let listener = try_bind(&control, "metrics", address).await;
         let control = Arc::clone(&control);
@@ -102,33 +99,58 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
         });
     }
     if let Some(http) = settings.http {
-        let first = try_bind(&control, "[api] http", http.address).await;
-        if let Some(listener) = &first {
-            tell_page(&control, listener, http.address);
-        }
-        let control = Arc::clone(&control);
-        tokio::spawn(async move {
-            let listener = bound(&control, "[api] http", http.address, first).await;
-            tell_page(&control, &listener, http.address);
-            let limits = if http.token.is_some() { API_LIMITS } else { LOOK_LIMITS };
-            let router = page::router(&control, http);
-            serve::serve(listener, router, limits.within(descriptors)).await;
-        });
+        serve_page(&control, http, descriptors).await;
     }
-    let sockets = control.serve_sockets_at(&xsk_socket);
-    let server = Server::start(&sockets, &xsk_socket, settings.xsk_mode)
-        .map_err(|error| format!("{}: {error}", xsk_socket.display()))?;
-    give_to(&xsk_socket, settings.xsk_group)?;
     tracing::info!("ready on {}", settings.socket.display());
     tell(&[NotifyState::Ready]);
-    let end = live(&control, &mut signals, options.runs_for).await;
+    let end = tokio::select! {
+        end = live(&control, &mut signals, options.runs_for) => end,
+        never = doors.watch(&control) => match never {},
+    };
     tell(&[NotifyState::Stopping]);
     tracing::info!("{}: stopping", end.as_deref().unwrap_or_else(|why| why));
     // Applications first: their sockets are the workers'.
-    drop(server);
+    drop(doors);
     control.stop();
-    drop((socket, reserved));
     end.map(drop)
+}
+
+/// Serves the page and the API behind it on an address, as soon as that can be had.
+async fn serve_page(control: &Arc<Control>, mut http: HttpSettings, descriptors: u64) {
+    let what = "[api] http";
+    let first = try_bind(control, what, http.address).await;
+    if let Some(listener) = &first {
+        tell_page(control, listener, http.address);
+    }
+    read_token(control, what, &mut http);
+    let control = Arc::clone(control);
+    tokio::spawn(async move {
+        let listener = bound(&control, what, http.address, first).await;
+        tell_page(&control, &listener, http.address);
+        while !read_token(&control, what, &mut http) {
+            tokio::time::sleep(BIND_PERIOD).await;
+        }
+        let limits = if http.token.is_some() { API_LIMITS } else { LOOK_LIMITS };
+        let router = page::router(&control, http);
+        serve::serve(listener, router, limits.within(descriptors)).await;
+    });
+}
+
+/// Reads the page's token, if that couldn't be done before; gives whether it is there.
+fn read_token(control: &Control, what: &str, http: &mut HttpSettings) -> bool {
+    let Some(path) = &http.unread_token else { return true };
+    let subject = format!("{what} token_file");
+    match file::read_token(path) {
+        Ok(token) => {
+            (http.token, http.unread_token) = (Some(token), None);
+            control.news().recovered(FailureCode::Listen, &subject);
+            true
+        }
+        Err(why) => {
+            control.news().failed(FailureCode::Listen, &subject, why);
+            false
+        }
+    }
 }
 
 /// Tells systemd how we are, if it wants to know.

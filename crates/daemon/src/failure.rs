@@ -103,7 +103,7 @@ codes! {
     Bridge "bridge" "mend what it names; it is tried again by itself",
     /// A bond or one of its members isn't as it is wanted.
     Bond "bond" "mend what it names; it is tried again by itself",
-    /// An object file that the configuration names couldn't be read when the daemon started.
+    /// An object file or a file of maps couldn't be read when the daemon started.
     Object "object" "put the file there; it is read again by itself",
     /// A program can't be loaded; the one before goes on where there was one.
     Program "program" "mend the program or its configuration, then reload",
@@ -118,13 +118,13 @@ codes! {
     /// What a map held or is to hold isn't in it.
     Map "map" "mend what it names; what was saved is kept",
     /// Tables of the host's that programs see can't be had.
-    Host "host" "mend what it names, then reload",
+    Host "host" "mend what it names; a file is read again by itself, anything else by a reload",
     /// The engine can't do what it should.
     Engine "engine" "look at the log, and start the daemon again",
     /// Something of what was saved didn't come back.
     Saved "saved" "look at what is kept; a reload takes the configuration as it is and ends this",
-    /// An address of the configuration can't be listened on.
-    Listen "listen" "free the address, or choose another one; it is tried again by itself",
+    /// An address of the configuration can't be listened on, or not as it is wanted.
+    Listen "listen" "free the address, or mend what it names; it is tried again by itself",
     /// Lines of the log can't be written.
     Log "log" "make room where standard error goes, or have somebody read it",
     /// What there is can't be saved.

@@ -20,6 +20,7 @@ use crate::state::{
     AttachState, ExecState, HookState, MigrateState, OnFailure, ProgramState, State, TrustState,
 };
 use crate::tables::{self, HostState};
+use crate::unread::{Unread, UnreadHost, UnreadProgram};
 
 mod objects;
 
@@ -33,8 +34,8 @@ pub struct Loaded {
     pub settings: Settings,
     /// What is wanted.
     pub state: State,
-    /// Object files that couldn't be read, and why: only at a start.
-    pub unread: BTreeMap<String, String>,
+    /// Files that couldn't be read, and why: only at a start.
+    pub unread: Unread,
 }
 
 /// How the daemon itself runs. A reload does not change it, but for metrics of maps.
@@ -91,7 +92,16 @@ impl Default for Settings {
 impl Settings {
     /// The sections that say something else in `other`.
     pub(crate) fn differences(&self, other: &Settings) -> Vec<&'static str> {
-        let api = |it: &Settings| (it.socket.clone(), it.mode, it.group, it.http.clone());
+        // A token that is read later is the one that was meant.
+        let is_late = self.http.as_ref().is_some_and(|http| http.unread_token.is_some());
+        let http = |it: &Settings| {
+            let mut http = it.http.clone();
+            if let Some(http) = http.as_mut().filter(|_| is_late) {
+                (http.token, http.unread_token) = (None, None);
+            }
+            http
+        };
+        let api = |it: &Settings| (it.socket.clone(), it.mode, it.group, http(it));
         let xsk = |it: &Settings| (it.xsk.clone(), it.xsk_mode, it.xsk_group);
         let sections = [
             ("[api]", api(self) != api(other)),
@@ -136,8 +146,8 @@ pub fn load(path: &Path, objects: &ObjectFiles) -> Result<Loaded, FileError> {
     parse(&text, path, dir.unwrap_or(Path::new(".")), objects)
 }
 
-/// As [`load`], for a daemon that starts: an object file that can't be read keeps no other port
-/// from working. Programs of it have the hash [`UNREAD`].
+/// As [`load`], for a daemon that starts: an object file, a file of maps or the host's tables that
+/// can't be read keep no other port from working. Programs of them have the hash [`UNREAD`].
 ///
 /// # Errors
 ///
@@ -177,7 +187,7 @@ fn parse_as(
         objects,
         problems: Vec::new(),
         origins: BTreeMap::new(),
-        unread: is_start.then(BTreeMap::new),
+        unread: is_start.then(Unread::default),
     };
     let mut loaded = reader.read(&document.json);
     let Reader { mut problems, origins, unread, .. } = reader;
@@ -228,8 +238,8 @@ struct Reader<'a> {
     problems: Vec<Problem>,
     /// Parts of the state and what they were made of: `attachments[3]` of `attach[1]`.
     origins: BTreeMap<String, String>,
-    /// Object files that can't be read, where that is no problem of the file's.
-    unread: Option<BTreeMap<String, String>>,
+    /// Files that can't be read, where that is no problem of this one's.
+    unread: Option<Unread>,
 }
 
 impl Reader<'_> {
@@ -332,21 +342,25 @@ impl Reader<'_> {
             self.problems.push(Problem::new("api.http", message));
             return None;
         };
-        let token = token_file.map(|name| read_token(&self.dir.join(name))).transpose();
+        let path = token_file.map(|name| self.dir.join(name));
+        let token = path.as_ref().map(|path| read_token(path)).transpose();
+        let unread_token = path.filter(|_| token.is_err() && self.unread.is_some());
         let token = match token {
             Ok(token) => token,
+            Err(_later) if unread_token.is_some() => None,
             Err(message) => {
                 self.problems.push(Problem::new("api.token_file", message));
                 return None;
             }
         };
-        if token.is_none() && !address.ip().is_loopback() {
+        let has_token = token.is_some() || unread_token.is_some();
+        if !has_token && !address.ip().is_loopback() {
             let message = format!(
                 "{address} can be reached from other machines: that needs a token (token_file)"
             );
             self.problems.push(Problem::new("api.http", message));
         }
-        Some(HttpSettings { address, token, names: names.unwrap_or_default() })
+        Some(HttpSettings { address, token, unread_token, names: names.unwrap_or_default() })
     }
 
     fn xsk(&mut self, value: &Json, settings: &mut Settings) {
@@ -368,8 +382,19 @@ impl Reader<'_> {
             self.problems.push(Problem::new("host.tables", message));
             return None;
         }
-        let read = tables::load(&self.dir.join(name));
-        read.map_err(|message| self.problems.push(Problem::new("host.tables", message))).ok()
+        let path = self.dir.join(name);
+        match (tables::load(&path), &mut self.unread) {
+            (Ok(read), _) => Some(read),
+            (Err(why), Some(unread)) => {
+                let stand_in = HostState::default();
+                unread.host = Some(UnreadHost { path, why, stand_in: stand_in.clone() });
+                Some(stand_in)
+            }
+            (Err(message), None) => {
+                self.problems.push(Problem::new("host.tables", message));
+                None
+            }
+        }
     }
 
     fn mode(&mut self, key: &str, text: &str, mode: &mut u32) {
@@ -422,28 +447,62 @@ impl Reader<'_> {
         settings.state = Some(StateSettings { dir: self.dir.join(keys.dir), interval });
     }
 
+    /// Notes that a file of a program's can't be read, or that this is a problem.
+    fn unread_of(
+        &mut self,
+        at: usize,
+        path: &str,
+        message: String,
+        key: &str,
+    ) -> Option<&mut UnreadProgram> {
+        let Some(unread) = &mut self.unread else {
+            self.problems.push(Problem::new(key, message));
+            return None;
+        };
+        let program = unread.programs.entry(at).or_default();
+        program.why.insert(path.to_owned(), message);
+        Some(program)
+    }
+
+    /// What a program's maps hold at first. A program whose file of maps can't be read isn't
+    /// loaded: what it filters may be in there.
+    fn maps(
+        &mut self,
+        at: usize,
+        keys: &AttachKeys,
+        sha256: &mut String,
+        here: &str,
+    ) -> Option<Map<String, Json>> {
+        let name = match keys.maps.as_ref()? {
+            MapsKey::Table(table) => return Some(table.clone()),
+            MapsKey::File(name) => name,
+        };
+        let path = self.dir.join(name);
+        let message = match read_maps(&path) {
+            Ok(maps) => return Some(maps),
+            Err(message) => message,
+        };
+        let unread =
+            self.unread_of(at, &path.display().to_string(), message, &format!("{here}.maps"));
+        if let Some(unread) = unread {
+            unread.maps = Some(path);
+            UNREAD.clone_into(sha256);
+        }
+        None
+    }
+
     /// One `[[attach]]` is one program, and an attachment for each port.
     fn attach(&mut self, index: usize, keys: &AttachKeys, state: &mut State) {
         let here = format!("attach[{index}]");
         let path = self.dir.join(&keys.object);
         let read = self.objects.open(&path);
-        let maps = match &keys.maps {
-            None => Ok(None),
-            Some(MapsKey::Table(table)) => Ok(Some(table.clone())),
-            Some(MapsKey::File(name)) => read_maps(&self.dir.join(name)).map(Some),
-        };
-        let maps = maps.unwrap_or_else(|message| {
-            self.problems.push(Problem::new(format!("{here}.maps"), message));
-            None
-        });
         let object = std::path::absolute(&path).unwrap_or(path).display().to_string();
-        let sha256 = read.unwrap_or_else(|message| {
-            match &mut self.unread {
-                Some(unread) => drop(unread.insert(object.clone(), message)),
-                None => self.problems.push(Problem::new(format!("{here}.object"), message)),
-            }
+        let at = state.programs.len();
+        let mut sha256 = read.unwrap_or_else(|message| {
+            self.unread_of(at, &object, message, &format!("{here}.object"));
             UNREAD.to_owned()
         });
+        let maps = self.maps(at, keys, &mut sha256, &here);
         let ports = match &keys.port {
             PortKey::One(port) => std::slice::from_ref(port),
             PortKey::Several(ports) => ports,
@@ -502,7 +561,7 @@ pub(crate) fn free_key(base: &str, programs: &[ProgramState]) -> String {
 }
 
 /// Whoever has the token may do everything: its file is nobody else's.
-fn read_token(path: &Path) -> Result<Token, String> {
+pub(crate) fn read_token(path: &Path) -> Result<Token, String> {
     let said = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let text = read_text(path, TOKEN_BYTES_MAX)?;
     let meta = std::fs::metadata(path).map_err(|error| said(&error))?;
@@ -512,7 +571,7 @@ fn read_token(path: &Path) -> Result<Token, String> {
     Token::new(&text).map_err(|why| said(&why))
 }
 
-fn read_maps(path: &Path) -> Result<Map<String, Json>, String> {
+pub(crate) fn read_maps(path: &Path) -> Result<Map<String, Json>, String> {
     let maps = serde_json::from_str(&read_text(path, MAPS_BYTES_MAX)?);
     maps.map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -2,19 +2,19 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, flock};
-use rustix::process::umask;
+use rustix::fs::{FlockOperation, flock};
+use towpath_host::socket::{Access, SocketFile, listen};
 
 /// A socket that is ours alone while this lives.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// What accepts.
-    pub(crate) listener: UnixListener,
-    _reserved: Reserved,
+    access: Access,
+    file: SocketFile,
+    reserved: Reserved,
 }
 
 /// A place for a socket that no other daemon can take while this lives.
@@ -26,23 +26,37 @@ pub(crate) struct Reserved {
 }
 
 impl Socket {
-    /// Makes a socket at `path`.
+    /// Makes a socket at `path`, and what accepts there.
     ///
     /// # Errors
     ///
     /// Another daemon uses it, or it cannot be made.
-    pub(crate) fn bind(path: &Path, mode: u32, group: Option<u32>) -> Result<Socket, String> {
-        let said = |error: io::Error| format!("{}: {error}", path.display());
+    pub(crate) fn bind(
+        path: &Path,
+        mode: u32,
+        group: Option<u32>,
+    ) -> Result<(Socket, UnixListener), String> {
         let reserved = Reserved::new(path)?;
-        // Nobody may connect before the mode is what was asked for.
-        let before = umask(Mode::from_raw_mode(0o177));
-        let bound = UnixListener::bind(path);
-        umask(before);
-        let listener = bound.map_err(said)?;
-        give_to(path, group)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(said)?;
-        listener.set_nonblocking(true).map_err(said)?;
-        Ok(Socket { listener, _reserved: reserved })
+        let access = Access { mode, owner: None, group };
+        let listening = listen(path, &access);
+        let (listener, file) = listening.map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok((Socket { access, file, reserved }, listener))
+    }
+
+    /// Whether its file is still there.
+    pub(crate) fn is_there(&self) -> bool {
+        self.file.is_there()
+    }
+
+    /// Makes it again, since its file was removed.
+    ///
+    /// # Errors
+    ///
+    /// Something else is there now, or what the system says.
+    pub(crate) fn listen_again(&mut self) -> io::Result<UnixListener> {
+        let (listener, file) = listen(&self.reserved.path, &self.access)?;
+        self.file = file;
+        Ok(listener)
     }
 }
 
@@ -87,8 +101,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        // Both may be gone already with their directory.
-        let _socket = fs::remove_file(&self.path);
+        // It may be gone already with its directory.
         let _lock = fs::remove_file(&self.lock_path);
     }
 }
@@ -126,9 +139,18 @@ mod tests {
     fn a_socket_has_one_daemon_and_a_dead_one_is_replaced() {
         let dir = std::env::temp_dir().join(format!("towpath-socket-{}", std::process::id()));
         let path = dir.join("api.sock");
-        let socket = Socket::bind(&path, 0o600, None).expect("nobody has it");
+        let (mut socket, _) = Socket::bind(&path, 0o600, None).expect("nobody has it");
         let error = Socket::bind(&path, 0o600, None).expect_err("it is in use");
         assert!(error.contains("another daemon uses it"), "{error}");
+        assert!(socket.is_there());
+        fs::remove_file(&path).expect("it is there");
+        assert!(!socket.is_there());
+        fs::write(&path, "text").expect("the directory is there");
+        assert!(!socket.is_there());
+        socket.listen_again().expect_err("a file of somebody");
+        fs::remove_file(&path).expect("it is there");
+        socket.listen_again().expect("nothing is there");
+        assert!(socket.is_there());
         drop(socket);
         assert!(!path.exists(), "nothing stays behind");
         drop(UnixListener::bind(&path).expect("the directory is there"));

@@ -20,6 +20,13 @@ pub struct SocketFile {
     is: Option<Identity>,
 }
 
+impl SocketFile {
+    /// Whether it is still where it was made.
+    pub fn is_there(&self) -> bool {
+        self.is.is_some() && identity(&self.path) == self.is
+    }
+}
+
 /// Which file it is: its number, and when it was made, since numbers are used again.
 type Identity = (u64, Option<SystemTime>);
 

@@ -6,11 +6,14 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{Mode, chmod};
 use rustix::net::{
@@ -29,32 +32,65 @@ use crate::sockets::Sockets;
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
+    mode: u32,
+    /// The number of its file, which nobody else's has while we have the socket.
+    inode: AtomicU64,
+    /// Rung when the thread is to end, or to listen at another socket.
     stop: Arc<OwnedFd>,
+    next: Arc<Mutex<Option<OwnedFd>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
     /// Listens at a path, where nothing may be, for whom `mode` lets in.
     pub fn start(sockets: &Arc<Sockets>, path: &Path, mode: u32) -> io::Result<Server> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        bind(&listener, &SocketAddrUnix::new(path)?)?;
-        chmod(path, Mode::from_raw_mode(mode))?;
-        listen(&listener, BACKLOG)?;
+        let (listener, inode) = listen_at(path, mode)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let next = Arc::new(Mutex::new(None));
         let mut serving = Serving {
             sockets: Arc::clone(sockets),
             listener,
             stop: Arc::clone(&stop),
+            next: Arc::clone(&next),
             peers: HashMap::new(),
             peers_max: peers_max(),
             last: 0,
             pause: None,
         };
         let thread = std::thread::Builder::new().name("xsk-server".into());
-        let thread = thread.spawn(move || serving.run())?;
-        Ok(Server { path: path.to_owned(), stop, thread: Some(thread) })
+        let thread = Some(thread.spawn(move || serving.run())?);
+        Ok(Server { path: path.to_owned(), mode, inode: inode.into(), stop, next, thread })
     }
+
+    /// Whether its file is still there.
+    pub fn is_there(&self) -> bool {
+        let inode = std::fs::symlink_metadata(&self.path).map(|file| file.ino());
+        inode.is_ok_and(|inode| inode == self.inode.load(Ordering::Relaxed))
+    }
+
+    /// Listens at its path anew, where nothing may be, since its file was removed. Connections
+    /// that there are stay.
+    ///
+    /// # Errors
+    ///
+    /// What the system says. The old socket goes on then.
+    pub fn listen_again(&self) -> io::Result<()> {
+        let (listener, inode) = listen_at(&self.path, self.mode)?;
+        self.inode.store(inode, Ordering::Relaxed);
+        *self.next.lock() = Some(listener);
+        rustix::io::write(&*self.stop, &1u64.to_ne_bytes())?;
+        Ok(())
+    }
+}
+
+/// A listening socket, and the number of its file.
+fn listen_at(path: &Path, mode: u32) -> io::Result<(OwnedFd, u64)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    bind(&listener, &SocketAddrUnix::new(path)?)?;
+    chmod(path, Mode::from_raw_mode(mode))?;
+    listen(&listener, BACKLOG)?;
+    Ok((listener, std::fs::symlink_metadata(path)?.ino()))
 }
 
 impl Drop for Server {
@@ -64,7 +100,9 @@ impl Drop for Server {
             // A panic has said so itself.
             let _panicked = thread.join();
         }
-        let _gone = std::fs::remove_file(&self.path);
+        if self.is_there() {
+            let _gone = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -73,6 +111,7 @@ struct Serving {
     sockets: Arc<Sockets>,
     listener: OwnedFd,
     stop: Arc<OwnedFd>,
+    next: Arc<Mutex<Option<OwnedFd>>>,
     peers: HashMap<u64, Peer>,
     /// More would leave too few descriptors for everything else.
     peers_max: usize,
@@ -90,6 +129,7 @@ impl Serving {
             let mut strange = Vec::new();
             for who in ready {
                 match who {
+                    Who::Stop if self.take_next() => {}
                     Who::Stop => {
                         let all: Vec<u64> = self.peers.keys().copied().collect();
                         return self.close(all.into_iter());
@@ -105,6 +145,16 @@ impl Serving {
             }
             self.close(strange.into_iter());
         }
+    }
+
+    /// Listens at another socket from now on, if there is one; else it was rung for the end.
+    fn take_next(&mut self) -> bool {
+        let Some(listener) = self.next.lock().take() else { return false };
+        let mut count = [0; 8];
+        // Only this thread reads it.
+        let _rung = rustix::io::read(&*self.stop, &mut count);
+        self.listener = listener;
+        true
     }
 
     /// Closes connections, and their sockets.

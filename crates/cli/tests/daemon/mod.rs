@@ -25,6 +25,7 @@ mod saved;
 mod streams;
 mod stuck;
 mod tour;
+mod trouble;
 mod xsk;
 
 use std::process::{Child, Stdio};

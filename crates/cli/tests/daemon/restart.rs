@@ -125,14 +125,15 @@ fn a_saved_state_that_makes_no_sense_is_kept_aside() {
     daemon.json(&["port", "add", "more", "kind=sink"]);
     daemon.end();
     let good = std::fs::read(bench.path("saved/state")).expect("it was saved");
-    let text = String::from_utf8(good.clone()).expect("it is text");
+    let before = std::fs::read(bench.path("saved/state.before")).expect("and the one before");
     let cases = [
-        (good[..good.len() / 2].to_vec(), "it was cut or changed"),
-        (text.replacen("state 1 ", "state 9 ", 1).into_bytes(), "it has version 9"),
-        (Vec::new(), "it does not begin as a saved state does"),
+        (b"towpath-state 9\n\nsomething".to_vec(), before, "it has version 9"),
+        (Vec::new(), Vec::new(), "it does not begin as a saved state does"),
+        (vec![b'x'; 4096], vec![0; 4096], "it does not begin as a saved state does"),
     ];
-    for (number, (bytes, says)) in cases.into_iter().enumerate() {
+    for (number, (bytes, before, says)) in cases.into_iter().enumerate() {
         bench.file("saved/state", &bytes);
+        bench.file("saved/state.before", &before);
         let daemon = Daemon::start(&bench, &config);
         let status = daemon.json(&["status"]);
         assert_eq!(status["ports"].as_array().map(Vec::len), Some(4), "as configured: {status}");
@@ -142,6 +143,7 @@ fn a_saved_state_that_makes_no_sense_is_kept_aside() {
         assert_eq!(std::fs::read(aside.join("state")).expect("nothing is lost"), bytes);
         daemon.end();
     }
+    cut_or_changed(&bench, &config, &good);
     // An object that was changed is another one: its program says so, and stays wanted.
     let daemon = Daemon::start(&bench, &config);
     daemon.json(&["port", "set", "gen", "up=false"]);
@@ -167,6 +169,35 @@ fn a_saved_state_that_makes_no_sense_is_kept_aside() {
     let status = bench.run(&["status", "--socket", SOCKET]);
     assert!(status.stdout.contains("  not saved: what was changed "), "{status:?}");
     daemon.end();
+}
+
+/// A state that was cut or changed gives what is whole of it, and the one before gives the rest.
+fn cut_or_changed(bench: &Bench, config: &str, good: &[u8]) {
+    let mut flipped = good.to_vec();
+    flipped[good.len() / 2] ^= 4;
+    for bytes in [good[..good.len() / 2].to_vec(), flipped, Vec::new()] {
+        bench.file("saved/state", good);
+        let daemon = Daemon::start(bench, config);
+        daemon.json(&["port", "set", "more", "mtu=1400"]);
+        daemon.json(&["port", "set", "more", "mtu=1500"]);
+        daemon.end();
+        bench.file("saved/state", &bytes);
+        let daemon = Daemon::start(bench, config);
+        let status = daemon.json(&["status"]);
+        assert_eq!(status["ports"].as_array().map(Vec::len), Some(5), "all: {status}");
+        let failures = status["failures"].as_array().expect("a list");
+        assert!(!failures.is_empty(), "{status}");
+        for failure in failures {
+            assert_eq!(failure["code"], json!("saved"), "{failure}");
+            let why = failure["why"].as_str().expect("a reason");
+            let kept = why.rsplit(' ').next().expect("where it is kept");
+            assert_eq!(std::fs::read(bench.path(kept)).expect("nothing is lost"), bytes, "{why}");
+        }
+        daemon.json(&["reload"]);
+        assert_eq!(daemon.json(&["status"])["failures"], json!([]), "looked at");
+        daemon.json(&["port", "del", "more"]);
+        daemon.end();
+    }
 }
 
 #[test]

@@ -150,7 +150,7 @@ impl Live {
         loading.keep(&program.object);
         contents.forget_old(&self.registry)?;
         takeover.finish(&self.registry, maps, &program.object, before, report)?;
-        self.fill_again(&state.key, &program.object, report);
+        self.fill_again(&state.key, &program.object);
         let run_config = run_config(&file, &name);
         let Loaded { object, program } = program;
         Ok(LiveProgram { state: state.clone(), object, run_config, program, _uses })

@@ -150,7 +150,7 @@ impl Live {
     }
 
     /// Gives a program's maps what was saved of them, and pins that it and they had.
-    pub(super) fn fill_again(&self, key: &str, program: &Arc<ProgramObject>, report: &mut Report) {
+    pub(super) fn fill_again(&self, key: &str, program: &Arc<ProgramObject>) {
         let mut returning = self.returning.lock();
         let returning = &mut *returning;
         for map in program.maps() {
@@ -167,7 +167,7 @@ impl Live {
             let changes = std::mem::take(&mut found.saved.changes);
             let contents = found.saved.contents.take();
             for path in &pins {
-                self.pin_again(path, MapUse::new(Arc::clone(&map)).into(), report);
+                self.pin_again(path, MapUse::new(Arc::clone(&map)).into());
             }
             let contents = contents.filter(|file| {
                 let path = returning.dir.join(file);
@@ -177,12 +177,8 @@ impl Live {
                     let aside = path.with_extension("aside");
                     // It is told either way.
                     let _kept = std::fs::rename(&path, &aside);
-                    let aside = aside.display();
-                    report.fail(
-                        FailureCode::Map,
-                        format!("map {name}"),
-                        format!("{why}: kept as {aside}"),
-                    );
+                    let why = format!("{why}: what it held is kept as {}", aside.display());
+                    self.tell_lost(&format!("map {name}"), why);
                 }
                 loaded.is_ok()
             });
@@ -193,7 +189,7 @@ impl Live {
                         returning.references.push((Arc::clone(&map), change.clone()));
                     }
                     Err(why) => {
-                        report.fail(FailureCode::Map, format!("map {name}[{}]", change.key), why);
+                        self.tell_lost(&format!("map {name}[{}]", change.key), why);
                     }
                 }
             }
@@ -205,7 +201,7 @@ impl Live {
         let pins: Vec<String> =
             returning.program_pins.extract_if(.., mine).map(|(path, _)| path).collect();
         for path in pins {
-            self.pin_again(&path, Object::Program(Arc::clone(program)), report);
+            self.pin_again(&path, Object::Program(Arc::clone(program)));
         }
     }
 
@@ -229,7 +225,7 @@ impl Live {
             let paths: Vec<String> =
                 returning.link_pins.extract_if(.., mine).map(|(path, _)| path).collect();
             for path in paths {
-                self.pin_again(&path, Object::Link(Arc::clone(&live.object)), report);
+                self.pin_again(&path, Object::Link(Arc::clone(&live.object)));
             }
         }
         let keys: Vec<String> = wanted
@@ -273,10 +269,16 @@ impl Live {
         done.map_err(|error| error.message)
     }
 
-    fn pin_again(&self, path: &str, object: Object, report: &mut Report) {
+    fn pin_again(&self, path: &str, object: Object) {
         if let Err(errno) = pin(&self.registry, path, object) {
-            report.fail(FailureCode::Pin, format!("pin {path}"), errno.to_string());
+            self.tell_lost(&format!("pin {path}"), errno.to_string());
         }
+    }
+
+    /// Something that was saved is lost, and is not looked for again: it is told until somebody
+    /// has looked at it.
+    fn tell_lost(&self, what: &str, why: String) {
+        self.news.failed(FailureCode::Saved, &format!("saved {what}"), why);
     }
 }
 

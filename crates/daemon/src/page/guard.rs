@@ -157,7 +157,12 @@ mod tests {
     fn guard(token: Option<&str>) -> Guard {
         let token = token.map(|text| Token::new(text).expect("it is long"));
         let address = "127.0.0.1:8480".parse().expect("an address");
-        Guard::new(HttpSettings { address, token, names: vec!["router.example".to_owned()] })
+        Guard::new(HttpSettings {
+            address,
+            token,
+            unread_token: None,
+            names: vec!["router.example".to_owned()],
+        })
     }
 
     /// The status that a request is refused with, 0 for none.

@@ -7,6 +7,7 @@
 mod guard;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
@@ -32,6 +33,8 @@ pub struct HttpSettings {
     pub address: SocketAddr,
     /// Who knows it may do everything; without one, everybody may look.
     pub token: Option<Token>,
+    /// The token's file, when it couldn't be read at the start: there is no page until it can.
+    pub unread_token: Option<PathBuf>,
     /// Names by which browsers may ask for it, besides addresses and `localhost`.
     pub names: Vec<String>,
 }

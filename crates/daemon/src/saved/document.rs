@@ -1,22 +1,21 @@
-//! The saved document: what was wanted, and what pins and users put where, as text with a checksum.
+//! The saved document: what was wanted, and what pins and users put where, as text in parts that
+//! have checksums (`parts.rs`).
 //!
-//! ```text
-//! towpath-state 1 SHA256-OF-THE-REST
-//! {"serial": 7, "file": ..., "wanted": ..., "maps": ...}
-//! ```
+//! Documents of version 1 were one part: `towpath-state 1 SHA256-OF-THE-REST`, and JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use super::parts::{self, Parts};
 use crate::document::typed;
 use crate::file::sha256;
 use crate::state::{Identity, ProgramState, State};
 
 /// Everything that is not in files of its own.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Document {
     /// Which journal goes on from here.
     pub serial: u64,
@@ -95,45 +94,42 @@ pub enum DocumentError {
 impl Document {
     /// As text.
     pub fn text(&self) -> String {
-        // Keys are strings, and numbers finite: this is always JSON.
-        let body = serde_json::to_string_pretty(self).unwrap_or_default();
-        format!("{MAGIC} {VERSION} {}\n{body}", sha256(body.as_bytes()))
+        parts::text(self)
     }
 
-    /// Reads a text.
+    /// Reads a text of which everything is whole.
     ///
     /// # Errors
     ///
     /// See [`DocumentError`].
     pub fn parse(bytes: &[u8]) -> Result<Document, DocumentError> {
-        let line = bytes.iter().position(|byte| *byte == b'\n').ok_or(DocumentError::Foreign)?;
-        let (head, body) = (&bytes[..line], &bytes[line + 1..]);
-        let head = std::str::from_utf8(head).map_err(|_binary| DocumentError::Foreign)?;
-        let words: Vec<&str> = head.split(' ').collect();
-        let [MAGIC, version, checksum] = words[..] else { return Err(DocumentError::Foreign) };
-        let version: u64 = version.parse().map_err(|_word| DocumentError::Foreign)?;
-        if version > VERSION {
-            return Err(DocumentError::Newer(version));
+        Document::first(bytes).unwrap_or_else(|| Parts::read(bytes).document())
+    }
+
+    /// Reads a text of version 1, if it is one.
+    pub(super) fn first(bytes: &[u8]) -> Option<Result<Document, DocumentError>> {
+        let head = format!("{MAGIC} 1 ");
+        let text = bytes.strip_prefix(head.as_bytes())?;
+        let line = text.iter().position(|byte| *byte == b'\n')?;
+        let (sum, body) = (&text[..line], &text[line + 1..]);
+        if sha256(body).as_bytes() != sum {
+            return Some(Err(DocumentError::Damaged));
         }
-        if sha256(body) != checksum {
-            return Err(DocumentError::Damaged);
-        }
-        let json: Json = serde_json::from_slice(body)
-            .map_err(|error| DocumentError::Wrong(error.to_string()))?;
-        let document: Document =
-            typed(json).map_err(|problem| DocumentError::Wrong(problem.to_string()))?;
-        for state in [&document.file, &document.wanted] {
-            if let Some(problem) = state.problems().into_iter().next() {
-                return Err(DocumentError::Wrong(problem.to_string()));
-            }
-        }
-        Ok(document)
+        let wrong = |message: String| DocumentError::Wrong(message);
+        let json = serde_json::from_slice::<Json>(body).map_err(|error| wrong(error.to_string()));
+        Some(json.and_then(|json| typed(json).map_err(|problem| wrong(problem.to_string()))))
     }
 
     /// Paths of all pins that it brings back.
     pub(super) fn pins(&self) -> BTreeSet<String> {
         let maps = self.maps.iter().flat_map(|map| &map.pins);
         maps.chain(self.program_pins.keys()).chain(self.link_pins.keys()).cloned().collect()
+    }
+
+    /// Names of the files with objects and contents that it needs.
+    pub(super) fn files(&self) -> BTreeSet<String> {
+        let contents = self.maps.iter().filter_map(|map| map.contents.clone());
+        self.programs().map(|program| program.sha256.clone()).chain(contents).collect()
     }
 
     /// Programs that need their objects.
@@ -143,9 +139,9 @@ impl Document {
     }
 }
 
-const MAGIC: &str = "towpath-state";
+pub(super) const MAGIC: &str = "towpath-state";
 /// Of the document and of what lies beside it.
-const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -165,13 +161,18 @@ mod tests {
             ..Document::default()
         };
         let text = document.text();
-        assert_eq!(Document::parse(text.as_bytes()), Ok(document));
-        for len in 0..text.len() {
+        assert_eq!(Document::parse(text.as_bytes()), Ok(document.clone()));
+        for len in 0..text.len() - 1 {
             let error = Document::parse(&text.as_bytes()[..len]).expect_err("it was cut");
             assert!(matches!(error, DocumentError::Foreign | DocumentError::Damaged), "{error}");
         }
-        let newer = text.replacen("state 1 ", "state 2 ", 1);
-        assert_eq!(Document::parse(newer.as_bytes()), Err(DocumentError::Newer(2)));
+        assert_eq!(Document::parse(b"towpath-state 3\n\nx"), Err(DocumentError::Newer(3)));
+        let changed = text.replace("\"serial\":3", "\"serial\":4");
+        assert_eq!(Document::parse(changed.as_bytes()), Err(DocumentError::Damaged));
+        // As it was written before it had parts.
+        let body = serde_json::to_string_pretty(&document).expect("it is JSON");
+        let text = format!("{MAGIC} 1 {}\n{body}", sha256(body.as_bytes()));
+        assert_eq!(Document::parse(text.as_bytes()), Ok(document));
         let changed = text.replacen("\"serial\": 3", "\"serial\": 4", 1);
         assert_eq!(Document::parse(changed.as_bytes()), Err(DocumentError::Damaged));
     }

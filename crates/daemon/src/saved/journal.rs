@@ -1,6 +1,6 @@
 //! The journal: what users changed in maps since the document was written, a line each. A line is
 //! written before its change is acknowledged, and has a checksum of its own: the last one may have
-//! been cut.
+//! been cut, and what is damaged of one hurts no other.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -9,8 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::document::Change;
-use super::read_if_there;
-use crate::file::sha256;
+use super::{lines, read_if_there};
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,8 +35,7 @@ impl Journal {
 
     /// Adds a line. One that does not fit leaves nothing.
     pub(super) fn add(&mut self, line: &Line) -> io::Result<()> {
-        let json = serde_json::to_string(line)?;
-        let text = format!("{} {json}\n", checksum(&json));
+        let text = lines::line(&serde_json::to_string(line)?);
         if let Err(error) = self.file.write_all(text.as_bytes()) {
             self.file.set_len(self.len)?;
             io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.len))?;
@@ -53,37 +51,24 @@ impl Journal {
     }
 }
 
-/// What a journal says, up to the first line that is damaged; and whether there is one that is not
-/// just the last.
-pub fn parse(bytes: &[u8]) -> (Vec<Line>, bool) {
-    let mut lines = Vec::new();
-    let mut texts = bytes.split_inclusive(|byte| *byte == b'\n');
-    for text in texts.by_ref() {
-        let Some(line) = one(text) else { return (lines, texts.next().is_some()) };
-        lines.push(line);
+/// What a journal says, and how many of its lines are damaged.
+pub fn parse(bytes: &[u8]) -> (Vec<Line>, usize) {
+    let (whole, mut damaged) = lines::whole(bytes);
+    let mut read = Vec::new();
+    for line in whole {
+        match serde_json::from_str(line) {
+            Ok(line) => read.push(line),
+            Err(_another) => damaged += 1,
+        }
     }
-    (lines, false)
-}
-
-fn one(text: &[u8]) -> Option<Line> {
-    let text = std::str::from_utf8(text).ok()?.strip_suffix('\n')?;
-    let (sum, json) = text.split_once(' ')?;
-    if sum != checksum(json) {
-        return None;
-    }
-    serde_json::from_str(json).ok()
+    (read, damaged)
 }
 
 /// The lines of a file; none when there is no file.
-pub(super) fn load(path: &Path) -> io::Result<(Vec<Line>, bool)> {
-    Ok(read_if_there(path, BYTES_MAX)?.map_or((Vec::new(), false), |bytes| parse(&bytes)))
+pub(super) fn load(path: &Path) -> io::Result<(Vec<Line>, usize)> {
+    Ok(read_if_there(path, BYTES_MAX)?.map_or((Vec::new(), 0), |bytes| parse(&bytes)))
 }
 
-fn checksum(json: &str) -> String {
-    sha256(json.as_bytes())[..CHECKSUM_DIGITS].to_owned()
-}
-
-const CHECKSUM_DIGITS: usize = 16;
 /// Longer than any that a daemon writes: it starts a new one with each document.
 const BYTES_MAX: u64 = 4 << 30;
 
@@ -102,13 +87,31 @@ mod tests {
         (0..4).try_for_each(|key| journal.add(&line(key))).expect("there is room");
         let bytes = std::fs::read(&path).expect("it is there");
         std::fs::remove_file(&path).expect("it is there");
-        assert_eq!(parse(&bytes), ((0..4).map(line).collect(), false));
+        assert_eq!(parse(&bytes), ((0..4).map(line).collect(), 0));
         for len in 0..bytes.len() {
-            let whole = bytes[..len].iter().filter(|byte| **byte == b'\n').count() as u32;
-            assert_eq!(parse(&bytes[..len]), ((0..whole).map(line).collect(), false), "{len}");
+            // A line is whole with the first of its two ends.
+            let ends = bytes[..len].iter().filter(|byte| **byte == b'\n').count();
+            let whole = ends.div_ceil(2) as u32;
+            assert_eq!(parse(&bytes[..len]), ((0..whole).map(line).collect(), 0), "{len}");
         }
-        let mut changed = bytes.clone();
-        changed[3] ^= 1;
-        assert_eq!(parse(&changed), (Vec::new(), true));
+    }
+
+    #[test]
+    fn a_damaged_line_of_a_journal_takes_no_other_with_it() {
+        let line = |key: u32| Line {
+            map: 1,
+            change: Change { key: key.into(), value: Some(9.into()), port: None },
+        };
+        let text = |key| lines::line(&serde_json::to_string(&line(key)).expect("it is JSON"));
+        let bytes = (0..4).map(text).collect::<String>().into_bytes();
+        for at in 0..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
+            bytes[at / 8] ^= 1 << (at % 8);
+            let (lines, damaged) = parse(&bytes);
+            assert!(lines.len() >= 3, "bit {at}: {lines:?}");
+            assert!(lines.iter().all(|read| (0..4).any(|key| *read == line(key))), "bit {at}");
+            // One that is cut by a bit that became a line feed is two.
+            assert!(lines.len() == 4 || (1..=2).contains(&damaged), "bit {at}: {damaged}");
+        }
     }
 }

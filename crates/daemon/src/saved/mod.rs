@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/state          the document: what is wanted, pins, what users stored in maps
+//! DIR/state.before   the document before, with all that it names
 //! DIR/changes.N      what users stored since document N was written, a line each
 //! DIR/objects/HASH   object files
 //! DIR/maps/HASH      contents of pinned maps
@@ -15,6 +16,8 @@ mod contents;
 mod document;
 pub mod journal;
 mod keeper;
+mod lines;
+mod parts;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -26,6 +29,7 @@ use rustix::fs::{FlockOperation, flock};
 use towpath_maps::Map;
 
 use self::journal::{Journal, Line};
+use self::parts::{Hurt, Instead, Parts};
 use crate::file::{ObjectFiles, read, sha256};
 
 pub use contents::{ContentsError, load as load_contents};
@@ -37,75 +41,187 @@ pub(crate) use keeper::Keeper;
 #[derive(Debug)]
 pub(crate) struct Store {
     dir: PathBuf,
-    _lock: File,
+    /// Nothing as long as nothing can be written there.
+    lock: Option<File>,
+    /// What is there could not be read, and must not be lost when more is saved.
+    is_unread: bool,
     /// Of the document that is there.
     serial: u64,
+    /// Of the document before it.
+    serial_before: u64,
+    /// Files that the document before names.
+    named_before: BTreeSet<String>,
+    /// Files that the document names.
+    named: BTreeSet<String>,
+    /// The document that is there is damaged: it doesn't become the one before.
+    is_damaged: bool,
     journal: Option<Journal>,
     objects: BTreeSet<String>,
 }
 
 impl Store {
     /// Opens a directory, or makes it. Gives what was saved there, and what could not be read,
-    /// which is kept aside.
+    /// which is kept aside. Where nothing can be written, what is there is read all the same.
     ///
     /// # Errors
     ///
-    /// It can't be used, or another daemon uses it.
-    pub(crate) fn open(dir: &Path) -> Result<(Store, Option<Document>, Vec<String>), String> {
-        let said = |error: io::Error| format!("[state] {}: {error}", dir.display());
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        for dir in [dir.to_owned(), dir.join(OBJECTS), dir.join(MAPS)] {
-            builder.create(dir).map_err(said)?;
-        }
-        let lock = File::create(dir.join("lock")).map_err(said)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_taken| format!("[state] {}: another daemon uses it", dir.display()))?;
+    /// Another daemon uses it.
+    pub(crate) fn open(dir: &Path) -> Result<(Store, Option<Document>, Vec<Trouble>), String> {
         let mut store = Store {
             dir: dir.to_owned(),
-            _lock: lock,
+            lock: None,
+            is_unread: false,
             serial: 0,
+            serial_before: 0,
+            named_before: BTreeSet::new(),
+            named: BTreeSet::new(),
+            is_damaged: false,
             journal: None,
             objects: BTreeSet::new(),
         };
+        if let Err(error) = store.prepare()
+            && error.kind() == io::ErrorKind::ResourceBusy
+        {
+            return Err(error.to_string());
+        }
         let mut troubles = Vec::new();
-        let document = match store.load(&mut troubles) {
-            Ok(document) => document,
-            Err(why) => {
-                let aside = store.set_aside().map_err(said)?;
-                troubles.push(format!(
-                    "{}: {why}: the daemon starts with its configuration alone; what there was is \
-                     kept in {}",
-                    dir.join(STATE).display(),
-                    aside.display()
-                ));
-                None
-            }
-        };
+        let document = store.load(&mut troubles).unwrap_or_else(|why| {
+            let why = format!("{why}: the daemon starts with its configuration alone");
+            let kept = match store.set_aside() {
+                Ok(aside) => format!("what there was is kept in {}", aside.display()),
+                Err(error) => {
+                    store.is_unread = true;
+                    format!("what there is stays as it is until it can be set aside: {error}")
+                }
+            };
+            let path = dir.join(STATE);
+            troubles.push((path.display().to_string(), format!("{why}; {kept}")));
+            None
+        });
         store.serial = document.as_ref().map_or(0, |document| document.serial);
         Ok((store, document, troubles))
     }
 
+    /// Makes the directory and takes its lock, unless that is done; puts aside what could not be
+    /// read.
+    fn prepare(&mut self) -> io::Result<()> {
+        if self.lock.is_none() {
+            let said = |error: io::Error| named(&self.dir, &error);
+            let mut builder = fs::DirBuilder::new();
+            builder.recursive(true).mode(0o700);
+            for dir in [self.dir.clone(), self.dir.join(OBJECTS), self.dir.join(MAPS)] {
+                builder.create(dir).map_err(said)?;
+            }
+            let lock = File::create(self.dir.join("lock")).map_err(said)?;
+            flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_taken| {
+                let message = format!("[state] {}: another daemon uses it", self.dir.display());
+                io::Error::new(io::ErrorKind::ResourceBusy, message)
+            })?;
+            self.lock = Some(lock);
+        }
+        if self.is_unread {
+            self.set_aside().map_err(|error| named(&self.dir, &error))?;
+            self.is_unread = false;
+        }
+        Ok(())
+    }
+
     /// The document, with what the journal has beyond it.
-    fn load(&self, troubles: &mut Vec<String>) -> Result<Option<Document>, String> {
-        let bytes = read_if_there(&self.dir.join(STATE), DOCUMENT_BYTES_MAX);
-        let Some(bytes) = bytes.map_err(|error| error.to_string())? else { return Ok(None) };
-        let mut document = Document::parse(&bytes).map_err(|error| error.to_string())?;
+    fn load(&mut self, troubles: &mut Vec<Trouble>) -> Result<Option<Document>, String> {
+        let path = self.dir.join(STATE);
+        let bytes = read_if_there(&path, DOCUMENT_BYTES_MAX).map_err(|error| error.to_string())?;
+        let before = read_if_there(&self.dir.join(BEFORE), DOCUMENT_BYTES_MAX);
+        let before = before.ok().flatten().unwrap_or_default();
+        let mut before = Document::first(&before).map_or_else(|| Parts::read(&before), Parts::of);
+        if let Ok(document) = before.document() {
+            self.serial_before = document.serial;
+            self.named_before = document.files();
+            let lines = journal::load(&self.changes(document.serial)).unwrap_or_default().0;
+            lines.iter().for_each(|line| before.add(line));
+        }
+        if bytes.is_none() && before.is_empty() {
+            return Ok(None);
+        }
+        let bytes = bytes.unwrap_or_default();
+        let mut document = match Document::parse(&bytes) {
+            Ok(document) => document,
+            Err(error @ (DocumentError::Foreign | DocumentError::Damaged)) => {
+                self.recover(&bytes, &before, &error, troubles)?
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        self.named = document.files();
+        self.add_journal(&mut document, troubles)?;
+        Ok(Some(document))
+    }
+
+    /// What is whole of a damaged document, with what can be had in place of the rest. The damaged
+    /// one is kept aside.
+    fn recover(
+        &mut self,
+        bytes: &[u8],
+        before: &Parts,
+        error: &DocumentError,
+        troubles: &mut Vec<Trouble>,
+    ) -> Result<Document, String> {
+        let parts = Parts::read(bytes);
+        if parts.is_empty() && before.is_empty() {
+            return Err(error.to_string());
+        }
+        let (document, hurt) = parts.recover(before).map_err(|error| error.to_string())?;
+        let aside = self.free_aside();
+        let kept = fs::create_dir(&aside).and_then(|()| fs::write(aside.join(STATE), bytes));
+        let path = self.dir.join(STATE).display().to_string();
+        let kept = match kept {
+            Ok(()) => format!("the damaged file is kept as {}/{STATE}", aside.display()),
+            Err(why) => format!("the damaged file can't be kept in {}: {why}", aside.display()),
+        };
+        if parts.index().is_none() {
+            let why = format!("{error}: the document before it stands in its place; {kept}");
+            troubles.push((path.clone(), why));
+        } else if hurt.is_empty() {
+            let why = format!("it is damaged, and nothing of it is lost; {kept}");
+            troubles.push((path.clone(), why));
+        }
+        for Hurt { place, instead } in hurt {
+            let again = match instead {
+                Instead::Same => "",
+                _ => ": look at it, and make it as it was",
+            };
+            let why = format!("{path} is damaged where this was; {instead}{again}; {kept}");
+            troubles.push((format!("saved {place}"), why));
+        }
+        self.is_damaged = true;
+        Ok(document)
+    }
+
+    /// Adds what the journal has beyond a document.
+    fn add_journal(
+        &self,
+        document: &mut Document,
+        troubles: &mut Vec<Trouble>,
+    ) -> Result<(), String> {
         let path = self.changes(document.serial);
         let said = |error: io::Error| format!("{}: {error}", path.display());
-        let (lines, is_damaged) = journal::load(&path).map_err(said)?;
-        if is_damaged {
-            let aside = path.with_extension("damaged");
-            fs::copy(&path, &aside).map_err(said)?;
-            let aside = aside.display();
-            troubles.push(format!("{}: damaged in between: kept as {aside}", path.display()));
+        let (lines, damaged) = journal::load(&path).map_err(said)?;
+        if damaged > 0 {
+            let aside = path.with_extension(format!("{}.damaged", document.serial));
+            let kept = match fs::copy(&path, &aside) {
+                Ok(_) => format!("it is kept as {}", aside.display()),
+                Err(error) => format!("it can't be kept: {error}"),
+            };
+            let why = format!(
+                "{damaged} of its lines are damaged: what they stored in maps is lost, and all \
+                 others are there; {kept}"
+            );
+            troubles.push((path.display().to_string(), why));
         }
         for Line { map, change } in lines {
             if let Some(saved) = document.maps.iter_mut().find(|saved| saved.id == map) {
                 saved.changes.push(change);
             }
         }
-        Ok(Some(document))
+        Ok(())
     }
 
     /// Puts everything away that there is.
@@ -161,6 +277,7 @@ impl Store {
 
     /// Adds to the journal.
     pub(crate) fn add(&mut self, line: &Line) -> io::Result<()> {
+        self.prepare()?;
         if self.journal.is_none() {
             self.journal = Some(Journal::create(&self.changes(self.serial))?);
         }
@@ -188,22 +305,47 @@ impl Store {
 
     /// Writes a document, and its objects before; what nothing needs any more goes.
     pub(crate) fn save(&mut self, mut document: Document, objects: &ObjectFiles) -> io::Result<()> {
+        self.prepare()?;
         for program in document.programs() {
             self.save_object(&program.sha256, objects)?;
         }
         document.serial = self.serial + 1;
         // A journal of that number may be there if the last rename was as far as it got.
         remove(&self.changes(document.serial))?;
-        write(&self.dir, &self.dir.join(STATE), document.text().as_bytes())?;
-        let old = self.changes(self.serial);
-        self.serial = document.serial;
+        let beside = write_beside(&self.dir, document.text().as_bytes())?;
+        let is_kept = !self.is_damaged && self.keep_before()?;
+        put(&beside, &self.dir.join(STATE))?;
         self.journal = None;
-        remove(&old)?;
-        let hashes = document.programs().map(|program| program.sha256.as_str());
-        self.objects = keep_only(&self.dir.join(OBJECTS), &hashes.collect())?;
-        let contents = document.maps.iter().filter_map(|map| map.contents.as_deref());
-        keep_only(&self.dir.join(MAPS), &contents.collect())?;
+        let old = if is_kept { self.serial_before } else { self.serial };
+        if is_kept {
+            self.serial_before = self.serial;
+            self.named_before = std::mem::take(&mut self.named);
+        }
+        (self.serial, self.is_damaged, self.named) = (document.serial, false, document.files());
+        if old != self.serial_before {
+            remove(&self.changes(old))?;
+        }
+        let named: BTreeSet<&str> =
+            self.named.union(&self.named_before).map(String::as_str).collect();
+        self.objects = keep_only(&self.dir.join(OBJECTS), &named)?;
+        keep_only(&self.dir.join(MAPS), &named)?;
         Ok(())
+    }
+
+    /// Makes the document that is there the one before; gives whether there is one.
+    fn keep_before(&self) -> io::Result<bool> {
+        let (state, beside) = (self.dir.join(STATE), self.dir.join("new-before"));
+        remove(&beside)?;
+        // It is replaced by a rename, which leaves the file as it is.
+        let linked = fs::hard_link(&state, &beside);
+        let kept = linked.or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Err(error),
+            _no_links => fs::copy(&state, &beside).map(drop),
+        });
+        if if_there(kept)?.is_none() {
+            return Ok(false);
+        }
+        fs::rename(&beside, self.dir.join(BEFORE)).map(|()| true)
     }
 
     fn save_object(&mut self, hash: &str, objects: &ObjectFiles) -> io::Result<()> {
@@ -225,6 +367,11 @@ impl Store {
     }
 }
 
+/// An error, with the directory that it is about.
+fn named(dir: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("[state] {}: {error}", dir.display()))
+}
+
 /// Copies the files of a directory, and none of its directories.
 fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
@@ -238,12 +385,20 @@ fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Writes a file at once: whoever looks sees it as it was or as it is.
 fn write(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    put(&write_beside(dir, bytes)?, path)
+}
+
+fn write_beside(dir: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let beside = dir.join("new");
     let mut file =
         File::options().create(true).truncate(true).write(true).mode(0o600).open(&beside)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    fs::rename(&beside, path)?;
+    Ok(beside)
+}
+
+fn put(beside: &Path, path: &Path) -> io::Result<()> {
+    fs::rename(beside, path)?;
     // The rename, too, is to outlive a loss of power.
     path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
@@ -288,7 +443,11 @@ fn hash_of(path: &Path) -> io::Result<String> {
     Ok(sha256(&sum))
 }
 
+/// What could not be read, and what became of it.
+type Trouble = (String, String);
+
 const STATE: &str = "state";
+const BEFORE: &str = "state.before";
 const OBJECTS: &str = "objects";
 const MAPS: &str = "maps";
 const HASH_DIGITS: usize = 64;
