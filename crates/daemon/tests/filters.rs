@@ -204,6 +204,28 @@ fn a_configuration_without_ports_is_refused_unless_it_is_meant() {
 }
 
 #[test]
+fn a_program_stays_whose_port_is_not_there() {
+    let _alone = ALONE.lock();
+    let text =
+        config(&attach("keeper_1.o", "keeper")).replace("kind = \"generator\"", "kind = \"pcap\"");
+    let text = text.replace("rate = 20000", "in = \"none.pcap\"");
+    let text = text.lines().filter(|line| !line.starts_with("frames")).collect::<Vec<_>>();
+    let served = Served::start("filters-absent", &text.join("\n"));
+    let maps = || {
+        let maps = served.get("/v1/maps");
+        let maps = maps.as_array().expect("a list").iter();
+        maps.map(|map| map["id"].clone()).collect::<Vec<_>>()
+    };
+    let before = maps();
+    assert!(!before.is_empty());
+    let port = json!({ "name": "more", "kind": "sink" });
+    served.client.json::<Value>("POST", "/v1/ports", &port).expect("it is free");
+    assert_eq!(codes(&served.get("/v1/status")), ["port-open"]);
+    assert_eq!(maps(), before, "its maps hold what was saved");
+    served.end();
+}
+
+#[test]
 fn what_was_saved_and_fits_no_more_is_named_and_the_rest_comes_back() {
     let _alone = ALONE.lock();
     let more = "[[port]]\nname = \"more\"\nkind = \"sink\"\n";

@@ -156,14 +156,14 @@ impl Live {
         Ok(LiveProgram { state: state.clone(), object, run_config, program, _uses })
     }
 
-    /// Programs that no link uses go, and those their maps name. One that was stopped stays as long
-    /// as it is wanted: it would be loaded again, and stopped again.
+    /// Programs go that nothing wants and no link uses, and those their maps name. One that is
+    /// wanted stays, also if its port isn't there, or if it was stopped: loaded again, it would be
+    /// stopped again, and without what its maps hold.
     pub(super) fn forget_programs(&mut self, wanted: &State) {
         let links = &self.links;
-        let is_used = |(key, live): &(&String, &LiveProgram)| {
+        let is_used = |(key, _): &(&String, &LiveProgram)| {
             links.iter().any(|link| link.attach.program == **key)
-                || live.program.stopped().is_some()
-                    && wanted.programs.iter().any(|state| state.key == **key)
+                || wanted.programs.iter().any(|state| state.key == **key)
         };
         let unused = self.programs.iter().filter(|it| !is_used(it));
         let gone: Vec<String> = unused.map(|(key, _)| key.clone()).collect();
