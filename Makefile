@@ -10,7 +10,7 @@ MIRI_TOOLCHAIN ?= nightly
 # How many random programs `make test-aarch64` generates.
 AARCH64_PROGRAMS ?= 100
 
-.PHONY: help demo test test-aarch64 bench guest-agent wheel lint fuzz miri parity docs release libraries \
+.PHONY: help demo test test-aarch64 bench guest-agent wheel lint fuzz miri parity chaos docs release libraries \
 	install uninstall deb check-install programs programs-all clean
 
 help: ## this list
@@ -82,6 +82,10 @@ parity: ## compare with the running kernel (root): tables, objects, packets, ran
 	@$(TARGET)/release/parity passes --programs 10000 --exec jit --against interp $(SOON)
 	@$(TARGET)/release/parity hostile --programs 10000000
 	@$(TARGET)/release/parity speed
+
+chaos: CHAOS_STEPS ?= 10000
+chaos: ## faults and changes at random under traffic (root): CHAOS_STEPS of them
+	@CHAOS_STEPS=$(CHAOS_STEPS) $(CARGO) test -p towpath-cli --test chaos
 
 release: ## build the `towpath` binary
 	@scripts/install-deps.sh demo

@@ -1,0 +1,260 @@
+//! Where the walk takes place: a folder, a small disk for the state, wires, and the daemon.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+use serde_json::Value;
+
+use crate::Outcome;
+use crate::daemon::{CONFIG, Daemon, SOCKET, Sink};
+use crate::model::{Content, Disk, Kind, Lane, Model, Text};
+
+/// All of it.
+#[derive(Debug)]
+pub(crate) struct World {
+    dir: PathBuf,
+    pub(crate) daemon: Daemon,
+    /// What was read of its log, and of those before.
+    log: Arc<Mutex<Vec<u8>>>,
+    /// Connections that do nothing.
+    pub(crate) idle: Vec<std::os::unix::net::UnixStream>,
+}
+
+impl World {
+    /// Makes it, as the model has it, with a daemon that was just started.
+    pub(crate) fn new(dir: &Path, model: &Model) -> Outcome<World> {
+        let _absent = Command::new("umount").arg("-Rlq").arg(dir).status();
+        let _absent = fs::remove_dir_all(dir);
+        made(fs::create_dir_all(dir))?;
+        // Whoever reads the configuration leaves the time.
+        run(&format!("mount -t tmpfs -o strictatime none {}", dir.display()))?;
+        made(fs::create_dir(dir.join(STATE)))?;
+        let state = dir.join(STATE).display().to_string();
+        run(&format!("mount -t tmpfs -o size=512k none {state}"))?;
+        for (number, lane) in model.lanes.iter().enumerate() {
+            plug(number, lane.kind)?;
+            put(dir, number, lane.file.content)?;
+        }
+        write_config(dir, model, Text::Good)?;
+        let log = Arc::default();
+        let daemon = Daemon::start(dir, Sink::Pipe, &log)?;
+        Ok(World { dir: dir.to_owned(), daemon, log, idle: Vec::new() })
+    }
+
+    /// Starts the next daemon.
+    pub(crate) fn start(&mut self, sink: Sink) -> Outcome {
+        self.idle.clear();
+        self.daemon = Daemon::start(&self.dir, sink, &self.log)?;
+        Ok(())
+    }
+
+    /// Puts something where a lane's object is.
+    pub(crate) fn put(&self, lane: usize, content: Content) -> Outcome {
+        put(&self.dir, lane, content)
+    }
+
+    pub(crate) fn write_config(&self, model: &Model, text: Text) -> Outcome {
+        write_config(&self.dir, model, text)
+    }
+
+    /// Breaks or mends the disk of the state; it is good before it gets another fault.
+    pub(crate) fn set_disk(&self, from: Disk, to: Disk) -> Outcome {
+        let state = self.dir.join(STATE);
+        let shown = state.display().to_string();
+        match from {
+            Disk::Full => made(fs::remove_file(state.join(FILLER)))?,
+            Disk::ReadOnly => run(&format!("umount {shown}"))?,
+            Disk::Limited => self.limit_files(None)?,
+            Disk::Good => {}
+        }
+        match to {
+            Disk::Full => fill(&state.join(FILLER)),
+            Disk::ReadOnly => {
+                run(&format!("mount --bind {shown} {shown}"))?;
+                run(&format!("mount -o remount,bind,ro {shown}"))
+            }
+            Disk::Limited => self.limit_files(Some(FILE_BYTES)),
+            Disk::Good => Ok(()),
+        }
+    }
+
+    fn limit_files(&self, current: Option<u64>) -> Outcome {
+        let pid = Pid::from_raw(self.daemon.pid().cast_signed());
+        let limit = Rlimit { current, maximum: None };
+        let set = prlimit(pid, Resource::Fsize, limit);
+        set.map(drop).map_err(|error| format!("RLIMIT_FSIZE: {error}"))
+    }
+
+    /// Has the daemon read its configuration by a signal, and waits until that is done.
+    pub(crate) fn hang_up(&self) -> Outcome {
+        let file = fs::File::open(self.dir.join(CONFIG)).map_err(|error| error.to_string())?;
+        let (long_ago, start) = (SystemTime::UNIX_EPOCH, Instant::now());
+        made(file.set_times(fs::FileTimes::new().set_accessed(long_ago)))?;
+        self.daemon.signal(Signal::HUP);
+        let read_at = || file.metadata().and_then(|about| about.accessed());
+        while read_at().is_ok_and(|time| time == long_ago) {
+            if start.elapsed() > PATIENCE {
+                return Err(format!("SIGHUP: nobody read the configuration in {PATIENCE:?}"));
+            }
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        // An upload's turn comes when the reload is done, and changes nothing.
+        let object = OBJECTS[0].into();
+        let upload = self.daemon.client.send::<Value>("PUT", "/v1/objects?name=turn", object);
+        upload.map(drop).map_err(|error| format!("after SIGHUP: {error}"))
+    }
+
+    /// The API's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.join(SOCKET)
+    }
+
+    /// The last lines of the log.
+    pub(crate) fn log_end(&self) -> String {
+        let log = self.log.lock();
+        let text = String::from_utf8_lossy(&log).into_owned();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n")
+    }
+}
+
+/// Names of the interfaces where frames are put in and come out.
+pub(crate) fn ends(number: usize, kind: Kind) -> (String, String) {
+    match kind {
+        Kind::Tap => (format!("a{number}"), format!("b{number}")),
+        Kind::Packet | Kind::Afxdp => (format!("w{number}a"), format!("w{number}b")),
+    }
+}
+
+/// Makes the wires of a lane whose ports make none.
+pub(crate) fn plug(number: usize, kind: Kind) -> Outcome {
+    if kind != Kind::Tap {
+        for end in ["a", "b"] {
+            // Left over from the walk before.
+            let _absent = run(&format!("ip link del w{number}{end}"));
+            plug_end(number, end)?;
+        }
+    }
+    Ok(())
+}
+
+/// A wire from the daemon's interface to the walk's.
+pub(crate) fn plug_end(number: usize, end: &str) -> Outcome {
+    let (near, far) = (format!("v{number}{end}"), format!("w{number}{end}"));
+    let queues = "numrxqueues 2 numtxqueues 2";
+    run(&format!("ip link add {near} {queues} type veth peer name {far} {queues}"))?;
+    run(&format!("ip link set {far} up"))?;
+    run(&format!("ip link set {near} up"))
+}
+
+/// Runs a command, which must succeed.
+pub(crate) fn run(line: &str) -> Outcome {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let output = Command::new(words[0]).args(&words[1..]).output();
+    let output = output.map_err(|error| format!("{line}: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(format!("{line}: {said}")) }
+}
+
+fn put(dir: &Path, lane: usize, content: Content) -> Outcome {
+    let (path, beside) = (dir.join(format!("lane{lane}.o")), dir.join("new.o"));
+    let version = match content {
+        Content::Missing => {
+            let _absent = fs::remove_file(path);
+            return Ok(());
+        }
+        Content::First | Content::Half => 0,
+        Content::Other => 1,
+        Content::Wide => 2,
+        Content::Refused => 3,
+        Content::Nameless => 4,
+    };
+    let bytes = OBJECTS[version];
+    let len = if content == Content::Half { bytes.len() / 2 } else { bytes.len() };
+    made(fs::write(&beside, &bytes[..len]))?;
+    made(fs::rename(beside, path))
+}
+
+fn write_config(dir: &Path, model: &Model, text: Text) -> Outcome {
+    let path = dir.join(CONFIG);
+    let good = config(model, text == Text::Reordered);
+    let bytes = match text {
+        Text::Good | Text::Reordered => good,
+        Text::Mistaken => format!("{good}\n[[port]]\nname = \"x\"\nkind = \"pari\"\n"),
+        Text::Cut => good[..good.len() - CUT_BYTES].to_owned(),
+        Text::Empty => String::new(),
+        Text::Missing => {
+            let _absent = fs::remove_file(path);
+            return Ok(());
+        }
+    };
+    made(fs::write(path, bytes))
+}
+
+fn config(model: &Model, is_reordered: bool) -> String {
+    let lane = |(number, lane): (usize, &Lane)| {
+        let port = |end: &str, upper: &str| match lane.kind {
+            Kind::Tap => {
+                format!("[[port]]\nname = \"{end}{number}\"\nkind = \"tap\"\n{upper}")
+            }
+            Kind::Packet | Kind::Afxdp => {
+                let kind = if lane.kind == Kind::Packet { "packet" } else { "afxdp" };
+                format!(
+                    "[[port]]\nname = \"{end}{number}\"\nkind = \"{kind}\"\n\
+                     interface = \"v{number}{end}\"\n{upper}"
+                )
+            }
+        };
+        let upper = format!("upper = \"b{number}\"\n");
+        let attach = format!(
+            "[[attach]]\nname = \"lane{number}\"\nport = \"a{number}\"\n\
+             object = \"lane{number}.o\"\nprogram = \"filter\"\nset = {{ mask = {} }}\n",
+            lane.file.mask
+        );
+        [port("a", &upper), port("b", ""), attach].concat()
+    };
+    let mut lanes: Vec<String> = model.lanes.iter().enumerate().map(lane).collect();
+    if is_reordered {
+        lanes.reverse();
+    }
+    format!(
+        "[state]\ndir = \"{STATE}\"\ninterval = 1\n[engine]\nframes = 16384\n{}",
+        lanes.concat()
+    )
+}
+
+/// Fills what is left of a disk.
+fn fill(path: &Path) -> Outcome {
+    use std::io::Write as _;
+    let mut file = fs::File::create(path).map_err(|error| error.to_string())?;
+    for size in [1 << 16, 1 << 12, 1] {
+        while file.write(&vec![0; size]).is_ok_and(|len| len == size) {}
+    }
+    Ok(())
+}
+
+pub(crate) fn made(result: std::io::Result<()>) -> Outcome {
+    result.map_err(|error| error.to_string())
+}
+
+const OBJECTS: [&[u8]; 5] = [
+    include_bytes!("programs/chaos_1.o"),
+    include_bytes!("programs/chaos_2.o"),
+    include_bytes!("programs/chaos_3.o"),
+    include_bytes!("programs/chaos_4.o"),
+    include_bytes!("programs/chaos_5.o"),
+];
+const STATE: &str = "state";
+const FILLER: &str = "filler";
+/// What a limited file may have: nothing that is saved is shorter.
+const FILE_BYTES: u64 = 16;
+/// It ends in the middle of the last line.
+const CUT_BYTES: usize = 4;
+const LINES_SHOWN: usize = 40;
+/// A signal is heard by then.
+const PATIENCE: Duration = Duration::from_secs(10);
