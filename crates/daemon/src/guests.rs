@@ -72,7 +72,8 @@ pub struct OffloadState {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RulesState {
-    /// Without those that only serve the kernel's compiler to mask accesses against speculation.
+    /// Without those that only serve the kernel's compiler to mask accesses against speculation:
+    /// ours masks every access, by either rules.
     #[default]
     Masked,
     /// All that the kernel has for programs without `CAP_PERFMON`.

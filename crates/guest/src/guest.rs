@@ -241,6 +241,7 @@ impl Owned {
     fn new(workers: usize, limits: &Limits, env: &Arc<Env>, edge: &Arc<dyn Edge>) -> Owned {
         let mut load = LoadOptions { workers, exec: Exec::Jit, ..LoadOptions::default() };
         (load.jit.trust, load.jit.budget) = (Trust::Guest, Some(limits.frame_budget()));
+        load.jit.mask_speculation = true;
         match limits.rules {
             Rules::Masked => load.verifier.restrict_masked(),
             Rules::Kernel => load.verifier.restrict(),

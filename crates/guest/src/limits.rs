@@ -37,8 +37,8 @@ pub struct Limits {
 pub enum Rules {
     /// Those that keep addresses secret. What the kernel refuses since its compiler could not mask
     /// it against speculation is accepted
-    /// ([`towpath_bpf::verifier::Options::restrict_masked`]); compiled code checks accesses, and
-    /// masks none.
+    /// ([`towpath_bpf::verifier::Options::restrict_masked`]); compiled code checks accesses,
+    /// and masks each of them whatever the rules are.
     #[default]
     Masked,
     /// The kernel's for who lacks `CAP_PERFMON`, all of them. Few programs keep them that look

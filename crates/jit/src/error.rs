@@ -31,6 +31,9 @@ pub enum CompileError {
     /// LLVM is not there, or refused a program.
     #[error("LLVM: {0}")]
     Llvm(String),
+    /// Tier 2 makes no code that is masked against speculation.
+    #[error("code that is masked against speculation has tier 1 only")]
+    Masked,
     /// Compilation took longer than it may.
     #[error("compilation took longer than {0:?}")]
     TooSlow(std::time::Duration),

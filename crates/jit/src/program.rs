@@ -37,6 +37,11 @@ pub struct Options {
     pub cache: CodeCache,
     /// How far the verifier is trusted.
     pub trust: Trust,
+    /// Whether machine code is masked against speculation: no address that a branch has checked is
+    /// one where a processor foresaw the branch wrongly (Spectre v1), and no load from the stack
+    /// overtakes a store (v4). Tier 2 has no such code, and where tier 1 has none, the program
+    /// can't be compiled.
+    pub mask_speculation: bool,
     /// What one run of a [`Trust::Guest`] program may cost, in instructions of XIR, about;
     /// [`crate::GUEST_BUDGET`] when `None`. Each program a tail call leads to has as much again.
     pub budget: Option<u32>,
@@ -51,6 +56,7 @@ impl Default for Options {
             tier2_insts_max: LLVM_INSTS_MAX,
             cache: CodeCache::User,
             trust: Trust::default(),
+            mask_speculation: false,
             budget: None,
         }
     }
@@ -185,7 +191,7 @@ impl Program {
         perf::note("jit", module, layout.code(), layout.offsets());
         let context = context(verified, environment, options);
         // Looking ahead reads packets without checks.
-        let no_look = options.trust == Trust::Guest;
+        let no_look = options.trust == Trust::Guest || options.mask_speculation;
         let ahead = match no_look || options.passes.without.contains(passes::LOOK_AHEAD) {
             true => None,
             false => Ahead::compile(module, context, environment, options.code_bytes_max)?,
@@ -216,7 +222,7 @@ impl Program {
         };
         let enter = layout.way_in();
         let (cache, bytes_max) = (options.cache.directory(), options.code_bytes_max);
-        Ok(Job::new(module, environment, enter, cache, bytes_max))
+        Job::new(module, environment, enter, cache, bytes_max)
     }
 
     /// The program `below` with the code that tier 2 made of it.
@@ -335,6 +341,9 @@ pub fn optimized(
     passes::run(&mut module, context, &options.passes);
     if options.trust == Trust::Guest {
         passes::guard(&mut module, context, options.budget.unwrap_or(crate::trust::GUEST_BUDGET));
+    }
+    if options.mask_speculation {
+        passes::mask(&mut module);
     }
     Ok(module)
 }

@@ -7,7 +7,8 @@ pub enum Trust {
     #[default]
     Verified,
     /// A mistake of the verifier must not be a hole: every access is checked at run time, and time
-    /// is limited. What breaks a rule ends as in the interpreter.
+    /// is limited. What breaks a rule ends as in the interpreter. Whether a processor that runs
+    /// ahead of a check is thought of is [`crate::Options::mask_speculation`].
     Guest,
 }
 

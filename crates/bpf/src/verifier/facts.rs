@@ -56,6 +56,16 @@ impl StackBytes {
         }
     }
 
+    /// Adds all that are in another set.
+    pub fn add_all(&mut self, other: &StackBytes) {
+        self.0.iter_mut().zip(other.0).for_each(|(word, more)| *word |= more);
+    }
+
+    /// Whether one of the bytes `start..end`, by distance from the frame pointer, is in the set.
+    pub fn overlaps(&self, start: i64, end: i64) -> bool {
+        (start..end).any(|byte| self.contains(byte))
+    }
+
     /// Whether the byte at this distance from the frame pointer is in the set.
     pub fn contains(&self, offset: i64) -> bool {
         let byte = offset + STACK_BYTES as i64;

@@ -154,6 +154,7 @@ impl RunTrust {
             RunTrust::Verified => Trust::Verified,
             RunTrust::Checked | RunTrust::Guest => Trust::Guest,
         };
+        options.jit.mask_speculation = self == RunTrust::Guest;
         self.restrict(&mut options.verifier);
     }
 

@@ -137,6 +137,7 @@ impl Live {
             TrustState::Checked | TrustState::Guest => Trust::Guest,
         };
         if state.trust == TrustState::Guest {
+            options.jit.mask_speculation = true;
             options.verifier.restrict();
         }
         let loader = Loader::within(&file, &self.env, &options, self.registry.shared());

@@ -19,7 +19,7 @@ impl Lowering<'_, '_> {
         let data = self.packet_word(packet, offset_of!(Packet, data));
         let meta = self.packet_word(packet, offset_of!(Packet, data_meta));
         let has_none = self.builder.ins().icmp(IntCC::Equal, data, meta);
-        self.builder.ins().brif(has_none, same, &[], ask, &[]);
+        self.branch(has_none, [(same, &[]), (ask, &[])]);
 
         // Signed numbers: a start that would lie in front of the buffer is below its header, too.
         self.builder.switch_to_block(same);
@@ -27,13 +27,13 @@ impl Lowering<'_, '_> {
         let moved = self.builder.ins().iadd(data, delta);
         let lowest = self.builder.ins().iconst(types::I32, i64::from(Packet::DATA_MIN));
         let has_room = self.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, moved, lowest);
-        self.builder.ins().brif(has_room, above, &[], ask, &[]);
+        self.branch(has_room, [(above, &[]), (ask, &[])]);
 
         self.builder.switch_to_block(above);
         let end = self.packet_word(packet, offset_of!(Packet, data_end));
         let highest = self.builder.ins().iadd_imm_s(end, -i64::from(Packet::BYTES_MIN));
         let is_long = self.builder.ins().icmp(IntCC::SignedLessThanOrEqual, moved, highest);
-        self.builder.ins().brif(is_long, moves, &[], ask, &[]);
+        self.branch(is_long, [(moves, &[]), (ask, &[])]);
 
         self.builder.switch_to_block(moves);
         for offset in [offset_of!(Packet, data), offset_of!(Packet, data_meta)] {

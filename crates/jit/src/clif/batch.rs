@@ -30,7 +30,7 @@ pub(super) fn entry(
     let mut clif = ir::Function::with_name_signature(UserFuncName::user(1, 1), signature);
     let mut context = FunctionBuilderContext::new();
     let mut builder = FunctionBuilder::new(&mut clif, &mut context);
-    let Some(around) = open(&mut builder, module.has_tail_calls()) else { return clif };
+    let Some(around) = open(&mut builder, module) else { return clif };
     match module.own_entry().filter(|function| is_small(function)) {
         Some(function) => {
             let function = (module, function);
@@ -52,6 +52,8 @@ pub(super) struct Around {
     pub(super) index: ir::Value,
     /// The running frame's record.
     pub(super) packet: ir::Value,
+    /// That there is such a frame, as a mask; where programs are masked.
+    pub(super) is_frame: Option<ir::Value>,
     /// What tells the runtime of both.
     pub(super) stores: [ir::Inst; 2],
     /// Where to go with r0.
@@ -68,7 +70,7 @@ fn is_small(function: &Function) -> bool {
 }
 
 /// Writes the loop, and goes where the program belongs.
-fn open(builder: &mut FunctionBuilder<'_>, has_tail_calls: bool) -> Option<Around> {
+fn open(builder: &mut FunctionBuilder<'_>, module: &Module) -> Option<Around> {
     let start = builder.create_block();
     builder.append_block_params_for_function_params(start);
     builder.switch_to_block(start);
@@ -109,13 +111,17 @@ fn open(builder: &mut FunctionBuilder<'_>, has_tail_calls: bool) -> Option<Aroun
         put(builder, packet, machine, offset_of!(Machine, packet)),
         put(builder, number, machine, offset_of!(Machine, index)),
     ];
-    if has_tail_calls {
+    if module.has_tail_calls() {
         let none = builder.ins().iconst(types::I64, 0);
         put(builder, none, machine, offset_of!(Machine, target));
         let none = builder.ins().iconst(types::I32, 0);
         put(builder, none, machine, offset_of!(Machine, tail_calls));
     }
-    Some(Around { machine, frame, ctx, index, packet, stores, next, stopped })
+    let is_frame = module.masked.then(|| {
+        let [yes, no] = [-1, 0].map(|number| builder.ins().iconst(types::I64, number));
+        builder.ins().select_spectre_guard(more, yes, no)
+    });
+    Some(Around { machine, frame, ctx, index, packet, is_frame, stores, next, stopped })
 }
 
 /// The program is too long to be inside of the loop.

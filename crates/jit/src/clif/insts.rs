@@ -34,7 +34,7 @@ impl Lowering<'_, '_> {
             }
             Op::Select(c, a, b) => {
                 let (c, a, b) = (self.value(*c), self.value(*a), self.value(*b));
-                Some(self.builder.ins().select(c, a, b))
+                Some(self.select(c, a, b))
             }
             Op::CtxLoad(field) => Some(self.ctx_load(*field)),
             Op::WorkerId => {
@@ -202,7 +202,7 @@ impl Lowering<'_, '_> {
     }
 
     /// The number that a value is.
-    fn number(&self, value: ir::Value) -> Option<i64> {
+    pub(super) fn number(&self, value: ir::Value) -> Option<i64> {
         let dfg = &self.builder.func.dfg;
         match dfg.value_def(value).inst().map(|inst| dfg.insts[inst])? {
             InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => Some(imm.bits()),
@@ -292,6 +292,10 @@ impl Lowering<'_, '_> {
             }
             Op::Look => {
                 self.leave_if_stopped();
+                None
+            }
+            Op::Barrier => {
+                self.barrier();
                 None
             }
             Op::BudgetSet(budget) => {
@@ -415,6 +419,7 @@ impl Lowering<'_, '_> {
         base: ir::Value,
         offset: i32,
     ) -> ir::Value {
+        let (base, offset) = self.masked_place(base, offset);
         let ins = self.builder.ins();
         let wide = match width {
             Width::W8 => ins.uload8(types::I64, flags(), base, offset),
@@ -459,6 +464,7 @@ impl Lowering<'_, '_> {
                 self.cut(value, width)
             }
         };
+        let (base, offset) = self.masked_place(base, offset);
         self.builder.ins().store(flags(), value, base, offset);
     }
 
@@ -482,7 +488,7 @@ impl Lowering<'_, '_> {
         let [exchange, done] = std::array::from_fn(|_| self.builder.create_block());
         let result = self.builder.append_block_param(done, ty);
         let there = self.builder.ins().load(ty, flags(), address, 0);
-        self.builder.ins().brif(there, exchange, &[], done, &[there.into()]);
+        self.branch(there, [(exchange, &[]), (done, &[there.into()])]);
 
         self.builder.switch_to_block(exchange);
         let op = AtomicRmwOp::Xchg;
@@ -495,7 +501,8 @@ impl Lowering<'_, '_> {
 
     fn place_addr(&mut self, place: Place) -> ir::Value {
         let base = self.value(place.base);
-        self.builder.ins().iadd_imm_s(base, i64::from(place.offset))
+        let address = self.builder.ins().iadd_imm_s(base, i64::from(place.offset));
+        self.masked(address)
     }
 
     fn stack_addr(&mut self, offset: i16) -> ir::Value {
@@ -545,7 +552,7 @@ impl Lowering<'_, '_> {
         let result = self.builder.append_block_param(done, types::I64);
         self.builder.set_cold_block(ask);
         let known = self.machine_field(types::I64, offset_of!(Machine, jiffies));
-        self.builder.ins().brif(known, done, &[known.into()], ask, &[]);
+        self.branch(known, [(done, &[known.into()]), (ask, &[])]);
 
         self.builder.switch_to_block(ask);
         let asked = self.call_direct(RuntimeFunction::Jiffies, &[]);

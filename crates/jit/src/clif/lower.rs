@@ -10,6 +10,7 @@ use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 
 use super::batch::Around;
+use super::masks::Masks;
 use super::{ENTRY_PARAMS, bpf_signature, callee_signature, param_count};
 use crate::environment::Environment;
 use crate::error::CompileError;
@@ -146,6 +147,10 @@ pub(super) struct Lowering<'a, 'b> {
     pub(super) buffer: Option<(ir::Block, ir::Value)>,
     /// Loads of 32 bits that are wanted both as they are and extended.
     pub(super) is_extended: Vec<bool>,
+    /// What a masked function knows.
+    pub(super) masks: Option<Masks>,
+    /// Slot of the BPF instruction that is being written.
+    pub(super) origin: Option<u32>,
     /// By number of parameters.
     direct_sigs: [Option<SigRef>; NATIVE_PARAMS_MAX + 1],
     native_call_conv: CallConv,
@@ -178,6 +183,8 @@ impl<'a, 'b> Lowering<'a, 'b> {
             asks_runtime: false,
             buffer: None,
             is_extended: extended(function),
+            masks: None,
+            origin: None,
             direct_sigs: [None; NATIVE_PARAMS_MAX + 1],
             native_call_conv: isa.default_call_conv(),
             builder,
@@ -235,6 +242,7 @@ impl Lowering<'_, '_> {
             self.positions[block.0 as usize] = position;
         }
         if let Some(around) = self.around {
+            self.begin_masks(around.is_frame);
             let entry = self.clif_block(Function::ENTRY);
             self.builder.ins().jump(entry, &[around.ctx.into()]);
         }
@@ -251,7 +259,7 @@ impl Lowering<'_, '_> {
             self.frame = self.builder.append_block_param(clif, types::I64);
         }
         let data = self.function.block(block);
-        if data.insts.iter().any(|&inst| matches!(self.function.inst(inst).op, Op::Guard { .. })) {
+        if self.is_cold(block) {
             self.builder.set_cold_block(clif);
         }
         for &param in &data.params {
@@ -264,8 +272,12 @@ impl Lowering<'_, '_> {
             let tail_calls = self.builder.append_block_param(clif, types::I64);
             self.entry_params = ctx.map(|ctx| EntryParams { ctx, tail_calls });
         }
+        if block == Function::ENTRY && self.around.is_none() {
+            self.begin_masks(None);
+        }
         for &inst in &data.insts {
             let data = self.function.inst(inst);
+            self.origin = Some(data.origin);
             self.builder.set_srcloc(ir::SourceLoc::new(data.origin));
             self.inst(data);
         }
@@ -283,9 +295,10 @@ impl Lowering<'_, '_> {
                 let ways = [self.way(block, yes), self.way(block, no)];
                 let [(yes, yes_args, _), (no, no_args, _)] = &ways;
                 self.builder.ins().brif(condition, *yes, yes_args, *no, no_args);
-                for (edge, _, jump) in ways {
+                for ((edge, _, jump), holds) in ways.into_iter().zip([true, false]) {
                     let Some(jump) = jump else { continue };
                     self.builder.switch_to_block(edge);
+                    self.follow(condition, holds);
                     let (target, args) = self.jump(jump);
                     self.builder.ins().jump(target, &args);
                 }
@@ -303,6 +316,12 @@ impl Lowering<'_, '_> {
                 self.leave(zero);
             }
         }
+    }
+
+    /// Whether only what goes wrong leads to a block.
+    fn is_cold(&self, block: Block) -> bool {
+        let mut insts = self.function.block(block).insts.iter();
+        insts.any(|&inst| matches!(self.function.inst(inst).op, Op::Guard { .. }))
     }
 
     pub(super) fn leave(&mut self, value: ir::Value) {
@@ -324,7 +343,7 @@ impl Lowering<'_, '_> {
     pub(super) fn call_with_machine(&mut self, target: u64, args: &[ir::Value]) -> ir::Value {
         let target = self.builder.ins().iconst(types::I64, target as i64);
         let mut all = vec![self.machine];
-        all.extend_from_slice(args);
+        all.extend(args.iter().map(|&arg| self.masked(arg)));
         self.asks_runtime = true;
         let signature = self.direct_signature(all.len());
         let call = self.builder.ins().call_indirect(signature, target, &all);
@@ -340,7 +359,8 @@ impl Lowering<'_, '_> {
         let effects = function.effects();
         let machine = effects.takes_machine.then_some(self.machine);
         self.asks_runtime |= effects.takes_machine;
-        let all: Vec<ir::Value> = machine.into_iter().chain(args.iter().copied()).collect();
+        let args = args.iter().map(|&arg| self.masked(arg));
+        let all: Vec<ir::Value> = machine.into_iter().chain(args).collect();
         let signature = self.direct_signature(all.len());
         let address = function.address(&self.environment.callees);
         let target = self.builder.ins().iconst(types::I64, address as i64);
@@ -376,7 +396,7 @@ impl Lowering<'_, '_> {
             }
         };
         let next = self.builder.create_block();
-        self.builder.ins().brif(stop, stopped, &[], next, &[]);
+        self.branch(stop, [(stopped, &[]), (next, &[])]);
         self.builder.switch_to_block(next);
     }
 
@@ -411,18 +431,22 @@ impl Lowering<'_, '_> {
 
     /// Where a branch goes: forwards with arguments by way of a block of its own, given with the
     /// jump that belongs there. So arguments are made where they are wanted, and not in front of
-    /// the branch for both ways.
+    /// the branch for both ways. Masked functions note on each way that it is the right one.
     fn way<'j>(
         &mut self,
         from: Block,
         jump: &'j Jump,
     ) -> (ir::Block, Vec<ir::BlockArg>, Option<&'j Jump>) {
         let is_forward = self.positions[jump.target.0 as usize] > self.positions[from.0 as usize];
-        if jump.args.is_empty() || !is_forward {
+        if self.masks.is_none() && (jump.args.is_empty() || !is_forward) {
             let (target, args) = self.jump(jump);
             return (target, args, None);
         }
-        (self.builder.create_block(), vec![], Some(jump))
+        let edge = self.builder.create_block();
+        if self.masks.is_some() && self.is_cold(jump.target) {
+            self.builder.set_cold_block(edge);
+        }
+        (edge, vec![], Some(jump))
     }
 
     pub(super) fn jump(&mut self, jump: &Jump) -> (ir::Block, Vec<ir::BlockArg>) {

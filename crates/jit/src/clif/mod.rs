@@ -6,12 +6,14 @@
 //! tail calls' targets from tier 2, and the batch entry whole programs.
 
 mod adjust;
+mod barrier;
 mod batch;
 mod frame;
 mod hop;
 mod insts;
 mod layout_unsafe;
 mod lower;
+mod masks;
 mod optimize;
 mod tail_call;
 
@@ -60,6 +62,10 @@ pub(crate) fn compile(
     environment: &Environment<'_>,
 ) -> Result<CompiledModule, CompileError> {
     let isa = host_isa()?;
+    if module.masked && !barrier::is_known() {
+        let why = "nothing is known to keep it from looking ahead";
+        return Err(CompileError::Host(why.to_owned()));
+    }
     let mut functions = Vec::with_capacity(module.functions.len() + 1);
     for (index, function) in module.functions.iter().enumerate() {
         let clif = lower::function(module, index, function, &isa, environment)?;
@@ -132,9 +138,15 @@ fn emit(
     let align = compiled.buffer.alignment;
     let found = compiled.buffer.relocs().to_vec();
     let places = compiled.buffer.get_srclocs_sorted().iter();
-    let places = places.filter(|place| !place.loc.is_default());
-    let mut origins: Vec<(u32, u32)> =
-        places.map(|place| (place.start, place.loc.bits())).collect();
+    let mut origins: Vec<(u32, u32)> = Vec::new();
+    for place in places.filter(|place| !place.loc.is_default()) {
+        let (slot, is_barrier) = barrier::origin(place.loc);
+        if is_barrier {
+            barrier::finish(&mut code[place.start as usize..place.end as usize])
+                .map_err(failure)?;
+        }
+        origins.push((place.start, slot));
+    }
     origins.dedup_by_key(|(_, slot)| *slot);
     let names = context.func.params.user_named_funcs();
     let relocation = |found: &FinalizedMachReloc| match &found.target {

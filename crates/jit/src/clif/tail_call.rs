@@ -27,7 +27,7 @@ impl Lowering<'_, '_> {
         let limit = i64::from(MAX_TAIL_CALLS);
         let is_last =
             self.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThanOrEqual, count, limit);
-        self.builder.ins().brif(is_last, miss, &[], go, &[]);
+        self.branch(is_last, [(miss, &[]), (go, &[])]);
 
         self.builder.switch_to_block(miss);
         let (next, next_args) = self.jump(otherwise);
@@ -67,7 +67,7 @@ impl Lowering<'_, '_> {
                 let entries = i64::from(slot.entries);
                 let below = IntCC::UnsignedLessThan;
                 let inside = self.builder.ins().icmp_imm_u(below, number, entries);
-                self.builder.ins().brif(inside, look, &[], miss, &[]);
+                self.branch(inside, [(look, &[]), (miss, &[])]);
 
                 self.builder.switch_to_block(look);
                 let slots = self.iconst(slots);
@@ -75,8 +75,9 @@ impl Lowering<'_, '_> {
                 self.builder.ins().iadd(slots, offset)
             }
         };
+        let place = self.masked(place);
         let target = self.builder.ins().load(types::I64, MemFlagsData::trusted(), place, 0);
-        self.builder.ins().brif(target, found, &[target.into()], miss, &[]);
+        self.branch(target, [(found, &[target.into()]), (miss, &[])]);
     }
 
     fn ask_for_target(&mut self, (map, index): (Value, Value), found: ir::Block, miss: ir::Block) {
@@ -84,7 +85,7 @@ impl Lowering<'_, '_> {
         let index = self.builder.ins().uextend(types::I64, index);
         let target = self.environment.callees.tail_call as usize as u64;
         let target = self.call_runtime(target, &[map, index]);
-        self.builder.ins().brif(target, found, &[target.into()], miss, &[]);
+        self.branch(target, [(found, &[target.into()]), (miss, &[])]);
     }
 
     /// Goes to a program's start, with the stack below our callers'.
@@ -94,7 +95,7 @@ impl Lowering<'_, '_> {
         let before = (!self.is_entry()).then(|| self.machine_field(types::I64, TARGET));
         self.calls_program();
         self.set_machine_field(target, TARGET);
-        let flags = MemFlagsData::trusted();
+        let (flags, target) = (MemFlagsData::trusted(), self.masked(target));
         let entry = self.builder.ins().load(types::I64, flags, target, ENTRY);
         let signature = self.builder.import_signature(bpf_signature(ENTRY_PARAMS));
         if let (Some(params), None) = (self.entry_params, self.around) {
@@ -119,7 +120,7 @@ impl Lowering<'_, '_> {
         let [stopped, returned] = std::array::from_fn(|_| self.builder.create_block());
         self.builder.set_cold_block(stopped);
         let stop = self.machine_field(types::I32, offset_of!(Machine, stop));
-        self.builder.ins().brif(stop, stopped, &[], returned, &[]);
+        self.branch(stop, [(stopped, &[]), (returned, &[])]);
 
         self.builder.switch_to_block(stopped);
         let args = [self.frame];

@@ -54,8 +54,8 @@ impl Lowering<'_> {
                 self.call_runtime(Symbol::Guard, &[address, bytes, need, zero(), zero()]);
                 None
             }
-            // Who charges has tier 1.
-            Op::Callee(_) | Op::CalleeKfunc(_) => None,
+            // Who charges, and what is masked, has tier 1.
+            Op::Callee(_) | Op::CalleeKfunc(_) | Op::Barrier => None,
             Op::Look => {
                 self.look();
                 None

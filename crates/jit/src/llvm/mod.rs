@@ -58,10 +58,11 @@ impl Job {
         enter: u64,
         cache: Option<PathBuf>,
         code_bytes_max: usize,
-    ) -> Job {
+    ) -> Result<Job, CompileError> {
+        refuse_masked(&module)?;
         let addresses = Addresses::new(&module, environment, enter);
         let slots = Slots::of(environment);
-        Job { module, slots, addresses, cache, code_bytes_max }
+        Ok(Job { module, slots, addresses, cache, code_bytes_max })
     }
 
     /// Compiles, or takes from the cache what was compiled before, and places the code.
@@ -113,6 +114,12 @@ fn standard(name: &str) -> Option<u64> {
     Some(function as usize as u64)
 }
 
+/// LLVM makes branches of choices where it thinks that it pays, and is told to here: no mask would
+/// be sure to stay one.
+fn refuse_masked(module: &Module) -> Result<(), CompileError> {
+    if module.masked { Err(CompileError::Masked) } else { Ok(()) }
+}
+
 /// What [`crate::llvm_text`] shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LlvmForm {
@@ -130,6 +137,7 @@ pub(crate) fn text(
     environment: &Environment<'_>,
     form: LlvmForm,
 ) -> Result<String, CompileError> {
+    refuse_masked(module)?;
     let text = module::translate(module, &Slots::of(environment));
     let product = match form {
         LlvmForm::Given => return Ok(text.ir),

@@ -42,7 +42,7 @@ pub(crate) fn slice(
     for clean in [super::blocks::simplify, super::dead::remove, super::blocks::simplify] {
         clean(&mut function, context);
     }
-    Some((Module { functions: vec![function], own: None }, wanted))
+    Some((Module { functions: vec![function], own: None, masked: false }, wanted))
 }
 
 struct Slicer<'a> {

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod assemble;
+mod barriers;
 mod blocks;
 mod callbacks;
 mod conditions;
@@ -263,6 +264,16 @@ pub fn run(module: &mut Module, context: Context<'_>, choice: &Choice) {
 pub(crate) fn guard(module: &mut Module, context: Context<'_>, budget: u32) {
     guard::insert(module, context, budget);
     check_after("guard", module);
+}
+
+/// Has a module's machine code masked against speculation; nothing may run behind it.
+///
+/// # Panics
+///
+/// As [`guard`].
+pub(crate) fn mask(module: &mut Module) {
+    barriers::insert(module);
+    check_after("barriers", module);
 }
 
 /// The instruction that defines each value; `None` for block parameters and dead values.

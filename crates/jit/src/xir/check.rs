@@ -5,6 +5,7 @@
 
 use super::cfg::Dominators;
 use super::function::{Function, Module};
+use super::ir::Op::{Barrier, Look};
 use super::ir::{Arg, Block, Inst, InstData, Jump, Op, Terminator, Type, UnaryOp, Value, Width};
 
 /// A rule that a function breaks.
@@ -181,7 +182,7 @@ impl<'a> Checker<'a> {
                 self.all(Some(Type::I64), words).and(self.all(Some(Type::I32), found.as_slice()))
             }
             Op::Guard { address, .. } => self.all(Some(Type::I64), &[*address]),
-            Op::Callee(_) | Op::CalleeKfunc(_) | Op::Look | Op::BudgetSet(_) => Ok(()),
+            Op::Callee(_) | Op::CalleeKfunc(_) | Look | Barrier | Op::BudgetSet(_) => Ok(()),
             Op::Const(value) => match result {
                 Some(ty) if *value & !ty.mask() == 0 => Ok(()),
                 _ => Err("the constant does not fit its type".into()),

@@ -54,6 +54,8 @@ pub struct Module {
     /// The entry function as it is run for the program's own bursts, where that differs: what tail
     /// calls lead to runs for those of another program, in which maps have other numbers.
     pub own: Option<Function>,
+    /// Its machine code masks addresses against speculation, and has barriers.
+    pub masked: bool,
 }
 
 impl Module {

@@ -466,6 +466,8 @@ pub enum Op {
     CalleeKfunc(u32),
     /// Ends the run if somebody wants it to end.
     Look,
+    /// Keeps a processor from executing what follows ahead of what came before.
+    Barrier,
     /// Starts a run with so much time.
     BudgetSet(u32),
     /// Takes from the run's time; gives 1 when nothing is left, else 0.
@@ -527,6 +529,7 @@ impl Op {
             | Op::Callee(_)
             | Op::CalleeKfunc(_)
             | Op::Look
+            | Op::Barrier
             | Op::BudgetSet(_)
             | Op::BudgetSpend(_) => {}
             Op::Guard { address, .. } => f(address),

@@ -234,6 +234,44 @@ impl RuntimeFunction {
         })
     }
 
+    /// Whether it compares its arguments with what there is, and gives, copies or changes what they
+    /// name if they are right: a processor that foresees them to be right has it done all the same.
+    /// Of the others, those that look something up go by a hash or by bits of the key, and what
+    /// they give is an element whatever the key is.
+    pub const fn checks_arguments(self) -> bool {
+        use RuntimeFunction as F;
+        match self {
+            F::MapLookup
+            | F::MapLookupPercpu
+            | F::MapUpdate
+            | F::MapDelete
+            | F::MapPush
+            | F::MapPop
+            | F::MapPeek
+            | F::CsumDiff
+            | F::Sum { .. }
+            | F::LoadBytes
+            | F::StoreBytes
+            | F::CheckMtu
+            | F::RingReserve
+            | F::RedirectMap
+            | F::TargetLookup => true,
+            F::HandleLookup { .. }
+            | F::InnerHashLookup { .. }
+            | F::TrieLookup { .. }
+            | F::HashLookup { .. }
+            | F::HashAhead { .. }
+            | F::Ktime
+            | F::Jiffies
+            | F::Random
+            | F::Redirect
+            | F::RingSubmit
+            | F::RingDiscard
+            | F::SpinLock
+            | F::SpinUnlock => false,
+        }
+    }
+
     /// What the text form and symbols call it.
     pub fn name(self) -> String {
         let name = match self {

@@ -106,6 +106,7 @@ impl fmt::Display for Op {
             Op::Callee(helper) => write!(f, "callee helper #{helper}"),
             Op::CalleeKfunc(kfunc) => write!(f, "callee kfunc #{kfunc}"),
             Op::Look => write!(f, "look"),
+            Op::Barrier => write!(f, "barrier"),
             Op::BudgetSet(budget) => write!(f, "budget {budget}"),
             Op::BudgetSpend(cost) => write!(f, "spend {cost}"),
         }

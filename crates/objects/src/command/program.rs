@@ -6,6 +6,7 @@ use towpath_bpf::btf::Linkage;
 use towpath_bpf::program::{AttachType, Function, Linked};
 use towpath_bpf::verifier::{self, Verified};
 use towpath_bpf::{Errno, Insn};
+use towpath_xdp::LoadError;
 
 use super::debug_info::DebugInfo;
 use super::insns::{Resolved, digest};
@@ -90,7 +91,10 @@ impl Call<'_> {
         let maps = resolved.maps.iter().map(|map| Arc::clone(map.map())).collect();
         let shared = &self.objects.shared;
         // The verifier has seen every reference that could be wrong.
-        let program = shared.load(verified, maps).map_err(|_unresolved| Errno::EINVAL)?;
+        let program = shared.load(verified, maps).map_err(|error| match error {
+            LoadError::Unmasked { .. } => Errno::ENOTSUPP,
+            _unresolved => Errno::EINVAL,
+        })?;
         for map in &resolved.maps {
             if let Err(errno) = map.admit(&program, &about) {
                 shared.forget(&program);

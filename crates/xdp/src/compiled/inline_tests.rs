@@ -24,17 +24,22 @@ const fn call(helper: u32) -> Insn {
     Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, helper as i32)
 }
 
-/// The program in each way there is to run it, guests' checks included.
+/// The program in each way there is to run it, guests' checks and masks included.
 fn in_all_ways(insns: &[Insn], maps: &[MapDef]) -> Vec<Program> {
-    let mut ways = vec![(Exec::Interp, Trust::Verified)];
+    let mut ways = vec![
+        (Exec::Interp, Trust::Verified, false),
+        (Exec::Jit, Trust::Verified, true),
+        (Exec::Jit, Trust::Guest, true),
+    ];
     for exec in [Exec::Jit, Exec::Llvm] {
         if exec == Exec::Jit || towpath_jit::llvm_library().is_ok() {
-            ways.extend([(exec, Trust::Verified), (exec, Trust::Guest)]);
+            ways.extend([Trust::Verified, Trust::Guest].map(|trust| (exec, trust, false)));
         }
     }
-    let load = |(exec, trust)| {
+    let load = |(exec, trust, masked)| {
         let mut options = LoadOptions { exec, ..LoadOptions::default() };
         (options.jit.trust, options.jit.cache) = (trust, CodeCache::Off);
+        options.jit.mask_speculation = masked;
         let program = Program::from_linked(linked(insns, maps), &options).unwrap();
         program.wait_for_tier2(Duration::from_secs(60));
         assert_eq!(program.exec(), exec);

@@ -65,7 +65,8 @@ fn displace(function: &mut Function, by: i32, wanted: impl Fn(Alias) -> bool) {
     }
 }
 
-/// Runs a program with a mistake on both tiers; gives what happened to the packet and the run.
+/// Runs a program with a mistake on both tiers, on the first one with and without masks; gives what
+/// happened to the packet and the run.
 fn run(
     insns: &[Insn],
     maps: &[MapDef],
@@ -73,10 +74,12 @@ fn run(
     budget: Option<u32>,
 ) -> Vec<Result<u32, Violation>> {
     let has_tier2 = towpath_jit::llvm_library().is_ok();
-    let tiers = if has_tier2 { &[Exec::Jit, Exec::Llvm][..] } else { &[Exec::Jit] };
-    let on = |&exec: &Exec| {
+    let tiers = [(Exec::Jit, false), (Exec::Jit, true), (Exec::Llvm, false)];
+    let tiers = if has_tier2 { &tiers[..] } else { &tiers[..2] };
+    let on = |&(exec, masked): &(Exec, bool)| {
         let mut options = LoadOptions { exec, ..LoadOptions::default() };
         (options.jit.trust, options.jit.budget) = (Trust::Guest, budget);
+        options.jit.mask_speculation = masked;
         options.jit.passes.more.extend(mistake);
         options.jit.cache = towpath_jit::CodeCache::Off;
         let program = Program::from_linked(linked(insns, maps), &options).expect("a correct one");

@@ -34,4 +34,16 @@ pub enum LoadError {
         /// Which reference.
         source: ResolveError,
     },
+    /// It is to be masked against speculation
+    /// ([`towpath_jit::Options::mask_speculation`]), and can't be compiled.
+    #[error(
+        "program {program} is not trusted, so that only machine code that is masked against \
+         speculation may run it, and there is none: {why}"
+    )]
+    Unmasked {
+        /// Name of the program.
+        program: String,
+        /// What kept it from being compiled.
+        why: String,
+    },
 }

@@ -270,7 +270,7 @@ pub(super) fn finish(
         let code = resolved(&linked, &maps, |addresses| {
             Code::unverified(Arc::new(linked.clone()), addresses)
         })?;
-        return Ok(ready(code, about, None, maps, surroundings, options, wanted));
+        return ready(code, about, None, maps, surroundings, options, wanted);
     }
     let name = linked.name.clone();
     let verified = verifier::verify(linked, &options.verifier)
@@ -288,7 +288,7 @@ pub(super) fn finish_verified(
 ) -> Result<Program, LoadError> {
     let about = (verified.linked().attach, verified.linked().has_frags);
     let code = resolved(verified.linked(), &maps, |addresses| Code::of(&verified, addresses))?;
-    Ok(ready(code, about, Some(verified), maps, surroundings, options, wanted))
+    ready(code, about, Some(verified), maps, surroundings, options, wanted)
 }
 
 fn ready(
@@ -299,11 +299,15 @@ fn ready(
     surroundings: Arc<Surroundings>,
     options: &LoadOptions,
     wanted: Exec,
-) -> Program {
+) -> Result<Program, LoadError> {
     let code = Arc::new(code);
     let compiled = compile(verified.as_ref(), &maps, &surroundings.programs, options, wanted);
     let (compiled, refused) = match compiled {
         Ok(compiled) => (compiled, None),
+        // The interpreter masks nothing.
+        Err(why) if options.jit.mask_speculation => {
+            return Err(LoadError::Unmasked { program: code.name.clone(), why });
+        }
         Err(why) => (None, Some(why.into())),
     };
     let streams = Arc::new(Streams::default());
@@ -316,7 +320,7 @@ fn ready(
         Arc::clone(&streams),
         Arc::clone(&standing),
     ));
-    Program {
+    Ok(Program {
         id,
         code,
         compiled,
@@ -330,7 +334,7 @@ fn ready(
         streams,
         standing,
         surroundings,
-    }
+    })
 }
 
 /// Machine code if it is wanted, or why it cannot be made.

@@ -68,7 +68,7 @@ pub fn build(program: &Verified) -> Result<Module, BuildError> {
         .zip(flows)
         .map(|(subprogram, flow)| FunctionBuilder::new(program, subprogram, flow, &params).run())
         .collect::<Result<_, _>>()?;
-    Ok(Module { functions, own: None })
+    Ok(Module { functions, own: None, masked: false })
 }
 
 /// Parameters each function takes: the entry its context, callbacks whatever the caller has (five),
