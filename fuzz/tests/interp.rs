@@ -33,16 +33,16 @@ fn accepted_programs_stay_inside() {
         let mut frame = Frame::new(&bytes).expect("the length is clamped");
         let mut worker = program.worker(0);
         let interpreted = outcome(&program, &mut worker, &mut frame, &bytes);
-        for (exec, trust) in WAYS {
+        for (exec, trust, masked) in WAYS {
             let mut options = LoadOptions { exec, ..options.clone() };
-            options.jit.trust = trust;
+            (options.jit.trust, options.jit.mask_speculation) = (trust, masked);
             options.jit.passes.check = true;
             let verified = program.verified().expect("it was verified");
             let compiled = Program::from_verified(verified.as_ref().clone(), &options);
             let compiled = compiled.expect("it was loaded before");
             compiled.wait_for_tier2(Duration::from_secs(60));
             let found = outcome(&compiled, &mut worker, &mut frame, &bytes);
-            assert_eq!(found, interpreted, "{exec:?}, {trust:?}");
+            assert_eq!(found, interpreted, "{exec:?}, {trust:?}, masked: {masked}");
         }
     });
 }
@@ -62,9 +62,15 @@ fn outcome(
     }
 }
 
-/// Everything that compiles; LLVM only where the machine has it, and then as long as it takes.
-const WAYS: [(Exec, Trust); 3] =
-    [(Exec::Jit, Trust::Verified), (Exec::Jit, Trust::Guest), (Exec::Llvm, Trust::Verified)];
+/// Everything that compiles, with and without masks; LLVM only where the machine has it, and then
+/// as long as it takes.
+const WAYS: [(Exec, Trust, bool); 5] = [
+    (Exec::Jit, Trust::Verified, false),
+    (Exec::Jit, Trust::Guest, false),
+    (Exec::Jit, Trust::Verified, true),
+    (Exec::Jit, Trust::Guest, true),
+    (Exec::Llvm, Trust::Verified, false),
+];
 
 fn linked(raw: &[Raw], kernel: &Arc<Btf>) -> Linked {
     let mut insns = prelude();

@@ -12,6 +12,7 @@ pub mod ends;
 pub mod execution;
 pub mod history;
 pub mod known;
+pub mod masks;
 pub mod programs;
 pub mod sources;
 pub mod tables;

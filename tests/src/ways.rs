@@ -18,6 +18,8 @@ pub struct Way {
     pub passes: Choice,
     /// Whether it is checked as it runs.
     pub trust: Trust,
+    /// Whether machine code is masked against speculation.
+    pub masked: bool,
 }
 
 impl Way {
@@ -28,7 +30,7 @@ impl Way {
 
     /// With all passes.
     pub fn of(exec: Exec) -> Way {
-        Way { exec, passes: Choice::default(), trust: Trust::Verified }
+        Way { exec, passes: Choice::default(), trust: Trust::Verified, masked: false }
     }
 
     /// The way that `--exec NAME` names.
@@ -65,6 +67,7 @@ impl Way {
         let mut options = LoadOptions { exec: self.exec, ..LoadOptions::default() };
         options.jit.passes = self.passes.clone();
         options.jit.trust = self.trust;
+        options.jit.mask_speculation = self.masked;
         // What is compiled here is compiled once.
         options.jit.cache = CodeCache::Off;
         options
@@ -76,6 +79,9 @@ impl fmt::Display for Way {
         f.write_str(&self.exec_name())?;
         if self.trust == Trust::Guest {
             f.write_str(" with checks")?;
+        }
+        if self.masked {
+            f.write_str(" and masks")?;
         }
         if self.passes.without.is_empty() {
             return Ok(());

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use towpath_kernel::Kernel;
 use towpath_tests::compare::{self, Budget, HostileBudget, MutantBudget, ObjectBudget, Report};
 use towpath_tests::ways::Way;
-use towpath_xdp::Trust;
+use towpath_xdp::{Exec, Trust};
 
 /// Parity of Towpath with the running kernel, the arbiter.
 #[derive(Parser)]
@@ -20,6 +20,9 @@ struct Args {
     /// Check compiled programs as they run (`--trust guest`).
     #[arg(long, global = true)]
     checked: bool,
+    /// The same, and mask them against speculation, which tier 2 does not do.
+    #[arg(long, global = true)]
+    masked: bool,
     /// Print JSON instead of tables.
     #[arg(long, global = true)]
     json: bool,
@@ -160,9 +163,11 @@ enum Against {
 
 fn main() -> ExitCode {
     let mut args = Args::parse();
-    if args.checked {
+    if args.checked || args.masked {
         args.exec.iter_mut().for_each(|way| way.trust = Trust::Guest);
     }
+    args.exec.retain(|way| !args.masked || way.exec != Exec::Llvm);
+    args.exec.iter_mut().for_each(|way| way.masked = args.masked);
     let report = match &args.what {
         What::Random { budget, .. } | What::Passes { budget }
             if budget.against == Against::Interp =>

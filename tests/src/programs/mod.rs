@@ -9,6 +9,7 @@ mod asm;
 mod calls;
 pub mod edit;
 mod fragments;
+pub mod gadgets;
 mod generate;
 mod helpers;
 pub mod hostile;

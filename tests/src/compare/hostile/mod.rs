@@ -13,13 +13,15 @@ use std::thread;
 use std::time::Instant;
 
 use towpath_bpf::btf::Btf;
+use towpath_bpf::insn::{BPF_ALU64, BPF_MOV, BPF_X, Insn};
 use towpath_bpf::interp::{Fault, Violation};
 use towpath_bpf::verifier::{Options, Rejection, Verified, verify};
 use towpath_bpf::{Env, Errno, Linked};
 use towpath_kernel::Kernel;
-use towpath_xdp::Worker;
+use towpath_xdp::{Exec, LoadError, LoadOptions, Program, Trust, Worker};
 
 use super::{Difference, Report, blame};
+use crate::masks;
 use crate::programs::edit;
 use crate::programs::hostile::{Feature, Sample, sample};
 use crate::random::Random;
@@ -203,6 +205,12 @@ impl Part<'_> {
             Ok(numbers) => numbers,
             Err(failure) => return Outcome::Failed(failure),
         };
+        if masks::is_known()
+            && seed.is_multiple_of(MASKED_EVERY)
+            && let Some(text) = unmasked(&proof)
+        {
+            return Outcome::Failed(Failure { kind: "unmasked", text, packet: 0 });
+        }
         self.run(proof, numbers.as_ref(), &used, sample, seed)
     }
 
@@ -301,6 +309,25 @@ impl Part<'_> {
         };
         Difference { name, kind: failure.kind.to_owned(), kernel, ours: failure.text }
     }
+}
+
+/// The accesses of a guest's machine code that are not masked against speculation, if there are
+/// any. No guest may have an arena.
+fn unmasked(proof: &Verified) -> Option<String> {
+    let is_cast = |insn: &Insn| insn.code == BPF_ALU64 | BPF_MOV | BPF_X && insn.off == 1;
+    if proof.linked().insns.iter().any(is_cast) {
+        return None;
+    }
+    let mut options = LoadOptions { exec: Exec::Jit, ..LoadOptions::default() };
+    (options.jit.trust, options.jit.mask_speculation) = (Trust::Guest, true);
+    let program = match Program::from_verified(proof.clone(), &options) {
+        Ok(program) => program,
+        Err(LoadError::Unmasked { .. }) => return None,
+        Err(error) => return Some(error.to_string()),
+    };
+    let found = masks::unmasked(program.machine_code()?);
+    let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+    (!found.is_empty()).then(|| found.join("\n"))
 }
 
 /// Why the kernel refuses a program; `None` when it accepts it, gives up, or trips over itself.
@@ -485,6 +512,8 @@ const HARMLESS: [&str; 6] = [
     "math between",
     "prohibited",
 ];
+/// One program of so many is compiled as a guest's, and its code is walked over.
+const MASKED_EVERY: u64 = 16;
 /// Seeds that a thread takes at once.
 const PIECE: u64 = 100;
 /// Programs between two words about how far it is.

@@ -1,0 +1,425 @@
+//! The walk over one function.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::{
+    ConditionCode, FlowControl, Formatter as _, Instruction, InstructionInfoFactory,
+    IntelFormatter, Mnemonic, OpAccess, OpKind, Register,
+};
+
+use super::values::{ALL_ONES, Cell, Flow, Kind, Known, LEVEL_MAX, Place, id};
+use super::{Unmasked, instructions};
+
+/// Who enters a function, and so what it is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Called {
+    /// The machine, and what programs hand on.
+    ByPrograms,
+    /// Nothing but the runtime's own.
+    ByRuntime,
+}
+
+/// Accesses of a function that are not masked.
+pub(super) fn function(code: &[u8], start: usize, called: Called) -> Vec<Unmasked> {
+    let mut walk = Walk {
+        code,
+        info: InstructionInfoFactory::new(),
+        found: BTreeMap::new(),
+        targets: targets(code, start),
+    };
+    // What is known on each way to a place, by where the way comes from.
+    let mut ways = BTreeMap::from([(start as u64, BTreeMap::from([(NOWHERE, at_start(called))]))]);
+    let mut waiting = vec![start as u64];
+    let mut visits = 0;
+    while let Some(at) = waiting.pop() {
+        visits += 1;
+        assert!(visits < VISITS_MAX, "the walk over the code at {start:#x} comes to no end");
+        for (number, (target, known)) in
+            walk.straight_on(at, entering(&ways, at)).into_iter().enumerate()
+        {
+            let from = (at, number);
+            let before = ways.entry(target).or_default().insert(from, known.clone());
+            if before.is_none_or(|before| before != known) && !waiting.contains(&target) {
+                waiting.push(target);
+            }
+        }
+    }
+    // What was found before all ways were known may be fine; what is found now is not.
+    walk.found.clear();
+    for at in ways.keys() {
+        walk.straight_on(*at, entering(&ways, *at));
+    }
+    walk.found.into_values().collect()
+}
+
+/// By place, what is known on each way to it, by where that comes from.
+type Ways = BTreeMap<u64, BTreeMap<(u64, usize), Known>>;
+/// Where functions are entered from.
+const NOWHERE: (u64, usize) = (u64::MAX, 0);
+/// Pieces of code that one function's walk goes over, again and again, until it knows all.
+const VISITS_MAX: usize = 100_000;
+
+/// What is known at a place.
+fn entering(ways: &Ways, at: u64) -> Known {
+    let mut all = ways[&at].values();
+    let mut known = all.next().cloned().unwrap_or_else(|| at_start(Called::ByPrograms));
+    all.for_each(|other| known.join(other, at));
+    known
+}
+
+/// Where the branches of a function lead.
+fn targets(code: &[u8], start: usize) -> BTreeSet<u64> {
+    let mut targets = BTreeSet::new();
+    let mut waiting = vec![start as u64];
+    while let Some(at) = waiting.pop() {
+        for inst in instructions(code, at as usize) {
+            let flow = inst.flow_control();
+            let branches =
+                matches!(flow, FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch);
+            if branches && targets.insert(inst.near_branch_target()) {
+                waiting.push(inst.near_branch_target());
+            }
+            let goes_on = FlowControl::ConditionalBranch == flow
+                || matches!(
+                    flow,
+                    FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall
+                );
+            if !goes_on {
+                break;
+            }
+        }
+    }
+    targets
+}
+
+fn at_start(called: Called) -> Known {
+    let mut cells = BTreeMap::new();
+    let mut fix = |register, kind| {
+        let place = Place::Register(number(register));
+        cells.insert(place, Cell { kind, id: id(place) });
+    };
+    fix(Register::RSP, Kind::Fixed(0));
+    fix(Register::RBP, Kind::Fixed(0));
+    let given = [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8];
+    let own = if called == Called::ByRuntime { given.len() } else { 1 };
+    given.into_iter().take(own).for_each(|register| fix(register, Kind::Fixed(LEVEL_MAX)));
+    // What entered it may have been foreseen.
+    Known { cells, flags: 0, is_own_comparison: false, flow: Flow::Lost }
+}
+
+fn number(register: Register) -> usize {
+    register.full_register().number()
+}
+
+struct Walk<'c> {
+    code: &'c [u8],
+    info: InstructionInfoFactory,
+    found: BTreeMap<u64, Unmasked>,
+    /// Where branches lead.
+    targets: BTreeSet<u64>,
+}
+
+impl Walk<'_> {
+    /// From one place on, up to where ways part; gives what is known on each.
+    fn straight_on(&mut self, at: u64, mut known: Known) -> Vec<(u64, Known)> {
+        let mut was_exchange = false;
+        for inst in instructions(self.code, at as usize) {
+            if inst.ip() != at && self.targets.contains(&inst.ip()) {
+                return vec![(inst.ip(), known)];
+            }
+            self.access(&inst, &known);
+            match inst.flow_control() {
+                FlowControl::Next => self.step(&inst, &mut known),
+                FlowControl::Call | FlowControl::IndirectCall => called(&inst, &mut known),
+                FlowControl::UnconditionalBranch => {
+                    return vec![(inst.near_branch_target(), known)];
+                }
+                FlowControl::ConditionalBranch => {
+                    if was_exchange {
+                        // Back to the same place, until nobody came between: it stays what it is.
+                        return vec![
+                            (inst.near_branch_target(), known.clone()),
+                            (inst.next_ip(), known),
+                        ];
+                    }
+                    let taken = inst.condition_code();
+                    return vec![
+                        (inst.near_branch_target(), known.behind(taken)),
+                        (inst.next_ip(), known.behind(negated(taken))),
+                    ];
+                }
+                _ => return Vec::new(),
+            }
+            was_exchange = inst.mnemonic() == Mnemonic::Cmpxchg;
+        }
+        Vec::new()
+    }
+
+    fn access(&mut self, inst: &Instruction, known: &Known) {
+        let is_access = (0..inst.op_count()).any(|op| inst.op_kind(op) == OpKind::Memory)
+            && !matches!(inst.mnemonic(), Mnemonic::Lea | Mnemonic::Nop);
+        if !is_access || known.is_clean() || is_masked(inst, known) {
+            return;
+        }
+        let mut text = String::new();
+        IntelFormatter::new().format(inst, &mut text);
+        self.found.insert(inst.ip(), Unmasked { offset: inst.ip() as usize, text });
+    }
+
+    fn step(&mut self, inst: &Instruction, known: &mut Known) {
+        if inst.mnemonic() == Mnemonic::Lfence {
+            known.flow = Flow::Clean;
+            return;
+        }
+        if matches!(inst.mnemonic(), Mnemonic::Push | Mnemonic::Pop) {
+            return self.write(inst, known, Cell { kind: Kind::Any, id: id(inst.ip()) });
+        }
+        if matches!(inst.mnemonic(), Mnemonic::Cmp | Mnemonic::Test) {
+            (known.flags, known.is_own_comparison) = compared(inst, known);
+            return;
+        }
+        let result = self.result(inst, known);
+        if inst.rflags_modified() != 0 {
+            (known.flags, known.is_own_comparison) = (id((inst.ip(), result.id)), false);
+        }
+        if matches!(known.flow, Flow::Branched { .. }) && result.kind == Kind::State {
+            known.is_followed();
+        }
+        self.write(inst, known, result);
+    }
+
+    /// What an instruction gives.
+    fn result(&mut self, inst: &Instruction, known: &Known) -> Cell {
+        let operands: Vec<Cell> = (0..inst.op_count()).map(|op| operand(inst, op, known)).collect();
+        let ids: Vec<u64> = operands.iter().map(|cell| cell.id).collect();
+        let flags = if inst.rflags_read() == 0 { 0 } else { known.flags };
+        let fresh = id((inst.mnemonic() as u32, size(inst), &ids, flags));
+        if let (Mnemonic::Mov, [_, from]) = (inst.mnemonic(), &operands[..]) {
+            let whole = inst.op0_register().size() != 4 || inst.op1_kind() != OpKind::Register;
+            return if whole { *from } else { Cell { kind: cut(from.kind), id: from.id } };
+        }
+        let kind = match (inst.mnemonic(), &operands[..]) {
+            (Mnemonic::Xor, [a, b]) if a.id == b.id => return constant(0),
+            (Mnemonic::Movzx, [_, byte]) if inst.op1_kind() == OpKind::Register => {
+                return Cell { kind: Kind::Any, id: narrow(inst.op1_register().size(), byte.id) };
+            }
+            (_, [_]) if inst.condition_code() != ConditionCode::None => {
+                let id = id((inst.condition_code() as u32, known.flags));
+                return Cell { kind: Kind::Any, id };
+            }
+            (Mnemonic::And, [a, b]) if a.kind == Kind::Any && b.kind == Kind::Any => {
+                return Cell { kind: Kind::Any, id: conjunction_id(a.id, b.id) };
+            }
+            (Mnemonic::Lea, _) => address(inst, known),
+            (Mnemonic::And, [a, b]) => conjunction(a.kind, b.kind, known),
+            (mnemonic, [a, b]) if is_conditional_move(mnemonic) => {
+                choice(inst.condition_code(), a.kind, b.kind, known)
+            }
+            (Mnemonic::Add | Mnemonic::Sub, [a, b]) => match (a.kind, b.kind) {
+                (Kind::Masked, Kind::Const(_)) => Kind::Masked,
+                (a, b) => Kind::of_all([a, b].into_iter()),
+            },
+            _ => {
+                let reads = inst.op_count() > 0 && ids.len() < 4;
+                let kinds = operands.iter().map(|cell| cell.kind);
+                if reads { Kind::of_all(kinds) } else { Kind::Any }
+            }
+        };
+        Cell { kind, id: fresh }
+    }
+
+    /// Sets what an instruction writes.
+    fn write(&mut self, inst: &Instruction, known: &mut Known, result: Cell) {
+        if inst.op0_kind() == OpKind::Memory
+            && let Some(slot) = slot(inst)
+        {
+            known.cells.insert(slot, result);
+        }
+        let is_result = |register: Register| {
+            inst.op0_kind() == OpKind::Register && number(inst.op0_register()) == number(register)
+        };
+        let info = self.info.info(inst);
+        for used in info.used_registers() {
+            let writes = matches!(
+                used.access(),
+                OpAccess::Write
+                    | OpAccess::ReadWrite
+                    | OpAccess::CondWrite
+                    | OpAccess::ReadCondWrite
+            );
+            if !writes || !used.register().is_gpr() || number(used.register()) == RSP {
+                continue;
+            }
+            let place = Place::Register(number(used.register()));
+            let other = Cell { kind: Kind::Any, id: id((inst.ip(), place)) };
+            known.cells.insert(place, if is_result(used.register()) { result } else { other });
+        }
+    }
+}
+
+const RSP: usize = 4;
+
+/// Whether the address of an access is the runtime's own, or masked.
+fn is_masked(inst: &Instruction, known: &Known) -> bool {
+    match address(inst, known) {
+        Kind::Masked | Kind::Const(_) => true,
+        Kind::Fixed(level) => level > 0 || slot(inst).is_some(),
+        _ => false,
+    }
+}
+
+/// What kind of an address an instruction names.
+fn address(inst: &Instruction, known: &Known) -> Kind {
+    let parts = [inst.memory_base(), inst.memory_index()];
+    if parts[0] == Register::RIP {
+        return Kind::Fixed(LEVEL_MAX);
+    }
+    let parts = parts.into_iter().filter(|part| *part != Register::None);
+    let kinds: Vec<Kind> =
+        parts.map(|part| known.get(Place::Register(number(part))).kind).collect();
+    match kinds[..] {
+        [Kind::Masked] => Kind::Masked,
+        _ => Kind::of_all(kinds.into_iter()),
+    }
+}
+
+/// The slot of the native stack that an instruction names.
+fn slot(inst: &Instruction) -> Option<Place> {
+    let by_frame = match inst.memory_base() {
+        Register::RSP => false,
+        Register::RBP => true,
+        _ => return None,
+    };
+    let offset = inst.memory_displacement64() as i64;
+    (inst.memory_index() == Register::None).then_some(Place::Slot { by_frame, offset })
+}
+
+fn constant(value: i64) -> Cell {
+    Cell { kind: Kind::Const(value), id: id(value) }
+}
+
+fn operand(inst: &Instruction, op: u32, known: &Known) -> Cell {
+    match inst.op_kind(op) {
+        OpKind::Register if inst.op_register(op).is_gpr() => {
+            known.get(Place::Register(number(inst.op_register(op))))
+        }
+        OpKind::Register => Cell { kind: Kind::Any, id: id((inst.ip(), op)) },
+        OpKind::Memory => match slot(inst) {
+            Some(slot) => known.get(slot),
+            None => {
+                let through = match address(inst, known) {
+                    Kind::Fixed(level) => level.checked_sub(1),
+                    _ => None,
+                };
+                let kind = through.map_or(Kind::Any, Kind::Fixed);
+                Cell { kind, id: id((inst.ip(), "memory")) }
+            }
+        },
+        _ => constant(inst.immediate(op) as i64),
+    }
+}
+
+/// The identity of a comparison, and whether its operands are the runtime's own numbers.
+fn compared(inst: &Instruction, known: &Known) -> (u64, bool) {
+    let cells: Vec<Cell> = (0..inst.op_count()).map(|op| operand(inst, op, known)).collect();
+    let ids: Vec<u64> = cells.iter().map(|cell| cell.id).collect();
+    let own = cells.iter().all(|cell| cell.kind == Kind::Fixed(LEVEL_MAX));
+    if inst.mnemonic() == Mnemonic::Test {
+        let both = narrow(size(inst), conjunction_id(ids[0], ids[1]));
+        return (id((Mnemonic::Test as u32, both)), own);
+    }
+    (id((inst.mnemonic() as u32, size(inst), ids)), own)
+}
+
+/// The identity of a conjunction, whatever its width: the compiler's are of 0 and 1.
+fn conjunction_id(a: u64, b: u64) -> u64 {
+    if a == b { a } else { id(("and", a.min(b), a.max(b))) }
+}
+
+/// The identity of the low bytes of a value, where the rest is cut off.
+fn narrow(bytes: usize, of: u64) -> u64 {
+    if bytes < 4 { id(("low", bytes, of)) } else { of }
+}
+
+fn size(inst: &Instruction) -> usize {
+    match inst.op0_kind() {
+        OpKind::Register => inst.op0_register().size(),
+        _ => inst.memory_size().size(),
+    }
+}
+
+/// The lower half of a value.
+fn cut(kind: Kind) -> Kind {
+    match kind {
+        Kind::Const(value) => Kind::Const(i64::from(value as u32)),
+        Kind::Fixed(level) => Kind::Fixed(level),
+        _ => Kind::Any,
+    }
+}
+
+fn conjunction(a: Kind, b: Kind, known: &Known) -> Kind {
+    let is_state = |kind| match kind {
+        Kind::State => known.flow == Flow::Tracked,
+        Kind::Const(ALL_ONES) => known.is_clean(),
+        _ => false,
+    };
+    if is_state(a) || is_state(b) { Kind::Masked } else { Kind::of_all([a, b].into_iter()) }
+}
+
+fn is_conditional_move(mnemonic: Mnemonic) -> bool {
+    format!("{mnemonic:?}").starts_with("Cmov")
+}
+
+/// What `if condition { b } else { a }` is: the state, where it is that of before the last branch
+/// on the way that the program takes, and 0 on the other.
+fn choice(condition: ConditionCode, a: Kind, b: Kind, known: &Known) -> Kind {
+    let Flow::Branched { branches, was_clean } = &known.flow else { return Kind::Any };
+    let before = |kind| match kind {
+        Kind::Prior(count) => Some(count),
+        Kind::Const(ALL_ONES) if *was_clean => Some(0),
+        _ => None,
+    };
+    let (count, holds) = match (before(a), before(b)) {
+        (Some(count), _) if b == Kind::Const(0) => (count, negated(condition)),
+        (_, Some(count)) if a == Kind::Const(0) => (count, condition),
+        _ => return Kind::Any,
+    };
+    match branches.get(count) {
+        Some(branch) if *branch != (known.flags, holds) => Kind::Any,
+        Some(_) if count + 1 == branches.len() => Kind::State,
+        Some(_) => Kind::Prior(count + 1),
+        None => Kind::Any,
+    }
+}
+
+fn called(inst: &Instruction, known: &mut Known) {
+    use Register::{R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI};
+    for register in [RAX, RCX, RDX, RSI, RDI, R8, R9, R10, R11] {
+        let place = Place::Register(number(register));
+        known.cells.insert(place, Cell { kind: Kind::Any, id: id((inst.ip(), place)) });
+    }
+    (known.flags, known.is_own_comparison) = (id(inst.ip()), false);
+}
+
+fn negated(condition: ConditionCode) -> ConditionCode {
+    use ConditionCode as C;
+    match condition {
+        C::o => C::no,
+        C::no => C::o,
+        C::b => C::ae,
+        C::ae => C::b,
+        C::e => C::ne,
+        C::ne => C::e,
+        C::be => C::a,
+        C::a => C::be,
+        C::s => C::ns,
+        C::ns => C::s,
+        C::p => C::np,
+        C::np => C::p,
+        C::l => C::ge,
+        C::ge => C::l,
+        C::le => C::g,
+        C::g => C::le,
+        C::None => C::None,
+    }
+}
