@@ -533,6 +533,8 @@ impl Reader<'_> {
             shared_maps: keys.shared_maps.clone(),
             fresh_maps: keys.fresh_maps,
             map_migrate: keys.map_migrate.clone(),
+            map_rename: keys.map_rename.clone(),
+            lossy: keys.lossy,
             exec: keys.exec,
             trust: keys.trust,
             bound_to: ports.first().filter(|_| keys.dev_bound).cloned(),
@@ -660,6 +662,10 @@ struct AttachKeys {
     fresh_maps: bool,
     #[serde(default)]
     map_migrate: BTreeMap<String, MigrateState>,
+    #[serde(default)]
+    map_rename: BTreeMap<String, String>,
+    #[serde(default)]
+    lossy: bool,
     exec: Option<ExecState>,
     #[serde(default)]
     trust: TrustState,

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use crate::control::News;
 use crate::failure::FailureCode;
-use crate::file::{Loaded, ObjectFiles};
+use crate::file::{Loaded, ObjectFiles, UNREAD};
 use crate::identity;
-use crate::live::{Live, Returning};
-use crate::saved::Store;
-use crate::state::State;
+use crate::live::{Live, Returning, is_same_program};
+use crate::saved::{Document, Store};
+use crate::state::{ProgramState, State};
 
 /// What was saved in a directory, as far as the file did not change since, and who saves more.
 pub(crate) fn saved(
@@ -39,6 +39,22 @@ pub(crate) fn saved(
             news.failed(FailureCode::Saved, &format!("saved {what}"), why);
         }
     }
+    let mut document = document;
+    note_running(&mut document, &wanted);
     live.bring_back(Returning::new(document, store.maps()));
     Ok((wanted, store))
+}
+
+/// Programs that ran and that the file has changed since: a start loads them first, as a reload
+/// finds them running, and replaces them by the rules of a reload.
+fn note_running(document: &mut Document, wanted: &State) {
+    let Document { wanted: before, running, .. } = document;
+    for program in &before.programs {
+        let is_it = |other: &&ProgramState| other.key == program.key;
+        let next = wanted.programs.iter().find(is_it);
+        let is_changed = next.is_some_and(|next| !is_same_program(program, next));
+        if is_changed && program.sha256 != UNREAD && running.iter().all(|it| !is_it(&it)) {
+            running.push(program.clone());
+        }
+    }
 }

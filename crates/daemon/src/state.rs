@@ -182,6 +182,12 @@ pub struct ProgramState {
     /// What becomes of the entries of maps that the program before had with another shape.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub map_migrate: BTreeMap<String, MigrateState>,
+    /// Maps of the program before that have other names in this one: new names by old ones.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub map_rename: BTreeMap<String, String>,
+    /// Entries of maps that it has no room for, or no map, may go.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub lossy: bool,
     /// The program whose maps it keeps, if it isn't the one that had its key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maps_of: Option<String>,

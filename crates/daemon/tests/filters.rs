@@ -161,6 +161,41 @@ fn a_start_refuses_what_a_reload_refused() {
 }
 
 #[test]
+fn a_start_refuses_what_a_reload_would_refuse() {
+    let _alone = ALONE.lock();
+    let first = config(&attach("keeper_1.o", "keeper"));
+    let mut dir = None;
+    // Another shape of a map, and a program that is none, while nobody looked.
+    for other in [attach("keeper_3.o", "keeper"), refused()] {
+        let served = match dir.take() {
+            None => Served::start("filters-down", &first),
+            Some(dir) => Served::start_in(dir, &first),
+        };
+        goes_on(&served);
+        let sha = |served: &Served| served.get("/v1/programs")[0]["sha256"].clone();
+        let before = sha(&served);
+        assert_eq!(codes(&served.get("/v1/status")), Vec::<String>::new());
+        let id = served.get("/v1/maps").as_array().and_then(|maps| {
+            maps.iter().find(|map| map["name"] == "flows").map(|map| map["id"].to_string())
+        });
+        let entry = json!({ "key": 3, "value": { "packets": 5, "bytes": 6 } });
+        let path = format!("/v1/maps/{}/update", id.expect("it has one"));
+        served.client.json::<Value>("POST", &path, &entry).expect("there is room");
+        let served = Served::start_in(served.stop(), &config(&other));
+        let status = served.get("/v1/status");
+        assert_eq!(codes(&status), ["program"], "{status}");
+        assert_eq!((sha(&served), runs(&served).len()), (before, 1));
+        let maps = served.get("/v1/maps");
+        let flows = maps.as_array().and_then(|maps| maps.iter().find(|it| it["name"] == "flows"));
+        let path = format!("/v1/maps/{}/lookup", flows.expect("the old one's")["id"]);
+        let found: Value = served.client.json("POST", &path, &json!({ "key": 3 })).expect("kept");
+        assert_eq!(found["value"]["packets"], json!(5), "{found}");
+        dir = Some(served.stop());
+    }
+    std::fs::remove_dir_all(dir.expect("it ran")).expect("it is ours");
+}
+
+#[test]
 fn an_object_file_that_is_gone_or_cut_at_the_start_is_told_and_read_later() {
     let _alone = ALONE.lock();
     let bytes = std::fs::read(format!("{FIXTURES}/every_verdict.o")).expect("a fixture");

@@ -135,6 +135,12 @@ pub(crate) struct LoadArgs {
     /// With --replace: what becomes of the entries of a map whose shape changed
     #[arg(long, value_name = "NAME=copy|drop", requires = "replace")]
     pub map_migrate: Vec<super::Migration>,
+    /// With --replace: a map of the program before has another name in the new one
+    #[arg(long, value_name = "OLD=NEW", requires = "replace")]
+    pub map_rename: Vec<super::Rename>,
+    /// With --replace: entries that the new program has no room or no map for may go
+    #[arg(long, requires = "replace")]
+    pub lossy: bool,
     /// Bind the programs to the port, so that they may ask for receive hints (xdpmeta_dev)
     #[arg(long)]
     pub dev_bound: bool,

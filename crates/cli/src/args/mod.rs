@@ -25,7 +25,9 @@ pub(crate) use daemon::{
 };
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use dump::PortDumpArgs;
-pub(crate) use programs::{Assignment, MapSize, Migration, ProgramArgs, Selection, SharedMap};
+pub(crate) use programs::{
+    Assignment, MapSize, Migration, ProgramArgs, Rename, Selection, SharedMap,
+};
 pub(crate) use qualify::QualifyArgs;
 pub(crate) use run::{
     Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec, RunTrust, RunningArgs,

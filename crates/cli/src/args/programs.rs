@@ -138,3 +138,23 @@ impl FromStr for Migration {
         parsed.filter(|it| !it.name.is_empty()).ok_or("expected NAME=copy or NAME=drop")
     }
 }
+
+/// `OLD=NEW`: two names of a map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rename {
+    /// In the program before.
+    pub old: String,
+    /// In the one that takes its place.
+    pub new: String,
+}
+
+impl FromStr for Rename {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parsed = text
+            .split_once('=')
+            .map(|(old, new)| Rename { old: old.trim().to_owned(), new: new.trim().to_owned() });
+        parsed.filter(|it| !it.old.is_empty() && !it.new.is_empty()).ok_or("expected OLD=NEW")
+    }
+}

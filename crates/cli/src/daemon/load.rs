@@ -29,6 +29,7 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError>
         let sizes = args.map_sizes.iter().map(|it| (it.name.clone(), it.entries));
         let shared = args.shared_maps.iter().map(|it| (it.name.clone(), it.place.clone()));
         let migrate = args.map_migrate.iter().map(|it| (it.name.clone(), it.migrate));
+        let rename = args.map_rename.iter().map(|it| (it.old.clone(), it.new.clone()));
         programs.push(ProgramRequest {
             sha256: uploaded.sha256,
             object: std::path::absolute(object).unwrap_or(object.clone()).display().to_string(),
@@ -43,6 +44,8 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError>
             shared_maps: shared.collect(),
             fresh_maps: args.fresh_maps,
             map_migrate: migrate.collect(),
+            map_rename: rename.collect(),
+            lossy: args.lossy,
         });
     }
     let request = LinkRequest {

@@ -47,6 +47,78 @@ fn a_replacement_keeps_maps_and_says_what_it_cannot_keep() {
     daemon.end();
 }
 
+#[test]
+fn entries_that_would_be_lost_are_counted_and_kept_unless_they_may_go() {
+    let bench = Bench::new("replace_lossy");
+    let (ports, _) = CONFIG.split_once("[[attach]]").expect("it attaches a program");
+    let daemon = Daemon::start(&bench, ports);
+    daemon.json(&["port", "set", "gen", "up=false"]);
+    daemon.json(&["load", "gen", "keeper_1.o", "-n", "keeper"]);
+    for key in 10..20 {
+        let key = key.to_string();
+        daemon.json(&["map", "update", "flows", "key", &key, "value", "{\"packets\": 1}"]);
+    }
+    let held =
+        |map: &str| daemon.formatted(&["map", "dump", map]).as_array().expect("a list").len();
+    let replace = |version: u32, more: &[&str]| -> Vec<String> {
+        let object = format!("keeper_{version}.o");
+        let words = ["load", "gen", &object, "-n", "keeper", "--replace"];
+        words.iter().chain(more).map(|word| (*word).to_owned()).collect()
+    };
+    let refused =
+        |words: &[String]| daemon.refusal(1, &words.iter().map(String::as_str).collect::<Vec<_>>());
+    let done =
+        |words: &[String]| daemon.json(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    // A smaller map.
+    let error = refused(&replace(5, &["--map-migrate", "flows=copy"]));
+    assert!(error.contains("flows has no room for 6 of 10 entries"), "{error}");
+    assert!(error.contains("--lossy"), "{error}");
+    assert_eq!(held("flows"), 10, "the old one goes on");
+    // One by another name.
+    let error = refused(&replace(6, &[]));
+    assert!(error.contains("map flows, which holds 10 entries, is not in the object"), "{error}");
+    assert!(error.contains("--map-rename flows=NEW"), "{error}");
+    let error = refused(&replace(6, &["--map-rename", "flow=streams"]));
+    assert!(error.contains("no map \"flow\"; did you mean \"flows\""), "{error}");
+    assert_eq!(held("flows"), 10);
+    done(&replace(6, &["--map-rename", "flows=streams"]));
+    assert_eq!(held("streams"), 10);
+    assert!(daemon.log().contains("map streams: 10 entries copied"), "{}", daemon.log());
+    done(&replace(1, &["--map-rename", "streams=flows"]));
+    assert_eq!(held("flows"), 10);
+    done(&replace(5, &["--map-migrate", "flows=copy", "--lossy"]));
+    assert_eq!(held("flows"), 4);
+    assert!(daemon.log().contains("4 entries copied, 6 lost"), "{}", daemon.log());
+    done(&replace(6, &["--map-migrate", "flows=drop"]));
+    assert_eq!(held("streams"), 0);
+
+    // A file says the same in its own words.
+    daemon.json(&["map", "update", "streams", "key", "1", "value", "{\"packets\": 1}"]);
+    daemon.json(&["unload", "gen", "-a"]);
+    let file = |version: u32, more: &str| {
+        let ports = ports.replacen("name = \"gen\"", "name = \"gen\"\nup = false", 1);
+        let attach = "[[attach]]\nport = \"gen\"\nprogram = \"keeper\"\n";
+        bench.file("t.toml", format!("{ports}{attach}object = \"keeper_{version}.o\"\n{more}"));
+        let words = ["--json", "reload", "--accept-failures", "--socket", SOCKET];
+        let report: Value = serde_json::from_str(&bench.run(&words).stdout).expect("a report");
+        report["failures"].to_string()
+    };
+    assert_eq!(file(1, ""), "[]");
+    for key in ["1", "2", "3", "4", "5"] {
+        daemon.json(&["map", "update", "flows", "key", key, "value", "{\"packets\": 1}"]);
+    }
+    let failures = file(5, "map_migrate = { flows = \"copy\" }\n");
+    assert!(failures.contains("no room for 1 of 5 entries"), "{failures}");
+    assert_eq!(held("flows"), 5);
+    let renamed = "map_rename = { flows = \"streams\" }\n";
+    for _again in 0..2 {
+        assert_eq!(file(6, renamed), "[]");
+        assert_eq!(held("streams"), 5);
+        daemon.json(&["reload"]);
+    }
+    daemon.end();
+}
+
 /// How often, and over how many connections: 1 000 over a million when the environment says so.
 fn extent() -> (u32, u64) {
     let replacements = std::env::var("TOWPATH_REPLACEMENTS").ok().and_then(|it| it.parse().ok());

@@ -250,6 +250,71 @@ fn the_service_s_reload_succeeds_while_a_port_fails_and_not_with_a_broken_file()
     assert_eq!(check[0], "-/usr/bin/towpath");
 }
 
+/// An interface of the host's; it goes with the test.
+struct Veth(String);
+
+impl Veth {
+    fn ip(words: &str) -> bool {
+        let ip = Command::new("ip").args(words.split(' ')).stderr(Stdio::null()).status();
+        ip.is_ok_and(|status| status.success())
+    }
+
+    fn add(&self) -> bool {
+        Veth::ip(&format!("link add {0} type veth peer name {0}p", self.0))
+            && Veth::ip(&format!("link set {} up", self.0))
+            && Veth::ip(&format!("link set {}p up", self.0))
+    }
+
+    fn remove(&self) {
+        Veth::ip(&format!("link del {}", self.0));
+    }
+}
+
+impl Drop for Veth {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+#[test]
+fn entries_of_maps_that_lead_to_a_port_are_stored_again_when_it_is_back() {
+    let bench = Bench::new("trouble_entries");
+    let veth = Veth(format!("tp{}", std::process::id()));
+    if !veth.add() {
+        return println!("skipped: interfaces need root");
+    }
+    let (ports, _) = CONFIG.split_once("[[attach]]").expect("it attaches a program");
+    let port = format!("[[port]]\nname = \"far\"\nkind = \"packet\"\ninterface = \"{}\"\n", veth.0);
+    let more = "[[port]]\nname = \"more\"\nkind = \"sink\"\n";
+    let daemon = Daemon::start(&bench, &format!("{ports}{port}{more}"));
+    daemon.json(&["load", "gen", "redirector.o", "-n", "redirector"]);
+    let index = |port: &str| daemon.json(&["port", "show", port])[0]["index"].to_string();
+    let before = index("far");
+    daemon.json(&["map", "update", "tx_ports", "key", "0", "value", &before]);
+    daemon.json(&["map", "update", "tx_ports", "key", "1", "value", &index("more")]);
+    let sent = || daemon.json(&["stats"])["ports"]["far"]["tx_packets"].as_u64().unwrap_or(0);
+    let flows = || {
+        let before = sent();
+        daemon.wait_for("frames", || sent() > before + 1000);
+    };
+    flows();
+    veth.remove();
+    daemon.wait_for("the loss", || !daemon.failures("port-open").is_empty());
+    assert!(veth.add());
+    flows();
+    daemon.wait_for_peace();
+    assert_ne!(index("far"), before, "it is another interface");
+    let entries = daemon.formatted(&["map", "dump", "tx_ports"]);
+    let index = index("far").parse::<u32>().expect("a number");
+    assert_eq!(entries[0], json!({"key": 0, "value": {"ifindex": index}}));
+    assert!(daemon.log().contains("map tx_ports[0]: leads to port far again"), "{}", daemon.log());
+    // A port that nobody wants any more takes its entries with it, as in the kernel.
+    daemon.json(&["port", "del", "more"]);
+    assert_eq!(daemon.formatted(&["map", "dump", "tx_ports"]).as_array().map(Vec::len), Some(1));
+    assert_eq!(daemon.json(&["status"])["failures"], json!([]));
+    daemon.end();
+}
+
 #[test]
 fn sockets_whose_files_are_removed_are_made_again() {
     let bench = Bench::new("trouble_sockets");

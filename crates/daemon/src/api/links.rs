@@ -205,6 +205,8 @@ pub(crate) fn program_state(program: &ProgramRequest, key: String) -> ProgramSta
         shared_maps: program.shared_maps.clone(),
         fresh_maps: program.fresh_maps,
         map_migrate: program.map_migrate.clone(),
+        map_rename: program.map_rename.clone(),
+        lossy: program.lossy,
         ..ProgramState::default()
     }
 }

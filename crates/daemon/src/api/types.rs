@@ -404,6 +404,10 @@ pub struct ProgramRequest {
     pub fresh_maps: bool,
     /// What becomes of the entries of maps that the program before had with another shape.
     pub map_migrate: BTreeMap<String, MigrateState>,
+    /// Maps of the program before that have other names in this one: new names by old ones.
+    pub map_rename: BTreeMap<String, String>,
+    /// Entries of maps that it has no room for, or no map, may go.
+    pub lossy: bool,
 }
 
 /// How a program stands to what is attached already.

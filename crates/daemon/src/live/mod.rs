@@ -12,6 +12,7 @@ mod guests;
 mod host;
 mod interfaces;
 mod links;
+mod lost;
 mod ports;
 mod programs;
 mod returning;
@@ -76,6 +77,8 @@ pub struct Live {
     links: Vec<LiveLink>,
     /// Programs whose successors are loaded, until no hook has them any more.
     replaced: Vec<LiveProgram>,
+    /// Entries of maps that led to ports which are not there.
+    lost: Vec<lost::LostEntry>,
     /// What of ports was found not to work although frames go on.
     known_broken: Vec<Failure>,
     /// What was wanted of the workers when they started.
@@ -171,6 +174,7 @@ impl Live {
             programs: BTreeMap::new(),
             links: Vec::new(),
             replaced: Vec::new(),
+            lost: Vec::new(),
             known_broken: Vec::new(),
             started,
             is_trying: false,
@@ -222,6 +226,7 @@ impl Live {
         self.set_bonds(wanted, &mut report);
         self.follow_ports(&mut report);
         self.finish_returning(wanted, &mut report);
+        self.store_again(wanted, &mut report);
         self.forget_programs(wanted);
         self.note_presences();
         self.tell_stopped(&mut report);

@@ -113,6 +113,7 @@ impl Live {
 
     /// With a device goes what was on it, as in the kernel.
     fn forget_device(&mut self, name: &str, ifindex: u32) {
+        self.note_entries(name, ifindex);
         self.xsk.forget_port(ifindex);
         self.registry.device_removed(ifindex);
         let goes = |link: &mut LiveLink| link.attach.port == name;

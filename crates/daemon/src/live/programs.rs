@@ -280,6 +280,8 @@ pub(crate) fn is_same_program(one: &ProgramState, other: &ProgramState) -> bool 
         object: other.object.clone(),
         fresh_maps: other.fresh_maps,
         map_migrate: other.map_migrate.clone(),
+        map_rename: other.map_rename.clone(),
+        lossy: other.lossy,
         maps_of: other.maps_of.clone(),
         ..one.clone()
     };

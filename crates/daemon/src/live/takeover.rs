@@ -4,7 +4,8 @@
 //! - A map that is shared (`--map NAME=...`) or pinned by name (`LIBBPF_PIN_BY_NAME`) is used again
 //!   as libbpf does, and refused when it isn't as the object defines it.
 //! - Of the program before, maps of the same name and shape stay. Another shape is refused, with
-//!   what changed, unless it is said what is to become of the entries.
+//!   what changed, unless it is said what is to become of the entries. Entries for which the new
+//!   maps have no room, or which have no map any more, are counted, and refused unless they may go.
 //! - A map that several programs had when the daemon ended is one map again.
 //! - What belongs to the code is new: constants, global variables whose first values or places
 //!   changed, and jump tables, in which entries that came from outside stay.
@@ -12,11 +13,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use towpath_bpf::map::Values;
+use towpath_bpf::map::{Keys, Values};
 use towpath_bpf::suggest;
 use towpath_bpf::{MapDef, Object};
 use towpath_maps::shape::{Conversion, difference};
-use towpath_maps::{Map, MapSet};
+use towpath_maps::{Map, MapSet, Value};
 use towpath_objects::{BPFFS_ROOT, MapUse, Objects, ProgramObject, Selector, Session};
 use towpath_xdp::program::map_fields;
 
@@ -32,8 +33,12 @@ pub(super) struct Takeover {
     pub(super) existing: BTreeMap<String, Arc<Map>>,
     /// Those of them that were the program's before.
     pub(super) kept: BTreeSet<String>,
-    /// Maps of another shape, whose entries the object's are to take over.
+    /// Maps of another shape or name, whose entries the object's are to take over.
     copied: BTreeMap<String, Arc<Map>>,
+    /// Maps that the object has no more, with what they hold.
+    vanished: BTreeMap<String, usize>,
+    /// Entries may go.
+    is_lossy: bool,
     /// Maps that are to be pinned, and where.
     pins: BTreeMap<String, String>,
     /// What starts anew though it was there, and why.
@@ -52,8 +57,11 @@ impl Takeover {
         file: &Object,
         before: Option<&LiveProgram>,
     ) -> Result<Takeover, String> {
-        check_names(state, file)?;
-        let mut found = Takeover::default();
+        check_names(state, file, before)?;
+        let mut found = Takeover { is_lossy: state.lossy, ..Takeover::default() };
+        if let Some(before) = before.filter(|_| !state.fresh_maps) {
+            found.vanished = vanished(live, state, file, before);
+        }
         for def in file.maps().iter() {
             let returns = live.returns(&state.key, &def.name);
             if let Some(map) = live.returned_map(&state.key, def) {
@@ -64,6 +72,12 @@ impl Takeover {
                 found.existing.insert(def.name.clone(), map);
             } else if def.pin_by_name {
                 found.pinned(live, def)?;
+            } else if let Some(before) = before.filter(|_| !state.fresh_maps)
+                && let Some((old, _)) = state.map_rename.iter().find(|(_, new)| **new == def.name)
+                && let Some(map) = before.program.maps().by_name(old)
+            {
+                check_copy(map, def)?;
+                found.copied.insert(def.name.clone(), Arc::clone(map));
             } else if let Some(before) = before.filter(|_| !state.fresh_maps)
                 && let Some(map) = before.program.maps().by_name(&def.name)
             {
@@ -133,6 +147,37 @@ impl Takeover {
         Ok(())
     }
 
+    /// Copies what the new maps take over, unless some of it would be lost that may not be.
+    fn copy_entries(&self, maps: &MapSet, report: &mut Report) -> Result<(), String> {
+        let (mut lost, mut lines) = (Vec::new(), Vec::new());
+        for (name, old) in &self.copied {
+            let Some(new) = maps.by_name(name) else { continue };
+            let (copied, refused) = copy(old, new);
+            if refused > 0 {
+                let all = copied + refused;
+                lost.push(format!("map {name} has no room for {refused} of {all} entries"));
+            }
+            let left = if refused == 0 { String::new() } else { format!(", {refused} lost") };
+            lines.push(format!("map {name}: {copied} entries copied{left}"));
+        }
+        let gone = self.vanished.iter();
+        lost.extend(gone.map(|(name, count)| {
+            format!(
+                "map {name}, which holds {count} entries, is not in the object any more \
+                 (--map-rename {name}=NEW if it is called otherwise, or --map-migrate {name}=drop)"
+            )
+        }));
+        if !lost.is_empty() && !self.is_lossy {
+            let lost = lost.join("; ");
+            return Err(format!("{lost}: --lossy (lossy = true in a configuration) lets them go"));
+        }
+        lines.into_iter().for_each(|line| report.change(line));
+        for (name, count) in &self.vanished {
+            report.change(format!("map {name}: gone, with {count} entries"));
+        }
+        Ok(())
+    }
+
     /// Fills what the new maps take over, and pins what is to be pinned: when the program is loaded
     /// and its own contents are stored.
     pub(super) fn finish(
@@ -144,12 +189,7 @@ impl Takeover {
         report: &mut Report,
     ) -> Result<(), String> {
         self.anew.iter().for_each(|line| report.change(line));
-        for (name, old) in &self.copied {
-            let Some(new) = maps.by_name(name) else { continue };
-            let (copied, refused) = copy(old, new);
-            let lost = if refused == 0 { String::new() } else { format!(", {refused} don't fit") };
-            report.change(format!("map {name}: {copied} entries copied{lost}"));
-        }
+        self.copy_entries(maps, report)?;
         let objects = object.maps();
         let object_of = |name: &str| {
             let map = maps.by_name(name)?;
@@ -177,15 +217,87 @@ impl Takeover {
     }
 }
 
-/// Names that nothing has would do nothing.
-fn check_names(state: &ProgramState, file: &Object) -> Result<(), String> {
-    let names = || file.maps().iter().map(|def| def.name.as_str());
+/// Names that nothing has would do nothing. Where there is no program before, as at a start, what
+/// was said of its maps is past.
+fn check_names(
+    state: &ProgramState,
+    file: &Object,
+    before: Option<&LiveProgram>,
+) -> Result<(), String> {
+    let own: Vec<&str> = file.maps().iter().map(|def| def.name.as_str()).collect();
+    let old = before.map(|before| before.program.maps().maps()).unwrap_or_default();
+    let old: Vec<&str> = old.iter().map(|map| map.name()).collect();
+    let is_past = before.is_none();
+    let dropped = state.map_migrate.iter().filter(|(_, it)| **it == MigrateState::Drop);
+    let dropped: Vec<&String> = dropped.map(|(name, _)| name).collect();
     let asked = state.shared_maps.keys().chain(state.map_migrate.keys());
-    match asked.into_iter().find(|asked| names().all(|name| name != **asked)) {
-        Some(asked) => {
-            Err(format!("the object has no map {asked:?}{}", suggest::among(asked, names())))
+    let asked = asked.chain(state.map_rename.values());
+    // What goes may be gone already.
+    let is_there = |name: &String| own.contains(&name.as_str()) || dropped.contains(&name);
+    let unknown = asked.into_iter().find(|name| !is_there(name));
+    if let Some(name) = unknown {
+        let hint = suggest::among(name, own.iter().copied());
+        return Err(format!("the object has no map {name:?}{hint}"));
+    }
+    let gone = |name: &&String| {
+        // After a reload, the next one has the map by its new name already.
+        !is_past && !old.contains(&name.as_str()) && !old.contains(&&*state.map_rename[*name])
+    };
+    match state.map_rename.keys().find(gone) {
+        Some(name) => {
+            let hint = suggest::among(name, old.iter().copied());
+            Err(format!("the program before has no map {name:?}{hint}"))
         }
         None => Ok(()),
+    }
+}
+
+/// Maps of the program before that the object has not, and that nothing else keeps, by how many
+/// entries they hold that somebody may miss.
+fn vanished(
+    live: &Live,
+    state: &ProgramState,
+    file: &Object,
+    before: &LiveProgram,
+) -> BTreeMap<String, usize> {
+    let pins = live.registry.pins();
+    let is_pinned = |map: &Arc<Map>| {
+        pins.iter().any(|(_, object)| match object {
+            towpath_objects::Object::Map(pinned) => Arc::ptr_eq(pinned.object().map(), map),
+            _ => false,
+        })
+    };
+    let is_kept = |map: &&Arc<Map>| {
+        let name = map.name();
+        let others = live.programs.iter().filter(|(key, _)| **key != before.state.key);
+        let mut others = others.flat_map(|(_, other)| other.program.maps().maps());
+        map.def().is_constant()
+            || map.def().initial.is_some()
+            || map.kind().values() == Values::Program
+            || file.maps().iter().any(|def| def.name == name)
+            || state.map_rename.contains_key(name)
+            || state.map_migrate.get(name) == Some(&MigrateState::Drop)
+            || is_pinned(map)
+            || others.any(|other| Arc::ptr_eq(other, map))
+    };
+    let gone = before.program.maps().maps().iter().filter(|map| !is_kept(map));
+    let gone = gone.map(|map| (map.name().to_owned(), held(map)));
+    gone.filter(|(_, count)| *count > 0).collect()
+}
+
+/// Whether somebody may miss such an element: all there are, in arrays those that are not zero.
+fn is_something(map: &Map, value: &Value) -> bool {
+    map.kind().keys() != Keys::Index || value.cpus().iter().any(|it| it.iter().any(|it| *it != 0))
+}
+
+/// How many elements a map holds that somebody may miss.
+fn held(map: &Map) -> usize {
+    match map.kind().values() {
+        Values::Bytes | Values::PerCpu if map.kind().keys() == Keys::Index => {
+            map.user().entries().filter(|(_, value)| is_something(map, value)).count()
+        }
+        Values::Bytes | Values::PerCpu => map.user().entries().count(),
+        _ => map.targets().len(),
     }
 }
 
@@ -215,14 +327,22 @@ fn check_copy(old: &Map, new: &MapDef) -> Result<(), String> {
     ))
 }
 
-/// Copies all entries; gives how many were stored and how many the new map refused.
+/// Copies all entries; gives how many are there then, and how many are not: the new map refused
+/// them, evicted them, or has one key for several.
 fn copy(old: &Map, new: &Map) -> (usize, usize) {
     let keys = Conversion::of_keys(old.def(), new.def());
     let values = Conversion::of_values(old.def(), new.def());
-    let stored = |(key, value): (Vec<u8>, _)| {
-        new.user().update(&keys.bytes(&key), &values.value(&value), 0).is_ok()
-    };
-    let results: Vec<bool> = old.user().entries().map(stored).collect();
-    let copied = results.iter().filter(|it| **it).count();
-    (copied, results.len() - copied)
+    let (mut all, mut stored) = (0, BTreeSet::new());
+    for (key, value) in old.user().entries() {
+        let key = keys.bytes(&key);
+        if !is_something(old, &value) && new.kind().keys() == Keys::Index {
+            continue;
+        }
+        all += 1;
+        if new.user().update(&key, &values.value(&value), 0).is_ok() {
+            stored.insert(key);
+        }
+    }
+    let copied = stored.iter().filter(|key| new.user().lookup(key, 0).is_ok()).count();
+    (copied, all - copied)
 }

@@ -369,9 +369,11 @@ impl Kept {
             let place = self.last.iter().flat_map(|last| &last.maps).find(|map| map.id == id);
             let Some((key, name)) = place.and_then(|map| map.owners.first()) else { continue };
             let state = live.programs().get(key).map(|program| &program.state);
-            let is_copied =
-                |state: &ProgramState| state.map_migrate.get(name) == Some(&MigrateState::Copy);
-            let owner = (key.clone(), name.clone());
+            let renamed = state.and_then(|state| state.map_rename.get(name));
+            let is_copied = |state: &ProgramState| {
+                renamed.is_some() || state.map_migrate.get(name) == Some(&MigrateState::Copy)
+            };
+            let owner = (key.clone(), renamed.unwrap_or(name).clone());
             let next = maps.iter().find(|(_, map)| map.owners.contains(&owner));
             if let (Some((next, _)), true) = (next, state.is_some_and(is_copied)) {
                 let own = self.edits.entry(*next).or_default();
