@@ -79,6 +79,7 @@ fn sockets_say_what_is_wrong() {
     assert!(refusal.contains("no such queue (EINVAL)"), "{refusal}");
     let refusal = daemon.refusal(2, &["xsk", "drop", "gen", "--map", "nothing", "--key", "3"]);
     assert!(refusal.contains("nothing[3]"), "{refusal}");
-    assert!(daemon.sockets().is_empty());
+    // The daemon sees the ends of their connections a little later.
+    daemon.wait_for("no socket", || daemon.sockets().is_empty());
     daemon.end();
 }
