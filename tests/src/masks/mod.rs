@@ -2,7 +2,7 @@
 //!
 //! The walk knows nothing of the compiler but who calls whom. It follows each way through a
 //! function and keeps, for each register and each slot that registers are spilled to, what kind of
-//! value is there ([`values::Kind`]), and an identity that is equal only for equal values. An
+//! value is there (`values::Kind`), and an identity that is equal only for equal values. An
 //! access is fine where no branch lies between it and a barrier; where its address is no choice of
 //! the program's (a constant, the runtime's own records); or where it went through an `and` with a
 //! word that was computed from *every* branch on the way by a conditional move on *that branch's*
