@@ -19,6 +19,25 @@ pub fn returns_byte(offset: i32) -> Linked {
     linked("returns_byte", insns, Vec::new())
 }
 
+/// `bpf_loop` in `bpf_loop` in `bpf_loop`, each of 2^23 rounds: accepted, and never done.
+pub fn endless() -> Linked {
+    let level = [
+        mov(1, 1 << 23),
+        Insn::new(BPF_LD | BPF_IMM | BPF_DW, 2, PSEUDO_FUNC, 0, 6),
+        Insn::default(),
+        mov(3, 0),
+        mov(4, 0),
+        call(id::LOOP),
+        mov(0, 2),
+        EXIT,
+    ];
+    let mut insns = level.repeat(3);
+    // Callbacks return 0 or 1.
+    (insns[14].imm, insns[22].imm) = (0, 0);
+    insns.extend([mov(0, 0), EXIT]);
+    linked("endless", insns, Vec::new())
+}
+
 /// Swaps the Ethernet addresses and returns `XDP_TX`.
 pub fn reflect() -> Linked {
     let load = |dst, size, off| Insn::new(BPF_LDX | BPF_MEM | size, dst, 2, off, 0);

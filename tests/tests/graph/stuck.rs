@@ -3,11 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use towpath_bpf::insn::*;
-use towpath_bpf::program::Linked;
-use towpath_bpf::proto::id;
 use towpath_engine::counters::DropReason;
 use towpath_engine::{Engine, Hook, Mode, Options, WorkerOptions};
+use towpath_workload::small;
 use towpath_xdp::standing::{STOPS_MAX, Why};
 use towpath_xdp::{Exec, LoadOptions, Program};
 
@@ -15,30 +13,9 @@ use super::counting::Counting;
 use super::repeating::Repeating;
 use super::{Lab, link, packet, wait_for};
 
-/// `bpf_loop` in `bpf_loop` in `bpf_loop`, each of 2^23 rounds.
-fn endless() -> Linked {
-    let mov = |register, value| Insn::new(BPF_ALU64 | BPF_MOV | BPF_K, register, 0, 0, value);
-    let (call, exit) = (id::LOOP as i32, Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0));
-    let level = [
-        mov(1, 1 << 23),
-        Insn::new(BPF_LD | BPF_IMM | BPF_DW, 2, PSEUDO_FUNC, 0, 6),
-        Insn::default(),
-        mov(3, 0),
-        mov(4, 0),
-        Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, call),
-        mov(0, 2),
-        exit,
-    ];
-    let mut insns = level.repeat(3);
-    // Callbacks return 0 or 1.
-    (insns[14].imm, insns[22].imm) = (0, 0);
-    insns.extend([mov(0, 0), exit]);
-    Linked::of_insns("endless", insns, Vec::new(), &Default::default())
-}
-
 fn program(exec: Exec) -> Program {
     let options = LoadOptions { workers: 2, exec, ..LoadOptions::default() };
-    Program::from_linked(endless(), &options).unwrap()
+    Program::from_linked(small::endless(), &options).unwrap()
 }
 
 /// A worker, a port whose program does not return and its neighbour, with where both lead.

@@ -12,22 +12,22 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use towpath_bpf::Insn;
 use towpath_bpf::insn::*;
-use towpath_bpf::program::Linked;
 use towpath_bpf::proto::id;
 use towpath_engine::{Hook, Link};
 use towpath_guest_client::wire::Direction;
 use towpath_guest_client::{Client, MapSpec, ProgramSpec, Wanted, open};
+use towpath_workload::small;
 use towpath_xdp::{LoadOptions, Program};
 
 use crate::scene::Scene;
 
-/// What the first machine, or its operator, does.
+/// An attack of the first machine, or of the operator of its peer's port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attack {
     Nothing,
     /// The guest's program copies a value of so many bytes 2,000 times for each frame.
     Copies(u32),
-    /// The operator's program of its port does not return.
+    /// A program of the operator's, on the port of the first machine's peer, does not return.
     Endless,
     /// The front end makes the descriptors that it passed blocking, and keeps those full that are
     /// signalled.
@@ -64,7 +64,7 @@ impl fmt::Display for Attack {
     }
 }
 
-/// How it ends.
+/// Ends an attack.
 pub(crate) enum Undo {
     Nothing,
     Guest(Box<Client>),
@@ -73,7 +73,7 @@ pub(crate) enum Undo {
 }
 
 impl Undo {
-    /// Ends it; gives how long that took.
+    /// Ends the attack; gives how long that took.
     pub(crate) fn finish(self, scene: &mut Scene) -> anyhow::Result<Duration> {
         let start = Instant::now();
         match self {
@@ -104,28 +104,12 @@ fn call(helper: u32) -> Insn {
 
 const EXIT: Insn = Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
 
-/// `bpf_loop` in `bpf_loop` in `bpf_loop`, each of 2^23 rounds.
 fn endless() -> anyhow::Result<Vec<Link>> {
-    let level = [
-        mov(1, 1 << 23),
-        Insn::new(BPF_LD | BPF_IMM | BPF_DW, 2, PSEUDO_FUNC, 0, 6),
-        Insn::default(),
-        mov(3, 0),
-        mov(4, 0),
-        call(id::LOOP),
-        mov(0, 2),
-        EXIT,
-    ];
-    let mut insns = level.repeat(3);
-    // Callbacks return 0 or 1.
-    (insns[14].imm, insns[22].imm) = (0, 0);
-    insns.extend([mov(0, 0), EXIT]);
-    let linked = Linked::of_insns("endless", insns, Vec::new(), &Default::default());
-    let program = Program::from_linked(linked, &LoadOptions::default())?;
+    let program = Program::from_linked(small::endless(), &LoadOptions::default())?;
     Ok(vec![Link::new(program, 1, 1)])
 }
 
-/// The guest has its host run that.
+/// The guest loads its program at the host, and attaches it.
 fn copies(scene: &Scene, bytes: u32) -> anyhow::Result<Client> {
     let channel = open(&Wanted::Unix(scene.folder.join("offload")), None)?;
     let mut client = Client::begin(channel, b"boot 1")?;

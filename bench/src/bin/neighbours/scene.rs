@@ -19,7 +19,7 @@ pub(crate) struct Scene {
     machines: Vec<Guest>,
 }
 
-/// What arrived of what was sent.
+/// The neighbour's frames: how many were sent, and how many of them arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kept {
     sent: u64,
@@ -83,9 +83,12 @@ impl Scene {
         while start.elapsed() < length {
             while due < start.elapsed().as_millis() {
                 due += 1;
-                (0..flood_per_ms).for_each(|_| drop_result(flood.send(0, &PLAIN, &packet)));
                 // A full ring loses, as a wire does.
-                (0..per_ms).for_each(|_| drop_result(sender.send(0, &PLAIN, &packet)));
+                for (machine, count) in [(&mut *flood, flood_per_ms), (&mut *sender, per_ms)] {
+                    for _ in 0..count {
+                        let _has_room = machine.send(0, &PLAIN, &packet);
+                    }
+                }
             }
             while receiver.receive(0).is_some() {
                 arrived += 1;
@@ -132,8 +135,6 @@ fn start(folder: &Path) -> anyhow::Result<(Live, State)> {
     ensure!(report.failures.is_empty(), "{report:?}");
     Ok((live, loaded.state))
 }
-
-fn drop_result(_has_room: bool) {}
 
 fn packet() -> [u8; 60] {
     let mut packet = [0; 60];

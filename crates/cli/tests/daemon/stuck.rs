@@ -39,7 +39,7 @@ fn a_program_that_does_not_return_is_unloaded_at_once() {
     daemon.end();
 }
 
-/// What ends a daemon by systemd's way ends this one within the two seconds of every other test.
+/// `Daemon::end` sends SIGTERM, and fails unless the daemon has ended after two seconds.
 #[test]
 fn a_daemon_whose_program_does_not_return_ends() {
     let bench = Bench::new("daemon_stuck_end");
