@@ -76,8 +76,8 @@ fn compare(args: &Args, attack: Attack) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures once: gives the neighbour's frames, and the longer one of the times that it took to undo
-/// the attack and to stop the workers.
+/// Measures once: gives the neighbour's frames, and the longer one of the times that it took to
+/// undo the attack and to stop the workers.
 fn run(args: &Args, attack: Attack) -> anyhow::Result<(Kept, Duration)> {
     let mut scene = Scene::new()?;
     let undo = attack.begin(&mut scene)?;

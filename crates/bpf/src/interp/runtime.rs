@@ -99,7 +99,7 @@ pub trait Runtime: Sized {
         Ok(())
     }
 
-    /// What the functions called since the last time cost, in instructions.
+    /// Cost of the functions called since the last time, in instructions.
     #[inline]
     fn take_cost(&mut self) -> u64 {
         0

@@ -118,7 +118,7 @@ pub(crate) fn reload(args: &ReloadArgs, output: &mut Output) -> Result<(), CliEr
             output.line(&format!("failed: {failure} ({})", failure.remedy))?;
         }
     }
-    // What of it isn't so is tried again.
+    // The daemon tries again to do the parts that failed.
     match report.failures.is_empty() || args.accept_failures {
         true => Ok(()),
         false if output.json => Err(CliError::Told),

@@ -74,7 +74,7 @@ fn entries_that_would_be_lost_are_counted_and_kept_unless_they_may_go() {
     assert!(error.contains("flows has no room for 6 of 10 entries"), "{error}");
     assert!(error.contains("--lossy"), "{error}");
     assert_eq!(held("flows"), 10, "the old one goes on");
-    // One by another name.
+    // The new program names the map otherwise.
     let error = refused(&replace(6, &[]));
     assert!(error.contains("map flows, which holds 10 entries, is not in the object"), "{error}");
     assert!(error.contains("--map-rename flows=NEW"), "{error}");

@@ -16,7 +16,7 @@ use super::{CONFIG, Daemon, SOCKET};
 use crate::support::Bench;
 
 impl Daemon<'_> {
-    /// What there is to say of a code.
+    /// Failures in `status` that have this code.
     fn failures(&self, code: &str) -> Vec<Value> {
         let status = self.json(&["status"]);
         let all = status["failures"].as_array().expect("a list").clone();
@@ -82,7 +82,7 @@ fn a_state_directory_that_is_read_only_stops_nothing_and_keeps_what_is_saved() {
     daemon.wait_for_peace();
     daemon.json(&["port", "add", "more", "kind=sink"]);
     daemon.end();
-    // What was saved comes back, also while nothing more can be.
+    // Saved programs and ports come back even while nothing can be saved.
     disk.remount("ro");
     let daemon = Daemon::start(&bench, &config);
     let ports = daemon.json(&["status"])["ports"].to_string();
@@ -133,7 +133,7 @@ fn damaged_contents_of_a_map_are_told_until_somebody_looked() {
         std::fs::write(&map, bytes).expect("there is room");
     }
     let daemon = Daemon::start(&bench, &kept());
-    // What failed is tried again meanwhile.
+    // Meanwhile the daemon retries the parts that failed.
     std::thread::sleep(Duration::from_millis(500));
     let failures = daemon.failures("saved");
     assert_eq!(failures[0]["subject"], json!("saved map flows"), "{failures:?}");
@@ -164,7 +164,7 @@ fn files_that_cant_be_read_at_a_start_are_read_as_soon_as_they_can_be() {
     assert!(subjects("object")[0].ends_with("maps.json"), "{:?}", subjects("object"));
     assert!(subjects("host")[0].ends_with("routes.toml"), "{:?}", subjects("host"));
     assert_eq!(subjects("listen"), ["[api] http token_file"]);
-    // What a filter is to hold is part of it: without that, nothing passes.
+    // A filter without the contents of its maps lets nothing pass.
     assert_eq!(subjects("port-shut"), ["port gen"]);
     let stats = |name: &str| daemon.json(&["stats"])["ports"]["gen"]["drops"][name].clone();
     daemon.wait_for("drops", || stats("no_program").as_u64() > Some(1000));
