@@ -4,6 +4,8 @@
 //! was there before it and waits for nothing; whoever wants to change something else waits for a
 //! while, and is told then what takes so long.
 
+mod attempt;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -352,17 +354,7 @@ impl Control {
         if let Some(problem) = next.problems().into_iter().next() {
             return Err(ApiError::bad(problem));
         }
-        let report = work.live.try_reconcile(&next);
-        let news = report.failures.iter().find(|failure| !work.failures.contains(failure));
-        if let Some(failure) = news.cloned() {
-            let wanted = Arc::clone(&work.wanted);
-            let undone = work.live.reconcile(&wanted);
-            let mut failures = undone.failures;
-            keep_since(&mut failures, &work.failures);
-            work.failures = failures;
-            self.show(&work);
-            return Err(ApiError::refused(failure.to_string()));
-        }
+        let report = self.attempt(&mut work, &next)?;
         let before = Arc::clone(&work.wanted);
         self.conclude(&mut work, Arc::new(next), &report);
         if let Err(why) = self.save(&work) {
@@ -681,10 +673,14 @@ impl Control {
     /// Says what changed, and what went wrong that had not gone wrong before.
     fn tell(&self, work: &Work, report: &Report) {
         report.changes.iter().for_each(|line| self.news.change(line));
-        for failure in report.failures.iter().filter(|it| !work.failures.contains(it)) {
+        self.tell_failures(work, &report.failures);
+    }
+
+    fn tell_failures(&self, work: &Work, failures: &[Failure]) {
+        for failure in failures.iter().filter(|it| !work.failures.contains(it)) {
             self.news.failure(failure);
         }
-        let is_there = |old: &&Failure| report.failures.iter().any(|it| it.is_about(old));
+        let is_there = |old: &&Failure| failures.iter().any(|it| it.is_about(old));
         for failure in work.failures.iter().filter(|old| !is_there(old)) {
             self.news.recovery(failure);
         }

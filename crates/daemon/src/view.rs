@@ -15,11 +15,12 @@ use crate::api::types::{
     RingView, StatsView, StatusView, XskRing, XskView,
 };
 use crate::control::Inner;
+use crate::failure::{Failure, FailureCode};
 use crate::guests;
 use crate::live::{LiveLink, LivePort, bridges};
 use crate::queues;
 use crate::run_config::{ACTIONS, action_names};
-use crate::state::HookState;
+use crate::state::{HookState, PortState};
 
 /// An Ethernet address as people write it.
 pub(crate) fn mac_text(mac: [u8; 6]) -> String {
@@ -29,8 +30,38 @@ pub(crate) fn mac_text(mac: [u8; 6]) -> String {
 /// All ports. The host may be slow to say how an interface is, so no other port is kept open by
 /// the look at one.
 pub(crate) fn ports(inner: &Inner) -> Vec<PortView> {
-    let ports = inner.live.ports.iter();
-    ports.filter_map(|(name, port)| self::port(inner, name, port)).collect()
+    let there = inner.live.ports.iter();
+    let there = there.filter_map(|(name, port)| self::port(inner, name, port));
+    let never = inner.wanted.ports.iter().filter(|it| !inner.live.ports.contains_key(&it.name));
+    let mut all: Vec<PortView> = there.chain(never.map(|state| absent(inner, state))).collect();
+    all.sort_by(|one, other| one.state.name.cmp(&other.state.name));
+    all
+}
+
+/// A port that is wanted and was never open.
+fn absent(inner: &Inner, state: &PortState) -> PortView {
+    PortView {
+        state: state.clone(),
+        index: 0,
+        mac: mac_text([0; 6]),
+        queues: 0,
+        mtu_now: state.mtu.unwrap_or(0),
+        link: false,
+        failure: Some(why_not_open(inner, &state.name)),
+        tx_error: None,
+        finished: false,
+        master: None,
+        delegated_by: None,
+        details: BTreeMap::new(),
+    }
+}
+
+/// Why a wanted port is not open.
+pub(crate) fn why_not_open(inner: &Inner, name: &str) -> String {
+    let subject = format!("port {name}");
+    let is_it = |it: &&Failure| it.code == FailureCode::PortOpen && it.subject == subject;
+    let found = inner.failures.iter().find(is_it).map(|failure| failure.why.clone());
+    found.unwrap_or_else(|| "it is not open yet".to_owned())
 }
 
 fn port(inner: &Inner, name: &str, port: &LivePort) -> Option<PortView> {

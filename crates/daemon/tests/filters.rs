@@ -288,3 +288,92 @@ fn what_was_saved_and_fits_no_more_is_named_and_the_rest_comes_back() {
     assert!(served.dir.join("state/aside-1/state").exists());
     served.end();
 }
+
+/// Turns a bit in the line of what is saved that says this.
+fn damage(dir: &std::path::Path, says: &str) {
+    let path = dir.join("state/state");
+    let mut bytes = std::fs::read(&path).expect("it was saved");
+    let text = String::from_utf8(bytes.clone()).expect("it is text");
+    let is_it = |line: &&str| line.contains(says) && !line.contains("\"parts\":");
+    let line = text.lines().find(is_it).expect("it is saved");
+    let at = line.as_ptr() as usize - text.as_ptr() as usize + line.len() / 2;
+    bytes[at] ^= 1;
+    std::fs::write(path, bytes).expect("there is room");
+}
+
+#[test]
+fn a_damaged_program_is_as_the_configuration_has_it_and_no_older_one() {
+    let _alone = ALONE.lock();
+    let first = config(&attach("keeper_1.o", "keeper"));
+    let second = config(&attach("keeper_2.o", "keeper"));
+    let sha = |served: &Served| served.get("/v1/programs")[0]["sha256"].clone();
+    for part in ["wanted/programs", "file/programs"] {
+        let served = Served::start("filters-damaged", &first);
+        let older = sha(&served);
+        reload(&served, &second);
+        let newer = sha(&served);
+        assert_ne!(older, newer);
+        let dir = served.stop();
+        damage(&dir, part);
+        let served = Served::start_in(dir, &second);
+        let status = served.get("/v1/status");
+        assert_eq!(codes(&status), ["saved"], "{part}: {status}");
+        assert_eq!((sha(&served), runs(&served).len()), (newer.clone(), 1), "{part}");
+        reload(&served, &second);
+        assert_eq!(codes(&served.get("/v1/status")), Vec::<String>::new(), "{part}");
+        assert_eq!(sha(&served), newer, "{part}: what is over is over");
+        // The configuration goes back to what was before: that is another one.
+        reload(&served, &first);
+        assert_eq!(sha(&served), older, "{part}");
+        served.end();
+    }
+}
+
+#[test]
+fn what_fails_beside_a_change_is_no_reason_to_refuse_it() {
+    let _alone = ALONE.lock();
+    let served = Served::start("filters-beside", &config(&drops_all()));
+    let path = served.dir.join("late.pcap").display().to_string();
+    let more = format!("[[port]]\nname = \"late\"\nkind = \"pcap\"\nin = \"{path}\"\n");
+    reload(&served, &format!("{}{more}", config(&drops_all())));
+    let why = || served.get("/v1/status")["failures"][0]["why"].clone();
+    let add = |port: &Value| served.client.json::<Value>("POST", "/v1/ports", port);
+    let before = why();
+    // The same trouble for another reason, which the change is the first to see.
+    std::fs::create_dir(path).expect("there is room");
+    add(&json!({ "name": "extra", "kind": "sink" })).expect("it has nothing to do with it");
+    assert_eq!(codes(&served.get("/v1/status")), ["port-open"]);
+    assert_ne!(why(), before, "it is told why it is now");
+    // What a change itself has to do with is one.
+    let other = json!({ "in": "other.pcap" });
+    let refused = served.client.json::<Value>("PATCH", "/v1/ports/late", &other);
+    let error = refused.expect_err("there is none").to_string();
+    assert!(error.contains("other.pcap"), "{error}");
+    let refused = add(&json!({ "name": "none", "kind": "pcap", "in": "none.pcap" }));
+    refused.expect_err("there is none");
+    assert!(!served.get("/v1/ports").to_string().contains("none.pcap"));
+    served.end();
+}
+
+#[test]
+fn a_port_that_was_never_open_is_shown_and_can_be_set() {
+    let _alone = ALONE.lock();
+    let more = "[[port]]\nname = \"late\"\nkind = \"pcap\"\nin = \"late.pcap\"\n";
+    let served = Served::start("filters-never", &format!("{}{more}", config(&drops_all())));
+    let path = "/v1/ports/late";
+    let set = served.client.json::<Value>("PATCH", path, &json!({ "up": false }));
+    let set = set.expect("it is wanted");
+    assert_eq!((&set["up"], &set["index"]), (&json!(false), &json!(0)), "{set}");
+    assert!(set["failure"].as_str().is_some_and(|why| why.contains("late.pcap")), "{set}");
+    assert_eq!(served.get(path), set);
+    let all = served.get("/v1/ports");
+    assert!(all.as_array().is_some_and(|all| all.contains(&set)), "{all}");
+    for what in ["features", "dump"] {
+        let error = served.client.get::<Value>(&format!("{path}/{what}")).expect_err("not open");
+        let error = error.to_string();
+        assert!(error.contains("not open") && error.contains("late.pcap"), "{error}");
+    }
+    served.client.send::<Value>("DELETE", path, [].as_slice().into()).expect("it is wanted");
+    served.client.get::<Value>(path).expect_err("it is gone");
+    served.end();
+}

@@ -100,7 +100,8 @@ pub(crate) fn features(args: &PortArgs, output: &mut Output) -> Result<(), CliEr
         Some(name) => vec![name.clone()],
         None => {
             let ports: Vec<PortView> = client.get("/v1/ports")?;
-            ports.into_iter().map(|port| port.state.name).collect()
+            // One that was never open has none yet.
+            ports.into_iter().filter(|it| it.index != 0).map(|port| port.state.name).collect()
         }
     };
     let mut all: Vec<FeaturesView> = Vec::new();

@@ -7,7 +7,7 @@ use towpath_bpf::suggest;
 use towpath_engine::tap::{ALL_VERDICTS, Points, TapOptions};
 
 use super::error::{ApiError, ErrorBody};
-use super::ports::no_port;
+use super::ports::not_open;
 use super::{Asked, Daemon, Part, blocking, sse};
 use crate::control::Inner;
 use crate::dump::{self, Wanted, Watched};
@@ -66,7 +66,7 @@ pub(super) async fn dump(
 }
 
 fn wanted(inner: &Inner, name: &str, query: &DumpQuery) -> Result<Wanted, ApiError> {
-    let port = inner.live.ports.get(name).ok_or_else(|| no_port(&inner.wanted, name))?;
+    let port = inner.live.ports.get(name).ok_or_else(|| not_open(inner, name))?;
     let what_arrives = match (&query.capture, &query.tx_capture) {
         (Some(words), _) => words,
         (None, Some(_)) => "",

@@ -98,6 +98,15 @@ fn find(inner: &Inner, name: &str) -> Result<PortView, ApiError> {
     found.ok_or_else(|| no_port(&inner.wanted, name))
 }
 
+/// 404, or 409 when the port is wanted and was never open.
+pub(super) fn not_open(inner: &Inner, name: &str) -> ApiError {
+    if inner.wanted.port(name).is_none() {
+        return no_port(&inner.wanted, name);
+    }
+    let why = view::why_not_open(inner, name);
+    ApiError::conflict(format!("port {name} is not open: {why} (ENETDOWN)"))
+}
+
 /// 409 when what goes is the upper of a port that stays.
 pub(super) fn check_unused(state: &State, goes: impl Fn(&str) -> bool) -> Result<(), ApiError> {
     let stays = |port: &&PortState| !goes(&port.name);
@@ -114,11 +123,11 @@ pub(super) fn check_unused(state: &State, goes: impl Fn(&str) -> bool) -> Result
 
 /// The kernel's feature flags, as this port has them.
 #[utoipa::path(get, path = "/v1/ports/{name}/features", params(("name" = String, Path)),
-    responses((status = 200, body = FeaturesView), (status = 404, body = ErrorBody)))]
+    responses((status = 200, body = FeaturesView), (status = 404, body = ErrorBody),
+        (status = 409, body = ErrorBody)))]
 pub(super) async fn features(control: Daemon, Part(name): Part<String>) -> Answer<FeaturesView> {
-    let find = move |inner: &Inner| {
-        view::features(inner, &name).ok_or_else(|| no_port(&inner.wanted, &name))
-    };
+    let find =
+        move |inner: &Inner| view::features(inner, &name).ok_or_else(|| not_open(inner, &name));
     blocking(&control, |control| control.read(find)).await
 }
 

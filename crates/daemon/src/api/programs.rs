@@ -7,7 +7,7 @@ use towpath_objects::{ProgramObject, Run, Selector};
 
 use super::error::{ApiError, ErrorBody};
 use super::maps::types;
-use super::ports::no_port;
+use super::ports::not_open;
 use super::types::{LoadRequest, ProgramView, RunRequest, RunView, UploadView};
 use super::{Answer, Asked, Body, Daemon, Part, blocking, working};
 use crate::code::{CodeForm, CodeView};
@@ -104,7 +104,7 @@ pub(super) async fn run(
         let (mut session, ingress) = control.read(|inner| {
             let ingress = port.map_or(Ok(0), |port| match inner.live.ports.get(&port) {
                 Some(port) => Ok(port.ifindex),
-                None => Err(no_port(&inner.wanted, &port)),
+                None => Err(not_open(inner, &port)),
             });
             Ok::<_, ApiError>((inner.session(), ingress?))
         })?;

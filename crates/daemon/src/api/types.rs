@@ -17,7 +17,7 @@ pub struct PortView {
     /// What is wanted of it.
     #[serde(flatten)]
     pub state: PortState,
-    /// Its ifindex.
+    /// Its ifindex; 0 as long as it could not be opened.
     pub index: u32,
     /// Its Ethernet address.
     pub mac: String,

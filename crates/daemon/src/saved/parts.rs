@@ -1,6 +1,7 @@
 //! The parts of a saved document: each port, program, attachment, map and pin is one, with a
-//! checksum of its own. What is damaged of them comes from the document before, or from what the
-//! configuration file wanted, and everything else stays.
+//! checksum of its own. What is damaged of them comes from the document before if that has the
+//! same, or else from what the configuration file wanted, or is as it was before; everything else
+//! stays.
 //!
 //! ```text
 //! towpath-state 2
@@ -32,6 +33,19 @@ pub(super) struct Place {
     list: String,
     /// What it is called there.
     name: String,
+}
+
+impl Place {
+    /// Where the same thing is in what the file wanted, of what is wanted now; and the reverse.
+    fn twin(&self) -> Option<Place> {
+        let (state, list) = self.list.split_at(self.list.find('/').unwrap_or(self.list.len()));
+        let other = match state {
+            "file" => "wanted",
+            "wanted" => "file",
+            _ => return None,
+        };
+        Some(Place { list: format!("{other}{list}"), name: self.name.clone() })
+    }
 }
 
 impl fmt::Display for Place {
@@ -83,10 +97,10 @@ pub(super) struct Hurt {
 pub(super) enum Instead {
     /// The same, from the document before.
     Same,
+    /// What the configuration file wanted, or of that what was wanted.
+    Twin,
     /// What it was before the last change.
     Before,
-    /// What the configuration file wanted, or what was wanted beyond it.
-    Twin,
     /// What its name says.
     Name,
     /// Nothing.
@@ -97,8 +111,8 @@ impl fmt::Display for Instead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Instead::Same => "the document before has the same, nothing is lost",
-            Instead::Before => "it is as it was one change before",
             Instead::Twin => "it is as the configuration had it",
+            Instead::Before => "it is as it was one change before",
             Instead::Name => "nothing but its name is left, and what it would filter is dropped",
             Instead::Nothing => "it is lost",
         })
@@ -216,9 +230,10 @@ impl Parts {
                 continue;
             }
             let is_same = before.sums.get(&place) == Some(&sum);
-            let instead = if is_same { Instead::Same } else { Instead::Before };
-            let found = before.whole.get(&place).cloned().map(|part| (part, instead));
-            let found = found.or_else(|| Some((self.twin(&place)?, Instead::Twin)));
+            let old = before.whole.get(&place).cloned();
+            let same = old.clone().filter(|_| is_same).map(|part| (part, Instead::Same));
+            let found = same.or_else(|| Some((self.twin(&place)?, Instead::Twin)));
+            let found = found.or_else(|| Some((old?, Instead::Before)));
             let found = found.or_else(|| Some((stand_in(&place)?, Instead::Name)));
             let instead = found.as_ref().map_or(Instead::Nothing, |found| found.1);
             if let Some((part, _)) = found {
@@ -238,7 +253,8 @@ impl Parts {
         Ok((document, hurt))
     }
 
-    /// All parts that there were, in their order. Where nothing tells them, all there are.
+    /// All parts that there were, in their order. Where nothing tells them, all there are, and what
+    /// the configuration file wanted is wanted.
     fn places(&self, before: &Parts) -> Vec<(Place, String)> {
         if let Some(index) = &self.index {
             return index.parts.clone();
@@ -250,15 +266,19 @@ impl Parts {
                 places.push((place.clone(), sum.clone()));
             }
         }
+        let is_files = |place: &&Place| place.list.split('/').next() == Some("file");
+        let twins = self.whole.keys().filter(is_files).filter_map(Place::twin);
+        let twins = twins.filter(|twin| places.iter().all(|(known, _)| known != twin));
+        let twins: Vec<_> = twins.map(|twin| (twin, String::new())).collect();
+        places.extend(twins);
         places
     }
 
-    /// The same thing as the configuration file, or what is wanted now, has it.
+    /// The same thing as the configuration file, or what is wanted now, has it. It comes before an
+    /// older one: what is wanted is as the file had it then, or else differs from it and becomes as
+    /// the file has it at the next reload. An older one would stay, though nobody wants it.
     fn twin(&self, place: &Place) -> Option<Json> {
-        let (state, list) = place.list.split_once('/')?;
-        let other = if state == "file" { "wanted" } else { "file" };
-        let twin = Place { list: format!("{other}/{list}"), name: place.name.clone() };
-        self.whole.get(&twin).cloned()
+        self.whole.get(&place.twin()?).cloned()
     }
 }
 

@@ -125,3 +125,45 @@ fn half_a_document_is_half_a_document() {
         }
     }
 }
+
+/// What the file wants is damaged: an older one must not stay when nobody wants it.
+#[test]
+fn damage_never_brings_back_what_the_configuration_replaced() {
+    let of = |mask: u64| {
+        let mut document = document(mask);
+        document.file = document.wanted.clone();
+        for state in [&mut document.file, &mut document.wanted] {
+            state.ports.iter_mut().for_each(|port| port.mtu = Some(1000 + mask as u32));
+            state.attachments.iter_mut().for_each(|attach| attach.prio = Some(mask as u32));
+            state.host = Some(crate::tables::HostState::default());
+            state.frames = Some(mask as usize);
+        }
+        document
+    };
+    let (old, new) = (of(1), of(2));
+    let before = Parts::read(text(&old).as_bytes());
+    let is_right = |bytes: &[u8], what: &str| {
+        let (read, _) = Parts::read(bytes).recover(&before).expect("most of it is there");
+        // The configuration is as it was, and then another one, and then as it was before.
+        for now in [&new.file, &of(3).file, &old.file] {
+            let next = read.wanted.rebase(&read.file, now);
+            assert_eq!(next, *now, "{what}");
+        }
+    };
+    let whole = text(&new);
+    for bit in (0..whole.len() * 8).step_by(7) {
+        let mut bytes = whole.clone().into_bytes();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        is_right(&bytes, &format!("bit {bit}"));
+    }
+    // Nothing says any more what there was.
+    let index = "\"parts\":";
+    let no_index = whole.replace(index, "\"parts_\":");
+    is_right(no_index.as_bytes(), "no index");
+    let one = whole.lines().position(|line| line.contains("\"list\":\"wanted/attachments\""));
+    let lines =
+        whole.lines().enumerate().filter(|(at, line)| Some(*at) != one || line.contains(index));
+    let without: Vec<&str> = lines.map(|(_, line)| line).collect();
+    let cut = without.join("\n").replace(index, "\"parts_\":");
+    is_right(cut.as_bytes(), "no index, and a line is gone");
+}
