@@ -88,16 +88,18 @@ impl Daemon {
         self.log.tell(how);
     }
 
-    /// The id of a map that the program on a port has.
-    pub(crate) fn map(&self, port: &str, name: &str) -> Outcome<u64> {
+    /// The id of a map that a lane's program has.
+    pub(crate) fn map(&self, lane: usize, name: &str) -> Outcome<u64> {
         let get = |path: &str| self.client.get::<Value>(path).map_err(|error| error.to_string());
-        let (links, maps) = (get("/v1/links")?, get("/v1/maps")?);
+        let (programs, maps) = (get("/v1/programs")?, get("/v1/maps")?);
         let all = |list: &Value| list.as_array().cloned().unwrap_or_default();
-        let link = all(&links).into_iter().find(|link| link["port"] == port);
-        let program = link.ok_or_else(|| format!("port {port} has no program"))?["prog_id"].clone();
+        let object = format!("/lane{lane}.o");
+        let is_its = |it: &Value| it["object"].as_str().is_some_and(|path| path.ends_with(&object));
+        let program = all(&programs).into_iter().find(is_its);
+        let program = program.ok_or_else(|| format!("lane {lane} has no program"))?["id"].clone();
         let has = |map: &Value| map["name"] == name && all(&map["prog_ids"]).contains(&program);
         let map = all(&maps).into_iter().find(has);
-        map.and_then(|map| map["id"].as_u64()).ok_or_else(|| format!("port {port}: no map {name}"))
+        map.and_then(|map| map["id"].as_u64()).ok_or_else(|| format!("lane {lane}: no map {name}"))
     }
 
     /// Stores or removes an element.

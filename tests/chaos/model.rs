@@ -16,18 +16,21 @@ pub(crate) enum Content {
     Refused,
     /// Its program has another name.
     Nameless,
+    /// Frames of the last class keep it busy until it is stopped.
+    Stuck,
     /// Half of a file.
     Half,
     Missing,
 }
 
 impl Content {
-    pub(crate) const ALL: [Content; 7] = [
+    pub(crate) const ALL: [Content; 8] = [
         Content::First,
         Content::Other,
         Content::Wide,
         Content::Refused,
         Content::Nameless,
+        Content::Stuck,
         Content::Half,
         Content::Missing,
     ];
@@ -37,7 +40,7 @@ impl Content {
     }
 
     fn has_program(self) -> bool {
-        matches!(self, Content::First | Content::Other | Content::Wide)
+        matches!(self, Content::First | Content::Other | Content::Wide | Content::Stuck)
     }
 }
 
@@ -63,6 +66,8 @@ pub(crate) enum Kind {
     Tap,
     Packet,
     Afxdp,
+    /// Two taps in active backup, of which frames come by the first that is up.
+    Bond,
 }
 
 /// What became of a wire.
@@ -71,8 +76,17 @@ pub(crate) enum Link {
     Up,
     /// The far end is down.
     Down,
-    /// It was deleted, or has another name.
+    /// It was deleted.
     Gone,
+    /// It has another name.
+    Renamed,
+}
+
+impl Link {
+    /// Whether the port finds its interface.
+    pub(crate) fn is_there(self) -> bool {
+        matches!(self, Link::Up | Link::Down)
+    }
 }
 
 /// Frames go in at port `a`, and those that its program passes come out at port `b`.
@@ -93,10 +107,17 @@ pub(crate) struct Lane {
     /// As users set it.
     pub(crate) is_up: bool,
     pub(crate) link: Link,
+    /// Which members of a bond are up.
+    pub(crate) members: [bool; 2],
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 3] = [Kind::Tap, Kind::Packet, Kind::Afxdp];
+    pub(crate) const ALL: [Kind; 4] = [Kind::Tap, Kind::Packet, Kind::Afxdp, Kind::Bond];
+
+    /// On an interface that others make.
+    pub(crate) fn is_on_wire(self) -> bool {
+        matches!(self, Kind::Packet | Kind::Afxdp)
+    }
 }
 
 impl Lane {
@@ -112,7 +133,17 @@ impl Lane {
             uncertain: 0,
             is_up: true,
             link: Link::Up,
+            members: [true; 2],
         }
+    }
+
+    /// Frames can get there.
+    fn works(&self) -> bool {
+        self.is_up && self.link == Link::Up && self.members != [false; 2]
+    }
+
+    fn is_stuck(&self) -> bool {
+        self.running.is_some_and(|filter| filter.content == Content::Stuck)
     }
 
     /// What is wanted takes the place of what runs, if it can.
@@ -134,6 +165,8 @@ impl Lane {
         let content = if is_readable { self.file.content } else { before };
         self.wanted = Filter { content, mask: self.file.mask };
         self.is_unread = !is_readable;
+        // Taps are made anew.
+        self.members = [true; 2];
         if self.wanted.loads(self.running) {
             self.running = Some(self.wanted);
         }
@@ -156,8 +189,8 @@ impl Lane {
 
     /// What must pass.
     pub(crate) fn must(&self) -> Classes {
-        let works = self.is_up && self.link == Link::Up;
-        if works { self.may() & !self.uncertain } else { 0 }
+        // One that kept its worker is halted, and then drops everything.
+        if self.works() && !self.is_stuck() { self.may() & !self.uncertain } else { 0 }
     }
 }
 
@@ -202,6 +235,8 @@ pub(crate) struct Model {
     pub(crate) log: Log,
     /// A port that users made.
     pub(crate) has_extra: bool,
+    /// What was saved was damaged, and the configuration not read since.
+    pub(crate) is_damaged: bool,
 }
 
 /// What is known of the log.
@@ -231,18 +266,16 @@ impl Model {
         self.text.is_right() && self.lanes.iter().all(|lane| lane.file.content.is_readable())
     }
 
-    /// Nothing lies where an object is wanted that nobody read yet and that will be refused.
-    pub(crate) fn starts_as_it_reloads(&self) -> bool {
-        self.lanes.iter().all(|lane| {
-            let file = lane.file;
-            !file.content.is_readable() || file == lane.wanted || file.loads(lane.running)
-        })
+    /// What becomes of a start is known.
+    pub(crate) fn can_start(&self) -> bool {
+        !self.is_unsaved
     }
 
     /// The configuration is read again.
     pub(crate) fn reload(&mut self) {
         if self.is_loadable() {
             let before = self.lanes.clone();
+            self.is_damaged = false;
             self.lanes.iter_mut().for_each(Lane::reload);
             self.note_changes(&before);
         }
@@ -251,7 +284,39 @@ impl Model {
     /// The daemon is started again.
     pub(crate) fn start(&mut self) {
         self.lanes.iter_mut().for_each(Lane::start);
-        self.is_unsaved = false;
+        self.is_damaged = false;
+        if self.disk == Disk::Limited {
+            // That was the process's.
+            self.disk = Disk::Good;
+        }
+        self.is_unsaved = self.disk != Disk::Good;
+    }
+
+    /// What was saved is damaged, and the configuration perhaps read again after the start: what
+    /// users changed may be lost. Files are right before, and ports as the configuration has them.
+    pub(crate) fn start_damaged(&mut self, is_read: bool) {
+        self.text = Text::Good;
+        for lane in &mut self.lanes {
+            let content = lane.running.map_or(Content::First, |running| running.content);
+            lane.file.content = content;
+            lane.reload();
+            lane.uncertain |= lane.blocked;
+        }
+        self.start();
+        self.is_damaged = !is_read;
+    }
+
+    /// Users changed nothing but maps, and what they do is saved.
+    pub(crate) fn is_simple(&self) -> bool {
+        let is_up = self.lanes.iter().all(|lane| lane.is_up);
+        is_up && self.disk == Disk::Good && !self.has_extra
+    }
+
+    /// A reload is under way, and a class is blocked, when the daemon is killed and started again.
+    pub(crate) fn kill(&mut self, lane: usize, filter: Filter, class: u8) {
+        self.lanes[lane].file = filter;
+        self.lanes[lane].uncertain |= 1 << class;
+        self.start();
     }
 
     pub(crate) fn note_changes(&mut self, before: &[Lane]) {
@@ -284,7 +349,12 @@ impl Model {
             if lane.is_unread {
                 add("object", format!("lane{number}.o"), true);
             }
-            if lane.link == Link::Gone {
+            if lane.is_stuck() {
+                add("program-stopped", "program filter".to_owned(), lane.works());
+                // Until it is stopped.
+                add("worker-stuck", "worker 0".to_owned(), false);
+            }
+            if !lane.link.is_there() {
                 add("port-open", format!("port a{number}"), true);
                 // As long as one of its ports was never there.
                 add("port-set", format!("port a{number}"), false);
@@ -293,6 +363,12 @@ impl Model {
         if self.disk != Disk::Good {
             add("state", "saving the state".to_owned(), self.is_unsaved);
         }
+        if self.is_damaged {
+            // The last byte of it is good for nothing.
+            add("saved", String::new(), false);
+        }
+        // What its front ends did, while they are there.
+        add("port-broken", "port vm".to_owned(), false);
         if self.log != Log::Read {
             add("log", "log".to_owned(), self.log == Log::Lost);
         }
@@ -302,8 +378,11 @@ impl Model {
 
 impl fmt::Display for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Model { lanes, disk, text, is_unsaved, log, has_extra } = self;
-        writeln!(f, "{disk:?} {text:?} {log:?} unsaved {is_unsaved} extra {has_extra}")?;
+        let Model { lanes, disk, text, is_unsaved, log, has_extra, is_damaged } = self;
+        writeln!(
+            f,
+            "{disk:?} {text:?} {log:?} unsaved {is_unsaved} extra {has_extra} damaged {is_damaged}"
+        )?;
         lanes.iter().enumerate().try_for_each(|(number, lane)| writeln!(f, "{number}: {lane:?}"))
     }
 }

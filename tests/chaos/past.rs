@@ -12,6 +12,9 @@ pub(crate) fn all() -> Vec<Case> {
     vec![
         ("a refused program stays refused while its port isn't there", lanes(Kind::Afxdp), REFUSED),
         ("elements stay while their program's port isn't there", lanes(Kind::Packet), ELEMENTS),
+        ("a start refuses what a reload would refuse", lanes(Kind::Tap), UNREAD),
+        ("a change is taken while an interface goes", lanes(Kind::Afxdp), BESIDE),
+        ("a port that was never open can be set", lanes(Kind::Packet), NEVER_OPEN),
     ]
 }
 
@@ -32,4 +35,28 @@ const ELEMENTS: &[Step] = &[
     Step::Extra(true),
     Step::Restart { is_killed: true, is_log_full: false },
     Step::Wire(1, Link::Up),
+];
+
+const UNREAD: &[Step] = &[
+    Step::Block { lane: 0, class: 1, is_blocked: true },
+    Step::Object(0, Content::Wide),
+    RESTART,
+    Step::Object(0, Content::Refused),
+    Step::Restart { is_killed: true, is_log_full: false },
+];
+
+const BESIDE: &[Step] = &[
+    Step::Wire(0, Link::Gone),
+    Step::Extra(true),
+    Step::Wire(1, Link::Renamed),
+    Step::Extra(false),
+];
+
+const NEVER_OPEN: &[Step] = &[
+    Step::Wire(1, Link::Gone),
+    RESTART,
+    Step::SetUp(1, false),
+    Step::Block { lane: 1, class: 0, is_blocked: true },
+    Step::Wire(1, Link::Up),
+    Step::SetUp(1, true),
 ];

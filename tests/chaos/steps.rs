@@ -7,10 +7,12 @@ use std::time::Duration;
 use fastrand::Rng;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use towpath_daemon::client::Client;
 
 use crate::Outcome;
-use crate::daemon::{Listening, Sink};
-use crate::model::{Content, Disk, Kind, Link, Log, Model, Text};
+use crate::daemon::{Listening, SOCKET, Sink};
+use crate::model::{Content, Disk, Filter, Kind, Link, Log, Model, Text};
+use crate::strangers;
 use crate::traffic::CLASSES;
 use crate::world::{World, plug_end, run};
 
@@ -47,6 +49,18 @@ pub(crate) enum Step {
     DeleteTap(usize, bool),
     /// The largest packet of an interface.
     Mtu(usize, u32),
+    /// Queues of an interface.
+    Queues(usize, u32),
+    /// A member of a bond is up, or down.
+    Member(usize, usize, bool),
+    /// The daemon is killed so many microseconds after it was told to read another filter and to
+    /// block a class.
+    Kill { lane: usize, filter: Filter, class: u8, after_us: u64 },
+    /// A bit of what was saved turns while the daemon doesn't run; perhaps the configuration is
+    /// read when it does.
+    Damage { place: u32, is_read: bool },
+    /// A virtual machine's monitor that says nonsense.
+    FrontEnd(u64),
     /// A client that is no good.
     Client(Rudeness),
 }
@@ -78,36 +92,40 @@ impl Step {
     fn any(rng: &mut Rng, model: &Model) -> Step {
         let lane = rng.usize(..model.lanes.len());
         match rng.u8(..100) {
-            0..8 => Step::Object(lane, any_content(rng)),
-            8..12 => Step::Mask(lane, any_mask(rng)),
-            12..20 => Step::Write(any_text(rng)),
-            20..32 => Step::Reload { by_signal: rng.bool() },
-            32..50 => Step::Change(lane, any_content(rng), any_mask(rng)),
-            50..62 => {
+            0..5 => Step::Object(lane, any_content(rng)),
+            5..8 => Step::Mask(lane, any_mask(rng)),
+            8..14 => Step::Write(any_text(rng)),
+            14..22 => Step::Reload { by_signal: rng.bool() },
+            22..40 => Step::Change(lane, any_content(rng), any_mask(rng)),
+            40..50 => {
                 let (class, is_blocked) = (rng.u8(..CLASSES - 1), rng.bool());
                 Step::Block { lane, class, is_blocked }
             }
-            62..67 => Step::SetUp(lane, rng.bool()),
-            67..70 => Step::Extra(rng.bool()),
-            70..76 => {
-                let faults = [Disk::Good, Disk::Full, Disk::ReadOnly, Disk::Limited];
-                Step::Disk(faults[rng.usize(..faults.len())])
+            50..54 => Step::SetUp(lane, rng.bool()),
+            54..56 => Step::Extra(rng.bool()),
+            56..62 => {
+                Step::Disk(one(rng, &[Disk::Good, Disk::Full, Disk::ReadOnly, Disk::Limited]))
             }
-            76..80 => {
+            62..65 => {
                 let all = [Listening::Reads, Listening::Waits, Listening::Gone];
-                Step::Listen(all[rng.usize(..all.len())])
+                Step::Listen(one(rng, &all))
             }
-            80..83 => Step::Restart { is_killed: rng.bool(), is_log_full: rng.u8(..5) == 0 },
-            83 => {
-                let wrong = [Text::Mistaken, Text::Cut, Text::Missing];
-                Step::StartWrongly(wrong[rng.usize(..wrong.len())])
+            65..71 => Step::Restart { is_killed: rng.bool(), is_log_full: rng.u8(..5) == 0 },
+            71 => Step::StartWrongly(one(rng, &[Text::Mistaken, Text::Cut, Text::Missing])),
+            72..75 => Step::Damage { place: rng.u32(..), is_read: rng.bool() },
+            75..80 => {
+                let filter = Filter { content: any_content(rng), mask: any_mask(rng) };
+                let (class, after_us) = (rng.u8(..CLASSES - 1), rng.u64(..20_000));
+                Step::Kill { lane, filter, class, after_us }
             }
-            84..89 => {
-                let all = [Link::Up, Link::Down, Link::Gone];
-                Step::Wire(lane, all[rng.usize(..all.len())])
+            80..84 => {
+                Step::Wire(lane, one(rng, &[Link::Up, Link::Down, Link::Gone, Link::Renamed]))
             }
-            89..92 => Step::DeleteTap(lane, rng.bool()),
-            92..94 => Step::Mtu(lane, [1400, 1500, 9000][rng.usize(..3)]),
+            84..87 => Step::DeleteTap(lane, rng.bool()),
+            87 => Step::Mtu(lane, one(rng, &[1400, 1500, 9000])),
+            88 => Step::Queues(lane, rng.u32(1..3)),
+            89..92 => Step::Member(lane, rng.usize(..2), rng.bool()),
+            92..95 => Step::FrontEnd(rng.u64(..)),
             _ => Step::Client(match rng.u8(..4) {
                 0 => Rudeness::Vanish(rng.u8(..PATHS)),
                 1 => Rudeness::Stay(rng.u8(..PATHS)),
@@ -124,13 +142,9 @@ impl Step {
             Step::Block { lane, class, is_blocked } => {
                 let lane = &model.lanes[lane];
                 let is_other = lane.blocked >> class & 1 != u8::from(is_blocked);
-                let has_map = lane.running.is_some_and(|it| it.content != Content::Wide);
-                has_map && lane.link != Link::Gone && is_other
+                lane.running.is_some_and(|it| it.content != Content::Wide) && is_other
             }
-            Step::SetUp(lane, is_up) => {
-                let lane = &model.lanes[lane];
-                lane.is_up != is_up && lane.link != Link::Gone
-            }
+            Step::SetUp(lane, is_up) => model.lanes[lane].is_up != is_up,
             Step::Extra(is_there) => model.has_extra != is_there,
             Step::Disk(disk) => (model.disk == Disk::Good) != (disk == Disk::Good),
             Step::Listen(how) => match model.log {
@@ -138,14 +152,27 @@ impl Step {
                 Log::Unread => how == Listening::Reads,
                 Log::Lost | Log::Gone => false,
             },
-            Step::Restart { .. } => {
-                model.text.is_right() && model.disk == Disk::Good && model.starts_as_it_reloads()
+            Step::Restart { .. } => model.text.is_right() && model.can_start(),
+            Step::StartWrongly(_) => model.can_start(),
+            Step::Damage { .. } => model.is_simple(),
+            Step::Kill { .. } => {
+                model.disk == Disk::Good && model.can_start() && model.text.is_right()
             }
-            Step::StartWrongly(_) => model.disk == Disk::Good && model.starts_as_it_reloads(),
             Step::Write(text) => model.text != text,
             Step::Reload { by_signal } => !by_signal || model.text != Text::Missing,
-            Step::Wire(lane, link) => !is_tap(lane) && model.lanes[lane].link != link,
-            Step::Mtu(lane, _) => model.lanes[lane].link != Link::Gone,
+            Step::Wire(lane, link) => {
+                let lane = &model.lanes[lane];
+                lane.kind.is_on_wire() && lane.link != link
+            }
+            Step::Mtu(lane, _) => model.lanes[lane].link.is_there(),
+            Step::Queues(lane, _) => {
+                let lane = &model.lanes[lane];
+                lane.kind.is_on_wire() && lane.link.is_there()
+            }
+            Step::Member(lane, member, is_up) => {
+                let lane = &model.lanes[lane];
+                lane.kind == Kind::Bond && lane.members[member] != is_up
+            }
             Step::DeleteTap(lane, _) => is_tap(lane),
             _ => true,
         }
@@ -189,6 +216,35 @@ impl Step {
                     Listening::Gone => Log::Gone,
                 }
             }
+            Step::Restart { .. }
+            | Step::StartWrongly(_)
+            | Step::Damage { .. }
+            | Step::Kill { .. } => {
+                self.foresee_start(model);
+            }
+            Step::Wire(lane, link) => {
+                model.lanes[lane].link = link;
+                return;
+            }
+            Step::Member(lane, member, is_up) => {
+                model.lanes[lane].members[member] = is_up;
+                return;
+            }
+            Step::SetUp(..)
+            | Step::Extra(_)
+            | Step::DeleteTap(..)
+            | Step::Mtu(..)
+            | Step::Queues(..)
+            | Step::FrontEnd(_)
+            | Step::Client(_) => return,
+        }
+        model.note_changes(&before);
+    }
+
+    /// The same of steps after which another daemon runs.
+    fn foresee_start(self, model: &mut Model) {
+        model.log = Log::Read;
+        match self {
             Step::Restart { is_log_full, .. } => {
                 model.start();
                 model.log = if is_log_full { Log::Lost } else { Log::Read };
@@ -196,19 +252,11 @@ impl Step {
             Step::StartWrongly(_) => {
                 model.text = Text::Good;
                 model.start();
-                model.log = Log::Read;
             }
-            Step::Wire(lane, link) => {
-                model.lanes[lane].link = link;
-                return;
-            }
-            Step::SetUp(..)
-            | Step::Extra(_)
-            | Step::DeleteTap(..)
-            | Step::Mtu(..)
-            | Step::Client(_) => return,
+            Step::Damage { is_read, .. } => model.start_damaged(is_read),
+            Step::Kill { lane, filter, class, .. } => model.kill(lane, filter, class),
+            _ => {}
         }
-        model.note_changes(&before);
     }
 
     /// Does it: `from` is how it was, `to` how it is to be.
@@ -223,7 +271,7 @@ impl Step {
                 reload(world, to, false)
             }
             Step::Block { lane, class, is_blocked } => {
-                let map = world.daemon.map(&format!("a{lane}"), "blocked")?;
+                let map = world.daemon.map(lane, "blocked")?;
                 let done = world.daemon.set(map, u32::from(class), is_blocked);
                 let is_sure = from.disk == Disk::Good && from.lanes[lane].uncertain == 0;
                 match done {
@@ -245,6 +293,28 @@ impl Step {
                 world.daemon.listen(how);
                 Ok(())
             }
+            Step::Restart { .. }
+            | Step::StartWrongly(_)
+            | Step::Damage { .. }
+            | Step::Kill { .. } => self.act_on_daemon(world, to),
+            Step::FrontEnd(seed) => {
+                let mut rng = Rng::with_seed(seed);
+                let kept = strangers::say_nonsense(&world.socket(true), &mut rng);
+                world.idle.extend(kept);
+                Ok(())
+            }
+            Step::Client(how) => client(world, how),
+            Step::Wire(..)
+            | Step::DeleteTap(..)
+            | Step::Mtu(..)
+            | Step::Queues(..)
+            | Step::Member(..) => self.act_on_host(from),
+        }
+    }
+
+    /// The daemon ends, and another one is started.
+    fn act_on_daemon(self, world: &mut World, to: &Model) -> Outcome {
+        match self {
             Step::Restart { is_killed, is_log_full } => {
                 end(world, is_killed)?;
                 world.start(if is_log_full { Sink::Full } else { Sink::Pipe })
@@ -260,6 +330,33 @@ impl Step {
                 world.write_config(to, Text::Good)?;
                 world.start(Sink::Pipe)
             }
+            Step::Kill { lane, filter, class, after_us } => {
+                world.put(lane, filter.content)?;
+                world.write_config(to, to.text)?;
+                kill_meanwhile(world, lane, class, after_us)?;
+                world.start(Sink::Pipe)
+            }
+            Step::Damage { place, is_read } => {
+                let mut lanes = to.lanes.iter().enumerate();
+                lanes.try_for_each(|(at, lane)| world.put(at, lane.file.content))?;
+                world.write_config(to, to.text)?;
+                reload(world, to, false)?;
+                end(world, false)?;
+                world.damage(place)?;
+                world.start(Sink::Pipe)?;
+                if is_read {
+                    world.wait_start()?;
+                    reload(world, to, false)?;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What happens to interfaces.
+    fn act_on_host(self, from: &Model) -> Outcome {
+        match self {
             Step::Wire(lane, link) => wire(lane, from.lanes[lane].link, link),
             Step::DeleteTap(lane, is_first) => {
                 let end = if is_first { "a" } else { "b" };
@@ -268,16 +365,30 @@ impl Step {
                 Ok(())
             }
             Step::Mtu(lane, mtu) => {
-                let name = match to.lanes[lane].kind {
+                let name = match from.lanes[lane].kind {
                     Kind::Tap => format!("a{lane}"),
                     Kind::Packet | Kind::Afxdp => format!("v{lane}a"),
+                    Kind::Bond => format!("m{lane}0"),
                 };
                 let _refused = run(&format!("ip link set {name} mtu {mtu}"));
                 Ok(())
             }
-            Step::Client(how) => client(world, how),
+            Step::Queues(lane, queues) => {
+                // There may be so many already.
+                let _same = run(&format!("ethtool -L v{lane}a rx {queues} tx {queues}"));
+                Ok(())
+            }
+            Step::Member(lane, member, is_up) => {
+                let state = if is_up { "up" } else { "down" };
+                run(&format!("ip link set m{lane}{member} {state}"))
+            }
+            _ => Ok(()),
         }
     }
+}
+
+fn one<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
+    all[rng.usize(..all.len())]
 }
 
 /// Anything, and often what is right.
@@ -333,20 +444,54 @@ fn end(world: &mut World, is_killed: bool) -> Outcome {
     }
 }
 
+/// Kills the daemon while it is asked for changes; what it says to them, nobody hears.
+fn kill_meanwhile(world: &mut World, lane: usize, class: u8, after_us: u64) -> Outcome {
+    let daemon = &mut world.daemon;
+    let map = daemon.map(lane, "blocked").ok();
+    let client = |path: &str, body: Value| {
+        let socket = world.dir.join(SOCKET);
+        let path = path.to_owned();
+        std::thread::spawn(move || {
+            let client = Client::new(&socket).expect("there are descriptors");
+            client.json::<Value>("POST", &path, &body).is_ok()
+        })
+    };
+    let mut asks = vec![client("/v1/reload", json!({}))];
+    if let Some(map) = map {
+        let path = format!("/v1/maps/{map}/update");
+        asks.push(client(&path, json!({ "key": class, "value": 1 })));
+    }
+    std::thread::sleep(Duration::from_micros(after_us));
+    daemon.kill()?;
+    for ask in asks {
+        let _answered: bool = ask.join().expect("no panic");
+    }
+    Ok(())
+}
+
 fn wire(lane: usize, from: Link, to: Link) -> Outcome {
+    let (near, far, other) = (format!("v{lane}a"), format!("w{lane}a"), format!("r{lane}a"));
     if from == Link::Gone {
         plug_end(lane, "a")?;
     }
+    if from == Link::Renamed {
+        run(&format!("ip link set {other} name {near}"))?;
+        run(&format!("ip link set {near} up"))?;
+    }
     match to {
-        Link::Up => run(&format!("ip link set w{lane}a up")),
-        Link::Down => run(&format!("ip link set w{lane}a down")),
-        Link::Gone => run(&format!("ip link del w{lane}a")),
+        Link::Up => run(&format!("ip link set {far} up")),
+        Link::Down => run(&format!("ip link set {far} down")),
+        Link::Gone => run(&format!("ip link del {far}")),
+        Link::Renamed => {
+            run(&format!("ip link set {near} down"))?;
+            run(&format!("ip link set {near} name {other}"))
+        }
     }
 }
 
 fn client(world: &mut World, how: Rudeness) -> Outcome {
     let said = |error: std::io::Error| format!("a client: {error}");
-    let mut stream = UnixStream::connect(world.socket()).map_err(said)?;
+    let mut stream = UnixStream::connect(world.socket(false)).map_err(said)?;
     stream.set_write_timeout(Some(Duration::from_secs(5))).map_err(said)?;
     let ask = |path: u8| format!("GET {} HTTP/1.1\r\nhost: x\r\n\r\n", path_of(path));
     let text = match how {

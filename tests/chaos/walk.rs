@@ -111,10 +111,11 @@ impl Walk {
             is_unsaved: false,
             log: Log::Read,
             has_extra: false,
+            is_damaged: false,
         };
         let world = World::new(dir, &model)?;
         model.reload();
-        let ends: Vec<(String, String)> =
+        let ends: Vec<(Vec<String>, String)> =
             model.lanes.iter().enumerate().map(|(at, lane)| ends(at, lane.kind)).collect();
         let mut traffic = Traffic::new(ends.iter());
         traffic.allow(model.may());
@@ -182,11 +183,10 @@ impl Walk {
     /// What is kept: elements that users stored.
     fn keeps(&self) -> Outcome {
         for (number, lane) in self.model.lanes.iter().enumerate() {
-            let map = match self.world.daemon.map(&format!("a{number}"), "blocked") {
-                // A port that was never there has no program yet.
-                Err(_) if lane.must() == 0 => continue,
-                map => map?,
-            };
+            if lane.running.is_none() {
+                continue;
+            }
+            let map = self.world.daemon.map(number, "blocked")?;
             let keys = self.world.daemon.keys(map)?;
             let bit = |key: &u64| 1u8.checked_shl(*key as u32).unwrap_or(0);
             let now = keys.iter().fold(0, |all, key| all | bit(key));

@@ -17,7 +17,7 @@ use crate::model::{Content, Disk, Kind, Lane, Model, Text};
 /// All of it.
 #[derive(Debug)]
 pub(crate) struct World {
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     pub(crate) daemon: Daemon,
     /// What was read of its log, and of those before.
     log: Arc<Mutex<Vec<u8>>>,
@@ -44,6 +44,21 @@ impl World {
         let log = Arc::default();
         let daemon = Daemon::start(dir, Sink::Pipe, &log)?;
         Ok(World { dir: dir.to_owned(), daemon, log, idle: Vec::new() })
+    }
+
+    /// Waits until the daemon answers.
+    pub(crate) fn wait_start(&mut self) -> Outcome {
+        let start = Instant::now();
+        while self.daemon.status().is_err() {
+            if let Some(ended) = self.daemon.has_ended() {
+                return Err(ended);
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(format!("the daemon does not answer in {PATIENCE:?}"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
     }
 
     /// Starts the next daemon.
@@ -109,9 +124,18 @@ impl World {
         upload.map(drop).map_err(|error| format!("after SIGHUP: {error}"))
     }
 
-    /// The API's socket.
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.dir.join(SOCKET)
+    /// Turns a bit of what was saved, while no daemon runs.
+    pub(crate) fn damage(&self, place: u32) -> Outcome {
+        let path = self.dir.join(STATE).join("state");
+        let mut bytes = fs::read(&path).map_err(|error| format!("nothing was saved: {error}"))?;
+        let at = place as usize % bytes.len();
+        bytes[at] ^= 1 << (place % 7);
+        made(fs::write(path, bytes))
+    }
+
+    /// Where the API listens, or the port of a virtual machine.
+    pub(crate) fn socket(&self, is_vm: bool) -> PathBuf {
+        self.dir.join(if is_vm { "vm.sock" } else { SOCKET })
     }
 
     /// The last lines of the log.
@@ -123,17 +147,24 @@ impl World {
     }
 }
 
-/// Names of the interfaces where frames are put in and come out.
-pub(crate) fn ends(number: usize, kind: Kind) -> (String, String) {
+/// Names of the interfaces where frames are put in, the first that takes them, and where they come
+/// out.
+pub(crate) fn ends(number: usize, kind: Kind) -> (Vec<String>, String) {
     match kind {
-        Kind::Tap => (format!("a{number}"), format!("b{number}")),
-        Kind::Packet | Kind::Afxdp => (format!("w{number}a"), format!("w{number}b")),
+        Kind::Tap => (vec![format!("a{number}")], format!("b{number}")),
+        Kind::Packet | Kind::Afxdp => (vec![format!("w{number}a")], format!("w{number}b")),
+        Kind::Bond => (members(number).into(), format!("b{number}")),
     }
+}
+
+/// The members of a bond.
+pub(crate) fn members(number: usize) -> [String; 2] {
+    [format!("m{number}0"), format!("m{number}1")]
 }
 
 /// Makes the wires of a lane whose ports make none.
 pub(crate) fn plug(number: usize, kind: Kind) -> Outcome {
-    if kind != Kind::Tap {
+    if kind.is_on_wire() {
         for end in ["a", "b"] {
             // Left over from the walk before.
             let _absent = run(&format!("ip link del w{number}{end}"));
@@ -173,6 +204,7 @@ fn put(dir: &Path, lane: usize, content: Content) -> Outcome {
         Content::Wide => 2,
         Content::Refused => 3,
         Content::Nameless => 4,
+        Content::Stuck => 5,
     };
     let bytes = OBJECTS[version];
     let len = if content == Content::Half { bytes.len() / 2 } else { bytes.len() };
@@ -197,35 +229,48 @@ fn write_config(dir: &Path, model: &Model, text: Text) -> Outcome {
 }
 
 fn config(model: &Model, is_reordered: bool) -> String {
-    let lane = |(number, lane): (usize, &Lane)| {
-        let port = |end: &str, upper: &str| match lane.kind {
-            Kind::Tap => {
-                format!("[[port]]\nname = \"{end}{number}\"\nkind = \"tap\"\n{upper}")
-            }
-            Kind::Packet | Kind::Afxdp => {
-                let kind = if lane.kind == Kind::Packet { "packet" } else { "afxdp" };
-                format!(
-                    "[[port]]\nname = \"{end}{number}\"\nkind = \"{kind}\"\n\
-                     interface = \"v{number}{end}\"\n{upper}"
-                )
-            }
-        };
-        let upper = format!("upper = \"b{number}\"\n");
-        let attach = format!(
-            "[[attach]]\nname = \"lane{number}\"\nport = \"a{number}\"\n\
-             object = \"lane{number}.o\"\nprogram = \"filter\"\nset = {{ mask = {} }}\n",
-            lane.file.mask
-        );
-        [port("a", &upper), port("b", ""), attach].concat()
-    };
-    let mut lanes: Vec<String> = model.lanes.iter().enumerate().map(lane).collect();
+    let mut lanes: Vec<String> =
+        model.lanes.iter().enumerate().map(|(number, lane)| lane_config(number, lane)).collect();
+    lanes.push("[[port]]\nname = \"vm\"\nkind = \"vhost-user\"\npath = \"vm.sock\"\n".to_owned());
     if is_reordered {
         lanes.reverse();
     }
     format!(
-        "[state]\ndir = \"{STATE}\"\ninterval = 1\n[engine]\nframes = 16384\n{}",
+        "[state]\ndir = \"{STATE}\"\ninterval = 1\n[engine]\nframes = 16384\nstuck_ms = 150\n{}",
         lanes.concat()
     )
+}
+
+fn lane_config(number: usize, lane: &Lane) -> String {
+    let upper = format!("upper = \"b{number}\"\n");
+    let port = |end: &str, kind: &str, more: &str| {
+        format!("[[port]]\nname = \"{end}{number}\"\nkind = \"{kind}\"\n{more}")
+    };
+    let on_wire = |end: &str, kind: &str, more: &str| {
+        port(end, kind, &format!("interface = \"v{number}{end}\"\n{more}"))
+    };
+    let ports = match lane.kind {
+        Kind::Tap => port("a", "tap", &upper) + &port("b", "tap", ""),
+        Kind::Packet => on_wire("a", "packet", &upper) + &on_wire("b", "packet", ""),
+        Kind::Afxdp => on_wire("a", "afxdp", &upper) + &on_wire("b", "afxdp", ""),
+        Kind::Bond => {
+            let names = members(number);
+            let taps =
+                names.clone().map(|name| format!("[[port]]\nname = \"{name}\"\nkind = \"tap\"\n"));
+            let bond = format!(
+                "members = {names:?}\nmode = \"active-backup\"\nmiimon = 10\n\
+                 primary = \"{}\"\n{upper}",
+                names[0]
+            );
+            taps.concat() + &port("a", "bond", &bond) + &port("b", "tap", "")
+        }
+    };
+    let attach = format!(
+        "[[attach]]\nname = \"lane{number}\"\nport = \"a{number}\"\n\
+         object = \"lane{number}.o\"\nprogram = \"filter\"\nset = {{ mask = {} }}\n",
+        lane.file.mask
+    );
+    ports + &attach
 }
 
 /// Fills what is left of a disk.
@@ -242,12 +287,13 @@ pub(crate) fn made(result: std::io::Result<()>) -> Outcome {
     result.map_err(|error| error.to_string())
 }
 
-const OBJECTS: [&[u8]; 5] = [
+const OBJECTS: [&[u8]; 6] = [
     include_bytes!("programs/chaos_1.o"),
     include_bytes!("programs/chaos_2.o"),
     include_bytes!("programs/chaos_3.o"),
     include_bytes!("programs/chaos_4.o"),
     include_bytes!("programs/chaos_5.o"),
+    include_bytes!("programs/chaos_6.o"),
 ];
 const STATE: &str = "state";
 const FILLER: &str = "filler";
