@@ -1,11 +1,10 @@
 //! What is in a map, through its types, from any thread while programs run.
 
-use std::collections::BTreeMap;
+mod listing;
 
 use serde_json::{Value as Json, json};
 use towpath_bpf::btf::Kind;
 use towpath_bpf::map::{Keys, Values};
-use towpath_bpf::program::MapType;
 use towpath_bpf::suggest;
 use towpath_bpf::{Errno, MapDef};
 use towpath_maps::mapfile::{self, Stored};
@@ -19,88 +18,7 @@ use crate::globals::hex;
 use crate::reference;
 use crate::saved::Change;
 
-/// What is in a map, in the map's order, `most` elements at most. What has no elements to list
-/// (ring buffers, arenas, bloom filters) is empty; queues and stacks begin with what comes out
-/// next.
-pub(crate) fn entries(
-    session: &mut Session,
-    map: &MapObject,
-    most: usize,
-    with_bytes: bool,
-) -> Result<Vec<EntryView>, ApiError> {
-    if map.map().kind().values() == Values::Queued {
-        return queued(map.map(), most, with_bytes);
-    }
-    let mut entries = typed_entries(session, map, most)?;
-    if with_bytes {
-        let dumped = session.dump(&Selector::Id(map.id()), most).unwrap_or_default();
-        let mut bytes: BTreeMap<String, BytesView> = BTreeMap::new();
-        for (key, value) in &dumped {
-            bytes.insert(
-                typed_key(map.map(), key).to_string(),
-                bytes_of_entry(map.map().def(), key, value),
-            );
-        }
-        for entry in &mut entries {
-            entry.bytes = bytes.remove(&entry.key.to_string());
-            name_target(map.map(), entry);
-        }
-    }
-    Ok(entries)
-}
-
-fn typed_entries(
-    session: &mut Session,
-    map: &MapObject,
-    most: usize,
-) -> Result<Vec<EntryView>, ApiError> {
-    let (object, map) = (map, map.map());
-    let dumped = |session: &mut Session| {
-        let dumped = session.dump(&Selector::Id(object.id()), most);
-        dumped.map_err(|error| refused(map, &error))
-    };
-    Ok(match map.kind().values() {
-        // Elements by key, that is.
-        Values::Queued
-        | Values::Ranked
-        | Values::Packets
-        | Values::Members
-        | Values::Records
-        | Values::Pages
-        | Values::Host(_) => Vec::new(),
-        Values::Device | Values::Cpu | Values::Socket => {
-            let targets = map.targets().into_iter().take(most);
-            targets.map(|(key, it)| target(map, key, it.number, it.id)).collect()
-        }
-        Values::Program => {
-            let slots = dumped(session)?;
-            let slots = slots.iter().map(|(key, id)| (number(key), number(id.bytes())));
-            slots.map(|(key, id)| one(key.into(), id.into())).collect()
-        }
-        // Inner maps of an object file are no objects of their own.
-        Values::Map => {
-            let user = map.user();
-            user.entries().take(most).map(|(key, value)| entry(map.def(), &key, &value)).collect()
-        }
-        Values::Bytes | Values::PerCpu | Values::Events => {
-            dumped(session)?.iter().map(|(key, value)| entry(map.def(), key, value)).collect()
-        }
-    })
-}
-
-/// What waits in a queue or stack, the next one first. Programs go on taking values out, so that
-/// values and their bytes are of one look.
-fn queued(map: &Map, most: usize, with_bytes: bool) -> Result<Vec<EntryView>, ApiError> {
-    let mut values = map.user().queued().map_err(|errno| said(map, errno))?;
-    if map.kind() == MapType::Stack {
-        values.reverse();
-    }
-    let view = |value: &Value| EntryView {
-        bytes: with_bytes.then(|| bytes_of_entry(map.def(), &[], value)),
-        ..entry(map.def(), &[], value)
-    };
-    Ok(values.iter().take(most).map(view).collect())
-}
+pub(crate) use listing::Listing;
 
 /// One element; of queues and stacks the next one.
 pub(crate) fn lookup(

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
+use tokio::sync::{Notify, OwnedSemaphorePermit, broadcast};
 use towpath_objects::{Object, Session};
 
 use crate::api::error::ApiError;
@@ -30,6 +30,7 @@ use crate::listen::{Hub, Readers};
 use crate::live::{Live, Report, Seen};
 use crate::log;
 use crate::metrics::maps::MapMetric;
+use crate::places::Places;
 use crate::reference::absolute;
 use crate::restore::saved;
 use crate::retry::{RETRY_PAUSE_MIN, Retry};
@@ -60,8 +61,8 @@ pub struct Control {
     stops: AtomicU64,
     /// There was news while somebody else was changing something.
     has_missed: AtomicBool,
-    /// For requests that are more than a look.
-    places: Arc<Semaphore>,
+    /// For requests.
+    pub(crate) places: Places,
     pub(crate) keeper: Arc<Keeper>,
     /// Who listens to what programs print.
     pub(crate) trace: Hub,
@@ -274,7 +275,7 @@ impl Control {
             page: OnceLock::new(),
             stops: AtomicU64::new(0),
             has_missed: AtomicBool::new(false),
-            places: Arc::new(Semaphore::new(PLACES)),
+            places: Places::default(),
             keeper,
             trace: Hub::default(),
             readers: Readers::default(),
@@ -319,13 +320,7 @@ impl Control {
 
     /// A place for a request that changes something or takes its time.
     pub(crate) fn place_to_work(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        place.map_err(|_all_taken| {
-            let step = self.news.step.lock().clone();
-            let at = if step.is_empty() { step } else { format!(", the first at {step}") };
-            let message = format!("{PLACES} other requests are being worked on{at}: try again");
-            ApiError { status: 503, message }
-        })
+        self.places.to_work(&self.news.step.lock())
     }
 
     /// Where news are told.
@@ -723,8 +718,6 @@ const LOG: &str = "log";
 /// The subject of a failure to save.
 const SAVING: &str = "saving the state";
 
-/// Requests that are worked on at a time, most of them waiting for each other.
-const PLACES: usize = 32;
 /// How long a change waits for another one.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 /// How long the end waits for a change, which is lost with everything else.
@@ -771,7 +764,7 @@ mod tests {
         });
         drop(turn);
         let places: Vec<_> = std::iter::from_fn(|| control.place_to_work().ok()).collect();
-        assert_eq!(places.len(), PLACES);
+        assert_eq!(places.len(), crate::places::WORKS);
         assert_eq!(control.place_to_work().expect_err("all are taken").status, 503);
         drop(places);
         control.change("adding bridge b", add).expect("it is free");

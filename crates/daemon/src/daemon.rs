@@ -327,6 +327,7 @@ const API_LIMITS: Limits = Limits {
     body: Duration::from_secs(30),
     body_bytes: api::BODY_BYTES_MAX,
     bodies_bytes: 2 * api::BODY_BYTES_MAX,
+    answers_bytes: api::BODY_BYTES_MAX,
     keep_alive: true,
     reserve: 8,
 };
@@ -336,6 +337,7 @@ const LOOK_LIMITS: Limits = Limits {
     body: Duration::from_secs(5),
     body_bytes: 1 << 10,
     bodies_bytes: 1 << 10,
+    answers_bytes: 16 << 20,
     reserve: 0,
     ..API_LIMITS
 };
@@ -346,6 +348,7 @@ const METRICS_LIMITS: Limits = Limits {
     body: Duration::from_secs(5),
     body_bytes: 1 << 10,
     bodies_bytes: 1 << 10,
+    answers_bytes: 16 << 20,
     keep_alive: false,
     reserve: 0,
 };

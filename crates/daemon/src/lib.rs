@@ -37,6 +37,7 @@ mod log;
 mod memory;
 pub mod metrics;
 pub mod page;
+mod places;
 pub mod problem;
 pub mod profile;
 mod queues;

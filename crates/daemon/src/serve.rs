@@ -5,8 +5,10 @@
 use std::fs::File;
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
@@ -14,7 +16,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use http_body_util::BodyExt as _;
 use hyper::Request;
-use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -40,6 +42,8 @@ pub(crate) struct Limits {
     pub(crate) body_bytes: usize,
     /// Bytes of all bodies, where they are not small.
     pub(crate) bodies_bytes: usize,
+    /// Bytes of all answers that are not sent yet, where they are not small.
+    pub(crate) answers_bytes: usize,
     /// Whether another request may follow on a connection.
     pub(crate) keep_alive: bool,
     /// Descriptors that are kept for connections when there are no others.
@@ -115,6 +119,7 @@ where
             let answer = router.call(request).await?;
             let has_end = answer.body().size_hint().exact().is_some();
             guest.is_listening.store(!has_end, Ordering::Relaxed);
+            let answer = Door::send(&door, &guest, answer).await;
             drop(held);
             Ok(answer)
         }
@@ -149,6 +154,8 @@ struct Door {
     left: Notify,
     /// Bytes that bodies still may have.
     bytes: AtomicUsize,
+    /// Bytes that answers still may have.
+    answers: AtomicUsize,
     reserve: Mutex<Vec<File>>,
 }
 
@@ -161,6 +168,8 @@ struct Guest {
     is_listening: AtomicBool,
     /// Bytes that its body has.
     bytes: AtomicUsize,
+    /// Bytes of its answer that wait to be sent.
+    unsent: AtomicUsize,
     /// It was told to go.
     is_leaving: AtomicBool,
     leave: Notify,
@@ -173,6 +182,7 @@ impl Door {
             guests: Mutex::default(),
             left: Notify::new(),
             bytes: AtomicUsize::new(limits.bodies_bytes),
+            answers: AtomicUsize::new(limits.answers_bytes),
             reserve: Mutex::default(),
         };
         door.refill();
@@ -285,28 +295,129 @@ impl Door {
         if len <= has || len <= SMALL_BYTES {
             return Ok(());
         }
-        let more = len - has;
-        for _ in 0..ROOM_TRIES {
-            let left = self.left.notified();
-            let take = |free: usize| free.checked_sub(more);
-            if self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
-                guest.bytes.store(len, Ordering::Relaxed);
-                return Ok(());
-            }
-            let others =
-                |it: &Guest| !std::ptr::eq(it, guest) && it.bytes.load(Ordering::Relaxed) > 0;
-            if !self.evict(others) {
-                break;
-            }
-            let _later = timeout(RETRY, left).await;
+        if self.take(&self.bytes, len - has, |it| !std::ptr::eq(it, guest) && it.has_body()).await {
+            guest.bytes.store(len, Ordering::Relaxed);
+            return Ok(());
         }
         let message = "other requests have all memory there is for their bodies: try again later";
         Err(ApiError { status: 503, message: message.to_owned() })
     }
 
+    /// Takes bytes of what there is, if need be from others, who have to go; gives whether there
+    /// were as many.
+    async fn take(&self, pool: &AtomicUsize, more: usize, others: impl Fn(&Guest) -> bool) -> bool {
+        for _ in 0..ROOM_TRIES {
+            let left = self.left.notified();
+            let take = |free: usize| free.checked_sub(more);
+            if pool.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+                return true;
+            }
+            if !self.evict(&others) {
+                break;
+            }
+            let _later = timeout(RETRY, left).await;
+        }
+        false
+    }
+
+    /// An answer that goes out in pieces, and counts until the last one is on its way: a client
+    /// that doesn't read it may have to go for others.
+    async fn send(door: &Arc<Door>, guest: &Arc<Guest>, answer: Response) -> Response {
+        let held = answer.extensions().get().map_or(0, |&Holds(bytes)| bytes);
+        let exact = answer.body().size_hint().exact().map(usize::try_from);
+        let bytes = exact.map_or(held, |len| len.unwrap_or(usize::MAX));
+        if bytes <= SMALL_BYTES {
+            return answer;
+        }
+        // The only one may be as long as it is.
+        let bytes = bytes.min(door.limits.answers_bytes);
+        let others = |it: &Guest| !std::ptr::eq(it, &**guest) && it.has_answer();
+        if !door.take(&door.answers, bytes, others).await {
+            let message = "other answers have all memory there is for them: ask again later";
+            return refusal(ApiError { status: 503, message: message.to_owned() });
+        }
+        guest.unsent.store(bytes, Ordering::Relaxed);
+        let unsent = Unsent { door: Arc::clone(door), guest: Arc::clone(guest), bytes };
+        answer.map(|body| Body::new(Pieces { body, next: Bytes::new(), _unsent: unsent }))
+    }
+
     fn give_back(&self, guest: &Guest) {
         let bytes = guest.bytes.swap(0, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Guest {
+    fn has_body(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > 0
+    }
+
+    fn has_answer(&self) -> bool {
+        self.unsent.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// Bytes that an answer without a length of its own holds until it is sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Holds(pub(crate) usize);
+
+/// What an answer takes until it is sent: given back however that ends.
+#[derive(Debug)]
+struct Unsent {
+    door: Arc<Door>,
+    guest: Arc<Guest>,
+    bytes: usize,
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        self.guest.unsent.store(0, Ordering::Relaxed);
+        self.door.answers.fetch_add(self.bytes, Ordering::Relaxed);
+        self.door.left.notify_waiters();
+    }
+}
+
+/// A body in pieces: the next one is asked for when the one before is on its way.
+#[derive(Debug)]
+struct Pieces {
+    body: Body,
+    next: Bytes,
+    _unsent: Unsent,
+}
+
+impl hyper::body::Body for Pieces {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.next.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.next = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                end => return Poll::Ready(end),
+            }
+        }
+        let len = self.next.len().min(SMALL_BYTES);
+        Poll::Ready(Some(Ok(Frame::data(self.next.split_to(len)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.next.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (rest, next) = (self.body.size_hint(), self.next.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower() + next);
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper + next);
+        }
+        hint
     }
 }
 
@@ -325,7 +436,8 @@ impl Drop for Held {
     }
 }
 
-/// Bodies up to this length need no leave: connections are few enough for that.
+/// Bodies and answers up to this length need no leave: connections are few enough for that. Longer
+/// answers go out in pieces of this length.
 const SMALL_BYTES: usize = 64 << 10;
 /// Others that are sent away to make room for a body, at most.
 const ROOM_TRIES: usize = 64;
@@ -339,6 +451,8 @@ mod tests {
     use std::net::{SocketAddr, TcpStream as Client};
     use std::time::Instant;
 
+    use axum::extract::Path;
+
     use super::*;
 
     const LIMITS: Limits = Limits {
@@ -347,18 +461,23 @@ mod tests {
         body: Duration::from_secs(3),
         body_bytes: 1 << 20,
         bodies_bytes: 2 << 20,
+        answers_bytes: 2 << 20,
         keep_alive: true,
         reserve: 1,
     };
 
-    /// A door that counts bodies' bytes, on a thread of its own.
+    /// A door that counts bodies' bytes.
     fn open(limits: Limits) -> SocketAddr {
+        let length = async |body: Bytes| body.len().to_string();
+        open_with(limits, Router::new().route("/", axum::routing::post(length)))
+    }
+
+    /// A door on a thread of its own.
+    fn open_with(limits: Limits, router: Router) -> SocketAddr {
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("there are descriptors").block_on(async {
-                let length = async |body: Bytes| body.len().to_string();
-                let router = Router::new().route("/", axum::routing::post(length));
                 let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
                 tell.send(listener.local_addr().expect("it is bound")).expect("it is awaited");
                 serve(listener, router, limits).await;
@@ -399,6 +518,49 @@ mod tests {
             assert!(!answer(&mut client).contains("200"));
         }
         assert!(start.elapsed() < Duration::from_secs(20), "their time is over");
+    }
+
+    /// A door that answers with as many bytes as the path says.
+    fn open_long(limits: Limits) -> SocketAddr {
+        let long = async |Path(len): Path<usize>| "x".repeat(len);
+        open_with(limits, Router::new().route("/{len}", axum::routing::get(long)))
+    }
+
+    fn get(address: SocketAddr, len: usize) -> Client {
+        let mut client = connect(address);
+        let request = format!("GET /{len} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        client.write_all(request.as_bytes()).expect("it is read");
+        client
+    }
+
+    /// How much comes until the end.
+    fn length(client: &mut Client) -> usize {
+        let mut bytes = Vec::new();
+        // Whoever had to go is hung up on.
+        let _reset = client.read_to_end(&mut bytes);
+        let head = bytes.windows(4).position(|it| it == b"\r\n\r\n");
+        head.map_or(0, |head| bytes.len() - head - 4)
+    }
+
+    #[test]
+    fn answers_that_nobody_reads_have_a_limit_together() {
+        // Beyond what the system keeps for a connection.
+        const LONG: usize = 24 << 20;
+        let address = open_long(Limits { answers_bytes: 2 * LONG, ..LIMITS });
+        assert_eq!(length(&mut get(address, 3)), 3);
+        assert_eq!(length(&mut get(address, LONG)), LONG);
+        assert_eq!(length(&mut get(address, 3 * LONG)), 3 * LONG, "the only one");
+        let begun = |len: usize| {
+            let mut client = get(address, len);
+            client.read_exact(&mut [0; 15]).expect("it begins");
+            client
+        };
+        let mut first = begun(LONG);
+        let mut second = begun(LONG);
+        // There is no more memory, so that the first one, who reads nothing, has to go.
+        assert_eq!(length(&mut get(address, LONG)), LONG);
+        assert!(length(&mut first) < LONG);
+        assert_eq!(length(&mut second), LONG);
     }
 
     #[test]

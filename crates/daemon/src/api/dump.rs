@@ -1,5 +1,7 @@
 //! `/v1/ports/{name}/dump`: what arrives at a port and leaves it, as a pcapng stream.
 
+use std::convert::Infallible;
+
 use axum::Json;
 use axum::response::Response;
 use serde::Deserialize;
@@ -60,7 +62,7 @@ pub(super) async fn dump(
     .await?;
     let pieces = futures_util::stream::unfold(chunks, async |mut chunks| {
         let bytes = chunks.recv().await?;
-        Some((bytes.into(), chunks))
+        Some((Ok::<_, Infallible>(bytes.into()), chunks))
     });
     Ok(sse::stream("application/x-pcapng", pieces))
 }

@@ -1,14 +1,17 @@
 //! `/v1/maps`: contents while traffic flows.
 
-use serde::Deserialize;
 use std::sync::Arc;
+
+use axum::response::Response;
+use serde::Deserialize;
 use towpath_objects::{BtfObject, MapObject, Name, Selector, Session};
 
 use super::error::{ApiError, ErrorBody};
 use super::types::{EntryRequest, EntryView, MapRequest, MapView, NextView};
-use super::{Answer, Asked, Body, Daemon, Done, Part, blocking, pins};
+use super::{Answer, Asked, Body, Daemon, Done, Part, Shared, blocking, long, pins};
+use crate::contents::{self, Listing};
 use crate::control::{Control, Inner};
-use crate::{contents, view};
+use crate::view;
 
 /// All maps, of programs and pinned.
 #[utoipa::path(get, path = "/v1/maps", responses((status = 200, body = Vec<MapView>)))]
@@ -47,6 +50,9 @@ pub(super) struct EntriesQuery {
 
 /// What is in a map: everything, or its first `limit` elements; with `bytes` also in hex, and as
 /// bpftool formats it.
+///
+/// The list is made as it is read. Each element is as it was at some moment; when the map goes
+/// before the end, the answer breaks off.
 #[utoipa::path(get, path = "/v1/maps/{id}/entries",
     params(("id" = u32, Path), ("limit" = Option<usize>, Query), ("bytes" = Option<bool>, Query)),
     responses((status = 200, body = Vec<EntryView>), (status = 404, body = ErrorBody)))]
@@ -54,11 +60,14 @@ pub(super) async fn entries(
     control: Daemon,
     Part(id): Part<u32>,
     Asked(EntriesQuery { limit, bytes }): Asked<EntriesQuery>,
-) -> Answer<Vec<EntryView>> {
+) -> Result<Response, ApiError> {
     let most = limit.unwrap_or(usize::MAX);
-    let entries =
-        move |session: &mut Session, map: &MapObject| contents::entries(session, map, most, bytes);
-    blocking(&control, move |control| with(control, id, entries)).await
+    let listing = move |control: &Shared| {
+        let session = control.read(Inner::session);
+        let found = session.map(&Selector::Id(id)).map_err(|_none| no_map(id))?;
+        Listing::new(session, &found, most, bytes)
+    };
+    long::answer(&control, listing).await
 }
 
 /// A map's types (BTF), as they were loaded.

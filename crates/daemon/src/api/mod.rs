@@ -7,6 +7,7 @@ pub mod error;
 mod events;
 mod guests;
 pub(crate) mod links;
+mod long;
 mod maps;
 pub(crate) mod pins;
 mod ports;
@@ -26,6 +27,7 @@ use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query
 use axum::http::request::Parts;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::OwnedSemaphorePermit;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -108,13 +110,29 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(whole::reload))
 }
 
-/// Runs something that may take long, or wait for workers, apart from the API's own thread.
+/// Runs a look, which may take long, or wait for workers, apart from the API's own thread. There is
+/// a limit to that at a time, too: further ones wait for a while, in the order they came.
 pub(crate) async fn blocking<T: Send + 'static>(
     control: &Shared,
     work: impl FnOnce(&Shared) -> Result<T, ApiError> + Send + 'static,
 ) -> Answer<T> {
+    let place = control.places.to_look().await?;
+    apart(control, place, work).await.map(Json)
+}
+
+/// Runs something apart from the API's own thread. Its place is held for as long as it takes, also
+/// when the client has gone.
+pub(crate) async fn apart<T: Send + 'static>(
+    control: &Shared,
+    place: OwnedSemaphorePermit,
+    work: impl FnOnce(&Shared) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
     let control = Arc::clone(control);
-    let done = tokio::task::spawn_blocking(move || work(&control).map(Json)).await;
+    let placed = move || {
+        let _place = place;
+        work(&control)
+    };
+    let done = tokio::task::spawn_blocking(placed).await;
     done.unwrap_or_else(|error| Err(ApiError::failed(error.to_string())))
 }
 
@@ -124,13 +142,7 @@ pub(crate) async fn working<T: Send + 'static>(
     control: &Shared,
     work: impl FnOnce(&Shared) -> Result<T, ApiError> + Send + 'static,
 ) -> Answer<T> {
-    // Held for as long as it takes, also when the client has gone.
-    let place = control.place_to_work()?;
-    let placed = move |control: &Shared| {
-        let _place = place;
-        work(control)
-    };
-    blocking(control, placed).await
+    apart(control, control.place_to_work()?, work).await.map(Json)
 }
 
 /// A JSON body, with errors as ours are: by path.

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 
+use axum::BoxError;
 use axum::body::{Body, Bytes};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse as _, Response};
@@ -9,14 +10,14 @@ use futures_util::{Stream, StreamExt as _};
 
 /// An answer of such events, as they come.
 pub(super) fn answer(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
-    stream("text/event-stream", events)
+    stream("text/event-stream", events.map(Ok::<_, Infallible>))
 }
 
-/// An answer of such a type, as its pieces come.
-pub(super) fn stream(
+/// An answer of such a type, as its pieces come; it breaks off with an error.
+pub(super) fn stream<E: Into<BoxError> + 'static>(
     content_type: &'static str,
-    pieces: impl Stream<Item = Bytes> + Send + 'static,
+    pieces: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
 ) -> Response {
     let headers = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store")];
-    (headers, Body::from_stream(pieces.map(Ok::<_, Infallible>))).into_response()
+    (headers, Body::from_stream(pieces)).into_response()
 }

@@ -13,7 +13,7 @@ use towpath_objects::{MapObject, Object, Objects, Session};
 
 use super::{Encoded, family, single};
 use crate::api::types::EntryView;
-use crate::contents;
+use crate::contents::Listing;
 use crate::problem::Problem;
 
 /// A metric that is made of a map.
@@ -155,11 +155,11 @@ impl MapReading {
         if metrics.is_empty() {
             return Vec::new();
         }
-        let mut session = Session::new(registry, 0);
-        metrics.iter().map(|metric| MapReading::of(metric, &mut session)).collect()
+        let session = Session::new(registry, 0);
+        metrics.iter().map(|metric| MapReading::of(metric, &session)).collect()
     }
 
-    fn of(metric: &MapMetric, session: &mut Session) -> MapReading {
+    fn of(metric: &MapMetric, session: &Session) -> MapReading {
         let mut found = session.maps();
         found.retain(|map| metric.is_of(map, session.objects()));
         let mut reading = MapReading {
@@ -170,7 +170,8 @@ impl MapReading {
         };
         for map in &found {
             let most = metric.limit.saturating_add(1);
-            let listed = contents::entries(session, map, most, false);
+            let session = Session::new(session.objects(), 0);
+            let listed = Listing::new(session, map, most, false).and_then(Listing::all);
             let Ok(entries) = listed else { continue };
             // Series of maps of one name are told apart by what differs.
             let id = (found.len() > 1).then(|| (MAP_LABEL.to_owned(), map.id().to_string()));

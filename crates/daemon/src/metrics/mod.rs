@@ -17,6 +17,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::api::apart;
+use crate::api::error::ApiError;
 use crate::api::types::{LinkView, PortStats, StatsView, XskView};
 use crate::bonds::{self, BondView, MemberView};
 use crate::control::Control;
@@ -31,11 +33,11 @@ pub(crate) fn router(control: &Arc<Control>) -> axum::Router {
     router.with_state(Arc::clone(control))
 }
 
-async fn metrics(Context(control): Context<Arc<Control>>) -> Response {
-    let text = tokio::task::spawn_blocking(move || text(read(&control)));
-    let text = text.await.unwrap_or_default();
-    ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
-        .into_response()
+async fn metrics(Context(control): Context<Arc<Control>>) -> Result<Response, ApiError> {
+    let place = control.places.to_look().await?;
+    let text = apart(&control, place, |control| Ok(text(read(control)))).await?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(CONTENT_TYPE, kind)], text).into_response())
 }
 
 fn read(control: &Control) -> Reading {

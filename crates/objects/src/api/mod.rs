@@ -8,6 +8,7 @@ mod refer;
 mod register;
 mod run;
 mod show;
+mod walk;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ use crate::objects::Objects;
 
 pub use refer::Reference;
 pub use run::{Run, RunResult};
+pub use walk::Walk;
 
 /// Why a verb failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -222,27 +224,19 @@ impl Session {
     ///
     /// The answer of `BPF_MAP_GET_NEXT_KEY` for kinds without keys.
     pub fn dump(&self, map: &Selector, most: usize) -> Result<Vec<Entry>, ApiError> {
-        let handle = self.open_map(map)?;
         // Somebody who stores meanwhile makes no end of it.
         let most = most.min(self.map(map)?.map().max_entries() as usize);
-        let mut entries = Vec::new();
-        let mut last: Option<Vec<u8>> = None;
-        for _ in 0..most {
-            let next = match last.as_deref() {
-                None => handle.next_key(None),
-                Some(last) => handle.next_key(Some(&exactly(last))),
-            };
-            let key = match next {
-                Ok(key) => key,
-                Err(Errno::ENOENT) => break,
-                Err(errno) => return Err(refused("the map can't be walked", errno)),
-            };
-            if let Ok(Some(value)) = handle.lookup(&exactly(&key), &exactly(&[]), 0) {
-                entries.push((key.clone(), value));
-            }
-            last = Some(key);
-        }
-        Ok(entries)
+        let walk = self.walk(map, None)?.take(most);
+        walk.filter_map(|step| step.map(|(key, value)| Some((key, value?))).transpose()).collect()
+    }
+
+    /// A walk over a map's elements, from the one behind a key on, or from the first.
+    ///
+    /// # Errors
+    ///
+    /// There is no such map.
+    pub fn walk(&self, map: &Selector, after: Option<Vec<u8>>) -> Result<Walk, ApiError> {
+        Ok(Walk::new(self.open_map(map)?, after))
     }
 
     /// Gives an object a name in the virtual bpffs, which keeps it.
