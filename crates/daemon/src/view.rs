@@ -318,6 +318,7 @@ pub(crate) fn stats(inner: &Inner) -> StatsView {
         dropped: sum.dropped,
         freed: sum.freed,
         in_flight: sum.in_flight,
+        held: sum.held,
         missing: sum.missing(),
     };
     let (queues, dequeues) = (queues::all(inner), queues::dequeues(inner));

@@ -1,9 +1,10 @@
 //! Counting: each worker counts for itself, readers add up.
 
 use std::iter::Sum;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use strum::{EnumCount, IntoStaticStr, VariantArray};
 
 /// Why a frame was dropped.
@@ -134,12 +135,113 @@ pub struct FrameCounters {
     pub handed_over: Counter,
     /// Taken over from another worker, or out of a queue, or no more held.
     pub taken_over: Counter,
+    rounds: Rounds,
+}
+
+/// When nothing is in a worker's hands, so that what came and isn't gone is lost.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Rounds {
+    /// Odd while the worker works, even while it sleeps; another number for each round.
+    beat: AtomicU64,
+    /// How often it was asked for its sums, and which time it answered last.
+    asked: AtomicU64,
+    answered: AtomicU64,
+    /// What it answered, between two rounds.
+    said: Mutex<Conservation>,
 }
 
 impl FrameCounters {
+    /// The worker starts another round, with nothing in its hands. Whoever asked for its sums gets
+    /// them now.
+    #[inline]
+    pub(crate) fn begin_round(&self) {
+        let Rounds { beat, asked, answered, .. } = &self.rounds;
+        let before = beat.load(Ordering::Relaxed);
+        beat.store((before + 2) | 1, Ordering::Relaxed);
+        if before.is_multiple_of(2) {
+            // Whoever sees a counter change sees that it is awake.
+            fence(Ordering::Release);
+        }
+        if asked.load(Ordering::Relaxed) != answered.load(Ordering::Relaxed) {
+            self.answer();
+        }
+    }
+
+    /// The worker sleeps, or is gone: nobody waits for it to come round.
+    #[inline]
+    pub(crate) fn rest(&self) {
+        let beat = self.rounds.beat.load(Ordering::Relaxed);
+        self.rounds.beat.store((beat + 2) & !1, Ordering::Release);
+    }
+
+    /// Its round: odd while it works, even while it sleeps.
+    pub(crate) fn beat(&self) -> u64 {
+        self.rounds.beat.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn answer(&self) {
+        let Rounds { asked, answered, said, .. } = &self.rounds;
+        let number = asked.load(Ordering::Acquire);
+        // Whoever reads it may have been made to wait: then after the next round.
+        let Some(mut said) = said.try_lock() else { return };
+        *said = self.sums();
+        answered.store(number, Ordering::Release);
+    }
+
+    /// Asks for its sums between two rounds; gives which time that is.
+    fn ask(&self) -> u64 {
+        self.rounds.asked.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Its sums between two rounds, if it comes round in time; or else as they are, with what it
+    /// has in hand.
+    fn cut(&self, asked: u64, end: Instant) -> Conservation {
+        loop {
+            if let Some(sums) = self.sums_at_rest() {
+                return sums;
+            }
+            if self.rounds.answered.load(Ordering::Acquire) >= asked {
+                return *self.rounds.said.lock();
+            }
+            if Instant::now() >= end {
+                let (now, lost) = (self.sums(), self.rounds.said.lock().missing);
+                return Conservation {
+                    held: (now.missing - lost).max(0) as u64,
+                    missing: lost,
+                    ..now
+                };
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Its sums, if it sleeps all the while.
+    fn sums_at_rest(&self) -> Option<Conservation> {
+        let before = self.rounds.beat.load(Ordering::Acquire);
+        let sums = before.is_multiple_of(2).then(|| self.sums())?;
+        fence(Ordering::Acquire);
+        (self.beat() == before).then_some(sums)
+    }
+
     /// Frames that came to the worker and are not gone: 0 at the end of each burst.
     pub(crate) fn in_hand(&self) -> i64 {
-        Conservation::look(&std::iter::once(self)).missing()
+        self.sums().missing
+    }
+
+    /// What is gone is read first: it counts a frame as come before as gone.
+    fn sums(&self) -> Conservation {
+        let delivered = self.delivered.get();
+        let dropped = self.dropped.iter().map(Counter::get).sum::<u64>();
+        let freed = self.freed.get();
+        let handed_over = self.handed_over.get();
+        // Of one worker it is less than nothing.
+        let in_flight = handed_over.wrapping_sub(self.taken_over.get());
+        let (received, created) = (self.received.get(), self.created.get());
+        let (come, gone) = (received + created, delivered + dropped + freed);
+        let missing = come.wrapping_sub(gone.wrapping_add(in_flight)).cast_signed();
+        Conservation { received, created, delivered, dropped, freed, in_flight, held: 0, missing }
     }
 }
 
@@ -158,59 +260,39 @@ pub struct Conservation {
     pub freed: u64,
     /// Waiting for another worker, in a queue, or for its launch time.
     pub in_flight: u64,
+    /// In the hands of workers that are at one burst for longer than 5 ms: a slow program, or a
+    /// machine that lets them wait.
+    pub held: u64,
+    missing: i64,
 }
 
 impl Conservation {
-    /// One cut through the counters of all workers, of each between two of its bursts. Where one
-    /// is at a burst for longer than 5 ms, what it has in hand is [`Conservation::missing`].
+    /// One cut through the counters of all workers, of each between two of its rounds, or while it
+    /// sleeps. Those that don't come round within 5 ms are taken as they are.
     pub fn of<'a>(workers: &(impl Iterator<Item = &'a FrameCounters> + Clone)) -> Conservation {
-        let start = Instant::now();
-        while start.elapsed() < CUT_TIME_MAX {
-            let cut = workers.clone().map(|worker| Self::cut(worker, start)).sum::<Conservation>();
-            // What is handed over between two workers' cuts may have arrived and not left.
-            if cut.missing() == 0 && cut.in_flight.cast_signed() >= 0 {
-                return cut;
-            }
-        }
-        let looked = Self::look(workers);
-        // A worker may take frames over before they are counted as handed over.
-        Conservation { in_flight: looked.in_flight.cast_signed().max(0) as u64, ..looked }
-    }
-
-    /// One worker's counters between two bursts, if it gets there in time.
-    fn cut(worker: &FrameCounters, start: Instant) -> Conservation {
+        let end = Instant::now() + CUT_TIME_MAX;
         loop {
-            let looked = Self::look(&std::iter::once(worker));
-            if looked.missing() == 0 || start.elapsed() >= CUT_TIME_MAX {
-                return looked;
+            // All of them first: one may keep us waiting.
+            let asked: Vec<u64> = workers.clone().map(FrameCounters::ask).collect();
+            let cuts = workers.clone().zip(asked).map(|(worker, asked)| worker.cut(asked, end));
+            let cut = cuts.sum::<Conservation>();
+            // What is handed over between two workers' cuts may have arrived and not left.
+            let in_flight = cut.in_flight.cast_signed();
+            if in_flight >= 0 || Instant::now() >= end {
+                return Conservation { in_flight: in_flight.max(0) as u64, ..cut };
             }
-            std::thread::yield_now();
         }
     }
 
-    /// The sums of workers' counters, of which each counts a frame as come before as gone. What is
-    /// gone is read first: if all that came until later is gone, nothing was on its way.
-    fn look<'a>(workers: &(impl Iterator<Item = &'a FrameCounters> + Clone)) -> Conservation {
-        let sum = |read: fn(&FrameCounters) -> &Counter| {
-            workers.clone().map(|worker| read(worker).get()).sum::<u64>()
-        };
-        let delivered = sum(|it| &it.delivered);
-        let by_reason = workers.clone().flat_map(|worker| &worker.dropped);
-        let dropped = by_reason.map(Counter::get).sum::<u64>();
-        let freed = sum(|it| &it.freed);
-        let handed_over = sum(|it| &it.handed_over);
-        // Of one worker it is less than nothing.
-        let in_flight = handed_over.wrapping_sub(sum(|it| &it.taken_over));
-        let (received, created) = (sum(|it| &it.received), sum(|it| &it.created));
-        Conservation { received, created, delivered, dropped, freed, in_flight }
+    /// Frames that are lost: a worker came round and had neither passed them on nor counted them as
+    /// gone. Other than 0 is a fault of the program; or a worker panicked with them in hand.
+    pub fn missing(&self) -> i64 {
+        self.missing
     }
 
-    /// Frames that are neither accounted for nor on their way to another worker: those that a
-    /// worker was at for too long to wait for it, and 0 otherwise.
-    pub fn missing(&self) -> i64 {
-        let come = self.received + self.created;
-        let gone = self.delivered + self.dropped + self.freed;
-        come.wrapping_sub(gone.wrapping_add(self.in_flight)).cast_signed()
+    /// Whether all frames that came so far are gone, or lost.
+    pub fn is_settled(&self) -> bool {
+        self.in_flight == 0 && self.held == 0
     }
 }
 
@@ -223,6 +305,8 @@ impl Sum for Conservation {
             dropped: sum.dropped + it.dropped,
             freed: sum.freed + it.freed,
             in_flight: sum.in_flight.wrapping_add(it.in_flight),
+            held: sum.held + it.held,
+            missing: sum.missing + it.missing,
         })
     }
 }
@@ -259,32 +343,55 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
+                    first.begin_round();
                     first.received.add(1);
                     first.created.add(1);
                     first.freed.add(1);
                     first.handed_over.add(1);
                 }
+                first.rest();
             });
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
+                    second.begin_round();
                     if second.taken_over.get() < first.handed_over.get() {
                         second.taken_over.add(1);
                         second.delivered.add(1);
                     }
                 }
+                second.rest();
             });
-            let (mut exact, mut negative) = (0, None);
+            let mut lies = None;
             for _ in 0..2000 {
                 let frames = Conservation::of(&workers.iter());
-                exact += u32::from(frames.missing() == 0);
-                negative = negative.or((frames.missing() < 0).then_some(frames));
+                lies = lies.or((frames.missing() != 0).then_some(frames));
             }
             is_over.store(true, Ordering::Relaxed);
-            assert_eq!(negative, None);
-            // But for threads that were made to wait in the middle of a burst.
-            assert!(exact > 1900, "{exact}");
+            assert_eq!(lies, None);
         });
         let frames = Conservation::of(&workers.iter());
-        assert_eq!(frames.missing(), 0, "{frames:?}");
+        assert!(frames.missing() == 0 && frames.held == 0, "{frames:?}");
+    }
+
+    /// What a worker has in hand is held, however long; what it comes round without is lost.
+    #[test]
+    fn what_is_in_hand_is_not_lost_and_what_is_lost_is_not_in_hand() {
+        let worker = FrameCounters::default();
+        let now = || {
+            let frames = Conservation::of(&std::iter::once(&worker));
+            (frames.held, frames.missing())
+        };
+        worker.begin_round();
+        worker.received.add(64);
+        worker.delivered.add(3);
+        assert_eq!(now(), (61, 0));
+        worker.delivered.add(60);
+        // One is lost, and the next burst is begun.
+        worker.begin_round();
+        worker.received.add(10);
+        assert_eq!(now(), (10, 1), "also while it is at something else");
+        worker.dropped[0].add(10);
+        worker.rest();
+        assert_eq!(now(), (0, 1));
     }
 }

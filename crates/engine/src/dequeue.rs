@@ -143,8 +143,10 @@ impl Keeper for Orphans {
         let count = frames.len() as u64;
         Pool::new(&self.arena).give_all(frames);
         let alone = self.adds.lock();
+        self.counters.begin_round();
         self.counters.taken_over.add(count);
         self.counters.dropped[DropReason::QueueGone as usize].add(count);
+        self.counters.rest();
         drop(alone);
     }
 }

@@ -117,7 +117,7 @@ impl Watch {
 
     /// Looks at one worker; gives whether it is late.
     fn look(&self, seen: &mut Seen, worker: &WorkerShared, now: Instant) -> bool {
-        let beat = worker.beat.load(Relaxed);
+        let beat = worker.counters.beat();
         if beat != seen.beat || beat.is_multiple_of(2) {
             self.comes_round(seen, worker.number);
             *seen = Seen { beat, ..Seen::new(now) };

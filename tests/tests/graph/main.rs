@@ -244,10 +244,7 @@ impl Lab {
     }
 
     fn check_conservation(&self) {
-        wait_for("frames to settle", || {
-            let frames = self.engine.conservation();
-            frames.missing() == 0 && frames.in_flight == 0
-        });
+        wait_for("frames to settle", || self.engine.conservation().is_settled());
         self.engine.stop();
         assert_eq!(self.engine.conservation().missing(), 0);
     }

@@ -1,10 +1,11 @@
 //! Programs that keep their worker: whoever waits for it is answered, the worker's other ports go
 //! on, and what the program was to keep out stays out.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use towpath_engine::counters::DropReason;
-use towpath_engine::{Engine, Hook, Mode, Options, WorkerOptions};
+use towpath_engine::{BURST, Engine, Hook, Mode, Options, WorkerOptions};
 use towpath_workload::small;
 use towpath_xdp::standing::{STOPS_MAX, Why};
 use towpath_xdp::{Exec, LoadOptions, Program};
@@ -70,6 +71,57 @@ fn a_program_that_does_not_return_is_told_of_stopped_and_in_the_end_halted() {
         assert_eq!(behind.count(), 0);
         lab.check_conservation();
     }
+}
+
+/// The burst that a worker is at is in its hands, and not lost, however long it takes.
+#[test]
+fn what_a_stuck_worker_has_in_hand_is_held_and_not_missing() {
+    let (lab, _, [stuck, _], _) = scene(Exec::Jit);
+    lab.engine.set_patience(Duration::from_secs(3600));
+    stuck.repeat(BURST);
+    wait_for("somebody to tell", || !lab.engine.stuck().is_empty());
+    let frames = lab.engine.conservation();
+    assert_eq!((frames.received, frames.held, frames.missing()), (BURST as u64, BURST as u64, 0));
+    assert!(!frames.is_settled());
+    let first = lab.engine.read(|_, snapshot| snapshot.port_of_ifindex(11).unwrap().id);
+    lab.engine.change(|config| config.set_links(first, Hook::Rx, vec![])).unwrap();
+    lab.check_conservation();
+}
+
+/// Workers that the machine hardly lets run, in the middle of bursts as well, lose nothing.
+#[test]
+fn nothing_is_missing_on_a_starved_machine() {
+    let lab = Lab::new();
+    let (source, target) = (Repeating::new(&packet(), 0), Counting::with_room(usize::MAX));
+    let from = lab.add("from", 11, Box::new(source.clone()));
+    lab.add("to", 12, Box::new(target));
+    lab.upper(from, "to");
+    let is_over = AtomicBool::new(false);
+    let others = 8 * std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..others {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let start = Instant::now();
+        let mut held = 0;
+        while start.elapsed() < Duration::from_secs(2) {
+            source.repeat(1000);
+            std::thread::sleep(Duration::from_millis(1));
+            let frames = lab.engine.conservation();
+            held = frames.held.max(held);
+            if frames.missing() != 0 {
+                is_over.store(true, Ordering::Relaxed);
+            }
+            assert_eq!(frames.missing(), 0, "{frames:?}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        eprintln!("{held} were held at most");
+    });
+    lab.check_conservation();
 }
 
 #[test]

@@ -124,10 +124,11 @@ impl Lab {
     #[track_caller]
     pub(crate) fn check_conservation(&self) {
         let end = Instant::now() + Duration::from_secs(2);
-        while self.engine.conservation().missing() != 0 {
+        while self.engine.conservation().held != 0 {
             assert!(Instant::now() < end, "{:?}", self.engine.conservation());
             std::thread::sleep(Duration::from_millis(10));
         }
+        assert_eq!(self.engine.conservation().missing(), 0);
     }
 
     /// Frames that a host's port lost before it could receive them.

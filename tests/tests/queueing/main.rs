@@ -285,7 +285,7 @@ impl Lab {
 
     /// Whether all that was to arrive has.
     pub(crate) fn input_is_empty(&self) -> bool {
-        self.input.is_empty() && self.engine.conservation().missing() == 0
+        self.input.is_empty() && self.engine.conservation().held == 0
     }
 
     fn count(&self) -> u64 {
@@ -309,10 +309,7 @@ impl Lab {
     }
 
     pub(crate) fn check_conservation(&self) {
-        wait_for("frames to settle", || {
-            let frames = self.engine.conservation();
-            frames.missing() == 0 && frames.in_flight == 0
-        });
+        wait_for("frames to settle", || self.engine.conservation().is_settled());
         self.engine.stop();
         assert_eq!(self.engine.conservation().missing(), 0);
     }

@@ -138,13 +138,14 @@ fn table(stats: &StatsView, seconds: Option<f64>, output: &mut Output) -> Result
         let it = &stats.frames;
         output.line(&format!(
             "  frames: {} received + {} created = {} delivered + {} dropped + {} freed + {} in \
-             flight + {} unaccounted",
+             flight + {} in hand + {} missing",
             grouped(it.received),
             grouped(it.created),
             grouped(it.delivered),
             grouped(it.dropped),
             grouped(it.freed),
             grouped(it.in_flight),
+            grouped(it.held),
             it.missing
         ))?;
     }

@@ -96,7 +96,7 @@ impl Joint {
         let start = Instant::now();
         loop {
             let stats: StatsView = self.client.get("/v1/stats")?;
-            let is_settled = stats.frames.missing == 0 && stats.frames.in_flight == 0;
+            let is_settled = stats.frames.held == 0 && stats.frames.in_flight == 0;
             if is_settled || start.elapsed() > SETTLE_TIME {
                 return Ok(stats);
             }

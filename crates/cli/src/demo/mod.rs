@@ -91,7 +91,7 @@ fn show(
     tell(&seen, joint, output)?;
     if seen.frames.missing != 0 {
         let missing = seen.frames.missing;
-        return Err(CliError::Daemon(format!("{missing} frames are not accounted for")));
+        return Err(CliError::Daemon(format!("{missing} frames are lost")));
     }
     Ok(())
 }

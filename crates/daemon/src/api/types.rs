@@ -515,7 +515,8 @@ pub struct PortStats {
     pub tx_drops: BTreeMap<String, u64>,
 }
 
-/// What became of all frames: received + created = delivered + dropped + freed + in flight.
+/// What became of all frames: received + created = delivered + dropped + freed + in flight + held +
+/// missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FrameStats {
     /// Taken out of a receive queue.
@@ -530,7 +531,10 @@ pub struct FrameStats {
     pub freed: u64,
     /// Waiting for another worker.
     pub in_flight: u64,
-    /// Not accounted for: 0, unless a worker is at a burst for more than 5 ms.
+    /// In the hands of workers that are at one burst for more than 5 ms.
+    #[serde(default)]
+    pub held: u64,
+    /// Lost: 0, unless a worker panicked, or there is a fault in the daemon.
     pub missing: i64,
 }
 

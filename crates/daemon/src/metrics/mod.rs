@@ -145,7 +145,9 @@ impl Reading {
         }
         let help = "Frames that wait for another worker, in a queue, or for their launch time";
         single(encoder, "frames_in_flight", help, &ConstGauge::new(frames.in_flight as i64))?;
-        let help = "Frames not accounted for: 0, unless a worker is at a burst for more than 5 ms";
+        let help = "Frames in the hands of workers that are at one burst for more than 5 ms";
+        single(encoder, "frames_held", help, &ConstGauge::new(frames.held as i64))?;
+        let help = "Frames that are lost: 0, unless a worker panicked or there is a fault";
         single(encoder, "frames_missing", help, &ConstGauge::new(frames.missing))
     }
 

@@ -111,9 +111,9 @@ impl Worker {
         }
         if !is_due && !timeout.is_zero() {
             // An interrupted sleep is over too.
-            self.shared.sleeps();
+            self.shared.counters.rest();
             let _woken = poll(&mut fds, Timespec::try_from(timeout).ok().as_ref());
-            self.shared.works();
+            self.shared.counters.begin_round();
         }
         for (events, ring) in fds.iter().map(PollFd::revents).zip(rings) {
             if let Some(ring) = ring.filter(|_| !events.is_empty()) {

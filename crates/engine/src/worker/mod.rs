@@ -79,8 +79,6 @@ pub(crate) struct WorkerShared {
     adopted: Mutex<u64>,
     adopts: Condvar,
     stop: AtomicBool,
-    /// Its round, for who watches it: odd while it works, even while it sleeps.
-    pub(crate) beat: AtomicU64,
     /// What it runs.
     pub(crate) brake: Arc<Brake>,
     /// The system's number of its thread, from when that runs.
@@ -102,7 +100,6 @@ impl WorkerShared {
             adopted: Mutex::new(0),
             adopts: Condvar::new(),
             stop: AtomicBool::new(false),
-            beat: AtomicU64::new(0),
             brake: Arc::default(),
             thread: OnceLock::new(),
             panic: OnceLock::new(),
@@ -141,20 +138,6 @@ impl WorkerShared {
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.waker.wake();
-    }
-
-    /// The worker starts another round.
-    #[inline]
-    fn works(&self) {
-        let beat = self.beat.load(Ordering::Relaxed);
-        self.beat.store((beat + 2) | 1, Ordering::Relaxed);
-    }
-
-    /// The worker sleeps, or is gone: nobody waits for it to come round.
-    #[inline]
-    fn sleeps(&self) {
-        let beat = self.beat.load(Ordering::Relaxed);
-        self.beat.store((beat + 2) & !1, Ordering::Relaxed);
     }
 
     fn current(&self) -> Arc<Snapshot> {
@@ -228,7 +211,7 @@ impl Worker {
     /// Works until told to stop.
     pub(crate) fn run(mut self) {
         loop {
-            self.shared.works();
+            self.shared.counters.begin_round();
             if self.shared.offered.load(Ordering::Acquire) != self.snapshot.generation {
                 let next = self.shared.current();
                 self.adopt(next);
@@ -240,7 +223,7 @@ impl Worker {
             self.rest(work);
         }
         self.finish();
-        self.shared.sleeps();
+        self.shared.counters.rest();
     }
 
     /// Polls everything once; gives the number of frames seen.
@@ -314,7 +297,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.shared.inbox.close();
-        self.shared.sleeps();
+        self.shared.counters.rest();
         self.shared.note_adopted(u64::MAX);
     }
 }

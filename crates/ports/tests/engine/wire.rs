@@ -87,7 +87,7 @@ pub(crate) fn settled(engine: &Engine, port: PortId, count: u64) {
         });
         // Of one moment: what is handed over now may be taken over a moment later.
         let frames = engine.conservation();
-        received >= count && frames.missing() == 0 && frames.in_flight == 0
+        received >= count && frames.missing() == 0 && frames.is_settled()
     });
 }
 

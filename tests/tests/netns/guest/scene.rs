@@ -110,10 +110,11 @@ impl Scene {
     #[track_caller]
     pub(crate) fn check(&self) {
         let end = Instant::now() + Duration::from_secs(2);
-        while self.engine.conservation().missing() != 0 {
+        while self.engine.conservation().held != 0 {
             assert!(Instant::now() < end, "{:?}", self.engine.conservation());
             std::thread::sleep(Duration::from_millis(10));
         }
+        assert_eq!(self.engine.conservation().missing(), 0);
     }
 }
 
