@@ -359,6 +359,13 @@ impl Model {
                 // As long as one of its ports was never there.
                 add("port-set", format!("port a{number}"), false);
             }
+            if lane.link != Link::Up {
+                add("port-link", format!("port a{number}"), lane.link == Link::Down && lane.is_up);
+                add("port-link", format!("port b{number}"), false);
+            }
+            for (member, _) in lane.members.iter().enumerate().filter(|(_, is_up)| !**is_up) {
+                add("port-link", format!("port m{number}{member}"), true);
+            }
         }
         if self.disk != Disk::Good {
             add("state", "saving the state".to_owned(), self.is_unsaved);

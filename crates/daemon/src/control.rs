@@ -21,6 +21,7 @@ use crate::api::error::ApiError;
 use crate::api::links::program_state;
 use crate::api::pins::pin_at;
 use crate::api::types::{Event, LoadRequest};
+use crate::comings::{self, Comings};
 use crate::dry_run::{DryRun, Warning};
 use crate::failure::{Failure, FailureCode, Standing, keep_since};
 use crate::file::{self, Loaded, ObjectFiles, Settings};
@@ -36,6 +37,7 @@ use crate::restore::saved;
 use crate::retry::{RETRY_PAUSE_MIN, Retry};
 use crate::saved::Keeper;
 use crate::state::State;
+use crate::told::Told;
 use crate::turn::{Turn, Turns};
 use crate::unread::{Unread, Wanted};
 use crate::view::wall_clock;
@@ -47,7 +49,7 @@ pub struct Control {
     /// What there was after the last change.
     shown: RwLock<Arc<Inner>>,
     objects: Arc<ObjectFiles>,
-    news: Arc<News>,
+    pub(crate) news: Arc<News>,
     config: Option<PathBuf>,
     /// As the file had them when the daemon started.
     settings: Settings,
@@ -63,6 +65,8 @@ pub struct Control {
     has_missed: AtomicBool,
     /// For requests.
     pub(crate) places: Places,
+    /// Who was at ports when it was last looked.
+    pub(crate) comings: Mutex<Comings>,
     pub(crate) keeper: Arc<Keeper>,
     /// Who listens to what programs print.
     pub(crate) trace: Hub,
@@ -97,7 +101,9 @@ impl Inner {
 
     /// What is wanted and isn't so, beside the data plane, too.
     pub(crate) fn all_failures(&self) -> Vec<Failure> {
-        self.failures.iter().cloned().chain(self.news.standing.all()).collect()
+        let standing = self.news.standing.all().into_iter();
+        let standing = standing.filter(|failure| !comings::is_over(self, failure));
+        self.failures.iter().cloned().chain(standing).collect()
     }
 
     /// What would be lost with the daemon, if anything.
@@ -157,6 +163,7 @@ pub struct News {
     step: Mutex<String>,
     /// What isn't as it should be, beside what is wanted of the data plane.
     pub(crate) standing: Standing,
+    pub(crate) told: Told,
 }
 
 impl Default for News {
@@ -167,6 +174,7 @@ impl Default for News {
             stirred: Notify::new(),
             step: Mutex::default(),
             standing: Standing::default(),
+            told: Told::default(),
         }
     }
 }
@@ -205,12 +213,16 @@ impl News {
     }
 
     pub(crate) fn failure(&self, failure: &Failure) {
-        tracing::warn!(code = failure.code.name(), "{failure}");
+        if self.admits(&failure.subject, failure) {
+            tracing::warn!(code = failure.code.name(), "{failure}");
+        }
         self.send("failure", &failure.to_string(), Some(failure.clone()));
     }
 
     fn recovery(&self, failure: &Failure) {
-        tracing::info!(code = failure.code.name(), "over: {failure}");
+        if self.admits(&failure.subject, failure) {
+            tracing::info!(code = failure.code.name(), "over: {failure}");
+        }
         self.send("recovery", &format!("over: {failure}"), Some(failure.clone()));
     }
 
@@ -276,6 +288,7 @@ impl Control {
             stops: AtomicU64::new(0),
             has_missed: AtomicBool::new(false),
             places: Places::default(),
+            comings: Mutex::default(),
             keeper,
             trace: Hub::default(),
             readers: Readers::default(),

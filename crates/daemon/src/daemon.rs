@@ -18,7 +18,7 @@ use crate::doors::Taken;
 use crate::failure::FailureCode;
 use crate::file::{self, Loaded, ObjectFiles};
 use crate::page::HttpSettings;
-use crate::serve::Limits;
+use crate::serve::{Limits, Strangers};
 use crate::{api, log, metrics, page, serve};
 
 /// How a daemon is started.
@@ -95,7 +95,8 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
         tokio::spawn(async move {
             let scrapes = bound(&control, "metrics", address, listener).await;
             let limits = METRICS_LIMITS.within(descriptors);
-            serve::serve(scrapes, metrics::router(&control), limits).await;
+            let told = Strangers::new("metrics", &control);
+            serve::serve(scrapes, metrics::router(&control), limits, told).await;
         });
     }
     if let Some(http) = settings.http {
@@ -132,7 +133,8 @@ async fn serve_page(control: &Arc<Control>, mut http: HttpSettings, descriptors:
         }
         let limits = if http.token.is_some() { API_LIMITS } else { LOOK_LIMITS };
         let router = page::router(&control, http);
-        serve::serve(listener, router, limits.within(descriptors)).await;
+        let told = Strangers::new(what, &control);
+        serve::serve(listener, router, limits.within(descriptors), told).await;
     });
 }
 
@@ -266,6 +268,7 @@ async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
                 let look = |control: &Control| {
                     control.look_at_log();
                     control.look_at_workers();
+                    control.look_at_comings();
                     control.detach_stopped();
                     control.follow(false);
                 };

@@ -13,7 +13,7 @@ use towpath_xsk::Server;
 use crate::control::Control;
 use crate::failure::FailureCode;
 use crate::file::Settings;
-use crate::serve::{Limits, serve};
+use crate::serve::{Limits, Strangers, serve};
 use crate::socket::{Reserved, Socket, give_to};
 
 /// The API's socket, and that of applications.
@@ -22,9 +22,12 @@ pub(crate) struct Doors {
     settings: Settings,
     router: Router,
     limits: Limits,
+    told: Strangers,
     api: Socket,
     accepting: JoinHandle<()>,
     xsk: Server,
+    /// Connections that it closed, when it was last looked.
+    strangers: u64,
     /// The place of the applications' socket.
     _reserved: Reserved,
 }
@@ -63,14 +66,16 @@ impl Taken {
         limits: Limits,
     ) -> Result<Doors, String> {
         let Taken { settings, api, listener, reserved } = self;
-        let accepting = accept(listener, &router, limits)
+        let told = Strangers::new("API socket", control);
+        let accepting = accept(listener, &router, limits, &told)
             .map_err(|error| format!("{}: {error}", settings.socket.display()))?;
         let path = settings.xsk_socket();
         let sockets = control.serve_sockets_at(&path);
         let xsk = Server::start(&sockets, &path, settings.xsk_mode)
             .map_err(|error| format!("{}: {error}", path.display()))?;
         give_to(&path, settings.xsk_group)?;
-        Ok(Doors { settings, router, limits, api, accepting, xsk, _reserved: reserved })
+        let (strangers, _reserved) = (0, reserved);
+        Ok(Doors { settings, router, limits, told, api, accepting, xsk, strangers, _reserved })
     }
 }
 
@@ -79,6 +84,7 @@ impl Doors {
     pub(crate) async fn watch(&mut self, control: &Control) -> Infallible {
         loop {
             tokio::time::sleep(PERIOD).await;
+            self.look_at_strangers(control);
             if !self.api.is_there() {
                 let path = self.settings.socket.clone();
                 tell(control, "API socket", &path, self.make_api());
@@ -90,9 +96,18 @@ impl Doors {
         }
     }
 
+    fn look_at_strangers(&mut self, control: &Control) {
+        let towpath_xsk::Strangers { count, why } = self.xsk.strangers();
+        let new = count - std::mem::replace(&mut self.strangers, count);
+        if new > 0 {
+            let text = format!("application socket: {new} connections were closed: {why}");
+            control.news().note("application socket", &text);
+        }
+    }
+
     fn make_api(&mut self) -> Result<(), String> {
         let listener = self.api.listen_again().map_err(|error| error.to_string())?;
-        let accepting = accept(listener, &self.router, self.limits);
+        let accepting = accept(listener, &self.router, self.limits, &self.told);
         let before = accepting.map_err(|error| error.to_string())?;
         // Who is connected stays.
         std::mem::replace(&mut self.accepting, before).abort();
@@ -109,9 +124,10 @@ fn accept(
     listener: std::os::unix::net::UnixListener,
     router: &Router,
     limits: Limits,
+    told: &Strangers,
 ) -> std::io::Result<JoinHandle<()>> {
     let listener = UnixListener::from_std(listener)?;
-    Ok(tokio::spawn(serve(listener, router.clone(), limits)))
+    Ok(tokio::spawn(serve(listener, router.clone(), limits, told.clone())))
 }
 
 /// Nobody could come in meanwhile, which is told either way.

@@ -95,6 +95,8 @@ codes! {
     PortShut "port-shut" "mend its program, attach another one, or say on_failure = \"pass\"",
     /// A port is open and something of it ended: a queue, or its recording.
     PortBroken "port-broken" "mend what it names, then change the port or start again",
+    /// A port that is open and up has no link: its interface is down, or its other end.
+    PortLink "port-link" "look at the cable, the other end, and `ip link`",
     /// A port's offload can't be offered.
     PortOffload "port-offload" "mend what it names; it is tried again by itself",
     /// A port's shadow can't be made.

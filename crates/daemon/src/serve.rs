@@ -28,6 +28,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::api::error::ApiError;
+use crate::control::{Control, News};
 
 /// What a door allows.
 #[derive(Debug, Clone, Copy)]
@@ -62,32 +63,63 @@ impl Limits {
 pub(crate) trait Listener: Send + 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+    /// The next connection, and who that is, for people.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, String)>> + Send;
 }
 
 impl Listener for UnixListener {
     type Stream = UnixStream;
 
-    async fn accept(&self) -> io::Result<UnixStream> {
-        UnixListener::accept(self).await.map(|(stream, _)| stream)
+    async fn accept(&self) -> io::Result<(UnixStream, String)> {
+        let (stream, _) = UnixListener::accept(self).await?;
+        let who = stream.peer_cred().map_or_else(
+            |_unknown| "somebody".to_owned(),
+            |who| format!("process {} of user {}", who.pid().unwrap_or(0), who.uid()),
+        );
+        Ok((stream, who))
     }
 }
 
 impl Listener for TcpListener {
     type Stream = TcpStream;
 
-    async fn accept(&self) -> io::Result<TcpStream> {
-        TcpListener::accept(self).await.map(|(stream, _)| stream)
+    async fn accept(&self) -> io::Result<(TcpStream, String)> {
+        TcpListener::accept(self).await.map(|(stream, address)| (stream, address.to_string()))
+    }
+}
+
+/// Where it is told who sent what is no request. How else a connection ends is its client's affair.
+#[derive(Debug, Clone)]
+pub(crate) struct Strangers {
+    door: &'static str,
+    news: Arc<News>,
+}
+
+impl Strangers {
+    pub(crate) fn new(door: &'static str, control: &Control) -> Strangers {
+        Strangers { door, news: Arc::clone(&control.news) }
+    }
+
+    fn tell(&self, who: &str, error: &hyper::Error) {
+        if error.is_parse() {
+            let Strangers { door, news } = self;
+            news.note(door, &format!("{door}: {who} sent what is no request: {error}"));
+        }
     }
 }
 
 /// Serves connections for ever.
-pub(crate) async fn serve(listener: impl Listener, router: Router, limits: Limits) {
+pub(crate) async fn serve(
+    listener: impl Listener,
+    router: Router,
+    limits: Limits,
+    told: Strangers,
+) {
     let door = Arc::new(Door::new(limits));
     loop {
         door.make_room().await;
-        let stream = match listener.accept().await {
-            Ok(stream) => stream,
+        let (stream, who) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(_no_descriptors) => {
                 if !door.lend() {
                     door.evict(|_| true);
@@ -97,12 +129,23 @@ pub(crate) async fn serve(listener: impl Listener, router: Router, limits: Limit
             }
         };
         let guest = door.admit();
-        tokio::spawn(attend(Arc::clone(&door), guest, stream, router.clone()));
+        let attended = attend(Arc::clone(&door), guest, stream, router.clone());
+        let told = told.clone();
+        tokio::spawn(async move {
+            if let Err(error) = attended.await {
+                told.tell(&who, &error);
+            }
+        });
     }
 }
 
 /// One connection, until it ends or its place is needed.
-async fn attend<S>(door: Arc<Door>, guest: Arc<Guest>, stream: S, router: Router)
+async fn attend<S>(
+    door: Arc<Door>,
+    guest: Arc<Guest>,
+    stream: S,
+    router: Router,
+) -> hyper::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -128,12 +171,12 @@ where
     http.timer(TokioTimer::new()).header_read_timeout(door.limits.head);
     http.keep_alive(door.limits.keep_alive).max_buf_size(HEAD_BYTES_MAX);
     let served = http.serve_connection(TokioIo::new(stream), answer);
-    // How it ended is its client's affair.
-    tokio::select! {
-        _served = served => {}
-        () = guest.leave.notified() => {}
-    }
+    let ended = tokio::select! {
+        served = served => served,
+        () = guest.leave.notified() => Ok(()),
+    };
     door.see_off(&guest);
+    ended
 }
 
 /// What is left of the body is not read: the connection ends with the answer.
@@ -480,7 +523,8 @@ mod tests {
             runtime.expect("there are descriptors").block_on(async {
                 let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
                 tell.send(listener.local_addr().expect("it is bound")).expect("it is awaited");
-                serve(listener, router, limits).await;
+                let told = Strangers { door: "test", news: Arc::default() };
+                serve(listener, router, limits, told).await;
             });
         });
         told.recv().expect("it is told")

@@ -80,10 +80,28 @@ pub trait Device: fmt::Debug + Send + Sync {
         0
     }
 
+    /// Who is at the other end, where somebody comes and goes.
+    fn peer(&self) -> Option<Peer> {
+        None
+    }
+
     /// What else there is to say about it, for people: names and values.
     fn details(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
+}
+
+/// Somebody at the other end of a device who comes and goes: the monitor of a virtual machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// Somebody is there now.
+    pub is_there: bool,
+    /// How often somebody came.
+    pub comings: u64,
+    /// How often what came made no sense.
+    pub refusals: u64,
+    /// Why, the last time.
+    pub refusal: Option<String>,
 }
 
 /// A receive queue. Polled by one worker at a time.

@@ -40,8 +40,9 @@ pub(crate) struct State {
     pub(crate) counts: Counts,
     /// [`Edge::restarts`], when it was last looked.
     restarts: u64,
-    /// Whether somebody is at the other end.
+    /// Whether somebody is at the other end, and how often somebody came.
     is_connected: bool,
+    connections: u64,
 }
 
 /// What goes with a reset.
@@ -116,6 +117,7 @@ impl Guest {
             counts: Counts::default(),
             restarts: edge.restarts(),
             is_connected: false,
+            connections: 0,
         };
         Guest {
             name: name.to_owned(),
@@ -169,7 +171,15 @@ impl Guest {
 
     /// Somebody is at the other end, or has gone. What the guest has stays.
     pub fn note_connection(&self, is_connected: bool) {
-        self.state.lock().is_connected = is_connected;
+        let mut state = self.state.lock();
+        state.is_connected = is_connected;
+        state.connections += u64::from(is_connected);
+    }
+
+    /// Whether somebody is at the other end, and how often somebody came.
+    pub fn connections(&self) -> (bool, u64) {
+        let state = self.state.lock();
+        (state.is_connected, state.connections)
     }
 
     /// Runs its programs again where they ran: on a port that is another one now.

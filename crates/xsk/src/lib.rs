@@ -17,7 +17,7 @@ mod sockets;
 mod umem;
 
 pub use rustix::io::Errno;
-pub use server::{Peer, Server, answer};
+pub use server::{Peer, Server, Strangers, answer};
 pub use socket::{Shared, Socket, Statistics};
 pub use sockets::{Device, Host, Sockets};
 pub use towpath_xsk_client::abi;

@@ -38,7 +38,23 @@ pub struct Server {
     /// Rung when the thread is to end, or to listen at another socket.
     stop: Arc<OwnedFd>,
     next: Arc<Mutex<Option<OwnedFd>>>,
+    strangers: Arc<Mutex<Strangers>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Connections that were closed by us.
+#[derive(Debug, Clone, Default)]
+pub struct Strangers {
+    /// How many.
+    pub count: u64,
+    /// Why, the last time.
+    pub why: &'static str,
+}
+
+impl Strangers {
+    fn note(&mut self, why: &'static str) {
+        (self.count, self.why) = (self.count + 1, why);
+    }
 }
 
 impl Server {
@@ -47,11 +63,13 @@ impl Server {
         let (listener, inode) = listen_at(path, mode)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let next = Arc::new(Mutex::new(None));
+        let strangers = Arc::new(Mutex::default());
         let mut serving = Serving {
             sockets: Arc::clone(sockets),
             listener,
             stop: Arc::clone(&stop),
             next: Arc::clone(&next),
+            strangers: Arc::clone(&strangers),
             peers: HashMap::new(),
             peers_max: peers_max(),
             last: 0,
@@ -59,7 +77,13 @@ impl Server {
         };
         let thread = std::thread::Builder::new().name("xsk-server".into());
         let thread = Some(thread.spawn(move || serving.run())?);
-        Ok(Server { path: path.to_owned(), mode, inode: inode.into(), stop, next, thread })
+        let (path, inode) = (path.to_owned(), inode.into());
+        Ok(Server { path, mode, inode, stop, next, strangers, thread })
+    }
+
+    /// Connections that were closed by us so far: what came made no sense, or there were too many.
+    pub fn strangers(&self) -> Strangers {
+        self.strangers.lock().clone()
     }
 
     /// Whether its file is still there.
@@ -112,6 +136,7 @@ struct Serving {
     listener: OwnedFd,
     stop: Arc<OwnedFd>,
     next: Arc<Mutex<Option<OwnedFd>>>,
+    strangers: Arc<Mutex<Strangers>>,
     peers: HashMap<u64, Peer>,
     /// More would leave too few descriptors for everything else.
     peers_max: usize,
@@ -136,9 +161,13 @@ impl Serving {
                     }
                     Who::Listener => self.accept(),
                     Who::Peer(number) => {
-                        if self.peers.get(&number).is_some_and(|peer| peer.serve().is_err()) {
-                            strange.push(number);
+                        let Some(Err(why)) = self.peers.get(&number).map(Peer::serve) else {
+                            continue;
+                        };
+                        if why.kind() == io::ErrorKind::InvalidData {
+                            self.strangers.lock().note("what came is no request");
                         }
+                        strange.push(number);
                     }
                     Who::Gone(_) => {}
                 }
@@ -206,6 +235,7 @@ impl Serving {
             }
         };
         if self.peers.len() >= self.peers_max {
+            self.strangers.lock().note("there are descriptors for no more sockets (EMFILE)");
             let greeting = Greeting { id: 0, errno: Errno::MFILE.raw_os_error() };
             // It went away, or hears why not.
             let _refused = send(stream.as_fd(), &greeting.to_bytes(), &[]);

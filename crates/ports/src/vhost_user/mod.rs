@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use serde::Deserialize;
-use towpath_engine::port::{Device, Features, Rx, Tx};
+use towpath_engine::port::{Device, Features, Peer, Rx, Tx};
 use towpath_host::socket::Access;
 use towpath_xdp::{Arena, Frame, Pool};
 
@@ -211,6 +211,17 @@ impl Device for VhostUser {
         self.shared.generation.restarts()
     }
 
+    fn peer(&self) -> Option<Peer> {
+        let notes = &self.shared.notes;
+        let (refusals, refusal) = notes.refusal.lock().clone();
+        Some(Peer {
+            is_there: notes.is_connected.load(Ordering::Relaxed),
+            comings: notes.connections.load(Ordering::Relaxed),
+            refusals,
+            refusal,
+        })
+    }
+
     fn details(&self) -> Vec<(&'static str, String)> {
         self.shared.details()
     }
@@ -245,7 +256,8 @@ struct Notes {
     memory_regions: AtomicU64,
     /// 0 while the monitor has said nothing about it.
     mtu: AtomicU32,
-    refusal: Mutex<Option<String>>,
+    /// How often what one said was refused, and why the last time.
+    refusal: Mutex<(u64, Option<String>)>,
     /// Why there is no connection to a monitor that is to listen.
     absence: Mutex<Option<Absence>>,
 }
@@ -452,7 +464,7 @@ impl Shared {
 
     fn note_refusal(&self, what: String) {
         let mut refusal = self.notes.refusal.lock();
-        *refusal = Some(what);
+        *refusal = (refusal.0 + 1, Some(what));
     }
 
     fn details(&self) -> Vec<(&'static str, String)> {
@@ -482,7 +494,7 @@ impl Shared {
             details.push(("mtu_of_guest", mtu.to_string()));
         }
         let refusal = notes.refusal.lock();
-        details.extend(refusal.as_ref().map(|what| ("refused", what.clone())));
+        details.extend(refusal.1.as_ref().map(|what| ("refused", what.clone())));
         let absence = notes.absence.lock();
         details.extend(absence.as_ref().map(|absence| ("waits_for", absence.why.clone())));
         details

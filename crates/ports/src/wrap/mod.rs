@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 
 use towpath_engine::Waker;
-use towpath_engine::port::{Device, Features, Rx, Speed, Tx, Wake};
+use towpath_engine::port::{Device, Features, Peer, Rx, Speed, Tx, Wake};
 use towpath_xdp::{Arena, Frame, Pool};
 
 /// What is put around a device. Each queue and each transmitter gets a layer of its own.
@@ -119,6 +119,10 @@ impl Device for Wrapped {
 
     fn warnings(&self) -> Vec<String> {
         self.inner.warnings()
+    }
+
+    fn peer(&self) -> Option<Peer> {
+        self.inner.peer()
     }
 
     fn failures(&self) -> Vec<String> {
