@@ -81,14 +81,15 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
     if let Some(socket) = &options.socket {
         settings.socket.clone_from(socket);
     }
-    // Before anything is opened: a second daemon must not take a port from the first.
+    // Before anything is opened: a second daemon must not take a port from the first. What else
+    // keeps a socket from being made keeps no port from working.
     let taken = Taken::new(&settings)?;
     let config = options.config.as_deref();
     let descriptors = raise_descriptors();
     let control = Arc::new(Control::start(loaded, config.map(Path::new), objects)?);
     control.read(|inner| tell_memory(inner.live.engine.arena()));
     let limits = API_LIMITS.within(descriptors);
-    let mut doors = taken.serve(&control, api::router(&control), limits)?;
+    let mut doors = taken.serve(&control, api::router(&control), limits);
     if let Some(address) = settings.metrics {
         let listener = try_bind(&control, "metrics", address).await;
         let control = Arc::clone(&control);

@@ -1,9 +1,10 @@
-//! The sockets that the daemon is asked at, for as long as it runs: where somebody removes the file
-//! of one, it is made again.
+//! The sockets that the daemon is asked at, for as long as it runs. What can't be made is told and
+//! tried again, and where somebody removes the file of one, it is made again: nothing else waits
+//! for that.
 
 use std::convert::Infallible;
-use std::path::Path;
-use std::time::Duration;
+use std::os::unix::net::UnixListener as Listener;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use tokio::net::UnixListener;
@@ -14,7 +15,7 @@ use crate::control::Control;
 use crate::failure::FailureCode;
 use crate::file::Settings;
 use crate::serve::{Limits, Strangers, serve};
-use crate::socket::{Reserved, Socket, give_to};
+use crate::socket::{Reserved, Socket, SocketError, give_to};
 
 /// The API's socket, and that of applications.
 #[derive(Debug)]
@@ -23,13 +24,26 @@ pub(crate) struct Doors {
     router: Router,
     limits: Limits,
     told: Strangers,
-    api: Socket,
-    accepting: JoinHandle<()>,
-    xsk: Server,
-    /// Connections that it closed, when it was last looked.
+    api: Option<Api>,
+    xsk: Option<Applications>,
+    /// Connections that the applications' closed, when it was last looked.
     strangers: u64,
-    /// The place of the applications' socket.
-    _reserved: Reserved,
+    /// When what can't be made is tried again.
+    retry: Instant,
+}
+
+/// The API's socket.
+#[derive(Debug)]
+struct Api {
+    socket: Socket,
+    accepting: JoinHandle<()>,
+}
+
+/// The applications' socket; it goes before its place.
+#[derive(Debug)]
+struct Applications {
+    server: Server,
+    _place: Reserved,
 }
 
 /// Sockets that are made and that nobody serves yet: a second daemon finds out before it opens
@@ -37,45 +51,43 @@ pub(crate) struct Doors {
 #[derive(Debug)]
 pub(crate) struct Taken {
     settings: Settings,
-    api: Socket,
-    listener: std::os::unix::net::UnixListener,
-    reserved: Reserved,
+    api: Result<(Socket, Listener), String>,
+    place: Result<Reserved, String>,
 }
 
 impl Taken {
-    /// Makes the sockets.
+    /// Makes the sockets, as far as that can be done now.
     ///
     /// # Errors
     ///
-    /// Another daemon uses them, or they can't be made.
+    /// Another daemon uses them.
     pub(crate) fn new(settings: &Settings) -> Result<Taken, String> {
-        let (api, listener) = Socket::bind(&settings.socket, settings.mode, settings.group)?;
-        let reserved = Reserved::new(&settings.xsk_socket())?;
-        Ok(Taken { settings: settings.clone(), api, listener, reserved })
+        let api = Socket::bind(&settings.socket, settings.mode, settings.group);
+        let (api, place) = (unless_used(api)?, unless_used(Reserved::new(&settings.xsk_socket()))?);
+        Ok(Taken { settings: settings.clone(), api, place })
     }
 
     /// Serves them.
-    ///
-    /// # Errors
-    ///
-    /// The applications' can't be made.
-    pub(crate) fn serve(
-        self,
-        control: &Control,
-        router: Router,
-        limits: Limits,
-    ) -> Result<Doors, String> {
-        let Taken { settings, api, listener, reserved } = self;
+    pub(crate) fn serve(self, control: &Control, router: Router, limits: Limits) -> Doors {
+        let Taken { settings, api, place } = self;
         let told = Strangers::new("API socket", control);
-        let accepting = accept(listener, &router, limits, &told)
-            .map_err(|error| format!("{}: {error}", settings.socket.display()))?;
-        let path = settings.xsk_socket();
-        let sockets = control.serve_sockets_at(&path);
-        let xsk = Server::start(&sockets, &path, settings.xsk_mode)
-            .map_err(|error| format!("{}: {error}", path.display()))?;
-        give_to(&path, settings.xsk_group)?;
-        let (strangers, _reserved) = (0, reserved);
-        Ok(Doors { settings, router, limits, told, api, accepting, xsk, strangers, _reserved })
+        let (strangers, retry) = (0, Instant::now() + RETRY_PERIOD);
+        let (none, no_xsk) = (None, None);
+        let mut doors =
+            Doors { settings, router, limits, told, api: none, xsk: no_xsk, strangers, retry };
+        let api = api.and_then(|(socket, listener)| doors.serve_api(socket, listener));
+        doors.tell_api(control, api);
+        let xsk = place.and_then(|place| doors.serve_xsk(control, place));
+        doors.tell_xsk(control, xsk);
+        doors
+    }
+}
+
+/// Two daemons at one place are one too many; anything else may mend itself.
+fn unless_used<T>(made: Result<T, SocketError>) -> Result<Result<T, String>, String> {
+    match made {
+        Err(error @ SocketError::InUse(_)) => Err(error.to_string()),
+        made => Ok(made.map_err(|error| error.to_string())),
     }
 }
 
@@ -85,66 +97,139 @@ impl Doors {
         loop {
             tokio::time::sleep(PERIOD).await;
             self.look_at_strangers(control);
-            if !self.api.is_there() {
-                let path = self.settings.socket.clone();
-                tell(control, "API socket", &path, self.make_api());
+            let is_due = self.retry <= Instant::now();
+            if is_due {
+                self.retry = Instant::now() + RETRY_PERIOD;
             }
-            if !self.xsk.is_there() {
-                let path = self.settings.xsk_socket();
-                tell(control, "application socket", &path, self.make_xsk(&path));
+            match &mut self.api {
+                Some(api) if api.socket.is_there() => {}
+                Some(_) => {
+                    let made = self.make_api_again();
+                    self.tell_removed(control, API, made);
+                }
+                None if is_due => {
+                    let made = self.make_api();
+                    self.tell_api(control, made);
+                }
+                None => {}
+            }
+            match &self.xsk {
+                // It may be there, and not for its group.
+                Some(xsk) if xsk.server.is_there() && is_due && self.has_failed(control, XSK) => {
+                    self.tell_xsk(control, self.give_xsk());
+                }
+                Some(xsk) if xsk.server.is_there() => {}
+                Some(xsk) => {
+                    let made = xsk.server.listen_again().map_err(|error| error.to_string());
+                    let made = made.and_then(|()| self.give_xsk());
+                    self.tell_removed(control, XSK, made);
+                }
+                None if is_due => {
+                    let made = self.make_xsk(control);
+                    self.tell_xsk(control, made);
+                }
+                None => {}
             }
         }
     }
 
     fn look_at_strangers(&mut self, control: &Control) {
-        let towpath_xsk::Strangers { count, why } = self.xsk.strangers();
+        let Some(xsk) = &self.xsk else { return };
+        let towpath_xsk::Strangers { count, why } = xsk.server.strangers();
         let new = count - std::mem::replace(&mut self.strangers, count);
         if new > 0 {
-            let text = format!("application socket: {new} connections were closed: {why}");
-            control.news().note("application socket", &text);
+            let text = format!("{XSK}: {new} connections were closed: {why}");
+            control.news().note(XSK, &text);
         }
     }
 
     fn make_api(&mut self) -> Result<(), String> {
-        let listener = self.api.listen_again().map_err(|error| error.to_string())?;
-        let accepting = accept(listener, &self.router, self.limits, &self.told);
-        let before = accepting.map_err(|error| error.to_string())?;
-        // Who is connected stays.
-        std::mem::replace(&mut self.accepting, before).abort();
+        let Settings { socket, mode, group, .. } = &self.settings;
+        let made = Socket::bind(socket, *mode, *group).map_err(|error| error.to_string());
+        made.and_then(|(socket, listener)| self.serve_api(socket, listener))
+    }
+
+    fn serve_api(&mut self, socket: Socket, listener: Listener) -> Result<(), String> {
+        let accepting = self.accept(listener)?;
+        self.api = Some(Api { socket, accepting });
         Ok(())
     }
 
-    fn make_xsk(&self, path: &Path) -> Result<(), String> {
-        self.xsk.listen_again().map_err(|error| error.to_string())?;
-        give_to(path, self.settings.xsk_group)
+    fn make_api_again(&mut self) -> Result<(), String> {
+        let Some(api) = &mut self.api else { return Ok(()) };
+        let listener = api.socket.listen_again().map_err(|error| error.to_string())?;
+        let accepting = self.accept(listener)?;
+        // Who is connected stays.
+        let before = self.api.as_mut().map(|api| std::mem::replace(&mut api.accepting, accepting));
+        before.iter().for_each(JoinHandle::abort);
+        Ok(())
+    }
+
+    fn accept(&self, listener: Listener) -> Result<JoinHandle<()>, String> {
+        let listener = UnixListener::from_std(listener).map_err(|error| error.to_string())?;
+        let (router, told) = (self.router.clone(), self.told.clone());
+        Ok(tokio::spawn(serve(listener, router, self.limits, told)))
+    }
+
+    fn make_xsk(&mut self, control: &Control) -> Result<(), String> {
+        let place =
+            Reserved::new(&self.settings.xsk_socket()).map_err(|error| error.to_string())?;
+        self.serve_xsk(control, place)
+    }
+
+    fn serve_xsk(&mut self, control: &Control, place: Reserved) -> Result<(), String> {
+        let path = self.settings.xsk_socket();
+        let sockets = control.serve_sockets_at(&path);
+        let server = Server::start(&sockets, &path, self.settings.xsk_mode);
+        let server = server.map_err(|error| error.to_string())?;
+        self.xsk = Some(Applications { server, _place: place });
+        self.give_xsk()
+    }
+
+    fn give_xsk(&self) -> Result<(), String> {
+        give_to(&self.settings.xsk_socket(), self.settings.xsk_group)
+    }
+
+    fn tell_api(&self, control: &Control, made: Result<(), String>) {
+        tell(control, &self.subject(API), made);
+    }
+
+    fn tell_xsk(&self, control: &Control, made: Result<(), String>) {
+        tell(control, &self.subject(XSK), made);
+    }
+
+    /// Nobody could come in meanwhile, which is told either way.
+    fn tell_removed(&self, control: &Control, what: &str, made: Result<(), String>) {
+        let (news, subject) = (control.news(), self.subject(what));
+        if made.is_ok() && !self.has_failed(control, what) {
+            news.failed(FailureCode::Listen, &subject, "its file was removed");
+        }
+        let again = |why| format!("its file was removed, and can't be made again: {why}");
+        tell(control, &subject, made.map_err(again));
+    }
+
+    fn has_failed(&self, control: &Control, what: &str) -> bool {
+        control.news().standing.has(FailureCode::Listen, &self.subject(what))
+    }
+
+    fn subject(&self, what: &str) -> String {
+        let path = match what {
+            API => self.settings.socket.clone(),
+            _ => self.settings.xsk_socket(),
+        };
+        format!("{what} {}", path.display())
     }
 }
 
-fn accept(
-    listener: std::os::unix::net::UnixListener,
-    router: &Router,
-    limits: Limits,
-    told: &Strangers,
-) -> std::io::Result<JoinHandle<()>> {
-    let listener = UnixListener::from_std(listener)?;
-    Ok(tokio::spawn(serve(listener, router.clone(), limits, told.clone())))
-}
-
-/// Nobody could come in meanwhile, which is told either way.
-fn tell(control: &Control, what: &str, path: &Path, made: Result<(), String>) {
-    let (news, subject) = (control.news(), format!("{what} {}", path.display()));
+fn tell(control: &Control, subject: &str, made: Result<(), String>) {
     match made {
-        Ok(()) => {
-            if !news.standing.has(FailureCode::Listen, &subject) {
-                news.failed(FailureCode::Listen, &subject, "its file was removed");
-            }
-            news.recovered(FailureCode::Listen, &subject);
-        }
-        Err(why) => {
-            let why = format!("its file was removed, and can't be made again: {why}");
-            news.failed(FailureCode::Listen, &subject, why);
-        }
+        Ok(()) => control.news().recovered(FailureCode::Listen, subject),
+        Err(why) => control.news().failed(FailureCode::Listen, subject, why),
     }
 }
 
+const API: &str = "API socket";
+const XSK: &str = "application socket";
 const PERIOD: Duration = Duration::from_millis(200);
+/// What can't be made is tried again after this time.
+const RETRY_PERIOD: Duration = Duration::from_secs(1);

@@ -17,6 +17,17 @@ pub(crate) struct Socket {
     reserved: Reserved,
 }
 
+/// Why there is no socket.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SocketError {
+    /// Another daemon has it.
+    #[error("{0}: another daemon uses it; stop that one, or choose another socket for this one")]
+    InUse(String),
+    /// It can't be made, now.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// A place for a socket that no other daemon can take while this lives.
 #[derive(Debug)]
 pub(crate) struct Reserved {
@@ -35,11 +46,10 @@ impl Socket {
         path: &Path,
         mode: u32,
         group: Option<u32>,
-    ) -> Result<(Socket, UnixListener), String> {
+    ) -> Result<(Socket, UnixListener), SocketError> {
         let reserved = Reserved::new(path)?;
         let access = Access { mode, owner: None, group };
-        let listening = listen(path, &access);
-        let (listener, file) = listening.map_err(|error| format!("{}: {error}", path.display()))?;
+        let (listener, file) = listen(path, &access).map_err(|error| failed(path, &error))?;
         Ok((Socket { access, file, reserved }, listener))
     }
 
@@ -78,10 +88,10 @@ impl Reserved {
     /// # Errors
     ///
     /// Another daemon uses it, or it is something else.
-    pub(crate) fn new(path: &Path) -> Result<Reserved, String> {
-        let said = |error: io::Error| format!("{}: {error}", path.display());
+    pub(crate) fn new(path: &Path) -> Result<Reserved, SocketError> {
+        let said = |error: io::Error| failed(path, &error);
         if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-            fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+            fs::create_dir_all(dir).map_err(|error| failed(dir, &error))?;
         }
         let mut name = path.as_os_str().to_owned();
         name.push(".lock");
@@ -91,7 +101,10 @@ impl Reserved {
             Ok(metadata) if metadata.file_type().is_socket() => {
                 fs::remove_file(path).map_err(said)?;
             }
-            Ok(_) => return Err(format!("{}: it exists and is no socket", path.display())),
+            Ok(_) => {
+                let why = format!("{}: it exists and is no socket", path.display());
+                return Err(SocketError::Failed(why));
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(said(error)),
         }
@@ -107,19 +120,17 @@ impl Drop for Reserved {
 }
 
 /// Takes the lock, which ends with the process, however that ends.
-fn lock(path: &Path, socket: &Path) -> Result<File, String> {
-    let said = |error: io::Error| format!("{}: {error}", path.display());
+fn lock(path: &Path, socket: &Path) -> Result<File, SocketError> {
+    let said = |error: io::Error| failed(path, &error);
     loop {
         let options = &mut File::options();
-        let file = options.create(true).truncate(false).write(true).open(path).map_err(said)?;
+        let made = options.create(true).truncate(false).write(true).open(path);
+        // Where nothing can be written, a daemon from before may still have it.
+        let file = made.or_else(|error| File::open(path).map_err(|_absent| error)).map_err(said)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                let socket = socket.display();
-                return Err(format!(
-                    "{socket}: another daemon uses it; stop that one, or choose \
-                     another socket for this one"
-                ));
+                return Err(SocketError::InUse(socket.display().to_string()));
             }
             Err(error) => return Err(said(error.into())),
         }
@@ -129,6 +140,10 @@ fn lock(path: &Path, socket: &Path) -> Result<File, String> {
             return Ok(file);
         }
     }
+}
+
+fn failed(path: &Path, error: &io::Error) -> SocketError {
+    SocketError::Failed(format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -141,7 +156,7 @@ mod tests {
         let path = dir.join("api.sock");
         let (mut socket, _) = Socket::bind(&path, 0o600, None).expect("nobody has it");
         let error = Socket::bind(&path, 0o600, None).expect_err("it is in use");
-        assert!(error.contains("another daemon uses it"), "{error}");
+        assert_eq!(error, SocketError::InUse(path.display().to_string()));
         assert!(socket.is_there());
         fs::remove_file(&path).expect("it is there");
         assert!(!socket.is_there());
@@ -158,7 +173,7 @@ mod tests {
         drop(Socket::bind(&path, 0o600, None).expect("it is stale"));
         fs::write(&path, "text").expect("the directory is there");
         let error = Socket::bind(&path, 0o600, None).expect_err("a file of somebody");
-        assert!(error.contains("no socket"), "{error}");
+        assert!(error.to_string().contains("no socket"), "{error}");
         fs::remove_dir_all(&dir).expect("it is ours");
     }
 }

@@ -316,6 +316,46 @@ fn entries_of_maps_that_lead_to_a_port_are_stored_again_when_it_is_back() {
 }
 
 #[test]
+fn entries_that_lead_to_a_port_which_is_not_there_yet_shut_no_filter() {
+    let bench = Bench::new("trouble_late");
+    let veth = Veth(format!("tl{}", std::process::id()));
+    if !veth.add() {
+        return println!("skipped: interfaces need root");
+    }
+    veth.remove();
+    let (ports, _) = CONFIG.split_once("[[attach]]").expect("it attaches a program");
+    let late = format!(
+        "[[port]]\nname = \"far\"\nkind = \"packet\"\ninterface = \"{}\"\nifindex = 77\n",
+        veth.0
+    );
+    let more = "[[port]]\nname = \"more\"\nkind = \"sink\"\nifindex = 78\n";
+    let attach = "[[attach]]\nport = \"gen\"\nobject = \"redirector.o\"\n\
+                  program = \"redirector\"\nmaps = \"maps.json\"\n";
+    bench.file(
+        "maps.json",
+        "{\"tx_ports\": [{\"key\": 0, \"value\": 77}, {\"key\": 1, \"value\": 78}]}",
+    );
+    let daemon = Daemon::start(&bench, &format!("{ports}{late}{more}{attach}"));
+    // The filter runs, the other entry is there, and this one is told.
+    assert_eq!(daemon.failures("port-shut"), [] as [Value; 0]);
+    assert_eq!(daemon.failures("program"), [] as [Value; 0]);
+    let failures = daemon.failures("map");
+    assert_eq!(failures[0]["subject"], json!("map tx_ports[0]"), "{failures:?}");
+    let why = failures[0]["why"].as_str().expect("a reason");
+    assert!(why.contains("ifindex 77, which is not there"), "{why}");
+    let links = daemon.json(&["status"])["links"].clone();
+    assert_eq!(links[0]["name"], json!("redirector"));
+    let entries = daemon.formatted(&["map", "dump", "tx_ports"]);
+    assert_eq!(entries, json!([{"key": 1, "value": {"ifindex": 78}}]));
+    let sent = || daemon.json(&["stats"])["ports"]["far"]["tx_packets"].as_u64().unwrap_or(0);
+    assert!(veth.add());
+    daemon.wait_for("frames", || sent() > 1000);
+    daemon.wait_for_peace();
+    assert!(daemon.log().contains("map tx_ports[0]: leads to port far now"), "{}", daemon.log());
+    daemon.end();
+}
+
+#[test]
 fn sockets_whose_files_are_removed_are_made_again() {
     let bench = Bench::new("trouble_sockets");
     let daemon = Daemon::start(&bench, CONFIG);

@@ -1,26 +1,47 @@
-//! Entries of device maps whose port went: as in the kernel they go with it, and other than there
-//! they are stored again when it is back, whatever its ifindex is then.
+//! Entries of device maps whose port went, or is not there yet: as in the kernel they go with it, and
+//! other than there they are stored when it is there, whatever its ifindex is.
 
 use std::sync::Arc;
 
 use towpath_bpf::map::Values;
 use towpath_objects::{MapObject, ProgramObject, Reference, Selector, Session};
 
-use super::{Live, Report};
+use super::{Live, LivePort, Report};
 use crate::failure::FailureCode;
 use crate::state::State;
 
-/// An entry that led to a port.
+/// An entry that is to lead to a port.
 #[derive(Debug)]
 pub(super) struct LostEntry {
     map: Arc<MapObject>,
     key: u32,
-    port: String,
+    port: Target,
     /// What ran there.
     program: Option<Arc<ProgramObject>>,
 }
 
+/// Where an entry is to lead to.
+#[derive(Debug)]
+enum Target {
+    /// It led to this port.
+    Port(String),
+    /// To whichever port has this ifindex, as configuration says.
+    Device(u32),
+}
+
 impl Live {
+    /// Notes an entry whose port is not there, so that it can't be stored now.
+    pub(super) fn note_late(
+        &self,
+        map: &Arc<MapObject>,
+        key: u32,
+        ifindex: u32,
+        program: Option<Arc<ProgramObject>>,
+    ) {
+        let (map, port) = (Arc::clone(map), Target::Device(ifindex));
+        self.lost.lock().push(LostEntry { map, key, port, program });
+    }
+
     /// Notes which entries lead to a port that goes.
     pub(super) fn note_entries(&mut self, port: &str, ifindex: u32) {
         let session = Session::new(&self.registry, 0);
@@ -29,16 +50,16 @@ impl Live {
             let targets = map.map().targets().into_iter();
             for (key, target) in targets.filter(|(_, target)| target.number == ifindex) {
                 let program = session.program(&Selector::Id(target.id)).ok();
-                let (map, port) = (Arc::clone(&map), port.to_owned());
-                self.lost.push(LostEntry { map, key, port, program });
+                let (map, port) = (Arc::clone(&map), Target::Port(port.to_owned()));
+                self.lost.lock().push(LostEntry { map, key, port, program });
             }
         }
     }
 
-    /// Stores them again where the port is back, and tells of the others: as long as the port, or
-    /// the configuration of the map, is wanted.
+    /// Stores them where the port is there, and tells of the others: as long as the port, or the
+    /// configuration of the map, is wanted.
     pub(super) fn store_again(&mut self, wanted: &State, report: &mut Report) {
-        let lost = std::mem::take(&mut self.lost);
+        let lost = std::mem::take(&mut *self.lost.lock());
         for entry in lost {
             let LostEntry { map, key, port, program } = &entry;
             let has_map = |live: &super::LiveProgram| {
@@ -50,29 +71,63 @@ impl Live {
             });
             let is_used = is_pinned || self.programs.values().any(has_map);
             // Somebody may have stored another one meanwhile.
-            if !is_used || wanted.port(port).is_none() || map.map().target(*key).is_some() {
+            if !is_used || !port.is_wanted(wanted) || map.map().target(*key).is_some() {
                 continue;
             }
             let subject = format!("map {}[{key}]", map.map().name());
-            let found = self.ports.get(port).filter(|live| live.opened.is_some());
-            let Some(live) = found else {
-                let why = format!(
-                    "it led to port {port}, which is not there: it is stored again with it"
-                );
-                report.fail(FailureCode::Map, subject, why);
-                self.lost.push(entry);
+            let Some((name, live)) = self.find_target(port) else {
+                report.fail(FailureCode::Map, subject, port.why_not());
+                self.lost.lock().push(entry);
                 continue;
             };
             let program = program.as_ref().map(|program| Selector::Id(program.id()));
             let to = Reference::Target { number: live.ifindex, program };
             let mut session = Session::new(&self.registry, 0);
             match session.refer(&Selector::Id(map.id()), &key.to_ne_bytes(), &to, 0) {
-                Ok(()) => report.change(format!("{subject}: leads to port {port} again")),
+                Ok(()) => report.change(format!("{subject}: leads to port {name} {}", port.word())),
                 Err(error) => {
-                    report.fail(FailureCode::Map, subject, format!("port {port}: {error}"));
-                    self.lost.push(entry);
+                    report.fail(FailureCode::Map, subject, format!("port {name}: {error}"));
+                    self.lost.lock().push(entry);
                 }
             }
+        }
+    }
+
+    /// The port, if it is open.
+    fn find_target(&self, target: &Target) -> Option<(&String, &LivePort)> {
+        let mut open = self.ports.iter().filter(|(_, live)| live.opened.is_some());
+        open.find(|(name, live)| match target {
+            Target::Port(port) => *name == port,
+            Target::Device(ifindex) => live.ifindex == *ifindex,
+        })
+    }
+}
+
+impl Target {
+    /// What configuration says of a map is wanted as long as that is there.
+    fn is_wanted(&self, wanted: &State) -> bool {
+        match self {
+            Target::Port(port) => wanted.port(port).is_some(),
+            Target::Device(_) => true,
+        }
+    }
+
+    fn why_not(&self) -> String {
+        match self {
+            Target::Port(port) => {
+                format!("it led to port {port}, which is not there: it is stored again with it")
+            }
+            Target::Device(ifindex) => format!(
+                "it is to lead to the port with ifindex {ifindex}, which is not there: it is \
+                 stored with it (ENODEV)"
+            ),
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Target::Port(_) => "again",
+            Target::Device(_) => "now",
         }
     }
 }

@@ -78,7 +78,7 @@ pub struct Live {
     /// Programs whose successors are loaded, until no hook has them any more.
     replaced: Vec<LiveProgram>,
     /// Entries of maps that led to ports which are not there.
-    lost: Vec<lost::LostEntry>,
+    lost: Mutex<Vec<lost::LostEntry>>,
     /// What of ports was found not to work although frames go on.
     known_broken: Vec<Failure>,
     /// What was wanted of the workers when they started.
@@ -174,7 +174,7 @@ impl Live {
             programs: BTreeMap::new(),
             links: Vec::new(),
             replaced: Vec::new(),
-            lost: Vec::new(),
+            lost: Mutex::default(),
             known_broken: Vec::new(),
             started,
             is_trying: false,

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use towpath_bpf::Errno;
-use towpath_maps::mapfile::{self, Filling};
+use towpath_bpf::map::Values;
+use towpath_maps::mapfile::{self, Filling, Step, Stored};
+use towpath_maps::{Environment as _, Map, number};
 use towpath_objects::{MapUse, ProgramObject, Session};
 use towpath_xdp::program::{LoadOptions, Loader, Select};
 use towpath_xdp::{Exec, Program, Trust};
@@ -250,18 +252,37 @@ impl Loading<'_> {
     }
 
     /// Puts into the maps what is wanted to be there at first. Programs that it names are loaded
-    /// from the same object.
+    /// from the same object. Entries that lead to ports which are not there come with these.
     fn fill(&self, contents: &Contents) -> Result<(), String> {
         let maps = self.loader.maps();
         let program = |name: &str, _kind| Ok(self.program(name)?.object.id());
         for Filling { map, steps } in &contents.fillings {
             let Some(map) = maps.map(*map) else { continue };
             for step in steps {
+                if self.is_late(map, step)? {
+                    continue;
+                }
                 let stored = mapfile::store(maps, &program, map, step);
                 stored.map_err(|why| format!("maps: {}: {why}", step.path))?;
             }
         }
         Ok(())
+    }
+
+    /// Whether a step leads to a port that is not there; it is noted then.
+    fn is_late(&self, map: &Arc<Map>, step: &Step) -> Result<bool, String> {
+        let (Stored::Target(ifindex, program), Some(key)) = (&step.stored, &step.key) else {
+            return Ok(false);
+        };
+        let is_device = map.kind().values() == Values::Device;
+        if !is_device || *ifindex == 0 || self.live.known.has_device(*ifindex) {
+            return Ok(false);
+        }
+        let Some(object) = self.live.registry.map_object(map) else { return Ok(false) };
+        let program = program.as_ref().map(|name| self.program(name)).transpose()?;
+        let program = program.map(|loaded| loaded.object);
+        self.live.note_late(&object, number(key), *ifindex, program);
+        Ok(true)
     }
 
     /// From now on the maps keep the programs that they name.

@@ -1,5 +1,5 @@
-//! Files with the contents of maps: a head that says of what, elements one after the other, and a
-//! checksum of both at the end.
+//! Files with the contents of maps: a head that says of what, and elements in blocks of 16, each
+//! with a checksum of its own, so that damage costs the elements that it hits.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -22,6 +22,19 @@ pub enum ContentsError {
     /// It was cut or changed, or is something else.
     #[error("it was cut or changed, or holds no contents of a map")]
     Damaged,
+    /// Part of it was cut or changed; the rest is in the map.
+    #[error(
+        "it was cut or changed: {}{lost} of its elements are lost, and {kept} are there",
+        if *is_cut { "at least " } else { "" }
+    )]
+    Partly {
+        /// Elements of whole blocks, which the map has.
+        kept: usize,
+        /// Elements of others.
+        lost: usize,
+        /// Nothing says how many there were.
+        is_cut: bool,
+    },
     /// They are of a map of another shape.
     #[error("keys and values have {0} and {1} bytes there, and {2} and {3} in the map")]
     OtherShape(usize, usize, usize, usize),
@@ -60,17 +73,11 @@ pub(crate) fn why_not_saved(map: &Map) -> Option<&'static str> {
 /// Writes what is in a map while programs go on changing it: each element is as it was at some
 /// moment. Gives how many there were.
 pub(super) fn save(map: &Map, path: &Path) -> io::Result<usize> {
-    let mut out = Summed { inner: BufWriter::new(File::create(path)?), sum: Sha256::new() };
-    let cpus = if map.is_percpu() { map.cpus() } else { 1 };
-    out.write_all(MAGIC)?;
-    for number in [VERSION, map.key_size(), map.value_size(), cpus as u32] {
-        out.write_all(&number.to_le_bytes())?;
-    }
+    let mut out = Blocks::create(path, &Shape::of(map))?;
     let (mut count, mut last, mut is_more) = (0, None, map.kind().keys() != Keys::None);
     // Of a kind without keys all at once: another look would show other values.
     for value in map.user().queued().unwrap_or_default() {
-        out.write_all(&[MORE])?;
-        out.write_all(value.bytes())?;
+        out.add(&[], &value)?;
         count += 1;
     }
     while is_more {
@@ -78,16 +85,11 @@ pub(super) fn save(map: &Map, path: &Path) -> io::Result<usize> {
         let piece = piece(map, &mut last);
         is_more = !piece.is_empty() && count < map.max_entries() as usize;
         for (key, value) in piece {
-            out.write_all(&[MORE])?;
-            out.write_all(&key)?;
-            value.cpus().into_iter().try_for_each(|bytes| out.write_all(bytes))?;
+            out.add(&key, &value)?;
             count += 1;
         }
     }
-    out.write_all(&[END])?;
-    let sum = out.sum.finalize();
-    out.inner.write_all(&sum)?;
-    out.inner.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()?;
+    out.end()?;
     Ok(count)
 }
 
@@ -107,17 +109,216 @@ fn piece(map: &Map, last: &mut Option<Vec<u8>>) -> Vec<(Vec<u8>, Value)> {
     piece
 }
 
-/// Fills a map. Nothing is stored of a file that is not whole.
+/// Fills a map with what is whole of a file.
 ///
 /// # Errors
 ///
 /// See [`ContentsError`].
 pub fn load(map: &Map, path: &Path) -> Result<usize, ContentsError> {
-    check(&mut BufReader::new(File::open(path)?))?;
-    fill(map, &mut BufReader::new(File::open(path)?))
+    let mut file = BufReader::new(File::open(path)?);
+    let len = file.get_ref().metadata()?.len();
+    let mut head = [0; HEAD_BYTES];
+    let body = len.checked_sub((HEAD_BYTES + CHECK_BYTES + TAIL_BYTES) as u64);
+    file.read_exact(&mut head).map_err(|_short| ContentsError::Damaged)?;
+    let version = head.get(MAGIC.len()..).and_then(|rest| rest.first_chunk());
+    let version = version.map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    if head.starts_with(MAGIC) && version == VERSION_WHOLE {
+        check(&mut BufReader::new(File::open(path)?))?;
+        return fill(map, &mut BufReader::new(File::open(path)?));
+    }
+    let Some(body) = body else { return Err(ContentsError::Damaged) };
+    let mut said = [0; CHECK_BYTES];
+    file.read_exact(&mut said)?;
+    let mut shape = Shape::of(map);
+    if said == checksum(HEAD, &head) {
+        if version != VERSION {
+            return Err(ContentsError::Newer(version));
+        }
+        let found = Shape::parse(&head);
+        shape.check(&found)?;
+        shape.cpus = found.cpus;
+    }
+    // A damaged head says nothing; whether the map's shape is the right one, blocks tell.
+    let found = fill_blocks(map, &shape, &mut file.by_ref().take(body))?;
+    let (mut count, mut said) = ([0; 8], [0; CHECK_BYTES]);
+    file.read_exact(&mut count)?;
+    file.read_exact(&mut said)?;
+    let count = (said == checksum(TAIL, &count)).then(|| u64::from_le_bytes(count) as usize);
+    found.told(count)
 }
 
-/// Reads all of it, which must be what was written.
+/// What was in blocks.
+#[derive(Debug, Default)]
+struct Found {
+    /// Elements of whole blocks.
+    whole: usize,
+    /// Those of them that the map has.
+    stored: usize,
+    /// Why it has not all of them.
+    refused: Option<towpath_bpf::Errno>,
+    /// Elements of other blocks.
+    lost: usize,
+}
+
+impl Found {
+    fn store(&mut self, map: &Map, shape: &Shape, element: &[u8]) {
+        let (key, values) = element.split_at(shape.key);
+        let values = values.chunks(shape.value.max(1)).map(<[u8]>::to_vec).collect();
+        self.whole += 1;
+        match map.user().update(key, &one_for_each(map, values), 0) {
+            Ok(()) => self.stored += 1,
+            Err(errno) => self.refused = Some(errno),
+        }
+    }
+
+    /// What is said of it; there were `count` elements, if that is known.
+    fn told(self, count: Option<usize>) -> Result<usize, ContentsError> {
+        let Found { whole, stored, refused, lost } = self;
+        let lost = count.map_or(lost, |count| count.saturating_sub(whole));
+        match refused {
+            _ if lost > 0 && stored == 0 => Err(ContentsError::Damaged),
+            _ if lost > 0 || count.is_none() => {
+                Err(ContentsError::Partly { kept: stored, lost, is_cut: count.is_none() })
+            }
+            Some(errno) => Err(ContentsError::TooMany(stored, whole, errno)),
+            None => Ok(stored),
+        }
+    }
+}
+
+/// Stores what is in whole blocks.
+fn fill_blocks(map: &Map, shape: &Shape, file: &mut impl Read) -> io::Result<Found> {
+    let element = shape.element_bytes().max(1);
+    let (mut found, mut block) = (Found::default(), Vec::new());
+    for number in 0.. {
+        block.clear();
+        let most = element * BLOCK + CHECK_BYTES;
+        file.by_ref().take(most as u64).read_to_end(&mut block)?;
+        if block.is_empty() {
+            break;
+        }
+        let (elements, said) = block.split_at(block.len().saturating_sub(CHECK_BYTES));
+        if said == checksum(number, elements) && elements.len().is_multiple_of(element) {
+            elements.chunks(element).for_each(|bytes| found.store(map, shape, bytes));
+        } else {
+            found.lost += elements.len().div_ceil(element);
+        }
+    }
+    Ok(found)
+}
+
+/// What elements are like.
+#[derive(Debug)]
+struct Shape {
+    key: usize,
+    value: usize,
+    /// Values of an element.
+    cpus: usize,
+    is_percpu: bool,
+}
+
+impl Shape {
+    fn of(map: &Map) -> Shape {
+        let is_percpu = map.is_percpu();
+        let cpus = if is_percpu { map.cpus() } else { 1 };
+        let (key, value) = (map.key_size() as usize, map.value_size() as usize);
+        Shape { key, value, cpus, is_percpu }
+    }
+
+    fn head(&self) -> [u8; HEAD_BYTES] {
+        let mut head = [0; HEAD_BYTES];
+        let numbers = [VERSION, self.key as u32, self.value as u32, self.cpus as u32];
+        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
+        let bytes = MAGIC.iter().copied().chain(bytes);
+        head.iter_mut().zip(bytes).for_each(|(place, byte)| *place = byte);
+        head
+    }
+
+    /// Of a head that is whole.
+    fn parse(head: &[u8; HEAD_BYTES]) -> Shape {
+        let number = |at: usize| {
+            let bytes = head.get(MAGIC.len() + 4 * at..).and_then(|rest| rest.first_chunk());
+            bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize
+        };
+        let cpus = number(3);
+        Shape { key: number(1), value: number(2), cpus, is_percpu: cpus != 1 }
+    }
+
+    /// Whether elements of `other` fit, but for the number of their values.
+    fn check(&self, other: &Shape) -> Result<(), ContentsError> {
+        let is_same = (self.key, self.value) == (other.key, other.value);
+        // One CPU's values fit maps with and without.
+        if is_same && (self.is_percpu || !other.is_percpu) {
+            return Ok(());
+        }
+        Err(ContentsError::OtherShape(other.key, other.value, self.key, self.value))
+    }
+
+    fn element_bytes(&self) -> usize {
+        self.key + self.value * self.cpus
+    }
+}
+
+/// A file that is being written.
+struct Blocks {
+    out: Summed<BufWriter<File>>,
+    block: Vec<u8>,
+    /// Elements in it.
+    count: usize,
+    /// Its number.
+    number: u64,
+    /// Elements in all of them.
+    all: u64,
+}
+
+impl Blocks {
+    fn create(path: &Path, shape: &Shape) -> io::Result<Blocks> {
+        let mut out = Summed { inner: BufWriter::new(File::create(path)?), sum: Sha256::new() };
+        let head = shape.head();
+        out.write_all(&head)?;
+        out.write_all(&checksum(HEAD, &head))?;
+        Ok(Blocks { out, block: Vec::new(), count: 0, number: 0, all: 0 })
+    }
+
+    fn add(&mut self, key: &[u8], value: &Value) -> io::Result<()> {
+        self.block.extend_from_slice(key);
+        value.cpus().into_iter().for_each(|bytes| self.block.extend_from_slice(bytes));
+        (self.count, self.all) = (self.count + 1, self.all + 1);
+        if self.count < BLOCK { Ok(()) } else { self.put() }
+    }
+
+    fn put(&mut self) -> io::Result<()> {
+        self.out.write_all(&self.block)?;
+        self.out.write_all(&checksum(self.number, &self.block))?;
+        self.block.clear();
+        (self.count, self.number) = (0, self.number + 1);
+        Ok(())
+    }
+
+    fn end(mut self) -> io::Result<()> {
+        if self.count > 0 {
+            self.put()?;
+        }
+        let count = self.all.to_le_bytes();
+        self.out.write_all(&count)?;
+        self.out.write_all(&checksum(TAIL, &count))?;
+        let Summed { mut inner, sum } = self.out;
+        inner.write_all(&sum.finalize())?;
+        inner.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()
+    }
+}
+
+/// Of a part, which is no other part.
+fn checksum(number: u64, bytes: &[u8]) -> [u8; CHECK_BYTES] {
+    let mut sum = Sha256::new();
+    sum.update(number.to_le_bytes());
+    sum.update(bytes);
+    let mut check = [0; CHECK_BYTES];
+    check.iter_mut().zip(sum.finalize()).for_each(|(place, byte)| *place = byte);
+    check
+}
+
+/// Reads all of a file of the first version, which must be what was written.
 fn check(file: &mut impl Read) -> Result<(), ContentsError> {
     let mut sum = Sha256::new();
     let mut tail: Vec<u8> = Vec::new();
@@ -147,7 +348,7 @@ fn fill(map: &Map, file: &mut impl Read) -> Result<usize, ContentsError> {
         Ok(u32::from_le_bytes(bytes))
     };
     let (version, key, value, cpus) = (number()?, number()?, number()?, number()?);
-    if version != VERSION {
+    if version != VERSION_WHOLE {
         return Err(ContentsError::Newer(version));
     }
     let sizes = [key as usize, value as usize, map.key_size() as usize, map.value_size() as usize];
@@ -205,9 +406,138 @@ impl<W: Write> Write for Summed<W> {
 }
 
 const MAGIC: &[u8; 12] = b"towpath-map\n";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The first version: one sum for all elements.
+const VERSION_WHOLE: u32 = 1;
+/// Magic, version, sizes of key and value, and values of an element.
+const HEAD_BYTES: usize = MAGIC.len() + 16;
+/// The number of the head where a checksum is made; blocks are counted from 0.
+const HEAD: u64 = u64::MAX;
+/// As [`HEAD`], of the number of elements.
+const TAIL: u64 = u64::MAX - 1;
+const CHECK_BYTES: usize = 8;
+/// The number of elements with its checksum, and a sum of all, by which the file is named.
+const TAIL_BYTES: usize = 8 + CHECK_BYTES + SUM_BYTES;
 pub(super) const SUM_BYTES: usize = 32;
+/// Elements of a block.
+const BLOCK: usize = 16;
 /// Elements that are looked at in a row.
 const PIECE: usize = 256;
+/// What comes before an element of the first version.
 const MORE: u8 = 1;
-const END: u8 = 0;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use towpath_bpf::MapDef;
+    use towpath_bpf::program::MapType;
+    use towpath_maps::{CreateOptions, Domain};
+
+    use super::*;
+
+    const ELEMENTS: u32 = 100;
+
+    fn map(kind: MapType) -> Arc<Map> {
+        let def = MapDef::new("m", kind, 4, 8, ELEMENTS);
+        let options = CreateOptions::new(Domain::new(2));
+        Map::create(&def, &options).expect("memory")
+    }
+
+    fn value(number: u32) -> [u8; 8] {
+        (u64::from(number) * 0x0101_0101).to_le_bytes()
+    }
+
+    fn full() -> Arc<Map> {
+        let full = map(MapType::Hash);
+        for number in 0..ELEMENTS {
+            let stored = Value::One(value(number).to_vec());
+            full.user().update(&number.to_le_bytes(), &stored, 0).expect("there is room");
+        }
+        full
+    }
+
+    fn elements(map: &Map) -> BTreeMap<u32, Vec<u8>> {
+        let number = |key: Vec<u8>| u32::from_le_bytes(key.try_into().expect("4 bytes"));
+        map.user().entries().map(|(key, it)| (number(key), it.bytes().to_vec())).collect()
+    }
+
+    fn path(name: &str) -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("towpath-contents-{name}-{}", std::process::id()))
+    }
+
+    /// One bit, anywhere, costs the block that it is in, and nothing that is stored is wrong.
+    #[test]
+    fn a_damaged_byte_costs_the_elements_around_it() {
+        let path = path("bit");
+        save(&full(), &path).expect("there is room");
+        let whole = std::fs::read(&path).expect("it is there");
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            std::fs::write(&path, bytes).expect("there is room");
+            let map = map(MapType::Hash);
+            let loaded = load(&map, &path);
+            let there = elements(&map);
+            assert!(there.len() + BLOCK >= ELEMENTS as usize, "byte {at}: {loaded:?}");
+            assert!(there.iter().all(|(number, it)| *it == value(*number)), "byte {at}");
+            let lost = ELEMENTS as usize - there.len();
+            match loaded {
+                Ok(stored) => assert_eq!((stored, lost), (ELEMENTS as usize, 0), "byte {at}"),
+                Err(ContentsError::Partly { kept, lost: told, is_cut }) => {
+                    assert_eq!((kept, told), (there.len(), lost), "byte {at}");
+                    assert_eq!(is_cut, at >= whole.len() - TAIL_BYTES, "byte {at}");
+                }
+                Err(error) => panic!("byte {at}: {error}"),
+            }
+        }
+        std::fs::remove_file(&path).expect("it is ours");
+    }
+
+    /// So does a cut, from there on.
+    #[test]
+    fn what_is_before_a_cut_is_there() {
+        let path = path("cut");
+        save(&full(), &path).expect("there is room");
+        let whole = std::fs::read(&path).expect("it is there");
+        for len in 0..whole.len() {
+            std::fs::write(&path, &whole[..len]).expect("there is room");
+            let map = map(MapType::Hash);
+            let loaded = load(&map, &path);
+            assert!(loaded.is_err(), "{len} bytes: {loaded:?}");
+            let blocks = len.saturating_sub(HEAD_BYTES + CHECK_BYTES + TAIL_BYTES)
+                / (12 * BLOCK + CHECK_BYTES);
+            let there = elements(&map);
+            assert!(there.len() >= blocks * BLOCK, "{len} bytes: {loaded:?}");
+            assert!(there.iter().all(|(number, it)| *it == value(*number)), "{len} bytes");
+        }
+        std::fs::remove_file(&path).expect("it is ours");
+    }
+
+    /// As it was written by older daemons: all of it, or nothing.
+    #[test]
+    fn the_first_version_is_read() {
+        let path = path("first");
+        let mut bytes = MAGIC.to_vec();
+        [1_u32, 4, 8, 1].iter().for_each(|it| bytes.extend(it.to_le_bytes()));
+        for number in 0..ELEMENTS {
+            bytes.push(MORE);
+            bytes.extend(number.to_le_bytes());
+            bytes.extend(value(number));
+        }
+        bytes.push(0);
+        let sum = Sha256::digest(&bytes);
+        bytes.extend(sum);
+        std::fs::write(&path, &bytes).expect("there is room");
+        let first = map(MapType::Hash);
+        assert_eq!(load(&first, &path).expect("it is whole"), ELEMENTS as usize);
+        assert_eq!(elements(&first), elements(&full()));
+        bytes[100] ^= 1;
+        std::fs::write(&path, &bytes).expect("there is room");
+        let none = map(MapType::Hash);
+        assert!(matches!(load(&none, &path), Err(ContentsError::Damaged)));
+        assert!(elements(&none).is_empty());
+        std::fs::remove_file(&path).expect("it is ours");
+    }
+}
