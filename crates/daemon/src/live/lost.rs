@@ -1,5 +1,5 @@
-//! Entries of device maps whose port went, or is not there yet: as in the kernel they go with it, and
-//! other than there they are stored when it is there, whatever its ifindex is.
+//! Entries of device maps whose port went, or is not there yet: as in the kernel they go with it,
+//! and other than there they are stored when it is there, whatever its ifindex is.
 
 use std::sync::Arc;
 
