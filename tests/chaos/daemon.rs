@@ -104,11 +104,22 @@ impl Daemon {
 
     /// Stores or removes an element.
     pub(crate) fn set(&self, map: u64, key: u32, is_there: bool) -> Result<(), ClientError> {
-        let (verb, body) = match is_there {
-            true => ("update", json!({ "key": key, "value": 1 })),
-            false => ("delete", json!({ "key": key })),
+        self.put(map, key, is_there.then(|| 1.into()))
+    }
+
+    /// Stores a value, or removes what is there.
+    pub(crate) fn put(&self, map: u64, key: u32, value: Option<Value>) -> Result<(), ClientError> {
+        let (verb, body) = match value {
+            Some(value) => ("update", json!({ "key": key, "value": value })),
+            None => ("delete", json!({ "key": key })),
         };
         self.client.json::<Value>("POST", &format!("/v1/maps/{map}/{verb}"), &body).map(drop)
+    }
+
+    /// A port's ifindex.
+    pub(crate) fn index(&self, port: &str) -> Outcome<u64> {
+        let port: Result<Value, _> = self.client.get(&format!("/v1/ports/{port}"));
+        port.map(|it| it["index"].as_u64().unwrap_or(0)).map_err(|error| error.to_string())
     }
 
     /// All keys of a map.

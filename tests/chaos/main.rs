@@ -12,6 +12,7 @@
 #![expect(clippy::print_stdout, reason = "a test says what it found")]
 
 mod daemon;
+mod machine;
 mod model;
 mod past;
 mod pipe_unsafe;
@@ -150,6 +151,7 @@ const STEPS_OF_A_WALK: u64 = 250;
 /// The first seed of the long walk.
 const LONG: u64 = 29_000;
 /// Seeds and steps of the short one.
-const SHORT: [(u64, u64); 6] = [(1, 120), (2, 120), (3, 120), (4, 120), (5, 120), (6, 120)];
+const SHORT: [(u64, u64); 10] =
+    [(1, 60), (2, 60), (3, 60), (4, 60), (5, 60), (6, 60), (7, 60), (8, 60), (9, 60), (10, 60)];
 /// No other walk of the short one begins after that.
 const SHORT_TIME: Duration = Duration::from_secs(45);

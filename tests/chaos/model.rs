@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::traffic::Classes;
+use crate::traffic::{BY_MAP, Classes, TO_SOCKET};
 
 /// What lies where an object file is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +68,8 @@ pub(crate) enum Kind {
     Afxdp,
     /// Two taps in active backup, of which frames come by the first that is up.
     Bond,
+    /// A virtual machine that behaves, and comes back whenever it went.
+    Machine,
 }
 
 /// What became of a wire.
@@ -104,6 +106,10 @@ pub(crate) struct Lane {
     pub(crate) blocked: Classes,
     /// Of these nobody knows: a change was answered with an error.
     pub(crate) uncertain: Classes,
+    /// Its device map leads to its other port; nothing where nobody knows.
+    pub(crate) leads: Option<bool>,
+    /// An application may have frames of one class.
+    pub(crate) has_app: bool,
     /// As users set it.
     pub(crate) is_up: bool,
     pub(crate) link: Link,
@@ -112,7 +118,8 @@ pub(crate) struct Lane {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 4] = [Kind::Tap, Kind::Packet, Kind::Afxdp, Kind::Bond];
+    pub(crate) const ALL: [Kind; 5] =
+        [Kind::Tap, Kind::Packet, Kind::Afxdp, Kind::Bond, Kind::Machine];
 
     /// On an interface that others make.
     pub(crate) fn is_on_wire(self) -> bool {
@@ -131,6 +138,8 @@ impl Lane {
             running: None,
             blocked: 0,
             uncertain: 0,
+            leads: Some(false),
+            has_app: false,
             is_up: true,
             link: Link::Up,
             members: [true; 2],
@@ -165,6 +174,7 @@ impl Lane {
         let content = if is_readable { self.file.content } else { before };
         self.wanted = Filter { content, mask: self.file.mask };
         self.is_unread = !is_readable;
+        self.has_app = false;
         // Taps are made anew.
         self.members = [true; 2];
         if self.wanted.loads(self.running) {
@@ -184,13 +194,20 @@ impl Lane {
 
     /// What may pass.
     pub(crate) fn may(&self) -> Classes {
-        self.running.map_or(0, |filter| filter.mask & (!self.blocked | self.uncertain))
+        let leads_nowhere = if self.leads == Some(false) { 1 << BY_MAP } else { 0 };
+        let passes = !self.blocked | self.uncertain;
+        self.running.map_or(0, |filter| filter.mask & passes & !leads_nowhere)
     }
 
     /// What must pass.
     pub(crate) fn must(&self) -> Classes {
         // One that kept its worker is halted, and then drops everything.
-        if self.works() && !self.is_stuck() { self.may() & !self.uncertain } else { 0 }
+        if !self.works() || self.is_stuck() {
+            return 0;
+        }
+        let elsewhere = if self.has_app { 1 << TO_SOCKET } else { 0 };
+        let unknown = if self.leads.is_none() { 1 << BY_MAP } else { 0 };
+        self.may() & !self.uncertain & !elsewhere & !unknown
     }
 }
 
@@ -281,6 +298,11 @@ impl Model {
         }
     }
 
+    /// A user has a device map lead somewhere, or nowhere.
+    pub(crate) fn lead(&mut self, lane: usize, leads: bool) {
+        self.lanes[lane].leads = Some(leads).filter(|_| self.disk == Disk::Good);
+    }
+
     /// The daemon is started again.
     pub(crate) fn start(&mut self) {
         self.lanes.iter_mut().for_each(Lane::start);
@@ -301,6 +323,7 @@ impl Model {
             lane.file.content = content;
             lane.reload();
             lane.uncertain |= lane.blocked;
+            lane.leads = lane.leads.filter(|leads| !leads);
         }
         self.start();
         self.is_damaged = !is_read;
@@ -353,6 +376,10 @@ impl Model {
                 add("program-stopped", "program filter".to_owned(), lane.works());
                 // Until it is stopped.
                 add("worker-stuck", "worker 0".to_owned(), false);
+            }
+            if lane.kind == Kind::Machine {
+                // It went in the middle of something.
+                add("port-broken", format!("port a{number}"), false);
             }
             if !lane.link.is_there() {
                 add("port-open", format!("port a{number}"), true);

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use rustix::process::Signal;
@@ -14,7 +14,7 @@ use crate::daemon::{Listening, SOCKET, Sink};
 use crate::model::{Content, Disk, Filter, Kind, Link, Log, Model, Text};
 use crate::strangers;
 use crate::traffic::CLASSES;
-use crate::world::{World, plug_end, run};
+use crate::world::{Neighbour, World, plug_end, run};
 
 /// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +31,12 @@ pub(crate) enum Step {
     Change(usize, Content, u8),
     /// A user blocks a class, or doesn't any more.
     Block { lane: usize, class: u8, is_blocked: bool },
+    /// A user has a device map lead to the other port, or doesn't any more.
+    Lead(usize, bool),
+    /// Somebody runs something at a port, or it is killed.
+    Neighbour(usize, Neighbour, bool),
+    /// A virtual machine is killed, and another one comes.
+    KillMachine(usize),
     /// A user sets a port up or down.
     SetUp(usize, bool),
     /// A user adds a port, or takes it away.
@@ -91,7 +97,7 @@ impl Step {
 
     fn any(rng: &mut Rng, model: &Model) -> Step {
         let lane = rng.usize(..model.lanes.len());
-        match rng.u8(..100) {
+        match rng.u8(..112) {
             0..5 => Step::Object(lane, any_content(rng)),
             5..8 => Step::Mask(lane, any_mask(rng)),
             8..14 => Step::Write(any_text(rng)),
@@ -126,6 +132,10 @@ impl Step {
             88 => Step::Queues(lane, rng.u32(1..3)),
             89..92 => Step::Member(lane, rng.usize(..2), rng.bool()),
             92..95 => Step::FrontEnd(rng.u64(..)),
+            100..103 => Step::Lead(lane, rng.u8(..4) > 0),
+            103..107 => Step::Neighbour(lane, Neighbour::App, rng.bool()),
+            107..110 => Step::Neighbour(lane, Neighbour::Dump, rng.bool()),
+            110.. => Step::KillMachine(lane),
             _ => Step::Client(match rng.u8(..4) {
                 0 => Rudeness::Vanish(rng.u8(..PATHS)),
                 1 => Rudeness::Stay(rng.u8(..PATHS)),
@@ -144,6 +154,14 @@ impl Step {
                 let is_other = lane.blocked >> class & 1 != u8::from(is_blocked);
                 lane.running.is_some_and(|it| it.content != Content::Wide) && is_other
             }
+            Step::Lead(lane, leads) => {
+                let lane = &model.lanes[lane];
+                lane.running.is_some() && lane.leads != Some(leads)
+            }
+            Step::Neighbour(lane, Neighbour::App, is_there) => {
+                model.lanes[lane].has_app != is_there && model.lanes[lane].kind != Kind::Bond
+            }
+            Step::KillMachine(lane) => model.lanes[lane].kind == Kind::Machine,
             Step::SetUp(lane, is_up) => model.lanes[lane].is_up != is_up,
             Step::Extra(is_there) => model.has_extra != is_there,
             Step::Disk(disk) => (model.disk == Disk::Good) != (disk == Disk::Good),
@@ -164,7 +182,9 @@ impl Step {
                 let lane = &model.lanes[lane];
                 lane.kind.is_on_wire() && lane.link != link
             }
-            Step::Mtu(lane, _) => model.lanes[lane].link.is_there(),
+            Step::Mtu(lane, _) => {
+                model.lanes[lane].link.is_there() && model.lanes[lane].kind != Kind::Machine
+            }
             Step::Queues(lane, _) => {
                 let lane = &model.lanes[lane];
                 lane.kind.is_on_wire() && lane.link.is_there()
@@ -200,6 +220,11 @@ impl Step {
                 }
                 return;
             }
+            Step::Lead(lane, leads) => return model.lead(lane, leads),
+            Step::Neighbour(lane, Neighbour::App, is_there) => {
+                model.lanes[lane].has_app = is_there;
+                return;
+            }
             Step::SetUp(lane, is_up) if model.disk == Disk::Good => {
                 model.lanes[lane].is_up = is_up;
             }
@@ -232,6 +257,8 @@ impl Step {
             }
             Step::SetUp(..)
             | Step::Extra(_)
+            | Step::Neighbour(..)
+            | Step::KillMachine(_)
             | Step::DeleteTap(..)
             | Step::Mtu(..)
             | Step::Queues(..)
@@ -304,6 +331,14 @@ impl Step {
                 Ok(())
             }
             Step::Client(how) => client(world, how),
+            Step::Lead(at, leads) => lead(world, at, leads, from),
+            Step::Neighbour(lane, which, true) => world.run_neighbour(lane, which),
+            Step::Neighbour(lane, which, false) => {
+                world.kill_neighbour((lane, which));
+                Ok(())
+            }
+            // Whoever sends frames has it.
+            Step::KillMachine(_) => Ok(()),
             Step::Wire(..)
             | Step::DeleteTap(..)
             | Step::Mtu(..)
@@ -369,6 +404,7 @@ impl Step {
                     Kind::Tap => format!("a{lane}"),
                     Kind::Packet | Kind::Afxdp => format!("v{lane}a"),
                     Kind::Bond => format!("m{lane}0"),
+                    Kind::Machine => return Ok(()),
                 };
                 let _refused = run(&format!("ip link set {name} mtu {mtu}"));
                 Ok(())
@@ -467,6 +503,24 @@ fn kill_meanwhile(world: &mut World, lane: usize, class: u8, after_us: u64) -> O
         let _answered: bool = ask.join().expect("no panic");
     }
     Ok(())
+}
+
+/// Has a lane's device map lead to its other port, as soon as that is there.
+fn lead(world: &World, lane: usize, leads: bool, from: &Model) -> Outcome {
+    let (daemon, start) = (&world.daemon, Instant::now());
+    let map = daemon.map(lane, "out")?;
+    let is_sure = from.disk == Disk::Good && from.lanes[lane].leads.is_some();
+    loop {
+        let index = daemon.index(&format!("b{lane}"))?;
+        match daemon.put(map, 0, leads.then(|| index.into())) {
+            // A tap that was deleted is made anew, with another number.
+            Err(_) if is_sure && start.elapsed() < END => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) if is_sure => return Err(format!("an element can't be set: {error}")),
+            _ => return Ok(()),
+        }
+    }
 }
 
 fn wire(lane: usize, from: Link, to: Link) -> Outcome {

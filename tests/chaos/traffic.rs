@@ -1,13 +1,19 @@
 //! Numbered frames on every lane, and what comes out of it: nothing that no wanted configuration
 //! lets pass, nothing twice, nothing out of order.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::Outcome;
+use crate::machine::Machine;
 use crate::wire_unsafe::Wire;
 
 /// What a frame is: programs decide by that.
 pub(crate) const CLASSES: u8 = 8;
+/// The class that is for an application, if there is one.
+pub(crate) const TO_SOCKET: u8 = 5;
+/// The class that goes by a device map.
+pub(crate) const BY_MAP: u8 = 6;
 /// An Ethernet type for experiments.
 const PROTOCOL: u16 = 0x88b5;
 /// How long frames that must pass are waited for.
@@ -26,10 +32,47 @@ pub(crate) struct Traffic {
     pub(crate) sent: u64,
 }
 
+/// Where frames are put in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    Interface(String),
+    /// A virtual machine, at this socket.
+    Machine(PathBuf),
+}
+
+#[derive(Debug)]
+enum Input {
+    Wire(Wire),
+    Machine(Machine),
+}
+
+impl Input {
+    fn new(place: &Place) -> Input {
+        match place {
+            Place::Interface(name) => Input::Wire(Wire::sender(name)),
+            Place::Machine(path) => Input::Machine(Machine::new(path)),
+        }
+    }
+
+    fn look(&mut self) {
+        match self {
+            Input::Wire(wire) => wire.look(),
+            Input::Machine(machine) => machine.look(),
+        }
+    }
+
+    fn send(&mut self, frame: &[u8]) -> bool {
+        match self {
+            Input::Wire(wire) => wire.send(frame),
+            Input::Machine(machine) => machine.send(frame),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Lane {
     /// Frames go by the first that takes them.
-    inputs: Vec<Wire>,
+    inputs: Vec<Input>,
     output: Wire,
     /// What may pass in each epoch.
     may: Vec<Classes>,
@@ -39,9 +82,9 @@ struct Lane {
 
 impl Traffic {
     /// Lanes between two interfaces each.
-    pub(crate) fn new<'a>(ends: impl Iterator<Item = &'a (Vec<String>, String)>) -> Traffic {
-        let lane = |(inputs, output): &(Vec<String>, String)| Lane {
-            inputs: inputs.iter().map(|input| Wire::sender(input)).collect(),
+    pub(crate) fn new<'a>(ends: impl Iterator<Item = &'a (Vec<Place>, String)>) -> Traffic {
+        let lane = |(inputs, output): &(Vec<Place>, String)| Lane {
+            inputs: inputs.iter().map(Input::new).collect(),
             output: Wire::receiver(output, PROTOCOL),
             may: Vec::new(),
             next: [1; CLASSES as usize],
@@ -55,10 +98,19 @@ impl Traffic {
         self.lanes.iter_mut().zip(may).for_each(|(lane, may)| lane.may.push(may));
     }
 
+    /// A lane's virtual machine is killed; another one comes.
+    pub(crate) fn kill_machine(&mut self, lane: usize) {
+        for input in &mut self.lanes[lane].inputs {
+            if let Input::Machine(machine) = input {
+                machine.kill();
+            }
+        }
+    }
+
     /// A frame of each class into each lane; and looks at what came out.
     pub(crate) fn pump(&mut self) -> Outcome {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
-            lane.inputs.iter_mut().for_each(Wire::look);
+            lane.inputs.iter_mut().for_each(Input::look);
             lane.output.look();
             for class in 0..CLASSES {
                 self.sent += u64::from(lane.send(number, class));

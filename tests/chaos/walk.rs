@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::Outcome;
 use crate::model::{Disk, Kind, Lane, Log, Model, Text};
 use crate::steps::Step;
-use crate::traffic::{CLASSES, Traffic};
+use crate::traffic::{CLASSES, Place, Traffic};
 use crate::world::{World, ends};
 
 /// One walk in a world of its own.
@@ -115,8 +115,8 @@ impl Walk {
         };
         let world = World::new(dir, &model)?;
         model.reload();
-        let ends: Vec<(Vec<String>, String)> =
-            model.lanes.iter().enumerate().map(|(at, lane)| ends(at, lane.kind)).collect();
+        let ends: Vec<(Vec<Place>, String)> =
+            model.lanes.iter().enumerate().map(|(at, lane)| ends(dir, at, lane.kind)).collect();
         let mut traffic = Traffic::new(ends.iter());
         traffic.allow(model.may());
         Ok(Walk { model, world, traffic })
@@ -128,6 +128,9 @@ impl Walk {
         step.foresee(&mut self.model);
         let (old, new) = (before.may(), self.model.may());
         self.traffic.allow(old.zip(new).map(|(old, new)| old | new));
+        if let Step::KillMachine(lane) = step {
+            self.traffic.kill_machine(lane);
+        }
         self.act(step, &before)?;
         self.settle()
     }
@@ -196,6 +199,21 @@ impl Walk {
                     lane.blocked, !lane.uncertain
                 ));
             }
+            self.leads(number, lane.leads)?;
+        }
+        Ok(())
+    }
+
+    /// An element that leads to a port is there again soon after that is.
+    fn leads(&self, lane: usize, leads: Option<bool>) -> Outcome {
+        let (map, start) = (self.world.daemon.map(lane, "out")?, Instant::now());
+        while leads
+            .is_some_and(|leads| self.world.daemon.keys(map).is_ok_and(|it| it.is_empty() == leads))
+        {
+            if start.elapsed() > PATIENCE {
+                return Err(format!("lane {lane}: its device map leads somewhere: not {leads:?}"));
+            }
+            std::thread::sleep(PAUSE);
         }
         Ok(())
     }

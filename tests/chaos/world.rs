@@ -1,8 +1,9 @@
 //! Where the walk takes place: a folder, a small disk for the state, wires, and the daemon.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,6 +14,7 @@ use serde_json::Value;
 use crate::Outcome;
 use crate::daemon::{CONFIG, Daemon, SOCKET, Sink};
 use crate::model::{Content, Disk, Kind, Lane, Model, Text};
+use crate::traffic::Place;
 
 /// All of it.
 #[derive(Debug)]
@@ -23,6 +25,17 @@ pub(crate) struct World {
     log: Arc<Mutex<Vec<u8>>>,
     /// Connections that do nothing.
     pub(crate) idle: Vec<std::os::unix::net::UnixStream>,
+    /// What others run beside it, by lane.
+    neighbours: BTreeMap<(usize, Neighbour), Child>,
+}
+
+/// What somebody runs beside the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Neighbour {
+    /// An application with an AF_XDP socket.
+    App,
+    /// Whoever looks at frames.
+    Dump,
 }
 
 impl World {
@@ -43,7 +56,8 @@ impl World {
         write_config(dir, model, Text::Good)?;
         let log = Arc::default();
         let daemon = Daemon::start(dir, Sink::Pipe, &log)?;
-        Ok(World { dir: dir.to_owned(), daemon, log, idle: Vec::new() })
+        let (idle, neighbours) = (Vec::new(), BTreeMap::new());
+        Ok(World { dir: dir.to_owned(), daemon, log, idle, neighbours })
     }
 
     /// Waits until the daemon answers.
@@ -64,8 +78,37 @@ impl World {
     /// Starts the next daemon.
     pub(crate) fn start(&mut self, sink: Sink) -> Outcome {
         self.idle.clear();
+        while let Some((place, _)) = self.neighbours.first_key_value() {
+            self.kill_neighbour(*place);
+        }
         self.daemon = Daemon::start(&self.dir, sink, &self.log)?;
         Ok(())
+    }
+
+    /// Somebody runs something at a lane, as long as that goes.
+    pub(crate) fn run_neighbour(&mut self, lane: usize, which: Neighbour) -> Outcome {
+        self.kill_neighbour((lane, which));
+        let port = format!("a{lane}");
+        let words = match which {
+            Neighbour::App => ["xsk", "drop", &port, "--map", "sockets", "--key", "0"].to_vec(),
+            Neighbour::Dump => ["dump", &port, "--rx-capture", "entry,exit"].to_vec(),
+        };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
+        command.args(words).args(["--socket", SOCKET]).current_dir(&self.dir);
+        let none = Stdio::null;
+        let child = command.stdin(none()).stdout(none()).stderr(none()).spawn();
+        let child = child.map_err(|error| format!("{which:?} can't be started: {error}"))?;
+        self.neighbours.insert((lane, which), child);
+        Ok(())
+    }
+
+    /// It ends without a word.
+    pub(crate) fn kill_neighbour(&mut self, place: (usize, Neighbour)) {
+        if let Some(mut child) = self.neighbours.remove(&place) {
+            // It may have ended.
+            let _ended = child.kill();
+            let _waited = child.wait();
+        }
     }
 
     /// Puts something where a lane's object is.
@@ -147,13 +190,23 @@ impl World {
     }
 }
 
-/// Names of the interfaces where frames are put in, the first that takes them, and where they come
-/// out.
-pub(crate) fn ends(number: usize, kind: Kind) -> (Vec<String>, String) {
+impl Drop for World {
+    fn drop(&mut self) {
+        while let Some((place, _)) = self.neighbours.first_key_value() {
+            self.kill_neighbour(*place);
+        }
+    }
+}
+
+/// Where frames are put in, at the first that takes them, and the interface where they come out.
+pub(crate) fn ends(dir: &Path, number: usize, kind: Kind) -> (Vec<Place>, String) {
+    let one = |name: String| vec![Place::Interface(name)];
+    let output = format!("b{number}");
     match kind {
-        Kind::Tap => (vec![format!("a{number}")], format!("b{number}")),
-        Kind::Packet | Kind::Afxdp => (vec![format!("w{number}a")], format!("w{number}b")),
-        Kind::Bond => (members(number).into(), format!("b{number}")),
+        Kind::Tap => (one(format!("a{number}")), output),
+        Kind::Packet | Kind::Afxdp => (one(format!("w{number}a")), format!("w{number}b")),
+        Kind::Bond => (members(number).map(Place::Interface).into(), output),
+        Kind::Machine => (vec![Place::Machine(dir.join(format!("a{number}.sock")))], output),
     }
 }
 
@@ -253,6 +306,10 @@ fn lane_config(number: usize, lane: &Lane) -> String {
         Kind::Tap => port("a", "tap", &upper) + &port("b", "tap", ""),
         Kind::Packet => on_wire("a", "packet", &upper) + &on_wire("b", "packet", ""),
         Kind::Afxdp => on_wire("a", "afxdp", &upper) + &on_wire("b", "afxdp", ""),
+        Kind::Machine => {
+            port("a", "vhost-user", &format!("path = \"a{number}.sock\"\n{upper}"))
+                + &port("b", "tap", "")
+        }
         Kind::Bond => {
             let names = members(number);
             let taps =

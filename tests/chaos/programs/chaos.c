@@ -14,6 +14,8 @@
 
 #define PROTOCOL 0x88b5
 #define CLASSES 8
+#define TO_SOCKET 5
+#define BY_MAP 6
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -25,6 +27,22 @@ struct {
 #endif
 	__uint(max_entries, 64);
 } blocked SEC(".maps");
+
+// Frames of the class BY_MAP leave by its port, and by none without one.
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(max_entries, 1);
+} out SEC(".maps");
+
+// Those of the class TO_SOCKET are an application's, if there is one.
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(max_entries, 1);
+} sockets SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -55,6 +73,15 @@ static long round(__u32 index, void *context)
 #define NAME filter
 #endif
 
+static __always_inline int let_pass(struct xdp_md *ctx, __u32 class)
+{
+	if (class == TO_SOCKET)
+		return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+	if (class == BY_MAP)
+		return bpf_redirect_map(&out, 0, 0);
+	return XDP_PASS;
+}
+
 SEC("xdp")
 int NAME(struct xdp_md *ctx)
 {
@@ -82,11 +109,11 @@ int NAME(struct xdp_md *ctx)
 #if VERSION == 2
 	if (bpf_map_lookup_elem(&blocked, &class))
 		return XDP_DROP;
-	return mask & 1 << class ? XDP_PASS : XDP_DROP;
+	return mask & 1 << class ? let_pass(ctx, class) : XDP_DROP;
 #else
 	if (!(mask >> class & 1))
 		return XDP_DROP;
-	return bpf_map_lookup_elem(&blocked, &class) ? XDP_DROP : XDP_PASS;
+	return bpf_map_lookup_elem(&blocked, &class) ? XDP_DROP : let_pass(ctx, class);
 #endif
 }
 
