@@ -522,16 +522,17 @@ impl Control {
                 || !work.unread.is_empty())
         {
             let pause = work.retry.next_pause();
-            self.read_again(&mut work);
+            let over = self.read_again(&mut work);
             self.apply_again(&mut work);
+            over.iter().for_each(|(code, subject)| self.news.recovered(*code, subject));
             work.retry = Retry::after(pause);
         }
     }
 
     /// Reads files that couldn't be read before.
-    fn read_again(&self, work: &mut Work) {
+    fn read_again(&self, work: &mut Work) -> Vec<(FailureCode, String)> {
         let Work { wanted, file, unread, .. } = work;
-        unread.read_again(Wanted { wanted, file }, &self.objects, &self.news);
+        unread.read_again(Wanted { wanted, file }, &self.objects, &self.news)
     }
 
     /// Gives whether there was anything to do.

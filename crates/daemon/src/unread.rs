@@ -51,6 +51,22 @@ pub(crate) struct Wanted<'a> {
     pub(crate) file: &'a mut State,
 }
 
+/// What is told of files: that one can be read as soon as what it says is in its place.
+struct Told<'a> {
+    news: &'a News,
+    over: Vec<(FailureCode, String)>,
+}
+
+impl Told<'_> {
+    fn failed(&self, code: FailureCode, subject: &str, why: &str) {
+        self.news.failed(code, subject, why);
+    }
+
+    fn recovered(&mut self, code: FailureCode, subject: &str) {
+        self.over.push((code, subject.to_owned()));
+    }
+}
+
 impl Unread {
     pub(crate) fn is_empty(&self) -> bool {
         self.programs.is_empty() && self.host.is_none()
@@ -99,12 +115,17 @@ impl Unread {
         }
     }
 
-    /// Reads them again.
-    pub(crate) fn read_again(&mut self, states: Wanted<'_>, objects: &ObjectFiles, news: &News) {
+    /// Reads them again. Gives failures that are over when that is in its place.
+    pub(crate) fn read_again(
+        &mut self,
+        states: Wanted<'_>,
+        objects: &ObjectFiles,
+        news: &News,
+    ) -> Vec<(FailureCode, String)> {
         let Wanted { wanted, file } = states;
-        let mut next = State::clone(wanted);
+        let (mut next, mut told) = (State::clone(wanted), Told { news, over: Vec::new() });
         self.programs.retain(|_, unread| {
-            let Some((hash, maps)) = unread.read(objects, news) else { return true };
+            let Some((hash, maps)) = unread.read(objects, &mut told) else { return true };
             for state in [&mut next, &mut *file] {
                 let mut programs = state.programs.iter_mut();
                 let meant = |it: &&mut ProgramState| unread.is_of(it);
@@ -117,7 +138,7 @@ impl Unread {
             false
         });
         if let Some(host) = &self.host
-            && let Some(read) = host.read(news)
+            && let Some(read) = host.read(&mut told)
         {
             for state in [&mut next, &mut *file] {
                 if state.host.as_ref() == Some(&host.stand_in) {
@@ -129,6 +150,7 @@ impl Unread {
         if **wanted != next {
             *wanted = Arc::new(next);
         }
+        told.over
     }
 }
 
@@ -140,26 +162,30 @@ impl UnreadProgram {
     }
 
     /// The object's hash, and what its file of maps says, if both can be read.
-    fn read(&mut self, objects: &ObjectFiles, news: &News) -> Option<(String, Map<String, Json>)> {
+    fn read(
+        &mut self,
+        objects: &ObjectFiles,
+        told: &mut Told<'_>,
+    ) -> Option<(String, Map<String, Json>)> {
         let object = objects.open(Path::new(&self.object));
-        let object = self.note(self.object.clone(), object, news);
+        let object = self.note(self.object.clone(), object, told);
         let maps = match self.maps.clone() {
             None => Some(Map::new()),
-            Some(path) => self.note(path.display().to_string(), read_maps(&path), news),
+            Some(path) => self.note(path.display().to_string(), read_maps(&path), told),
         };
         Some((object?, maps?))
     }
 
-    fn note<T>(&mut self, path: String, read: Result<T, String>, news: &News) -> Option<T> {
+    fn note<T>(&mut self, path: String, read: Result<T, String>, told: &mut Told<'_>) -> Option<T> {
         match read {
             Ok(read) => {
                 if self.why.remove(&path).is_some() {
-                    news.recovered(FailureCode::Object, &path);
+                    told.recovered(FailureCode::Object, &path);
                 }
                 Some(read)
             }
             Err(why) => {
-                news.failed(FailureCode::Object, &path, &why);
+                told.failed(FailureCode::Object, &path, &why);
                 self.why.insert(path, why);
                 None
             }
@@ -168,15 +194,15 @@ impl UnreadProgram {
 }
 
 impl UnreadHost {
-    fn read(&self, news: &News) -> Option<HostState> {
+    fn read(&self, told: &mut Told<'_>) -> Option<HostState> {
         let subject = self.path.display().to_string();
         match tables::load(&self.path) {
             Ok(read) => {
-                news.recovered(FailureCode::Host, &subject);
+                told.recovered(FailureCode::Host, &subject);
                 Some(read)
             }
             Err(why) => {
-                news.failed(FailureCode::Host, &subject, why);
+                told.failed(FailureCode::Host, &subject, &why.to_string());
                 None
             }
         }
