@@ -1,7 +1,9 @@
 //! The daemon under test: a process of its own, its log's reader, and its API.
 
-use std::io::{PipeReader, Read as _};
-use std::os::fd::AsFd as _;
+use std::fs::File;
+use std::io::{PipeReader, Read as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use towpath_daemon::client::{Client, ClientError};
@@ -23,6 +26,8 @@ pub(crate) struct Daemon {
     child: Child,
     pub(crate) client: Client,
     log: Reader,
+    /// Writes where its log goes.
+    filler: File,
 }
 
 /// Where its standard error goes.
@@ -43,10 +48,14 @@ impl Daemon {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let (reader, writer) = std::io::pipe().map_err(said)?;
         make_small(writer.as_fd()).map_err(said)?;
+        // Opened again: the daemon's end is not to be non-blocking.
+        let mut filler = File::options();
+        filler.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+        let filler = filler.open(format!("/proc/self/fd/{}", writer.as_raw_fd())).map_err(said)?;
         match sink {
             Sink::Pipe => command.stderr(writer),
             Sink::Full => {
-                let full = std::fs::File::options().write(true).open("/dev/full");
+                let full = File::options().write(true).open("/dev/full");
                 command.stderr(full.map_err(said)?)
             }
         };
@@ -54,7 +63,7 @@ impl Daemon {
         // The writer goes with the command: only the child has it then.
         drop(command);
         let client = Client::new(&dir.join(SOCKET)).map_err(said)?;
-        Ok(Daemon { child, client, log: Reader::new(reader, Arc::clone(kept)) })
+        Ok(Daemon { child, client, log: Reader::new(reader, Arc::clone(kept)), filler })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -83,13 +92,25 @@ impl Daemon {
         self.client.get("/v1/status")
     }
 
-    /// Reads its log, or doesn't, or hangs up.
+    /// Reads its log, or doesn't, so that there is no room for the next line; or hangs up.
     pub(crate) fn listen(&mut self, how: Listening) {
         self.log.tell(how);
+        if how == Listening::Waits {
+            std::thread::sleep(2 * LOOK);
+            for size in [4096, 1] {
+                while self.filler.write(&FILLER[..size]).is_ok() {}
+            }
+        }
     }
 
     /// The id of a map that a lane's program has.
     pub(crate) fn map(&self, lane: usize, name: &str) -> Outcome<u64> {
+        // It may get a successor, which has the same maps, between two looks.
+        let again = self.find_map(lane, name);
+        again.or_else(|_replaced| self.find_map(lane, name))
+    }
+
+    fn find_map(&self, lane: usize, name: &str) -> Outcome<u64> {
         let get = |path: &str| self.client.get::<Value>(path).map_err(|error| error.to_string());
         let (programs, maps) = (get("/v1/programs")?, get("/v1/maps")?);
         let all = |list: &Value| list.as_array().cloned().unwrap_or_default();
@@ -178,8 +199,7 @@ struct Reader {
 impl Reader {
     fn new(mut pipe: PipeReader, kept: Arc<Mutex<Vec<u8>>>) -> Reader {
         let (orders, told) = channel();
-        let flags = rustix::fs::OFlags::NONBLOCK;
-        rustix::fs::fcntl_setfl(&pipe, flags).expect("it is a pipe");
+        rustix::fs::fcntl_setfl(&pipe, OFlags::NONBLOCK).expect("it is a pipe");
         let thread = std::thread::spawn(move || {
             let (mut how, mut bytes) = (Listening::Reads, vec![0; 1 << 16]);
             loop {
@@ -194,7 +214,8 @@ impl Reader {
                 while how == Listening::Reads
                     && let Ok(len @ 1..) = pipe.read(&mut bytes)
                 {
-                    kept.lock().extend_from_slice(&bytes[..len]);
+                    let said = bytes[..len].iter().filter(|byte| **byte != FILLER[0]);
+                    kept.lock().extend(said);
                 }
             }
         });
@@ -228,3 +249,5 @@ pub(crate) const CONFIG: &str = "t.toml";
 /// The API's socket.
 pub(crate) const SOCKET: &str = "s.sock";
 const LOOK: Duration = Duration::from_millis(5);
+/// What the log never says.
+const FILLER: [u8; 4096] = [0; 4096];

@@ -187,7 +187,8 @@ impl Step {
             }
             Step::Queues(lane, _) => {
                 let lane = &model.lanes[lane];
-                lane.kind.is_on_wire() && lane.link.is_there()
+                // The kernel's veth turns its carrier on then, also where the far end is down.
+                lane.kind.is_on_wire() && lane.link == Link::Up
             }
             Step::Member(lane, member, is_up) => {
                 let lane = &model.lanes[lane];

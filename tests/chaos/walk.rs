@@ -1,9 +1,12 @@
 //! The walk: a step, frames all the while, and a look at what must be so afterwards.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::Outcome;
@@ -138,32 +141,16 @@ impl Walk {
     /// Does it while frames flow.
     fn act(&mut self, step: Step, before: &Model) -> Outcome {
         let Walk { model, world, traffic, .. } = self;
-        std::thread::scope(|scope| {
-            let acts = scope.spawn(|| step.act(world, before, model));
-            let mut pumped = Ok(());
-            while !acts.is_finished() {
-                if pumped.is_ok() {
-                    pumped = traffic.pump();
-                }
-                std::thread::sleep(PAUSE);
-            }
-            acts.join().expect("no panic").and(pumped)
-        })
+        let pid = Arc::clone(&world.pid);
+        meanwhile(traffic, &pid, || step.act(world, before, model))
     }
 
     /// Waits until everything is as it is to be, and looks that it is.
     fn settle(&mut self) -> Outcome {
         let start = Instant::now();
         loop {
-            let (client, traffic) = (&self.world.daemon, &mut self.traffic);
-            let status = std::thread::scope(|scope| {
-                let asks = scope.spawn(|| client.status());
-                while !asks.is_finished() {
-                    traffic.pump()?;
-                    std::thread::sleep(PAUSE);
-                }
-                Ok::<_, String>(asks.join().expect("no panic"))
-            })?;
+            let Walk { world, traffic, .. } = self;
+            let status = meanwhile(traffic, &world.pid, || Ok(world.daemon.status()))?;
             let why = match status {
                 Ok(status) => match self.compare(&status) {
                     None => break,
@@ -180,42 +167,8 @@ impl Walk {
         }
         self.traffic.allow(self.model.may());
         self.traffic.must_pass(&self.model.must())?;
-        self.keeps()
-    }
-
-    /// What is kept: elements that users stored.
-    fn keeps(&self) -> Outcome {
-        for (number, lane) in self.model.lanes.iter().enumerate() {
-            if lane.running.is_none() {
-                continue;
-            }
-            let map = self.world.daemon.map(number, "blocked")?;
-            let keys = self.world.daemon.keys(map)?;
-            let bit = |key: &u64| 1u8.checked_shl(*key as u32).unwrap_or(0);
-            let now = keys.iter().fold(0, |all, key| all | bit(key));
-            if (now ^ lane.blocked) & !lane.uncertain != 0 {
-                return Err(format!(
-                    "lane {number}: blocked are {now:#010b}, and not {:#010b} of {:#010b}",
-                    lane.blocked, !lane.uncertain
-                ));
-            }
-            self.leads(number, lane.leads)?;
-        }
-        Ok(())
-    }
-
-    /// An element that leads to a port is there again soon after that is.
-    fn leads(&self, lane: usize, leads: Option<bool>) -> Outcome {
-        let (map, start) = (self.world.daemon.map(lane, "out")?, Instant::now());
-        while leads
-            .is_some_and(|leads| self.world.daemon.keys(map).is_ok_and(|it| it.is_empty() == leads))
-        {
-            if start.elapsed() > PATIENCE {
-                return Err(format!("lane {lane}: its device map leads somewhere: not {leads:?}"));
-            }
-            std::thread::sleep(PAUSE);
-        }
-        Ok(())
+        let Walk { world, traffic, model } = self;
+        meanwhile(traffic, &world.pid, || keeps(world, model))
     }
 
     /// What `status` shows beyond or beside what it should.
@@ -241,7 +194,71 @@ impl Walk {
     }
 }
 
+/// What is kept: elements that users stored.
+fn keeps(world: &World, model: &Model) -> Outcome {
+    for (number, lane) in model.lanes.iter().enumerate() {
+        if lane.running.is_none() {
+            continue;
+        }
+        let map = world.daemon.map(number, "blocked")?;
+        let keys = world.daemon.keys(map)?;
+        let bit = |key: &u64| 1u8.checked_shl(*key as u32).unwrap_or(0);
+        let now = keys.iter().fold(0, |all, key| all | bit(key));
+        if (now ^ lane.blocked) & !lane.uncertain != 0 {
+            return Err(format!(
+                "lane {number}: blocked are {now:#010b}, and not {:#010b} of {:#010b}",
+                lane.blocked, !lane.uncertain
+            ));
+        }
+        leads(world, number, lane.leads)?;
+    }
+    Ok(())
+}
+
+/// An element that leads to a port is there again soon after that is.
+fn leads(world: &World, lane: usize, leads: Option<bool>) -> Outcome {
+    let (map, start) = (world.daemon.map(lane, "out")?, Instant::now());
+    while leads.is_some_and(|leads| world.daemon.keys(map).is_ok_and(|it| it.is_empty() == leads)) {
+        if start.elapsed() > PATIENCE {
+            return Err(format!("lane {lane}: its device map leads somewhere: not {leads:?}"));
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// Does something while frames flow. A daemon that keeps it for ever is killed.
+fn meanwhile<T: Send>(
+    traffic: &mut Traffic,
+    pid: &AtomicU32,
+    work: impl FnOnce() -> Outcome<T> + Send,
+) -> Outcome<T> {
+    let (start, mut is_late, mut pumped) = (Instant::now(), false, Ok(()));
+    let done = std::thread::scope(|scope| {
+        let works = scope.spawn(work);
+        while !works.is_finished() {
+            if pumped.is_ok() {
+                pumped = traffic.pump();
+            }
+            if start.elapsed() > STEP_MAX && !is_late {
+                is_late = true;
+                let pid = Pid::from_raw(pid.load(Ordering::Relaxed).cast_signed());
+                // It may have ended.
+                let _gone = pid.map(|pid| kill_process(pid, Signal::KILL));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        works.join().expect("no panic")
+    });
+    match done {
+        _ if is_late => Err(format!("the daemon does not answer in {STEP_MAX:?}")),
+        done => pumped.and(done),
+    }
+}
+
 const LANES: usize = 3;
+/// Whatever is asked of the daemon takes less.
+const STEP_MAX: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_micros(500);
 /// How long it may take until everything is as it should be.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
@@ -21,6 +22,8 @@ use crate::traffic::Place;
 pub(crate) struct World {
     pub(crate) dir: PathBuf,
     pub(crate) daemon: Daemon,
+    /// The daemon's.
+    pub(crate) pid: Arc<AtomicU32>,
     /// What was read of its log, and of those before.
     log: Arc<Mutex<Vec<u8>>>,
     /// Connections that do nothing.
@@ -57,7 +60,8 @@ impl World {
         let log = Arc::default();
         let daemon = Daemon::start(dir, Sink::Pipe, &log)?;
         let (idle, neighbours) = (Vec::new(), BTreeMap::new());
-        Ok(World { dir: dir.to_owned(), daemon, log, idle, neighbours })
+        let pid = Arc::new(daemon.pid().into());
+        Ok(World { dir: dir.to_owned(), daemon, pid, log, idle, neighbours })
     }
 
     /// Waits until the daemon answers.
@@ -82,6 +86,7 @@ impl World {
             self.kill_neighbour(*place);
         }
         self.daemon = Daemon::start(&self.dir, sink, &self.log)?;
+        self.pid.store(self.daemon.pid(), Ordering::Relaxed);
         Ok(())
     }
 
