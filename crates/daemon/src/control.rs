@@ -608,6 +608,9 @@ impl Control {
             sum.freed,
             sum.missing()
         );
+        if let Ok(mut work) = self.turn("the end", END_WAIT_MAX) {
+            work.live.close_all();
+        }
     }
 
     fn apply(&self, work: &mut Work, wanted: Arc<State>) -> Report {

@@ -98,7 +98,8 @@ fn monitors_that_come_and_go_and_nonsense_are_told_in_few_lines() {
     let garbage = |path: &Path| {
         let mut stream = UnixStream::connect(path).expect("it listens");
         let _hung_up = stream.write_all(&[0xff; 64]);
-        let _reset = stream.read(&mut [0; 64]);
+        // To the end: whoever goes before it is answered is only somebody who went.
+        let _reset = stream.read_to_end(&mut Vec::new());
     };
     garbage(&socket);
     served.wait("a line", LIMIT, || count(&heard, "port vm: a monitor was refused") == 1);
@@ -106,9 +107,17 @@ fn monitors_that_come_and_go_and_nonsense_are_told_in_few_lines() {
         garbage(&served.dir.join("api.sock"));
     }
     let from_us = format!("API socket: process {} of user", std::process::id());
-    served.wait("lines", LIMIT, || count(&heard, &from_us) >= LINES_MAX);
-    served.wait("their number", 2 * LIMIT, || count(&heard, "API socket: 295 more lines") == 1);
-    assert_eq!(count(&heard, &from_us), LINES_MAX + 1, "with the last one");
+    // Where the machine is slow they take longer than lines are counted together.
+    let left_out = || -> Vec<usize> {
+        let heard = heard.lock();
+        let lines = heard.iter().filter_map(|line| line.strip_prefix("API socket: "));
+        lines.filter_map(|it| it.split_once(" more lines in 10 s")?.0.parse().ok()).collect()
+    };
+    let all = || count(&heard, &from_us) + left_out().iter().sum::<usize>();
+    served.wait("all of them", 6 * LIMIT, || all() == 300);
+    let lines = count(&heard, &from_us);
+    let most = LINES_MAX * (left_out().len() + 1);
+    assert!((LINES_MAX..=most).contains(&lines), "{lines}");
     assert_eq!(served.get("/v1/status")["failures"], serde_json::json!([]), "that is no failure");
     served.end();
 }

@@ -98,6 +98,25 @@ impl Live {
         stale
     }
 
+    /// Closes all devices, side by side, when nothing runs any more: the kernel makes each wait
+    /// until nobody looks at it (RCU), and whoever starts us again waits for all of them.
+    pub(crate) fn close_all(&mut self) {
+        let open = self
+            .ports
+            .iter()
+            .filter(|(_, port)| port.opened.is_some() && port.kind != kinds::bond::NAME);
+        let open: Vec<String> = open.map(|(name, _)| name.clone()).collect();
+        let slots = self.slots(open.iter());
+        let closed = self.engine.change(|config| {
+            open.iter().try_for_each(|name| config.close_port(self.ports[name].id))
+        });
+        if closed.is_ok() {
+            std::thread::scope(|scope| {
+                slots.into_iter().for_each(|slot| drop(scope.spawn(move || drop(slot))));
+            });
+        }
+    }
+
     /// The devices of ports, as long as they are open.
     fn devices<'a>(&self, names: impl Iterator<Item = &'a String>) -> Vec<Weak<()>> {
         self.slots(names).into_iter().map(|slot| slot.opened.is_open()).collect()
